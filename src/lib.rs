@@ -1,0 +1,17 @@
+//! mqq: post-training quantization of ONNX models.
+//!
+//! Modules in reading order; a module never imports one below it in this table, except as shown.
+//!
+//! | module | job | does not |
+//! | --- | --- | --- |
+//! | [`quant`] | integer grids, affine parameters, the crate's only rounding | look at data |
+//! | [`observe`] | streaming statistics of a tensor, mergeable in any order | choose a range |
+//! | [`range`] | statistics and a grid to the interval that is kept | touch a graph |
+//! | [`onnx`] | lossless ONNX messages, load and save | interpret ops |
+#![deny(missing_docs)]
+#![forbid(unsafe_op_in_unsafe_fn)]
+
+pub mod observe;
+pub mod onnx;
+pub mod quant;
+pub mod range;

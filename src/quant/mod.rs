@@ -1,0 +1,253 @@
+//! Integer grids and affine quantization parameters.
+//!
+//! In: real intervals and values. Out: `scale`, `zero_point`, integers. The only place of the crate
+//! that rounds. It does not look at statistics and does not know a backend.
+//!
+//! Sources: ONNX `QuantizeLinear` (opset 13 and 21); gemmlowp, `doc/quantization.md`.
+
+use anyhow::{Result, ensure};
+
+/// Whether the grid is centred on zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Symmetry {
+    /// `zero_point` is 0 on a signed grid.
+    Symmetric,
+    /// `zero_point` is chosen so that both ends of the range are used.
+    Asymmetric,
+}
+
+/// An integer grid: the values that a quantized tensor may take, and how a range is laid on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid {
+    /// Bits per value, 2 to 16.
+    pub bits: u8,
+    /// Two's complement or unsigned.
+    pub signed: bool,
+    /// Symmetric or asymmetric.
+    pub symmetry: Symmetry,
+    /// Leaves out the lowest value of a signed grid, so that it is [-127, 127] for 8 bits.
+    pub narrow_range: bool,
+}
+
+impl Grid {
+    /// Signed, symmetric, narrow: what TensorRT uses for weights and activations.
+    pub const INT8_SYMMETRIC: Grid =
+        Grid { bits: 8, signed: true, symmetry: Symmetry::Symmetric, narrow_range: true };
+    /// Unsigned, asymmetric: the usual grid of activations on CPUs.
+    pub const UINT8_ASYMMETRIC: Grid =
+        Grid { bits: 8, signed: false, symmetry: Symmetry::Asymmetric, narrow_range: false };
+
+    /// Lowest integer of the grid.
+    pub fn q_min(&self) -> i32 {
+        match self.signed {
+            true => -(1 << (self.bits - 1)) + i32::from(self.narrow_range),
+            false => 0,
+        }
+    }
+
+    /// Highest integer of the grid.
+    pub fn q_max(&self) -> i32 {
+        match self.signed {
+            true => (1 << (self.bits - 1)) - 1,
+            false => (1 << self.bits) - 1,
+        }
+    }
+}
+
+/// A closed interval of real values, in the tensor's own units.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Range {
+    /// Lower end.
+    pub min: f64,
+    /// Upper end.
+    pub max: f64,
+}
+
+impl Range {
+    /// The interval from `-amax` to `amax`.
+    pub fn symmetric(amax: f64) -> Range {
+        Range { min: -amax, max: amax }
+    }
+
+    /// Largest absolute value in the interval.
+    pub fn amax(&self) -> f64 {
+        self.min.abs().max(self.max.abs())
+    }
+}
+
+/// Parameters of one grid: a real value is `scale * (q - zero_point)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QuantParams {
+    /// Real units per integer step; finite, normal, above zero.
+    pub scale: f32,
+    /// The integer that stands for 0.0.
+    pub zero_point: i32,
+    /// Lowest integer.
+    pub q_min: i32,
+    /// Highest integer.
+    pub q_max: i32,
+}
+
+/// Rounds half to even, as ONNX `QuantizeLinear` asks.
+pub fn round_half_even(x: f64) -> f64 {
+    x.round_ties_even()
+}
+
+/// Affine parameters that cover `range` and represent 0.0 exactly.
+///
+/// The range is first widened to contain 0. Symmetric on a signed grid: `zero_point = 0`,
+/// `scale = amax / q_max`. Otherwise:
+///
+/// ```text
+/// scale      = (max - min) / (q_max - q_min)
+/// zero_point = round_half_even(q_min - min / scale), kept inside the grid
+/// ```
+///
+/// Computed in f64, stored as f32. A range of width zero gets `scale = 1`; a scale that f32 could only
+/// hold as zero or a subnormal number is raised to `f32::MIN_POSITIVE`.
+///
+/// # Errors
+/// If a bound is NaN or infinite, if `min > max`, if the scale overflows f32, or if the grid's bits are
+/// outside 2 to 16. The caller adds the tensor's name.
+pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
+    ensure!((2..=16).contains(&grid.bits), "grid has {} bits, expected 2 to 16", grid.bits);
+    ensure!(
+        range.min.is_finite() && range.max.is_finite() && range.min <= range.max,
+        "range is [{}, {}], expected two finite numbers in order",
+        range.min,
+        range.max
+    );
+    let (q_min, q_max) = (grid.q_min(), grid.q_max());
+    let (lo, hi) = (range.min.min(0.0), range.max.max(0.0));
+    let centred = grid.symmetry == Symmetry::Symmetric && grid.signed;
+    let step = if centred {
+        lo.abs().max(hi) / f64::from(q_max)
+    } else {
+        hi / f64::from(q_max - q_min) - lo / f64::from(q_max - q_min)
+    };
+    if step == 0.0 {
+        let zero_point = if grid.signed { 0 } else { q_min };
+        return Ok(QuantParams { scale: 1.0, zero_point, q_min, q_max });
+    }
+    let scale = (step as f32).max(f32::MIN_POSITIVE);
+    ensure!(scale.is_finite(), "range is [{lo}, {hi}], too wide for a float32 scale");
+    let zero_point = if centred {
+        0
+    } else {
+        let exact = round_half_even(f64::from(q_min) - lo / f64::from(scale));
+        exact.clamp(f64::from(q_min), f64::from(q_max)) as i32
+    };
+    Ok(QuantParams { scale, zero_point, q_min, q_max })
+}
+
+impl QuantParams {
+    /// The integer for `x`: divided by the stored scale (not multiplied by its reciprocal, which
+    /// differs at ties), rounded half to even, saturated. NaN gives `zero_point`.
+    pub fn quantize(&self, x: f32) -> i32 {
+        if x.is_nan() {
+            return self.zero_point;
+        }
+        let q = f64::from((x / self.scale).round_ties_even()) + f64::from(self.zero_point);
+        q.clamp(f64::from(self.q_min), f64::from(self.q_max)) as i32
+    }
+
+    /// The real value of `q`.
+    pub fn dequantize(&self, q: i32) -> f32 {
+        (q - self.zero_point) as f32 * self.scale
+    }
+
+    /// Quantizes and dequantizes.
+    pub fn fake_quantize(&self, x: f32) -> f32 {
+        self.dequantize(self.quantize(x))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The ten numbers of NVIDIA's documented `tensor_quant` example, before printing cut them to four
+    /// digits (MT19937 seeded with 12345, 24 bits each).
+    const TENSOR_QUANT_INPUT: [f32; 10] = [
+        0.981_718_2,
+        0.879_606_55,
+        0.992_143_45,
+        0.461_067_26,
+        0.083_215_95,
+        0.178_431_09,
+        0.367_431_52,
+        0.567_649_7,
+        0.337_606_73,
+        0.211_946_61,
+    ];
+
+    #[test]
+    fn reproduces_the_documented_tensor_quant_example() {
+        let amax = TENSOR_QUANT_INPUT.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+        let params =
+            params_for_range(Range::symmetric(f64::from(amax)), &Grid::INT8_SYMMETRIC).unwrap();
+        assert_eq!(params.scale, 0.007_812_153);
+        let q = TENSOR_QUANT_INPUT.map(|x| params.quantize(x));
+        assert_eq!(q, [126, 113, 127, 59, 11, 23, 47, 73, 43, 27]);
+        let printed = TENSOR_QUANT_INPUT.map(|x| format!("{:.4}", params.fake_quantize(x)));
+        let documented = [
+            "0.9843", "0.8828", "0.9921", "0.4609", "0.0859", "0.1797", "0.3672", "0.5703",
+            "0.3359", "0.2109",
+        ];
+        assert_eq!(printed, documented);
+    }
+
+    #[test]
+    fn ties_round_to_even() {
+        for (x, expected) in [(0.5, 0.0), (1.5, 2.0), (2.5, 2.0), (-0.5, 0.0), (-1.5, -2.0)] {
+            assert_eq!(round_half_even(x), expected, "{x}");
+        }
+    }
+
+    #[test]
+    fn degenerate_ranges_keep_a_usable_scale() {
+        for grid in [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC] {
+            let zero = params_for_range(Range { min: 0.0, max: 0.0 }, &grid).unwrap();
+            assert_eq!((zero.scale, zero.zero_point), (1.0, 0));
+            let tiny = params_for_range(Range { min: 0.0, max: 1e-44 }, &grid).unwrap();
+            assert_eq!(tiny.scale, f32::MIN_POSITIVE);
+            for (min, max) in [(f64::NAN, 1.0), (0.0, f64::INFINITY), (2.0, 1.0)] {
+                assert!(params_for_range(Range { min, max }, &grid).is_err());
+            }
+        }
+    }
+
+    fn grids() -> impl Strategy<Value = Grid> {
+        (prop_oneof![Just(4u8), Just(8), Just(16)], any::<bool>(), any::<bool>(), any::<bool>())
+            .prop_map(|(bits, signed, symmetric, narrow)| Grid {
+                bits,
+                signed,
+                symmetry: if symmetric { Symmetry::Symmetric } else { Symmetry::Asymmetric },
+                narrow_range: narrow && signed,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn zero_and_every_integer_survive(grid in grids(), a in -1e6f64..1e6, b in -1e6f64..1e6) {
+            let range = Range { min: a.min(b), max: a.max(b) };
+            let p = params_for_range(range, &grid).unwrap();
+            prop_assert!(p.scale.is_normal() && p.scale > 0.0);
+            prop_assert_eq!(p.quantize(0.0), p.zero_point);
+            prop_assert_eq!(p.dequantize(p.zero_point), 0.0);
+            for q in p.q_min..=p.q_max {
+                prop_assert_eq!(p.quantize(p.dequantize(q)), q);
+            }
+        }
+
+        #[test]
+        fn error_inside_the_grid_is_half_a_step(grid in grids(), amax in 1e-3f64..1e3, t in 0.0f64..1.0) {
+            let p = params_for_range(Range { min: -amax, max: amax }, &grid).unwrap();
+            let (lo, hi) = (p.dequantize(p.q_min), p.dequantize(p.q_max));
+            let x = lo + (hi - lo) * t as f32;
+            let limit = f64::from(p.scale) / 2.0 * (1.0 + 1e-5) + f64::from(hi - lo) * 1e-6;
+            prop_assert!(f64::from((p.fake_quantize(x) - x).abs()) <= limit);
+        }
+    }
+}
