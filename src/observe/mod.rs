@@ -6,7 +6,7 @@
 
 mod histogram;
 
-pub use histogram::Histogram;
+pub use histogram::{Bin, Histogram};
 
 /// What is kept of one sample (one image, one batch entry) of a tensor. Sums are in f64, in the order
 /// of the values, over the finite values only.

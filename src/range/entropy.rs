@@ -1,0 +1,109 @@
+use super::{RangeFinder, is_centred, observed};
+use crate::observe::Statistic;
+use crate::quant::{Grid, Range};
+use anyhow::Result;
+
+/// Linear bins over `[0, amax]`, as pytorch-quantization has.
+const N_BINS: usize = 2048;
+/// First threshold tried, in bins.
+const START_BIN: usize = 128;
+
+/// The threshold on |x| with the least KL divergence between the histogram and its quantized form
+/// (TensorRT's "entropy" calibration).
+///
+/// The bin at zero takes its neighbour's count, so that a ReLU's zeros do not decide. For a threshold of
+/// `i` bins, P is the first `i` bins with all outliers added to the last, and Q is P without outliers
+/// averaged over the non-empty bins of each of N levels. N is the number of levels that the grid has for
+/// absolute values: `2^(bits-1)` where values have both signs, `2^bits` where the grid spends all its
+/// levels on one. Ties take the wider range. On an asymmetric grid the threshold clips both ends.
+///
+/// Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017; pytorch-quantization's
+/// `HistogramCalibrator`, with bins from the float-prefix histogram.
+#[derive(Debug, Clone, Copy)]
+pub struct Entropy;
+
+impl RangeFinder for Entropy {
+    fn name(&self) -> &'static str {
+        "entropy"
+    }
+
+    fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range> {
+        let whole = observed(statistic, grid)?;
+        let amax = whole.amax();
+        if amax == 0.0 {
+            return Ok(whole);
+        }
+        let one_sided = !is_centred(grid) && (whole.min == 0.0 || whole.max == 0.0);
+        let n_levels = 1usize << (u32::from(grid.bits) - u32::from(!one_sided));
+        let mut counts = linear_counts(statistic, amax);
+        counts[0] = counts[1];
+        let threshold = best_threshold(&counts, n_levels) as f64 / N_BINS as f64 * amax;
+        Ok(Range { min: whole.min.max(-threshold), max: whole.max.min(threshold) })
+    }
+}
+
+/// Counts of |x| in equal bins over `[0, amax]`; a float-prefix bin is spread over those it overlaps.
+fn linear_counts(statistic: &Statistic, amax: f64) -> Vec<f64> {
+    let mut counts = vec![0.0; N_BINS];
+    let per_real = N_BINS as f64 / amax;
+    for bin in statistic.histogram.bins() {
+        let from = (bin.inner.abs() * per_real).min(N_BINS as f64);
+        let to = (bin.outer.abs() * per_real).min(N_BINS as f64);
+        let (first, last) = ((from as usize).min(N_BINS - 1), (to as usize).min(N_BINS - 1));
+        let count = bin.count as f64;
+        if first == last || to <= from {
+            counts[first] += count;
+            continue;
+        }
+        for (i, slot) in counts.iter_mut().enumerate().take(last + 1).skip(first) {
+            let overlap = to.min((i + 1) as f64) - from.max(i as f64);
+            *slot += count * overlap.max(0.0) / (to - from);
+        }
+    }
+    counts
+}
+
+/// Number of bins kept.
+fn best_threshold(counts: &[f64], n_levels: usize) -> usize {
+    let total: f64 = counts.iter().sum();
+    let (mut best, mut best_divergence) = (counts.len(), f64::INFINITY);
+    let mut kept: f64 = counts[..START_BIN].iter().sum();
+    for i in START_BIN..=counts.len() {
+        if i > START_BIN {
+            kept += counts[i - 1];
+        }
+        let divergence = divergence(&counts[..i], (total - kept).max(0.0), n_levels);
+        if divergence <= best_divergence {
+            (best, best_divergence) = (i, divergence);
+        }
+    }
+    best
+}
+
+/// KL(P || Q) in nats; infinite where outliers fall on an empty last bin.
+fn divergence(counts: &[f64], n_outliers: f64, n_levels: usize) -> f64 {
+    let n = counts.len();
+    let total: f64 = counts.iter().sum();
+    if total == 0.0 || (n_outliers > 0.0 && counts[n - 1] == 0.0) {
+        return f64::INFINITY;
+    }
+    let p_total = total + n_outliers;
+    let mut sum = 0.0;
+    let mut start = 0;
+    for level in 0..n_levels.min(n) {
+        // Bins k with floor(k * n_levels / n) = level.
+        let end = if n <= n_levels { level + 1 } else { ((level + 1) * n).div_ceil(n_levels) };
+        let group = &counts[start..end];
+        let n_used = group.iter().filter(|c| **c > 0.0).count();
+        if n_used > 0 {
+            let q = group.iter().sum::<f64>() / n_used as f64 / total;
+            for (k, &count) in group.iter().enumerate().filter(|(_, c)| **c > 0.0) {
+                let is_last = start + k + 1 == n;
+                let p = (count + if is_last { n_outliers } else { 0.0 }) / p_total;
+                sum += p * (p / q).ln();
+            }
+        }
+        start = end;
+    }
+    sum
+}

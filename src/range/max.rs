@@ -1,0 +1,18 @@
+use super::{RangeFinder, observed};
+use crate::observe::Statistic;
+use crate::quant::{Grid, Range};
+use anyhow::Result;
+
+/// The whole observed range. Nothing clips; one outlier sets the scale.
+#[derive(Debug, Clone, Copy)]
+pub struct Max;
+
+impl RangeFinder for Max {
+    fn name(&self) -> &'static str {
+        "max"
+    }
+
+    fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range> {
+        observed(statistic, grid)
+    }
+}

@@ -1,0 +1,140 @@
+use super::*;
+use crate::observe::Bin;
+
+/// The first `n` numbers of the Mersenne Twister MT19937 seeded with 12345, 24 bits each in [0, 1).
+fn twister(n: usize) -> Vec<f32> {
+    const N: usize = 624;
+    let mut state = vec![12345u32];
+    for i in 1..N {
+        let last = state[i - 1];
+        state.push(1_812_433_253u32.wrapping_mul(last ^ (last >> 30)).wrapping_add(i as u32));
+    }
+    let mut values = Vec::new();
+    while values.len() < n {
+        for i in 0..N {
+            let y = (state[i] & 0x8000_0000) | (state[(i + 1) % N] & 0x7fff_ffff);
+            let twist = if y & 1 == 1 { 0x9908_b0df } else { 0 };
+            state[i] = state[(i + 397) % N] ^ (y >> 1) ^ twist;
+        }
+        values.extend(state.iter().map(|&word| {
+            let mut y = word;
+            y ^= y >> 11;
+            y ^= (y << 7) & 0x9d2c_5680;
+            y ^= (y << 15) & 0xefc6_0000;
+            y ^= y >> 18;
+            (y & 0xff_ffff) as f32 / 16_777_216.0
+        }));
+    }
+    values.truncate(n);
+    values
+}
+
+/// NVIDIA's test shape 11x7x3x3 with one value replaced.
+fn golden(at_76: f32) -> Statistic {
+    let mut values = twister(693);
+    assert_eq!(values[0], 0.981_718_2);
+    values[76] = at_76;
+    statistic(&[&values])
+}
+
+fn statistic(samples: &[&[f32]]) -> Statistic {
+    let mut statistic = Statistic::default();
+    samples.iter().for_each(|values| statistic.observe(values));
+    statistic
+}
+
+fn amax(finder: &dyn RangeFinder, statistic: &Statistic) -> f64 {
+    finder.find(statistic, &Grid::INT8_SYMMETRIC).unwrap().max
+}
+
+/// Source: ports of pytorch-quantization's and MQBench's calibrators run on the same numbers. The width
+/// of their bins is 10/2048, ours at the value is 0.4 %.
+#[test]
+fn golden_vector_with_one_outlier() {
+    let statistic = golden(10.0);
+    let percentile = |percent| Percentile { percent };
+    let cases: [(&dyn RangeFinder, f64, f64); 6] = [
+        (&Max, 10.0, 0.0),
+        (&Entropy, 0.996_093_75, 0.01),
+        (&Mse, 10.0, 0.0),
+        (&percentile(99.0), 0.976_562_5, 0.01),
+        (&percentile(99.9), 9.995_117_187_5, 0.01),
+        (&percentile(100.0), 10.0, 0.0),
+    ];
+    for (finder, expected, tolerance) in cases {
+        let found = amax(finder, &statistic);
+        assert!((found - expected).abs() <= tolerance, "{finder:?}: {found}, expected {expected}");
+    }
+}
+
+#[test]
+fn golden_vector_without_the_outlier() {
+    let statistic = golden(0.5);
+    for (finder, expected) in [(&Entropy as &dyn RangeFinder, 0.997_288_7), (&Mse, 0.993_636_5)] {
+        let found = amax(finder, &statistic);
+        assert!((found - expected).abs() <= 0.01, "{finder:?}: {found}, expected {expected}");
+    }
+}
+
+/// pytorch-quantization's own test: samples [0, 255 x5], then [0, 255 x4, 256].
+#[test]
+fn a_range_that_grows_is_followed() {
+    let first = [0.0, 255.0, 255.0, 255.0, 255.0, 255.0];
+    let second = [0.0, 255.0, 255.0, 255.0, 255.0, 256.0];
+    let statistic = statistic(&[&first, &second]);
+    assert!((amax(&Mse, &statistic) - 255.0).abs() <= 2.6);
+    assert_eq!(amax(&Max, &statistic), 256.0);
+    assert!((amax(&Ema::DEFAULT, &statistic) - 255.1).abs() < 1e-9);
+}
+
+#[test]
+fn every_finder_takes_every_tensor() {
+    let one_huge: Vec<f32> =
+        (0..1000).map(|i| if i == 7 { 1e30 } else { 0.001 * i as f32 }).collect();
+    let relu: Vec<f32> = (0..1000).map(|i| (i as f32 - 900.0).max(0.0)).collect();
+    let tensors: [&[f32]; 7] = [
+        &[0.0; 8],
+        &[3.0; 8],
+        &[-3.0; 8],
+        &[f32::NAN, f32::INFINITY, 1.0, -2.0],
+        &[f32::MAX, f32::MIN, 0.0],
+        &one_huge,
+        &relu,
+    ];
+    for finder in FINDERS {
+        for (bits, grid) in [8, 4].into_iter().flat_map(|bits| {
+            [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC].map(|grid| (bits, Grid { bits, ..grid }))
+        }) {
+            for values in tensors {
+                let statistic = statistic(&[values]);
+                let range = finder.find(&statistic, &grid).unwrap();
+                let whole = Max.find(&statistic, &grid).unwrap();
+                assert!(
+                    whole.min <= range.min
+                        && range.min <= 0.0
+                        && 0.0 <= range.max
+                        && range.max <= whole.max,
+                    "{finder:?} with {bits} bits: {range:?} outside {whole:?}"
+                );
+                assert!(!is_centred(&grid) || range.min == -range.max);
+            }
+            assert!(finder.find(&statistic(&[&[f32::NAN]]), &grid).is_err());
+        }
+    }
+}
+
+#[test]
+fn mse_is_never_worse_than_max_and_helps_on_a_long_tail() {
+    let tail: Vec<f32> = twister(5000).iter().map(|u| -(1.0 - u).ln()).collect();
+    let statistic = statistic(&[&tail]);
+    let bins: Vec<Bin> = statistic.histogram.bins().collect();
+    for grid in
+        [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC, Grid { bits: 4, ..Grid::UINT8_ASYMMETRIC }]
+    {
+        let error = |finder: &dyn RangeFinder| {
+            mse::squared_error(&bins, finder.find(&statistic, &grid).unwrap(), &grid).unwrap()
+        };
+        assert!(error(&Mse) <= error(&Max), "{grid:?}");
+        assert!(grid.bits > 4 || error(&Mse) < 0.9 * error(&Max), "{grid:?}");
+    }
+}
