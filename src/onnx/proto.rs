@@ -1,0 +1,397 @@
+//! Messages of the ONNX file format, IR version 13, complete: prost drops fields that it does not know,
+//! so a missing one here would be lost on saving. Field names and numbers are those of `onnx.proto`;
+//! what a field means is documented there. Presence of scalars is kept (the format is proto2). The
+//! members of a `oneof` are plain optional fields, which encode alike.
+#![allow(missing_docs)]
+
+/// A named attribute of a node.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AttributeProto {
+    #[prost(string, optional, tag = "1")]
+    pub name: Option<String>,
+    #[prost(string, optional, tag = "21")]
+    pub ref_attr_name: Option<String>,
+    #[prost(string, optional, tag = "13")]
+    pub doc_string: Option<String>,
+    #[prost(int32, optional, tag = "20")]
+    pub r#type: Option<i32>,
+    #[prost(float, optional, tag = "2")]
+    pub f: Option<f32>,
+    #[prost(int64, optional, tag = "3")]
+    pub i: Option<i64>,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub s: Option<bytes::Bytes>,
+    #[prost(message, optional, tag = "5")]
+    pub t: Option<TensorProto>,
+    #[prost(message, optional, tag = "6")]
+    pub g: Option<GraphProto>,
+    #[prost(message, optional, tag = "22")]
+    pub sparse_tensor: Option<SparseTensorProto>,
+    #[prost(message, optional, tag = "14")]
+    pub tp: Option<TypeProto>,
+    #[prost(float, repeated, packed = "false", tag = "7")]
+    pub floats: Vec<f32>,
+    #[prost(int64, repeated, packed = "false", tag = "8")]
+    pub ints: Vec<i64>,
+    #[prost(bytes = "bytes", repeated, tag = "9")]
+    pub strings: Vec<bytes::Bytes>,
+    #[prost(message, repeated, tag = "10")]
+    pub tensors: Vec<TensorProto>,
+    #[prost(message, repeated, tag = "11")]
+    pub graphs: Vec<GraphProto>,
+    #[prost(message, repeated, tag = "23")]
+    pub sparse_tensors: Vec<SparseTensorProto>,
+    #[prost(message, repeated, tag = "15")]
+    pub type_protos: Vec<TypeProto>,
+}
+
+/// Name and type of a value.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ValueInfoProto {
+    #[prost(string, optional, tag = "1")]
+    pub name: Option<String>,
+    #[prost(message, optional, tag = "2")]
+    pub r#type: Option<TypeProto>,
+    #[prost(string, optional, tag = "3")]
+    pub doc_string: Option<String>,
+    #[prost(message, repeated, tag = "4")]
+    pub metadata_props: Vec<StringStringEntryProto>,
+}
+
+/// One call of an operator or function.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub output: Vec<String>,
+    #[prost(string, optional, tag = "3")]
+    pub name: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    pub op_type: Option<String>,
+    #[prost(message, repeated, tag = "5")]
+    pub attribute: Vec<AttributeProto>,
+    #[prost(string, optional, tag = "6")]
+    pub doc_string: Option<String>,
+    #[prost(string, optional, tag = "7")]
+    pub domain: Option<String>,
+    #[prost(string, optional, tag = "8")]
+    pub overload: Option<String>,
+    #[prost(message, repeated, tag = "9")]
+    pub metadata_props: Vec<StringStringEntryProto>,
+    #[prost(message, repeated, tag = "10")]
+    pub device_configurations: Vec<NodeDeviceConfigurationProto>,
+}
+
+/// A key and its list.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct IntIntListEntryProto {
+    #[prost(int64, optional, tag = "1")]
+    pub key: Option<i64>,
+    #[prost(int64, repeated, packed = "false", tag = "2")]
+    pub value: Vec<i64>,
+}
+
+/// How a node is spread over devices.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeDeviceConfigurationProto {
+    #[prost(string, optional, tag = "1")]
+    pub configuration_id: Option<String>,
+    #[prost(message, repeated, tag = "2")]
+    pub sharding_spec: Vec<ShardingSpecProto>,
+    #[prost(int32, optional, tag = "3")]
+    pub pipeline_stage: Option<i32>,
+}
+
+/// How a tensor is sharded.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ShardingSpecProto {
+    #[prost(string, optional, tag = "1")]
+    pub tensor_name: Option<String>,
+    #[prost(int64, repeated, packed = "false", tag = "2")]
+    pub device: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    pub index_to_device_group_map: Vec<IntIntListEntryProto>,
+    #[prost(message, repeated, tag = "4")]
+    pub sharded_dim: Vec<ShardedDimProto>,
+}
+
+/// How one axis is sharded.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ShardedDimProto {
+    #[prost(int64, optional, tag = "1")]
+    pub axis: Option<i64>,
+    #[prost(message, repeated, tag = "2")]
+    pub simple_sharding: Vec<SimpleShardedDimProto>,
+}
+
+/// An even split of an axis; one of `dim_value` and `dim_param`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SimpleShardedDimProto {
+    #[prost(int64, optional, tag = "1")]
+    pub dim_value: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    pub dim_param: Option<String>,
+    #[prost(int64, optional, tag = "3")]
+    pub num_shards: Option<i64>,
+}
+
+/// Training graphs of a model.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TrainingInfoProto {
+    #[prost(message, optional, tag = "1")]
+    pub initialization: Option<GraphProto>,
+    #[prost(message, optional, tag = "2")]
+    pub algorithm: Option<GraphProto>,
+    #[prost(message, repeated, tag = "3")]
+    pub initialization_binding: Vec<StringStringEntryProto>,
+    #[prost(message, repeated, tag = "4")]
+    pub update_binding: Vec<StringStringEntryProto>,
+}
+
+/// A whole ONNX file.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ModelProto {
+    #[prost(int64, optional, tag = "1")]
+    pub ir_version: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    pub producer_name: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    pub producer_version: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    pub domain: Option<String>,
+    #[prost(int64, optional, tag = "5")]
+    pub model_version: Option<i64>,
+    #[prost(string, optional, tag = "6")]
+    pub doc_string: Option<String>,
+    #[prost(message, optional, tag = "7")]
+    pub graph: Option<GraphProto>,
+    #[prost(message, repeated, tag = "8")]
+    pub opset_import: Vec<OperatorSetIdProto>,
+    #[prost(message, repeated, tag = "14")]
+    pub metadata_props: Vec<StringStringEntryProto>,
+    #[prost(message, repeated, tag = "20")]
+    pub training_info: Vec<TrainingInfoProto>,
+    #[prost(message, repeated, tag = "25")]
+    pub functions: Vec<FunctionProto>,
+    #[prost(message, repeated, tag = "26")]
+    pub configuration: Vec<DeviceConfigurationProto>,
+}
+
+/// A named set of devices.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeviceConfigurationProto {
+    #[prost(string, optional, tag = "1")]
+    pub name: Option<String>,
+    #[prost(int32, optional, tag = "2")]
+    pub num_devices: Option<i32>,
+    #[prost(string, repeated, tag = "3")]
+    pub device: Vec<String>,
+}
+
+/// A key and a value.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StringStringEntryProto {
+    #[prost(string, optional, tag = "1")]
+    pub key: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    pub value: Option<String>,
+}
+
+/// Quantization annotation of a tensor.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TensorAnnotation {
+    #[prost(string, optional, tag = "1")]
+    pub tensor_name: Option<String>,
+    #[prost(message, repeated, tag = "2")]
+    pub quant_parameter_tensor_names: Vec<StringStringEntryProto>,
+}
+
+/// Nodes, initializers, inputs and outputs.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct GraphProto {
+    #[prost(message, repeated, tag = "1")]
+    pub node: Vec<NodeProto>,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
+    #[prost(message, repeated, tag = "5")]
+    pub initializer: Vec<TensorProto>,
+    #[prost(string, optional, tag = "10")]
+    pub doc_string: Option<String>,
+    #[prost(message, repeated, tag = "11")]
+    pub input: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "12")]
+    pub output: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "13")]
+    pub value_info: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "14")]
+    pub quantization_annotation: Vec<TensorAnnotation>,
+    #[prost(message, repeated, tag = "15")]
+    pub sparse_initializer: Vec<SparseTensorProto>,
+    #[prost(message, repeated, tag = "16")]
+    pub metadata_props: Vec<StringStringEntryProto>,
+}
+
+/// A tensor with its data, or a reference to data in another file.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TensorProto {
+    #[prost(int64, repeated, packed = "false", tag = "1")]
+    pub dims: Vec<i64>,
+    #[prost(int32, optional, tag = "2")]
+    pub data_type: Option<i32>,
+    #[prost(message, optional, tag = "3")]
+    pub segment: Option<TensorSegment>,
+    #[prost(float, repeated, packed = "true", tag = "4")]
+    pub float_data: Vec<f32>,
+    #[prost(int32, repeated, packed = "true", tag = "5")]
+    pub int32_data: Vec<i32>,
+    #[prost(bytes = "bytes", repeated, tag = "6")]
+    pub string_data: Vec<bytes::Bytes>,
+    #[prost(int64, repeated, packed = "true", tag = "7")]
+    pub int64_data: Vec<i64>,
+    #[prost(string, optional, tag = "8")]
+    pub name: Option<String>,
+    #[prost(bytes = "bytes", optional, tag = "9")]
+    pub raw_data: Option<bytes::Bytes>,
+    #[prost(double, repeated, packed = "true", tag = "10")]
+    pub double_data: Vec<f64>,
+    #[prost(uint64, repeated, packed = "true", tag = "11")]
+    pub uint64_data: Vec<u64>,
+    #[prost(string, optional, tag = "12")]
+    pub doc_string: Option<String>,
+    #[prost(message, repeated, tag = "13")]
+    pub external_data: Vec<StringStringEntryProto>,
+    #[prost(int32, optional, tag = "14")]
+    pub data_location: Option<i32>,
+    #[prost(message, repeated, tag = "16")]
+    pub metadata_props: Vec<StringStringEntryProto>,
+}
+
+/// Which part of a larger tensor this is.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TensorSegment {
+    #[prost(int64, optional, tag = "1")]
+    pub begin: Option<i64>,
+    #[prost(int64, optional, tag = "2")]
+    pub end: Option<i64>,
+}
+
+/// Non-zero values and their indices.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SparseTensorProto {
+    #[prost(message, optional, tag = "1")]
+    pub values: Option<TensorProto>,
+    #[prost(message, optional, tag = "2")]
+    pub indices: Option<TensorProto>,
+    #[prost(int64, repeated, packed = "false", tag = "3")]
+    pub dims: Vec<i64>,
+}
+
+/// Dimensions of a tensor.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TensorShapeProto {
+    #[prost(message, repeated, tag = "1")]
+    pub dim: Vec<Dimension>,
+}
+
+/// One dimension; at most one of `dim_value` and `dim_param`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Dimension {
+    #[prost(int64, optional, tag = "1")]
+    pub dim_value: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    pub dim_param: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    pub denotation: Option<String>,
+}
+
+/// A type; one of the `_type` fields is set.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TypeProto {
+    #[prost(message, optional, tag = "1")]
+    pub tensor_type: Option<TensorType>,
+    #[prost(message, optional, tag = "4")]
+    pub sequence_type: Option<ElementType>,
+    #[prost(message, optional, tag = "5")]
+    pub map_type: Option<MapType>,
+    #[prost(string, optional, tag = "6")]
+    pub denotation: Option<String>,
+    #[prost(message, optional, tag = "7")]
+    pub opaque_type: Option<OpaqueType>,
+    #[prost(message, optional, tag = "8")]
+    pub sparse_tensor_type: Option<TensorType>,
+    #[prost(message, optional, tag = "9")]
+    pub optional_type: Option<ElementType>,
+}
+
+/// Element type and shape of a dense or sparse tensor.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TensorType {
+    #[prost(int32, optional, tag = "1")]
+    pub elem_type: Option<i32>,
+    #[prost(message, optional, tag = "2")]
+    pub shape: Option<TensorShapeProto>,
+}
+
+/// Element type of a sequence or an optional.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ElementType {
+    #[prost(message, optional, boxed, tag = "1")]
+    pub elem_type: Option<Box<TypeProto>>,
+}
+
+/// Key and value type of a map.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MapType {
+    #[prost(int32, optional, tag = "1")]
+    pub key_type: Option<i32>,
+    #[prost(message, optional, boxed, tag = "2")]
+    pub value_type: Option<Box<TypeProto>>,
+}
+
+/// A type that ONNX does not know.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct OpaqueType {
+    #[prost(string, optional, tag = "1")]
+    pub domain: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
+}
+
+/// An operator set and its version.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct OperatorSetIdProto {
+    #[prost(string, optional, tag = "1")]
+    pub domain: Option<String>,
+    #[prost(int64, optional, tag = "2")]
+    pub version: Option<i64>,
+}
+
+/// A function that nodes can call.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FunctionProto {
+    #[prost(string, optional, tag = "1")]
+    pub name: Option<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub output: Vec<String>,
+    #[prost(string, repeated, tag = "6")]
+    pub attribute: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub node: Vec<NodeProto>,
+    #[prost(string, optional, tag = "8")]
+    pub doc_string: Option<String>,
+    #[prost(message, repeated, tag = "9")]
+    pub opset_import: Vec<OperatorSetIdProto>,
+    #[prost(string, optional, tag = "10")]
+    pub domain: Option<String>,
+    #[prost(message, repeated, tag = "11")]
+    pub attribute_proto: Vec<AttributeProto>,
+    #[prost(message, repeated, tag = "12")]
+    pub value_info: Vec<ValueInfoProto>,
+    #[prost(string, optional, tag = "13")]
+    pub overload: Option<String>,
+    #[prost(message, repeated, tag = "14")]
+    pub metadata_props: Vec<StringStringEntryProto>,
+}

@@ -1,0 +1,113 @@
+//! Loading and saving leaves every message as it was; what is no model is a clear error.
+
+use mqq::onnx::{self, proto::*};
+use prost::Message;
+use std::path::{Path, PathBuf};
+
+/// One of each kind of thing that older schemas of ONNX lack.
+fn model_with_everything_new() -> ModelProto {
+    let entry = StringStringEntryProto { key: Some("k".into()), value: Some("v".into()) };
+    let node = NodeProto {
+        op_type: Some("Custom".into()),
+        domain: Some("nobody.knows".into()),
+        overload: Some("o".into()),
+        metadata_props: vec![entry.clone()],
+        device_configurations: vec![NodeDeviceConfigurationProto {
+            configuration_id: Some("c".into()),
+            pipeline_stage: Some(0),
+            ..Default::default()
+        }],
+        attribute: vec![AttributeProto {
+            name: Some("body".into()),
+            g: Some(GraphProto { doc_string: Some("inner".into()), ..Default::default() }),
+            ints: vec![1, -2],
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let tensor = TensorProto {
+        name: Some("w".into()),
+        dims: vec![2],
+        data_type: Some(1),
+        raw_data: Some(vec![0, 1, 2, 3, 4, 5, 6, 7].into()),
+        metadata_props: vec![entry.clone()],
+        ..Default::default()
+    };
+    let sequence = ElementType { elem_type: Some(Box::new(TypeProto::default())) };
+    let value = ValueInfoProto {
+        name: Some("x".into()),
+        r#type: Some(TypeProto { sequence_type: Some(sequence), ..Default::default() }),
+        metadata_props: vec![entry.clone()],
+        ..Default::default()
+    };
+    ModelProto {
+        ir_version: Some(11),
+        graph: Some(GraphProto {
+            node: vec![node],
+            initializer: vec![tensor],
+            input: vec![value],
+            metadata_props: vec![entry],
+            ..Default::default()
+        }),
+        functions: vec![FunctionProto { overload: Some("f".into()), ..Default::default() }],
+        configuration: vec![DeviceConfigurationProto {
+            num_devices: Some(2),
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+#[test]
+fn saving_and_loading_keeps_every_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    let model = model_with_everything_new();
+    onnx::save(&model, &path).unwrap();
+    assert_eq!(onnx::load(&path).unwrap(), model);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file was left");
+}
+
+#[test]
+fn what_is_no_model_is_an_error_that_starts_with_the_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = model_with_everything_new().encode_to_vec();
+    let cases: [(&str, &[u8]); 4] = [
+        ("empty.onnx", b""),
+        ("text.onnx", b"this is not a model, it is a sentence\n"),
+        ("random.onnx", &[0x9d, 0x13, 0xff, 0x00, 0x81, 0xfe]),
+        ("truncated.onnx", &whole[..whole.len() - 3]),
+    ];
+    let mut paths: Vec<PathBuf> = vec![folder.path().into(), folder.path().join("missing.onnx")];
+    for (name, bytes) in cases {
+        paths.push(folder.path().join(name));
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    for path in paths {
+        let error = format!("{:#}", onnx::load(&path).unwrap_err());
+        assert!(error.starts_with(&format!("`{}`: ", path.display())), "{error}");
+    }
+    let nowhere = folder.path().join("no/such/folder/model.onnx");
+    assert!(onnx::save(&model_with_everything_new(), &nowhere).is_err());
+}
+
+/// A field that the messages lack would make the second encoding shorter than the file.
+#[test]
+fn real_models_keep_their_length() {
+    let zoo = std::env::var_os("MQQ_ZOO").map_or("../shared/zoo".into(), PathBuf::from);
+    let Ok(entries) = std::fs::read_dir(zoo.join("models")) else {
+        eprintln!("no models at `{}`: nothing compared", zoo.display());
+        return;
+    };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    for path in paths.filter(|path| path.extension().is_some_and(|e| e == "onnx")) {
+        let model = onnx::load(&path).unwrap();
+        assert_eq!(model.encoded_len() as u64, file_len(&path), "{}", path.display());
+        let again = ModelProto::decode(model.encode_to_vec().as_slice()).unwrap();
+        assert_eq!(again, model, "{}", path.display());
+    }
+}
+
+fn file_len(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().len()
+}
