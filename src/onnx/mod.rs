@@ -1,6 +1,6 @@
 //! ONNX files in and out.
 //!
-//! In: a path. Out: a [`ModelProto`](proto::ModelProto) and back, message for message. It does not
+//! In: a path. Out: a [`ModelProto`] and back, message for message. It does not
 //! interpret operators. Tensors in external files are left as references.
 
 pub mod proto;
