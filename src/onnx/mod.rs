@@ -4,6 +4,7 @@
 //! interpret operators. Tensors in external files are left as references.
 
 pub mod proto;
+pub mod tensor;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;

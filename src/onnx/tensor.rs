@@ -1,0 +1,207 @@
+//! Values of a `TensorProto`, wherever they are stored, and tensors from values.
+//!
+//! Sizes are checked against the data before anything is allocated. Source of the encoding: `onnx.proto`,
+//! `TensorProto` (raw data are little-endian; narrow types share `int32_data`).
+
+use super::proto::TensorProto;
+use anyhow::{Context, Result, bail, ensure};
+
+/// Element types of ONNX that mqq computes with, by their number in `TensorProto.DataType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum DataType {
+    /// 32-bit float.
+    Float = 1,
+    /// Unsigned 8-bit integer.
+    Uint8 = 2,
+    /// Signed 8-bit integer.
+    Int8 = 3,
+    /// Unsigned 16-bit integer.
+    Uint16 = 4,
+    /// Signed 16-bit integer.
+    Int16 = 5,
+    /// Signed 32-bit integer.
+    Int32 = 6,
+    /// Signed 64-bit integer.
+    Int64 = 7,
+}
+
+/// Dimensions, outermost first.
+///
+/// # Errors
+/// If one is negative, or their product does not fit in memory.
+pub fn shape(tensor: &TensorProto) -> Result<Vec<usize>> {
+    let dims = &tensor.dims;
+    let shape: Result<Vec<usize>, _> = dims.iter().map(|&dim| usize::try_from(dim)).collect();
+    let shape = shape.with_context(|| format!("shape is {dims:?}, expected no negative number"))?;
+    let n_values = shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
+    ensure!(
+        n_values.is_some_and(|n| n <= isize::MAX as usize / 8),
+        "shape is {dims:?}, too large to hold in memory"
+    );
+    Ok(shape)
+}
+
+/// The values of a float32 tensor, in row-major order.
+///
+/// # Errors
+/// If the type is another, the data lie in an external file, or their number does not match the shape.
+pub fn f32_values(tensor: &TensorProto) -> Result<Vec<f32>> {
+    expect_type(tensor, DataType::Float)?;
+    values(tensor, &tensor.float_data, f32::from_le_bytes)
+}
+
+/// The values of an int64 tensor, in row-major order.
+///
+/// # Errors
+/// As [`f32_values`].
+pub fn i64_values(tensor: &TensorProto) -> Result<Vec<i64>> {
+    expect_type(tensor, DataType::Int64)?;
+    values(tensor, &tensor.int64_data, i64::from_le_bytes)
+}
+
+fn expect_type(tensor: &TensorProto, expected: DataType) -> Result<()> {
+    let found = tensor.data_type.unwrap_or_default();
+    ensure!(
+        found == expected as i32,
+        "element type is {found}, expected {} ({expected:?})",
+        expected as i32
+    );
+    Ok(())
+}
+
+fn values<T: Copy, const N: usize>(
+    tensor: &TensorProto,
+    typed: &[T],
+    from_le_bytes: fn([u8; N]) -> T,
+) -> Result<Vec<T>> {
+    let n_values: usize = shape(tensor)?.iter().product();
+    if is_external(tensor) {
+        bail!("data lie in an external file, expected them in the model");
+    }
+    let Some(raw) = &tensor.raw_data else {
+        ensure!(
+            typed.len() == n_values,
+            "holds {} values, expected {n_values} for its shape",
+            typed.len()
+        );
+        return Ok(typed.to_vec());
+    };
+    ensure!(
+        raw.len() == n_values * N,
+        "holds {} bytes, expected {} for its shape",
+        raw.len(),
+        n_values * N
+    );
+    let (chunks, _) = raw.as_chunks::<N>();
+    Ok(chunks.iter().map(|&bytes| from_le_bytes(bytes)).collect())
+}
+
+/// Whether the data lie in another file (`data_location` is EXTERNAL).
+pub fn is_external(tensor: &TensorProto) -> bool {
+    const EXTERNAL: i32 = 1;
+    tensor.data_location == Some(EXTERNAL)
+}
+
+/// A float32 tensor of `values`, stored raw.
+///
+/// # Errors
+/// If the number of values does not match `shape`.
+pub fn from_f32(name: &str, shape: &[usize], values: &[f32]) -> Result<TensorProto> {
+    let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    from_raw(name, DataType::Float, shape, values.len(), raw)
+}
+
+/// An int8 tensor of `values`, stored raw.
+///
+/// # Errors
+/// As [`from_f32`].
+pub fn from_i8(name: &str, shape: &[usize], values: &[i8]) -> Result<TensorProto> {
+    let raw = values.iter().map(|value| value.cast_unsigned()).collect();
+    from_raw(name, DataType::Int8, shape, values.len(), raw)
+}
+
+/// A uint8 tensor of `values`, stored raw.
+///
+/// # Errors
+/// As [`from_f32`].
+pub fn from_u8(name: &str, shape: &[usize], values: &[u8]) -> Result<TensorProto> {
+    from_raw(name, DataType::Uint8, shape, values.len(), values.to_vec())
+}
+
+/// An int32 tensor of `values`, stored raw.
+///
+/// # Errors
+/// As [`from_f32`].
+pub fn from_i32(name: &str, shape: &[usize], values: &[i32]) -> Result<TensorProto> {
+    let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    from_raw(name, DataType::Int32, shape, values.len(), raw)
+}
+
+fn from_raw(
+    name: &str,
+    data_type: DataType,
+    shape: &[usize],
+    n_values: usize,
+    raw: Vec<u8>,
+) -> Result<TensorProto> {
+    let expected: usize = shape.iter().product();
+    ensure!(
+        n_values == expected,
+        "tensor `{name}`: {n_values} values for shape {shape:?}, expected {expected}"
+    );
+    Ok(TensorProto {
+        name: Some(name.to_owned()),
+        data_type: Some(data_type as i32),
+        dims: shape.iter().map(|&dim| dim as i64).collect(),
+        raw_data: Some(raw.into()),
+        ..Default::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_and_typed_storage_read_alike() {
+        let values = [1.5f32, -2.0, 0.0, f32::MAX, 3.25, -0.0];
+        let raw = from_f32("w", &[2, 3], &values).unwrap();
+        let typed = TensorProto { raw_data: None, float_data: values.to_vec(), ..raw.clone() };
+        assert_eq!(f32_values(&raw).unwrap(), values);
+        assert_eq!(f32_values(&typed).unwrap(), values);
+        assert_eq!(shape(&raw).unwrap(), [2, 3]);
+        let ints = TensorProto {
+            data_type: Some(DataType::Int64 as i32),
+            dims: vec![2],
+            int64_data: vec![-1, 7],
+            ..Default::default()
+        };
+        assert_eq!(i64_values(&ints).unwrap(), [-1, 7]);
+    }
+
+    #[test]
+    fn integers_are_stored_as_their_bytes() {
+        let bytes = |tensor: TensorProto| tensor.raw_data.unwrap().to_vec();
+        assert_eq!(bytes(from_i8("q", &[2], &[-1, 127]).unwrap()), [255, 127]);
+        assert_eq!(bytes(from_u8("q", &[2], &[0, 255]).unwrap()), [0, 255]);
+        assert_eq!(bytes(from_i32("q", &[1], &[-2]).unwrap()), [254, 255, 255, 255]);
+    }
+
+    #[test]
+    fn sizes_that_do_not_add_up_are_errors() {
+        let good = from_f32("w", &[2], &[1.0, 2.0]).unwrap();
+        let cases = [
+            TensorProto { dims: vec![3], ..good.clone() },
+            TensorProto { dims: vec![-2], ..good.clone() },
+            TensorProto { dims: vec![i64::MAX, i64::MAX], ..good.clone() },
+            TensorProto { data_type: Some(10), ..good.clone() },
+            TensorProto { data_location: Some(1), ..good.clone() },
+            TensorProto { raw_data: None, ..good },
+        ];
+        for case in &cases {
+            assert!(f32_values(case).is_err(), "{case:?}");
+        }
+        assert!(from_f32("w", &[3], &[1.0]).is_err());
+    }
+}
