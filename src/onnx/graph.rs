@@ -1,0 +1,131 @@
+//! Who makes and who uses a tensor: an index over the nodes of one graph.
+//!
+//! Built once and borrowed by the passes that only read. It does not change the graph.
+
+use super::proto::{GraphProto, NodeProto, TensorProto};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Index of one graph. Positions are those of `graph.node`.
+#[derive(Debug)]
+pub struct GraphIndex<'a> {
+    graph: &'a GraphProto,
+    producers: BTreeMap<&'a str, usize>,
+    consumers: BTreeMap<&'a str, Vec<(usize, usize)>>,
+    initializers: BTreeMap<&'a str, &'a TensorProto>,
+    outputs: BTreeSet<&'a str>,
+}
+
+impl<'a> GraphIndex<'a> {
+    /// Reads every node once. Tensors that a nested graph takes from this one count as used by the node
+    /// that holds the nested graph, at the input position `usize::MAX`.
+    pub fn new(graph: &'a GraphProto) -> GraphIndex<'a> {
+        let mut producers = BTreeMap::new();
+        let mut consumers: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
+        for (node_idx, node) in graph.node.iter().enumerate() {
+            for output in node.output.iter().filter(|name| !name.is_empty()) {
+                producers.insert(output.as_str(), node_idx);
+            }
+            for (input_idx, input) in node.input.iter().enumerate().filter(|(_, n)| !n.is_empty()) {
+                consumers.entry(input).or_default().push((node_idx, input_idx));
+            }
+            let mut captured = BTreeSet::new();
+            captured_names(node, &mut captured);
+            for name in captured {
+                consumers.entry(name).or_default().push((node_idx, usize::MAX));
+            }
+        }
+        let initializers = graph.initializer.iter().map(|tensor| (tensor.name(), tensor)).collect();
+        let outputs = graph.output.iter().map(|value| value.name()).collect();
+        GraphIndex { graph, producers, consumers, initializers, outputs }
+    }
+
+    /// The node that makes `tensor`; `None` for graph inputs and initializers.
+    pub fn producer(&self, tensor: &str) -> Option<&'a NodeProto> {
+        self.producers.get(tensor).map(|&node_idx| &self.graph.node[node_idx])
+    }
+
+    /// Position of the node that makes `tensor`.
+    pub fn producer_idx(&self, tensor: &str) -> Option<usize> {
+        self.producers.get(tensor).copied()
+    }
+
+    /// Every use of `tensor` as (node, input), in node order; a graph output is not among them.
+    pub fn consumers(&self, tensor: &str) -> &[(usize, usize)] {
+        self.consumers.get(tensor).map_or(&[], Vec::as_slice)
+    }
+
+    /// The initializer of that name, whether or not it is also a graph input.
+    pub fn initializer(&self, tensor: &str) -> Option<&'a TensorProto> {
+        self.initializers.get(tensor).copied()
+    }
+
+    /// Whether `tensor` is an output of the graph.
+    pub fn is_output(&self, tensor: &str) -> bool {
+        self.outputs.contains(tensor)
+    }
+}
+
+/// Names that graphs nested in `node` use but do not make.
+fn captured_names<'a>(node: &'a NodeProto, captured: &mut BTreeSet<&'a str>) {
+    for attribute in &node.attribute {
+        for graph in attribute.g.iter().chain(&attribute.graphs) {
+            let mut made: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();
+            made.extend(graph.initializer.iter().map(|tensor| tensor.name()));
+            made.extend(graph.node.iter().flat_map(|node| node.output.iter().map(String::as_str)));
+            let mut used: BTreeSet<&str> = graph.output.iter().map(|value| value.name()).collect();
+            for inner in &graph.node {
+                used.extend(inner.input.iter().map(String::as_str));
+                captured_names(inner, &mut used);
+            }
+            used.remove("");
+            captured.extend(used.difference(&made));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::proto::{AttributeProto, ValueInfoProto};
+
+    fn node(op_type: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+        let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+        NodeProto {
+            op_type: Some(op_type.into()),
+            input: owned(inputs),
+            output: owned(outputs),
+            ..Default::default()
+        }
+    }
+
+    fn value(name: &str) -> ValueInfoProto {
+        ValueInfoProto { name: Some(name.into()), ..Default::default() }
+    }
+
+    #[test]
+    fn uses_inside_nested_graphs_count() {
+        let body = GraphProto {
+            node: vec![node("Relu", &["outer"], &["inner"]), node("Neg", &["inner"], &["result"])],
+            output: vec![value("result")],
+            ..Default::default()
+        };
+        let mut branch = node("If", &["condition"], &["y"]);
+        branch.attribute.push(AttributeProto { g: Some(body), ..Default::default() });
+        let graph = GraphProto {
+            node: vec![node("Conv", &["x", "w", ""], &["outer"]), branch],
+            initializer: vec![TensorProto { name: Some("w".into()), ..Default::default() }],
+            input: vec![value("x")],
+            output: vec![value("y")],
+            ..Default::default()
+        };
+        let index = GraphIndex::new(&graph);
+        assert_eq!(index.producer("outer").and_then(|n| n.op_type.as_deref()), Some("Conv"));
+        assert_eq!(index.producer_idx("y"), Some(1));
+        assert!(index.producer("x").is_none() && index.producer("inner").is_none());
+        assert_eq!(index.consumers("outer"), [(1, usize::MAX)]);
+        assert_eq!(index.consumers("w"), [(0, 1)]);
+        assert!(index.consumers("").is_empty() && index.consumers("inner").is_empty());
+        assert!(index.initializer("w").is_some() && index.initializer("x").is_none());
+        assert!(index.is_output("y") && !index.is_output("outer"));
+    }
+}
