@@ -11,7 +11,12 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_op_in_unsafe_fn)]
 
+pub mod data;
+pub mod diag;
+pub mod engine;
 pub mod observe;
 pub mod onnx;
+pub mod place;
 pub mod quant;
 pub mod range;
+pub mod scheme;

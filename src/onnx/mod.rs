@@ -3,6 +3,7 @@
 //! In: a path. Out: a [`ModelProto`] and back, message for message. It does not
 //! interpret operators. Tensors in external files are left as references.
 
+pub mod facts;
 pub mod graph;
 pub mod proto;
 pub mod tensor;

@@ -1,0 +1,71 @@
+//! Between our arrays and tract's tensors.
+
+use crate::data::{Array, InputSpec, Values};
+use anyhow::{Result, bail, ensure};
+use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ndarray::ArrayD;
+
+fn tensor<T: Datum>(shape: &[usize], values: &[T]) -> Result<TValue> {
+    let array = ArrayD::from_shape_vec(shape, values.to_vec())?;
+    Ok(array.into_tensor().into_tvalue())
+}
+
+/// `array` as the engine takes it, checked against the input that it is for.
+pub fn to_tract(array: &Array, input: &InputSpec) -> Result<TValue> {
+    ensure!(
+        array.shape == input.shape,
+        "input `{}`: shape {:?}, expected {:?}",
+        input.name,
+        array.shape,
+        input.shape
+    );
+    match &array.values {
+        Values::F32(values) => tensor(&array.shape, values),
+        Values::I64(values) => tensor(&array.shape, values),
+        Values::I32(values) => tensor(&array.shape, values),
+        Values::I8(values) => tensor(&array.shape, values),
+        Values::U8(values) => tensor(&array.shape, values),
+        Values::Bool(values) => tensor(&array.shape, values),
+    }
+}
+
+/// A value of the engine as float32; integers and booleans as their values.
+pub fn to_f32(value: &Tensor) -> Result<Vec<f32>> {
+    if let Some(values) = as_f32(value) {
+        return Ok(values.to_vec());
+    }
+    let dt = value.datum_type();
+    if !(dt.is_number() || dt == bool::datum_type()) {
+        bail!("element type is {dt:?}, expected a number");
+    }
+    let cast = value.cast_to::<f32>()?;
+    Ok(cast.try_as_plain_ram()?.as_slice::<f32>()?.to_vec())
+}
+
+/// The values where they are float32.
+pub fn as_f32(value: &Tensor) -> Option<&[f32]> {
+    if value.datum_type() != f32::datum_type() {
+        return None;
+    }
+    value.as_plain_ram()?.as_slice::<f32>().ok()
+}
+
+/// The number in `TensorProto.DataType` of one of tract's types, where they share it.
+pub fn data_type(dt: DatumType) -> Option<i32> {
+    Some(match dt {
+        DatumType::F32 => 1,
+        DatumType::U8 => 2,
+        DatumType::I8 => 3,
+        DatumType::U16 => 4,
+        DatumType::I16 => 5,
+        DatumType::I32 => 6,
+        DatumType::I64 | DatumType::TDim => 7,
+        DatumType::String => 8,
+        DatumType::Bool => 9,
+        DatumType::F16 => 10,
+        DatumType::F64 => 11,
+        DatumType::U32 => 12,
+        DatumType::U64 => 13,
+        _ => return None,
+    })
+}

@@ -1,0 +1,359 @@
+//! Runs the float model and hands its tensors out. The only place that knows tract.
+//!
+//! In: a [`ModelProto`], a shape per input, the names of the tensors to watch. Out: what each tensor
+//! looks like ([`Facts`]), and its values at the moment they exist. It does not gather statistics and
+//! does not change the model.
+//!
+//! Watched tensors are made outputs of the graph before it is optimized, so that each keeps a place of
+//! its own, and are taken off the outputs again before planning, so that each is freed as soon as it
+//! has been handed out.
+
+mod convert;
+mod guard;
+
+use crate::data::{Array, InputSpec, Values};
+use crate::onnx::facts::{Fact, Facts};
+use crate::onnx::proto::ModelProto;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use guard::guarded;
+use prost::Message;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ops::konst::Const;
+use tract_onnx::tract_core::ops::unimpl::UnimplementedOp;
+use tract_onnx::tract_core::plan;
+use tract_onnx::tract_core::internal::DimLike;
+use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
+
+/// A shape per input name, for inputs whose shape the model leaves open.
+pub type Shapes = BTreeMap<String, Vec<usize>>;
+
+/// A model that the engine understands, with every input's shape fixed.
+pub struct Parsed {
+    model: InferenceModel,
+    outlets: HashMap<String, OutletId>,
+    inputs: Vec<InputSpec>,
+    outputs: Vec<String>,
+}
+
+/// The inputs of `model` with concrete shapes: those of `shapes`, else those of the model, where an
+/// open first dimension is 1. Initializers that are also inputs do not count.
+///
+/// # Errors
+/// If another dimension is open, `shapes` contradicts the model or names no input of it, or an input is
+/// no tensor.
+pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSpec>> {
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let mut inputs = Vec::new();
+    for value in &graph.input {
+        if graph.initializer.iter().any(|tensor| tensor.name == value.name) {
+            continue;
+        }
+        let name = value.name();
+        let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+        let tensor = tensor.with_context(|| format!("input `{name}` is not a tensor"))?;
+        let declared: Option<Vec<Option<usize>>> = tensor.shape.as_ref().map(|shape| {
+            let dims = shape.dim.iter();
+            dims.map(|dim| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize)).collect()
+        });
+        let shape = match (shapes.get(name), declared) {
+            (Some(given), Some(declared)) => {
+                let fits = given.len() == declared.len()
+                    && given.iter().zip(&declared).all(|(g, d)| d.is_none_or(|d| d == *g));
+                ensure!(
+                    fits,
+                    "input `{name}`: --shape gives {given:?}, expected {}",
+                    show_dims(&declared)
+                );
+                given.clone()
+            }
+            (Some(given), None) => given.clone(),
+            (None, None) => {
+                bail!("input `{name}` has no shape\nhint: give one, for instance --shape {name}=1x3x224x224")
+            }
+            (None, Some(declared)) => {
+                let concrete: Option<Vec<usize>> = declared
+                    .iter()
+                    .enumerate()
+                    .map(|(axis, dim)| dim.or((axis == 0).then_some(1)))
+                    .collect();
+                concrete.with_context(|| {
+                    let example: Vec<String> = declared
+                        .iter()
+                        .enumerate()
+                        .map(|(axis, dim)| dim.unwrap_or(if axis == 0 { 1 } else { 224 }).to_string())
+                        .collect();
+                    format!(
+                        "input `{name}` has the shape {}, expected fixed dimensions\nhint: fix them, for instance --shape {name}={}",
+                        show_dims(&declared),
+                        example.join("x")
+                    )
+                })?
+            }
+        };
+        inputs.push(InputSpec { name: name.into(), shape, data_type: tensor.elem_type() });
+    }
+    for name in shapes.keys() {
+        let known: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
+        ensure!(
+            known.contains(&name.as_str()),
+            "--shape names the input `{name}`, expected one of: {}",
+            known.join(", ")
+        );
+    }
+    Ok(inputs)
+}
+
+fn show_dims(dims: &[Option<usize>]) -> String {
+    let dims: Vec<String> =
+        dims.iter().map(|dim| dim.map_or("?".into(), |dim| dim.to_string())).collect();
+    format!("[{}]", dims.join(", "))
+}
+
+impl Parsed {
+    /// Hands `model` to the engine. External data must have been resolved.
+    ///
+    /// # Errors
+    /// If the engine lacks an operator (all of them are listed), if a shape is missing, or if it does not
+    /// accept the graph.
+    pub fn new(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
+        let inputs = resolve_inputs(model, shapes)?;
+        let graph = model.graph.as_ref().context("model has no graph")?;
+        let outputs: Vec<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
+        guarded(|| {
+            let onnx = tract_onnx::onnx().with_ignore_value_info(true);
+            let bytes = model.encode_to_vec();
+            let proto = onnx.proto_model_for_read(&mut bytes.as_slice())?;
+            drop(bytes);
+            let parsed = onnx.parse(&proto, None)?;
+            let mut model = parsed.model;
+            ensure!(
+                parsed.unresolved_inputs.is_empty(),
+                "nothing in the graph makes the tensors: {}",
+                parsed.unresolved_inputs.join(", ")
+            );
+            check_implemented(&model)?;
+            for input in &inputs {
+                let outlet = *parsed.outlets_by_name.get(&input.name).with_context(|| {
+                    format!("input `{}` is unknown to the engine", input.name)
+                })?;
+                let position = model.inputs.iter().position(|&o| o == outlet);
+                let position = position
+                    .with_context(|| format!("input `{}` is unknown to the engine", input.name))?;
+                let dt = model.outlet_fact(outlet)?.datum_type.concretize();
+                let dt = dt.with_context(|| format!("input `{}` has no type", input.name))?;
+                model.set_input_fact(position, dt.fact(&input.shape).into())?;
+            }
+            // The order of the inputs is ours from here on.
+            let outlets = inputs.iter().map(|input| parsed.outlets_by_name[&input.name]);
+            let outlets: Vec<OutletId> = outlets.collect();
+            ensure!(
+                outlets.len() == model.inputs.len(),
+                "the engine found {} inputs, expected {}",
+                model.inputs.len(),
+                outlets.len()
+            );
+            model.inputs = outlets;
+            Ok(Parsed { model, outlets: parsed.outlets_by_name, inputs, outputs })
+        })
+    }
+
+    /// The inputs, in the order of the graph.
+    pub fn inputs(&self) -> &[InputSpec] {
+        &self.inputs
+    }
+
+    /// Element types and shapes of the tensors, as far as they follow from the inputs' shapes.
+    ///
+    /// # Errors
+    /// If the graph contradicts itself for these shapes.
+    pub fn facts(&mut self) -> Result<Facts> {
+        guarded(|| {
+            self.model.analyse(false)?;
+            let mut facts = Facts::default();
+            for (name, &outlet) in &self.outlets {
+                let fact = self.model.outlet_fact(outlet)?;
+                let dims = fact.shape.concretize();
+                let shape = dims.and_then(|dims| dims.iter().map(|d| d.to_usize().ok()).collect());
+                let data_type = fact.datum_type.concretize().and_then(convert::data_type);
+                facts.insert(name, Fact { data_type, shape });
+            }
+            Ok(facts)
+        })
+    }
+
+    /// Optimizes the graph and plans its run.
+    ///
+    /// # Errors
+    /// If `watched` names a tensor that the graph does not have, or the engine cannot run the graph.
+    pub fn build(mut self, watched: &[String]) -> Result<Engine> {
+        let mut outlets = Vec::with_capacity(watched.len() + self.outputs.len());
+        for name in watched.iter().chain(&self.outputs) {
+            let outlet = self.outlets.get(name).with_context(|| {
+                format!("tensor `{name}` does not exist in the graph, expected one that does")
+            })?;
+            outlets.push(*outlet);
+        }
+        guarded(|| {
+            self.model.select_output_outlets(&outlets)?;
+            let mut model = self.model.into_typed()?.into_decluttered()?.into_optimized()?;
+            let (seen, outputs) = model.outputs.split_at(watched.len());
+            let (seen, outputs) = (seen.to_vec(), outputs.to_vec());
+            ensure!(outputs.len() == self.outputs.len(), "the engine lost an output of the graph");
+            // Nodes that only a watched tensor needs must stay in the plan: all stay outputs until the
+            // order is made, and a watched value is dropped by the session when it has been seen.
+            let mut taps: Vec<Vec<(usize, usize)>> = vec![Vec::new(); model.nodes.len()];
+            let mut constants = Vec::new();
+            for (watched_idx, outlet) in seen.iter().enumerate() {
+                match model.nodes[outlet.node].op_as::<Const>() {
+                    Some(constant) => constants.push((watched_idx, constant.val().clone())),
+                    None => taps[outlet.node].push((outlet.slot, watched_idx)),
+                }
+            }
+            let needed = leaves(&model, &seen, &outputs);
+            model.select_output_outlets(&needed)?;
+            let plan = model.into_runnable()?;
+            Ok(Engine {
+                plan,
+                inputs: self.inputs,
+                outputs: self.outputs.iter().cloned().zip(0..).collect(),
+                taps,
+                constants,
+            })
+        })
+    }
+}
+
+/// The graph's own outputs, then those watched tensors that none of them depends on.
+fn leaves(model: &TypedModel, seen: &[OutletId], outputs: &[OutletId]) -> Vec<OutletId> {
+    let mut reached = vec![false; model.nodes.len()];
+    let mut leaves = outputs.to_vec();
+    let reach = |from: &[OutletId], reached: &mut Vec<bool>| {
+        let mut pending: Vec<usize> = from.iter().map(|outlet| outlet.node).collect();
+        while let Some(node) = pending.pop() {
+            if !std::mem::replace(&mut reached[node], true) {
+                pending.extend(model.nodes[node].inputs.iter().map(|input| input.node));
+            }
+        }
+    };
+    reach(outputs, &mut reached);
+    // Later nodes first: what they depend on is then reached already.
+    let mut rest: Vec<OutletId> = seen.to_vec();
+    rest.sort_by_key(|outlet| std::cmp::Reverse(outlet.node));
+    for outlet in rest {
+        if !reached[outlet.node] {
+            leaves.push(outlet);
+            reach(&[outlet], &mut reached);
+        }
+    }
+    leaves
+}
+
+fn check_implemented(model: &InferenceModel) -> Result<()> {
+    let mut missing: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    for node in &model.nodes {
+        if node.op_as::<UnimplementedOp>().is_some() {
+            let op = node.op.name().to_string();
+            let op = op.trim_start_matches("Unimplemented(").trim_end_matches(')').to_string();
+            let entry = missing.entry(op).or_insert_with(|| (0, node.name.clone()));
+            entry.0 += 1;
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = missing
+        .iter()
+        .map(|(op, (count, first))| format!("{op} ({count}, first at node `{first}`)"))
+        .collect();
+    bail!("the engine cannot run the operators: {}", list.join(", "))
+}
+
+/// A model that is ready to run. Shared by threads; each makes a [`Session`] of its own.
+pub struct Engine {
+    plan: Arc<TypedRunnableModel>,
+    inputs: Vec<InputSpec>,
+    outputs: Vec<(String, usize)>,
+    /// For each node of the plan, which of its outputs are watched: (slot, index into `watched`).
+    taps: Vec<Vec<(usize, usize)>>,
+    /// Watched tensors that do not depend on the inputs.
+    constants: Vec<(usize, Arc<Tensor>)>,
+}
+
+impl Engine {
+    /// The inputs, in the order of the graph.
+    pub fn inputs(&self) -> &[InputSpec] {
+        &self.inputs
+    }
+
+    /// A place to run in, for one thread.
+    ///
+    /// # Errors
+    /// If the engine cannot set its state up.
+    pub fn session(&self) -> Result<Session<'_>> {
+        guarded(|| Ok(Session { engine: self, state: self.plan.spawn()? }))
+    }
+}
+
+/// One thread's run of an [`Engine`].
+pub struct Session<'a> {
+    engine: &'a Engine,
+    state: TypedSimpleState,
+}
+
+impl Session<'_> {
+    /// Runs one sample. `visit` gets the index of each watched float32 tensor, its shape and its values
+    /// in row-major order, as soon as they exist; tensors of other types are left out. Returns the
+    /// outputs of the graph, as float32.
+    ///
+    /// # Errors
+    /// If the sample does not fit the inputs, an operator fails, or `visit` does.
+    pub fn run(
+        &mut self,
+        sample: &[Array],
+        visit: &mut dyn FnMut(usize, &[usize], &[f32]) -> Result<()>,
+    ) -> Result<Vec<Array>> {
+        let engine = self.engine;
+        ensure!(
+            sample.len() == engine.inputs.len(),
+            "sample has {} inputs, expected {}",
+            sample.len(),
+            engine.inputs.len()
+        );
+        let inputs: Result<TVec<TValue>> = sample
+            .iter()
+            .zip(&engine.inputs)
+            .map(|(array, input)| convert::to_tract(array, input))
+            .collect();
+        let inputs = inputs?;
+        for (watched_idx, tensor) in &engine.constants {
+            if let Some(values) = convert::as_f32(tensor) {
+                visit(*watched_idx, tensor.shape(), values)?;
+            }
+        }
+        guarded(|| {
+            let outcome = self.state.run_plan_with_eval(inputs, |context, op_state, node, inputs| {
+                let values = plan::eval(context, op_state, node, inputs)?;
+                for &(slot, watched_idx) in &engine.taps[node.id] {
+                    let value: &Tensor = &values[slot];
+                    if let Some(values) = convert::as_f32(value) {
+                        visit(watched_idx, value.shape(), values)?;
+                    }
+                }
+                TractResult::Ok(values)
+            });
+            if outcome.is_err() {
+                // A state that failed half-way is not used again.
+                self.state = engine.plan.spawn()?;
+            }
+            let values = outcome.map_err(|error| anyhow!("{error:#}"))?;
+            let outputs = engine.outputs.iter().map(|(name, position)| {
+                let value: &Tensor = &values[*position];
+                let values = convert::to_f32(value).with_context(|| format!("output `{name}`"))?;
+                Ok(Array { shape: value.shape().to_vec(), values: Values::F32(values) })
+            });
+            outputs.collect()
+        })
+    }
+}

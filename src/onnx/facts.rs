@@ -1,0 +1,115 @@
+//! What is known of tensors without running anything: element types and shapes.
+
+use super::proto::{GraphProto, ModelProto, ValueInfoProto};
+use super::tensor::{self, DataType};
+use std::collections::BTreeMap;
+
+/// What is known of one tensor.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Fact {
+    /// Element type, by its number in `TensorProto.DataType`.
+    pub data_type: Option<i32>,
+    /// Dimensions, outermost first, where all are known.
+    pub shape: Option<Vec<usize>>,
+}
+
+/// Facts by tensor name.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Facts {
+    by_name: BTreeMap<String, Fact>,
+}
+
+impl Facts {
+    /// What the model itself says: initializers, inputs, outputs, `value_info`, and the element types
+    /// that follow from them.
+    pub fn of_model(model: &ModelProto) -> Facts {
+        let mut facts = Facts::default();
+        let Some(graph) = &model.graph else { return facts };
+        for value in graph.value_info.iter().chain(&graph.output).chain(&graph.input) {
+            facts.insert(value.name(), fact_of(value));
+        }
+        for initializer in &graph.initializer {
+            let fact =
+                Fact { data_type: initializer.data_type, shape: tensor::shape(initializer).ok() };
+            facts.insert(initializer.name(), fact);
+        }
+        facts.propagate_types(graph);
+        facts
+    }
+
+    /// Adds what is known of `tensor`; what was known before stays where `fact` says nothing.
+    pub fn insert(&mut self, tensor: &str, fact: Fact) {
+        let known = self.by_name.entry(tensor.to_string()).or_default();
+        known.data_type = fact.data_type.or(known.data_type);
+        if fact.shape.is_some() {
+            known.shape = fact.shape;
+        }
+    }
+
+    /// Adds everything that `other` knows.
+    pub fn extend(&mut self, other: &Facts) {
+        for (tensor, fact) in &other.by_name {
+            self.insert(tensor, fact.clone());
+        }
+    }
+
+    /// Whether `tensor` holds float32 values.
+    pub fn is_float(&self, tensor: &str) -> bool {
+        self.by_name.get(tensor).and_then(|fact| fact.data_type) == Some(DataType::Float as i32)
+    }
+
+    /// The shape of `tensor`, where it is known.
+    pub fn shape(&self, tensor: &str) -> Option<&[usize]> {
+        self.by_name.get(tensor)?.shape.as_deref()
+    }
+
+    /// Element types along the nodes, in their order; nodes are sorted topologically in ONNX.
+    fn propagate_types(&mut self, graph: &GraphProto) {
+        for node in &graph.node {
+            for (slot, output) in node.output.iter().enumerate().filter(|(_, o)| !o.is_empty()) {
+                if self.by_name.get(output).is_some_and(|fact| fact.data_type.is_some()) {
+                    continue;
+                }
+                let of_input = |i: usize| {
+                    let name = node.input.get(i)?;
+                    self.by_name.get(name).and_then(|fact| fact.data_type)
+                };
+                let attribute = |name: &str| node.attribute.iter().find(|a| a.name() == name);
+                let data_type = match (node.op_type(), slot) {
+                    ("Shape" | "Size" | "NonZero" | "ArgMax" | "ArgMin" | "NonMaxSuppression", _)
+                    | ("TopK", 1) => Some(DataType::Int64 as i32),
+                    ("MaxPool", 1) => Some(DataType::Int64 as i32),
+                    (
+                        "Equal" | "Less" | "Greater" | "LessOrEqual" | "GreaterOrEqual" | "Not" | "And"
+                        | "Or" | "Xor" | "IsNaN" | "IsInf",
+                        _,
+                    ) => Some(9),
+                    ("Cast", _) => attribute("to").map(|a| a.i() as i32),
+                    ("ConstantOfShape", _) => Some(
+                        attribute("value")
+                            .and_then(|a| a.t.as_ref())
+                            .map_or(DataType::Float as i32, |t| t.data_type()),
+                    ),
+                    ("Constant", _) => {
+                        attribute("value").and_then(|a| a.t.as_ref()).map(|t| t.data_type())
+                    }
+                    ("Where", _) => of_input(1).or_else(|| of_input(2)),
+                    ("OneHot", _) => of_input(2),
+                    ("Dropout", 1) => Some(9),
+                    ("If" | "Loop" | "Scan" | "SequenceAt" | "Optional", _) => None,
+                    _ => (0..node.input.len()).find_map(of_input),
+                };
+                self.insert(output, Fact { data_type, shape: None });
+            }
+        }
+    }
+}
+
+fn fact_of(value: &ValueInfoProto) -> Fact {
+    let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+    let shape = tensor.and_then(|tensor| tensor.shape.as_ref()).and_then(|shape| {
+        let dims = shape.dim.iter();
+        dims.map(|dim| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize)).collect()
+    });
+    Fact { data_type: tensor.map(|tensor| tensor.elem_type()), shape }
+}

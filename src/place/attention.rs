@@ -1,0 +1,63 @@
+//! The rule about attention.
+
+use super::{Draft, Rule};
+use crate::scheme::RuleCall;
+
+/// Leaves the two products of an attention float where the backend has no fused kernel for it.
+/// Source: Model-Optimizer, `find_nodes_from_mha_to_exclude` and `partitioning`.
+pub struct SkipAttentionScores;
+
+impl Rule for SkipAttentionScores {
+    fn name(&self) -> &'static str {
+        "skip_attention_scores"
+    }
+
+    fn description(&self) -> &'static str {
+        "MatMul, Softmax, MatMul with an added mask, or a sequence above `max_sequence`, stays float"
+    }
+
+    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
+        let max_sequence = call.number("max_sequence", 512) as usize;
+        let softmaxes = draft.graph.node.iter().filter(|node| node.op_type() == "Softmax");
+        for softmax in softmaxes.collect::<Vec<_>>() {
+            let (Some(scores), Some(weights)) = (softmax.input.first(), softmax.output.first()) else {
+                continue;
+            };
+            let Some((first, masked)) = self.scores_product(draft, scores) else { continue };
+            let long = draft.facts.shape(scores).and_then(|s| s.last()).is_some_and(|&n| n > max_sequence);
+            let reason = match (masked, long) {
+                (true, _) => "attention with an added mask",
+                (_, true) => "attention over a long sequence",
+                _ => continue,
+            };
+            draft.leave_float(first, self.name(), reason);
+            let second = draft.index.consumers(weights).iter().map(|edge| edge.0);
+            for node_idx in second.collect::<Vec<_>>() {
+                if draft.graph.node[node_idx].op_type() == "MatMul" {
+                    draft.leave_float(node_idx, self.name(), reason);
+                }
+            }
+        }
+    }
+}
+
+impl SkipAttentionScores {
+    /// The product behind the scores, back through scaling, reshaping and an added mask; and whether
+    /// there was a mask.
+    fn scores_product(&self, draft: &Draft, scores: &str) -> Option<(usize, bool)> {
+        let (mut tensor, mut masked) = (scores, false);
+        for _ in 0..8 {
+            let node_idx = draft.index.producer_idx(tensor)?;
+            let node = &draft.graph.node[node_idx];
+            let varying = draft.activation_inputs(node_idx);
+            match node.op_type() {
+                "MatMul" => return (varying.len() == 2).then_some((node_idx, masked)),
+                "Add" => masked |= varying.len() == 2,
+                "Mul" | "Div" | "Reshape" | "Transpose" | "Where" => {}
+                _ => return None,
+            }
+            tensor = node.input.get(*varying.first()?)?;
+        }
+        None
+    }
+}

@@ -1,0 +1,48 @@
+//! Rules about operands that are, or are not, constant.
+
+use super::{Draft, Rule};
+use crate::scheme::RuleCall;
+
+/// Leaves convolutions whose weight is computed at run time float.
+pub struct SkipNonConstantWeights;
+
+impl Rule for SkipNonConstantWeights {
+    fn name(&self) -> &'static str {
+        "skip_non_constant_weights"
+    }
+
+    fn description(&self) -> &'static str {
+        "a convolution whose weight is computed at run time stays float"
+    }
+
+    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+        for node_idx in draft.open_nodes(&["Conv", "ConvTranspose"]) {
+            if draft.weight_input(node_idx) != Some(1) {
+                draft.leave_float(node_idx, self.name(), "its weight is not a float constant");
+            }
+        }
+    }
+}
+
+/// Leaves elementwise operators with a constant operand float: a bias or a scaling, which backends fuse.
+pub struct SkipConstantOperands;
+
+impl Rule for SkipConstantOperands {
+    fn name(&self) -> &'static str {
+        "skip_constant_operands"
+    }
+
+    fn description(&self) -> &'static str {
+        "an elementwise operator with a constant operand stays float (parameter `ops`)"
+    }
+
+    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
+        let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
+        for node_idx in draft.open_nodes(&ops) {
+            let node = &draft.graph.node[node_idx];
+            if node.input.iter().any(|name| !name.is_empty() && draft.is_constant(name)) {
+                draft.leave_float(node_idx, self.name(), "one operand is constant");
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Where to quantize: a backend's table applied to a graph.
+//!
+//! In: a prepared graph, what is known of its tensors, a [`Scheme`]. Out: [`Sites`]: the tensors to
+//! quantize with the uses that read them quantized, and every node that stays float with the reason. It
+//! looks at no data. [`RULES`] is the open list of placement rules; a table names those it wants, in the
+//! order in which they run.
+
+mod attention;
+mod concat;
+mod constants;
+mod draft;
+mod followers;
+mod inputs;
+mod outputs;
+mod residual;
+mod share;
+mod small;
+mod trace;
+
+pub use draft::Draft;
+
+use crate::onnx::facts::Facts;
+use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::scheme::{RuleCall, Scheme};
+use anyhow::{Context, Result};
+use globset::{Glob, GlobMatcher};
+use std::collections::BTreeMap;
+
+/// A rule that marks what is quantized and what stays float.
+pub trait Rule: Sync {
+    /// The name in a backend's table.
+    fn name(&self) -> &'static str;
+
+    /// One line: what it does and why.
+    fn description(&self) -> &'static str;
+
+    /// Marks nodes and uses of `draft`. A rule that finds nothing to do leaves it as it is.
+    fn apply(&self, draft: &mut Draft, call: &RuleCall);
+}
+
+/// Every placement rule.
+pub const RULES: &[&dyn Rule] = &[
+    &constants::SkipNonConstantWeights,
+    &constants::SkipConstantOperands,
+    &small::SkipSmallConvs,
+    &small::SkipSmallMatmuls,
+    &attention::SkipAttentionScores,
+    &inputs::QuantizeWeightedInputs,
+    &residual::ResidualAddLongestPathFloat,
+    &followers::QuantizeFollowers,
+    &outputs::QuantizeOutputs,
+    &concat::QuantizeConcatInputs,
+    &share::ShareScales,
+];
+
+/// A use of a tensor: the consuming node's position in the graph, and the position among its inputs.
+pub type Edge = (usize, usize);
+
+/// An activation to quantize.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ActivationSite {
+    /// ONNX name of the tensor.
+    pub tensor: String,
+    /// Name of the type in the table.
+    pub qtype: String,
+    /// The uses that read the quantized tensor; every other use, and the graph's output, stays float.
+    pub edges: Vec<Edge>,
+    /// Sites with the same number lie on one grid.
+    pub group: usize,
+    /// The rule that asked for it.
+    pub rule: &'static str,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// A constant weight to quantize.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeightSite {
+    /// ONNX name of the initializer.
+    pub tensor: String,
+    /// Name of the type in the table.
+    pub qtype: String,
+    /// Axis of the scales; `None` for one scale.
+    pub axis: Option<usize>,
+    /// The uses that read the quantized weight.
+    pub edges: Vec<Edge>,
+}
+
+/// A bias to store as int32 with `scale = scale(input) * scale(weight)`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BiasSite {
+    /// ONNX name of the initializer.
+    pub tensor: String,
+    /// The node's quantized input.
+    pub input: String,
+    /// Index into [`Sites::weights`].
+    pub weight: usize,
+    /// The use.
+    pub edge: Edge,
+}
+
+/// A node that stays float.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FloatNode {
+    /// Position in the graph.
+    pub node: usize,
+    /// The rule that left it float; empty where the table has no row for its operator.
+    pub rule: &'static str,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// The outcome of placement.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Sites {
+    /// Activations, in the order of the graph.
+    pub activations: Vec<ActivationSite>,
+    /// Weights, in the order of their first use.
+    pub weights: Vec<WeightSite>,
+    /// Biases, in the order of the graph.
+    pub biases: Vec<BiasSite>,
+    /// Nodes that compute on quantized inputs, by position.
+    pub quantized_nodes: Vec<usize>,
+    /// Nodes with float outputs that stay float, by position.
+    pub float_nodes: Vec<FloatNode>,
+}
+
+/// Which nodes the user takes out or asks for: by node name, glob over node names, or operator type.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    exclude: Vec<Pattern>,
+    only: Vec<Pattern>,
+}
+
+#[derive(Debug, Clone)]
+struct Pattern {
+    text: String,
+    glob: GlobMatcher,
+}
+
+impl Selection {
+    /// # Errors
+    /// If a pattern is no valid glob.
+    pub fn new(exclude: &[String], only: &[String]) -> Result<Selection> {
+        let compile = |patterns: &[String]| -> Result<Vec<Pattern>> {
+            let compile_one = |text: &String| {
+                let glob = Glob::new(text).with_context(|| format!("`{text}` is no valid pattern"))?;
+                Ok(Pattern { text: text.clone(), glob: glob.compile_matcher() })
+            };
+            patterns.iter().map(compile_one).collect()
+        };
+        Ok(Selection { exclude: compile(exclude)?, only: compile(only)? })
+    }
+
+    /// Patterns that match no node of `graph`.
+    pub fn unmatched(&self, graph: &GraphProto) -> Vec<String> {
+        let patterns = self.exclude.iter().chain(&self.only);
+        let idle = patterns.filter(|p| !graph.node.iter().any(|node| p.matches(node)));
+        idle.map(|pattern| pattern.text.clone()).collect()
+    }
+
+    fn reason_to_skip(&self, node: &NodeProto) -> Option<String> {
+        if let Some(pattern) = self.exclude.iter().find(|pattern| pattern.matches(node)) {
+            return Some(format!("excluded by `{}`", pattern.text));
+        }
+        let kept = self.only.is_empty() || self.only.iter().any(|pattern| pattern.matches(node));
+        (!kept).then(|| "not among the nodes asked for".to_string())
+    }
+}
+
+impl Pattern {
+    fn matches(&self, node: &NodeProto) -> bool {
+        let name = node_name(node);
+        self.text == name || self.text == node.op_type() || self.glob.is_match(name)
+    }
+}
+
+/// The node's name; its first output where it has none.
+pub fn node_name(node: &NodeProto) -> &str {
+    match node.name() {
+        "" => node.output.first().map_or("", String::as_str),
+        name => name,
+    }
+}
+
+/// Applies the rules of `scheme` to `graph`.
+pub fn place(graph: &GraphProto, facts: &Facts, scheme: &Scheme, selection: &Selection) -> Sites {
+    let mut draft = Draft::new(graph, facts, scheme);
+    for (node_idx, node) in graph.node.iter().enumerate() {
+        if let Some(reason) = selection.reason_to_skip(node) {
+            draft.leave_float(node_idx, "selection", reason);
+        }
+    }
+    let rules: BTreeMap<&str, &dyn Rule> = RULES.iter().map(|rule| (rule.name(), *rule)).collect();
+    for call in &scheme.placement {
+        if let Some(rule) = rules.get(call.rule.as_str()) {
+            rule.apply(&mut draft, call);
+        }
+    }
+    draft.finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! The rule about residual additions.
+
+use super::{Draft, Rule};
+use crate::scheme::RuleCall;
+
+/// Leaves one input of a residual Add float, so that the addition runs at the end of the convolution
+/// that makes it, and quantizes the other. Source: Model-Optimizer, `build_non_residual_input_map`.
+pub struct ResidualAddLongestPathFloat;
+
+impl Rule for ResidualAddLongestPathFloat {
+    fn name(&self) -> &'static str {
+        "residual_add_longest_path_float"
+    }
+
+    fn description(&self) -> &'static str {
+        "of an Add's two inputs, the one on the longer path from where they part stays float and is fused \
+         with its convolution; the other is quantized"
+    }
+
+    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+        for node_idx in draft.open_nodes(&["Add"]) {
+            let node = &draft.graph.node[node_idx];
+            if draft.activation_inputs(node_idx) != [0, 1] {
+                continue;
+            }
+            let producers = [0, 1].map(|i| draft.index.producer_idx(&node.input[i]));
+            let [Some(first), Some(second)] = producers else { continue };
+            let conv = |i: usize| {
+                let backbone = draft.backbone(&node.input[i])?;
+                draft.graph.node[backbone].op_type().starts_with("Conv").then_some(backbone)
+            };
+            let fused = match (conv(0), conv(1)) {
+                (Some(a), Some(b)) if a == b => continue,
+                (Some(_), Some(_)) => match draft.steps_to_common_ancestor(first, second) {
+                    Some((a, b)) if a > b => 0,
+                    _ => 1,
+                },
+                // Where one input is the very convolution that the other starts from, there is no
+                // epilogue to save.
+                (Some(a), None) if draft.is_ancestor(a, second) && a == first => continue,
+                (None, Some(b)) if draft.is_ancestor(b, first) && b == second => continue,
+                (Some(_), None) => 0,
+                (None, Some(_)) => 1,
+                (None, None) => continue,
+            };
+            draft.fused_input.insert(node_idx, fused);
+            let reason = "the shorter path of a residual Add";
+            draft.quantize_edge((node_idx, 1 - fused), self.name(), reason);
+        }
+    }
+}
+
+impl Draft<'_> {
+    fn is_ancestor(&self, ancestor: usize, of: usize) -> bool {
+        self.steps_to_common_ancestor(ancestor, of).is_some_and(|(up, _)| up == 0)
+    }
+}

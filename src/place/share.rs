@@ -1,0 +1,59 @@
+//! The rule about tensors on one grid.
+
+use super::{Draft, Rule, trace};
+use crate::scheme::{Constraint, RuleCall};
+
+/// Puts tensors that an operator only moves or joins on one grid, so that it can run on integers.
+pub struct ShareScales;
+
+impl Rule for ShareScales {
+    fn name(&self) -> &'static str {
+        "share_scales"
+    }
+
+    fn description(&self) -> &'static str {
+        "tensors joined by a row's constraint get one bit-identical scale and zero point"
+    }
+
+    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+        for node_idx in 0..draft.graph.node.len() {
+            let Some(constraint) = draft.row(node_idx).and_then(|row| row.constraint) else { continue };
+            let node = &draft.graph.node[node_idx];
+            let outputs = node.output.iter().filter(|name| draft.is_site(name)).collect::<Vec<_>>();
+            match constraint {
+                Constraint::SameAsInput => {
+                    let Some(source) = node.input.first().and_then(|name| draft.site_behind(name)) else {
+                        continue;
+                    };
+                    let source = source.to_string();
+                    outputs.into_iter().for_each(|output| draft.share(&source, output));
+                }
+                Constraint::SameAsOutput => {
+                    for output in outputs {
+                        for input in &node.input {
+                            if let Some(source) = draft.site_behind(input).map(str::to_string) {
+                                draft.share(&source, output);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// `tensor`, or the site that reaches it through operators that only move values.
+    fn site_behind<'t>(&'t self, mut tensor: &'t str) -> Option<&'t str> {
+        loop {
+            if self.is_site(tensor) {
+                return Some(tensor);
+            }
+            let node = self.index.producer(tensor)?;
+            if !trace::MOVES.contains(&node.op_type()) {
+                return None;
+            }
+            tensor = node.input.first()?;
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Placement by table.

@@ -1,0 +1,98 @@
+//! Questions about paths: which convolution a tensor comes from, how far two tensors are from where
+//! they part.
+
+use super::Draft;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Operators that only move values; what is quantized before them stays so behind them.
+pub const MOVES: &[&str] = &[
+    "Identity", "Dropout", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split",
+    "Gather", "Expand", "DepthToSpace", "SpaceToDepth",
+];
+
+/// Pointwise operators of one activation that a backend fuses to the end of a convolution.
+const POINTWISE: &[&str] = &[
+    "Relu", "Clip", "LeakyRelu", "PRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Elu", "Selu",
+    "Softplus", "Erf", "Gelu", "Mish", "Exp", "Sqrt", "Abs", "Neg", "BatchNormalization",
+];
+
+/// Pointwise operators of two operands.
+const BINARY: &[&str] = &["Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"];
+
+/// Farthest that a path is followed.
+const MAX_STEPS: usize = 64;
+
+impl Draft<'_> {
+    /// The quantized weighted node whose fused end makes `tensor`: back through moves, pointwise
+    /// operators, operands that are constant or come from the same node (SiLU, hard-swish), and the
+    /// float input of a residual Add.
+    pub fn backbone(&self, tensor: &str) -> Option<usize> {
+        self.backbone_within(tensor, MAX_STEPS, &mut BTreeMap::new())
+    }
+
+    fn backbone_within<'t>(
+        &'t self,
+        tensor: &'t str,
+        steps: usize,
+        known: &mut BTreeMap<&'t str, Option<usize>>,
+    ) -> Option<usize> {
+        if let Some(backbone) = known.get(tensor) {
+            return *backbone;
+        }
+        known.insert(tensor, None);
+        let node_idx = self.index.producer_idx(tensor).filter(|_| steps > 0)?;
+        let node = &self.graph.node[node_idx];
+        let op = node.op_type();
+        let backbone = if self.row(node_idx).is_some_and(|row| row.weight.is_some())
+            && self.is_quantized(node_idx)
+        {
+            Some(node_idx)
+        } else if MOVES.contains(&op) || POINTWISE.contains(&op) {
+            self.backbone_within(node.input.first()?, steps - 1, known)
+        } else if BINARY.contains(&op) {
+            if let Some(&fused) = self.fused_input.get(&node_idx) {
+                self.backbone_within(&node.input[fused], steps - 1, known)
+            } else {
+                let inputs = self.activation_inputs(node_idx);
+                let mut found = inputs
+                    .iter()
+                    .map(|&i| self.backbone_within(&node.input[i], steps - 1, known))
+                    .collect::<Vec<_>>();
+                found.dedup();
+                if found.len() == 1 { found[0] } else { None }
+            }
+        } else {
+            None
+        };
+        known.insert(tensor, backbone);
+        backbone
+    }
+
+    /// Steps from each of two nodes back to their lowest common ancestor, where they have one. A graph
+    /// input counts as an ancestor that stands before all nodes.
+    pub fn steps_to_common_ancestor(&self, a: usize, b: usize) -> Option<(usize, usize)> {
+        let (from_a, from_b) = (self.steps_back(a), self.steps_back(b));
+        // The lowest is the last in topological order.
+        let common = from_a.keys().rev().find(|ancestor| from_b.contains_key(ancestor))?;
+        Some((from_a[common], from_b[common]))
+    }
+
+    fn steps_back(&self, from: usize) -> BTreeMap<Option<usize>, usize> {
+        let mut steps = BTreeMap::from([(Some(from), 0)]);
+        let mut pending = VecDeque::from([from]);
+        while let Some(node_idx) = pending.pop_front() {
+            let distance = steps[&Some(node_idx)] + 1;
+            for input in &self.graph.node[node_idx].input {
+                if input.is_empty() || self.is_constant(input) {
+                    continue;
+                }
+                let producer = self.index.producer_idx(input);
+                if !steps.contains_key(&producer) {
+                    steps.insert(producer, distance);
+                    pending.extend(producer);
+                }
+            }
+        }
+        steps
+    }
+}
