@@ -9,10 +9,12 @@
 
 use super::{Pass, default_opset, edit};
 use crate::onnx::facts::Facts;
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeSet;
 
 /// Lowest version that can be upgraded.
 const OLDEST: i64 = 7;
@@ -26,6 +28,8 @@ struct Site<'a> {
     names: &'a mut Names,
     initializers: &'a mut Vec<TensorProto>,
     facts: &'a Facts,
+    /// Tensors that some node reads, or that the graph gives out.
+    used: &'a BTreeSet<String>,
 }
 
 type Adapter = fn(Site) -> Result<Vec<NodeProto>>;
@@ -104,6 +108,7 @@ impl Pass for UpgradeOpset {
 
 fn upgrade(graph: &mut GraphProto, from: i64, to: i64, names: &mut Names, facts: &Facts) -> Result<()> {
     let mut initializers = Vec::new();
+    let used = used_tensors(graph);
     for &(op_type, since, adapter) in ADAPTERS {
         if since <= from || since > to {
             continue;
@@ -118,7 +123,7 @@ fn upgrade(graph: &mut GraphProto, from: i64, to: i64, names: &mut Names, facts:
                 continue;
             }
             let label = edit::label(&node);
-            let site = Site { node, names, initializers: &mut initializers, facts };
+            let site = Site { node, names, initializers: &mut initializers, facts, used: &used };
             let adapted = adapter(site)
                 .with_context(|| format!("node `{label}` ({op_type}) of opset {from}"))?;
             nodes.extend(adapted);
@@ -135,6 +140,13 @@ fn upgrade(graph: &mut GraphProto, from: i64, to: i64, names: &mut Names, facts:
         }
     }
     Ok(())
+}
+
+fn used_tensors(graph: &GraphProto) -> BTreeSet<String> {
+    let index = GraphIndex::new(graph);
+    let made = graph.node.iter().flat_map(|node| &node.output);
+    let used = made.filter(|name| !index.consumers(name).is_empty() || index.is_output(name));
+    used.filter(|name| !name.is_empty()).cloned().collect()
 }
 
 fn is(node: &NodeProto, op_type: &str) -> bool {
@@ -254,15 +266,15 @@ fn scatter(mut site: Site) -> Result<Vec<NodeProto>> {
 fn batch_normalization(mut site: Site) -> Result<Vec<NodeProto>> {
     let spatial = edit::take(&mut site.node, "spatial").map_or(1, |attribute| attribute.i());
     ensure!(spatial == 1, "normalizes every element (spatial = 0), expected every channel");
-    let used = site.node.output.iter().filter(|output| !output.is_empty()).count();
-    ensure!(used == 1, "has {used} outputs, expected 1: it was exported for training");
+    let extra = site.node.output.iter().skip(1).find(|output| site.used.contains(*output));
+    ensure!(extra.is_none(), "its statistics are used: it was exported for training");
     site.node.output.truncate(1);
     Ok(vec![site.node])
 }
 
 /// In inference a Dropout passes its input on.
 fn dropout(mut site: Site) -> Result<Vec<NodeProto>> {
-    let mask = site.node.output.get(1).filter(|mask| !mask.is_empty());
+    let mask = site.node.output.get(1).filter(|mask| site.used.contains(*mask));
     ensure!(mask.is_none(), "its mask is used, expected a model for inference");
     site.node.op_type = Some("Identity".into());
     site.node.attribute.clear();
