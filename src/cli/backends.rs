@@ -1,5 +1,6 @@
 //! `mqq backends`: which targets there are, and what their tables say.
 
+use super::misused;
 use crate::diag::Exit;
 use crate::scheme::{BUILT_IN, resolve};
 use anyhow::Result;
@@ -19,7 +20,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit> {
     match &args.name {
         Some(name) => {
-            let scheme = resolve(name)?;
+            let scheme = resolve(name).map_err(misused)?;
             match args.json {
                 true => println!("{}", serde_json::to_string_pretty(&scheme)?),
                 false => print!("{}", serde_yaml::to_string(&scheme)?),

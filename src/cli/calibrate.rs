@@ -3,14 +3,14 @@
 use super::options::{
     BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, threads,
 };
-use super::show_error;
+use super::{ensure_apart, misused, show_error};
 use crate::diag::Exit;
 use crate::onnx::Staged;
 use crate::pipeline::{Quantized, Request, quantize};
 use crate::progress;
 use crate::range::by_spelling;
 use crate::scheme::{Scheme, WeightStorage};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -117,9 +117,8 @@ struct Summary {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Exit> {
-    let scheme = args.backend.resolve()?;
-    let request = request(args, scheme)?;
-    let all_paths = paths(args, &request.scheme)?;
+    let request = request(args).map_err(misused)?;
+    let all_paths = paths(args, &request.scheme).map_err(misused)?;
     let mut report = Report {
         schema_version: "1.0",
         backend: request.scheme.name.clone(),
@@ -174,7 +173,8 @@ pub fn run(args: &Args) -> Result<Exit> {
     Ok(exit)
 }
 
-fn request(args: &Args, scheme: Scheme) -> Result<Request> {
+fn request(args: &Args) -> Result<Request> {
+    let scheme = args.backend.resolve()?;
     let finder = |asked: &Option<String>, default: &str| -> Result<_> {
         let spelling = asked.clone().unwrap_or_else(|| default.to_string());
         Ok((by_spelling(&spelling)?, spelling))
@@ -240,11 +240,7 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
         std::fs::create_dir_all(folder).with_context(|| format!("`{}`", folder.display()))?;
     }
     for paths in &all {
-        if let (Ok(input), Ok(output)) = (paths.model.canonicalize(), paths.output.canonicalize())
-            && input == output
-        {
-            bail!("`{}` is both input and output, expected two files", paths.model.display());
-        }
+        ensure_apart(&paths.model, &paths.output)?;
         let folder = paths.output.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         tempfile::NamedTempFile::new_in(folder)

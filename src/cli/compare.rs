@@ -1,6 +1,7 @@
 //! `mqq compare`: a quantized model against its float model.
 
 use super::options::{PreprocessArgs, ShapeArgs, threads};
+use super::misused;
 use crate::diag::Exit;
 use crate::pipeline::compare;
 use crate::progress;
@@ -47,8 +48,8 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Exit> {
     let labels = args.labels.as_deref().map(read_labels).transpose()?;
-    let preprocessing = args.preprocess.resolve()?;
-    let shapes = args.shape.resolve()?;
+    let preprocessing = args.preprocess.resolve().map_err(misused)?;
+    let shapes = args.shape.resolve().map_err(misused)?;
     let quiet = args.quiet;
     let figures = compare(
         [&args.float, &args.quantized],

@@ -1,6 +1,7 @@
 //! `mqq inspect`: what is in a model, and what a backend would do with it.
 
 use super::options::{SelectArgs, ShapeArgs};
+use super::misused;
 use crate::diag::Exit;
 use crate::onnx;
 use crate::pipeline::prepare_file;
@@ -116,11 +117,11 @@ pub fn run(args: &Args) -> Result<Exit> {
 }
 
 fn placement(args: &Args, backend: &str) -> Result<Placement> {
-    let mut scheme = scheme::resolve(backend)?;
-    args.switches.iter().try_for_each(|switch| scheme.switch_on(switch))?;
-    let prepared = prepare_file(&args.model, &scheme, &args.shape.resolve()?)?;
+    let mut scheme = scheme::resolve(backend).map_err(misused)?;
+    args.switches.iter().try_for_each(|switch| scheme.switch_on(switch)).map_err(misused)?;
+    let prepared = prepare_file(&args.model, &scheme, &args.shape.resolve().map_err(misused)?)?;
     let graph = prepared.model.graph.as_ref().context("model has no graph")?;
-    let selection = args.select.resolve()?;
+    let selection = args.select.resolve().map_err(misused)?;
     let sites = place(graph, &prepared.facts, &scheme, &selection);
     let name = |node_idx: usize| node_name(&graph.node[node_idx]).to_string();
     let op_type = |node_idx: usize| graph.node[node_idx].op_type().to_string();
