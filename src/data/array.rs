@@ -1,0 +1,262 @@
+//! Elements of stored arrays, and their conversion to what an input takes.
+//!
+//! Values are kept, never rescaled: what the target type cannot hold is an error.
+
+use super::{InputSpec, Values};
+use anyhow::{Result, bail, ensure};
+use half::{bf16, f16};
+
+/// Element kinds of array files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    Bool,
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    F16,
+    Bf16,
+    F32,
+    F64,
+}
+
+/// The bytes of some elements.
+pub struct Raw<'a> {
+    pub element: Element,
+    pub is_big_endian: bool,
+    pub bytes: &'a [u8],
+}
+
+/// An element's value.
+enum Number {
+    Int(i128),
+    Float(f64),
+}
+
+impl Element {
+    /// By the number in `TensorProto.DataType`.
+    pub fn from_onnx(data_type: i32) -> Option<Element> {
+        Some(match data_type {
+            1 => Element::F32,
+            2 => Element::U8,
+            3 => Element::I8,
+            4 => Element::U16,
+            5 => Element::I16,
+            6 => Element::I32,
+            7 => Element::I64,
+            9 => Element::Bool,
+            10 => Element::F16,
+            11 => Element::F64,
+            12 => Element::U32,
+            13 => Element::U64,
+            16 => Element::Bf16,
+            _ => return None,
+        })
+    }
+
+    /// By NumPy's kind and size, as in `f4`.
+    pub fn from_numpy(kind: &str) -> Option<Element> {
+        Some(match kind {
+            "b1" => Element::Bool,
+            "u1" => Element::U8,
+            "u2" => Element::U16,
+            "u4" => Element::U32,
+            "u8" => Element::U64,
+            "i1" => Element::I8,
+            "i2" => Element::I16,
+            "i4" => Element::I32,
+            "i8" => Element::I64,
+            "f2" => Element::F16,
+            "f4" => Element::F32,
+            "f8" => Element::F64,
+            _ => return None,
+        })
+    }
+
+    /// Bytes per element.
+    pub fn size(self) -> usize {
+        match self {
+            Element::Bool | Element::U8 | Element::I8 => 1,
+            Element::U16 | Element::I16 | Element::F16 | Element::Bf16 => 2,
+            Element::U32 | Element::I32 | Element::F32 => 4,
+            Element::U64 | Element::I64 | Element::F64 => 8,
+        }
+    }
+
+    /// The value whose bits are the low ones of `word`.
+    fn number(self, word: u64) -> Number {
+        match self {
+            Element::Bool => Number::Int(i128::from(word != 0)),
+            Element::U8 | Element::U16 | Element::U32 | Element::U64 => {
+                Number::Int(i128::from(word))
+            }
+            Element::I8 => Number::Int(i128::from(word as i8)),
+            Element::I16 => Number::Int(i128::from(word as i16)),
+            Element::I32 => Number::Int(i128::from(word as i32)),
+            Element::I64 => Number::Int(i128::from(word as i64)),
+            Element::F16 => Number::Float(f16::from_bits(word as u16).to_f64()),
+            Element::Bf16 => Number::Float(bf16::from_bits(word as u16).to_f64()),
+            Element::F32 => Number::Float(f64::from(f32::from_bits(word as u32))),
+            Element::F64 => Number::Float(f64::from_bits(word)),
+        }
+    }
+}
+
+impl Raw<'_> {
+    fn numbers(&self) -> impl Iterator<Item = Number> + '_ {
+        self.bytes.chunks_exact(self.element.size()).map(|bytes| {
+            let mut word = [0u8; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            if self.is_big_endian {
+                word[..bytes.len()].reverse();
+            }
+            self.element.number(u64::from_le_bytes(word))
+        })
+    }
+
+    fn ints<T: TryFrom<i128>>(&self, type_name: &str) -> Result<Vec<T>> {
+        let convert = |(idx, number): (usize, Number)| {
+            let (whole, shown) = match number {
+                Number::Int(value) => (Some(value), value.to_string()),
+                // A float beyond i128 saturates, which no target type holds either.
+                Number::Float(value) => {
+                    ((value.fract() == 0.0).then_some(value as i128), value.to_string())
+                }
+            };
+            match whole.and_then(|value| T::try_from(value).ok()) {
+                Some(value) => Ok(value),
+                None => bail!(
+                    "value {shown} at position {idx}, expected whole numbers that {type_name} holds"
+                ),
+            }
+        };
+        self.numbers().enumerate().map(convert).collect()
+    }
+
+    fn floats(&self) -> Result<Vec<f32>> {
+        if self.element == Element::F32 && !self.is_big_endian {
+            let (chunks, _) = self.bytes.as_chunks::<4>();
+            return Ok(chunks.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect());
+        }
+        let convert = |(idx, number): (usize, Number)| match number {
+            Number::Int(value) => Ok(value as f32),
+            Number::Float(value) => {
+                let narrow = value as f32;
+                ensure!(
+                    narrow.is_finite() || !value.is_finite(),
+                    "value {value} at position {idx}, expected numbers that float32 holds"
+                );
+                Ok(narrow)
+            }
+        };
+        self.numbers().enumerate().map(convert).collect()
+    }
+
+    /// The values in the element type of an input.
+    ///
+    /// # Errors
+    /// If the input's type cannot hold one of them: a fraction in an integer, a number out of range.
+    pub fn convert(&self, data_type: i32) -> Result<Values> {
+        Ok(match data_type {
+            1 => Values::F32(self.floats()?),
+            2 if self.element == Element::U8 => Values::U8(self.bytes.to_vec()),
+            2 => Values::U8(self.ints("uint8")?),
+            3 => Values::I8(self.ints("int8")?),
+            6 => Values::I32(self.ints("int32")?),
+            7 => Values::I64(self.ints("int64")?),
+            9 => {
+                let values: Vec<u8> = self.ints("bool")?;
+                let beyond = values.iter().position(|&value| value > 1);
+                if let Some(idx) = beyond {
+                    bail!("value {} at position {idx}, expected 0 or 1 for bool", values[idx]);
+                }
+                Values::Bool(values.into_iter().map(|value| value == 1).collect())
+            }
+            other => bail!("internal error: element type {other} is checked at opening"),
+        })
+    }
+}
+
+/// Fails where samples of the input's element type cannot be made.
+pub fn ensure_supported(input: &InputSpec) -> Result<()> {
+    if matches!(input.data_type, 1 | 2 | 3 | 6 | 7 | 9) {
+        return Ok(());
+    }
+    let hint =
+        if input.data_type == 10 { "\nhint: convert the model to float32 first" } else { "" };
+    bail!(
+        "input `{}` takes {}, expected float32, uint8, int8, int32, int64 or bool{hint}",
+        input.name,
+        type_name(input.data_type)
+    )
+}
+
+/// What people call an element type of ONNX.
+pub fn type_name(data_type: i32) -> String {
+    let name = match data_type {
+        1 => "float32",
+        2 => "uint8",
+        3 => "int8",
+        4 => "uint16",
+        5 => "int16",
+        6 => "int32",
+        7 => "int64",
+        8 => "strings",
+        9 => "bool",
+        10 => "float16",
+        11 => "float64",
+        12 => "uint32",
+        13 => "uint64",
+        other => return format!("element type {other}"),
+    };
+    name.to_owned()
+}
+
+/// How many samples an array of the shape `found` holds for an input.
+///
+/// # Errors
+/// If it does not fit: found, expected, and where an axis is only elsewhere, how to move it.
+pub fn n_samples(found: &[usize], input: &InputSpec) -> Result<usize> {
+    let expected = &input.shape[..];
+    let mismatch = || {
+        format!(
+            "array has shape {found:?}, input `{}` takes {expected:?} or several of it along the first axis{}",
+            input.name,
+            transpose_hint(found, expected)
+        )
+    };
+    let n_samples = match expected {
+        _ if found.split_first().is_some_and(|(_, rest)| rest == expected) => found[0],
+        [] if found.is_empty() => 1,
+        [1, rest @ ..] if found == rest => 1,
+        [batch, rest @ ..] if found.len() == expected.len() && found[1..] == *rest => {
+            ensure!(
+                *batch > 0 && found[0].is_multiple_of(*batch),
+                "array has {} entries along the first axis, input `{}` takes {batch} at a time: {} are left over",
+                found[0],
+                input.name,
+                found[0].checked_rem(*batch).unwrap_or(found[0])
+            );
+            found[0] / batch
+        }
+        _ => bail!(mismatch()),
+    };
+    ensure!(n_samples > 0, "array has shape {found:?}, expected at least one sample");
+    Ok(n_samples)
+}
+
+/// Says how to move the channels where the array has them at the other end.
+fn transpose_hint(found: &[usize], expected: &[usize]) -> &'static str {
+    let (Some(image), [_, c, h, w]) = (found.get(found.len().saturating_sub(3)..), expected) else {
+        return "";
+    };
+    match (image.len() == 3, found.len()) {
+        (true, 4) if *image == [*h, *w, *c] => "\nhint: numpy.transpose(array, (0, 3, 1, 2))",
+        (true, 4) if *image == [*w, *c, *h] => "\nhint: numpy.transpose(array, (0, 2, 3, 1))",
+        _ => "",
+    }
+}
