@@ -1,0 +1,232 @@
+//! What is done to an image before the model sees it: the options, their YAML, and how they are laid
+//! over each other. It does not touch images.
+
+use super::recipe::Recipe;
+use super::resize::Resize;
+use super::{InputSpec, presets};
+use crate::diag::did_you_mean;
+use anyhow::{Context, Result, anyhow, bail};
+use serde::de::value::{Error as ValueError, StrDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::path::Path;
+
+/// How new pixels are computed. All but `nearest` widen with the shrinking, as PIL's do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Filter {
+    /// Triangle.
+    Bilinear,
+    /// Cubic with a = -0.5.
+    Bicubic,
+    /// The nearest pixel.
+    Nearest,
+    /// Sinc over three lobes.
+    Lanczos,
+}
+
+/// What is kept of a resized image that is larger than the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Crop {
+    /// The middle; an odd pixel goes off at the bottom or right.
+    Center,
+    /// All: another size than the input's is an error.
+    None,
+}
+
+/// What the channels hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Color {
+    /// Red, green, blue; alpha as a fourth where the input takes four.
+    Rgb,
+    /// Blue, green, red; alpha as a fourth where the input takes four.
+    Bgr,
+    /// Luma of BT.601, rounded as PIL's conversion to `L`.
+    Gray,
+    /// Luma of BT.601, rounded down as in PIL's conversion to `YCbCr`.
+    Y,
+}
+
+/// Order of the axes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// Channels before rows and columns.
+    Nchw,
+    /// Channels last.
+    Nhwc,
+}
+
+/// Steps from an image to an input; what is `None` takes its default.
+///
+/// In this order: color, resize, crop, then `(pixel * scale - mean) / std` with pixels from 0 to 255, mean
+/// and std in the order of the model's channels, or one number for all. A model that takes uint8 gets
+/// the pixels as they are.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preprocessing {
+    /// The preset that lies under the other options.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    /// Default: `exact`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resize: Option<Resize>,
+    /// Default: `bilinear`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filter>,
+    /// Default: `center` after `short_side` and after `exact` with a size, else `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crop: Option<Crop>,
+    /// Value of padded pixels, 0 to 255. Default: 114.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pad_value: Option<u8>,
+    /// Default: `rgb`, or `gray` for one channel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub color: Option<Color>,
+    /// Default: 1/255. In YAML a number or a fraction.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "scale", default)]
+    pub scale: Option<f64>,
+    /// Default: 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean: Option<Vec<f64>>,
+    /// Default: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub std: Option<Vec<f64>>,
+    /// Default: by which axis of the input is as long as there can be channels, `nchw` if both are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
+}
+
+/// Reads a number or a fraction, such as `1/255`.
+///
+/// # Errors
+/// If it is neither, or not finite.
+pub fn parse_number(text: &str) -> Result<f64> {
+    let number = match text.split_once('/') {
+        Some((above, below)) => parse_plain(above).zip(parse_plain(below)).map(|(a, b)| a / b),
+        None => parse_plain(text),
+    };
+    let number = number.filter(|number| number.is_finite());
+    number.with_context(|| format!("`{text}` is no number, expected one, or a fraction as 1/255"))
+}
+
+fn parse_plain(text: &str) -> Option<f64> {
+    text.trim().parse().ok()
+}
+
+fn scale<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a number, or a fraction as 1/255")]
+    enum Scale {
+        Number(f64),
+        Text(String),
+    }
+    match Option::<Scale>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(Scale::Number(number)) => Ok(Some(number)),
+        Some(Scale::Text(text)) => {
+            parse_number(&text).map(Some).map_err(<D::Error as serde::de::Error>::custom)
+        }
+    }
+}
+
+/// Reads one option's value as it is written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or
+/// [`Layout`].
+///
+/// # Errors
+/// If there is no such value; the message lists those that there are.
+pub fn parse_option<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
+    T::deserialize(StrDeserializer::<ValueError>::new(text))
+        .map_err(|error| anyhow!(with_hint(&error.to_string())))
+}
+
+/// A message of serde's with a suggestion, where it lists what could have been.
+fn with_hint(message: &str) -> String {
+    let Some((_, listed)) = message.split_once("unknown ") else { return message.to_owned() };
+    let mut quoted = listed.split('`').skip(1).step_by(2);
+    let found = quoted.next().unwrap_or_default();
+    format!("{message}{}", did_you_mean(found, quoted))
+}
+
+impl Preprocessing {
+    /// The preset of that name, or what the YAML file at that path says.
+    ///
+    /// # Errors
+    /// If there is neither, or the file has an unknown key or a wrong value: file, line and key.
+    pub fn named(name: &str) -> Result<Preprocessing> {
+        if let Some(preset) = presets::find(name) {
+            return Ok(preset.preprocessing());
+        }
+        if !Path::new(name).is_file() {
+            let kind = if name.ends_with(".yaml") || name.ends_with(".yml") {
+                format!("`{name}`: does not exist, expected a YAML file or one of the presets ")
+            } else {
+                format!("preprocessing `{name}` is unknown, expected a YAML file or one of ")
+            };
+            bail!("{kind}{}", presets::list_with_hint(name));
+        }
+        let yaml = std::fs::read_to_string(name).with_context(|| format!("`{name}`"))?;
+        Preprocessing::from_yaml(&yaml, name)
+    }
+
+    /// What a YAML text says, over the preset that it names. `file` is for messages.
+    ///
+    /// # Errors
+    /// If it has an unknown key or a wrong value: file, line and key.
+    pub fn from_yaml(yaml: &str, file: &str) -> Result<Preprocessing> {
+        let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+        if yaml.lines().all(is_blank) {
+            return Ok(Preprocessing::default());
+        }
+        let parsed: Preprocessing = serde_yaml::from_str(yaml).map_err(|error| {
+            let place =
+                error.location().map_or(String::new(), |place| format!(":{}", place.line()));
+            let text = error.to_string();
+            let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+            let is_key = |c: char| c.is_ascii_alphanumeric() || "_[].".contains(c);
+            let message = match text.split_once(": ") {
+                Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {rest}"),
+                _ => text.to_owned(),
+            };
+            anyhow!("`{file}`{place}: {}", with_hint(&message))
+        })?;
+        parsed.resolved().with_context(|| format!("`{file}`: `preset`"))
+    }
+
+    /// What `over` sets, and the rest from `self`.
+    pub fn overlaid(self, over: Preprocessing) -> Preprocessing {
+        Preprocessing {
+            preset: over.preset.or(self.preset),
+            resize: over.resize.or(self.resize),
+            filter: over.filter.or(self.filter),
+            crop: over.crop.or(self.crop),
+            pad_value: over.pad_value.or(self.pad_value),
+            color: over.color.or(self.color),
+            scale: over.scale.or(self.scale),
+            mean: over.mean.or(self.mean),
+            std: over.std.or(self.std),
+            layout: over.layout.or(self.layout),
+        }
+    }
+
+    /// With the options of the preset that it names.
+    ///
+    /// # Errors
+    /// If there is no such preset.
+    pub fn resolved(self) -> Result<Preprocessing> {
+        let Some(name) = &self.preset else { return Ok(self) };
+        let preset = presets::find(name).with_context(|| {
+            format!("preset `{name}` is unknown, expected one of {}", presets::list_with_hint(name))
+        })?;
+        Ok(preset.preprocessing().overlaid(self))
+    }
+
+    /// One line: what is done to images for `input`, and what of it is a default.
+    pub fn describe(&self, input: &InputSpec) -> String {
+        match Recipe::new(input, self) {
+            Ok(recipe) => recipe.describe(input),
+            Err(error) => format!("no images: {error:#}"),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Which files a source means: folders, files, patterns and lists, expanded in a stated order.
+
+use anyhow::{Context, Result, bail, ensure};
+use globset::GlobBuilder;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Extensions of image files.
+const IMAGES: &[&str] = &[
+    "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "webp", "gif", "tif", "tiff", "pnm", "ppm", "pgm",
+    "pbm",
+];
+/// Extensions of array files.
+const ARRAYS: &[&str] = &["npy", "npz", "pb"];
+/// What data files are, for messages.
+const KINDS: &str = "images (JPEG, PNG, BMP, WebP, GIF, TIFF, PNM), .npy, .npz or .pb files";
+
+/// A file of data, or a folder of `.pb` files that make one.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    Image(PathBuf),
+    Arrays(PathBuf),
+}
+
+/// The data files behind `source`: by name in folders and patterns, as listed in lists.
+///
+/// # Errors
+/// If the source does not exist, or holds no data.
+pub fn expand(source: &str, n_inputs: usize) -> Result<Vec<Found>> {
+    let path = Path::new(source);
+    let place = || format!("`{source}`");
+    if path.is_dir() {
+        let found = folder(path, n_inputs).with_context(place)?;
+        if found.is_empty() {
+            let n_folders = entries(path)?.iter().filter(|entry| entry.is_dir()).count();
+            let hint = match n_folders {
+                0 => String::new(),
+                n => {
+                    format!("\nhint: it has {n} folders: give a pattern, as in '{source}/*/*.jpg'")
+                }
+            };
+            bail!("`{source}`: holds no data, expected {KINDS}{hint}");
+        }
+        return Ok(found);
+    }
+    if path.is_file() {
+        return match extension(path).as_str() {
+            "txt" => list(path, n_inputs, ListKind::Lines).with_context(place),
+            "csv" => list(path, n_inputs, ListKind::Csv).with_context(place),
+            _ => Ok(vec![file(path).with_context(place)?]),
+        };
+    }
+    ensure!(
+        source.contains(['*', '?', '[', '{']),
+        "`{source}`: does not exist, expected a folder, a file, a list (.txt, .csv) or a pattern"
+    );
+    pattern(source, n_inputs).with_context(place)
+}
+
+/// Lower-case extension.
+pub fn extension(path: &Path) -> String {
+    path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
+}
+
+/// The last part of a path.
+pub fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The number in `input_0.pb`, a name of ONNX's own test data.
+pub fn test_input_idx(path: &Path) -> Option<usize> {
+    file_name(path).strip_prefix("input_")?.strip_suffix(".pb")?.parse().ok()
+}
+
+/// The `.pb` files of a folder by name, without `output_<i>.pb` where there is `input_<i>.pb`.
+pub fn pb_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = entries(folder)?;
+    files.retain(|file| extension(file) == "pb" && file.is_file());
+    if files.iter().any(|file| test_input_idx(file).is_some()) {
+        files.retain(|file| !file_name(file).starts_with("output_"));
+    }
+    Ok(files)
+}
+
+/// Files and folders in a folder, by name, without hidden ones.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with('.') {
+            entries.push(entry.path());
+        }
+    }
+    entries.sort();
+    Ok(entries)
+}
+
+fn folder(path: &Path, n_inputs: usize) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    let pb_files = pb_files(path)?;
+    if n_inputs > 1 && !pb_files.is_empty() {
+        found.push(Found::Arrays(path.to_path_buf()));
+    }
+    for entry in entries(path)? {
+        if entry.is_dir() {
+            found.extend(test_data_set(&entry, n_inputs)?);
+        } else if extension(&entry) == "pb" {
+            if n_inputs == 1 && pb_files.contains(&entry) {
+                found.push(Found::Arrays(entry));
+            }
+        } else {
+            found.extend(known(&entry)?);
+        }
+    }
+    Ok(found)
+}
+
+/// What a folder holds as one of ONNX's test data sets: `input_0.pb` and so on. Else nothing.
+fn test_data_set(path: &Path, n_inputs: usize) -> Result<Vec<Found>> {
+    let pb_files = pb_files(path)?;
+    Ok(match pb_files.iter().any(|file| test_input_idx(file).is_some()) {
+        false => Vec::new(),
+        true if n_inputs > 1 => vec![Found::Arrays(path.to_path_buf())],
+        true => pb_files.into_iter().map(Found::Arrays).collect(),
+    })
+}
+
+/// A data file by its extension, or by its first bytes where the extension says nothing.
+fn known(path: &Path) -> Result<Option<Found>> {
+    let extension = extension(path);
+    if IMAGES.contains(&extension.as_str()) {
+        return Ok(Some(Found::Image(path.to_path_buf())));
+    }
+    if ARRAYS.contains(&extension.as_str()) {
+        return Ok(Some(Found::Arrays(path.to_path_buf())));
+    }
+    let mut start = Vec::new();
+    File::open(path)?.take(16).read_to_end(&mut start)?;
+    if start.starts_with(b"\x93NUMPY") {
+        return Ok(Some(Found::Arrays(path.to_path_buf())));
+    }
+    use image::ImageFormat::{Gif, Jpeg, Png, Tiff, WebP};
+    // BMP and PNM are left out: text, too, may begin with their two bytes.
+    let is_image = matches!(image::guess_format(&start), Ok(Jpeg | Png | Gif | WebP | Tiff));
+    Ok(is_image.then(|| Found::Image(path.to_path_buf())))
+}
+
+/// A file that was named, so that not knowing it is an error.
+fn file(path: &Path) -> Result<Found> {
+    known(path)?.with_context(|| format!("is no data that can be read, expected {KINDS}"))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum ListKind {
+    /// A path per line.
+    Lines,
+    /// A header with the column `file`.
+    Csv,
+}
+
+fn list(path: &Path, n_inputs: usize, kind: ListKind) -> Result<Vec<Found>> {
+    let text = std::fs::read_to_string(path)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut lines = text.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate();
+    let mut column = 0;
+    if kind == ListKind::Csv {
+        let header = lines.next().map_or("", |(_, line)| line);
+        column = cells(header).iter().position(|cell| cell == "file").with_context(|| {
+            format!("the first line is `{header}`, expected names of columns, one of them `file`")
+        })?;
+    }
+    let mut found = Vec::new();
+    for (line_idx, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        let entry = match kind {
+            ListKind::Lines => line.to_owned(),
+            ListKind::Csv => cells(line).into_iter().nth(column).unwrap_or_default(),
+        };
+        // A list often stands beside the folder that it is named after.
+        let mut candidates =
+            [folder.join(&entry), path.with_extension("").join(&entry)].into_iter();
+        let place = || format!("line {}: `{entry}`", line_idx + 1);
+        let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists())
+        else {
+            bail!("{}: does not exist, expected a path relative to the list", place());
+        };
+        if path.is_dir() {
+            let files = test_data_set(&path, n_inputs).with_context(place)?;
+            ensure!(!files.is_empty(), "{}: is a folder, expected a file", place());
+            found.extend(files);
+        } else {
+            found.push(file(&path).with_context(place)?);
+        }
+    }
+    ensure!(!found.is_empty(), "names no files, expected a path per line");
+    Ok(found)
+}
+
+/// The cells of a line of a CSV file; quotes keep commas, two quotes stand for one.
+fn cells(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut is_quoted = false;
+    let mut chars = line.chars().peekable();
+    while let Some(char) = chars.next() {
+        let at_end = cells.len() - 1;
+        match char {
+            '"' if is_quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                cells[at_end].push('"');
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => cells.push(String::new()),
+            _ => cells[at_end].push(char),
+        }
+    }
+    cells.iter().map(|cell| cell.trim().to_owned()).collect()
+}
+
+fn pattern(pattern: &str, n_inputs: usize) -> Result<Vec<Found>> {
+    let parts: Vec<_> = Path::new(pattern).components().collect();
+    // Written as the paths below are: without doubled or closing separators.
+    let normal: PathBuf = parts.iter().collect();
+    let glob = GlobBuilder::new(&normal.to_string_lossy()).literal_separator(true).build();
+    let matcher = glob.context("is no valid pattern")?.compile_matcher();
+    let is_literal = |part: &std::path::Component| {
+        !part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{'])
+    };
+    let n_literal = parts.iter().take_while(|part| is_literal(part)).count();
+    let root: PathBuf = parts[..n_literal].iter().collect();
+    // Braces may hold separators, so only a pattern without them and without `**` bounds the depth.
+    let depth = match pattern.contains("**") || pattern.contains('{') {
+        true => usize::MAX,
+        false => parts.len() - n_literal,
+    };
+    let mut matched = Vec::new();
+    walk(&root, depth, &mut |path| {
+        if matcher.is_match(path) {
+            matched.push(path.to_path_buf());
+        }
+    })?;
+    ensure!(!matched.is_empty(), "matches no file");
+    matched.sort();
+    let mut found = Vec::new();
+    for path in &matched {
+        match path.is_dir() {
+            true => found.extend(test_data_set(path, n_inputs)?),
+            false => found.extend(known(path)?),
+        }
+    }
+    ensure!(
+        !found.is_empty(),
+        "matches {} files, but none is data, expected {KINDS}",
+        matched.len()
+    );
+    Ok(found)
+}
+
+/// Calls `visit` with everything below `folder`, down to `depth` levels.
+fn walk(folder: &Path, depth: usize, visit: &mut impl FnMut(&Path)) -> Result<()> {
+    let here = folder.as_os_str().is_empty();
+    for entry in entries(if here { Path::new(".") } else { folder })? {
+        let entry = if here { PathBuf::from(file_name(&entry)) } else { entry };
+        visit(&entry);
+        if depth > 1 && entry.is_dir() && !entry.is_symlink() {
+            walk(&entry, depth - 1, visit)?;
+        }
+    }
+    Ok(())
+}
