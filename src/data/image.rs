@@ -1,0 +1,240 @@
+//! Images to inputs.
+//!
+//! Files are known by their content. Only the first picture of an animation is read. EXIF orientation is
+//! not applied, as the tools that models are trained with do not apply it unasked. Transparency is
+//! dropped, unless the input takes four channels; 16-bit pixels are rounded to 8; palettes are looked up.
+
+use super::preprocess::{Color, Crop, Filter, Layout};
+use super::recipe::Recipe;
+use super::resize::Resize;
+use super::{Array, InputSpec, Values};
+use anyhow::{Context, Result, ensure};
+use fast_image_resize::images::Image;
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use image::{DynamicImage, ImageReader};
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+/// Pixels of 8 bits, channels last.
+struct Pixels {
+    width: usize,
+    height: usize,
+    n_channels: usize,
+    data: Vec<u8>,
+}
+
+impl Recipe {
+    /// Reads a sample's images.
+    ///
+    /// # Errors
+    /// If one cannot be read or has the wrong size. The message starts with its path.
+    pub fn load(&self, paths: &[PathBuf], input: &InputSpec) -> Result<Array> {
+        let n_values = self.n_channels * self.height * self.width * paths.len();
+        let mut bytes = Vec::with_capacity(if self.tables.is_empty() { n_values } else { 0 });
+        let mut floats = Vec::with_capacity(if self.tables.is_empty() { 0 } else { n_values });
+        for path in paths {
+            let place = || format!("`{}`", path.display());
+            let pixels = self.fit(self.decode(path).with_context(place)?).with_context(place)?;
+            if self.tables.is_empty() {
+                self.lay_out(&pixels, &mut bytes, |_, pixel| pixel);
+            } else {
+                let value = |channel: usize, pixel: u8| self.tables[channel][usize::from(pixel)];
+                self.lay_out(&pixels, &mut floats, value);
+            }
+        }
+        let values = match self.tables.is_empty() {
+            true => Values::U8(bytes),
+            false => Values::F32(floats),
+        };
+        Ok(Array { shape: input.shape.clone(), values })
+    }
+
+    fn decode(&self, path: &Path) -> Result<Pixels> {
+        let bytes = std::fs::read(path)?;
+        ensure!(!bytes.is_empty(), "is empty, expected an image");
+        let format = image::guess_format(&bytes)
+            .context("is no image, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM")?;
+        let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+        reader.limits(image::Limits::default());
+        let decoded =
+            reader.decode().with_context(|| format!("cannot be decoded as {format:?}"))?;
+        ensure!(decoded.width() > 0 && decoded.height() > 0, "image has no pixels");
+        ensure!(
+            !matches!(decoded, DynamicImage::ImageRgb32F(_) | DynamicImage::ImageRgba32F(_)),
+            "image holds floats, expected pixels of 8 or 16 bits\nhint: give its data as .npy"
+        );
+        let (width, height) = (decoded.width() as usize, decoded.height() as usize);
+        let data = match (self.color, self.n_channels) {
+            (Color::Gray | Color::Y, _) if !decoded.color().has_color() => {
+                // A gray pixel is its own luma; PIL's tables for Y take one from some.
+                let gray = decoded.into_luma8().into_raw();
+                match self.color {
+                    Color::Y => gray.into_iter().map(|gray| luma_y(gray, gray, gray)).collect(),
+                    _ => gray,
+                }
+            }
+            (Color::Gray, _) => map_rgb(&decoded.into_rgb8().into_raw(), luma_gray),
+            (Color::Y, _) => map_rgb(&decoded.into_rgb8().into_raw(), luma_y),
+            (_, 4) => decoded.into_rgba8().into_raw(),
+            _ => decoded.into_rgb8().into_raw(),
+        };
+        Ok(Pixels { width, height, n_channels: self.n_channels, data })
+    }
+
+    /// Resizes, pads and crops to the input's size.
+    fn fit(&self, pixels: Pixels) -> Result<Pixels> {
+        let (width, height) = (self.width as f64, self.height as f64);
+        let (w, h) = (pixels.width as f64, pixels.height as f64);
+        let scaled = |ratio: f64| {
+            let side = |pixels: f64| (pixels * ratio).round_ties_even().max(1.0) as usize;
+            (side(w), side(h))
+        };
+        let pixels = match self.resize {
+            Resize::None => pixels,
+            Resize::Exact(None) => pixels.resized(self.width, self.height, self.filter)?,
+            Resize::Exact(Some((height, width))) => {
+                pixels.resized(width as usize, height as usize, self.filter)?
+            }
+            Resize::ShortSide(side) => {
+                let ratio = match side {
+                    Some(side) => f64::from(side) / w.min(h),
+                    None => {
+                        let side = |input: f64| (input * 256.0 / 224.0).round_ties_even();
+                        (side(width) / w).max(side(height) / h)
+                    }
+                };
+                // With inputs that are not square, the image has to cover them both ways.
+                let covers = (width / w).max(height / h);
+                let (w, h) =
+                    scaled(if self.crop == Crop::Center { ratio.max(covers) } else { ratio });
+                pixels.resized(w, h, self.filter)?
+            }
+            Resize::Letterbox | Resize::LetterboxCentered => {
+                let ratio = (width / w).min(height / h);
+                // YOLOX cuts the fraction off, the centered form of Ultralytics rounds it.
+                let (w, h) = match self.resize {
+                    Resize::LetterboxCentered => scaled(ratio),
+                    _ => (((w * ratio) as usize).max(1), ((h * ratio) as usize).max(1)),
+                };
+                let (w, h) = (w.min(self.width), h.min(self.height));
+                self.padded(&pixels.resized(w, h, self.filter)?)
+            }
+        };
+        let (w, h) = (pixels.width, pixels.height);
+        let is_large = w >= self.width && h >= self.height;
+        let fits = match self.crop {
+            Crop::Center => is_large,
+            Crop::None => (w, h) == (self.width, self.height),
+        };
+        let hint = match self.crop {
+            Crop::None if is_large => "set `crop: center`, or `resize: exact`",
+            _ => "set `resize: exact`",
+        };
+        ensure!(
+            fits,
+            "image is {w}x{h} pixels (width x height) before cropping, expected {}{}x{}\nhint: {hint}",
+            if self.crop == Crop::Center { "at least " } else { "" },
+            self.width,
+            self.height
+        );
+        Ok(pixels)
+    }
+
+    fn padded(&self, pixels: &Pixels) -> Pixels {
+        let mut canvas = Pixels {
+            width: self.width,
+            height: self.height,
+            n_channels: self.n_channels,
+            data: vec![self.pad_value; self.width * self.height * self.n_channels],
+        };
+        let (left, top) = match self.resize {
+            Resize::LetterboxCentered => {
+                ((self.width - pixels.width) / 2, (self.height - pixels.height) / 2)
+            }
+            _ => (0, 0),
+        };
+        let row_len = pixels.width * pixels.n_channels;
+        for (y, row) in pixels.data.chunks_exact(row_len).enumerate() {
+            let start = ((top + y) * self.width + left) * self.n_channels;
+            canvas.data[start..][..row_len].copy_from_slice(row);
+        }
+        canvas
+    }
+
+    /// Appends the middle of the pixels in the input's layout.
+    fn lay_out<T>(&self, pixels: &Pixels, out: &mut Vec<T>, value: impl Fn(usize, u8) -> T) {
+        let n = self.n_channels;
+        let left = (pixels.width - self.width) / 2;
+        let top = (pixels.height - self.height) / 2;
+        let rows = || {
+            (top..top + self.height)
+                .map(|y| &pixels.data[(y * pixels.width + left) * n..][..self.width * n])
+        };
+        let stored: [usize; 4] = match self.color {
+            Color::Bgr => [2, 1, 0, 3],
+            _ => [0, 1, 2, 3],
+        };
+        match self.layout {
+            Layout::Nchw => {
+                for (channel, &at) in stored[..n].iter().enumerate() {
+                    for row in rows() {
+                        out.extend(row.chunks_exact(n).map(|pixel| value(channel, pixel[at])));
+                    }
+                }
+            }
+            Layout::Nhwc => {
+                for pixel in rows().flat_map(|row| row.chunks_exact(n)) {
+                    out.extend((0..n).map(|channel| value(channel, pixel[stored[channel]])));
+                }
+            }
+        }
+    }
+}
+
+impl Pixels {
+    fn resized(self, width: usize, height: usize, filter: Filter) -> Result<Pixels> {
+        if (self.width, self.height) == (width, height) {
+            return Ok(self);
+        }
+        ensure!(
+            width.max(height) < 1 << 16,
+            "image of {}x{} pixels would be {width}x{height} when resized, expected sides below 65536",
+            self.width,
+            self.height
+        );
+        let n_channels = self.n_channels;
+        let pixel_type = match n_channels {
+            1 => PixelType::U8,
+            3 => PixelType::U8x3,
+            _ => PixelType::U8x4,
+        };
+        let algorithm = match filter {
+            Filter::Nearest => ResizeAlg::Nearest,
+            Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
+            Filter::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
+            Filter::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
+        };
+        let (w, h) = (self.width as u32, self.height as u32);
+        let source = Image::from_vec_u8(w, h, self.data, pixel_type)?;
+        let mut target = Image::new(width as u32, height as u32, pixel_type);
+        let options = ResizeOptions::new().resize_alg(algorithm);
+        Resizer::new().resize(&source, &mut target, &options)?;
+        Ok(Pixels { width, height, n_channels, data: target.into_vec() })
+    }
+}
+
+fn map_rgb(rgb: &[u8], luma: fn(u8, u8, u8) -> u8) -> Vec<u8> {
+    let (pixels, _) = rgb.as_chunks::<3>();
+    pixels.iter().map(|&[r, g, b]| luma(r, g, b)).collect()
+}
+
+/// PIL, `Convert.c`: 0.299, 0.587 and 0.114 in 65536ths, rounded to nearest.
+fn luma_gray(r: u8, g: u8, b: u8) -> u8 {
+    ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
+}
+
+/// PIL, `ConvertYCbCr.c`: each part is rounded to 64ths, the sum is rounded down.
+fn luma_y(r: u8, g: u8, b: u8) -> u8 {
+    let part = |level: u8, weight: u32| (u32::from(level) * weight * 64 + 500) / 1000;
+    ((part(r, 299) + part(g, 587) + part(b, 114)) >> 6) as u8
+}
