@@ -124,7 +124,7 @@ impl Raw<'_> {
                 Number::Int(value) => (Some(value), value.to_string()),
                 // A float beyond i128 saturates, which no target type holds either.
                 Number::Float(value) => {
-                    ((value.fract() == 0.0).then_some(value as i128), value.to_string())
+                    ((value.fract() == 0.0).then_some(value as i128), format!("{value:?}"))
                 }
             };
             match whole.and_then(|value| T::try_from(value).ok()) {
@@ -148,7 +148,7 @@ impl Raw<'_> {
                 let narrow = value as f32;
                 ensure!(
                     narrow.is_finite() || !value.is_finite(),
-                    "value {value} at position {idx}, expected numbers that float32 holds"
+                    "value {value:?} at position {idx}, expected numbers that float32 holds"
                 );
                 Ok(narrow)
             }

@@ -202,6 +202,12 @@ impl Pixels {
             self.width,
             self.height
         );
+        // Rows first, as in PIL: the order shows where values are rounded and clipped in between.
+        let is_two_pass = filter != Filter::Nearest && self.width != width && self.height != height;
+        if is_two_pass {
+            let rows = self.height;
+            return self.resized(width, rows, filter)?.resized(width, height, filter);
+        }
         let n_channels = self.n_channels;
         let pixel_type = match n_channels {
             1 => PixelType::U8,

@@ -1,4 +1,4 @@
-//! What is done to an image before the model sees it: the options, their YAML, and how they are laid
+//! What is done to an image before the model takes it: the options, their YAML, and how they are laid
 //! over each other. It does not touch images.
 
 use super::recipe::Recipe;
@@ -7,7 +7,9 @@ use super::{InputSpec, presets};
 use crate::diag::did_you_mean;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::de::value::{Error as ValueError, StrDeserializer};
+use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 use std::path::Path;
 
 /// How new pixels are computed. All but `nearest` widen with the shrinking, as PIL's do.
@@ -62,7 +64,16 @@ pub enum Layout {
 ///
 /// In this order: color, resize, crop, then `(pixel * scale - mean) / std` with pixels from 0 to 255, mean
 /// and std in the order of the model's channels, or one number for all. A model that takes uint8 gets
-/// the pixels as they are.
+/// the pixels as they are. As a file:
+///
+/// ```yaml
+/// preset: imagenet            # lies under what follows
+/// resize: { short_side: 232 } # none, exact, short_side, letterbox, letterbox_centered
+/// filter: bicubic
+/// color: bgr
+/// scale: 1/255
+/// mean: [0.5, 0.5, 0.5]       # or one number for all channels
+/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preprocessing {
@@ -85,13 +96,13 @@ pub struct Preprocessing {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub color: Option<Color>,
     /// Default: 1/255. In YAML a number or a fraction.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "scale", default)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "number", default)]
     pub scale: Option<f64>,
     /// Default: 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "numbers", default)]
     pub mean: Option<Vec<f64>>,
     /// Default: 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "numbers", default)]
     pub std: Option<Vec<f64>>,
     /// Default: by which axis of the input is as long as there can be channels, `nchw` if both are.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,20 +126,86 @@ fn parse_plain(text: &str) -> Option<f64> {
     text.trim().parse().ok()
 }
 
-fn scale<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected a number, or a fraction as 1/255")]
-    enum Scale {
-        Number(f64),
-        Text(String),
+/// A number or a fraction in YAML.
+struct Number(f64);
+
+struct NumberVisitor;
+
+impl Visitor<'_> for NumberVisitor {
+    type Value = Number;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number, or a fraction as 1/255")
     }
-    match Option::<Scale>::deserialize(deserializer)? {
-        None => Ok(None),
-        Some(Scale::Number(number)) => Ok(Some(number)),
-        Some(Scale::Text(text)) => {
-            parse_number(&text).map(Some).map_err(<D::Error as serde::de::Error>::custom)
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Number, E> {
+        Ok(Number(number))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Number, E> {
+        Ok(Number(number as f64))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Number, E> {
+        Ok(Number(number as f64))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
+        parse_number(text).map(Number).map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
+        deserializer.deserialize_any(NumberVisitor)
+    }
+}
+
+/// A number, or a list of them.
+struct Numbers(Vec<f64>);
+
+struct NumbersVisitor;
+
+impl<'de> Visitor<'de> for NumbersVisitor {
+    type Value = Numbers;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number or a list of numbers")
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Numbers, E> {
+        Ok(Numbers(vec![number]))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Numbers, E> {
+        Ok(Numbers(vec![number as f64]))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Numbers, E> {
+        Ok(Numbers(vec![number as f64]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Numbers, A::Error> {
+        let mut numbers = Vec::new();
+        while let Some(Number(number)) = list.next_element()? {
+            numbers.push(number);
         }
+        Ok(Numbers(numbers))
     }
+}
+
+impl<'de> Deserialize<'de> for Numbers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Numbers, D::Error> {
+        deserializer.deserialize_any(NumbersVisitor)
+    }
+}
+
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    Ok(Option::<Number>::deserialize(deserializer)?.map(|number| number.0))
+}
+
+fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>>, D::Error> {
+    Ok(Option::<Numbers>::deserialize(deserializer)?.map(|numbers| numbers.0))
 }
 
 /// Reads one option's value as it is written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or

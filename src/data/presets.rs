@@ -37,7 +37,7 @@ const STRETCHED: Preset = Preset {
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "imagenet",
-        description: "short side 256 of 224, cropped, RGB, /255, ImageNet mean and std (torchvision)",
+        description: "short side 256 for 224, cropped, RGB, /255, ImageNet mean and std (torchvision)",
         resize: Resize::ShortSide(None),
         scale: UNIT,
         mean: IMAGENET_MEAN,
@@ -46,7 +46,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "imagenet-caffe",
-        description: "short side 256 of 224, cropped, BGR, 0..255 minus (104, 117, 123)",
+        description: "short side 256 for 224, cropped, BGR, 0..255 minus (104, 117, 123)",
         resize: Resize::ShortSide(None),
         color: Some(Color::Bgr),
         mean: &[104.0, 117.0, 123.0],
@@ -54,7 +54,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "imagenet-tf",
-        description: "short side 256 of 224, cropped, RGB, x/127.5 - 1 (TensorFlow)",
+        description: "short side 256 for 224, cropped, RGB, x/127.5 - 1 (TensorFlow)",
         resize: Resize::ShortSide(None),
         mean: &[127.5],
         std: &[127.5],
