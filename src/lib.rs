@@ -12,12 +12,20 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_op_in_unsafe_fn)]
 
+pub mod cli;
 pub mod data;
+pub mod decide;
 pub mod diag;
+pub mod emit;
 pub mod engine;
 pub mod observe;
 pub mod onnx;
+pub mod pipeline;
 pub mod place;
+pub mod prepare;
+pub mod progress;
 pub mod quant;
 pub mod range;
+pub mod rewrite;
 pub mod scheme;
+pub mod verify;

@@ -7,7 +7,7 @@ use super::{InputSpec, presets};
 use crate::diag::did_you_mean;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::de::value::{Error as ValueError, StrDeserializer};
-use serde::de::{self, SeqAccess, Visitor};
+use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::path::Path;
@@ -213,7 +213,7 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>
 ///
 /// # Errors
 /// If there is no such value; the message lists those that there are.
-pub fn parse_option<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
+pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
     T::deserialize(StrDeserializer::<ValueError>::new(text))
         .map_err(|error| anyhow!(with_hint(&error.to_string())))
 }

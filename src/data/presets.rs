@@ -81,6 +81,15 @@ pub const PRESETS: &[Preset] = &[
         ..STRETCHED
     },
     Preset {
+        name: "half",
+        description: "stretched, RGB, /255, mean 0.5, std 0.5",
+        scale: UNIT,
+        mean: &[0.5],
+        std: &[0.5],
+        color: None,
+        ..STRETCHED
+    },
+    Preset {
         name: "yolox",
         description: "letterbox at the top left with 114, BGR, 0..255",
         resize: Resize::Letterbox,
@@ -114,6 +123,13 @@ pub const PRESETS: &[Preset] = &[
         name: "superres-y",
         description: "stretched, Y of YCbCr, /255",
         color: Some(Color::Y),
+        scale: UNIT,
+        ..STRETCHED
+    },
+    Preset {
+        name: "gray-unit",
+        description: "stretched, luma, /255",
+        color: Some(Color::Gray),
         scale: UNIT,
         ..STRETCHED
     },

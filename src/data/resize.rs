@@ -7,8 +7,8 @@ use std::fmt;
 
 /// How an image is brought to the input's height and width.
 ///
-/// Written `none`, `exact`, `exact=HxW`, `short_side`, `short_side=N`, `letterbox`, `letterbox_centered`;
-/// in YAML also `{ short_side: N }` and `{ exact: [H, W] }`.
+/// Written `none`, `exact`, `exact=HxW`, `short_side`, `short_side=N` or just `N`, `letterbox`,
+/// `letterbox_centered`; in YAML also `{ short_side: N }` and `{ exact: [H, W] }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub enum Resize {
@@ -42,6 +42,9 @@ impl Resize {
         };
         Ok(match (name, value) {
             ("none", None) => Resize::None,
+            (number, None) if number.starts_with(|c: char| c.is_ascii_digit()) => {
+                Resize::ShortSide(Some(pixels(number)?))
+            }
             ("exact", None) => Resize::Exact(None),
             ("exact", Some(value)) => {
                 let (height, width) = value.split_once(['x', ',']).unwrap_or((value, value));
@@ -94,6 +97,10 @@ impl<'de> Visitor<'de> for ResizeVisitor {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Resize, E> {
         Resize::parse(text).map_err(E::custom)
+    }
+
+    fn visit_u64<E: Error>(self, side: u64) -> Result<Resize, E> {
+        Resize::parse(&side.to_string()).map_err(E::custom)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Resize, A::Error> {

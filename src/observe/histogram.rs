@@ -59,12 +59,23 @@ impl Histogram {
 
     /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Histogram) {
-        if self.counts.is_empty() {
-            self.counts.clone_from(&other.counts);
-            return;
+        if self.counts.is_empty() && !other.counts.is_empty() {
+            self.counts = vec![0; N_BINS];
         }
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine += theirs;
+            // Untouched pages stay unallocated.
+            if *theirs != 0 {
+                *mine += theirs;
+            }
+        }
+    }
+
+    /// Adds the counts of `other`, taking its memory over where there is none yet.
+    pub fn absorb(&mut self, other: Histogram) {
+        if self.counts.is_empty() {
+            *self = other;
+        } else {
+            self.merge(&other);
         }
     }
 

@@ -79,6 +79,20 @@ impl Statistic {
         self.samples.extend_from_slice(&later.samples);
     }
 
+    /// Adds another tensor of the same samples, as if both were one tensor.
+    pub fn join(&mut self, other: &Statistic) {
+        self.histogram.merge(&other.histogram);
+        for (mine, theirs) in self.samples.iter_mut().zip(&other.samples) {
+            mine.min = mine.min.min(theirs.min);
+            mine.max = mine.max.max(theirs.max);
+            mine.sum += theirs.sum;
+            mine.sum_squares += theirs.sum_squares;
+            mine.sum_abs += theirs.sum_abs;
+            mine.n_finite += theirs.n_finite;
+            mine.n_non_finite += theirs.n_non_finite;
+        }
+    }
+
     /// Lowest and highest finite value over all samples, or `None` where no value was finite.
     pub fn min_max(&self) -> Option<(f32, f32)> {
         let min = self.samples.iter().map(|s| s.min).fold(f32::INFINITY, f32::min);

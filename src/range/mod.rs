@@ -18,7 +18,8 @@ pub use percentile::Percentile;
 
 use crate::observe::Statistic;
 use crate::quant::{Grid, Range, Symmetry};
-use anyhow::{Context, Result};
+use crate::diag::did_you_mean;
+use anyhow::{Context, Result, bail, ensure};
 
 /// Chooses the interval of a tensor that its grid will cover.
 pub trait RangeFinder: std::fmt::Debug + Sync {
@@ -36,6 +37,54 @@ pub trait RangeFinder: std::fmt::Debug + Sync {
 /// Every finder, with its default options.
 pub const FINDERS: &[&dyn RangeFinder] =
     &[&Max, &Ema::DEFAULT, &Percentile::DEFAULT, &Entropy, &Mse];
+
+/// The finder of a spelling such as `mse`, `percentile:99.9` or `ema:0.95`: a name, and its option.
+///
+/// # Errors
+/// If there is no such finder, it takes no option, or the option is no number or out of bounds.
+pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
+    let (name, option) = match spelling.split_once(':') {
+        Some((name, option)) => (name, Some(option)),
+        None => (spelling, None),
+    };
+    let names = || FINDERS.iter().map(|finder| finder.name());
+    let number = |default: f64| match option {
+        None => Ok(default),
+        Some(text) => text
+            .parse::<f64>()
+            .with_context(|| format!("observer `{spelling}`: `{text}` is no number, expected one")),
+    };
+    let finder: Box<dyn RangeFinder + Send> = match name {
+        "percentile" => {
+            let percent = number(Percentile::DEFAULT.percent)?;
+            ensure!(
+                percent > 0.0 && percent <= 100.0,
+                "observer `{spelling}`: {percent}, expected above 0 and at most 100"
+            );
+            Box::new(Percentile { percent })
+        }
+        "ema" => {
+            let ratio = number(Ema::DEFAULT.ratio)?;
+            ensure!(
+                (0.0..1.0).contains(&ratio),
+                "observer `{spelling}`: {ratio}, expected at least 0 and below 1"
+            );
+            Box::new(Ema { ratio })
+        }
+        "max" if option.is_none() => Box::new(Max),
+        "entropy" if option.is_none() => Box::new(Entropy),
+        "mse" if option.is_none() => Box::new(Mse),
+        _ if names().any(|known| known == name) => {
+            bail!("observer `{name}` takes no option, found `{spelling}`")
+        }
+        _ => bail!(
+            "observer `{name}` is unknown, expected one of: {}{}",
+            names().collect::<Vec<_>>().join(", "),
+            did_you_mean(name, names())
+        ),
+    };
+    Ok(finder)
+}
 
 /// Whether the grid's range is `[-amax, amax]`.
 fn is_centred(grid: &Grid) -> bool {

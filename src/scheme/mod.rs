@@ -8,6 +8,8 @@ mod load;
 pub use load::{BUILT_IN, resolve};
 
 use crate::quant::{Grid, Symmetry};
+use crate::diag::did_you_mean;
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -41,6 +43,27 @@ pub struct Scheme {
     /// What is written beside the model.
     #[serde(default)]
     pub emit: Vec<String>,
+}
+
+impl Scheme {
+    /// Applies the variant `name` of the table.
+    ///
+    /// # Errors
+    /// If the table has no such switch.
+    pub fn switch_on(&mut self, name: &str) -> Result<()> {
+        let names = || self.switches.keys().map(String::as_str);
+        let switch = self.switches.get(name).cloned().with_context(|| {
+            format!(
+                "switch `{name}` is unknown to backend `{}`, expected one of: {}{}",
+                self.name,
+                names().collect::<Vec<_>>().join(", "),
+                did_you_mean(name, names())
+            )
+        })?;
+        self.types.extend(switch.types);
+        self.ops.extend(switch.ops);
+        Ok(())
+    }
 }
 
 /// An integer type of a table.

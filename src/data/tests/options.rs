@@ -126,6 +126,8 @@ fn options_are_written_as_they_are_read() {
         let resize: Resize = parse_option(text).unwrap();
         assert_eq!(resize.to_string(), text);
     }
+    assert_eq!(parse_option::<Resize>("256").unwrap(), Resize::ShortSide(Some(256)));
+    assert_eq!(yaml("resize: 256").unwrap().resize, Some(Resize::ShortSide(Some(256))));
     assert_eq!(parse_option::<Layout>("nhwc").unwrap(), Layout::Nhwc);
     assert_eq!(parse_option::<Crop>("center").unwrap(), Crop::Center);
     let found = format!("{:#}", parse_option::<Filter>("bilinar").unwrap_err());

@@ -1,0 +1,49 @@
+//! `mqq backends`: which targets there are, and what their tables say.
+
+use super::misused;
+use crate::diag::Exit;
+use crate::scheme::{BUILT_IN, resolve};
+use anyhow::Result;
+
+/// Arguments of `mqq backends`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print this backend's resolved table
+    #[arg(value_name = "NAME|FILE")]
+    name: Option<String>,
+    /// Print JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Exit> {
+    match &args.name {
+        Some(name) => {
+            let scheme = resolve(name).map_err(misused)?;
+            match args.json {
+                true => println!("{}", serde_json::to_string_pretty(&scheme)?),
+                false => print!("{}", serde_yaml::to_string(&scheme)?),
+            }
+        }
+        None => {
+            let schemes: Result<Vec<_>> = BUILT_IN.iter().map(|(name, _)| resolve(name)).collect();
+            let schemes = schemes?;
+            if args.json {
+                let list: Vec<_> = schemes
+                    .iter()
+                    .map(|s| serde_json::json!({ "name": s.name, "description": s.description }))
+                    .collect();
+                println!("{}", serde_json::to_string_pretty(&list)?);
+            } else {
+                for scheme in schemes {
+                    println!("{:<14} {}", scheme.name, scheme.description);
+                    for (switch, what) in &scheme.switches {
+                        println!("{:<14}   --switch {switch}: {}", "", what.description);
+                    }
+                }
+            }
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,321 @@
+//! `mqq calibrate`: the main job.
+
+use super::options::{
+    BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, threads,
+};
+use super::{ensure_apart, misused, show_error};
+use crate::diag::Exit;
+use crate::onnx::Staged;
+use crate::pipeline::{Quantized, Request, quantize};
+use crate::progress;
+use crate::range::by_spelling;
+use crate::scheme::{Scheme, WeightStorage};
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Arguments of `mqq calibrate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Float ONNX models
+    #[arg(required = true, value_name = "MODEL.onnx")]
+    models: Vec<PathBuf>,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Calibration data: a folder, a file, a quoted glob, or a list (.txt, .csv); images, .npy, .npz or .pb; repeatable
+    #[arg(long, short, required = true, value_name = "PATH")]
+    data: Vec<String>,
+    /// The quantized model's path (one model only) [default: MODEL.BACKEND.onnx]
+    #[arg(long, short, value_name = "FILE", conflicts_with = "out_dir")]
+    output: Option<PathBuf>,
+    /// Folder for the results [default: beside each model]
+    #[arg(long, value_name = "FOLDER")]
+    out_dir: Option<PathBuf>,
+    /// Range finder of activations: max, ema[:RATIO], percentile[:PERCENT], entropy or mse [default: the backend's]
+    #[arg(long, value_name = "NAME")]
+    observer: Option<String>,
+    /// Range finder of weights [default: the backend's]
+    #[arg(long, value_name = "NAME")]
+    weight_observer: Option<String>,
+    /// How weights are stored: integer (behind DequantizeLinear) or float (behind Q and DQ) [default: the backend's]
+    #[arg(long, value_name = "HOW", value_parser = ["integer", "float"])]
+    weights: Option<String>,
+    #[command(flatten)]
+    preprocess: PreprocessArgs,
+    #[command(flatten)]
+    select: SelectArgs,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Use at most so many samples
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Samples run at the same time [default: the number of cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Leave out samples that cannot be read, instead of failing
+    #[arg(long)]
+    skip_bad_data: bool,
+    /// Go on with the next model where one fails; the exit code is 1 all the same
+    #[arg(long)]
+    keep_going: bool,
+    /// Leave models alone whose results exist
+    #[arg(long)]
+    skip_existing: bool,
+    /// Print one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+    /// No progress bar, no summary; errors only
+    #[arg(long, short)]
+    quiet: bool,
+    /// Say more: what was changed, and every node left float with its reason
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Files of one model.
+struct Paths {
+    model: PathBuf,
+    output: PathBuf,
+    sidecar: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: &'static str,
+    backend: String,
+    results: Vec<ModelReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct ModelReport {
+    model: String,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sidecar: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<Summary>,
+}
+
+#[derive(Debug, Serialize)]
+struct Summary {
+    n_samples: usize,
+    n_activations: usize,
+    n_weights: usize,
+    n_quantized_nodes: usize,
+    n_float_nodes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preprocessing: Option<String>,
+    warnings: Vec<String>,
+    seconds: f64,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Exit> {
+    let request = request(args).map_err(misused)?;
+    let all_paths = paths(args, &request.scheme).map_err(misused)?;
+    let mut report = Report {
+        schema_version: "1.0",
+        backend: request.scheme.name.clone(),
+        results: Vec::new(),
+    };
+    let mut exit = Exit::Done;
+    for paths in &all_paths {
+        let model = paths.model.display().to_string();
+        if args.skip_existing && paths.output.exists() && paths.sidecar.exists() {
+            if !args.quiet && !args.json {
+                println!("{model}: exists, left alone");
+            }
+            report.results.push(ModelReport {
+                model,
+                status: "skipped",
+                error: None,
+                output: Some(paths.output.display().to_string()),
+                sidecar: Some(paths.sidecar.display().to_string()),
+                summary: None,
+            });
+            continue;
+        }
+        match one(args, &request, paths) {
+            Ok(summary) => report.results.push(ModelReport {
+                model,
+                status: "ok",
+                error: None,
+                output: Some(paths.output.display().to_string()),
+                sidecar: Some(paths.sidecar.display().to_string()),
+                summary: Some(summary),
+            }),
+            Err(error) => {
+                eprintln!("{}", show_error(&error));
+                exit = Exit::Failed;
+                report.results.push(ModelReport {
+                    model,
+                    status: "failed",
+                    error: Some(format!("{error:#}")),
+                    output: None,
+                    sidecar: None,
+                    summary: None,
+                });
+                if !args.keep_going {
+                    break;
+                }
+            }
+        }
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    }
+    Ok(exit)
+}
+
+fn request(args: &Args) -> Result<Request> {
+    let scheme = args.backend.resolve()?;
+    let finder = |asked: &Option<String>, default: &str| -> Result<_> {
+        let spelling = asked.clone().unwrap_or_else(|| default.to_string());
+        Ok((by_spelling(&spelling)?, spelling))
+    };
+    let storage = match args.weights.as_deref() {
+        Some("float") => WeightStorage::Float,
+        Some(_) => WeightStorage::Integer,
+        None => scheme.weight_storage,
+    };
+    ensure!(args.limit != Some(0), "--limit is 0, expected 1 or more");
+    ensure!(args.threads != Some(0), "--threads is 0, expected 1 or more");
+    Ok(Request {
+        data: args.data.clone(),
+        preprocessing: args.preprocess.resolve()?,
+        shapes: args.shape.resolve()?,
+        selection: args.select.resolve()?,
+        activation_finder: finder(&args.observer, &scheme.observers.activation)?,
+        weight_finder: finder(&args.weight_observer, &scheme.observers.weight)?,
+        storage,
+        limit: args.limit,
+        threads: threads(args.threads),
+        skip_bad_data: args.skip_bad_data,
+        scheme,
+    })
+}
+
+/// Where everything goes; fails before the slow work where it could not.
+fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
+    ensure!(
+        args.output.is_none() || args.models.len() == 1,
+        "--output names one file, but there are {} models\nhint: use --out-dir",
+        args.models.len()
+    );
+    let mut outputs = BTreeSet::new();
+    let mut all = Vec::with_capacity(args.models.len());
+    for model in &args.models {
+        let output = match (&args.output, &args.out_dir) {
+            (Some(output), _) => output.clone(),
+            (None, folder) => {
+                let stem = model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+                let stem = stem.with_context(|| format!("`{}` is no file", model.display()))?;
+                let name = format!("{stem}.{}.onnx", scheme.name);
+                match folder {
+                    Some(folder) => folder.join(name),
+                    None => model.with_file_name(name),
+                }
+            }
+        };
+        let sidecar = output.with_extension("json");
+        ensure!(
+            sidecar != output,
+            "`{}`: the model's path ends in .json, which is the sidecar's",
+            output.display()
+        );
+        ensure!(
+            outputs.insert(output.clone()),
+            "`{}` would be written for two models\nhint: give them different names or run them apart",
+            output.display()
+        );
+        all.push(Paths { model: model.clone(), output, sidecar });
+    }
+    if let Some(folder) = &args.out_dir {
+        std::fs::create_dir_all(folder).with_context(|| format!("`{}`", folder.display()))?;
+    }
+    for paths in &all {
+        ensure_apart(&paths.model, &paths.output)?;
+        let folder = paths.output.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        tempfile::NamedTempFile::new_in(folder)
+            .with_context(|| format!("`{}`: the folder cannot be written", folder.display()))?;
+        for file in [&paths.output, &paths.sidecar] {
+            ensure!(!file.is_dir(), "`{}` is a folder, expected a file to write", file.display());
+        }
+    }
+    Ok(all)
+}
+
+fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
+    let start = Instant::now();
+    let quiet = args.quiet;
+    let name = paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let quantized = quantize(&paths.model, request, &|n| {
+        let bar = progress::bar(n, &name, quiet);
+        struct Finish(indicatif::ProgressBar);
+        impl Drop for Finish {
+            fn drop(&mut self) {
+                self.0.finish_and_clear();
+            }
+        }
+        let bar = Finish(bar);
+        Box::new(move || bar.0.inc(1))
+    })?;
+    let Quantized { model, has_external_data, sidecar, sites, plan, n_samples, preprocessing } =
+        quantized;
+    let mut staged = Staged::model(model, &paths.output, has_external_data)?;
+    staged.add(sidecar.to_json().as_bytes(), &paths.sidecar)?;
+    staged.commit()?;
+    let summary = Summary {
+        n_samples,
+        n_activations: plan.activations.len(),
+        n_weights: plan.weights.len(),
+        n_quantized_nodes: sites.quantized_nodes.len(),
+        n_float_nodes: sites.float_nodes.len(),
+        preprocessing,
+        warnings: plan.warnings.clone(),
+        seconds: start.elapsed().as_secs_f64(),
+    };
+    for warning in &summary.warnings {
+        eprintln!("warning: `{}`: {warning}", paths.model.display());
+    }
+    if !quiet && !args.json {
+        print_summary(args, request, paths, &summary, &sidecar);
+    }
+    Ok(summary)
+}
+
+fn print_summary(
+    args: &Args,
+    request: &Request,
+    paths: &Paths,
+    summary: &Summary,
+    sidecar: &crate::emit::Sidecar,
+) {
+    println!("{} -> {}", paths.model.display(), paths.output.display());
+    println!("  backend    {}", request.scheme.name);
+    println!(
+        "  quantized  {} nodes, {} activations ({}), {} weights ({}); {} nodes stay float",
+        summary.n_quantized_nodes,
+        summary.n_activations,
+        request.activation_finder.1,
+        summary.n_weights,
+        request.weight_finder.1,
+        summary.n_float_nodes
+    );
+    println!("  data       {} samples", summary.n_samples);
+    if let Some(preprocessing) = &summary.preprocessing {
+        println!("  images     {preprocessing}");
+    }
+    println!("  sidecar    {}", paths.sidecar.display());
+    println!("  time       {:.2} s", summary.seconds);
+    if args.verbose {
+        sidecar.details().iter().for_each(|line| println!("  {line}"));
+    }
+}

@@ -1,0 +1,202 @@
+//! `mqq inspect`: what is in a model, and what a backend would do with it.
+
+use super::options::{SelectArgs, ShapeArgs};
+use super::misused;
+use crate::diag::Exit;
+use crate::onnx;
+use crate::pipeline::prepare_file;
+use crate::place::{node_name, place};
+use crate::scheme;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Arguments of `mqq inspect`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// An ONNX model
+    #[arg(value_name = "MODEL.onnx")]
+    model: PathBuf,
+    /// A backend (see `mqq backends`) or the path of a YAML table
+    #[arg(long, short, value_name = "NAME|FILE")]
+    backend: Option<String>,
+    /// Turn on a switch of the backend's table; repeatable
+    #[arg(long = "switch", value_name = "NAME", requires = "backend")]
+    switches: Vec<String>,
+    #[command(flatten)]
+    select: SelectArgs,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Print one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: &'static str,
+    model: String,
+    ir_version: i64,
+    opset: BTreeMap<String, i64>,
+    ops: BTreeMap<String, usize>,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<Placement>,
+}
+
+#[derive(Debug, Serialize)]
+struct Placement {
+    backend: String,
+    prepared: Vec<String>,
+    /// Why the model cannot be calibrated, where it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_error: Option<String>,
+    quantized_tensors: Vec<Tensor>,
+    weights: Vec<String>,
+    quantized_nodes: Vec<Node>,
+    float_nodes: Vec<Node>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tensor {
+    tensor: String,
+    rule: String,
+    reason: String,
+    consumers: Vec<String>,
+    group: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    node: String,
+    op_type: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    rule: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Exit> {
+    let model = onnx::load(&args.model)?;
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let mut ops: BTreeMap<String, usize> = BTreeMap::new();
+    for node in &graph.node {
+        let op = match node.domain() {
+            "" | "ai.onnx" => node.op_type().to_string(),
+            domain => format!("{domain}.{}", node.op_type()),
+        };
+        *ops.entry(op).or_default() += 1;
+    }
+    let is_constant = |name: &str| graph.initializer.iter().any(|tensor| tensor.name() == name);
+    let names = |values: &[onnx::proto::ValueInfoProto]| -> Vec<String> {
+        let values = values.iter().filter(|value| !is_constant(value.name()));
+        values.map(|value| value.name().to_string()).collect()
+    };
+    let imports = model.opset_import.iter();
+    let mut report = Report {
+        schema_version: "1.0",
+        model: args.model.display().to_string(),
+        ir_version: model.ir_version(),
+        opset: imports.map(|set| (set.domain().to_string(), set.version())).collect(),
+        ops,
+        inputs: names(&graph.input),
+        outputs: names(&graph.output),
+        placement: None,
+    };
+    if let Some(backend) = &args.backend {
+        report.placement = Some(placement(args, backend)?);
+    }
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&report)?),
+        false => print(&report),
+    }
+    Ok(Exit::Done)
+}
+
+fn placement(args: &Args, backend: &str) -> Result<Placement> {
+    let mut scheme = scheme::resolve(backend).map_err(misused)?;
+    args.switches.iter().try_for_each(|switch| scheme.switch_on(switch)).map_err(misused)?;
+    let prepared = prepare_file(&args.model, &scheme, &args.shape.resolve().map_err(misused)?)?;
+    let graph = prepared.model.graph.as_ref().context("model has no graph")?;
+    let selection = args.select.resolve().map_err(misused)?;
+    let sites = place(graph, &prepared.facts, &scheme, &selection);
+    let name = |node_idx: usize| node_name(&graph.node[node_idx]).to_string();
+    let op_type = |node_idx: usize| graph.node[node_idx].op_type().to_string();
+    Ok(Placement {
+        backend: scheme.name.clone(),
+        prepared: prepared.changes,
+        engine_error: prepared.parsed.as_ref().err().map(|error| format!("{error:#}")),
+        quantized_tensors: sites
+            .activations
+            .iter()
+            .map(|site| Tensor {
+                tensor: site.tensor.clone(),
+                rule: site.rule.to_string(),
+                reason: site.reason.clone(),
+                consumers: site.edges.iter().map(|edge| name(edge.0)).collect(),
+                group: site.group,
+            })
+            .collect(),
+        weights: sites.weights.iter().map(|site| site.tensor.clone()).collect(),
+        quantized_nodes: sites
+            .quantized_nodes
+            .iter()
+            .map(|&node| Node {
+                node: name(node),
+                op_type: op_type(node),
+                rule: String::new(),
+                reason: String::new(),
+            })
+            .collect(),
+        float_nodes: sites
+            .float_nodes
+            .iter()
+            .map(|float| Node {
+                node: name(float.node),
+                op_type: op_type(float.node),
+                rule: float.rule.to_string(),
+                reason: float.reason.clone(),
+            })
+            .collect(),
+    })
+}
+
+fn print(report: &Report) {
+    println!("{}", report.model);
+    let sets = report.opset.iter().map(|(domain, version)| match domain.as_str() {
+        "" => format!("opset {version}"),
+        domain => format!("{domain} {version}"),
+    });
+    println!("  {}, IR {}", sets.collect::<Vec<_>>().join(", "), report.ir_version);
+    println!("  inputs   {}", report.inputs.join(", "));
+    println!("  outputs  {}", report.outputs.join(", "));
+    let ops: Vec<String> = report.ops.iter().map(|(op, n)| format!("{n} {op}")).collect();
+    println!("  nodes    {}", ops.join(", "));
+    let Some(placement) = &report.placement else { return };
+    println!("\nfor {}:", placement.backend);
+    placement.prepared.iter().for_each(|change| println!("  prepared: {change}"));
+    if let Some(error) = &placement.engine_error {
+        println!("  cannot be calibrated: {error}");
+    }
+    println!("\nquantized tensors ({}):", placement.quantized_tensors.len());
+    for tensor in &placement.quantized_tensors {
+        println!(
+            "  {}  [grid {}] {} ({}) -> {}",
+            tensor.tensor,
+            tensor.group,
+            tensor.reason,
+            tensor.rule,
+            tensor.consumers.join(", ")
+        );
+    }
+    println!("\nquantized weights ({}):", placement.weights.len());
+    placement.weights.iter().for_each(|weight| println!("  {weight}"));
+    println!("\nfloat nodes ({}):", placement.float_nodes.len());
+    for node in &placement.float_nodes {
+        let rule = if node.rule.is_empty() { String::new() } else { format!(" ({})", node.rule) };
+        println!("  {} {}: {}{rule}", node.op_type, node.node, node.reason);
+    }
+}

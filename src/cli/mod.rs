@@ -1,0 +1,109 @@
+//! The command line. Errors go to stderr, results to stdout; with `--json` stdout holds one object.
+
+mod backends;
+mod calibrate;
+mod compare;
+mod inspect;
+mod options;
+mod prepare;
+
+use crate::diag::Exit;
+use anyhow::{Result, anyhow, bail};
+use clap::{CommandFactory, Parser, Subcommand};
+use std::path::Path;
+
+/// Post-training quantizer for ONNX: float model in, Q/DQ model and a sidecar of scales out.
+#[derive(Debug, Parser)]
+#[command(name = "mqq", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Quantize models for a backend, with calibration data
+    Calibrate(calibrate::Args),
+    /// Say what would be quantized and why, without data
+    Inspect(inspect::Args),
+    /// List the backends, or print one backend's resolved table
+    Backends(backends::Args),
+    /// Write the float model as the backend will see it: opset, constants, batch normalization
+    Prepare(prepare::Args),
+    /// Compare a quantized model with its float model on data
+    Compare(compare::Args),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs the command. Errors in what was asked for give [`Exit::Usage`].
+///
+/// # Errors
+/// If it fails; the message is ready for people.
+pub fn run(cli: Cli) -> Result<Exit> {
+    let outcome = run_command(cli);
+    match outcome {
+        Err(error) if error.is::<Misused>() => {
+            print_error(&error);
+            Ok(Exit::Usage)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Marks an error as one of the command line, not of the work.
+#[derive(Debug)]
+struct Misused(anyhow::Error);
+
+impl std::fmt::Display for Misused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#}", self.0)
+    }
+}
+
+impl std::error::Error for Misused {}
+
+/// An error of the command line.
+fn misused(error: anyhow::Error) -> anyhow::Error {
+    anyhow::Error::new(Misused(error))
+}
+
+/// Refuses to write over the file that is read.
+fn ensure_apart(input: &Path, output: &Path) -> Result<()> {
+    if let (Ok(a), Ok(b)) = (input.canonicalize(), output.canonicalize())
+        && a == b
+    {
+        bail!(misused(anyhow!("`{}` is both input and output, expected two files", input.display())));
+    }
+    Ok(())
+}
+
+fn run_command(cli: Cli) -> Result<Exit> {
+    match cli.command {
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Backends(args) => backends::run(&args),
+        Command::Prepare(args) => prepare::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "mqq", &mut std::io::stdout());
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// `error: smallest place first: found, expected`, then the hint on a line of its own.
+pub fn print_error(error: &anyhow::Error) {
+    eprintln!("{}", show_error(error));
+}
+
+fn show_error(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    match text.split_once("\nhint: ") {
+        Some((message, hint)) => format!("error: {message}\n\nhint: {hint}"),
+        None => format!("error: {text}"),
+    }
+}

@@ -1,0 +1,144 @@
+//! Options that several commands share.
+
+use crate::data::{
+    Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option,
+};
+use crate::engine::Shapes;
+use crate::place::Selection;
+use crate::scheme::{self, Scheme};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+/// How images become inputs.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Preprocessing of images")]
+pub struct PreprocessArgs {
+    #[arg(long, value_name = "NAME|FILE", help = preprocess_help())]
+    preprocess: Option<String>,
+    /// exact, exact=HxW, none, short_side, letterbox, letterbox_centered, or a number for the short side
+    #[arg(long, value_name = "HOW", value_parser = parse_option::<Resize>)]
+    resize: Option<Resize>,
+    /// bilinear, bicubic, nearest or lanczos
+    #[arg(long, value_parser = parse_option::<Filter>)]
+    filter: Option<Filter>,
+    /// center or none
+    #[arg(long, value_parser = parse_option::<Crop>)]
+    crop: Option<Crop>,
+    /// Value of padded pixels, 0 to 255
+    #[arg(long, value_name = "N")]
+    pad_value: Option<u8>,
+    /// rgb, bgr, gray or y
+    #[arg(long, value_parser = parse_option::<Color>)]
+    color: Option<Color>,
+    /// Factor of the pixels (0..255), such as 1/255
+    #[arg(long, value_name = "X", value_parser = parse_number)]
+    scale: Option<f64>,
+    /// Subtracted after the scale, one number or one per channel
+    #[arg(long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = parse_number)]
+    mean: Option<Vec<f64>>,
+    /// Divisor after the mean, one number or one per channel
+    #[arg(long, value_name = "X,…", value_delimiter = ',', value_parser = parse_number)]
+    std: Option<Vec<f64>>,
+    /// nchw or nhwc, where the input's shape leaves it open
+    #[arg(long, value_parser = parse_option::<Layout>)]
+    layout: Option<Layout>,
+}
+
+fn preprocess_help() -> String {
+    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    format!("A preset ({}) or a YAML file", names.join(", "))
+}
+
+impl PreprocessArgs {
+    /// The preset or file, with the single options laid over it.
+    pub fn resolve(&self) -> Result<Preprocessing> {
+        let base = match &self.preprocess {
+            Some(name) => Preprocessing::named(name)?,
+            None => Preprocessing::default(),
+        };
+        Ok(base.overlaid(Preprocessing {
+            preset: None,
+            resize: self.resize,
+            filter: self.filter,
+            crop: self.crop,
+            pad_value: self.pad_value,
+            color: self.color,
+            scale: self.scale,
+            mean: self.mean.clone(),
+            std: self.std.clone(),
+            layout: self.layout,
+        }))
+    }
+}
+
+/// Which backend, and which of its variants.
+#[derive(Debug, Args)]
+pub struct BackendArgs {
+    /// A backend (see `mqq backends`) or the path of a YAML table
+    #[arg(long, short, value_name = "NAME|FILE")]
+    pub backend: String,
+    /// Turn on a switch of the backend's table; repeatable
+    #[arg(long = "switch", value_name = "NAME")]
+    pub switches: Vec<String>,
+}
+
+impl BackendArgs {
+    /// The table with the switches applied.
+    pub fn resolve(&self) -> Result<Scheme> {
+        let mut scheme = scheme::resolve(&self.backend)?;
+        for switch in &self.switches {
+            scheme.switch_on(switch)?;
+        }
+        Ok(scheme)
+    }
+}
+
+/// Which nodes are quantized.
+#[derive(Debug, Args)]
+pub struct SelectArgs {
+    /// Leave nodes float: a node name, a glob over node names, or an operator type; repeatable
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Quantize no other nodes than these; patterns as for --exclude
+    #[arg(long, value_name = "PATTERN")]
+    only: Vec<String>,
+}
+
+impl SelectArgs {
+    /// The patterns, compiled.
+    pub fn resolve(&self) -> Result<Selection> {
+        Selection::new(&self.exclude, &self.only)
+    }
+}
+
+/// Shapes of inputs that the model leaves open.
+#[derive(Debug, Args)]
+pub struct ShapeArgs {
+    /// Fix an input's shape; repeatable
+    #[arg(long = "shape", value_name = "INPUT=1x3x224x224")]
+    shapes: Vec<String>,
+}
+
+impl ShapeArgs {
+    /// The shapes by input name.
+    pub fn resolve(&self) -> Result<Shapes> {
+        let mut shapes = Shapes::new();
+        for text in &self.shapes {
+            let parsed = text.rsplit_once('=').and_then(|(name, dims)| {
+                let dims: Option<Vec<usize>> =
+                    dims.split('x').map(|dim| dim.parse().ok().filter(|&n| n > 0)).collect();
+                Some((name.to_string(), dims?))
+            });
+            let (name, dims) = parsed.with_context(|| {
+                format!("--shape is `{text}`, expected for instance input=1x3x224x224")
+            })?;
+            ensure!(shapes.insert(name, dims).is_none(), "--shape names an input twice: `{text}`");
+        }
+        Ok(shapes)
+    }
+}
+
+/// Samples run at the same time: what was asked for, or the number of cores.
+pub fn threads(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
+}

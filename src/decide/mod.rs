@@ -1,0 +1,157 @@
+//! From statistics to parameters.
+//!
+//! In: [`Sites`], a [`Statistic`] per activation, the graph's constants, the [`Scheme`]. Out: a
+//! [`QuantPlan`]: scale and zero point of every tensor, the integers of weights and biases. It does not
+//! touch the graph.
+
+mod bias;
+mod weight;
+
+use crate::observe::Statistic;
+use crate::onnx::proto::GraphProto;
+use crate::place::{ActivationSite, BiasSite, Sites, WeightSite};
+use crate::quant::{QuantParams, Range, params_for_range};
+use crate::range::RangeFinder;
+use crate::scheme::{QType, Scheme};
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+
+/// Everything that will be written into the graph.
+#[derive(Debug, Clone, Default)]
+pub struct QuantPlan {
+    /// As [`Sites::activations`].
+    pub activations: Vec<PlannedActivation>,
+    /// As [`Sites::weights`].
+    pub weights: Vec<PlannedWeight>,
+    /// As [`Sites::biases`].
+    pub biases: Vec<PlannedBias>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+/// An activation with its parameters.
+#[derive(Debug, Clone)]
+pub struct PlannedActivation {
+    /// Where it is.
+    pub site: ActivationSite,
+    /// Its integer type.
+    pub qtype: QType,
+    /// Scale and zero point.
+    pub params: QuantParams,
+    /// The interval that is kept.
+    pub range: Range,
+    /// Lowest and highest finite value of this tensor.
+    pub observed: Option<(f32, f32)>,
+    /// Values that were NaN or infinite.
+    pub n_non_finite: u64,
+    /// The range finder's name.
+    pub observer: &'static str,
+}
+
+/// A weight with its parameters.
+#[derive(Debug, Clone)]
+pub struct PlannedWeight {
+    /// Where it is.
+    pub site: WeightSite,
+    /// Its integer type.
+    pub qtype: QType,
+    /// One per slice of the axis, or one.
+    pub params: Vec<QuantParams>,
+    /// The integers, in the order of the values.
+    pub integers: Vec<i32>,
+    /// Dimensions.
+    pub shape: Vec<usize>,
+    /// Lowest and highest value.
+    pub observed: (f32, f32),
+    /// The range finder's name.
+    pub observer: &'static str,
+    /// Slices that are all zero, by position.
+    pub dead: Vec<usize>,
+}
+
+/// A bias as int32.
+#[derive(Debug, Clone)]
+pub struct PlannedBias {
+    /// Where it is.
+    pub site: BiasSite,
+    /// One scale per element, or one.
+    pub scales: Vec<f32>,
+    /// The integers.
+    pub integers: Vec<i32>,
+}
+
+/// Which range finders to use.
+#[derive(Debug, Clone, Copy)]
+pub struct Finders<'a> {
+    /// For activations.
+    pub activation: &'a dyn RangeFinder,
+    /// For weights.
+    pub weight: &'a dyn RangeFinder,
+}
+
+/// Chooses the parameters. `statistics` holds one entry per activation site, in their order.
+///
+/// # Errors
+/// If a tensor had no finite value, or a weight or bias is not finite; the message names it.
+pub fn decide(
+    graph: &GraphProto,
+    sites: &Sites,
+    statistics: &[Statistic],
+    scheme: &Scheme,
+    finders: Finders,
+) -> Result<QuantPlan> {
+    ensure!(
+        statistics.len() == sites.activations.len(),
+        "{} statistics, expected {}: one per activation",
+        statistics.len(),
+        sites.activations.len()
+    );
+    let mut plan = QuantPlan::default();
+    let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (site_idx, site) in sites.activations.iter().enumerate() {
+        members.entry(site.group).or_default().push(site_idx);
+    }
+    let mut groups: BTreeMap<usize, (Range, QuantParams)> = BTreeMap::new();
+    for (&group, sites_of_group) in &members {
+        let first = &sites.activations[sites_of_group[0]];
+        let grid = scheme.types[&first.qtype].grid();
+        let find = |statistic: &Statistic| -> Result<(Range, QuantParams)> {
+            let range = finders.activation.find(statistic, &grid)?;
+            Ok((range, params_for_range(range, &grid)?))
+        };
+        let found = match sites_of_group.as_slice() {
+            [only] => find(&statistics[*only]),
+            [head, tail @ ..] => {
+                let mut joint = statistics[*head].clone();
+                tail.iter().for_each(|&member| joint.join(&statistics[member]));
+                find(&joint)
+            }
+            [] => continue,
+        };
+        groups.insert(group, found.with_context(|| format!("tensor `{}`", first.tensor))?);
+    }
+    for (site, statistic) in sites.activations.iter().zip(statistics) {
+        let (range, params) = groups[&site.group];
+        let n_non_finite = statistic.n_non_finite();
+        if n_non_finite > 0 {
+            plan.warnings.push(format!(
+                "tensor `{}`: {n_non_finite} of {} values are NaN or infinite; they were left out",
+                site.tensor,
+                n_non_finite + statistic.n_finite()
+            ));
+        }
+        plan.activations.push(PlannedActivation {
+            site: site.clone(),
+            qtype: scheme.types[&site.qtype].clone(),
+            params,
+            range,
+            observed: statistic.min_max(),
+            n_non_finite,
+            observer: finders.activation.name(),
+        });
+    }
+    weight::decide(graph, sites, scheme, finders.weight, &mut plan)?;
+    bias::decide(graph, sites, &mut plan)?;
+    weight::round(graph, &mut plan)?;
+    Ok(plan)
+}

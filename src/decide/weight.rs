@@ -1,0 +1,126 @@
+//! Parameters and integers of weights.
+
+use super::{PlannedWeight, QuantPlan};
+use crate::observe::Statistic;
+use crate::onnx::proto::GraphProto;
+use crate::onnx::tensor;
+use crate::place::Sites;
+use crate::quant::{QuantParams, Range, params_for_range};
+use crate::range::RangeFinder;
+use crate::scheme::Scheme;
+use anyhow::{Context, Result, ensure};
+
+/// Index of the slice along `axis` that each run of `inner` values belongs to.
+struct Slices {
+    n: usize,
+    inner: usize,
+}
+
+impl Slices {
+    fn of(shape: &[usize], axis: Option<usize>) -> Slices {
+        match axis {
+            Some(axis) => Slices { n: shape[axis], inner: shape[axis + 1..].iter().product() },
+            None => Slices { n: 1, inner: usize::MAX },
+        }
+    }
+
+    fn of_value(&self, position: usize) -> usize {
+        position / self.inner.max(1) % self.n.max(1)
+    }
+}
+
+fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
+    let initializer = graph.initializer.iter().find(|tensor| tensor.name() == name);
+    let initializer = initializer.with_context(|| format!("initializer `{name}` does not exist"))?;
+    let read = || Ok((tensor::shape(initializer)?, tensor::f32_values(initializer)?));
+    let (shape, values): (_, Vec<f32>) = Result::<_>::with_context(read(), || format!("initializer `{name}`"))?;
+    let bad = values.iter().filter(|value| !value.is_finite()).count();
+    ensure!(
+        bad == 0,
+        "initializer `{name}`: {bad} of {} values are NaN or infinite, expected finite weights\nhint: leave its node float with --exclude",
+        values.len()
+    );
+    Ok((shape, values))
+}
+
+pub(super) fn decide(
+    graph: &GraphProto,
+    sites: &Sites,
+    scheme: &Scheme,
+    finder: &dyn RangeFinder,
+    plan: &mut QuantPlan,
+) -> Result<()> {
+    for site in &sites.weights {
+        let (shape, values) = values(graph, &site.tensor)?;
+        let qtype = scheme.types[&site.qtype].clone();
+        let grid = qtype.grid();
+        let slices = Slices::of(&shape, site.axis);
+        let mut by_slice: Vec<Vec<f32>> = vec![Vec::new(); slices.n];
+        for (position, &value) in values.iter().enumerate() {
+            by_slice[slices.of_value(position)].push(value);
+        }
+        let mut params = Vec::with_capacity(slices.n);
+        for slice in &by_slice {
+            let mut statistic = Statistic::default();
+            statistic.observe(slice);
+            let range = match statistic.min_max() {
+                None => Range { min: 0.0, max: 0.0 },
+                Some(_) => finder.find(&statistic, &grid)?,
+            };
+            params.push(params_for_range(range, &grid)?);
+        }
+        let dead = |slice: &Vec<f32>| slice.iter().all(|&value| value == 0.0);
+        let dead: Vec<usize> =
+            (0..slices.n).filter(|&channel| dead(&by_slice[channel])).collect();
+        borrow_scales(&mut params, &dead);
+        if !dead.is_empty() && slices.n > 1 {
+            plan.warnings.push(format!(
+                "initializer `{}`: {} of {} channels are all zero (the first is {}); they take the median scale of the others",
+                site.tensor,
+                dead.len(),
+                slices.n,
+                dead[0]
+            ));
+        }
+        let min = values.iter().copied().fold(f32::INFINITY, f32::min);
+        let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        plan.weights.push(PlannedWeight {
+            site: site.clone(),
+            qtype,
+            params,
+            integers: Vec::new(),
+            shape,
+            observed: (min, max),
+            observer: finder.name(),
+            dead,
+        });
+    }
+    Ok(())
+}
+
+/// A slice without a value other than 0 takes the median scale of the others.
+fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
+    let mut alive: Vec<f32> = params
+        .iter()
+        .enumerate()
+        .filter(|(channel, _)| !dead.contains(channel))
+        .map(|(_, params)| params.scale)
+        .collect();
+    alive.sort_by(f32::total_cmp);
+    if let Some(&median) = alive.get(alive.len() / 2) {
+        dead.iter().for_each(|&channel| params[channel].scale = median);
+    }
+}
+
+/// Rounds the weights, after the biases have had their say about the scales.
+pub(super) fn round(graph: &GraphProto, plan: &mut QuantPlan) -> Result<()> {
+    for weight in &mut plan.weights {
+        let (shape, values) = values(graph, &weight.site.tensor)?;
+        let slices = Slices::of(&shape, weight.site.axis);
+        let quantize = |(position, &value): (usize, &f32)| {
+            weight.params[slices.of_value(position)].quantize(value)
+        };
+        weight.integers = values.iter().enumerate().map(quantize).collect();
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Tensors that a model keeps in other files.
+
+use super::proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
+use super::tensor::{self, is_external};
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Component, Path};
+
+/// Initializers of this many bytes or more are written to the other file.
+const MIN_EXTERNAL_BYTES: usize = 1024;
+/// Each tensor starts at a multiple of this, so that the file can be mapped. ONNX recommends 4096.
+const ALIGNMENT: u64 = 4096;
+
+/// Brings every external tensor of `model` into the model, through memory maps of the files, which lie
+/// in `folder` or below. Returns whether there was one.
+///
+/// # Errors
+/// If a file is missing or too short, or lies outside `folder`; the message names the tensor.
+pub fn resolve(model: &mut ModelProto, folder: &Path) -> Result<bool> {
+    let mut files = BTreeMap::new();
+    let mut found = false;
+    if let Some(graph) = model.graph.as_mut() {
+        for_each_tensor(graph, &mut |tensor| {
+            if is_external(tensor) {
+                found = true;
+                let name = tensor.name().to_string();
+                read(tensor, folder, &mut files).with_context(|| format!("tensor `{name}`"))?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(found)
+}
+
+fn for_each_tensor(
+    graph: &mut GraphProto,
+    visit: &mut dyn FnMut(&mut TensorProto) -> Result<()>,
+) -> Result<()> {
+    for tensor in &mut graph.initializer {
+        visit(tensor)?;
+    }
+    for node in &mut graph.node {
+        for attribute in &mut node.attribute {
+            for tensor in attribute.t.iter_mut().chain(&mut attribute.tensors) {
+                visit(tensor)?;
+            }
+            for nested in attribute.g.iter_mut().chain(&mut attribute.graphs) {
+                for_each_tensor(nested, visit)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, Bytes>) -> Result<()> {
+    let entry = |key: &str| {
+        let entry = tensor.external_data.iter().find(|entry| entry.key() == key);
+        entry.map(|entry| entry.value().to_string())
+    };
+    let location = entry("location").context("external data have no location, expected a file")?;
+    let inside = Path::new(&location)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    ensure!(
+        inside,
+        "external data lie in `{location}`, expected a file in the model's folder or below"
+    );
+    let number = |key: &str| -> Result<Option<usize>> {
+        let parse = |text: String| {
+            text.parse().with_context(|| format!("{key} of external data is `{text}`, expected a number"))
+        };
+        entry(key).map(parse).transpose()
+    };
+    let offset = number("offset")?.unwrap_or(0);
+    let length = number("length")?;
+    if !files.contains_key(&location) {
+        let path = folder.join(&location);
+        let open = || -> Result<Bytes> {
+            let file = File::open(&path)?;
+            if file.metadata()?.len() == 0 {
+                return Ok(Bytes::new());
+            }
+            // SAFETY: as for the model's own map.
+            Ok(Bytes::from_owner(unsafe { memmap2::Mmap::map(&file)? }))
+        };
+        let bytes = open().with_context(|| format!("`{}`", path.display()))?;
+        files.insert(location.clone(), bytes);
+    }
+    let bytes = &files[&location];
+    let end = offset.saturating_add(length.unwrap_or(bytes.len().saturating_sub(offset)));
+    ensure!(
+        end <= bytes.len() && offset <= end,
+        "external data end at byte {end}, but `{location}` has {} bytes",
+        bytes.len()
+    );
+    tensor.raw_data = Some(bytes.slice(offset..end));
+    tensor.external_data.clear();
+    tensor.data_location = None;
+    tensor::shape(tensor)?;
+    Ok(())
+}
+
+/// Moves the large initializers of `model` into `file`, to be found under `location` beside the model.
+///
+/// # Errors
+/// If `file` cannot be written.
+pub fn write(model: &mut ModelProto, file: &mut dyn Write, location: &str) -> Result<()> {
+    let Some(graph) = model.graph.as_mut() else { return Ok(()) };
+    let mut position = 0u64;
+    for tensor in &mut graph.initializer {
+        let Some(raw) = tensor.raw_data.take_if(|raw| raw.len() >= MIN_EXTERNAL_BYTES) else {
+            continue;
+        };
+        let start = position.next_multiple_of(ALIGNMENT);
+        file.write_all(&vec![0; (start - position) as usize])?;
+        file.write_all(&raw)?;
+        position = start + raw.len() as u64;
+        let entry = |key: &str, value: String| StringStringEntryProto {
+            key: Some(key.into()),
+            value: Some(value),
+        };
+        tensor.external_data = vec![
+            entry("location", location.to_string()),
+            entry("offset", start.to_string()),
+            entry("length", raw.len().to_string()),
+        ];
+        tensor.data_location = Some(1);
+    }
+    Ok(())
+}

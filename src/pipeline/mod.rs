@@ -1,0 +1,190 @@
+//! The order of the stages. The only file that knows it.
+
+mod compare;
+mod observe;
+
+pub use compare::compare;
+
+use crate::data::{Dataset, Preprocessing};
+use crate::decide::{Finders, QuantPlan, decide};
+use crate::emit::{CalibrationFacts, InputFacts, ModelFacts, Sidecar, sidecar};
+use crate::engine::{Engine, Parsed, Shapes};
+use crate::onnx::facts::Facts;
+use crate::onnx::proto::ModelProto;
+use crate::onnx::{self, Loaded};
+use crate::place::{Selection, Sites, place};
+use crate::prepare::{self, default_opset, prepare};
+use crate::range::RangeFinder;
+use crate::rewrite::rewrite;
+use crate::scheme::{Scheme, WeightStorage};
+use crate::verify;
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+
+/// What a run of the main job is asked for.
+pub struct Request {
+    /// The backend's table, switches applied.
+    pub scheme: Scheme,
+    /// Calibration data, as `--data` gives it.
+    pub data: Vec<String>,
+    /// How images become inputs.
+    pub preprocessing: Preprocessing,
+    /// Shapes of inputs that the model leaves open.
+    pub shapes: Shapes,
+    /// Which nodes to leave out, or to keep.
+    pub selection: Selection,
+    /// Range finder of activations, and its spelling with options.
+    pub activation_finder: (Box<dyn RangeFinder + Send>, String),
+    /// Range finder of weights, and its spelling with options.
+    pub weight_finder: (Box<dyn RangeFinder + Send>, String),
+    /// How weights are stored.
+    pub storage: WeightStorage,
+    /// At most so many samples.
+    pub limit: Option<usize>,
+    /// Samples run at the same time.
+    pub threads: usize,
+    /// Leave samples out that cannot be read.
+    pub skip_bad_data: bool,
+}
+
+/// A model ready for placement, and what was done to it.
+pub struct Prepared {
+    /// The prepared model.
+    pub model: ModelProto,
+    /// Types and shapes of its tensors.
+    pub facts: Facts,
+    /// A line per change.
+    pub changes: Vec<String>,
+    /// Version of the default operator set, before and after.
+    pub opset: [i64; 2],
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
+    /// Whether the file kept tensors in other files.
+    pub has_external_data: bool,
+    /// The engine's view; why there is none where it cannot run the model.
+    pub parsed: Result<Parsed>,
+}
+
+/// What a run gives.
+pub struct Quantized {
+    /// The model with Q/DQ.
+    pub model: ModelProto,
+    /// Whether tensors go into a file of their own.
+    pub has_external_data: bool,
+    /// The sidecar.
+    pub sidecar: Sidecar,
+    /// Where it is quantized.
+    pub sites: Sites,
+    /// With which parameters.
+    pub plan: QuantPlan,
+    /// Samples observed.
+    pub n_samples: usize,
+    /// How images became inputs.
+    pub preprocessing: Option<String>,
+}
+
+/// Loads and prepares a model for a backend.
+///
+/// # Errors
+/// If the file is no float ONNX model, or cannot be brought to the backend's operator set.
+pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<Prepared> {
+    let Loaded { mut model, has_external_data } = onnx::load_whole(path)?;
+    let name = || format!("`{}`", path.display());
+    let bytes = std::fs::read(path).with_context(name)?;
+    let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    drop(bytes);
+    prepare::check_float(&model).with_context(name)?;
+    let before = default_opset(&model).with_context(name)?;
+    let changes = prepare(&mut model, scheme.min_opset).with_context(name)?;
+    let after = default_opset(&model).with_context(name)?;
+    let mut facts = Facts::of_model(&model);
+    let mut parsed = Parsed::new(&model, shapes).with_context(name);
+    if let Ok(engine_view) = &mut parsed {
+        match engine_view.facts() {
+            Ok(inferred) => facts.extend(&inferred),
+            Err(error) => parsed = Err(error.context(name())),
+        }
+    }
+    Ok(Prepared { model, facts, changes, opset: [before, after], sha256, has_external_data, parsed })
+}
+
+/// The main job: one model through all stages.
+///
+/// `progress` is told the number of samples, and gives what to call after each.
+///
+/// # Errors
+/// As the stages; the message begins with the model's path.
+pub fn quantize(
+    path: &Path,
+    request: &Request,
+    progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
+) -> Result<Quantized> {
+    let prepared = prepare_file(path, &request.scheme, &request.shapes)?;
+    finish(path, request, prepared, progress).with_context(|| format!("`{}`", path.display()))
+}
+
+fn finish(
+    path: &Path,
+    request: &Request,
+    prepared: Prepared,
+    progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
+) -> Result<Quantized> {
+    let Prepared { mut model, facts, changes, opset, sha256, has_external_data, parsed } = prepared;
+    let parsed = parsed.map_err(|error| anyhow::anyhow!("{}", error.root_cause()))?;
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let sites = place(graph, &facts, &request.scheme, &request.selection);
+    let watched: Vec<String> =
+        sites.activations.iter().map(|site| site.tensor.clone()).collect();
+    let dataset =
+        Dataset::open(&request.data, parsed.inputs(), &request.preprocessing, request.limit)?;
+    let engine: Engine = parsed.build(&watched)?;
+    let tick = progress(dataset.len());
+    let observed = observe::observe(
+        &engine,
+        watched.len(),
+        &dataset,
+        request.threads,
+        request.skip_bad_data,
+        &*tick,
+    )?;
+    drop(tick);
+    let finders =
+        Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
+    let mut plan = decide(graph, &sites, &observed.statistics, &request.scheme, finders)?;
+    let skipped = observed.skipped.iter().map(|reason| format!("left out: {reason}"));
+    plan.warnings.splice(0..0, skipped);
+    for pattern in request.selection.unmatched(graph) {
+        plan.warnings.push(format!("`{pattern}` matches no node"));
+    }
+    if plan.activations.is_empty() {
+        plan.warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
+    }
+    let calibration = CalibrationFacts {
+        n_samples: observed.n_samples,
+        n_skipped: observed.skipped.len(),
+        activation_observer: request.activation_finder.1.clone(),
+        weight_observer: request.weight_finder.1.clone(),
+        preprocessing: dataset.describe(),
+        inputs: engine
+            .inputs()
+            .iter()
+            .map(|input| InputFacts { name: input.name.clone(), shape: input.shape.clone() })
+            .collect(),
+    };
+    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let model_facts = ModelFacts { file, sha256, opset, prepared: changes };
+    let sidecar = sidecar(graph, &request.scheme, &sites, &plan, model_facts, calibration);
+    let preprocessing = dataset.describe();
+    rewrite(&mut model, &plan, request.storage)?;
+    verify::check(&model)?;
+    Ok(Quantized {
+        model,
+        has_external_data,
+        sidecar,
+        sites,
+        plan,
+        n_samples: observed.n_samples,
+        preprocessing,
+    })
+}

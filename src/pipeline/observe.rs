@@ -1,0 +1,132 @@
+//! The pass over the data: samples run in parallel, each thread with statistics of its own.
+
+use crate::data::Dataset;
+use crate::engine::Engine;
+use crate::observe::{Histogram, Sample, Statistic};
+use anyhow::{Context, Result, anyhow, ensure};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// What the pass saw.
+pub struct Observed {
+    /// One per watched tensor.
+    pub statistics: Vec<Statistic>,
+    /// Samples that were run.
+    pub n_samples: usize,
+    /// Samples that were left out, with the reason.
+    pub skipped: Vec<String>,
+}
+
+/// One thread's share.
+#[derive(Default)]
+struct Share {
+    histograms: Vec<Histogram>,
+    records: Vec<(usize, usize, Sample)>,
+    skipped: Vec<(usize, String)>,
+    n_samples: usize,
+}
+
+/// Runs every sample of `dataset` and gathers the statistics of the engine's `n_watched` tensors. The
+/// result does not depend on `threads`. `tick` is called once per sample.
+///
+/// # Errors
+/// If a sample cannot be loaded (unless `skip_bad`) or run; the message names it. Of several errors
+/// the one with the lowest sample is reported.
+pub fn observe(
+    engine: &Engine,
+    n_watched: usize,
+    dataset: &Dataset,
+    threads: usize,
+    skip_bad: bool,
+    tick: &(dyn Fn() + Sync),
+) -> Result<Observed> {
+    let next = AtomicUsize::new(0);
+    let stop = AtomicBool::new(false);
+    let failed: Mutex<Option<(usize, anyhow::Error)>> = Mutex::new(None);
+    let fail = |sample: usize, error: anyhow::Error| {
+        stop.store(true, Ordering::Relaxed);
+        if let Ok(mut failed) = failed.lock()
+            && failed.as_ref().is_none_or(|(earlier, _)| sample < *earlier)
+        {
+            *failed = Some((sample, error));
+        }
+    };
+    let work = || {
+        let mut share = Share { histograms: vec![Histogram::default(); n_watched], ..Share::default() };
+        let mut session = match engine.session() {
+            Ok(session) => session,
+            Err(error) => {
+                fail(0, error);
+                return share;
+            }
+        };
+        while !stop.load(Ordering::Relaxed) {
+            let sample_idx = next.fetch_add(1, Ordering::Relaxed);
+            if sample_idx >= dataset.len() {
+                break;
+            }
+            let sample = match dataset.load(sample_idx) {
+                Ok(sample) => sample,
+                Err(error) if skip_bad => {
+                    share.skipped.push((sample_idx, format!("{error:#}")));
+                    tick();
+                    continue;
+                }
+                Err(error) => {
+                    let hint = "\nhint: --skip-bad-data leaves such samples out";
+                    fail(sample_idx, anyhow!("{error:#}{hint}"));
+                    break;
+                }
+            };
+            let outcome = session.run(&sample, &mut |watched, _shape, values| {
+                share.histograms[watched].observe(values);
+                share.records.push((sample_idx, watched, Sample::of(values)));
+                Ok(())
+            });
+            if let Err(error) = outcome {
+                fail(sample_idx, error.context(format!("`{}`", dataset.name(sample_idx))));
+                break;
+            }
+            share.n_samples += 1;
+            tick();
+        }
+        share
+    };
+    let threads = threads.clamp(1, dataset.len().max(1));
+    let shares: Vec<Share> = if threads == 1 {
+        vec![work()]
+    } else {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+        pool.broadcast(|_| work())
+    };
+    if let Some((_, error)) = failed.into_inner().ok().flatten() {
+        return Err(error);
+    }
+    combine(shares, n_watched)
+}
+
+fn combine(shares: Vec<Share>, n_watched: usize) -> Result<Observed> {
+    let mut statistics: Vec<Statistic> = vec![Statistic::default(); n_watched];
+    let mut records = Vec::new();
+    let mut skipped = Vec::new();
+    let mut n_samples = 0;
+    for share in shares {
+        for (statistic, histogram) in statistics.iter_mut().zip(share.histograms) {
+            statistic.histogram.absorb(histogram);
+        }
+        records.extend(share.records);
+        skipped.extend(share.skipped);
+        n_samples += share.n_samples;
+    }
+    ensure!(n_samples > 0, "no sample could be read, expected at least one: {}", {
+        skipped.first().map_or("", |(_, reason)| reason.as_str())
+    });
+    records.sort_by_key(|(sample_idx, watched, _)| (*watched, *sample_idx));
+    for (_, watched, sample) in records {
+        let statistic = statistics.get_mut(watched).context("the engine named an unknown tensor")?;
+        statistic.samples.push(sample);
+    }
+    skipped.sort();
+    let skipped = skipped.into_iter().map(|(_, reason)| reason).collect();
+    Ok(Observed { statistics, n_samples, skipped })
+}

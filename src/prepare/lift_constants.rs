@@ -1,0 +1,100 @@
+//! Constants become initializers.
+//!
+//! 1. A Constant node of numbers becomes an initializer of the same name; one that makes an output of
+//!    the graph, or holds text or a sparse tensor, stays.
+//! 2. An initializer that is also an input of the graph is taken off the inputs: it is a default that
+//!    quantization fixes. IR version 4 is needed for that and set.
+//! 3. Uses of an Identity of an initializer become uses of the initializer; the Identity goes unless it
+//!    makes an output of the graph.
+
+use super::{Pass, edit};
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
+use crate::onnx::tensor;
+use anyhow::{Context, Result};
+use std::collections::BTreeSet;
+
+/// See the module.
+pub struct LiftConstants;
+
+impl Pass for LiftConstants {
+    fn name(&self) -> &'static str {
+        "lift_constants"
+    }
+
+    fn run(&self, model: &mut ModelProto, _min_opset: i64) -> Result<Vec<String>> {
+        let graph = model.graph.as_mut().context("model has no graph")?;
+        let mut changes = Vec::new();
+        let outputs: BTreeSet<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
+
+        let mut lifted = 0;
+        let mut kept = Vec::with_capacity(graph.node.len());
+        for node in std::mem::take(&mut graph.node) {
+            match constant(&node).filter(|tensor| !outputs.contains(tensor.name())) {
+                Some(tensor) => {
+                    graph.initializer.push(tensor);
+                    lifted += 1;
+                }
+                None => kept.push(node),
+            }
+        }
+        graph.node = kept;
+        if lifted > 0 {
+            changes.push(format!("{lifted} Constant nodes became initializers"));
+        }
+
+        let names: BTreeSet<String> =
+            graph.initializer.iter().map(|tensor| tensor.name().to_string()).collect();
+        let n_inputs = graph.input.len();
+        graph.input.retain(|value| !names.contains(value.name()));
+        let removed = n_inputs - graph.input.len();
+        if removed > 0 {
+            changes.push(format!("{removed} initializers are no inputs of the graph any more"));
+            model.ir_version = model.ir_version.map(|version| version.max(4));
+        }
+
+        let mut bypassed = 0;
+        loop {
+            let index = GraphIndex::new(graph);
+            let found = graph.node.iter().position(|node| {
+                node.op_type() == "Identity"
+                    && node.input.first().is_some_and(|input| names_initializer(&index, input))
+                    && node.output.first().is_some_and(|output| !index.is_output(output))
+            });
+            let Some(position) = found else { break };
+            let node = graph.node.remove(position);
+            edit::replace_uses(graph, &node.output[0], &node.input[0]);
+            bypassed += 1;
+        }
+        if bypassed > 0 {
+            changes.push(format!("{bypassed} Identity nodes of initializers were bypassed"));
+        }
+        Ok(changes)
+    }
+}
+
+fn names_initializer(index: &GraphIndex, name: &str) -> bool {
+    index.initializer(name).is_some()
+}
+
+/// The value of a Constant node of numbers, named as its output.
+fn constant(node: &NodeProto) -> Option<TensorProto> {
+    const STRING: i32 = 8;
+    if node.op_type() != "Constant" || !matches!(node.domain(), "" | "ai.onnx") {
+        return None;
+    }
+    let name = node.output.first().filter(|name| !name.is_empty())?;
+    let [attribute] = node.attribute.as_slice() else { return None };
+    let mut value = match attribute.name() {
+        "value" => attribute.t.clone()?,
+        "value_float" => tensor::from_f32(name, &[], &[attribute.f()]).ok()?,
+        "value_floats" => {
+            tensor::from_f32(name, &[attribute.floats.len()], &attribute.floats).ok()?
+        }
+        "value_int" => tensor::from_i64(name, &[], &[attribute.i()]).ok()?,
+        "value_ints" => tensor::from_i64(name, &[attribute.ints.len()], &attribute.ints).ok()?,
+        _ => return None,
+    };
+    value.name = Some(name.clone());
+    (value.data_type() != STRING).then_some(value)
+}

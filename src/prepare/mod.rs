@@ -1,0 +1,99 @@
+//! A model made ready for placement, its outputs unchanged beyond float rounding.
+//!
+//! In: a float model as loaded. Out: constants as initializers, the backend's operator set, batch
+//! normalization folded. Graph inputs and outputs keep their names. [`PASSES`] is the open list, in the
+//! order in which the passes run; each says in its file what it does and where it must not act.
+
+mod edit;
+mod fold_batch_norm;
+mod lift_constants;
+mod upgrade_opset;
+
+use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::onnx::tensor::DataType;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
+
+/// A change to a model that leaves its outputs as they are.
+pub trait Pass: Sync {
+    /// Its name in messages.
+    fn name(&self) -> &'static str;
+
+    /// Changes `model` and says what was done, a line each; nothing where nothing was.
+    ///
+    /// # Errors
+    /// If the model cannot be brought to what the pass must reach; the message names the node.
+    fn run(&self, model: &mut ModelProto, min_opset: i64) -> Result<Vec<String>>;
+}
+
+/// Every pass. Constants come first, so that the others find them; folding comes last, as the upgrade
+/// settles what a BatchNormalization means.
+pub const PASSES: &[&dyn Pass] = &[
+    &lift_constants::LiftConstants,
+    &upgrade_opset::UpgradeOpset,
+    &fold_batch_norm::FoldBatchNorm,
+];
+
+/// Runs every pass; `min_opset` is the lowest version of the default operator set that will do.
+///
+/// # Errors
+/// As [`Pass::run`].
+pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<String>> {
+    let mut changes = Vec::new();
+    for pass in PASSES {
+        let done = pass.run(model, min_opset).with_context(|| format!("{} failed", pass.name()))?;
+        changes.extend(done);
+    }
+    Ok(changes)
+}
+
+/// Version of the default operator set.
+///
+/// # Errors
+/// If the model imports none.
+pub fn default_opset(model: &ModelProto) -> Result<i64> {
+    let import = model.opset_import.iter().find(|set| matches!(set.domain(), "" | "ai.onnx"));
+    Ok(import.context("imports no version of ONNX's operator set, expected one")?.version())
+}
+
+/// Refuses what is not a float32 model: already quantized, or float16.
+///
+/// # Errors
+/// With the operators or tensors that show it.
+pub fn check_float(model: &ModelProto) -> Result<()> {
+    let graph = model.graph.as_ref().context("has no graph")?;
+    let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+    for node in &graph.node {
+        let op = node.op_type();
+        let quantized = matches!(op, "QuantizeLinear" | "DequantizeLinear" | "DynamicQuantizeLinear")
+            || op.starts_with("QLinear")
+            || matches!(op, "ConvInteger" | "MatMulInteger" | "QGemm" | "QAttention");
+        if quantized {
+            *found.entry(op).or_default() += 1;
+        }
+    }
+    if !found.is_empty() {
+        let list: Vec<String> = found.iter().map(|(op, n)| format!("{n} {op}")).collect();
+        bail!(
+            "is already quantized ({}), expected a float32 model\nhint: quantize the float model that it was made from",
+            list.join(", ")
+        );
+    }
+    const FLOAT16: [i32; 2] = [10, 16];
+    let half = graph.initializer.iter().filter(|t| FLOAT16.contains(&t.data_type())).count();
+    let half_input = graph.input.iter().find(|value| {
+        let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+        tensor.is_some_and(|tensor| FLOAT16.contains(&tensor.elem_type()))
+    });
+    ensure!(
+        half == 0 && half_input.is_none(),
+        "is a float16 model ({half} float16 weights), expected float32\nhint: export it in float32"
+    );
+    Ok(())
+}
+
+/// Whether an initializer holds float32 values.
+fn is_float_initializer(graph: &GraphProto, name: &str) -> bool {
+    let tensor = graph.initializer.iter().find(|tensor| tensor.name() == name);
+    tensor.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
+}

@@ -1,0 +1,362 @@
+//! The default operator set brought up to a version, from 7.
+//!
+//! [`ADAPTERS`] lists, per operator, the version at which its meaning or signature changed and what to
+//! do about it. A version of an operator that only admitted more types, or made an optional input of a
+//! required one, needs nothing and is not listed. Nested graphs are upgraded with their graph.
+//! Functions of the model have imports of their own and stay.
+//!
+//! Source: ONNX, `docs/Changelog.md`.
+
+use super::{Pass, default_opset, edit};
+use crate::onnx::facts::Facts;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::names::Names;
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::tensor;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeSet;
+
+/// Lowest version that can be upgraded.
+const OLDEST: i64 = 7;
+
+/// See the module.
+pub struct UpgradeOpset;
+
+/// What an adapter sees.
+struct Site<'a> {
+    node: NodeProto,
+    names: &'a mut Names,
+    initializers: &'a mut Vec<TensorProto>,
+    facts: &'a Facts,
+    /// Tensors that some node reads, or that the graph gives out.
+    used: &'a BTreeSet<String>,
+}
+
+type Adapter = fn(Site) -> Result<Vec<NodeProto>>;
+
+/// Operator, version at which it changed, what to do with a node of an earlier version.
+const ADAPTERS: &[(&str, i64, Adapter)] = &[
+    ("Upsample", 10, upsample),
+    ("Resize", 11, resize),
+    ("Clip", 11, clip),
+    ("Pad", 11, pad),
+    ("Slice", 10, slice),
+    ("TopK", 10, top_k),
+    ("Scatter", 11, scatter),
+    ("Scan", 9, |site| unsupported(site, "its inputs were reordered at version 9")),
+    ("BatchNormalization", 9, batch_normalization),
+    ("BatchNormalization", 14, batch_normalization),
+    ("Dropout", 12, dropout),
+    ("Softmax", 13, softmax),
+    ("LogSoftmax", 13, softmax),
+    ("Hardmax", 13, softmax),
+    ("Squeeze", 13, |site| ints_to_input(site, "axes", 1)),
+    ("Unsqueeze", 13, |site| ints_to_input(site, "axes", 1)),
+    ("ReduceSum", 13, |site| ints_to_input(site, "axes", 1)),
+    ("Split", 13, |site| ints_to_input(site, "split", 1)),
+    ("Split", 18, split_equally),
+    ("RoiAlign", 16, roi_align),
+    ("ReduceL1", 18, |site| ints_to_input(site, "axes", 1)),
+    ("ReduceL2", 18, |site| ints_to_input(site, "axes", 1)),
+    ("ReduceLogSum", 18, |site| ints_to_input(site, "axes", 1)),
+    ("ReduceLogSumExp", 18, |site| ints_to_input(site, "axes", 1)),
+    ("ReduceMax", 18, |site| ints_to_input(site, "axes", 1)),
+    ("ReduceMean", 18, |site| ints_to_input(site, "axes", 1)),
+    ("ReduceMin", 18, |site| ints_to_input(site, "axes", 1)),
+    ("ReduceProd", 18, |site| ints_to_input(site, "axes", 1)),
+    ("ReduceSumSquare", 18, |site| ints_to_input(site, "axes", 1)),
+    ("GridSample", 20, grid_sample),
+    ("DFT", 20, |site| unsupported(site, "its axis became an input at version 20")),
+    ("GroupNormalization", 21, |site| {
+        unsupported(site, "its scale changed from groups to channels at version 21")
+    }),
+];
+
+impl Pass for UpgradeOpset {
+    fn name(&self) -> &'static str {
+        "upgrade_opset"
+    }
+
+    fn run(&self, model: &mut ModelProto, min_opset: i64) -> Result<Vec<String>> {
+        let from = default_opset(model)?;
+        if from >= min_opset {
+            return Ok(Vec::new());
+        }
+        ensure!(
+            from >= OLDEST,
+            "opset is {from}, expected {OLDEST} or later\nhint: export the model again with opset 13"
+        );
+        let facts = Facts::of_model(model);
+        let graph = model.graph.as_mut().context("model has no graph")?;
+        let mut names = Names::of(graph);
+        upgrade(graph, from, min_opset, &mut names, &facts)?;
+        for import in &mut model.opset_import {
+            if matches!(import.domain(), "" | "ai.onnx") {
+                import.version = Some(min_opset);
+            }
+        }
+        let ir = match min_opset {
+            ..=14 => 7,
+            15..=18 => 8,
+            19 | 20 => 9,
+            _ => 10,
+        };
+        model.ir_version = model.ir_version.map(|version| version.max(ir));
+        Ok(vec![format!("opset {from} was upgraded to {min_opset}")])
+    }
+}
+
+fn upgrade(graph: &mut GraphProto, from: i64, to: i64, names: &mut Names, facts: &Facts) -> Result<()> {
+    let mut initializers = Vec::new();
+    let used = used_tensors(graph);
+    for &(op_type, since, adapter) in ADAPTERS {
+        if since <= from || since > to {
+            continue;
+        }
+        if !graph.node.iter().any(|node| is(node, op_type)) {
+            continue;
+        }
+        let mut nodes = Vec::with_capacity(graph.node.len());
+        for node in std::mem::take(&mut graph.node) {
+            if !is(&node, op_type) {
+                nodes.push(node);
+                continue;
+            }
+            let label = edit::label(&node);
+            let site = Site { node, names, initializers: &mut initializers, facts, used: &used };
+            let adapted = adapter(site)
+                .with_context(|| format!("node `{label}` ({op_type}) of opset {from}"))?;
+            nodes.extend(adapted);
+        }
+        graph.node = nodes;
+    }
+    graph.initializer.extend(initializers);
+    bypass_identities_of_dropout(graph);
+    for node in &mut graph.node {
+        for attribute in &mut node.attribute {
+            for nested in attribute.g.iter_mut().chain(&mut attribute.graphs) {
+                upgrade(nested, from, to, names, facts)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn used_tensors(graph: &GraphProto) -> BTreeSet<String> {
+    let index = GraphIndex::new(graph);
+    let made = graph.node.iter().flat_map(|node| &node.output);
+    let used = made.filter(|name| !index.consumers(name).is_empty() || index.is_output(name));
+    used.filter(|name| !name.is_empty()).cloned().collect()
+}
+
+fn is(node: &NodeProto, op_type: &str) -> bool {
+    node.op_type() == op_type && matches!(node.domain(), "" | "ai.onnx")
+}
+
+fn unsupported(_site: Site, why: &str) -> Result<Vec<NodeProto>> {
+    bail!("cannot be upgraded: {why}\nhint: export the model again with a newer opset")
+}
+
+impl Site<'_> {
+    /// An initializer for a value that was an attribute.
+    fn constant(&mut self, what: &str, make: impl FnOnce(&str) -> Result<TensorProto>) -> Result<String> {
+        let name = self.names.fresh(&format!("{}_{what}", edit::label(&self.node)));
+        self.initializers.push(make(&name)?);
+        Ok(name)
+    }
+
+    fn ints(&mut self, what: &str, values: &[i64]) -> Result<String> {
+        self.constant(what, |name| tensor::from_i64(name, &[values.len()], values))
+    }
+}
+
+fn ints_to_input(mut site: Site, name: &str, position: usize) -> Result<Vec<NodeProto>> {
+    if let Some(attribute) = edit::take(&mut site.node, name) {
+        let input = site.ints(name, &attribute.ints)?;
+        site.node.input.truncate(position);
+        site.node.input.resize(position, String::new());
+        site.node.input.push(input);
+    }
+    Ok(vec![site.node])
+}
+
+/// Upsample of opset 7 has `scales` as an attribute, of opset 9 as an input; both sample as Resize does
+/// with asymmetric coordinates.
+fn upsample(mut site: Site) -> Result<Vec<NodeProto>> {
+    if let Some(scales) = edit::take(&mut site.node, "scales") {
+        let values = scales.floats;
+        let name =
+            site.constant("scales", |name| tensor::from_f32(name, &[values.len()], &values))?;
+        site.node.input.truncate(1);
+        site.node.input.push(name);
+    }
+    // The adapter of Resize does the rest.
+    site.node.op_type = Some("Resize".into());
+    Ok(vec![site.node])
+}
+
+fn resize(mut site: Site) -> Result<Vec<NodeProto>> {
+    ensure!(site.node.input.len() == 2, "has {} inputs, expected 2", site.node.input.len());
+    site.node.input.insert(1, String::new());
+    let mode = edit::text(&site.node, "mode", "nearest");
+    let mode = if mode == "bilinear" { "linear".to_string() } else { mode };
+    edit::set_text(&mut site.node, "mode", &mode);
+    edit::set_text(&mut site.node, "coordinate_transformation_mode", "asymmetric");
+    if mode == "nearest" {
+        edit::set_text(&mut site.node, "nearest_mode", "floor");
+    }
+    Ok(vec![site.node])
+}
+
+fn clip(mut site: Site) -> Result<Vec<NodeProto>> {
+    let bounds = ["min", "max"].map(|name| edit::take(&mut site.node, name).map(|a| a.f()));
+    site.node.input.truncate(1);
+    for (name, bound) in ["min", "max"].into_iter().zip(bounds) {
+        let input = match bound {
+            Some(bound) => site.constant(name, |name| tensor::from_f32(name, &[], &[bound]))?,
+            None => String::new(),
+        };
+        site.node.input.push(input);
+    }
+    while site.node.input.last().is_some_and(String::is_empty) {
+        site.node.input.pop();
+    }
+    Ok(vec![site.node])
+}
+
+fn pad(mut site: Site) -> Result<Vec<NodeProto>> {
+    let pads = edit::take(&mut site.node, "pads").context("has no attribute `pads`, expected one")?;
+    let value = edit::take(&mut site.node, "value").map_or(0.0, |attribute| attribute.f());
+    let pads = site.ints("pads", &pads.ints)?;
+    let value = site.constant("value", |name| tensor::from_f32(name, &[], &[value]))?;
+    site.node.input.truncate(1);
+    site.node.input.extend([pads, value]);
+    Ok(vec![site.node])
+}
+
+fn slice(mut site: Site) -> Result<Vec<NodeProto>> {
+    let [starts, ends, axes] =
+        ["starts", "ends", "axes"].map(|name| edit::take(&mut site.node, name));
+    let starts = starts.context("has no attribute `starts`, expected one")?;
+    let ends = ends.context("has no attribute `ends`, expected one")?;
+    let starts = site.ints("starts", &starts.ints)?;
+    let ends = site.ints("ends", &ends.ints)?;
+    site.node.input.truncate(1);
+    site.node.input.extend([starts, ends]);
+    if let Some(axes) = axes {
+        let axes = site.ints("axes", &axes.ints)?;
+        site.node.input.push(axes);
+    }
+    Ok(vec![site.node])
+}
+
+fn top_k(mut site: Site) -> Result<Vec<NodeProto>> {
+    let k = edit::take(&mut site.node, "k").context("has no attribute `k`, expected one")?;
+    let k = site.ints("k", &[k.i()])?;
+    site.node.input.truncate(1);
+    site.node.input.push(k);
+    Ok(vec![site.node])
+}
+
+fn scatter(mut site: Site) -> Result<Vec<NodeProto>> {
+    site.node.op_type = Some("ScatterElements".into());
+    Ok(vec![site.node])
+}
+
+fn batch_normalization(mut site: Site) -> Result<Vec<NodeProto>> {
+    let spatial = edit::take(&mut site.node, "spatial").map_or(1, |attribute| attribute.i());
+    ensure!(spatial == 1, "normalizes every element (spatial = 0), expected every channel");
+    let extra = site.node.output.iter().skip(1).find(|output| site.used.contains(*output));
+    ensure!(extra.is_none(), "its statistics are used: it was exported for training");
+    site.node.output.truncate(1);
+    Ok(vec![site.node])
+}
+
+/// In inference a Dropout passes its input on.
+fn dropout(mut site: Site) -> Result<Vec<NodeProto>> {
+    let mask = site.node.output.get(1).filter(|mask| site.used.contains(*mask));
+    ensure!(mask.is_none(), "its mask is used, expected a model for inference");
+    site.node.op_type = Some("Identity".into());
+    site.node.attribute.clear();
+    site.node.input.truncate(1);
+    site.node.output.truncate(1);
+    Ok(vec![site.node])
+}
+
+/// Identities, which Dropouts became, go unless they make an output of the graph from an input or a
+/// tensor that has another use.
+fn bypass_identities_of_dropout(graph: &mut GraphProto) {
+    let outputs: Vec<String> = graph.output.iter().map(|value| value.name().to_string()).collect();
+    let mut position = 0;
+    while position < graph.node.len() {
+        let node = &graph.node[position];
+        let removable = node.op_type() == "Identity" && !outputs.contains(&node.output[0]);
+        if removable {
+            let node = graph.node.remove(position);
+            edit::replace_uses(graph, &node.output[0], &node.input[0]);
+        } else {
+            position += 1;
+        }
+    }
+}
+
+/// Before opset 13 the tensor is seen as a matrix, cut before `axis`; since then one axis counts.
+fn softmax(mut site: Site) -> Result<Vec<NodeProto>> {
+    let axis = edit::int(&site.node, "axis", 1);
+    let input = site.node.input.first().cloned().context("has no input, expected one")?;
+    let output = site.node.output.first().cloned().context("has no output, expected one")?;
+    let shape = site.facts.shape(&input).or_else(|| site.facts.shape(&output));
+    let same = match shape {
+        Some(shape) => {
+            let rank = shape.len() as i64;
+            let from = if axis < 0 { axis + rank } else { axis };
+            (0..rank).contains(&from) && shape[from as usize + 1..].iter().all(|&dim| dim == 1)
+        }
+        None => axis == -1,
+    };
+    edit::take(&mut site.node, "axis");
+    if same {
+        edit::set_int(&mut site.node, "axis", axis);
+        return Ok(vec![site.node]);
+    }
+    let base = edit::label(&site.node);
+    let [shape, flat, soft] =
+        ["shape", "flat", "matrix"].map(|what| site.names.fresh(&format!("{base}_{what}")));
+    let mut flatten = edit::node("Flatten", &flat, &[&input], &flat);
+    edit::set_int(&mut flatten, "axis", axis);
+    edit::set_int(&mut site.node, "axis", -1);
+    site.node.input[0].clone_from(&flat);
+    site.node.output[0].clone_from(&soft);
+    let reshaped = site.names.fresh(&format!("{base}_reshape"));
+    Ok(vec![
+        edit::node("Shape", &shape, &[&input], &shape),
+        flatten,
+        site.node,
+        edit::node("Reshape", &reshaped, &[&soft, &shape], &output),
+    ])
+}
+
+/// Since opset 18 a Split without lengths says into how many parts.
+fn split_equally(mut site: Site) -> Result<Vec<NodeProto>> {
+    if site.node.input.get(1).is_none_or(|lengths| lengths.is_empty()) {
+        let n = site.node.output.len() as i64;
+        edit::set_int(&mut site.node, "num_outputs", n);
+    }
+    Ok(vec![site.node])
+}
+
+/// Since opset 16 coordinates are shifted by half a pixel unless said otherwise.
+fn roi_align(mut site: Site) -> Result<Vec<NodeProto>> {
+    edit::set_text(&mut site.node, "coordinate_transformation_mode", "output_half_pixel");
+    Ok(vec![site.node])
+}
+
+fn grid_sample(mut site: Site) -> Result<Vec<NodeProto>> {
+    let mode = match edit::text(&site.node, "mode", "bilinear").as_str() {
+        "bilinear" => "linear".to_string(),
+        "bicubic" => "cubic".to_string(),
+        other => other.to_string(),
+    };
+    edit::set_text(&mut site.node, "mode", &mode);
+    Ok(vec![site.node])
+}

@@ -1,0 +1,211 @@
+//! The plan written into the graph.
+//!
+//! In: a prepared model and a [`QuantPlan`]. Out: the model with QuantizeLinear and DequantizeLinear
+//! nodes. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
+//! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
+
+use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
+use crate::onnx::names::Names;
+use crate::onnx::proto::{AttributeProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::tensor;
+use crate::place::Edge;
+use crate::quant::QuantParams;
+use crate::scheme::{QType, WeightStorage};
+use anyhow::{Context, Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+
+const INT: i32 = 2;
+
+/// Writes `plan` into `model`.
+///
+/// # Errors
+/// If the model has no graph, or a type of the plan has no ONNX integer.
+pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage) -> Result<()> {
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let mut writer = Writer {
+        names: Names::of(graph),
+        initializers: Vec::new(),
+        after_tensor: BTreeMap::new(),
+        before_node: BTreeMap::new(),
+        replaced: BTreeMap::new(),
+    };
+    for activation in &plan.activations {
+        writer.activation(activation)?;
+    }
+    for weight in &plan.weights {
+        writer.weight(weight, storage)?;
+    }
+    for bias in &plan.biases {
+        writer.bias(bias)?;
+    }
+    let Writer { initializers, mut after_tensor, mut before_node, replaced, .. } = writer;
+    let inputs: Vec<String> = graph.input.iter().map(|value| value.name().to_string()).collect();
+    let mut nodes = Vec::with_capacity(graph.node.len() + 2 * plan.activations.len());
+    for input in inputs {
+        nodes.extend(after_tensor.remove(&input).into_iter().flatten());
+    }
+    for (node_idx, mut node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
+        for (input_idx, input) in node.input.iter_mut().enumerate() {
+            if let Some(name) = replaced.get(&(node_idx, input_idx)) {
+                input.clone_from(name);
+            }
+        }
+        nodes.extend(before_node.remove(&node_idx).into_iter().flatten());
+        let outputs = node.output.clone();
+        nodes.push(node);
+        for output in outputs {
+            nodes.extend(after_tensor.remove(&output).into_iter().flatten());
+        }
+    }
+    graph.node = nodes;
+    graph.initializer.extend(initializers);
+    drop_unused(model, plan);
+    Ok(())
+}
+
+/// Removes the float initializers that the plan has replaced and nothing uses any more.
+fn drop_unused(model: &mut ModelProto, plan: &QuantPlan) {
+    let Some(graph) = model.graph.as_mut() else { return };
+    let index = crate::onnx::graph::GraphIndex::new(graph);
+    let weights = plan.weights.iter().map(|weight| &weight.site.tensor);
+    let biases = plan.biases.iter().map(|bias| &bias.site.tensor);
+    let unused: BTreeSet<String> = weights
+        .chain(biases)
+        .filter(|name| index.consumers(name).is_empty() && !index.is_output(name))
+        .cloned()
+        .collect();
+    graph.initializer.retain(|tensor| !unused.contains(tensor.name()));
+    graph.value_info.retain(|value| !unused.contains(value.name()));
+}
+
+struct Writer {
+    names: Names,
+    initializers: Vec<TensorProto>,
+    after_tensor: BTreeMap<String, Vec<NodeProto>>,
+    before_node: BTreeMap<usize, Vec<NodeProto>>,
+    replaced: BTreeMap<Edge, String>,
+}
+
+impl Writer {
+    fn activation(&mut self, planned: &PlannedActivation) -> Result<()> {
+        let tensor = &planned.site.tensor;
+        let (scale, zero_point) =
+            self.parameters(tensor, std::slice::from_ref(&planned.params), None, &planned.qtype)?;
+        let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
+        let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
+        let pair = vec![
+            node("QuantizeLinear", [tensor, &scale, &zero_point], &quantized, None),
+            node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, None),
+        ];
+        self.after_tensor.insert(tensor.clone(), pair);
+        self.replace(&planned.site.edges, &dequantized);
+        Ok(())
+    }
+
+    fn weight(&mut self, planned: &PlannedWeight, storage: WeightStorage) -> Result<()> {
+        let tensor = &planned.site.tensor;
+        let axis = planned.site.axis;
+        let (scale, zero_point) =
+            self.parameters(tensor, &planned.params, axis, &planned.qtype)?;
+        let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
+        let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
+        let mut nodes = Vec::with_capacity(2);
+        match storage {
+            WeightStorage::Integer => {
+                let stored =
+                    integers(&quantized, &planned.shape, &planned.integers, &planned.qtype)?;
+                self.initializers.push(stored);
+            }
+            WeightStorage::Float => {
+                nodes.push(node("QuantizeLinear", [tensor, &scale, &zero_point], &quantized, axis));
+            }
+        }
+        nodes.push(node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, axis));
+        self.before_first(&planned.site.edges, nodes);
+        self.replace(&planned.site.edges, &dequantized);
+        Ok(())
+    }
+
+    fn bias(&mut self, planned: &PlannedBias) -> Result<()> {
+        let tensor = &planned.site.tensor;
+        let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
+        let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
+        let scale = self.names.fresh(&format!("{tensor}_scale"));
+        let per_element = planned.scales.len() > 1;
+        let shape = if per_element { vec![planned.scales.len()] } else { vec![] };
+        self.initializers.push(tensor::from_f32(&scale, &shape, &planned.scales)?);
+        let stored = tensor::from_i32(&quantized, &[planned.integers.len()], &planned.integers)?;
+        self.initializers.push(stored);
+        let axis = per_element.then_some(0);
+        let nodes = vec![node("DequantizeLinear", [&quantized, &scale], &dequantized, axis)];
+        self.before_first(&[planned.site.edge], nodes);
+        self.replace(&[planned.site.edge], &dequantized);
+        Ok(())
+    }
+
+    /// Names of the scale and the zero point, which are added to the initializers.
+    fn parameters(
+        &mut self,
+        tensor: &str,
+        params: &[QuantParams],
+        axis: Option<usize>,
+        qtype: &QType,
+    ) -> Result<(String, String)> {
+        let scale = self.names.fresh(&format!("{tensor}_scale"));
+        let zero_point = self.names.fresh(&format!("{tensor}_zero_point"));
+        let shape = if axis.is_some() { vec![params.len()] } else { vec![] };
+        let scales: Vec<f32> = params.iter().map(|params| params.scale).collect();
+        let zero_points: Vec<i32> = params.iter().map(|params| params.zero_point).collect();
+        self.initializers.push(tensor::from_f32(&scale, &shape, &scales)?);
+        self.initializers.push(integers(&zero_point, &shape, &zero_points, qtype)?);
+        Ok((scale, zero_point))
+    }
+
+    fn before_first(&mut self, edges: &[Edge], nodes: Vec<NodeProto>) {
+        if let Some(first) = edges.iter().map(|edge| edge.0).min() {
+            self.before_node.entry(first).or_default().extend(nodes);
+        }
+    }
+
+    fn replace(&mut self, edges: &[Edge], by: &str) {
+        for edge in edges {
+            self.replaced.insert(*edge, by.to_string());
+        }
+    }
+}
+
+fn node<const N: usize>(
+    op_type: &str,
+    inputs: [&String; N],
+    output: &str,
+    axis: Option<usize>,
+) -> NodeProto {
+    let axis = axis.map(|axis| AttributeProto {
+        name: Some("axis".into()),
+        r#type: Some(INT),
+        i: Some(axis as i64),
+        ..Default::default()
+    });
+    NodeProto {
+        name: Some(output.into()),
+        op_type: Some(op_type.into()),
+        input: inputs.into_iter().cloned().collect(),
+        output: vec![output.into()],
+        attribute: axis.into_iter().collect(),
+        ..Default::default()
+    }
+}
+
+fn integers(name: &str, shape: &[usize], values: &[i32], qtype: &QType) -> Result<TensorProto> {
+    match qtype.dtype().as_str() {
+        "int8" => {
+            let values: Vec<i8> = values.iter().map(|&v| v as i8).collect();
+            tensor::from_i8(name, shape, &values)
+        }
+        "uint8" => {
+            let values: Vec<u8> = values.iter().map(|&v| v as u8).collect();
+            tensor::from_u8(name, shape, &values)
+        }
+        other => bail!("`{name}`: type {other}, expected int8 or uint8"),
+    }
+}
