@@ -8,6 +8,7 @@
 //! | [`observe`] | streaming statistics of a tensor, mergeable in any order | choose a range |
 //! | [`range`] | statistics and a grid to the interval that is kept | touch a graph |
 //! | [`onnx`] | lossless ONNX messages, load and save | interpret ops |
+//! | [`data`] | images and arrays to samples of the inputs | run the model, skip a bad file |
 #![deny(missing_docs)]
 #![forbid(unsafe_op_in_unsafe_fn)]
 

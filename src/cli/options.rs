@@ -1,6 +1,8 @@
 //! Options that several commands share.
 
-use crate::data::{Color, Preprocessing, Resize};
+use crate::data::{
+    Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option,
+};
 use crate::engine::Shapes;
 use crate::place::Selection;
 use crate::scheme::{self, Scheme};
@@ -11,61 +13,40 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Preprocessing of images")]
 pub struct PreprocessArgs {
-    /// A preset (imagenet, imagenet-caffe, minus-one-to-one, unit, raw, half, yolox, yolo, ultraface, paddleocr, gray-unit) or a YAML file
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", help = preprocess_help())]
     preprocess: Option<String>,
-    /// exact, none, letterbox, letterbox-centered, or a number for the short side
-    #[arg(long, value_name = "HOW", value_parser = parse_resize)]
+    /// exact, exact=HxW, none, short_side, letterbox, letterbox_centered, or a number for the short side
+    #[arg(long, value_name = "HOW", value_parser = parse_option::<Resize>)]
     resize: Option<Resize>,
+    /// bilinear, bicubic, nearest or lanczos
+    #[arg(long, value_parser = parse_option::<Filter>)]
+    filter: Option<Filter>,
+    /// center or none
+    #[arg(long, value_parser = parse_option::<Crop>)]
+    crop: Option<Crop>,
     /// Value of padded pixels, 0 to 255
     #[arg(long, value_name = "N")]
     pad_value: Option<u8>,
-    /// rgb, bgr or gray
-    #[arg(long, value_parser = parse_color)]
+    /// rgb, bgr, gray or y
+    #[arg(long, value_parser = parse_option::<Color>)]
     color: Option<Color>,
     /// Factor of the pixels (0..255), such as 1/255
-    #[arg(long, value_name = "X", value_parser = parse_scale)]
-    scale: Option<f32>,
+    #[arg(long, value_name = "X", value_parser = parse_number)]
+    scale: Option<f64>,
     /// Subtracted after the scale, one number or one per channel
-    #[arg(long, value_name = "X,…", value_delimiter = ',', allow_negative_numbers = true)]
-    mean: Option<Vec<f32>>,
+    #[arg(long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = parse_number)]
+    mean: Option<Vec<f64>>,
     /// Divisor after the mean, one number or one per channel
-    #[arg(long, value_name = "X,…", value_delimiter = ',')]
-    std: Option<Vec<f32>>,
+    #[arg(long, value_name = "X,…", value_delimiter = ',', value_parser = parse_number)]
+    std: Option<Vec<f64>>,
+    /// nchw or nhwc, where the input's shape leaves it open
+    #[arg(long, value_parser = parse_option::<Layout>)]
+    layout: Option<Layout>,
 }
 
-fn parse_resize(text: &str) -> Result<Resize, String> {
-    Ok(match text {
-        "exact" => Resize::Exact,
-        "none" => Resize::None,
-        "letterbox" => Resize::Letterbox,
-        "letterbox-centered" => Resize::LetterboxCentered,
-        number => match number.parse::<u32>() {
-            Ok(side) if (1..=16384).contains(&side) => Resize::ShortSide(side),
-            _ => {
-                return Err(
-                    "expected exact, none, letterbox, letterbox-centered, or a number of pixels".into()
-                );
-            }
-        },
-    })
-}
-
-fn parse_color(text: &str) -> Result<Color, String> {
-    Ok(match text {
-        "rgb" => Color::Rgb,
-        "bgr" => Color::Bgr,
-        "gray" => Color::Gray,
-        _ => return Err("expected rgb, bgr or gray".into()),
-    })
-}
-
-fn parse_scale(text: &str) -> Result<f32, String> {
-    let (number, divisor) = text.split_once('/').unwrap_or((text, "1"));
-    match (number.trim().parse::<f32>(), divisor.trim().parse::<f32>()) {
-        (Ok(number), Ok(divisor)) if divisor != 0.0 => Ok(number / divisor),
-        _ => Err("expected a number or a fraction such as 1/255".into()),
-    }
+fn preprocess_help() -> String {
+    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    format!("A preset ({}) or a YAML file", names.join(", "))
 }
 
 impl PreprocessArgs {
@@ -76,12 +57,16 @@ impl PreprocessArgs {
             None => Preprocessing::default(),
         };
         Ok(base.overlaid(Preprocessing {
+            preset: None,
             resize: self.resize,
+            filter: self.filter,
+            crop: self.crop,
             pad_value: self.pad_value,
             color: self.color,
             scale: self.scale,
             mean: self.mean.clone(),
             std: self.std.clone(),
+            layout: self.layout,
         }))
     }
 }

@@ -1,190 +1,246 @@
-//! Decoding an image and laying it out as an input.
+//! Images to inputs.
+//!
+//! Files are known by their content. Only the first picture of an animation is read. EXIF orientation is
+//! not applied, as the tools that models are trained with do not apply it unasked. Transparency is
+//! dropped, unless the input takes four channels; 16-bit pixels are rounded to 8; palettes are looked up.
 
-use super::{Array, Color, InputSpec, Preprocessing, Resize, Values};
-use anyhow::{Context, Result, bail, ensure};
+use super::preprocess::{Color, Crop, Filter, Layout};
+use super::recipe::Recipe;
+use super::resize::Resize;
+use super::{Array, InputSpec, Values};
+use anyhow::{Context, Result, ensure};
 use fast_image_resize::images::Image;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
-use image::{DynamicImage, ImageReader, RgbImage};
-use std::path::Path;
+use image::{DynamicImage, ImageReader};
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
 
-/// Where an input keeps its channels, rows and columns.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Layout {
-    /// NCHW, not NHWC.
-    pub channels_first: bool,
-    /// 1 or 3.
-    pub channels: usize,
-    /// Rows.
-    pub height: usize,
-    /// Columns.
-    pub width: usize,
+/// Pixels of 8 bits, channels last.
+struct Pixels {
+    width: usize,
+    height: usize,
+    n_channels: usize,
+    data: Vec<u8>,
 }
 
-impl Layout {
-    /// The layout of `input`: the axis of 1 or 3 channels decides, NCHW where both could be meant.
+impl Recipe {
+    /// Reads a sample's images.
     ///
     /// # Errors
-    /// If the input cannot hold one image.
-    pub fn of(input: &InputSpec) -> Result<Layout> {
-        let fail = || {
-            format!(
-                "input `{}` has the shape {:?}, expected [1, 1 or 3, height, width] or [1, height, width, 1 or 3] for images\nhint: give its data as .npy or .npz",
-                input.name, input.shape
-            )
-        };
-        match input.shape[..] {
-            [1, channels @ (1 | 3), height, width] => {
-                Ok(Layout { channels_first: true, channels, height, width })
-            }
-            [1, height, width, channels @ (1 | 3)] => {
-                Ok(Layout { channels_first: false, channels, height, width })
-            }
-            _ => bail!(fail()),
-        }
-    }
-}
-
-/// The input that images feed.
-///
-/// # Errors
-/// If there are several inputs, or the one cannot hold an image.
-pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
-    let [input] = inputs else {
-        let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
-        bail!(
-            "an image feeds one input, but the model has {}: {}\nhint: give the data as .npz files with a key per input",
-            inputs.len(),
-            names.join(", ")
-        );
-    };
-    Layout::of(input)?;
-    ensure!(
-        matches!(input.data_type, 1 | 2),
-        "input `{}` has the element type {}, expected float32 (1) or uint8 (2) for images",
-        input.name,
-        input.data_type
-    );
-    Ok(input)
-}
-
-/// Decodes the file and applies the preprocessing. EXIF orientation is not applied, as in the
-/// tools that models are trained with.
-///
-/// # Errors
-/// If the file is no image, or its size does not fit.
-pub fn load(path: &Path, input: &InputSpec, preprocessing: &Preprocessing) -> Result<Array> {
-    let layout = Layout::of(input)?;
-    let decoded = ImageReader::open(path)?
-        .with_guessed_format()?
-        .decode()
-        .context("cannot be decoded as an image")?;
-    let rgb = fit(to_rgb(decoded), layout, preprocessing)?;
-    let color = preprocessing.color_for(layout.channels);
-    ensure!(
-        (color == Color::Gray) == (layout.channels == 1),
-        "colour is {color:?}, but input `{}` has {} channels",
-        input.name,
-        layout.channels
-    );
-    let values = match input.data_type {
-        2 => Values::U8(lay_out(&rgb, layout, color, |_, pixel| pixel)),
-        _ => {
-            let tables = preprocessing.tables(layout.channels)?;
-            let value = |channel: usize, pixel: u8| tables[channel][usize::from(pixel)];
-            Values::F32(lay_out(&rgb, layout, color, value))
-        }
-    };
-    Ok(Array { shape: input.shape.clone(), values })
-}
-
-/// 8 bits, three channels; 16-bit images lose their low byte, transparency is dropped.
-fn to_rgb(decoded: DynamicImage) -> RgbImage {
-    decoded.into_rgb8()
-}
-
-fn fit(image: RgbImage, layout: Layout, preprocessing: &Preprocessing) -> Result<RgbImage> {
-    let (height, width) = (layout.height as u32, layout.width as u32);
-    let (w, h) = image.dimensions();
-    ensure!(w > 0 && h > 0, "image is empty");
-    match preprocessing.resize.unwrap_or(Resize::Exact) {
-        Resize::Exact => scale(image, width, height),
-        Resize::ShortSide(side) => {
-            let (new_w, new_h) = if w <= h {
-                (side, (u64::from(side) * u64::from(h) / u64::from(w)) as u32)
+    /// If one cannot be read or has the wrong size. The message starts with its path.
+    pub fn load(&self, paths: &[PathBuf], input: &InputSpec) -> Result<Array> {
+        let n_values = self.n_channels * self.height * self.width * paths.len();
+        let mut bytes = Vec::with_capacity(if self.tables.is_empty() { n_values } else { 0 });
+        let mut floats = Vec::with_capacity(if self.tables.is_empty() { 0 } else { n_values });
+        for path in paths {
+            let place = || format!("`{}`", path.display());
+            let pixels = self.fit(self.decode(path).with_context(place)?).with_context(place)?;
+            if self.tables.is_empty() {
+                self.lay_out(&pixels, &mut bytes, |_, pixel| pixel);
             } else {
-                ((u64::from(side) * u64::from(w) / u64::from(h)) as u32, side)
-            };
-            crop(scale(image, new_w, new_h)?, width, height)
+                let value = |channel: usize, pixel: u8| self.tables[channel][usize::from(pixel)];
+                self.lay_out(&pixels, &mut floats, value);
+            }
         }
-        Resize::None => crop(image, width, height),
-        resize @ (Resize::Letterbox | Resize::LetterboxCentered) => {
-            let ratio = (f64::from(width) / f64::from(w)).min(f64::from(height) / f64::from(h));
-            let new_w = ((f64::from(w) * ratio) as u32).clamp(1, width);
-            let new_h = ((f64::from(h) * ratio) as u32).clamp(1, height);
-            let small = scale(image, new_w, new_h)?;
-            let pad = preprocessing.pad_value.unwrap_or(114);
-            let mut canvas = RgbImage::from_pixel(width, height, image::Rgb([pad; 3]));
-            let centered = resize == Resize::LetterboxCentered;
-            let (x, y) = if centered { ((width - new_w) / 2, (height - new_h) / 2) } else { (0, 0) };
-            image::imageops::replace(&mut canvas, &small, i64::from(x), i64::from(y));
-            Ok(canvas)
+        let values = match self.tables.is_empty() {
+            true => Values::U8(bytes),
+            false => Values::F32(floats),
+        };
+        Ok(Array { shape: input.shape.clone(), values })
+    }
+
+    fn decode(&self, path: &Path) -> Result<Pixels> {
+        let bytes = std::fs::read(path)?;
+        ensure!(!bytes.is_empty(), "is empty, expected an image");
+        let format = image::guess_format(&bytes)
+            .context("is no image, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM")?;
+        let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+        reader.limits(image::Limits::default());
+        let decoded =
+            reader.decode().with_context(|| format!("cannot be decoded as {format:?}"))?;
+        ensure!(decoded.width() > 0 && decoded.height() > 0, "image has no pixels");
+        ensure!(
+            !matches!(decoded, DynamicImage::ImageRgb32F(_) | DynamicImage::ImageRgba32F(_)),
+            "image holds floats, expected pixels of 8 or 16 bits\nhint: give its data as .npy"
+        );
+        let (width, height) = (decoded.width() as usize, decoded.height() as usize);
+        let data = match (self.color, self.n_channels) {
+            (Color::Gray | Color::Y, _) if !decoded.color().has_color() => {
+                // A gray pixel is its own luma; PIL's tables for Y take one from some.
+                let gray = decoded.into_luma8().into_raw();
+                match self.color {
+                    Color::Y => gray.into_iter().map(|gray| luma_y(gray, gray, gray)).collect(),
+                    _ => gray,
+                }
+            }
+            (Color::Gray, _) => map_rgb(&decoded.into_rgb8().into_raw(), luma_gray),
+            (Color::Y, _) => map_rgb(&decoded.into_rgb8().into_raw(), luma_y),
+            (_, 4) => decoded.into_rgba8().into_raw(),
+            _ => decoded.into_rgb8().into_raw(),
+        };
+        Ok(Pixels { width, height, n_channels: self.n_channels, data })
+    }
+
+    /// Resizes, pads and crops to the input's size.
+    fn fit(&self, pixels: Pixels) -> Result<Pixels> {
+        let (width, height) = (self.width as f64, self.height as f64);
+        let (w, h) = (pixels.width as f64, pixels.height as f64);
+        let scaled = |ratio: f64| {
+            let side = |pixels: f64| (pixels * ratio).round_ties_even().max(1.0) as usize;
+            (side(w), side(h))
+        };
+        let pixels = match self.resize {
+            Resize::None => pixels,
+            Resize::Exact(None) => pixels.resized(self.width, self.height, self.filter)?,
+            Resize::Exact(Some((height, width))) => {
+                pixels.resized(width as usize, height as usize, self.filter)?
+            }
+            Resize::ShortSide(side) => {
+                let ratio = match side {
+                    Some(side) => f64::from(side) / w.min(h),
+                    None => {
+                        let side = |input: f64| (input * 256.0 / 224.0).round_ties_even();
+                        (side(width) / w).max(side(height) / h)
+                    }
+                };
+                // With inputs that are not square, the image has to cover them both ways.
+                let covers = (width / w).max(height / h);
+                let (w, h) =
+                    scaled(if self.crop == Crop::Center { ratio.max(covers) } else { ratio });
+                pixels.resized(w, h, self.filter)?
+            }
+            Resize::Letterbox | Resize::LetterboxCentered => {
+                let ratio = (width / w).min(height / h);
+                // YOLOX cuts the fraction off, the centered form of Ultralytics rounds it.
+                let (w, h) = match self.resize {
+                    Resize::LetterboxCentered => scaled(ratio),
+                    _ => (((w * ratio) as usize).max(1), ((h * ratio) as usize).max(1)),
+                };
+                let (w, h) = (w.min(self.width), h.min(self.height));
+                self.padded(&pixels.resized(w, h, self.filter)?)
+            }
+        };
+        let (w, h) = (pixels.width, pixels.height);
+        let is_large = w >= self.width && h >= self.height;
+        let fits = match self.crop {
+            Crop::Center => is_large,
+            Crop::None => (w, h) == (self.width, self.height),
+        };
+        let hint = match self.crop {
+            Crop::None if is_large => "set `crop: center`, or `resize: exact`",
+            _ => "set `resize: exact`",
+        };
+        ensure!(
+            fits,
+            "image is {w}x{h} pixels (width x height) before cropping, expected {}{}x{}\nhint: {hint}",
+            if self.crop == Crop::Center { "at least " } else { "" },
+            self.width,
+            self.height
+        );
+        Ok(pixels)
+    }
+
+    fn padded(&self, pixels: &Pixels) -> Pixels {
+        let mut canvas = Pixels {
+            width: self.width,
+            height: self.height,
+            n_channels: self.n_channels,
+            data: vec![self.pad_value; self.width * self.height * self.n_channels],
+        };
+        let (left, top) = match self.resize {
+            Resize::LetterboxCentered => {
+                ((self.width - pixels.width) / 2, (self.height - pixels.height) / 2)
+            }
+            _ => (0, 0),
+        };
+        let row_len = pixels.width * pixels.n_channels;
+        for (y, row) in pixels.data.chunks_exact(row_len).enumerate() {
+            let start = ((top + y) * self.width + left) * self.n_channels;
+            canvas.data[start..][..row_len].copy_from_slice(row);
+        }
+        canvas
+    }
+
+    /// Appends the middle of the pixels in the input's layout.
+    fn lay_out<T>(&self, pixels: &Pixels, out: &mut Vec<T>, value: impl Fn(usize, u8) -> T) {
+        let n = self.n_channels;
+        let left = (pixels.width - self.width) / 2;
+        let top = (pixels.height - self.height) / 2;
+        let rows = || {
+            (top..top + self.height)
+                .map(|y| &pixels.data[(y * pixels.width + left) * n..][..self.width * n])
+        };
+        let stored: [usize; 4] = match self.color {
+            Color::Bgr => [2, 1, 0, 3],
+            _ => [0, 1, 2, 3],
+        };
+        match self.layout {
+            Layout::Nchw => {
+                for (channel, &at) in stored[..n].iter().enumerate() {
+                    for row in rows() {
+                        out.extend(row.chunks_exact(n).map(|pixel| value(channel, pixel[at])));
+                    }
+                }
+            }
+            Layout::Nhwc => {
+                for pixel in rows().flat_map(|row| row.chunks_exact(n)) {
+                    out.extend((0..n).map(|channel| value(channel, pixel[stored[channel]])));
+                }
+            }
         }
     }
 }
 
-/// Bilinear with antialiasing, as PIL does it.
-fn scale(image: RgbImage, width: u32, height: u32) -> Result<RgbImage> {
-    if image.dimensions() == (width, height) {
-        return Ok(image);
-    }
-    let (w, h) = image.dimensions();
-    let source = Image::from_vec_u8(w, h, image.into_raw(), PixelType::U8x3)?;
-    let mut target = Image::new(width, height, PixelType::U8x3);
-    let options =
-        ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-    Resizer::new().resize(&source, &mut target, &options)?;
-    RgbImage::from_raw(width, height, target.into_vec()).context("resizing lost pixels")
-}
-
-fn crop(mut image: RgbImage, width: u32, height: u32) -> Result<RgbImage> {
-    let (w, h) = image.dimensions();
-    ensure!(
-        w >= width && h >= height,
-        "image is {w}x{h}, expected at least {width}x{height} to crop from\nhint: --resize exact"
-    );
-    if (w, h) == (width, height) {
-        return Ok(image);
-    }
-    Ok(image::imageops::crop(&mut image, (w - width) / 2, (h - height) / 2, width, height).to_image())
-}
-
-fn lay_out<T: Copy + Default>(
-    rgb: &RgbImage,
-    layout: Layout,
-    color: Color,
-    value: impl Fn(usize, u8) -> T,
-) -> Vec<T> {
-    let n_pixels = layout.height * layout.width;
-    let mut out = vec![T::default(); n_pixels * layout.channels];
-    for (position, pixel) in rgb.as_raw().chunks_exact(3).enumerate() {
-        for channel in 0..layout.channels {
-            let level = match color {
-                Color::Rgb => pixel[channel],
-                Color::Bgr => pixel[2 - channel],
-                Color::Gray => luma(pixel),
-            };
-            let at = match layout.channels_first {
-                true => channel * n_pixels + position,
-                false => position * layout.channels + channel,
-            };
-            out[at] = value(channel, level);
+impl Pixels {
+    fn resized(self, width: usize, height: usize, filter: Filter) -> Result<Pixels> {
+        if (self.width, self.height) == (width, height) {
+            return Ok(self);
         }
+        ensure!(
+            width.max(height) < 1 << 16,
+            "image of {}x{} pixels would be {width}x{height} when resized, expected sides below 65536",
+            self.width,
+            self.height
+        );
+        // Rows first, as in PIL: the order shows where values are rounded and clipped in between.
+        let is_two_pass = filter != Filter::Nearest && self.width != width && self.height != height;
+        if is_two_pass {
+            let rows = self.height;
+            return self.resized(width, rows, filter)?.resized(width, height, filter);
+        }
+        let n_channels = self.n_channels;
+        let pixel_type = match n_channels {
+            1 => PixelType::U8,
+            3 => PixelType::U8x3,
+            _ => PixelType::U8x4,
+        };
+        let algorithm = match filter {
+            Filter::Nearest => ResizeAlg::Nearest,
+            Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
+            Filter::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
+            Filter::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
+        };
+        let (w, h) = (self.width as u32, self.height as u32);
+        let source = Image::from_vec_u8(w, h, self.data, pixel_type)?;
+        let mut target = Image::new(width as u32, height as u32, pixel_type);
+        let options = ResizeOptions::new().resize_alg(algorithm);
+        Resizer::new().resize(&source, &mut target, &options)?;
+        Ok(Pixels { width, height, n_channels, data: target.into_vec() })
     }
-    out
 }
 
-/// BT.601, with the rounding of PIL's conversion to `L`.
-fn luma(pixel: &[u8]) -> u8 {
-    let [r, g, b] = [0, 1, 2].map(|i| u32::from(pixel[i]));
-    ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8
+fn map_rgb(rgb: &[u8], luma: fn(u8, u8, u8) -> u8) -> Vec<u8> {
+    let (pixels, _) = rgb.as_chunks::<3>();
+    pixels.iter().map(|&[r, g, b]| luma(r, g, b)).collect()
+}
+
+/// PIL, `Convert.c`: 0.299, 0.587 and 0.114 in 65536ths, rounded to nearest.
+fn luma_gray(r: u8, g: u8, b: u8) -> u8 {
+    ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
+}
+
+/// PIL, `ConvertYCbCr.c`: each part is rounded to 64ths, the sum is rounded down.
+fn luma_y(r: u8, g: u8, b: u8) -> u8 {
+    let part = |level: u8, weight: u32| (u32::from(level) * weight * 64 + 500) / 1000;
+    ((part(r, 299) + part(g, 587) + part(b, 114)) >> 6) as u8
 }

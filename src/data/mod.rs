@@ -1,18 +1,31 @@
 //! Calibration data: files decoded into what the model takes.
 //!
-//! In: folders, files, globs or lists, the model's [`InputSpec`]s, a [`Preprocessing`]. Out: a
+//! In: folders, files, patterns or lists, the model's [`InputSpec`]s, a [`Preprocessing`]. Out: a
 //! [`Dataset`] whose samples are loaded one at a time, from any thread and in any order, so that memory
-//! does not grow with their number. It does not run the model.
+//! does not grow with their number. It does not run the model, and leaves out no bad file by itself.
+//!
+//! Images are preprocessed; arrays are what the model gets, value for value.
 
 mod array;
+mod columns;
 mod image;
+mod npy;
+mod pb;
 mod preprocess;
+mod presets;
+mod recipe;
+mod resize;
 mod sources;
 
-pub use preprocess::{Color, PRESETS, Preprocessing, Preset, Resize};
+pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, parse_option};
+pub use presets::{PRESETS, Preset};
+pub use resize::Resize;
 
-use anyhow::{Context, Result, ensure};
-use std::path::{Path, PathBuf};
+use anyhow::{Context, Result, anyhow, ensure};
+use columns::{ArrayFile, Cache};
+use recipe::Recipe;
+use sources::Found;
+use std::path::PathBuf;
 
 /// One input that the model takes.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,121 +55,199 @@ pub enum Values {
 pub struct Array {
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// The values.
+    /// The values, as many as the shape says.
     pub values: Values,
 }
 
 /// One sample: an array per input, in the order of the inputs.
 pub type Sample = Vec<Array>;
 
-/// Where one sample comes from.
-#[derive(Debug, Clone)]
+/// Where samples come from; each item but `Arrays` is one sample.
 enum Item {
-    Image(PathBuf),
-    /// A sample of an array file, or of a folder of `.pb` files: (index into `arrays`, sample).
-    Array(usize, usize),
+    /// As many images as the input's batch holds.
+    Images(Vec<PathBuf>),
+    /// All samples of a file, or of a folder of `.pb` files.
+    Arrays(ArrayFile),
+    /// A file that cannot be used, and the message that says why.
+    Bad { path: PathBuf, message: String },
 }
 
-/// Samples that can be loaded in any order.
+/// Samples that can be loaded in any order, from any thread.
 pub struct Dataset {
     inputs: Vec<InputSpec>,
-    preprocessing: Preprocessing,
-    arrays: Vec<array::ArrayFile>,
+    /// How images become the input; `None` where there are none.
+    recipe: Option<Recipe>,
     items: Vec<Item>,
+    /// Number of samples up to and with each item.
+    ends: Vec<usize>,
+    n_samples: usize,
+    cache: Cache,
 }
 
 impl Dataset {
-    /// Lists the samples of `sources`: folders, files, glob patterns, or lists (`.txt` with a path per
-    /// line, `.csv` with a column `file`), whose paths are relative to the list. Folders are read in the
-    /// order of their names. Array files (`.npy`, `.npz`, `.pb`) are opened here, images when they are
-    /// loaded. Keeps the first `limit` samples.
+    /// Lists the samples of `sources`, in the order given, and keeps the first `limit`.
+    ///
+    /// A source is a folder (its files by name, not those of folders in it), a file, a pattern
+    /// (`dir/*.png`), or a list (`.txt` with a path per line, `.csv` with a column `file`), whose paths are
+    /// relative to the list. Of array files (`.npy`, `.npz`, `.pb`) the headers are read here; images are
+    /// opened when they are loaded.
+    ///
+    /// An array of the input's shape is one sample, as is one that lacks only a batch axis of 1. With more
+    /// entries along the first axis it is batches joined along it; with one axis more in front, it is
+    /// samples along that one. An array that holds one sample beside inputs that hold more
+    /// goes with each of them.
+    ///
+    /// A bad file among good ones is an error of [`Dataset::load`], so that the caller may skip it.
     ///
     /// # Errors
-    /// If a source does not exist or holds no data, or an array does not fit the inputs.
+    /// If a source does not exist or holds no data, no file can be used, the preprocessing does not suit
+    /// the input, or images are given to a model that takes none.
     pub fn open(
         sources: &[String],
         inputs: &[InputSpec],
         preprocessing: &Preprocessing,
         limit: Option<usize>,
     ) -> Result<Dataset> {
+        inputs.iter().try_for_each(array::ensure_supported)?;
+        let limit = limit.unwrap_or(usize::MAX);
+        ensure!(limit > 0, "limit is 0 samples, expected at least 1");
         let mut dataset = Dataset {
             inputs: inputs.to_vec(),
-            preprocessing: preprocessing.clone(),
-            arrays: Vec::new(),
+            recipe: None,
             items: Vec::new(),
+            ends: Vec::new(),
+            n_samples: 0,
+            cache: Cache::default(),
         };
+        let mut images = Vec::new();
         for source in sources {
-            let n_before = dataset.items.len();
-            for path in sources::expand(source)? {
-                dataset.add(&path).with_context(|| format!("`{}`", path.display()))?;
+            for found in sources::expand(source, inputs.len())? {
+                if dataset.n_samples >= limit {
+                    break;
+                }
+                match found {
+                    Found::Image(path) => dataset.add_image(path, &mut images, preprocessing)?,
+                    Found::Arrays(path) => dataset.add_arrays(path),
+                }
             }
-            ensure!(
-                dataset.items.len() > n_before,
-                "`{source}`: no data found, expected images (JPEG, PNG, BMP, WebP, GIF, TIFF, PNM), .npy, .npz or .pb files"
-            );
         }
-        dataset.items.truncate(limit.unwrap_or(usize::MAX));
-        ensure!(!dataset.items.is_empty(), "no calibration data, expected at least one sample");
+        if dataset.n_samples < limit && !images.is_empty() {
+            let batch = dataset.recipe.as_ref().map_or(1, |recipe| recipe.batch);
+            return Err(anyhow!(
+                "{} images are left over, expected a multiple of {batch}, the batch of input `{}`\nhint: limit the number of samples to {}",
+                images.len(),
+                inputs[0].name,
+                dataset.n_samples
+            ));
+        }
+        if let Some(Item::Bad { message, .. }) = dataset.items.first()
+            && dataset.items.iter().all(|item| matches!(item, Item::Bad { .. }))
+        {
+            return Err(anyhow!(message.clone()));
+        }
+        dataset.n_samples = dataset.n_samples.min(limit);
+        ensure!(dataset.n_samples > 0, "no calibration data, expected at least one sample");
         Ok(dataset)
     }
 
-    fn add(&mut self, path: &Path) -> Result<()> {
-        if path.is_dir() || array::is_array_file(path) {
-            let file = array::ArrayFile::open(path, &self.inputs)?;
-            let array_idx = self.arrays.len();
-            self.items.extend((0..file.n_samples()).map(|sample| Item::Array(array_idx, sample)));
-            self.arrays.push(file);
-        } else {
-            image::image_input(&self.inputs)?;
-            self.items.push(Item::Image(path.to_path_buf()));
+    fn add_image(
+        &mut self,
+        path: PathBuf,
+        pending: &mut Vec<PathBuf>,
+        preprocessing: &Preprocessing,
+    ) -> Result<()> {
+        if self.recipe.is_none() {
+            let input = recipe::image_input(&self.inputs);
+            let input = input.with_context(|| format!("`{}`", path.display()))?;
+            self.recipe = Some(Recipe::new(input, preprocessing)?);
+        }
+        pending.push(path);
+        if self.recipe.as_ref().is_some_and(|recipe| recipe.batch == pending.len()) {
+            self.push(Item::Images(std::mem::take(pending)), 1);
         }
         Ok(())
     }
 
+    fn add_arrays(&mut self, path: PathBuf) {
+        match ArrayFile::open(&path, &self.inputs) {
+            Ok(file) => {
+                let n_samples = file.n_samples();
+                self.push(Item::Arrays(file), n_samples);
+            }
+            Err(error) => {
+                let message = format!("`{}`: {error:#}", path.display());
+                self.push(Item::Bad { path, message }, 1);
+            }
+        }
+    }
+
+    fn push(&mut self, item: Item, n_samples: usize) {
+        self.n_samples = self.n_samples.saturating_add(n_samples);
+        self.items.push(item);
+        self.ends.push(self.n_samples);
+    }
+
     /// Number of samples.
     pub fn len(&self) -> usize {
-        self.items.len()
+        self.n_samples
     }
 
     /// Whether there is no sample; never so after [`Dataset::open`].
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.n_samples == 0
     }
 
     /// Whether some samples are images, so that the preprocessing matters.
     pub fn has_images(&self) -> bool {
-        self.items.iter().any(|item| matches!(item, Item::Image(_)))
+        self.recipe.is_some()
     }
 
-    /// The file of sample `i`, with its position where the file holds several.
+    /// One line that says how images become the input, where there are images.
+    pub fn describe(&self) -> Option<String> {
+        self.recipe.as_ref().map(|recipe| recipe.describe(&self.inputs[0]))
+    }
+
+    /// The item of sample `i`, its number, and the sample's position in it.
+    fn locate(&self, i: usize) -> (usize, &Item, usize) {
+        assert!(i < self.n_samples, "sample {i} of {}", self.n_samples);
+        let item_idx = self.ends.partition_point(|&end| end <= i);
+        let start = item_idx.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (item_idx, &self.items[item_idx], i - start)
+    }
+
+    /// The file of sample `i`, with its position where the file holds several: `data.npy[3]`.
+    ///
+    /// # Panics
+    /// If `i` is not below [`Dataset::len`].
     pub fn name(&self, i: usize) -> String {
-        match &self.items[i] {
-            Item::Image(path) => path.display().to_string(),
-            Item::Array(array_idx, sample) => {
-                format!("{}[{sample}]", self.arrays[*array_idx].path().display())
+        match self.locate(i) {
+            (_, Item::Images(paths), _) => paths[0].display().to_string(),
+            (_, Item::Arrays(file), _) if file.n_samples() == 1 => {
+                file.path().display().to_string()
             }
+            (_, Item::Arrays(file), sample) => format!("{}[{sample}]", file.path().display()),
+            (_, Item::Bad { path, .. }, _) => path.display().to_string(),
         }
     }
 
     /// Reads sample `i`.
     ///
     /// # Errors
-    /// If its file cannot be decoded or does not fit the inputs; the message names the file.
+    /// If its file cannot be read or does not fit the inputs; the message begins with the file.
+    ///
+    /// # Panics
+    /// If `i` is not below [`Dataset::len`].
     pub fn load(&self, i: usize) -> Result<Sample> {
-        let load = || match &self.items[i] {
-            Item::Image(path) => {
-                let input = image::image_input(&self.inputs)?;
-                Ok(vec![image::load(path, input, &self.preprocessing)?])
+        match self.locate(i) {
+            (_, Item::Images(paths), _) => {
+                let recipe = self.recipe.as_ref().context("internal error: images, no recipe")?;
+                Ok(vec![recipe.load(paths, &self.inputs[0])?])
             }
-            Item::Array(array_idx, sample) => self.arrays[*array_idx].load(*sample, &self.inputs),
-        };
-        load().with_context(|| format!("`{}`", self.name(i)))
-    }
-
-    /// One line that says how images become inputs.
-    pub fn describe(&self) -> Option<String> {
-        let input = image::image_input(&self.inputs).ok().filter(|_| self.has_images())?;
-        Some(self.preprocessing.describe(input))
+            (item_idx, Item::Arrays(file), sample) => file
+                .load(sample, &self.inputs, item_idx, &self.cache)
+                .with_context(|| format!("`{}`", self.name(i))),
+            (_, Item::Bad { message, .. }, _) => Err(anyhow!(message.clone())),
+        }
     }
 }
 

@@ -1,24 +1,38 @@
-//! How an image becomes an input: size, colour, scale.
+//! What is done to an image before the model takes it: the options, their YAML, and how they are laid
+//! over each other. It does not touch images.
 
-use super::InputSpec;
+use super::recipe::Recipe;
+use super::resize::Resize;
+use super::{InputSpec, presets};
 use crate::diag::did_you_mean;
 use anyhow::{Context, Result, anyhow, bail};
-use serde::{Deserialize, Serialize};
+use serde::de::value::{Error as ValueError, StrDeserializer};
+use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 use std::path::Path;
 
-/// How the image is brought to the input's height and width.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// How new pixels are computed. All but `nearest` widen with the shrinking, as PIL's do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Resize {
-    /// Stretched to the input's size.
-    Exact,
-    /// The shorter side to this many pixels, the aspect ratio kept; then cropped in the middle.
-    ShortSide(u32),
-    /// Shrunk or enlarged to fit, the aspect ratio kept, at the top left; the rest is padded.
-    Letterbox,
-    /// As `letterbox`, with the image in the middle.
-    LetterboxCentered,
-    /// Not resized: the image must have the input's size, or is cropped in the middle.
+pub enum Filter {
+    /// Triangle.
+    Bilinear,
+    /// Cubic with a = -0.5.
+    Bicubic,
+    /// The nearest pixel.
+    Nearest,
+    /// Sinc over three lobes.
+    Lanczos,
+}
+
+/// What is kept of a resized image that is larger than the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Crop {
+    /// The middle; an odd pixel goes off at the bottom or right.
+    Center,
+    /// All: another size than the input's is an error.
     None,
 }
 
@@ -26,237 +40,270 @@ pub enum Resize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Color {
-    /// Red, green, blue.
+    /// Red, green, blue; alpha as a fourth where the input takes four.
     Rgb,
-    /// Blue, green, red.
+    /// Blue, green, red; alpha as a fourth where the input takes four.
     Bgr,
-    /// Luma of BT.601, one channel.
+    /// Luma of BT.601, rounded as PIL's conversion to `L`.
     Gray,
+    /// Luma of BT.601, rounded down as in PIL's conversion to `YCbCr`.
+    Y,
 }
 
-/// Steps from an image to an input; what is `None` takes its default. Values are
-/// `(pixel * scale - mean) / std`, pixels from 0 to 255, means and deviations in the order of the channels.
+/// Order of the axes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// Channels before rows and columns.
+    Nchw,
+    /// Channels last.
+    Nhwc,
+}
+
+/// Steps from an image to an input; what is `None` takes its default.
+///
+/// In this order: color, resize, crop, then `(pixel * scale - mean) / std` with pixels from 0 to 255, mean
+/// and std in the order of the model's channels, or one number for all. A model that takes uint8 gets
+/// the pixels as they are. As a file:
+///
+/// ```yaml
+/// preset: imagenet            # lies under what follows
+/// resize: { short_side: 232 } # none, exact, short_side, letterbox, letterbox_centered
+/// filter: bicubic
+/// color: bgr
+/// scale: 1/255
+/// mean: [0.5, 0.5, 0.5]       # or one number for all channels
+/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preprocessing {
-    /// Default: exact.
+    /// The preset that lies under the other options.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    /// Default: `exact`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
+    /// Default: `bilinear`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filter>,
+    /// Default: `center` after `short_side` and after `exact` with a size, else `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crop: Option<Crop>,
     /// Value of padded pixels, 0 to 255. Default: 114.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pad_value: Option<u8>,
-    /// Default: rgb, or gray for one channel.
+    /// Default: `rgb`, or `gray` for one channel.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub color: Option<Color>,
-    /// Default: 1/255.
-    pub scale: Option<f32>,
+    /// Default: 1/255. In YAML a number or a fraction.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "number", default)]
+    pub scale: Option<f64>,
     /// Default: 0.
-    pub mean: Option<Vec<f32>>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "numbers", default)]
+    pub mean: Option<Vec<f64>>,
     /// Default: 1.
-    pub std: Option<Vec<f32>>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "numbers", default)]
+    pub std: Option<Vec<f64>>,
+    /// Default: by which axis of the input is as long as there can be channels, `nchw` if both are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
 }
 
-/// A named preprocessing.
-pub struct Preset {
-    /// The name on the command line.
-    pub name: &'static str,
-    /// One line for people.
-    pub description: &'static str,
-    make: fn() -> Preprocessing,
+/// Reads a number or a fraction, such as `1/255`.
+///
+/// # Errors
+/// If it is neither, or not finite.
+pub fn parse_number(text: &str) -> Result<f64> {
+    let number = match text.split_once('/') {
+        Some((above, below)) => parse_plain(above).zip(parse_plain(below)).map(|(a, b)| a / b),
+        None => parse_plain(text),
+    };
+    let number = number.filter(|number| number.is_finite());
+    number.with_context(|| format!("`{text}` is no number, expected one, or a fraction as 1/255"))
 }
 
-const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
-const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
+fn parse_plain(text: &str) -> Option<f64> {
+    text.trim().parse().ok()
+}
 
-fn with(
-    resize: Resize,
-    color: Color,
-    scale: f32,
-    mean: Option<[f32; 3]>,
-    std: Option<[f32; 3]>,
-) -> Preprocessing {
-    Preprocessing {
-        resize: Some(resize),
-        pad_value: None,
-        color: Some(color),
-        scale: Some(scale),
-        mean: mean.map(|mean| mean.to_vec()),
-        std: std.map(|std| std.to_vec()),
+/// A number or a fraction in YAML.
+struct Number(f64);
+
+struct NumberVisitor;
+
+impl Visitor<'_> for NumberVisitor {
+    type Value = Number;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number, or a fraction as 1/255")
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Number, E> {
+        Ok(Number(number))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Number, E> {
+        Ok(Number(number as f64))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Number, E> {
+        Ok(Number(number as f64))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
+        parse_number(text).map(Number).map_err(E::custom)
     }
 }
 
-const UNIT: f32 = 1.0 / 255.0;
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
+        deserializer.deserialize_any(NumberVisitor)
+    }
+}
 
-/// Every preset.
-pub const PRESETS: &[Preset] = &[
-    Preset {
-        name: "imagenet",
-        description: "short side 256, crop, RGB, /255, ImageNet mean and deviation (torchvision)",
-        make: || {
-            let (mean, std) = (Some(IMAGENET_MEAN), Some(IMAGENET_STD));
-            with(Resize::ShortSide(256), Color::Rgb, UNIT, mean, std)
-        },
-    },
-    Preset {
-        name: "imagenet-caffe",
-        description: "short side 256, crop, BGR, 0..255 minus (104, 117, 123)",
-        make: || with(Resize::ShortSide(256), Color::Bgr, 1.0, Some([104.0, 117.0, 123.0]), None),
-    },
-    Preset {
-        name: "minus-one-to-one",
-        description: "stretched, RGB, -1..1 (TensorFlow)",
-        make: || with(Resize::Exact, Color::Rgb, 1.0 / 127.5, Some([1.0; 3]), None),
-    },
-    Preset {
-        name: "unit",
-        description: "stretched, RGB, 0..1",
-        make: || with(Resize::Exact, Color::Rgb, UNIT, None, None),
-    },
-    Preset {
-        name: "raw",
-        description: "stretched, RGB, 0..255",
-        make: || with(Resize::Exact, Color::Rgb, 1.0, None, None),
-    },
-    Preset {
-        name: "half",
-        description: "stretched, RGB, /255, mean 0.5, deviation 0.5",
-        make: || with(Resize::Exact, Color::Rgb, UNIT, Some([0.5; 3]), Some([0.5; 3])),
-    },
-    Preset {
-        name: "yolox",
-        description: "letterbox at the top left with 114, BGR, 0..255",
-        make: || with(Resize::Letterbox, Color::Bgr, 1.0, None, None),
-    },
-    Preset {
-        name: "yolo",
-        description: "letterbox in the middle with 114, RGB, 0..1",
-        make: || with(Resize::LetterboxCentered, Color::Rgb, UNIT, None, None),
-    },
-    Preset {
-        name: "ultraface",
-        description: "stretched, RGB, (x - 127) / 128",
-        make: || with(Resize::Exact, Color::Rgb, 1.0, Some([127.0; 3]), Some([128.0; 3])),
-    },
-    Preset {
-        name: "paddleocr",
-        description: "stretched, BGR, /255, ImageNet mean and deviation in channel order",
-        make: || {
-            with(Resize::Exact, Color::Bgr, UNIT, Some(IMAGENET_MEAN), Some(IMAGENET_STD))
-        },
-    },
-    Preset {
-        name: "gray-unit",
-        description: "stretched, luma, 0..1 (MNIST, super-resolution)",
-        make: || with(Resize::Exact, Color::Gray, UNIT, None, None),
-    },
-];
+/// A number, or a list of them.
+struct Numbers(Vec<f64>);
+
+struct NumbersVisitor;
+
+impl<'de> Visitor<'de> for NumbersVisitor {
+    type Value = Numbers;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number or a list of numbers")
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Numbers, E> {
+        Ok(Numbers(vec![number]))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Numbers, E> {
+        Ok(Numbers(vec![number as f64]))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Numbers, E> {
+        Ok(Numbers(vec![number as f64]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Numbers, A::Error> {
+        let mut numbers = Vec::new();
+        while let Some(Number(number)) = list.next_element()? {
+            numbers.push(number);
+        }
+        Ok(Numbers(numbers))
+    }
+}
+
+impl<'de> Deserialize<'de> for Numbers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Numbers, D::Error> {
+        deserializer.deserialize_any(NumbersVisitor)
+    }
+}
+
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    Ok(Option::<Number>::deserialize(deserializer)?.map(|number| number.0))
+}
+
+fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>>, D::Error> {
+    Ok(Option::<Numbers>::deserialize(deserializer)?.map(|numbers| numbers.0))
+}
+
+/// Reads one option's value as it is written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or
+/// [`Layout`].
+///
+/// # Errors
+/// If there is no such value; the message lists those that there are.
+pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
+    T::deserialize(StrDeserializer::<ValueError>::new(text))
+        .map_err(|error| anyhow!(with_hint(&error.to_string())))
+}
+
+/// A message of serde's with a suggestion, where it lists what could have been.
+fn with_hint(message: &str) -> String {
+    let Some((_, listed)) = message.split_once("unknown ") else { return message.to_owned() };
+    let mut quoted = listed.split('`').skip(1).step_by(2);
+    let found = quoted.next().unwrap_or_default();
+    format!("{message}{}", did_you_mean(found, quoted))
+}
 
 impl Preprocessing {
-    /// The preset `name`, or the YAML file at that path.
+    /// The preset of that name, or what the YAML file at that path says.
     ///
     /// # Errors
-    /// If there is neither, or the file has an unknown key or a wrong value.
+    /// If there is neither, or the file has an unknown key or a wrong value: file, line and key.
     pub fn named(name: &str) -> Result<Preprocessing> {
-        if let Some(preset) = PRESETS.iter().find(|preset| preset.name == name) {
-            return Ok((preset.make)());
+        if let Some(preset) = presets::find(name) {
+            return Ok(preset.preprocessing());
         }
-        if Path::new(name).is_file() {
-            let yaml = std::fs::read_to_string(name).with_context(|| format!("`{name}`"))?;
-            return serde_yaml::from_str(&yaml).map_err(|error| {
-                let message = error.to_string();
-                let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-                let hint = match quoted.split_first() {
-                    Some((found, expected)) if message.contains("unknown") => {
-                        did_you_mean(found, expected.iter().copied())
-                    }
-                    _ => String::new(),
-                };
-                anyhow!("`{name}`: {message}{hint}")
-            });
+        if !Path::new(name).is_file() {
+            let kind = if name.ends_with(".yaml") || name.ends_with(".yml") {
+                format!("`{name}`: does not exist, expected a YAML file or one of the presets ")
+            } else {
+                format!("preprocessing `{name}` is unknown, expected a YAML file or one of ")
+            };
+            bail!("{kind}{}", presets::list_with_hint(name));
         }
-        let names = || PRESETS.iter().map(|preset| preset.name);
-        bail!(
-            "preprocessing `{name}` is unknown, expected the path of a YAML file or one of: {}{}",
-            names().collect::<Vec<_>>().join(", "),
-            did_you_mean(name, names())
-        )
+        let yaml = std::fs::read_to_string(name).with_context(|| format!("`{name}`"))?;
+        Preprocessing::from_yaml(&yaml, name)
+    }
+
+    /// What a YAML text says, over the preset that it names. `file` is for messages.
+    ///
+    /// # Errors
+    /// If it has an unknown key or a wrong value: file, line and key.
+    pub fn from_yaml(yaml: &str, file: &str) -> Result<Preprocessing> {
+        let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+        if yaml.lines().all(is_blank) {
+            return Ok(Preprocessing::default());
+        }
+        let parsed: Preprocessing = serde_yaml::from_str(yaml).map_err(|error| {
+            let place =
+                error.location().map_or(String::new(), |place| format!(":{}", place.line()));
+            let text = error.to_string();
+            let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+            let is_key = |c: char| c.is_ascii_alphanumeric() || "_[].".contains(c);
+            let message = match text.split_once(": ") {
+                Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {rest}"),
+                _ => text.to_owned(),
+            };
+            anyhow!("`{file}`{place}: {}", with_hint(&message))
+        })?;
+        parsed.resolved().with_context(|| format!("`{file}`: `preset`"))
     }
 
     /// What `over` sets, and the rest from `self`.
     pub fn overlaid(self, over: Preprocessing) -> Preprocessing {
         Preprocessing {
+            preset: over.preset.or(self.preset),
             resize: over.resize.or(self.resize),
+            filter: over.filter.or(self.filter),
+            crop: over.crop.or(self.crop),
             pad_value: over.pad_value.or(self.pad_value),
             color: over.color.or(self.color),
             scale: over.scale.or(self.scale),
             mean: over.mean.or(self.mean),
             std: over.std.or(self.std),
+            layout: over.layout.or(self.layout),
         }
     }
 
-    /// One line: what is done for `input`, and what of it is a default.
-    pub fn describe(&self, input: &InputSpec) -> String {
-        let Ok(layout) = super::image::Layout::of(input) else { return "no image input".into() };
-        let marked = |text: String, given: bool| if given { text } else { format!("{text} (default)") };
-        let resize = match self.resize.unwrap_or(Resize::Exact) {
-            Resize::Exact => format!("stretched to {}x{}", layout.height, layout.width),
-            Resize::ShortSide(n) => {
-                format!("short side {n}, cropped to {}x{}", layout.height, layout.width)
-            }
-            Resize::Letterbox => format!("letterbox {}x{}", layout.height, layout.width),
-            Resize::LetterboxCentered => {
-                format!("centered letterbox {}x{}", layout.height, layout.width)
-            }
-            Resize::None => "not resized".into(),
-        };
-        let color = match self.color_for(layout.channels) {
-            Color::Rgb => "RGB",
-            Color::Bgr => "BGR",
-            Color::Gray => "gray",
-        };
-        let scale = self.scale.unwrap_or(UNIT);
-        let scale = match (1.0 / scale).round() {
-            inverse if inverse > 1.0 && 1.0 / inverse == scale => format!("/{inverse}"),
-            _ => format!("x{scale}"),
-        };
-        let mut parts = vec![
-            marked(resize, self.resize.is_some()),
-            marked(color.to_string(), self.color.is_some()),
-            marked(scale, self.scale.is_some()),
-        ];
-        parts.extend(self.mean.as_ref().map(|mean| format!("mean {mean:?}")));
-        parts.extend(self.std.as_ref().map(|std| format!("std {std:?}")));
-        parts.push(if layout.channels_first { "NCHW".into() } else { "NHWC".into() });
-        parts.join(", ")
-    }
-
-    /// The colour order for an input of so many channels.
-    pub(super) fn color_for(&self, channels: usize) -> Color {
-        self.color.unwrap_or(if channels == 1 { Color::Gray } else { Color::Rgb })
-    }
-
-    /// `pixel -> value` for each channel.
+    /// With the options of the preset that it names.
     ///
     /// # Errors
-    /// If `mean` or `std` has neither one entry nor one per channel, or a deviation is 0.
-    pub(super) fn tables(&self, channels: usize) -> Result<Vec<[f32; 256]>> {
-        let scale = self.scale.unwrap_or(UNIT);
-        let of = |key: &str, list: &Option<Vec<f32>>, default: f32, channel: usize| match list {
-            None => Ok(default),
-            Some(list) if list.len() == 1 => Ok(list[0]),
-            Some(list) if list.len() == channels => Ok(list[channel]),
-            Some(list) => Err(anyhow!(
-                "`{key}` has {} numbers, expected 1 or one for each of {channels} channels",
-                list.len()
-            )),
-        };
-        let table = |channel: usize| {
-            let mean = of("mean", &self.mean, 0.0, channel)?;
-            let std = of("std", &self.std, 1.0, channel)?;
-            anyhow::ensure!(std != 0.0, "`std` is 0, expected another number");
-            let mut table = [0.0; 256];
-            for (pixel, value) in table.iter_mut().enumerate() {
-                *value = (pixel as f32 * scale - mean) / std;
-            }
-            Ok(table)
-        };
-        (0..channels).map(table).collect()
+    /// If there is no such preset.
+    pub fn resolved(self) -> Result<Preprocessing> {
+        let Some(name) = &self.preset else { return Ok(self) };
+        let preset = presets::find(name).with_context(|| {
+            format!("preset `{name}` is unknown, expected one of {}", presets::list_with_hint(name))
+        })?;
+        Ok(preset.preprocessing().overlaid(self))
+    }
+
+    /// One line: what is done to images for `input`, and what of it is a default.
+    pub fn describe(&self, input: &InputSpec) -> String {
+        match Recipe::new(input, self) {
+            Ok(recipe) => recipe.describe(input),
+            Err(error) => format!("no images: {error:#}"),
+        }
     }
 }

@@ -1,132 +1,269 @@
-//! Which files a `--data` argument means.
+//! Which files a source means: folders, files, patterns and lists, expanded in a stated order.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use globset::GlobBuilder;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// File extensions of images that are read.
+/// Extensions of image files.
 const IMAGES: &[&str] = &[
-    "jpg", "jpeg", "png", "bmp", "webp", "gif", "tif", "tiff", "pnm", "ppm", "pgm", "pbm",
+    "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "webp", "gif", "tif", "tiff", "pnm", "ppm", "pgm",
+    "pbm",
 ];
+/// Extensions of array files.
+const ARRAYS: &[&str] = &["npy", "npz", "pb"];
+/// What data files are, for messages.
+const KINDS: &str = "images (JPEG, PNG, BMP, WebP, GIF, TIFF, PNM), .npy, .npz or .pb files";
 
-fn extension(path: &Path) -> String {
-    path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase()
+/// A file of data, or a folder of `.pb` files that make one.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    Image(PathBuf),
+    Arrays(PathBuf),
 }
 
-fn is_data(path: &Path) -> bool {
-    let extension = extension(path);
-    IMAGES.contains(&extension.as_str()) || matches!(extension.as_str(), "npy" | "npz" | "pb")
-}
-
-/// The data files behind `source`, in a stated order: as listed, or by name. A folder whose `.pb` files
-/// are the inputs of one sample (`input_0.pb`, …) stands for itself.
-pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
+/// The data files behind `source`: by name in folders and patterns, as listed in lists.
+///
+/// # Errors
+/// If the source does not exist, or holds no data.
+pub fn expand(source: &str, n_inputs: usize) -> Result<Vec<Found>> {
     let path = Path::new(source);
+    let place = || format!("`{source}`");
     if path.is_dir() {
-        return folder(path).with_context(|| format!("`{source}`"));
+        let found = folder(path, n_inputs).with_context(place)?;
+        if found.is_empty() {
+            let n_folders = entries(path)?.iter().filter(|entry| entry.is_dir()).count();
+            let hint = match n_folders {
+                0 => String::new(),
+                n => {
+                    format!("\nhint: it has {n} folders: give a pattern, as in '{source}/*/*.jpg'")
+                }
+            };
+            bail!("`{source}`: holds no data, expected {KINDS}{hint}");
+        }
+        return Ok(found);
     }
     if path.is_file() {
         return match extension(path).as_str() {
-            "txt" => list(path, false),
-            "csv" => list(path, true),
-            _ => Ok(vec![path.to_path_buf()]),
+            "txt" => list(path, n_inputs, ListKind::Lines).with_context(place),
+            "csv" => list(path, n_inputs, ListKind::Csv).with_context(place),
+            _ => Ok(vec![file(path).with_context(place)?]),
         };
     }
-    if source.contains(['*', '?', '[', '{']) {
-        return glob(source);
-    }
-    bail!("`{source}`: does not exist, expected a folder, a file, a list or a pattern")
+    ensure!(
+        source.contains(['*', '?', '[', '{']),
+        "`{source}`: does not exist, expected a folder, a file, a list (.txt, .csv) or a pattern"
+    );
+    pattern(source, n_inputs).with_context(place)
 }
 
-fn entries(path: &Path) -> Result<Vec<PathBuf>> {
-    let entries: Result<Vec<PathBuf>, _> =
-        std::fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.path())).collect();
-    let mut entries = entries?;
+/// Lower-case extension.
+pub fn extension(path: &Path) -> String {
+    path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
+}
+
+/// The last part of a path.
+pub fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The number in `input_0.pb`, a name of ONNX's own test data.
+pub fn test_input_idx(path: &Path) -> Option<usize> {
+    file_name(path).strip_prefix("input_")?.strip_suffix(".pb")?.parse().ok()
+}
+
+/// The `.pb` files of a folder by name, without `output_<i>.pb` where there is `input_<i>.pb`.
+pub fn pb_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = entries(folder)?;
+    files.retain(|file| extension(file) == "pb" && file.is_file());
+    if files.iter().any(|file| test_input_idx(file).is_some()) {
+        files.retain(|file| !file_name(file).starts_with("output_"));
+    }
+    Ok(files)
+}
+
+/// Files and folders in a folder, by name, without hidden ones.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with('.') {
+            entries.push(entry.path());
+        }
+    }
     entries.sort();
     Ok(entries)
 }
 
-fn folder(path: &Path) -> Result<Vec<PathBuf>> {
-    let entries = entries(path)?;
-    if entries.iter().any(|entry| is_test_input(entry)) {
-        return Ok(vec![path.to_path_buf()]);
-    }
-    let holds_test_input = |folder: &PathBuf| -> bool {
-        folder.is_dir()
-            && self::entries(folder).is_ok_and(|inner| inner.iter().any(|entry| is_test_input(entry)))
-    };
-    Ok(entries
-        .into_iter()
-        .filter(|entry| (entry.is_file() && is_data(entry)) || holds_test_input(entry))
-        .collect())
-}
-
-/// `input_0.pb`, as in ONNX's own test data.
-pub fn is_test_input(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
-    name.strip_prefix("input_")
-        .and_then(|rest| rest.strip_suffix(".pb"))
-        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-}
-
-fn list(path: &Path, is_csv: bool) -> Result<Vec<PathBuf>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("`{}`", path.display()))?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let mut lines = text.lines().map(str::trim).enumerate();
-    let column = match is_csv {
-        false => 0,
-        true => {
-            let header = lines.next().map_or("", |(_, line)| line);
-            header.split(',').position(|name| name.trim() == "file").with_context(|| {
-                format!("`{}`: the header is `{header}`, expected a column `file`", path.display())
-            })?
-        }
-    };
-    let mut paths = Vec::new();
-    for (line_idx, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-        let entry = if is_csv { line.split(',').nth(column).unwrap_or("").trim() } else { line };
-        let mut file = folder.join(entry);
-        // Lists often stand beside the folder that they are named after.
-        if !file.exists() {
-            file = path.with_extension("").join(entry);
-        }
-        if !file.exists() {
-            bail!(
-                "`{}`: line {}: `{}` does not exist, expected a path relative to the list",
-                path.display(),
-                line_idx + 1,
-                entry
-            );
-        }
-        paths.push(file);
-    }
-    Ok(paths)
-}
-
-fn glob(pattern: &str) -> Result<Vec<PathBuf>> {
-    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-    let glob = glob.with_context(|| format!("`{pattern}` is no valid pattern"))?.compile_matcher();
-    let fixed: PathBuf = Path::new(pattern)
-        .components()
-        .take_while(|part| !part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{']))
-        .collect();
-    let root = if fixed.as_os_str().is_empty() { PathBuf::from(".") } else { fixed.clone() };
+fn folder(path: &Path, n_inputs: usize) -> Result<Vec<Found>> {
     let mut found = Vec::new();
-    let mut pending = vec![root];
-    while let Some(folder) = pending.pop() {
-        for entry in entries(&folder).with_context(|| format!("`{}`", folder.display()))? {
-            let seen = if fixed.as_os_str().is_empty() {
-                entry.strip_prefix(".").unwrap_or(&entry).to_path_buf()
-            } else {
-                entry.clone()
-            };
-            if entry.is_dir() {
-                pending.push(entry);
-            } else if glob.is_match(&seen) {
-                found.push(seen);
+    let pb_files = pb_files(path)?;
+    if n_inputs > 1 && !pb_files.is_empty() {
+        found.push(Found::Arrays(path.to_path_buf()));
+    }
+    for entry in entries(path)? {
+        if entry.is_dir() {
+            found.extend(test_data_set(&entry, n_inputs)?);
+        } else if extension(&entry) == "pb" {
+            if n_inputs == 1 && pb_files.contains(&entry) {
+                found.push(Found::Arrays(entry));
             }
+        } else {
+            found.extend(known(&entry)?);
         }
     }
-    found.sort();
     Ok(found)
+}
+
+/// What a folder holds as one of ONNX's test data sets: `input_0.pb` and so on. Else nothing.
+fn test_data_set(path: &Path, n_inputs: usize) -> Result<Vec<Found>> {
+    let pb_files = pb_files(path)?;
+    Ok(match pb_files.iter().any(|file| test_input_idx(file).is_some()) {
+        false => Vec::new(),
+        true if n_inputs > 1 => vec![Found::Arrays(path.to_path_buf())],
+        true => pb_files.into_iter().map(Found::Arrays).collect(),
+    })
+}
+
+/// A data file by its extension, or by its first bytes where the extension says nothing.
+fn known(path: &Path) -> Result<Option<Found>> {
+    let extension = extension(path);
+    if IMAGES.contains(&extension.as_str()) {
+        return Ok(Some(Found::Image(path.to_path_buf())));
+    }
+    if ARRAYS.contains(&extension.as_str()) {
+        return Ok(Some(Found::Arrays(path.to_path_buf())));
+    }
+    let mut start = Vec::new();
+    File::open(path)?.take(16).read_to_end(&mut start)?;
+    if start.starts_with(b"\x93NUMPY") {
+        return Ok(Some(Found::Arrays(path.to_path_buf())));
+    }
+    use image::ImageFormat::{Gif, Jpeg, Png, Tiff, WebP};
+    // BMP and PNM are left out: text, too, may begin with their two bytes.
+    let is_image = matches!(image::guess_format(&start), Ok(Jpeg | Png | Gif | WebP | Tiff));
+    Ok(is_image.then(|| Found::Image(path.to_path_buf())))
+}
+
+/// A file that was named, so that not knowing it is an error.
+fn file(path: &Path) -> Result<Found> {
+    known(path)?.with_context(|| format!("is no data that can be read, expected {KINDS}"))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum ListKind {
+    /// A path per line.
+    Lines,
+    /// A header with the column `file`.
+    Csv,
+}
+
+fn list(path: &Path, n_inputs: usize, kind: ListKind) -> Result<Vec<Found>> {
+    let text = std::fs::read_to_string(path)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut lines = text.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate();
+    let mut column = 0;
+    if kind == ListKind::Csv {
+        let header = lines.next().map_or("", |(_, line)| line);
+        column = cells(header).iter().position(|cell| cell == "file").with_context(|| {
+            format!("the first line is `{header}`, expected names of columns, one of them `file`")
+        })?;
+    }
+    let mut found = Vec::new();
+    for (line_idx, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        let entry = match kind {
+            ListKind::Lines => line.to_owned(),
+            ListKind::Csv => cells(line).into_iter().nth(column).unwrap_or_default(),
+        };
+        // A list often stands beside the folder that it is named after.
+        let mut candidates =
+            [folder.join(&entry), path.with_extension("").join(&entry)].into_iter();
+        let place = || format!("line {}: `{entry}`", line_idx + 1);
+        let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists())
+        else {
+            bail!("{}: does not exist, expected a path relative to the list", place());
+        };
+        if path.is_dir() {
+            let files = test_data_set(&path, n_inputs).with_context(place)?;
+            ensure!(!files.is_empty(), "{}: is a folder, expected a file", place());
+            found.extend(files);
+        } else {
+            found.push(file(&path).with_context(place)?);
+        }
+    }
+    ensure!(!found.is_empty(), "names no files, expected a path per line");
+    Ok(found)
+}
+
+/// The cells of a line of a CSV file; quotes keep commas, two quotes stand for one.
+fn cells(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut is_quoted = false;
+    let mut chars = line.chars().peekable();
+    while let Some(char) = chars.next() {
+        let at_end = cells.len() - 1;
+        match char {
+            '"' if is_quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                cells[at_end].push('"');
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => cells.push(String::new()),
+            _ => cells[at_end].push(char),
+        }
+    }
+    cells.iter().map(|cell| cell.trim().to_owned()).collect()
+}
+
+fn pattern(pattern: &str, n_inputs: usize) -> Result<Vec<Found>> {
+    let parts: Vec<_> = Path::new(pattern).components().collect();
+    // Written as the paths below are: without doubled or closing separators.
+    let normal: PathBuf = parts.iter().collect();
+    let glob = GlobBuilder::new(&normal.to_string_lossy()).literal_separator(true).build();
+    let matcher = glob.context("is no valid pattern")?.compile_matcher();
+    let is_literal = |part: &std::path::Component| {
+        !part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{'])
+    };
+    let n_literal = parts.iter().take_while(|part| is_literal(part)).count();
+    let root: PathBuf = parts[..n_literal].iter().collect();
+    // Braces may hold separators, so only a pattern without them and without `**` bounds the depth.
+    let depth = match pattern.contains("**") || pattern.contains('{') {
+        true => usize::MAX,
+        false => parts.len() - n_literal,
+    };
+    let mut matched = Vec::new();
+    walk(&root, depth, &mut |path| {
+        if matcher.is_match(path) {
+            matched.push(path.to_path_buf());
+        }
+    })?;
+    ensure!(!matched.is_empty(), "matches no file");
+    matched.sort();
+    let mut found = Vec::new();
+    for path in &matched {
+        match path.is_dir() {
+            true => found.extend(test_data_set(path, n_inputs)?),
+            false => found.extend(known(path)?),
+        }
+    }
+    ensure!(
+        !found.is_empty(),
+        "matches {} files, but none is data, expected {KINDS}",
+        matched.len()
+    );
+    Ok(found)
+}
+
+/// Calls `visit` with everything below `folder`, down to `depth` levels.
+fn walk(folder: &Path, depth: usize, visit: &mut impl FnMut(&Path)) -> Result<()> {
+    let here = folder.as_os_str().is_empty();
+    for entry in entries(if here { Path::new(".") } else { folder })? {
+        let entry = if here { PathBuf::from(file_name(&entry)) } else { entry };
+        visit(&entry);
+        if depth > 1 && entry.is_dir() && !entry.is_symlink() {
+            walk(&entry, depth - 1, visit)?;
+        }
+    }
+    Ok(())
 }

@@ -1,0 +1,231 @@
+//! Array files matched with the inputs: a column of samples per input.
+
+use super::array::{Element, Raw, n_samples};
+use super::npy::{Archive, Member, Packed, Plain};
+use super::{Array, InputSpec, Sample, pb, sources};
+use crate::diag::did_you_mean;
+use crate::onnx::tensor;
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where the values of a column are.
+enum Storage {
+    /// A `.npy` file, or an archive's array that is not compressed: read sample by sample.
+    Plain(Plain),
+    /// An archive's compressed array.
+    Packed(Packed),
+    /// A `TensorProto`.
+    Message(PathBuf),
+}
+
+/// The samples of one input.
+struct Column {
+    storage: Storage,
+    n_samples: usize,
+}
+
+/// A file, or folder of `.pb` files, that holds samples of every input.
+pub struct ArrayFile {
+    path: PathBuf,
+    columns: Vec<Column>,
+    n_samples: usize,
+}
+
+/// Unpacked arrays of the files used last, so that an archive of many samples is unpacked once. Two
+/// files are kept: workers that go through samples in order stand in no more at a time.
+#[derive(Default)]
+pub struct Cache(Mutex<VecDeque<(CacheKey, Arc<Vec<u8>>)>>);
+
+/// (file, column).
+type CacheKey = (usize, usize);
+
+impl Cache {
+    const N_FILES: usize = 2;
+
+    fn get(
+        &self,
+        key: CacheKey,
+        n_columns: usize,
+        unpack: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<Arc<Vec<u8>>> {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, data)) = entries.iter().find(|(found, _)| *found == key) {
+            return Ok(Arc::clone(data));
+        }
+        while entries.len() >= Cache::N_FILES * n_columns {
+            entries.pop_front();
+        }
+        let data = Arc::new(unpack()?);
+        entries.push_back((key, Arc::clone(&data)));
+        Ok(data)
+    }
+}
+
+impl ArrayFile {
+    /// Reads the headers and matches the arrays with the inputs.
+    ///
+    /// # Errors
+    /// If an input has no array, an array does not fit its input, or the numbers of samples differ.
+    pub fn open(path: &Path, inputs: &[InputSpec]) -> Result<ArrayFile> {
+        let columns = match sources::extension(path).as_str() {
+            _ if path.is_dir() => from_folder(path, inputs)?,
+            "npz" => from_npz(path, inputs)?,
+            "pb" => vec![from_pb(path, only_input(inputs)?)?],
+            _ => {
+                let plain = Plain::open(path)?;
+                let n_samples = n_samples(&plain.header.shape, only_input(inputs)?)?;
+                vec![Column { storage: Storage::Plain(plain), n_samples }]
+            }
+        };
+        let longest = columns.iter().enumerate().max_by_key(|(_, column)| column.n_samples);
+        let (longest_idx, n_samples) = longest.map_or((0, 0), |(i, column)| (i, column.n_samples));
+        for (column, input) in columns.iter().zip(inputs) {
+            ensure!(
+                column.n_samples == n_samples || column.n_samples == 1,
+                "input `{}` has {} samples, expected {n_samples} as input `{}`, or 1",
+                input.name,
+                column.n_samples,
+                inputs[longest_idx].name
+            );
+        }
+        Ok(ArrayFile { path: path.to_path_buf(), columns, n_samples })
+    }
+
+    pub fn n_samples(&self) -> usize {
+        self.n_samples
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Sample `sample`, an array per input. `file_idx` tells this file from others in the cache.
+    pub fn load(
+        &self,
+        sample: usize,
+        inputs: &[InputSpec],
+        file_idx: usize,
+        cache: &Cache,
+    ) -> Result<Sample> {
+        let load = |(column_idx, (column, input)): (usize, (&Column, &InputSpec))| {
+            let sample = if column.n_samples == 1 { 0 } else { sample };
+            let unpacked = |packed: &Packed| {
+                if column.n_samples == 1 {
+                    return Ok(Arc::new(packed.unpack(&self.path)?));
+                }
+                let unpack = || packed.unpack(&self.path);
+                cache.get((file_idx, column_idx), self.columns.len(), unpack)
+            };
+            let (element, is_big_endian, bytes) = match &column.storage {
+                Storage::Plain(plain) => {
+                    let bytes = plain.read(&self.path, sample, column.n_samples)?;
+                    (plain.header.element, plain.header.is_big_endian, Bytes::from(bytes))
+                }
+                Storage::Packed(packed) => {
+                    let bytes = packed.slice(&unpacked(packed)?, sample, column.n_samples);
+                    (packed.header.element, packed.header.is_big_endian, Bytes::from(bytes))
+                }
+                Storage::Message(path) => {
+                    let (element, bytes) = read_message(path, sample, column.n_samples)?;
+                    (element, false, bytes)
+                }
+            };
+            let raw = Raw { element, is_big_endian, bytes: &bytes };
+            let values = raw
+                .convert(input.data_type)
+                .with_context(|| format!("array for input `{}`", input.name))?;
+            Ok(Array { shape: input.shape.clone(), values })
+        };
+        self.columns.iter().zip(inputs).enumerate().map(load).collect()
+    }
+}
+
+fn read_message(path: &Path, sample: usize, n_samples: usize) -> Result<(Element, Bytes)> {
+    let (message, element) = pb::read(path)?;
+    let n_values = tensor::shape(&message)?.iter().product::<usize>() / n_samples;
+    Ok((element, pb::slice(&message, element, sample * n_values, n_values)))
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let quoted: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    if quoted.is_empty() { "nothing".to_owned() } else { quoted.join(", ") }
+}
+
+fn input_names(inputs: &[InputSpec]) -> String {
+    names(inputs.iter().map(|input| input.name.as_str()))
+}
+
+fn only_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
+    let [input] = inputs else {
+        bail!(
+            "holds one array, expected one for each input: {}\nhint: use .npz files with a key per input",
+            input_names(inputs)
+        );
+    };
+    Ok(input)
+}
+
+fn from_npz(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
+    let mut archive = Archive::open(path)?;
+    let mut columns = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        let name = match (archive.names.contains(&input.name), archive.names.as_slice()) {
+            (true, _) => input.name.clone(),
+            (false, [only]) if inputs.len() == 1 => only.clone(),
+            (false, found) => bail!(
+                "has no array for input `{}`, found {}{}",
+                input.name,
+                names(found.iter().map(String::as_str)),
+                did_you_mean(&input.name, found.iter().map(String::as_str))
+            ),
+        };
+        let member = archive.member(&name).with_context(|| format!("array `{name}`"))?;
+        let n_samples = n_samples(&member.header().shape, input)?;
+        let storage = match member {
+            Member::Plain(plain) => Storage::Plain(plain),
+            Member::Packed(packed) => Storage::Packed(packed),
+        };
+        columns.push(Column { storage, n_samples });
+    }
+    Ok(columns)
+}
+
+fn from_pb(path: &Path, input: &InputSpec) -> Result<Column> {
+    let (message, _) = pb::read(path)?;
+    let n_samples = n_samples(&tensor::shape(&message)?, input)?;
+    Ok(Column { storage: Storage::Message(path.to_path_buf()), n_samples })
+}
+
+/// The `.pb` files of a folder: matched by the tensors' names, else `input_<i>.pb` by position.
+fn from_folder(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
+    let mut found: Vec<(String, PathBuf)> = Vec::new();
+    for file in sources::pb_files(path)? {
+        let place = || format!("`{}`", sources::file_name(&file));
+        let (message, _) = pb::read(&file).with_context(place)?;
+        let by_position = sources::test_input_idx(&file).and_then(|i| inputs.get(i));
+        let stem = || file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = match (message.name.as_deref(), by_position) {
+            (Some(name), _) if inputs.iter().any(|input| input.name == name) => name.to_owned(),
+            (None | Some(""), Some(input)) => input.name.clone(),
+            (None | Some(""), None) => stem(),
+            (Some(name), _) => name.to_owned(),
+        };
+        found.push((name, file));
+    }
+    let column = |input: &InputSpec| {
+        let Some((_, file)) = found.iter().find(|(name, _)| *name == input.name) else {
+            let found = || found.iter().map(|(name, _)| name.as_str());
+            bail!(
+                "has no tensor for input `{}`, found {}{}",
+                input.name,
+                names(found()),
+                did_you_mean(&input.name, found())
+            );
+        };
+        from_pb(file, input).with_context(|| format!("`{}`", sources::file_name(file)))
+    };
+    inputs.iter().map(column).collect()
+}

@@ -1,0 +1,217 @@
+//! Headers of `.npy` files and members of `.npz` archives, and the bytes of one sample.
+//!
+//! Source: NumPy, `numpy.lib.format`; versions 1 to 3.
+
+use super::array::Element;
+use anyhow::{Context, Result, bail, ensure};
+use npyz::npz::NpzArchive;
+use npyz::{DType, NpyHeader, Order};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// What the header of an array says.
+#[derive(Debug, Clone)]
+pub struct Header {
+    pub shape: Vec<usize>,
+    pub element: Element,
+    pub is_big_endian: bool,
+    is_column_major: bool,
+    n_bytes: usize,
+}
+
+/// Counts the bytes that a reader has given.
+struct Counted<R> {
+    inner: R,
+    n_bytes: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n_bytes = self.inner.read(buffer)?;
+        self.n_bytes += n_bytes as u64;
+        Ok(n_bytes)
+    }
+}
+
+impl Header {
+    /// Reads a header, and how many bytes it takes.
+    fn read(reader: impl Read) -> Result<(Header, u64)> {
+        let mut reader = Counted { inner: reader, n_bytes: 0 };
+        let npy = NpyHeader::from_reader(&mut reader).context("is no NumPy array")?;
+        let DType::Plain(plain) = npy.dtype() else {
+            bail!("holds records, expected plain numbers");
+        };
+        let text = plain.to_string();
+        let Some(element) = Element::from_numpy(text.trim_start_matches(['<', '>', '|', '=']))
+        else {
+            bail!("has the element type `{text}`, expected numbers or booleans");
+        };
+        let shape: Result<Vec<usize>, _> =
+            npy.shape().iter().map(|&n| usize::try_from(n)).collect();
+        let shape = shape.context("is too large to hold in memory")?;
+        let n_bytes = shape.iter().try_fold(element.size(), |n, &dim| n.checked_mul(dim));
+        let n_bytes = n_bytes.filter(|&n| isize::try_from(n).is_ok());
+        let header = Header {
+            n_bytes: n_bytes
+                .with_context(|| format!("shape is {shape:?}, too large to hold in memory"))?,
+            is_column_major: npy.order() == Order::Fortran && shape.len() > 1,
+            is_big_endian: text.starts_with('>'),
+            shape,
+            element,
+        };
+        Ok((header, reader.n_bytes))
+    }
+
+    /// Bytes of one of `n_samples` samples.
+    pub fn sample_bytes(&self, n_samples: usize) -> usize {
+        self.n_bytes / n_samples
+    }
+
+    /// Copies the elements of one sample out of `data`, the whole array, into row-major order.
+    fn gather(&self, data: &[u8], sample: usize, n_samples: usize) -> Vec<u8> {
+        let size = self.element.size();
+        let n_bytes = self.sample_bytes(n_samples);
+        if !self.is_column_major {
+            return data[sample * n_bytes..][..n_bytes].to_vec();
+        }
+        let mut sample_data = Vec::with_capacity(n_bytes);
+        for position in (sample * n_bytes / size..).take(n_bytes / size) {
+            let (mut rest, mut at, mut stride) = (position, 0, self.n_bytes / size);
+            for &dim in self.shape.iter().rev() {
+                stride /= dim;
+                at += rest % dim * stride;
+                rest /= dim;
+            }
+            sample_data.extend_from_slice(&data[at * size..][..size]);
+        }
+        sample_data
+    }
+}
+
+/// An array in a file, from `start`, as it is.
+#[derive(Debug)]
+pub struct Plain {
+    pub header: Header,
+    start: u64,
+}
+
+impl Plain {
+    /// Reads the header of a `.npy` file.
+    pub fn open(path: &Path) -> Result<Plain> {
+        let file = File::open(path)?;
+        let file_bytes = file.metadata()?.len();
+        let (header, start) = Header::read(BufReader::new(file))?;
+        Plain { header, start }.checked(file_bytes)
+    }
+
+    fn checked(self, file_bytes: u64) -> Result<Plain> {
+        let held = file_bytes.saturating_sub(self.start);
+        ensure!(
+            held >= self.header.n_bytes as u64,
+            "holds {held} bytes of data, expected {} for shape {:?}: it is cut short",
+            self.header.n_bytes,
+            self.header.shape
+        );
+        Ok(self)
+    }
+
+    /// The bytes of one of `n_samples` samples, in row-major order.
+    pub fn read(&self, path: &Path, sample: usize, n_samples: usize) -> Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        if self.header.is_column_major {
+            // SAFETY: the map is read-only and private to this process's view; as with every memory map,
+            // the file must not be cut short by others while it is in use.
+            let map = unsafe { memmap2::Mmap::map(&file)? };
+            let data = usize::try_from(self.start).ok().and_then(|start| map.get(start..));
+            let data = data.filter(|data| data.len() >= self.header.n_bytes);
+            let data = data.context("has become shorter since it was opened")?;
+            return Ok(self.header.gather(data, sample, n_samples));
+        }
+        let n_bytes = self.header.sample_bytes(n_samples);
+        let mut bytes = vec![0; n_bytes];
+        file.seek(SeekFrom::Start(self.start + (sample * n_bytes) as u64))?;
+        file.read_exact(&mut bytes).context("has become shorter since it was opened")?;
+        Ok(bytes)
+    }
+}
+
+/// A compressed array of a `.npz` archive.
+#[derive(Debug)]
+pub struct Packed {
+    pub header: Header,
+    file_name: String,
+}
+
+impl Packed {
+    /// The whole array, without its header.
+    pub fn unpack(&self, path: &Path) -> Result<Vec<u8>> {
+        let mut archive = NpzArchive::open(path)?;
+        let mut member = archive.zip_archive().by_name(&self.file_name)?;
+        Header::read(&mut member)?;
+        let mut data = Vec::new();
+        member.take(self.header.n_bytes as u64).read_to_end(&mut data)?;
+        ensure!(
+            data.len() == self.header.n_bytes,
+            "`{}` holds {} bytes of data, expected {} for shape {:?}",
+            self.file_name,
+            data.len(),
+            self.header.n_bytes,
+            self.header.shape
+        );
+        Ok(data)
+    }
+
+    /// The bytes of one of `n_samples` samples of the unpacked array.
+    pub fn slice(&self, unpacked: &[u8], sample: usize, n_samples: usize) -> Vec<u8> {
+        self.header.gather(unpacked, sample, n_samples)
+    }
+}
+
+/// An array of an archive.
+pub enum Member {
+    Plain(Plain),
+    Packed(Packed),
+}
+
+impl Member {
+    pub fn header(&self) -> &Header {
+        match self {
+            Member::Plain(plain) => &plain.header,
+            Member::Packed(packed) => &packed.header,
+        }
+    }
+}
+
+/// A `.npz` file.
+pub struct Archive {
+    zip: NpzArchive<BufReader<File>>,
+    file_bytes: u64,
+    /// Names of the arrays, sorted.
+    pub names: Vec<String>,
+}
+
+impl Archive {
+    pub fn open(path: &Path) -> Result<Archive> {
+        let file = File::open(path)?;
+        let file_bytes = file.metadata()?.len();
+        let zip = NpzArchive::new(BufReader::new(file)).context("is no .npz archive")?;
+        let mut names: Vec<String> = zip.array_names().map(str::to_owned).collect();
+        names.sort();
+        Ok(Archive { zip, file_bytes, names })
+    }
+
+    /// The array `name`, one of `names`.
+    pub fn member(&mut self, name: &str) -> Result<Member> {
+        let file_name = npyz::npz::file_name_from_array_name(name);
+        let mut member = self.zip.zip_archive().by_name(&file_name)?;
+        let is_stored = member.compression().to_string() == "Stored";
+        let data_start = member.data_start();
+        let (header, header_bytes) = Header::read(&mut member)?;
+        if !is_stored {
+            return Ok(Member::Packed(Packed { header, file_name }));
+        }
+        let plain = Plain { header, start: data_start + header_bytes };
+        Ok(Member::Plain(plain.checked(self.file_bytes)?))
+    }
+}

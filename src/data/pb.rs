@@ -1,0 +1,83 @@
+//! `TensorProto` files, as ONNX keeps its test data.
+
+use super::array::{Element, type_name};
+use crate::onnx::proto::TensorProto;
+use crate::onnx::tensor;
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use prost::Message;
+use std::fs::File;
+use std::path::Path;
+
+/// Reads a message; raw data stay in the memory map.
+///
+/// # Errors
+/// If the file is no tensor of numbers, or holds another number of them than its shape says.
+pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
+    let file = File::open(path)?;
+    ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX tensor");
+    // SAFETY: the map is read-only and private to this process's view; as with every memory map, the
+    // file must not be cut short by others while it is in use.
+    let map = unsafe { memmap2::Mmap::map(&file)? };
+    let tensor = TensorProto::decode(Bytes::from_owner(map))
+        .context("is no ONNX tensor: it does not parse as `TensorProto`")?;
+    let data_type = tensor.data_type.unwrap_or_default();
+    ensure!(data_type != 0, "is no ONNX tensor: it has no element type");
+    let element = Element::from_onnx(data_type).with_context(|| {
+        format!("tensor holds {}, expected numbers or booleans", type_name(data_type))
+    })?;
+    ensure!(
+        !tensor::is_external(&tensor),
+        "data lie in an external file, expected them in this one"
+    );
+    let n_values: usize = tensor::shape(&tensor)?.iter().product();
+    let held = match &tensor.raw_data {
+        Some(raw) => {
+            ensure!(
+                raw.len() % element.size() == 0,
+                "tensor holds {} bytes, expected a multiple of {}",
+                raw.len(),
+                element.size()
+            );
+            raw.len() / element.size()
+        }
+        None => match element {
+            Element::F32 => tensor.float_data.len(),
+            Element::F64 => tensor.double_data.len(),
+            Element::I64 => tensor.int64_data.len(),
+            Element::U32 | Element::U64 => tensor.uint64_data.len(),
+            _ => tensor.int32_data.len(),
+        },
+    };
+    ensure!(
+        held == n_values,
+        "tensor holds {held} values, expected {n_values} for its shape {:?}",
+        tensor.dims
+    );
+    Ok((tensor, element))
+}
+
+/// The little-endian bytes of `len` elements from `first`.
+pub fn slice(tensor: &TensorProto, element: Element, first: usize, len: usize) -> Bytes {
+    fn pack<T: Copy, const N: usize>(values: &[T], bytes: fn(T) -> [u8; N]) -> Bytes {
+        values.iter().flat_map(|&value| bytes(value)).collect::<Vec<u8>>().into()
+    }
+    let (size, end) = (element.size(), first + len);
+    if let Some(raw) = &tensor.raw_data {
+        return raw.slice(first * size..end * size);
+    }
+    match element {
+        Element::F32 => pack(&tensor.float_data[first..end], f32::to_le_bytes),
+        Element::F64 => pack(&tensor.double_data[first..end], f64::to_le_bytes),
+        Element::I64 => pack(&tensor.int64_data[first..end], i64::to_le_bytes),
+        Element::U64 => pack(&tensor.uint64_data[first..end], u64::to_le_bytes),
+        Element::U32 => pack(&tensor.uint64_data[first..end], |x| (x as u32).to_le_bytes()),
+        Element::I32 => pack(&tensor.int32_data[first..end], i32::to_le_bytes),
+        Element::U16 | Element::I16 | Element::F16 | Element::Bf16 => {
+            pack(&tensor.int32_data[first..end], |x| (x as u16).to_le_bytes())
+        }
+        Element::Bool | Element::U8 | Element::I8 => {
+            pack(&tensor.int32_data[first..end], |x| (x as u8).to_le_bytes())
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What is done for one input, with every default settled, and how that is told.
+
+use super::preprocess::{Color, Crop, Filter, Layout, Preprocessing};
+use super::resize::Resize;
+use super::{InputSpec, array};
+use anyhow::{Context, Result, bail, ensure};
+
+/// The steps for one input, with every default settled.
+pub struct Recipe {
+    /// What was asked for.
+    asked: Preprocessing,
+    /// Images per sample.
+    pub batch: usize,
+    pub layout: Layout,
+    pub n_channels: usize,
+    pub height: usize,
+    pub width: usize,
+    pub resize: Resize,
+    pub filter: Filter,
+    pub crop: Crop,
+    pub pad_value: u8,
+    pub color: Color,
+    scale: f64,
+    mean: Vec<f64>,
+    std: Vec<f64>,
+    /// The value of each pixel, per channel; none where the input takes the pixels themselves.
+    pub tables: Vec<[f32; 256]>,
+}
+
+/// The input that images feed.
+///
+/// # Errors
+/// If images alone cannot feed the model.
+pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
+    let is_fed = |input: &&InputSpec| input.shape.len() == 4 && matches!(input.data_type, 1 | 2);
+    if let [input] = inputs {
+        ensure!(
+            is_fed(&input),
+            "images cannot feed input `{}`: it takes {} of shape {:?}, expected float32 or uint8 of rank 4\nhint: give its data as .npy or .npz",
+            input.name,
+            array::type_name(input.data_type),
+            input.shape
+        );
+        return Ok(input);
+    }
+    let names = |names: Vec<&InputSpec>| {
+        let names: Vec<String> = names.iter().map(|input| format!("`{}`", input.name)).collect();
+        names.join(", ")
+    };
+    let (fed, rest): (Vec<&InputSpec>, Vec<&InputSpec>) = inputs.iter().partition(is_fed);
+    match fed.len() {
+        1 => bail!(
+            "an image feeds input {}, but there are no data for {}\nhint: give .npz files with a key per input",
+            names(fed),
+            names(rest)
+        ),
+        _ => bail!(
+            "an image feeds one input, but the model takes {}\nhint: give .npz files with a key per input",
+            names(inputs.iter().collect())
+        ),
+    }
+}
+
+impl Recipe {
+    /// Settles the steps.
+    ///
+    /// # Errors
+    /// If the input's shape is not that of images, or an option does not suit it.
+    pub fn new(input: &InputSpec, preprocessing: &Preprocessing) -> Result<Recipe> {
+        let asked = preprocessing.clone().resolved()?;
+        let (layout, [batch, n_channels, height, width]) = settle_layout(input, asked.layout)?;
+        let side_limit = 1 << 16;
+        ensure!(
+            batch > 0 && (1..side_limit).contains(&height) && (1..side_limit).contains(&width),
+            "input `{}` has shape {:?}, expected sides of 1 to 65535 pixels",
+            input.name,
+            input.shape
+        );
+        let default = if n_channels == 1 { Color::Gray } else { Color::Rgb };
+        let color = asked.color.unwrap_or(default);
+        let is_luma = matches!(color, Color::Gray | Color::Y);
+        ensure!(
+            is_luma == (n_channels == 1),
+            "`color`: {} gives {} channels, input `{}` takes {n_channels} (shape {:?})",
+            color_name(color),
+            if is_luma { 1 } else { 3 },
+            input.name,
+            input.shape
+        );
+        let resize = asked.resize.unwrap_or(Resize::Exact(None));
+        let crops = matches!(resize, Resize::ShortSide(_) | Resize::Exact(Some(_)));
+        let (scale, mean, std) = if input.data_type == 2 {
+            let is_plain = asked.scale.is_none_or(|scale| scale == 1.0)
+                && asked.mean.iter().flatten().all(|&mean| mean == 0.0)
+                && asked.std.iter().flatten().all(|&std| std == 1.0);
+            ensure!(
+                is_plain,
+                "input `{}` takes uint8, but the preprocessing has a scale, mean or std, expected pixels as they are\nhint: use the preset `raw`, or no scale, mean and std",
+                input.name
+            );
+            (1.0, vec![0.0; n_channels], vec![1.0; n_channels])
+        } else {
+            let scale = asked.scale.unwrap_or(1.0 / 255.0);
+            ensure!(
+                scale.is_finite() && scale != 0.0,
+                "`scale` is {scale}, expected another number"
+            );
+            let mean = per_channel("mean", asked.mean.as_deref(), 0.0, n_channels, input)?;
+            let std = per_channel("std", asked.std.as_deref(), 1.0, n_channels, input)?;
+            ensure!(!std.contains(&0.0), "`std` is {std:?}, expected no 0");
+            (scale, mean, std)
+        };
+        let table = |channel: usize| {
+            std::array::from_fn(|pixel| {
+                ((pixel as f64 * scale - mean[channel]) / std[channel]) as f32
+            })
+        };
+        let tables = match input.data_type {
+            2 => Vec::new(),
+            _ => (0..n_channels).map(table).collect(),
+        };
+        Ok(Recipe {
+            batch,
+            layout,
+            n_channels,
+            height,
+            width,
+            resize,
+            filter: asked.filter.unwrap_or(Filter::Bilinear),
+            crop: asked.crop.unwrap_or(if crops { Crop::Center } else { Crop::None }),
+            pad_value: asked.pad_value.unwrap_or(114),
+            color,
+            scale,
+            mean,
+            std,
+            tables,
+            asked,
+        })
+    }
+
+    /// One line: every step, and which of them are defaults.
+    pub fn describe(&self, input: &InputSpec) -> String {
+        let asked = &self.asked;
+        let (width, height) = (self.width, self.height);
+        let size = format!("{width}x{height}");
+        let mark = |text: String, is_given: bool| match is_given {
+            true => text,
+            false => format!("{text} (default)"),
+        };
+        let filter = option_name(self.filter);
+        let side = width.min(height) as f64 * 256.0 / 224.0;
+        let resize = match self.resize {
+            Resize::None => "not resized".to_owned(),
+            Resize::Exact(None) => format!("stretched to {size} {filter}"),
+            Resize::Exact(Some((h, w))) => format!("stretched to {w}x{h} {filter}"),
+            Resize::ShortSide(None) if width != height => {
+                format!("scaled to cover 256/224 of {size} {filter}")
+            }
+            Resize::ShortSide(n) => {
+                format!("short side to {} {filter}", n.unwrap_or(side.round_ties_even() as u32))
+            }
+            Resize::Letterbox => format!("letterbox {size} {filter}, pad {}", self.pad_value),
+            Resize::LetterboxCentered => {
+                format!("centered letterbox {size} {filter}, pad {}", self.pad_value)
+            }
+        };
+        let mut steps = vec![mark(resize, asked.resize.is_some())];
+        if self.crop == Crop::Center {
+            steps.push(format!("center crop {size}"));
+        }
+        steps.push(mark(color_name(self.color).to_owned(), asked.color.is_some()));
+        if self.tables.is_empty() {
+            steps.push("0..255 as uint8".to_owned());
+        } else {
+            let inverse = (1.0 / self.scale).round();
+            let scale = match self.scale {
+                1.0 => "0..255".to_owned(),
+                scale if 1.0 / inverse == scale => format!("/{inverse}"),
+                scale => format!("*{scale}"),
+            };
+            steps.push(mark(scale, asked.scale.is_some()));
+            steps.extend(asked.mean.is_some().then(|| format!("mean {:?}", self.mean)));
+            steps.extend(asked.std.is_some().then(|| format!("std {:?}", self.std)));
+        }
+        let layout = option_name(self.layout).to_uppercase();
+        let by_shape = if asked.layout.is_some() { "" } else { " (by its shape)" };
+        steps.push(format!("{layout} {:?}{by_shape}", input.shape));
+        let preset = asked.preset.as_ref().map_or(String::new(), |name| format!(" ({name})"));
+        format!("images for input `{}`{preset}: {}", input.name, steps.join(", "))
+    }
+}
+
+/// The layout, and the sizes in the order batch, channels, height, width.
+fn settle_layout(input: &InputSpec, asked: Option<Layout>) -> Result<(Layout, [usize; 4])> {
+    let is_channels = |n: usize| matches!(n, 1 | 3 | 4);
+    let layout = match (asked, &input.shape[..]) {
+        (None | Some(Layout::Nchw), &[n, c, h, w]) if is_channels(c) => {
+            Some((Layout::Nchw, [n, c, h, w]))
+        }
+        (None | Some(Layout::Nhwc), &[n, h, w, c]) if is_channels(c) => {
+            Some((Layout::Nhwc, [n, c, h, w]))
+        }
+        _ => None,
+    };
+    layout.with_context(|| {
+        let expected = match asked {
+            None => "[N, C, H, W] or [N, H, W, C]",
+            Some(Layout::Nchw) => "[N, C, H, W]",
+            Some(Layout::Nhwc) => "[N, H, W, C]",
+        };
+        format!(
+            "images cannot feed input `{}`: its shape is {:?}, expected {expected} with 1, 3 or 4 channels\nhint: give its data as .npy or .npz",
+            input.name, input.shape
+        )
+    })
+}
+
+fn per_channel(
+    key: &str,
+    values: Option<&[f64]>,
+    default: f64,
+    n_channels: usize,
+    input: &InputSpec,
+) -> Result<Vec<f64>> {
+    let values = match values {
+        None => vec![default; n_channels],
+        Some(&[value]) => vec![value; n_channels],
+        Some(values) if values.len() == n_channels => values.to_vec(),
+        Some(values) => bail!(
+            "`{key}` has {} numbers, input `{}` takes 1 or one for each of {n_channels} channels",
+            values.len(),
+            input.name
+        ),
+    };
+    ensure!(
+        values.iter().all(|value| value.is_finite()),
+        "`{key}` is {values:?}, expected numbers"
+    );
+    Ok(values)
+}
+
+fn color_name(color: Color) -> &'static str {
+    match color {
+        Color::Rgb => "RGB",
+        Color::Bgr => "BGR",
+        Color::Gray => "gray",
+        Color::Y => "Y",
+    }
+}
+
+/// An option as it is written.
+fn option_name(option: impl std::fmt::Debug) -> String {
+    format!("{option:?}").to_lowercase()
+}

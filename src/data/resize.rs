@@ -1,0 +1,130 @@
+//! How an image is brought to the input's height and width, and how people write it.
+
+use anyhow::{Result, anyhow, bail};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+
+/// How an image is brought to the input's height and width.
+///
+/// Written `none`, `exact`, `exact=HxW`, `short_side`, `short_side=N` or just `N`, `letterbox`,
+/// `letterbox_centered`; in YAML also `{ short_side: N }` and `{ exact: [H, W] }`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
+pub enum Resize {
+    /// Not resized.
+    None,
+    /// Stretched to these (height, width), by default the input's.
+    Exact(Option<(u32, u32)>),
+    /// The shorter side to so many pixels, the aspect ratio kept. By default 256/224 of the input's, the
+    /// part that is cropped off images for ImageNet.
+    ShortSide(Option<u32>),
+    /// To fit inside the input, the aspect ratio kept, at the top left; the rest is padded.
+    Letterbox,
+    /// As `letterbox`, with the image in the middle.
+    LetterboxCentered,
+}
+
+impl Resize {
+    pub(super) const NAMES: &[&str] =
+        &["none", "exact", "short_side", "letterbox", "letterbox_centered"];
+
+    fn parse(text: &str) -> Result<Resize> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name.trim(), Some(value.trim())),
+            None => (text.trim(), None),
+        };
+        let pixels = |value: &str| {
+            let n: Option<u32> = value.trim().parse().ok();
+            n.filter(|n| (1..=65535).contains(n)).ok_or_else(|| {
+                anyhow!("`{text}`: `{value}` is no number of pixels, expected 1 to 65535")
+            })
+        };
+        Ok(match (name, value) {
+            ("none", None) => Resize::None,
+            (number, None) if number.starts_with(|c: char| c.is_ascii_digit()) => {
+                Resize::ShortSide(Some(pixels(number)?))
+            }
+            ("exact", None) => Resize::Exact(None),
+            ("exact", Some(value)) => {
+                let (height, width) = value.split_once(['x', ',']).unwrap_or((value, value));
+                Resize::Exact(Some((pixels(height)?, pixels(width)?)))
+            }
+            ("short_side" | "short-side", None) => Resize::ShortSide(None),
+            ("short_side" | "short-side", Some(value)) => Resize::ShortSide(Some(pixels(value)?)),
+            ("letterbox", None) => Resize::Letterbox,
+            ("letterbox_centered" | "letterbox-centered", None) => Resize::LetterboxCentered,
+            (name, Some(_)) if Resize::NAMES.contains(&name) => {
+                bail!("`{text}`: `{name}` takes no value")
+            }
+            // Worded as serde words it, so that the same hint is found.
+            (name, _) => {
+                let names: Vec<String> = Resize::NAMES.iter().map(|n| format!("`{n}`")).collect();
+                bail!("unknown variant `{name}`, expected one of {}", names.join(", "))
+            }
+        })
+    }
+}
+
+impl fmt::Display for Resize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Resize::None => f.write_str("none"),
+            Resize::Exact(None) => f.write_str("exact"),
+            Resize::Exact(Some((height, width))) => write!(f, "exact={height}x{width}"),
+            Resize::ShortSide(None) => f.write_str("short_side"),
+            Resize::ShortSide(Some(n)) => write!(f, "short_side={n}"),
+            Resize::Letterbox => f.write_str("letterbox"),
+            Resize::LetterboxCentered => f.write_str("letterbox_centered"),
+        }
+    }
+}
+
+impl From<Resize> for String {
+    fn from(resize: Resize) -> String {
+        resize.to_string()
+    }
+}
+
+struct ResizeVisitor;
+
+impl<'de> Visitor<'de> for ResizeVisitor {
+    type Value = Resize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "one of {}", Resize::NAMES.join(", "))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Resize, E> {
+        Resize::parse(text).map_err(E::custom)
+    }
+
+    fn visit_u64<E: Error>(self, side: u64) -> Result<Resize, E> {
+        Resize::parse(&side.to_string()).map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Resize, A::Error> {
+        let Some(name) = map.next_key::<String>()? else {
+            return Err(A::Error::custom("is empty, expected `short_side` or `exact`"));
+        };
+        let text = match name.as_str() {
+            "exact" => {
+                let (height, width): (u32, u32) = map.next_value()?;
+                format!("exact={height}x{width}")
+            }
+            _ => format!("{name}={}", map.next_value::<u32>()?),
+        };
+        if let Some(second) = map.next_key::<String>()? {
+            return Err(A::Error::custom(format!(
+                "has `{second}` beside `{name}`, expected one key"
+            )));
+        }
+        Resize::parse(&text).map_err(A::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Resize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Resize, D::Error> {
+        deserializer.deserialize_any(ResizeVisitor)
+    }
+}

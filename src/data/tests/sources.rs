@@ -1,0 +1,119 @@
+//! Every kind of source, in a stated order.
+
+use super::*;
+
+const PIXEL: [[u8; 3]; 1] = [[10, 20, 30]];
+
+fn pixel_input() -> [InputSpec; 1] {
+    [input("x", &[1, 3, 1, 1], FLOAT)]
+}
+
+/// `b.png`, `a.PNG`, `notes.md`, a hidden image, `more/c.png` and `more/d.png`.
+fn photos() -> TempDir {
+    let folder = folder();
+    fs::create_dir(folder.path().join("more")).unwrap();
+    for name in ["b.png", "a.PNG", ".hidden.png", "more/c.png", "more/d.png"] {
+        write_image(folder.path().join(name), 1, 1, &PIXEL);
+    }
+    fs::write(folder.path().join("notes.md"), "BM is how bitmaps begin").unwrap();
+    folder
+}
+
+fn names(folder: &TempDir, sources: &[&str]) -> Vec<String> {
+    let dataset = open(folder, sources, &pixel_input()).unwrap();
+    let prefix = format!("{}/", folder.path().display());
+    (0..dataset.len()).map(|i| dataset.name(i).replace(&prefix, "")).collect()
+}
+
+#[test]
+fn sources_are_folders_files_patterns_and_lists() {
+    let folder = photos();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("list.txt", "# two of them\nmore/d.png\n\n  b.png\n");
+    write("list.csv", "class, file\n1,more/c.png\n\"2,5\",\"b.png\"\n");
+    write("more.csv", "\u{feff}file,class\r\nd.png,3\r\n");
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&[""], &["a.PNG", "b.png"]),
+        (&["b.png"], &["b.png"]),
+        (&["*.png"], &["b.png"]),
+        (&["*/*.png"], &["more/c.png", "more/d.png"]),
+        (&["**/*.{png,PNG}"], &["a.PNG", "b.png", "more/c.png", "more/d.png"]),
+        (&["list.txt"], &["more/d.png", "b.png"]),
+        (&["list.csv"], &["more/c.png", "b.png"]),
+        // The list is named after the folder beside it.
+        (&["more.csv"], &["more/d.png"]),
+        (
+            &["more", "a.PNG", "more"],
+            &["more/c.png", "more/d.png", "a.PNG", "more/c.png", "more/d.png"],
+        ),
+    ];
+    for (sources, expected) in cases {
+        assert_eq!(names(&folder, sources), expected, "{sources:?}");
+    }
+}
+
+#[test]
+fn images_are_known_by_content() {
+    let folder = photos();
+    let path = |name: &str| folder.path().join(name);
+    fs::rename(path("b.png"), path("b.jpg")).unwrap();
+    fs::rename(path("a.PNG"), path("a")).unwrap();
+    assert_eq!(names(&folder, &[""]), ["a", "b.jpg"]);
+    let dataset = open(&folder, &[""], &pixel_input()).unwrap();
+    assert_eq!(dataset.load(0).unwrap(), dataset.load(1).unwrap());
+}
+
+#[test]
+fn a_limit_keeps_the_first_samples() {
+    let folder = photos();
+    let source = [folder.path().display().to_string()];
+    let preprocessing = Preprocessing::default();
+    let open = |limit| Dataset::open(&source, &pixel_input(), &preprocessing, Some(limit));
+    assert_eq!(open(1).unwrap().len(), 1);
+    assert_eq!(open(9).unwrap().len(), 2);
+    assert!(open(0).is_err());
+    fs::write(folder.path().join("0.npy"), npy_f32(&[5, 3, 1, 1], &count(15))).unwrap();
+    assert_eq!(open(3).unwrap().len(), 3);
+    assert_eq!(open(6).unwrap().len(), 6);
+}
+
+#[test]
+fn sources_without_data_say_so() {
+    let folder = photos();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    fs::create_dir_all(folder.path().join("outer/inner")).unwrap();
+    write("list.txt", "b.png\nzebra.png\n");
+    write("empty.txt", "# nothing\n");
+    write("dir.txt", "more\n");
+    write("bad.csv", "name,class\nb.png,1\n");
+    let cases = [
+        (
+            "zoo",
+            "`zoo`: does not exist, expected a folder, a file, a list (.txt, .csv) or a pattern",
+        ),
+        (
+            "outer",
+            "`outer`: holds no data, expected images (JPEG, PNG, BMP, WebP, GIF, TIFF, PNM), .npy, .npz or .pb files\nhint: it has 1 folders: give a pattern, as in 'outer/*/*.jpg'",
+        ),
+        ("outer/inner", "`outer/inner`: holds no data, expected images"),
+        ("*.tif", "`*.tif`: matches no file"),
+        ("*.md", "`*.md`: matches 1 files, but none is data, expected images"),
+        ("[.png", "`[.png`: is no valid pattern"),
+        ("none/*.png", "`none/*.png`: "),
+        ("notes.md", "`notes.md`: is no data that can be read, expected images"),
+        (
+            "list.txt",
+            "`list.txt`: line 2: `zebra.png`: does not exist, expected a path relative to the list",
+        ),
+        ("empty.txt", "`empty.txt`: names no files, expected a path per line"),
+        ("dir.txt", "`dir.txt`: line 1: `more`: is a folder, expected a file"),
+        (
+            "bad.csv",
+            "`bad.csv`: the first line is `name,class`, expected names of columns, one of them `file`",
+        ),
+    ];
+    for (source, expected) in cases {
+        let found = message(open(&folder, &[source], &pixel_input()), &folder);
+        assert!(found.starts_with(expected), "{found}\nexpected: {expected}");
+    }
+}
