@@ -1,8 +1,6 @@
 //! `mqq calibrate`: the main job.
 
-use super::options::{
-    BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, threads,
-};
+use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, threads};
 use super::{ensure_apart, misused, show_error};
 use crate::diag::Exit;
 use crate::onnx::Staged;
@@ -119,11 +117,8 @@ struct Summary {
 pub fn run(args: &Args) -> Result<Exit> {
     let request = request(args).map_err(misused)?;
     let all_paths = paths(args, &request.scheme).map_err(misused)?;
-    let mut report = Report {
-        schema_version: "1.0",
-        backend: request.scheme.name.clone(),
-        results: Vec::new(),
-    };
+    let mut report =
+        Report { schema_version: "1.0", backend: request.scheme.name.clone(), results: Vec::new() };
     let mut exit = Exit::Done;
     for paths in &all_paths {
         let model = paths.model.display().to_string();
@@ -255,7 +250,8 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
 fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
     let start = Instant::now();
     let quiet = args.quiet;
-    let name = paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let name =
+        paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let quantized = quantize(&paths.model, request, &|n| {
         let bar = progress::bar(n, &name, quiet);
         struct Finish(indicatif::ProgressBar);

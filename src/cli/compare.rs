@@ -1,7 +1,7 @@
 //! `mqq compare`: a quantized model against its float model.
 
-use super::options::{PreprocessArgs, ShapeArgs, threads};
 use super::misused;
+use super::options::{PreprocessArgs, ShapeArgs, threads};
 use crate::diag::Exit;
 use crate::pipeline::compare;
 use crate::progress;

@@ -1,7 +1,7 @@
 //! `mqq inspect`: what is in a model, and what a backend would do with it.
 
-use super::options::{SelectArgs, ShapeArgs};
 use super::misused;
+use super::options::{SelectArgs, ShapeArgs};
 use crate::diag::Exit;
 use crate::onnx;
 use crate::pipeline::prepare_file;

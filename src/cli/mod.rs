@@ -76,7 +76,10 @@ fn ensure_apart(input: &Path, output: &Path) -> Result<()> {
     if let (Ok(a), Ok(b)) = (input.canonicalize(), output.canonicalize())
         && a == b
     {
-        bail!(misused(anyhow!("`{}` is both input and output, expected two files", input.display())));
+        bail!(misused(anyhow!(
+            "`{}` is both input and output, expected two files",
+            input.display()
+        )));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `mqq prepare`: the float model as the backend will see it, before anything is quantized.
 
-use super::options::BackendArgs;
 use super::misused;
+use super::options::BackendArgs;
 use crate::diag::Exit;
 use crate::onnx::{Loaded, Staged, load_whole};
 use crate::prepare::{check_float, prepare};

@@ -31,7 +31,8 @@ pub(super) fn decide(graph: &GraphProto, sites: &Sites, plan: &mut QuantPlan) ->
         let weight = &mut plan.weights[site.weight];
         let n_scales = weight.params.len();
         for (channel, &value) in values.iter().enumerate() {
-            let params = &mut weight.params[if n_scales == 1 { 0 } else { channel.min(n_scales - 1) }];
+            let params =
+                &mut weight.params[if n_scales == 1 { 0 } else { channel.min(n_scales - 1) }];
             let needed = f64::from(value).abs() / (s_x * MAX_BIAS) * (1.0 + 1e-6);
             if f64::from(params.scale) < needed {
                 params.scale = needed as f32;

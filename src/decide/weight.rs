@@ -31,9 +31,11 @@ impl Slices {
 
 fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
     let initializer = graph.initializer.iter().find(|tensor| tensor.name() == name);
-    let initializer = initializer.with_context(|| format!("initializer `{name}` does not exist"))?;
+    let initializer =
+        initializer.with_context(|| format!("initializer `{name}` does not exist"))?;
     let read = || Ok((tensor::shape(initializer)?, tensor::f32_values(initializer)?));
-    let (shape, values): (_, Vec<f32>) = Result::<_>::with_context(read(), || format!("initializer `{name}`"))?;
+    let (shape, values): (_, Vec<f32>) =
+        Result::<_>::with_context(read(), || format!("initializer `{name}`"))?;
     let bad = values.iter().filter(|value| !value.is_finite()).count();
     ensure!(
         bad == 0,
@@ -70,8 +72,7 @@ pub(super) fn decide(
             params.push(params_for_range(range, &grid)?);
         }
         let dead = |slice: &Vec<f32>| slice.iter().all(|&value| value == 0.0);
-        let dead: Vec<usize> =
-            (0..slices.n).filter(|&channel| dead(&by_slice[channel])).collect();
+        let dead: Vec<usize> = (0..slices.n).filter(|&channel| dead(&by_slice[channel])).collect();
         borrow_scales(&mut params, &dead);
         if !dead.is_empty() && slices.n > 1 {
             plan.warnings.push(format!(

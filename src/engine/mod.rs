@@ -20,10 +20,10 @@ use prost::Message;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tract_onnx::prelude::*;
+use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::ops::unimpl::UnimplementedOp;
 use tract_onnx::tract_core::plan;
-use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
 
 /// A shape per input name, for inputs whose shape the model leaves open.
@@ -70,7 +70,9 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
             }
             (Some(given), None) => given.clone(),
             (None, None) => {
-                bail!("input `{name}` has no shape\nhint: give one, for instance --shape {name}=1x3x224x224")
+                bail!(
+                    "input `{name}` has no shape\nhint: give one, for instance --shape {name}=1x3x224x224"
+                )
             }
             (None, Some(declared)) => {
                 let concrete: Option<Vec<usize>> = declared
@@ -135,9 +137,10 @@ impl Parsed {
             );
             check_implemented(&model)?;
             for input in &inputs {
-                let outlet = *parsed.outlets_by_name.get(&input.name).with_context(|| {
-                    format!("input `{}` is unknown to the engine", input.name)
-                })?;
+                let outlet = *parsed
+                    .outlets_by_name
+                    .get(&input.name)
+                    .with_context(|| format!("input `{}` is unknown to the engine", input.name))?;
                 let position = model.inputs.iter().position(|&o| o == outlet);
                 let position = position
                     .with_context(|| format!("input `{}` is unknown to the engine", input.name))?;
@@ -296,6 +299,9 @@ impl Engine {
     }
 }
 
+/// Called with a watched tensor's index, shape and values in row-major order.
+pub type Visit<'v> = &'v mut dyn FnMut(usize, &[usize], &[f32]) -> Result<()>;
+
 /// One thread's run of an [`Engine`].
 pub struct Session<'a> {
     engine: &'a Engine,
@@ -312,7 +318,7 @@ impl Session<'_> {
     pub fn run(
         &mut self,
         sample: &[Array],
-        visit: &mut dyn FnMut(usize, &[usize], &[f32]) -> Result<()>,
+        visit: Visit,
     ) -> Result<Vec<Array>> {
         let engine = self.engine;
         ensure!(
@@ -333,16 +339,17 @@ impl Session<'_> {
             }
         }
         guarded(|| {
-            let outcome = self.state.run_plan_with_eval(inputs, |context, op_state, node, inputs| {
-                let values = plan::eval(context, op_state, node, inputs)?;
-                for &(slot, watched_idx) in &engine.taps[node.id] {
-                    let value: &Tensor = &values[slot];
-                    if let Some(values) = convert::as_f32(value) {
-                        visit(watched_idx, value.shape(), values)?;
+            let outcome =
+                self.state.run_plan_with_eval(inputs, |context, op_state, node, inputs| {
+                    let values = plan::eval(context, op_state, node, inputs)?;
+                    for &(slot, watched_idx) in &engine.taps[node.id] {
+                        let value: &Tensor = &values[slot];
+                        if let Some(values) = convert::as_f32(value) {
+                            visit(watched_idx, value.shape(), values)?;
+                        }
                     }
-                }
-                TractResult::Ok(values)
-            });
+                    TractResult::Ok(values)
+                });
             if outcome.is_err() {
                 // A state that failed half-way is not used again.
                 self.state = engine.plan.spawn()?;

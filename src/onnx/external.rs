@@ -55,7 +55,11 @@ fn for_each_tensor(
     Ok(())
 }
 
-fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, Bytes>) -> Result<()> {
+fn read(
+    tensor: &mut TensorProto,
+    folder: &Path,
+    files: &mut BTreeMap<String, Bytes>,
+) -> Result<()> {
     let entry = |key: &str| {
         let entry = tensor.external_data.iter().find(|entry| entry.key() == key);
         entry.map(|entry| entry.value().to_string())
@@ -70,7 +74,8 @@ fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, By
     );
     let number = |key: &str| -> Result<Option<usize>> {
         let parse = |text: String| {
-            text.parse().with_context(|| format!("{key} of external data is `{text}`, expected a number"))
+            text.parse()
+                .with_context(|| format!("{key} of external data is `{text}`, expected a number"))
         };
         entry(key).map(parse).transpose()
     };

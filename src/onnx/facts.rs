@@ -76,12 +76,15 @@ impl Facts {
                 };
                 let attribute = |name: &str| node.attribute.iter().find(|a| a.name() == name);
                 let data_type = match (node.op_type(), slot) {
-                    ("Shape" | "Size" | "NonZero" | "ArgMax" | "ArgMin" | "NonMaxSuppression", _)
+                    (
+                        "Shape" | "Size" | "NonZero" | "ArgMax" | "ArgMin" | "NonMaxSuppression",
+                        _,
+                    )
                     | ("TopK", 1) => Some(DataType::Int64 as i32),
                     ("MaxPool", 1) => Some(DataType::Int64 as i32),
                     (
-                        "Equal" | "Less" | "Greater" | "LessOrEqual" | "GreaterOrEqual" | "Not" | "And"
-                        | "Or" | "Xor" | "IsNaN" | "IsInf",
+                        "Equal" | "Less" | "Greater" | "LessOrEqual" | "GreaterOrEqual" | "Not"
+                        | "And" | "Or" | "Xor" | "IsNaN" | "IsInf",
                         _,
                     ) => Some(9),
                     ("Cast", _) => attribute("to").map(|a| a.i() as i32),

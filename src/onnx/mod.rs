@@ -60,8 +60,8 @@ pub struct Loaded {
 pub fn load_whole(path: &Path) -> Result<Loaded> {
     let mut model = load(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    let has_external_data = external::resolve(&mut model, folder)
-        .with_context(|| format!("`{}`", path.display()))?;
+    let has_external_data =
+        external::resolve(&mut model, folder).with_context(|| format!("`{}`", path.display()))?;
     Ok(Loaded { model, has_external_data })
 }
 
@@ -105,7 +105,9 @@ impl Staged {
             }
             let n_bytes = model.encoded_len();
             if n_bytes > MAX_MESSAGE_BYTES {
-                bail!("model takes {n_bytes} bytes, expected below 2 GiB: protobuf cannot hold more");
+                bail!(
+                    "model takes {n_bytes} bytes, expected below 2 GiB: protobuf cannot hold more"
+                );
             }
             let mut file = tempfile::NamedTempFile::new_in(folder_of(path))?;
             file.write_all(&model.encode_to_vec())?;

@@ -86,7 +86,9 @@ pub fn compare(
         let label = match labels {
             None => None,
             Some(labels) => Some(
-                *labels.get(file).with_context(|| format!("`{file}` has no label, expected one"))?,
+                *labels
+                    .get(file)
+                    .with_context(|| format!("`{file}` has no label, expected one"))?,
             ),
         };
         for (comparison, (a, b)) in comparisons.iter_mut().zip(float.iter().zip(&quantized)) {

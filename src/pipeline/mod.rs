@@ -106,7 +106,15 @@ pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<Pre
             Err(error) => parsed = Err(error.context(name())),
         }
     }
-    Ok(Prepared { model, facts, changes, opset: [before, after], sha256, has_external_data, parsed })
+    Ok(Prepared {
+        model,
+        facts,
+        changes,
+        opset: [before, after],
+        sha256,
+        has_external_data,
+        parsed,
+    })
 }
 
 /// The main job: one model through all stages.
@@ -134,8 +142,7 @@ fn finish(
     let parsed = parsed.map_err(|error| anyhow::anyhow!("{}", error.root_cause()))?;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let sites = place(graph, &facts, &request.scheme, &request.selection);
-    let watched: Vec<String> =
-        sites.activations.iter().map(|site| site.tensor.clone()).collect();
+    let watched: Vec<String> = sites.activations.iter().map(|site| site.tensor.clone()).collect();
     let dataset =
         Dataset::open(&request.data, parsed.inputs(), &request.preprocessing, request.limit)?;
     let engine: Engine = parsed.build(&watched)?;

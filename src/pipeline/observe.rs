@@ -52,7 +52,8 @@ pub fn observe(
         }
     };
     let work = || {
-        let mut share = Share { histograms: vec![Histogram::default(); n_watched], ..Share::default() };
+        let mut share =
+            Share { histograms: vec![Histogram::default(); n_watched], ..Share::default() };
         let mut session = match engine.session() {
             Ok(session) => session,
             Err(error) => {
@@ -123,7 +124,8 @@ fn combine(shares: Vec<Share>, n_watched: usize) -> Result<Observed> {
     });
     records.sort_by_key(|(sample_idx, watched, _)| (*watched, *sample_idx));
     for (_, watched, sample) in records {
-        let statistic = statistics.get_mut(watched).context("the engine named an unknown tensor")?;
+        let statistic =
+            statistics.get_mut(watched).context("the engine named an unknown tensor")?;
         statistic.samples.push(sample);
     }
     skipped.sort();

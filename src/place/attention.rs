@@ -20,11 +20,13 @@ impl Rule for SkipAttentionScores {
         let max_sequence = call.number("max_sequence", 512) as usize;
         let softmaxes = draft.graph.node.iter().filter(|node| node.op_type() == "Softmax");
         for softmax in softmaxes.collect::<Vec<_>>() {
-            let (Some(scores), Some(weights)) = (softmax.input.first(), softmax.output.first()) else {
+            let (Some(scores), Some(weights)) = (softmax.input.first(), softmax.output.first())
+            else {
                 continue;
             };
             let Some((first, masked)) = self.scores_product(draft, scores) else { continue };
-            let long = draft.facts.shape(scores).and_then(|s| s.last()).is_some_and(|&n| n > max_sequence);
+            let long =
+                draft.facts.shape(scores).and_then(|s| s.last()).is_some_and(|&n| n > max_sequence);
             let reason = match (masked, long) {
                 (true, _) => "attention with an added mask",
                 (_, true) => "attention over a long sequence",

@@ -62,7 +62,8 @@ impl<'a> Draft<'a> {
     /// Positions of the nodes of operator `op_type` that may still be quantized, in order.
     pub fn open_nodes(&self, op_types: &[&str]) -> Vec<usize> {
         let nodes = self.graph.node.iter().enumerate();
-        let nodes = nodes.filter(|(i, n)| op_types.contains(&n.op_type()) && self.row(*i).is_some());
+        let nodes =
+            nodes.filter(|(i, n)| op_types.contains(&n.op_type()) && self.row(*i).is_some());
         nodes.map(|(node_idx, _)| node_idx).collect()
     }
 
@@ -218,7 +219,8 @@ impl<'a> Draft<'a> {
                 continue;
             }
             sites.quantized_nodes.push(node_idx);
-            let (Some(row), Some(input_idx)) = (self.row(node_idx), self.weight_input(node_idx)) else {
+            let (Some(row), Some(input_idx)) = (self.row(node_idx), self.weight_input(node_idx))
+            else {
                 continue;
             };
             let Some(weight_row) = &row.weight else { continue };
@@ -256,7 +258,8 @@ impl<'a> Draft<'a> {
             .attribute
             .iter()
             .any(|attribute| matches!(attribute.name(), "alpha" | "beta") && attribute.f() != 1.0);
-        let plain = initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
+        let plain =
+            initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
         (plain && !scaled && self.is_quantized_edge((node_idx, 0))).then(|| BiasSite {
             tensor: tensor.clone(),
             input: node.input[0].clone(),
@@ -299,8 +302,7 @@ impl<'a> Draft<'a> {
 }
 
 fn resolve_axis(axis: Axis, node: &NodeProto, input_idx: usize, rank: usize) -> usize {
-    let trans =
-        |name: &str| node.attribute.iter().any(|attr| attr.name() == name && attr.i() != 0);
+    let trans = |name: &str| node.attribute.iter().any(|attr| attr.name() == name && attr.i() != 0);
     let axis = match axis {
         Axis::Number(axis) => axis,
         Axis::Output => match (node.op_type(), input_idx) {

@@ -42,15 +42,16 @@ impl Rule for QuantizeFollowers {
                         draft.graph.node[backbone].op_type().starts_with("Conv")
                     }
                     Some(_) => true,
-                    None => draft.index.producer_idx(tensor).is_some_and(|p| draft.is_quantized(p)),
+                    None => comes_quantized(draft, tensor),
                 }
             };
             let following: Vec<usize> = inputs.iter().copied().filter(|&i| follows(i)).collect();
             if following.is_empty() {
                 continue;
             }
-            let keep_float =
-                |i: usize| fuse && node.op_type() == "Add" && !follows(i) && !draft.is_site(&node.input[i]);
+            let keep_float = |i: usize| {
+                fuse && node.op_type() == "Add" && !follows(i) && !draft.is_site(&node.input[i])
+            };
             let chosen: Vec<usize> = inputs.into_iter().filter(|&i| !keep_float(i)).collect();
             let reason = format!("input of {}, which follows a quantized operator", node.op_type());
             for input_idx in chosen {
@@ -58,4 +59,19 @@ impl Rule for QuantizeFollowers {
             }
         }
     }
+}
+
+/// Whether a quantized node makes the tensor, or a Concat of nothing but what quantized nodes make.
+fn comes_quantized(draft: &Draft, tensor: &str) -> bool {
+    let Some(producer) = draft.index.producer_idx(tensor) else { return false };
+    if draft.is_quantized(producer) {
+        return true;
+    }
+    let node = &draft.graph.node[producer];
+    let inputs = draft.activation_inputs(producer);
+    let joins = node.op_type() == "Concat" && draft.row(producer).is_some() && !inputs.is_empty();
+    let input_comes = |&i: &usize| {
+        draft.backbone(&node.input[i]).is_some() || comes_quantized(draft, &node.input[i])
+    };
+    joins && inputs.iter().all(input_comes)
 }

@@ -144,7 +144,8 @@ impl Selection {
     pub fn new(exclude: &[String], only: &[String]) -> Result<Selection> {
         let compile = |patterns: &[String]| -> Result<Vec<Pattern>> {
             let compile_one = |text: &String| {
-                let glob = Glob::new(text).with_context(|| format!("`{text}` is no valid pattern"))?;
+                let glob =
+                    Glob::new(text).with_context(|| format!("`{text}` is no valid pattern"))?;
                 Ok(Pattern { text: text.clone(), glob: glob.compile_matcher() })
             };
             patterns.iter().map(compile_one).collect()

@@ -17,12 +17,15 @@ impl Rule for ShareScales {
 
     fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
         for node_idx in 0..draft.graph.node.len() {
-            let Some(constraint) = draft.row(node_idx).and_then(|row| row.constraint) else { continue };
+            let Some(constraint) = draft.row(node_idx).and_then(|row| row.constraint) else {
+                continue;
+            };
             let node = &draft.graph.node[node_idx];
             let outputs = node.output.iter().filter(|name| draft.is_site(name)).collect::<Vec<_>>();
             match constraint {
                 Constraint::SameAsInput => {
-                    let Some(source) = node.input.first().and_then(|name| draft.site_behind(name)) else {
+                    let Some(source) = node.input.first().and_then(|name| draft.site_behind(name))
+                    else {
                         continue;
                     };
                     let source = source.to_string();

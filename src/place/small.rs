@@ -39,8 +39,9 @@ impl Rule for SkipSmallConvs {
                 out % multiple == 0 && kernel.iter().all(|&size| size >= 3)
             };
             if !has_kernel {
-                let reason =
-                    format!("{per_group} input channels per group and {out} output channels, expected {min}");
+                let reason = format!(
+                    "{per_group} input channels per group and {out} output channels, expected {min}"
+                );
                 draft.leave_float(node_idx, self.name(), reason);
             }
         }

@@ -2,18 +2,47 @@
 //! they part.
 
 use super::Draft;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Operators that only move values; what is quantized before them stays so behind them.
 pub const MOVES: &[&str] = &[
-    "Identity", "Dropout", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split",
-    "Gather", "Expand", "DepthToSpace", "SpaceToDepth",
+    "Identity",
+    "Dropout",
+    "Flatten",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Slice",
+    "Split",
+    "Gather",
+    "Expand",
+    "DepthToSpace",
+    "SpaceToDepth",
 ];
 
 /// Pointwise operators of one activation that a backend fuses to the end of a convolution.
 const POINTWISE: &[&str] = &[
-    "Relu", "Clip", "LeakyRelu", "PRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Elu", "Selu",
-    "Softplus", "Erf", "Gelu", "Mish", "Exp", "Sqrt", "Abs", "Neg", "BatchNormalization",
+    "Relu",
+    "Clip",
+    "LeakyRelu",
+    "PRelu",
+    "Sigmoid",
+    "HardSigmoid",
+    "HardSwish",
+    "Tanh",
+    "Elu",
+    "Selu",
+    "Softplus",
+    "Erf",
+    "Gelu",
+    "Mish",
+    "Exp",
+    "Sqrt",
+    "Abs",
+    "Neg",
+    "BatchNormalization",
 ];
 
 /// Pointwise operators of two operands.
@@ -87,8 +116,8 @@ impl Draft<'_> {
                     continue;
                 }
                 let producer = self.index.producer_idx(input);
-                if !steps.contains_key(&producer) {
-                    steps.insert(producer, distance);
+                if let Entry::Vacant(entry) = steps.entry(producer) {
+                    entry.insert(distance);
                     pending.extend(producer);
                 }
             }

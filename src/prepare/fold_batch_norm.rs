@@ -75,7 +75,12 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
     let extra = norm.output.iter().skip(1).any(|output| !output.is_empty());
     let producer = index.producer_idx(x)?;
     let node = &graph.node[producer];
-    if training || extra || index.is_output(x) || index.consumers(x).len() != 1 || node.output.len() != 1 {
+    if training
+        || extra
+        || index.is_output(x)
+        || index.consumers(x).len() != 1
+        || node.output.len() != 1
+    {
         return None;
     }
     let w_name = node.input.get(1).filter(|name| is_float_initializer(graph, name))?;
@@ -107,9 +112,8 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
         Some(name) => floats(&index, name).filter(|bias| bias.len() == channels)?,
     };
     let epsilon = f64::from(edit::float(norm, "epsilon").unwrap_or(1e-5));
-    let gain: Vec<f64> = (0..channels)
-        .map(|c| f64::from(scale[c]) / (f64::from(var[c]) + epsilon).sqrt())
-        .collect();
+    let gain: Vec<f64> =
+        (0..channels).map(|c| f64::from(scale[c]) / (f64::from(var[c]) + epsilon).sqrt()).collect();
     let shift = |c: usize| (f64::from(bias[c]) - f64::from(mean[c])) * gain[c] + f64::from(beta[c]);
     let values = tensor::f32_values(weight).ok()?;
     let inner: usize = shape[channel_axis + 1..].iter().product();
@@ -144,8 +148,11 @@ fn apply(graph: &mut GraphProto, position: usize, fold: Fold, names: &mut Names)
     };
     let index = GraphIndex::new(graph);
     let weight_is_free = index.consumers(&old_weight).len() == 1 && !index.is_output(&old_weight);
-    let weight_name =
-        if weight_is_free { old_weight.clone() } else { names.fresh(&format!("{old_weight}_folded")) };
+    let weight_name = if weight_is_free {
+        old_weight.clone()
+    } else {
+        names.fresh(&format!("{old_weight}_folded"))
+    };
     let bias_is_free = !old_bias.is_empty()
         && index.consumers(&old_bias).len() == 1
         && !index.is_output(&old_bias);

@@ -65,9 +65,10 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
     for node in &graph.node {
         let op = node.op_type();
-        let quantized = matches!(op, "QuantizeLinear" | "DequantizeLinear" | "DynamicQuantizeLinear")
-            || op.starts_with("QLinear")
-            || matches!(op, "ConvInteger" | "MatMulInteger" | "QGemm" | "QAttention");
+        let quantized =
+            matches!(op, "QuantizeLinear" | "DequantizeLinear" | "DynamicQuantizeLinear")
+                || op.starts_with("QLinear")
+                || matches!(op, "ConvInteger" | "MatMulInteger" | "QGemm" | "QAttention");
         if quantized {
             *found.entry(op).or_default() += 1;
         }

@@ -106,7 +106,13 @@ impl Pass for UpgradeOpset {
     }
 }
 
-fn upgrade(graph: &mut GraphProto, from: i64, to: i64, names: &mut Names, facts: &Facts) -> Result<()> {
+fn upgrade(
+    graph: &mut GraphProto,
+    from: i64,
+    to: i64,
+    names: &mut Names,
+    facts: &Facts,
+) -> Result<()> {
     let mut initializers = Vec::new();
     let used = used_tensors(graph);
     for &(op_type, since, adapter) in ADAPTERS {
@@ -159,7 +165,11 @@ fn unsupported(_site: Site, why: &str) -> Result<Vec<NodeProto>> {
 
 impl Site<'_> {
     /// An initializer for a value that was an attribute.
-    fn constant(&mut self, what: &str, make: impl FnOnce(&str) -> Result<TensorProto>) -> Result<String> {
+    fn constant(
+        &mut self,
+        what: &str,
+        make: impl FnOnce(&str) -> Result<TensorProto>,
+    ) -> Result<String> {
         let name = self.names.fresh(&format!("{}_{what}", edit::label(&self.node)));
         self.initializers.push(make(&name)?);
         Ok(name)
@@ -225,7 +235,8 @@ fn clip(mut site: Site) -> Result<Vec<NodeProto>> {
 }
 
 fn pad(mut site: Site) -> Result<Vec<NodeProto>> {
-    let pads = edit::take(&mut site.node, "pads").context("has no attribute `pads`, expected one")?;
+    let pads =
+        edit::take(&mut site.node, "pads").context("has no attribute `pads`, expected one")?;
     let value = edit::take(&mut site.node, "value").map_or(0.0, |attribute| attribute.f());
     let pads = site.ints("pads", &pads.ints)?;
     let value = site.constant("value", |name| tensor::from_f32(name, &[], &[value]))?;

@@ -16,9 +16,9 @@ pub use max::Max;
 pub use mse::Mse;
 pub use percentile::Percentile;
 
+use crate::diag::did_you_mean;
 use crate::observe::Statistic;
 use crate::quant::{Grid, Range, Symmetry};
-use crate::diag::did_you_mean;
 use anyhow::{Context, Result, bail, ensure};
 
 /// Chooses the interval of a tensor that its grid will cover.

@@ -105,8 +105,7 @@ impl Writer {
     fn weight(&mut self, planned: &PlannedWeight, storage: WeightStorage) -> Result<()> {
         let tensor = &planned.site.tensor;
         let axis = planned.site.axis;
-        let (scale, zero_point) =
-            self.parameters(tensor, &planned.params, axis, &planned.qtype)?;
+        let (scale, zero_point) = self.parameters(tensor, &planned.params, axis, &planned.qtype)?;
         let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
         let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
         let mut nodes = Vec::with_capacity(2);

@@ -23,7 +23,8 @@ pub fn resolve(backend: &str) -> Result<Scheme> {
     }
     let is_path = backend.ends_with(".yaml") || backend.ends_with(".yml") || backend.contains('/');
     if is_path {
-        let yaml = std::fs::read_to_string(Path::new(backend)).with_context(|| format!("`{backend}`"))?;
+        let yaml =
+            std::fs::read_to_string(Path::new(backend)).with_context(|| format!("`{backend}`"))?;
         return parse(&yaml).with_context(|| format!("`{backend}`"));
     }
     let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
@@ -37,6 +38,11 @@ pub fn resolve(backend: &str) -> Result<Scheme> {
 fn parse(yaml: &str) -> Result<Scheme> {
     let scheme: Scheme = serde_yaml::from_str(yaml).map_err(explain)?;
     check(&scheme)?;
+    for name in scheme.switches.keys() {
+        let mut variant = scheme.clone();
+        variant.switch_on(name)?;
+        check(&variant).with_context(|| format!("switches.{name}"))?;
+    }
     Ok(scheme)
 }
 

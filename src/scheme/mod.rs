@@ -7,8 +7,8 @@ mod load;
 
 pub use load::{BUILT_IN, resolve};
 
-use crate::quant::{Grid, Symmetry};
 use crate::diag::did_you_mean;
+use crate::quant::{Grid, Symmetry};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -198,27 +198,41 @@ pub struct WeightRow {
 
 /// The axis of a weight's scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(try_from = "AxisForm", into = "AxisForm")]
 pub enum Axis {
     /// The axis of the operator's output channels, which for Gemm depends on `transB`.
     #[default]
-    #[serde(with = "output_axis")]
     Output,
     /// A fixed axis; negative counts from the last.
     Number(i64),
 }
 
-mod output_axis {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+enum AxisForm {
+    Number(i64),
+    Name(String),
+}
 
-    pub fn serialize<S: Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str("output")
+impl TryFrom<AxisForm> for Axis {
+    type Error = String;
+
+    fn try_from(form: AxisForm) -> Result<Axis, String> {
+        match form {
+            AxisForm::Number(axis) => Ok(Axis::Number(axis)),
+            AxisForm::Name(name) if name == "output" => Ok(Axis::Output),
+            AxisForm::Name(name) => {
+                Err(format!("axis is `{name}`, expected `output` or a number"))
+            }
+        }
     }
+}
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "output" => Ok(()),
-            other => Err(D::Error::custom(format!("axis is `{other}`, expected `output` or a number"))),
+impl From<Axis> for AxisForm {
+    fn from(axis: Axis) -> AxisForm {
+        match axis {
+            Axis::Output => AxisForm::Name("output".into()),
+            Axis::Number(axis) => AxisForm::Number(axis),
         }
     }
 }

@@ -37,7 +37,8 @@ pub fn check(model: &ModelProto) -> Result<()> {
             );
         }
         if node.op_type() == "QuantizeLinear" {
-            let scale = graph.initializer.iter().find(|t| Some(&t.name().to_string()) == node.input.get(1));
+            let scale =
+                graph.initializer.iter().find(|t| Some(&t.name().to_string()) == node.input.get(1));
             let scales = scale.map(tensor::f32_values).transpose()?.unwrap_or_default();
             ensure!(
                 scales.iter().all(|scale| scale.is_normal() && *scale > 0.0),

@@ -1,0 +1,105 @@
+"""The bundled models, quantized for every backend, in ONNX and ONNX Runtime."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from support import ROOT, digits, mqq, run, sqnr_db
+
+MODELS = ["digits_cnn", "digits_old"]
+VARIANTS = [
+    ("tensorrt", []),
+    ("tensorrt", ["--weights", "float"]),
+    ("tensorrt", ["--observer", "entropy"]),
+    ("tensorrt", ["--observer", "percentile:99.9", "--weight-observer", "mse"]),
+    ("onnxruntime", []),
+    ("onnxruntime", ["--switch", "full-range-weights", "--observer", "max"]),
+]
+
+
+def calibrate(model, backend, extra, folder):
+    output = folder / f"{model}.onnx"
+    data = ROOT / "calib_data" / "calib"
+    mqq("calibrate", ROOT / "fixtures" / f"{model}.onnx", "-b", backend, "--data", data,
+        "--preprocess", "half", "-o", output, "--quiet", *extra)
+    return output
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("backend, extra", VARIANTS)
+def test_quantized_fixture_stays_close_to_float(model, backend, extra, tmp_path):
+    output = calibrate(model, backend, extra, tmp_path)
+    onnx.checker.check_model(str(output), full_check=True)
+    samples, classes = digits("eval")
+    expected = run(ROOT / "fixtures" / f"{model}.onnx", samples)[0]
+    for optimized in (False, True):
+        found = run(output, samples, optimized)[0]
+        assert sqnr_db(expected, found) > 17
+        drop = np.mean(expected.argmax(1) == classes) - np.mean(found.argmax(1) == classes)
+        assert drop <= 0.01
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_sidecar_holds_what_the_model_holds(model, tmp_path):
+    output = calibrate(model, "onnxruntime", [], tmp_path)
+    sidecar = json.loads(output.with_suffix(".json").read_text())
+    values = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(output).graph.initializer}
+    encodings = sidecar["activation_encodings"] + sidecar["param_encodings"]
+    assert encodings
+    for encoding in encodings:
+        name = encoding["name"]
+        assert np.array_equal(values[f"{name}_scale"], np.float32(encoding["y_scale"])), name
+        if encoding["output_dtype"] == "int32":
+            continue
+        zero_point = values[f"{name}_zero_point"]
+        assert zero_point.dtype == encoding["output_dtype"]
+        assert np.array_equal(zero_point, encoding["y_zero_point"]), name
+
+
+def test_tensorrt_model_keeps_to_the_rules_of_explicit_quantization(tmp_path):
+    model = onnx.load(calibrate("digits_cnn", "tensorrt", [], tmp_path))
+    values = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    producers = {o: n for n in model.graph.node for o in n.output}
+    kinds = [n.op_type for n in model.graph.node]
+    assert kinds.count("QuantizeLinear") > 5 and kinds.count("DequantizeLinear") > 10
+    assert not {"Relu", "Clip"} - set(kinds), "activation functions are never dropped"
+    assert "BatchNormalization" not in kinds
+    for node in model.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            scale, zero_point = values[node.input[1]], values[node.input[2]]
+            assert zero_point.dtype == np.int8 and not zero_point.any()
+            assert (scale > 0).all() and np.isfinite(scale).all()
+            assert scale.ndim == 0 or node.input[0] in values, "activations have one scale"
+        if node.op_type in ("Conv", "Gemm") and len(node.input) > 2:
+            assert node.input[2] in values, "biases stay float"
+        if node.op_type == "Concat":
+            pairs = [producers[name] for name in node.input]
+            assert len({values[pair.input[1]].tobytes() for pair in pairs}) == 1
+    for output in model.graph.output:
+        assert producers[output.name].op_type != "DequantizeLinear", "the output stays float"
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("opset", [13, 17, 21])
+def test_preparing_leaves_the_outputs_alone(model, opset, tmp_path):
+    output = tmp_path / "prepared.onnx"
+    source = ROOT / "fixtures" / f"{model}.onnx"
+    mqq("prepare", source, "-b", "tensorrt", "--opset", opset, "-o", output)
+    onnx.checker.check_model(str(output), full_check=True)
+    samples = digits("eval")[0][:20]
+    for optimized in (False, True):
+        expected, found = run(source, samples, optimized)[0], run(output, samples, optimized)[0]
+        assert np.abs(expected - found).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_compare_agrees_with_onnx_runtime(tmp_path):
+    output = calibrate("digits_cnn", "tensorrt", [], tmp_path)
+    source = ROOT / "fixtures" / "digits_cnn.onnx"
+    report = json.loads(mqq(
+        "compare", source, output, "--data", ROOT / "calib_data" / "eval", "--preprocess", "half",
+        "--labels", ROOT / "calib_data" / "eval.csv", "--json", "--quiet"))["outputs"][0]
+    samples, classes = digits("eval")
+    expected, found = run(source, samples)[0], run(output, samples)[0]
+    assert abs(report["sqnr_db"] - sqnr_db(expected, found)) < 0.5
+    assert abs(report["top1_percent"][0] - 100 * np.mean(expected.argmax(1) == classes)) < 0.01

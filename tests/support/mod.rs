@@ -1,0 +1,150 @@
+//! Builds small ONNX graphs for tests, and finds the real models where they are at hand.
+#![allow(dead_code)]
+
+use mqq::onnx::proto::*;
+use mqq::onnx::tensor;
+use std::path::PathBuf;
+
+/// A graph under construction. Values are names; every method returns the name of what it made.
+pub struct GraphBuilder {
+    opset: i64,
+    graph: GraphProto,
+}
+
+/// An attribute's value.
+pub enum Attr {
+    Int(i64),
+    Float(f32),
+    Ints(Vec<i64>),
+    Floats(Vec<f32>),
+    Text(&'static str),
+}
+
+impl GraphBuilder {
+    pub fn new(opset: i64) -> GraphBuilder {
+        GraphBuilder { opset, graph: GraphProto { name: Some("test".into()), ..Default::default() } }
+    }
+
+    pub fn input(&mut self, name: &str, shape: &[i64]) -> String {
+        self.graph.input.push(value_info(name, shape));
+        name.into()
+    }
+
+    /// A float32 initializer with values that follow from its name and shape.
+    pub fn weight(&mut self, name: &str, shape: &[usize]) -> String {
+        let n: usize = shape.iter().product();
+        let mut state = name.bytes().fold(0x9e37_79b9_u32, |state, byte| {
+            state.rotate_left(5) ^ u32::from(byte).wrapping_mul(0x85eb_ca6b)
+        });
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 24) as f32 - 0.5
+        };
+        let values: Vec<f32> = (0..n).map(|_| next()).collect();
+        self.values(name, shape, &values)
+    }
+
+    /// A float32 initializer of these values.
+    pub fn values(&mut self, name: &str, shape: &[usize], values: &[f32]) -> String {
+        self.graph.initializer.push(tensor::from_f32(name, shape, values).unwrap());
+        name.into()
+    }
+
+    pub fn op(&mut self, op_type: &str, inputs: &[&str], output: &str) -> String {
+        self.op_with(op_type, inputs, output, &[])
+    }
+
+    pub fn op_with(
+        &mut self,
+        op_type: &str,
+        inputs: &[&str],
+        output: &str,
+        attributes: &[(&str, Attr)],
+    ) -> String {
+        self.graph.node.push(NodeProto {
+            name: Some(format!("{op_type}_{output}")),
+            op_type: Some(op_type.into()),
+            input: inputs.iter().map(|input| input.to_string()).collect(),
+            output: vec![output.into()],
+            attribute: attributes.iter().map(|(name, value)| attribute(name, value)).collect(),
+            ..Default::default()
+        });
+        output.into()
+    }
+
+    /// Conv with a weight `[c_out, c_in / groups, k, k]` and a bias, padded to keep the size.
+    pub fn conv(&mut self, x: &str, c_in: usize, c_out: usize, k: usize, groups: i64, y: &str) -> String {
+        let w = self.weight(&format!("{y}.weight"), &[c_out, c_in / groups as usize, k, k]);
+        let b = self.weight(&format!("{y}.bias"), &[c_out]);
+        let pad = (k / 2) as i64;
+        let attributes = [
+            ("group", Attr::Int(groups)),
+            ("pads", Attr::Ints(vec![pad; 4])),
+            ("kernel_shape", Attr::Ints(vec![k as i64; 2])),
+        ];
+        self.op_with("Conv", &[x, &w, &b], y, &attributes)
+    }
+
+    pub fn output(&mut self, name: &str) -> &mut GraphBuilder {
+        self.graph.output.push(value_info(name, &[]));
+        self.graph.output.last_mut().unwrap().r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().shape =
+            None;
+        self
+    }
+
+    pub fn build(&self) -> ModelProto {
+        ModelProto {
+            ir_version: Some(if self.opset < 13 { 6 } else { 8 }),
+            opset_import: vec![OperatorSetIdProto {
+                version: Some(self.opset),
+                ..Default::default()
+            }],
+            graph: Some(self.graph.clone()),
+            ..Default::default()
+        }
+    }
+}
+
+fn value_info(name: &str, shape: &[i64]) -> ValueInfoProto {
+    let dim = |n: &i64| Dimension { dim_value: Some(*n), ..Default::default() };
+    let tensor = TensorType {
+        elem_type: Some(1),
+        shape: Some(TensorShapeProto { dim: shape.iter().map(dim).collect() }),
+    };
+    ValueInfoProto {
+        name: Some(name.into()),
+        r#type: Some(TypeProto { tensor_type: Some(tensor), ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+fn attribute(name: &str, value: &Attr) -> AttributeProto {
+    let named = AttributeProto { name: Some(name.into()), ..Default::default() };
+    match value {
+        Attr::Int(i) => AttributeProto { r#type: Some(2), i: Some(*i), ..named },
+        Attr::Float(f) => AttributeProto { r#type: Some(1), f: Some(*f), ..named },
+        Attr::Ints(ints) => AttributeProto { r#type: Some(7), ints: ints.clone(), ..named },
+        Attr::Floats(floats) => AttributeProto { r#type: Some(6), floats: floats.clone(), ..named },
+        Attr::Text(text) => {
+            AttributeProto { r#type: Some(3), s: Some(text.as_bytes().to_vec().into()), ..named }
+        }
+    }
+}
+
+/// The folder of real models, or `None` with a word about it.
+pub fn zoo() -> Option<PathBuf> {
+    let folder = std::env::var_os("MQQ_ZOO").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/zoo"),
+        PathBuf::from,
+    );
+    if folder.join("models").is_dir() {
+        return Some(folder);
+    }
+    eprintln!("no real models at {}: set MQQ_ZOO to test on them", folder.display());
+    None
+}
+
+/// A file of this repository.
+pub fn repository(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+}
