@@ -23,7 +23,8 @@ fn sites(model: &ModelProto, backend: &str, shapes: &[(&str, &[usize])]) -> Site
 fn uses(model: &ModelProto, sites: &Sites) -> Vec<String> {
     let nodes = &model.graph.as_ref().unwrap().node;
     let line = |site: &mqq::place::ActivationSite| {
-        let readers: Vec<&str> = site.edges.iter().map(|edge| nodes[edge.0].output[0].as_str()).collect();
+        let readers: Vec<&str> =
+            site.edges.iter().map(|edge| nodes[edge.0].output[0].as_str()).collect();
         format!("{} -> {}", site.tensor, readers.join(", "))
     };
     sites.activations.iter().map(line).collect()
@@ -187,16 +188,25 @@ fn uses_of_every_pattern() {
         (case.build)(&mut builder);
         builder.output(case.output);
         let model = builder.build();
-        for (backend, expected) in [("tensorrt", case.tensorrt), ("onnxruntime", case.onnxruntime)] {
+        for (backend, expected) in [("tensorrt", case.tensorrt), ("onnxruntime", case.onnxruntime)]
+        {
             let shapes: Vec<_> = shapes
                 .iter()
-                .filter(|(name, _)| *name != "y" && !(*name == "a" && case.name.contains("MaxPool")))
+                .filter(|(name, _)| {
+                    *name != "y" && !(*name == "a" && case.name.contains("MaxPool"))
+                })
                 .copied()
-                .chain([("y", if case.name.contains("matrix") { &[4, 16, 32][..] } else { &[1, 16, 8, 8] })])
+                .chain([(
+                    "y",
+                    if case.name.contains("matrix") { &[4, 16, 32][..] } else { &[1, 16, 8, 8] },
+                )])
                 .collect();
             let found = uses(&model, &sites(&model, backend, &shapes));
             if found != expected {
-                failures.push(format!("{backend}: {}\n  found    {found:?}\n  expected {expected:?}", case.name));
+                failures.push(format!(
+                    "{backend}: {}\n  found    {found:?}\n  expected {expected:?}",
+                    case.name
+                ));
             }
         }
     }
@@ -253,8 +263,11 @@ fn weights_and_biases_follow_the_table() {
     assert_eq!(axes("tensorrt"), expected);
     assert_eq!(axes("onnxruntime"), expected);
     assert!(sites(&model, "tensorrt", shapes).biases.is_empty());
-    let biases: Vec<String> =
-        sites(&model, "onnxruntime", shapes).biases.iter().map(|bias| bias.tensor.clone()).collect();
+    let biases: Vec<String> = sites(&model, "onnxruntime", shapes)
+        .biases
+        .iter()
+        .map(|bias| bias.tensor.clone())
+        .collect();
     assert_eq!(biases, ["a.bias", "bias"]);
 
     let mut scheme = scheme::resolve("tensorrt").unwrap();

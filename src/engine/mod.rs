@@ -315,11 +315,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// If the sample does not fit the inputs, an operator fails, or `visit` does.
-    pub fn run(
-        &mut self,
-        sample: &[Array],
-        visit: Visit,
-    ) -> Result<Vec<Array>> {
+    pub fn run(&mut self, sample: &[Array], visit: Visit) -> Result<Vec<Array>> {
         let engine = self.engine;
         ensure!(
             sample.len() == engine.inputs.len(),

@@ -221,9 +221,7 @@ impl TryFrom<AxisForm> for Axis {
         match form {
             AxisForm::Number(axis) => Ok(Axis::Number(axis)),
             AxisForm::Name(name) if name == "output" => Ok(Axis::Output),
-            AxisForm::Name(name) => {
-                Err(format!("axis is `{name}`, expected `output` or a number"))
-            }
+            AxisForm::Name(name) => Err(format!("axis is `{name}`, expected `output` or a number")),
         }
     }
 }

@@ -37,7 +37,7 @@ def test_quantized_fixture_stays_close_to_float(model, backend, extra, tmp_path)
         found = run(output, samples, optimized)[0]
         assert sqnr_db(expected, found) > 17
         drop = np.mean(expected.argmax(1) == classes) - np.mean(found.argmax(1) == classes)
-        assert drop <= 0.01
+        assert drop <= 0.02
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -22,7 +22,10 @@ pub enum Attr {
 
 impl GraphBuilder {
     pub fn new(opset: i64) -> GraphBuilder {
-        GraphBuilder { opset, graph: GraphProto { name: Some("test".into()), ..Default::default() } }
+        GraphBuilder {
+            opset,
+            graph: GraphProto { name: Some("test".into()), ..Default::default() },
+        }
     }
 
     pub fn input(&mut self, name: &str, shape: &[i64]) -> String {
@@ -73,7 +76,15 @@ impl GraphBuilder {
     }
 
     /// Conv with a weight `[c_out, c_in / groups, k, k]` and a bias, padded to keep the size.
-    pub fn conv(&mut self, x: &str, c_in: usize, c_out: usize, k: usize, groups: i64, y: &str) -> String {
+    pub fn conv(
+        &mut self,
+        x: &str,
+        c_in: usize,
+        c_out: usize,
+        k: usize,
+        groups: i64,
+        y: &str,
+    ) -> String {
         let w = self.weight(&format!("{y}.weight"), &[c_out, c_in / groups as usize, k, k]);
         let b = self.weight(&format!("{y}.bias"), &[c_out]);
         let pad = (k / 2) as i64;
@@ -87,8 +98,17 @@ impl GraphBuilder {
 
     pub fn output(&mut self, name: &str) -> &mut GraphBuilder {
         self.graph.output.push(value_info(name, &[]));
-        self.graph.output.last_mut().unwrap().r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().shape =
-            None;
+        self.graph
+            .output
+            .last_mut()
+            .unwrap()
+            .r#type
+            .as_mut()
+            .unwrap()
+            .tensor_type
+            .as_mut()
+            .unwrap()
+            .shape = None;
         self
     }
 

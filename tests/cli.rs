@@ -1,0 +1,251 @@
+//! The command line as scripts use it: exit codes, what is printed where, what is left behind.
+
+mod support;
+
+use assert_cmd::Command;
+use std::fs;
+use std::path::Path;
+use support::repository;
+use tempfile::TempDir;
+
+fn mqq() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("mqq"))
+}
+
+/// `mqq calibrate` of a bundled model into `folder`, with the bundled images.
+fn calibrate(model: &str, backend: &str, folder: &Path) -> Command {
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository(model)).args([
+        "--backend",
+        backend,
+        "--preprocess",
+        "half",
+    ]);
+    command.arg("--data").arg(repository("calib_data/calib")).arg("--out-dir").arg(folder);
+    command
+}
+
+struct Ran {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(command: &mut Command) -> Ran {
+    let output = command.output().unwrap();
+    Ran {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
+    let mut names: Vec<String> = fs::read_dir(folder).unwrap().map(|e| name(e.unwrap())).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn writes_model_and_sidecar_and_says_so() {
+    let folder = TempDir::new().unwrap();
+    let ran = run(&mut calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path()));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("100 samples") && ran.stdout.contains("mean"), "{}", ran.stdout);
+    assert_eq!(files(folder.path()), ["digits_cnn.tensorrt.json", "digits_cnn.tensorrt.onnx"]);
+}
+
+#[test]
+fn json_is_one_object_on_stdout_and_quiet_is_silent() {
+    let folder = TempDir::new().unwrap();
+    let mut command = calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path());
+    let ran = run(command.arg(repository("fixtures/digits_old.onnx")).arg("--json"));
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["backend"], "tensorrt");
+    assert_eq!(report["results"].as_array().unwrap().len(), 2);
+    for result in report["results"].as_array().unwrap() {
+        assert_eq!(result["status"], "ok");
+        assert!(Path::new(result["output"].as_str().unwrap()).is_file());
+        assert_eq!(result["summary"]["n_samples"], 100);
+    }
+    let ran = run(calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path()).arg("--quiet"));
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""));
+}
+
+#[test]
+fn one_bad_model_of_many_gives_one_error() {
+    let folder = TempDir::new().unwrap();
+    let bad = folder.path().join("bad.onnx");
+    fs::write(&bad, "no model").unwrap();
+    let out = folder.path().join("out");
+    let with_bad = |keep_going: bool| {
+        let mut command = mqq();
+        command.arg("calibrate").arg(&bad).arg(repository("fixtures/digits_old.onnx"));
+        command
+            .args(["-b", "onnxruntime", "--preprocess", "half", "--json", "--out-dir"])
+            .arg(&out);
+        command.arg("--data").arg(repository("calib_data/calib"));
+        if keep_going {
+            command.arg("--keep-going");
+        }
+        run(&mut command)
+    };
+    let ran = with_bad(false);
+    assert_eq!((ran.code, ran.stderr.matches("error: ").count()), (1, 1));
+    assert!(ran.stderr.starts_with(&format!("error: `{}`: ", bad.display())), "{}", ran.stderr);
+    assert!(files(&out).is_empty());
+    let ran = with_bad(true);
+    assert_eq!((ran.code, ran.stderr.matches("error: ").count()), (1, 1));
+    assert_eq!(files(&out), ["digits_old.onnxruntime.json", "digits_old.onnxruntime.onnx"]);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["results"][0]["status"], "failed");
+    assert_eq!(report["results"][1]["status"], "ok");
+}
+
+#[test]
+fn existing_results_are_left_alone_when_asked() {
+    let folder = TempDir::new().unwrap();
+    let output = folder.path().join("digits_cnn.tensorrt.onnx");
+    fs::write(&output, "old").unwrap();
+    fs::write(output.with_extension("json"), "old").unwrap();
+    let ran = run(
+        calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path()).arg("--skip-existing")
+    );
+    assert_eq!((ran.code, fs::read_to_string(&output).unwrap().as_str()), (0, "old"));
+    let ran = run(&mut calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path()));
+    assert_eq!(ran.code, 0);
+    assert!(fs::metadata(&output).unwrap().len() > 1000);
+}
+
+#[test]
+fn same_input_gives_same_bytes() {
+    for backend in ["tensorrt", "onnxruntime"] {
+        for observer in ["max", "percentile", "entropy", "mse"] {
+            let folder = TempDir::new().unwrap();
+            let images: Vec<String> = {
+                let mut names = files(&repository("calib_data/calib"));
+                names.rotate_left(37);
+                names.reverse();
+                let path = |n: String| repository("calib_data/calib").join(n).display().to_string();
+                names.into_iter().map(path).collect()
+            };
+            let shuffled = folder.path().join("shuffled.txt");
+            fs::write(&shuffled, images.join("\n")).unwrap();
+            let sorted = repository("calib_data/calib");
+            let mut results = Vec::new();
+            for (n, (threads, data)) in
+                [("1", &sorted), ("2", &sorted), ("2", &sorted), ("2", &shuffled)]
+                    .iter()
+                    .enumerate()
+            {
+                let output = folder.path().join(format!("{n}.onnx"));
+                let mut command = mqq();
+                command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).arg("--data");
+                command.arg(data).args([
+                    "-b",
+                    backend,
+                    "--observer",
+                    observer,
+                    "--threads",
+                    threads,
+                ]);
+                command.args(["--preprocess", "half", "-q", "-o"]).arg(&output);
+                assert_eq!(run(&mut command).code, 0);
+                let sidecar = output.with_extension("json");
+                results.push((fs::read(&output).unwrap(), fs::read(sidecar).unwrap()));
+            }
+            assert!(results.iter().all(|result| *result == results[0]), "{backend} {observer}");
+        }
+    }
+}
+
+#[test]
+fn wrong_usage_exits_with_2_before_any_work() {
+    let folder = TempDir::new().unwrap();
+    let base = |extra: &[&str]| {
+        let mut command = calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path());
+        run(command.args(extra))
+    };
+    let cases: &[(&[&str], &str)] = &[
+        (&["--observer", "entrpy"], "did you mean `entropy`"),
+        (&["--observer", "percentile:101"], "expected above 0 and at most 100"),
+        (&["--switch", "full-range-weights"], "conv-transpose-per-channel"),
+        (&["--shape", "input=1x0x3"], "--shape"),
+        (&["--limit", "0"], "expected 1 or more"),
+        (&["--exclude", "["], "no valid pattern"),
+        (&["--mean", "1,2,x"], "--mean"),
+        (&["--frobnicate"], "--frobnicate"),
+    ];
+    for (extra, expected) in cases {
+        let ran = base(extra);
+        assert_eq!(ran.code, 2, "{extra:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{extra:?}: {}", ran.stderr);
+    }
+    let ran = run(&mut calibrate("fixtures/digits_cnn.onnx", "tensort", folder.path()));
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("hint: did you mean `tensorrt`?"), "{}", ran.stderr);
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt"]);
+    let ran = run(command.args(["--data", "x", "--preprocess", "imagnet"]));
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("did you mean `imagenet`"), "{}", ran.stderr);
+    assert!(files(folder.path()).is_empty());
+}
+
+#[test]
+fn input_and_output_may_not_be_one_file() {
+    let folder = TempDir::new().unwrap();
+    let model = folder.path().join("model.onnx");
+    fs::copy(repository("fixtures/digits_cnn.onnx"), &model).unwrap();
+    let before = fs::read(&model).unwrap();
+    let mut command = mqq();
+    command.arg("calibrate").arg(&model).args(["-b", "tensorrt", "--data", "x", "-o"]).arg(&model);
+    assert_eq!(run(&mut command).code, 2);
+    assert_eq!(fs::read(&model).unwrap(), before);
+}
+
+#[test]
+fn inspect_explains_without_data() {
+    let model = repository("fixtures/digits_cnn.onnx");
+    let ran = run(mqq().arg("inspect").arg(&model));
+    assert_eq!(ran.code, 0);
+    assert!(ran.stdout.contains("opset 13") && ran.stdout.contains("BatchNormalization"));
+    let ran = run(mqq().arg("inspect").arg(&model).args(["-b", "tensorrt", "--json"]));
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let placement = &report["placement"];
+    assert!(!placement["quantized_tensors"].as_array().unwrap().is_empty());
+    for node in placement["float_nodes"].as_array().unwrap() {
+        assert!(!node["reason"].as_str().unwrap().is_empty(), "{node}");
+    }
+    let gemm = placement["float_nodes"].as_array().unwrap().iter().find(|n| n["op_type"] == "Gemm");
+    assert_eq!(gemm.unwrap()["rule"], "skip_small_matmuls");
+}
+
+#[test]
+fn backends_are_listed_and_printed() {
+    let ran = run(mqq().arg("backends"));
+    assert!(ran.stdout.contains("tensorrt") && ran.stdout.contains("onnxruntime"));
+    let ran = run(mqq().args(["backends", "onnxruntime", "--json"]));
+    let table: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(table["types"]["wgt8"]["bits"], 7);
+    assert_eq!(run(mqq().args(["backends", "nothing"])).code, 2);
+    assert!(run(mqq().args(["completions", "bash"])).stdout.contains("_mqq"));
+}
+
+#[test]
+fn a_gate_on_quality_exits_with_3() {
+    let folder = TempDir::new().unwrap();
+    assert_eq!(run(&mut calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path())).code, 0);
+    let gate = |db: &str| {
+        let mut command = mqq();
+        command.arg("compare").arg(repository("fixtures/digits_cnn.onnx"));
+        command.arg(folder.path().join("digits_cnn.tensorrt.onnx"));
+        command.arg("--data").arg(repository("calib_data/eval")).args(["--limit", "20", "--quiet"]);
+        run(command.args(["--preprocess", "half", "--min-sqnr", db]))
+    };
+    assert_eq!(gate("5").code, 0);
+    let ran = gate("90");
+    assert_eq!(ran.code, 3);
+    assert!(ran.stdout.contains("SQNR"), "{}", ran.stdout);
+}
