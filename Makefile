@@ -1,13 +1,56 @@
-.PHONY: test check clean
+.PHONY: demo test check test-python bench fixtures clean
+
+PYTHON ?= python3
+VENV := .venv
+ZOO ?= $(or $(MQQ_ZOO),../shared/zoo)
+MQQ := target/release/mqq
+
+# The main job on the bundled model and images: quantize, then compare with float.
+demo:
+	cargo build --release --locked
+	mkdir -p target/demo
+	$(MQQ) calibrate fixtures/digits_cnn.onnx --backend tensorrt --data calib_data/calib \
+		--preprocess half --out-dir target/demo
+	$(MQQ) compare fixtures/digits_cnn.onnx target/demo/digits_cnn.tensorrt.onnx \
+		--data calib_data/eval --labels calib_data/eval.csv --preprocess half
 
 # Format, lint, docs and every test.
 test: check
 	cargo test --release --locked
+	$(MAKE) test-python
 
 check:
 	cargo fmt --check
 	cargo clippy --release --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --no-deps
 
+# Against the real ONNX and ONNX Runtime.
+test-python: $(VENV)/ready
+	cargo build --release --locked --bins --examples
+	$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/python
+
+$(VENV)/ready: tests/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# Costs as ratios against something in the same run: statistics, decoding, watching against bare
+# inference, and whole runs against ONNX Runtime's own tool.
+bench: $(VENV)/ready
+	cargo build --release --locked --bins --examples
+	cargo bench --locked
+	target/release/examples/overhead fixtures/digits_cnn.onnx calib_data/calib half
+	if [ -d $(ZOO) ]; then \
+		target/release/examples/overhead $(ZOO)/models/mobilenetv1_025_imagenet.onnx $(ZOO)/imagenet/calib imagenet && \
+		target/release/examples/overhead $(ZOO)/models/squeezenet1_1_logits_op13.onnx $(ZOO)/imagenet/calib imagenet-caffe; fi
+	MQQ_ZOO=$(ZOO) $(VENV)/bin/python benches/against_onnxruntime.py
+
+# Trains the fixture models again; an environment of some gigabytes.
+fixtures:
+	$(PYTHON) -m venv .venv-fixtures
+	.venv-fixtures/bin/pip install --quiet --disable-pip-version-check -r fixtures/requirements.txt
+	.venv-fixtures/bin/python fixtures/train.py
+
 clean:
 	cargo clean
+	rm -rf $(VENV) .venv-fixtures

@@ -14,6 +14,8 @@ use crate::quant::{QuantParams, Range, params_for_range};
 use crate::range::RangeFinder;
 use crate::scheme::{QType, Scheme};
 use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Everything that will be written into the graph.
@@ -111,25 +113,19 @@ pub fn decide(
     for (site_idx, site) in sites.activations.iter().enumerate() {
         members.entry(site.group).or_default().push(site_idx);
     }
-    let mut groups: BTreeMap<usize, (Range, QuantParams)> = BTreeMap::new();
-    for (&group, sites_of_group) in &members {
+    let find_group = |(&group, sites_of_group): (&usize, &Vec<usize>)| {
         let first = &sites.activations[sites_of_group[0]];
         let grid = scheme.types[&first.qtype].grid();
-        let find = |statistic: &Statistic| -> Result<(Range, QuantParams)> {
-            let range = finders.activation.find(statistic, &grid)?;
-            Ok((range, params_for_range(range, &grid)?))
-        };
-        let found = match sites_of_group.as_slice() {
-            [only] => find(&statistics[*only]),
-            [head, tail @ ..] => {
-                let mut joint = statistics[*head].clone();
-                tail.iter().for_each(|&member| joint.join(&statistics[member]));
-                find(&joint)
-            }
-            [] => continue,
-        };
-        groups.insert(group, found.with_context(|| format!("tensor `{}`", first.tensor))?);
-    }
+        let mut joint = Cow::Borrowed(&statistics[sites_of_group[0]]);
+        sites_of_group[1..].iter().for_each(|&member| joint.to_mut().join(&statistics[member]));
+        let range = finders.activation.find(&joint, &grid);
+        let found = range.and_then(|range| Ok((range, params_for_range(range, &grid)?)));
+        Ok((group, found.with_context(|| format!("tensor `{}`", first.tensor))?))
+    };
+    // The first error in the order of the groups is reported, whatever thread met one first.
+    let found: Vec<Result<(usize, (Range, QuantParams))>> =
+        members.par_iter().map(find_group).collect();
+    let groups: BTreeMap<usize, (Range, QuantParams)> = found.into_iter().collect::<Result<_>>()?;
     for (site, statistic) in sites.activations.iter().zip(statistics) {
         let (range, params) = groups[&site.group];
         let n_non_finite = statistic.n_non_finite();

@@ -32,38 +32,26 @@ impl Sample {
     /// The record of `values`. Sums are kept in eight lanes that are added at the end, always in the same
     /// order.
     pub fn of(values: &[f32]) -> Sample {
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has the feature.
-            return unsafe { Sample::of_avx2(values) };
-        }
-        Sample::of_lanes(values)
-    }
-
-    /// The same operations in the same order, so the same bits, with wider registers.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn of_avx2(values: &[f32]) -> Sample {
-        Sample::of_lanes(values)
-    }
-
-    #[inline(always)]
-    fn of_lanes(values: &[f32]) -> Sample {
         let mut lanes = Lanes::EMPTY;
-        let (chunks, rest) = values.as_chunks::<LANES>();
-        for chunk in chunks {
-            // No short circuit: all lanes are looked at, at once.
-            if chunk.iter().fold(true, |finite, x| finite & (x.abs() < f32::INFINITY)) {
-                lanes.add(chunk);
-            } else {
-                lanes.add_some(chunk);
-            }
+        lanes.add(values);
+        lanes.total(values.len() as u64)
+    }
+
+    /// The record of `values`, which are counted into `histogram` on the way, while they are in the cache.
+    pub fn counted(values: &[f32], histogram: &mut Histogram) -> Sample {
+        let mut lanes = Lanes::EMPTY;
+        for part in values.chunks(8 * BLOCK) {
+            histogram.observe(part);
+            lanes.add(part);
         }
-        lanes.add_some(rest);
         lanes.total(values.len() as u64)
     }
 }
 
+/// Values that are looked at together.
+const BLOCK: usize = 512;
+/// From here on the squares of a block might overflow f32.
+const LARGE: f32 = 1e17;
 const LANES: usize = 8;
 
 /// Partial results of [`Sample::of`].
@@ -86,32 +74,74 @@ impl Lanes {
         n_non_finite: 0,
     };
 
-    #[inline(always)]
-    fn add_one(&mut self, lane: usize, value: f32) {
-        self.min[lane] = if value < self.min[lane] { value } else { self.min[lane] };
-        self.max[lane] = if value > self.max[lane] { value } else { self.max[lane] };
-        let value = f64::from(value);
-        self.sum[lane] += value;
-        self.sum_squares[lane] += value * value;
-        self.sum_abs[lane] += value.abs();
+    fn add(&mut self, values: &[f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has the feature.
+            return unsafe { self.add_avx2(values) };
+        }
+        self.add_blocks(values);
     }
 
-    /// Adds a chunk of finite values.
+    /// The same operations in the same order, so the same bits, with wider registers.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn add_avx2(&mut self, values: &[f32]) {
+        self.add_blocks(values);
+    }
+
     #[inline(always)]
-    fn add(&mut self, chunk: &[f32; LANES]) {
-        for (lane, &value) in chunk.iter().enumerate() {
-            self.add_one(lane, value);
+    fn add_blocks(&mut self, values: &[f32]) {
+        for block in values.chunks(BLOCK) {
+            let (chunks, rest) = block.as_chunks::<LANES>();
+            let largest = block.iter().fold(0, |largest, x| largest.max(x.abs().to_bits()));
+            if largest < LARGE.to_bits() {
+                self.add_finite(chunks);
+            } else {
+                chunks.iter().for_each(|chunk| self.add_some(chunk));
+            }
+            self.add_some(rest);
+        }
+    }
+
+    /// Adds the chunks of a block of finite values below [`LARGE`]. Its sums are in f32, over few enough
+    /// values to be good to 1e-6, and only then added to those in f64.
+    #[inline(always)]
+    fn add_finite(&mut self, chunks: &[[f32; LANES]]) {
+        let (mut min, mut max) = (self.min, self.max);
+        let (mut sum, mut sum_abs, mut sum_squares) =
+            ([0.0f32; LANES], [0.0f32; LANES], [0.0f32; LANES]);
+        for chunk in chunks {
+            for lane in 0..LANES {
+                let value = chunk[lane];
+                min[lane] = if value < min[lane] { value } else { min[lane] };
+                max[lane] = if value > max[lane] { value } else { max[lane] };
+                sum[lane] += value;
+                sum_abs[lane] += value.abs();
+                sum_squares[lane] += value * value;
+            }
+        }
+        (self.min, self.max) = (min, max);
+        for lane in 0..LANES {
+            self.sum[lane] += f64::from(sum[lane]);
+            self.sum_abs[lane] += f64::from(sum_abs[lane]);
+            self.sum_squares[lane] += f64::from(sum_squares[lane]);
         }
     }
 
     /// Adds at most a chunk, of any values.
     fn add_some(&mut self, chunk: &[f32]) {
         for (lane, &value) in chunk.iter().enumerate() {
-            if value.is_finite() {
-                self.add_one(lane, value);
-            } else {
+            if !value.is_finite() {
                 self.n_non_finite += 1;
+                continue;
             }
+            self.min[lane] = if value < self.min[lane] { value } else { self.min[lane] };
+            self.max[lane] = if value > self.max[lane] { value } else { self.max[lane] };
+            let value = f64::from(value);
+            self.sum[lane] += value;
+            self.sum_squares[lane] += value * value;
+            self.sum_abs[lane] += value.abs();
         }
     }
 
@@ -140,8 +170,7 @@ pub struct Statistic {
 impl Statistic {
     /// Adds one sample.
     pub fn observe(&mut self, values: &[f32]) {
-        self.histogram.observe(values);
-        self.samples.push(Sample::of(values));
+        self.samples.push(Sample::counted(values, &mut self.histogram));
     }
 
     /// Appends what `later` saw. Equal to having observed its samples here, bit for bit.

@@ -80,8 +80,8 @@ pub fn observe(
                 }
             };
             let outcome = session.run(&sample, &mut |watched, _shape, values| {
-                share.histograms[watched].observe(values);
-                share.records.push((sample_idx, watched, Sample::of(values)));
+                let record = Sample::counted(values, &mut share.histograms[watched]);
+                share.records.push((sample_idx, watched, record));
                 Ok(())
             });
             if let Err(error) = outcome {

@@ -63,47 +63,81 @@ fn linear_counts(statistic: &Statistic, amax: f64) -> Vec<f64> {
     counts
 }
 
+/// Sums over the first bins, so that those over any run of bins are a difference.
+struct Prefix {
+    /// Of the counts.
+    count: Vec<f64>,
+    /// Of `count * ln(count)`.
+    count_ln: Vec<f64>,
+    /// Of the bins that are not empty.
+    used: Vec<u32>,
+}
+
+impl Prefix {
+    fn of(counts: &[f64]) -> Prefix {
+        let mut prefix = Prefix { count: vec![0.0], count_ln: vec![0.0], used: vec![0] };
+        let (mut count, mut count_ln, mut used) = (0.0, 0.0, 0);
+        for &c in counts {
+            count += c;
+            if c > 0.0 {
+                count_ln += c * c.ln();
+                used += 1;
+            }
+            prefix.count.push(count);
+            prefix.count_ln.push(count_ln);
+            prefix.used.push(used);
+        }
+        prefix
+    }
+}
+
 /// Number of bins kept.
 fn best_threshold(counts: &[f64], n_levels: usize) -> usize {
-    let total: f64 = counts.iter().sum();
+    /// Divergences that differ by less are equal: sums of differences are good to about this much.
+    const EQUAL: f64 = 1e-12;
+    let prefix = Prefix::of(counts);
     let (mut best, mut best_divergence) = (counts.len(), f64::INFINITY);
-    let mut kept: f64 = counts[..START_BIN].iter().sum();
-    for i in START_BIN..=counts.len() {
-        if i > START_BIN {
-            kept += counts[i - 1];
-        }
-        let divergence = divergence(&counts[..i], (total - kept).max(0.0), n_levels);
-        if divergence <= best_divergence {
-            (best, best_divergence) = (i, divergence);
+    for n in START_BIN..=counts.len() {
+        let divergence = divergence(counts, &prefix, n, n_levels);
+        if divergence <= best_divergence + EQUAL {
+            (best, best_divergence) = (n, divergence.min(best_divergence));
         }
     }
     best
 }
 
-/// KL(P || Q) in nats; infinite where outliers fall on an empty last bin.
-fn divergence(counts: &[f64], n_outliers: f64, n_levels: usize) -> f64 {
-    let n = counts.len();
-    let total: f64 = counts.iter().sum();
-    if total == 0.0 || (n_outliers > 0.0 && counts[n - 1] == 0.0) {
+/// KL(P || Q) in nats for a threshold of `n` bins; infinite where outliers fall on an empty last bin.
+///
+/// With counts c of P and q of Q's level, the terms of a level add up to
+/// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`, so that a level costs one logarithm.
+fn divergence(counts: &[f64], prefix: &Prefix, n: usize, n_levels: usize) -> f64 {
+    let kept = prefix.count[n];
+    let n_outliers = (prefix.count[counts.len()] - kept).max(0.0);
+    let last = counts[n - 1];
+    if kept == 0.0 || (n_outliers > 0.0 && last == 0.0) {
         return f64::INFINITY;
     }
-    let p_total = total + n_outliers;
+    let p_total = kept + n_outliers;
+    let ln_total = p_total.ln();
     let mut sum = 0.0;
     let mut start = 0;
     for level in 0..n_levels.min(n) {
         // Bins k with floor(k * n_levels / n) = level.
         let end = if n <= n_levels { level + 1 } else { ((level + 1) * n).div_ceil(n_levels) };
-        let group = &counts[start..end];
-        let n_used = group.iter().filter(|c| **c > 0.0).count();
+        let n_used = prefix.used[end] - prefix.used[start];
         if n_used > 0 {
-            let q = group.iter().sum::<f64>() / n_used as f64 / total;
-            for (k, &count) in group.iter().enumerate().filter(|(_, c)| **c > 0.0) {
-                let is_last = start + k + 1 == n;
-                let p = (count + if is_last { n_outliers } else { 0.0 }) / p_total;
-                sum += p * (p / q).ln();
+            let count = prefix.count[end] - prefix.count[start];
+            let ln_q = (count / f64::from(n_used) / kept).ln();
+            let mut p_count = count;
+            let mut p_count_ln = prefix.count_ln[end] - prefix.count_ln[start];
+            if end == n && last > 0.0 {
+                let with_outliers = last + n_outliers;
+                p_count += n_outliers;
+                p_count_ln += with_outliers * with_outliers.ln() - last * last.ln();
             }
+            sum += p_count_ln - p_count * (ln_total + ln_q);
         }
         start = end;
     }
-    sum
+    sum / p_total
 }

@@ -44,11 +44,16 @@ impl RangeFinder for Mse {
             return Ok(best);
         }
         for _ in 0..N_ROUNDS {
+            let before = best;
             for step in (1..N_STEPS).rev() {
                 try_range(Range { max: whole.max * shrink(step), ..best }, &mut best)?;
             }
-            for step in (1..N_STEPS).rev() {
+            let lower = if whole.min < 0.0 { N_STEPS } else { 1 };
+            for step in (1..lower).rev() {
                 try_range(Range { min: whole.min * shrink(step), ..best }, &mut best)?;
+            }
+            if best == before {
+                break;
             }
         }
         Ok(best)
