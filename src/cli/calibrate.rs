@@ -307,7 +307,7 @@ fn print_summary(
     );
     println!("  data       {} samples", summary.n_samples);
     if let Some(preprocessing) = &summary.preprocessing {
-        println!("  images     {preprocessing}");
+        println!("  input      {preprocessing}");
     }
     println!("  sidecar    {}", paths.sidecar.display());
     println!("  time       {:.2} s", summary.seconds);

@@ -277,9 +277,6 @@ impl<'a> Draft<'a> {
             }
             let (rule, reason) = match self.float.get(&node_idx) {
                 Some(mark) => (mark.rule, mark.reason.clone()),
-                None if !self.scheme.ops.contains_key(node.op_type()) => {
-                    ("", format!("the backend's table has no row for {}", node.op_type()))
-                }
                 None => ("", self.why_untouched(node_idx)),
             };
             sites.float_nodes.push(FloatNode { node: node_idx, rule, reason });
@@ -295,6 +292,12 @@ impl<'a> Draft<'a> {
         match backbones.first() {
             Some(&backbone) if backbones.len() == 1 => {
                 format!("runs at the end of `{}`", node_name(&self.graph.node[backbone]))
+            }
+            _ if !self.scheme.ops.contains_key(self.graph.node[node_idx].op_type()) => {
+                format!(
+                    "the backend's table has no row for {}",
+                    self.graph.node[node_idx].op_type()
+                )
             }
             _ => "nothing beside it is quantized".to_string(),
         }

@@ -4,8 +4,8 @@
 //!    the graph, or holds text or a sparse tensor, stays.
 //! 2. An initializer that is also an input of the graph is taken off the inputs: it is a default that
 //!    quantization fixes. IR version 4 is needed for that and set.
-//! 3. Uses of an Identity of an initializer become uses of the initializer; the Identity goes unless it
-//!    makes an output of the graph.
+//! 3. Uses of an Identity of an initializer, or of a Cast to the type that it has, become uses of the
+//!    initializer; the node goes unless it makes an output of the graph.
 
 use super::{Pass, edit};
 use crate::onnx::graph::GraphIndex;
@@ -57,8 +57,7 @@ impl Pass for LiftConstants {
         loop {
             let index = GraphIndex::new(graph);
             let found = graph.node.iter().position(|node| {
-                node.op_type() == "Identity"
-                    && node.input.first().is_some_and(|input| names_initializer(&index, input))
+                node.input.first().is_some_and(|input| passes_on(&index, node, input))
                     && node.output.first().is_some_and(|output| !index.is_output(output))
             });
             let Some(position) = found else { break };
@@ -67,14 +66,21 @@ impl Pass for LiftConstants {
             bypassed += 1;
         }
         if bypassed > 0 {
-            changes.push(format!("{bypassed} Identity nodes of initializers were bypassed"));
+            changes
+                .push(format!("{bypassed} Identity and Cast nodes of initializers were bypassed"));
         }
         Ok(changes)
     }
 }
 
-fn names_initializer(index: &GraphIndex, name: &str) -> bool {
-    index.initializer(name).is_some()
+/// Whether the node makes the initializer `input` again.
+fn passes_on(index: &GraphIndex, node: &NodeProto, input: &str) -> bool {
+    let Some(initializer) = index.initializer(input) else { return false };
+    match node.op_type() {
+        "Identity" => true,
+        "Cast" => edit::int(node, "to", 0) == i64::from(initializer.data_type()),
+        _ => false,
+    }
 }
 
 /// The value of a Constant node of numbers, named as its output.
