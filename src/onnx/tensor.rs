@@ -163,6 +163,24 @@ pub fn from_u8(name: &str, shape: &[usize], values: &[u8]) -> Result<TensorProto
     from_raw(name, DataType::Uint8, shape, values.len(), values.to_vec())
 }
 
+/// An int16 tensor of `values`, stored raw.
+///
+/// # Errors
+/// As [`from_f32`].
+pub fn from_i16(name: &str, shape: &[usize], values: &[i16]) -> Result<TensorProto> {
+    let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    from_raw(name, DataType::Int16, shape, values.len(), raw)
+}
+
+/// A uint16 tensor of `values`, stored raw.
+///
+/// # Errors
+/// As [`from_f32`].
+pub fn from_u16(name: &str, shape: &[usize], values: &[u16]) -> Result<TensorProto> {
+    let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    from_raw(name, DataType::Uint16, shape, values.len(), raw)
+}
+
 /// An int32 tensor of `values`, stored raw.
 ///
 /// # Errors

@@ -196,15 +196,16 @@ fn node<const N: usize>(
 }
 
 fn integers(name: &str, shape: &[usize], values: &[i32], qtype: &QType) -> Result<TensorProto> {
+    // The values lie on the type's grid, so that the casts keep them.
     match qtype.dtype().as_str() {
-        "int8" => {
-            let values: Vec<i8> = values.iter().map(|&v| v as i8).collect();
-            tensor::from_i8(name, shape, &values)
-        }
-        "uint8" => {
-            let values: Vec<u8> = values.iter().map(|&v| v as u8).collect();
-            tensor::from_u8(name, shape, &values)
-        }
-        other => bail!("`{name}`: type {other}, expected int8 or uint8"),
+        "int8" => tensor::from_i8(name, shape, &cast(values, |v| v as i8)),
+        "uint8" => tensor::from_u8(name, shape, &cast(values, |v| v as u8)),
+        "int16" => tensor::from_i16(name, shape, &cast(values, |v| v as i16)),
+        "uint16" => tensor::from_u16(name, shape, &cast(values, |v| v as u16)),
+        other => bail!("`{name}`: type {other}, expected an integer of 8 or 16 bits"),
     }
+}
+
+fn cast<T>(values: &[i32], to: impl Fn(i32) -> T) -> Vec<T> {
+    values.iter().map(|&value| to(value)).collect()
 }

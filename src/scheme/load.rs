@@ -83,6 +83,11 @@ fn check(scheme: &Scheme) -> Result<()> {
             matches!(storage, 8 | 16) && storage >= qtype.bits,
             "types.{name} is stored in {storage} bits, expected 8 or 16 and not below `bits`"
         );
+        ensure!(
+            storage == 8 || scheme.min_opset >= 21,
+            "types.{name} has 16 bits and min_opset is {}, expected 21 or later",
+            scheme.min_opset
+        );
     }
     for (op, row) in &scheme.ops {
         for (key, name) in [("input", &row.input), ("output", &row.output)] {

@@ -93,6 +93,19 @@ def test_preparing_leaves_the_outputs_alone(model, opset, tmp_path):
         assert np.abs(expected - found).max() <= 1e-5 * np.abs(expected).max()
 
 
+def test_a_table_of_ones_own_with_16_bits(tmp_path):
+    table = mqq("backends", "tensorrt").replace("name: tensorrt", "name: mine")
+    table = table.replace("min_opset: 13", "min_opset: 21").replace("bits: 8", "bits: 16")
+    (tmp_path / "mine.yaml").write_text(table)
+    output = calibrate("digits_cnn", tmp_path / "mine.yaml", ["--observer", "max"], tmp_path)
+    onnx.checker.check_model(str(output), full_check=True)
+    sidecar = json.loads(output.with_suffix(".json").read_text())
+    assert {e["output_dtype"] for e in sidecar["activation_encodings"]} == {"int16"}
+    samples = digits("eval")[0][:50]
+    expected = run(ROOT / "fixtures" / "digits_cnn.onnx", samples)[0]
+    assert sqnr_db(expected, run(output, samples)[0]) > 60
+
+
 def test_compare_agrees_with_onnx_runtime(tmp_path):
     output = calibrate("digits_cnn", "tensorrt", [], tmp_path)
     source = ROOT / "fixtures" / "digits_cnn.onnx"

@@ -1,0 +1,141 @@
+"""Small graphs of old opsets: `mqq prepare` must leave their outputs as ONNX Runtime computes them."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support import mqq, session
+
+RNG = np.random.default_rng(7)
+
+
+def floats(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def model(opset, nodes, constants=(), shape=(1, 4, 6, 6), outputs=("y",), types=None):
+    """A graph from input x to `outputs`; nodes are (op, inputs, outputs, attributes)."""
+    made = [helper.make_node(op, list(i), list(o), name=f"{op}_{n}", **a)
+            for n, (op, i, o, a) in enumerate(nodes)]
+    types = types or {}
+    graph = helper.make_graph(
+        made, "test", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(o, types.get(o, TensorProto.FLOAT), None) for o in outputs],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in dict(constants).items()])
+    # Shape inference fills in the outputs' shapes.
+    return onnx.shape_inference.infer_shapes(helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=6 if opset < 14 else 8))
+
+
+def norm(x, y, name, channels):
+    """A BatchNormalization node and its parameters."""
+    parameters = {f"{name}.{k}": floats(channels) for k in ("gamma", "beta", "mean")}
+    parameters[f"{name}.var"] = np.abs(floats(channels)) + 0.1
+    return ("BatchNormalization", [x, *parameters], [y], {}), parameters
+
+
+I64 = {"indices": TensorProto.INT64}
+
+UPGRADES = {
+    "upsample 7": model(7, [("Upsample", ["x"], ["y"], {"mode": "nearest", "scales": [1.0, 1, 2, 3]})]),
+    "upsample 9": model(9, [("Upsample", ["x", "s"], ["y"], {"mode": "linear"})],
+                        {"s": np.float32([1, 1, 2, 2])}),
+    "resize 10": model(10, [("Resize", ["x", "s"], ["y"], {"mode": "nearest"})],
+                       {"s": np.float32([1, 1, 2, 2])}),
+    "clip": model(10, [("Clip", ["x"], ["a"], {"min": -0.5}), ("Clip", ["a"], ["y"], {"max": 0.25})]),
+    "pad": model(9, [("Pad", ["x"], ["y"], {"pads": [0, 0, 1, 0, 0, 0, 2, 1], "value": 0.5})]),
+    "slice": model(9, [("Slice", ["x"], ["y"], {"starts": [1, -4], "ends": [3, 100], "axes": [1, 3]})]),
+    "topk": model(9, [("TopK", ["x"], ["y", "indices"], {"k": 3, "axis": -1})],
+                  outputs=("y", "indices"), types=I64),
+    "topk 10": model(10, [("TopK", ["x", "k"], ["y", "indices"], {"axis": 3})], {"k": np.int64([2])},
+                     outputs=("y", "indices"), types=I64),
+    "squeeze": model(9, [("Unsqueeze", ["x"], ["a"], {"axes": [0, 3]}),
+                         ("Squeeze", ["a"], ["y"], {"axes": [3]})]),
+    "squeeze all": model(9, [("Squeeze", ["x"], ["y"], {})]),
+    "reduce": model(9, [("ReduceSum", ["x"], ["a"], {"axes": [2], "keepdims": 1}),
+                        ("ReduceMean", ["a"], ["b"], {"axes": [3]}), ("ReduceMax", ["b"], ["y"], {})]),
+    "split": model(9, [("Split", ["x"], ["a", "b"], {"axis": 1, "split": [1, 3]}),
+                       ("Split", ["b"], ["c", "d", "e"], {"axis": 1}), ("Add", ["d", "a"], ["y"], {})]),
+    "softmax matrix": model(9, [("Softmax", ["x"], ["y"], {})]),
+    "softmax last": model(11, [("Softmax", ["x"], ["a"], {"axis": 3}),
+                               ("LogSoftmax", ["a"], ["y"], {"axis": -1})]),
+    "hardmax": model(9, [("Hardmax", ["x"], ["y"], {"axis": 2})]),
+    "dropout": model(10, [("Dropout", ["x"], ["a", "mask"], {"ratio": 0.3}),
+                          ("Relu", ["a"], ["b"], {}), ("Dropout", ["b"], ["y"], {})]),
+    "scatter": model(9, [("Scatter", ["x", "i", "u"], ["y"], {"axis": 1})],
+                     {"i": np.int64([[[[2]]]]), "u": np.float32([[[[9]]]])}),
+    "gridsample": model(16, [("GridSample", ["x", "g"], ["y"], {"mode": "bilinear"})],
+                        {"g": RNG.uniform(-1, 1, (1, 5, 5, 2)).astype(np.float32)}),
+    "roialign": model(10, [("RoiAlign", ["x", "r", "b"], ["y"], {"output_height": 2, "output_width": 2})],
+                      {"r": np.float32([[0, 0, 4, 4]]), "b": np.int64([0])}),
+}
+
+
+def check(before, tmp_path, opset):
+    source, output = tmp_path / "before.onnx", tmp_path / "after.onnx"
+    onnx.checker.check_model(before, full_check=True)
+    onnx.save(before, source)
+    mqq("prepare", source, "-b", "tensorrt", "--opset", opset, "-o", output)
+    onnx.checker.check_model(str(output), full_check=True)
+    x = {"x": floats(*[d.dim_value for d in before.graph.input[0].type.tensor_type.shape.dim])}
+    for expected, found in zip(session(source, False).run(None, x), session(output, False).run(None, x)):
+        assert expected.shape == found.shape
+        assert np.abs(expected - found).max() <= 1e-5 * max(np.abs(expected).max(), 1e-30)
+    return onnx.load(output)
+
+
+@pytest.mark.parametrize("opset", [13, 18, 21])
+@pytest.mark.parametrize("name", UPGRADES)
+def test_upgraded_graph_computes_the_same(name, opset, tmp_path):
+    before = UPGRADES[name]
+    opset = max(opset, before.opset_import[0].version)
+    after = check(before, tmp_path, opset)
+    assert after.opset_import[0].version == opset
+    assert [o.name for o in after.graph.output] == [o.name for o in before.graph.output]
+
+
+def count(proto, op):
+    return sum(node.op_type == op for node in proto.graph.node)
+
+
+def test_normalization_folds_where_that_is_exact(tmp_path):
+    (n1, p1), (n2, p2), (n3, p3) = norm("c", "n", "n", 8), norm("t", "m", "m", 6), norm("g", "y", "k", 5)
+    nodes = [("Conv", ["x", "w"], ["c"], {"group": 2}), n1,
+             ("ConvTranspose", ["n", "v"], ["t"], {"group": 2, "strides": [2, 2]}), n2,
+             ("Flatten", ["m"], ["f"], {}), ("Gemm", ["f", "u", "b"], ["g"], {}), n3]
+    constants = {"w": floats(8, 2, 3, 3), "v": floats(8, 3, 2, 2), "u": floats(6 * 64, 5),
+                 "b": floats(5), **p1, **p2, **p3}
+    after = check(model(13, nodes, constants), tmp_path, 13)
+    assert count(after, "BatchNormalization") == 0
+    assert len(after.graph.initializer) == 6
+
+
+def test_normalization_stays_where_it_is_not(tmp_path):
+    after_relu, p1 = norm("r", "a", "n", 4)
+    nodes = [("Conv", ["x", "w"], ["c"], {}), ("Relu", ["c"], ["r"], {}), after_relu]
+    two_readers, p2 = norm("d", "b", "m", 4)
+    nodes += [("Conv", ["a", "w2"], ["d"], {}), two_readers, ("Add", ["d", "b"], ["y"], {})]
+    constants = {"w": floats(4, 4, 1, 1), "w2": floats(4, 4, 1, 1), **p1, **p2}
+    assert count(check(model(13, nodes, constants), tmp_path, 13), "BatchNormalization") == 2
+
+
+def test_weights_that_others_use_are_copied(tmp_path):
+    folded, parameters = norm("c", "n", "n", 4)
+    nodes = [("Conv", ["x", "w", "b"], ["c"], {}), folded, ("Conv", ["n", "w", "b"], ["y"], {})]
+    constants = {"w": floats(4, 4, 1, 1), "b": floats(4), **parameters}
+    after = check(model(13, nodes, constants), tmp_path, 13)
+    assert count(after, "BatchNormalization") == 0
+    names = {t.name for t in after.graph.initializer}
+    assert names == {"w", "b", "w_folded", "b_folded"}
+
+
+def test_constants_wherever_they_hide(tmp_path):
+    value = numpy_helper.from_array(floats(4, 4, 1, 1))
+    nodes = [("Constant", [], ["w0"], {"value": value}), ("Identity", ["w0"], ["w1"], {}),
+             ("Cast", ["w1"], ["w2"], {"to": TensorProto.FLOAT}), ("Conv", ["x", "w2", "b"], ["y"], {})]
+    proto = model(9, nodes, {"b": floats(4)})
+    proto.graph.input.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [4]))
+    after = check(proto, tmp_path, 13)
+    assert [node.op_type for node in after.graph.node] == ["Conv"]
+    assert {t.name for t in after.graph.initializer} == {"w0", "b"}
+    assert [i.name for i in after.graph.input] == ["x"]
