@@ -1,5 +1,7 @@
 //! Loading and saving leaves every message as it was; what is no model is a clear error.
 
+mod support;
+
 use mqq::onnx::{self, proto::*};
 use prost::Message;
 use std::path::{Path, PathBuf};
@@ -110,4 +112,25 @@ fn real_models_keep_their_length() {
 
 fn file_len(path: &Path) -> u64 {
     std::fs::metadata(path).unwrap().len()
+}
+
+#[test]
+fn external_data_come_back_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    let model = onnx::load(&support::repository("fixtures/digits_cnn.onnx")).unwrap();
+    onnx::Staged::model(model.clone(), &path, true).unwrap().commit().unwrap();
+    let data = folder.path().join("model.onnx.data");
+    assert!(std::fs::metadata(&data).unwrap().len() > 100_000);
+    assert!(std::fs::metadata(&path).unwrap().len() < 40_000);
+    let again = onnx::load_whole(&path).unwrap();
+    assert!(again.has_external_data);
+    assert_eq!(again.model, model);
+
+    std::fs::File::options().write(true).open(&data).unwrap().set_len(5000).unwrap();
+    let error = format!("{:#}", onnx::load_whole(&path).err().unwrap());
+    assert!(error.contains("model.onnx.data` has 5000 bytes"), "{error}");
+    std::fs::remove_file(&data).unwrap();
+    let error = format!("{:#}", onnx::load_whole(&path).err().unwrap());
+    assert!(error.contains("tensor `") && error.contains("model.onnx.data"), "{error}");
 }
