@@ -133,6 +133,17 @@ fn models_that_cannot_be_quantized() {
         (
             conv(
                 &|m| {
+                    m.opset_import[0].version = Some(9);
+                    let empty = NodeProto { input: vec![], output: vec![], ..node("Identity", "") };
+                    add(m, &[empty]);
+                },
+                "empty_identity.onnx",
+            ),
+            vec!["empty_identity.onnx"],
+        ),
+        (
+            conv(
+                &|m| {
                     let tensor = &mut m.graph.as_mut().unwrap().initializer[0];
                     tensor.raw_data = None;
                     tensor.data_location = Some(1);

@@ -127,6 +127,20 @@ fn external_data_come_back_as_they_were() {
     assert!(again.has_external_data);
     assert_eq!(again.model, model);
 
+    // A length that does not fit the shape; and a pipe, which must not be waited for.
+    let mut short = onnx::load(&path).unwrap();
+    let tensors = &mut short.graph.as_mut().unwrap().initializer;
+    let tensor = tensors.iter_mut().find(|tensor| onnx::tensor::is_external(tensor)).unwrap();
+    tensor.external_data.iter_mut().find(|e| e.key() == "length").unwrap().value = Some("8".into());
+    onnx::save(&short, &folder.path().join("short.onnx")).unwrap();
+    let error = format!("{:#}", onnx::load_whole(&folder.path().join("short.onnx")).err().unwrap());
+    assert!(error.contains("have 8 bytes, expected "), "{error}");
+    let pipe = folder.path().join("pipe.onnx");
+    if std::process::Command::new("mkfifo").arg(&pipe).status().is_ok_and(|done| done.success()) {
+        let error = format!("{:#}", onnx::load(&pipe).unwrap_err());
+        assert!(error.contains("is not a plain file"), "{error}");
+    }
+
     std::fs::File::options().write(true).open(&data).unwrap().set_len(5000).unwrap();
     let error = format!("{:#}", onnx::load_whole(&path).err().unwrap());
     assert!(error.contains("model.onnx.data` has 5000 bytes"), "{error}");

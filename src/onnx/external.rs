@@ -84,6 +84,8 @@ fn read(
     if !files.contains_key(&location) {
         let path = folder.join(&location);
         let open = || -> Result<Bytes> {
+            // Before opening: a pipe would wait for a writer.
+            ensure!(std::fs::metadata(&path)?.is_file(), "is not a plain file, expected one");
             let file = File::open(&path)?;
             if file.metadata()?.len() == 0 {
                 return Ok(Bytes::new());
@@ -95,7 +97,17 @@ fn read(
         files.insert(location.clone(), bytes);
     }
     let bytes = &files[&location];
-    let end = offset.saturating_add(length.unwrap_or(bytes.len().saturating_sub(offset)));
+    let n_values: usize = tensor::shape(tensor)?.iter().product();
+    let needed = tensor::element_bytes(tensor.data_type()).map(|size| n_values * size);
+    if let (Some(needed), Some(length)) = (needed, length) {
+        ensure!(
+            needed == length,
+            "external data have {length} bytes, expected {needed} for the shape {:?}",
+            tensor.dims
+        );
+    }
+    let rest = bytes.len().saturating_sub(offset);
+    let end = offset.saturating_add(length.or(needed).unwrap_or(rest));
     ensure!(
         end <= bytes.len() && offset <= end,
         "external data end at byte {end}, but `{location}` has {} bytes",
@@ -104,7 +116,6 @@ fn read(
     tensor.raw_data = Some(bytes.slice(offset..end));
     tensor.external_data.clear();
     tensor.data_location = None;
-    tensor::shape(tensor)?;
     Ok(())
 }
 

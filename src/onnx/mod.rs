@@ -28,9 +28,11 @@ pub fn load(path: &Path) -> Result<ModelProto> {
 }
 
 fn parse(path: &Path) -> Result<ModelProto> {
-    let file = File::open(path)?;
-    let metadata = file.metadata()?;
+    // Before opening: a pipe would wait for a writer.
+    let metadata = std::fs::metadata(path)?;
     ensure!(!metadata.is_dir(), "is a directory, expected an ONNX file");
+    ensure!(metadata.is_file(), "is not a plain file, expected an ONNX file");
+    let file = File::open(path)?;
     ensure!(metadata.len() > 0, "is empty, expected an ONNX model");
     // SAFETY: the map is read-only and private to this process's view; as with every memory map, the
     // file must not be cut short by others while it is in use.

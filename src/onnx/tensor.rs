@@ -26,6 +26,18 @@ pub enum DataType {
     Int64 = 7,
 }
 
+/// Bytes of one element by its number in `TensorProto.DataType`; `None` for text and for types that share
+/// bytes.
+pub fn element_bytes(data_type: i32) -> Option<usize> {
+    Some(match data_type {
+        2 | 3 | 9 => 1,
+        4 | 5 | 10 | 16 => 2,
+        1 | 6 | 12 => 4,
+        7 | 11 | 13 => 8,
+        _ => return None,
+    })
+}
+
 /// Dimensions, outermost first.
 ///
 /// # Errors

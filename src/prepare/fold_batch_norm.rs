@@ -109,7 +109,11 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
     }
     let bias = match node.input.get(2).filter(|name| !name.is_empty()) {
         None => vec![0.0; channels],
-        Some(name) => floats(&index, name).filter(|bias| bias.len() == channels)?,
+        // A column `[n, 1]` of a Gemm has as many values and means another thing.
+        Some(name) => {
+            let along_last = index.initializer(name)?.dims.last() == Some(&(channels as i64));
+            floats(&index, name).filter(|bias| along_last && bias.len() == channels)?
+        }
     };
     let epsilon = f64::from(edit::float(norm, "epsilon").unwrap_or(1e-5));
     let gain: Vec<f64> =

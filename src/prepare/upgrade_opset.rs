@@ -28,6 +28,8 @@ struct Site<'a> {
     names: &'a mut Names,
     initializers: &'a mut Vec<TensorProto>,
     facts: &'a Facts,
+    /// Initializers of the graph, beside the new ones.
+    known: &'a [TensorProto],
     /// Tensors that some node reads, or that the graph gives out.
     used: &'a BTreeSet<String>,
 }
@@ -123,13 +125,15 @@ fn upgrade(
             continue;
         }
         let mut nodes = Vec::with_capacity(graph.node.len());
+        let known = graph.initializer.as_slice();
         for node in std::mem::take(&mut graph.node) {
             if !is(&node, op_type) {
                 nodes.push(node);
                 continue;
             }
             let label = edit::label(&node);
-            let site = Site { node, names, initializers: &mut initializers, facts, used: &used };
+            let site =
+                Site { node, names, initializers: &mut initializers, facts, known, used: &used };
             let adapted = adapter(site)
                 .with_context(|| format!("node `{label}` ({op_type}) of opset {from}"))?;
             nodes.extend(adapted);
@@ -175,6 +179,13 @@ impl Site<'_> {
         Ok(name)
     }
 
+    /// The values of a constant; none where it is computed.
+    fn floats(&self, name: &str) -> Vec<f32> {
+        let mut tensors = self.known.iter().chain(self.initializers.iter());
+        let tensor = tensors.find(|tensor| tensor.name() == name);
+        tensor.and_then(|tensor| tensor::f32_values(tensor).ok()).unwrap_or_default()
+    }
+
     fn ints(&mut self, what: &str, values: &[i64]) -> Result<String> {
         self.constant(what, |name| tensor::from_i64(name, &[values.len()], values))
     }
@@ -213,7 +224,15 @@ fn resize(mut site: Site) -> Result<Vec<NodeProto>> {
     edit::set_text(&mut site.node, "mode", &mode);
     edit::set_text(&mut site.node, "coordinate_transformation_mode", "asymmetric");
     if mode == "nearest" {
-        edit::set_text(&mut site.node, "nearest_mode", "floor");
+        // The standard left the rounding open; this is ONNX Runtime's, which rounds up where it reduces.
+        let scales = site.floats(&site.node.input[2]);
+        let reduces = scales.iter().any(|&scale| scale < 1.0);
+        ensure!(
+            !(reduces && scales.iter().any(|&scale| scale > 1.0)),
+            "scales are {scales:?}, expected all at most 1 or all at least 1: the nearest value is not \
+             defined otherwise"
+        );
+        edit::set_text(&mut site.node, "nearest_mode", if reduces { "ceil" } else { "floor" });
     }
     Ok(vec![site.node])
 }
@@ -294,19 +313,19 @@ fn dropout(mut site: Site) -> Result<Vec<NodeProto>> {
     Ok(vec![site.node])
 }
 
-/// Identities, which Dropouts became, go unless they make an output of the graph from an input or a
-/// tensor that has another use.
+/// Identities, which Dropouts became, go unless they make an output of the graph.
 fn bypass_identities_of_dropout(graph: &mut GraphProto) {
-    let outputs: Vec<String> = graph.output.iter().map(|value| value.name().to_string()).collect();
+    let outputs: BTreeSet<String> =
+        graph.output.iter().map(|value| value.name().to_string()).collect();
     let mut position = 0;
     while position < graph.node.len() {
         let node = &graph.node[position];
-        let removable = node.op_type() == "Identity" && !outputs.contains(&node.output[0]);
-        if removable {
-            let node = graph.node.remove(position);
-            edit::replace_uses(graph, &node.output[0], &node.input[0]);
-        } else {
-            position += 1;
+        match (node.input.first().cloned(), node.output.first().cloned()) {
+            (Some(input), Some(output)) if is(node, "Identity") && !outputs.contains(&output) => {
+                graph.node.remove(position);
+                edit::replace_uses(graph, &output, &input);
+            }
+            _ => position += 1,
         }
     }
 }

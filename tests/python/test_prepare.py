@@ -42,6 +42,8 @@ UPGRADES = {
                         {"s": np.float32([1, 1, 2, 2])}),
     "resize 10": model(10, [("Resize", ["x", "s"], ["y"], {"mode": "nearest"})],
                        {"s": np.float32([1, 1, 2, 2])}),
+    "resize 10 down": model(10, [("Resize", ["x", "s"], ["y"], {"mode": "nearest"})],
+                            {"s": np.float32([1, 1, 0.6, 0.7])}),
     "clip": model(10, [("Clip", ["x"], ["a"], {"min": -0.5}), ("Clip", ["a"], ["y"], {"max": 0.25})]),
     "pad": model(9, [("Pad", ["x"], ["y"], {"pads": [0, 0, 1, 0, 0, 0, 2, 1], "value": 0.5})]),
     "slice": model(9, [("Slice", ["x"], ["y"], {"starts": [1, -4], "ends": [3, 100], "axes": [1, 3]})]),
@@ -117,6 +119,14 @@ def test_normalization_stays_where_it_is_not(tmp_path):
     nodes += [("Conv", ["a", "w2"], ["d"], {}), two_readers, ("Add", ["d", "b"], ["y"], {})]
     constants = {"w": floats(4, 4, 1, 1), "w2": floats(4, 4, 1, 1), **p1, **p2}
     assert count(check(model(13, nodes, constants), tmp_path, 13), "BatchNormalization") == 2
+
+
+def test_a_column_added_by_gemm_is_no_bias_per_channel(tmp_path):
+    norm_node, parameters = norm("g", "y", "n", 4)
+    nodes = [("Gemm", ["x", "u", "column"], ["g"], {}), norm_node]
+    constants = {"u": floats(6, 4), "column": floats(4, 1), **parameters}
+    after = check(model(13, nodes, constants, shape=(4, 6)), tmp_path, 13)
+    assert count(after, "BatchNormalization") == 1
 
 
 def test_weights_that_others_use_are_copied(tmp_path):
