@@ -6,6 +6,7 @@
 //!    quantization fixes. IR version 4 is needed for that and set.
 //! 3. Uses of an Identity of an initializer, or of a Cast to the type that it has, become uses of the
 //!    initializer; the node goes unless it makes an output of the graph.
+//! 4. Inputs that are left out at the end of a node's list are dropped from it, which means the same.
 
 use super::{Pass, edit};
 use crate::onnx::graph::GraphIndex;
@@ -41,6 +42,12 @@ impl Pass for LiftConstants {
         graph.node = kept;
         if lifted > 0 {
             changes.push(format!("{lifted} Constant nodes became initializers"));
+        }
+
+        for node in &mut graph.node {
+            while node.input.last().is_some_and(String::is_empty) {
+                node.input.pop();
+            }
         }
 
         let names: BTreeSet<String> =

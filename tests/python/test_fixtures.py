@@ -106,6 +106,16 @@ def test_a_table_of_ones_own_with_16_bits(tmp_path):
     assert sqnr_db(expected, run(output, samples)[0]) > 60
 
 
+def test_a_bias_that_is_left_out_by_an_empty_name(tmp_path):
+    proto = onnx.load(ROOT / "fixtures" / "digits_old.onnx")
+    first = next(node for node in proto.graph.node if node.op_type == "Conv")
+    first.input.append("")
+    onnx.save(proto, tmp_path / "empty.onnx")
+    mqq("calibrate", tmp_path / "empty.onnx", "-b", "tensorrt", "--data", ROOT / "calib_data" / "calib",
+        "--preprocess", "half", "--quiet")
+    assert (tmp_path / "empty.tensorrt.onnx").is_file()
+
+
 def test_compare_agrees_with_onnx_runtime(tmp_path):
     output = calibrate("digits_cnn", "tensorrt", [], tmp_path)
     source = ROOT / "fixtures" / "digits_cnn.onnx"
