@@ -117,8 +117,11 @@ struct Summary {
 pub fn run(args: &Args) -> Result<Exit> {
     let request = request(args).map_err(misused)?;
     let all_paths = paths(args, &request.scheme).map_err(misused)?;
-    let mut report =
-        Report { schema_version: "1.0", backend: request.scheme.name.clone(), results: Vec::new() };
+    let mut report = Report {
+        schema_version: super::JSON_VERSION,
+        backend: request.scheme.name.clone(),
+        results: Vec::new(),
+    };
     let mut exit = Exit::Done;
     for paths in &all_paths {
         let model = paths.model.display().to_string();

@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     )?;
     if args.json {
         let report = serde_json::json!({
-            "schema_version": "1.0",
+            "schema_version": super::JSON_VERSION,
             "float": args.float.display().to_string(),
             "quantized": args.quantized.display().to_string(),
             "outputs": figures,

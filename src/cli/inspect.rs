@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     };
     let imports = model.opset_import.iter();
     let mut report = Report {
-        schema_version: "1.0",
+        schema_version: super::JSON_VERSION,
         model: args.model.display().to_string(),
         ir_version: model.ir_version(),
         opset: imports.map(|set| (set.domain().to_string(), set.version())).collect(),

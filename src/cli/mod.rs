@@ -12,6 +12,9 @@ use anyhow::{Result, anyhow, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::path::Path;
 
+/// Version of the objects that `--json` prints; the sidecar has its own.
+const JSON_VERSION: &str = "1.0";
+
 /// Post-training quantizer for ONNX: float model in, Q/DQ model and a sidecar of scales out.
 #[derive(Debug, Parser)]
 #[command(name = "mqq", version, max_term_width = 100)]

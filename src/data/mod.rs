@@ -197,11 +197,6 @@ impl Dataset {
         self.n_samples == 0
     }
 
-    /// Whether some samples are images, so that the preprocessing matters.
-    pub fn has_images(&self) -> bool {
-        self.recipe.is_some()
-    }
-
     /// One line that says how images become the input, where there are images.
     pub fn describe(&self) -> Option<String> {
         self.recipe.as_ref().map(|recipe| recipe.describe(&self.inputs[0]))

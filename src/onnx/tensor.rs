@@ -72,40 +72,6 @@ pub fn i64_values(tensor: &TensorProto) -> Result<Vec<i64>> {
     values(tensor, &tensor.int64_data, i64::from_le_bytes)
 }
 
-/// The values of a tensor of any number type, in row-major order.
-///
-/// # Errors
-/// If it holds no numbers, else as [`f32_values`]. 64-bit integers lose what a float64 cannot hold.
-pub fn f64_values(tensor: &TensorProto) -> Result<Vec<f64>> {
-    let ints = &tensor.int32_data;
-    Ok(match tensor.data_type.unwrap_or_default() {
-        1 => widen(values(tensor, &tensor.float_data, f32::from_le_bytes)?),
-        2 => match tensor.raw_data {
-            Some(_) => widen(values(tensor, &[], u8::from_le_bytes)?),
-            None => widen(values(tensor, ints, i32::from_le_bytes)?),
-        },
-        3 => match tensor.raw_data {
-            Some(_) => widen(values(tensor, &[], i8::from_le_bytes)?),
-            None => widen(values(tensor, ints, i32::from_le_bytes)?),
-        },
-        6 => widen(values(tensor, ints, i32::from_le_bytes)?),
-        7 => values(tensor, &tensor.int64_data, i64::from_le_bytes)?
-            .into_iter()
-            .map(|value| value as f64)
-            .collect(),
-        9 => match tensor.raw_data {
-            Some(_) => widen(values(tensor, &[], u8::from_le_bytes)?),
-            None => widen(values(tensor, ints, i32::from_le_bytes)?),
-        },
-        11 => values(tensor, &tensor.double_data, f64::from_le_bytes)?,
-        found => bail!("element type is {found}, expected a number of 8, 32 or 64 bits"),
-    })
-}
-
-fn widen<T: Into<f64>>(values: Vec<T>) -> Vec<f64> {
-    values.into_iter().map(Into::into).collect()
-}
-
 fn expect_type(tensor: &TensorProto, expected: DataType) -> Result<()> {
     let found = tensor.data_type.unwrap_or_default();
     ensure!(

@@ -20,6 +20,7 @@ use crate::scheme::{Scheme, WeightStorage};
 use crate::verify;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
+use std::io::Read;
 use std::path::Path;
 
 /// What a run of the main job is asked for.
@@ -58,8 +59,6 @@ pub struct Prepared {
     pub changes: Vec<String>,
     /// Version of the default operator set, before and after.
     pub opset: [i64; 2],
-    /// SHA-256 of the file, in hexadecimal.
-    pub sha256: String,
     /// Whether the file kept tensors in other files.
     pub has_external_data: bool,
     /// The engine's view; why there is none where it cannot run the model.
@@ -91,9 +90,6 @@ pub struct Quantized {
 pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<Prepared> {
     let Loaded { mut model, has_external_data } = onnx::load_whole(path)?;
     let name = || format!("`{}`", path.display());
-    let bytes = std::fs::read(path).with_context(name)?;
-    let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    drop(bytes);
     prepare::check_float(&model).with_context(name)?;
     let before = default_opset(&model).with_context(name)?;
     let changes = prepare(&mut model, scheme.min_opset).with_context(name)?;
@@ -106,15 +102,7 @@ pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<Pre
             Err(error) => parsed = Err(error.context(name())),
         }
     }
-    Ok(Prepared {
-        model,
-        facts,
-        changes,
-        opset: [before, after],
-        sha256,
-        has_external_data,
-        parsed,
-    })
+    Ok(Prepared { model, facts, changes, opset: [before, after], has_external_data, parsed })
 }
 
 /// The main job: one model through all stages.
@@ -132,13 +120,27 @@ pub fn quantize(
     finish(path, request, prepared, progress).with_context(|| format!("`{}`", path.display()))
 }
 
+/// SHA-256 of a file, in hexadecimal; the file is not held in memory.
+fn sha256_of(path: &Path) -> Result<String> {
+    let mut hasher = Sha256::new();
+    let mut file = std::fs::File::open(path)?;
+    let mut part = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut part)? {
+            0 => break,
+            n => hasher.update(&part[..n]),
+        }
+    }
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 fn finish(
     path: &Path,
     request: &Request,
     prepared: Prepared,
     progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
 ) -> Result<Quantized> {
-    let Prepared { mut model, facts, changes, opset, sha256, has_external_data, parsed } = prepared;
+    let Prepared { mut model, facts, changes, opset, has_external_data, parsed } = prepared;
     let parsed = parsed.map_err(|error| anyhow::anyhow!("{}", error.root_cause()))?;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let sites = place(graph, &facts, &request.scheme, &request.selection);
@@ -180,7 +182,7 @@ fn finish(
             .collect(),
     };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let model_facts = ModelFacts { file, sha256, opset, prepared: changes };
+    let model_facts = ModelFacts { file, sha256: sha256_of(path)?, opset, prepared: changes };
     let sidecar = sidecar(graph, &request.scheme, &sites, &plan, model_facts, calibration);
     let preprocessing = dataset.describe();
     rewrite(&mut model, &plan, request.storage)?;
