@@ -10,7 +10,18 @@ use anyhow::{Context, Result, ensure};
 /// Largest integer that a bias may take.
 const MAX_BIAS: f64 = i32::MAX as f64;
 
-pub(super) fn decide(graph: &GraphProto, sites: &Sites, plan: &mut QuantPlan) -> Result<()> {
+/// Fills [`QuantPlan::biases`] anew. `widen` lets the scales of weights grow where an int32 would overflow;
+/// without it such a bias is saturated.
+///
+/// # Errors
+/// If a bias is not finite; the message names it.
+pub fn decide_biases(
+    graph: &GraphProto,
+    sites: &Sites,
+    plan: &mut QuantPlan,
+    widen: bool,
+) -> Result<()> {
+    plan.biases.clear();
     let mut floats = Vec::with_capacity(sites.biases.len());
     for site in &sites.biases {
         let initializer = graph.initializer.iter().find(|tensor| tensor.name() == site.tensor);
@@ -26,7 +37,7 @@ pub(super) fn decide(graph: &GraphProto, sites: &Sites, plan: &mut QuantPlan) ->
         floats.push(values);
     }
     // First widen the weights' scales where an int32 would overflow: a weight may serve several biases.
-    for (site, values) in sites.biases.iter().zip(&floats) {
+    for (site, values) in sites.biases.iter().zip(&floats).filter(|_| widen) {
         let Some(s_x) = input_scale(plan, &site.input) else { continue };
         let weight = &mut plan.weights[site.weight];
         let n_scales = weight.params.len();

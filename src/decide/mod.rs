@@ -7,6 +7,8 @@
 mod bias;
 mod weight;
 
+pub use bias::decide_biases;
+
 use crate::observe::Statistic;
 use crate::onnx::proto::GraphProto;
 use crate::place::{ActivationSite, BiasSite, Sites, WeightSite};
@@ -69,6 +71,18 @@ pub struct PlannedWeight {
     pub observer: &'static str,
     /// Slices that are all zero, by position.
     pub dead: Vec<usize>,
+    /// Whether the integers are other than the nearest ones.
+    pub learned: bool,
+}
+
+impl PlannedWeight {
+    /// The values that the integers stand for, in their order.
+    pub fn dequantized(&self) -> Vec<f32> {
+        let slices = weight::Slices::of(&self.shape, self.site.axis);
+        let value =
+            |(position, &q): (usize, &i32)| self.params[slices.of_value(position)].dequantize(q);
+        self.integers.iter().enumerate().map(value).collect()
+    }
 }
 
 /// A bias as int32.
@@ -147,7 +161,7 @@ pub fn decide(
         });
     }
     weight::decide(graph, sites, scheme, finders.weight, &mut plan)?;
-    bias::decide(graph, sites, &mut plan)?;
+    decide_biases(graph, sites, &mut plan, true)?;
     weight::round(graph, &mut plan)?;
     Ok(plan)
 }

@@ -11,20 +11,20 @@ use crate::scheme::Scheme;
 use anyhow::{Context, Result, ensure};
 
 /// Index of the slice along `axis` that each run of `inner` values belongs to.
-struct Slices {
+pub(super) struct Slices {
     n: usize,
     inner: usize,
 }
 
 impl Slices {
-    fn of(shape: &[usize], axis: Option<usize>) -> Slices {
+    pub(super) fn of(shape: &[usize], axis: Option<usize>) -> Slices {
         match axis {
             Some(axis) => Slices { n: shape[axis], inner: shape[axis + 1..].iter().product() },
             None => Slices { n: 1, inner: usize::MAX },
         }
     }
 
-    fn of_value(&self, position: usize) -> usize {
+    pub(super) fn of_value(&self, position: usize) -> usize {
         position / self.inner.max(1) % self.n.max(1)
     }
 }
@@ -94,6 +94,7 @@ pub(super) fn decide(
             observed: (min, max),
             observer: finder.name(),
             dead,
+            learned: false,
         });
     }
     Ok(())

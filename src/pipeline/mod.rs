@@ -2,6 +2,7 @@
 
 mod compare;
 mod observe;
+mod tune;
 
 pub use compare::compare;
 
@@ -17,6 +18,7 @@ use crate::prepare::{self, default_opset, prepare};
 use crate::range::RangeFinder;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
+use crate::tune::{Effort, Tuned};
 use crate::verify;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -47,6 +49,8 @@ pub struct Request {
     pub threads: usize,
     /// Leave samples out that cannot be read.
     pub skip_bad_data: bool,
+    /// How much work goes into better weights.
+    pub effort: Effort,
 }
 
 /// A model ready for placement, and what was done to it.
@@ -81,6 +85,8 @@ pub struct Quantized {
     pub n_samples: usize,
     /// How images became inputs.
     pub preprocessing: Option<String>,
+    /// What tuning did, where it did something.
+    pub tuned: Option<Tuned>,
 }
 
 /// Loads and prepares a model for a backend.
@@ -143,7 +149,7 @@ fn finish(
     let Prepared { mut model, facts, changes, opset, has_external_data, parsed } = prepared;
     let parsed = parsed.map_err(|error| anyhow::anyhow!("{}", error.root_cause()))?;
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let sites = place(graph, &facts, &request.scheme, &request.selection);
+    let mut sites = place(graph, &facts, &request.scheme, &request.selection);
     let watched: Vec<String> = sites.activations.iter().map(|site| site.tensor.clone()).collect();
     let dataset =
         Dataset::open(&request.data, parsed.inputs(), &request.preprocessing, request.limit)?;
@@ -161,6 +167,15 @@ fn finish(
     let finders =
         Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
     let mut plan = decide(graph, &sites, &observed.statistics, &request.scheme, finders)?;
+    let tuned = tune::tune(
+        &mut model,
+        &mut plan,
+        &mut sites,
+        &facts,
+        request,
+        (&engine, &dataset, &observed.by_content),
+    )?;
+    let graph = model.graph.as_ref().context("model has no graph")?;
     let skipped = observed.skipped.iter().map(|reason| format!("left out: {reason}"));
     plan.warnings.splice(0..0, skipped);
     for pattern in request.selection.unmatched(graph) {
@@ -195,5 +210,6 @@ fn finish(
         plan,
         n_samples: observed.n_samples,
         preprocessing,
+        tuned,
     })
 }

@@ -116,7 +116,15 @@ impl Writer {
                 self.initializers.push(stored);
             }
             WeightStorage::Float => {
-                nodes.push(node("QuantizeLinear", [tensor, &scale, &zero_point], &quantized, axis));
+                let mut stored = tensor.clone();
+                if planned.learned {
+                    // Rounding the original again would not give these integers.
+                    stored = self.names.fresh(&format!("{tensor}_rounded"));
+                    let values = planned.dequantized();
+                    self.initializers.push(tensor::from_f32(&stored, &planned.shape, &values)?);
+                }
+                let inputs = [&stored, &scale, &zero_point];
+                nodes.push(node("QuantizeLinear", inputs, &quantized, axis));
             }
         }
         nodes.push(node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, axis));
