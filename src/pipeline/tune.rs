@@ -7,6 +7,7 @@ use crate::engine::{Engine, Value};
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
+use crate::range::RangeFinder;
 use crate::tune::{Tuned, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
@@ -41,7 +42,8 @@ pub fn tune(
         let values: Vec<Vec<Value>> = samples[..n].par_iter().map(load).collect::<Result<_>>()?;
         let inputs: Vec<String> = engine.inputs().iter().map(|input| input.name.clone()).collect();
         let data = (inputs.as_slice(), values.as_slice());
-        let outcome = tune_plan(model, plan, sites, &request.scheme, data, request.effort);
+        let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
+        let outcome = tune_plan(model, plan, sites, table, data, request.effort);
         Ok(outcome.unwrap_or_else(|error| {
             plan.warnings.push(format!("not tuned: {error:#}"));
             None

@@ -16,6 +16,7 @@ use crate::onnx::names::Names;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::tensor;
 use crate::place::{BiasSite, Sites, node_name};
+use crate::range::RangeFinder;
 use crate::scheme::{BiasRow, Scheme};
 use crate::verify::Comparison;
 use anyhow::{Context, Result};
@@ -79,7 +80,7 @@ pub struct Tuned {
 /// Fewest samples to learn from and to judge by.
 const MIN_SAMPLES: usize = 8;
 
-/// Tunes `plan` and the biases of `model`. `samples` holds the values of the inputs `inputs` for each
+/// Tunes `plan` and the biases of `model`; `finder` is that of the weights. `samples` holds the values of the inputs `inputs` for each
 /// sample; a quarter of them is held back.
 ///
 /// # Errors
@@ -88,7 +89,7 @@ pub fn tune(
     model: &mut ModelProto,
     plan: &mut QuantPlan,
     sites: &mut Sites,
-    scheme: &Scheme,
+    (scheme, finder): (&Scheme, &dyn RangeFinder),
     (inputs, samples): (&[String], &[Vec<Value>]),
     effort: Effort,
 ) -> Result<Option<Tuned>> {
@@ -118,7 +119,7 @@ pub fn tune(
         *plan = tuned;
         replace_biases(model, sites, plan, scheme, biases)?;
         let graph = model.graph.as_ref().context("model has no graph")?;
-        decide_biases(graph, sites, plan, false)?;
+        decide_biases(graph, sites, scheme, finder, plan, false)?;
     }
     Ok(Some(Tuned { seconds: start.elapsed().as_secs_f64(), ..report }))
 }
@@ -158,11 +159,13 @@ fn replace_biases(
         let weight = plan.weights.iter().position(|w| w.site.edges.contains(&(node_idx, 1)));
         let input = node.input[0].clone();
         let quantized = sites.activations.iter().any(|site| site.edges.contains(&(node_idx, 0)));
-        let row = scheme.ops.get(node.op_type());
-        if let (Some(weight), true) = (weight, quantized)
-            && row.is_some_and(|row| row.bias == BiasRow::Int32)
-        {
-            sites.biases.push(BiasSite { tensor: name, input, weight, edge });
+        let qtype = match scheme.ops.get(node.op_type()).map(|row| &row.bias) {
+            Some(BiasRow::Int32) => None,
+            Some(BiasRow::Type(qtype)) => Some(qtype.clone()),
+            Some(BiasRow::Float) | None => continue,
+        };
+        if let (Some(weight), true) = (weight, quantized) {
+            sites.biases.push(BiasSite { tensor: name, qtype, input, weight, edge });
         }
     }
     let index = crate::onnx::graph::GraphIndex::new(graph);

@@ -14,7 +14,8 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use crate::place::{Edge, node_name};
-use crate::quant::QuantParams;
+use crate::quant::{Codes, QuantParams};
+use crate::scheme::ScaleName;
 use crate::verify::Comparison;
 use anyhow::{Context, Result, bail, ensure};
 use rayon::prelude::*;
@@ -81,6 +82,10 @@ impl<'a> Walk<'a> {
         n_tune: usize,
     ) -> Result<Walk<'a>> {
         let graph = model.graph.as_ref().context("model has no graph")?;
+        let affine = |params: &QuantParams| params.codes == Codes::Affine;
+        let activations = plan.activations.iter().map(|planned| &planned.params);
+        let weights = plan.weights.iter().flat_map(|planned| &planned.params);
+        ensure!(activations.chain(weights).all(affine), "its codes are not affine");
         let index = GraphIndex::new(graph);
         let grids = plan.activations.iter().map(|planned| {
             let edges = planned.site.edges.iter().copied().collect();
@@ -360,7 +365,7 @@ impl<'a> Walk<'a> {
         };
         let along_rows = planned.site.axis == Some(layer.out_axis());
         let zero = planned.params.iter().all(|params| params.zero_point == 0);
-        if !(along_rows || planned.params.len() == 1) || !zero {
+        if !(along_rows || planned.params.len() == 1) || !zero || planned.site.block.is_some() {
             return Ok(());
         }
         let Some(initializer) = self.index.initializer(&planned.site.tensor) else { return Ok(()) };
@@ -370,7 +375,11 @@ impl<'a> Walk<'a> {
         let of_row = |o: usize| planned.params[if along_rows { o } else { 0 }];
         let scales: Vec<f32> = (0..layer.n_out).map(|o| of_row(o).scale).collect();
         let bounds = (of_row(0).q_min, of_row(0).q_max);
-        let search = if along_rows { Scales::PerRow } else { Scales::Shared };
+        let search = match planned.qtype.scale {
+            ScaleName::PowerOfTwo => Scales::Fixed,
+            ScaleName::Float if along_rows => Scales::PerRow,
+            ScaleName::Float => Scales::Shared,
+        };
         let Rows { integers, scales } =
             rounding::round(&layer, &w, &scales, bounds, search, (b, &y[..n]), centred)?;
         let planned = &mut self.plan.weights[weight_idx];
