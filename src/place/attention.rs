@@ -1,6 +1,6 @@
 //! The rule about attention.
 
-use super::{Draft, Rule};
+use super::{Draft, Rule, Takes};
 use crate::scheme::RuleCall;
 
 /// Leaves the two products of an attention float where the backend has no fused kernel for it.
@@ -14,6 +14,10 @@ impl Rule for SkipAttentionScores {
 
     fn description(&self) -> &'static str {
         "MatMul, Softmax, MatMul with an added mask, or a sequence above `max_sequence`, stays float"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("max_sequence", Takes::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

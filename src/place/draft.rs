@@ -1,5 +1,6 @@
 //! What the rules write on: the state of every node and use while placement runs.
 
+use super::clips::FoldableClip;
 use super::{ActivationSite, BiasSite, Edge, FloatNode, Sites, WeightSite, node_name};
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
@@ -28,6 +29,15 @@ pub struct Draft<'a> {
     edges: BTreeMap<Edge, Mark>,
     /// Tensors whose every use is quantized.
     whole: BTreeMap<&'a str, Mark>,
+    /// Uses that stay float whatever other rules ask for.
+    float_edges: BTreeSet<Edge>,
+    /// Outputs of the network that are quantized.
+    network_outputs: BTreeMap<&'a str, Mark>,
+    /// Clips by the tensor that they make, to be removed where the grid has their effect.
+    clips: BTreeMap<&'a str, FoldableClip>,
+    /// Types of the inputs and of the weight of single nodes, in place of their rows'.
+    input_types: BTreeMap<usize, String>,
+    weight_types: BTreeMap<usize, String>,
     /// For an Add that is fused into the end of a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
     /// Parent links of the sharing groups.
@@ -45,6 +55,11 @@ impl<'a> Draft<'a> {
             float: BTreeMap::new(),
             edges: BTreeMap::new(),
             whole: BTreeMap::new(),
+            float_edges: BTreeSet::new(),
+            network_outputs: BTreeMap::new(),
+            clips: BTreeMap::new(),
+            input_types: BTreeMap::new(),
+            weight_types: BTreeMap::new(),
             fused_input: BTreeMap::new(),
             shared_with: BTreeMap::new(),
         }
@@ -105,14 +120,46 @@ impl<'a> Draft<'a> {
     /// Makes one use read the quantized tensor, where the tensor is an activation.
     pub fn quantize_edge(&mut self, edge: Edge, rule: &'static str, reason: impl Into<String>) {
         let Some(name) = self.graph.node[edge.0].input.get(edge.1) else { return };
-        if name.is_empty() || self.is_constant(name) || !self.facts.is_float(name) {
+        let open = !name.is_empty() && !self.is_constant(name) && self.facts.is_float(name);
+        if !open || self.float_edges.contains(&edge) {
             return;
         }
         self.edges.entry(edge).or_insert_with(|| Mark { rule, reason: reason.into() });
     }
 
+    /// Keeps one use float, now and against later rules.
+    pub fn keep_edge_float(&mut self, edge: Edge) {
+        self.edges.remove(&edge);
+        self.float_edges.insert(edge);
+    }
+
+    /// Quantizes an output of the network that a node makes; whoever runs it sees values of the grid.
+    pub fn quantize_network_output(&mut self, tensor: &str, rule: &'static str, reason: &str) {
+        let Some(name) = self.tensor_name(tensor) else { return };
+        let made = self.index.producer(name).is_some() && self.index.is_output(name);
+        if made && !self.is_constant(name) && self.facts.is_float(name) {
+            let mark = Mark { rule, reason: reason.to_string() };
+            self.network_outputs.entry(name).or_insert(mark);
+        }
+    }
+
+    /// Gives one node another type of inputs or of weight than its row has.
+    pub fn set_types(&mut self, node_idx: usize, input: Option<&str>, weight: Option<&str>) {
+        self.input_types.extend(input.map(|name| (node_idx, name.to_string())));
+        self.weight_types.extend(weight.map(|name| (node_idx, name.to_string())));
+    }
+
+    /// Asks that the node which makes `tensor` is removed where the grid of `tensor` has its effect.
+    pub fn fold_clip(&mut self, tensor: &str, clip: FoldableClip) {
+        let Some(name) = self.tensor_name(tensor) else { return };
+        self.clips.insert(name, clip);
+    }
+
     /// Whether the use reads the quantized tensor.
     pub fn is_quantized_edge(&self, edge: Edge) -> bool {
+        if self.float_edges.contains(&edge) {
+            return false;
+        }
         self.edges.contains_key(&edge)
             || self.graph.node[edge.0]
                 .input
@@ -129,9 +176,10 @@ impl<'a> Draft<'a> {
         self.whole.entry(name).or_insert_with(|| Mark { rule, reason: reason.into() });
     }
 
-    /// Whether some use of the tensor reads it quantized.
+    /// Whether some use of the tensor reads it quantized, or the network gives it out quantized.
     pub fn is_site(&self, tensor: &str) -> bool {
         self.whole.contains_key(tensor)
+            || self.network_outputs.contains_key(tensor)
             || self.index.consumers(tensor).iter().any(|edge| self.edges.contains_key(edge))
     }
 
@@ -184,19 +232,30 @@ impl<'a> Draft<'a> {
         for tensor in inputs.chain(outputs).filter(|name| !name.is_empty()) {
             let uses = self.index.consumers(tensor);
             // What a nested graph captures stays float: no use of its own could be rewired.
-            let rewirable = uses.iter().copied().filter(|(_, input_idx)| *input_idx != usize::MAX);
+            let rewirable = uses
+                .iter()
+                .copied()
+                .filter(|edge| edge.1 != usize::MAX && !self.float_edges.contains(edge));
+            let output = self.network_outputs.get(tensor);
             let whole = self.whole.get(tensor);
             let edges: Vec<Edge> = match whole {
                 Some(_) => rewirable.collect(),
                 None => rewirable.filter(|edge| self.edges.contains_key(edge)).collect(),
             };
-            let mark = edges.iter().find_map(|edge| self.edges.get(edge)).or(whole);
-            let (Some(mark), false) = (mark, edges.is_empty()) else { continue };
+            let whole = whole.filter(|_| !edges.is_empty());
+            let mark = edges.iter().find_map(|edge| self.edges.get(edge)).or(whole).or(output);
+            let Some(mark) = mark else { continue };
+            // The float tensor must have no reader of its own: neither a use nor the network's output.
+            let only_quantized =
+                edges.len() == uses.len() && (output.is_some() || !self.index.is_output(tensor));
+            let clip = self.clips.get(tensor).filter(|_| only_quantized).cloned();
             let n_groups = groups.len();
             sites.activations.push(ActivationSite {
                 tensor: tensor.to_string(),
                 qtype: self.qtype_of(tensor, &edges),
                 edges,
+                network_output: output.is_some(),
+                clip,
                 group: *groups.entry(self.group_of(tensor)).or_insert(n_groups),
                 rule: mark.rule,
                 reason: mark.reason.clone(),
@@ -207,7 +266,9 @@ impl<'a> Draft<'a> {
     /// The type that the first reader with a row asks for, else the one that the producer gives.
     fn qtype_of(&self, tensor: &str, edges: &[Edge]) -> String {
         let row = |node_idx: usize| self.scheme.ops.get(self.graph.node[node_idx].op_type());
-        let of_reader = edges.iter().find_map(|edge| row(edge.0)?.input.clone());
+        let of_reader = edges
+            .iter()
+            .find_map(|edge| self.input_types.get(&edge.0).cloned().or(row(edge.0)?.input.clone()));
         let of_producer = || row(self.index.producer_idx(tensor)?)?.output.clone();
         let any = || self.scheme.ops.values().find_map(|row| row.input.clone());
         of_reader.or_else(of_producer).or_else(any).unwrap_or_default()
@@ -219,36 +280,33 @@ impl<'a> Draft<'a> {
                 continue;
             }
             sites.quantized_nodes.push(node_idx);
-            let (Some(row), Some(input_idx)) = (self.row(node_idx), self.weight_input(node_idx))
-            else {
-                continue;
-            };
-            let Some(weight_row) = &row.weight else { continue };
+            let Some(row) = self.row(node_idx) else { continue };
+            let weight_input = self.weight_input(node_idx);
+            if let Some(qtype) = &row.constant {
+                for (input_idx, tensor) in node.input.iter().enumerate() {
+                    let bias = row.weight.is_some() && input_idx >= 2;
+                    if self.is_float_initializer(tensor) && weight_input != Some(input_idx) && !bias
+                    {
+                        add_weight(sites, tensor, qtype, None, (node_idx, input_idx));
+                    }
+                }
+            }
+            let (Some(weight_row), Some(input_idx)) = (&row.weight, weight_input) else { continue };
             let tensor = &node.input[input_idx];
             let rank = self.index.initializer(tensor).map_or(0, |t| t.dims.len());
-            let per_channel =
-                self.scheme.types[&weight_row.qtype].granularity == Granularity::PerChannel;
+            let qtype = self.weight_types.get(&node_idx).unwrap_or(&weight_row.qtype);
+            let per_channel = self.scheme.types[qtype].granularity == Granularity::PerChannel;
             let axis = per_channel.then(|| resolve_axis(weight_row.axis, node, input_idx, rank));
-            let same = |site: &WeightSite| {
-                site.tensor == *tensor && site.axis == axis && site.qtype == weight_row.qtype
-            };
-            let weight = match sites.weights.iter().position(same) {
-                Some(weight) => weight,
-                None => {
-                    sites.weights.push(WeightSite {
-                        tensor: tensor.clone(),
-                        qtype: weight_row.qtype.clone(),
-                        axis,
-                        edges: Vec::new(),
-                    });
-                    sites.weights.len() - 1
-                }
-            };
-            sites.weights[weight].edges.push((node_idx, input_idx));
+            let weight = add_weight(sites, tensor, qtype, axis, (node_idx, input_idx));
             if row.bias == BiasRow::Int32 && input_idx == 1 {
                 sites.biases.extend(self.bias_of(node_idx, node, weight));
             }
         }
+    }
+
+    fn is_float_initializer(&self, name: &str) -> bool {
+        let initializer = self.index.initializer(name);
+        initializer.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
     }
 
     fn bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize) -> Option<BiasSite> {
@@ -302,6 +360,29 @@ impl<'a> Draft<'a> {
             _ => "nothing beside it is quantized".to_string(),
         }
     }
+}
+
+/// Adds a use of a constant; its position among the weights.
+fn add_weight(
+    sites: &mut Sites,
+    tensor: &str,
+    qtype: &str,
+    axis: Option<usize>,
+    edge: Edge,
+) -> usize {
+    let same =
+        |site: &WeightSite| site.tensor == tensor && site.axis == axis && site.qtype == qtype;
+    let weight = sites.weights.iter().position(same).unwrap_or_else(|| {
+        sites.weights.push(WeightSite {
+            tensor: tensor.to_string(),
+            qtype: qtype.to_string(),
+            axis,
+            edges: Vec::new(),
+        });
+        sites.weights.len() - 1
+    });
+    sites.weights[weight].edges.push(edge);
+    weight
 }
 
 fn resolve_axis(axis: Axis, node: &NodeProto, input_idx: usize, rank: usize) -> usize {

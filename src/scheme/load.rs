@@ -1,8 +1,8 @@
 //! From YAML to a checked [`Scheme`].
 
-use super::{Granularity, Scheme};
+use super::{Granularity, Parameter, RuleCall, Scheme};
 use crate::diag::did_you_mean;
-use crate::place::RULES;
+use crate::place::{RULES, Takes};
 use crate::range::FINDERS;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::path::Path;
@@ -90,7 +90,9 @@ fn check(scheme: &Scheme) -> Result<()> {
         );
     }
     for (op, row) in &scheme.ops {
-        for (key, name) in [("input", &row.input), ("output", &row.output)] {
+        for (key, name) in
+            [("input", &row.input), ("output", &row.output), ("constant", &row.constant)]
+        {
             if let Some(name) = name {
                 check_type(name, &format!("ops.{op}.{key}"))?;
                 ensure!(
@@ -112,6 +114,7 @@ fn check(scheme: &Scheme) -> Result<()> {
             names().collect::<Vec<_>>().join(", "),
             did_you_mean(&call.rule, names())
         );
+        check_parameters(scheme, call)?;
     }
     for (key, observer) in
         [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
@@ -123,6 +126,39 @@ fn check(scheme: &Scheme) -> Result<()> {
             names().collect::<Vec<_>>().join(", "),
             did_you_mean(observer, names())
         );
+    }
+    Ok(())
+}
+
+/// The parameters of one rule: their names, and what they hold.
+fn check_parameters(scheme: &Scheme, call: &RuleCall) -> Result<()> {
+    let rule = RULES.iter().find(|rule| rule.name() == call.rule);
+    let known = rule.map(|rule| rule.parameters()).unwrap_or_default();
+    for (name, value) in &call.parameters {
+        let at = format!("placement.{}.{name}", call.rule);
+        let Some((_, takes)) = known.iter().find(|(known, _)| known == name) else {
+            let names = || known.iter().map(|(name, _)| *name);
+            let expected = match known.is_empty() {
+                true => "none".to_string(),
+                false => format!("one of: {}", names().collect::<Vec<_>>().join(", ")),
+            };
+            bail!(
+                "{at}: the rule has no such parameter, expected {expected}{}",
+                did_you_mean(name, names())
+            );
+        };
+        match (takes, value) {
+            (Takes::Number, Parameter::Number(_)) | (Takes::Ops, Parameter::Ops(_)) => {}
+            (Takes::Type, Parameter::Name(qtype)) => ensure!(
+                scheme.types.contains_key(qtype),
+                "{at}: type `{qtype}` is unknown, expected one of: {}{}",
+                scheme.types.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+                did_you_mean(qtype, scheme.types.keys().map(String::as_str))
+            ),
+            (Takes::Number, _) => bail!("{at}: expected a whole number"),
+            (Takes::Ops, _) => bail!("{at}: expected a list of operator types"),
+            (Takes::Type, _) => bail!("{at}: expected a name of `types`"),
+        }
     }
     Ok(())
 }

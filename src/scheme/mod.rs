@@ -170,6 +170,9 @@ pub struct OpRow {
     /// Type of the constant input, and its axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<WeightRow>,
+    /// Type of other constant operands, one scale each; they stay float without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constant: Option<String>,
     /// How the bias is stored.
     #[serde(default)]
     pub bias: BiasRow,
@@ -272,6 +275,8 @@ pub struct RuleCall {
 pub enum Parameter {
     /// A number.
     Number(i64),
+    /// A name.
+    Name(String),
     /// A list of operator types.
     Ops(Vec<String>),
 }
@@ -311,6 +316,14 @@ impl RuleCall {
         match self.parameters.get(name) {
             Some(Parameter::Number(value)) => *value,
             _ => default,
+        }
+    }
+
+    /// A name, where the table gives it.
+    pub fn name(&self, name: &str) -> Option<&str> {
+        match self.parameters.get(name) {
+            Some(Parameter::Name(value)) => Some(value),
+            _ => None,
         }
     }
 
