@@ -17,12 +17,14 @@ mod followers;
 mod gates;
 mod grouped;
 mod inputs;
+mod kernels;
 mod merges;
 mod network;
 mod outputs;
 mod residual;
 mod share;
 mod small;
+mod squeeze;
 mod trace;
 
 pub use draft::Draft;
@@ -70,6 +72,8 @@ pub const RULES: &[&dyn Rule] = &[
     &small::SkipSmallMatmuls,
     &grouped::SkipGroupedConvs,
     &attention::SkipAttentionScores,
+    &attention::SkipAttentionOutput,
+    &squeeze::SkipSqueezeExcite,
     &embeddings::SkipEmbeddingAdds,
     &chains::SkipLayerNormChains,
     &chains::SkipGeluChains,
@@ -77,6 +81,7 @@ pub const RULES: &[&dyn Rule] = &[
     &ends::SkipLastLayers,
     &ends::SetFirstLayerTypes,
     &ends::SetLastLayerTypes,
+    &kernels::SetWinogradTypes,
     &merges::SkipMergedInputs,
     &inputs::QuantizeWeightedInputs,
     &gates::SkipFusedGates,
