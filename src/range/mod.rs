@@ -18,7 +18,7 @@ pub use percentile::Percentile;
 
 use crate::diag::did_you_mean;
 use crate::observe::Statistic;
-use crate::quant::{Grid, Range, Symmetry};
+use crate::quant::{Grid, Range};
 use anyhow::{Context, Result, bail, ensure};
 
 /// Chooses the interval of a tensor that its grid will cover.
@@ -86,11 +86,6 @@ pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
     Ok(finder)
 }
 
-/// Whether the grid's range is `[-amax, amax]`.
-fn is_centred(grid: &Grid) -> bool {
-    grid.signed && grid.symmetry == Symmetry::Symmetric
-}
-
 /// The observed range, widened to hold 0 and centred where the grid is.
 fn observed(statistic: &Statistic, grid: &Grid) -> Result<Range> {
     let (min, max) =
@@ -101,7 +96,7 @@ fn observed(statistic: &Statistic, grid: &Grid) -> Result<Range> {
 /// `range` widened to hold 0, and centred where the grid is.
 fn fit(range: Range, grid: &Grid) -> Range {
     let range = Range { min: range.min.min(0.0), max: range.max.max(0.0) };
-    if is_centred(grid) { Range::symmetric(range.amax()) } else { range }
+    if grid.is_centred() { Range::symmetric(range.amax()) } else { range }
 }
 
 #[cfg(test)]
