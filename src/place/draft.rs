@@ -16,6 +16,19 @@ struct Mark {
     reason: String,
 }
 
+/// Operators whose further inputs are parameters, even where they are computed.
+const FIRST_INPUT_ONLY: &[&str] = &[
+    "Resize",
+    "Upsample",
+    "Pad",
+    "Clip",
+    "BatchNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "GroupNormalization",
+    "Dropout",
+];
+
 /// Placement in progress.
 pub struct Draft<'a> {
     /// The graph.
@@ -35,8 +48,8 @@ pub struct Draft<'a> {
     network_outputs: BTreeMap<&'a str, Mark>,
     /// Clips by the tensor that they make, to be removed where the grid has their effect.
     clips: BTreeMap<&'a str, FoldableClip>,
-    /// Types of the inputs and of the weight of single nodes, in place of their rows'.
-    input_types: BTreeMap<usize, String>,
+    /// Types of single uses and of the weights of single nodes, in place of their rows'.
+    input_types: BTreeMap<Edge, String>,
     weight_types: BTreeMap<usize, String>,
     /// For an Add that is fused into the end of a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
@@ -93,9 +106,12 @@ impl<'a> Draft<'a> {
             || self.index.producer(tensor).is_some_and(|node| node.op_type() == "Constant")
     }
 
-    /// Positions of the node's inputs that are activations: float32 and not constant.
+    /// Positions of the node's inputs that are activations: float32, not constant, and no parameter of
+    /// the operator such as the scales of a Resize.
     pub fn activation_inputs(&self, node_idx: usize) -> Vec<usize> {
-        let inputs = self.graph.node[node_idx].input.iter().enumerate();
+        let node = &self.graph.node[node_idx];
+        let n_data = if FIRST_INPUT_ONLY.contains(&node.op_type()) { 1 } else { usize::MAX };
+        let inputs = node.input.iter().enumerate().take(n_data);
         let inputs = inputs.filter(|(_, name)| {
             !name.is_empty() && !self.is_constant(name) && self.facts.is_float(name)
         });
@@ -145,8 +161,16 @@ impl<'a> Draft<'a> {
 
     /// Gives one node another type of inputs or of weight than its row has.
     pub fn set_types(&mut self, node_idx: usize, input: Option<&str>, weight: Option<&str>) {
-        self.input_types.extend(input.map(|name| (node_idx, name.to_string())));
+        for input_idx in 0..self.graph.node[node_idx].input.len() {
+            let edge = (node_idx, input_idx);
+            self.input_types.extend(input.map(|name| (edge, name.to_string())));
+        }
         self.weight_types.extend(weight.map(|name| (node_idx, name.to_string())));
+    }
+
+    /// Gives one use another type than the row of its node has.
+    pub fn set_input_type(&mut self, edge: Edge, qtype: &str) {
+        self.input_types.insert(edge, qtype.to_string());
     }
 
     /// Asks that the node which makes `tensor` is removed where the grid of `tensor` has its effect.
@@ -268,7 +292,7 @@ impl<'a> Draft<'a> {
         let row = |node_idx: usize| self.scheme.ops.get(self.graph.node[node_idx].op_type());
         let of_reader = edges
             .iter()
-            .find_map(|edge| self.input_types.get(&edge.0).cloned().or(row(edge.0)?.input.clone()));
+            .find_map(|edge| self.input_types.get(edge).cloned().or(row(edge.0)?.input.clone()));
         let of_producer = || row(self.index.producer_idx(tensor)?)?.output.clone();
         let any = || self.scheme.ops.values().find_map(|row| row.input.clone());
         of_reader.or_else(of_producer).or_else(any).unwrap_or_default()

@@ -40,7 +40,8 @@ impl Rule for QuantizeInputs {
     }
 
     fn description(&self) -> &'static str {
-        "the activations that operators of `ops` read are quantized, whatever makes them; with \
+        "the activations that operators of `ops`, or without it all with an input row, read are quantized, \
+         whatever makes them; with \
          `all_uses: 1` every other reader of these tensors reads them quantized too"
     }
 
@@ -49,10 +50,14 @@ impl Rule for QuantizeInputs {
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
+        let ops = call.ops("ops");
         let all_uses = call.number("all_uses", 0) != 0;
-        for node_idx in draft.open_nodes(&ops) {
+        for node_idx in 0..draft.graph.node.len() {
             let node = &draft.graph.node[node_idx];
+            let listed = ops.is_empty() || ops.iter().any(|op| op == node.op_type());
+            if !listed || draft.row(node_idx).is_none_or(|row| row.input.is_none()) {
+                continue;
+            }
             let has_weight = draft.row(node_idx).is_some_and(|row| row.weight.is_some());
             let reason = format!("input of {}", node.op_type());
             for input_idx in draft.activation_inputs(node_idx) {

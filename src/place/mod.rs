@@ -26,6 +26,7 @@ mod share;
 mod small;
 mod squeeze;
 mod trace;
+mod types;
 
 pub use draft::Draft;
 
@@ -82,6 +83,7 @@ pub const RULES: &[&dyn Rule] = &[
     &ends::SetFirstLayerTypes,
     &ends::SetLastLayerTypes,
     &kernels::SetWinogradTypes,
+    &types::SetInputType,
     &merges::SkipMergedInputs,
     &inputs::QuantizeWeightedInputs,
     &gates::SkipFusedGates,

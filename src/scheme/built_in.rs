@@ -6,4 +6,18 @@ macro_rules! tables {
 }
 
 /// The tables that come with mqq: name and YAML.
-pub const BUILT_IN: &[(&str, &str)] = tables!["onnxruntime", "tensorrt",];
+pub const BUILT_IN: &[(&str, &str)] = tables![
+    "esp-dl",
+    "ncnn",
+    "onnxruntime",
+    "onnxruntime-vnni",
+    "openvino",
+    "qnn-htp",
+    "qnn-htp-a16",
+    "rknn",
+    "tensorrt",
+    "tflite",
+    "tflitemicro",
+    "tvm",
+    "xint8",
+];
