@@ -3,7 +3,7 @@
 use super::{Draft, Rule, Takes};
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
-use crate::quant::QuantParams;
+use crate::quant::{Codes, QuantParams};
 use crate::scheme::RuleCall;
 
 /// A Relu or Clip in front of a quantized tensor.
@@ -24,7 +24,8 @@ impl FoldableClip {
     /// ends of the grid. Quantizing never falls with its argument, so a value beyond a bound then
     /// becomes that end with the node and without it, and one between them is the same.
     pub fn has_no_effect_on(&self, params: &QuantParams) -> bool {
-        self.min.is_none_or(|min| !min.is_nan() && params.quantize(min) == params.q_min)
+        params.codes == Codes::Affine
+            && self.min.is_none_or(|min| !min.is_nan() && params.quantize(min) == params.q_min)
             && self.max.is_none_or(|max| !max.is_nan() && params.quantize(max) == params.q_max)
     }
 }

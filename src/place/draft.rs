@@ -1,19 +1,19 @@
 //! What the rules write on: the state of every node and use while placement runs.
 
+use super::Edge;
 use super::clips::FoldableClip;
-use super::{ActivationSite, BiasSite, Edge, FloatNode, Sites, WeightSite, node_name};
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor::DataType;
-use crate::scheme::{Axis, BiasRow, Granularity, OpRow, Scheme};
+use crate::scheme::{OpRow, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A mark on a use or a tensor, with the rule that made it.
 #[derive(Debug, Clone)]
-struct Mark {
-    rule: &'static str,
-    reason: String,
+pub(super) struct Mark {
+    pub rule: &'static str,
+    pub reason: String,
 }
 
 /// Operators whose further inputs are parameters, even where they are computed.
@@ -37,24 +37,24 @@ pub struct Draft<'a> {
     pub index: GraphIndex<'a>,
     /// Types and shapes.
     pub facts: &'a Facts,
-    scheme: &'a Scheme,
-    float: BTreeMap<usize, Mark>,
-    edges: BTreeMap<Edge, Mark>,
+    pub(super) scheme: &'a Scheme,
+    pub(super) float: BTreeMap<usize, Mark>,
+    pub(super) edges: BTreeMap<Edge, Mark>,
     /// Tensors whose every use is quantized.
-    whole: BTreeMap<&'a str, Mark>,
+    pub(super) whole: BTreeMap<&'a str, Mark>,
     /// Uses that stay float whatever other rules ask for.
-    float_edges: BTreeSet<Edge>,
+    pub(super) float_edges: BTreeSet<Edge>,
     /// Outputs of the network that are quantized.
-    network_outputs: BTreeMap<&'a str, Mark>,
+    pub(super) network_outputs: BTreeMap<&'a str, Mark>,
     /// Clips by the tensor that they make, to be removed where the grid has their effect.
-    clips: BTreeMap<&'a str, FoldableClip>,
+    pub(super) clips: BTreeMap<&'a str, FoldableClip>,
     /// Types of single uses and of the weights of single nodes, in place of their rows'.
-    input_types: BTreeMap<Edge, String>,
-    weight_types: BTreeMap<usize, String>,
+    pub(super) input_types: BTreeMap<Edge, String>,
+    pub(super) weight_types: BTreeMap<usize, String>,
     /// For an Add that is fused into the end of a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
     /// Parent links of the sharing groups.
-    shared_with: BTreeMap<&'a str, &'a str>,
+    pub(super) shared_with: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Draft<'a> {
@@ -222,7 +222,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn group_of<'t>(&self, mut tensor: &'t str) -> &'t str
+    pub(super) fn group_of<'t>(&self, mut tensor: &'t str) -> &'t str
     where
         'a: 't,
     {
@@ -239,189 +239,4 @@ impl<'a> Draft<'a> {
         }
         self.graph.input.iter().map(|value| value.name()).find(|name| *name == tensor)
     }
-
-    /// Gathers the marks.
-    pub fn finish(self) -> Sites {
-        let mut sites = Sites::default();
-        self.collect_activations(&mut sites);
-        self.collect_weights(&mut sites);
-        self.collect_float_nodes(&mut sites);
-        sites
-    }
-
-    fn collect_activations(&self, sites: &mut Sites) {
-        let inputs = self.graph.input.iter().map(|value| value.name());
-        let outputs = self.graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
-        let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
-        for tensor in inputs.chain(outputs).filter(|name| !name.is_empty()) {
-            let uses = self.index.consumers(tensor);
-            // What a nested graph captures stays float: no use of its own could be rewired.
-            let rewirable = uses
-                .iter()
-                .copied()
-                .filter(|edge| edge.1 != usize::MAX && !self.float_edges.contains(edge));
-            let output = self.network_outputs.get(tensor);
-            let whole = self.whole.get(tensor);
-            let edges: Vec<Edge> = match whole {
-                Some(_) => rewirable.collect(),
-                None => rewirable.filter(|edge| self.edges.contains_key(edge)).collect(),
-            };
-            let whole = whole.filter(|_| !edges.is_empty());
-            let mark = edges.iter().find_map(|edge| self.edges.get(edge)).or(whole).or(output);
-            let Some(mark) = mark else { continue };
-            // The float tensor must have no reader of its own: neither a use nor the network's output.
-            let only_quantized =
-                edges.len() == uses.len() && (output.is_some() || !self.index.is_output(tensor));
-            let clip = self.clips.get(tensor).filter(|_| only_quantized).cloned();
-            let n_groups = groups.len();
-            sites.activations.push(ActivationSite {
-                tensor: tensor.to_string(),
-                qtype: self.qtype_of(tensor, &edges),
-                edges,
-                network_output: output.is_some(),
-                clip,
-                group: *groups.entry(self.group_of(tensor)).or_insert(n_groups),
-                rule: mark.rule,
-                reason: mark.reason.clone(),
-            });
-        }
-    }
-
-    /// The type that the first reader with a row asks for, else the one that the producer gives.
-    fn qtype_of(&self, tensor: &str, edges: &[Edge]) -> String {
-        let row = |node_idx: usize| self.scheme.ops.get(self.graph.node[node_idx].op_type());
-        let of_reader = edges
-            .iter()
-            .find_map(|edge| self.input_types.get(edge).cloned().or(row(edge.0)?.input.clone()));
-        let of_producer = || row(self.index.producer_idx(tensor)?)?.output.clone();
-        let any = || self.scheme.ops.values().find_map(|row| row.input.clone());
-        of_reader.or_else(of_producer).or_else(any).unwrap_or_default()
-    }
-
-    fn collect_weights(&self, sites: &mut Sites) {
-        for (node_idx, node) in self.graph.node.iter().enumerate() {
-            if !self.is_quantized(node_idx) {
-                continue;
-            }
-            sites.quantized_nodes.push(node_idx);
-            let Some(row) = self.row(node_idx) else { continue };
-            let weight_input = self.weight_input(node_idx);
-            if let Some(qtype) = &row.constant {
-                for (input_idx, tensor) in node.input.iter().enumerate() {
-                    let bias = row.weight.is_some() && input_idx >= 2;
-                    if self.is_float_initializer(tensor) && weight_input != Some(input_idx) && !bias
-                    {
-                        add_weight(sites, tensor, qtype, None, (node_idx, input_idx));
-                    }
-                }
-            }
-            let (Some(weight_row), Some(input_idx)) = (&row.weight, weight_input) else { continue };
-            let tensor = &node.input[input_idx];
-            let rank = self.index.initializer(tensor).map_or(0, |t| t.dims.len());
-            let qtype = self.weight_types.get(&node_idx).unwrap_or(&weight_row.qtype);
-            let per_channel = self.scheme.types[qtype].granularity == Granularity::PerChannel;
-            let axis = per_channel.then(|| resolve_axis(weight_row.axis, node, input_idx, rank));
-            let weight = add_weight(sites, tensor, qtype, axis, (node_idx, input_idx));
-            if row.bias == BiasRow::Int32 && input_idx == 1 {
-                sites.biases.extend(self.bias_of(node_idx, node, weight));
-            }
-        }
-    }
-
-    fn is_float_initializer(&self, name: &str) -> bool {
-        let initializer = self.index.initializer(name);
-        initializer.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
-    }
-
-    fn bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize) -> Option<BiasSite> {
-        let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
-        let initializer = self.index.initializer(tensor)?;
-        let scaled = node
-            .attribute
-            .iter()
-            .any(|attribute| matches!(attribute.name(), "alpha" | "beta") && attribute.f() != 1.0);
-        let plain =
-            initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
-        (plain && !scaled && self.is_quantized_edge((node_idx, 0))).then(|| BiasSite {
-            tensor: tensor.clone(),
-            input: node.input[0].clone(),
-            weight,
-            edge: (node_idx, 2),
-        })
-    }
-
-    fn collect_float_nodes(&self, sites: &mut Sites) {
-        let quantized: BTreeSet<usize> = sites.quantized_nodes.iter().copied().collect();
-        for (node_idx, node) in self.graph.node.iter().enumerate() {
-            let float = node.output.iter().any(|name| self.facts.is_float(name));
-            if quantized.contains(&node_idx) || !float {
-                continue;
-            }
-            let (rule, reason) = match self.float.get(&node_idx) {
-                Some(mark) => (mark.rule, mark.reason.clone()),
-                None => ("", self.why_untouched(node_idx)),
-            };
-            sites.float_nodes.push(FloatNode { node: node_idx, rule, reason });
-        }
-    }
-
-    fn why_untouched(&self, node_idx: usize) -> String {
-        let backbones: BTreeSet<usize> = self
-            .activation_inputs(node_idx)
-            .into_iter()
-            .filter_map(|i| self.backbone(&self.graph.node[node_idx].input[i]))
-            .collect();
-        match backbones.first() {
-            Some(&backbone) if backbones.len() == 1 => {
-                format!("runs at the end of `{}`", node_name(&self.graph.node[backbone]))
-            }
-            _ if !self.scheme.ops.contains_key(self.graph.node[node_idx].op_type()) => {
-                format!(
-                    "the backend's table has no row for {}",
-                    self.graph.node[node_idx].op_type()
-                )
-            }
-            _ => "nothing beside it is quantized".to_string(),
-        }
-    }
-}
-
-/// Adds a use of a constant; its position among the weights.
-fn add_weight(
-    sites: &mut Sites,
-    tensor: &str,
-    qtype: &str,
-    axis: Option<usize>,
-    edge: Edge,
-) -> usize {
-    let same =
-        |site: &WeightSite| site.tensor == tensor && site.axis == axis && site.qtype == qtype;
-    let weight = sites.weights.iter().position(same).unwrap_or_else(|| {
-        sites.weights.push(WeightSite {
-            tensor: tensor.to_string(),
-            qtype: qtype.to_string(),
-            axis,
-            edges: Vec::new(),
-        });
-        sites.weights.len() - 1
-    });
-    sites.weights[weight].edges.push(edge);
-    weight
-}
-
-fn resolve_axis(axis: Axis, node: &NodeProto, input_idx: usize, rank: usize) -> usize {
-    let trans = |name: &str| node.attribute.iter().any(|attr| attr.name() == name && attr.i() != 0);
-    let axis = match axis {
-        Axis::Number(axis) => axis,
-        Axis::Output => match (node.op_type(), input_idx) {
-            ("ConvTranspose", _) => 1,
-            ("Gemm", 1) => i64::from(!trans("transB")),
-            ("Gemm", _) => i64::from(trans("transA")),
-            ("MatMul", 1) => -1,
-            ("MatMul", _) => -2,
-            _ => 0,
-        },
-    };
-    let axis = if axis < 0 { axis + rank as i64 } else { axis };
-    axis.clamp(0, rank.max(1) as i64 - 1) as usize
 }

@@ -319,7 +319,7 @@ mod tests {
             (0.0, 0.0, with(u8, None, false, 1e-4), 1e-4 / 255.0, 0),
             (-1e-6, 0.0, with(u8, None, false, 1e-4), 1e-4 / 255.0, 3),
             (0.0, 0.0, with(int8, None, false, 1e-4), 1e-4 / 127.0, 0),
-            (-1.0, 1.0, with(u8, None, false, 1e-4), 2.0 / 255.0, 128),
+            (-1.0, 1.0, with(u8, None, false, 1e-4), 2.0 / 255.0, 127),
         ];
         for (min, max, grid, scale, zero_point) in cases {
             let found = params_for_range(Range { min, max }, &grid).unwrap();

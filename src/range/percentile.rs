@@ -47,7 +47,7 @@ impl RangeFinder for Percentile {
 }
 
 /// The end that is left when whole bins holding at most `n_cut` values are taken away, outermost first.
-fn edge_after_cutting<'a>(bins: impl Iterator<Item = &'a Bin>, n_cut: f64) -> f64 {
+pub(super) fn edge_after_cutting<'a>(bins: impl Iterator<Item = &'a Bin>, n_cut: f64) -> f64 {
     let mut n_gone = 0.0;
     for bin in bins {
         n_gone += bin.count as f64;

@@ -87,8 +87,12 @@ impl QType {
         }
     }
 
-    /// The ONNX name of the integer that holds the values.
+    /// The ONNX name of the integer that holds the values; `nnie8` for NNIE's codes, which ONNX does not
+    /// have.
     pub fn dtype(&self) -> String {
+        if self.kind == Kind::Nnie {
+            return "nnie8".to_string();
+        }
         let bits = self.storage_bits.unwrap_or(self.bits);
         format!("{}int{bits}", if self.signed { "" } else { "u" })
     }
