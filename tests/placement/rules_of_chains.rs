@@ -69,7 +69,7 @@ fn a_fused_activation_function_is_quantized_behind_its_last_node() {
 }
 
 fn gelu(g: &mut GraphBuilder) {
-    for (name, value) in [("root", 1.4142), ("one", 1.0), ("half", 0.5)] {
+    for (name, value) in [("root", std::f32::consts::SQRT_2), ("one", 1.0), ("half", 0.5)] {
         g.values(name, &[], &[value]);
     }
     g.op("Div", &["x", "root"], "scaled");
