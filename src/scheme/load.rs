@@ -4,6 +4,7 @@ use super::{Granularity, Scheme};
 use crate::diag::did_you_mean;
 use crate::place::RULES;
 use crate::range::FINDERS;
+use crate::verify::check_call;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::path::Path;
 
@@ -113,6 +114,7 @@ fn check(scheme: &Scheme) -> Result<()> {
             did_you_mean(&call.rule, names())
         );
     }
+    scheme.check.iter().try_for_each(check_call)?;
     for (key, observer) in
         [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
     {
