@@ -297,6 +297,18 @@ impl<'a> QdqGraph<'a> {
         }
     }
 
+    /// Whether `linear` is a DQ with the parameters of the Q that it reads: what is wrong with them is
+    /// said once, at the Q.
+    pub fn repeats_its_quantize(&self, linear: &Linear) -> bool {
+        let source = self.linear_of(linear.input).filter(|source| source.kind == Kind::Quantize);
+        linear.kind == Kind::Dequantize && source.is_some_and(|source| source.same_grid(linear))
+    }
+
+    /// Every Q, and every DQ that does not just repeat one.
+    pub fn distinct(&self) -> impl Iterator<Item = &Linear<'a>> {
+        self.linears.iter().filter(|linear| !self.repeats_its_quantize(linear))
+    }
+
     /// Whether `tensor` is known to hold float32, float16 or bfloat16 values.
     pub fn is_float(&self, tensor: &str) -> bool {
         matches!(self.facts.data_type(tensor), Some(1 | 10 | 16))

@@ -22,13 +22,13 @@ impl Check for Bias {
     }
 
     fn description(&self) -> &'static str {
-        "a bias is `stored` as float, as int32 (scale of the input times scale of the weight, zero point 0), or as int8; `float_allowed` admits float beside it"
+        "a bias is `stored` as float, as int32 (scale of the input times scale of the weight, zero point 0), or as int8; `otherwise: float` admits float as well"
     }
 
     fn parameters(&self) -> &'static [(&'static str, Wanted)] {
         &[
             ("stored", Wanted::Word(&["float", "int32", "int8"])),
-            ("float_allowed", Wanted::Word(&["yes", "no"])),
+            ("otherwise", Wanted::Word(&["float"])),
         ]
     }
 
@@ -51,7 +51,7 @@ impl Check for Bias {
                     check_stored(node, bias, x, weight, stored, report);
                 }
                 (None, [Some(_), Some(_)])
-                    if stored != "float" && call.text("float_allowed") != Some("yes") =>
+                    if stored != "float" && call.text("otherwise") != Some("float") =>
                 {
                     let expected = format!("{stored} behind DequantizeLinear");
                     report.add(Finding::new("bias", "float", expected).at(node).on(name));

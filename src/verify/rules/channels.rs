@@ -23,7 +23,7 @@ impl Check for PerTensor {
     }
 
     fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        let several = graph.linears.iter().filter(|linear| linear.is_per_channel());
+        let several = graph.distinct().filter(|linear| linear.is_per_channel());
         for linear in several.filter(|linear| call.is_of(linear)) {
             let found = linear.scale.known().map_or(0, <[f32]>::len).to_string();
             let what = format!("number of scales of the {}", linear.role.name());

@@ -28,7 +28,7 @@ impl Check for Dtypes {
     }
 
     fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        for linear in &graph.linears {
+        for linear in graph.distinct() {
             let allowed = match linear.role {
                 Role::Constant => call.dtypes("constant").or_else(|| call.dtypes("activation")),
                 role => call.dtypes(role.name()),

@@ -85,7 +85,7 @@ impl Finding {
 /// node → tensor: what is found, expected what.
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if !self.node.is_empty() {
+        if !self.op_type.is_empty() {
             write!(f, "node `{}` ({}): ", self.node, self.op_type)?;
         }
         if !self.tensor.is_empty() {

@@ -32,7 +32,7 @@ impl Check for PositiveScales {
     }
 
     fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-        for linear in &graph.linears {
+        for linear in graph.distinct() {
             let Some(scales) = linear.scale.known() else { continue };
             let bad = scales.iter().position(|scale| !scale.is_normal() || *scale <= 0.0);
             if let Some(i) = bad {
@@ -98,7 +98,7 @@ impl Check for PowerOfTwo {
 
     fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
         const FRACTION: u32 = (1 << 23) - 1;
-        for linear in graph.linears.iter().filter(|linear| call.is_of(linear)) {
+        for linear in graph.distinct().filter(|linear| call.is_of(linear)) {
             let Some(scales) = linear.scale.known() else { continue };
             if let Some(i) = scales.iter().position(|scale| scale.to_bits() & FRACTION != 0) {
                 let what =
@@ -130,7 +130,7 @@ impl Check for Symmetric {
     }
 
     fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        for linear in graph.linears.iter().filter(|linear| call.is_of(linear)) {
+        for linear in graph.distinct().filter(|linear| call.is_of(linear)) {
             let Some(zero_points) = linear.zero_point.known() else { continue };
             if let Some(i) = zero_points.iter().position(|zero_point| *zero_point != 0) {
                 let what = format!("zero point of the {}", linear.role.name());
