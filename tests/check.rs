@@ -384,7 +384,7 @@ fn every_rule_is_kept_by_a_good_model_and_broken_by_a_bad_one() {
         let broken = of_rule(&model, case);
         let texts: Vec<String> = broken.iter().map(Finding::to_string).collect();
         let found = |part: &&str| texts.iter().any(|text| text.contains(*part));
-        if broken.is_empty() || !case.expected.iter().all(|part| found(part)) {
+        if broken.is_empty() || !case.expected.iter().all(found) {
             failures.push(format!(
                 "{} {}\n  found    {texts:?}\n  expected {:?}",
                 case.rule, case.call, case.expected
