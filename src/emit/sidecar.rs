@@ -4,7 +4,7 @@
 use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::onnx::proto::GraphProto;
 use crate::place::{Sites, node_name};
-use crate::scheme::Scheme;
+use crate::scheme::{QType, Scheme};
 use serde::Serialize;
 
 /// Version of the format; raised when a reader of an earlier one would go wrong.
@@ -100,6 +100,8 @@ struct Encoding {
     #[serde(skip_serializing_if = "Option::is_none")]
     axis: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    block_size: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     bits: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<[f64; 2]>,
@@ -144,6 +146,7 @@ pub fn sidecar(
         y_scale: OneOrMany::One(planned.params.scale),
         y_zero_point: OneOrMany::One(planned.params.zero_point),
         axis: None,
+        block_size: None,
         bits: Some(planned.qtype.bits),
         range: Some([planned.range.min, planned.range.max]),
         observed: planned.observed.map(|(min, max)| [min, max]),
@@ -172,6 +175,7 @@ pub fn sidecar(
             planned.site.axis.is_some(),
         ),
         axis: planned.site.axis,
+        block_size: planned.site.block,
         bits: Some(planned.qtype.bits),
         range: None,
         observed: Some([planned.observed.0, planned.observed.1]),
@@ -187,11 +191,12 @@ pub fn sidecar(
     };
     let bias = |planned: &PlannedBias| Encoding {
         name: planned.site.tensor.clone(),
-        output_dtype: "int32".to_string(),
+        output_dtype: planned.qtype.as_ref().map_or("int32".into(), QType::dtype),
         y_scale: one_or_many(planned.scales.clone(), planned.scales.len() > 1),
-        y_zero_point: OneOrMany::One(0),
+        y_zero_point: OneOrMany::One(planned.zero_point),
         axis: (planned.scales.len() > 1).then_some(0),
-        bits: Some(32),
+        block_size: None,
+        bits: Some(planned.qtype.as_ref().map_or(32, |qtype| qtype.bits)),
         range: None,
         observed: None,
         observer: None,
@@ -199,7 +204,10 @@ pub fn sidecar(
         shared_with: None,
         consumers: consumers(&mut std::iter::once(planned.site.edge.0)),
         rule: "",
-        reason: format!("bias; scale of `{}` times scale of the weight", planned.site.input),
+        reason: match planned.qtype {
+            None => format!("bias; scale of `{}` times scale of the weight", planned.site.input),
+            Some(_) => "bias on a grid of its own".to_string(),
+        },
     };
     Sidecar {
         schema_version: SCHEMA_VERSION,

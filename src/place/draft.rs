@@ -1,11 +1,12 @@
 //! What the rules write on: the state of every node and use while placement runs.
 
+use super::axis;
 use super::{ActivationSite, BiasSite, Edge, FloatNode, Sites, WeightSite, node_name};
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor::DataType;
-use crate::scheme::{Axis, BiasRow, Granularity, OpRow, Scheme};
+use crate::scheme::{Axis, BiasRow, Constraint, FixedGrid, Granularity, OpRow, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A mark on a use or a tensor, with the rule that made it.
@@ -198,14 +199,29 @@ impl<'a> Draft<'a> {
                 qtype: self.qtype_of(tensor, &edges),
                 edges,
                 group: *groups.entry(self.group_of(tensor)).or_insert(n_groups),
+                fixed: self.fixed_output(tensor).map(|(_, fixed)| fixed),
                 rule: mark.rule,
                 reason: mark.reason.clone(),
             });
         }
     }
 
-    /// The type that the first reader with a row asks for, else the one that the producer gives.
+    /// Type and parameters that the producer's row prescribes.
+    fn fixed_output(&self, tensor: &str) -> Option<(&'a str, FixedGrid)> {
+        let node = self.index.producer(tensor)?;
+        let row = self.scheme.ops.get(node.op_type())?;
+        match (row.constraint, &row.output) {
+            (Some(Constraint::FixedOutput(fixed)), Some(output)) => Some((output, fixed)),
+            _ => None,
+        }
+    }
+
+    /// The type whose parameters are prescribed, else the one that the first reader with a row asks for,
+    /// else the one that the producer gives.
     fn qtype_of(&self, tensor: &str, edges: &[Edge]) -> String {
+        if let Some((qtype, _)) = self.fixed_output(tensor) {
+            return qtype.to_string();
+        }
         let row = |node_idx: usize| self.scheme.ops.get(self.graph.node[node_idx].op_type());
         let of_reader = edges.iter().find_map(|edge| row(edge.0)?.input.clone());
         let of_producer = || row(self.index.producer_idx(tensor)?)?.output.clone();
@@ -226,9 +242,16 @@ impl<'a> Draft<'a> {
             let Some(weight_row) = &row.weight else { continue };
             let tensor = &node.input[input_idx];
             let rank = self.index.initializer(tensor).map_or(0, |t| t.dims.len());
-            let per_channel =
-                self.scheme.types[&weight_row.qtype].granularity == Granularity::PerChannel;
-            let axis = per_channel.then(|| resolve_axis(weight_row.axis, node, input_idx, rank));
+            let qtype = &self.scheme.types[&weight_row.qtype];
+            let axis = match qtype.granularity {
+                Granularity::PerTensor => None,
+                Granularity::PerChannel => Some(axis::of_outputs(node, input_idx)),
+                Granularity::PerBlock => Some(axis::of_reduction(node, input_idx)),
+            };
+            let axis = axis.map(|default| match weight_row.axis {
+                Axis::Number(number) => axis::position(number, rank),
+                Axis::Output => axis::position(default, rank),
+            });
             let same = |site: &WeightSite| {
                 site.tensor == *tensor && site.axis == axis && site.qtype == weight_row.qtype
             };
@@ -239,19 +262,40 @@ impl<'a> Draft<'a> {
                         tensor: tensor.clone(),
                         qtype: weight_row.qtype.clone(),
                         axis,
+                        block: qtype.block_size,
                         edges: Vec::new(),
                     });
                     sites.weights.len() - 1
                 }
             };
             sites.weights[weight].edges.push((node_idx, input_idx));
-            if row.bias == BiasRow::Int32 && input_idx == 1 {
-                sites.biases.extend(self.bias_of(node_idx, node, weight));
-            }
+            sites.biases.extend(match &row.bias {
+                BiasRow::Int32 if input_idx == 1 => self.int32_bias_of(node_idx, node, weight),
+                BiasRow::Type(qtype) => self.typed_bias_of(node_idx, node, weight, qtype),
+                BiasRow::Int32 | BiasRow::Float => None,
+            });
         }
     }
 
-    fn bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize) -> Option<BiasSite> {
+    fn typed_bias_of(
+        &self,
+        node_idx: usize,
+        node: &NodeProto,
+        weight: usize,
+        qtype: &str,
+    ) -> Option<BiasSite> {
+        let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
+        let initializer = self.index.initializer(tensor)?;
+        (initializer.data_type() == DataType::Float as i32).then(|| BiasSite {
+            tensor: tensor.clone(),
+            qtype: Some(qtype.to_string()),
+            input: node.input[0].clone(),
+            weight,
+            edge: (node_idx, 2),
+        })
+    }
+
+    fn int32_bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize) -> Option<BiasSite> {
         let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
         let initializer = self.index.initializer(tensor)?;
         let scaled = node
@@ -262,6 +306,7 @@ impl<'a> Draft<'a> {
             initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
         (plain && !scaled && self.is_quantized_edge((node_idx, 0))).then(|| BiasSite {
             tensor: tensor.clone(),
+            qtype: None,
             input: node.input[0].clone(),
             weight,
             edge: (node_idx, 2),
@@ -302,21 +347,4 @@ impl<'a> Draft<'a> {
             _ => "nothing beside it is quantized".to_string(),
         }
     }
-}
-
-fn resolve_axis(axis: Axis, node: &NodeProto, input_idx: usize, rank: usize) -> usize {
-    let trans = |name: &str| node.attribute.iter().any(|attr| attr.name() == name && attr.i() != 0);
-    let axis = match axis {
-        Axis::Number(axis) => axis,
-        Axis::Output => match (node.op_type(), input_idx) {
-            ("ConvTranspose", _) => 1,
-            ("Gemm", 1) => i64::from(!trans("transB")),
-            ("Gemm", _) => i64::from(trans("transA")),
-            ("MatMul", 1) => -1,
-            ("MatMul", _) => -2,
-            _ => 0,
-        },
-    };
-    let axis = if axis < 0 { axis + rank as i64 } else { axis };
-    axis.clamp(0, rank.max(1) as i64 - 1) as usize
 }

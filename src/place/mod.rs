@@ -6,6 +6,7 @@
 //! order in which they run.
 
 mod attention;
+mod axis;
 mod concat;
 mod constants;
 mod draft;
@@ -21,7 +22,7 @@ pub use draft::Draft;
 
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, NodeProto};
-use crate::scheme::{RuleCall, Scheme};
+use crate::scheme::{FixedGrid, RuleCall, Scheme};
 use anyhow::{Context, Result};
 use globset::{Glob, GlobMatcher};
 use std::collections::BTreeMap;
@@ -67,6 +68,8 @@ pub struct ActivationSite {
     pub edges: Vec<Edge>,
     /// Sites with the same number lie on one grid.
     pub group: usize,
+    /// Parameters that the table prescribes for what this tensor's producer makes.
+    pub fixed: Option<FixedGrid>,
     /// The rule that asked for it.
     pub rule: &'static str,
     /// Why, in words.
@@ -80,17 +83,21 @@ pub struct WeightSite {
     pub tensor: String,
     /// Name of the type in the table.
     pub qtype: String,
-    /// Axis of the scales; `None` for one scale.
+    /// Axis of the scales, or of the blocks; `None` for one scale.
     pub axis: Option<usize>,
+    /// Values of a block along the axis; `None` for one scale per slice.
+    pub block: Option<usize>,
     /// The uses that read the quantized weight.
     pub edges: Vec<Edge>,
 }
 
-/// A bias to store as int32 with `scale = scale(input) * scale(weight)`.
+/// A bias to store as integers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BiasSite {
     /// ONNX name of the initializer.
     pub tensor: String,
+    /// Name of its own type in the table; `None` for int32 with `scale = scale(input) * scale(weight)`.
+    pub qtype: Option<String>,
     /// The node's quantized input.
     pub input: String,
     /// Index into [`Sites::weights`].

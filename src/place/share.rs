@@ -31,6 +31,7 @@ impl Rule for ShareScales {
                     let source = source.to_string();
                     outputs.into_iter().for_each(|output| draft.share(&source, output));
                 }
+                Constraint::FixedOutput(_) => {}
                 Constraint::SameAsOutput => {
                     for output in outputs {
                         for input in &node.input {

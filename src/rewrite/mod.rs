@@ -1,7 +1,8 @@
 //! The plan written into the graph.
 //!
 //! In: a prepared model and a [`QuantPlan`]. Out: the model with QuantizeLinear and DequantizeLinear
-//! nodes. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
+//! nodes; where ONNX has no operator for a grid (NNIE's codes), weights are floats that lie on it, and
+//! activations stay as they are. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
 //! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
 
 use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
@@ -9,7 +10,7 @@ use crate::onnx::names::Names;
 use crate::onnx::proto::{AttributeProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use crate::place::Edge;
-use crate::quant::QuantParams;
+use crate::quant::{Codes, QuantParams};
 use crate::scheme::{QType, WeightStorage};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,14 +89,17 @@ struct Writer {
 
 impl Writer {
     fn activation(&mut self, planned: &PlannedActivation) -> Result<()> {
+        if planned.params.codes != Codes::Affine {
+            return Ok(());
+        }
         let tensor = &planned.site.tensor;
         let (scale, zero_point) =
-            self.parameters(tensor, std::slice::from_ref(&planned.params), None, &planned.qtype)?;
+            self.parameters(tensor, std::slice::from_ref(&planned.params), &[], &planned.qtype)?;
         let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
         let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
         let pair = vec![
-            node("QuantizeLinear", [tensor, &scale, &zero_point], &quantized, None),
-            node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, None),
+            node("QuantizeLinear", [tensor, &scale, &zero_point], &quantized, &[]),
+            node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, &[]),
         ];
         self.after_tensor.insert(tensor.clone(), pair);
         self.replace(&planned.site.edges, &dequantized);
@@ -104,8 +108,15 @@ impl Writer {
 
     fn weight(&mut self, planned: &PlannedWeight, storage: WeightStorage) -> Result<()> {
         let tensor = &planned.site.tensor;
-        let axis = planned.site.axis;
-        let (scale, zero_point) = self.parameters(tensor, &planned.params, axis, &planned.qtype)?;
+        if planned.params.iter().any(|params| params.codes != Codes::Affine) {
+            return self.rounded_weight(planned);
+        }
+        let axis = planned.site.axis.map(|axis| ("axis", axis));
+        let block = planned.site.block.filter(|_| axis.is_some()).map(|size| ("block_size", size));
+        let attributes: Vec<(&str, usize)> = axis.into_iter().chain(block).collect();
+        let shape = planned.scale_shape();
+        let (scale, zero_point) =
+            self.parameters(tensor, &planned.params, &shape, &planned.qtype)?;
         let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
         let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
         let mut nodes = Vec::with_capacity(2);
@@ -116,12 +127,26 @@ impl Writer {
                 self.initializers.push(stored);
             }
             WeightStorage::Float => {
-                nodes.push(node("QuantizeLinear", [tensor, &scale, &zero_point], &quantized, axis));
+                let inputs = [tensor, &scale, &zero_point];
+                nodes.push(node("QuantizeLinear", inputs, &quantized, &attributes));
             }
         }
-        nodes.push(node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, axis));
+        let inputs = [&quantized, &scale, &zero_point];
+        nodes.push(node("DequantizeLinear", inputs, &dequantized, &attributes));
         self.before_first(&planned.site.edges, nodes);
         self.replace(&planned.site.edges, &dequantized);
+        Ok(())
+    }
+
+    /// A weight on a grid that ONNX has no operator for: floats that lie on it.
+    fn rounded_weight(&mut self, planned: &PlannedWeight) -> Result<()> {
+        let rounded = self.names.fresh(&format!("{}_rounded", planned.site.tensor));
+        let [params] = planned.params[..] else {
+            bail!("`{}`: several scales, expected one", planned.site.tensor)
+        };
+        let values: Vec<f32> = planned.integers.iter().map(|&q| params.dequantize(q)).collect();
+        self.initializers.push(tensor::from_f32(&rounded, &planned.shape, &values)?);
+        self.replace(&planned.site.edges, &rounded);
         Ok(())
     }
 
@@ -133,10 +158,22 @@ impl Writer {
         let per_element = planned.scales.len() > 1;
         let shape = if per_element { vec![planned.scales.len()] } else { vec![] };
         self.initializers.push(tensor::from_f32(&scale, &shape, &planned.scales)?);
-        let stored = tensor::from_i32(&quantized, &[planned.integers.len()], &planned.integers)?;
-        self.initializers.push(stored);
-        let axis = per_element.then_some(0);
-        let nodes = vec![node("DequantizeLinear", [&quantized, &scale], &dequantized, axis)];
+        let nodes = match &planned.qtype {
+            None => {
+                let stored = tensor::from_i32(&quantized, &planned.shape, &planned.integers)?;
+                self.initializers.push(stored);
+                let axis: &[_] = if per_element { &[("axis", 0)] } else { &[] };
+                vec![node("DequantizeLinear", [&quantized, &scale], &dequantized, axis)]
+            }
+            Some(qtype) => {
+                let zero_point = self.names.fresh(&format!("{tensor}_zero_point"));
+                self.initializers.push(integers(&zero_point, &[], &[planned.zero_point], qtype)?);
+                let stored = integers(&quantized, &planned.shape, &planned.integers, qtype)?;
+                self.initializers.push(stored);
+                let inputs = [&quantized, &scale, &zero_point];
+                vec![node("DequantizeLinear", inputs, &dequantized, &[])]
+            }
+        };
         self.before_first(&[planned.site.edge], nodes);
         self.replace(&[planned.site.edge], &dequantized);
         Ok(())
@@ -147,16 +184,15 @@ impl Writer {
         &mut self,
         tensor: &str,
         params: &[QuantParams],
-        axis: Option<usize>,
+        shape: &[usize],
         qtype: &QType,
     ) -> Result<(String, String)> {
         let scale = self.names.fresh(&format!("{tensor}_scale"));
         let zero_point = self.names.fresh(&format!("{tensor}_zero_point"));
-        let shape = if axis.is_some() { vec![params.len()] } else { vec![] };
         let scales: Vec<f32> = params.iter().map(|params| params.scale).collect();
         let zero_points: Vec<i32> = params.iter().map(|params| params.zero_point).collect();
-        self.initializers.push(tensor::from_f32(&scale, &shape, &scales)?);
-        self.initializers.push(integers(&zero_point, &shape, &zero_points, qtype)?);
+        self.initializers.push(tensor::from_f32(&scale, shape, &scales)?);
+        self.initializers.push(integers(&zero_point, shape, &zero_points, qtype)?);
         Ok((scale, zero_point))
     }
 
@@ -177,20 +213,20 @@ fn node<const N: usize>(
     op_type: &str,
     inputs: [&String; N],
     output: &str,
-    axis: Option<usize>,
+    attributes: &[(&str, usize)],
 ) -> NodeProto {
-    let axis = axis.map(|axis| AttributeProto {
-        name: Some("axis".into()),
+    let attribute = |&(name, value): &(&str, usize)| AttributeProto {
+        name: Some(name.into()),
         r#type: Some(INT),
-        i: Some(axis as i64),
+        i: Some(value as i64),
         ..Default::default()
-    });
+    };
     NodeProto {
         name: Some(output.into()),
         op_type: Some(op_type.into()),
         input: inputs.into_iter().cloned().collect(),
         output: vec![output.into()],
-        attribute: axis.into_iter().collect(),
+        attribute: attributes.iter().map(attribute).collect(),
         ..Default::default()
     }
 }
@@ -202,7 +238,9 @@ fn integers(name: &str, shape: &[usize], values: &[i32], qtype: &QType) -> Resul
         "uint8" => tensor::from_u8(name, shape, &cast(values, |v| v as u8)),
         "int16" => tensor::from_i16(name, shape, &cast(values, |v| v as i16)),
         "uint16" => tensor::from_u16(name, shape, &cast(values, |v| v as u16)),
-        other => bail!("`{name}`: type {other}, expected an integer of 8 or 16 bits"),
+        "int4" => tensor::from_i4(name, shape, &cast(values, |v| v as i8)),
+        "uint4" => tensor::from_u4(name, shape, &cast(values, |v| v as u8)),
+        other => bail!("`{name}`: type {other}, expected an integer of 4, 8 or 16 bits"),
     }
 }
 

@@ -33,7 +33,7 @@ impl Check for Bias {
     }
 
     fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        let stored = call.text("stored").unwrap_or("float");
+        let stored = call.name("stored").unwrap_or("float");
         for node in &graph.graph.node {
             if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm") {
                 continue;
@@ -51,7 +51,7 @@ impl Check for Bias {
                     check_stored(node, bias, x, weight, stored, report);
                 }
                 (None, [Some(_), Some(_)])
-                    if stored != "float" && call.text("otherwise") != Some("float") =>
+                    if stored != "float" && call.name("otherwise") != Some("float") =>
                 {
                     let expected = format!("{stored} behind DequantizeLinear");
                     report.add(Finding::new("bias", "float", expected).at(node).on(name));

@@ -82,7 +82,7 @@ fn check_axis(
     };
     let expected = match wanted {
         Parameter::Number(axis) => Some(*axis),
-        Parameter::Text(text) if text == "output" => output_axis(node, input, rank),
+        Parameter::Name(text) if text == "output" => output_axis(node, input, rank),
         _ => {
             let found = "one per channel";
             report

@@ -107,7 +107,7 @@ pub fn findings(model: &ModelProto, scheme: &Scheme) -> Vec<Finding> {
 }
 
 fn run(check: &dyn Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Finding>) {
-    let severity = match call.text("severity") {
+    let severity = match call.name("severity") {
         Some("warning") => Severity::Warning,
         Some("error") => Severity::Error,
         _ => check.severity(),

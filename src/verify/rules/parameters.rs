@@ -36,7 +36,7 @@ pub fn check_call(call: &RuleCall) -> Result<()> {
     let names = || CHECKS.iter().map(|check| check.name());
     let Some(check) = CHECKS.iter().find(|check| check.name() == call.rule) else {
         bail!(
-            "check: rule `{}` is unknown, expected one of: {}{}",
+            "rule `{}` is unknown, expected one of: {}{}",
             call.rule,
             names().collect::<Vec<_>>().join(", "),
             did_you_mean(&call.rule, names())
@@ -50,14 +50,14 @@ pub fn check_call(call: &RuleCall) -> Result<()> {
         else {
             let names = || known().map(|(name, _)| *name);
             bail!(
-                "check: {}: parameter `{name}` is unknown, expected one of: {}{}",
+                "{}: parameter `{name}` is unknown, expected one of: {}{}",
                 call.rule,
                 names().collect::<Vec<_>>().join(", "),
                 did_you_mean(name, names())
             );
         };
         if let Err(error) = check_value(value, *wanted) {
-            bail!("check: {}.{name}: {error}", call.rule);
+            bail!("{}.{name}: {error}", call.rule);
         }
     }
     Ok(())
@@ -82,20 +82,20 @@ fn check_value(value: &Parameter, wanted: Wanted) -> Result<()> {
         (Wanted::Dtypes, Parameter::Ops(list)) => {
             list.iter().try_for_each(|name| one_of(name, &type_names().collect::<Vec<_>>()))
         }
-        (Wanted::Dtypes, Parameter::Text(name)) => one_of(name, &type_names().collect::<Vec<_>>()),
+        (Wanted::Dtypes, Parameter::Name(name)) => one_of(name, &type_names().collect::<Vec<_>>()),
         (Wanted::DtypePairs, Parameter::Ops(list)) => list.iter().try_for_each(|pair| {
             let both = pair.split_once('/').map(|(a, b)| [a, b].map(|t| type_number(t).is_some()));
             ensure!(both == Some([true; 2]), "`{pair}`, expected two types such as int8/uint8");
             Ok(())
         }),
         (Wanted::Fraction, Parameter::Number(_)) => Ok(()),
-        (Wanted::Fraction, Parameter::Text(text)) => {
+        (Wanted::Fraction, Parameter::Name(text)) => {
             ensure!(fraction(text).is_some(), "`{text}`, expected a number or a fraction");
             Ok(())
         }
         (Wanted::Axis, Parameter::Number(_)) => Ok(()),
-        (Wanted::Axis, Parameter::Text(text)) => one_of(text, &["output", "none"]),
-        (Wanted::Word(words), Parameter::Text(text)) => one_of(text, words),
+        (Wanted::Axis, Parameter::Name(text)) => one_of(text, &["output", "none"]),
+        (Wanted::Word(words), Parameter::Name(text)) => one_of(text, words),
         (wanted, value) => bail!("{value:?}, expected {wanted:?}"),
     }
 }
@@ -114,7 +114,7 @@ impl RuleCall {
     pub(super) fn fraction(&self, name: &str) -> Option<f32> {
         match self.parameters.get(name)? {
             Parameter::Number(n) => Some(*n as f32),
-            Parameter::Text(text) => fraction(text),
+            Parameter::Name(text) => fraction(text),
             Parameter::Ops(_) => None,
         }
     }
@@ -123,7 +123,7 @@ impl RuleCall {
     pub(super) fn dtypes(&self, name: &str) -> Option<Vec<i32>> {
         match self.parameters.get(name)? {
             Parameter::Ops(names) => Some(names.iter().filter_map(|n| type_number(n)).collect()),
-            Parameter::Text(name) => Some(type_number(name).into_iter().collect()),
+            Parameter::Name(name) => Some(type_number(name).into_iter().collect()),
             Parameter::Number(_) => None,
         }
     }
