@@ -11,6 +11,7 @@ mod weight;
 
 use crate::observe::Statistic;
 use crate::onnx::proto::GraphProto;
+use crate::place::clips::FoldableClip;
 use crate::place::{ActivationSite, BiasSite, Sites, WeightSite};
 use crate::quant::{QuantParams, Range, params_for_range};
 use crate::range::{RangeFinder, pot_search};
@@ -47,6 +48,13 @@ pub struct PlannedActivation {
     pub n_non_finite: u64,
     /// The range finder's name.
     pub observer: &'static str,
+}
+
+impl PlannedActivation {
+    /// The Clip or Relu in front of the tensor, if it goes because the grid has its effect.
+    pub fn removed_clip(&self) -> Option<&FoldableClip> {
+        self.site.clip.as_ref().filter(|clip| clip.has_no_effect_on(&self.params))
+    }
 }
 
 /// A weight with its parameters.

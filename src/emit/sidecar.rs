@@ -113,6 +113,9 @@ struct Encoding {
     n_non_finite: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_with: Option<Vec<String>>,
+    /// The Clip or Relu that was removed because the grid has its effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    removed_node: Option<String>,
     consumers: Vec<String>,
     #[serde(skip_serializing_if = "str::is_empty")]
     rule: &'static str,
@@ -159,6 +162,9 @@ pub fn sidecar(
             let others: Vec<String> = others.map(|other| other.site.tensor.clone()).collect();
             (!others.is_empty()).then_some(others)
         },
+        removed_node: planned
+            .removed_clip()
+            .map(|clip| node_name(&graph.node[clip.node]).to_string()),
         consumers: consumers(&mut planned.site.edges.iter().map(|edge| edge.0)),
         rule: planned.site.rule,
         reason: planned.site.reason.clone(),
@@ -182,6 +188,7 @@ pub fn sidecar(
         observer: Some(planned.observer),
         n_non_finite: None,
         shared_with: None,
+        removed_node: None,
         consumers: consumers(&mut planned.site.edges.iter().map(|edge| edge.0)),
         rule: "",
         reason: match planned.dead.len() {
@@ -202,6 +209,7 @@ pub fn sidecar(
         observer: None,
         n_non_finite: None,
         shared_with: None,
+        removed_node: None,
         consumers: consumers(&mut std::iter::once(planned.site.edge.0)),
         rule: "",
         reason: match planned.qtype {
@@ -209,6 +217,8 @@ pub fn sidecar(
             Some(_) => "bias on a grid of its own".to_string(),
         },
     };
+    let removed = plan.activations.iter().filter_map(|planned| planned.removed_clip());
+    let removed: Vec<usize> = removed.map(|clip| clip.node).collect();
     Sidecar {
         schema_version: SCHEMA_VERSION,
         producer: Producer { name: "mqq", version: env!("CARGO_PKG_VERSION") },
@@ -229,6 +239,7 @@ pub fn sidecar(
         float_nodes: sites
             .float_nodes
             .iter()
+            .filter(|float| !removed.contains(&float.node))
             .map(|float| FloatNode {
                 node: node_name(&graph.node[float.node]).to_string(),
                 op_type: graph.node[float.node].op_type().to_string(),

@@ -7,16 +7,28 @@
 
 mod attention;
 mod axis;
+mod chains;
+pub mod clips;
+mod collect;
 mod concat;
 mod constants;
 mod draft;
+mod embeddings;
+mod ends;
 mod followers;
+mod gates;
+mod grouped;
 mod inputs;
+mod kernels;
+mod merges;
+mod network;
 mod outputs;
 mod residual;
 mod share;
 mod small;
+mod squeeze;
 mod trace;
+mod types;
 
 pub use draft::Draft;
 
@@ -35,8 +47,24 @@ pub trait Rule: Sync {
     /// One line: what it does and why.
     fn description(&self) -> &'static str;
 
+    /// The parameters that it takes; a table that gives another is wrong.
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[]
+    }
+
     /// Marks nodes and uses of `draft`. A rule that finds nothing to do leaves it as it is.
     fn apply(&self, draft: &mut Draft, call: &RuleCall);
+}
+
+/// What a parameter of a rule holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// A whole number; 0 and 1 switch off and on.
+    Number,
+    /// A list of operator types.
+    Ops,
+    /// A name of the table's `types`.
+    Type,
 }
 
 /// Every placement rule.
@@ -45,12 +73,31 @@ pub const RULES: &[&dyn Rule] = &[
     &constants::SkipConstantOperands,
     &small::SkipSmallConvs,
     &small::SkipSmallMatmuls,
+    &grouped::SkipGroupedConvs,
     &attention::SkipAttentionScores,
+    &attention::SkipAttentionOutput,
+    &squeeze::SkipSqueezeExcite,
+    &embeddings::SkipEmbeddingAdds,
+    &chains::SkipLayerNormChains,
+    &chains::SkipGeluChains,
+    &ends::SkipFirstLayers,
+    &ends::SkipLastLayers,
+    &ends::SetFirstLayerTypes,
+    &ends::SetLastLayerTypes,
+    &kernels::SetWinogradTypes,
+    &types::SetInputType,
+    &merges::SkipMergedInputs,
     &inputs::QuantizeWeightedInputs,
+    &gates::SkipFusedGates,
     &residual::ResidualAddLongestPathFloat,
+    &residual::ResidualAddConvFloat,
+    &inputs::QuantizeInputs,
     &followers::QuantizeFollowers,
     &outputs::QuantizeOutputs,
+    &network::QuantizeNetworkInputs,
+    &network::QuantizeNetworkOutputs,
     &concat::QuantizeConcatInputs,
+    &clips::FoldClips,
     &share::ShareScales,
 ];
 
@@ -66,6 +113,10 @@ pub struct ActivationSite {
     pub qtype: String,
     /// The uses that read the quantized tensor; every other use, and the graph's output, stays float.
     pub edges: Vec<Edge>,
+    /// Whether the network's output of this name is quantized too.
+    pub network_output: bool,
+    /// The Clip or Relu that makes the tensor, if it may go where the grid has its effect.
+    pub clip: Option<clips::FoldableClip>,
     /// Sites with the same number lie on one grid.
     pub group: usize,
     /// Parameters that the table prescribes for what this tensor's producer makes.

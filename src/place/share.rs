@@ -32,6 +32,13 @@ impl Rule for ShareScales {
                     outputs.into_iter().for_each(|output| draft.share(&source, output));
                 }
                 Constraint::FixedOutput(_) => {}
+                Constraint::SameInputs => {
+                    let sources = node.input.iter().filter_map(|name| draft.site_behind(name));
+                    let sources: Vec<String> = sources.map(str::to_string).collect();
+                    for pair in sources.windows(2) {
+                        draft.share(&pair[0], &pair[1]);
+                    }
+                }
                 Constraint::SameAsOutput => {
                     for output in outputs {
                         for input in &node.input {

@@ -29,6 +29,8 @@ pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage)
         after_tensor: BTreeMap::new(),
         before_node: BTreeMap::new(),
         replaced: BTreeMap::new(),
+        renamed: BTreeMap::new(),
+        removed: BTreeSet::new(),
     };
     for activation in &plan.activations {
         writer.activation(activation)?;
@@ -39,20 +41,32 @@ pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage)
     for bias in &plan.biases {
         writer.bias(bias)?;
     }
-    let Writer { initializers, mut after_tensor, mut before_node, replaced, .. } = writer;
+    let Writer {
+        initializers, mut after_tensor, mut before_node, replaced, renamed, removed, ..
+    } = writer;
     let inputs: Vec<String> = graph.input.iter().map(|value| value.name().to_string()).collect();
     let mut nodes = Vec::with_capacity(graph.node.len() + 2 * plan.activations.len());
+    let mut clip_bounds = Vec::new();
     for input in inputs {
         nodes.extend(after_tensor.remove(&input).into_iter().flatten());
     }
     for (node_idx, mut node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
         for (input_idx, input) in node.input.iter_mut().enumerate() {
-            if let Some(name) = replaced.get(&(node_idx, input_idx)) {
+            if let Some(name) = replaced.get(&(node_idx, input_idx)).or(renamed.get(input)) {
                 input.clone_from(name);
             }
         }
+        if removed.contains(&node_idx) {
+            clip_bounds.extend(node.input.iter().skip(1).cloned());
+            continue;
+        }
         nodes.extend(before_node.remove(&node_idx).into_iter().flatten());
         let outputs = node.output.clone();
+        for output in &mut node.output {
+            if let Some(name) = renamed.get(output) {
+                output.clone_from(name);
+            }
+        }
         nodes.push(node);
         for output in outputs {
             nodes.extend(after_tensor.remove(&output).into_iter().flatten());
@@ -60,18 +74,20 @@ pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage)
     }
     graph.node = nodes;
     graph.initializer.extend(initializers);
-    drop_unused(model, plan);
+    drop_unused(model, plan, &clip_bounds);
     Ok(())
 }
 
-/// Removes the float initializers that the plan has replaced and nothing uses any more.
-fn drop_unused(model: &mut ModelProto, plan: &QuantPlan) {
+/// Removes the float initializers that the plan has replaced, and the bounds of removed Clips, where
+/// nothing uses them any more.
+fn drop_unused(model: &mut ModelProto, plan: &QuantPlan, clip_bounds: &[String]) {
     let Some(graph) = model.graph.as_mut() else { return };
     let index = crate::onnx::graph::GraphIndex::new(graph);
     let weights = plan.weights.iter().map(|weight| &weight.site.tensor);
     let biases = plan.biases.iter().map(|bias| &bias.site.tensor);
     let unused: BTreeSet<String> = weights
         .chain(biases)
+        .chain(clip_bounds)
         .filter(|name| index.consumers(name).is_empty() && !index.is_output(name))
         .cloned()
         .collect();
@@ -85,6 +101,10 @@ struct Writer {
     after_tensor: BTreeMap<String, Vec<NodeProto>>,
     before_node: BTreeMap<usize, Vec<NodeProto>>,
     replaced: BTreeMap<Edge, String>,
+    /// Outputs of the network that are quantized: the new name of what their node makes.
+    renamed: BTreeMap<String, String>,
+    /// Nodes whose effect the grid behind them has.
+    removed: BTreeSet<usize>,
 }
 
 impl Writer {
@@ -96,12 +116,28 @@ impl Writer {
         let (scale, zero_point) =
             self.parameters(tensor, std::slice::from_ref(&planned.params), &[], &planned.qtype)?;
         let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
-        let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
-        let pair = vec![
-            node("QuantizeLinear", [tensor, &scale, &zero_point], &quantized, &[]),
+        let mut source = tensor.clone();
+        let mut after = tensor;
+        if let Some(clip) = planned.removed_clip() {
+            source.clone_from(&clip.input);
+            after = &clip.input;
+            self.removed.insert(clip.node);
+        }
+        // An output of the network keeps its name behind the pair.
+        let dequantized = if planned.site.network_output {
+            if planned.removed_clip().is_none() {
+                source = self.names.fresh(&format!("{tensor}_float"));
+                self.renamed.insert(tensor.clone(), source.clone());
+            }
+            tensor.clone()
+        } else {
+            self.names.fresh(&format!("{tensor}_DequantizeLinear"))
+        };
+        let pair = [
+            node("QuantizeLinear", [&source, &scale, &zero_point], &quantized, &[]),
             node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, &[]),
         ];
-        self.after_tensor.insert(tensor.clone(), pair);
+        self.after_tensor.entry(after.clone()).or_default().extend(pair);
         self.replace(&planned.site.edges, &dequantized);
         Ok(())
     }

@@ -1,8 +1,11 @@
 //! What a table must hold to beyond its form.
 
-use super::{BiasRow, Constraint, Granularity, Kind, QType, ScaleName, Scheme, SymmetryName};
+use super::{
+    BiasRow, Constraint, Granularity, Kind, Parameter, QType, RuleCall, ScaleName, Scheme,
+    SymmetryName,
+};
 use crate::diag::did_you_mean;
-use crate::place::RULES;
+use crate::place::{RULES, Takes};
 use crate::range::by_spelling;
 use crate::verify::check_call;
 
@@ -53,6 +56,7 @@ fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
                 did_you_mean(&call.rule, names())
             )
         })?;
+        check_parameters(scheme, call, &format!("placement.{position}"))?;
     }
     for (position, call) in scheme.check.iter().enumerate() {
         check_call(call)
@@ -141,6 +145,9 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
     if let Some(name) = &row.input {
         per_tensor(name, &format!("ops.{op}.input"))?;
     }
+    if let Some(name) = &row.constant {
+        per_tensor(name, &format!("ops.{op}.constant"))?;
+    }
     if let Some(name) = &row.output {
         per_tensor(name, &format!("ops.{op}.output"))?;
     }
@@ -177,6 +184,44 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
         ensure((q_min..=q_max).contains(&fixed.zero_point), &format!("{at}.zero_point"), || {
             format!("{}, expected {q_min} to {q_max} as type `{output}` holds", fixed.zero_point)
         })?;
+    }
+    Ok(())
+}
+
+/// The parameters of one rule: their names, and what they hold.
+fn check_parameters(scheme: &Scheme, call: &RuleCall, at: &str) -> Result<(), Wrong> {
+    let rule = RULES.iter().find(|rule| rule.name() == call.rule);
+    let known = rule.map(|rule| rule.parameters()).unwrap_or_default();
+    let names = || known.iter().map(|(name, _)| *name);
+    for (name, value) in &call.parameters {
+        let at = format!("{at}.{}.{name}", call.rule);
+        let Some((_, takes)) = known.iter().find(|(known, _)| known == name) else {
+            let expected = match known.is_empty() {
+                true => "none".to_string(),
+                false => format!("one of: {}", names().collect::<Vec<_>>().join(", ")),
+            };
+            let hint = did_you_mean(name, names());
+            let message = format!(
+                "rule `{}` has no parameter `{name}`, expected {expected}{hint}",
+                call.rule
+            );
+            return Err(wrong(at, message));
+        };
+        let expected = match (takes, value) {
+            (Takes::Number, Parameter::Number(_)) | (Takes::Ops, Parameter::Ops(_)) => continue,
+            (Takes::Type, Parameter::Name(qtype)) if scheme.types.contains_key(qtype) => continue,
+            (Takes::Number, _) => "expected a whole number".to_string(),
+            (Takes::Ops, _) => "expected a list of operator types".to_string(),
+            (Takes::Type, _) => {
+                let types = || scheme.types.keys().map(String::as_str);
+                let hint = match value {
+                    Parameter::Name(found) => did_you_mean(found, types()),
+                    _ => String::new(),
+                };
+                format!("expected one of: {}{hint}", types().collect::<Vec<_>>().join(", "))
+            }
+        };
+        return Err(wrong(at, expected));
     }
     Ok(())
 }

@@ -128,6 +128,8 @@ pub struct RuleCall {
 pub enum Parameter {
     /// A number.
     Number(i64),
+    /// A name.
+    Name(String),
     /// A list of operator types.
     Ops(Vec<String>),
 }
@@ -167,6 +169,14 @@ impl RuleCall {
         match self.parameters.get(name) {
             Some(Parameter::Number(value)) => *value,
             _ => default,
+        }
+    }
+
+    /// A name, where the table gives it.
+    pub fn name(&self, name: &str) -> Option<&str> {
+        match self.parameters.get(name) {
+            Some(Parameter::Name(value)) => Some(value),
+            _ => None,
         }
     }
 

@@ -12,6 +12,9 @@ pub struct OpRow {
     /// Type of the constant input, and its axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<WeightRow>,
+    /// Type of other constant operands, one scale each; they stay float without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constant: Option<String>,
     /// How the bias is stored.
     #[serde(default)]
     pub bias: BiasRow,
@@ -138,6 +141,8 @@ pub enum Constraint {
     SameAsInput,
     /// All inputs lie on the output's grid.
     SameAsOutput,
+    /// All inputs lie on one grid; the output on its own.
+    SameInputs,
     /// The output lies on this grid, whatever was observed.
     FixedOutput(FixedGrid),
 }
@@ -155,7 +160,7 @@ pub struct FixedGrid {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected `same_as_input`, `same_as_output` or { fixed_output: { scale, zero_point } }"
+    expecting = "expected `same_as_input`, `same_as_output`, `same_inputs` or { fixed_output: { scale, zero_point } }"
 )]
 enum ConstraintForm {
     Name(String),
@@ -175,11 +180,12 @@ impl TryFrom<ConstraintForm> for Constraint {
         match form {
             ConstraintForm::Name(name) if name == "same_as_input" => Ok(Constraint::SameAsInput),
             ConstraintForm::Name(name) if name == "same_as_output" => Ok(Constraint::SameAsOutput),
+            ConstraintForm::Name(name) if name == "same_inputs" => Ok(Constraint::SameInputs),
             ConstraintForm::Fixed(FixedOutput { fixed_output }) => {
                 Ok(Constraint::FixedOutput(fixed_output))
             }
             ConstraintForm::Name(name) => Err(format!(
-                "constraint is `{name}`, expected `same_as_input`, `same_as_output` or \
+                "constraint is `{name}`, expected `same_as_input`, `same_as_output`, `same_inputs` or \
                  {{ fixed_output: {{ scale, zero_point }} }}"
             )),
         }
@@ -191,6 +197,7 @@ impl From<Constraint> for ConstraintForm {
         match constraint {
             Constraint::SameAsInput => ConstraintForm::Name("same_as_input".into()),
             Constraint::SameAsOutput => ConstraintForm::Name("same_as_output".into()),
+            Constraint::SameInputs => ConstraintForm::Name("same_inputs".into()),
             Constraint::FixedOutput(fixed_output) => {
                 ConstraintForm::Fixed(FixedOutput { fixed_output })
             }

@@ -9,17 +9,21 @@ use crate::scheme::RuleCall;
 /// Longest chain of activation functions that is followed from an operator to its Q.
 const MAX_CHAIN: usize = 4;
 
+/// How many of a node's first inputs carry data: Reshape's second is a shape, Gather's an index.
+pub(super) fn n_data_inputs(node: &NodeProto) -> usize {
+    match node.op_type() {
+        "Conv" | "ConvTranspose" | "Gemm" | "MatMul" | "Add" | "Sub" | "Mul" | "Div" => 2,
+        "Concat" | "Sum" | "Max" | "Min" | "Mean" => node.input.len(),
+        _ => 1,
+    }
+}
+
 /// Inputs of `node` that carry data, with what makes them where that is a DQ.
 fn operands<'g, 'a>(
     graph: &'g QdqGraph<'a>,
     node: &'a NodeProto,
 ) -> Vec<(&'a str, Option<&'g Linear<'a>>)> {
-    let n_data = match node.op_type() {
-        "Conv" | "ConvTranspose" | "Gemm" | "MatMul" | "Add" | "Sub" | "Mul" | "Div" => 2,
-        "Concat" | "Sum" | "Max" | "Min" | "Mean" => node.input.len(),
-        _ => 1,
-    };
-    let names = node.input.iter().take(n_data).filter(|name| !name.is_empty());
+    let names = node.input.iter().take(n_data_inputs(node)).filter(|name| !name.is_empty());
     names.map(|name| (name.as_str(), graph.dequantize_of(name))).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Tensors that must lie on one grid.
 
 use super::super::qdq::{Linear, QdqGraph};
+use super::fusing::n_data_inputs;
 use super::parameters::Wanted;
 use super::{Check, Finding, Report};
 use crate::scheme::RuleCall;
@@ -14,23 +15,23 @@ impl Check for SharedGrids {
     }
 
     fn description(&self) -> &'static str {
-        "quantized activations around the operators of `ops` have the same scale and zero point bit for bit"
+        "quantized inputs and outputs of `ops` (inputs only with `among: inputs`) have the same scale and zero point bit for bit"
     }
 
     fn parameters(&self) -> &'static [(&'static str, Wanted)] {
-        &[("ops", Wanted::Ops)]
+        &[("ops", Wanted::Ops), ("among", Wanted::Word(&["all", "inputs"]))]
     }
 
     fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
         for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
-            // Of the others only the first input is data: Reshape's is a shape, Gather's an index.
-            let n_data = if node.op_type() == "Concat" { node.input.len() } else { 1 };
-            let inputs = node.input.iter().take(n_data);
+            let inputs = node.input.iter().take(n_data_inputs(node));
             let mut around: Vec<(&str, &Linear)> = inputs
                 .filter_map(|name| Some((name.as_str(), graph.dequantize_of(name)?)))
                 .collect();
             let n_inputs = around.len();
-            for output in node.output.iter().filter(|name| !name.is_empty()) {
+            let with_outputs = call.name("among") != Some("inputs");
+            let outputs = node.output.iter().filter(|name| with_outputs && !name.is_empty());
+            for output in outputs {
                 let readers = graph.quantizes_of(output);
                 around.extend(readers.into_iter().map(|quantize| (output.as_str(), quantize)));
             }

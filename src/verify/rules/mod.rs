@@ -132,7 +132,7 @@ pub fn ensure_kept(model: &ModelProto, scheme: &Scheme) -> Result<Vec<String>> {
                 warnings.push(format!("breaks [{}] of {}: {finding}", finding.rule, scheme.name));
             }
             Severity::Error => bail!(
-                "internal error: the quantized model breaks [{}] of {}: {finding}\nhint: if the table is yours, its `types` and its `check` may disagree; otherwise please report this with the model",
+                "internal error: the quantized model breaks [{}] of {}: {finding}\nhint: if the table is yours or changed by --set, its `types` and its `check` may disagree; otherwise please report this with the model",
                 finding.rule,
                 scheme.name
             ),
