@@ -392,9 +392,11 @@ fn every_rule_is_kept_by_a_good_model_and_broken_by_a_bad_one() {
         }
     }
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+    let docs = std::fs::read_to_string(support::repository("docs/check.md")).unwrap();
     for check in CHECKS {
         assert!(CASES.iter().any(|case| case.rule == check.name()), "no case of {}", check.name());
         assert!(!check.description().is_empty());
+        assert!(docs.contains(&format!("| `{}`", check.name())), "docs/check.md: {}", check.name());
     }
 }
 
@@ -416,6 +418,43 @@ fn concat_shares_the_grid_of_all_its_inputs() {
     let found = findings(&model(0.25), &scheme);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].to_string().contains("`b_dq`: grid of the input"), "{}", found[0]);
+}
+
+#[test]
+fn inputs_alone_may_share_a_grid() {
+    let model = |scale: f32| {
+        let mut g = GraphBuilder::new(13);
+        g.input("a", &[1, 4]);
+        g.input("b", &[1, 4]);
+        pair(&mut g, "a", 0.5);
+        pair(&mut g, "b", scale);
+        g.op("Add", &["a_dq", "b_dq"], "s");
+        pair(&mut g, "s", 1.0);
+        g.output("s_dq");
+        g.build()
+    };
+    let scheme = table("[{ shared_grids: { ops: [Add], among: inputs } }]").unwrap();
+    assert_eq!(findings(&model(0.5), &scheme), []);
+    assert_eq!(findings(&model(0.25), &scheme).len(), 1);
+}
+
+#[test]
+fn a_bias_in_int8_is_told_from_int32() {
+    let mut model = good();
+    for (name, data_type) in [("b_q", 3), ("b_zp", 3)] {
+        let int8 = tensor::from_i8(name, &[16], &[0; 16]).unwrap();
+        assert_eq!(int8.data_type, Some(data_type));
+        replace(&mut model, int8);
+    }
+    let broken = |model: &ModelProto, stored: &str| {
+        let scheme = table(&format!("[{{ bias: {{ stored: {stored} }} }}]")).unwrap();
+        findings(model, &scheme).len()
+    };
+    assert_eq!(
+        (broken(&model, "int8"), broken(&model, "int32"), broken(&model, "float")),
+        (0, 1, 1)
+    );
+    assert_eq!((broken(&good(), "int8"), broken(&good(), "float")), (1, 1));
 }
 
 #[test]
