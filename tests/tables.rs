@@ -3,6 +3,7 @@
 
 mod support;
 
+use assert_cmd::Command;
 use mqq::decide::{Finders, QuantPlan, decide};
 use mqq::engine::Shapes;
 use mqq::observe::Statistic;
@@ -90,7 +91,7 @@ fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
         // The file at fault, its text below the first two lines, what the message says.
         ("mine.yaml", "types:\n  act8:\n    bitz: 4\n", &["mine.yaml`: line 5", "bitz", "`bits`"]),
         ("base.yaml", "types:\n  act8: {\n    bits: 40 }\n", &["base.yaml`: line 5", "2 to 16"]),
-        ("mine.yaml", "ops:\n  Conc: null\n", &["mine.yaml`: line 4", "did you mean `Concat`"]),
+        ("mine.yaml", "ops:\n  Concta: null\n", &["mine.yaml`: line 4", "did you mean `Concat`"]),
         ("mine.yaml", "ops:\n\n  Conv: { input: act9 }\n", &["mine.yaml`: line 5", "`act8`"]),
         ("mine.yaml", "ops:\n  Conv: { bias: int31 }\n", &["mine.yaml`: line 4", "{ type: NAME }"]),
         ("mine.yaml", "ops:\n  Add: { constraint: { fixed: 1 } }\n", &["line 4", "fixed_output"]),
@@ -170,8 +171,13 @@ fn values_are_set_after_switches() {
     let scheme = with("academic", &[], &["types.act.bits=4", "types.wgt.bits=3"]).unwrap();
     assert_eq!((scheme.types["act"].bits, scheme.types["wgt"].bits), (4, 3));
     assert_eq!(scheme.types["act"].dtype(), "uint8");
-    let sets =
-        ["types.wgt8.bits=5", "ops.Conv.bias=float", "ops.Add=null", "ops.Relu={input: act8}"];
+    let sets = [
+        "types.wgt8.storage_bits=8",
+        "types.wgt8.bits=5",
+        "ops.Conv.bias=float",
+        "ops.Add=null",
+        "ops.Relu={input: act8}",
+    ];
     let scheme = with("onnxruntime", &["full-range-weights"], &sets).unwrap();
     assert_eq!(scheme.types["wgt8"].bits, 5);
     assert_eq!(scheme.ops["Conv"].bias, BiasRow::Float);
@@ -244,9 +250,10 @@ fn the_sign_of_a_type_adapts_to_what_was_observed() {
     let (_, plan) = plan(&model(), &scheme, values);
     let (x, r) = (activation(&plan, "x"), activation(&plan, "r"));
     assert_eq!((x.qtype.dtype().as_str(), x.params.q_min, x.params.zero_point), ("int8", -128, 0));
-    assert_eq!(x.params.scale, (f64::from(2.55f32) / 127.5) as f32);
+    let max = |planned: &mqq::decide::PlannedActivation| f64::from(planned.observed.unwrap().1);
+    assert_eq!(x.params.scale, (max(x) / 127.5) as f32);
     assert_eq!((r.qtype.dtype().as_str(), r.params.q_min, r.params.zero_point), ("uint8", 0, 0));
-    assert_eq!(r.params.scale, (f64::from(5.1f32) / 255.0) as f32);
+    assert_eq!(r.params.scale, (max(r) / 255.0) as f32);
     let weight = &plan.weights[0];
     assert_eq!((weight.params[0].q_min, weight.params[0].q_max), (-64, 63));
     assert!(weight.integers.iter().any(|&q| q < -60) && weight.integers.iter().all(|&q| q >= -64));
@@ -332,4 +339,48 @@ fn serde_yaml_type(yaml: &str) -> scheme::QType {
         &format!("name: one\nextends: tensorrt\nmin_opset: 21\ntypes:\n  one: {yaml}\n"),
     )]);
     resolve(&path).unwrap().types["one"].clone()
+}
+
+#[test]
+fn the_command_line_sets_values() {
+    let run = |args: &[&str]| {
+        let output =
+            Command::new(assert_cmd::cargo::cargo_bin!("mqq")).args(args).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, shown, _) = run(&["backends", "academic", "--json", "--set", "types.act.bits=4"]);
+    let table: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((code, &table["types"]["act"]["bits"]), (Some(0), &4.into()));
+
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("q.onnx");
+    let fixture = repository("fixtures/digits_cnn.onnx");
+    let images = repository("calib_data/calib");
+    let calibrate = |set: &str| {
+        run(&[
+            "calibrate",
+            fixture.to_str().unwrap(),
+            "--backend=academic",
+            "--data",
+            images.to_str().unwrap(),
+            "--preprocess=half",
+            "--limit=2",
+            "--quiet",
+            "--set",
+            set,
+            "-o",
+            out.to_str().unwrap(),
+        ])
+    };
+    let (code, _, error) = calibrate("types.act.bits=1");
+    assert!(code == Some(2) && error.contains("--set types.act.bits=1"), "{error}");
+    assert!(!out.exists());
+    let (code, _, error) = calibrate("types.act.bits=3");
+    assert_eq!(code, Some(0), "{error}");
+    let sidecar = fs::read_to_string(out.with_extension("json")).unwrap();
+    let sidecar: serde_json::Value = serde_json::from_str(&sidecar).unwrap();
+    assert_eq!(sidecar["scheme"]["resolved"]["types"]["act"]["bits"], 3);
+    let encodings = sidecar["activation_encodings"].as_array().unwrap();
+    assert!(!encodings.is_empty() && encodings.iter().all(|encoding| encoding["bits"] == 3));
 }

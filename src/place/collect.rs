@@ -19,7 +19,8 @@ impl<'a> Draft<'a> {
     fn collect_activations(&self, sites: &mut Sites) {
         let inputs = self.graph.input.iter().map(|value| value.name());
         let outputs = self.graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
-        let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
+        // Of a group, tensors of one type lie on one grid: another type cannot.
+        let mut groups: BTreeMap<(&str, String), usize> = BTreeMap::new();
         for tensor in inputs.chain(outputs).filter(|name| !name.is_empty()) {
             let uses = self.index.consumers(tensor);
             // What a nested graph captures stays float: no use of its own could be rewired.
@@ -41,13 +42,15 @@ impl<'a> Draft<'a> {
                 edges.len() == uses.len() && (output.is_some() || !self.index.is_output(tensor));
             let clip = self.clips.get(tensor).filter(|_| only_quantized).cloned();
             let n_groups = groups.len();
+            let qtype = self.qtype_of(tensor, &edges);
+            let group = (self.group_of(tensor), qtype.clone());
             sites.activations.push(ActivationSite {
                 tensor: tensor.to_string(),
-                qtype: self.qtype_of(tensor, &edges),
+                qtype,
                 edges,
                 network_output: output.is_some(),
                 clip,
-                group: *groups.entry(self.group_of(tensor)).or_insert(n_groups),
+                group: *groups.entry(group).or_insert(n_groups),
                 fixed: self.fixed_output(tensor).map(|(_, fixed)| fixed),
                 rule: mark.rule,
                 reason: mark.reason.clone(),
@@ -56,7 +59,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Type and parameters that the producer's row prescribes.
-    fn fixed_output(&self, tensor: &str) -> Option<(&'a str, FixedGrid)> {
+    pub(super) fn fixed_output(&self, tensor: &str) -> Option<(&'a str, FixedGrid)> {
         let node = self.index.producer(tensor)?;
         let row = self.scheme.ops.get(node.op_type())?;
         match (row.constraint, &row.output) {
