@@ -64,6 +64,11 @@ impl Facts {
         shapes.map(|shape| shape.iter().product::<usize>()).max().unwrap_or(0)
     }
 
+    /// Element type of `tensor` by its number in `TensorProto.DataType`, where it is known.
+    pub fn data_type(&self, tensor: &str) -> Option<i32> {
+        self.by_name.get(tensor).and_then(|fact| fact.data_type)
+    }
+
     /// The shape of `tensor`, where it is known.
     pub fn shape(&self, tensor: &str) -> Option<&[usize]> {
         self.by_name.get(tensor)?.shape.as_deref()

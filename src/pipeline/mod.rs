@@ -201,7 +201,7 @@ fn finish(
     let sidecar = sidecar(graph, &request.scheme, &sites, &plan, model_facts, calibration);
     let preprocessing = dataset.describe();
     rewrite(&mut model, &plan, request.storage)?;
-    verify::check(&model)?;
+    plan.warnings.extend(verify::ensure_kept(&model, &request.scheme)?);
     Ok(Quantized {
         model,
         has_external_data,

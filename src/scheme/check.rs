@@ -7,6 +7,7 @@ use super::{
 use crate::diag::did_you_mean;
 use crate::place::{RULES, Takes};
 use crate::range::by_spelling;
+use crate::verify::check_call;
 
 /// What is wrong in a table, and where.
 #[derive(Debug)]
@@ -56,6 +57,10 @@ fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
             )
         })?;
         check_parameters(scheme, call, &format!("placement.{position}"))?;
+    }
+    for (position, call) in scheme.check.iter().enumerate() {
+        check_call(call)
+            .map_err(|error| wrong(format!("check.{position}"), format!("{error:#}")))?;
     }
     for (key, observer) in
         [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
