@@ -266,8 +266,17 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         let bar = Finish(bar);
         Box::new(move || bar.0.inc(1))
     })?;
-    let Quantized { model, has_external_data, sidecar, sites, plan, n_samples, preprocessing } =
-        quantized;
+    let Quantized {
+        model,
+        prepared,
+        has_external_data,
+        sidecar,
+        sites,
+        plan,
+        n_samples,
+        preprocessing,
+    } = quantized;
+    let _ = prepared;
     let mut staged = Staged::model(model, &paths.output, has_external_data)?;
     staged.add(sidecar.to_json().as_bytes(), &paths.sidecar)?;
     staged.commit()?;

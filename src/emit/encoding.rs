@@ -3,15 +3,52 @@
 use super::sidecar::{Encoding, OneOrMany};
 use anyhow::{Result, ensure};
 
+/// Integers that hold quantized values: name, bits, signed.
+const DTYPES: [(&str, u32, bool); 7] = [
+    ("int4", 4, true),
+    ("uint4", 4, false),
+    ("int8", 8, true),
+    ("uint8", 8, false),
+    ("int16", 16, true),
+    ("uint16", 16, false),
+    ("int32", 32, true),
+];
+
 impl Encoding {
-    /// Number of scales.
-    pub fn len(&self) -> usize {
-        self.y_scale.as_slice().len()
+    /// Whether the numbers hang together, as they must before anything is computed with them.
+    ///
+    /// # Errors
+    /// With the key that is wrong.
+    pub fn check(&self) -> Result<()> {
+        ensure!(
+            DTYPES.iter().any(|(name, ..)| *name == self.output_dtype),
+            "output_dtype is `{}`, expected one of: {}",
+            self.output_dtype,
+            DTYPES.map(|(name, ..)| name).join(", ")
+        );
+        let scales = self.y_scale.as_slice();
+        ensure!(
+            !scales.is_empty() && scales.iter().all(|scale| scale.is_normal() && *scale > 0.0),
+            "y_scale is not one or more positive numbers"
+        );
+        let n_zero_points = self.y_zero_point.as_slice().len();
+        ensure!(
+            n_zero_points == 1 || n_zero_points == scales.len(),
+            "y_zero_point has {n_zero_points} numbers, expected 1 or {}",
+            scales.len()
+        );
+        ensure!(
+            self.is_per_channel() == self.axis.is_some(),
+            "axis and the list y_scale do not go together"
+        );
+        let [q_min, q_max] = self.q_range;
+        ensure!(q_min < q_max, "q_range is [{q_min}, {q_max}], expected two numbers in order");
+        Ok(())
     }
 
-    /// Whether there is no scale, which no sidecar of mqq has.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Number of scales.
+    pub fn n_scales(&self) -> usize {
+        self.y_scale.as_slice().len()
     }
 
     /// Whether the scales lie along an axis.
@@ -47,7 +84,7 @@ impl Encoding {
             _ => anyhow::bail!(
                 "tensor `{}`: has {} scales along axis {}, expected one for the tensor",
                 self.name,
-                self.len(),
+                self.n_scales(),
                 self.axis.unwrap_or(0)
             ),
         }
@@ -98,8 +135,7 @@ impl Encoding {
 
     /// Bits of the integer that holds the values, and whether it is signed.
     pub fn storage(&self) -> (u32, bool) {
-        let signed = !self.output_dtype.starts_with('u');
-        let digits = self.output_dtype.trim_start_matches(|c: char| !c.is_ascii_digit());
-        (digits.parse().unwrap_or(u32::from(self.bits)), signed)
+        let dtype = DTYPES.iter().find(|(name, ..)| *name == self.output_dtype);
+        dtype.map_or((u32::from(self.bits), true), |(_, bits, signed)| (*bits, *signed))
     }
 }

@@ -13,8 +13,8 @@ mod source;
 
 pub use gather::sidecar;
 pub use sidecar::{
-    CalibrationFacts, Encoding, FloatNode, GraphFacts, InputFacts, ModelFacts, NodeFacts, OneOrMany,
-    Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar,
+    CalibrationFacts, Encoding, FloatNode, GraphFacts, InputFacts, ModelFacts, NodeFacts,
+    OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar,
 };
 pub use source::Source;
 
@@ -93,9 +93,7 @@ pub fn by_name(name: &str) -> Result<&'static dyn Emitter> {
 ///
 /// # Errors
 /// As [`by_name`].
-pub fn by_names<'a>(
-    names: impl IntoIterator<Item = &'a str>,
-) -> Result<Vec<&'static dyn Emitter>> {
+pub fn by_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'static dyn Emitter>> {
     let mut wanted = Vec::new();
     for name in names.into_iter().filter(|&name| name != SIDECAR) {
         wanted.push(by_name(name)?.name());

@@ -1,8 +1,7 @@
 //! The sidecar: every scale with the reason for it, as JSON. Its format is described in
 //! `docs/sidecar.md`; names that AIMET's encodings 2.0 have are used where they mean the same.
 
-use crate::diag::did_you_mean;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
@@ -222,28 +221,28 @@ impl Sidecar {
     pub fn from_json(text: &str) -> Result<Sidecar> {
         let value: serde_json::Value =
             serde_json::from_str(text).context("does not parse as JSON, expected a sidecar")?;
-        let Some(version) = value.get("schema_version").and_then(|version| version.as_str()) else {
-            let keys = value.as_object().into_iter().flat_map(|object| object.keys());
-            let hint = did_you_mean("schema_version", keys.map(String::as_str));
-            bail!(
-                "has no text `schema_version`, expected a sidecar as `mqq calibrate` writes it{hint}"
-            );
-        };
+        let version = value.get("schema_version").and_then(|version| version.as_str());
+        let version = version
+            .context("has no text `schema_version`, expected a sidecar of `mqq calibrate`")?
+            .to_string();
         let parts = |version: &str| -> Option<(u32, u32)> {
             let (major, minor) = version.split_once('.')?;
             Some((major.parse().ok()?, minor.parse().ok()?))
         };
-        let found = parts(version)
+        let found = parts(&version)
             .with_context(|| format!("schema_version is `{version}`, expected two numbers"))?;
         let known = parts(SCHEMA_VERSION).context("the program's own version is wrong")?;
         ensure!(
             found.0 == known.0 && found.1 >= 1,
-            "schema_version is {version}, expected {}.1 or a later {}.x\nhint: calibrate again with this version of mqq",
-            known.0,
+            "schema_version is {version}, expected {0}.1 or a later {0}.x\nhint: calibrate again with this version of mqq",
             known.0
         );
-        serde_json::from_value(value)
-            .with_context(|| format!("is no sidecar of version {version}: a key is missing or wrong"))
+        let sidecar: Sidecar = serde_json::from_value(value)
+            .with_context(|| format!("a key of schema_version {version} is missing or wrong"))?;
+        for encoding in sidecar.activation_encodings.iter().chain(&sidecar.param_encodings) {
+            encoding.check().with_context(|| format!("tensor `{}`", encoding.name))?;
+        }
+        Ok(sidecar)
     }
 
     /// Lines for people: what was changed, and every node that stays float with its reason.

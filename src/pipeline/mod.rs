@@ -69,6 +69,8 @@ pub struct Prepared {
 pub struct Quantized {
     /// The model with Q/DQ.
     pub model: ModelProto,
+    /// The float model that it was made from, as placement saw it; shares its tensors' data.
+    pub prepared: ModelProto,
     /// Whether tensors go into a file of their own.
     pub has_external_data: bool,
     /// The sidecar.
@@ -174,6 +176,7 @@ fn finish(
         n_skipped: observed.skipped.len(),
         activation_observer: request.activation_finder.1.clone(),
         weight_observer: request.weight_finder.1.clone(),
+        ranges_from: None,
         preprocessing: dataset.describe(),
         inputs: engine
             .inputs()
@@ -183,12 +186,14 @@ fn finish(
     };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let model_facts = ModelFacts { file, sha256: sha256_of(path)?, opset, prepared: changes };
-    let sidecar = sidecar(graph, &request.scheme, &sites, &plan, model_facts, calibration);
+    let sidecar = sidecar(graph, &facts, &request.scheme, &sites, &plan, model_facts, calibration);
     let preprocessing = dataset.describe();
+    let prepared = model.clone();
     rewrite(&mut model, &plan, request.storage)?;
     verify::check(&model)?;
     Ok(Quantized {
         model,
+        prepared,
         has_external_data,
         sidecar,
         sites,
