@@ -3,6 +3,7 @@
 mod backends;
 mod calibrate;
 mod compare;
+mod export;
 mod inspect;
 mod options;
 mod prepare;
@@ -33,6 +34,8 @@ enum Command {
     Backends(backends::Args),
     /// Write the float model as the backend will see it: opset, constants, batch normalization
     Prepare(prepare::Args),
+    /// Write other tools' formats from a sidecar, without data
+    Export(export::Args),
     /// Compare a quantized model with its float model on data
     Compare(compare::Args),
     /// Print a completion script for a shell
@@ -93,6 +96,7 @@ fn run_command(cli: Cli) -> Result<Exit> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Backends(args) => backends::run(&args),
         Command::Prepare(args) => prepare::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "mqq", &mut std::io::stdout());

@@ -7,6 +7,7 @@
 mod bias;
 mod weight;
 
+use crate::import::ImportedRange;
 use crate::observe::Statistic;
 use crate::onnx::proto::GraphProto;
 use crate::place::{ActivationSite, BiasSite, Sites, WeightSite};
@@ -91,7 +92,8 @@ pub struct Finders<'a> {
     pub weight: &'a dyn RangeFinder,
 }
 
-/// Chooses the parameters. `statistics` holds one entry per activation site, in their order.
+/// Chooses the parameters. `statistics` holds one entry per activation site, in their order; a tensor of
+/// `given` has its range from there, and its statistic does not count.
 ///
 /// # Errors
 /// If a tensor had no finite value, or a weight or bias is not finite; the message names it.
@@ -99,6 +101,7 @@ pub fn decide(
     graph: &GraphProto,
     sites: &Sites,
     statistics: &[Statistic],
+    given: Option<&BTreeMap<String, ImportedRange>>,
     scheme: &Scheme,
     finders: Finders,
 ) -> Result<QuantPlan> {
@@ -108,6 +111,7 @@ pub fn decide(
         statistics.len(),
         sites.activations.len()
     );
+    let given = |site: usize| given?.get(&sites.activations[site].tensor);
     let mut plan = QuantPlan::default();
     let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (site_idx, site) in sites.activations.iter().enumerate() {
@@ -116,9 +120,18 @@ pub fn decide(
     let find_group = |(&group, sites_of_group): (&usize, &Vec<usize>)| {
         let first = &sites.activations[sites_of_group[0]];
         let grid = scheme.types[&first.qtype].grid();
-        let mut joint = Cow::Borrowed(&statistics[sites_of_group[0]]);
-        sites_of_group[1..].iter().for_each(|&member| joint.to_mut().join(&statistics[member]));
-        let range = finders.activation.find(&joint, &grid);
+        let mut ranges: Vec<Range> =
+            sites_of_group.iter().filter_map(|&site| Some(given(site)?.on(&grid))).collect();
+        let mut observed = sites_of_group.iter().filter(|&&site| given(site).is_none());
+        let found = observed.next().map(|&first| {
+            let mut joint = Cow::Borrowed(&statistics[first]);
+            observed.for_each(|&member| joint.to_mut().join(&statistics[member]));
+            finders.activation.find(&joint, &grid)
+        });
+        let range = found.transpose().map(|found| {
+            ranges.extend(found);
+            ranges.into_iter().reduce(union).unwrap_or(Range { min: 0.0, max: 0.0 })
+        });
         let found = range.and_then(|range| Ok((range, params_for_range(range, &grid)?)));
         Ok((group, found.with_context(|| format!("tensor `{}`", first.tensor))?))
     };
@@ -126,7 +139,7 @@ pub fn decide(
     let found: Vec<Result<(usize, (Range, QuantParams))>> =
         members.par_iter().map(find_group).collect();
     let groups: BTreeMap<usize, (Range, QuantParams)> = found.into_iter().collect::<Result<_>>()?;
-    for (site, statistic) in sites.activations.iter().zip(statistics) {
+    for (site_idx, (site, statistic)) in sites.activations.iter().zip(statistics).enumerate() {
         let (range, params) = groups[&site.group];
         let n_non_finite = statistic.n_non_finite();
         if n_non_finite > 0 {
@@ -143,11 +156,18 @@ pub fn decide(
             range,
             observed: statistic.min_max(),
             n_non_finite,
-            observer: finders.activation.name(),
+            observer: match given(site_idx) {
+                Some(_) => "imported",
+                None => finders.activation.name(),
+            },
         });
     }
     weight::decide(graph, sites, scheme, finders.weight, &mut plan)?;
     bias::decide(graph, sites, &mut plan)?;
     weight::round(graph, &mut plan)?;
     Ok(plan)
+}
+
+fn union(a: Range, b: Range) -> Range {
+    Range { min: a.min.min(b.min), max: a.max.max(b.max) }
 }

@@ -113,6 +113,7 @@ fn check(scheme: &Scheme) -> Result<()> {
             did_you_mean(&call.rule, names())
         );
     }
+    crate::emit::by_names(scheme.emit.iter().map(String::as_str)).context("emit")?;
     for (key, observer) in
         [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
     {

@@ -37,10 +37,6 @@ fn quantizer_args(source: &Source) -> Value {
     })
 }
 
-fn producer() -> Value {
-    json!({ "package": "mqq", "version": env!("CARGO_PKG_VERSION") })
-}
-
 /// Tensors as keys; a list with an entry per channel.
 pub(in crate::emit) struct Encodings061;
 
@@ -85,7 +81,6 @@ impl Emitter for Encodings061 {
         }
         json(&json!({
             "version": "0.6.1",
-            "producer": producer(),
             "activation_encodings": activations.into_value(),
             "param_encodings": params.into_value(),
             "quantizer_args": quantizer_args(source),
@@ -125,7 +120,6 @@ impl Emitter for Encodings100 {
         };
         json(&json!({
             "version": "1.0.0",
-            "producer": producer(),
             "activation_encodings": source.activations().map(entry).collect::<Vec<_>>(),
             "param_encodings": source.weights().map(entry).collect::<Vec<_>>(),
             "quantizer_args": quantizer_args(source),
@@ -177,7 +171,6 @@ impl Emitter for Encodings200 {
         let all = source.activations().chain(&source.sidecar.param_encodings);
         json(&json!({
             "version": "2.0.0",
-            "producer": producer(),
             "encodings": all.map(entry).collect::<Vec<_>>(),
         }))
     }
