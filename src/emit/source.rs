@@ -163,6 +163,11 @@ impl Entries {
         Ok(())
     }
 
+    /// The values in the order in which they came.
+    pub(super) fn into_values(self) -> impl Iterator<Item = serde_json::Value> {
+        self.map.into_iter().map(|(_, value)| value)
+    }
+
     pub(super) fn into_value(self) -> serde_json::Value {
         serde_json::Value::Object(self.map)
     }

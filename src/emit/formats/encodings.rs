@@ -37,6 +37,16 @@ fn quantizer_args(source: &Source) -> Value {
     })
 }
 
+/// A list with an entry per `name`, as the readers demand; a weight of two nodes may come twice.
+fn listed(entries: impl Iterator<Item = Value>) -> Result<Value> {
+    let mut by_name = Entries::default();
+    for entry in entries {
+        let name = entry["name"].as_str().unwrap_or_default().to_string();
+        by_name.add(&name, entry)?;
+    }
+    Ok(by_name.into_values().collect())
+}
+
 /// Tensors as keys; a list with an entry per channel.
 pub(in crate::emit) struct Encodings061;
 
@@ -120,8 +130,8 @@ impl Emitter for Encodings100 {
         };
         json(&json!({
             "version": "1.0.0",
-            "activation_encodings": source.activations().map(entry).collect::<Vec<_>>(),
-            "param_encodings": source.weights().map(entry).collect::<Vec<_>>(),
+            "activation_encodings": listed(source.activations().map(entry))?,
+            "param_encodings": listed(source.weights().map(entry))?,
             "quantizer_args": quantizer_args(source),
             "excluded_layers": [],
         }))
@@ -171,7 +181,7 @@ impl Emitter for Encodings200 {
         let all = source.activations().chain(&source.sidecar.param_encodings);
         json(&json!({
             "version": "2.0.0",
-            "encodings": all.map(entry).collect::<Vec<_>>(),
+            "encodings": listed(all.map(entry))?,
         }))
     }
 }
