@@ -57,23 +57,19 @@ fn inverse(scale: f64) -> f32 {
 
 fn weight_scales(node: &NodeFacts, weight: &Encoding) -> Result<Vec<f64>> {
     let scales = weight.symmetric_int8()?;
-    let shape = weight.shape.as_deref().unwrap_or_default();
-    let n_outputs = match (node.op_type.as_str(), weight.axis) {
-        (_, Some(_)) => scales.len(),
-        ("Conv", None) => shape.first().copied().unwrap_or(1),
-        // A Gemm's weight may lie either way; its larger side would be a guess.
-        _ => {
-            ensure!(
-                scales.len() > 1,
-                "tensor `{}`: has one scale, expected one per output channel",
-                weight.name
-            );
-            scales.len()
-        }
-    };
     let scales = match weight.is_per_channel() {
         true => scales,
-        false => vec![scales.first().copied().unwrap_or(1.0); n_outputs],
+        false => {
+            // Which side of a Gemm's weight its outputs lie on depends on `transB`.
+            ensure!(
+                node.op_type == "Conv",
+                "tensor `{}`: has one scale, expected one per output channel of {}",
+                weight.name,
+                node.op_type
+            );
+            let n_outputs = weight.shape.as_deref().and_then(|shape| shape.first().copied());
+            vec![scales.first().copied().unwrap_or(1.0); n_outputs.unwrap_or(1)]
+        }
     };
     let n_groups = usize::try_from(node.group.unwrap_or(1)).unwrap_or(1).max(1);
     if n_groups == 1 || n_groups == scales.len() {
