@@ -2,7 +2,7 @@
 
 use super::misused;
 use crate::diag::Exit;
-use crate::scheme::{BUILT_IN, resolve};
+use crate::scheme::{BUILT_IN, resolve, resolve_with};
 use anyhow::Result;
 
 /// Arguments of `mqq backends`.
@@ -11,6 +11,12 @@ pub struct Args {
     /// Print this backend's resolved table
     #[arg(value_name = "NAME|FILE")]
     name: Option<String>,
+    /// Turn on a switch of the table; repeatable
+    #[arg(long = "switch", value_name = "NAME", requires = "name")]
+    switches: Vec<String>,
+    /// Change a value of the table, such as types.act8.bits=4; repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "name")]
+    sets: Vec<String>,
     /// Print JSON on stdout
     #[arg(long)]
     json: bool,
@@ -20,7 +26,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit> {
     match &args.name {
         Some(name) => {
-            let scheme = resolve(name).map_err(misused)?;
+            let scheme = resolve_with(name, &args.switches, &args.sets).map_err(misused)?;
             match args.json {
                 true => println!("{}", serde_json::to_string_pretty(&scheme)?),
                 false => print!("{}", serde_yaml::to_string(&scheme)?),

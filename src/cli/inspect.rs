@@ -24,6 +24,9 @@ pub struct Args {
     /// Turn on a switch of the backend's table; repeatable
     #[arg(long = "switch", value_name = "NAME", requires = "backend")]
     switches: Vec<String>,
+    /// Change a value of the table, such as types.act8.bits=4; repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "backend")]
+    sets: Vec<String>,
     #[command(flatten)]
     select: SelectArgs,
     #[command(flatten)]
@@ -117,8 +120,7 @@ pub fn run(args: &Args) -> Result<Exit> {
 }
 
 fn placement(args: &Args, backend: &str) -> Result<Placement> {
-    let mut scheme = scheme::resolve(backend).map_err(misused)?;
-    args.switches.iter().try_for_each(|switch| scheme.switch_on(switch)).map_err(misused)?;
+    let scheme = scheme::resolve_with(backend, &args.switches, &args.sets).map_err(misused)?;
     let prepared = prepare_file(&args.model, &scheme, &args.shape.resolve().map_err(misused)?)?;
     let graph = prepared.model.graph.as_ref().context("model has no graph")?;
     let selection = args.select.resolve().map_err(misused)?;

@@ -80,16 +80,16 @@ pub struct BackendArgs {
     /// Turn on a switch of the backend's table; repeatable
     #[arg(long = "switch", value_name = "NAME")]
     pub switches: Vec<String>,
+    /// Change a value of the table, such as types.act8.bits=4, after the switches; null takes a key away;
+    /// repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
 }
 
 impl BackendArgs {
-    /// The table with the switches applied.
+    /// The table with the switches and changes applied.
     pub fn resolve(&self) -> Result<Scheme> {
-        let mut scheme = scheme::resolve(&self.backend)?;
-        for switch in &self.switches {
-            scheme.switch_on(switch)?;
-        }
-        Ok(scheme)
+        scheme::resolve_with(&self.backend, &self.switches, &self.sets)
     }
 }
 

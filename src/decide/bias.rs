@@ -1,32 +1,51 @@
-//! Biases as int32: their scale is that of the input times that of the weight.
+//! Biases as integers: int32, whose scale is that of the input times that of the weight, or on a grid of
+//! their own.
 
+use super::weight::{params_of, values};
 use super::{PlannedBias, QuantPlan};
 use crate::onnx::proto::GraphProto;
-use crate::onnx::tensor;
-use crate::place::Sites;
+use crate::place::{BiasSite, Sites};
 use crate::quant::round_half_even;
-use anyhow::{Context, Result, ensure};
+use crate::range::RangeFinder;
+use crate::scheme::Scheme;
+use anyhow::Result;
 
 /// Largest integer that a bias may take.
 const MAX_BIAS: f64 = i32::MAX as f64;
 
-pub(super) fn decide(graph: &GraphProto, sites: &Sites, plan: &mut QuantPlan) -> Result<()> {
-    let mut floats = Vec::with_capacity(sites.biases.len());
-    for site in &sites.biases {
-        let initializer = graph.initializer.iter().find(|tensor| tensor.name() == site.tensor);
-        let initializer =
-            initializer.with_context(|| format!("initializer `{}` does not exist", site.tensor))?;
-        let values = tensor::f32_values(initializer)
-            .with_context(|| format!("initializer `{}`", site.tensor))?;
-        ensure!(
-            values.iter().all(|value| value.is_finite()),
-            "initializer `{}`: NaN or infinite values, expected a finite bias\nhint: leave its node float with --exclude",
-            site.tensor
-        );
-        floats.push(values);
+pub(super) fn decide(
+    graph: &GraphProto,
+    sites: &Sites,
+    scheme: &Scheme,
+    finder: &dyn RangeFinder,
+    plan: &mut QuantPlan,
+) -> Result<()> {
+    let floats = sites.biases.iter().map(|site| values(graph, &site.tensor));
+    let floats: Vec<(Vec<usize>, Vec<f32>)> = floats.collect::<Result<_>>()?;
+    widen_weights(sites, &floats, plan);
+    for (site, (shape, values)) in sites.biases.iter().zip(floats) {
+        let Some(name) = &site.qtype else {
+            plan.biases.extend(int32(plan, site, shape, &values));
+            continue;
+        };
+        let qtype = scheme.types[name].adapted(values.iter().copied().reduce(f32::min));
+        let (_, params) = params_of(&values, &qtype, finder)?;
+        plan.biases.push(PlannedBias {
+            site: site.clone(),
+            zero_point: params.zero_point,
+            shape,
+            scales: vec![params.scale],
+            integers: values.iter().map(|&value| params.quantize(value)).collect(),
+            qtype: Some(qtype),
+        });
     }
-    // First widen the weights' scales where an int32 would overflow: a weight may serve several biases.
-    for (site, values) in sites.biases.iter().zip(&floats) {
+    Ok(())
+}
+
+/// Widens the weights' scales where an int32 would overflow: a weight may serve several biases.
+fn widen_weights(sites: &Sites, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut QuantPlan) {
+    let int32 = sites.biases.iter().zip(floats).filter(|(site, _)| site.qtype.is_none());
+    for (site, (_, values)) in int32 {
         let Some(s_x) = input_scale(plan, &site.input) else { continue };
         let weight = &mut plan.weights[site.weight];
         let n_scales = weight.params.len();
@@ -43,23 +62,28 @@ pub(super) fn decide(graph: &GraphProto, sites: &Sites, plan: &mut QuantPlan) ->
             }
         }
     }
-    for (site, values) in sites.biases.iter().zip(floats) {
-        let Some(s_x) = input_scale(plan, &site.input) else { continue };
-        let weight = &plan.weights[site.weight];
-        let scales: Vec<f32> =
-            weight.params.iter().map(|params| (s_x * f64::from(params.scale)) as f32).collect();
-        if scales.len() != 1 && scales.len() != values.len() {
-            continue;
-        }
-        let quantize = |(channel, &value): (usize, &f32)| {
-            let scale = f64::from(scales[if scales.len() == 1 { 0 } else { channel }]);
-            round_half_even(f64::from(value) / scale.max(f64::from(f32::MIN_POSITIVE)))
-                .clamp(-MAX_BIAS, MAX_BIAS) as i32
-        };
-        let integers = values.iter().enumerate().map(quantize).collect();
-        plan.biases.push(PlannedBias { site: site.clone(), scales, integers });
+}
+
+fn int32(
+    plan: &QuantPlan,
+    site: &BiasSite,
+    shape: Vec<usize>,
+    values: &[f32],
+) -> Option<PlannedBias> {
+    let s_x = input_scale(plan, &site.input)?;
+    let weight = &plan.weights[site.weight];
+    let scales: Vec<f32> =
+        weight.params.iter().map(|params| (s_x * f64::from(params.scale)) as f32).collect();
+    if scales.len() != 1 && scales.len() != values.len() {
+        return None;
     }
-    Ok(())
+    let quantize = |(channel, &value): (usize, &f32)| {
+        let scale = f64::from(scales[if scales.len() == 1 { 0 } else { channel }]);
+        round_half_even(f64::from(value) / scale.max(f64::from(f32::MIN_POSITIVE)))
+            .clamp(-MAX_BIAS, MAX_BIAS) as i32
+    };
+    let integers = values.iter().enumerate().map(quantize).collect();
+    Some(PlannedBias { site: site.clone(), qtype: None, zero_point: 0, shape, scales, integers })
 }
 
 fn input_scale(plan: &QuantPlan, input: &str) -> Option<f64> {

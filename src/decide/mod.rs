@@ -5,18 +5,19 @@
 //! touch the graph.
 
 mod bias;
+mod group;
+mod slices;
 mod weight;
 
 use crate::import::ImportedRange;
 use crate::observe::Statistic;
 use crate::onnx::proto::GraphProto;
+use crate::place::clips::FoldableClip;
 use crate::place::{ActivationSite, BiasSite, Sites, WeightSite};
 use crate::quant::{QuantParams, Range, params_for_range};
-use crate::range::RangeFinder;
+use crate::range::{RangeFinder, pot_search};
 use crate::scheme::{QType, Scheme};
-use anyhow::{Context, Result, ensure};
-use rayon::prelude::*;
-use std::borrow::Cow;
+use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 
 /// Everything that will be written into the graph.
@@ -51,6 +52,13 @@ pub struct PlannedActivation {
     pub observer: &'static str,
 }
 
+impl PlannedActivation {
+    /// The Clip or Relu in front of the tensor, if it goes because the grid has its effect.
+    pub fn removed_clip(&self) -> Option<&FoldableClip> {
+        self.site.clip.as_ref().filter(|clip| clip.has_no_effect_on(&self.params))
+    }
+}
+
 /// A weight with its parameters.
 #[derive(Debug, Clone)]
 pub struct PlannedWeight {
@@ -58,7 +66,7 @@ pub struct PlannedWeight {
     pub site: WeightSite,
     /// Its integer type.
     pub qtype: QType,
-    /// One per slice of the axis, or one.
+    /// One per slice of the axis, one per block in row-major order, or one.
     pub params: Vec<QuantParams>,
     /// The integers, in the order of the values.
     pub integers: Vec<i32>,
@@ -72,11 +80,24 @@ pub struct PlannedWeight {
     pub dead: Vec<usize>,
 }
 
-/// A bias as int32.
+impl PlannedWeight {
+    /// Dimensions of the tensor of scales; none for one scale.
+    pub fn scale_shape(&self) -> Vec<usize> {
+        slices::scale_shape(&self.shape, self.site.axis, self.site.block)
+    }
+}
+
+/// A bias as integers.
 #[derive(Debug, Clone)]
 pub struct PlannedBias {
     /// Where it is.
     pub site: BiasSite,
+    /// Its own integer type; `None` for int32.
+    pub qtype: Option<QType>,
+    /// The integer that stands for 0.0.
+    pub zero_point: i32,
+    /// Dimensions.
+    pub shape: Vec<usize>,
     /// One scale per element, or one.
     pub scales: Vec<f32>,
     /// The integers.
@@ -111,63 +132,23 @@ pub fn decide(
         statistics.len(),
         sites.activations.len()
     );
-    let given = |site: usize| given?.get(&sites.activations[site].tensor);
     let mut plan = QuantPlan::default();
-    let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (site_idx, site) in sites.activations.iter().enumerate() {
-        members.entry(site.group).or_default().push(site_idx);
-    }
-    let find_group = |(&group, sites_of_group): (&usize, &Vec<usize>)| {
-        let first = &sites.activations[sites_of_group[0]];
-        let grid = scheme.types[&first.qtype].grid();
-        let mut ranges: Vec<Range> =
-            sites_of_group.iter().filter_map(|&site| Some(given(site)?.on(&grid))).collect();
-        let mut observed = sites_of_group.iter().filter(|&&site| given(site).is_none());
-        let found = observed.next().map(|&first| {
-            let mut joint = Cow::Borrowed(&statistics[first]);
-            observed.for_each(|&member| joint.to_mut().join(&statistics[member]));
-            finders.activation.find(&joint, &grid)
-        });
-        let range = found.transpose().map(|found| {
-            ranges.extend(found);
-            ranges.into_iter().reduce(union).unwrap_or(Range { min: 0.0, max: 0.0 })
-        });
-        let found = range.and_then(|range| Ok((range, params_for_range(range, &grid)?)));
-        Ok((group, found.with_context(|| format!("tensor `{}`", first.tensor))?))
-    };
-    // The first error in the order of the groups is reported, whatever thread met one first.
-    let found: Vec<Result<(usize, (Range, QuantParams))>> =
-        members.par_iter().map(find_group).collect();
-    let groups: BTreeMap<usize, (Range, QuantParams)> = found.into_iter().collect::<Result<_>>()?;
-    for (site_idx, (site, statistic)) in sites.activations.iter().zip(statistics).enumerate() {
-        let (range, params) = groups[&site.group];
-        let n_non_finite = statistic.n_non_finite();
-        if n_non_finite > 0 {
-            plan.warnings.push(format!(
-                "tensor `{}`: {n_non_finite} of {} values are NaN or infinite; they were left out",
-                site.tensor,
-                n_non_finite + statistic.n_finite()
-            ));
-        }
-        plan.activations.push(PlannedActivation {
-            site: site.clone(),
-            qtype: scheme.types[&site.qtype].clone(),
-            params,
-            range,
-            observed: statistic.min_max(),
-            n_non_finite,
-            observer: match given(site_idx) {
-                Some(_) => "imported",
-                None => finders.activation.name(),
-            },
-        });
-    }
+    group::decide(sites, statistics, given, scheme, finders.activation, &mut plan)?;
     weight::decide(graph, sites, scheme, finders.weight, &mut plan)?;
-    bias::decide(graph, sites, &mut plan)?;
+    bias::decide(graph, sites, scheme, finders.weight, &mut plan)?;
     weight::round(graph, &mut plan)?;
     Ok(plan)
 }
 
-fn union(a: Range, b: Range) -> Range {
-    Range { min: a.min.min(b.min), max: a.max.max(b.max) }
+/// Parameters for `range` on the type's grid, refined on what was observed where the type asks for it,
+/// and the range that they keep.
+fn params_for(statistic: &Statistic, range: Range, qtype: &QType) -> Result<(Range, QuantParams)> {
+    let params = params_for_range(range, &qtype.grid())?;
+    if qtype.pot_search == 0 {
+        return Ok((range, params));
+    }
+    let refined = pot_search(statistic, params, qtype.pot_search);
+    let end = |q: i32| f64::from(refined.dequantize(q));
+    let (min, max) = (range.min.max(end(refined.q_min)), range.max.min(end(refined.q_max)));
+    Ok((if refined == params { range } else { Range { min, max } }, refined))
 }

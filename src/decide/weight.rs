@@ -1,35 +1,17 @@
 //! Parameters and integers of weights.
 
-use super::{PlannedWeight, QuantPlan};
-use crate::observe::Statistic;
+use super::slices::Slices;
+use super::{PlannedWeight, QuantPlan, params_for};
+use crate::observe::{Sample, Statistic};
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
 use crate::place::Sites;
-use crate::quant::{QuantParams, Range, params_for_range};
+use crate::quant::{QuantParams, Range};
 use crate::range::RangeFinder;
-use crate::scheme::Scheme;
+use crate::scheme::{QType, Scheme};
 use anyhow::{Context, Result, ensure};
 
-/// Index of the slice along `axis` that each run of `inner` values belongs to.
-struct Slices {
-    n: usize,
-    inner: usize,
-}
-
-impl Slices {
-    fn of(shape: &[usize], axis: Option<usize>) -> Slices {
-        match axis {
-            Some(axis) => Slices { n: shape[axis], inner: shape[axis + 1..].iter().product() },
-            None => Slices { n: 1, inner: usize::MAX },
-        }
-    }
-
-    fn of_value(&self, position: usize) -> usize {
-        position / self.inner.max(1) % self.n.max(1)
-    }
-}
-
-fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
+pub(super) fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
     let initializer = graph.initializer.iter().find(|tensor| tensor.name() == name);
     let initializer =
         initializer.with_context(|| format!("initializer `{name}` does not exist"))?;
@@ -55,31 +37,25 @@ pub(super) fn decide(
     for site in &sites.weights {
         let (shape, values) = values(graph, &site.tensor)?;
         let qtype = scheme.types[&site.qtype].clone();
-        let grid = qtype.grid();
-        let slices = Slices::of(&shape, site.axis);
+        let slices = Slices::of(&shape, site.axis, site.block);
         let mut by_slice: Vec<Vec<f32>> = vec![Vec::new(); slices.n];
         for (position, &value) in values.iter().enumerate() {
             by_slice[slices.of_value(position)].push(value);
         }
         let mut params = Vec::with_capacity(slices.n);
         for slice in &by_slice {
-            let mut statistic = Statistic::default();
-            statistic.observe(slice);
-            let range = match statistic.min_max() {
-                None => Range { min: 0.0, max: 0.0 },
-                Some(_) => finder.find(&statistic, &grid)?,
-            };
-            params.push(params_for_range(range, &grid)?);
+            params.push(params_of(slice, &qtype, finder)?.1);
         }
         let dead = |slice: &Vec<f32>| slice.iter().all(|&value| value == 0.0);
         let dead: Vec<usize> = (0..slices.n).filter(|&channel| dead(&by_slice[channel])).collect();
         borrow_scales(&mut params, &dead);
         if !dead.is_empty() && slices.n > 1 {
             plan.warnings.push(format!(
-                "initializer `{}`: {} of {} channels are all zero (the first is {}); they take the median scale of the others",
+                "initializer `{}`: {} of {} {} are all zero (the first is {}); they take the median scale of the others",
                 site.tensor,
                 dead.len(),
                 slices.n,
+                if site.block.is_some() { "blocks" } else { "channels" },
                 dead[0]
             ));
         }
@@ -97,6 +73,25 @@ pub(super) fn decide(
         });
     }
     Ok(())
+}
+
+/// Range and parameters of values that are known; those of an empty slice are for a range of width 0.
+pub(super) fn params_of(
+    values: &[f32],
+    qtype: &QType,
+    finder: &dyn RangeFinder,
+) -> Result<(Range, QuantParams)> {
+    let mut statistic = Statistic::default();
+    // A histogram per block would cost more than the rest.
+    match finder.reads_histogram() || qtype.pot_search > 0 {
+        true => statistic.observe(values),
+        false => statistic.samples.push(Sample::of(values)),
+    }
+    let range = match statistic.min_max() {
+        None => Range { min: 0.0, max: 0.0 },
+        Some(_) => finder.find(&statistic, &qtype.grid())?,
+    };
+    params_for(&statistic, range, qtype)
 }
 
 /// A slice without a value other than 0 takes the median scale of the others.
@@ -117,7 +112,7 @@ fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
 pub(super) fn round(graph: &GraphProto, plan: &mut QuantPlan) -> Result<()> {
     for weight in &mut plan.weights {
         let (shape, values) = values(graph, &weight.site.tensor)?;
-        let slices = Slices::of(&shape, weight.site.axis);
+        let slices = Slices::of(&shape, weight.site.axis, weight.site.block);
         let quantize = |(position, &value): (usize, &f32)| {
             weight.params[slices.of_value(position)].quantize(value)
         };

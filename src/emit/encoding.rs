@@ -3,8 +3,11 @@
 use super::sidecar::{Encoding, OneOrMany};
 use anyhow::{Result, ensure};
 
+/// Logarithmic codes of HiSilicon's NNIE; their scale is the largest value.
+pub(super) const NNIE_CODES: &str = "nnie8";
+
 /// Integers that hold quantized values: name, bits, signed.
-const DTYPES: [(&str, u32, bool); 7] = [
+const DTYPES: [(&str, u32, bool); 8] = [
     ("int4", 4, true),
     ("uint4", 4, false),
     ("int8", 8, true),
@@ -12,6 +15,7 @@ const DTYPES: [(&str, u32, bool); 7] = [
     ("int16", 16, true),
     ("uint16", 16, false),
     ("int32", 32, true),
+    (NNIE_CODES, 8, true),
 ];
 
 impl Encoding {
@@ -56,6 +60,11 @@ impl Encoding {
         matches!(self.y_scale, OneOrMany::Many(_))
     }
 
+    /// Whether these are NNIE's codes.
+    pub fn is_nnie(&self) -> bool {
+        self.output_dtype == NNIE_CODES
+    }
+
     /// Whether this is a bias in int32.
     pub fn is_int32(&self) -> bool {
         self.output_dtype == "int32"
@@ -94,6 +103,9 @@ impl Encoding {
     pub fn bounds(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         let [q_min, q_max] = self.q_range.map(i64::from);
         self.slices().map(move |(scale, zero_point)| {
+            if self.is_nnie() {
+                return (-scale, scale);
+            }
             let zero_point = i64::from(zero_point);
             (scale * (q_min - zero_point) as f64, scale * (q_max - zero_point) as f64)
         })

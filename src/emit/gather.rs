@@ -22,6 +22,10 @@ fn q_range(qtype: &QType) -> [i32; 2] {
     [grid.q_min(), grid.q_max()]
 }
 
+fn is_symmetric(qtype: &QType) -> bool {
+    qtype.symmetry == SymmetryName::Symmetric
+}
+
 /// Gathers the file's contents. `graph` is the prepared one, before rewriting; `facts` are its.
 pub fn sidecar(
     graph: &GraphProto,
@@ -42,9 +46,10 @@ pub fn sidecar(
         y_scale: OneOrMany::One(planned.params.scale),
         y_zero_point: OneOrMany::One(planned.params.zero_point),
         axis: None,
+        block_size: None,
         bits: planned.qtype.bits,
         q_range: q_range(&planned.qtype),
-        symmetric: planned.qtype.symmetry == SymmetryName::Symmetric,
+        symmetric: is_symmetric(&planned.qtype),
         shape: shape(&planned.site.tensor),
         range: Some([planned.range.min, planned.range.max]),
         observed: planned.observed.map(|(min, max)| [min, max]),
@@ -57,6 +62,10 @@ pub fn sidecar(
             let others: Vec<String> = others.map(|other| other.site.tensor.clone()).collect();
             (!others.is_empty()).then_some(others)
         },
+        removed_node: planned
+            .removed_clip()
+            .map(|clip| node_name(&graph.node[clip.node]).to_string()),
+        network_output: planned.site.network_output,
         consumers: consumers(&mut planned.site.edges.iter().map(|edge| edge.0)),
         rule: planned.site.rule.to_string(),
         reason: planned.site.reason.clone(),
@@ -73,15 +82,18 @@ pub fn sidecar(
             planned.site.axis.is_some(),
         ),
         axis: planned.site.axis,
+        block_size: planned.site.block,
         bits: planned.qtype.bits,
         q_range: q_range(&planned.qtype),
-        symmetric: planned.qtype.symmetry == SymmetryName::Symmetric,
+        symmetric: is_symmetric(&planned.qtype),
         shape: Some(planned.shape.clone()),
         range: None,
         observed: Some([planned.observed.0, planned.observed.1]),
         observer: Some(planned.observer.to_string()),
         n_non_finite: None,
         shared_with: None,
+        removed_node: None,
+        network_output: false,
         consumers: consumers(&mut planned.site.edges.iter().map(|edge| edge.0)),
         rule: String::new(),
         reason: match planned.dead.len() {
@@ -91,23 +103,31 @@ pub fn sidecar(
     };
     let bias = |planned: &PlannedBias| Encoding {
         name: planned.site.tensor.clone(),
-        output_dtype: "int32".to_string(),
+        output_dtype: planned.qtype.as_ref().map_or("int32".into(), QType::dtype),
         y_scale: one_or_many(planned.scales.clone(), planned.scales.len() > 1),
-        y_zero_point: OneOrMany::One(0),
+        y_zero_point: OneOrMany::One(planned.zero_point),
         axis: (planned.scales.len() > 1).then_some(0),
-        bits: 32,
-        q_range: [i32::MIN, i32::MAX],
-        symmetric: true,
-        shape: shape(&planned.site.tensor),
+        block_size: None,
+        bits: planned.qtype.as_ref().map_or(32, |qtype| qtype.bits),
+        q_range: planned.qtype.as_ref().map_or([i32::MIN, i32::MAX], q_range),
+        symmetric: planned.qtype.as_ref().is_none_or(is_symmetric),
+        shape: Some(planned.shape.clone()),
         range: None,
         observed: None,
         observer: None,
         n_non_finite: None,
         shared_with: None,
+        removed_node: None,
+        network_output: false,
         consumers: consumers(&mut std::iter::once(planned.site.edge.0)),
         rule: String::new(),
-        reason: format!("bias; scale of `{}` times scale of the weight", planned.site.input),
+        reason: match planned.qtype {
+            None => format!("bias; scale of `{}` times scale of the weight", planned.site.input),
+            Some(_) => "bias on a grid of its own".to_string(),
+        },
     };
+    let removed = plan.activations.iter().filter_map(|planned| planned.removed_clip());
+    let removed: Vec<usize> = removed.map(|clip| clip.node).collect();
     Sidecar {
         schema_version: SCHEMA_VERSION.to_string(),
         producer: Producer { name: "mqq".into(), version: env!("CARGO_PKG_VERSION").into() },
@@ -128,6 +148,7 @@ pub fn sidecar(
         float_nodes: sites
             .float_nodes
             .iter()
+            .filter(|float| !removed.contains(&float.node))
             .map(|float| FloatNode {
                 node: node_name(&graph.node[float.node]).to_string(),
                 op_type: graph.node[float.node].op_type().to_string(),

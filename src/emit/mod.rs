@@ -37,6 +37,11 @@ pub trait Emitter: Sync {
         false
     }
 
+    /// Whether it can hold the grids of NNIE, whose codes are logarithms.
+    fn holds_nnie_codes(&self) -> bool {
+        false
+    }
+
     /// The file's bytes.
     ///
     /// # Errors

@@ -139,6 +139,9 @@ pub struct Encoding {
     /// Axis of the scales.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub axis: Option<usize>,
+    /// Values per scale along the axis, where there is a scale per block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<usize>,
     /// Bits of the grid.
     pub bits: u8,
     /// Lowest and highest integer of the grid.
@@ -163,6 +166,12 @@ pub struct Encoding {
     /// Other tensors on the same grid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_with: Option<Vec<String>>,
+    /// The Clip or Relu that was removed because the grid has its effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_node: Option<String>,
+    /// Whether the network's output of this name is quantized too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub network_output: bool,
     /// Nodes that read the quantized tensor.
     pub consumers: Vec<String>,
     /// The placement rule that asked for it.

@@ -1,5 +1,6 @@
 //! What an emitter works from.
 
+use super::Emitter;
 use super::sidecar::{Encoding, NodeFacts, Sidecar};
 use crate::onnx::proto::ModelProto;
 use anyhow::{Context, Result, bail, ensure};
@@ -35,6 +36,27 @@ impl<'a> Source<'a> {
         let encodings = sidecar.activation_encodings.iter();
         let activations = encodings.map(|encoding| (encoding.name.as_str(), encoding)).collect();
         Source { sidecar, model, consumers, producers, activations }
+    }
+
+    /// Refuses grids that `emitter` has no numbers for: NNIE's codes, and scales per block.
+    ///
+    /// # Errors
+    /// With the first such tensor.
+    pub fn ensure_held_by(&self, emitter: &dyn Emitter) -> Result<()> {
+        for encoding in self.activations().chain(&self.sidecar.param_encodings) {
+            ensure!(
+                !encoding.is_nnie() || emitter.holds_nnie_codes(),
+                "tensor `{}`: is in NNIE's logarithmic codes, expected integers",
+                encoding.name
+            );
+            ensure!(
+                encoding.block_size.is_none(),
+                "tensor `{}`: has a scale per block of {} values, expected one for the tensor or per channel",
+                encoding.name,
+                encoding.block_size.unwrap_or(0)
+            );
+        }
+        Ok(())
     }
 
     /// The prepared float model.
@@ -78,7 +100,8 @@ impl<'a> Source<'a> {
     /// The quantized weight that `node` reads.
     pub fn weight_of(&self, node: &NodeFacts) -> Option<&'a Encoding> {
         self.weights().find(|encoding| {
-            node.inputs.contains(&encoding.name) && encoding.consumers.contains(&node.name)
+            node.inputs.iter().take(2).any(|input| *input == encoding.name)
+                && encoding.consumers.contains(&node.name)
         })
     }
 

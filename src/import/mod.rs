@@ -59,7 +59,9 @@ impl ImportedRange {
     /// The interval to lay on `grid`, so that a grid of the file's own kind has the file's scale.
     pub fn on(&self, grid: &Grid) -> Range {
         match self.amax {
-            Some(amax) if grid.symmetry == Symmetry::Symmetric => Range::symmetric(amax),
+            Some(amax) if grid.signed && grid.symmetry == Symmetry::Symmetric => {
+                Range::symmetric(amax)
+            }
             _ => self.range,
         }
     }

@@ -24,6 +24,10 @@ pub enum DataType {
     Int32 = 6,
     /// Signed 64-bit integer.
     Int64 = 7,
+    /// Unsigned 4-bit integer, two to a byte.
+    Uint4 = 21,
+    /// Signed 4-bit integer, two to a byte.
+    Int4 = 22,
 }
 
 /// Bytes of one element by its number in `TensorProto.DataType`; `None` for text and for types that share
@@ -141,6 +145,32 @@ pub fn from_u8(name: &str, shape: &[usize], values: &[u8]) -> Result<TensorProto
     from_raw(name, DataType::Uint8, shape, values.len(), values.to_vec())
 }
 
+/// An int4 tensor of `values` (-8 to 7), stored raw: two to a byte, the first in the low half.
+///
+/// # Errors
+/// As [`from_f32`].
+pub fn from_i4(name: &str, shape: &[usize], values: &[i8]) -> Result<TensorProto> {
+    let nibbles: Vec<u8> = values.iter().map(|value| value.cast_unsigned()).collect();
+    from_raw(name, DataType::Int4, shape, values.len(), pack_nibbles(&nibbles))
+}
+
+/// A uint4 tensor of `values` (0 to 15), stored as [`from_i4`] does.
+///
+/// # Errors
+/// As [`from_f32`].
+pub fn from_u4(name: &str, shape: &[usize], values: &[u8]) -> Result<TensorProto> {
+    from_raw(name, DataType::Uint4, shape, values.len(), pack_nibbles(values))
+}
+
+fn pack_nibbles(nibbles: &[u8]) -> Vec<u8> {
+    let pack = |pair: &[u8]| match pair {
+        [low, high] => (low & 0xf) | (high << 4),
+        [low, ..] => low & 0xf,
+        [] => 0,
+    };
+    nibbles.chunks(2).map(pack).collect()
+}
+
 /// An int16 tensor of `values`, stored raw.
 ///
 /// # Errors
@@ -225,6 +255,8 @@ mod tests {
         assert_eq!(bytes(from_i8("q", &[2], &[-1, 127]).unwrap()), [255, 127]);
         assert_eq!(bytes(from_u8("q", &[2], &[0, 255]).unwrap()), [0, 255]);
         assert_eq!(bytes(from_i32("q", &[1], &[-2]).unwrap()), [254, 255, 255, 255]);
+        assert_eq!(bytes(from_i4("q", &[3], &[-1, 2, -8]).unwrap()), [0x2f, 0x08]);
+        assert_eq!(bytes(from_u4("q", &[2], &[1, 15]).unwrap()), [0xf1]);
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub fn emit(
     sidecar: &Sidecar,
     prepared: Option<&ModelProto>,
 ) -> Result<Vec<u8>> {
-    let bytes = emitter.emit(&Source::new(sidecar, prepared));
+    let source = Source::new(sidecar, prepared);
+    let bytes = source.ensure_held_by(emitter).and_then(|()| emitter.emit(&source));
     bytes.with_context(|| format!("format `{}`", emitter.name()))
 }
 

@@ -1,6 +1,6 @@
 //! The rule about attention.
 
-use super::{Draft, Rule};
+use super::{Draft, Rule, Takes};
 use crate::scheme::RuleCall;
 
 /// Leaves the two products of an attention float where the backend has no fused kernel for it.
@@ -14,6 +14,10 @@ impl Rule for SkipAttentionScores {
 
     fn description(&self) -> &'static str {
         "MatMul, Softmax, MatMul with an added mask, or a sequence above `max_sequence`, stays float"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("max_sequence", Takes::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {
@@ -61,5 +65,43 @@ impl SkipAttentionScores {
             tensor = node.input.get(*varying.first()?)?;
         }
         None
+    }
+}
+
+/// Leaves the product of attention's weights with the values float, where the values come through
+/// operators that move them. Source: NNCF, `onnx/quantization/ignored_patterns.py`,
+/// `MULTIHEAD_ATTENTION_OUTPUT`.
+pub struct SkipAttentionOutput;
+
+impl Rule for SkipAttentionOutput {
+    fn name(&self) -> &'static str {
+        "skip_attention_output"
+    }
+
+    fn description(&self) -> &'static str {
+        "a MatMul of what a Softmax makes, directly or behind a Reshape, and of what a Reshape, Transpose, \
+         Gather, Split, Squeeze or Concat makes, stays float"
+    }
+
+    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+        const BRANCH: &[&str] = &["Reshape", "Transpose", "Gather", "Split", "Squeeze", "Concat"];
+        for node_idx in draft.open_nodes(&["MatMul", "Gemm"]) {
+            let node = &draft.graph.node[node_idx];
+            let [a, b, ..] = node.input.as_slice() else { continue };
+            let op = |name: &str| draft.index.producer(name).map_or("", |made| made.op_type());
+            let from_softmax = |name: &str| match op(name) {
+                "Softmax" => true,
+                "Reshape" => {
+                    let source = draft.index.producer(name).and_then(|made| made.input.first());
+                    source.is_some_and(|source| op(source) == "Softmax")
+                }
+                _ => false,
+            };
+            if (from_softmax(a) && BRANCH.contains(&op(b)))
+                || (from_softmax(b) && BRANCH.contains(&op(a)))
+            {
+                draft.leave_float(node_idx, self.name(), "the output of an attention");
+            }
+        }
     }
 }

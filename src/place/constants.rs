@@ -1,6 +1,6 @@
 //! Rules about operands that are, or are not, constant.
 
-use super::{Draft, Rule};
+use super::{Draft, Rule, Takes};
 use crate::scheme::RuleCall;
 
 /// Leaves convolutions whose weight is computed at run time float.
@@ -34,6 +34,10 @@ impl Rule for SkipConstantOperands {
 
     fn description(&self) -> &'static str {
         "an elementwise operator with a constant operand stays float (parameter `ops`)"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("ops", Takes::Ops)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

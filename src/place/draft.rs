@@ -1,19 +1,33 @@
 //! What the rules write on: the state of every node and use while placement runs.
 
-use super::{ActivationSite, BiasSite, Edge, FloatNode, Sites, WeightSite, node_name};
+use super::Edge;
+use super::clips::FoldableClip;
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor::DataType;
-use crate::scheme::{Axis, BiasRow, Granularity, OpRow, Scheme};
+use crate::scheme::{OpRow, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A mark on a use or a tensor, with the rule that made it.
 #[derive(Debug, Clone)]
-struct Mark {
-    rule: &'static str,
-    reason: String,
+pub(super) struct Mark {
+    pub rule: &'static str,
+    pub reason: String,
 }
+
+/// Operators whose further inputs are parameters, even where they are computed.
+const FIRST_INPUT_ONLY: &[&str] = &[
+    "Resize",
+    "Upsample",
+    "Pad",
+    "Clip",
+    "BatchNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "GroupNormalization",
+    "Dropout",
+];
 
 /// Placement in progress.
 pub struct Draft<'a> {
@@ -23,15 +37,24 @@ pub struct Draft<'a> {
     pub index: GraphIndex<'a>,
     /// Types and shapes.
     pub facts: &'a Facts,
-    scheme: &'a Scheme,
-    float: BTreeMap<usize, Mark>,
-    edges: BTreeMap<Edge, Mark>,
+    pub(super) scheme: &'a Scheme,
+    pub(super) float: BTreeMap<usize, Mark>,
+    pub(super) edges: BTreeMap<Edge, Mark>,
     /// Tensors whose every use is quantized.
-    whole: BTreeMap<&'a str, Mark>,
+    pub(super) whole: BTreeMap<&'a str, Mark>,
+    /// Uses that stay float whatever other rules ask for.
+    pub(super) float_edges: BTreeSet<Edge>,
+    /// Outputs of the network that are quantized.
+    pub(super) network_outputs: BTreeMap<&'a str, Mark>,
+    /// Clips by the tensor that they make, to be removed where the grid has their effect.
+    pub(super) clips: BTreeMap<&'a str, FoldableClip>,
+    /// Types of single uses and of the weights of single nodes, in place of their rows'.
+    pub(super) input_types: BTreeMap<Edge, String>,
+    pub(super) weight_types: BTreeMap<usize, String>,
     /// For an Add that is fused into the end of a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
     /// Parent links of the sharing groups.
-    shared_with: BTreeMap<&'a str, &'a str>,
+    pub(super) shared_with: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Draft<'a> {
@@ -45,6 +68,11 @@ impl<'a> Draft<'a> {
             float: BTreeMap::new(),
             edges: BTreeMap::new(),
             whole: BTreeMap::new(),
+            float_edges: BTreeSet::new(),
+            network_outputs: BTreeMap::new(),
+            clips: BTreeMap::new(),
+            input_types: BTreeMap::new(),
+            weight_types: BTreeMap::new(),
             fused_input: BTreeMap::new(),
             shared_with: BTreeMap::new(),
         }
@@ -78,9 +106,12 @@ impl<'a> Draft<'a> {
             || self.index.producer(tensor).is_some_and(|node| node.op_type() == "Constant")
     }
 
-    /// Positions of the node's inputs that are activations: float32 and not constant.
+    /// Positions of the node's inputs that are activations: float32, not constant, and no parameter of
+    /// the operator such as the scales of a Resize.
     pub fn activation_inputs(&self, node_idx: usize) -> Vec<usize> {
-        let inputs = self.graph.node[node_idx].input.iter().enumerate();
+        let node = &self.graph.node[node_idx];
+        let n_data = if FIRST_INPUT_ONLY.contains(&node.op_type()) { 1 } else { usize::MAX };
+        let inputs = node.input.iter().enumerate().take(n_data);
         let inputs = inputs.filter(|(_, name)| {
             !name.is_empty() && !self.is_constant(name) && self.facts.is_float(name)
         });
@@ -105,14 +136,54 @@ impl<'a> Draft<'a> {
     /// Makes one use read the quantized tensor, where the tensor is an activation.
     pub fn quantize_edge(&mut self, edge: Edge, rule: &'static str, reason: impl Into<String>) {
         let Some(name) = self.graph.node[edge.0].input.get(edge.1) else { return };
-        if name.is_empty() || self.is_constant(name) || !self.facts.is_float(name) {
+        let open = !name.is_empty() && !self.is_constant(name) && self.facts.is_float(name);
+        if !open || self.float_edges.contains(&edge) {
             return;
         }
         self.edges.entry(edge).or_insert_with(|| Mark { rule, reason: reason.into() });
     }
 
+    /// Keeps one use float, now and against later rules.
+    pub fn keep_edge_float(&mut self, edge: Edge) {
+        self.edges.remove(&edge);
+        self.float_edges.insert(edge);
+    }
+
+    /// Quantizes an output of the network that a node makes; whoever runs it sees values of the grid.
+    pub fn quantize_network_output(&mut self, tensor: &str, rule: &'static str, reason: &str) {
+        let Some(name) = self.tensor_name(tensor) else { return };
+        let made = self.index.producer(name).is_some() && self.index.is_output(name);
+        if made && !self.is_constant(name) && self.facts.is_float(name) {
+            let mark = Mark { rule, reason: reason.to_string() };
+            self.network_outputs.entry(name).or_insert(mark);
+        }
+    }
+
+    /// Gives one node another type of inputs or of weight than its row has.
+    pub fn set_types(&mut self, node_idx: usize, input: Option<&str>, weight: Option<&str>) {
+        for input_idx in 0..self.graph.node[node_idx].input.len() {
+            let edge = (node_idx, input_idx);
+            self.input_types.extend(input.map(|name| (edge, name.to_string())));
+        }
+        self.weight_types.extend(weight.map(|name| (node_idx, name.to_string())));
+    }
+
+    /// Gives one use another type than the row of its node has.
+    pub fn set_input_type(&mut self, edge: Edge, qtype: &str) {
+        self.input_types.insert(edge, qtype.to_string());
+    }
+
+    /// Asks that the node which makes `tensor` is removed where the grid of `tensor` has its effect.
+    pub fn fold_clip(&mut self, tensor: &str, clip: FoldableClip) {
+        let Some(name) = self.tensor_name(tensor) else { return };
+        self.clips.insert(name, clip);
+    }
+
     /// Whether the use reads the quantized tensor.
     pub fn is_quantized_edge(&self, edge: Edge) -> bool {
+        if self.float_edges.contains(&edge) {
+            return false;
+        }
         self.edges.contains_key(&edge)
             || self.graph.node[edge.0]
                 .input
@@ -129,9 +200,10 @@ impl<'a> Draft<'a> {
         self.whole.entry(name).or_insert_with(|| Mark { rule, reason: reason.into() });
     }
 
-    /// Whether some use of the tensor reads it quantized.
+    /// Whether some use of the tensor reads it quantized, or the network gives it out quantized.
     pub fn is_site(&self, tensor: &str) -> bool {
         self.whole.contains_key(tensor)
+            || self.network_outputs.contains_key(tensor)
             || self.index.consumers(tensor).iter().any(|edge| self.edges.contains_key(edge))
     }
 
@@ -150,7 +222,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn group_of<'t>(&self, mut tensor: &'t str) -> &'t str
+    pub(super) fn group_of<'t>(&self, mut tensor: &'t str) -> &'t str
     where
         'a: 't,
     {
@@ -167,156 +239,4 @@ impl<'a> Draft<'a> {
         }
         self.graph.input.iter().map(|value| value.name()).find(|name| *name == tensor)
     }
-
-    /// Gathers the marks.
-    pub fn finish(self) -> Sites {
-        let mut sites = Sites::default();
-        self.collect_activations(&mut sites);
-        self.collect_weights(&mut sites);
-        self.collect_float_nodes(&mut sites);
-        sites
-    }
-
-    fn collect_activations(&self, sites: &mut Sites) {
-        let inputs = self.graph.input.iter().map(|value| value.name());
-        let outputs = self.graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
-        let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
-        for tensor in inputs.chain(outputs).filter(|name| !name.is_empty()) {
-            let uses = self.index.consumers(tensor);
-            // What a nested graph captures stays float: no use of its own could be rewired.
-            let rewirable = uses.iter().copied().filter(|(_, input_idx)| *input_idx != usize::MAX);
-            let whole = self.whole.get(tensor);
-            let edges: Vec<Edge> = match whole {
-                Some(_) => rewirable.collect(),
-                None => rewirable.filter(|edge| self.edges.contains_key(edge)).collect(),
-            };
-            let mark = edges.iter().find_map(|edge| self.edges.get(edge)).or(whole);
-            let (Some(mark), false) = (mark, edges.is_empty()) else { continue };
-            let n_groups = groups.len();
-            sites.activations.push(ActivationSite {
-                tensor: tensor.to_string(),
-                qtype: self.qtype_of(tensor, &edges),
-                edges,
-                group: *groups.entry(self.group_of(tensor)).or_insert(n_groups),
-                rule: mark.rule,
-                reason: mark.reason.clone(),
-            });
-        }
-    }
-
-    /// The type that the first reader with a row asks for, else the one that the producer gives.
-    fn qtype_of(&self, tensor: &str, edges: &[Edge]) -> String {
-        let row = |node_idx: usize| self.scheme.ops.get(self.graph.node[node_idx].op_type());
-        let of_reader = edges.iter().find_map(|edge| row(edge.0)?.input.clone());
-        let of_producer = || row(self.index.producer_idx(tensor)?)?.output.clone();
-        let any = || self.scheme.ops.values().find_map(|row| row.input.clone());
-        of_reader.or_else(of_producer).or_else(any).unwrap_or_default()
-    }
-
-    fn collect_weights(&self, sites: &mut Sites) {
-        for (node_idx, node) in self.graph.node.iter().enumerate() {
-            if !self.is_quantized(node_idx) {
-                continue;
-            }
-            sites.quantized_nodes.push(node_idx);
-            let (Some(row), Some(input_idx)) = (self.row(node_idx), self.weight_input(node_idx))
-            else {
-                continue;
-            };
-            let Some(weight_row) = &row.weight else { continue };
-            let tensor = &node.input[input_idx];
-            let rank = self.index.initializer(tensor).map_or(0, |t| t.dims.len());
-            let per_channel =
-                self.scheme.types[&weight_row.qtype].granularity == Granularity::PerChannel;
-            let axis = per_channel.then(|| resolve_axis(weight_row.axis, node, input_idx, rank));
-            let same = |site: &WeightSite| {
-                site.tensor == *tensor && site.axis == axis && site.qtype == weight_row.qtype
-            };
-            let weight = match sites.weights.iter().position(same) {
-                Some(weight) => weight,
-                None => {
-                    sites.weights.push(WeightSite {
-                        tensor: tensor.clone(),
-                        qtype: weight_row.qtype.clone(),
-                        axis,
-                        edges: Vec::new(),
-                    });
-                    sites.weights.len() - 1
-                }
-            };
-            sites.weights[weight].edges.push((node_idx, input_idx));
-            if row.bias == BiasRow::Int32 && input_idx == 1 {
-                sites.biases.extend(self.bias_of(node_idx, node, weight));
-            }
-        }
-    }
-
-    fn bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize) -> Option<BiasSite> {
-        let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
-        let initializer = self.index.initializer(tensor)?;
-        let scaled = node
-            .attribute
-            .iter()
-            .any(|attribute| matches!(attribute.name(), "alpha" | "beta") && attribute.f() != 1.0);
-        let plain =
-            initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
-        (plain && !scaled && self.is_quantized_edge((node_idx, 0))).then(|| BiasSite {
-            tensor: tensor.clone(),
-            input: node.input[0].clone(),
-            weight,
-            edge: (node_idx, 2),
-        })
-    }
-
-    fn collect_float_nodes(&self, sites: &mut Sites) {
-        let quantized: BTreeSet<usize> = sites.quantized_nodes.iter().copied().collect();
-        for (node_idx, node) in self.graph.node.iter().enumerate() {
-            let float = node.output.iter().any(|name| self.facts.is_float(name));
-            if quantized.contains(&node_idx) || !float {
-                continue;
-            }
-            let (rule, reason) = match self.float.get(&node_idx) {
-                Some(mark) => (mark.rule, mark.reason.clone()),
-                None => ("", self.why_untouched(node_idx)),
-            };
-            sites.float_nodes.push(FloatNode { node: node_idx, rule, reason });
-        }
-    }
-
-    fn why_untouched(&self, node_idx: usize) -> String {
-        let backbones: BTreeSet<usize> = self
-            .activation_inputs(node_idx)
-            .into_iter()
-            .filter_map(|i| self.backbone(&self.graph.node[node_idx].input[i]))
-            .collect();
-        match backbones.first() {
-            Some(&backbone) if backbones.len() == 1 => {
-                format!("runs at the end of `{}`", node_name(&self.graph.node[backbone]))
-            }
-            _ if !self.scheme.ops.contains_key(self.graph.node[node_idx].op_type()) => {
-                format!(
-                    "the backend's table has no row for {}",
-                    self.graph.node[node_idx].op_type()
-                )
-            }
-            _ => "nothing beside it is quantized".to_string(),
-        }
-    }
-}
-
-fn resolve_axis(axis: Axis, node: &NodeProto, input_idx: usize, rank: usize) -> usize {
-    let trans = |name: &str| node.attribute.iter().any(|attr| attr.name() == name && attr.i() != 0);
-    let axis = match axis {
-        Axis::Number(axis) => axis,
-        Axis::Output => match (node.op_type(), input_idx) {
-            ("ConvTranspose", _) => 1,
-            ("Gemm", 1) => i64::from(!trans("transB")),
-            ("Gemm", _) => i64::from(trans("transA")),
-            ("MatMul", 1) => -1,
-            ("MatMul", _) => -2,
-            _ => 0,
-        },
-    };
-    let axis = if axis < 0 { axis + rank as i64 } else { axis };
-    axis.clamp(0, rank.max(1) as i64 - 1) as usize
 }

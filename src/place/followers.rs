@@ -1,6 +1,6 @@
 //! The rule about operators that are quantized because what they read is.
 
-use super::{Draft, Rule};
+use super::{Draft, Rule, Takes};
 use crate::scheme::RuleCall;
 
 /// Quantizes pooling and elementwise operators that follow quantized ones. Source: Model-Optimizer,
@@ -15,6 +15,10 @@ impl Rule for QuantizeFollowers {
     fn description(&self) -> &'static str {
         "operators of `ops` that read what a quantized operator makes are quantized; with `fuse: 1` those \
          that run at the end of one convolution, or have a constant operand, stay float"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("ops", Takes::Ops), ("fuse", Takes::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -1,6 +1,6 @@
 //! The rule that quantizes the inputs of operators with weights.
 
-use super::{Draft, Rule};
+use super::{Draft, Rule, Takes};
 use crate::scheme::RuleCall;
 
 /// Quantizes the activations that convolutions and matrix products read.
@@ -25,6 +25,49 @@ impl Rule for QuantizeWeightedInputs {
             let operands = draft.activation_inputs(node_idx).into_iter().filter(|&input| input < 2);
             for input_idx in operands.collect::<Vec<_>>() {
                 draft.quantize_edge((node_idx, input_idx), self.name(), format!("input of {op}"));
+            }
+        }
+    }
+}
+
+/// Quantizes the activations that listed operators read. Source: MQBench, `model_quantizer.py`,
+/// `module_type_to_quant_input`; ONNX Runtime, `op_types_to_quantize`.
+pub struct QuantizeInputs;
+
+impl Rule for QuantizeInputs {
+    fn name(&self) -> &'static str {
+        "quantize_inputs"
+    }
+
+    fn description(&self) -> &'static str {
+        "the activations that operators of `ops`, or without it all with an input row, read are quantized, \
+         whatever makes them; with \
+         `all_uses: 1` every other reader of these tensors reads them quantized too"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("ops", Takes::Ops), ("all_uses", Takes::Number)]
+    }
+
+    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
+        let ops = call.ops("ops");
+        let all_uses = call.number("all_uses", 0) != 0;
+        for node_idx in 0..draft.graph.node.len() {
+            let node = &draft.graph.node[node_idx];
+            let listed = ops.is_empty() || ops.iter().any(|op| op == node.op_type());
+            if !listed || draft.row(node_idx).is_none_or(|row| row.input.is_none()) {
+                continue;
+            }
+            let has_weight = draft.row(node_idx).is_some_and(|row| row.weight.is_some());
+            let reason = format!("input of {}", node.op_type());
+            for input_idx in draft.activation_inputs(node_idx) {
+                if has_weight && input_idx >= 2 {
+                    continue;
+                }
+                draft.quantize_edge((node_idx, input_idx), self.name(), reason.clone());
+                if all_uses && draft.is_quantized_edge((node_idx, input_idx)) {
+                    draft.quantize_tensor(&node.input[input_idx], self.name(), reason.clone());
+                }
             }
         }
     }

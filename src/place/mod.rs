@@ -6,22 +6,35 @@
 //! order in which they run.
 
 mod attention;
+mod axis;
+mod chains;
+pub mod clips;
+mod collect;
 mod concat;
 mod constants;
 mod draft;
+mod embeddings;
+mod ends;
 mod followers;
+mod gates;
+mod grouped;
 mod inputs;
+mod kernels;
+mod merges;
+mod network;
 mod outputs;
 mod residual;
 mod share;
 mod small;
+mod squeeze;
 mod trace;
+mod types;
 
 pub use draft::Draft;
 
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, NodeProto};
-use crate::scheme::{RuleCall, Scheme};
+use crate::scheme::{FixedGrid, RuleCall, Scheme};
 use anyhow::{Context, Result};
 use globset::{Glob, GlobMatcher};
 use std::collections::BTreeMap;
@@ -34,8 +47,24 @@ pub trait Rule: Sync {
     /// One line: what it does and why.
     fn description(&self) -> &'static str;
 
+    /// The parameters that it takes; a table that gives another is wrong.
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[]
+    }
+
     /// Marks nodes and uses of `draft`. A rule that finds nothing to do leaves it as it is.
     fn apply(&self, draft: &mut Draft, call: &RuleCall);
+}
+
+/// What a parameter of a rule holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// A whole number; 0 and 1 switch off and on.
+    Number,
+    /// A list of operator types.
+    Ops,
+    /// A name of the table's `types`.
+    Type,
 }
 
 /// Every placement rule.
@@ -44,12 +73,31 @@ pub const RULES: &[&dyn Rule] = &[
     &constants::SkipConstantOperands,
     &small::SkipSmallConvs,
     &small::SkipSmallMatmuls,
+    &grouped::SkipGroupedConvs,
     &attention::SkipAttentionScores,
+    &attention::SkipAttentionOutput,
+    &squeeze::SkipSqueezeExcite,
+    &embeddings::SkipEmbeddingAdds,
+    &chains::SkipLayerNormChains,
+    &chains::SkipGeluChains,
+    &ends::SkipFirstLayers,
+    &ends::SkipLastLayers,
+    &ends::SetFirstLayerTypes,
+    &ends::SetLastLayerTypes,
+    &kernels::SetWinogradTypes,
+    &types::SetInputType,
+    &merges::SkipMergedInputs,
     &inputs::QuantizeWeightedInputs,
+    &gates::SkipFusedGates,
     &residual::ResidualAddLongestPathFloat,
+    &residual::ResidualAddConvFloat,
+    &inputs::QuantizeInputs,
     &followers::QuantizeFollowers,
     &outputs::QuantizeOutputs,
+    &network::QuantizeNetworkInputs,
+    &network::QuantizeNetworkOutputs,
     &concat::QuantizeConcatInputs,
+    &clips::FoldClips,
     &share::ShareScales,
 ];
 
@@ -65,8 +113,14 @@ pub struct ActivationSite {
     pub qtype: String,
     /// The uses that read the quantized tensor; every other use, and the graph's output, stays float.
     pub edges: Vec<Edge>,
+    /// Whether the network's output of this name is quantized too.
+    pub network_output: bool,
+    /// The Clip or Relu that makes the tensor, if it may go where the grid has its effect.
+    pub clip: Option<clips::FoldableClip>,
     /// Sites with the same number lie on one grid.
     pub group: usize,
+    /// Parameters that the table prescribes for what this tensor's producer makes.
+    pub fixed: Option<FixedGrid>,
     /// The rule that asked for it.
     pub rule: &'static str,
     /// Why, in words.
@@ -80,17 +134,21 @@ pub struct WeightSite {
     pub tensor: String,
     /// Name of the type in the table.
     pub qtype: String,
-    /// Axis of the scales; `None` for one scale.
+    /// Axis of the scales, or of the blocks; `None` for one scale.
     pub axis: Option<usize>,
+    /// Values of a block along the axis; `None` for one scale per slice.
+    pub block: Option<usize>,
     /// The uses that read the quantized weight.
     pub edges: Vec<Edge>,
 }
 
-/// A bias to store as int32 with `scale = scale(input) * scale(weight)`.
+/// A bias to store as integers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BiasSite {
     /// ONNX name of the initializer.
     pub tensor: String,
+    /// Name of its own type in the table; `None` for int32 with `scale = scale(input) * scale(weight)`.
+    pub qtype: Option<String>,
     /// The node's quantized input.
     pub input: String,
     /// Index into [`Sites::weights`].

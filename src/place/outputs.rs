@@ -1,6 +1,6 @@
 //! The rule that quantizes outputs.
 
-use super::{Draft, Rule};
+use super::{Draft, Rule, Takes};
 use crate::scheme::RuleCall;
 
 /// Quantizes what quantized operators make, behind the activation function that follows.
@@ -14,6 +14,10 @@ impl Rule for QuantizeOutputs {
     fn description(&self) -> &'static str {
         "the output of a quantized operator with an output row is quantized, behind the operators of \
          `past` that alone follow it; an output of the network stays float"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("past", Takes::Ops)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -55,3 +55,41 @@ impl Draft<'_> {
         self.steps_to_common_ancestor(ancestor, of).is_some_and(|(up, _)| up == 0)
     }
 }
+
+/// Leaves the input of an Add float that a convolution or matrix product makes for it alone. Source:
+/// MQBench, `tensorrt_quantizer.py`, `_find_add_merge_node`: the inputs are looked at from the last to
+/// the first, and the first that fits is merged.
+pub struct ResidualAddConvFloat;
+
+impl Rule for ResidualAddConvFloat {
+    fn name(&self) -> &'static str {
+        "residual_add_conv_float"
+    }
+
+    fn description(&self) -> &'static str {
+        "of an Add's inputs, from the last to the first, the first that a layer makes for this Add alone \
+         stays float"
+    }
+
+    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+        for node_idx in draft.open_nodes(&["Add"]) {
+            let node = &draft.graph.node[node_idx];
+            let inputs = draft.activation_inputs(node_idx);
+            let merges = |&i: &usize| {
+                let layer = draft.index.producer(&node.input[i]).is_some_and(|producer| {
+                    matches!(producer.op_type(), "Conv" | "Gemm" | "MatMul")
+                });
+                layer
+                    && draft.index.consumers(&node.input[i]).len() == 1
+                    && !draft.index.is_output(&node.input[i])
+            };
+            if inputs.len() < 2 {
+                continue;
+            }
+            if let Some(&fused) = inputs.iter().rev().find(|i| merges(i)) {
+                draft.fused_input.insert(node_idx, fused);
+                draft.keep_edge_float((node_idx, fused));
+            }
+        }
+    }
+}

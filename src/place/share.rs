@@ -31,12 +31,17 @@ impl Rule for ShareScales {
                     let source = source.to_string();
                     outputs.into_iter().for_each(|output| draft.share(&source, output));
                 }
+                Constraint::FixedOutput(_) => {}
+                Constraint::SameInputs => {
+                    let sources = draft.free_sources(&node.input);
+                    for pair in sources.windows(2) {
+                        draft.share(&pair[0], &pair[1]);
+                    }
+                }
                 Constraint::SameAsOutput => {
                     for output in outputs {
-                        for input in &node.input {
-                            if let Some(source) = draft.site_behind(input).map(str::to_string) {
-                                draft.share(&source, output);
-                            }
+                        for source in draft.free_sources(&node.input) {
+                            draft.share(&source, output);
                         }
                     }
                 }
@@ -46,6 +51,20 @@ impl Rule for ShareScales {
 }
 
 impl Draft<'_> {
+    /// The sites behind `inputs` that no row prescribes a grid for: on a prescribed one the others would
+    /// saturate, so that the backend converts between the two.
+    fn free_sources(&self, inputs: &[String]) -> Vec<String> {
+        let sources = inputs.iter().filter_map(|name| self.site_behind(name));
+        sources.filter(|source| !self.is_prescribed(source)).map(str::to_string).collect()
+    }
+
+    /// Whether a row prescribes the grid that `tensor` lies on by now.
+    fn is_prescribed(&self, tensor: &str) -> bool {
+        let outputs = self.graph.node.iter().flat_map(|node| &node.output);
+        let mut prescribed = outputs.filter(|output| self.fixed_output(output).is_some());
+        prescribed.any(|output| self.group_of(output) == self.group_of(tensor))
+    }
+
     /// `tensor`, or the site that reaches it through operators that only move values.
     fn site_behind<'t>(&'t self, mut tensor: &'t str) -> Option<&'t str> {
         loop {

@@ -1,6 +1,6 @@
 //! Rules about work too small to gain from integers.
 
-use super::{Draft, Rule};
+use super::{Draft, Rule, Takes};
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 
@@ -15,6 +15,10 @@ impl Rule for SkipSmallConvs {
     fn description(&self) -> &'static str {
         "a convolution with fewer input channels per group or output channels than `min_channels` stays \
          float, unless its shape has an integer kernel"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("min_channels", Takes::Number), ("multiple", Takes::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {
@@ -60,6 +64,10 @@ impl Rule for SkipSmallMatmuls {
         "a matrix product that is a matrix-vector product, or has a dimension below `min_dim`, stays float"
     }
 
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("min_dim", Takes::Number)]
+    }
+
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {
         let min = call.number("min_dim", 16) as usize;
         for node_idx in draft.open_nodes(&["MatMul", "Gemm"]) {
@@ -92,6 +100,7 @@ impl Rule for SkipSmallMatmuls {
     }
 }
 
-fn attribute(node: &NodeProto, name: &str, default: i64) -> i64 {
+/// An integer attribute, or `default` where the node does not give it.
+pub(super) fn attribute(node: &NodeProto, name: &str, default: i64) -> i64 {
     node.attribute.iter().find(|attr| attr.name() == name).map_or(default, |attr| attr.i())
 }

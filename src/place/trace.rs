@@ -23,7 +23,7 @@ pub const MOVES: &[&str] = &[
 ];
 
 /// Pointwise operators of one activation that a backend fuses to the end of a convolution.
-const POINTWISE: &[&str] = &[
+pub const POINTWISE: &[&str] = &[
     "Relu",
     "Clip",
     "LeakyRelu",
@@ -46,7 +46,7 @@ const POINTWISE: &[&str] = &[
 ];
 
 /// Pointwise operators of two operands.
-const BINARY: &[&str] = &["Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"];
+pub const BINARY: &[&str] = &["Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"];
 
 /// Farthest that a path is followed.
 const MAX_STEPS: usize = 64;

@@ -5,7 +5,13 @@
 //!
 //! Sources: ONNX `QuantizeLinear` (opset 13 and 21); gemmlowp, `doc/quantization.md`.
 
+mod nnie;
+mod power_of_two;
+
+pub use power_of_two::PotRounding;
+
 use anyhow::{Result, ensure};
+use power_of_two::power_of_two;
 
 /// Whether the grid is centred on zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +22,37 @@ pub enum Symmetry {
     Asymmetric,
 }
 
+/// What the integers of a grid mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Codes {
+    /// `scale * (q - zero_point)`.
+    #[default]
+    Affine,
+    /// HiSilicon NNIE's logarithmic codes: [`QuantParams::scale`] is their parameter, the largest value.
+    Nnie,
+}
+
+/// How the scale follows from the range.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ScaleRule {
+    /// Only powers of two.
+    pub power_of_two: Option<PotRounding>,
+    /// On a symmetric signed grid, the largest absolute value is divided by half the number of steps
+    /// (127.5 for -128 to 127), not by `q_max`. Source: PyTorch's and MQBench's observers.
+    pub half_range: bool,
+    /// A narrower range is widened upwards to this, in the tensor's units. Source: ONNX Runtime,
+    /// `MinimumRealRange`.
+    pub min_real_range: f64,
+}
+
+impl ScaleRule {
+    /// Any scale, `amax / q_max`, any range.
+    pub const PLAIN: ScaleRule =
+        ScaleRule { power_of_two: None, half_range: false, min_real_range: 0.0 };
+}
+
 /// An integer grid: the values that a quantized tensor may take, and how a range is laid on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grid {
     /// Bits per value, 2 to 16.
     pub bits: u8,
@@ -27,15 +62,31 @@ pub struct Grid {
     pub symmetry: Symmetry,
     /// Leaves out the lowest value of a signed grid, so that it is [-127, 127] for 8 bits.
     pub narrow_range: bool,
+    /// How the scale follows from the range.
+    pub scale_rule: ScaleRule,
+    /// What the integers mean.
+    pub codes: Codes,
 }
 
 impl Grid {
     /// Signed, symmetric, narrow: what TensorRT uses for weights and activations.
-    pub const INT8_SYMMETRIC: Grid =
-        Grid { bits: 8, signed: true, symmetry: Symmetry::Symmetric, narrow_range: true };
+    pub const INT8_SYMMETRIC: Grid = Grid {
+        bits: 8,
+        signed: true,
+        symmetry: Symmetry::Symmetric,
+        narrow_range: true,
+        scale_rule: ScaleRule::PLAIN,
+        codes: Codes::Affine,
+    };
     /// Unsigned, asymmetric: the usual grid of activations on CPUs.
-    pub const UINT8_ASYMMETRIC: Grid =
-        Grid { bits: 8, signed: false, symmetry: Symmetry::Asymmetric, narrow_range: false };
+    pub const UINT8_ASYMMETRIC: Grid = Grid {
+        bits: 8,
+        signed: false,
+        symmetry: Symmetry::Asymmetric,
+        narrow_range: false,
+        scale_rule: ScaleRule::PLAIN,
+        codes: Codes::Affine,
+    };
 
     /// Lowest integer of the grid.
     pub fn q_min(&self) -> i32 {
@@ -51,6 +102,11 @@ impl Grid {
             true => (1 << (self.bits - 1)) - 1,
             false => (1 << self.bits) - 1,
         }
+    }
+
+    /// Whether the grid's range is `[-amax, amax]`.
+    pub fn is_centred(&self) -> bool {
+        self.signed && self.symmetry == Symmetry::Symmetric
     }
 }
 
@@ -78,7 +134,7 @@ impl Range {
 /// Parameters of one grid: a real value is `scale * (q - zero_point)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuantParams {
-    /// Real units per integer step; finite, normal, above zero.
+    /// Real units per integer step; finite, normal, above zero. Of NNIE's codes, the largest value.
     pub scale: f32,
     /// The integer that stands for 0.0.
     pub zero_point: i32,
@@ -86,6 +142,8 @@ pub struct QuantParams {
     pub q_min: i32,
     /// Highest integer.
     pub q_max: i32,
+    /// What the integers mean.
+    pub codes: Codes,
 }
 
 /// Rounds half to even, as ONNX `QuantizeLinear` asks.
@@ -93,18 +151,19 @@ pub fn round_half_even(x: f64) -> f64 {
     x.round_ties_even()
 }
 
-/// Affine parameters that cover `range` and represent 0.0 exactly.
+/// Parameters that cover `range` and represent 0.0 exactly.
 ///
-/// The range is first widened to contain 0. Symmetric on a signed grid: `zero_point = 0`,
-/// `scale = amax / q_max`. Otherwise:
+/// The range is first widened to contain 0, and to the grid's least range. Symmetric on a signed grid:
+/// `zero_point = 0`, `scale = amax / q_max`, or over half the number of steps. Otherwise:
 ///
 /// ```text
 /// scale      = (max - min) / (q_max - q_min)
 /// zero_point = round_half_even(q_min - min / scale), kept inside the grid
 /// ```
 ///
-/// Computed in f64, stored as f32. A range of width zero gets `scale = 1`; a scale that f32 could only
-/// hold as zero or a subnormal number is raised to `f32::MIN_POSITIVE`.
+/// where a grid with powers of two rounds the scale before the zero point is computed from it. Computed in
+/// f64, stored as f32. A range of width zero gets `scale = 1`; a scale that f32 could only hold as zero or a
+/// subnormal number is raised to `f32::MIN_POSITIVE`.
 ///
 /// # Errors
 /// If a bound is NaN or infinite, if `min > max`, if the scale overflows f32, or if the grid's bits are
@@ -117,18 +176,31 @@ pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
         range.min,
         range.max
     );
+    let rule = &grid.scale_rule;
     let (q_min, q_max) = (grid.q_min(), grid.q_max());
-    let (lo, hi) = (range.min.min(0.0), range.max.max(0.0));
-    let centred = grid.symmetry == Symmetry::Symmetric && grid.signed;
-    let step = if centred {
-        lo.abs().max(hi) / f64::from(q_max)
-    } else {
-        hi / f64::from(q_max - q_min) - lo / f64::from(q_max - q_min)
+    let lo = range.min.min(0.0);
+    let hi = range.max.max(0.0).max(lo + rule.min_real_range);
+    let centred = grid.is_centred();
+    let n_steps = f64::from(q_max - q_min);
+    let step = match (centred, rule.half_range) {
+        (true, false) => lo.abs().max(hi) / f64::from(q_max),
+        (true, true) => lo.abs().max(hi) / (0.5 * n_steps),
+        (false, _) => hi / n_steps - lo / n_steps,
     };
+    if grid.codes == Codes::Nnie {
+        let amax = lo.abs().max(hi);
+        let scale = if amax == 0.0 { 1.0 } else { nnie::parameter(amax) as f32 };
+        ensure!(
+            scale.is_normal(),
+            "range is [{lo}, {hi}], outside what a float32 parameter can be"
+        );
+        return Ok(QuantParams { scale, zero_point: nnie::ZERO, q_min, q_max, codes: grid.codes });
+    }
     if step == 0.0 {
         let zero_point = if grid.signed { 0 } else { q_min };
-        return Ok(QuantParams { scale: 1.0, zero_point, q_min, q_max });
+        return Ok(QuantParams { scale: 1.0, zero_point, q_min, q_max, codes: grid.codes });
     }
+    let step = rule.power_of_two.map_or(step, |rounding| power_of_two(step, rounding));
     let scale = (step as f32).max(f32::MIN_POSITIVE);
     ensure!(scale.is_finite(), "range is [{lo}, {hi}], too wide for a float32 scale");
     let zero_point = if centred {
@@ -137,7 +209,7 @@ pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
         let exact = round_half_even(f64::from(q_min) - lo / f64::from(scale));
         exact.clamp(f64::from(q_min), f64::from(q_max)) as i32
     };
-    Ok(QuantParams { scale, zero_point, q_min, q_max })
+    Ok(QuantParams { scale, zero_point, q_min, q_max, codes: grid.codes })
 }
 
 impl QuantParams {
@@ -147,13 +219,19 @@ impl QuantParams {
         if x.is_nan() {
             return self.zero_point;
         }
+        if self.codes == Codes::Nnie {
+            return nnie::encode(x, self.scale);
+        }
         let q = f64::from((x / self.scale).round_ties_even()) + f64::from(self.zero_point);
         q.clamp(f64::from(self.q_min), f64::from(self.q_max)) as i32
     }
 
     /// The real value of `q`.
     pub fn dequantize(&self, q: i32) -> f32 {
-        (q - self.zero_point) as f32 * self.scale
+        match self.codes {
+            Codes::Affine => (q - self.zero_point) as f32 * self.scale,
+            Codes::Nnie => nnie::decode(q, self.scale),
+        }
     }
 
     /// Quantizes and dequantizes.
@@ -218,6 +296,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn scales_follow_the_rule() {
+        let int8 = Grid { narrow_range: false, ..Grid::INT8_SYMMETRIC };
+        let with = |grid: Grid, power_of_two, half_range, min_real_range| Grid {
+            scale_rule: ScaleRule { power_of_two, half_range, min_real_range },
+            ..grid
+        };
+        let (ceil, round) = (Some(PotRounding::Ceil), Some(PotRounding::Round));
+        let u8 = Grid::UINT8_ASYMMETRIC;
+        // (min, max, grid, scale, zero point)
+        let cases = [
+            (-1.0, 0.5, int8, 1.0 / 127.0, 0),
+            (-1.0, 0.5, with(int8, None, true, 0.0), 1.0 / 127.5, 0),
+            (-1.0, 0.5, with(Grid::INT8_SYMMETRIC, None, true, 0.0), 1.0 / 127.0, 0),
+            (-1.0, 0.5, with(int8, ceil, false, 0.0), 2f64.powi(-6), 0),
+            (-1.0, 0.5, with(int8, ceil, true, 0.0), 2f64.powi(-6), 0),
+            (-1.0, 0.5, with(int8, round, false, 0.0), 2f64.powi(-7), 0),
+            // 2.55 / 255 = 0.01 becomes 1/64, and -0.4 then lies 25.6 steps below 0.
+            (-0.4, 2.15, with(u8, None, false, 0.0), 0.01, 40),
+            (-0.4, 2.15, with(u8, ceil, false, 0.0), 2f64.powi(-6), 26),
+            (0.0, 0.0, with(u8, None, false, 1e-4), 1e-4 / 255.0, 0),
+            (-1e-6, 0.0, with(u8, None, false, 1e-4), 1e-4 / 255.0, 3),
+            (0.0, 0.0, with(int8, None, false, 1e-4), 1e-4 / 127.0, 0),
+            (-1.0, 1.0, with(u8, None, false, 1e-4), 2.0 / 255.0, 127),
+        ];
+        for (min, max, grid, scale, zero_point) in cases {
+            let found = params_for_range(Range { min, max }, &grid).unwrap();
+            assert_eq!((found.scale, found.zero_point), (scale as f32, zero_point), "{grid:?}");
+        }
+    }
+
     fn grids() -> impl Strategy<Value = Grid> {
         (prop_oneof![Just(4u8), Just(8), Just(16)], any::<bool>(), any::<bool>(), any::<bool>())
             .prop_map(|(bits, signed, symmetric, narrow)| Grid {
@@ -225,6 +334,7 @@ mod tests {
                 signed,
                 symmetry: if symmetric { Symmetry::Symmetric } else { Symmetry::Asymmetric },
                 narrow_range: narrow && signed,
+                ..Grid::INT8_SYMMETRIC
             })
     }
 

@@ -43,4 +43,8 @@ impl RangeFinder for Ema {
             None => observed(statistic, grid),
         }
     }
+
+    fn reads_histogram(&self) -> bool {
+        false
+    }
 }

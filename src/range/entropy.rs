@@ -1,4 +1,4 @@
-use super::{RangeFinder, is_centred, observed};
+use super::{RangeFinder, observed};
 use crate::observe::Statistic;
 use crate::quant::{Grid, Range};
 use anyhow::Result;
@@ -33,7 +33,7 @@ impl RangeFinder for Entropy {
         if amax == 0.0 {
             return Ok(whole);
         }
-        let one_sided = !is_centred(grid) && (whole.min == 0.0 || whole.max == 0.0);
+        let one_sided = !grid.is_centred() && (whole.min == 0.0 || whole.max == 0.0);
         let n_levels = 1usize << (u32::from(grid.bits) - u32::from(!one_sided));
         let mut counts = linear_counts(statistic, amax);
         counts[0] = counts[1];

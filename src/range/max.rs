@@ -15,4 +15,8 @@ impl RangeFinder for Max {
     fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range> {
         observed(statistic, grid)
     }
+
+    fn reads_histogram(&self) -> bool {
+        false
+    }
 }

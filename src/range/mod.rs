@@ -9,16 +9,20 @@ mod entropy;
 mod max;
 mod mse;
 mod percentile;
+mod pot_search;
+mod shrink;
 
 pub use ema::Ema;
 pub use entropy::Entropy;
 pub use max::Max;
 pub use mse::Mse;
 pub use percentile::Percentile;
+pub use pot_search::pot_search;
+pub use shrink::Shrink;
 
 use crate::diag::did_you_mean;
 use crate::observe::Statistic;
-use crate::quant::{Grid, Range, Symmetry};
+use crate::quant::{Grid, Range};
 use anyhow::{Context, Result, bail, ensure};
 
 /// Chooses the interval of a tensor that its grid will cover.
@@ -32,11 +36,16 @@ pub trait RangeFinder: std::fmt::Debug + Sync {
     /// # Errors
     /// If the statistic holds no finite value, or an option of the finder is out of bounds.
     fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range>;
+
+    /// Whether it looks at the histogram; without one, the records of the samples are enough.
+    fn reads_histogram(&self) -> bool {
+        true
+    }
 }
 
 /// Every finder, with its default options.
 pub const FINDERS: &[&dyn RangeFinder] =
-    &[&Max, &Ema::DEFAULT, &Percentile::DEFAULT, &Entropy, &Mse];
+    &[&Max, &Ema::DEFAULT, &Percentile::DEFAULT, &Shrink::DEFAULT, &Entropy, &Mse];
 
 /// The finder of a spelling such as `mse`, `percentile:99.9` or `ema:0.95`: a name, and its option.
 ///
@@ -63,6 +72,14 @@ pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
             );
             Box::new(Percentile { percent })
         }
+        "shrink" => {
+            let percent = number(Shrink::DEFAULT.percent)?;
+            ensure!(
+                (0.0..50.0).contains(&percent),
+                "observer `{spelling}`: {percent}, expected at least 0 and below 50"
+            );
+            Box::new(Shrink { percent })
+        }
         "ema" => {
             let ratio = number(Ema::DEFAULT.ratio)?;
             ensure!(
@@ -86,11 +103,6 @@ pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
     Ok(finder)
 }
 
-/// Whether the grid's range is `[-amax, amax]`.
-fn is_centred(grid: &Grid) -> bool {
-    grid.signed && grid.symmetry == Symmetry::Symmetric
-}
-
 /// The observed range, widened to hold 0 and centred where the grid is.
 fn observed(statistic: &Statistic, grid: &Grid) -> Result<Range> {
     let (min, max) =
@@ -101,7 +113,7 @@ fn observed(statistic: &Statistic, grid: &Grid) -> Result<Range> {
 /// `range` widened to hold 0, and centred where the grid is.
 fn fit(range: Range, grid: &Grid) -> Range {
     let range = Range { min: range.min.min(0.0), max: range.max.max(0.0) };
-    if is_centred(grid) { Range::symmetric(range.amax()) } else { range }
+    if grid.is_centred() { Range::symmetric(range.amax()) } else { range }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-use super::{RangeFinder, is_centred, observed};
+use super::{RangeFinder, observed};
 use crate::observe::{Bin, Statistic};
-use crate::quant::{Grid, Range, params_for_range};
+use crate::quant::{Codes, Grid, QuantParams, Range, params_for_range};
 use anyhow::Result;
 
 /// Candidates per end: 1 % to 100 % of the observed end.
@@ -37,7 +37,7 @@ impl RangeFinder for Mse {
             }
             Ok(())
         };
-        if is_centred(grid) {
+        if grid.is_centred() {
             for step in (1..N_STEPS).rev() {
                 try_range(Range::symmetric(whole.max * shrink(step)), &mut best)?;
             }
@@ -63,6 +63,18 @@ impl RangeFinder for Mse {
 /// Sum of squared differences between the bins' centers and their values on the grid.
 pub(super) fn squared_error(bins: &[Bin], range: Range, grid: &Grid) -> Result<f64> {
     let params = params_for_range(range, grid)?;
+    Ok(squared_error_on(bins, &params))
+}
+
+/// [`squared_error`] of given parameters.
+pub(super) fn squared_error_on(bins: &[Bin], params: &QuantParams) -> f64 {
+    if params.codes != Codes::Affine {
+        let error = |bin: &Bin| {
+            let x = bin.center();
+            bin.count as f64 * (f64::from(params.fake_quantize(x as f32)) - x).powi(2)
+        };
+        return bins.iter().map(error).sum();
+    }
     let scale = f64::from(params.scale);
     let (lo, hi) = (params.q_min - params.zero_point, params.q_max - params.zero_point);
     let error = |bin: &Bin| {
@@ -70,5 +82,5 @@ pub(super) fn squared_error(bins: &[Bin], range: Range, grid: &Grid) -> Result<f
         let q = (x / scale).round_ties_even().clamp(f64::from(lo), f64::from(hi));
         bin.count as f64 * (q * scale - x).powi(2)
     };
-    Ok(bins.iter().map(error).sum())
+    bins.iter().map(error).sum()
 }

@@ -1,4 +1,4 @@
-use super::{RangeFinder, fit, is_centred, observed};
+use super::{RangeFinder, fit, observed};
 use crate::observe::{Bin, Statistic};
 use crate::quant::{Grid, Range};
 use anyhow::{Result, ensure};
@@ -34,7 +34,7 @@ impl RangeFinder for Percentile {
         let mut bins: Vec<Bin> = statistic.histogram.bins().collect();
         let total = statistic.n_finite() as f64;
         let cut = 1.0 - self.percent / 100.0;
-        if is_centred(grid) {
+        if grid.is_centred() {
             bins.sort_by(|a, b| b.outer.abs().total_cmp(&a.outer.abs()));
             let amax = edge_after_cutting(bins.iter(), cut * total).abs();
             return Ok(Range::symmetric(amax.min(whole.max)));
@@ -47,7 +47,7 @@ impl RangeFinder for Percentile {
 }
 
 /// The end that is left when whole bins holding at most `n_cut` values are taken away, outermost first.
-fn edge_after_cutting<'a>(bins: impl Iterator<Item = &'a Bin>, n_cut: f64) -> f64 {
+pub(super) fn edge_after_cutting<'a>(bins: impl Iterator<Item = &'a Bin>, n_cut: f64) -> f64 {
     let mut n_gone = 0.0;
     for bin in bins {
         n_gone += bin.count as f64;

@@ -116,7 +116,7 @@ fn every_finder_takes_every_tensor() {
                         && range.max <= whole.max,
                     "{finder:?} with {bits} bits: {range:?} outside {whole:?}"
                 );
-                assert!(!is_centred(&grid) || range.min == -range.max);
+                assert!(!grid.is_centred() || range.min == -range.max);
             }
             assert!(finder.find(&statistic(&[&[f32::NAN]]), &grid).is_err());
         }

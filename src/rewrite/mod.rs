@@ -1,7 +1,8 @@
 //! The plan written into the graph.
 //!
 //! In: a prepared model and a [`QuantPlan`]. Out: the model with QuantizeLinear and DequantizeLinear
-//! nodes. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
+//! nodes; where ONNX has no operator for a grid (NNIE's codes), weights are floats that lie on it, and
+//! activations stay as they are. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
 //! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
 
 use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
@@ -9,7 +10,7 @@ use crate::onnx::names::Names;
 use crate::onnx::proto::{AttributeProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use crate::place::Edge;
-use crate::quant::QuantParams;
+use crate::quant::{Codes, QuantParams};
 use crate::scheme::{QType, WeightStorage};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,8 @@ pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage)
         after_tensor: BTreeMap::new(),
         before_node: BTreeMap::new(),
         replaced: BTreeMap::new(),
+        renamed: BTreeMap::new(),
+        removed: BTreeSet::new(),
     };
     for activation in &plan.activations {
         writer.activation(activation)?;
@@ -38,20 +41,32 @@ pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage)
     for bias in &plan.biases {
         writer.bias(bias)?;
     }
-    let Writer { initializers, mut after_tensor, mut before_node, replaced, .. } = writer;
+    let Writer {
+        initializers, mut after_tensor, mut before_node, replaced, renamed, removed, ..
+    } = writer;
     let inputs: Vec<String> = graph.input.iter().map(|value| value.name().to_string()).collect();
     let mut nodes = Vec::with_capacity(graph.node.len() + 2 * plan.activations.len());
+    let mut clip_bounds = Vec::new();
     for input in inputs {
         nodes.extend(after_tensor.remove(&input).into_iter().flatten());
     }
     for (node_idx, mut node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
         for (input_idx, input) in node.input.iter_mut().enumerate() {
-            if let Some(name) = replaced.get(&(node_idx, input_idx)) {
+            if let Some(name) = replaced.get(&(node_idx, input_idx)).or(renamed.get(input)) {
                 input.clone_from(name);
             }
         }
+        if removed.contains(&node_idx) {
+            clip_bounds.extend(node.input.iter().skip(1).cloned());
+            continue;
+        }
         nodes.extend(before_node.remove(&node_idx).into_iter().flatten());
         let outputs = node.output.clone();
+        for output in &mut node.output {
+            if let Some(name) = renamed.get(output) {
+                output.clone_from(name);
+            }
+        }
         nodes.push(node);
         for output in outputs {
             nodes.extend(after_tensor.remove(&output).into_iter().flatten());
@@ -59,18 +74,20 @@ pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage)
     }
     graph.node = nodes;
     graph.initializer.extend(initializers);
-    drop_unused(model, plan);
+    drop_unused(model, plan, &clip_bounds);
     Ok(())
 }
 
-/// Removes the float initializers that the plan has replaced and nothing uses any more.
-fn drop_unused(model: &mut ModelProto, plan: &QuantPlan) {
+/// Removes the float initializers that the plan has replaced, and the bounds of removed Clips, where
+/// nothing uses them any more.
+fn drop_unused(model: &mut ModelProto, plan: &QuantPlan, clip_bounds: &[String]) {
     let Some(graph) = model.graph.as_mut() else { return };
     let index = crate::onnx::graph::GraphIndex::new(graph);
     let weights = plan.weights.iter().map(|weight| &weight.site.tensor);
     let biases = plan.biases.iter().map(|bias| &bias.site.tensor);
     let unused: BTreeSet<String> = weights
         .chain(biases)
+        .chain(clip_bounds)
         .filter(|name| index.consumers(name).is_empty() && !index.is_output(name))
         .cloned()
         .collect();
@@ -84,28 +101,58 @@ struct Writer {
     after_tensor: BTreeMap<String, Vec<NodeProto>>,
     before_node: BTreeMap<usize, Vec<NodeProto>>,
     replaced: BTreeMap<Edge, String>,
+    /// Outputs of the network that are quantized: the new name of what their node makes.
+    renamed: BTreeMap<String, String>,
+    /// Nodes whose effect the grid behind them has.
+    removed: BTreeSet<usize>,
 }
 
 impl Writer {
     fn activation(&mut self, planned: &PlannedActivation) -> Result<()> {
+        if planned.params.codes != Codes::Affine {
+            return Ok(());
+        }
         let tensor = &planned.site.tensor;
         let (scale, zero_point) =
-            self.parameters(tensor, std::slice::from_ref(&planned.params), None, &planned.qtype)?;
+            self.parameters(tensor, std::slice::from_ref(&planned.params), &[], &planned.qtype)?;
         let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
-        let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
-        let pair = vec![
-            node("QuantizeLinear", [tensor, &scale, &zero_point], &quantized, None),
-            node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, None),
+        let mut source = tensor.clone();
+        let mut after = tensor;
+        if let Some(clip) = planned.removed_clip() {
+            source.clone_from(&clip.input);
+            after = &clip.input;
+            self.removed.insert(clip.node);
+        }
+        // An output of the network keeps its name behind the pair.
+        let dequantized = if planned.site.network_output {
+            if planned.removed_clip().is_none() {
+                source = self.names.fresh(&format!("{tensor}_float"));
+                self.renamed.insert(tensor.clone(), source.clone());
+            }
+            tensor.clone()
+        } else {
+            self.names.fresh(&format!("{tensor}_DequantizeLinear"))
+        };
+        let pair = [
+            node("QuantizeLinear", [&source, &scale, &zero_point], &quantized, &[]),
+            node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, &[]),
         ];
-        self.after_tensor.insert(tensor.clone(), pair);
+        self.after_tensor.entry(after.clone()).or_default().extend(pair);
         self.replace(&planned.site.edges, &dequantized);
         Ok(())
     }
 
     fn weight(&mut self, planned: &PlannedWeight, storage: WeightStorage) -> Result<()> {
         let tensor = &planned.site.tensor;
-        let axis = planned.site.axis;
-        let (scale, zero_point) = self.parameters(tensor, &planned.params, axis, &planned.qtype)?;
+        if planned.params.iter().any(|params| params.codes != Codes::Affine) {
+            return self.rounded_weight(planned);
+        }
+        let axis = planned.site.axis.map(|axis| ("axis", axis));
+        let block = planned.site.block.filter(|_| axis.is_some()).map(|size| ("block_size", size));
+        let attributes: Vec<(&str, usize)> = axis.into_iter().chain(block).collect();
+        let shape = planned.scale_shape();
+        let (scale, zero_point) =
+            self.parameters(tensor, &planned.params, &shape, &planned.qtype)?;
         let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
         let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
         let mut nodes = Vec::with_capacity(2);
@@ -116,12 +163,26 @@ impl Writer {
                 self.initializers.push(stored);
             }
             WeightStorage::Float => {
-                nodes.push(node("QuantizeLinear", [tensor, &scale, &zero_point], &quantized, axis));
+                let inputs = [tensor, &scale, &zero_point];
+                nodes.push(node("QuantizeLinear", inputs, &quantized, &attributes));
             }
         }
-        nodes.push(node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, axis));
+        let inputs = [&quantized, &scale, &zero_point];
+        nodes.push(node("DequantizeLinear", inputs, &dequantized, &attributes));
         self.before_first(&planned.site.edges, nodes);
         self.replace(&planned.site.edges, &dequantized);
+        Ok(())
+    }
+
+    /// A weight on a grid that ONNX has no operator for: floats that lie on it.
+    fn rounded_weight(&mut self, planned: &PlannedWeight) -> Result<()> {
+        let rounded = self.names.fresh(&format!("{}_rounded", planned.site.tensor));
+        let [params] = planned.params[..] else {
+            bail!("`{}`: several scales, expected one", planned.site.tensor)
+        };
+        let values: Vec<f32> = planned.integers.iter().map(|&q| params.dequantize(q)).collect();
+        self.initializers.push(tensor::from_f32(&rounded, &planned.shape, &values)?);
+        self.replace(&planned.site.edges, &rounded);
         Ok(())
     }
 
@@ -133,10 +194,22 @@ impl Writer {
         let per_element = planned.scales.len() > 1;
         let shape = if per_element { vec![planned.scales.len()] } else { vec![] };
         self.initializers.push(tensor::from_f32(&scale, &shape, &planned.scales)?);
-        let stored = tensor::from_i32(&quantized, &[planned.integers.len()], &planned.integers)?;
-        self.initializers.push(stored);
-        let axis = per_element.then_some(0);
-        let nodes = vec![node("DequantizeLinear", [&quantized, &scale], &dequantized, axis)];
+        let nodes = match &planned.qtype {
+            None => {
+                let stored = tensor::from_i32(&quantized, &planned.shape, &planned.integers)?;
+                self.initializers.push(stored);
+                let axis: &[_] = if per_element { &[("axis", 0)] } else { &[] };
+                vec![node("DequantizeLinear", [&quantized, &scale], &dequantized, axis)]
+            }
+            Some(qtype) => {
+                let zero_point = self.names.fresh(&format!("{tensor}_zero_point"));
+                self.initializers.push(integers(&zero_point, &[], &[planned.zero_point], qtype)?);
+                let stored = integers(&quantized, &planned.shape, &planned.integers, qtype)?;
+                self.initializers.push(stored);
+                let inputs = [&quantized, &scale, &zero_point];
+                vec![node("DequantizeLinear", inputs, &dequantized, &[])]
+            }
+        };
         self.before_first(&[planned.site.edge], nodes);
         self.replace(&[planned.site.edge], &dequantized);
         Ok(())
@@ -147,16 +220,15 @@ impl Writer {
         &mut self,
         tensor: &str,
         params: &[QuantParams],
-        axis: Option<usize>,
+        shape: &[usize],
         qtype: &QType,
     ) -> Result<(String, String)> {
         let scale = self.names.fresh(&format!("{tensor}_scale"));
         let zero_point = self.names.fresh(&format!("{tensor}_zero_point"));
-        let shape = if axis.is_some() { vec![params.len()] } else { vec![] };
         let scales: Vec<f32> = params.iter().map(|params| params.scale).collect();
         let zero_points: Vec<i32> = params.iter().map(|params| params.zero_point).collect();
-        self.initializers.push(tensor::from_f32(&scale, &shape, &scales)?);
-        self.initializers.push(integers(&zero_point, &shape, &zero_points, qtype)?);
+        self.initializers.push(tensor::from_f32(&scale, shape, &scales)?);
+        self.initializers.push(integers(&zero_point, shape, &zero_points, qtype)?);
         Ok((scale, zero_point))
     }
 
@@ -177,20 +249,20 @@ fn node<const N: usize>(
     op_type: &str,
     inputs: [&String; N],
     output: &str,
-    axis: Option<usize>,
+    attributes: &[(&str, usize)],
 ) -> NodeProto {
-    let axis = axis.map(|axis| AttributeProto {
-        name: Some("axis".into()),
+    let attribute = |&(name, value): &(&str, usize)| AttributeProto {
+        name: Some(name.into()),
         r#type: Some(INT),
-        i: Some(axis as i64),
+        i: Some(value as i64),
         ..Default::default()
-    });
+    };
     NodeProto {
         name: Some(output.into()),
         op_type: Some(op_type.into()),
         input: inputs.into_iter().cloned().collect(),
         output: vec![output.into()],
-        attribute: axis.into_iter().collect(),
+        attribute: attributes.iter().map(attribute).collect(),
         ..Default::default()
     }
 }
@@ -202,7 +274,9 @@ fn integers(name: &str, shape: &[usize], values: &[i32], qtype: &QType) -> Resul
         "uint8" => tensor::from_u8(name, shape, &cast(values, |v| v as u8)),
         "int16" => tensor::from_i16(name, shape, &cast(values, |v| v as i16)),
         "uint16" => tensor::from_u16(name, shape, &cast(values, |v| v as u16)),
-        other => bail!("`{name}`: type {other}, expected an integer of 8 or 16 bits"),
+        "int4" => tensor::from_i4(name, shape, &cast(values, |v| v as i8)),
+        "uint4" => tensor::from_u4(name, shape, &cast(values, |v| v as u8)),
+        other => bail!("`{name}`: type {other}, expected an integer of 4, 8 or 16 bits"),
     }
 }
 

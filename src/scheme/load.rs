@@ -1,54 +1,103 @@
 //! From YAML to a checked [`Scheme`].
 
-use super::{Granularity, Scheme};
+use super::layers::Layers;
+use super::{Scheme, check};
 use crate::diag::did_you_mean;
-use crate::place::RULES;
-use crate::range::FINDERS;
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use std::path::Path;
-
-/// The tables that come with mqq: name and YAML.
-pub const BUILT_IN: &[(&str, &str)] = &[
-    ("onnxruntime", include_str!("../../backends/onnxruntime.yaml")),
-    ("tensorrt", include_str!("../../backends/tensorrt.yaml")),
-];
+use anyhow::{Result, anyhow};
+use serde_path_to_error::Segment;
+use serde_yaml::Value;
 
 /// The table of a built-in backend, or of a YAML file where `backend` is the path of one.
 ///
 /// # Errors
 /// If there is no such backend or file, or the table is wrong: file, line, key, what was expected.
 pub fn resolve(backend: &str) -> Result<Scheme> {
-    if let Some((name, yaml)) = BUILT_IN.iter().find(|(name, _)| *name == backend) {
-        return parse(yaml).with_context(|| format!("`backends/{name}.yaml`"));
-    }
-    let is_path = backend.ends_with(".yaml") || backend.ends_with(".yml") || backend.contains('/');
-    if is_path {
-        let yaml =
-            std::fs::read_to_string(Path::new(backend)).with_context(|| format!("`{backend}`"))?;
-        return parse(&yaml).with_context(|| format!("`{backend}`"));
-    }
-    let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-    bail!(
-        "backend `{backend}` is unknown, expected one of: {}, or the path of a YAML file{}",
-        names.join(", "),
-        did_you_mean(backend, names.iter().copied())
-    )
+    let layers = Layers::read(backend)?;
+    let scheme = from_value(layers.merged()?).and_then(|scheme| {
+        check::check(&scheme)?;
+        Ok(scheme)
+    });
+    scheme.map_err(|wrong| layers.explain(&wrong.at, &wrong.message))
 }
 
-fn parse(yaml: &str) -> Result<Scheme> {
-    let scheme: Scheme = serde_yaml::from_str(yaml).map_err(explain)?;
-    check(&scheme)?;
-    for name in scheme.switches.keys() {
-        let mut variant = scheme.clone();
-        variant.switch_on(name)?;
-        check(&variant).with_context(|| format!("switches.{name}"))?;
+/// [`resolve`], then `switches` of the table turned on, then `sets` of the form `types.act8.bits=4` laid
+/// over it: a dotted path of keys, and a YAML value (`null` takes the key away).
+///
+/// # Errors
+/// As [`resolve`]; if a switch is unknown; if a path leads through a key that does not exist, or to a
+/// value that the table cannot have.
+pub fn resolve_with(backend: &str, switches: &[String], sets: &[String]) -> Result<Scheme> {
+    let mut scheme = resolve(backend)?;
+    for switch in switches {
+        scheme.switch_on(switch)?;
     }
-    Ok(scheme)
+    if sets.is_empty() {
+        return Ok(scheme);
+    }
+    let mut value = serde_yaml::to_value(&scheme)?;
+    for set in sets {
+        lay_over(&mut value, set).map_err(|reason| anyhow!("--set {set}: {reason}"))?;
+    }
+    let scheme = from_value(value).and_then(|scheme| {
+        check::check(&scheme)?;
+        Ok(scheme)
+    });
+    scheme.map_err(|wrong| {
+        let at = if wrong.at.is_empty() { String::new() } else { format!("{}: ", wrong.at) };
+        anyhow!("--set {}: {at}{}", sets.join(" --set "), wrong.message)
+    })
+}
+
+fn lay_over(table: &mut Value, set: &str) -> Result<(), String> {
+    let (path, value) = set
+        .split_once('=')
+        .ok_or_else(|| "expected KEY=VALUE, for instance types.act8.bits=4".to_string())?;
+    let value: Value =
+        serde_yaml::from_str(value).map_err(|error| format!("`{value}` is no YAML: {error}"))?;
+    let steps: Vec<&str> = path.split('.').collect();
+    let Some((last, through)) = steps.split_last() else { return Ok(()) };
+    let mut here = table;
+    for step in through {
+        let Value::Mapping(map) = here else {
+            return Err(format!("`{step}` lies in a value that has no keys"));
+        };
+        let names: Vec<String> = map.keys().filter_map(Value::as_str).map(str::to_string).collect();
+        here = map.get_mut(*step).ok_or_else(|| {
+            let names = names.iter().map(String::as_str);
+            format!(
+                "`{step}` is unknown, expected one of: {}{}",
+                names.clone().collect::<Vec<_>>().join(", "),
+                did_you_mean(step, names)
+            )
+        })?;
+    }
+    let Value::Mapping(map) = here else {
+        return Err(format!("`{last}` lies in a value that has no keys"));
+    };
+    match value {
+        Value::Null if !map.contains_key(*last) => {
+            return Err(format!("there is no `{last}` to take away"));
+        }
+        Value::Null => drop(map.remove(*last)),
+        value => drop(map.insert(Value::from(*last), value)),
+    }
+    Ok(())
+}
+
+fn from_value(value: Value) -> Result<Scheme, check::Wrong> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let step = |segment: &Segment| match segment {
+            Segment::Seq { index } => Some(index.to_string()),
+            Segment::Map { key } => Some(key.clone()),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        };
+        let at: Vec<String> = error.path().iter().filter_map(step).collect();
+        check::Wrong { at: at.join("."), message: explain(&error.into_inner().to_string()) }
+    })
 }
 
 /// The parser's message, with a suggestion where it lists what it expected.
-fn explain(error: serde_yaml::Error) -> anyhow::Error {
-    let message = error.to_string();
+fn explain(message: &str) -> String {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let hint = match quoted.split_first() {
         Some((found, expected)) if message.contains("unknown") => {
@@ -56,74 +105,5 @@ fn explain(error: serde_yaml::Error) -> anyhow::Error {
         }
         _ => String::new(),
     };
-    let line = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
-    let message = message.split(" at line ").next().unwrap_or(&message).to_string();
-    anyhow!("{line}{message}{hint}")
-}
-
-fn check(scheme: &Scheme) -> Result<()> {
-    let types = || scheme.types.keys().map(String::as_str);
-    let check_type = |name: &str, at: &str| {
-        ensure!(
-            scheme.types.contains_key(name),
-            "{at}: type `{name}` is unknown, expected one of: {}{}",
-            types().collect::<Vec<_>>().join(", "),
-            did_you_mean(name, types())
-        );
-        Ok(())
-    };
-    for (name, qtype) in &scheme.types {
-        ensure!(
-            matches!(qtype.bits, 2..=16),
-            "types.{name}.bits is {}, expected 2 to 16",
-            qtype.bits
-        );
-        let storage = qtype.storage_bits.unwrap_or(qtype.bits);
-        ensure!(
-            matches!(storage, 8 | 16) && storage >= qtype.bits,
-            "types.{name} is stored in {storage} bits, expected 8 or 16 and not below `bits`"
-        );
-        ensure!(
-            storage == 8 || scheme.min_opset >= 21,
-            "types.{name} has 16 bits and min_opset is {}, expected 21 or later",
-            scheme.min_opset
-        );
-    }
-    for (op, row) in &scheme.ops {
-        for (key, name) in [("input", &row.input), ("output", &row.output)] {
-            if let Some(name) = name {
-                check_type(name, &format!("ops.{op}.{key}"))?;
-                ensure!(
-                    scheme.types[name].granularity == Granularity::PerTensor,
-                    "ops.{op}.{key}: type `{name}` is per channel, expected a type per tensor"
-                );
-            }
-        }
-        if let Some(weight) = &row.weight {
-            check_type(&weight.qtype, &format!("ops.{op}.weight.type"))?;
-        }
-    }
-    for call in &scheme.placement {
-        let names = || RULES.iter().map(|rule| rule.name());
-        ensure!(
-            names().any(|name| name == call.rule),
-            "placement: rule `{}` is unknown, expected one of: {}{}",
-            call.rule,
-            names().collect::<Vec<_>>().join(", "),
-            did_you_mean(&call.rule, names())
-        );
-    }
-    crate::emit::by_names(scheme.emit.iter().map(String::as_str)).context("emit")?;
-    for (key, observer) in
-        [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
-    {
-        let names = || FINDERS.iter().map(|finder| finder.name());
-        ensure!(
-            names().any(|name| name == observer),
-            "observers.{key}: `{observer}` is unknown, expected one of: {}{}",
-            names().collect::<Vec<_>>().join(", "),
-            did_you_mean(observer, names())
-        );
-    }
-    Ok(())
+    format!("{message}{hint}")
 }

@@ -1,14 +1,22 @@
 //! Backend tables: what a target can run on integers, and how.
 //!
-//! In: a YAML file of `backends/`, or a user's own. Out: a checked [`Scheme`]. Nothing else in the crate
-//! knows a backend's name; a new backend is a file and a line in [`BUILT_IN`].
+//! In: a YAML file of `backends/`, or a user's own, which may extend another. Out: a checked [`Scheme`].
+//! Nothing else in the crate knows a backend's name; a new backend is a file and a line in [`BUILT_IN`].
 
+mod built_in;
+mod check;
+mod layers;
 mod load;
+mod locate;
+mod qtype;
+mod row;
 
-pub use load::{BUILT_IN, resolve};
+pub use built_in::BUILT_IN;
+pub use load::{resolve, resolve_with};
+pub use qtype::{DivisorName, Granularity, Kind, PotRoundingName, QType, ScaleName, SymmetryName};
+pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, WeightRow};
 
 use crate::diag::did_you_mean;
-use crate::quant::{Grid, Symmetry};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -66,65 +74,6 @@ impl Scheme {
     }
 }
 
-/// An integer type of a table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct QType {
-    /// Bits per value.
-    pub bits: u8,
-    /// Two's complement or unsigned.
-    pub signed: bool,
-    /// Symmetric or asymmetric.
-    pub symmetry: SymmetryName,
-    /// One scale for the tensor or one per slice of an axis.
-    #[serde(default)]
-    pub granularity: Granularity,
-    /// Leaves the lowest integer of a signed grid out.
-    #[serde(default)]
-    pub narrow_range: bool,
-    /// Bits of the integer that holds the value, where it is wider than `bits` (7-bit weights in int8).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage_bits: Option<u8>,
-}
-
-impl QType {
-    /// The grid of one scale of this type.
-    pub fn grid(&self) -> Grid {
-        let symmetry = match self.symmetry {
-            SymmetryName::Symmetric => Symmetry::Symmetric,
-            SymmetryName::Asymmetric => Symmetry::Asymmetric,
-        };
-        Grid { bits: self.bits, signed: self.signed, symmetry, narrow_range: self.narrow_range }
-    }
-
-    /// The ONNX name of the integer that holds the values.
-    pub fn dtype(&self) -> String {
-        let bits = self.storage_bits.unwrap_or(self.bits);
-        format!("{}int{bits}", if self.signed { "" } else { "u" })
-    }
-}
-
-/// How a table spells [`Symmetry`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SymmetryName {
-    /// `zero_point` is 0.
-    Symmetric,
-    /// `zero_point` follows from the range.
-    Asymmetric,
-}
-
-/// How many scales a tensor has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Granularity {
-    /// One.
-    #[default]
-    PerTensor,
-    /// One per slice of an axis.
-    PerChannel,
-}
-
 /// Names of range finders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -160,102 +109,6 @@ pub struct Switch {
     pub ops: BTreeMap<String, OpRow>,
 }
 
-/// What may be quantized at one operator.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OpRow {
-    /// Type of the inputs that are not constant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input: Option<String>,
-    /// Type of the constant input, and its axis.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight: Option<WeightRow>,
-    /// How the bias is stored.
-    #[serde(default)]
-    pub bias: BiasRow,
-    /// Type of the first output.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<String>,
-    /// Tensors that must lie on one grid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub constraint: Option<Constraint>,
-    /// Where the row's facts are from, if not from the table's source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-}
-
-/// Type and axis of a weight.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WeightRow {
-    /// A name of `types`.
-    #[serde(rename = "type")]
-    pub qtype: String,
-    /// The axis of the scales; only for per-channel types.
-    #[serde(default)]
-    pub axis: Axis,
-}
-
-/// The axis of a weight's scales.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "AxisForm", into = "AxisForm")]
-pub enum Axis {
-    /// The axis of the operator's output channels, which for Gemm depends on `transB`.
-    #[default]
-    Output,
-    /// A fixed axis; negative counts from the last.
-    Number(i64),
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(untagged)]
-enum AxisForm {
-    Number(i64),
-    Name(String),
-}
-
-impl TryFrom<AxisForm> for Axis {
-    type Error = String;
-
-    fn try_from(form: AxisForm) -> Result<Axis, String> {
-        match form {
-            AxisForm::Number(axis) => Ok(Axis::Number(axis)),
-            AxisForm::Name(name) if name == "output" => Ok(Axis::Output),
-            AxisForm::Name(name) => Err(format!("axis is `{name}`, expected `output` or a number")),
-        }
-    }
-}
-
-impl From<Axis> for AxisForm {
-    fn from(axis: Axis) -> AxisForm {
-        match axis {
-            Axis::Output => AxisForm::Name("output".into()),
-            Axis::Number(axis) => AxisForm::Number(axis),
-        }
-    }
-}
-
-/// How a bias is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BiasRow {
-    /// As it is.
-    #[default]
-    Float,
-    /// As int32 with the scale of the input times that of the weight.
-    Int32,
-}
-
-/// Tensors of an operator that must lie on one grid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Constraint {
-    /// The output lies on the first input's grid.
-    SameAsInput,
-    /// All inputs lie on the output's grid.
-    SameAsOutput,
-}
-
 /// A placement rule with its parameters: `name`, or `name: { parameter: value }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "RuleForm", into = "RuleForm")]
@@ -272,6 +125,8 @@ pub struct RuleCall {
 pub enum Parameter {
     /// A number.
     Number(i64),
+    /// A name.
+    Name(String),
     /// A list of operator types.
     Ops(Vec<String>),
 }
@@ -311,6 +166,14 @@ impl RuleCall {
         match self.parameters.get(name) {
             Some(Parameter::Number(value)) => *value,
             _ => default,
+        }
+    }
+
+    /// A name, where the table gives it.
+    pub fn name(&self, name: &str) -> Option<&str> {
+        match self.parameters.get(name) {
+            Some(Parameter::Name(value)) => Some(value),
+            _ => None,
         }
     }
 

@@ -31,6 +31,10 @@ impl Emitter for Deploy {
         true
     }
 
+    fn holds_nnie_codes(&self) -> bool {
+        true
+    }
+
     fn emit(&self, source: &Source) -> Result<Vec<u8>> {
         let mut model = source.model()?.clone();
         let graph = model.graph.as_mut().context("model has no graph")?;

@@ -23,7 +23,8 @@ const EXCLUDED: [&str; 9] = [
 const UPSAMPLING: [&str; 2] = ["Upsample", "Resize"];
 
 /// `{"nnie": {"gfpq_param_dict": {node: [clip, …]}}}`. A clip is a value of the vendor's table, `2^(k/16)`
-/// with an integer `k`: the nearest to the kept range's largest absolute value. Convolutions with groups
+/// with an integer `k`: the plan's own on the grids of NNIE, else the
+/// nearest to the kept range's largest absolute value. Convolutions with groups
 /// have no entry.
 pub(in crate::emit) struct Nnie;
 
@@ -38,6 +39,10 @@ impl Emitter for Nnie {
 
     fn suffix(&self) -> &'static str {
         "gfpq_param_dict.json"
+    }
+
+    fn holds_nnie_codes(&self) -> bool {
+        true
     }
 
     fn emit(&self, source: &Source) -> Result<Vec<u8>> {
@@ -70,6 +75,9 @@ impl Emitter for Nnie {
 }
 
 fn clip(encoding: &Encoding) -> Result<f64> {
+    if encoding.is_nnie() {
+        return Ok(encoding.per_tensor()?.0);
+    }
     let (min, max) = match encoding.range {
         Some([min, max]) => (min, max),
         None => encoding.per_tensor_bounds()?,

@@ -10,7 +10,7 @@
 use crate::emit::graph::{Inserted, encode, initializer, uses};
 use crate::emit::{Emitter, Encoding, Source};
 use crate::onnx::names::Names;
-use crate::onnx::proto::{AttributeProto, NodeProto, OperatorSetIdProto, TensorProto};
+use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
 use crate::onnx::tensor;
 use anyhow::{Context, Result};
 
@@ -51,17 +51,26 @@ impl Emitter for OpenvinoFq {
                 Some(_) => initializer(graph, &encoding.name)?.dims.len(),
                 None => 0,
             };
-            let output = names.fresh(&format!("{}_FakeQuantize", encoding.name));
+            let edges = uses(graph, encoding)?;
+            let renamed = encoding.network_output.then(|| {
+                let float = names.fresh(&format!("{}_float", encoding.name));
+                rename(graph, &encoding.name, &float);
+                float
+            });
+            let (input, output) = match renamed {
+                Some(float) => (float, encoding.name.clone()),
+                None => {
+                    let output = names.fresh(&format!("{}_FakeQuantize", encoding.name));
+                    (encoding.name.clone(), output)
+                }
+            };
             let (levels, low, high) = ends_of(encoding, rank, &mut names)?;
             let bounds = [low.name(), high.name(), low.name(), high.name()];
             let node = NodeProto {
                 name: Some(output.clone()),
                 op_type: Some("FakeQuantize".into()),
                 domain: Some(DOMAIN.into()),
-                input: std::iter::once(encoding.name.as_str())
-                    .chain(bounds)
-                    .map(str::to_string)
-                    .collect(),
+                input: std::iter::once(input.as_str()).chain(bounds).map(str::to_string).collect(),
                 output: vec![output.clone()],
                 attribute: vec![AttributeProto {
                     name: Some("levels".into()),
@@ -72,8 +81,8 @@ impl Emitter for OpenvinoFq {
                 ..Default::default()
             };
             ends.extend([low, high]);
-            rewired.extend(uses(graph, encoding)?.into_iter().map(|edge| (edge, output.clone())));
-            inserted.after(&encoding.name, node);
+            rewired.extend(edges.into_iter().map(|edge| (edge, output.clone())));
+            inserted.after(&input, node);
         }
         for ((node_idx, slot), by) in rewired {
             if let Some(input) = graph.node[node_idx].input.get_mut(slot) {
@@ -87,6 +96,15 @@ impl Emitter for OpenvinoFq {
             model.opset_import.push(set);
         }
         encode(&model)
+    }
+}
+
+/// Calls the tensor `from` by another name wherever nodes make or read it; the graph's output of that name
+/// stays, for another node to make.
+fn rename(graph: &mut GraphProto, from: &str, to: &str) {
+    for node in &mut graph.node {
+        let names = node.input.iter_mut().chain(&mut node.output);
+        names.filter(|name| *name == from).for_each(|name| *name = to.to_string());
     }
 }
 

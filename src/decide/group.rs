@@ -1,0 +1,141 @@
+//! Parameters of activations: one type, range and scale per group of tensors on one grid.
+
+use super::{PlannedActivation, QuantPlan, params_for};
+use crate::import::ImportedRange;
+use crate::observe::Statistic;
+use crate::place::Sites;
+use crate::quant::{QuantParams, Range, params_for_range};
+use crate::range::RangeFinder;
+use crate::scheme::{FixedGrid, QType, Scheme};
+use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// What the tensors of a group share.
+struct Shared {
+    qtype: QType,
+    range: Range,
+    params: QuantParams,
+    observer: &'static str,
+}
+
+pub(super) fn decide(
+    sites: &Sites,
+    statistics: &[Statistic],
+    given: Option<&BTreeMap<String, ImportedRange>>,
+    scheme: &Scheme,
+    finder: &dyn RangeFinder,
+    plan: &mut QuantPlan,
+) -> Result<()> {
+    let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (site_idx, site) in sites.activations.iter().enumerate() {
+        members.entry(site.group).or_default().push(site_idx);
+    }
+    let find = |(&group, sites_of_group): (&usize, &Vec<usize>)| {
+        let prescribed = prescribed(sites, sites_of_group, &mut Vec::new());
+        // A prescribed grid brings its own type.
+        let first = &sites.activations[prescribed.map_or(sites_of_group[0], |(site, _)| site)];
+        let given_of = |&site: &usize| given?.get(&sites.activations[site].tensor).copied();
+        let imported: Vec<ImportedRange> = sites_of_group.iter().filter_map(given_of).collect();
+        let mut observed = sites_of_group.iter().filter(|&site| given_of(site).is_none());
+        let joint = observed.next().map(|&first| {
+            let mut joint = Cow::Borrowed(&statistics[first]);
+            observed.for_each(|&member| joint.to_mut().join(&statistics[member]));
+            joint
+        });
+        let qtype = &scheme.types[&first.qtype];
+        let shared = match prescribed {
+            Some((_, fixed)) => prescribe(fixed, qtype),
+            None => find_shared(joint.as_deref(), &imported, qtype, finder),
+        };
+        Ok((group, shared.with_context(|| format!("tensor `{}`", first.tensor))?))
+    };
+    // The first error in the order of the groups is reported, whatever thread met one first.
+    let found: Vec<Result<(usize, Shared)>> = members.par_iter().map(find).collect();
+    let groups: BTreeMap<usize, Shared> = found.into_iter().collect::<Result<_>>()?;
+    for sites_of_group in members.values() {
+        prescribed(sites, sites_of_group, &mut plan.warnings);
+    }
+    for (site, statistic) in sites.activations.iter().zip(statistics) {
+        let shared = &groups[&site.group];
+        let n_non_finite = statistic.n_non_finite();
+        if n_non_finite > 0 {
+            plan.warnings.push(format!(
+                "tensor `{}`: {n_non_finite} of {} values are NaN or infinite; they were left out",
+                site.tensor,
+                n_non_finite + statistic.n_finite()
+            ));
+        }
+        plan.activations.push(PlannedActivation {
+            site: site.clone(),
+            qtype: shared.qtype.clone(),
+            params: shared.params,
+            range: shared.range,
+            observed: statistic.min_max(),
+            n_non_finite,
+            observer: shared.observer,
+        });
+    }
+    Ok(())
+}
+
+/// The first grid that the table prescribes in the group, and whose; warns where it prescribes another
+/// one too.
+fn prescribed(
+    sites: &Sites,
+    sites_of_group: &[usize],
+    warnings: &mut Vec<String>,
+) -> Option<(usize, FixedGrid)> {
+    let all = sites_of_group.iter().filter_map(|&i| Some((i, sites.activations[i].fixed?)));
+    let all: Vec<(usize, FixedGrid)> = all.collect();
+    let &(first, fixed) = all.first()?;
+    if let Some((other, _)) = all.iter().find(|(_, another)| *another != fixed) {
+        warnings.push(format!(
+            "tensors `{}` and `{}` lie on one grid, but the table prescribes different ones; that of \
+             the first was taken",
+            sites.activations[first].tensor, sites.activations[*other].tensor
+        ));
+    }
+    Some((first, fixed))
+}
+
+fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
+    let grid = qtype.grid();
+    let (q_min, q_max) = (grid.q_min(), grid.q_max());
+    ensure!(
+        (q_min..=q_max).contains(&fixed.zero_point),
+        "zero point {} is prescribed, expected {q_min} to {q_max}",
+        fixed.zero_point
+    );
+    let FixedGrid { scale, zero_point } = fixed;
+    let params = QuantParams { scale, zero_point, q_min, q_max, codes: grid.codes };
+    let end = |q: i32| f64::from(params.dequantize(q));
+    let range = Range { min: end(q_min), max: end(q_max) };
+    Ok(Shared { qtype: qtype.clone(), range, params, observer: "fixed" })
+}
+
+/// `joint` is what was observed of the tensors that no range was given for, `imported` the ranges of the
+/// others.
+fn find_shared(
+    joint: Option<&Statistic>,
+    imported: &[ImportedRange],
+    qtype: &QType,
+    finder: &dyn RangeFinder,
+) -> Result<Shared> {
+    if let (Some(joint), []) = (joint, imported) {
+        let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));
+        let range = finder.find(joint, &qtype.grid())?;
+        let (range, params) = params_for(joint, range, &qtype)?;
+        return Ok(Shared { qtype, range, params, observer: finder.name() });
+    }
+    let observed = joint.and_then(Statistic::min_max).map(|(min, _)| min);
+    let lowest = imported.iter().map(|given| given.range.min as f32).chain(observed);
+    let qtype = qtype.adapted(lowest.reduce(f32::min));
+    let grid = qtype.grid();
+    let found = joint.map(|joint| finder.find(joint, &grid)).transpose()?;
+    let all = imported.iter().map(|given| given.on(&grid)).chain(found);
+    let union = |a: Range, b: Range| Range { min: a.min.min(b.min), max: a.max.max(b.max) };
+    let range = all.reduce(union).context("no range, expected one per tensor")?;
+    Ok(Shared { params: params_for_range(range, &grid)?, qtype, range, observer: "imported" })
+}

@@ -1,0 +1,123 @@
+//! Rules about normalization and activation functions that are spelled out and need float.
+
+use super::{Draft, Rule};
+use crate::scheme::RuleCall;
+
+/// Leaves layer and RMS normalization that is spelled out float. Source: Model-Optimizer,
+/// `partitioning.py`, layer-norm chains.
+pub struct SkipLayerNormChains;
+
+impl Rule for SkipLayerNormChains {
+    fn name(&self) -> &'static str {
+        "skip_layer_norm_chains"
+    }
+
+    fn description(&self) -> &'static str {
+        "ReduceMean, Sub, Pow, ReduceMean, Add, Sqrt, Div and the Mul and Add behind them stay float"
+    }
+
+    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+        for node_idx in 0..draft.graph.node.len() {
+            if draft.graph.node[node_idx].op_type() == "Sqrt" {
+                for part in draft.layer_norm_around(node_idx).unwrap_or_default() {
+                    draft.leave_float(part, self.name(), "part of a layer normalization");
+                }
+            }
+        }
+    }
+}
+
+/// Leaves GELU that is spelled out float. Source: Model-Optimizer, `partitioning.py`
+/// (Div-Erf-Add-Mul-Mul).
+pub struct SkipGeluChains;
+
+impl Rule for SkipGeluChains {
+    fn name(&self) -> &'static str {
+        "skip_gelu_chains"
+    }
+
+    fn description(&self) -> &'static str {
+        "Div, Erf, Add, Mul, Mul, and GELU spelled out with Tanh and a cube, stay float"
+    }
+
+    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+        for gate in draft.gates() {
+            let with_cube = gate.has(draft, &["Tanh"]) && gate.has(draft, &["Add"]);
+            if gate.has(draft, &["Erf"]) || with_cube {
+                for &node_idx in &gate.nodes {
+                    draft.leave_float(node_idx, self.name(), "part of a GELU");
+                }
+            }
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// The nodes of the normalization that a Sqrt belongs to.
+    fn layer_norm_around(&self, sqrt: usize) -> Option<Vec<usize>> {
+        let mut nodes = vec![sqrt];
+        // Back: + epsilon, mean of the squares, square, difference from the mean.
+        let mut back = self.producer_of_first_activation(sqrt)?;
+        if self.op(back) == "Add" && self.activation_inputs(back).len() == 1 {
+            nodes.push(back);
+            back = self.producer_of_first_activation(back)?;
+        }
+        if self.op(back) != "ReduceMean" {
+            return None;
+        }
+        nodes.push(back);
+        let square = self.producer_of_first_activation(back)?;
+        if !matches!(self.op(square), "Pow" | "Mul") {
+            return None;
+        }
+        nodes.push(square);
+        let centred = self.producer_of_first_activation(square);
+        if let Some(sub) = centred.filter(|&i| self.op(i) == "Sub") {
+            let mean = self.graph.node[sub].input.get(1).and_then(|n| self.index.producer_idx(n));
+            nodes.push(sub);
+            nodes.extend(mean.filter(|&i| self.op(i) == "ReduceMean"));
+            // PyTorch may write the difference twice, once for each use.
+            let difference = &self.graph.node[sub];
+            let twins = self.index.consumers(difference.input.get(1)?);
+            let twins = twins.iter().map(|edge| edge.0);
+            nodes.extend(twins.filter(|&i| {
+                i != sub && self.op(i) == "Sub" && self.graph.node[i].input == difference.input
+            }));
+        }
+        // Forward: division, or the product with the reciprocal; then scale and shift.
+        let mut front = self.only_consumer(sqrt)?;
+        if matches!(self.op(front), "Reciprocal") {
+            nodes.push(front);
+            front = self.only_consumer(front)?;
+        }
+        if !matches!(self.op(front), "Div" | "Mul") {
+            return None;
+        }
+        nodes.push(front);
+        for op in ["Mul", "Add"] {
+            let next = self.only_consumer(front);
+            let fits = |&i: &usize| self.op(i) == op && self.activation_inputs(i).len() == 1;
+            let Some(next) = next.filter(fits) else { break };
+            nodes.push(next);
+            front = next;
+        }
+        Some(nodes)
+    }
+
+    fn op(&self, node_idx: usize) -> &str {
+        self.graph.node[node_idx].op_type()
+    }
+
+    fn producer_of_first_activation(&self, node_idx: usize) -> Option<usize> {
+        let input = *self.activation_inputs(node_idx).first()?;
+        self.index.producer_idx(&self.graph.node[node_idx].input[input])
+    }
+
+    fn only_consumer(&self, node_idx: usize) -> Option<usize> {
+        let output = self.graph.node[node_idx].output.first()?;
+        match self.index.consumers(output) {
+            [(next, _)] if !self.index.is_output(output) => Some(*next),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The rule about activation functions whose effect lies in the grid.
+
+use super::{Draft, Rule, Takes};
+use crate::onnx::proto::NodeProto;
+use crate::onnx::tensor;
+use crate::quant::{Codes, QuantParams};
+use crate::scheme::RuleCall;
+
+/// A Relu or Clip in front of a quantized tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoldableClip {
+    /// Position of the node.
+    pub node: usize,
+    /// The tensor that it reads, which nothing else reads.
+    pub input: String,
+    /// Lower bound; `None` for none.
+    pub min: Option<f32>,
+    /// Upper bound; `None` for none.
+    pub max: Option<f32>,
+}
+
+impl FoldableClip {
+    /// Whether quantizing without the node gives the same integers for every value: its bounds are the
+    /// ends of the grid. Quantizing never falls with its argument, so a value beyond a bound then
+    /// becomes that end with the node and without it, and one between them is the same.
+    pub fn has_no_effect_on(&self, params: &QuantParams) -> bool {
+        params.codes == Codes::Affine
+            && self.min.is_none_or(|min| !min.is_nan() && params.quantize(min) == params.q_min)
+            && self.max.is_none_or(|max| !max.is_nan() && params.quantize(max) == params.q_max)
+    }
+}
+
+/// Removes a Relu or Clip where the grid behind it saturates at its bounds: measured with Qualcomm's
+/// HTP simulation, a Clip between two equal encodings loses its lower bound. Source: ONNX Runtime,
+/// `quantization/operators/activation.py`, which removes them for asymmetric activations.
+pub struct FoldClips;
+
+impl Rule for FoldClips {
+    fn name(&self) -> &'static str {
+        "fold_clips"
+    }
+
+    fn description(&self) -> &'static str {
+        "a Relu or Clip of `ops` whose output alone is quantized is removed where the grid of that output \
+         saturates at its bounds, which is proved on the final scale; elsewhere it stays"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("ops", Takes::Ops)]
+    }
+
+    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
+        for node_idx in 0..draft.graph.node.len() {
+            let node = &draft.graph.node[node_idx];
+            let standard = matches!(node.domain(), "" | "ai.onnx");
+            if !standard || !call.ops("ops").iter().any(|op| op == node.op_type()) {
+                continue;
+            }
+            let (Some(input), [output]) = (node.input.first(), node.output.as_slice()) else {
+                continue;
+            };
+            // What it reads must be made for it alone, and not be quantized itself.
+            let alone = draft.index.consumers(input) == [(node_idx, 0)]
+                && draft.index.producer(input).is_some()
+                && !draft.index.is_output(input)
+                && !draft.is_site(input);
+            let Some((min, max)) = alone.then(|| draft.clip_bounds(node)).flatten() else {
+                continue;
+            };
+            if draft.is_site(output) {
+                let clip = FoldableClip { node: node_idx, input: input.clone(), min, max };
+                draft.fold_clip(output, clip);
+            }
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// The bounds of a Relu or Clip; `None` where one is not a constant.
+    fn clip_bounds(&self, node: &NodeProto) -> Option<(Option<f32>, Option<f32>)> {
+        match node.op_type() {
+            "Relu" => Some((Some(0.0), None)),
+            "Clip" => {
+                let bound = |position: usize, name: &str| -> Option<Option<f32>> {
+                    if let Some(attr) = node.attribute.iter().find(|attr| attr.name() == name) {
+                        return Some(Some(attr.f()));
+                    }
+                    let Some(input) = node.input.get(position).filter(|n| !n.is_empty()) else {
+                        return Some(None);
+                    };
+                    let values = tensor::f32_values(self.index.initializer(input)?).ok()?;
+                    values.first().copied().map(Some)
+                };
+                Some((bound(1, "min")?, bound(2, "max")?))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What the marks come to: sites, weights, biases, and the nodes that stay float.
+
+use super::{ActivationSite, BiasSite, Draft, Edge, FloatNode, Sites, WeightSite, axis, node_name};
+use crate::onnx::proto::NodeProto;
+use crate::onnx::tensor::DataType;
+use crate::scheme::{Axis, BiasRow, Constraint, FixedGrid, Granularity};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl<'a> Draft<'a> {
+    /// Gathers the marks.
+    pub fn finish(self) -> Sites {
+        let mut sites = Sites::default();
+        self.collect_activations(&mut sites);
+        self.collect_weights(&mut sites);
+        self.collect_float_nodes(&mut sites);
+        sites
+    }
+
+    fn collect_activations(&self, sites: &mut Sites) {
+        let inputs = self.graph.input.iter().map(|value| value.name());
+        let outputs = self.graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
+        // Of a group, tensors of one type lie on one grid: another type cannot.
+        let mut groups: BTreeMap<(&str, String), usize> = BTreeMap::new();
+        for tensor in inputs.chain(outputs).filter(|name| !name.is_empty()) {
+            let uses = self.index.consumers(tensor);
+            // What a nested graph captures stays float: no use of its own could be rewired.
+            let rewirable = uses
+                .iter()
+                .copied()
+                .filter(|edge| edge.1 != usize::MAX && !self.float_edges.contains(edge));
+            let output = self.network_outputs.get(tensor);
+            let whole = self.whole.get(tensor);
+            let edges: Vec<Edge> = match whole {
+                Some(_) => rewirable.collect(),
+                None => rewirable.filter(|edge| self.edges.contains_key(edge)).collect(),
+            };
+            let whole = whole.filter(|_| !edges.is_empty());
+            let mark = edges.iter().find_map(|edge| self.edges.get(edge)).or(whole).or(output);
+            let Some(mark) = mark else { continue };
+            // The float tensor must have no reader of its own: neither a use nor the network's output.
+            let only_quantized =
+                edges.len() == uses.len() && (output.is_some() || !self.index.is_output(tensor));
+            let clip = self.clips.get(tensor).filter(|_| only_quantized).cloned();
+            let n_groups = groups.len();
+            let qtype = self.qtype_of(tensor, &edges);
+            let group = (self.group_of(tensor), qtype.clone());
+            sites.activations.push(ActivationSite {
+                tensor: tensor.to_string(),
+                qtype,
+                edges,
+                network_output: output.is_some(),
+                clip,
+                group: *groups.entry(group).or_insert(n_groups),
+                fixed: self.fixed_output(tensor).map(|(_, fixed)| fixed),
+                rule: mark.rule,
+                reason: mark.reason.clone(),
+            });
+        }
+    }
+
+    /// Type and parameters that the producer's row prescribes.
+    pub(super) fn fixed_output(&self, tensor: &str) -> Option<(&'a str, FixedGrid)> {
+        let node = self.index.producer(tensor)?;
+        let row = self.scheme.ops.get(node.op_type())?;
+        match (row.constraint, &row.output) {
+            (Some(Constraint::FixedOutput(fixed)), Some(output)) => Some((output, fixed)),
+            _ => None,
+        }
+    }
+
+    /// The type whose parameters are prescribed, else the one that the first reader with a row asks for,
+    /// else the one that the producer gives.
+    fn qtype_of(&self, tensor: &str, edges: &[Edge]) -> String {
+        if let Some((qtype, _)) = self.fixed_output(tensor) {
+            return qtype.to_string();
+        }
+        let row = |node_idx: usize| self.scheme.ops.get(self.graph.node[node_idx].op_type());
+        let of_reader = edges
+            .iter()
+            .find_map(|edge| self.input_types.get(edge).cloned().or(row(edge.0)?.input.clone()));
+        let of_producer = || row(self.index.producer_idx(tensor)?)?.output.clone();
+        let any = || self.scheme.ops.values().find_map(|row| row.input.clone());
+        of_reader.or_else(of_producer).or_else(any).unwrap_or_default()
+    }
+
+    fn collect_weights(&self, sites: &mut Sites) {
+        for (node_idx, node) in self.graph.node.iter().enumerate() {
+            if !self.is_quantized(node_idx) {
+                continue;
+            }
+            sites.quantized_nodes.push(node_idx);
+            let Some(row) = self.row(node_idx) else { continue };
+            let weight_input = self.weight_input(node_idx);
+            if let Some(qtype) = &row.constant {
+                for (input_idx, tensor) in node.input.iter().enumerate() {
+                    let bias = row.weight.is_some() && input_idx >= 2;
+                    if self.is_float_initializer(tensor) && weight_input != Some(input_idx) && !bias
+                    {
+                        self.add_weight(sites, tensor, qtype, None, (node_idx, input_idx));
+                    }
+                }
+            }
+            let (Some(weight_row), Some(input_idx)) = (&row.weight, weight_input) else { continue };
+            let tensor = &node.input[input_idx];
+            let rank = self.index.initializer(tensor).map_or(0, |t| t.dims.len());
+            let qtype = self.weight_types.get(&node_idx).unwrap_or(&weight_row.qtype);
+            let granularity = self.scheme.types[qtype].granularity;
+            let axis = match granularity {
+                Granularity::PerTensor => None,
+                Granularity::PerChannel => Some(axis::of_outputs(node, input_idx)),
+                Granularity::PerBlock => Some(axis::of_reduction(node, input_idx)),
+            };
+            let axis = axis.map(|default| match weight_row.axis {
+                Axis::Number(number) => axis::position(number, rank),
+                Axis::Output => axis::position(default, rank),
+            });
+            let weight = self.add_weight(sites, tensor, qtype, axis, (node_idx, input_idx));
+            sites.biases.extend(match &row.bias {
+                BiasRow::Int32 if input_idx == 1 => self.int32_bias_of(node_idx, node, weight),
+                BiasRow::Type(qtype) => self.typed_bias_of(node_idx, node, weight, qtype),
+                BiasRow::Int32 | BiasRow::Float => None,
+            });
+        }
+    }
+
+    /// Adds a use of a constant; its position among the weights.
+    fn add_weight(
+        &self,
+        sites: &mut Sites,
+        tensor: &str,
+        qtype: &str,
+        axis: Option<usize>,
+        edge: Edge,
+    ) -> usize {
+        let same =
+            |site: &WeightSite| site.tensor == tensor && site.axis == axis && site.qtype == qtype;
+        let weight = sites.weights.iter().position(same).unwrap_or_else(|| {
+            sites.weights.push(WeightSite {
+                tensor: tensor.to_string(),
+                qtype: qtype.to_string(),
+                axis,
+                block: self.scheme.types[qtype].block_size,
+                edges: Vec::new(),
+            });
+            sites.weights.len() - 1
+        });
+        sites.weights[weight].edges.push(edge);
+        weight
+    }
+
+    fn is_float_initializer(&self, name: &str) -> bool {
+        let initializer = self.index.initializer(name);
+        initializer.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
+    }
+
+    fn typed_bias_of(
+        &self,
+        node_idx: usize,
+        node: &NodeProto,
+        weight: usize,
+        qtype: &str,
+    ) -> Option<BiasSite> {
+        let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
+        let initializer = self.index.initializer(tensor)?;
+        (initializer.data_type() == DataType::Float as i32).then(|| BiasSite {
+            tensor: tensor.clone(),
+            qtype: Some(qtype.to_string()),
+            input: node.input[0].clone(),
+            weight,
+            edge: (node_idx, 2),
+        })
+    }
+
+    fn int32_bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize) -> Option<BiasSite> {
+        let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
+        let initializer = self.index.initializer(tensor)?;
+        let scaled = node
+            .attribute
+            .iter()
+            .any(|attribute| matches!(attribute.name(), "alpha" | "beta") && attribute.f() != 1.0);
+        let plain =
+            initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
+        (plain && !scaled && self.is_quantized_edge((node_idx, 0))).then(|| BiasSite {
+            tensor: tensor.clone(),
+            qtype: None,
+            input: node.input[0].clone(),
+            weight,
+            edge: (node_idx, 2),
+        })
+    }
+
+    fn collect_float_nodes(&self, sites: &mut Sites) {
+        let quantized: BTreeSet<usize> = sites.quantized_nodes.iter().copied().collect();
+        for (node_idx, node) in self.graph.node.iter().enumerate() {
+            let float = node.output.iter().any(|name| self.facts.is_float(name));
+            if quantized.contains(&node_idx) || !float {
+                continue;
+            }
+            let (rule, reason) = match self.float.get(&node_idx) {
+                Some(mark) => (mark.rule, mark.reason.clone()),
+                None => ("", self.why_untouched(node_idx)),
+            };
+            sites.float_nodes.push(FloatNode { node: node_idx, rule, reason });
+        }
+    }
+
+    fn why_untouched(&self, node_idx: usize) -> String {
+        let backbones: BTreeSet<usize> = self
+            .activation_inputs(node_idx)
+            .into_iter()
+            .filter_map(|i| self.backbone(&self.graph.node[node_idx].input[i]))
+            .collect();
+        match backbones.first() {
+            Some(&backbone) if backbones.len() == 1 => {
+                format!("runs at the end of `{}`", node_name(&self.graph.node[backbone]))
+            }
+            _ if !self.scheme.ops.contains_key(self.graph.node[node_idx].op_type()) => {
+                format!(
+                    "the backend's table has no row for {}",
+                    self.graph.node[node_idx].op_type()
+                )
+            }
+            _ => "nothing beside it is quantized".to_string(),
+        }
+    }
+}

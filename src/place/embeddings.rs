@@ -1,0 +1,55 @@
+//! The rule about sums of embeddings.
+
+use super::{Draft, Rule, trace};
+use crate::scheme::RuleCall;
+
+/// Leaves the sum of word, position and token embeddings float. Source: MQBench,
+/// `tensorrt_quantizer.py`, `_is_skiped_add`.
+pub struct SkipEmbeddingAdds;
+
+impl Rule for SkipEmbeddingAdds {
+    fn name(&self) -> &'static str {
+        "skip_embedding_adds"
+    }
+
+    fn description(&self) -> &'static str {
+        "an Add of what a Gather takes from a constant table stays float, and so does an Add of such a sum"
+    }
+
+    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+        // Nodes are in topological order: a sum is known before the sum that it goes into.
+        let mut sums: Vec<usize> = Vec::new();
+        for node_idx in draft.open_nodes(&["Add"]) {
+            let node = &draft.graph.node[node_idx];
+            let from_table = |name: &String| {
+                let producer = draft.producer_behind_moves(name);
+                producer.is_some_and(|i| sums.contains(&i) || draft.reads_table(i))
+            };
+            if node.input.iter().any(from_table) {
+                sums.push(node_idx);
+            }
+        }
+        for node_idx in sums {
+            draft.leave_float(node_idx, self.name(), "a sum of embeddings");
+        }
+    }
+}
+
+impl Draft<'_> {
+    fn reads_table(&self, node_idx: usize) -> bool {
+        let node = &self.graph.node[node_idx];
+        node.op_type() == "Gather" && node.input.first().is_some_and(|name| self.is_constant(name))
+    }
+
+    /// The node that makes `tensor`, looked for behind operators that only move values.
+    fn producer_behind_moves(&self, tensor: &str) -> Option<usize> {
+        let mut node_idx = self.index.producer_idx(tensor)?;
+        loop {
+            let node = &self.graph.node[node_idx];
+            if self.reads_table(node_idx) || !trace::MOVES.contains(&node.op_type()) {
+                return Some(node_idx);
+            }
+            node_idx = self.index.producer_idx(node.input.first()?)?;
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Activation functions that are spelled out as several operators.
+
+use super::trace::{BINARY, POINTWISE};
+use super::{Draft, Rule, Takes};
+use crate::scheme::RuleCall;
+use std::collections::BTreeSet;
+
+/// Most operators that a spelled-out activation function has.
+const MAX_NODES: usize = 12;
+
+/// A product of a tensor and a pointwise function of the same tensor, with the scalings behind it.
+pub struct Gate {
+    /// The tensor that goes in.
+    pub input: String,
+    /// All nodes, in the order of the graph.
+    pub nodes: Vec<usize>,
+}
+
+impl Gate {
+    /// Whether one of the nodes is of one of these operators.
+    pub fn has(&self, draft: &Draft, ops: &[&str]) -> bool {
+        self.nodes.iter().any(|&node_idx| ops.contains(&draft.graph.node[node_idx].op_type()))
+    }
+}
+
+impl Draft<'_> {
+    /// Every gate of the graph: `x * f(x)`, and what scales it by a constant before anything else
+    /// reads it.
+    pub fn gates(&self) -> Vec<Gate> {
+        let mut gates = Vec::new();
+        for (node_idx, node) in self.graph.node.iter().enumerate() {
+            let [a, b] = node.input.as_slice() else { continue };
+            if node.op_type() != "Mul" || self.activation_inputs(node_idx) != [0, 1] || a == b {
+                continue;
+            }
+            let mut found = None;
+            for (x, gate) in [(a, b), (b, a)] {
+                let mut nodes = BTreeSet::from([node_idx]);
+                if self.pointwise_between(x, gate, &mut nodes) {
+                    found = Some((x.clone(), nodes));
+                } else if let Some(source) = self.source_of_scaling(x) {
+                    // GELU scales x before the product: (x / 2) * (1 + erf(x / sqrt 2)).
+                    let mut nodes = BTreeSet::from([node_idx, source.1]);
+                    if self.pointwise_between(source.0, gate, &mut nodes) {
+                        found = Some((source.0.to_string(), nodes));
+                    }
+                }
+                if found.is_some() {
+                    break;
+                }
+            }
+            let Some((input, mut nodes)) = found else { continue };
+            nodes.extend(self.scalings_behind(node_idx));
+            gates.push(Gate { input, nodes: nodes.into_iter().collect() });
+        }
+        gates
+    }
+
+    /// Whether `to` is a pointwise function of nothing but `from` and constants; its nodes are added.
+    fn pointwise_between(&self, from: &str, to: &str, nodes: &mut BTreeSet<usize>) -> bool {
+        if from == to {
+            return true;
+        }
+        let Some(node_idx) = self.index.producer_idx(to) else { return false };
+        let node = &self.graph.node[node_idx];
+        let op = node.op_type();
+        let known = POINTWISE.contains(&op) || BINARY.contains(&op);
+        let inputs = self.activation_inputs(node_idx);
+        if !known || inputs.is_empty() || nodes.len() >= MAX_NODES {
+            return false;
+        }
+        nodes.insert(node_idx);
+        inputs.iter().all(|&i| self.pointwise_between(from, &node.input[i], nodes))
+    }
+
+    /// What is behind a product or quotient with a constant, and that node.
+    fn source_of_scaling(&self, tensor: &str) -> Option<(&str, usize)> {
+        let node_idx = self.index.producer_idx(tensor)?;
+        let inputs = self.activation_inputs(node_idx);
+        let node = &self.graph.node[node_idx];
+        let scales = matches!(node.op_type(), "Mul" | "Div") && inputs.len() == 1;
+        scales.then(|| (node.input[inputs[0]].as_str(), node_idx))
+    }
+
+    /// Products and quotients with a constant that alone read what the node makes.
+    fn scalings_behind(&self, mut node_idx: usize) -> Vec<usize> {
+        let mut found = Vec::new();
+        while let Some(output) = self.graph.node[node_idx].output.first() {
+            let [(next, _)] = self.index.consumers(output) else { break };
+            let is_scaling = *next < self.graph.node.len()
+                && matches!(self.graph.node[*next].op_type(), "Mul" | "Div")
+                && self.activation_inputs(*next).len() == 1;
+            if self.index.is_output(output) || !is_scaling {
+                break;
+            }
+            node_idx = *next;
+            found.push(node_idx);
+        }
+        found
+    }
+}
+
+/// Leaves SiLU, hard-swish and Mish that are spelled out float where they run at the end of a
+/// convolution or matrix product. Source: Model-Optimizer, `partitioning.py` (Conv-Sigmoid-Mul); NNCF,
+/// `onnx/hardware/fused_patterns.py` (swish, hard-swish).
+pub struct SkipFusedGates;
+
+impl Rule for SkipFusedGates {
+    fn name(&self) -> &'static str {
+        "skip_fused_gates"
+    }
+
+    fn description(&self) -> &'static str {
+        "x * f(x) spelled out with Sigmoid, HardSigmoid, Clip, Softplus or Erf behind a quantized layer \
+         stays float inside: it runs at the end of the layer; with `alone: 1` also elsewhere"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("alone", Takes::Number)]
+    }
+
+    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
+        let alone = call.number("alone", 0) != 0;
+        for gate in draft.gates() {
+            let saturates = ["Sigmoid", "HardSigmoid", "Clip", "Relu", "Softplus", "Erf", "Tanh"];
+            if gate.has(draft, &saturates) && (alone || draft.backbone(&gate.input).is_some()) {
+                for &node_idx in &gate.nodes {
+                    let reason = "part of an activation function that is spelled out";
+                    draft.leave_float(node_idx, self.name(), reason);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The rule about convolutions that run by Winograd's algorithm.
+
+use super::small::attribute;
+use super::{Draft, Rule, Takes};
+use crate::onnx::proto::NodeProto;
+use crate::scheme::RuleCall;
+
+/// Gives ungrouped 3x3 convolutions of stride 1 a weight type of their own: Winograd's transform needs
+/// head room. Source: esp-ppq, `quantizer/NCNNQuantizer.py` (6 bits for ncnn).
+pub struct SetWinogradTypes;
+
+impl Rule for SetWinogradTypes {
+    fn name(&self) -> &'static str {
+        "set_winograd_types"
+    }
+
+    fn description(&self) -> &'static str {
+        "ungrouped 3x3 convolutions of stride 1 and dilation 1 get the weight type `weight`"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("weight", Takes::Type)]
+    }
+
+    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
+        for node_idx in draft.open_nodes(&["Conv"]) {
+            let node = &draft.graph.node[node_idx];
+            let weight = node.input.get(1).and_then(|name| draft.index.initializer(name));
+            let square = weight.is_some_and(|w| w.dims.len() == 4 && w.dims[2..] == [3, 3]);
+            if square
+                && attribute(node, "group", 1) == 1
+                && all_one(node, "strides")
+                && all_one(node, "dilations")
+            {
+                draft.set_types(node_idx, None, call.name("weight"));
+            }
+        }
+    }
+}
+
+fn all_one(node: &NodeProto, name: &str) -> bool {
+    let attribute = node.attribute.iter().find(|attribute| attribute.name() == name);
+    attribute.is_none_or(|attribute| attribute.ints.iter().all(|&n| n == 1))
+}

@@ -1,0 +1,38 @@
+//! The rule about pairs of operators that a target runs as one.
+
+use super::{Draft, Rule, Takes};
+use crate::scheme::RuleCall;
+
+/// Keeps the tensor between two merged operators float. Source: MQBench, `model_quantizer.py`,
+/// `implicit_merge_patterns`: add ← mul; `tensorrt_quantizer.py`: add ← truediv, the mask of attention.
+pub struct SkipMergedInputs;
+
+impl Rule for SkipMergedInputs {
+    fn name(&self) -> &'static str {
+        "skip_merged_inputs"
+    }
+
+    fn description(&self) -> &'static str {
+        "an operator of `into` reads what an operator of `from` makes in float: the target runs the two \
+         as one"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("into", Takes::Ops), ("from", Takes::Ops)]
+    }
+
+    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
+        let into: Vec<&str> = call.ops("into").iter().map(String::as_str).collect();
+        for node_idx in draft.open_nodes(&into) {
+            for input_idx in draft.activation_inputs(node_idx) {
+                let producer = draft.index.producer(&draft.graph.node[node_idx].input[input_idx]);
+                let merged = producer.is_some_and(|producer| {
+                    call.ops("from").iter().any(|op| op == producer.op_type())
+                });
+                if merged {
+                    draft.keep_edge_float((node_idx, input_idx));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The rule about squeeze-and-excite blocks.
+
+use super::{Draft, Rule};
+use crate::scheme::RuleCall;
+
+/// Leaves the pooling and the product of a squeeze-and-excite block float. Source: NNCF,
+/// `onnx/quantization/ignored_patterns.py`, `SE_BLOCK`.
+pub struct SkipSqueezeExcite;
+
+impl Rule for SkipSqueezeExcite {
+    fn name(&self) -> &'static str {
+        "skip_squeeze_excite"
+    }
+
+    fn description(&self) -> &'static str {
+        "in x * Sigmoid(Conv(f(Conv(mean(x))))) the mean and the product read x in float"
+    }
+
+    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+        for node_idx in 0..draft.graph.node.len() {
+            if draft.graph.node[node_idx].op_type() != "Mul" {
+                continue;
+            }
+            let [a, b] = draft.graph.node[node_idx].input.as_slice() else { continue };
+            let mean = draft.mean_behind_gate(b, a).or_else(|| draft.mean_behind_gate(a, b));
+            if let Some(mean) = mean {
+                let reason = "part of a squeeze-and-excite block";
+                draft.leave_float(node_idx, self.name(), reason);
+                draft.leave_float(mean, self.name(), reason);
+            }
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// The mean of `x` that `gate` is computed from.
+    fn mean_behind_gate(&self, gate: &str, x: &str) -> Option<usize> {
+        const STEPS: &[&[&str]] = &[&["Sigmoid", "HardSigmoid"], &["Conv"]];
+        let mut tensor = gate;
+        for ops in STEPS {
+            let node = self.index.producer(tensor)?;
+            if !ops.contains(&node.op_type()) {
+                return None;
+            }
+            tensor = node.input.first()?;
+        }
+        // One activation function of any kind and another convolution.
+        let activation = self.index.producer(tensor)?;
+        tensor = activation.input.first()?;
+        let mut node = self.index.producer(tensor)?;
+        // SiLU inside: its product reads the convolution directly.
+        if node.op_type() == "Sigmoid" && activation.op_type() == "Mul" {
+            tensor = node.input.first()?;
+            node = self.index.producer(tensor)?;
+        }
+        if node.op_type() != "Conv" {
+            return None;
+        }
+        let mean = self.index.producer_idx(node.input.first()?)?;
+        let reads_x = self.graph.node[mean].input.first().is_some_and(|input| input == x);
+        let is_mean = matches!(self.graph.node[mean].op_type(), "ReduceMean" | "GlobalAveragePool");
+        (is_mean && reads_x).then_some(mean)
+    }
+}

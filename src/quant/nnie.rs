@@ -1,0 +1,75 @@
+//! The logarithmic codes of HiSilicon's NNIE: sixteen to the octave, seven bits and a sign.
+//!
+//! With the parameter `c`, for which `16 log2(c)` is an integer, and `z = 16 log2(c) - 127`: code `k` of 0
+//! to 127 stands for `2^((k + z) / 16)`, code `-k` of -1 to -127 for the negative of that, and -128 for 0.
+//! So the largest value is `c` and the smallest 245 times smaller; what is nearer to 0 becomes 0.
+//!
+//! Source: MQBench, `mqbench/fake_quantize/nnie.py`.
+
+/// The code of 0.0.
+pub(super) const ZERO: i32 = -128;
+
+/// The parameter nearest to the largest absolute value, which is above 0.
+pub(super) fn parameter(amax: f64) -> f64 {
+    ((16.0 * amax.log2()).round_ties_even() / 16.0).exp2()
+}
+
+fn z_of(parameter: f32) -> f64 {
+    (16.0 * f64::from(parameter).log2()).round_ties_even() - 127.0
+}
+
+pub(super) fn encode(x: f32, parameter: f32) -> i32 {
+    let z = z_of(parameter);
+    let size = f64::from(x.abs());
+    let code = |lowest: f64| (16.0 * size.log2() - z).round_ties_even().clamp(lowest, 127.0) as i32;
+    if x > 0.0 && size > ((z - 16.0) / 16.0).exp2() {
+        code(0.0)
+    } else if x < 0.0 && size > ((z + 1.0 - 16.0) / 16.0).exp2() {
+        -code(1.0)
+    } else {
+        ZERO
+    }
+}
+
+pub(super) fn decode(code: i32, parameter: f32) -> f32 {
+    if code == ZERO {
+        return 0.0;
+    }
+    let size = ((f64::from(code.abs()) + z_of(parameter)) / 16.0).exp2() as f32;
+    if code < 0 { -size } else { size }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_values_of_the_parameter_one() {
+        // c = 1: z = -127, so that code k stands for 2^((k - 127) / 16).
+        assert_eq!(parameter(1.0), 1.0);
+        let cases: [(f32, i32, f32); 9] = [
+            (1.0, 127, 1.0),
+            (5.0, 127, 1.0),
+            (-1.0, -127, -1.0),
+            (0.5, 111, 0.5),
+            (-0.25, -95, -0.25),
+            (0.004_1, 0, 0.004_079194),
+            (-0.004_1, -1, -0.004_259796),
+            (0.0, ZERO, 0.0),
+            (0.001, ZERO, 0.0),
+        ];
+        for (x, code, value) in cases {
+            assert_eq!(encode(x, 1.0), code, "{x}");
+            assert!((decode(code, 1.0) - value).abs() <= 1e-6 * value.abs(), "{x}");
+        }
+    }
+
+    #[test]
+    fn every_code_stands_for_itself() {
+        for parameter in [parameter(0.37), parameter(6.0), parameter(1e-3)].map(|c| c as f32) {
+            for code in -128..=127 {
+                assert_eq!(encode(decode(code, parameter), parameter), code, "{code}");
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Scales that are powers of two.
+
+/// How a scale becomes a power of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PotRounding {
+    /// To the nearest exponent, half to even: may clip the range by up to a factor of the square root
+    /// of 2. Source: MQBench, `pot_scale` (`2 ** round(log2(scale))`).
+    Round,
+    /// Up: never clips. Source: TI edgeai-torchmodelopt, `ceil2_func`; Vitis AI's
+    /// `floor(log2(1 / scale))` is the same.
+    Ceil,
+    /// Down: the finest scale that is not above the exact one.
+    Floor,
+}
+
+/// Lowest and highest exponent of a normal float32.
+const EXPONENTS: (i32, i32) = (-126, 127);
+
+/// The power of two for a finite scale above 0, within the normal numbers of float32.
+pub(super) fn power_of_two(scale: f64, rounding: PotRounding) -> f64 {
+    let exponent = match rounding {
+        PotRounding::Round => scale.log2().round_ties_even() as i32,
+        PotRounding::Floor => floor_log2(scale),
+        PotRounding::Ceil => {
+            let floor = floor_log2(scale);
+            floor + i32::from(2f64.powi(floor) < scale)
+        }
+    };
+    2f64.powi(exponent.clamp(EXPONENTS.0, EXPONENTS.1))
+}
+
+/// Exact where `log2` of a number next to a power of two rounds to an integer.
+fn floor_log2(scale: f64) -> i32 {
+    let near = scale.log2().floor() as i32;
+    if 2f64.powi(near) > scale {
+        near - 1
+    } else if 2f64.powi(near + 1) <= scale {
+        near + 1
+    } else {
+        near
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponents_of_every_rounding() {
+        use PotRounding::{Ceil, Floor, Round};
+        // (scale, round, ceil, floor), as exponents; log2(0.7) = -0.51, log2(0.71) = -0.49.
+        let cases = [
+            (0.5, -1, -1, -1),
+            (0.5 + 1e-15, -1, 0, -1),
+            (0.5 - 1e-15, -1, -1, -2),
+            (0.7, -1, 0, -1),
+            (0.71, 0, 0, -1),
+            (1.0 / 127.0, -7, -6, -7),
+            (6.0 / 127.5, -4, -4, -5),
+            (3.0, 2, 2, 1),
+            (1e-60, -126, -126, -126),
+        ];
+        for (scale, round, ceil, floor) in cases {
+            for (rounding, exponent) in [(Round, round), (Ceil, ceil), (Floor, floor)] {
+                let found = power_of_two(scale, rounding);
+                assert_eq!(found, 2f64.powi(exponent), "{scale} {rounding:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What a table must hold to beyond its form.
+
+use super::{
+    BiasRow, Constraint, Granularity, Kind, Parameter, QType, RuleCall, ScaleName, Scheme,
+    SymmetryName,
+};
+use crate::diag::did_you_mean;
+use crate::emit::{EMITTERS, SIDECAR, by_name};
+use crate::place::{RULES, Takes};
+use crate::range::by_spelling;
+
+/// What is wrong in a table, and where.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    /// Dotted path of keys.
+    pub at: String,
+    /// What was found, what was expected.
+    pub message: String,
+}
+
+fn wrong(at: impl Into<String>, message: impl Into<String>) -> Wrong {
+    Wrong { at: at.into(), message: message.into() }
+}
+
+/// Fails with `message` at `at` where `fine` does not hold.
+fn ensure(fine: bool, at: &str, message: impl FnOnce() -> String) -> Result<(), Wrong> {
+    if fine { Ok(()) } else { Err(wrong(at, message())) }
+}
+
+/// Checks the table and each of its variants.
+pub(super) fn check(scheme: &Scheme) -> Result<(), Wrong> {
+    check_one(scheme)?;
+    for name in scheme.switches.keys() {
+        let mut variant = scheme.clone();
+        let at = format!("switches.{name}");
+        variant.switch_on(name).map_err(|error| wrong(at.clone(), format!("{error:#}")))?;
+        check_one(&variant).map_err(|inner| wrong(format!("{at}.{}", inner.at), inner.message))?;
+    }
+    Ok(())
+}
+
+fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
+    for (name, qtype) in &scheme.types {
+        check_type(qtype, scheme.min_opset, &format!("types.{name}"))?;
+    }
+    for op in scheme.ops.keys() {
+        check_row(scheme, op)?;
+    }
+    for (position, call) in scheme.placement.iter().enumerate() {
+        let names = || RULES.iter().map(|rule| rule.name());
+        ensure(names().any(|name| name == call.rule), &format!("placement.{position}"), || {
+            format!(
+                "rule `{}` is unknown, expected one of: {}{}",
+                call.rule,
+                names().collect::<Vec<_>>().join(", "),
+                did_you_mean(&call.rule, names())
+            )
+        })?;
+        check_parameters(scheme, call, &format!("placement.{position}"))?;
+    }
+    for (position, name) in scheme.emit.iter().enumerate() {
+        let known = name == SIDECAR || EMITTERS.iter().any(|emitter| emitter.name() == name);
+        ensure(known, &format!("emit.{position}"), || {
+            by_name(name).err().map_or(String::new(), |error| format!("{error:#}"))
+        })?;
+    }
+    for (key, observer) in
+        [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
+    {
+        by_spelling(observer)
+            .map_err(|error| wrong(format!("observers.{key}"), format!("{error:#}")))?;
+    }
+    Ok(())
+}
+
+fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
+    let key = |key: &str| format!("{at}.{key}");
+    ensure(matches!(qtype.bits, 2..=16), &key("bits"), || {
+        format!("{}, expected 2 to 16", qtype.bits)
+    })?;
+    let storage = qtype.storage_bits.unwrap_or(qtype.bits);
+    let storage_key = if qtype.storage_bits.is_some() { "storage_bits" } else { "bits" };
+    ensure(matches!(storage, 4 | 8 | 16) && storage >= qtype.bits, &key(storage_key), || {
+        let bits = qtype.bits;
+        format!(
+            "{bits} bits are stored in {storage}, expected `storage_bits` 4, 8 or 16, not below `bits`"
+        )
+    })?;
+    ensure(storage == 8 || min_opset >= 21, &key(storage_key), || {
+        format!("integers of {storage} bits need `min_opset` 21 or later, found {min_opset}")
+    })?;
+    let centred = qtype.symmetry == SymmetryName::Symmetric && qtype.signed;
+    let pot = qtype.scale == ScaleName::PowerOfTwo;
+    ensure(pot || qtype.pot_rounding.is_none(), &key("pot_rounding"), || {
+        "expected only beside `scale: power_of_two`".into()
+    })?;
+    ensure(qtype.pot_search == 0 || (pot && centred), &key("pot_search"), || {
+        "expected only beside `scale: power_of_two` and on a symmetric signed grid".into()
+    })?;
+    ensure(qtype.pot_search <= 32, &key("pot_search"), || {
+        format!("{}, expected 0 to 32", qtype.pot_search)
+    })?;
+    ensure(!qtype.ada_sign || centred, &key("ada_sign"), || {
+        "expected only on a symmetric signed grid".into()
+    })?;
+    let range = qtype.min_real_range;
+    ensure(range.is_finite() && range >= 0.0, &key("min_real_range"), || {
+        format!("{range}, expected a finite number, 0 or more")
+    })?;
+    ensure(
+        (qtype.granularity == Granularity::PerBlock) == qtype.block_size.is_some(),
+        &key("block_size"),
+        || "expected for `granularity: per_block` and only there".into(),
+    )?;
+    ensure(qtype.block_size != Some(0), &key("block_size"), || "0, expected 1 or more".into())?;
+    ensure(
+        qtype.granularity != Granularity::PerBlock || min_opset >= 21,
+        &key("granularity"),
+        || format!("scales per block need `min_opset` 21 or later, found {min_opset}"),
+    )?;
+    let plain = centred && qtype.bits == 8 && !pot && qtype.granularity == Granularity::PerTensor;
+    ensure(qtype.kind != Kind::Nnie || plain, &key("kind"), || {
+        "NNIE's codes are signed, symmetric, of 8 bits, per tensor and without a scale".into()
+    })
+}
+
+fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
+    let row = &scheme.ops[op];
+    let find = |name: &str, at: &str| {
+        let names = || scheme.types.keys().map(String::as_str);
+        scheme.types.get(name).ok_or_else(|| {
+            let message = format!(
+                "type `{name}` is unknown, expected one of: {}{}",
+                names().collect::<Vec<_>>().join(", "),
+                did_you_mean(name, names())
+            );
+            wrong(at, message)
+        })
+    };
+    let per_tensor = |name: &str, at: &str| {
+        let qtype = find(name, at)?;
+        ensure(qtype.granularity == Granularity::PerTensor, at, || {
+            format!("type `{name}` has several scales, expected a type per tensor")
+        })?;
+        Ok(qtype)
+    };
+    if let Some(name) = &row.input {
+        per_tensor(name, &format!("ops.{op}.input"))?;
+    }
+    if let Some(name) = &row.constant {
+        per_tensor(name, &format!("ops.{op}.constant"))?;
+    }
+    if let Some(name) = &row.output {
+        per_tensor(name, &format!("ops.{op}.output"))?;
+    }
+    let bias_at = format!("ops.{op}.bias");
+    if let Some(weight) = &row.weight {
+        let at = format!("ops.{op}.weight.type");
+        let qtype = find(&weight.qtype, &at)?;
+        ensure(!qtype.ada_sign, &at, || {
+            format!("type `{}` has `ada_sign`, expected it for activations only", weight.qtype)
+        })?;
+        let int32 = row.bias == BiasRow::Int32;
+        ensure(!int32 || qtype.granularity != Granularity::PerBlock, &bias_at, || {
+            "int32 beside a weight with scales per block, expected `float`: there is no one scale of \
+             an output channel"
+                .into()
+        })?;
+        ensure(!int32 || qtype.kind == Kind::Affine, &bias_at, || {
+            "int32 beside a weight without a scale, expected `float`".into()
+        })?;
+    }
+    if let BiasRow::Type(name) = &row.bias {
+        per_tensor(name, &format!("{bias_at}.type"))?;
+    }
+    if let Some(Constraint::FixedOutput(fixed)) = row.constraint {
+        let at = format!("ops.{op}.constraint.fixed_output");
+        let Some(output) = &row.output else {
+            return Err(wrong(at, "expected an `output` beside it"));
+        };
+        let grid = per_tensor(output, &format!("ops.{op}.output"))?.grid();
+        ensure(fixed.scale.is_normal() && fixed.scale > 0.0, &format!("{at}.scale"), || {
+            format!("{}, expected a number above 0", fixed.scale)
+        })?;
+        let (q_min, q_max) = (grid.q_min(), grid.q_max());
+        ensure((q_min..=q_max).contains(&fixed.zero_point), &format!("{at}.zero_point"), || {
+            format!("{}, expected {q_min} to {q_max} as type `{output}` holds", fixed.zero_point)
+        })?;
+    }
+    Ok(())
+}
+
+/// The parameters of one rule: their names, and what they hold.
+fn check_parameters(scheme: &Scheme, call: &RuleCall, at: &str) -> Result<(), Wrong> {
+    let rule = RULES.iter().find(|rule| rule.name() == call.rule);
+    let known = rule.map(|rule| rule.parameters()).unwrap_or_default();
+    let names = || known.iter().map(|(name, _)| *name);
+    for (name, value) in &call.parameters {
+        let at = format!("{at}.{}.{name}", call.rule);
+        let Some((_, takes)) = known.iter().find(|(known, _)| known == name) else {
+            let expected = match known.is_empty() {
+                true => "none".to_string(),
+                false => format!("one of: {}", names().collect::<Vec<_>>().join(", ")),
+            };
+            let hint = did_you_mean(name, names());
+            let message = format!(
+                "rule `{}` has no parameter `{name}`, expected {expected}{hint}",
+                call.rule
+            );
+            return Err(wrong(at, message));
+        };
+        let expected = match (takes, value) {
+            (Takes::Number, Parameter::Number(_)) | (Takes::Ops, Parameter::Ops(_)) => continue,
+            (Takes::Type, Parameter::Name(qtype)) if scheme.types.contains_key(qtype) => continue,
+            (Takes::Number, _) => "expected a whole number".to_string(),
+            (Takes::Ops, _) => "expected a list of operator types".to_string(),
+            (Takes::Type, _) => {
+                let types = || scheme.types.keys().map(String::as_str);
+                let hint = match value {
+                    Parameter::Name(found) => did_you_mean(found, types()),
+                    _ => String::new(),
+                };
+                format!("expected one of: {}{hint}", types().collect::<Vec<_>>().join(", "))
+            }
+        };
+        return Err(wrong(at, expected));
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Tables that extend each other, merged into one.
+
+use super::BUILT_IN;
+use super::locate::line_of;
+use crate::diag::did_you_mean;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde_yaml::{Mapping, Value};
+use std::path::{Path, PathBuf};
+
+/// One file of a chain.
+struct Layer {
+    /// The file, as messages name it.
+    label: String,
+    text: String,
+    value: Mapping,
+}
+
+/// A table and those it extends, the most derived first.
+pub(super) struct Layers(Vec<Layer>);
+
+/// Where a table is.
+#[derive(Clone, PartialEq)]
+enum Place {
+    BuiltIn(&'static str, &'static str),
+    File(PathBuf),
+}
+
+impl Place {
+    /// `name` is a built-in table or a path, relative to `folder`.
+    fn of(name: &str, folder: Option<&Path>) -> Result<Place> {
+        if let Some((name, yaml)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+            return Ok(Place::BuiltIn(name, yaml));
+        }
+        if name.ends_with(".yaml") || name.ends_with(".yml") || name.contains('/') {
+            return Ok(Place::File(folder.map_or_else(|| name.into(), |folder| folder.join(name))));
+        }
+        let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+        bail!(
+            "backend `{name}` is unknown, expected one of: {}, or the path of a YAML file{}",
+            names.join(", "),
+            did_you_mean(name, names.iter().copied())
+        )
+    }
+
+    fn label(&self) -> String {
+        match self {
+            Place::BuiltIn(name, _) => format!("backends/{name}.yaml"),
+            Place::File(path) => path.display().to_string(),
+        }
+    }
+
+    fn same_as(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::File(a), Place::File(b)) => {
+                a == b || a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a))
+            }
+            _ => self == other,
+        }
+    }
+
+    fn read(&self) -> Result<Layer> {
+        let label = self.label();
+        let in_file = || format!("`{label}`");
+        let text = match self {
+            Place::BuiltIn(_, yaml) => (*yaml).to_string(),
+            Place::File(path) => std::fs::read_to_string(path).with_context(in_file)?,
+        };
+        let value: Value =
+            serde_yaml::from_str(&text).map_err(explain_syntax).with_context(in_file)?;
+        let Value::Mapping(value) = value else {
+            bail!("`{label}`: line 1: this is no table, expected keys such as `name` and `types`")
+        };
+        Ok(Layer { label, text, value })
+    }
+}
+
+fn explain_syntax(error: serde_yaml::Error) -> anyhow::Error {
+    let message = error.to_string();
+    let line = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
+    anyhow!("{line}{}", message.split(" at line ").next().unwrap_or(&message))
+}
+
+impl Layers {
+    /// Reads the table of `backend` and those it extends.
+    ///
+    /// # Errors
+    /// If one does not exist or is no YAML, or they extend each other in a circle.
+    pub fn read(backend: &str) -> Result<Layers> {
+        let mut place = Place::of(backend, None)?;
+        let mut places = Vec::new();
+        let mut layers = Layers(Vec::new());
+        loop {
+            let mut layer = place.read()?;
+            let base = layer.value.remove("extends");
+            let is_named = layer.value.contains_key("name");
+            let label = layer.label.clone();
+            layers.0.push(layer);
+            places.push(place.clone());
+            let Some(base) = base else { return Ok(layers) };
+            let wrong = |message: &str| {
+                let line = layers.0.last().and_then(|layer| line_of(&layer.text, &["extends"]));
+                anyhow!("`{label}`: line {}: extends: {message}", line.unwrap_or(1))
+            };
+            let name = base.as_str();
+            let name = name.ok_or_else(|| wrong("expected a backend or the path of a table"))?;
+            ensure!(is_named, wrong("`name` is missing, expected a name of the table's own"));
+            let folder = match &place {
+                Place::File(path) => path.parent(),
+                Place::BuiltIn(..) => None,
+            };
+            let next = Place::of(name, folder).map_err(|error| wrong(&format!("{error:#}")))?;
+            if let Some(start) = places.iter().position(|earlier| earlier.same_as(&next)) {
+                let chain = places[start..].iter().chain([&next]);
+                let chain: Vec<String> = chain.map(Place::label).collect();
+                return Err(wrong(&format!("tables extend each other: {}", chain.join(" -> "))));
+            }
+            if let Place::File(path) = &next {
+                ensure!(path.exists(), wrong(&format!("`{}` does not exist", path.display())));
+            }
+            place = next;
+        }
+    }
+
+    /// One table: maps merged key by key, everything else replaced; `null` takes a key away.
+    ///
+    /// # Errors
+    /// If `null` is given for a key that the table below does not have.
+    pub fn merged(&self) -> Result<Value> {
+        let mut merged = Mapping::new();
+        for (position, layer) in self.0.iter().enumerate().rev() {
+            let is_base = position + 1 == self.0.len();
+            if is_base {
+                merged = layer.value.clone();
+                continue;
+            }
+            merge(&mut merged, &layer.value, "")
+                .map_err(|(at, message)| self.explain(&at, &message))?;
+        }
+        Ok(Value::Mapping(merged))
+    }
+
+    /// An error about the dotted key path `at`: file and line where it is written, or where the nearest
+    /// key above it is, in the most derived table that has it.
+    pub fn explain(&self, at: &str, message: &str) -> anyhow::Error {
+        let steps: Vec<&str> = at.split('.').filter(|step| !step.is_empty()).collect();
+        let found = (1..=steps.len()).rev().find_map(|depth| {
+            let line = |layer: &Layer| line_of(&layer.text, &steps[..depth]);
+            self.0.iter().find_map(|layer| Some((&layer.label, line(layer)?)))
+        });
+        let at = if at.is_empty() { String::new() } else { format!("{at}: ") };
+        match (found, self.0.first()) {
+            (Some((label, line)), _) => anyhow!("`{label}`: line {line}: {at}{message}"),
+            (None, Some(layer)) => anyhow!("`{}`: {at}{message}", layer.label),
+            (None, None) => anyhow!("{at}{message}"),
+        }
+    }
+}
+
+/// Lays `over` on `base`; an error is the key path and what is wrong there.
+fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), (String, String)> {
+    for (key, value) in over {
+        let at = match (at, key.as_str()) {
+            (_, None) => at.to_string(),
+            ("", Some(key)) => key.to_string(),
+            (at, Some(key)) => format!("{at}.{key}"),
+        };
+        match (base.get_mut(key), value) {
+            (Some(_), Value::Null) => drop(base.remove(key)),
+            (None, Value::Null) => {
+                let hint = did_you_mean(
+                    key.as_str().unwrap_or_default(),
+                    base.keys().filter_map(Value::as_str),
+                );
+                let message = "null takes away what the extended table has, but it has no such key";
+                return Err((at, format!("{message}{hint}")));
+            }
+            (Some(Value::Mapping(below)), Value::Mapping(value)) => merge(below, value, &at)?,
+            _ => drop(base.insert(key.clone(), value.clone())),
+        }
+    }
+    Ok(())
+}

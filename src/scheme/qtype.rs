@@ -1,0 +1,177 @@
+//! Integer types of a table, and how a range is laid on them.
+
+use crate::quant::{Codes, Grid, PotRounding, ScaleRule, Symmetry};
+use serde::{Deserialize, Serialize};
+
+/// An integer type of a table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QType {
+    /// Bits per value.
+    pub bits: u8,
+    /// Two's complement or unsigned.
+    pub signed: bool,
+    /// Symmetric or asymmetric.
+    pub symmetry: SymmetryName,
+    /// What the integers mean.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kind: Kind,
+    /// One scale for the tensor, one per slice of an axis, or one per block along an axis.
+    #[serde(default)]
+    pub granularity: Granularity,
+    /// Values of a block, for `per_block` and only there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<usize>,
+    /// Leaves the lowest integer of a signed grid out.
+    #[serde(default)]
+    pub narrow_range: bool,
+    /// Bits of the integer that holds the value, where it is wider than `bits` (7-bit weights in int8).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_bits: Option<u8>,
+    /// Which scales there are.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub scale: ScaleName,
+    /// How a scale becomes a power of two; `ceil` where the table says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pot_rounding: Option<PotRoundingName>,
+    /// Halves the scale up to so many times where that lowers the squared error of what was observed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pot_search: u8,
+    /// The unsigned grid of as many bits where no value below 0 was observed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ada_sign: bool,
+    /// What the largest absolute value of a symmetric signed grid is divided by.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub scale_divisor: DivisorName,
+    /// The narrowest range, in the tensor's units; 0 for none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub min_real_range: f64,
+    /// Where the type's facts are from, if not from the table's source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl QType {
+    /// The grid of one scale of this type.
+    pub fn grid(&self) -> Grid {
+        let symmetry = match self.symmetry {
+            SymmetryName::Symmetric => Symmetry::Symmetric,
+            SymmetryName::Asymmetric => Symmetry::Asymmetric,
+        };
+        let power_of_two = match (self.scale, self.pot_rounding) {
+            (ScaleName::Float, _) => None,
+            (_, Some(PotRoundingName::Round)) => Some(PotRounding::Round),
+            (_, Some(PotRoundingName::Floor)) => Some(PotRounding::Floor),
+            (_, Some(PotRoundingName::Ceil) | None) => Some(PotRounding::Ceil),
+        };
+        let scale_rule = ScaleRule {
+            power_of_two,
+            half_range: self.scale_divisor == DivisorName::HalfRange,
+            min_real_range: self.min_real_range,
+        };
+        let codes = match self.kind {
+            Kind::Affine => Codes::Affine,
+            Kind::Nnie => Codes::Nnie,
+        };
+        Grid {
+            bits: self.bits,
+            signed: self.signed,
+            symmetry,
+            narrow_range: self.narrow_range,
+            scale_rule,
+            codes,
+        }
+    }
+
+    /// The ONNX name of the integer that holds the values; `nnie8` for NNIE's codes, which ONNX does not
+    /// have.
+    pub fn dtype(&self) -> String {
+        if self.kind == Kind::Nnie {
+            return "nnie8".to_string();
+        }
+        let bits = self.storage_bits.unwrap_or(self.bits);
+        format!("{}int{bits}", if self.signed { "" } else { "u" })
+    }
+
+    /// The type to use for a tensor whose lowest observed value is `min`: with `ada_sign`, the unsigned
+    /// one of as many bits where that is not below 0.
+    pub fn adapted(&self, min: Option<f32>) -> QType {
+        let unsigned = self.ada_sign && self.signed && min.is_some_and(|min| min >= 0.0);
+        match unsigned {
+            true => QType { signed: false, narrow_range: false, ..self.clone() },
+            false => self.clone(),
+        }
+    }
+}
+
+/// How a table spells [`Codes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// `scale * (q - zero_point)`.
+    #[default]
+    Affine,
+    /// HiSilicon NNIE's logarithmic codes; ONNX has no operator for them.
+    Nnie,
+}
+
+/// How a table spells [`Symmetry`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SymmetryName {
+    /// `zero_point` is 0.
+    Symmetric,
+    /// `zero_point` follows from the range.
+    Asymmetric,
+}
+
+/// How many scales a tensor has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Granularity {
+    /// One.
+    #[default]
+    PerTensor,
+    /// One per slice of an axis.
+    PerChannel,
+    /// One per run of `block_size` values along an axis.
+    PerBlock,
+}
+
+/// Which scales a type has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScaleName {
+    /// Any float32.
+    #[default]
+    Float,
+    /// Powers of two.
+    PowerOfTwo,
+}
+
+/// How a table spells [`PotRounding`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PotRoundingName {
+    /// To the nearest exponent.
+    Round,
+    /// Up: never clips more.
+    Ceil,
+    /// Down.
+    Floor,
+}
+
+/// How a table spells the divisor of a symmetric signed grid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DivisorName {
+    /// The highest integer: 127 for 8 bits.
+    #[default]
+    QMax,
+    /// Half the number of steps: 127.5 for -128 to 127.
+    HalfRange,
+}

@@ -1,0 +1,224 @@
+//! Each rule on a small graph of its own: what it changes against the same rules without it.
+
+use super::{graph, left_float, place_by, quantized, scheme_with, uses};
+use crate::support::{Attr, GraphBuilder};
+
+fn residual(g: &mut GraphBuilder) {
+    g.conv("x", 16, 16, 3, 1, "a");
+    g.conv("a", 16, 16, 3, 1, "b");
+    g.conv("a", 16, 16, 3, 1, "c");
+    g.op("Add", &["b", "c"], "sum");
+    g.conv("sum", 16, 16, 3, 1, "y");
+}
+
+#[test]
+fn inputs_of_listed_operators() {
+    let build = |g: &mut GraphBuilder| {
+        g.op("Relu", &["x"], "r");
+        g.op("Add", &["r", "x"], "sum");
+        g.op("Exp", &["r"], "e");
+        g.op("Add", &["sum", "e"], "y");
+    };
+    let found = quantized("[{ quantize_inputs: { ops: [Add] } }]", build, &["y"]);
+    assert_eq!(found, ["x -> sum", "r -> sum", "sum -> y", "e -> y"]);
+    let found = quantized("[{ quantize_inputs: { ops: [Add], all_uses: 1 } }]", build, &["y"]);
+    assert_eq!(found, ["x -> r, sum", "r -> sum, e", "sum -> y", "e -> y"]);
+    // Without a list, every operator with an input row.
+    assert_eq!(quantized("[quantize_inputs]", build, &["y"]).len(), 4);
+}
+
+#[test]
+fn computed_scales_of_a_resize_are_no_activation() {
+    let build = |g: &mut GraphBuilder| {
+        g.op("Exp", &["x"], "scales");
+        g.op("Resize", &["x", "", "scales"], "y");
+    };
+    assert_eq!(quantized("[quantize_inputs]", build, &["y"]), ["x -> y"]);
+}
+
+#[test]
+fn outputs_move_past_what_alone_follows() {
+    let build = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "a");
+        g.op("Relu", &["a"], "r");
+        g.op("Dropout", &["r"], "d");
+        g.op("Flatten", &["d"], "f");
+        g.op("Exp", &["f"], "y");
+    };
+    let past = |ops: &str| {
+        let rules =
+            format!("[quantize_weighted_inputs, {{ quantize_outputs: {{ past: {ops} }} }}]");
+        quantized(&rules, build, &["y"])
+    };
+    assert_eq!(past("[]"), ["x -> a", "a -> r"]);
+    assert_eq!(past("[Relu]"), ["x -> a", "r -> d"]);
+    assert_eq!(past("[Relu, Dropout, Flatten]"), ["x -> a", "f -> y"]);
+    assert_eq!(past("[Dropout, Flatten]"), ["x -> a", "a -> r"]);
+}
+
+#[test]
+fn network_inputs_and_outputs() {
+    let build = |g: &mut GraphBuilder| {
+        g.op("Exp", &["x"], "e");
+        g.conv("x", 16, 16, 3, 1, "a");
+        g.op("Relu", &["a"], "y");
+        g.op("Exp", &["a"], "z");
+    };
+    let rules = "[quantize_weighted_inputs]";
+    assert_eq!(quantized(rules, build, &["y", "z"]), ["x -> a"]);
+    let rules = "[quantize_weighted_inputs, quantize_network_inputs]";
+    assert_eq!(quantized(rules, build, &["y", "z"]), ["x -> e, a"]);
+    // `z` is made by an operator without a row; `y` by a Relu that the rule may look behind.
+    let rules = "[quantize_weighted_inputs, { quantize_network_outputs: { past: [Relu] } }]";
+    assert_eq!(quantized(rules, build, &["y", "z"]), ["x -> a", "y ->  (output)"]);
+    let rules = "[quantize_weighted_inputs, quantize_network_outputs]";
+    assert_eq!(quantized(rules, build, &["y", "z"]), ["x -> a"]);
+}
+
+#[test]
+fn of_a_residual_add_the_last_layer_made_for_it_alone_stays_float() {
+    let rules = "[quantize_weighted_inputs, residual_add_conv_float, quantize_inputs]";
+    let found = quantized(rules, residual, &["y"]);
+    assert_eq!(found, ["x -> a", "a -> b, c", "b -> sum", "sum -> y"]);
+    // A layer that another operator reads too is not merged; nor one behind an activation function.
+    let shared = |g: &mut GraphBuilder| {
+        residual(g);
+        g.op("Exp", &["c"], "z");
+    };
+    let found = quantized(rules, shared, &["y", "z"]);
+    assert_eq!(found, ["x -> a", "a -> b, c", "c -> sum", "sum -> y"]);
+    let behind_relu = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "a");
+        g.op("Relu", &["a"], "r");
+        g.op("Add", &["r", "x"], "y");
+    };
+    assert_eq!(quantized(rules, behind_relu, &["y"]), ["x -> a, y", "r -> y"]);
+}
+
+#[test]
+fn merged_pairs_keep_what_lies_between_them_float() {
+    let build = |g: &mut GraphBuilder| {
+        g.op("Relu", &["x"], "r");
+        g.op("Mul", &["x", "r"], "m");
+        g.op("Add", &["m", "r"], "sum");
+        g.op("Div", &["x", "r"], "d");
+        g.op("Add", &["d", "sum"], "y");
+    };
+    let rules = "[{ skip_merged_inputs: { into: [Add], from: [Mul, Div] } }, { quantize_inputs: { ops: [Add] } }]";
+    assert_eq!(quantized(rules, build, &["y"]), ["r -> sum", "sum -> y"]);
+    let rules = "[{ skip_merged_inputs: { into: [Add], from: [Div] } }, { quantize_inputs: { ops: [Add] } }]";
+    assert_eq!(quantized(rules, build, &["y"]), ["r -> sum", "m -> sum", "sum -> y"]);
+}
+
+#[test]
+fn first_and_last_layers() {
+    let build = |g: &mut GraphBuilder| {
+        g.op("Relu", &["x"], "r");
+        g.conv("r", 16, 16, 3, 1, "a");
+        g.conv("x", 16, 16, 3, 1, "b");
+        g.op("Concat", &["a", "b"], "joined");
+        g.conv("joined", 32, 16, 3, 1, "c");
+        g.op("Flatten", &["c"], "f");
+        g.weight("w", &[1024, 10]);
+        g.op("Gemm", &["f", "w"], "y");
+    };
+    let model = graph(build, &["y"]);
+    let skip = |rule: &str| {
+        let scheme = scheme_with(&format!("[{rule}, quantize_weighted_inputs]"));
+        uses(&model, &place_by(&model, &scheme, &[]))
+    };
+    assert_eq!(skip("skip_first_layers"), ["joined -> c", "f -> y"]);
+    assert_eq!(skip("skip_last_layers"), ["x -> b", "r -> a", "joined -> c"]);
+    assert_eq!(skip("skip_last_layers: { ops: [Conv] }"), ["x -> b", "r -> a", "f -> y"]);
+    let types = |rule: &str| -> Vec<String> {
+        let sites = place_by(
+            &model,
+            &scheme_with(&format!(
+                "[{{ {rule}: {{ input: wide, weight: wide }} }}, quantize_inputs]"
+            )),
+            &[],
+        );
+        let wide = sites.activations.iter().filter(|site| site.qtype == "wide");
+        let wide = wide.map(|site| site.tensor.clone());
+        let weights = sites.weights.iter().filter(|site| site.qtype == "wide");
+        wide.chain(weights.map(|site| site.tensor.clone())).collect()
+    };
+    assert_eq!(types("set_first_layer_types"), ["x", "r", "a.weight", "b.weight"]);
+    assert_eq!(types("set_last_layer_types"), ["f", "w"]);
+}
+
+#[test]
+fn grouped_convolutions() {
+    let build = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "a");
+        g.conv("a", 16, 16, 3, 4, "b");
+        g.conv("b", 16, 16, 3, 16, "y");
+    };
+    let rules =
+        |rule: &str| quantized(&format!("[{rule}, quantize_weighted_inputs]"), build, &["y"]);
+    assert_eq!(rules("skip_grouped_convs"), ["x -> a"]);
+    assert_eq!(rules("skip_grouped_convs: { depthwise: 1 }"), ["x -> a", "a -> b"]);
+}
+
+#[test]
+fn types_of_single_uses_and_of_winograd_kernels() {
+    let model = graph(
+        |g| {
+            g.conv("x", 16, 16, 3, 1, "plain");
+            g.conv("plain", 16, 16, 1, 1, "point");
+            g.conv("point", 16, 16, 3, 16, "depthwise");
+            let w = g.weight("s.weight", &[16, 16, 3, 3]);
+            g.op_with("Conv", &["depthwise", &w], "s", &[("strides", Attr::Ints(vec![2, 2]))]);
+            g.op("MatMul", &["s", "x"], "y");
+        },
+        &["y"],
+    );
+    let rules = "[{ set_winograd_types: { weight: wide } }, { set_input_type: { ops: [MatMul], input: 0, type: wide } }, quantize_inputs]";
+    let sites = place_by(&model, &scheme_with(rules), &[]);
+    let wide = sites.weights.iter().filter(|site| site.qtype == "wide");
+    assert_eq!(wide.map(|site| site.tensor.as_str()).collect::<Vec<_>>(), ["plain.weight"]);
+    let wide = sites.activations.iter().filter(|site| site.qtype == "wide");
+    assert_eq!(wide.map(|site| site.tensor.as_str()).collect::<Vec<_>>(), ["s"]);
+}
+
+#[test]
+fn prescribed_grids_do_not_spread_to_other_inputs_of_a_concat() {
+    let model = graph(
+        |g| {
+            g.conv("x", 16, 16, 3, 1, "a");
+            g.conv("x", 16, 16, 3, 1, "b");
+            g.op("Sigmoid", &["b"], "s");
+            g.op_with("MaxPool", &["s"], "p", &[("kernel_shape", Attr::Ints(vec![1, 1]))]);
+            g.op("Concat", &["a", "s"], "joined");
+            g.op("Concat", &["joined", "p"], "more");
+            g.conv("more", 48, 16, 3, 1, "y");
+        },
+        &["y"],
+    );
+    let sites = place_by(&model, &scheme_with("[quantize_inputs, share_scales]"), &[]);
+    let group = |name: &str| sites.activations.iter().find(|s| s.tensor == name).unwrap().group;
+    assert_eq!(group("a"), group("joined"));
+    assert_ne!(group("s"), group("joined"));
+    assert_eq!(group("s"), group("p"));
+}
+
+#[test]
+fn constants_follow_the_row() {
+    let model = graph(
+        |g| {
+            g.values("half", &[], &[0.5]);
+            g.op("Mul", &["x", "half"], "m");
+            g.op("Sub", &["m", "half"], "s");
+            g.op("Add", &["s", "half"], "y");
+        },
+        &["y"],
+    );
+    let sites = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
+    // One constant, one site; Sub's row has no type for it.
+    assert_eq!(sites.weights.len(), 1);
+    assert_eq!(sites.weights[0].edges, [(0, 1), (2, 1)]);
+    let scheme = scheme_with("[skip_constant_operands: { ops: [Mul] }, quantize_inputs]");
+    let sites = place_by(&model, &scheme, &[]);
+    assert_eq!(sites.weights[0].edges, [(2, 1)]);
+    assert_eq!(left_float(&model, &sites, "skip_constant_operands"), ["Mul_m"]);
+}

@@ -1,0 +1,207 @@
+//! Rules about functions that are spelled out as chains of operators.
+
+use super::{graph, left_float, place_by, scheme_with, uses};
+use crate::support::{Attr, GraphBuilder};
+
+/// Nodes that `rule` leaves float behind the rules that quantize everything.
+fn found(rule: &str, build: impl Fn(&mut GraphBuilder), output: &str) -> Vec<String> {
+    let model = graph(build, &[output]);
+    let name = rule.split(':').next().unwrap();
+    let scheme = scheme_with(&format!("[quantize_weighted_inputs, {rule}, quantize_inputs]"));
+    left_float(&model, &place_by(&model, &scheme, &[]), name)
+}
+
+fn hard_swish(g: &mut GraphBuilder, x: &str) {
+    for (name, value) in [("three", 3.0), ("zero", 0.0), ("six", 6.0)] {
+        g.values(name, &[], &[value]);
+    }
+    g.op("Add", &[x, "three"], "shifted");
+    g.op("Clip", &["shifted", "zero", "six"], "clipped");
+    g.op("Mul", &[x, "clipped"], "product");
+    g.op("Div", &["product", "six"], "hard");
+}
+
+#[test]
+fn activation_functions_behind_a_layer() {
+    let silu = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "c");
+        g.op("Sigmoid", &["c"], "s");
+        g.op("Mul", &["s", "c"], "silu");
+        g.conv("silu", 16, 16, 3, 1, "y");
+    };
+    assert_eq!(found("skip_fused_gates", silu, "y"), ["Sigmoid_s", "Mul_silu"]);
+    let hard = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "c");
+        hard_swish(g, "c");
+        g.conv("hard", 16, 16, 3, 1, "y");
+    };
+    let nodes = ["Add_shifted", "Clip_clipped", "Mul_product", "Div_hard"];
+    assert_eq!(found("skip_fused_gates", hard, "y"), nodes);
+    // Elsewhere only where the table asks for it.
+    let alone = |g: &mut GraphBuilder| hard_swish(g, "x");
+    assert!(found("skip_fused_gates", alone, "hard").is_empty());
+    assert_eq!(found("skip_fused_gates: { alone: 1 }", alone, "hard"), nodes);
+    // A gate computed from something else is no activation function.
+    let gated = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "c");
+        g.conv("x", 16, 16, 3, 1, "d");
+        g.op("Sigmoid", &["d"], "s");
+        g.op("Mul", &["s", "c"], "y");
+    };
+    assert!(found("skip_fused_gates: { alone: 1 }", gated, "y").is_empty());
+}
+
+#[test]
+fn a_fused_activation_function_is_quantized_behind_its_last_node() {
+    let model = graph(
+        |g| {
+            g.conv("x", 16, 16, 3, 1, "c");
+            hard_swish(g, "c");
+            g.conv("hard", 16, 16, 3, 1, "y");
+        },
+        &["y"],
+    );
+    let rules = "[quantize_weighted_inputs, skip_fused_gates, quantize_inputs]";
+    let sites = place_by(&model, &scheme_with(rules), &[]);
+    assert_eq!(uses(&model, &sites), ["x -> c", "hard -> y"]);
+    let sites = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
+    assert_eq!(uses(&model, &sites).len(), 5);
+}
+
+fn gelu(g: &mut GraphBuilder) {
+    for (name, value) in [("root", 1.4142), ("one", 1.0), ("half", 0.5)] {
+        g.values(name, &[], &[value]);
+    }
+    g.op("Div", &["x", "root"], "scaled");
+    g.op("Erf", &["scaled"], "erf");
+    g.op("Add", &["erf", "one"], "sum");
+    g.op("Mul", &["x", "sum"], "product");
+    g.op("Mul", &["product", "half"], "y");
+}
+
+#[test]
+fn gelu_spelled_out() {
+    let nodes = ["Div_scaled", "Erf_erf", "Add_sum", "Mul_product", "Mul_y"];
+    assert_eq!(found("skip_gelu_chains", gelu, "y"), nodes);
+    let scaled_first = |g: &mut GraphBuilder| {
+        g.values("half", &[], &[0.5]);
+        g.values("one", &[], &[1.0]);
+        g.op("Mul", &["x", "half"], "h");
+        g.op("Erf", &["x"], "erf");
+        g.op("Add", &["erf", "one"], "sum");
+        g.op("Mul", &["h", "sum"], "y");
+    };
+    assert_eq!(
+        found("skip_gelu_chains", scaled_first, "y"),
+        ["Mul_h", "Erf_erf", "Add_sum", "Mul_y"]
+    );
+    let with_tanh = |g: &mut GraphBuilder| {
+        for (name, value) in [("cube", 3.0), ("c", 0.0447), ("root", 0.7979), ("one", 1.0)] {
+            g.values(name, &[], &[value]);
+        }
+        g.op("Pow", &["x", "cube"], "x3");
+        g.op("Mul", &["x3", "c"], "cx3");
+        g.op("Add", &["x", "cx3"], "inner");
+        g.op("Mul", &["inner", "root"], "scaled");
+        g.op("Tanh", &["scaled"], "tanh");
+        g.op("Add", &["tanh", "one"], "sum");
+        g.op("Mul", &["x", "sum"], "y");
+    };
+    assert_eq!(found("skip_gelu_chains", with_tanh, "y").len(), 7);
+    // SiLU is none.
+    let silu = |g: &mut GraphBuilder| {
+        g.op("Sigmoid", &["x"], "s");
+        g.op("Mul", &["x", "s"], "y");
+    };
+    assert!(found("skip_gelu_chains", silu, "y").is_empty());
+}
+
+#[test]
+fn layer_normalization_spelled_out() {
+    let norm = |g: &mut GraphBuilder| {
+        for (name, value) in [("two", 2.0), ("epsilon", 1e-5)] {
+            g.values(name, &[], &[value]);
+        }
+        g.op("ReduceMean", &["x"], "mean");
+        g.op("Sub", &["x", "mean"], "d");
+        g.op("Pow", &["d", "two"], "square");
+        g.op("ReduceMean", &["square"], "variance");
+        g.op("Add", &["variance", "epsilon"], "v");
+        g.op("Sqrt", &["v"], "deviation");
+        g.op("Div", &["d", "deviation"], "n");
+        g.weight("gamma", &[8]);
+        g.weight("beta", &[8]);
+        g.op("Mul", &["n", "gamma"], "scaled");
+        g.op("Add", &["scaled", "beta"], "norm");
+        g.conv("norm", 16, 16, 3, 1, "c");
+        g.op("Add", &["c", "norm"], "y");
+    };
+    let nodes = found("skip_layer_norm_chains", norm, "y");
+    assert_eq!(nodes.len(), 9, "{nodes:?}");
+    assert!(!nodes.contains(&"Add_y".to_string()));
+    let distance = |g: &mut GraphBuilder| {
+        g.op("Mul", &["x", "x"], "square");
+        g.op("ReduceSum", &["square"], "sum");
+        g.op("Sqrt", &["sum"], "root");
+        g.op("Mul", &["x", "root"], "y");
+    };
+    assert!(found("skip_layer_norm_chains", distance, "y").is_empty());
+}
+
+#[test]
+fn attention() {
+    let masked = |g: &mut GraphBuilder| {
+        g.values("root", &[], &[4.0]);
+        g.input("mask", &[1, 16, 8, 8]);
+        g.op("MatMul", &["x", "x"], "scores");
+        g.op("Div", &["scores", "root"], "scaled");
+        g.op("Add", &["scaled", "mask"], "masked");
+        g.op("Softmax", &["masked"], "weights");
+        g.op_with("Transpose", &["x"], "v", &[("perm", Attr::Ints(vec![0, 1, 3, 2]))]);
+        g.op("MatMul", &["weights", "v"], "y");
+    };
+    assert_eq!(found("skip_attention_scores", masked, "y"), ["MatMul_scores", "MatMul_y"]);
+    assert_eq!(found("skip_attention_output", masked, "y"), ["MatMul_y"]);
+    let unmasked = |g: &mut GraphBuilder| {
+        g.op("MatMul", &["x", "x"], "scores");
+        g.op("Softmax", &["scores"], "weights");
+        g.op("Relu", &["x"], "v");
+        g.op("MatMul", &["weights", "v"], "y");
+    };
+    assert!(found("skip_attention_scores", unmasked, "y").is_empty());
+    assert!(found("skip_attention_output", unmasked, "y").is_empty());
+}
+
+#[test]
+fn sums_of_embeddings() {
+    let build = |g: &mut GraphBuilder| {
+        g.input("ids", &[1, 8]);
+        g.weight("words", &[100, 16]);
+        g.weight("positions", &[8, 16]);
+        g.op("Gather", &["words", "ids"], "w");
+        g.op("Gather", &["positions", "ids"], "p");
+        g.op("Unsqueeze", &["p"], "p1");
+        g.op("Add", &["w", "p1"], "e1");
+        g.op("Add", &["x", "e1"], "e2");
+        g.op("Relu", &["e2"], "r");
+        g.op("Add", &["r", "x"], "y");
+    };
+    assert_eq!(found("skip_embedding_adds", build, "y"), ["Add_e1", "Add_e2"]);
+}
+
+#[test]
+fn squeeze_and_excite() {
+    let block = |source: &'static str| {
+        move |g: &mut GraphBuilder| {
+            g.op("Relu", &["x"], "r");
+            g.op("GlobalAveragePool", &[source], "mean");
+            g.conv("mean", 16, 16, 1, 1, "down");
+            g.op("Relu", &["down"], "d");
+            g.conv("d", 16, 16, 1, 1, "up");
+            g.op("Sigmoid", &["up"], "gate");
+            g.op("Mul", &["r", "gate"], "y");
+        }
+    };
+    assert_eq!(found("skip_squeeze_excite", block("r"), "y"), ["GlobalAveragePool_mean", "Mul_y"]);
+    assert!(found("skip_squeeze_excite", block("x"), "y").is_empty());
+}
