@@ -27,7 +27,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Quantize models for a backend, with calibration data
-    Calibrate(calibrate::Args),
+    Calibrate(Box<calibrate::Args>),
     /// Say what would be quantized and why, without data
     Inspect(inspect::Args),
     /// List the backends, or print one backend's resolved table
