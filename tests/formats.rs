@@ -402,3 +402,18 @@ fn ranges_that_are_wrong_are_errors() {
         );
     }
 }
+
+/// Every table's own formats can hold its plans.
+#[test]
+fn every_backend_gives_the_formats_that_its_table_names() {
+    for (backend, _) in mqq::scheme::BUILT_IN {
+        let table = mqq::scheme::resolve(backend).unwrap();
+        let folder = TempDir::new().unwrap();
+        done(with_data(&mut digits(backend, folder.path())).args(["--limit", "8", "--quiet"]));
+        let formats = mqq::emit::by_names(table.emit.iter().map(String::as_str)).unwrap();
+        for format in formats {
+            let path = folder.path().join(format!("digits_cnn.{backend}.{}", format.suffix()));
+            assert!(fs::metadata(&path).unwrap().len() > 20, "{}", path.display());
+        }
+    }
+}

@@ -42,10 +42,11 @@ pub fn run(args: &Args) -> Result<Exit> {
                     .collect();
                 println!("{}", serde_json::to_string_pretty(&list)?);
             } else {
+                let width = schemes.iter().map(|scheme| scheme.name.len()).max().unwrap_or(0);
                 for scheme in schemes {
-                    println!("{:<14} {}", scheme.name, scheme.description);
+                    println!("{:<width$} {}", scheme.name, scheme.description);
                     for (switch, what) in &scheme.switches {
-                        println!("{:<14}   --switch {switch}: {}", "", what.description);
+                        println!("{:<width$}   --switch {switch}: {}", "", what.description);
                     }
                 }
             }

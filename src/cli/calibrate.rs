@@ -39,7 +39,7 @@ pub struct Args {
     /// Folder for the results [default: beside each model]
     #[arg(long, value_name = "FOLDER")]
     out_dir: Option<PathBuf>,
-    /// Range finder of activations: max, ema[:RATIO], percentile[:PERCENT], entropy or mse [default: the backend's]
+    /// Range finder of activations: max, ema[:RATIO], percentile[:PERCENT], shrink[:PERCENT], entropy or mse [default: the backend's]
     #[arg(long, value_name = "NAME")]
     observer: Option<String>,
     /// Range finder of weights [default: the backend's]

@@ -3,7 +3,7 @@
 use super::{Draft, Rule, Takes};
 use crate::scheme::RuleCall;
 
-/// Leaves convolutions whose weight is computed at run time float.
+/// Leaves operators whose weight is computed at run time float.
 pub struct SkipNonConstantWeights;
 
 impl Rule for SkipNonConstantWeights {
@@ -12,12 +12,18 @@ impl Rule for SkipNonConstantWeights {
     }
 
     fn description(&self) -> &'static str {
-        "a convolution whose weight is computed at run time stays float"
+        "an operator of `ops`, by default a convolution, whose weight is computed at run time stays float"
     }
 
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        for node_idx in draft.open_nodes(&["Conv", "ConvTranspose"]) {
-            if draft.weight_input(node_idx) != Some(1) {
+    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
+        let ops: Vec<&str> = match call.ops("ops") {
+            [] => vec!["Conv", "ConvTranspose"],
+            ops => ops.iter().map(String::as_str).collect(),
+        };
+        for node_idx in draft.open_nodes(&ops) {
+            let product = matches!(draft.graph.node[node_idx].op_type(), "Gemm" | "MatMul");
+            let weight = draft.weight_input(node_idx);
+            if weight != Some(1) && !(product && weight == Some(0)) {
                 draft.leave_float(node_idx, self.name(), "its weight is not a float constant");
             }
         }

@@ -166,8 +166,10 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
              an output channel"
                 .into()
         })?;
-        ensure(!int32 || qtype.kind == Kind::Affine, &bias_at, || {
-            "int32 beside a weight without a scale, expected `float`".into()
+        let input = row.input.as_ref().and_then(|name| scheme.types.get(name));
+        let affine = [Some(qtype), input].into_iter().flatten().all(|t| t.kind == Kind::Affine);
+        ensure(!int32 || affine, &bias_at, || {
+            "int32 beside an input or a weight without a scale, expected `float`".into()
         })?;
     }
     if let BiasRow::Type(name) = &row.bias {

@@ -1,0 +1,133 @@
+"""What tables can ask for, in ONNX and ONNX Runtime: every built-in one, weights in 4 bits per block."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support import ROOT, digits, mqq, run, sqnr_db
+
+# Backends whose model shows no error of activations, or whose figures are other tests' job.
+BACKENDS = [entry["name"] for entry in json.loads(mqq("backends", "--json"))]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_table_quantizes_the_fixture(backend, tmp_path):
+    output = tmp_path / "q.onnx"
+    mqq("calibrate", ROOT / "fixtures" / "digits_cnn.onnx", "-b", backend, "--data",
+        ROOT / "calib_data" / "calib", "--preprocess", "half", "-o", output, "--quiet")
+    onnx.checker.check_model(str(output), full_check=True)
+    samples, classes = digits("eval")
+    expected = run(ROOT / "fixtures" / "digits_cnn.onnx", samples)[0]
+    found = run(output, samples)[0]
+    drop = np.mean(expected.argmax(1) == classes) - np.mean(found.argmax(1) == classes)
+    print(f"{backend}: {sqnr_db(expected, found):.1f} dB, top-1 drop {100 * drop:.2f} points")
+    assert not np.array_equal(expected, found)
+    assert sqnr_db(expected, found) > 12
+    assert drop <= 0.03
+
+
+TABLE = """
+name: blocks
+extends: onnxruntime
+min_opset: 21
+types:
+  wgt8: null
+  wgt8t: null
+  wgt4: {{ bits: 4, signed: {signed}, symmetry: {symmetry}, granularity: per_block, block_size: {block} }}
+switches: {{ full-range-weights: null }}
+weight_storage: {storage}
+ops:
+  Conv: null
+  ConvTranspose: null
+  Gemm: {{ weight: {{ type: wgt4 }}, bias: float }}
+  MatMul: {{ weight: {{ type: wgt4 }} }}
+"""
+
+
+def linear_model(path, depth, rng):
+    weights = {
+        "w1": rng.normal(size=(depth, 24)).astype(np.float32),
+        "w2": rng.normal(size=(32, 24)).astype(np.float32),
+        "b2": rng.normal(size=32).astype(np.float32),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w1"], ["a"]),
+            helper.make_node("Gemm", ["a", "w2", "b2"], ["y"], transB=1),
+        ],
+        "linear",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, depth])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 32])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, path)
+    return weights
+
+
+def dequantized(weight, axis, block, signed):
+    """`weight` rounded to 4 bits in blocks along `axis`, as the table asks."""
+    low, high = (-8, 7) if signed else (0, 15)
+    out = np.empty_like(weight)
+    for start in range(0, weight.shape[axis], block):
+        part = tuple(slice(start, start + block) if k == axis else slice(None) for k in range(2))
+        values = weight[part]
+        if signed:
+            scale = np.abs(values).max(axis, keepdims=True).astype(np.float64) / high
+            zero = np.zeros_like(scale)
+        else:
+            lo = np.minimum(values.min(axis, keepdims=True), 0).astype(np.float64)
+            hi = np.maximum(values.max(axis, keepdims=True), 0).astype(np.float64)
+            scale = (hi - lo) / high
+            zero = np.clip(np.round(-lo / scale.astype(np.float32)), low, high)
+        scale = scale.astype(np.float32)
+        q = np.clip(np.round(values / scale) + zero, low, high)
+        out[part] = ((q - zero) * scale).astype(np.float32)
+    return out
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("depth, block", [(64, 16), (48, 24), (40, 16)])
+@pytest.mark.parametrize("storage", ["integer", "float"])
+def test_weights_in_4_bits_per_block(signed, depth, block, storage, tmp_path):
+    rng = np.random.default_rng(0)
+    weights = linear_model(tmp_path / "float.onnx", depth, rng)
+    samples = [{"x": rng.normal(size=(4, depth)).astype(np.float32)} for _ in range(8)]
+    (tmp_path / "data").mkdir()
+    for i, sample in enumerate(samples):
+        np.save(tmp_path / "data" / f"{i}.npy", sample["x"])
+    symmetry = "symmetric" if signed else "asymmetric"
+    table = tmp_path / "blocks.yaml"
+    table.write_text(TABLE.format(signed=str(signed).lower(), symmetry=symmetry, block=block, storage=storage))
+    output = tmp_path / "q.onnx"
+    mqq("calibrate", tmp_path / "float.onnx", "-b", table, "--data", tmp_path / "data", "-o", output, "--quiet")
+    onnx.checker.check_model(str(output), full_check=True)
+    model = onnx.load(output)
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+    expected_type = TensorProto.INT4 if signed else TensorProto.UINT4
+    assert initializers["w1_zero_point"].data_type == expected_type
+    assert list(initializers["w1_scale"].dims) == [-(-depth // block), 24]
+    assert list(initializers["w2_scale"].dims) == [32, -(-24 // block)]
+    if storage == "integer":
+        assert len(initializers["w1_QuantizeLinear"].raw_data) == depth * 24 // 2
+
+    # Activations read float: what is left is the weights' rounding, known exactly.
+    for node in list(model.graph.node):
+        if node.op_type == "QuantizeLinear" and node.input[0] in ("x", "a"):
+            pair = next(n for n in model.graph.node if n.input[0] == node.output[0])
+            for reader in model.graph.node:
+                for k, name in enumerate(reader.input):
+                    if name == pair.output[0]:
+                        reader.input[k] = node.input[0]
+            model.graph.node.remove(node)
+            model.graph.node.remove(pair)
+    onnx.save(model, tmp_path / "weights_only.onnx")
+    w1 = dequantized(weights["w1"], 0, block, signed)
+    w2 = dequantized(weights["w2"], 1, block, signed)
+    expected = np.stack([(s["x"] @ w1 @ w2.T + weights["b2"]).reshape(-1) for s in samples])
+    found = run(tmp_path / "weights_only.onnx", samples)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    whole = run(tmp_path / "float.onnx", samples)[0]
+    assert 10 < sqnr_db(whole, run(output, samples)[0]) < 30

@@ -1,0 +1,386 @@
+//! Backend tables: every built-in one, tables that extend others, values set on the command line, and what
+//! the keys of types and rows do to scales.
+
+mod support;
+
+use assert_cmd::Command;
+use mqq::decide::{Finders, QuantPlan, decide};
+use mqq::engine::Shapes;
+use mqq::observe::Statistic;
+use mqq::onnx::facts::Facts;
+use mqq::onnx::proto::ModelProto;
+use mqq::pipeline::prepare_file;
+use mqq::place::{Selection, Sites, place};
+use mqq::range::by_spelling;
+use mqq::scheme::{self, BiasRow, Scheme};
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{GraphBuilder, repository};
+use tempfile::TempDir;
+
+#[test]
+fn every_built_in_table_is_sound_and_places_on_the_fixture() {
+    let mut descriptions = std::collections::BTreeSet::new();
+    for (name, _) in scheme::BUILT_IN {
+        let scheme = scheme::resolve(name).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        assert_eq!(scheme.name, *name);
+        assert!(!scheme.description.is_empty(), "{name}");
+        assert!(descriptions.insert(scheme.description.clone()), "{name}: description of another");
+        for (op, row) in &scheme.ops {
+            let source = row.source.as_ref().unwrap_or(&scheme.source);
+            assert!(source.contains('/') || source.contains(' '), "{name}: {op}: `{source}`");
+        }
+        let fixture = repository("fixtures/digits_cnn.onnx");
+        let prepared = prepare_file(&fixture, &scheme, &Shapes::default()).unwrap();
+        let graph = prepared.model.graph.as_ref().unwrap();
+        let sites = place(graph, &prepared.facts, &scheme, &Selection::default());
+        assert!(!sites.activations.is_empty(), "{name}: nothing is quantized");
+        assert!(!sites.weights.is_empty(), "{name}: no weight is quantized");
+        for site in &sites.activations {
+            assert!(scheme.types.contains_key(&site.qtype), "{name}: `{}`", site.tensor);
+        }
+    }
+}
+
+/// Files of a folder of their own, and the path of the first.
+fn files(files: &[(&str, &str)]) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let first = folder.path().join(files[0].0);
+    (folder, first)
+}
+
+fn resolve(path: &Path) -> Result<Scheme, String> {
+    scheme::resolve(path.to_str().unwrap()).map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn a_table_extends_another_key_by_key() {
+    let (_folder, path) = files(&[
+        (
+            "sub/mine.yaml",
+            "name: mine\nextends: ../base.yaml\ntypes:\n  act8: { signed: false, symmetry: asymmetric }\n\
+             ops:\n  Concat: null\n  Relu: { input: act8 }\n  Conv: { bias: int32 }\nemit: null\n\
+             placement: [quantize_weighted_inputs]\n",
+        ),
+        ("base.yaml", "name: base\nextends: tensorrt\nmin_opset: 17\n"),
+    ]);
+    let base = scheme::resolve("tensorrt").unwrap();
+    let mine = resolve(&path).unwrap();
+    assert_eq!((mine.name.as_str(), mine.min_opset), ("mine", 17));
+    assert_eq!((mine.types["act8"].bits, mine.types["act8"].signed), (8, false));
+    assert_eq!(mine.types["wgt8"], base.types["wgt8"]);
+    assert!(!mine.ops.contains_key("Concat") && base.ops.contains_key("Concat"));
+    assert!(mine.ops.contains_key("Relu"));
+    assert_eq!(mine.ops["Conv"].bias, BiasRow::Int32);
+    assert_eq!(mine.ops["Conv"].weight, base.ops["Conv"].weight);
+    assert_eq!(mine.placement.len(), 1);
+    assert!(mine.emit.is_empty() && !base.emit.is_empty());
+    assert_eq!(mine.source, base.source);
+}
+
+#[test]
+fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
+    let mine = "name: mine\nextends: base.yaml\n";
+    let base = "name: base\nextends: tensorrt\n";
+    let cases: &[(&str, &str, &[&str])] = &[
+        // The file at fault, its text below the first two lines, what the message says.
+        ("mine.yaml", "types:\n  act8:\n    bitz: 4\n", &["mine.yaml`: line 5", "bitz", "`bits`"]),
+        ("base.yaml", "types:\n  act8: {\n    bits: 40 }\n", &["base.yaml`: line 5", "2 to 16"]),
+        ("mine.yaml", "ops:\n  Concta: null\n", &["mine.yaml`: line 4", "did you mean `Concat`"]),
+        ("mine.yaml", "ops:\n\n  Conv: { input: act9 }\n", &["mine.yaml`: line 5", "`act8`"]),
+        ("mine.yaml", "ops:\n  Conv: { bias: int31 }\n", &["mine.yaml`: line 4", "{ type: NAME }"]),
+        ("mine.yaml", "ops:\n  Add: { constraint: { fixed: 1 } }\n", &["line 4", "fixed_output"]),
+        (
+            "mine.yaml",
+            "placement:\n  - share_scales\n  - shar_scales\n",
+            &["line 5", "did you mean"],
+        ),
+        ("base.yaml", "observers:\n  weight: percentile:0\n", &["base.yaml`: line 4", "above 0"]),
+        (
+            "mine.yaml",
+            "types:\n  wgt8:\n    granularity: per_block\n",
+            &["block_size", "per_block"],
+        ),
+        ("mine.yaml", "types:\n  act8: { pot_search: 4 }\n", &["line 4", "power_of_two"]),
+        ("mine.yaml", "types:\n  act8:\n    bits: 4\n", &["line 5", "min_opset"]),
+        ("mine.yaml", "types: [\n", &["mine.yaml`: line"]),
+        (
+            "base.yaml",
+            "switches: { x: { description: d, types: { act8: 1 } } }\n",
+            &["base.yaml`: line 3"],
+        ),
+    ];
+    for (at_fault, extra, expected) in cases {
+        let with = |name: &str, text: &str| match name == *at_fault {
+            true => format!("{text}{extra}"),
+            false => text.to_string(),
+        };
+        let (_folder, path) = files(&[
+            ("mine.yaml", &with("mine.yaml", mine)),
+            ("base.yaml", &with("base.yaml", base)),
+        ]);
+        let error = resolve(&path).unwrap_err();
+        for part in *expected {
+            assert!(error.contains(part), "{extra}: `{part}` is not in: {error}");
+        }
+    }
+}
+
+#[test]
+fn chains_that_lead_nowhere_are_errors() {
+    let (_folder, path) = files(&[
+        ("a.yaml", "name: a\nextends: b.yaml\n"),
+        ("b.yaml", "name: b\nextends: ./c.yaml\n"),
+        ("c.yaml", "name: c\n\nextends: a.yaml\n"),
+    ]);
+    let error = resolve(&path).unwrap_err();
+    assert!(error.contains("c.yaml`: line 3"), "{error}");
+    let places: Vec<usize> = ["a.yaml -> ", "b.yaml -> ", "c.yaml -> "]
+        .iter()
+        .map(|name| error.find(name).unwrap_or_else(|| panic!("{name}: {error}")))
+        .collect();
+    assert!(places.is_sorted(), "{error}");
+    let cases = [
+        ("name: a\nextends: a.yaml\n", "a.yaml -> "),
+        ("name: a\nextends: tensort\n", "did you mean `tensorrt`"),
+        ("name: a\nextends: missing.yaml\n", "does not exist"),
+        ("name: a\nextends: [tensorrt]\n", "expected a backend"),
+        ("extends: tensorrt\n", "`name` is missing"),
+        ("- name\n", "no table"),
+        ("name: a\n", "missing field"),
+    ];
+    for (text, expected) in cases {
+        let (_folder, path) = files(&[("a.yaml", text)]);
+        let error = resolve(&path).unwrap_err();
+        assert!(error.contains(expected) && error.contains("a.yaml"), "{text}: {error}");
+    }
+}
+
+#[test]
+fn values_are_set_after_switches() {
+    let own = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
+    let with = |backend: &str, switches: &[&str], sets: &[&str]| {
+        scheme::resolve_with(backend, &own(switches), &own(sets))
+            .map_err(|error| format!("{error:#}"))
+    };
+    let scheme = with("academic", &[], &["types.act.bits=4", "types.wgt.bits=3"]).unwrap();
+    assert_eq!((scheme.types["act"].bits, scheme.types["wgt"].bits), (4, 3));
+    assert_eq!(scheme.types["act"].dtype(), "uint8");
+    let sets = [
+        "types.wgt8.storage_bits=8",
+        "types.wgt8.bits=5",
+        "ops.Conv.bias=float",
+        "ops.Add=null",
+        "ops.Relu={input: act8}",
+    ];
+    let scheme = with("onnxruntime", &["full-range-weights"], &sets).unwrap();
+    assert_eq!(scheme.types["wgt8"].bits, 5);
+    assert_eq!(scheme.ops["Conv"].bias, BiasRow::Float);
+    assert!(!scheme.ops.contains_key("Add") && scheme.ops.contains_key("Relu"));
+    let cases = [
+        ("types.act8.bits", "expected KEY=VALUE"),
+        ("types.act9.bits=4", "did you mean `act8`"),
+        ("types.act8.bitz=4", "did you mean `bits`"),
+        ("types.act8.bits=99", "2 to 16"),
+        ("types.act8.bits=four", "types.act8.bits"),
+        ("ops.Nothing=null", "no `Nothing`"),
+        ("name.deeper=1", "no keys"),
+        ("types.act8={", "no YAML"),
+        ("=3", "unknown field"),
+    ];
+    for (set, expected) in cases {
+        let error = with("tensorrt", &[], &[set]).unwrap_err();
+        assert!(error.contains(expected) && error.contains(&format!("--set {set}")), "{error}");
+    }
+}
+
+/// The plan of `model` for a table; activations were observed to hold what `values` gives.
+fn plan(model: &ModelProto, scheme: &Scheme, values: fn(&str) -> Vec<f32>) -> (Sites, QuantPlan) {
+    let graph = model.graph.as_ref().unwrap();
+    let sites = place(graph, &Facts::of_model(model), scheme, &Selection::default());
+    let statistic = |tensor: &str| {
+        let mut statistic = Statistic::default();
+        statistic.observe(&values(tensor));
+        statistic
+    };
+    let statistics: Vec<_> = sites.activations.iter().map(|site| statistic(&site.tensor)).collect();
+    let activation = by_spelling(&scheme.observers.activation).unwrap();
+    let weight = by_spelling(&scheme.observers.weight).unwrap();
+    let finders = Finders { activation: &*activation, weight: &*weight };
+    let plan = decide(graph, &sites, &statistics, scheme, finders).unwrap();
+    (sites, plan)
+}
+
+/// Conv, Relu, Conv, Sigmoid, Conv.
+fn model() -> ModelProto {
+    let mut g = GraphBuilder::new(21);
+    g.input("x", &[1, 16, 8, 8]);
+    g.conv("x", 16, 16, 3, 1, "a");
+    g.op("Relu", &["a"], "r");
+    g.conv("r", 16, 16, 3, 1, "b");
+    g.op("Sigmoid", &["b"], "s");
+    g.conv("s", 16, 16, 3, 1, "y");
+    g.output("y");
+    g.build()
+}
+
+/// A ramp from the lowest to the highest value that a tensor of [`model`] is said to hold.
+fn values(tensor: &str) -> Vec<f32> {
+    let (min, max) = match tensor {
+        "r" => (0.0, 5.1),
+        "s" => (0.0, 1.0),
+        _ => (-2.0, 2.55),
+    };
+    (0..=1000).map(|i| min + (max - min) * i as f32 / 1000.0).collect()
+}
+
+fn activation<'p>(plan: &'p QuantPlan, tensor: &str) -> &'p mqq::decide::PlannedActivation {
+    plan.activations.iter().find(|planned| planned.site.tensor == tensor).unwrap()
+}
+
+#[test]
+fn the_sign_of_a_type_adapts_to_what_was_observed() {
+    let mut scheme = scheme::resolve("mqbench-openvino").unwrap();
+    scheme.observers.activation = "max".into();
+    let (_, plan) = plan(&model(), &scheme, values);
+    let (x, r) = (activation(&plan, "x"), activation(&plan, "r"));
+    assert_eq!((x.qtype.dtype().as_str(), x.params.q_min, x.params.zero_point), ("int8", -128, 0));
+    let max = |planned: &mqq::decide::PlannedActivation| f64::from(planned.observed.unwrap().1);
+    assert_eq!(x.params.scale, (max(x) / 127.5) as f32);
+    assert_eq!((r.qtype.dtype().as_str(), r.params.q_min, r.params.zero_point), ("uint8", 0, 0));
+    assert_eq!(r.params.scale, (max(r) / 255.0) as f32);
+    let weight = &plan.weights[0];
+    assert_eq!((weight.params[0].q_min, weight.params[0].q_max), (-64, 63));
+    assert!(weight.integers.iter().any(|&q| q < -60) && weight.integers.iter().all(|&q| q >= -64));
+    assert_eq!(weight.qtype.dtype(), "int8");
+}
+
+#[test]
+fn prescribed_outputs_and_biases_of_their_own_type() {
+    let (_, plan_of_stpu) = plan(&model(), &scheme::resolve("stpu").unwrap(), values);
+    let s = activation(&plan_of_stpu, "s");
+    assert_eq!(
+        (s.params.scale, s.params.zero_point, s.observer),
+        ((1.0 / 127.0) as f32, 0, "fixed")
+    );
+    assert_ne!(activation(&plan_of_stpu, "b").observer, "fixed");
+
+    let (_, plan) = plan(&model(), &scheme::resolve("vitis").unwrap(), values);
+    assert_eq!(plan.biases.len(), 3);
+    let scales = plan.biases.iter().flat_map(|bias| &bias.scales);
+    let scales = scales.chain(plan.activations.iter().map(|planned| &planned.params.scale));
+    let weights = plan.weights.iter().flat_map(|weight| &weight.params);
+    for &scale in scales.chain(weights.map(|params| &params.scale)) {
+        assert_eq!(scale.to_bits() & 0x007f_ffff, 0, "{scale} is no power of two");
+    }
+    let bias = &plan.biases[0];
+    assert_eq!(bias.qtype.as_ref().unwrap().dtype(), "int8");
+    assert!(bias.integers.iter().all(|q| (-128..=127).contains(q)));
+    assert!(bias.integers.iter().any(|q| q.abs() >= 32), "the grid is far too coarse");
+}
+
+#[test]
+fn every_type_of_scale_covers_what_was_observed() {
+    // A ramp of -2 to 2.55: with powers of two rounded up, nothing is clipped.
+    for backend in ["tidl-wc8symp2-at8symp2", "tidl-wc8p2-at8p2"] {
+        let mut scheme = scheme::resolve(backend).unwrap();
+        scheme.observers.activation = "max".into();
+        let (_, plan) = plan(&model(), &scheme, values);
+        let x = activation(&plan, "x").params;
+        // 2.55 / 127.5 = 0.02 and 4.55 / 255 = 0.0178 both become 1/32.
+        assert_eq!(x.scale, 2f32.powi(-5), "{backend}");
+        let expected = if backend.contains("symp2") { 0 } else { 64 };
+        assert_eq!(x.zero_point, expected, "{backend}");
+        for value in [-2.0f32, 2.55] {
+            assert!((x.fake_quantize(value) - value).abs() <= 0.5 * x.scale, "{backend}: {value}");
+        }
+        let r = activation(&plan, "r");
+        assert_eq!((r.params.scale, r.qtype.dtype().as_str()), (2f32.powi(-5), "uint8"));
+    }
+}
+
+#[test]
+fn scales_per_block_follow_the_reduction_axis() {
+    let mut scheme = scheme::resolve("tensorrt").unwrap();
+    scheme.min_opset = 21;
+    let wgt = scheme.types.get_mut("wgt8").unwrap();
+    *wgt = serde_yaml_type(
+        "{ bits: 4, signed: true, symmetry: symmetric, granularity: per_block, block_size: 16 }",
+    );
+    scheme.placement.retain(|call| !call.rule.starts_with("skip_small"));
+    let mut g = GraphBuilder::new(21);
+    g.input("x", &[8, 40]);
+    g.weight("w1", &[40, 24]);
+    g.op("MatMul", &["x", "w1"], "a");
+    g.weight("w2", &[32, 24]);
+    g.op_with("Gemm", &["a", "w2"], "y", &[("transB", support::Attr::Int(1))]);
+    g.output("y");
+    let (sites, plan) = plan(&g.build(), &scheme, values);
+    let axes: Vec<_> = sites.weights.iter().map(|site| (site.axis, site.block)).collect();
+    assert_eq!(axes, [(Some(0), Some(16)), (Some(1), Some(16))]);
+    let shapes: Vec<_> = plan.weights.iter().map(|weight| weight.scale_shape()).collect();
+    assert_eq!(shapes, [[3, 24], [32, 2]]);
+    for weight in &plan.weights {
+        assert_eq!(weight.params.len(), weight.scale_shape().iter().product::<usize>());
+        assert!(weight.integers.iter().all(|q| (-8..=7).contains(q)));
+        let full = weight.integers.iter().filter(|q| q.abs() >= 7).count();
+        assert!(full >= weight.params.len(), "every block reaches an end of its grid");
+    }
+}
+
+fn serde_yaml_type(yaml: &str) -> scheme::QType {
+    let (_folder, path) = files(&[(
+        "one.yaml",
+        &format!("name: one\nextends: tensorrt\nmin_opset: 21\ntypes:\n  one: {yaml}\n"),
+    )]);
+    resolve(&path).unwrap().types["one"].clone()
+}
+
+#[test]
+fn the_command_line_sets_values() {
+    let run = |args: &[&str]| {
+        let output =
+            Command::new(assert_cmd::cargo::cargo_bin!("mqq")).args(args).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, shown, _) = run(&["backends", "academic", "--json", "--set", "types.act.bits=4"]);
+    let table: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((code, &table["types"]["act"]["bits"]), (Some(0), &4.into()));
+
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("q.onnx");
+    let fixture = repository("fixtures/digits_cnn.onnx");
+    let images = repository("calib_data/calib");
+    let calibrate = |set: &str| {
+        run(&[
+            "calibrate",
+            fixture.to_str().unwrap(),
+            "--backend=academic",
+            "--data",
+            images.to_str().unwrap(),
+            "--preprocess=half",
+            "--limit=2",
+            "--quiet",
+            "--set",
+            set,
+            "-o",
+            out.to_str().unwrap(),
+        ])
+    };
+    let (code, _, error) = calibrate("types.act.bits=1");
+    assert!(code == Some(2) && error.contains("--set types.act.bits=1"), "{error}");
+    assert!(!out.exists());
+    let (code, _, error) = calibrate("types.act.bits=3");
+    assert_eq!(code, Some(0), "{error}");
+    let sidecar = fs::read_to_string(out.with_extension("json")).unwrap();
+    let sidecar: serde_json::Value = serde_json::from_str(&sidecar).unwrap();
+    assert_eq!(sidecar["scheme"]["resolved"]["types"]["act"]["bits"], 3);
+    let encodings = sidecar["activation_encodings"].as_array().unwrap();
+    assert!(!encodings.is_empty() && encodings.iter().all(|encoding| encoding["bits"] == 3));
+}
