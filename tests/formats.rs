@@ -123,7 +123,7 @@ fn every_format_gives_its_golden_file_and_export_gives_the_same() {
     for emitter in EMITTERS {
         let out = TempDir::new().unwrap();
         let (sidecar, bytes) = emitted(*emitter, &model, out.path());
-        let path = golden(&format!("{}.{}", emitter.name(), emitter.suffix()));
+        let path = golden(&format!("model.{}", emitter.suffix()));
         if update {
             fs::write(&path, &bytes).unwrap();
         }

@@ -252,7 +252,7 @@ def tidl_message():
 
 
 def test_tidl_parses_its_quantization_parameters():
-    text = (GOLDEN / "tidl-quant-params.tidl.prototxt").read_text()
+    text = (GOLDEN / "model.tidl.prototxt").read_text()
     net = text_format.Parse(text, tidl_message())
     assert net.num_layers == len(net.layers) and net.quant_type == 1
     assert [layer.layer_name for layer in net.layers][:2] == ["x", "relu1_out"]
