@@ -403,7 +403,7 @@ fn ranges_that_are_wrong_are_errors() {
     }
 }
 
-/// Every table's own formats can hold its plans.
+/// Every table's own formats can hold its plans, and its sidecar has all that a second run needs.
 #[test]
 fn every_backend_gives_the_formats_that_its_table_names() {
     for (backend, _) in mqq::scheme::BUILT_IN {
@@ -415,5 +415,11 @@ fn every_backend_gives_the_formats_that_its_table_names() {
             let path = folder.path().join(format!("digits_cnn.{backend}.{}", format.suffix()));
             assert!(fs::metadata(&path).unwrap().len() > 20, "{}", path.display());
         }
+        let again = TempDir::new().unwrap();
+        let name = format!("digits_cnn.{backend}.onnx");
+        let sidecar = folder.path().join(&name).with_extension("json");
+        done(digits(backend, again.path()).arg("--ranges-from").arg(&sidecar).arg("--quiet"));
+        let models = [&folder, &again].map(|folder| fs::read(folder.path().join(&name)).unwrap());
+        assert!(models[0] == models[1], "{backend}");
     }
 }
