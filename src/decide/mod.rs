@@ -6,10 +6,12 @@
 
 mod bias;
 mod group;
+mod pairs;
 mod slices;
 mod weight;
 
 pub use bias::decide_biases;
+pub use pairs::Pairs;
 
 use crate::import::ImportedRange;
 use crate::observe::Statistic;
@@ -82,6 +84,8 @@ pub struct PlannedWeight {
     pub dead: Vec<usize>,
     /// Whether the integers are other than the nearest ones.
     pub learned: bool,
+    /// Which integers may not be large side by side.
+    pub pairs: Option<Pairs>,
 }
 
 impl PlannedWeight {

@@ -1,7 +1,7 @@
 //! Parameters and integers of weights.
 
 use super::slices::Slices;
-use super::{PlannedWeight, QuantPlan, params_for};
+use super::{Pairs, PlannedWeight, QuantPlan, params_for};
 use crate::observe::{Sample, Statistic};
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
@@ -61,7 +61,7 @@ pub(super) fn decide(
         }
         let min = values.iter().copied().fold(f32::INFINITY, f32::min);
         let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        plan.weights.push(PlannedWeight {
+        let mut planned = PlannedWeight {
             site: site.clone(),
             qtype,
             params,
@@ -71,7 +71,10 @@ pub(super) fn decide(
             observer: finder.name(),
             dead,
             learned: false,
-        });
+            pairs: None,
+        };
+        widen_for_pairs(graph, &values, &mut planned);
+        plan.weights.push(planned);
     }
     Ok(())
 }
@@ -107,6 +110,41 @@ fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
     if let Some(&median) = alive.get(alive.len() / 2) {
         dead.iter().for_each(|&channel| params[channel].scale = median);
     }
+}
+
+/// Widens the scales of rows whose neighbours are too heavy together; the scale of all where there is one.
+fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeight) {
+    let node = weight.site.edges.first().and_then(|edge| graph.node.get(edge.0));
+    let limit = weight.qtype.max_pair_sum;
+    let pairs = node.and_then(|node| Pairs::of(node, &weight.shape, limit));
+    // Rows are the slices of the output axis: of Conv and a transposed Gemm the first, else the last.
+    let first = node.is_some_and(|node| {
+        node.op_type() == "Conv"
+            || node.attribute.iter().any(|attr| attr.name() == "transB" && attr.i() != 0)
+    });
+    let (Some(pairs), false) = (pairs, weight.site.block.is_some()) else { return };
+    let n_rows = if first { weight.shape[0] } else { weight.shape[weight.shape.len() - 1] };
+    let n = values.len() / n_rows.max(1);
+    let mut row = vec![0f32; n];
+    for o in 0..n_rows {
+        for (k, value) in row.iter_mut().enumerate() {
+            *value = values[if first { o * n + k } else { k * n_rows + o }];
+        }
+        let params = match weight.params.len() {
+            1 => &mut weight.params[0],
+            _ => &mut weight.params[o],
+        };
+        loop {
+            let q: Vec<i32> = row.iter().map(|&value| params.quantize(value)).collect();
+            let load = pairs.load(&q);
+            if load <= 1.0 {
+                break;
+            }
+            // Rounding may leave a step too much: then a little wider still.
+            params.scale *= load.max(1.002) as f32;
+        }
+    }
+    weight.pairs = Some(pairs);
 }
 
 /// Rounds the weights, after the biases have had their say about the scales.

@@ -2,7 +2,7 @@
 
 use super::sidecar::{
     CalibrationFacts, Encoding, FloatNode, GraphFacts, ModelFacts, NodeFacts, OneOrMany, Producer,
-    SCHEMA_VERSION, SchemeFacts, Sidecar,
+    SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
 };
 use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::onnx::facts::Facts;
@@ -35,6 +35,7 @@ pub fn sidecar(
     plan: &QuantPlan,
     model: ModelFacts,
     calibration: CalibrationFacts,
+    tuning: Option<TuningFacts>,
 ) -> Sidecar {
     let consumers = |nodes: &mut dyn Iterator<Item = usize>| {
         nodes.map(|node_idx| node_name(&graph.node[node_idx]).to_string()).collect()
@@ -138,6 +139,7 @@ pub fn sidecar(
             resolved: serde_json::to_value(scheme).unwrap_or_default(),
         },
         calibration,
+        tuning,
         activation_encodings: plan.activations.iter().map(activation).collect(),
         param_encodings: plan
             .weights

@@ -13,8 +13,8 @@ mod source;
 
 pub use gather::sidecar;
 pub use sidecar::{
-    CalibrationFacts, Encoding, FloatNode, GraphFacts, InputFacts, ModelFacts, NodeFacts,
-    OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar,
+    BiasFacts, CalibrationFacts, Encoding, FloatNode, GraphFacts, InputFacts, ModelFacts,
+    NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
 };
 pub use source::Source;
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
 /// the second when keys are added.
-pub const SCHEMA_VERSION: &str = "1.1";
+pub const SCHEMA_VERSION: &str = "1.2";
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +21,9 @@ pub struct Sidecar {
     pub scheme: SchemeFacts,
     /// How ranges were found.
     pub calibration: CalibrationFacts,
+    /// What tuning did; absent where nothing was tuned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<TuningFacts>,
     /// One per quantized activation, in the order of the graph.
     pub activation_encodings: Vec<Encoding>,
     /// One per quantized weight, then one per int32 bias.
@@ -85,6 +88,34 @@ pub struct CalibrationFacts {
     pub preprocessing: Option<String>,
     /// Shape of each input.
     pub inputs: Vec<InputFacts>,
+}
+
+/// What the sidecar says of tuned weights and biases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TuningFacts {
+    /// Samples that were learned from.
+    pub n_samples: usize,
+    /// Samples that were held back.
+    pub n_held_back: usize,
+    /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
+    pub sqnr_db: [f64; 2],
+    /// Whether the result was kept; otherwise it was worse and everything is as it was.
+    pub kept: bool,
+    /// Weights whose integers are not the nearest ones.
+    pub n_rounded: usize,
+    /// Biases that replace those of the model.
+    pub biases: Vec<BiasFacts>,
+}
+
+/// A corrected bias.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BiasFacts {
+    /// Position of the node in the prepared graph.
+    pub node: usize,
+    /// The initializer that holds it in the quantized model's float form.
+    pub name: String,
+    /// One per output channel.
+    pub values: Vec<f32>,
 }
 
 /// A file that ranges were taken from.

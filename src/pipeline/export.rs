@@ -1,10 +1,11 @@
 //! Formats of other tools from a sidecar.
 
 use super::sha256_of;
-use crate::emit::{Emitter, Sidecar, Source};
+use crate::emit::{BiasFacts, Emitter, Sidecar, Source};
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{self, Loaded};
 use crate::prepare::{self, prepare};
+use crate::tune::{NewBias, replace_biases};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
@@ -42,6 +43,20 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
             changes == sidecar.model.prepared,
             "was prepared in another way by the version that wrote the sidecar\nhint: calibrate again with this version of mqq"
         );
+        if let Some(tuning) = &sidecar.tuning {
+            ensure!(
+                tuning.n_rounded == 0,
+                "the sidecar does not hold the {} weights whose rounding was learned\nhint: ask for the format with `mqq calibrate --emit`",
+                tuning.n_rounded
+            );
+            let bias = |bias: &BiasFacts| NewBias {
+                node_idx: bias.node,
+                name: bias.name.clone(),
+                values: bias.values.clone(),
+            };
+            let biases: Vec<NewBias> = tuning.biases.iter().map(bias).collect();
+            replace_biases(&mut model, &biases)?;
+        }
         Ok(model)
     };
     load().with_context(|| format!("`{}`", path.display()))

@@ -22,7 +22,7 @@ use crate::prepare::{self, default_opset, prepare};
 use crate::range::RangeFinder;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
-use crate::tune::{Effort, Tuned};
+use crate::tune::{Effort, Tuned, store_rounded};
 use crate::verify;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -186,8 +186,18 @@ fn finish(
     };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let model_facts = ModelFacts { file, sha256: sha256_of(path)?, opset, prepared: changes };
-    let sidecar = sidecar(graph, &facts, &request.scheme, &sites, &plan, model_facts, calibration);
-    let prepared = model.clone();
+    let sidecar = sidecar(
+        graph,
+        &facts,
+        &request.scheme,
+        &sites,
+        &plan,
+        model_facts,
+        calibration,
+        tuned.as_ref().map(tune::facts),
+    );
+    let mut prepared = model.clone();
+    store_rounded(&mut prepared, &plan)?;
     rewrite(&mut model, &plan, request.storage)?;
     plan.warnings.extend(verify::ensure_kept(&model, &request.scheme)?);
     Ok(Quantized {

@@ -3,12 +3,13 @@
 use super::Request;
 use super::statistics::{Gathered, Run};
 use crate::decide::QuantPlan;
+use crate::emit::{BiasFacts, TuningFacts};
 use crate::engine::Value;
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
 use crate::range::RangeFinder;
-use crate::tune::{Tuned, tune as tune_plan};
+use crate::tune::{NewBias, Tuned, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
 
@@ -53,4 +54,21 @@ pub fn tune(
             None
         }))
     })
+}
+
+/// What the sidecar says of it.
+pub fn facts(tuned: &Tuned) -> TuningFacts {
+    let bias = |bias: &NewBias| BiasFacts {
+        node: bias.node_idx,
+        name: bias.name.clone(),
+        values: bias.values.clone(),
+    };
+    TuningFacts {
+        n_samples: tuned.n_samples,
+        n_held_back: tuned.n_held_back,
+        sqnr_db: tuned.sqnr_db,
+        kept: tuned.kept,
+        n_rounded: if tuned.kept { tuned.n_rounded } else { 0 },
+        biases: tuned.biases.iter().map(bias).collect(),
+    }
 }

@@ -28,6 +28,10 @@ pub struct QType {
     /// Bits of the integer that holds the value, where it is wider than `bits` (7-bit weights in int8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_bits: Option<u8>,
+    /// For weights of kernels that add two products in 16 bits: the largest sum of two neighbours, in
+    /// integer steps. Scales widen where the integers would be heavier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_pair_sum: Option<u16>,
     /// Which scales there are.
     #[serde(default, skip_serializing_if = "is_default")]
     pub scale: ScaleName,

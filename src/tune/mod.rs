@@ -12,6 +12,7 @@ mod walk;
 
 use crate::decide::{QuantPlan, decide_biases};
 use crate::engine::Value;
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::tensor;
@@ -66,6 +67,9 @@ pub struct Tuned {
     pub n_held_back: usize,
     /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
     pub sqnr_db: [f64; 2],
+    /// Biases corrected, where the change was kept.
+    #[serde(skip)]
+    pub biases: Vec<NewBias>,
     /// Biases corrected.
     pub n_biases: usize,
     /// Weights whose rounding was learned.
@@ -75,6 +79,17 @@ pub struct Tuned {
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,
+}
+
+/// A bias that replaces that of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewBias {
+    /// Position of the node.
+    pub node_idx: usize,
+    /// Name of the initializer.
+    pub name: String,
+    /// One per output channel.
+    pub values: Vec<f32>,
 }
 
 /// Fewest samples to learn from and to judge by.
@@ -106,18 +121,21 @@ pub fn tune(
         Walk::new(model, &mut tuned, methods, n_tune)?.run(inputs, samples)?;
     let sqnr_db = [mean_sqnr(&plain.held_back), mean_sqnr(&after)];
     let kept = sqnr_db[1] > sqnr_db[0];
-    let report = Tuned {
+    let mut report = Tuned {
         n_samples: n_tune,
         n_held_back: held_back.len(),
         sqnr_db,
         n_biases: biases.len(),
+        biases: Vec::new(),
         n_rounded,
         kept,
         seconds: start.elapsed().as_secs_f64(),
     };
     if kept {
         *plan = tuned;
-        replace_biases(model, sites, plan, scheme, biases)?;
+        report.biases = new_biases(model, biases)?;
+        replace_biases(model, &report.biases)?;
+        add_sites(model, sites, plan, scheme, &report.biases)?;
         let graph = model.graph.as_ref().context("model has no graph")?;
         decide_biases(graph, sites, scheme, finder, plan, false)?;
     }
@@ -131,46 +149,86 @@ fn mean_sqnr(outputs: &[Comparison]) -> f64 {
     sqnr.iter().sum::<f64>() / sqnr.len().max(1) as f64
 }
 
-/// Gives the nodes biases of their own.
-fn replace_biases(
-    model: &mut ModelProto,
+/// Names for the new biases.
+fn new_biases(model: &ModelProto, biases: BTreeMap<usize, Vec<f32>>) -> Result<Vec<NewBias>> {
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let mut names = Names::of(graph);
+    let named = biases.into_iter().map(|(node_idx, values)| {
+        let node = &graph.node[node_idx];
+        let base = match node.input.get(2).filter(|name| !name.is_empty()) {
+            Some(name) => name.clone(),
+            None => format!("{}_bias", node_name(node)),
+        };
+        NewBias { node_idx, name: names.fresh(&format!("{base}_corrected")), values }
+    });
+    Ok(named.collect())
+}
+
+/// Gives nodes biases of their own; those that nothing reads any more go.
+///
+/// # Errors
+/// If the model has no such node.
+pub fn replace_biases(model: &mut ModelProto, biases: &[NewBias]) -> Result<()> {
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let mut replaced = Vec::new();
+    for bias in biases {
+        let node = graph.node.get_mut(bias.node_idx);
+        let node = node.with_context(|| format!("the graph has no node {}", bias.node_idx))?;
+        replaced.extend(node.input.get(2).cloned());
+        node.input.resize(node.input.len().max(3), String::new());
+        node.input[2].clone_from(&bias.name);
+        let stored = tensor::from_f32(&bias.name, &[bias.values.len()], &bias.values)?;
+        graph.initializer.push(stored);
+    }
+    let index = GraphIndex::new(graph);
+    replaced.retain(|name| index.consumers(name).is_empty() && !index.is_output(name));
+    graph.initializer.retain(|tensor| !replaced.iter().any(|name| name == tensor.name()));
+    Ok(())
+}
+
+/// The new biases as sites, where the table stores biases as integers.
+fn add_sites(
+    model: &ModelProto,
     sites: &mut Sites,
     plan: &QuantPlan,
     scheme: &Scheme,
-    biases: BTreeMap<usize, Vec<f32>>,
+    biases: &[NewBias],
 ) -> Result<()> {
-    let graph = model.graph.as_mut().context("model has no graph")?;
-    let mut names = Names::of(graph);
-    let mut replaced = Vec::new();
-    for (node_idx, values) in biases {
-        let node = &mut graph.node[node_idx];
-        let old = node.input.get(2).filter(|name| !name.is_empty()).cloned();
-        let base = old.clone().unwrap_or_else(|| format!("{}_bias", node_name(node)));
-        let name = names.fresh(&format!("{base}_corrected"));
-        node.input.resize(node.input.len().max(3), String::new());
-        node.input[2].clone_from(&name);
-        graph.initializer.push(tensor::from_f32(&name, &[values.len()], &values)?);
-        replaced.extend(old);
-        let edge = (node_idx, 2);
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    for NewBias { node_idx, name, .. } in biases {
+        let (tensor, edge) = (name.clone(), (*node_idx, 2));
         if let Some(site) = sites.biases.iter_mut().find(|site| site.edge == edge) {
-            site.tensor = name;
+            site.tensor = tensor;
             continue;
         }
-        let weight = plan.weights.iter().position(|w| w.site.edges.contains(&(node_idx, 1)));
-        let input = node.input[0].clone();
-        let quantized = sites.activations.iter().any(|site| site.edges.contains(&(node_idx, 0)));
+        let node = &graph.node[*node_idx];
         let qtype = match scheme.ops.get(node.op_type()).map(|row| &row.bias) {
             Some(BiasRow::Int32) => None,
             Some(BiasRow::Type(qtype)) => Some(qtype.clone()),
             Some(BiasRow::Float) | None => continue,
         };
+        let weight = plan.weights.iter().position(|w| w.site.edges.contains(&(*node_idx, 1)));
+        let quantized = sites.activations.iter().any(|site| site.edges.contains(&(*node_idx, 0)));
         if let (Some(weight), true) = (weight, quantized) {
-            sites.biases.push(BiasSite { tensor: name, qtype, input, weight, edge });
+            let input = node.input[0].clone();
+            sites.biases.push(BiasSite { tensor, qtype, input, weight, edge });
         }
     }
-    let index = crate::onnx::graph::GraphIndex::new(graph);
-    replaced.retain(|name| index.consumers(name).is_empty() && !index.is_output(name));
-    graph.initializer.retain(|tensor| !replaced.iter().any(|name| name == tensor.name()));
+    Ok(())
+}
+
+/// Writes the values that rounded weights stand for into the float model, for formats that hold floats.
+///
+/// # Errors
+/// If the model has no graph.
+pub fn store_rounded(model: &mut ModelProto, plan: &QuantPlan) -> Result<()> {
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    for weight in plan.weights.iter().filter(|weight| weight.learned) {
+        let name = &weight.site.tensor;
+        let stored = tensor::from_f32(name, &weight.shape, &weight.dequantized())?;
+        let all = graph.initializer.iter_mut();
+        all.filter(|tensor| tensor.name() == name).for_each(|tensor| *tensor = stored.clone());
+    }
     Ok(())
 }
 

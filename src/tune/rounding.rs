@@ -13,6 +13,7 @@
 //! descent.
 
 use super::layer::Layer;
+use crate::decide::Pairs;
 use crate::engine::Value;
 use anyhow::{Result, anyhow};
 use faer::linalg::matmul::matmul;
@@ -139,6 +140,46 @@ fn gather(layer: &Layer, b: &[Value], y: &[Value], centred: bool) -> Vec<Moments
     vec![sum.finish(centred)]
 }
 
+/// What the integers may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Lowest.
+    pub low: i32,
+    /// Highest.
+    pub high: i32,
+    /// Which may not be large side by side.
+    pub pairs: Option<Pairs>,
+}
+
+impl Bounds {
+    fn nearest(&self, w: f64, scale: f64) -> f64 {
+        (w / scale).round_ties_even().clamp(f64::from(self.low), f64::from(self.high))
+    }
+
+    /// Bounds of weight `k` of the row `q`.
+    fn of(&self, q: &[f64], k: usize) -> (f64, f64) {
+        let (low, high) = match &self.pairs {
+            None => (self.low, self.high),
+            Some(pairs) => {
+                let (low, high) = pairs.bounds(|k| q[k] as i32, k);
+                (low.max(self.low), high.min(self.high))
+            }
+        };
+        (f64::from(low), f64::from(high))
+    }
+
+    /// The nearest integers; of two that are too heavy together the later one gives way.
+    fn nearest_row(&self, row: &[f64], scale: f64) -> Vec<f64> {
+        let mut q = vec![0f64; row.len()];
+        for (k, &w) in row.iter().enumerate() {
+            // What comes later is still 0.
+            let (low, high) = self.of(&q, k);
+            q[k] = self.nearest(w, scale).clamp(low, high);
+        }
+        q
+    }
+}
+
 /// What the rounding may do with the scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scales {
@@ -168,7 +209,7 @@ pub fn round(
     layer: &Layer,
     w: &[f32],
     scales: &[f32],
-    bounds: (i32, i32),
+    bounds: Bounds,
     search: Scales,
     (b, y): (&[Value], &[Value]),
     centred: bool,
@@ -209,28 +250,25 @@ pub fn round(
     Ok(Rows { integers: integers.concat(), scales })
 }
 
-fn nearest(w: f64, scale: f64, bounds: (i32, i32)) -> f64 {
-    (w / scale).round_ties_even().clamp(f64::from(bounds.0), f64::from(bounds.1))
-}
-
 /// The scales with the least error of nearest rounding, weighted by the inputs' variances.
 fn choose_scales<'t>(
     layer: &Layer,
     groups: &[Mat<f64>],
     row: impl Fn(usize) -> &'t [f64] + Sync,
     scales: &[f32],
-    bounds: (i32, i32),
+    bounds: Bounds,
     search: Scales,
 ) -> Vec<f32> {
     let per_group = layer.n_out / layer.groups;
     let error = |o: usize, scale: f64| -> f64 {
         let h = &groups[o / per_group];
-        let of =
-            |(k, &w): (usize, &f64)| h[(k, k)] * (w - scale * nearest(w, scale, bounds)).powi(2);
-        row(o).iter().enumerate().map(of).sum()
+        let row = row(o);
+        let q = bounds.nearest_row(row, scale);
+        let of = |(k, &w): (usize, &f64)| h[(k, k)] * (w - scale * q[k]).powi(2);
+        row.iter().enumerate().map(of).sum()
     };
     let full = |o: usize| {
-        row(o).iter().fold(0f64, |amax, w| amax.max(w.abs())) / f64::from(bounds.1.max(1))
+        row(o).iter().fold(0f64, |amax, w| amax.max(w.abs())) / f64::from(bounds.high.max(1))
     };
     let steps = f64::from(*SCALE_SHARES.end());
     let best_of = |full: f64, given: f32, error: &dyn Fn(f64) -> f64| -> f32 {
@@ -258,9 +296,9 @@ fn choose_scales<'t>(
 }
 
 /// Coordinate descent from the nearest integers; the inputs that vary most come first.
-fn descend(h: &Mat<f64>, target: &[f64], scale: f64, bounds: (i32, i32)) -> Vec<i32> {
+fn descend(h: &Mat<f64>, target: &[f64], scale: f64, bounds: Bounds) -> Vec<i32> {
     let n = target.len();
-    let mut q: Vec<f64> = target.iter().map(|&w| nearest(w, scale, bounds)).collect();
+    let mut q = bounds.nearest_row(target, scale);
     let error: Vec<f64> = target.iter().zip(&q).map(|(w, q)| w - scale * q).collect();
     // The gradient, up to a factor of -2: H times what is left of the target.
     let mut gradient = vec![0f64; n];
@@ -274,7 +312,8 @@ fn descend(h: &Mat<f64>, target: &[f64], scale: f64, bounds: (i32, i32)) -> Vec<
         let mut moved = false;
         for &j in &order {
             let best = q[j] + gradient[j] / (scale * h[(j, j)]);
-            let best = best.round_ties_even().clamp(f64::from(bounds.0), f64::from(bounds.1));
+            let (low, high) = bounds.of(&q, j);
+            let best = best.round_ties_even().clamp(low, high);
             let step = best - q[j];
             if step == 0.0 || !step.is_finite() {
                 continue;

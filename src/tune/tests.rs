@@ -1,6 +1,6 @@
 use super::bias::{OutChannels, correction};
 use super::layer::Layer;
-use super::rounding::{self, Scales};
+use super::rounding::{self, Bounds, Scales};
 use crate::engine::Value;
 use crate::onnx::proto::{AttributeProto, NodeProto};
 use proptest::prelude::*;
@@ -149,7 +149,7 @@ proptest! {
             .chunks(n_in)
             .map(|row| row.iter().fold(0f32, |m, v| m.max(v.abs())) / bound as f32)
             .collect();
-        let bounds = (-bound, bound);
+        let bounds = Bounds { low: -bound, high: bound, pairs: None };
         let rows = rounding::round(&layer, &w, &scales, bounds, Scales::Fixed, (&x, &y), false);
         let rows = rows.unwrap();
         let real = |q: &dyn Fn(usize) -> f32| -> Vec<f32> {

@@ -6,7 +6,7 @@
 
 use super::bias::{OutChannels, correction};
 use super::layer::Layer;
-use super::rounding::{self, Rows, Scales};
+use super::rounding::{self, Bounds, Rows, Scales};
 use super::step::Step;
 use crate::decide::{PlannedWeight, QuantPlan};
 use crate::engine::Value;
@@ -137,7 +137,12 @@ impl<'a> Walk<'a> {
         for output in &self.graph.output {
             let mut comparison = Comparison::default();
             if let Some(lane) = self.lanes.get(output.name()) {
-                for (a, b) in lane.float.iter().zip(&lane.quantized).skip(self.n_tune) {
+                let planned = self.plan.activations.iter();
+                let mut planned = planned.filter(|p| p.site.tensor == output.name());
+                let on_grid = planned.any(|planned| planned.site.network_output);
+                let quantized = lane.on_grid.as_ref().filter(|_| on_grid);
+                let quantized = quantized.unwrap_or(&lane.quantized);
+                for (a, b) in lane.float.iter().zip(quantized).skip(self.n_tune) {
                     if let (Some(a), Some(b)) = (a.f32s(), b.f32s()) {
                         comparison.add(a, b, None);
                     }
@@ -374,7 +379,8 @@ impl<'a> Walk<'a> {
         let w: Vec<f32> = (0..values.len()).map(|i| values[at(i)]).collect();
         let of_row = |o: usize| planned.params[if along_rows { o } else { 0 }];
         let scales: Vec<f32> = (0..layer.n_out).map(|o| of_row(o).scale).collect();
-        let bounds = (of_row(0).q_min, of_row(0).q_max);
+        let (low, high) = (of_row(0).q_min, of_row(0).q_max);
+        let bounds = Bounds { low, high, pairs: planned.pairs };
         let search = match planned.qtype.scale {
             ScaleName::PowerOfTwo => Scales::Fixed,
             ScaleName::Float if along_rows => Scales::PerRow,
