@@ -212,7 +212,7 @@ fn plan(model: &ModelProto, scheme: &Scheme, values: fn(&str) -> Vec<f32>) -> (S
     let activation = by_spelling(&scheme.observers.activation).unwrap();
     let weight = by_spelling(&scheme.observers.weight).unwrap();
     let finders = Finders { activation: &*activation, weight: &*weight };
-    let plan = decide(graph, &sites, &statistics, scheme, finders).unwrap();
+    let plan = decide(graph, &sites, &statistics, None, scheme, finders).unwrap();
     (sites, plan)
 }
 

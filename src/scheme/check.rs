@@ -5,8 +5,10 @@ use super::{
     SymmetryName,
 };
 use crate::diag::did_you_mean;
+use crate::emit::{EMITTERS, SIDECAR, by_name};
 use crate::place::{RULES, Takes};
 use crate::range::by_spelling;
+use crate::verify::check_call;
 
 /// What is wrong in a table, and where.
 #[derive(Debug)]
@@ -56,6 +58,16 @@ fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
             )
         })?;
         check_parameters(scheme, call, &format!("placement.{position}"))?;
+    }
+    for (position, call) in scheme.check.iter().enumerate() {
+        check_call(call)
+            .map_err(|error| wrong(format!("check.{position}"), format!("{error:#}")))?;
+    }
+    for (position, name) in scheme.emit.iter().enumerate() {
+        let known = name == SIDECAR || EMITTERS.iter().any(|emitter| emitter.name() == name);
+        ensure(known, &format!("emit.{position}"), || {
+            by_name(name).err().map_or(String::new(), |error| format!("{error:#}"))
+        })?;
     }
     for (key, observer) in
         [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
