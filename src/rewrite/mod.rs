@@ -133,10 +133,14 @@ impl Writer {
         } else {
             self.names.fresh(&format!("{tensor}_DequantizeLinear"))
         };
-        let pair = [
+        let mut pair = [
             node("QuantizeLinear", [&source, &scale, &zero_point], &quantized, &[]),
             node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, &[]),
         ];
+        if planned.site.network_output {
+            // A node of the model may have the output's name.
+            pair[1].name = Some(self.names.fresh(&format!("{tensor}_DequantizeLinear")));
+        }
         self.after_tensor.entry(after.clone()).or_default().extend(pair);
         self.replace(&planned.site.edges, &dequantized);
         Ok(())

@@ -60,3 +60,16 @@ def test_quantized_network_output_lies_on_its_grid(tmp_path):
     samples, _ = digits("eval")
     steps = run(output, samples)[0] / np.float32(logits["y_scale"])
     assert np.abs(steps - np.round(steps)).max() < 1e-3
+
+
+def test_a_node_may_have_the_name_of_the_output(tmp_path):
+    model = onnx.load(ROOT / "fixtures" / "digits_cnn.onnx")
+    model.graph.node[-1].name = "logits"
+    onnx.save(model, tmp_path / "named.onnx")
+    output = tmp_path / "q.onnx"
+    mqq("calibrate", tmp_path / "named.onnx", "-b", "tflite", "--data", ROOT / "calib_data" / "calib",
+        "--preprocess", "half", "-o", output, "--limit", 4, "--quiet")
+    names = [node.name for node in onnx.load(output).graph.node]
+    assert len(names) == len(set(names))
+    samples, _ = digits("eval")
+    assert run(output, samples[:1])[0].shape == (1, 10)
