@@ -3,14 +3,17 @@
 use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, threads};
 use super::{ensure_apart, misused, show_error};
 use crate::diag::Exit;
+use crate::emit::{self, Emitter, Sidecar};
+use crate::import;
 use crate::onnx::Staged;
-use crate::pipeline::{Quantized, Request, quantize};
+use crate::pipeline::{self, Quantized, Request, quantize};
 use crate::progress;
 use crate::range::by_spelling;
 use crate::scheme::{Scheme, WeightStorage};
+use crate::tune::{Effort, Tuned};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -23,8 +26,14 @@ pub struct Args {
     #[command(flatten)]
     backend: BackendArgs,
     /// Calibration data: a folder, a file, a quoted glob, or a list (.txt, .csv); images, .npy, .npz or .pb; repeatable
-    #[arg(long, short, required = true, value_name = "PATH")]
+    #[arg(long, short, required_unless_present = "ranges_from", value_name = "PATH")]
     data: Vec<String>,
+    /// Ranges of activations from a file, instead of data: a sidecar, a TensorRT calibration cache or an encodings file (0.6.1, 1.0.0, 2.x); with --data, that calibrates what the file lacks
+    #[arg(long, value_name = "FILE")]
+    ranges_from: Option<PathBuf>,
+    /// Formats to write besides the sidecar (see `mqq export --list`); repeatable [default: the backend's]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    emit: Option<Vec<String>>,
     /// The quantized model's path (one model only) [default: MODEL.BACKEND.onnx]
     #[arg(long, short, value_name = "FILE", conflicts_with = "out_dir")]
     output: Option<PathBuf>,
@@ -52,6 +61,9 @@ pub struct Args {
     /// Samples run at the same time [default: the number of cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Work that goes into better weights: 0 = plain observers, 1 and 2 = bias correction, 3 = learned rounding
+    #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels())]
+    effort: String,
     /// Leave out samples that cannot be read, instead of failing
     #[arg(long)]
     skip_bad_data: bool,
@@ -77,6 +89,19 @@ struct Paths {
     model: PathBuf,
     output: PathBuf,
     sidecar: PathBuf,
+    emitted: Vec<(&'static dyn Emitter, PathBuf)>,
+}
+
+impl Paths {
+    /// Everything that is written.
+    fn results(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.output, &self.sidecar].into_iter().chain(self.emitted.iter().map(|(_, path)| path))
+    }
+
+    fn emitted_by_name(&self) -> BTreeMap<&'static str, String> {
+        let emitted = self.emitted.iter();
+        emitted.map(|(emitter, path)| (emitter.name(), path.display().to_string())).collect()
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -96,6 +121,8 @@ struct ModelReport {
     output: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sidecar: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    emitted: BTreeMap<&'static str, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<Summary>,
 }
@@ -109,8 +136,17 @@ struct Summary {
     n_float_nodes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     preprocessing: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuned: Option<Tuned>,
     warnings: Vec<String>,
     seconds: f64,
+}
+
+fn effort_levels() -> clap::builder::PossibleValuesParser {
+    let value = |(name, help): &(&'static str, &'static str)| {
+        clap::builder::PossibleValue::new(*name).help(*help)
+    };
+    Effort::LEVELS.iter().map(value).collect::<Vec<_>>().into()
 }
 
 /// Runs the command.
@@ -125,7 +161,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let mut exit = Exit::Done;
     for paths in &all_paths {
         let model = paths.model.display().to_string();
-        if args.skip_existing && paths.output.exists() && paths.sidecar.exists() {
+        if args.skip_existing && paths.results().all(|path| path.exists()) {
             if !args.quiet && !args.json {
                 println!("{model}: exists, left alone");
             }
@@ -135,6 +171,7 @@ pub fn run(args: &Args) -> Result<Exit> {
                 error: None,
                 output: Some(paths.output.display().to_string()),
                 sidecar: Some(paths.sidecar.display().to_string()),
+                emitted: paths.emitted_by_name(),
                 summary: None,
             });
             continue;
@@ -146,6 +183,7 @@ pub fn run(args: &Args) -> Result<Exit> {
                 error: None,
                 output: Some(paths.output.display().to_string()),
                 sidecar: Some(paths.sidecar.display().to_string()),
+                emitted: paths.emitted_by_name(),
                 summary: Some(summary),
             }),
             Err(error) => {
@@ -157,6 +195,7 @@ pub fn run(args: &Args) -> Result<Exit> {
                     error: Some(format!("{error:#}")),
                     output: None,
                     sidecar: None,
+                    emitted: BTreeMap::new(),
                     summary: None,
                 });
                 if !args.keep_going {
@@ -186,6 +225,7 @@ fn request(args: &Args) -> Result<Request> {
     ensure!(args.threads != Some(0), "--threads is 0, expected 1 or more");
     Ok(Request {
         data: args.data.clone(),
+        ranges: args.ranges_from.as_deref().map(import::read).transpose()?,
         preprocessing: args.preprocess.resolve()?,
         shapes: args.shape.resolve()?,
         selection: args.select.resolve()?,
@@ -195,6 +235,7 @@ fn request(args: &Args) -> Result<Request> {
         limit: args.limit,
         threads: threads(args.threads),
         skip_bad_data: args.skip_bad_data,
+        effort: Effort::of(&args.effort).context("unknown effort")?,
         scheme,
     })
 }
@@ -206,6 +247,8 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
         "--output names one file, but there are {} models\nhint: use --out-dir",
         args.models.len()
     );
+    let names = args.emit.as_ref().unwrap_or(&scheme.emit);
+    let emitters = emit::by_names(names.iter().map(String::as_str))?;
     let mut outputs = BTreeSet::new();
     let mut all = Vec::with_capacity(args.models.len());
     for model in &args.models {
@@ -232,7 +275,8 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
             "`{}` would be written for two models\nhint: give them different names or run them apart",
             output.display()
         );
-        all.push(Paths { model: model.clone(), output, sidecar });
+        let emitted = emitters.iter().map(|e| (*e, output.with_extension(e.suffix()))).collect();
+        all.push(Paths { model: model.clone(), output, sidecar, emitted });
     }
     if let Some(folder) = &args.out_dir {
         std::fs::create_dir_all(folder).with_context(|| format!("`{}`", folder.display()))?;
@@ -243,7 +287,8 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
         let folder = folder.unwrap_or(Path::new("."));
         tempfile::NamedTempFile::new_in(folder)
             .with_context(|| format!("`{}`: the folder cannot be written", folder.display()))?;
-        for file in [&paths.output, &paths.sidecar] {
+        for file in paths.results() {
+            ensure_apart(&paths.model, file)?;
             ensure!(!file.is_dir(), "`{}` is a folder, expected a file to write", file.display());
         }
     }
@@ -266,10 +311,27 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         let bar = Finish(bar);
         Box::new(move || bar.0.inc(1))
     })?;
-    let Quantized { model, has_external_data, sidecar, sites, plan, n_samples, preprocessing } =
-        quantized;
+    let Quantized {
+        model,
+        prepared,
+        has_external_data,
+        sidecar,
+        sites,
+        plan,
+        n_samples,
+        preprocessing,
+        tuned,
+    } = quantized;
     let mut staged = Staged::model(model, &paths.output, has_external_data)?;
-    staged.add(sidecar.to_json().as_bytes(), &paths.sidecar)?;
+    let text = sidecar.to_json();
+    staged.add(text.as_bytes(), &paths.sidecar)?;
+    // From the file's text, so that the same comes of it later.
+    let read = Sidecar::from_json(&text)?;
+    for (emitter, path) in &paths.emitted {
+        let bytes = pipeline::emit(*emitter, &read, Some(&prepared))
+            .with_context(|| format!("`{}`", paths.model.display()))?;
+        staged.add(&bytes, path)?;
+    }
     staged.commit()?;
     let summary = Summary {
         n_samples,
@@ -278,6 +340,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         n_quantized_nodes: sites.quantized_nodes.len(),
         n_float_nodes: sites.float_nodes.len(),
         preprocessing,
+        tuned,
         warnings: plan.warnings.clone(),
         seconds: start.elapsed().as_secs_f64(),
     };
@@ -312,9 +375,28 @@ fn print_summary(
     if let Some(preprocessing) = &summary.preprocessing {
         println!("  input      {preprocessing}");
     }
+    if let Some(tuned) = &summary.tuned {
+        println!("  tuned      {}", describe(tuned));
+    }
     println!("  sidecar    {}", paths.sidecar.display());
+    for (emitter, path) in &paths.emitted {
+        println!("  {:<10} {}", emitter.name(), path.display());
+    }
     println!("  time       {:.2} s", summary.seconds);
     if args.verbose {
         sidecar.details().iter().for_each(|line| println!("  {line}"));
     }
+}
+
+fn describe(tuned: &Tuned) -> String {
+    let [before, after] = tuned.sqnr_db;
+    let what = match tuned.n_rounded {
+        0 => format!("{} biases", tuned.n_biases),
+        n => format!("{n} weights and {} biases", tuned.n_biases),
+    };
+    let outcome = if tuned.kept { "kept" } else { "undone" };
+    format!(
+        "{what} on {} samples: {before:.2} -> {after:.2} dB on {} others, {outcome} ({:.2} s)",
+        tuned.n_samples, tuned.n_held_back, tuned.seconds
+    )
 }

@@ -4,6 +4,7 @@ mod backends;
 mod calibrate;
 mod check;
 mod compare;
+mod export;
 mod inspect;
 mod options;
 mod prepare;
@@ -27,13 +28,15 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Quantize models for a backend, with calibration data
-    Calibrate(calibrate::Args),
+    Calibrate(Box<calibrate::Args>),
     /// Say what would be quantized and why, without data
     Inspect(inspect::Args),
     /// List the backends, or print one backend's resolved table
     Backends(backends::Args),
     /// Write the float model as the backend will see it: opset, constants, batch normalization
     Prepare(prepare::Args),
+    /// Write other tools' formats from a sidecar, without data
+    Export(export::Args),
     /// Compare a quantized model with its float model on data
     Compare(compare::Args),
     /// Check models with Q/DQ, from anyone, against the rules of a backend
@@ -96,6 +99,7 @@ fn run_command(cli: Cli) -> Result<Exit> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Backends(args) => backends::run(&args),
         Command::Prepare(args) => prepare::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Completions { shell } => {

@@ -1,9 +1,10 @@
 //! Parameters of activations: one type, range and scale per group of tensors on one grid.
 
 use super::{PlannedActivation, QuantPlan, params_for};
+use crate::import::ImportedRange;
 use crate::observe::Statistic;
 use crate::place::Sites;
-use crate::quant::{QuantParams, Range};
+use crate::quant::{QuantParams, Range, params_for_range};
 use crate::range::RangeFinder;
 use crate::scheme::{FixedGrid, QType, Scheme};
 use anyhow::{Context, Result, ensure};
@@ -22,6 +23,7 @@ struct Shared {
 pub(super) fn decide(
     sites: &Sites,
     statistics: &[Statistic],
+    given: Option<&BTreeMap<String, ImportedRange>>,
     scheme: &Scheme,
     finder: &dyn RangeFinder,
     plan: &mut QuantPlan,
@@ -34,12 +36,18 @@ pub(super) fn decide(
         let prescribed = prescribed(sites, sites_of_group, &mut Vec::new());
         // A prescribed grid brings its own type.
         let first = &sites.activations[prescribed.map_or(sites_of_group[0], |(site, _)| site)];
-        let mut joint = Cow::Borrowed(&statistics[sites_of_group[0]]);
-        sites_of_group[1..].iter().for_each(|&member| joint.to_mut().join(&statistics[member]));
+        let given_of = |&site: &usize| given?.get(&sites.activations[site].tensor).copied();
+        let imported: Vec<ImportedRange> = sites_of_group.iter().filter_map(given_of).collect();
+        let mut observed = sites_of_group.iter().filter(|&site| given_of(site).is_none());
+        let joint = observed.next().map(|&first| {
+            let mut joint = Cow::Borrowed(&statistics[first]);
+            observed.for_each(|&member| joint.to_mut().join(&statistics[member]));
+            joint
+        });
         let qtype = &scheme.types[&first.qtype];
         let shared = match prescribed {
             Some((_, fixed)) => prescribe(fixed, qtype),
-            None => find_shared(&joint, qtype, finder),
+            None => find_shared(joint.as_deref(), &imported, qtype, finder),
         };
         Ok((group, shared.with_context(|| format!("tensor `{}`", first.tensor))?))
     };
@@ -107,9 +115,27 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
     Ok(Shared { qtype: qtype.clone(), range, params, observer: "fixed" })
 }
 
-fn find_shared(joint: &Statistic, qtype: &QType, finder: &dyn RangeFinder) -> Result<Shared> {
-    let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));
-    let range = finder.find(joint, &qtype.grid())?;
-    let (range, params) = params_for(joint, range, &qtype)?;
-    Ok(Shared { qtype, range, params, observer: finder.name() })
+/// `joint` is what was observed of the tensors that no range was given for, `imported` the ranges of the
+/// others.
+fn find_shared(
+    joint: Option<&Statistic>,
+    imported: &[ImportedRange],
+    qtype: &QType,
+    finder: &dyn RangeFinder,
+) -> Result<Shared> {
+    if let (Some(joint), []) = (joint, imported) {
+        let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));
+        let range = finder.find(joint, &qtype.grid())?;
+        let (range, params) = params_for(joint, range, &qtype)?;
+        return Ok(Shared { qtype, range, params, observer: finder.name() });
+    }
+    let observed = joint.and_then(Statistic::min_max).map(|(min, _)| min);
+    let lowest = imported.iter().map(|given| given.range.min as f32).chain(observed);
+    let qtype = qtype.adapted(lowest.reduce(f32::min));
+    let grid = qtype.grid();
+    let found = joint.map(|joint| finder.find(joint, &grid)).transpose()?;
+    let all = imported.iter().map(|given| given.on(&grid)).chain(found);
+    let union = |a: Range, b: Range| Range { min: a.min.min(b.min), max: a.max.max(b.max) };
+    let range = all.reduce(union).context("no range, expected one per tensor")?;
+    Ok(Shared { params: params_for_range(range, &grid)?, qtype, range, observer: "imported" })
 }

@@ -9,6 +9,9 @@ mod group;
 mod slices;
 mod weight;
 
+pub use bias::decide_biases;
+
+use crate::import::ImportedRange;
 use crate::observe::Statistic;
 use crate::onnx::proto::GraphProto;
 use crate::place::clips::FoldableClip;
@@ -17,6 +20,7 @@ use crate::quant::{QuantParams, Range, params_for_range};
 use crate::range::{RangeFinder, pot_search};
 use crate::scheme::{QType, Scheme};
 use anyhow::{Result, ensure};
+use std::collections::BTreeMap;
 
 /// Everything that will be written into the graph.
 #[derive(Debug, Clone, Default)]
@@ -76,6 +80,18 @@ pub struct PlannedWeight {
     pub observer: &'static str,
     /// Slices that are all zero, by position.
     pub dead: Vec<usize>,
+    /// Whether the integers are other than the nearest ones.
+    pub learned: bool,
+}
+
+impl PlannedWeight {
+    /// The values that the integers stand for, in their order.
+    pub fn dequantized(&self) -> Vec<f32> {
+        let slices = slices::Slices::of(&self.shape, self.site.axis, self.site.block);
+        let value =
+            |(position, &q): (usize, &i32)| self.params[slices.of_value(position)].dequantize(q);
+        self.integers.iter().enumerate().map(value).collect()
+    }
 }
 
 impl PlannedWeight {
@@ -111,7 +127,8 @@ pub struct Finders<'a> {
     pub weight: &'a dyn RangeFinder,
 }
 
-/// Chooses the parameters. `statistics` holds one entry per activation site, in their order.
+/// Chooses the parameters. `statistics` holds one entry per activation site, in their order; a tensor of
+/// `given` has its range from there, and its statistic does not count.
 ///
 /// # Errors
 /// If a tensor had no finite value, or a weight or bias is not finite; the message names it.
@@ -119,6 +136,7 @@ pub fn decide(
     graph: &GraphProto,
     sites: &Sites,
     statistics: &[Statistic],
+    given: Option<&BTreeMap<String, ImportedRange>>,
     scheme: &Scheme,
     finders: Finders,
 ) -> Result<QuantPlan> {
@@ -129,9 +147,9 @@ pub fn decide(
         sites.activations.len()
     );
     let mut plan = QuantPlan::default();
-    group::decide(sites, statistics, scheme, finders.activation, &mut plan)?;
+    group::decide(sites, statistics, given, scheme, finders.activation, &mut plan)?;
     weight::decide(graph, sites, scheme, finders.weight, &mut plan)?;
-    bias::decide(graph, sites, scheme, finders.weight, &mut plan)?;
+    decide_biases(graph, sites, scheme, finders.weight, &mut plan, true)?;
     weight::round(graph, &mut plan)?;
     Ok(plan)
 }

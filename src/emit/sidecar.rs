@@ -1,37 +1,49 @@
 //! The sidecar: every scale with the reason for it, as JSON. Its format is described in
 //! `docs/sidecar.md`; names that AIMET's encodings 2.0 have are used where they mean the same.
 
-use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
-use crate::onnx::proto::GraphProto;
-use crate::place::{Sites, node_name};
-use crate::scheme::{QType, Scheme};
-use serde::Serialize;
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
-/// Version of the format; raised when a reader of an earlier one would go wrong.
-pub const SCHEMA_VERSION: &str = "1.0";
+/// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
+/// the second when keys are added.
+pub const SCHEMA_VERSION: &str = "1.1";
 
 /// The file.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sidecar {
-    schema_version: &'static str,
-    producer: Producer,
-    model: ModelFacts,
-    scheme: SchemeFacts,
-    calibration: CalibrationFacts,
-    activation_encodings: Vec<Encoding>,
-    param_encodings: Vec<Encoding>,
-    float_nodes: Vec<FloatNode>,
-    warnings: Vec<String>,
+    /// [`SCHEMA_VERSION`] of the writer.
+    pub schema_version: String,
+    /// Who wrote it.
+    pub producer: Producer,
+    /// The float model.
+    pub model: ModelFacts,
+    /// The backend's table.
+    pub scheme: SchemeFacts,
+    /// How ranges were found.
+    pub calibration: CalibrationFacts,
+    /// One per quantized activation, in the order of the graph.
+    pub activation_encodings: Vec<Encoding>,
+    /// One per quantized weight, then one per int32 bias.
+    pub param_encodings: Vec<Encoding>,
+    /// Nodes with float outputs that compute in float.
+    pub float_nodes: Vec<FloatNode>,
+    /// The prepared graph, without attributes and data.
+    pub graph: GraphFacts,
+    /// As printed.
+    pub warnings: Vec<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct Producer {
-    name: &'static str,
-    version: &'static str,
+/// Name and version of a program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Producer {
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
 }
 
 /// What the sidecar says of the float model.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelFacts {
     /// File name without folders.
     pub file: String,
@@ -43,15 +55,19 @@ pub struct ModelFacts {
     pub prepared: Vec<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct SchemeFacts {
-    backend: String,
-    source: String,
-    resolved: Scheme,
+/// What the sidecar says of the backend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SchemeFacts {
+    /// Name of the table.
+    pub backend: String,
+    /// Where its facts are from.
+    pub source: String,
+    /// The whole table, switches applied.
+    pub resolved: serde_json::Value,
 }
 
 /// What the sidecar says of the calibration.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationFacts {
     /// Samples observed.
     pub n_samples: usize,
@@ -61,15 +77,27 @@ pub struct CalibrationFacts {
     pub activation_observer: String,
     /// Range finder of the weights, with its options.
     pub weight_observer: String,
+    /// The file that ranges of activations were taken from, and its format; absent where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranges_from: Option<RangesFrom>,
     /// How images became inputs; absent where there were none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preprocessing: Option<String>,
     /// Shape of each input.
     pub inputs: Vec<InputFacts>,
 }
 
+/// A file that ranges were taken from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RangesFrom {
+    /// File name without folders.
+    pub file: String,
+    /// Its format, as `docs/formats.md` names it.
+    pub format: String,
+}
+
 /// An input of the model.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InputFacts {
     /// ONNX name.
     pub name: String,
@@ -77,181 +105,155 @@ pub struct InputFacts {
     pub shape: Vec<usize>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+/// A number, or a list along an axis.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum OneOrMany<T> {
+pub enum OneOrMany<T> {
+    /// For the whole tensor.
     One(T),
+    /// One per slice of the axis.
     Many(Vec<T>),
 }
 
-fn one_or_many<T>(mut values: Vec<T>, per_channel: bool) -> OneOrMany<T> {
-    match values.len() {
-        1 if !per_channel => OneOrMany::One(values.remove(0)),
-        _ => OneOrMany::Many(values),
+impl<T> OneOrMany<T> {
+    /// The values; one where there is no axis.
+    pub fn as_slice(&self) -> &[T] {
+        match self {
+            OneOrMany::One(value) => std::slice::from_ref(value),
+            OneOrMany::Many(values) => values,
+        }
     }
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct Encoding {
-    name: String,
-    output_dtype: String,
-    y_scale: OneOrMany<f32>,
-    y_zero_point: OneOrMany<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    axis: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    block_size: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bits: Option<u8>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    range: Option<[f64; 2]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    observed: Option<[f32; 2]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    observer: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    n_non_finite: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shared_with: Option<Vec<String>>,
+/// Parameters of one tensor; a real value is `y_scale * (q - y_zero_point)`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Encoding {
+    /// ONNX name in the prepared model.
+    pub name: String,
+    /// The integer that holds the values.
+    pub output_dtype: String,
+    /// Real units per step.
+    pub y_scale: OneOrMany<f32>,
+    /// The integer that stands for 0.
+    pub y_zero_point: OneOrMany<i32>,
+    /// Axis of the scales.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axis: Option<usize>,
+    /// Values per scale along the axis, where there is a scale per block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<usize>,
+    /// Bits of the grid.
+    pub bits: u8,
+    /// Lowest and highest integer of the grid.
+    pub q_range: [i32; 2],
+    /// Whether the grid is symmetric about 0 by its type.
+    pub symmetric: bool,
+    /// Dimensions, where they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Vec<usize>>,
+    /// The interval that the range finder kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<[f64; 2]>,
+    /// Lowest and highest finite value seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<[f32; 2]>,
+    /// The range finder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observer: Option<String>,
+    /// NaN and infinite values seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n_non_finite: Option<u64>,
+    /// Other tensors on the same grid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_with: Option<Vec<String>>,
     /// The Clip or Relu that was removed because the grid has its effect.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    removed_node: Option<String>,
-    consumers: Vec<String>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    rule: &'static str,
-    reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_node: Option<String>,
+    /// Whether the network's output of this name is quantized too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub network_output: bool,
+    /// Nodes that read the quantized tensor.
+    pub consumers: Vec<String>,
+    /// The placement rule that asked for it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub rule: String,
+    /// Why, in words.
+    pub reason: String,
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct FloatNode {
-    node: String,
-    op_type: String,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    rule: &'static str,
-    reason: String,
+/// A node that stays float.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FloatNode {
+    /// Its name.
+    pub node: String,
+    /// Its operator.
+    pub op_type: String,
+    /// The rule that left it float; empty where the table has no row for its operator.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub rule: String,
+    /// Why, in words.
+    pub reason: String,
 }
 
-/// Gathers the file's contents. `graph` is the prepared one, before rewriting.
-pub fn sidecar(
-    graph: &GraphProto,
-    scheme: &Scheme,
-    sites: &Sites,
-    plan: &QuantPlan,
-    model: ModelFacts,
-    calibration: CalibrationFacts,
-) -> Sidecar {
-    let consumers = |nodes: &mut dyn Iterator<Item = usize>| {
-        nodes.map(|node_idx| node_name(&graph.node[node_idx]).to_string()).collect()
-    };
-    let activation = |planned: &PlannedActivation| Encoding {
-        name: planned.site.tensor.clone(),
-        output_dtype: planned.qtype.dtype(),
-        y_scale: OneOrMany::One(planned.params.scale),
-        y_zero_point: OneOrMany::One(planned.params.zero_point),
-        axis: None,
-        block_size: None,
-        bits: Some(planned.qtype.bits),
-        range: Some([planned.range.min, planned.range.max]),
-        observed: planned.observed.map(|(min, max)| [min, max]),
-        observer: Some(planned.observer),
-        n_non_finite: (planned.n_non_finite > 0).then_some(planned.n_non_finite),
-        shared_with: {
-            let others = plan.activations.iter().filter(|other| {
-                other.site.group == planned.site.group && other.site.tensor != planned.site.tensor
-            });
-            let others: Vec<String> = others.map(|other| other.site.tensor.clone()).collect();
-            (!others.is_empty()).then_some(others)
-        },
-        removed_node: planned
-            .removed_clip()
-            .map(|clip| node_name(&graph.node[clip.node]).to_string()),
-        consumers: consumers(&mut planned.site.edges.iter().map(|edge| edge.0)),
-        rule: planned.site.rule,
-        reason: planned.site.reason.clone(),
-    };
-    let weight = |planned: &PlannedWeight| Encoding {
-        name: planned.site.tensor.clone(),
-        output_dtype: planned.qtype.dtype(),
-        y_scale: one_or_many(
-            planned.params.iter().map(|params| params.scale).collect(),
-            planned.site.axis.is_some(),
-        ),
-        y_zero_point: one_or_many(
-            planned.params.iter().map(|params| params.zero_point).collect(),
-            planned.site.axis.is_some(),
-        ),
-        axis: planned.site.axis,
-        block_size: planned.site.block,
-        bits: Some(planned.qtype.bits),
-        range: None,
-        observed: Some([planned.observed.0, planned.observed.1]),
-        observer: Some(planned.observer),
-        n_non_finite: None,
-        shared_with: None,
-        removed_node: None,
-        consumers: consumers(&mut planned.site.edges.iter().map(|edge| edge.0)),
-        rule: "",
-        reason: match planned.dead.len() {
-            0 => "weight".to_string(),
-            n => format!("weight; {n} channels are all zero"),
-        },
-    };
-    let bias = |planned: &PlannedBias| Encoding {
-        name: planned.site.tensor.clone(),
-        output_dtype: planned.qtype.as_ref().map_or("int32".into(), QType::dtype),
-        y_scale: one_or_many(planned.scales.clone(), planned.scales.len() > 1),
-        y_zero_point: OneOrMany::One(planned.zero_point),
-        axis: (planned.scales.len() > 1).then_some(0),
-        block_size: None,
-        bits: Some(planned.qtype.as_ref().map_or(32, |qtype| qtype.bits)),
-        range: None,
-        observed: None,
-        observer: None,
-        n_non_finite: None,
-        shared_with: None,
-        removed_node: None,
-        consumers: consumers(&mut std::iter::once(planned.site.edge.0)),
-        rule: "",
-        reason: match planned.qtype {
-            None => format!("bias; scale of `{}` times scale of the weight", planned.site.input),
-            Some(_) => "bias on a grid of its own".to_string(),
-        },
-    };
-    let removed = plan.activations.iter().filter_map(|planned| planned.removed_clip());
-    let removed: Vec<usize> = removed.map(|clip| clip.node).collect();
-    Sidecar {
-        schema_version: SCHEMA_VERSION,
-        producer: Producer { name: "mqq", version: env!("CARGO_PKG_VERSION") },
-        model,
-        scheme: SchemeFacts {
-            backend: scheme.name.clone(),
-            source: scheme.source.clone(),
-            resolved: scheme.clone(),
-        },
-        calibration,
-        activation_encodings: plan.activations.iter().map(activation).collect(),
-        param_encodings: plan
-            .weights
-            .iter()
-            .map(weight)
-            .chain(plan.biases.iter().map(bias))
-            .collect(),
-        float_nodes: sites
-            .float_nodes
-            .iter()
-            .filter(|float| !removed.contains(&float.node))
-            .map(|float| FloatNode {
-                node: node_name(&graph.node[float.node]).to_string(),
-                op_type: graph.node[float.node].op_type().to_string(),
-                rule: float.rule,
-                reason: float.reason.clone(),
-            })
-            .collect(),
-        warnings: plan.warnings.clone(),
-    }
+/// The prepared graph, without attributes and data.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GraphFacts {
+    /// Names of the graph's inputs.
+    pub inputs: Vec<String>,
+    /// Names of the graph's outputs.
+    pub outputs: Vec<String>,
+    /// Nodes in their order.
+    pub nodes: Vec<NodeFacts>,
+}
+
+/// A node of the graph.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    /// Its name; its first output where it has none.
+    pub name: String,
+    /// Its operator.
+    pub op_type: String,
+    /// Tensors read; empty names are inputs left out.
+    pub inputs: Vec<String>,
+    /// Tensors made.
+    pub outputs: Vec<String>,
+    /// Attribute `group` of a convolution, where it is not 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<i64>,
 }
 
 impl Sidecar {
+    /// Reads the file's text.
+    ///
+    /// # Errors
+    /// If it is no sidecar, or of a version that this program does not read.
+    pub fn from_json(text: &str) -> Result<Sidecar> {
+        let value: serde_json::Value =
+            serde_json::from_str(text).context("does not parse as JSON, expected a sidecar")?;
+        let version = value.get("schema_version").and_then(|version| version.as_str());
+        let version = version
+            .context("has no text `schema_version`, expected a sidecar of `mqq calibrate`")?
+            .to_string();
+        let parts = |version: &str| -> Option<(u32, u32)> {
+            let (major, minor) = version.split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        };
+        let found = parts(&version)
+            .with_context(|| format!("schema_version is `{version}`, expected two numbers"))?;
+        let known = parts(SCHEMA_VERSION).context("the program's own version is wrong")?;
+        ensure!(
+            found.0 == known.0 && found.1 >= 1,
+            "schema_version is {version}, expected {0}.1 or a later {0}.x\nhint: calibrate again with this version of mqq",
+            known.0
+        );
+        let sidecar: Sidecar = serde_json::from_value(value)
+            .with_context(|| format!("a key of schema_version {version} is missing or wrong"))?;
+        for encoding in sidecar.activation_encodings.iter().chain(&sidecar.param_encodings) {
+            encoding.check().with_context(|| format!("tensor `{}`", encoding.name))?;
+        }
+        Ok(sidecar)
+    }
+
     /// Lines for people: what was changed, and every node that stays float with its reason.
     pub fn details(&self) -> Vec<String> {
         let changes = self.model.prepared.iter().map(|change| format!("prepared: {change}"));

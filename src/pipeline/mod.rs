@@ -1,14 +1,19 @@
 //! The order of the stages. The only file that knows it.
 
 mod compare;
+mod export;
 mod observe;
+mod statistics;
+mod tune;
 
 pub use compare::compare;
+pub use export::{emit, prepared_for};
 
-use crate::data::{Dataset, Preprocessing};
+use crate::data::Preprocessing;
 use crate::decide::{Finders, QuantPlan, decide};
-use crate::emit::{CalibrationFacts, InputFacts, ModelFacts, Sidecar, sidecar};
-use crate::engine::{Engine, Parsed, Shapes};
+use crate::emit::{CalibrationFacts, ModelFacts, RangesFrom, Sidecar, sidecar};
+use crate::engine::{Parsed, Shapes};
+use crate::import::ImportedRanges;
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{self, Loaded};
@@ -17,6 +22,7 @@ use crate::prepare::{self, default_opset, prepare};
 use crate::range::RangeFinder;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
+use crate::tune::{Effort, Tuned};
 use crate::verify;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -29,6 +35,8 @@ pub struct Request {
     pub scheme: Scheme,
     /// Calibration data, as `--data` gives it.
     pub data: Vec<String>,
+    /// Ranges of activations that need no data.
+    pub ranges: Option<ImportedRanges>,
     /// How images become inputs.
     pub preprocessing: Preprocessing,
     /// Shapes of inputs that the model leaves open.
@@ -47,6 +55,8 @@ pub struct Request {
     pub threads: usize,
     /// Leave samples out that cannot be read.
     pub skip_bad_data: bool,
+    /// How much work goes into better weights.
+    pub effort: Effort,
 }
 
 /// A model ready for placement, and what was done to it.
@@ -69,6 +79,8 @@ pub struct Prepared {
 pub struct Quantized {
     /// The model with Q/DQ.
     pub model: ModelProto,
+    /// The float model that it was made from, as placement saw it; shares its tensors' data.
+    pub prepared: ModelProto,
     /// Whether tensors go into a file of their own.
     pub has_external_data: bool,
     /// The sidecar.
@@ -81,6 +93,8 @@ pub struct Quantized {
     pub n_samples: usize,
     /// How images became inputs.
     pub preprocessing: Option<String>,
+    /// What tuning did, where it did something.
+    pub tuned: Option<Tuned>,
 }
 
 /// Loads and prepares a model for a backend.
@@ -141,27 +155,16 @@ fn finish(
     progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
 ) -> Result<Quantized> {
     let Prepared { mut model, facts, changes, opset, has_external_data, parsed } = prepared;
-    let parsed = parsed.map_err(|error| anyhow::anyhow!("{}", error.root_cause()))?;
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let sites = place(graph, &facts, &request.scheme, &request.selection);
-    let watched: Vec<String> = sites.activations.iter().map(|site| site.tensor.clone()).collect();
-    let dataset =
-        Dataset::open(&request.data, parsed.inputs(), &request.preprocessing, request.limit)?;
-    let engine: Engine = parsed.build(&watched)?;
-    let tick = progress(dataset.len());
-    let observed = observe::observe(
-        &engine,
-        watched.len(),
-        &dataset,
-        request.threads,
-        request.skip_bad_data,
-        &*tick,
-    )?;
-    drop(tick);
+    let mut sites = place(graph, &facts, &request.scheme, &request.selection);
+    let gathered = statistics::gather(&model, parsed, &sites, request, progress)?;
     let finders =
         Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
-    let mut plan = decide(graph, &sites, &observed.statistics, &request.scheme, finders)?;
-    let skipped = observed.skipped.iter().map(|reason| format!("left out: {reason}"));
+    let given = request.ranges.as_ref().map(|imported| &imported.ranges);
+    let mut plan = decide(graph, &sites, &gathered.statistics, given, &request.scheme, finders)?;
+    let tuned = tune::tune(&mut model, &mut plan, &mut sites, &facts, request, &gathered)?;
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let skipped = gathered.skipped.iter().map(|reason| format!("left out: {reason}"));
     plan.warnings.splice(0..0, skipped);
     for pattern in request.selection.unmatched(graph) {
         plan.warnings.push(format!("`{pattern}` matches no node"));
@@ -170,30 +173,32 @@ fn finish(
         plan.warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
     }
     let calibration = CalibrationFacts {
-        n_samples: observed.n_samples,
-        n_skipped: observed.skipped.len(),
+        n_samples: gathered.n_samples,
+        n_skipped: gathered.skipped.len(),
         activation_observer: request.activation_finder.1.clone(),
         weight_observer: request.weight_finder.1.clone(),
-        preprocessing: dataset.describe(),
-        inputs: engine
-            .inputs()
-            .iter()
-            .map(|input| InputFacts { name: input.name.clone(), shape: input.shape.clone() })
-            .collect(),
+        ranges_from: request.ranges.as_ref().map(|imported| RangesFrom {
+            file: imported.file.clone(),
+            format: imported.format.to_string(),
+        }),
+        preprocessing: gathered.preprocessing.clone(),
+        inputs: gathered.inputs,
     };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let model_facts = ModelFacts { file, sha256: sha256_of(path)?, opset, prepared: changes };
-    let sidecar = sidecar(graph, &request.scheme, &sites, &plan, model_facts, calibration);
-    let preprocessing = dataset.describe();
+    let sidecar = sidecar(graph, &facts, &request.scheme, &sites, &plan, model_facts, calibration);
+    let prepared = model.clone();
     rewrite(&mut model, &plan, request.storage)?;
     plan.warnings.extend(verify::ensure_kept(&model, &request.scheme)?);
     Ok(Quantized {
         model,
+        prepared,
         has_external_data,
         sidecar,
         sites,
         plan,
-        n_samples: observed.n_samples,
-        preprocessing,
+        n_samples: gathered.n_samples,
+        preprocessing: gathered.preprocessing,
+        tuned,
     })
 }

@@ -5,6 +5,7 @@ use super::{
     SymmetryName,
 };
 use crate::diag::did_you_mean;
+use crate::emit::{EMITTERS, SIDECAR, by_name};
 use crate::place::{RULES, Takes};
 use crate::range::by_spelling;
 use crate::verify::check_call;
@@ -61,6 +62,12 @@ fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
     for (position, call) in scheme.check.iter().enumerate() {
         check_call(call)
             .map_err(|error| wrong(format!("check.{position}"), format!("{error:#}")))?;
+    }
+    for (position, name) in scheme.emit.iter().enumerate() {
+        let known = name == SIDECAR || EMITTERS.iter().any(|emitter| emitter.name() == name);
+        ensure(known, &format!("emit.{position}"), || {
+            by_name(name).err().map_or(String::new(), |error| format!("{error:#}"))
+        })?;
     }
     for (key, observer) in
         [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]

@@ -25,6 +25,7 @@ const UNARY: &[&str] = &[
     "GlobalAveragePool",
     "GlobalMaxPool",
     "ReduceMean",
+    "ReduceSum",
     "Identity",
     "Dropout",
     "Flatten",

@@ -1,0 +1,153 @@
+//! What formats ask of one tensor's parameters.
+
+use super::sidecar::{Encoding, OneOrMany};
+use anyhow::{Result, ensure};
+
+/// Logarithmic codes of HiSilicon's NNIE; their scale is the largest value.
+pub(super) const NNIE_CODES: &str = "nnie8";
+
+/// Integers that hold quantized values: name, bits, signed.
+const DTYPES: [(&str, u32, bool); 8] = [
+    ("int4", 4, true),
+    ("uint4", 4, false),
+    ("int8", 8, true),
+    ("uint8", 8, false),
+    ("int16", 16, true),
+    ("uint16", 16, false),
+    ("int32", 32, true),
+    (NNIE_CODES, 8, true),
+];
+
+impl Encoding {
+    /// Whether the numbers hang together, as they must before anything is computed with them.
+    ///
+    /// # Errors
+    /// With the key that is wrong.
+    pub fn check(&self) -> Result<()> {
+        ensure!(
+            DTYPES.iter().any(|(name, ..)| *name == self.output_dtype),
+            "output_dtype is `{}`, expected one of: {}",
+            self.output_dtype,
+            DTYPES.map(|(name, ..)| name).join(", ")
+        );
+        let scales = self.y_scale.as_slice();
+        ensure!(
+            !scales.is_empty() && scales.iter().all(|scale| scale.is_normal() && *scale > 0.0),
+            "y_scale is not one or more positive numbers"
+        );
+        let n_zero_points = self.y_zero_point.as_slice().len();
+        ensure!(
+            n_zero_points == 1 || n_zero_points == scales.len(),
+            "y_zero_point has {n_zero_points} numbers, expected 1 or {}",
+            scales.len()
+        );
+        ensure!(
+            self.is_per_channel() == self.axis.is_some(),
+            "axis and the list y_scale do not go together"
+        );
+        let [q_min, q_max] = self.q_range;
+        ensure!(q_min < q_max, "q_range is [{q_min}, {q_max}], expected two numbers in order");
+        Ok(())
+    }
+
+    /// Number of scales.
+    pub fn n_scales(&self) -> usize {
+        self.y_scale.as_slice().len()
+    }
+
+    /// Whether the scales lie along an axis.
+    pub fn is_per_channel(&self) -> bool {
+        matches!(self.y_scale, OneOrMany::Many(_))
+    }
+
+    /// Whether these are NNIE's codes.
+    pub fn is_nnie(&self) -> bool {
+        self.output_dtype == NNIE_CODES
+    }
+
+    /// Whether this is a bias in int32.
+    pub fn is_int32(&self) -> bool {
+        self.output_dtype == "int32"
+    }
+
+    /// The zero point of slice `channel`.
+    pub fn zero_point_of(&self, channel: usize) -> i32 {
+        let zero_points = self.y_zero_point.as_slice();
+        zero_points.get(channel).or(zero_points.first()).copied().unwrap_or(0)
+    }
+
+    /// Scale and zero point of every slice; real units per step.
+    pub fn slices(&self) -> impl Iterator<Item = (f64, i32)> + '_ {
+        let scales = self.y_scale.as_slice().iter().enumerate();
+        scales.map(|(channel, &scale)| (f64::from(scale), self.zero_point_of(channel)))
+    }
+
+    /// The one scale and zero point.
+    ///
+    /// # Errors
+    /// If there is one per slice of an axis.
+    pub fn per_tensor(&self) -> Result<(f64, i32)> {
+        let mut slices = self.slices();
+        match (slices.next(), slices.next(), self.is_per_channel()) {
+            (Some(only), None, false) => Ok(only),
+            _ => anyhow::bail!(
+                "tensor `{}`: has {} scales along axis {}, expected one for the tensor",
+                self.name,
+                self.n_scales(),
+                self.axis.unwrap_or(0)
+            ),
+        }
+    }
+
+    /// Real values of the grid's lowest and highest integer, one pair per slice.
+    pub fn bounds(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let [q_min, q_max] = self.q_range.map(i64::from);
+        self.slices().map(move |(scale, zero_point)| {
+            if self.is_nnie() {
+                return (-scale, scale);
+            }
+            let zero_point = i64::from(zero_point);
+            (scale * (q_min - zero_point) as f64, scale * (q_max - zero_point) as f64)
+        })
+    }
+
+    /// [`Encoding::bounds`] of a tensor with one scale.
+    ///
+    /// # Errors
+    /// As [`Encoding::per_tensor`].
+    pub fn per_tensor_bounds(&self) -> Result<(f64, f64)> {
+        self.per_tensor()?;
+        Ok(self.bounds().next().unwrap_or((0.0, 0.0)))
+    }
+
+    /// The scales of a symmetric grid that int8 holds.
+    ///
+    /// # Errors
+    /// If the integers are others, or a zero point is not 0.
+    pub fn symmetric_int8(&self) -> Result<Vec<f64>> {
+        let zero_point = self.slices().map(|(_, zero_point)| zero_point).find(|&zero| zero != 0);
+        ensure!(
+            self.output_dtype == "int8" && zero_point.is_none(),
+            "tensor `{}`: is {} with zero point {}, expected int8 with zero point 0",
+            self.name,
+            self.output_dtype,
+            zero_point.unwrap_or(0)
+        );
+        Ok(self.slices().map(|(scale, _)| scale).collect())
+    }
+
+    /// The largest absolute value of a symmetric int8 grid with one scale: `127 * scale`.
+    ///
+    /// # Errors
+    /// As [`Encoding::symmetric_int8`] and [`Encoding::per_tensor`].
+    pub fn amax_int8(&self) -> Result<f64> {
+        self.symmetric_int8()?;
+        Ok(self.per_tensor()?.0 * 127.0)
+    }
+
+    /// Bits of the integer that holds the values, and whether it is signed.
+    pub fn storage(&self) -> (u32, bool) {
+        let dtype = DTYPES.iter().find(|(name, ..)| *name == self.output_dtype);
+        dtype.map_or((u32::from(self.bits), true), |(_, bits, signed)| (*bits, *signed))
+    }
+}

@@ -1,0 +1,91 @@
+//! The float model that MQBench's backends take beside their file of ranges (`*_deploy_model.onnx`;
+//! ModelTC/MQBench, mqbench/deploy/deploy_linear.py, `clip_weight`).
+
+use crate::emit::graph::{encode, initializer, uses};
+use crate::emit::{Emitter, Encoding, Source};
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::names::Names;
+use crate::onnx::proto::TensorProto;
+use crate::onnx::tensor;
+use anyhow::{Context, Result, ensure};
+
+/// The prepared model without Q/DQ: batch normalization folded, every quantized weight clipped to the ends
+/// of its grid, per channel. A weight that some node reads float keeps its values there, and the others
+/// read a clipped copy, `{weight}_clipped`.
+pub(in crate::emit) struct Deploy;
+
+impl Emitter for Deploy {
+    fn name(&self) -> &'static str {
+        "deploy"
+    }
+
+    fn description(&self) -> &'static str {
+        "float ONNX model with weights clipped to their ranges, for MQBench's files; needs the model"
+    }
+
+    fn suffix(&self) -> &'static str {
+        "deploy.onnx"
+    }
+
+    fn needs_model(&self) -> bool {
+        true
+    }
+
+    fn holds_nnie_codes(&self) -> bool {
+        true
+    }
+
+    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
+        let mut model = source.model()?.clone();
+        let graph = model.graph.as_mut().context("model has no graph")?;
+        let mut names = Names::of(graph);
+        for encoding in source.weights() {
+            let edges = uses(graph, encoding)?;
+            let index = GraphIndex::new(graph);
+            let everywhere = index.consumers(&encoding.name).len() == edges.len()
+                && !index.is_output(&encoding.name);
+            let original = initializer(graph, &encoding.name)?;
+            let mut clipped = clip(original, encoding)
+                .with_context(|| format!("initializer `{}`", encoding.name))?;
+            if everywhere {
+                graph
+                    .initializer
+                    .iter_mut()
+                    .filter(|tensor| tensor.name() == encoding.name)
+                    .for_each(|tensor| *tensor = clipped.clone());
+                continue;
+            }
+            let name = names.fresh(&format!("{}_clipped", encoding.name));
+            clipped.name = Some(name.clone());
+            graph.initializer.push(clipped);
+            for (node_idx, slot) in edges {
+                if let Some(input) = graph.node[node_idx].input.get_mut(slot) {
+                    input.clone_from(&name);
+                }
+            }
+        }
+        encode(&model)
+    }
+}
+
+fn clip(original: &TensorProto, encoding: &Encoding) -> Result<TensorProto> {
+    let shape = tensor::shape(original)?;
+    let mut values = tensor::f32_values(original)?;
+    let bounds: Vec<(f64, f64)> = encoding.bounds().collect();
+    let axis = encoding.axis.unwrap_or(0);
+    let n = if encoding.is_per_channel() { shape.get(axis).copied() } else { Some(1) };
+    ensure!(
+        n == Some(bounds.len()),
+        "shape is {shape:?}, expected {} slices along axis {axis}",
+        bounds.len()
+    );
+    let inner: usize = match encoding.is_per_channel() {
+        true => shape.iter().skip(axis + 1).product(),
+        false => values.len(),
+    };
+    for (position, value) in values.iter_mut().enumerate() {
+        let (min, max) = bounds[position / inner.max(1) % bounds.len().max(1)];
+        *value = value.max(min as f32).min(max as f32);
+    }
+    tensor::from_f32(original.name(), &shape, &values)
+}

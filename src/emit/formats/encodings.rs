@@ -1,0 +1,187 @@
+//! Qualcomm's encodings files, which AIMET writes and the QNN and SNPE converters read
+//! (`--quantization_overrides`). Source: quic/aimet, `aimet_onnx/_encoding.py` and `quantsim.py` of
+//! aimet-onnx 2.42.
+//!
+//! In 0.6.1 and 1.0.0 a real value is `scale * (q + offset)` with `q` unsigned, whatever the tensor: `offset`
+//! is `-zero_point` of an unsigned grid and `-zero_point - 2^(bits - 1)` of a signed one. 2.0.0 has ONNX's
+//! own sign and types. Widths are those of the integers that hold the values: a grid of 7 bits in int8 is
+//! written as 8 bits, with the same scale.
+
+use crate::emit::source::{Entries, json};
+use crate::emit::{Emitter, Encoding, OneOrMany, Source};
+use anyhow::Result;
+use serde_json::{Value, json};
+
+/// Whether the older formats call it symmetric: signed with its zero point in the middle.
+fn is_symmetric(encoding: &Encoding) -> bool {
+    encoding.storage().1 && encoding.slices().all(|(_, zero_point)| zero_point == 0)
+}
+
+/// Offset for unsigned integers.
+fn offset(encoding: &Encoding, zero_point: i32) -> i64 {
+    let (bits, signed) = encoding.storage();
+    -i64::from(zero_point) - if signed { 1 << (bits - 1) } else { 0 }
+}
+
+/// What AIMET says of the whole model.
+fn quantizer_args(source: &Source) -> Value {
+    let bits = |encoding: Option<&Encoding>| encoding.map_or(8, |encoding| encoding.storage().0);
+    let weight = source.weights().next();
+    json!({
+        "quant_scheme": "post_training_tf",
+        "param_bitwidth": bits(weight),
+        "activation_bitwidth": bits(source.activations().next()),
+        "dtype": "int",
+        "is_symmetric": weight.is_none_or(is_symmetric),
+        "per_channel_quantization": source.weights().any(Encoding::is_per_channel),
+    })
+}
+
+/// A list with an entry per `name`, as the readers demand; a weight of two nodes may come twice.
+fn listed(entries: impl Iterator<Item = Value>) -> Result<Value> {
+    let mut by_name = Entries::default();
+    for entry in entries {
+        let name = entry["name"].as_str().unwrap_or_default().to_string();
+        by_name.add(&name, entry)?;
+    }
+    Ok(by_name.into_values().collect())
+}
+
+/// Tensors as keys; a list with an entry per channel.
+pub(in crate::emit) struct Encodings061;
+
+impl Emitter for Encodings061 {
+    fn name(&self) -> &'static str {
+        "encodings-0.6.1"
+    }
+
+    fn description(&self) -> &'static str {
+        "Qualcomm AIMET/QNN encodings 0.6.1: JSON, min, max, scale and offset per channel"
+    }
+
+    fn suffix(&self) -> &'static str {
+        "0.6.1.encodings"
+    }
+
+    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
+        let entry = |encoding: &Encoding| -> Value {
+            let (bits, _) = encoding.storage();
+            let slice = |(scale, zero_point): (f64, i32)| {
+                let offset = offset(encoding, zero_point);
+                let q_max = (1i64 << bits) - 1;
+                json!({
+                    "bitwidth": bits,
+                    "dtype": "int",
+                    "is_symmetric": if is_symmetric(encoding) { "True" } else { "False" },
+                    "min": scale * offset as f64,
+                    "max": scale * (q_max + offset) as f64,
+                    "offset": offset,
+                    "scale": scale,
+                })
+            };
+            encoding.slices().map(slice).collect()
+        };
+        let mut activations = Entries::default();
+        for encoding in source.activations() {
+            activations.add(&encoding.name, entry(encoding))?;
+        }
+        let mut params = Entries::default();
+        for encoding in source.weights() {
+            params.add(&encoding.name, entry(encoding))?;
+        }
+        json(&json!({
+            "version": "0.6.1",
+            "activation_encodings": activations.into_value(),
+            "param_encodings": params.into_value(),
+            "quantizer_args": quantizer_args(source),
+            "excluded_layers": [],
+        }))
+    }
+}
+
+/// Lists of entries with a `name`; the axis of a weight's channels is that of the operator's outputs.
+pub(in crate::emit) struct Encodings100;
+
+impl Emitter for Encodings100 {
+    fn name(&self) -> &'static str {
+        "encodings-1.0.0"
+    }
+
+    fn description(&self) -> &'static str {
+        "Qualcomm AIMET/QNN encodings 1.0.0: JSON, scales and offsets per tensor"
+    }
+
+    fn suffix(&self) -> &'static str {
+        "1.0.0.encodings"
+    }
+
+    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
+        let entry = |encoding: &Encoding| -> Value {
+            let offsets = encoding.slices().map(|(_, zero_point)| offset(encoding, zero_point));
+            json!({
+                "name": encoding.name,
+                "enc_type": if encoding.is_per_channel() { "PER_CHANNEL" } else { "PER_TENSOR" },
+                "dtype": "INT",
+                "bw": encoding.storage().0,
+                "is_sym": is_symmetric(encoding),
+                "scale": encoding.slices().map(|(scale, _)| scale).collect::<Vec<f64>>(),
+                "offset": offsets.collect::<Vec<i64>>(),
+            })
+        };
+        json(&json!({
+            "version": "1.0.0",
+            "activation_encodings": listed(source.activations().map(entry))?,
+            "param_encodings": listed(source.weights().map(entry))?,
+            "quantizer_args": quantizer_args(source),
+            "excluded_layers": [],
+        }))
+    }
+}
+
+/// One list of entries in the terms of ONNX QuantizeLinear, int32 biases among them.
+pub(in crate::emit) struct Encodings200;
+
+impl Emitter for Encodings200 {
+    fn name(&self) -> &'static str {
+        "encodings-2.0.0"
+    }
+
+    fn description(&self) -> &'static str {
+        "Qualcomm AIMET/QNN encodings 2.0.0: JSON, the parameters of QuantizeLinear per tensor"
+    }
+
+    fn suffix(&self) -> &'static str {
+        "2.0.0.encodings"
+    }
+
+    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
+        let scale = |encoding: &Encoding| match encoding.is_per_channel() {
+            true => json!(encoding.slices().map(|(scale, _)| scale).collect::<Vec<f64>>()),
+            false => json!(encoding.slices().next().map(|(scale, _)| scale)),
+        };
+        let zero_point = |encoding: &Encoding| match encoding.is_per_channel() {
+            true => json!(encoding.slices().map(|(_, zero)| zero).collect::<Vec<i32>>()),
+            false => json!(encoding.zero_point_of(0)),
+        };
+        let entry = |encoding: &Encoding| -> Value {
+            let mut entry = json!({
+                "name": encoding.name,
+                "output_dtype": encoding.output_dtype,
+                "y_scale": scale(encoding),
+            });
+            // Zero points that are all 0 are left out, as AIMET does.
+            if encoding.slices().any(|(_, zero)| zero != 0) {
+                entry["y_zero_point"] = zero_point(encoding);
+            }
+            if let (OneOrMany::Many(_), Some(axis)) = (&encoding.y_scale, encoding.axis) {
+                entry["axis"] = json!(axis);
+            }
+            entry
+        };
+        let all = source.activations().chain(&source.sidecar.param_encodings);
+        json(&json!({
+            "version": "2.0.0",
+            "encodings": listed(all.map(entry))?,
+        }))
+    }
+}

@@ -1,0 +1,90 @@
+//! ncnn's int8 table (Tencent/ncnn, tools/quantize, read by `ncnn2int8`; as OpenPPL/ppq,
+//! ppq/parser/ncnn_exporter.py writes it).
+
+use crate::emit::source::word;
+use crate::emit::{Emitter, Encoding, NodeFacts, Source};
+use anyhow::{Context, Result, ensure};
+use std::fmt::Write;
+
+/// Operators that ncnn computes in int8.
+const LAYERS: [&str; 3] = ["Conv", "Gemm", "MatMul"];
+
+/// First a line `layer_param_0 s0 s1 …` per layer with the scales of its weight, one per output channel
+/// (per group where a convolution has groups); then a line `layer s` with that of its input. Scales are
+/// the inverse of ONNX's: steps per real unit. Layers are called by the names of their nodes.
+pub(in crate::emit) struct Ncnn;
+
+impl Emitter for Ncnn {
+    fn name(&self) -> &'static str {
+        "ncnn"
+    }
+
+    fn description(&self) -> &'static str {
+        "ncnn's int8 table: text, inverse scales of weights and inputs per layer"
+    }
+
+    fn suffix(&self) -> &'static str {
+        "ncnn.table"
+    }
+
+    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
+        let mut weights = String::new();
+        let mut inputs = String::new();
+        for node in source.nodes().filter(|node| LAYERS.contains(&node.op_type.as_str())) {
+            let Some(weight) = source.weight_of(node) else { continue };
+            let input = node.inputs.iter().find_map(|input| source.activation(input));
+            let input = input.with_context(|| {
+                format!(
+                    "node `{}`: only its weight `{}` is quantized, expected its input too",
+                    node.name, weight.name
+                )
+            })?;
+            write!(weights, "{}_param_0", word(&node.name)?)?;
+            for scale in weight_scales(node, weight)? {
+                write!(weights, " {}", inverse(scale))?;
+            }
+            weights.push('\n');
+            input.symmetric_int8()?;
+            writeln!(inputs, "{} {}", node.name, inverse(input.per_tensor()?.0))?;
+        }
+        Ok((weights + &inputs).into_bytes())
+    }
+}
+
+fn inverse(scale: f64) -> f32 {
+    (1.0 / scale) as f32
+}
+
+fn weight_scales(node: &NodeFacts, weight: &Encoding) -> Result<Vec<f64>> {
+    let scales = weight.symmetric_int8()?;
+    let scales = match weight.is_per_channel() {
+        true => scales,
+        false => {
+            // Which side of a Gemm's weight its outputs lie on depends on `transB`.
+            ensure!(
+                node.op_type == "Conv",
+                "tensor `{}`: has one scale, expected one per output channel of {}",
+                weight.name,
+                node.op_type
+            );
+            let n_outputs = weight.shape.as_deref().and_then(|shape| shape.first().copied());
+            vec![scales.first().copied().unwrap_or(1.0); n_outputs.unwrap_or(1)]
+        }
+    };
+    let n_groups = usize::try_from(node.group.unwrap_or(1)).unwrap_or(1).max(1);
+    if n_groups == 1 || n_groups == scales.len() {
+        return Ok(scales);
+    }
+    let per_group = scales.chunks(scales.len().div_ceil(n_groups).max(1));
+    per_group
+        .map(|group| {
+            ensure!(
+                group.iter().all(|scale| Some(scale) == group.first()),
+                "tensor `{}`: scales differ within one of the {n_groups} groups of node `{}`, expected one per group",
+                weight.name,
+                node.name
+            );
+            group.first().copied().context("a group has no channel")
+        })
+        .collect()
+}

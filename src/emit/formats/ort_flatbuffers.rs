@@ -1,0 +1,116 @@
+//! ONNX Runtime's `calibration.flatbuffers`, which its TensorRT execution provider reads
+//! (microsoft/onnxruntime, onnxruntime/core/providers/tensorrt, `ReadDynamicRange`):
+//!
+//! ```text
+//! table KeyValue { key: string; value: string; }
+//! table TrtTable { dict: [KeyValue]; }
+//! root_type TrtTable;
+//! ```
+//!
+//! Source of the encoding: <https://flatbuffers.dev/internals/>. All numbers are little-endian; offsets are
+//! relative to where they stand and point forwards, except the one from a table to its vtable, which is
+//! subtracted.
+
+use super::ort::sorted_amax;
+use crate::emit::{Emitter, Source};
+use anyhow::{Context, Result};
+
+/// Values are texts of `127 * scale`, entries sorted by name.
+pub(in crate::emit) struct OrtFlatbuffers;
+
+impl Emitter for OrtFlatbuffers {
+    fn name(&self) -> &'static str {
+        "ort-flatbuffers"
+    }
+
+    fn description(&self) -> &'static str {
+        "ONNX Runtime's calibration table for its TensorRT provider: FlatBuffers, amax per tensor"
+    }
+
+    fn suffix(&self) -> &'static str {
+        "ort.flatbuffers"
+    }
+
+    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
+        let entries = sorted_amax(source)?;
+        let mut buffer = Buffer::default();
+        let root = buffer.offset();
+        let [dict] = buffer.table(root)?;
+        buffer.point(dict)?;
+        buffer.u32(u32::try_from(entries.len())?);
+        let offsets: Vec<usize> = entries.iter().map(|_| buffer.offset()).collect();
+        for ((name, amax), at) in entries.iter().zip(offsets) {
+            let [key, value] = buffer.table(at)?;
+            buffer.string(key, name)?;
+            buffer.string(value, &amax.to_string())?;
+        }
+        Ok(buffer.bytes)
+    }
+}
+
+/// A buffer written front to back: places for offsets are kept, and filled in when their targets are
+/// reached.
+#[derive(Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+}
+
+impl Buffer {
+    fn u16(&mut self, value: u16) {
+        self.bytes.extend(value.to_le_bytes());
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.bytes.extend(value.to_le_bytes());
+    }
+
+    fn align(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    /// A place for an offset.
+    fn offset(&mut self) -> usize {
+        self.align();
+        self.u32(0);
+        self.bytes.len() - 4
+    }
+
+    fn fill(&mut self, at: usize, target: usize) -> Result<()> {
+        let offset = u32::try_from(target - at)?;
+        let place = self.bytes.get_mut(at..at + 4).context("offset outside the buffer")?;
+        place.copy_from_slice(&offset.to_le_bytes());
+        Ok(())
+    }
+
+    /// Fills the offset at `at` with what is written next.
+    fn point(&mut self, at: usize) -> Result<()> {
+        self.align();
+        self.fill(at, self.bytes.len())
+    }
+
+    /// A table of `N` offsets behind its vtable; fills the offset at `at` with it, and gives the places
+    /// of the fields.
+    fn table<const N: usize>(&mut self, at: usize) -> Result<[usize; N]> {
+        self.align();
+        let vtable = self.bytes.len();
+        self.u16(u16::try_from(4 + 2 * N)?);
+        self.u16(u16::try_from(4 + 4 * N)?);
+        for field in 0..N {
+            self.u16(u16::try_from(4 + 4 * field)?);
+        }
+        self.align();
+        let table = self.bytes.len();
+        self.fill(at, table)?;
+        self.u32(u32::try_from(table - vtable)?);
+        Ok(std::array::from_fn(|_| self.offset()))
+    }
+
+    /// A string with its length before and a zero byte behind; fills the offset at `at` with it.
+    fn string(&mut self, at: usize, text: &str) -> Result<()> {
+        self.point(at)?;
+        self.u32(u32::try_from(text.len())?);
+        self.bytes.extend(text.as_bytes());
+        self.bytes.push(0);
+        Ok(())
+    }
+}

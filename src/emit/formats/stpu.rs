@@ -1,0 +1,151 @@
+//! MQBench's file for STPU (ModelTC/MQBench, mqbench/deploy/deploy_stpu.py): symmetric ranges of
+//! activations, weights and the steps of biases.
+
+use crate::emit::source::json;
+use crate::emit::{Emitter, Encoding, NodeFacts, Source};
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with
+/// `max = 127 * scale`. A Conv fused with Relu has the Relu's range, a Concat's inputs have its output's, a
+/// Sigmoid's output has [-1, 1]; outputs of Conv, Gemm and Resize have an exponent `emin`, too.
+pub(in crate::emit) struct Stpu;
+
+impl Emitter for Stpu {
+    fn name(&self) -> &'static str {
+        "stpu"
+    }
+
+    fn description(&self) -> &'static str {
+        "MQBench's ranges for STPU: JSON, symmetric ranges and steps of biases"
+    }
+
+    fn suffix(&self) -> &'static str {
+        "stpu_minmax.json"
+    }
+
+    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
+        let mut ranges = Ranges::default();
+        for (name, encoding) in source.with_passed_through() {
+            ranges.set(name, encoding.amax_int8()?);
+        }
+        for node in source.nodes() {
+            if let Some(weight) = source.weight_of(node) {
+                ranges.set(&format!("{}_weights", node.name), weight.amax_int8()?);
+            }
+        }
+        for node in source.nodes() {
+            let Some(output) = node.outputs.first() else { continue };
+            match node.op_type.as_str() {
+                "Sigmoid" => ranges.set(output, 1.0),
+                "Relu" => {
+                    let conv = node.inputs.first().filter(|input| source.producer(input).is_some());
+                    if let (Some(amax), Some(conv)) = (ranges.amax(output), conv) {
+                        ranges.set(conv, amax);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for node in source.nodes().filter(|node| node.op_type == "Concat") {
+            if let Some(amax) = node.outputs.first().and_then(|output| ranges.amax(output)) {
+                node.inputs.iter().for_each(|input| ranges.set(input, amax));
+            }
+        }
+        let mut emin: BTreeMap<&str, i32> = BTreeMap::new();
+        let mut biases = Vec::new();
+        for node in source.nodes() {
+            if let Some((output, exponent)) = exponent_of(source, &ranges, node)? {
+                emin.insert(output, exponent);
+            }
+            let weight = ranges.amax(&format!("{}_weights", node.name));
+            let has_bias = node.inputs.get(2).is_some_and(|bias| !bias.is_empty());
+            if let (Some(weight), true) = (weight, has_bias) {
+                let input = ranges.required(node, node.inputs.first())?;
+                biases.push((format!("{}_bias", node.name), weight / 127.0 * (input / 127.0)));
+            }
+        }
+        let mut file = serde_json::Map::new();
+        for (name, amax) in &ranges.in_order {
+            let mut entry = json!({ "min": -amax, "max": amax });
+            if let Some(&exponent) = emin.get(name.as_str()) {
+                entry["emin"] = json!(exponent);
+            }
+            file.insert(name.clone(), entry);
+        }
+        for (name, alpha) in biases {
+            file.insert(name, json!({ "alpha": alpha, "zero_point": 0 }));
+        }
+        json(&Value::Object(file))
+    }
+}
+
+/// Largest absolute values by name, in the order in which they came.
+#[derive(Default)]
+struct Ranges {
+    in_order: Vec<(String, f64)>,
+    positions: BTreeMap<String, usize>,
+}
+
+impl Ranges {
+    fn set(&mut self, name: &str, amax: f64) {
+        match self.positions.get(name) {
+            Some(&position) => self.in_order[position].1 = amax,
+            None => {
+                self.positions.insert(name.to_string(), self.in_order.len());
+                self.in_order.push((name.to_string(), amax));
+            }
+        }
+    }
+
+    fn amax(&self, name: &str) -> Option<f64> {
+        self.positions.get(name).map(|&position| self.in_order[position].1)
+    }
+
+    fn required(&self, node: &NodeFacts, tensor: Option<&String>) -> Result<f64> {
+        let tensor = tensor.map_or("", String::as_str);
+        self.amax(tensor).with_context(|| {
+            format!(
+                "tensor `{tensor}`: is not quantized at {} `{}`, expected its range",
+                node.op_type, node.name
+            )
+        })
+    }
+}
+
+/// The output of `node` and its exponent `emin`, for operators that have one.
+fn exponent_of<'a>(
+    source: &Source,
+    ranges: &Ranges,
+    node: &'a NodeFacts,
+) -> Result<Option<(&'a str, i32)>> {
+    let Some(output) = node.outputs.first() else { return Ok(None) };
+    let exponent = match node.op_type.as_str() {
+        "Upsample" | "Resize" if ranges.amax(output).is_some() => {
+            exponent(ranges.required(node, Some(output))?) - 20
+        }
+        "Conv" | "ConvTranspose" => {
+            let Some(weight) = source.weight_of(node) else { return Ok(None) };
+            let input = ranges.required(node, node.inputs.first())?;
+            let product = n_summands(weight).sqrt() * input * weight.amax_int8()?;
+            exponent(product.max(ranges.required(node, Some(output))?)) - 10
+        }
+        "Gemm" if ranges.amax(output).is_some() => 128,
+        _ => return Ok(None),
+    };
+    Ok(Some((output, exponent)))
+}
+
+/// Values of the weight's axes behind the first.
+fn n_summands(weight: &Encoding) -> f64 {
+    weight.shape.iter().flatten().skip(1).map(|&dim| dim as f64).product()
+}
+
+/// The exponent of a float32, as its bits hold it.
+fn exponent(value: f64) -> i32 {
+    match value {
+        0.0 => 0,
+        _ => (value.log2().floor() as i32 + 127).clamp(1, 254),
+    }
+}

@@ -1,0 +1,197 @@
+//! What an emitter works from.
+
+use super::Emitter;
+use super::sidecar::{Encoding, NodeFacts, Sidecar};
+use crate::onnx::proto::ModelProto;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Operators whose input lies on the grid of what follows them; as MQBench's
+/// `post_process_clip_ranges` (ModelTC/MQBench, mqbench/deploy/deploy_linear.py).
+const PASSED_THROUGH: [&str; 3] = ["Flatten", "Resize", "Reshape"];
+
+/// The sidecar, with indices over its graph, and the prepared model where it is at hand.
+pub struct Source<'a> {
+    /// The sidecar.
+    pub sidecar: &'a Sidecar,
+    model: Option<&'a ModelProto>,
+    consumers: BTreeMap<&'a str, Vec<&'a NodeFacts>>,
+    producers: BTreeMap<&'a str, &'a NodeFacts>,
+    activations: BTreeMap<&'a str, &'a Encoding>,
+}
+
+impl<'a> Source<'a> {
+    /// `model` is the prepared float model that the sidecar was made for.
+    pub fn new(sidecar: &'a Sidecar, model: Option<&'a ModelProto>) -> Source<'a> {
+        let mut consumers: BTreeMap<&str, Vec<&NodeFacts>> = BTreeMap::new();
+        let mut producers = BTreeMap::new();
+        for node in &sidecar.graph.nodes {
+            for input in node.inputs.iter().filter(|input| !input.is_empty()) {
+                consumers.entry(input).or_default().push(node);
+            }
+            for output in node.outputs.iter().filter(|output| !output.is_empty()) {
+                producers.insert(output.as_str(), node);
+            }
+        }
+        let encodings = sidecar.activation_encodings.iter();
+        let activations = encodings.map(|encoding| (encoding.name.as_str(), encoding)).collect();
+        Source { sidecar, model, consumers, producers, activations }
+    }
+
+    /// Refuses grids that `emitter` has no numbers for: NNIE's codes, and scales per block.
+    ///
+    /// # Errors
+    /// With the first such tensor.
+    pub fn ensure_held_by(&self, emitter: &dyn Emitter) -> Result<()> {
+        for encoding in self.activations().chain(&self.sidecar.param_encodings) {
+            ensure!(
+                !encoding.is_nnie() || emitter.holds_nnie_codes(),
+                "tensor `{}`: is in NNIE's logarithmic codes, expected integers",
+                encoding.name
+            );
+            ensure!(
+                encoding.block_size.is_none(),
+                "tensor `{}`: has a scale per block of {} values, expected one for the tensor or per channel",
+                encoding.name,
+                encoding.block_size.unwrap_or(0)
+            );
+        }
+        Ok(())
+    }
+
+    /// The prepared float model.
+    ///
+    /// # Errors
+    /// If it is not at hand.
+    pub fn model(&self) -> Result<&'a ModelProto> {
+        self.model.context("needs the float model beside the sidecar\nhint: give it with --model")
+    }
+
+    /// Quantized activations, in the order of the graph.
+    pub fn activations(&self) -> impl Iterator<Item = &'a Encoding> {
+        self.sidecar.activation_encodings.iter()
+    }
+
+    /// Quantized weights, without biases.
+    pub fn weights(&self) -> impl Iterator<Item = &'a Encoding> {
+        self.sidecar.param_encodings.iter().filter(|encoding| !encoding.is_int32())
+    }
+
+    /// Nodes in their order.
+    pub fn nodes(&self) -> impl Iterator<Item = &'a NodeFacts> {
+        self.sidecar.graph.nodes.iter()
+    }
+
+    /// The parameters of an activation.
+    pub fn activation(&self, tensor: &str) -> Option<&'a Encoding> {
+        self.activations.get(tensor).copied()
+    }
+
+    /// Nodes that read `tensor`.
+    pub fn consumers(&self, tensor: &str) -> &[&'a NodeFacts] {
+        self.consumers.get(tensor).map_or(&[], Vec::as_slice)
+    }
+
+    /// The node that makes `tensor`.
+    pub fn producer(&self, tensor: &str) -> Option<&'a NodeFacts> {
+        self.producers.get(tensor).copied()
+    }
+
+    /// The quantized weight that `node` reads.
+    pub fn weight_of(&self, node: &NodeFacts) -> Option<&'a Encoding> {
+        self.weights().find(|encoding| {
+            node.inputs.iter().take(2).any(|input| *input == encoding.name)
+                && encoding.consumers.contains(&node.name)
+        })
+    }
+
+    /// The parameters of what `node` gives: of its output, or of the Relu or Clip that is its only
+    /// reader.
+    pub fn output_of(&self, node: &NodeFacts) -> Option<&'a Encoding> {
+        let output = node.outputs.first()?;
+        if let Some(encoding) = self.activation(output) {
+            return Some(encoding);
+        }
+        match self.consumers(output) {
+            [only] if matches!(only.op_type.as_str(), "Relu" | "Clip") => {
+                self.activation(only.outputs.first()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// Activations with their parameters, and after them inputs of Flatten, Resize and Reshape that have
+    /// none of their own, with those of the nearest quantized tensor that follows.
+    pub fn with_passed_through(&self) -> Vec<(&'a str, &'a Encoding)> {
+        let mut all: Vec<(&str, &Encoding)> =
+            self.activations().map(|encoding| (encoding.name.as_str(), encoding)).collect();
+        let mut known: BTreeSet<&str> = all.iter().map(|(name, _)| *name).collect();
+        for node in self.nodes().filter(|n| PASSED_THROUGH.contains(&n.op_type.as_str())) {
+            let Some(input) = node.inputs.first() else { continue };
+            if let Some(encoding) = self.nearest(node)
+                && known.insert(input)
+            {
+                all.push((input, encoding));
+            }
+        }
+        all
+    }
+
+    fn nearest(&self, node: &'a NodeFacts) -> Option<&'a Encoding> {
+        let mut at = node;
+        for _ in 0..self.sidecar.graph.nodes.len() {
+            if let Some(encoding) = self.activation(at.inputs.first()?) {
+                return Some(encoding);
+            }
+            if !PASSED_THROUGH.contains(&at.op_type.as_str()) {
+                return None;
+            }
+            at = *self.consumers(at.outputs.first()?).first()?;
+        }
+        None
+    }
+}
+
+/// JSON with a final newline.
+pub(super) fn json(value: &serde_json::Value) -> Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// Refuses a name that would break a format of lines and words.
+pub(super) fn word(name: &str) -> Result<&str> {
+    ensure!(
+        !name.is_empty() && !name.contains(|c: char| c.is_whitespace()),
+        "tensor or node `{}`: its name has white space, which the format separates fields with",
+        name.escape_debug()
+    );
+    Ok(name)
+}
+
+/// A map from names that refuses two values for one.
+#[derive(Default)]
+pub(super) struct Entries {
+    map: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Entries {
+    pub(super) fn add(&mut self, name: &str, value: serde_json::Value) -> Result<()> {
+        match self.map.get(name) {
+            Some(earlier) if *earlier != value => bail!(
+                "tensor `{name}`: has two sets of parameters, and the format holds one per name"
+            ),
+            _ => self.map.insert(name.to_string(), value),
+        };
+        Ok(())
+    }
+
+    /// The values in the order in which they came.
+    pub(super) fn into_values(self) -> impl Iterator<Item = serde_json::Value> {
+        self.map.into_iter().map(|(_, value)| value)
+    }
+
+    pub(super) fn into_value(self) -> serde_json::Value {
+        serde_json::Value::Object(self.map)
+    }
+}

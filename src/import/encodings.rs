@@ -1,0 +1,188 @@
+//! Qualcomm's encodings files of the versions 0.6.1, 1.0.0 and 2.x; `emit` writes the same and has the
+//! conventions of their signs. Entries of float types, and parameters, are passed over.
+
+use super::{Contents, Format, ImportedRange};
+use crate::quant::Range;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+fn version(contents: &Contents) -> Option<&str> {
+    contents.json.as_ref()?.get("version")?.as_str()
+}
+
+fn number(entry: &Value, key: &str) -> Result<f64> {
+    let value = entry.get(key).with_context(|| format!("has no {key}"))?;
+    value.as_f64().with_context(|| format!("{key} is {value}, expected a number"))
+}
+
+/// The only value of a list, or a value that stands alone.
+fn only<'a>(value: &'a Value, key: &str) -> Result<&'a Value> {
+    match value.as_array().map(Vec::as_slice) {
+        None => Ok(value),
+        Some([only]) => Ok(only),
+        Some(list) => anyhow::bail!(
+            "{key} has {} values, expected one: an activation has one scale",
+            list.len()
+        ),
+    }
+}
+
+/// The grid of an entry of 0.6.1 or 1.0.0, whose offset is for unsigned integers.
+fn of_offset(scale: f64, offset: f64, bits: f64, symmetric: bool) -> Result<ImportedRange> {
+    ensure!(
+        bits.fract() == 0.0 && (2.0..=16.0).contains(&bits),
+        "has {bits} bits, expected 2 to 16"
+    );
+    ensure!(
+        offset.fract() == 0.0 && offset.abs() <= 65536.0,
+        "offset is {offset}, expected an integer of 16 bits"
+    );
+    let half = (bits - 1.0).exp2();
+    match symmetric && offset == -half {
+        true => ImportedRange::of_grid(scale, 0, bits as u64, true),
+        false => ImportedRange::of_grid(scale, -offset as i64, bits as u64, false),
+    }
+}
+
+/// `{"activation_encodings": {tensor: [{bitwidth, is_symmetric, scale, offset, min, max}]}}`; also without a
+/// version and with `min` and `max` alone, as overrides for SNPE are.
+pub(super) struct Encodings061;
+
+impl Format for Encodings061 {
+    fn name(&self) -> &'static str {
+        "encodings-0.6.1"
+    }
+
+    fn recognizes(&self, contents: &Contents) -> bool {
+        let by_tensor = contents.json.as_ref().and_then(|json| json.get("activation_encodings"));
+        by_tensor.is_some_and(Value::is_object)
+            && matches!(version(contents), None | Some("0.6.1" | "0.5.0" | "0.4.0"))
+    }
+
+    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>> {
+        let by_tensor = contents.json.as_ref().and_then(|json| json.get("activation_encodings"));
+        let by_tensor =
+            by_tensor.and_then(Value::as_object).context("has no activation_encodings")?;
+        let mut ranges = BTreeMap::new();
+        for (name, entry) in by_tensor {
+            let range = read_061(entry).with_context(|| format!("tensor `{name}`"))?;
+            ranges.extend(range.map(|range| (name.clone(), range)));
+        }
+        Ok(ranges)
+    }
+}
+
+fn read_061(entry: &Value) -> Result<Option<ImportedRange>> {
+    let entry = only(entry, "the entry")?;
+    if entry.get("dtype").and_then(Value::as_str) == Some("float") {
+        return Ok(None);
+    }
+    let symmetric = match entry.get("is_symmetric") {
+        Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
+        other => other.and_then(Value::as_bool).unwrap_or(false),
+    };
+    if entry.get("scale").is_some() && entry.get("offset").is_some() {
+        let bits = number(entry, "bitwidth")?;
+        let (scale, offset) = (number(entry, "scale")?, number(entry, "offset")?);
+        return of_offset(scale, offset, bits, symmetric).map(Some);
+    }
+    let range = Range { min: number(entry, "min")?, max: number(entry, "max")? };
+    ensure!(
+        range.min <= range.max,
+        "range is [{}, {}], expected two numbers in order",
+        range.min,
+        range.max
+    );
+    Ok(Some(ImportedRange { range, amax: None }))
+}
+
+/// `{"activation_encodings": [{name, bw, is_sym, scale: [s], offset: [o]}]}`.
+pub(super) struct Encodings100;
+
+impl Format for Encodings100 {
+    fn name(&self) -> &'static str {
+        "encodings-1.0.0"
+    }
+
+    fn recognizes(&self, contents: &Contents) -> bool {
+        version(contents) == Some("1.0.0")
+    }
+
+    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>> {
+        let read = |entry: &Value| -> Result<Option<ImportedRange>> {
+            if entry.get("dtype").and_then(Value::as_str) == Some("FLOAT") {
+                return Ok(None);
+            }
+            let symmetric = entry.get("is_sym").and_then(Value::as_bool).unwrap_or(false);
+            let first = |key: &str| -> Result<f64> {
+                let value = entry.get(key).with_context(|| format!("has no {key}"))?;
+                let value = only(value, key)?;
+                value.as_f64().with_context(|| format!("{key} is {value}, expected a number"))
+            };
+            let shift = entry.get("zero_point_shift").is_some();
+            ensure!(!shift, "has a zero_point_shift, expected an integer zero point");
+            of_offset(first("scale")?, first("offset")?, number(entry, "bw")?, symmetric).map(Some)
+        };
+        entries(contents, "activation_encodings", read)
+    }
+}
+
+/// `{"encodings": [{name, output_dtype, y_scale, y_zero_point}]}`, parameters among them.
+pub(super) struct Encodings2;
+
+impl Format for Encodings2 {
+    fn name(&self) -> &'static str {
+        "encodings-2.0.0"
+    }
+
+    fn recognizes(&self, contents: &Contents) -> bool {
+        version(contents).is_some_and(|version| version.starts_with("2."))
+    }
+
+    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>> {
+        let read = |entry: &Value| -> Result<Option<ImportedRange>> {
+            let dtype = entry.get("output_dtype").and_then(Value::as_str);
+            let dtype = dtype.context("has no text output_dtype")?;
+            let (digits, signed) = match (dtype.strip_prefix("uint"), dtype.strip_prefix("int")) {
+                (Some(digits), _) => (digits, false),
+                (None, Some(digits)) => (digits, true),
+                (None, None) => return Ok(None),
+            };
+            // Biases, and scales along an axis: parameters, as activations have one scale of 16 bits or less.
+            let y_scale = entry.get("y_scale").context("has no y_scale")?;
+            if digits == "32" || !y_scale.is_number() {
+                return Ok(None);
+            }
+            let bits: u64 = digits.parse().ok().with_context(|| {
+                format!("output_dtype is `{dtype}`, expected for instance int8")
+            })?;
+            let zero_point = match entry.get("y_zero_point") {
+                None | Some(Value::Null) => 0,
+                Some(value) => value
+                    .as_i64()
+                    .with_context(|| format!("y_zero_point is {value}, expected an integer"))?,
+            };
+            let scale = number(entry, "y_scale")?;
+            ImportedRange::of_grid(scale, zero_point, bits, signed).map(Some)
+        };
+        entries(contents, "encodings", read)
+    }
+}
+
+fn entries(
+    contents: &Contents,
+    key: &str,
+    read: impl Fn(&Value) -> Result<Option<ImportedRange>>,
+) -> Result<BTreeMap<String, ImportedRange>> {
+    let list = contents.json.as_ref().and_then(|json| json.get(key)).and_then(Value::as_array);
+    let mut ranges = BTreeMap::new();
+    for (position, entry) in list.with_context(|| format!("has no list {key}"))?.iter().enumerate()
+    {
+        let name = entry.get("name").and_then(Value::as_str);
+        let name = name.with_context(|| format!("{key}[{position}] has no name"))?;
+        let range = read(entry).with_context(|| format!("tensor `{name}`"))?;
+        ranges.extend(range.map(|range| (name.to_string(), range)));
+    }
+    Ok(ranges)
+}

@@ -1,0 +1,29 @@
+//! The sidecar of an earlier run, maybe for another backend: the intervals that its range finder kept.
+
+use super::{Contents, Format, ImportedRange};
+use crate::emit;
+use crate::quant::Range;
+use anyhow::Result;
+use std::collections::BTreeMap;
+
+pub(super) struct Sidecar;
+
+impl Format for Sidecar {
+    fn name(&self) -> &'static str {
+        emit::SIDECAR
+    }
+
+    fn recognizes(&self, contents: &Contents) -> bool {
+        contents.json.as_ref().is_some_and(|json| json.get("schema_version").is_some())
+    }
+
+    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>> {
+        let sidecar = emit::Sidecar::from_json(&contents.text)?;
+        let entry = |encoding: emit::Encoding| {
+            let [min, max] = encoding.range?;
+            let range = ImportedRange { range: Range { min, max }, amax: None };
+            Some((encoding.name, range))
+        };
+        Ok(sidecar.activation_encodings.into_iter().filter_map(entry).collect())
+    }
+}

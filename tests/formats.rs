@@ -1,0 +1,425 @@
+//! Formats of other tools: golden files, export against emit, and ranges read back.
+
+mod support;
+
+use assert_cmd::Command;
+use mqq::emit::{EMITTERS, Emitter};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{Attr, GraphBuilder, repository};
+use tempfile::TempDir;
+
+fn mqq() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("mqq"))
+}
+
+struct Ran {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(command: &mut Command) -> Ran {
+    let output = command.output().unwrap();
+    Ran {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn done(command: &mut Command) -> Ran {
+    let ran = run(command);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran
+}
+
+fn files(folder: &Path) -> BTreeSet<String> {
+    let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
+    fs::read_dir(folder).unwrap().map(|entry| name(entry.unwrap())).collect()
+}
+
+/// Weights that lie on a grid of 8 bits with the scale 2^-9, and reach its end.
+fn weight(g: &mut GraphBuilder, name: &str, shape: &[usize]) -> String {
+    let n: usize = shape.iter().product();
+    let mut values: Vec<f32> =
+        (0..n).map(|i| ((i * 37 + 11) % 241) as f32 - 120.0).map(|q| q / 512.0).collect();
+    values[0] = 127.0 / 512.0;
+    g.values(name, shape, &values)
+}
+
+/// A Conv with Relu, a depthwise Conv with a residual Add, a classifier.
+fn model(folder: &Path) -> PathBuf {
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[1, 3, 8, 8]);
+    let conv = |g: &mut GraphBuilder, x: &str, group: i64, shape: &[usize], y: &str| {
+        let w = weight(g, &format!("{y}_weight"), shape);
+        let b = g.weight(&format!("{y}_bias"), &[shape[0]]);
+        let attributes = [
+            ("group", Attr::Int(group)),
+            ("pads", Attr::Ints(vec![1; 4])),
+            ("kernel_shape", Attr::Ints(vec![3; 2])),
+        ];
+        g.op_with("Conv", &[x, &w, &b], y, &attributes)
+    };
+    conv(&mut g, "x", 1, &[4, 3, 3, 3], "conv1_out");
+    g.op("Relu", &["conv1_out"], "relu1_out");
+    let attributes =
+        [("kernel_shape", Attr::Ints(vec![2; 2])), ("strides", Attr::Ints(vec![2; 2]))];
+    g.op_with("MaxPool", &["relu1_out"], "pool_out", &attributes);
+    conv(&mut g, "pool_out", 4, &[4, 1, 3, 3], "conv2_out");
+    g.op("Add", &["conv2_out", "pool_out"], "add_out");
+    g.op("GlobalAveragePool", &["add_out"], "mean_out");
+    g.op("Flatten", &["mean_out"], "flat_out");
+    let w = weight(&mut g, "fc_weight", &[5, 4]);
+    let b = g.weight("fc_bias", &[5]);
+    g.op_with("Gemm", &["flat_out", &w, &b], "y", &[("transB", Attr::Int(1))]);
+    g.output("y");
+    let path = folder.join("model.onnx");
+    mqq::onnx::save(&g.build(), &path).unwrap();
+    path
+}
+
+fn golden(name: &str) -> PathBuf {
+    repository("tests/golden/formats").join(name)
+}
+
+/// The table and the ranges that a format's golden file is made with.
+fn case_of(format: &str) -> (&'static str, &'static str) {
+    match format {
+        "snpe" | "ppl" | "pplcuda" | "tengine" | "ort-json" | "openvino-fq" | "tidl"
+        | "encodings-0.6.1" | "encodings-1.0.0" | "encodings-2.0.0" => ("uint8", "ranges"),
+        "vitis" => ("int8_per_tensor", "ranges_power_of_two"),
+        "stpu" | "tidl-quant-params" => ("int8_per_tensor", "ranges"),
+        _ => ("int8", "ranges"),
+    }
+}
+
+fn calibrate(model: &Path, (table, ranges): (&str, &str), folder: &Path) -> Command {
+    let mut command = mqq();
+    command.arg("calibrate").arg(model).arg("--out-dir").arg(folder);
+    command.arg("--backend").arg(golden(&format!("tables/{table}.yaml")));
+    command.arg("--ranges-from").arg(golden(&format!("{ranges}.json")));
+    command
+}
+
+fn emitted(emitter: &dyn Emitter, model: &Path, folder: &Path) -> (PathBuf, Vec<u8>) {
+    let (table, ranges) = case_of(emitter.name());
+    let mut command = calibrate(model, (table, ranges), folder);
+    done(command.args(["--emit", emitter.name(), "--quiet"]));
+    let sidecar = folder.join(format!("model.{table}.json"));
+    let bytes = fs::read(sidecar.with_extension(emitter.suffix())).unwrap();
+    (sidecar, bytes)
+}
+
+/// `MQQ_UPDATE_GOLDEN=1` writes the files anew.
+#[test]
+fn every_format_gives_its_golden_file_and_export_gives_the_same() {
+    let folder = TempDir::new().unwrap();
+    let model = model(folder.path());
+    let update = std::env::var_os("MQQ_UPDATE_GOLDEN").is_some();
+    let mut wrong = Vec::new();
+    for emitter in EMITTERS {
+        let out = TempDir::new().unwrap();
+        let (sidecar, bytes) = emitted(*emitter, &model, out.path());
+        let path = golden(&format!("model.{}", emitter.suffix()));
+        if update {
+            fs::write(&path, &bytes).unwrap();
+        }
+        if fs::read(&path).ok().as_ref() != Some(&bytes) {
+            wrong.push(format!("{}: {}", emitter.name(), String::from_utf8_lossy(&bytes)));
+        }
+        let exported = out.path().join("exported");
+        let mut command = mqq();
+        command.arg("export").arg(&sidecar).args(["--format", emitter.name(), "-o"]);
+        done(command.arg(&exported).arg("--model").arg(&model));
+        assert!(fs::read(&exported).unwrap() == bytes, "{}", emitter.name());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn names_and_endings_are_all_different() {
+    let names: BTreeSet<&str> = EMITTERS.iter().map(|emitter| emitter.name()).collect();
+    let endings: BTreeSet<&str> = EMITTERS.iter().map(|emitter| emitter.suffix()).collect();
+    assert_eq!((names.len(), endings.len()), (EMITTERS.len(), EMITTERS.len()));
+    assert!(!endings.contains("json") && !endings.contains("onnx") && !names.contains("sidecar"));
+    let listed = done(mqq().args(["export", "--list"])).stdout;
+    assert!(names.iter().all(|name| listed.contains(name)), "{listed}");
+}
+
+#[test]
+fn what_a_format_cannot_hold_is_an_error_that_names_the_tensor_and_nothing_is_written() {
+    let folder = TempDir::new().unwrap();
+    let model = model(folder.path());
+    let cases = [
+        ("trt-cache", "uint8", "tensor `x`: is uint8 with zero point 114, expected int8"),
+        ("mqbench-tensorrt", "uint8", "tensor `x`: is uint8"),
+        ("ort-flatbuffers", "uint8", "tensor `"),
+        ("vitis", "int8_per_tensor", "tensor `x`: scale is 0.0"),
+        ("vitis", "int8", "tensor `x`: scale is 0.0"),
+        ("stpu", "int8", "tensor `conv1_out_weight`: has 4 scales along axis 0, expected one"),
+        ("tidl-quant-params", "int8", "tensor `conv1_out_weight`: has 4 scales"),
+        ("ncnn", "uint8", "tensor `x`: is uint8"),
+        ("mnn", "uint8", "tensor `x`: is uint8"),
+    ];
+    for (format, table, expected) in cases {
+        let out = TempDir::new().unwrap();
+        let mut command = calibrate(&model, (table, "ranges"), out.path());
+        // A format that can be written stands before the one that cannot.
+        let ran = run(command.args(["--emit", "ort-json,encodings-2.0.0", "--emit", format]));
+        assert_eq!(ran.code, 1, "{format}: {}", ran.stderr);
+        assert!(ran.stderr.contains(&format!("format `{format}`")), "{}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{format}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with(&format!("error: `{}`", model.display())));
+        assert!(files(out.path()).is_empty(), "{format}: {:?}", files(out.path()));
+    }
+}
+
+#[test]
+fn emit_is_checked_before_any_work_and_the_same_each_time() {
+    let folder = TempDir::new().unwrap();
+    let model = model(folder.path());
+    let out = TempDir::new().unwrap();
+    let ran = run(calibrate(&model, ("int8", "ranges"), out.path()).args(["--emit", "trt-cashe"]));
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("did you mean `trt-cache`?"), "{}", ran.stderr);
+    let ran = run(mqq().args(["export", "none.json", "--format", "ncn"]));
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("did you mean `ncnn`?"), "{}", ran.stderr);
+    let table = fs::read_to_string(golden("tables/int8.yaml")).unwrap();
+    let bad = folder.path().join("bad.yaml");
+    fs::write(&bad, table.replace("emit: [sidecar]", "emit: [sidecar, ncnm]")).unwrap();
+    let ran = run(mqq().arg("backends").arg(&bad));
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("did you mean `ncnn`?"), "{}", ran.stderr);
+    let asks = folder.path().join("asks.yaml");
+    fs::write(&asks, table.replace("emit: [sidecar]", "emit: [sidecar, ncnn, ppq]")).unwrap();
+    let twice: Vec<Vec<Vec<u8>>> = (0..2)
+        .map(|_| {
+            let out = TempDir::new().unwrap();
+            let mut command = mqq();
+            command.arg("calibrate").arg(&model).arg("--out-dir").arg(out.path()).arg("--json");
+            command.arg("--backend").arg(&asks).arg("--ranges-from").arg(golden("ranges.json"));
+            let ran = done(&mut command);
+            let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+            assert_eq!(report["results"][0]["emitted"].as_object().unwrap().len(), 2);
+            assert_eq!(
+                files(out.path()).into_iter().collect::<Vec<_>>(),
+                [
+                    "model.int8.act_quant_info.json",
+                    "model.int8.json",
+                    "model.int8.ncnn.table",
+                    "model.int8.onnx"
+                ]
+            );
+            files(out.path()).iter().map(|f| fs::read(out.path().join(f)).unwrap()).collect()
+        })
+        .collect();
+    assert!(twice[0] == twice[1]);
+}
+
+#[test]
+fn export_refuses_what_it_cannot_read() {
+    let folder = TempDir::new().unwrap();
+    let model = model(folder.path());
+    done(&mut calibrate(&model, ("int8", "ranges"), folder.path()));
+    let sidecar = folder.path().join("model.int8.json");
+    let text = fs::read_to_string(&sidecar).unwrap();
+    let export = |text: &str, format: &str, model: Option<&Path>| {
+        let path = folder.path().join("edited.json");
+        fs::write(&path, text).unwrap();
+        let mut command = mqq();
+        command.arg("export").arg(&path).args(["--format", format]);
+        if let Some(model) = model {
+            command.arg("--model").arg(model);
+        }
+        let ran = run(&mut command);
+        assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+        (ran.code, ran.stderr)
+    };
+    assert_eq!(export(&text, "ppq", None).0, 0);
+    let edits = [
+        (
+            "\"schema_version\": \"1.1\"",
+            "\"schema_version\": \"2.0\"",
+            "expected 1.1 or a later 1.x",
+        ),
+        ("\"schema_version\": \"1.1\"", "\"schema_version\": \"1.0\"", "calibrate again"),
+        ("\"schema_version\": \"1.1\"", "\"schema_version\": 7", "has no text `schema_version`"),
+        ("\"output_dtype\": \"int8\"", "\"output_dtype\": \"int99\"", "output_dtype is `int99`"),
+        ("\"axis\": 0", "\"axis\": null", "do not go together"),
+        ("\"y_zero_point\": 0", "\"y_zero_point\": []", "y_zero_point has 0 numbers"),
+        ("\"y_scale\": 0.", "\"y_scale\": -0.", "y_scale is not one or more positive numbers"),
+        ("\"schema_version\"", "schema_version", "does not parse as JSON"),
+        ("\"graph\"", "\"grph\"", "a key of schema_version 1.1 is missing"),
+    ];
+    for (from, to, expected) in edits {
+        assert!(text.contains(from), "{from}");
+        let (code, stderr) = export(&text.replace(from, to), "ppq", None);
+        assert_eq!(code, 1, "{to}: {stderr}");
+        assert!(stderr.contains(expected), "{to}: {stderr}");
+        assert!(stderr.starts_with("error: `"), "{stderr}");
+    }
+    assert_eq!(export(&text.replace("1.1\"", "1.7\""), "ppq", None).0, 0);
+    let (code, stderr) = export(&text, "deploy", None);
+    assert!(code == 1 && stderr.contains("hint: give it with --model"), "{stderr}");
+    let (code, stderr) = export(&text, "deploy", Some(&repository("fixtures/digits_cnn.onnx")));
+    assert!(code == 1 && stderr.contains("is not the float model of the sidecar"), "{stderr}");
+    let renamed = text.replace("\"Conv_conv1_out\"", "\"elsewhere\"");
+    let (code, stderr) = export(&renamed, "openvino-fq", Some(&model));
+    assert!(code == 1 && stderr.contains("no node `elsewhere` of the model reads it"), "{stderr}");
+    let spaced = text.replace("\"relu1_out\"", "\"relu1 out\"");
+    let (code, stderr) = export(&spaced, "ort-cache", None);
+    assert!(code == 1 && stderr.contains("`relu1 out`: its name has white space"), "{stderr}");
+}
+
+/// Formats that ranges are read from, by the backend whose plans they hold.
+const READ_BACK: [(&str, &[&str]); 2] = [
+    (
+        "tensorrt",
+        &["trt-cache", "encodings-0.6.1", "encodings-1.0.0", "encodings-2.0.0", "sidecar"],
+    ),
+    ("onnxruntime", &["encodings-0.6.1", "encodings-1.0.0", "encodings-2.0.0", "sidecar"]),
+];
+
+fn digits(backend: &str, folder: &Path) -> Command {
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", backend]);
+    command.arg("--out-dir").arg(folder);
+    command
+}
+
+fn with_data(command: &mut Command) -> &mut Command {
+    command.args(["--preprocess", "half"]).arg("--data").arg(repository("calib_data/calib"))
+}
+
+#[test]
+fn ranges_that_were_written_give_the_same_model_when_read() {
+    for (backend, formats) in READ_BACK {
+        let folder = TempDir::new().unwrap();
+        let sidecar = folder.path().join(format!("digits_cnn.{backend}.json"));
+        let first = sidecar.with_extension("onnx");
+        done(with_data(&mut digits(backend, folder.path())));
+        let expected = fs::read(&first).unwrap();
+        for format in formats {
+            let out = TempDir::new().unwrap();
+            let ranges = match *format {
+                "sidecar" => sidecar.clone(),
+                format => {
+                    // Recognized by its content, not by its name.
+                    let ranges = out.path().join("ranges.txt");
+                    let mut command = mqq();
+                    command.arg("export").arg(&sidecar).args(["--format", format, "-o"]);
+                    done(command.arg(&ranges));
+                    ranges
+                }
+            };
+            done(digits(backend, out.path()).arg("--ranges-from").arg(&ranges));
+            let model = out.path().join(format!("digits_cnn.{backend}.onnx"));
+            assert!(fs::read(&model).unwrap() == expected, "{backend} {format}");
+            let written = fs::read_to_string(model.with_extension("json")).unwrap();
+            let written: serde_json::Value = serde_json::from_str(&written).unwrap();
+            assert_eq!(written["calibration"]["ranges_from"]["format"], *format);
+            assert_eq!(written["calibration"]["n_samples"], 0);
+            assert_eq!(written["activation_encodings"][0]["observer"], "imported");
+        }
+    }
+}
+
+#[test]
+fn a_range_that_is_missing_is_an_error_or_calibrated() {
+    let folder = TempDir::new().unwrap();
+    done(with_data(&mut digits("tensorrt", folder.path())));
+    let sidecar = folder.path().join("digits_cnn.tensorrt.json");
+    let expected = fs::read(sidecar.with_extension("onnx")).unwrap();
+    done(mqq().arg("export").arg(&sidecar).args(["--format", "trt-cache"]));
+    let cache = fs::read_to_string(sidecar.with_extension("trt.cache")).unwrap();
+    let mut lines: Vec<&str> = cache.lines().collect();
+    let (name, _) = lines.remove(2).split_once(": ").unwrap();
+    let wrong_name = format!("{name}x: 3c010204");
+    lines.push(&wrong_name);
+    let ranges = folder.path().join("some.cache");
+    fs::write(&ranges, lines.join("\n")).unwrap();
+    let out = TempDir::new().unwrap();
+    let ran = run(digits("tensorrt", out.path()).arg("--ranges-from").arg(&ranges));
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("has no range for 1 of the tensors"), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("did you mean `{name}x`?")), "{}", ran.stderr);
+    assert!(files(out.path()).is_empty());
+    done(with_data(digits("tensorrt", out.path()).arg("--ranges-from").arg(&ranges)));
+    assert!(fs::read(out.path().join("digits_cnn.tensorrt.onnx")).unwrap() == expected);
+}
+
+#[test]
+fn ranges_that_are_wrong_are_errors() {
+    let folder = TempDir::new().unwrap();
+    let cases = [
+        ("hello", "is in no format that ranges are read from, expected one of: sidecar, trt-cache"),
+        ("{}", "is in no format"),
+        ("[1, 2", "is in no format"),
+        (
+            "TRT-8601-EntropyCalibration2\nx: 3c01",
+            "line 2: is `x: 3c01`, expected `tensor: ` and 8",
+        ),
+        ("TRT-8601-EntropyCalibration2\nx: ff800000", "line 2: tensor `x`: scale is -inf"),
+        ("TRT-1-E\nx: 3c010204\nx: 3c010205", "line 3: names a tensor a second time"),
+        (r#"{"schema_version": "9.0"}"#, "schema_version is 9.0"),
+        (r#"{"version": "1.0.0"}"#, "has no list activation_encodings"),
+        (r#"{"version": "1.0.0", "activation_encodings": [{}]}"#, "[0] has no name"),
+        (
+            r#"{"version": "1.0.0", "activation_encodings": [{"name": "x", "bw": 99, "scale": [1], "offset": [0]}]}"#,
+            "tensor `x`: has 99 bits",
+        ),
+        (
+            r#"{"version": "1.0.0", "activation_encodings": [{"name": "x", "bw": 8, "scale": [1, 2], "offset": [0, 0]}]}"#,
+            "tensor `x`: scale has 2 values",
+        ),
+        (
+            r#"{"version": "2.0.0", "encodings": [{"name": "x", "output_dtype": "int8", "y_scale": -1}]}"#,
+            "tensor `x`: scale is -1",
+        ),
+        (
+            r#"{"version": "2.0.0", "encodings": [{"name": "x", "output_dtype": "intx", "y_scale": 1}]}"#,
+            "output_dtype is `intx`",
+        ),
+        (
+            r#"{"version": "0.6.1", "activation_encodings": {"x": [{"min": 1, "max": 0}]}}"#,
+            "tensor `x`: range is [1, 0]",
+        ),
+        (r#"{"version": "0.6.1", "activation_encodings": {"x": []}}"#, "has 0 values"),
+    ];
+    for (text, expected) in cases {
+        let path = folder.path().join("ranges");
+        fs::write(&path, text).unwrap();
+        let ran = run(digits("tensorrt", folder.path()).arg("--ranges-from").arg(&path));
+        assert!(ran.code == 1 || ran.code == 2, "{text}: {}", ran.stderr);
+        assert!(
+            ran.stderr.starts_with("error: `") && ran.stderr.contains(expected),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+/// Every table's own formats can hold its plans, and its sidecar has all that a second run needs.
+#[test]
+fn every_backend_gives_the_formats_that_its_table_names() {
+    for (backend, _) in mqq::scheme::BUILT_IN {
+        let table = mqq::scheme::resolve(backend).unwrap();
+        let folder = TempDir::new().unwrap();
+        done(with_data(&mut digits(backend, folder.path())).args(["--limit", "8", "--quiet"]));
+        let formats = mqq::emit::by_names(table.emit.iter().map(String::as_str)).unwrap();
+        for format in formats {
+            let path = folder.path().join(format!("digits_cnn.{backend}.{}", format.suffix()));
+            assert!(fs::metadata(&path).unwrap().len() > 20, "{}", path.display());
+        }
+        let again = TempDir::new().unwrap();
+        let name = format!("digits_cnn.{backend}.onnx");
+        let sidecar = folder.path().join(&name).with_extension("json");
+        done(digits(backend, again.path()).arg("--ranges-from").arg(&sidecar).arg("--quiet"));
+        let models = [&folder, &again].map(|folder| fs::read(folder.path().join(&name)).unwrap());
+        assert!(models[0] == models[1], "{backend}");
+    }
+}
