@@ -1,14 +1,15 @@
-"""Quantized models in the runtimes that they are made for: OpenVINO, Qualcomm's HTP simulation, TVM, and
-ONNX Runtime for every table. `make test-runtimes`; docs/runtimes.md says what is shown and what not."""
+"""Quantized models in the runtimes that they are made for: OpenVINO, Qualcomm's HTP simulation, TVM, ncnn,
+and ONNX Runtime for every table. `make test-runtimes`; docs/runtimes.md says what is shown and what not."""
 
 import functools
 import importlib
-import importlib.metadata
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import ncnn_int8
 import numpy as np
 import onnx
 import pytest
@@ -30,6 +31,14 @@ def runtime(module):
         if any(tag.platform == WHEELS for tag in tags.sys_tags()):
             raise
         pytest.skip(f"{module} has no wheel for {sys.platform} ({next(tags.sys_tags()).platform}): {error}")
+
+
+def runtime_path(package):
+    """The folder of a package that is not to be imported: pnnx imports PyTorch."""
+    spec = importlib.util.find_spec(package)
+    if spec is None:
+        runtime(package)
+    return spec.submodule_search_locations[0]
 
 
 def fixture(model):
@@ -282,3 +291,46 @@ def test_tvm_imports_and_computes_the_same(backend, model, tmp_path):
     output = calibrate(fixture(model), backend, tmp_path)
     data = digits("eval")[0][:10]
     assert sqnr_db(run(output, data)[0], run_tvm(output, data)) > 60
+
+
+# --- ncnn ---
+
+
+def run_ncnn(param, binary, data):
+    ncnn = runtime("ncnn")
+    net = ncnn.Net()
+    for option in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"):
+        setattr(net.opt, option, False)
+    assert net.load_param(str(param)) == 0 and net.load_model(str(binary)) == 0
+    outputs = []
+    for sample in data:
+        # The extractor keeps no reference to its input.
+        values = np.ascontiguousarray(next(iter(sample.values()))[0])
+        mat = ncnn.Mat(values).clone()
+        extractor = net.create_extractor()
+        extractor.input("in0", mat)
+        code, result = extractor.extract("out0")
+        assert code == 0
+        outputs.append(np.array(result).reshape(-1).copy())
+    return np.stack(outputs)
+
+
+def test_ncnn_computes_with_the_table_what_the_model_says(tmp_path):
+    runtime("ncnn")
+    pnnx = Path(runtime_path("pnnx")) / "pnnx"
+    source = fixture("digits_cnn")
+    quantized = calibrate(source, "ncnn", tmp_path, "--emit", "ncnn")
+    table = next(tmp_path.glob("*.ncnn.table"))
+    mqq("prepare", source, "-b", "ncnn", "-o", tmp_path / "float.onnx")
+    subprocess.run(
+        [pnnx, "float.onnx", "fp16=0", "inputshape=[1,3,32,32]"], cwd=tmp_path, check=True, capture_output=True)
+    param, binary = tmp_path / "float.ncnn.param", tmp_path / "float.ncnn.bin"
+    layers = ncnn_int8.quantize(param, binary, table, tmp_path / "float.onnx", tmp_path)
+    assert set(quantized_convs(quantized)) <= set(layers) and len(layers) == 9
+    data, _ = digits("eval")
+    expected, reference = run(source, data)[0], run(quantized, data)[0]
+    assert sqnr_db(expected, run_ncnn(param, binary, data)) > 80
+    found = run_ncnn(tmp_path / "int8.param", tmp_path / "int8.bin", data)
+    # Nearer to the Q/DQ model than that is to float: ncnn computes on the table's integers.
+    assert sqnr_db(reference, found) > sqnr_db(expected, reference) + 10
+    assert agreement(expected, found) >= 0.98
