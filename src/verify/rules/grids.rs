@@ -1,6 +1,7 @@
 //! Tensors that must lie on one grid.
 
-use super::super::qdq::{Linear, QdqGraph, Role};
+use super::super::linear::{Linear, Role};
+use super::super::qdq::QdqGraph;
 use super::fusing::n_data_inputs;
 use super::parameters::Wanted;
 use super::{Check, Finding, Report};
