@@ -36,7 +36,7 @@ $(VENV)/ready: tests/requirements.txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	touch $@
 
-# In OpenVINO, Qualcomm's HTP simulation and TVM: 260 MB of wheels in an environment of their own. The
+# In OpenVINO, Qualcomm's HTP simulation, TVM and ncnn: 300 MB of wheels in an environment of their own. The
 # tests of a runtime without a wheel for this platform say so and are skipped.
 test-runtimes: $(RUNTIMES)/ready
 	cargo build --release --locked --bins
@@ -45,9 +45,9 @@ test-runtimes: $(RUNTIMES)/ready
 $(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt
 	$(PYTHON) -m venv $(RUNTIMES)
 	$(RUNTIMES)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
-	for package in $$(cat tests/requirements-runtimes.txt); do \
+	while read -r package; do \
 		$(RUNTIMES)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: $$package \
-			|| echo "$$package is not installed"; done
+			|| echo "$$package is not installed"; done < tests/requirements-runtimes.txt
 	touch $@
 
 # Costs as ratios against something in the same run: statistics, decoding, watching against bare

@@ -228,7 +228,7 @@ fn backends_are_listed_and_printed() {
     assert!(ran.stdout.contains("tensorrt") && ran.stdout.contains("onnxruntime"));
     let ran = run(mqq().args(["backends", "onnxruntime", "--json"]));
     let table: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(table["types"]["wgt8"]["bits"], 7);
+    assert_eq!(table["types"]["wgt8"]["max_pair_sum"], 128);
     assert_eq!(run(mqq().args(["backends", "nothing"])).code, 2);
     assert!(run(mqq().args(["completions", "bash"])).stdout.contains("_mqq"));
 }

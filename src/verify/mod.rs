@@ -3,11 +3,13 @@
 //! In: a model; outputs of two models. Out: an error, findings, or figures. It repairs nothing.
 
 mod compare;
+mod linear;
 mod qdq;
 mod rules;
 
 pub use compare::{Comparison, Figures};
-pub use qdq::{Kind, Linear, QdqGraph, Role, Values};
+pub use linear::{Kind, Linear, Role, Values};
+pub use qdq::QdqGraph;
 pub use rules::{
     CHECKS, Check, Finding, Report, Severity, Wanted, check_call, ensure_kept, findings,
 };

@@ -11,7 +11,7 @@ import onnxruntime
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
-MQQ = ROOT / "target" / "release" / "mqq"
+MQQ = Path(os.environ.get("MQQ", ROOT / "target" / "release" / "mqq"))
 RESAVE = ROOT / "target" / "release" / "examples" / "resave"
 ZOO = Path(os.environ.get("MQQ_ZOO", ROOT.parent / "shared" / "zoo"))
 

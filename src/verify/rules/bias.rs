@@ -1,6 +1,7 @@
 //! Biases of operators whose input and weight are quantized.
 
-use super::super::qdq::{Kind, Linear, QdqGraph};
+use super::super::linear::{Kind, Linear};
+use super::super::qdq::QdqGraph;
 use super::parameters::Wanted;
 use super::{Check, Finding, Report};
 use crate::onnx::integers::type_name;

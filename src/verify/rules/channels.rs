@@ -1,6 +1,7 @@
 //! One scale, or one per channel, and along which axis.
 
-use super::super::qdq::{Linear, QdqGraph, attribute};
+use super::super::linear::Linear;
+use super::super::qdq::{QdqGraph, attribute};
 use super::parameters::Wanted;
 use super::{Check, Finding, Report};
 use crate::onnx::proto::NodeProto;
@@ -55,7 +56,7 @@ impl Check for PerChannelAxis {
                 let Some(linear) = graph.dequantize_of(input).filter(|l| l.is_per_channel()) else {
                     continue;
                 };
-                if super::super::qdq::operand_role(node, i) != super::super::qdq::Role::Weight
+                if super::super::qdq::operand_role(node, i) != super::super::linear::Role::Weight
                     || !graph.is_constant(linear.input)
                     || linear.block_size != 0
                 {

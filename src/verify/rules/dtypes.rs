@@ -1,6 +1,7 @@
 //! Integer types.
 
-use super::super::qdq::{Linear, QdqGraph, Role};
+use super::super::linear::{Linear, Role};
+use super::super::qdq::QdqGraph;
 use super::parameters::Wanted;
 use super::{Check, Finding, Report};
 use crate::onnx::integers::type_name;

@@ -3,7 +3,8 @@
 //! Source: ONNX `docs/Changelog.md`, both operators, versions 10, 13, 19, 21, 23, 25; ONNX Runtime
 //! `docs/ContribOperators.md` for the domain `com.microsoft`.
 
-use super::super::qdq::{Kind, Linear, QdqGraph, Values};
+use super::super::linear::{Kind, Linear, Values};
+use super::super::qdq::QdqGraph;
 use super::{Check, Finding, Report};
 use crate::onnx::integers::type_name;
 use crate::scheme::RuleCall;

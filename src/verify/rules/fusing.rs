@@ -1,6 +1,7 @@
 //! What a target will run in float although Q/DQ stand around it.
 
-use super::super::qdq::{Linear, QdqGraph, Role, operand_role};
+use super::super::linear::{Linear, Role};
+use super::super::qdq::{QdqGraph, operand_role};
 use super::parameters::Wanted;
 use super::{Check, Finding, Report, Severity};
 use crate::onnx::proto::NodeProto;

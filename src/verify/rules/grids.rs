@@ -1,6 +1,7 @@
 //! Tensors that must lie on one grid.
 
-use super::super::qdq::{Linear, QdqGraph};
+use super::super::linear::{Linear, Role};
+use super::super::qdq::QdqGraph;
 use super::fusing::n_data_inputs;
 use super::parameters::Wanted;
 use super::{Check, Finding, Report};
@@ -15,7 +16,7 @@ impl Check for SharedGrids {
     }
 
     fn description(&self) -> &'static str {
-        "quantized inputs and outputs of `ops` (inputs only with `among: inputs`) have the same scale and zero point bit for bit"
+        "quantized inputs and outputs of `ops` (with `among: inputs` the inputs that are not constant) have the same scale and zero point bit for bit"
     }
 
     fn parameters(&self) -> &'static [(&'static str, Wanted)] {
@@ -25,8 +26,10 @@ impl Check for SharedGrids {
     fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
         for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
             let inputs = node.input.iter().take(n_data_inputs(node));
+            let with_constants = call.name("among") != Some("inputs");
             let mut around: Vec<(&str, &Linear)> = inputs
                 .filter_map(|name| Some((name.as_str(), graph.dequantize_of(name)?)))
+                .filter(|(_, linear)| with_constants || linear.role == Role::Activation)
                 .collect();
             let n_inputs = around.len();
             let with_outputs = call.name("among") != Some("inputs");

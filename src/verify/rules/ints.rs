@@ -1,6 +1,7 @@
 //! Values of stored integers.
 
-use super::super::qdq::{Kind, QdqGraph};
+use super::super::linear::Kind;
+use super::super::qdq::QdqGraph;
 use super::parameters::Wanted;
 use super::{Check, Finding, Report};
 use crate::onnx::integers::integer_values;

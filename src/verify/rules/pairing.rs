@@ -1,6 +1,7 @@
 //! Q and DQ belong together.
 
-use super::super::qdq::{Kind, QdqGraph};
+use super::super::linear::Kind;
+use super::super::qdq::QdqGraph;
 use super::{Check, Finding, Report};
 use crate::scheme::RuleCall;
 

@@ -1,6 +1,6 @@
 //! Parameters of the rules in a table: names and values are checked when the table is loaded.
 
-use super::super::qdq::{Linear, Role};
+use super::super::linear::{Linear, Role};
 use super::CHECKS;
 use crate::diag::did_you_mean;
 use crate::onnx::integers::{type_names, type_number};

@@ -1,6 +1,7 @@
 //! Scales and zero points by themselves.
 
-use super::super::qdq::{Linear, QdqGraph, Values};
+use super::super::linear::{Linear, Values};
+use super::super::qdq::QdqGraph;
 use super::parameters::Wanted;
 use super::{Check, Finding, Report};
 use crate::scheme::RuleCall;

@@ -1,0 +1,268 @@
+//! For each rule what breaks it.
+
+use crate::models::*;
+use mqq::onnx::proto::*;
+use mqq::onnx::tensor;
+
+pub struct Case {
+    /// One call as in a table, which [`good`] keeps; empty for the rules that every table has.
+    pub call: &'static str,
+    pub rule: &'static str,
+    pub breaks: fn(&mut ModelProto),
+    /// Parts of the only finding.
+    pub expected: &'static [&'static str],
+}
+
+pub const CASES: &[Case] = &[
+    Case {
+        call: "",
+        rule: "sound_graph",
+        breaks: |m| graph(m).node.swap(0, 1),
+        expected: &["x_q", "not made by an earlier node"],
+    },
+    Case {
+        call: "",
+        rule: "scope",
+        breaks: |m| {
+            let branch = GraphProto { node: graph(m).node[..2].to_vec(), ..Default::default() };
+            let mut holder = NodeProto { op_type: Some("If".into()), ..Default::default() };
+            holder.attribute.push(AttributeProto { g: Some(branch), ..Default::default() });
+            graph(m).node.push(holder);
+        },
+        expected: &["(If)", "2 Q/DQ that are not checked"],
+    },
+    Case {
+        call: "",
+        rule: "positive_scales",
+        breaks: |m| set_scale(m, "s_scale", &[0.0]),
+        expected: &["`s_scale`: scale is 0e0", "above 0"],
+    },
+    Case {
+        call: "",
+        rule: "linear_form",
+        breaks: |m| node(m, "w_dq").input.truncate(1),
+        expected: &["`DequantizeLinear_w_dq`", "1 inputs"],
+    },
+    Case {
+        call: "",
+        rule: "linear_form",
+        breaks: |m| node(m, "w_dq").attribute[0].i = Some(7),
+        expected: &["`w_q`: axis is 7", "rank 4"],
+    },
+    Case {
+        call: "",
+        rule: "linear_form",
+        breaks: |m| {
+            set_scale(m, "b_scale", &[0.5; 15]);
+            replace(m, tensor::from_i32("b_zp", &[15], &[0; 15]).unwrap());
+        },
+        expected: &["`b_scale`: shape of the scale is [15], expected [16]"],
+    },
+    Case {
+        call: "",
+        rule: "linear_form",
+        breaks: |m| replace(m, tensor::from_i8("w_zp", &[3], &[0; 3]).unwrap()),
+        expected: &["`w_zp`: shape of the zero point is [3]"],
+    },
+    Case {
+        call: "",
+        rule: "linear_form",
+        breaks: |m| {
+            replace(m, tensor::from_i16("w_zp", &[16], &[0; 16]).unwrap());
+            replace(m, tensor::from_i16("w_q", &[16, 16, 1, 1], &[0; 256]).unwrap());
+        },
+        expected: &["int16 in operator set 13", "21 or later, or the domain com.microsoft"],
+    },
+    Case {
+        call: "{ operator_set: { min: 13 } }",
+        rule: "operator_set",
+        breaks: |m| m.opset_import[0].version = Some(12),
+        expected: &["operator set is 12, expected 13 or later"],
+    },
+    Case {
+        call: "{ operator_set: { max: 21 } }",
+        rule: "operator_set",
+        breaks: |m| m.opset_import[0].version = Some(22),
+        expected: &["operator set is 22, expected 1 to 21"],
+    },
+    Case {
+        call: "qdq_only",
+        rule: "qdq_only",
+        breaks: |m| node(m, "c").op_type = Some("QLinearConv".into()),
+        expected: &["(QLinearConv)"],
+    },
+    Case {
+        call: "static_inputs",
+        rule: "static_inputs",
+        breaks: |m| {
+            let tensor = graph(m).input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap();
+            tensor.shape.as_mut().unwrap().dim[0] =
+                Dimension { dim_param: Some("N".into()), ..Default::default() };
+        },
+        expected: &["`x`: dimension 0 of the input is `N`"],
+    },
+    Case {
+        call: "constant_parameters",
+        rule: "constant_parameters",
+        breaks: |m| {
+            let mut computed = node(m, "c").clone();
+            computed.output = vec!["computed".into()];
+            graph(m).node.insert(0, computed);
+            node(m, "s_q").input[1] = "computed".into();
+            node(m, "s_dq").input[1] = "s_scale".into();
+        },
+        expected: &["`computed`: scale is computed"],
+    },
+    Case {
+        call: "power_of_two",
+        rule: "power_of_two",
+        breaks: |m| set_scale(m, "b_scale", &[0.3; 16]),
+        expected: &["`b_scale`: scale of the bias [0] of 16 is 3e-1"],
+    },
+    Case {
+        call: "{ symmetric: { of: [weight, bias] } }",
+        rule: "symmetric",
+        breaks: |m| replace(m, tensor::from_i8("w_zp", &[16], &[1; 16]).unwrap()),
+        expected: &["`w_zp`: zero point of the weight [0] of 16 is 1, expected 0"],
+    },
+    Case {
+        call: "{ dtypes: { activation: [int8], weight: [int8, int4], bias: [int32] } }",
+        rule: "dtypes",
+        breaks: |m| set_type(m, "w", 2),
+        expected: &["`w_q`: type of the weight is uint8, expected int8 or int4"],
+    },
+    Case {
+        call: "{ dtypes: { activation: int8, bias: [int32] } }",
+        rule: "dtypes",
+        breaks: |m| {
+            // Without a zero point the type is that of the integers.
+            node(m, "b_dq").input.truncate(2);
+            replace(m, tensor::from_i8("b_q", &[16], &[0; 16]).unwrap());
+        },
+        expected: &["`b_q`: type of the bias is int8, expected int32"],
+    },
+    Case {
+        call: "{ dtype_pairs: { refuse: [int8/uint8] } }",
+        rule: "dtype_pairs",
+        breaks: |m| set_type(m, "w", 2),
+        expected: &["(Conv)", "int8/uint8"],
+    },
+    Case {
+        call: "{ integer_range: { of: [weight], min: -127, max: 127 } }",
+        rule: "integer_range",
+        breaks: |m| {
+            replace(m, tensor::from_i8("w_q", &[16, 16, 1, 1], &[-128; 256]).unwrap());
+        },
+        expected: &["`w_q`: an integer of the weight is -128, expected -127 to 127"],
+    },
+    Case {
+        call: "{ per_tensor: { of: [activation] } }",
+        rule: "per_tensor",
+        breaks: |m| {
+            set_scale(m, "s_scale", &[0.5; 16]);
+            replace(m, tensor::from_i8("s_zp", &[16], &[0; 16]).unwrap());
+            node(m, "s_q").input[0] = "p_dq".into();
+            let quantize = node(m, "s_q").clone();
+            graph(m).node.retain(|node| node.output[0] != "s_dq");
+            graph(m).output[0].name = quantize.output.first().cloned();
+        },
+        expected: &["number of scales of the activation is 16, expected 1"],
+    },
+    Case {
+        call: "{ per_channel_axis: { Conv: 0, MatMul: output } }",
+        rule: "per_channel_axis",
+        breaks: |m| node(m, "w_dq").attribute[0].i = Some(1),
+        expected: &["(Conv)", "axis of the scales is 1, expected 0"],
+    },
+    Case {
+        call: "{ per_channel_axis: { Gemm: none } }",
+        rule: "per_channel_axis",
+        breaks: |m| node(m, "c").op_type = Some("Gemm".into()),
+        expected: &["one per channel, expected one for the tensor"],
+    },
+    Case {
+        call: "{ per_channel_axis: { Conv: output, Gemm: output } }",
+        rule: "per_channel_axis",
+        breaks: |m| {
+            // Without transB the columns are the outputs.
+            node(m, "c").op_type = Some("Gemm".into());
+        },
+        expected: &["axis of the scales is 0, expected 1"],
+    },
+    Case {
+        call: "paired",
+        rule: "paired",
+        breaks: |m| insert(m, "Clip", "r_dq", 0),
+        expected: &["`r_q`: result of Q is read by Clip"],
+    },
+    Case {
+        call: "paired",
+        rule: "paired",
+        breaks: |m| {
+            let again = tensor::from_f32("again", &[], &[0.250_000_03]).unwrap();
+            graph(m).initializer.push(again);
+            node(m, "p_dq").input[1] = "again".into();
+        },
+        expected: &["`p_q`: grid of DQ is scale 2.5000003e-1, zero point 0"],
+    },
+    Case {
+        call: "paired",
+        rule: "paired",
+        breaks: |m| {
+            node(m, "c").input[0] = "x".into();
+            graph(m).node.retain(|node| node.output[0] != "x_dq");
+        },
+        expected: &["`x_q`: result of Q is read by no node"],
+    },
+    Case {
+        call: "{ bias: { stored: int32 } }",
+        rule: "bias",
+        breaks: |m| set_scale(m, "b_scale", &[0.3; 16]),
+        expected: &["scale [0] of the bias is 3e-1", "scale of the input times"],
+    },
+    Case {
+        call: "{ bias: { stored: int32 } }",
+        rule: "bias",
+        breaks: |m| replace(m, tensor::from_i32("b_zp", &[16], &[1; 16]).unwrap()),
+        expected: &["zero point of the bias"],
+    },
+    Case {
+        call: "{ bias: { stored: int32 } }",
+        rule: "bias",
+        breaks: |m| {
+            graph(m).initializer.push(tensor::from_f32("float", &[16], &[0.0; 16]).unwrap());
+            node(m, "c").input[2] = "float".into();
+        },
+        expected: &["`float`: bias is float, expected int32"],
+    },
+    Case {
+        call: "{ shared_grids: { ops: [MaxPool] } }",
+        rule: "shared_grids",
+        breaks: |m| set_scale(m, "p_scale", &[0.5]),
+        expected: &["(MaxPool)", "`p`: grid of the output is scale 5e-1", "`r_dq` (scale 2.5e-1"],
+    },
+    Case {
+        call: "{ fixed_output: { ops: [Softmax], dtype: int8, scale: 1/128, zero_point: 0 } }",
+        rule: "fixed_output",
+        breaks: |m| set_scale(m, "s_scale", &[0.01]),
+        expected: &["`s`: grid of the int8 output is scale 1e-2", "scale 7.8125e-3, zero point 0"],
+    },
+    Case {
+        call: "{ quantized_inputs: { ops: [Conv] } }",
+        rule: "quantized_inputs",
+        breaks: |m| node(m, "c").input[0] = "x".into(),
+        expected: &["`x`: input is float"],
+    },
+    Case {
+        call: "{ quantized_output: { ops: [Conv], past: [Relu] } }",
+        rule: "quantized_output",
+        breaks: |m| node(m, "p").input[0] = "r".into(),
+        expected: &["(Conv): `r`: output is read as float by MaxPool"],
+    },
+    Case {
+        call: "{ no_float_nodes: { fuse: [Relu] } }",
+        rule: "no_float_nodes",
+        breaks: |m| insert(m, "Elu", "s_q", 0),
+        expected: &["(Elu): `s`: input is float"],
+    },
+];

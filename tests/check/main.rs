@@ -1,0 +1,148 @@
+//! Rules of backends on models with Q/DQ: for each rule what keeps it and what breaks it; no panic on
+//! any model.
+
+mod cases;
+mod hostile;
+mod models;
+#[path = "../support/mod.rs"]
+mod support;
+
+use cases::{CASES, Case};
+use models::*;
+use mqq::onnx::proto::*;
+use mqq::onnx::tensor;
+use mqq::scheme::{self, Scheme};
+use mqq::verify::{CHECKS, Finding, Severity, findings};
+use support::{Attr, GraphBuilder};
+
+/// A table that holds nothing but these calls of rules.
+fn table(calls: &str) -> anyhow::Result<Scheme> {
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    let text = format!(
+        "name: test\nsource: test\nmin_opset: 13\ntypes: {{}}\nops: {{}}\nplacement: []\n\
+         observers: {{ activation: max, weight: max }}\ncheck: {calls}\n"
+    );
+    std::fs::write(file.path(), text).unwrap();
+    scheme::resolve(file.path().to_str().unwrap())
+}
+
+/// Findings of the rule under test.
+fn of_rule(model: &ModelProto, case: &Case) -> Vec<Finding> {
+    let scheme = table(&format!("[{}]", case.call)).unwrap();
+    findings(model, &scheme).into_iter().filter(|finding| finding.rule == case.rule).collect()
+}
+
+#[test]
+fn every_rule_is_kept_by_a_good_model_and_broken_by_a_bad_one() {
+    let mut failures = Vec::new();
+    for case in CASES {
+        let kept = of_rule(&good(), case);
+        if !kept.is_empty() {
+            failures.push(format!("{} {}: a good model breaks it: {kept:?}", case.rule, case.call));
+        }
+        let mut model = good();
+        (case.breaks)(&mut model);
+        let broken = of_rule(&model, case);
+        let texts: Vec<String> = broken.iter().map(Finding::to_string).collect();
+        let found = |part: &&str| texts.iter().any(|text| text.contains(*part));
+        if broken.is_empty() || !case.expected.iter().all(found) {
+            failures.push(format!(
+                "{} {}\n  found    {texts:?}\n  expected {:?}",
+                case.rule, case.call, case.expected
+            ));
+        }
+    }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+    let docs = std::fs::read_to_string(support::repository("docs/check.md")).unwrap();
+    for check in CHECKS {
+        assert!(CASES.iter().any(|case| case.rule == check.name()), "no case of {}", check.name());
+        assert!(!check.description().is_empty());
+        assert!(docs.contains(&format!("| `{}`", check.name())), "docs/check.md: {}", check.name());
+    }
+}
+
+#[test]
+fn concat_shares_the_grid_of_all_its_inputs() {
+    let model = |scale: f32| {
+        let mut g = GraphBuilder::new(13);
+        g.input("a", &[1, 4]);
+        g.input("b", &[1, 4]);
+        pair(&mut g, "a", 0.5);
+        pair(&mut g, "b", scale);
+        g.op_with("Concat", &["a_dq", "b_dq"], "j", &[("axis", Attr::Int(1))]);
+        pair(&mut g, "j", 0.5);
+        g.output("j_dq");
+        g.build()
+    };
+    let scheme = table("[{ shared_grids: { ops: [Concat] } }]").unwrap();
+    assert_eq!(findings(&model(0.5), &scheme), []);
+    let found = findings(&model(0.25), &scheme);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].to_string().contains("`b_dq`: grid of the input"), "{}", found[0]);
+}
+
+#[test]
+fn inputs_alone_may_share_a_grid() {
+    let model = |scale: f32| {
+        let mut g = GraphBuilder::new(13);
+        g.input("a", &[1, 4]);
+        g.input("b", &[1, 4]);
+        pair(&mut g, "a", 0.5);
+        pair(&mut g, "b", scale);
+        g.op("Add", &["a_dq", "b_dq"], "s");
+        pair(&mut g, "s", 1.0);
+        g.output("s_dq");
+        g.build()
+    };
+    let scheme = table("[{ shared_grids: { ops: [Add], among: inputs } }]").unwrap();
+    assert_eq!(findings(&model(0.5), &scheme), []);
+    assert_eq!(findings(&model(0.25), &scheme).len(), 1);
+}
+
+#[test]
+fn a_bias_in_int8_is_told_from_int32() {
+    let mut model = good();
+    for (name, data_type) in [("b_q", 3), ("b_zp", 3)] {
+        let int8 = tensor::from_i8(name, &[16], &[0; 16]).unwrap();
+        assert_eq!(int8.data_type, Some(data_type));
+        replace(&mut model, int8);
+    }
+    let broken = |model: &ModelProto, stored: &str| {
+        let scheme = table(&format!("[{{ bias: {{ stored: {stored} }} }}]")).unwrap();
+        findings(model, &scheme).len()
+    };
+    assert_eq!(
+        (broken(&model, "int8"), broken(&model, "int32"), broken(&model, "float")),
+        (0, 1, 1)
+    );
+    assert_eq!((broken(&good(), "int8"), broken(&good(), "float")), (1, 1));
+}
+
+#[test]
+fn the_table_sets_the_severity() {
+    let mut model = good();
+    set_scale(&mut model, "p_scale", &[0.5]);
+    for (extra, expected) in [("", Severity::Error), (", severity: warning", Severity::Warning)] {
+        let scheme = table(&format!("[{{ shared_grids: {{ ops: [MaxPool]{extra} }} }}]")).unwrap();
+        assert_eq!(findings(&model, &scheme)[0].severity, expected);
+    }
+}
+
+#[test]
+fn wrong_calls_in_a_table_are_explained() {
+    let cases = [
+        ("[symetric]", "did you mean `symmetric`"),
+        ("[{ symmetric: { off: [weight] } }]", "did you mean `of`"),
+        ("[{ symmetric: { of: [wieght] } }]", "did you mean `weight`"),
+        ("[{ dtypes: { weight: [imt8] } }]", "did you mean `int8`"),
+        ("[{ dtype_pairs: { refuse: [int8] } }]", "expected two types"),
+        ("[{ paired: { severity: eror } }]", "did you mean `error`"),
+        ("[{ fixed_output: { scale: 1/0 } }]", "expected a number or a fraction"),
+        ("[{ operator_set: { min: [a] } }]", "expected Number"),
+        ("[{ per_channel_axis: { Conv: outptu } }]", "did you mean `output`"),
+    ];
+    for (call, expected) in cases {
+        let error = format!("{:#}", table(call).unwrap_err());
+        assert!(error.contains(expected), "{call}: {error}");
+    }
+}
