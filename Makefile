@@ -1,7 +1,8 @@
-.PHONY: demo test check test-python bench fixtures clean
+.PHONY: demo test check test-python test-runtimes bench fixtures clean
 
 PYTHON ?= python3
 VENV := .venv
+RUNTIMES := .venv-runtimes
 ZOO ?= $(or $(MQQ_ZOO),../shared/zoo)
 MQQ := target/release/mqq
 
@@ -18,6 +19,7 @@ demo:
 test: check
 	cargo test --release --locked
 	$(MAKE) test-python
+	$(MAKE) test-runtimes
 
 check:
 	cargo fmt --check
@@ -27,11 +29,25 @@ check:
 # Against the real ONNX and ONNX Runtime.
 test-python: $(VENV)/ready
 	cargo build --release --locked --bins --examples
-	$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/python
+	$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/python --ignore=tests/python/test_runtimes.py
 
 $(VENV)/ready: tests/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# In OpenVINO, Qualcomm's HTP simulation and TVM: 260 MB of wheels in an environment of their own. The
+# tests of a runtime without a wheel for this platform say so and are skipped.
+test-runtimes: $(RUNTIMES)/ready
+	cargo build --release --locked --bins
+	$(RUNTIMES)/bin/python -m pytest -q -rs -p no:cacheprovider tests/python/test_runtimes.py
+
+$(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt
+	$(PYTHON) -m venv $(RUNTIMES)
+	$(RUNTIMES)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	for package in $$(cat tests/requirements-runtimes.txt); do \
+		$(RUNTIMES)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: $$package \
+			|| echo "$$package is not installed"; done
 	touch $@
 
 # Costs as ratios against something in the same run: statistics, decoding, watching against bare
@@ -53,4 +69,4 @@ fixtures:
 
 clean:
 	cargo clean
-	rm -rf $(VENV) .venv-fixtures
+	rm -rf $(VENV) $(RUNTIMES) .venv-fixtures

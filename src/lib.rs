@@ -29,4 +29,5 @@ pub mod quant;
 pub mod range;
 pub mod rewrite;
 pub mod scheme;
+pub mod tune;
 pub mod verify;

@@ -249,3 +249,55 @@ fn a_gate_on_quality_exits_with_3() {
     assert_eq!(ran.code, 3);
     assert!(ran.stdout.contains("SQNR"), "{}", ran.stdout);
 }
+
+#[test]
+fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    assert_eq!(run(&mut calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder)).code, 0);
+    assert_eq!(run(&mut calibrate("fixtures/digits_cnn.onnx", "onnxruntime", folder)).code, 0);
+    let bad = folder.join("bad.onnx");
+    fs::write(&bad, "no model").unwrap();
+    let (signed, unsigned) =
+        (folder.join("digits_cnn.tensorrt.onnx"), folder.join("digits_cnn.onnxruntime.onnx"));
+    let check = |backend: &str, extra: &[&str], models: &[&Path]| {
+        run(mqq().arg("check").args(models).args(["-b", backend]).args(extra))
+    };
+    let ran = check("tensorrt", &[], &[&signed]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("keeps the rules of tensorrt: 0 errors"), "{}", ran.stdout);
+    assert_eq!(check("onnxruntime", &["--quiet"], &[&unsigned, &signed]).stdout, "");
+
+    let ran = check("tensorrt", &["--json"], &[&signed, &unsigned]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (4, ""));
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (report["schema_version"].as_str(), &report["results"][0]["status"]),
+        (Some("1.0"), &"ok".into())
+    );
+    let broken = &report["results"][1];
+    assert_eq!(broken["status"], "broken");
+    let findings = broken["findings"].as_array().unwrap();
+    let n_errors = findings.iter().filter(|f| f["severity"] == "error").count();
+    assert_eq!(broken["n_errors"], n_errors);
+    let dtypes = findings.iter().find(|f| f["rule"] == "dtypes").unwrap();
+    assert_eq!((&dtypes["found"], &dtypes["op_type"]), (&"uint8".into(), &"QuantizeLinear".into()));
+    assert!(
+        !dtypes["tensor"].as_str().unwrap().is_empty()
+            && !dtypes["node"].as_str().unwrap().is_empty()
+    );
+
+    let ran = check("tensorrt", &[], &[&unsigned]);
+    assert!(ran.code == 4 && ran.stdout.contains("more of [dtypes]"), "{}", ran.stdout);
+    let ran = check("tensorrt", &["--verbose"], &[&unsigned]);
+    assert!(ran.code == 4 && !ran.stdout.contains("more of"), "{}", ran.stdout);
+
+    let ran = check("tensorrt", &[], &[&bad, &signed]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+    assert!(ran.stderr.starts_with(&format!("error: `{}`: ", bad.display())), "{}", ran.stderr);
+    let ran = check("tensorrt", &["--keep-going"], &[&bad, &unsigned]);
+    assert!(ran.code == 1 && ran.stdout.contains("breaks the rules"), "{}", ran.stdout);
+    assert_eq!(check("tensort", &[], &[&signed]).code, 2);
+    let ran = check("tensorrt", &[], &[&repository("fixtures/digits_cnn.onnx")]);
+    assert!(ran.code == 0 && ran.stdout.contains("[scope]"), "{}", ran.stdout);
+}

@@ -212,7 +212,7 @@ fn plan(model: &ModelProto, scheme: &Scheme, values: fn(&str) -> Vec<f32>) -> (S
     let activation = by_spelling(&scheme.observers.activation).unwrap();
     let weight = by_spelling(&scheme.observers.weight).unwrap();
     let finders = Finders { activation: &*activation, weight: &*weight };
-    let plan = decide(graph, &sites, &statistics, scheme, finders).unwrap();
+    let plan = decide(graph, &sites, &statistics, None, scheme, finders).unwrap();
     (sites, plan)
 }
 
@@ -383,4 +383,23 @@ fn the_command_line_sets_values() {
     assert_eq!(sidecar["scheme"]["resolved"]["types"]["act"]["bits"], 3);
     let encodings = sidecar["activation_encodings"].as_array().unwrap();
     assert!(!encodings.is_empty() && encodings.iter().all(|encoding| encoding["bits"] == 3));
+}
+
+#[test]
+fn comparing_what_the_engine_cannot_run_is_explained() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("q.onnx");
+    let fixture = repository("fixtures/digits_cnn.onnx");
+    let images = repository("calib_data/calib");
+    let run = |command: &str, models: &[&Path], rest: &[&str]| {
+        let mut run = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
+        run.arg(command).args(models).arg("--data").arg(&images);
+        run.args(["--preprocess=half", "--limit=2", "--quiet"]).args(rest).output().unwrap()
+    };
+    let done = run("calibrate", &[&fixture], &["-b", "pplw8a16", "-o", out.to_str().unwrap()]);
+    assert!(done.status.success());
+    let compared = run("compare", &[&fixture, &out], &[]);
+    let error = String::from_utf8_lossy(&compared.stderr).into_owned();
+    assert_eq!(compared.status.code(), Some(1), "{error}");
+    assert!(error.contains("q.onnx") && error.contains("4 or 16 bits"), "{error}");
 }

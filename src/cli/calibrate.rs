@@ -10,6 +10,7 @@ use crate::pipeline::{self, Quantized, Request, quantize};
 use crate::progress;
 use crate::range::by_spelling;
 use crate::scheme::{Scheme, WeightStorage};
+use crate::tune::{Effort, Tuned};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +61,9 @@ pub struct Args {
     /// Samples run at the same time [default: the number of cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Work that goes into better weights: 0 = plain observers, 1 and 2 = bias correction, 3 = learned rounding
+    #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels())]
+    effort: String,
     /// Leave out samples that cannot be read, instead of failing
     #[arg(long)]
     skip_bad_data: bool,
@@ -132,8 +136,17 @@ struct Summary {
     n_float_nodes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     preprocessing: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuned: Option<Tuned>,
     warnings: Vec<String>,
     seconds: f64,
+}
+
+fn effort_levels() -> clap::builder::PossibleValuesParser {
+    let value = |(name, help): &(&'static str, &'static str)| {
+        clap::builder::PossibleValue::new(*name).help(*help)
+    };
+    Effort::LEVELS.iter().map(value).collect::<Vec<_>>().into()
 }
 
 /// Runs the command.
@@ -222,6 +235,7 @@ fn request(args: &Args) -> Result<Request> {
         limit: args.limit,
         threads: threads(args.threads),
         skip_bad_data: args.skip_bad_data,
+        effort: Effort::of(&args.effort).context("unknown effort")?,
         scheme,
     })
 }
@@ -306,6 +320,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         plan,
         n_samples,
         preprocessing,
+        tuned,
     } = quantized;
     let mut staged = Staged::model(model, &paths.output, has_external_data)?;
     let text = sidecar.to_json();
@@ -325,6 +340,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         n_quantized_nodes: sites.quantized_nodes.len(),
         n_float_nodes: sites.float_nodes.len(),
         preprocessing,
+        tuned,
         warnings: plan.warnings.clone(),
         seconds: start.elapsed().as_secs_f64(),
     };
@@ -359,6 +375,9 @@ fn print_summary(
     if let Some(preprocessing) = &summary.preprocessing {
         println!("  input      {preprocessing}");
     }
+    if let Some(tuned) = &summary.tuned {
+        println!("  tuned      {}", describe(tuned));
+    }
     println!("  sidecar    {}", paths.sidecar.display());
     for (emitter, path) in &paths.emitted {
         println!("  {:<10} {}", emitter.name(), path.display());
@@ -367,4 +386,17 @@ fn print_summary(
     if args.verbose {
         sidecar.details().iter().for_each(|line| println!("  {line}"));
     }
+}
+
+fn describe(tuned: &Tuned) -> String {
+    let [before, after] = tuned.sqnr_db;
+    let what = match tuned.n_rounded {
+        0 => format!("{} biases", tuned.n_biases),
+        n => format!("{n} weights and {} biases", tuned.n_biases),
+    };
+    let outcome = if tuned.kept { "kept" } else { "undone" };
+    format!(
+        "{what} on {} samples: {before:.2} -> {after:.2} dB on {} others, {outcome} ({:.2} s)",
+        tuned.n_samples, tuned.n_held_back, tuned.seconds
+    )
 }

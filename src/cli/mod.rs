@@ -2,6 +2,7 @@
 
 mod backends;
 mod calibrate;
+mod check;
 mod compare;
 mod export;
 mod inspect;
@@ -38,6 +39,8 @@ enum Command {
     Export(export::Args),
     /// Compare a quantized model with its float model on data
     Compare(compare::Args),
+    /// Check models with Q/DQ, from anyone, against the rules of a backend
+    Check(check::Args),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -98,6 +101,7 @@ fn run_command(cli: Cli) -> Result<Exit> {
         Command::Prepare(args) => prepare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "mqq", &mut std::io::stdout());
             Ok(Exit::Done)

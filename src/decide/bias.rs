@@ -13,16 +13,25 @@ use anyhow::Result;
 /// Largest integer that a bias may take.
 const MAX_BIAS: f64 = i32::MAX as f64;
 
-pub(super) fn decide(
+/// Fills [`QuantPlan::biases`] anew. `widen` lets the scales of weights grow where an int32 would overflow;
+/// without it such a bias is saturated.
+///
+/// # Errors
+/// If a bias is not finite; the message names it.
+pub fn decide_biases(
     graph: &GraphProto,
     sites: &Sites,
     scheme: &Scheme,
     finder: &dyn RangeFinder,
     plan: &mut QuantPlan,
+    widen: bool,
 ) -> Result<()> {
+    plan.biases.clear();
     let floats = sites.biases.iter().map(|site| values(graph, &site.tensor));
     let floats: Vec<(Vec<usize>, Vec<f32>)> = floats.collect::<Result<_>>()?;
-    widen_weights(sites, &floats, plan);
+    if widen {
+        widen_weights(sites, &floats, plan);
+    }
     for (site, (shape, values)) in sites.biases.iter().zip(floats) {
         let Some(name) = &site.qtype else {
             plan.biases.extend(int32(plan, site, shape, &values));

@@ -9,6 +9,8 @@ mod group;
 mod slices;
 mod weight;
 
+pub use bias::decide_biases;
+
 use crate::import::ImportedRange;
 use crate::observe::Statistic;
 use crate::onnx::proto::GraphProto;
@@ -78,6 +80,18 @@ pub struct PlannedWeight {
     pub observer: &'static str,
     /// Slices that are all zero, by position.
     pub dead: Vec<usize>,
+    /// Whether the integers are other than the nearest ones.
+    pub learned: bool,
+}
+
+impl PlannedWeight {
+    /// The values that the integers stand for, in their order.
+    pub fn dequantized(&self) -> Vec<f32> {
+        let slices = slices::Slices::of(&self.shape, self.site.axis, self.site.block);
+        let value =
+            |(position, &q): (usize, &i32)| self.params[slices.of_value(position)].dequantize(q);
+        self.integers.iter().enumerate().map(value).collect()
+    }
 }
 
 impl PlannedWeight {
@@ -135,7 +149,7 @@ pub fn decide(
     let mut plan = QuantPlan::default();
     group::decide(sites, statistics, given, scheme, finders.activation, &mut plan)?;
     weight::decide(graph, sites, scheme, finders.weight, &mut plan)?;
-    bias::decide(graph, sites, scheme, finders.weight, &mut plan)?;
+    decide_biases(graph, sites, scheme, finders.weight, &mut plan, true)?;
     weight::round(graph, &mut plan)?;
     Ok(plan)
 }

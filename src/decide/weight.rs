@@ -70,6 +70,7 @@ pub(super) fn decide(
             observed: (min, max),
             observer: finder.name(),
             dead,
+            learned: false,
         });
     }
     Ok(())

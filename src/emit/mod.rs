@@ -14,7 +14,7 @@ mod source;
 pub use gather::sidecar;
 pub use sidecar::{
     CalibrationFacts, Encoding, FloatNode, GraphFacts, InputFacts, ModelFacts, NodeFacts,
-    OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar,
+    OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar, TunedFacts,
 };
 pub use source::Source;
 

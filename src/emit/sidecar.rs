@@ -85,6 +85,18 @@ pub struct CalibrationFacts {
     pub preprocessing: Option<String>,
     /// Shape of each input.
     pub inputs: Vec<InputFacts>,
+    /// What tuning changed; absent where it changed nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuned: Option<TunedFacts>,
+}
+
+/// What tuning changed in the float model, beyond what the encodings say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TunedFacts {
+    /// Biases corrected.
+    pub n_biases: usize,
+    /// Weights whose rounding was learned.
+    pub n_rounded: usize,
 }
 
 /// A file that ranges were taken from.

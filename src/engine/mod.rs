@@ -10,6 +10,9 @@
 
 mod convert;
 mod guard;
+mod value;
+
+pub use value::Value;
 
 use crate::data::{Array, InputSpec, Values};
 use crate::onnx::facts::{Fact, Facts};
@@ -328,7 +331,30 @@ impl Session<'_> {
             .zip(&engine.inputs)
             .map(|(array, input)| convert::to_tract(array, input))
             .collect();
-        let inputs = inputs?;
+        let values = self.run_plan(inputs?, visit)?;
+        let outputs = engine.outputs.iter().map(|(name, position)| {
+            let value: &Tensor = &values[*position];
+            let values = convert::to_f32(value).with_context(|| format!("output `{name}`"))?;
+            Ok(Array { shape: value.shape().to_vec(), values: Values::F32(values) })
+        });
+        outputs.collect()
+    }
+
+    /// Runs one sample given as the engine's own tensors, in the order of the inputs; gives the outputs of
+    /// the graph. Nothing is copied.
+    ///
+    /// # Errors
+    /// If an operator fails, or does not take the inputs.
+    pub fn run_values(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
+        let inputs = inputs.iter().map(|value| value.0.clone().into_tvalue()).collect();
+        let values = self.run_plan(inputs, &mut |_, _, _| Ok(()))?;
+        let outputs = self.engine.outputs.iter();
+        let outputs = outputs.map(|(_, at)| Value(values[*at].clone().into_arc_tensor()));
+        Ok(outputs.collect())
+    }
+
+    fn run_plan(&mut self, inputs: TVec<TValue>, visit: Visit) -> Result<TVec<TValue>> {
+        let engine = self.engine;
         for (watched_idx, tensor) in &engine.constants {
             if let Some(values) = convert::as_f32(tensor) {
                 visit(*watched_idx, tensor.shape(), values)?;
@@ -350,13 +376,7 @@ impl Session<'_> {
                 // A state that failed half-way is not used again.
                 self.state = engine.plan.spawn()?;
             }
-            let values = outcome.map_err(|error| anyhow!("{error:#}"))?;
-            let outputs = engine.outputs.iter().map(|(name, position)| {
-                let value: &Tensor = &values[*position];
-                let values = convert::to_f32(value).with_context(|| format!("output `{name}`"))?;
-                Ok(Array { shape: value.shape().to_vec(), values: Values::F32(values) })
-            });
-            outputs.collect()
+            outcome.map_err(|error| anyhow!("{error:#}"))
         })
     }
 }

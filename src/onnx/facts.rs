@@ -58,6 +58,17 @@ impl Facts {
         self.by_name.get(tensor).and_then(|fact| fact.data_type) == Some(DataType::Float as i32)
     }
 
+    /// Elements of the largest tensor of known shape; 0 where none is known.
+    pub fn largest(&self) -> usize {
+        let shapes = self.by_name.values().filter_map(|fact| fact.shape.as_ref());
+        shapes.map(|shape| shape.iter().product::<usize>()).max().unwrap_or(0)
+    }
+
+    /// Element type of `tensor` by its number in `TensorProto.DataType`, where it is known.
+    pub fn data_type(&self, tensor: &str) -> Option<i32> {
+        self.by_name.get(tensor).and_then(|fact| fact.data_type)
+    }
+
     /// The shape of `tensor`, where it is known.
     pub fn shape(&self, tensor: &str) -> Option<&[usize]> {
         self.by_name.get(tensor)?.shape.as_deref()

@@ -7,6 +7,7 @@
 mod external;
 pub mod facts;
 pub mod graph;
+pub mod integers;
 pub mod names;
 pub mod proto;
 pub mod tensor;

@@ -3,8 +3,10 @@
 use crate::data::{Array, Dataset, Preprocessing, Values};
 use crate::engine::{Engine, Parsed, Shapes};
 use crate::onnx;
+use crate::onnx::proto::GraphProto;
+use crate::onnx::tensor::DataType;
 use crate::verify::{Comparison, Figures};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -12,6 +14,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Outputs of both models for one sample.
 type Pair = [Vec<Array>; 2];
+
+const ENGINE_HINT: &str =
+    "\nhint: the engine has no integers of 4 or 16 bits; compare such a model in ONNX Runtime";
+
+/// Whether constants are integers of 4 or 16 bits.
+fn has_unusual_integers(graph: &GraphProto) -> bool {
+    let unusual = [DataType::Int16, DataType::Uint16, DataType::Int4, DataType::Uint4];
+    graph.initializer.iter().any(|tensor| unusual.iter().any(|&t| tensor.data_type() == t as i32))
+}
 
 /// Runs both models and compares their outputs by position. `labels` gives the class by file name.
 ///
@@ -33,6 +44,10 @@ pub fn compare(
         let graph = model.graph.as_ref().context("model has no graph")?;
         let outputs = graph.output.iter().map(|value| value.name().to_string()).collect();
         let engine = Parsed::new(&model, shapes).and_then(|parsed| parsed.build(&[]));
+        let engine = engine.map_err(|error| match has_unusual_integers(graph) {
+            true => anyhow!("{error:#}{ENGINE_HINT}"),
+            false => error,
+        });
         Ok((engine.with_context(|| format!("`{}`", path.display()))?, outputs))
     };
     let (float, outputs) = build(models[0])?;

@@ -1,10 +1,13 @@
 //! Formats of other tools from a sidecar.
 
 use super::sha256_of;
+use crate::decide::QuantPlan;
 use crate::emit::{Emitter, Sidecar, Source};
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::ModelProto;
-use crate::onnx::{self, Loaded};
+use crate::onnx::{self, Loaded, tensor};
 use crate::prepare::{self, prepare};
+use crate::tune::Tuned;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
@@ -28,6 +31,10 @@ pub fn emit(
 /// If it is another model, or this version of the program prepares it in another way.
 pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
     let load = || -> Result<ModelProto> {
+        ensure!(
+            sidecar.calibration.tuned.is_none(),
+            "is not the model that was quantized: tuning gave it other biases or weights\nhint: `mqq calibrate --emit` writes such formats with them; --effort 0 does not tune"
+        );
         let found = sha256_of(path)?;
         ensure!(
             found == sidecar.model.sha256,
@@ -45,4 +52,30 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
         Ok(model)
     };
     load().with_context(|| format!("`{}`", path.display()))
+}
+
+/// The float model as `plan` quantizes it: with the biases that tuning gave it, and with weights that lie
+/// on their grids where their rounding was learned, so that rounding them again gives the plan's integers.
+pub(super) fn tuned_float(
+    model: &ModelProto,
+    plan: &QuantPlan,
+    tuned: Option<&Tuned>,
+) -> Result<ModelProto> {
+    let mut float = model.clone();
+    if !tuned.is_some_and(|tuned| tuned.kept && tuned.n_rounded > 0) {
+        return Ok(float);
+    }
+    let graph = float.graph.as_mut().context("model has no graph")?;
+    for weight in &plan.weights {
+        let index = GraphIndex::new(graph);
+        let name = &weight.site.tensor;
+        // Its other readers take it as it is.
+        if index.consumers(name).len() != weight.site.edges.len() || index.is_output(name) {
+            continue;
+        }
+        let rounded = tensor::from_f32(name, &weight.shape, &weight.dequantized())?;
+        let stored = graph.initializer.iter_mut().filter(|tensor| tensor.name() == name);
+        stored.for_each(|tensor| *tensor = rounded.clone());
+    }
+    Ok(float)
 }

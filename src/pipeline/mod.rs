@@ -4,13 +4,15 @@ mod compare;
 mod export;
 mod observe;
 mod statistics;
+mod tune;
 
 pub use compare::compare;
+use export::tuned_float;
 pub use export::{emit, prepared_for};
 
 use crate::data::Preprocessing;
 use crate::decide::{Finders, QuantPlan, decide};
-use crate::emit::{CalibrationFacts, ModelFacts, RangesFrom, Sidecar, sidecar};
+use crate::emit::{CalibrationFacts, ModelFacts, RangesFrom, Sidecar, TunedFacts, sidecar};
 use crate::engine::{Parsed, Shapes};
 use crate::import::ImportedRanges;
 use crate::onnx::facts::Facts;
@@ -21,6 +23,7 @@ use crate::prepare::{self, default_opset, prepare};
 use crate::range::RangeFinder;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
+use crate::tune::{Effort, Tuned};
 use crate::verify;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -53,6 +56,8 @@ pub struct Request {
     pub threads: usize,
     /// Leave samples out that cannot be read.
     pub skip_bad_data: bool,
+    /// How much work goes into better weights.
+    pub effort: Effort,
 }
 
 /// A model ready for placement, and what was done to it.
@@ -89,6 +94,8 @@ pub struct Quantized {
     pub n_samples: usize,
     /// How images became inputs.
     pub preprocessing: Option<String>,
+    /// What tuning did, where it did something.
+    pub tuned: Option<Tuned>,
 }
 
 /// Loads and prepares a model for a backend.
@@ -150,12 +157,20 @@ fn finish(
 ) -> Result<Quantized> {
     let Prepared { mut model, facts, changes, opset, has_external_data, parsed } = prepared;
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let sites = place(graph, &facts, &request.scheme, &request.selection);
+    let mut sites = place(graph, &facts, &request.scheme, &request.selection);
     let gathered = statistics::gather(&model, parsed, &sites, request, progress)?;
     let finders =
         Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
     let given = request.ranges.as_ref().map(|imported| &imported.ranges);
     let mut plan = decide(graph, &sites, &gathered.statistics, given, &request.scheme, finders)?;
+    let tuned = match &gathered.run {
+        None => None,
+        Some(run) => {
+            let samples = (&run.engine, &run.dataset, run.by_content.as_slice());
+            tune::tune(&mut model, &mut plan, &mut sites, &facts, request, samples)?
+        }
+    };
+    let graph = model.graph.as_ref().context("model has no graph")?;
     let skipped = gathered.skipped.iter().map(|reason| format!("left out: {reason}"));
     plan.warnings.splice(0..0, skipped);
     for pattern in request.selection.unmatched(graph) {
@@ -175,13 +190,17 @@ fn finish(
         }),
         preprocessing: gathered.preprocessing.clone(),
         inputs: gathered.inputs,
+        tuned: tuned
+            .as_ref()
+            .filter(|tuned| tuned.kept)
+            .map(|tuned| TunedFacts { n_biases: tuned.n_biases, n_rounded: tuned.n_rounded }),
     };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let model_facts = ModelFacts { file, sha256: sha256_of(path)?, opset, prepared: changes };
     let sidecar = sidecar(graph, &facts, &request.scheme, &sites, &plan, model_facts, calibration);
-    let prepared = model.clone();
+    let prepared = tuned_float(&model, &plan, tuned.as_ref())?;
     rewrite(&mut model, &plan, request.storage)?;
-    verify::check(&model)?;
+    plan.warnings.extend(verify::ensure_kept(&model, &request.scheme)?);
     Ok(Quantized {
         model,
         prepared,
@@ -191,5 +210,6 @@ fn finish(
         plan,
         n_samples: gathered.n_samples,
         preprocessing: gathered.preprocessing,
+        tuned,
     })
 }

@@ -1,6 +1,6 @@
 //! The pass over the data: samples run in parallel, each thread with statistics of its own.
 
-use crate::data::Dataset;
+use crate::data::{Array, Dataset, Values};
 use crate::engine::Engine;
 use crate::observe::{Histogram, Sample, Statistic};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -15,6 +15,8 @@ pub struct Observed {
     pub n_samples: usize,
     /// Samples that were left out, with the reason.
     pub skipped: Vec<String>,
+    /// The samples that were run, in an order that follows from their contents alone.
+    pub by_content: Vec<usize>,
 }
 
 /// One thread's share.
@@ -23,7 +25,7 @@ struct Share {
     histograms: Vec<Histogram>,
     records: Vec<(usize, usize, Sample)>,
     skipped: Vec<(usize, String)>,
-    n_samples: usize,
+    hashes: Vec<(u64, usize)>,
 }
 
 /// Runs every sample of `dataset` and gathers the statistics of the engine's `n_watched` tensors. The
@@ -88,7 +90,7 @@ pub fn observe(
                 fail(sample_idx, error.context(format!("`{}`", dataset.name(sample_idx))));
                 break;
             }
-            share.n_samples += 1;
+            share.hashes.push((hash(&sample), sample_idx));
             tick();
         }
         share
@@ -110,16 +112,16 @@ fn combine(shares: Vec<Share>, n_watched: usize) -> Result<Observed> {
     let mut statistics: Vec<Statistic> = vec![Statistic::default(); n_watched];
     let mut records = Vec::new();
     let mut skipped = Vec::new();
-    let mut n_samples = 0;
+    let mut hashes = Vec::new();
     for share in shares {
         for (statistic, histogram) in statistics.iter_mut().zip(share.histograms) {
             statistic.histogram.absorb(histogram);
         }
         records.extend(share.records);
         skipped.extend(share.skipped);
-        n_samples += share.n_samples;
+        hashes.extend(share.hashes);
     }
-    ensure!(n_samples > 0, "no sample could be read, expected at least one: {}", {
+    ensure!(!hashes.is_empty(), "no sample could be read, expected at least one: {}", {
         skipped.first().map_or("", |(_, reason)| reason.as_str())
     });
     records.sort_by_key(|(sample_idx, watched, _)| (*watched, *sample_idx));
@@ -130,5 +132,26 @@ fn combine(shares: Vec<Share>, n_watched: usize) -> Result<Observed> {
     }
     skipped.sort();
     let skipped = skipped.into_iter().map(|(_, reason)| reason).collect();
-    Ok(Observed { statistics, n_samples, skipped })
+    hashes.sort_unstable();
+    let by_content: Vec<usize> = hashes.into_iter().map(|(_, sample_idx)| sample_idx).collect();
+    Ok(Observed { statistics, n_samples: by_content.len(), skipped, by_content })
+}
+
+/// A number that follows from a sample's values.
+fn hash(sample: &[Array]) -> u64 {
+    let mut hash = 0u64;
+    let mut add = |word: u64| {
+        hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    };
+    for array in sample {
+        match &array.values {
+            Values::F32(values) => values.iter().for_each(|v| add(u64::from(v.to_bits()))),
+            Values::I64(values) => values.iter().for_each(|v| add(*v as u64)),
+            Values::I32(values) => values.iter().for_each(|v| add(*v as u64)),
+            Values::I8(values) => values.iter().for_each(|v| add(*v as u64)),
+            Values::U8(values) => values.iter().for_each(|v| add(u64::from(*v))),
+            Values::Bool(values) => values.iter().for_each(|v| add(u64::from(*v))),
+        }
+    }
+    hash
 }

@@ -3,7 +3,7 @@
 use super::{Request, observe};
 use crate::data::Dataset;
 use crate::emit::InputFacts;
-use crate::engine::{Parsed, resolve_inputs};
+use crate::engine::{Engine, Parsed, resolve_inputs};
 use crate::observe::Statistic;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
@@ -21,6 +21,18 @@ pub(super) struct Gathered {
     pub preprocessing: Option<String>,
     /// Inputs with their shapes.
     pub inputs: Vec<InputFacts>,
+    /// What was run; nothing where every range was given.
+    pub run: Option<Run>,
+}
+
+/// The samples that were run, and what ran them.
+pub(super) struct Run {
+    /// The engine.
+    pub engine: Engine,
+    /// The samples.
+    pub dataset: Dataset,
+    /// Those that were run, in an order that follows from their contents alone.
+    pub by_content: Vec<usize>,
 }
 
 /// Runs the data for the sites that `request.ranges` says nothing of; runs nothing where there are none.
@@ -52,6 +64,7 @@ pub(super) fn gather(
             skipped: Vec::new(),
             preprocessing: None,
             inputs: inputs.collect(),
+            run: None,
         });
     }
     let parsed = parsed.map_err(|error| anyhow::anyhow!("{}", error.root_cause()))?;
@@ -81,5 +94,6 @@ pub(super) fn gather(
         skipped: observed.skipped,
         preprocessing: dataset.describe(),
         inputs: inputs.collect(),
+        run: Some(Run { engine, dataset, by_content: observed.by_content }),
     })
 }

@@ -15,6 +15,10 @@ impl Rule for SkipNonConstantWeights {
         "an operator of `ops`, by default a convolution, whose weight is computed at run time stays float"
     }
 
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("ops", Takes::Ops)]
+    }
+
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {
         let ops: Vec<&str> = match call.ops("ops") {
             [] => vec!["Conv", "ConvTranspose"],

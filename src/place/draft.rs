@@ -95,8 +95,9 @@ impl<'a> Draft<'a> {
         nodes.map(|(node_idx, _)| node_idx).collect()
     }
 
-    /// Leaves a node float; the first reason stays.
+    /// Leaves a node float, and what it reads, whatever rules have asked for; the first reason stays.
     pub fn leave_float(&mut self, node_idx: usize, rule: &'static str, reason: impl Into<String>) {
+        self.edges.retain(|edge, _| edge.0 != node_idx);
         self.float.entry(node_idx).or_insert_with(|| Mark { rule, reason: reason.into() });
     }
 

@@ -163,7 +163,14 @@ impl Writer {
                 self.initializers.push(stored);
             }
             WeightStorage::Float => {
-                let inputs = [tensor, &scale, &zero_point];
+                let mut stored = tensor.clone();
+                if planned.learned {
+                    // Rounding the original again would not give these integers.
+                    stored = self.names.fresh(&format!("{tensor}_rounded"));
+                    let values = planned.dequantized();
+                    self.initializers.push(tensor::from_f32(&stored, &planned.shape, &values)?);
+                }
+                let inputs = [&stored, &scale, &zero_point];
                 nodes.push(node("QuantizeLinear", inputs, &quantized, &attributes));
             }
         }

@@ -8,6 +8,7 @@ use crate::diag::did_you_mean;
 use crate::emit::{EMITTERS, SIDECAR, by_name};
 use crate::place::{RULES, Takes};
 use crate::range::by_spelling;
+use crate::verify::check_call;
 
 /// What is wrong in a table, and where.
 #[derive(Debug)]
@@ -63,6 +64,10 @@ fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
         ensure(known, &format!("emit.{position}"), || {
             by_name(name).err().map_or(String::new(), |error| format!("{error:#}"))
         })?;
+    }
+    for (position, call) in scheme.check.iter().enumerate() {
+        check_call(call)
+            .map_err(|error| wrong(format!("check.{position}"), format!("{error:#}")))?;
     }
     for (key, observer) in
         [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]

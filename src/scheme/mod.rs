@@ -48,6 +48,9 @@ pub struct Scheme {
     pub ops: BTreeMap<String, OpRow>,
     /// Placement rules, in the order in which they run.
     pub placement: Vec<RuleCall>,
+    /// Rules that a model with Q/DQ must keep for this target, beside those of ONNX itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub check: Vec<RuleCall>,
     /// What is written beside the model.
     #[serde(default)]
     pub emit: Vec<String>,
@@ -109,17 +112,17 @@ pub struct Switch {
     pub ops: BTreeMap<String, OpRow>,
 }
 
-/// A placement rule with its parameters: `name`, or `name: { parameter: value }`.
+/// A rule with its parameters: `name`, or `name: { parameter: value }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "RuleForm", into = "RuleForm")]
 pub struct RuleCall {
-    /// Name of the rule, as in `place::RULES`.
+    /// Name of the rule, as in `place::RULES` or `verify::CHECKS`.
     pub rule: String,
     /// Parameters by name.
     pub parameters: BTreeMap<String, Parameter>,
 }
 
-/// A parameter of a placement rule.
+/// A parameter of a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Parameter {

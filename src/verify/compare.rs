@@ -8,6 +8,9 @@ pub struct Comparison {
     signal: f64,
     noise: f64,
     max_difference: f64,
+    /// Sum of the samples' own SQNR, in dB; samples that are equal do not count.
+    sum_db: f64,
+    n_db: usize,
     n_samples: usize,
     n_agree: usize,
     n_labelled: usize,
@@ -48,11 +51,18 @@ fn argmax(values: &[f32]) -> usize {
 impl Comparison {
     /// Adds one sample of the output.
     pub fn add(&mut self, float: &[f32], quantized: &[f32], label: Option<usize>) {
+        let (mut signal, mut noise) = (0.0, 0.0);
         for (a, b) in float.iter().zip(quantized) {
             let (a, b) = (f64::from(*a), f64::from(*b));
-            self.signal += a * a;
-            self.noise += (a - b) * (a - b);
+            signal += a * a;
+            noise += (a - b) * (a - b);
             self.max_difference = self.max_difference.max((a - b).abs());
+        }
+        self.signal += signal;
+        self.noise += noise;
+        if signal > 0.0 && noise > 0.0 {
+            self.sum_db += 10.0 * (signal / noise).log10();
+            self.n_db += 1;
         }
         self.n_samples += 1;
         let top = [argmax(float), argmax(quantized)];
@@ -63,6 +73,12 @@ impl Comparison {
                 *n_right += usize::from(top == label);
             }
         }
+    }
+
+    /// Mean of the samples' own SQNR, in dB: not ruled by the worst sample, as the SQNR of all is. `None`
+    /// where every sample is equal or all zero.
+    pub fn mean_db(&self) -> Option<f64> {
+        (self.n_db > 0).then(|| self.sum_db / self.n_db as f64)
     }
 
     /// The figures of output `output`.

@@ -25,6 +25,7 @@ const UNARY: &[&str] = &[
     "GlobalAveragePool",
     "GlobalMaxPool",
     "ReduceMean",
+    "ReduceSum",
     "Identity",
     "Dropout",
     "Flatten",
@@ -123,11 +124,13 @@ fn outcome(model: &ModelProto, sites: &Sites) -> String {
         )
         .unwrap();
     }
-    for site in &sites.weights {
+    // Those of the convolutions around it are the same everywhere.
+    let around = |name: &str| ["b.", "c.", "y."].iter().any(|conv| name.starts_with(conv));
+    for site in sites.weights.iter().filter(|site| !around(&site.tensor)) {
         let axis = site.axis.map_or(String::new(), |axis| format!(", axis {axis}"));
         writeln!(text, "  constant {} ({}{axis})", site.tensor, site.qtype).unwrap();
     }
-    for site in &sites.biases {
+    for site in sites.biases.iter().filter(|site| !around(&site.tensor)) {
         writeln!(text, "  bias {} ({})", site.tensor, site.qtype.as_deref().unwrap_or("int32"))
             .unwrap();
     }

@@ -82,7 +82,9 @@ fn graph(build: impl Fn(&mut GraphBuilder), outputs: &[&str]) -> ModelProto {
     let mut builder = GraphBuilder::new(17);
     builder.input("x", &[1, 16, 8, 8]);
     build(&mut builder);
-    outputs.iter().for_each(|output| drop(builder.output(output)));
+    for output in outputs {
+        builder.output(output);
+    }
     builder.build()
 }
 

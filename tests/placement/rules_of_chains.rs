@@ -69,7 +69,7 @@ fn a_fused_activation_function_is_quantized_behind_its_last_node() {
 }
 
 fn gelu(g: &mut GraphBuilder) {
-    for (name, value) in [("root", 1.4142), ("one", 1.0), ("half", 0.5)] {
+    for (name, value) in [("root", std::f32::consts::SQRT_2), ("one", 1.0), ("half", 0.5)] {
         g.values(name, &[], &[value]);
     }
     g.op("Div", &["x", "root"], "scaled");
@@ -204,4 +204,16 @@ fn squeeze_and_excite() {
     };
     assert_eq!(found("skip_squeeze_excite", block("r"), "y"), ["GlobalAveragePool_mean", "Mul_y"]);
     assert!(found("skip_squeeze_excite", block("x"), "y").is_empty());
+}
+
+#[test]
+fn tensorrt_runs_a_spelled_out_hard_swish_at_the_end_of_its_convolution() {
+    let build = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "c");
+        hard_swish(g, "c");
+        g.conv("hard", 16, 16, 3, 1, "y");
+    };
+    let model = graph(build, &["y"]);
+    let scheme = mqq::scheme::resolve("tensorrt").unwrap();
+    assert_eq!(uses(&model, &place_by(&model, &scheme, &[])), ["x -> c", "hard -> y"]);
 }

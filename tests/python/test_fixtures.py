@@ -95,7 +95,7 @@ def test_preparing_leaves_the_outputs_alone(model, opset, tmp_path):
 
 def test_a_table_of_ones_own_with_16_bits(tmp_path):
     table = mqq("backends", "tensorrt").replace("name: tensorrt", "name: mine")
-    table = table.replace("min_opset: 13", "min_opset: 21").replace("bits: 8", "bits: 16")
+    table = table.replace("min_opset: 13", "min_opset: 21").replace("bits: 8", "bits: 16").replace("- int8\n", "- int16\n")
     (tmp_path / "mine.yaml").write_text(table)
     output = calibrate("digits_cnn", tmp_path / "mine.yaml", ["--observer", "max"], tmp_path)
     onnx.checker.check_model(str(output), full_check=True)

@@ -29,7 +29,7 @@ FORMATS = {
 def made(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     mqq("calibrate", FLOAT, "--backend", request.param, "--data", ROOT / "calib_data" / "calib", "--preprocess",
-        "half", "--out-dir", folder, "--weight-observer", "percentile:99", "--emit", FORMATS[request.param])
+        "half", "--effort", "0", "--out-dir", folder, "--weight-observer", "percentile:99", "--emit", FORMATS[request.param])
     return folder / f"digits_cnn.{request.param}.onnx"
 
 

@@ -53,6 +53,13 @@ impl GraphBuilder {
         name.into()
     }
 
+    /// An initializer made elsewhere.
+    pub fn tensor(&mut self, tensor: TensorProto) -> String {
+        let name = tensor.name().to_string();
+        self.graph.initializer.push(tensor);
+        name
+    }
+
     pub fn op(&mut self, op_type: &str, inputs: &[&str], output: &str) -> String {
         self.op_with(op_type, inputs, output, &[])
     }

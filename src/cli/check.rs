@@ -1,0 +1,160 @@
+//! `mqq check`: does a model with Q/DQ keep the rules of a backend?
+
+use super::options::BackendArgs;
+use super::{misused, show_error};
+use crate::diag::Exit;
+use crate::onnx;
+use crate::scheme::Scheme;
+use crate::verify::{Finding, Severity, findings};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Findings of one rule that are printed without `--verbose`.
+const N_PRINTED: usize = 5;
+
+/// Arguments of `mqq check`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// ONNX models with QuantizeLinear and DequantizeLinear
+    #[arg(required = true, value_name = "MODEL.onnx")]
+    models: Vec<PathBuf>,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Go on with the next model where one cannot be read; the exit code is 1 all the same
+    #[arg(long)]
+    keep_going: bool,
+    /// Print one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+    /// Print errors only
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print every finding of a rule, not the first few
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: &'static str,
+    backend: String,
+    results: Vec<ModelReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct ModelReport {
+    model: String,
+    /// `ok`, `broken` (a rule is) or `failed` (it could not be read).
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    n_quantize: usize,
+    n_dequantize: usize,
+    n_errors: usize,
+    n_warnings: usize,
+    findings: Vec<Finding>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Exit> {
+    let scheme = args.backend.resolve().map_err(misused)?;
+    let mut results = Vec::with_capacity(args.models.len());
+    let mut exit = Exit::Done;
+    for path in &args.models {
+        let result = one(path, &scheme);
+        match &result {
+            Ok(report) => {
+                if report.n_errors > 0 && exit == Exit::Done {
+                    exit = Exit::BackendRule;
+                }
+                if !args.json {
+                    print(report, &scheme, args);
+                }
+            }
+            Err(error) => {
+                eprintln!("{}", show_error(error));
+                exit = Exit::Failed;
+            }
+        }
+        let failed = result.is_err();
+        results.push(result.unwrap_or_else(|error| ModelReport {
+            model: path.display().to_string(),
+            status: "failed",
+            error: Some(format!("{error:#}")),
+            n_quantize: 0,
+            n_dequantize: 0,
+            n_errors: 0,
+            n_warnings: 0,
+            findings: Vec::new(),
+        }));
+        if failed && !args.keep_going {
+            break;
+        }
+    }
+    if args.json {
+        let schema_version = super::JSON_VERSION;
+        let report = Report { schema_version, backend: scheme.name.clone(), results };
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    }
+    Ok(exit)
+}
+
+fn one(path: &Path, scheme: &Scheme) -> Result<ModelReport> {
+    let model = onnx::load_whole(path)?.model;
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let count = |op: &str| graph.node.iter().filter(|node| node.op_type() == op).count();
+    let findings = findings(&model, scheme);
+    let n_of = |severity| findings.iter().filter(|f| f.severity == severity).count();
+    let (n_errors, n_warnings) = (n_of(Severity::Error), n_of(Severity::Warning));
+    Ok(ModelReport {
+        model: path.display().to_string(),
+        status: if n_errors > 0 { "broken" } else { "ok" },
+        error: None,
+        n_quantize: count("QuantizeLinear"),
+        n_dequantize: count("DequantizeLinear"),
+        n_errors,
+        n_warnings,
+        findings,
+    })
+}
+
+/// A line per finding, those of one rule together; stdout, as they are the command's result.
+fn print(report: &ModelReport, scheme: &Scheme, args: &Args) {
+    if args.quiet && report.n_errors == 0 {
+        return;
+    }
+    let verdict = match report.n_errors {
+        0 => format!("keeps the rules of {}", scheme.name),
+        _ => format!("breaks the rules of {}", scheme.name),
+    };
+    println!(
+        "{}: {verdict}: {} errors, {} warnings; {} Q, {} DQ",
+        report.model, report.n_errors, report.n_warnings, report.n_quantize, report.n_dequantize
+    );
+    let mut rest = report.findings.as_slice();
+    while let Some(first) = rest.first() {
+        let of_rule = |f: &&Finding| (f.rule, f.severity) == (first.rule, first.severity);
+        let n = rest.iter().take_while(of_rule).count();
+        let (group, others) = rest.split_at(n);
+        rest = others;
+        if args.quiet && first.severity == Severity::Warning {
+            continue;
+        }
+        let n_printed = if args.verbose { n } else { N_PRINTED.min(n) };
+        let severity = match first.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        for (i, finding) in group.iter().take(n_printed).enumerate() {
+            println!("  {severity} [{}] {finding}", finding.rule);
+            let last_with_it = group.get(i + 1).is_none_or(|next| next.hint != finding.hint);
+            if !finding.hint.is_empty() && (last_with_it || i + 1 == n_printed) {
+                println!("    hint: {}", finding.hint);
+            }
+        }
+        if n > n_printed {
+            println!("  … {} more of [{}] (--verbose prints all)", n - n_printed, first.rule);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A tensor of the engine, of any element type, shared without copying.
+
+use super::convert;
+use crate::data::{Array, InputSpec};
+use crate::onnx::proto::TensorProto;
+use anyhow::{Context, Result};
+use std::sync::Arc;
+use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ndarray::ArrayD;
+
+/// A tensor of the engine. Clones share the values.
+#[derive(Clone, Debug)]
+pub struct Value(pub(super) Arc<Tensor>);
+
+impl Value {
+    /// `array`, checked against the input that it is for.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn of_array(array: &Array, input: &InputSpec) -> Result<Value> {
+        Ok(Value(convert::to_tract(array, input)?.into_arc_tensor()))
+    }
+
+    /// Values in row-major order.
+    ///
+    /// # Errors
+    /// If there are more or fewer values than the shape says.
+    pub fn from_f32(shape: &[usize], values: Vec<f32>) -> Result<Value> {
+        let array = ArrayD::from_shape_vec(shape, values)?;
+        Ok(Value(array.into_tensor().into_arc_tensor()))
+    }
+
+    /// Dimensions, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+
+    /// The values in row-major order, where they are float32.
+    pub fn f32s(&self) -> Option<&[f32]> {
+        convert::as_f32(&self.0)
+    }
+
+    /// Number of the element type in `TensorProto.DataType`.
+    pub fn data_type(&self) -> Option<i32> {
+        convert::data_type(self.0.datum_type())
+    }
+
+    /// Whether both are the same memory.
+    pub fn is(&self, other: &Value) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The tensor as an ONNX initializer.
+    ///
+    /// # Errors
+    /// If its element type has no place in an initializer.
+    pub fn to_proto(&self, name: &str) -> Result<TensorProto> {
+        let data_type = self.data_type();
+        let data_type = data_type.with_context(|| format!("tensor `{name}` has no ONNX type"))?;
+        let plain = match self.0.datum_type() == TDim::datum_type() {
+            true => self.0.cast_to::<i64>()?.into_owned(),
+            false => self.0.as_ref().clone(),
+        };
+        let bytes = plain.as_plain_ram().context("tensor is not plain")?.as_bytes().to_vec();
+        Ok(TensorProto {
+            name: Some(name.to_string()),
+            data_type: Some(data_type),
+            dims: self.shape().iter().map(|&dim| dim as i64).collect(),
+            raw_data: Some(bytes.into()),
+            ..Default::default()
+        })
+    }
+}

@@ -1,0 +1,204 @@
+//! Integer tensors of every width, and the scales of Q/DQ in every float type.
+
+use super::proto::TensorProto;
+use super::tensor::{is_external, shape};
+use anyhow::{Result, bail, ensure};
+
+/// Names of `TensorProto.DataType`, by number.
+const NAMES: [&str; 27] = [
+    "undefined",
+    "float",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "string",
+    "bool",
+    "float16",
+    "double",
+    "uint32",
+    "uint64",
+    "complex64",
+    "complex128",
+    "bfloat16",
+    "float8e4m3fn",
+    "float8e4m3fnuz",
+    "float8e5m2",
+    "float8e5m2fnuz",
+    "uint4",
+    "int4",
+    "float4e2m1",
+    "float8e8m0",
+    "uint2",
+    "int2",
+];
+
+/// The name of an element type, as ONNX spells it in lower case.
+pub fn type_name(data_type: i32) -> &'static str {
+    usize::try_from(data_type).ok().and_then(|n| NAMES.get(n)).copied().unwrap_or("unknown")
+}
+
+/// The element type of that name.
+pub fn type_number(name: &str) -> Option<i32> {
+    NAMES.iter().position(|known| *known == name).map(|n| n as i32)
+}
+
+/// Every name that [`type_number`] knows.
+pub fn type_names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().skip(1).copied()
+}
+
+/// Values of a tensor of integers of 2 to 32 bits, in row-major order. Of 8-bit and 4-bit floats the bits
+/// are given, with the sign of zero left out, so that 0 is 0.
+///
+/// Source of the packing: `onnx.proto`, `TensorProto.raw_data` and `int32_data` (two 4-bit values per
+/// byte, the first in the low bits).
+///
+/// # Errors
+/// If the type is another, the data lie in an external file, or their number does not match the shape.
+pub fn integer_values(tensor: &TensorProto) -> Result<Vec<i32>> {
+    let n_values: usize = shape(tensor)?.iter().product();
+    ensure!(!is_external(tensor), "data lie in an external file, expected them in the model");
+    let data_type = tensor.data_type();
+    let bits = match data_type {
+        25 | 26 => 2,
+        21..=23 => 4,
+        2 | 3 | 9 | 17..=20 => 8,
+        4 | 5 => 16,
+        6 => 32,
+        _ => bail!("element type is {}, expected an integer", type_name(data_type)),
+    };
+    let n_bytes = n_values.saturating_mul(bits).div_ceil(8);
+    let bytes: Vec<u8> = match &tensor.raw_data {
+        Some(raw) => raw.to_vec(),
+        None => {
+            let width = bits.div_ceil(8);
+            let stored = tensor.int32_data.iter();
+            stored.flat_map(|value| value.to_le_bytes().into_iter().take(width)).collect()
+        }
+    };
+    ensure!(
+        bytes.len() == n_bytes,
+        "holds {} bytes, expected {n_bytes} for its shape",
+        bytes.len()
+    );
+    let signed = matches!(data_type, 3 | 5 | 6 | 22 | 26);
+    let mut values = Vec::with_capacity(n_values);
+    for i in 0..n_values {
+        let bits_of = match bits {
+            32 => word(&bytes, 4 * i, 4),
+            16 => word(&bytes, 2 * i, 2),
+            8 => word(&bytes, i, 1),
+            _ => (word(&bytes, i * bits / 8, 1) >> (i * bits % 8)) & ((1 << bits) - 1),
+        };
+        let unused = 32 - bits as u32;
+        values.push(match (signed, data_type) {
+            (true, _) => (bits_of << unused).cast_signed() >> unused,
+            (false, 17 | 19) => (bits_of & 0x7f).cast_signed(),
+            (false, 23) => (bits_of & 0x7).cast_signed(),
+            (false, _) => bits_of.cast_signed(),
+        });
+    }
+    Ok(values)
+}
+
+fn word(bytes: &[u8], at: usize, n_bytes: usize) -> u32 {
+    let part = bytes.iter().skip(at).take(n_bytes).rev();
+    part.fold(0, |word, byte| word << 8 | u32::from(*byte))
+}
+
+/// Values of a float32, float16 or bfloat16 tensor, in row-major order; the conversion is exact.
+///
+/// # Errors
+/// As [`integer_values`].
+pub fn scale_values(tensor: &TensorProto) -> Result<Vec<f32>> {
+    let data_type = tensor.data_type();
+    if data_type == 1 {
+        return super::tensor::f32_values(tensor);
+    }
+    ensure!(
+        matches!(data_type, 10 | 16),
+        "element type is {}, expected float, float16 or bfloat16",
+        type_name(data_type)
+    );
+    let bits = integer_values(&TensorProto { data_type: Some(4), ..tensor.clone() })?;
+    let value = |bits: i32| match data_type {
+        16 => f32::from_bits((bits as u32) << 16),
+        _ => half(bits as u32),
+    };
+    Ok(bits.into_iter().map(value).collect())
+}
+
+/// The value of an IEEE 754 half-precision number.
+fn half(bits: u32) -> f32 {
+    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
+    let (exponent, fraction) = ((bits >> 10) & 0x1f, (bits & 0x3ff) as f32);
+    match exponent {
+        0 => sign * fraction * 2f32.powi(-24),
+        0x1f if fraction == 0.0 => sign * f32::INFINITY,
+        0x1f => f32::NAN,
+        _ => sign * (1024.0 + fraction) * 2f32.powi(exponent as i32 - 25),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(data_type: i32, n_values: i64, bytes: &[u8]) -> TensorProto {
+        TensorProto {
+            data_type: Some(data_type),
+            dims: vec![n_values],
+            raw_data: Some(bytes.to_vec().into()),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn integers_of_every_width() {
+        let cases = [
+            (raw(3, 2, &[255, 127]), vec![-1, 127]),
+            (raw(2, 2, &[255, 127]), vec![255, 127]),
+            (raw(5, 1, &[0, 128]), vec![-32768]),
+            (raw(4, 1, &[0, 128]), vec![32768]),
+            (raw(6, 1, &[254, 255, 255, 255]), vec![-2]),
+            (raw(22, 3, &[0x8f, 0x07]), vec![-1, -8, 7]),
+            (raw(21, 3, &[0x8f, 0x07]), vec![15, 8, 7]),
+            (raw(26, 3, &[0b00_10_01_11]), vec![-1, 1, -2]),
+            (raw(17, 2, &[0x80, 1]), vec![0, 1]),
+        ];
+        for (tensor, expected) in cases {
+            assert_eq!(integer_values(&tensor).unwrap(), expected, "{tensor:?}");
+        }
+        let typed = |data_type, n_values, int32_data: &[i32]| TensorProto {
+            data_type: Some(data_type),
+            dims: vec![n_values],
+            int32_data: int32_data.to_vec(),
+            ..Default::default()
+        };
+        assert_eq!(integer_values(&typed(3, 2, &[-1, 5])).unwrap(), [-1, 5]);
+        assert_eq!(integer_values(&typed(22, 3, &[0x8f, 0x07])).unwrap(), [-1, -8, 7]);
+        assert!(integer_values(&raw(3, 3, &[1])).is_err());
+        assert!(integer_values(&raw(1, 1, &[0; 4])).is_err());
+    }
+
+    #[test]
+    fn scales_of_every_float_type() {
+        assert_eq!(scale_values(&raw(10, 2, &[0, 0x3c, 1, 0])).unwrap(), [1.0, 2f32.powi(-24)]);
+        assert_eq!(scale_values(&raw(16, 1, &[0x80, 0x3f])).unwrap(), [1.0]);
+        assert_eq!(scale_values(&raw(1, 1, &[0, 0, 0x80, 0x3f])).unwrap(), [1.0]);
+        assert!(scale_values(&raw(10, 1, &[0, 0x7c])).unwrap()[0].is_infinite());
+        assert!(scale_values(&raw(7, 1, &[0; 8])).is_err());
+    }
+
+    #[test]
+    fn names_and_numbers_agree() {
+        assert_eq!((type_name(22), type_number("int4")), ("int4", Some(22)));
+        assert_eq!(
+            (type_name(-1), type_name(99), type_number("int")),
+            ("unknown", "unknown", None)
+        );
+    }
+}

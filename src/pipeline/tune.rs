@@ -1,0 +1,52 @@
+//! The samples that tuning looks at, and what happens where it cannot run.
+
+use super::Request;
+use crate::data::Dataset;
+use crate::decide::QuantPlan;
+use crate::engine::{Engine, Value};
+use crate::onnx::facts::Facts;
+use crate::onnx::proto::ModelProto;
+use crate::place::Sites;
+use crate::range::RangeFinder;
+use crate::tune::{Tuned, tune as tune_plan};
+use anyhow::Result;
+use rayon::prelude::*;
+
+/// Bytes that the tensors of all samples may take at a time, about.
+const MEMORY: usize = 1 << 30;
+/// Copies of the largest tensor that are alive at a time, about: input and output of a layer, in the
+/// float network, the quantized one, and on the grid.
+const N_COPIES: usize = 6;
+
+/// Tunes the plan as far as `request` asks for. A graph that cannot be walked node by node keeps its plan,
+/// with a warning. `samples` lists the samples in an order that follows from their contents alone.
+pub fn tune(
+    model: &mut ModelProto,
+    plan: &mut QuantPlan,
+    sites: &mut Sites,
+    facts: &Facts,
+    request: &Request,
+    (engine, dataset, samples): (&Engine, &Dataset, &[usize]),
+) -> Result<Option<Tuned>> {
+    let limit = MEMORY / (4 * N_COPIES * facts.largest().max(1));
+    let n = request.effort.n_samples().min(limit).min(samples.len());
+    if n == 0 {
+        return Ok(None);
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
+    pool.install(|| {
+        let load = |&sample: &usize| -> Result<Vec<Value>> {
+            let arrays = dataset.load(sample)?;
+            arrays.iter().zip(engine.inputs()).map(|(a, input)| Value::of_array(a, input)).collect()
+        };
+        let values: Vec<Vec<Value>> = samples[..n].par_iter().map(load).collect::<Result<_>>()?;
+        let inputs: Vec<String> = engine.inputs().iter().map(|input| input.name.clone()).collect();
+        let data = (inputs.as_slice(), values.as_slice());
+        let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
+        let outcome = tune_plan(model, plan, sites, table, data, request.effort);
+        Ok(outcome.unwrap_or_else(|error| {
+            plan.warnings.push(format!("not tuned: {error:#}"));
+            None
+        }))
+    })
+}

@@ -1,0 +1,178 @@
+//! Better weights and biases for the parameters that were decided.
+//!
+//! In: a prepared model, its plan, some calibration samples. Out: a plan with other integers and scales of
+//! weights, and new biases in the model. It does not place or remove quantization, nor choose the ranges
+//! of activations. A change must pay on samples that were held back, or it is undone.
+
+mod bias;
+mod layer;
+mod rounding;
+mod step;
+mod walk;
+
+use crate::decide::{QuantPlan, decide_biases};
+use crate::engine::Value;
+use crate::onnx::names::Names;
+use crate::onnx::proto::ModelProto;
+use crate::onnx::tensor;
+use crate::place::{BiasSite, Sites, node_name};
+use crate::range::RangeFinder;
+use crate::scheme::{BiasRow, Scheme};
+use crate::verify::Comparison;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use walk::{Methods, Walk, Walked};
+
+/// How much work goes into better weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Effort(u8);
+
+impl Effort {
+    /// Levels, with what each does.
+    pub const LEVELS: &[(&str, &str)] = &[
+        ("0", "plain observers"),
+        ("1", "bias correction on 32 samples"),
+        ("2", "bias correction on 64 samples"),
+        ("3", "learned rounding and bias correction on 64 samples"),
+    ];
+
+    /// The level of a digit.
+    pub fn of(level: &str) -> Option<Effort> {
+        Effort::LEVELS.iter().position(|(name, _)| *name == level).map(|level| Effort(level as u8))
+    }
+
+    /// Samples that are looked at, those held back included.
+    pub fn n_samples(self) -> usize {
+        match self.0 {
+            0 => 0,
+            1 => 32,
+            _ => 64,
+        }
+    }
+
+    fn methods(self) -> Methods {
+        Methods { correct_bias: self.0 >= 1, learn_rounding: self.0 >= 3 }
+    }
+}
+
+/// What tuning did.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tuned {
+    /// Samples that were learned from.
+    pub n_samples: usize,
+    /// Samples that were held back.
+    pub n_held_back: usize,
+    /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
+    pub sqnr_db: [f64; 2],
+    /// Biases corrected.
+    pub n_biases: usize,
+    /// Weights whose rounding was learned.
+    pub n_rounded: usize,
+    /// Whether the change was kept.
+    pub kept: bool,
+    /// Wall time.
+    #[serde(skip)]
+    pub seconds: f64,
+}
+
+/// Fewest samples to learn from and to judge by.
+const MIN_SAMPLES: usize = 8;
+
+/// Tunes `plan` and the biases of `model`; `finder` is that of the weights. `samples` holds the values of the inputs `inputs` for each
+/// sample; a quarter of them is held back.
+///
+/// # Errors
+/// If a node cannot be run by itself; the message names it, and nothing was changed.
+pub fn tune(
+    model: &mut ModelProto,
+    plan: &mut QuantPlan,
+    sites: &mut Sites,
+    (scheme, finder): (&Scheme, &dyn RangeFinder),
+    (inputs, samples): (&[String], &[Vec<Value>]),
+    effort: Effort,
+) -> Result<Option<Tuned>> {
+    let methods = effort.methods();
+    if methods == Methods::default() || samples.len() < MIN_SAMPLES || plan.weights.is_empty() {
+        return Ok(None);
+    }
+    let start = Instant::now();
+    let n_tune = samples.len() - samples.len() / 4;
+    let held_back = &samples[n_tune..];
+    let plain = Walk::new(model, plan, Methods::default(), 0)?.run(inputs, held_back)?;
+    let mut tuned = plan.clone();
+    let Walked { held_back: after, biases, n_rounded } =
+        Walk::new(model, &mut tuned, methods, n_tune)?.run(inputs, samples)?;
+    let sqnr_db = [mean_sqnr(&plain.held_back), mean_sqnr(&after)];
+    let kept = sqnr_db[1] > sqnr_db[0];
+    let report = Tuned {
+        n_samples: n_tune,
+        n_held_back: held_back.len(),
+        sqnr_db,
+        n_biases: biases.len(),
+        n_rounded,
+        kept,
+        seconds: start.elapsed().as_secs_f64(),
+    };
+    if kept {
+        *plan = tuned;
+        replace_biases(model, sites, plan, scheme, biases)?;
+        let graph = model.graph.as_ref().context("model has no graph")?;
+        decide_biases(graph, sites, scheme, finder, plan, false)?;
+    }
+    Ok(Some(Tuned { seconds: start.elapsed().as_secs_f64(), ..report }))
+}
+
+/// Mean over the outputs, in dB; outputs that are equal or hold nothing do not count.
+fn mean_sqnr(outputs: &[Comparison]) -> f64 {
+    let sqnr = outputs.iter().filter_map(|c| c.mean_db().filter(|db| db.is_finite()));
+    let sqnr: Vec<f64> = sqnr.collect();
+    sqnr.iter().sum::<f64>() / sqnr.len().max(1) as f64
+}
+
+/// Gives the nodes biases of their own.
+fn replace_biases(
+    model: &mut ModelProto,
+    sites: &mut Sites,
+    plan: &QuantPlan,
+    scheme: &Scheme,
+    biases: BTreeMap<usize, Vec<f32>>,
+) -> Result<()> {
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let mut names = Names::of(graph);
+    let mut replaced = Vec::new();
+    for (node_idx, values) in biases {
+        let node = &mut graph.node[node_idx];
+        let old = node.input.get(2).filter(|name| !name.is_empty()).cloned();
+        let base = old.clone().unwrap_or_else(|| format!("{}_bias", node_name(node)));
+        let name = names.fresh(&format!("{base}_corrected"));
+        node.input.resize(node.input.len().max(3), String::new());
+        node.input[2].clone_from(&name);
+        graph.initializer.push(tensor::from_f32(&name, &[values.len()], &values)?);
+        replaced.extend(old);
+        let edge = (node_idx, 2);
+        if let Some(site) = sites.biases.iter_mut().find(|site| site.edge == edge) {
+            site.tensor = name;
+            continue;
+        }
+        let weight = plan.weights.iter().position(|w| w.site.edges.contains(&(node_idx, 1)));
+        let input = node.input[0].clone();
+        let quantized = sites.activations.iter().any(|site| site.edges.contains(&(node_idx, 0)));
+        let qtype = match scheme.ops.get(node.op_type()).map(|row| &row.bias) {
+            Some(BiasRow::Int32) => None,
+            Some(BiasRow::Type(qtype)) => Some(qtype.clone()),
+            Some(BiasRow::Float) | None => continue,
+        };
+        if let (Some(weight), true) = (weight, quantized) {
+            sites.biases.push(BiasSite { tensor: name, qtype, input, weight, edge });
+        }
+    }
+    let index = crate::onnx::graph::GraphIndex::new(graph);
+    replaced.retain(|name| index.consumers(name).is_empty() && !index.is_output(name));
+    graph.initializer.retain(|tensor| !replaced.iter().any(|name| name == tensor.name()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! One node of the graph as a model of its own, run on every sample.
+
+use crate::engine::{Engine, Parsed, Shapes, Value};
+use crate::onnx::proto::{
+    Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorType,
+    TypeProto, ValueInfoProto,
+};
+use crate::place::node_name;
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+
+/// A node, ready to run.
+pub struct Step {
+    engine: Engine,
+}
+
+impl Step {
+    /// `node` of `model` with its `constants`, for inputs like those given: names without repetition, in
+    /// the order in which [`Step::run`] takes them.
+    ///
+    /// # Errors
+    /// If the engine does not take the node; the message names it.
+    pub fn new(
+        model: &ModelProto,
+        node: &NodeProto,
+        constants: Vec<TensorProto>,
+        inputs: &[(&str, &Value)],
+    ) -> Result<Step> {
+        let outputs = node.output.iter().filter(|name| !name.is_empty());
+        let graph = GraphProto {
+            name: Some("step".into()),
+            node: vec![node.clone()],
+            initializer: constants,
+            input: inputs.iter().map(|(name, value)| value_info(name, value)).collect(),
+            output: outputs
+                .map(|name| ValueInfoProto { name: Some(name.clone()), ..Default::default() })
+                .collect(),
+            ..Default::default()
+        };
+        let model = ModelProto {
+            ir_version: model.ir_version,
+            opset_import: model.opset_import.clone(),
+            graph: Some(graph),
+            ..Default::default()
+        };
+        let engine = Parsed::new(&model, &Shapes::new()).and_then(|parsed| parsed.build(&[]));
+        let engine = engine.with_context(|| format!("node `{}`", node_name(node)))?;
+        Ok(Step { engine })
+    }
+
+    /// The outputs that have names, for each of `n_samples` samples.
+    ///
+    /// # Errors
+    /// If the node fails on a sample.
+    pub fn run(
+        &self,
+        n_samples: usize,
+        inputs: impl Fn(usize) -> Vec<Value> + Sync,
+    ) -> Result<Vec<Vec<Value>>> {
+        let run = |session: &mut Result<_>, sample: usize| match session {
+            Ok(session) => crate::engine::Session::run_values(session, &inputs(sample)),
+            Err(error) => Err(anyhow::anyhow!("{error:#}")),
+        };
+        (0..n_samples).into_par_iter().map_init(|| self.engine.session(), run).collect()
+    }
+}
+
+fn value_info(name: &str, value: &Value) -> ValueInfoProto {
+    let dim = |&dim: &usize| Dimension { dim_value: Some(dim as i64), ..Default::default() };
+    let shape = TensorShapeProto { dim: value.shape().iter().map(dim).collect() };
+    let tensor = TensorType { elem_type: value.data_type(), shape: Some(shape) };
+    let r#type = TypeProto { tensor_type: Some(tensor), ..Default::default() };
+    ValueInfoProto { name: Some(name.into()), r#type: Some(r#type), ..Default::default() }
+}

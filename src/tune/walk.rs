@@ -1,0 +1,418 @@
+//! The float and the quantized network side by side, node by node, over all samples at once.
+//!
+//! Each node runs on every sample before the next one does, so that a layer can be changed when its
+//! quantized input is known and its output is not. A tensor is freed after its last use: memory holds the
+//! tensors that are alive, of both networks, for all samples.
+
+use super::bias::{OutChannels, correction};
+use super::layer::Layer;
+use super::rounding::{self, Rows, Scales};
+use super::step::Step;
+use crate::decide::{PlannedWeight, QuantPlan};
+use crate::engine::Value;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::tensor;
+use crate::place::{Edge, node_name};
+use crate::quant::{Codes, QuantParams};
+use crate::scheme::ScaleName;
+use crate::verify::Comparison;
+use anyhow::{Context, Result, bail, ensure};
+use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How far a mean error must stand out before it is corrected, in variances. With 1, squeezenet1_1 loses
+/// 0.7 dB to corrections that a few samples asked for.
+const DOUBT: f64 = 4.0;
+
+/// What a walk may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Methods {
+    /// Biases.
+    pub correct_bias: bool,
+    /// The integers of weights.
+    pub learn_rounding: bool,
+}
+
+/// What a walk found.
+pub struct Walked {
+    /// Agreement of the graph's outputs over the samples that were held back, per output.
+    pub held_back: Vec<Comparison>,
+    /// New biases: position of the node, a value per output channel.
+    pub biases: BTreeMap<usize, Vec<f32>>,
+    /// Weights whose integers were learned.
+    pub n_rounded: usize,
+}
+
+/// A walk in progress.
+pub struct Walk<'a> {
+    model: &'a ModelProto,
+    graph: &'a GraphProto,
+    index: GraphIndex<'a>,
+    plan: &'a mut QuantPlan,
+    methods: Methods,
+    /// The first so many samples are learned from; the others are held back.
+    n_tune: usize,
+    grids: BTreeMap<String, (QuantParams, BTreeSet<Edge>)>,
+    weights: BTreeMap<Edge, usize>,
+    constants: BTreeMap<String, TensorProto>,
+    lanes: BTreeMap<String, Lane>,
+    uses_left: BTreeMap<&'a str, usize>,
+    biases: BTreeMap<usize, Vec<f32>>,
+    rounded: BTreeSet<usize>,
+}
+
+/// One tensor, a value per sample.
+struct Lane {
+    float: Vec<Value>,
+    quantized: Vec<Value>,
+    /// The quantized network's values laid on the tensor's grid, where it has one.
+    on_grid: Option<Vec<Value>>,
+}
+
+impl<'a> Walk<'a> {
+    /// `model` is the prepared float model that `plan` is for.
+    ///
+    /// # Errors
+    /// If the model has no graph.
+    pub fn new(
+        model: &'a ModelProto,
+        plan: &'a mut QuantPlan,
+        methods: Methods,
+        n_tune: usize,
+    ) -> Result<Walk<'a>> {
+        let graph = model.graph.as_ref().context("model has no graph")?;
+        let affine = |params: &QuantParams| params.codes == Codes::Affine;
+        let activations = plan.activations.iter().map(|planned| &planned.params);
+        let weights = plan.weights.iter().flat_map(|planned| &planned.params);
+        ensure!(activations.chain(weights).all(affine), "its codes are not affine");
+        let index = GraphIndex::new(graph);
+        let grids = plan.activations.iter().map(|planned| {
+            let edges = planned.site.edges.iter().copied().collect();
+            (planned.site.tensor.clone(), (planned.params, edges))
+        });
+        let weights = plan.weights.iter().enumerate();
+        let weights =
+            weights.flat_map(|(i, planned)| planned.site.edges.iter().map(move |edge| (*edge, i)));
+        let (grids, weights) = (grids.collect(), weights.collect());
+        let initializers = graph.initializer.iter();
+        let constants = initializers.map(|t| (t.name().to_string(), t.clone())).collect();
+        let mut uses_left: BTreeMap<&str, usize> = BTreeMap::new();
+        let inputs = graph.node.iter().flat_map(|node| &node.input).map(String::as_str);
+        let outputs = graph.output.iter().map(|value| value.name());
+        inputs.chain(outputs).for_each(|name| *uses_left.entry(name).or_default() += 1);
+        Ok(Walk {
+            model,
+            graph,
+            index,
+            plan,
+            methods,
+            n_tune,
+            grids,
+            weights,
+            constants,
+            lanes: BTreeMap::new(),
+            uses_left,
+            biases: BTreeMap::new(),
+            rounded: BTreeSet::new(),
+        })
+    }
+
+    /// Walks through the graph. `samples` holds the values of the inputs `inputs` for each sample.
+    ///
+    /// # Errors
+    /// If a node cannot be run by itself: control flow, or shapes that depend on values.
+    pub fn run(mut self, inputs: &[String], samples: &[Vec<Value>]) -> Result<Walked> {
+        for (position, name) in inputs.iter().enumerate() {
+            let values: Vec<Value> = samples.iter().map(|s| s[position].clone()).collect();
+            self.store(name, values.clone(), values)?;
+        }
+        for (node_idx, node) in self.graph.node.iter().enumerate() {
+            self.node(node_idx, node, samples.len())?;
+            for name in &node.input {
+                self.used(name);
+            }
+        }
+        let mut held_back = Vec::new();
+        for output in &self.graph.output {
+            let mut comparison = Comparison::default();
+            if let Some(lane) = self.lanes.get(output.name()) {
+                for (a, b) in lane.float.iter().zip(&lane.quantized).skip(self.n_tune) {
+                    if let (Some(a), Some(b)) = (a.f32s(), b.f32s()) {
+                        comparison.add(a, b, None);
+                    }
+                }
+            }
+            held_back.push(comparison);
+        }
+        Ok(Walked { held_back, biases: self.biases, n_rounded: self.rounded.len() })
+    }
+
+    fn used(&mut self, name: &str) {
+        if let Some(left) = self.uses_left.get_mut(name) {
+            *left -= 1;
+            if *left == 0 {
+                self.lanes.remove(name);
+            }
+        }
+    }
+
+    fn store(&mut self, name: &str, float: Vec<Value>, quantized: Vec<Value>) -> Result<()> {
+        if self.uses_left.get(name).is_none_or(|left| *left == 0) {
+            return Ok(());
+        }
+        let same = float.windows(2).all(|pair| pair[0].shape() == pair[1].shape());
+        ensure!(same, "tensor `{name}`: its shape depends on the sample");
+        let on_grid = match self.grids.get(name) {
+            None => None,
+            Some((params, _)) => {
+                let on_grid = quantized.par_iter().map(|value| fake_quantize(value, params));
+                Some(on_grid.collect::<Result<Vec<Value>>>()?)
+            }
+        };
+        self.lanes.insert(name.to_string(), Lane { float, quantized, on_grid });
+        Ok(())
+    }
+
+    fn node(&mut self, node_idx: usize, node: &'a NodeProto, n_samples: usize) -> Result<()> {
+        let nested = node.attribute.iter().any(|attr| attr.g.is_some() || !attr.graphs.is_empty());
+        if nested {
+            bail!("node `{}`: {} holds a graph of its own", node_name(node), node.op_type());
+        }
+        let mut runtime: Vec<&str> = Vec::new();
+        for name in node.input.iter().filter(|name| !name.is_empty()) {
+            if !self.constants.contains_key(name) && !runtime.contains(&name.as_str()) {
+                ensure!(
+                    self.lanes.contains_key(name),
+                    "node `{}`: tensor `{name}` does not exist",
+                    node_name(node)
+                );
+                runtime.push(name);
+            }
+        }
+        // Shapes are fixed: what follows from them alone is a constant of the nodes behind.
+        if runtime.is_empty() || matches!(node.op_type(), "Shape" | "Size") {
+            return self.constant(node, &runtime);
+        }
+        let step = self.step(node, &runtime, None)?;
+        let float = step.run(n_samples, |sample| {
+            runtime.iter().map(|name| self.lanes[*name].float[sample].clone()).collect()
+        })?;
+        let quantized = match self.weights_of(node_idx, node) {
+            Some(weight_idx) => self.layer(node_idx, node, &runtime, weight_idx, &float)?,
+            None => self.plain(node_idx, node, &runtime, &step, &float)?,
+        };
+        let names = node.output.iter().filter(|name| !name.is_empty());
+        for (position, name) in names.enumerate() {
+            let of = |values: &[Vec<Value>]| -> Vec<Value> {
+                values.iter().map(|outputs| outputs[position].clone()).collect()
+            };
+            self.store(name, of(&float), of(&quantized))?;
+        }
+        Ok(())
+    }
+
+    fn constant(&mut self, node: &NodeProto, runtime: &[&str]) -> Result<()> {
+        let step = self.step(node, runtime, None)?;
+        let inputs =
+            |_| runtime.iter().filter_map(|name| Some(self.lanes[*name].float.first()?.clone()));
+        let outputs = step.run(1, |sample| inputs(sample).collect())?;
+        let names = node.output.iter().filter(|name| !name.is_empty());
+        for (name, value) in names.zip(outputs.iter().flatten()) {
+            self.constants.insert(name.clone(), value.to_proto(name)?);
+        }
+        Ok(())
+    }
+
+    fn step(
+        &self,
+        node: &NodeProto,
+        runtime: &[&str],
+        replaced: Option<&TensorProto>,
+    ) -> Result<Step> {
+        let mut constants: Vec<TensorProto> = Vec::new();
+        for name in node.input.iter().filter(|name| !name.is_empty()) {
+            let Some(constant) = self.constants.get(name) else { continue };
+            if constants.iter().all(|other| other.name() != name) {
+                let replaced = replaced.filter(|tensor| tensor.name() == name);
+                constants.push(replaced.unwrap_or(constant).clone());
+            }
+        }
+        let value = |name: &&'_ str| self.lanes[*name].float.first();
+        let inputs: Vec<(&str, &Value)> =
+            runtime.iter().filter_map(|name| Some((*name, value(name)?))).collect();
+        Step::new(self.model, node, constants, &inputs)
+    }
+
+    /// The planned weight that the node reads, if it is the only one.
+    fn weights_of(&self, node_idx: usize, node: &NodeProto) -> Option<usize> {
+        (0..node.input.len()).find_map(|input| self.weights.get(&(node_idx, input)).copied())
+    }
+
+    /// The values that the node's use of `name` reads in the quantized network.
+    fn read(&self, node_idx: usize, node: &NodeProto, name: &str) -> &[Value] {
+        let lane = &self.lanes[name];
+        let position = node.input.iter().position(|input| input == name);
+        let on_grid =
+            self.grids.get(name).zip(lane.on_grid.as_deref()).and_then(|((_, edges), on_grid)| {
+                edges.contains(&(node_idx, position?)).then_some(on_grid)
+            });
+        on_grid.unwrap_or(&lane.quantized)
+    }
+
+    fn plain(
+        &self,
+        node_idx: usize,
+        node: &NodeProto,
+        runtime: &[&str],
+        step: &Step,
+        float: &[Vec<Value>],
+    ) -> Result<Vec<Vec<Value>>> {
+        let inputs: Vec<&[Value]> =
+            runtime.iter().map(|name| self.read(node_idx, node, name)).collect();
+        let same = runtime.iter().zip(&inputs).all(|(name, values)| {
+            self.lanes[*name].float.iter().zip(*values).all(|(a, b)| a.is(b))
+        });
+        if same {
+            return Ok(float.to_vec());
+        }
+        step.run(float.len(), |sample| inputs.iter().map(|v| v[sample].clone()).collect())
+    }
+
+    /// A node with a quantized weight: changes weight and bias as asked, and runs it.
+    fn layer(
+        &mut self,
+        node_idx: usize,
+        node: &NodeProto,
+        runtime: &[&str],
+        weight_idx: usize,
+        float: &[Vec<Value>],
+    ) -> Result<Vec<Vec<Value>>> {
+        let name = || format!("node `{}`", node_name(node));
+        let y: Vec<Value> = float.iter().filter_map(|outputs| outputs.first().cloned()).collect();
+        let with_bias = self.bias_of(node);
+        if self.methods.learn_rounding {
+            self.round(node_idx, node, weight_idx, &y, with_bias.is_some()).with_context(name)?;
+        }
+        let weight = dequantized(&self.plan.weights[weight_idx])?;
+        let step = self.step(node, runtime, Some(&weight))?;
+        let inputs: Vec<&[Value]> =
+            runtime.iter().map(|name| self.read(node_idx, node, name)).collect();
+        let mut outputs =
+            step.run(float.len(), |sample| inputs.iter().map(|v| v[sample].clone()).collect())?;
+        let channels = y.first().and_then(|y| out_channels(node, y));
+        let (true, Some(bias), Some(channels)) = (self.methods.correct_bias, with_bias, channels)
+        else {
+            return Ok(outputs);
+        };
+        let quantized: Vec<Value> =
+            outputs.iter().filter_map(|outputs| outputs.first().cloned()).collect();
+        let n = self.n_tune.min(y.len());
+        // What rounding left to the bias is no matter of chance.
+        let doubt = if self.methods.learn_rounding { 1.0 } else { DOUBT };
+        let by = correction(&channels, &y[..n], &quantized[..n], doubt);
+        let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
+        let bias = if bias.is_empty() { vec![0.0; channels.n_out] } else { bias };
+        if bias.len() != channels.n_out || by.iter().any(|by| !by.is_finite()) {
+            return Ok(outputs);
+        }
+        let shifted: Result<Vec<Value>> =
+            quantized.par_iter().map(|value| channels.shift(value, &by)).collect();
+        for (outputs, shifted) in outputs.iter_mut().zip(shifted?) {
+            outputs[0] = shifted;
+        }
+        self.biases.insert(node_idx, bias.iter().zip(&by).map(|(b, by)| b + by).collect());
+        Ok(outputs)
+    }
+
+    /// The node's bias, empty where it has none; `None` where it cannot have one or it is not plain.
+    fn bias_of(&self, node: &NodeProto) -> Option<Vec<f32>> {
+        if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm") {
+            return None;
+        }
+        let scaled =
+            |name: &str| node.attribute.iter().any(|attr| attr.name() == name && attr.f() != 1.0);
+        if scaled("alpha") || scaled("beta") {
+            return None;
+        }
+        match node.input.get(2).filter(|name| !name.is_empty()) {
+            None => Some(Vec::new()),
+            Some(name) => {
+                let values = tensor::f32_values(self.index.initializer(name)?).ok()?;
+                values.iter().all(|value| value.is_finite()).then_some(values)
+            }
+        }
+    }
+
+    fn round(
+        &mut self,
+        node_idx: usize,
+        node: &NodeProto,
+        weight_idx: usize,
+        y: &[Value],
+        centred: bool,
+    ) -> Result<()> {
+        let planned = &self.plan.weights[weight_idx];
+        let input = node.input.first().map_or("", String::as_str);
+        let second = node.input.get(1).is_some_and(|name| *name == planned.site.tensor);
+        if !second || self.rounded.contains(&weight_idx) || !self.lanes.contains_key(input) {
+            return Ok(());
+        }
+        let n = self.n_tune.min(y.len());
+        let b = &self.read(node_idx, node, input)[..n];
+        let Some(layer) = b.first().and_then(|x| Layer::of(node, &planned.shape, x)) else {
+            return Ok(());
+        };
+        let along_rows = planned.site.axis == Some(layer.out_axis());
+        let zero = planned.params.iter().all(|params| params.zero_point == 0);
+        if !(along_rows || planned.params.len() == 1) || !zero || planned.site.block.is_some() {
+            return Ok(());
+        }
+        let Some(initializer) = self.index.initializer(&planned.site.tensor) else { return Ok(()) };
+        let values = tensor::f32_values(initializer)?;
+        let at = |i: usize| layer.at(i / layer.n_in, i % layer.n_in);
+        let w: Vec<f32> = (0..values.len()).map(|i| values[at(i)]).collect();
+        let of_row = |o: usize| planned.params[if along_rows { o } else { 0 }];
+        let scales: Vec<f32> = (0..layer.n_out).map(|o| of_row(o).scale).collect();
+        let bounds = (of_row(0).q_min, of_row(0).q_max);
+        let search = match planned.qtype.scale {
+            ScaleName::PowerOfTwo => Scales::Fixed,
+            ScaleName::Float if along_rows => Scales::PerRow,
+            ScaleName::Float => Scales::Shared,
+        };
+        let Rows { integers, scales } =
+            rounding::round(&layer, &w, &scales, bounds, search, (b, &y[..n]), centred)?;
+        let planned = &mut self.plan.weights[weight_idx];
+        integers.iter().enumerate().for_each(|(i, &q)| planned.integers[at(i)] = q);
+        for (params, scale) in planned.params.iter_mut().zip(scales) {
+            params.scale = scale;
+        }
+        planned.learned = true;
+        self.rounded.insert(weight_idx);
+        Ok(())
+    }
+}
+
+/// How the outputs of a layer are laid out.
+fn out_channels(node: &NodeProto, y: &Value) -> Option<OutChannels> {
+    let planes = matches!(node.op_type(), "Conv" | "ConvTranspose");
+    let n_out = if planes { y.shape().get(1) } else { y.shape().last() };
+    n_out.filter(|n| **n > 0).map(|&n_out| OutChannels { n_out, planes })
+}
+
+/// The weight as the target will see it.
+fn dequantized(planned: &PlannedWeight) -> Result<TensorProto> {
+    tensor::from_f32(&planned.site.tensor, &planned.shape, &planned.dequantized())
+}
+
+/// `value` laid on a grid: divided by the scale, saturated, rounded half to even, multiplied again.
+fn fake_quantize(value: &Value, params: &QuantParams) -> Result<Value> {
+    /// Adding and taking it away again rounds half to even, for numbers below 2^22.
+    const ROUND: f32 = 12_582_912.0;
+    let Some(values) = value.f32s() else { return Ok(value.clone()) };
+    let low = (params.q_min - params.zero_point) as f32;
+    let high = (params.q_max - params.zero_point) as f32;
+    let scale = params.scale;
+    let on_grid = |x: &f32| ((x / scale).max(low).min(high) + ROUND - ROUND) * scale;
+    Value::from_f32(value.shape(), values.iter().map(on_grid).collect())
+}

@@ -1,0 +1,414 @@
+//! A graph as Q/DQ rules see it: every QuantizeLinear and DequantizeLinear with its parameters decoded.
+//!
+//! Anyone's model may stand here: nothing is taken for granted, a missing input is a value.
+
+use crate::onnx::facts::Facts;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::integers::{integer_values, scale_values};
+use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Longest chain of nodes that is followed; a graph that is wrong may hold a circle.
+const MAX_CHAIN: usize = 16;
+
+/// Which of the two operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// QuantizeLinear.
+    Quantize,
+    /// DequantizeLinear.
+    Dequantize,
+}
+
+/// What the tensor is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It depends on the graph's inputs.
+    Activation,
+    /// The constant that a weighted operator multiplies with.
+    Weight,
+    /// The constant that a weighted operator adds.
+    Bias,
+    /// Any other constant.
+    Constant,
+}
+
+impl Role {
+    /// Every role by its name in a table.
+    pub const NAMES: [(&'static str, Role); 4] = [
+        ("activation", Role::Activation),
+        ("weight", Role::Weight),
+        ("bias", Role::Bias),
+        ("constant", Role::Constant),
+    ];
+
+    /// The name in a table.
+    pub fn name(self) -> &'static str {
+        Role::NAMES.iter().find(|(_, role)| *role == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// Scale or zero point of one node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Values<T> {
+    /// The node has no such input.
+    Absent,
+    /// It has, but the values are computed.
+    Computed,
+    /// The values, in row-major order, and the shape.
+    Constant(Vec<T>, Vec<usize>),
+    /// They do not decode; why.
+    Broken(String),
+}
+
+impl<T> Values<T> {
+    /// The values, where they are known.
+    pub fn known(&self) -> Option<&[T]> {
+        match self {
+            Values::Constant(values, _) => Some(values),
+            _ => None,
+        }
+    }
+}
+
+/// One QuantizeLinear or DequantizeLinear.
+#[derive(Debug)]
+pub struct Linear<'a> {
+    /// The node.
+    pub node: &'a NodeProto,
+    /// Which operator.
+    pub kind: Kind,
+    /// The tensor that is converted; empty where the node lacks it.
+    pub input: &'a str,
+    /// The result; empty where the node lacks it.
+    pub output: &'a str,
+    /// Element type on the integer side, by its number in `TensorProto.DataType`, where it is known.
+    pub data_type: Option<i32>,
+    /// Scales.
+    pub scale: Values<f32>,
+    /// Zero points.
+    pub zero_point: Values<i32>,
+    /// Attribute `axis`; ONNX's default is 1.
+    pub axis: i64,
+    /// Attribute `block_size`; 0 where there is none.
+    pub block_size: i64,
+    /// What the tensor is for.
+    pub role: Role,
+}
+
+impl Linear<'_> {
+    /// Whether there is more than one scale.
+    pub fn is_per_channel(&self) -> bool {
+        match &self.scale {
+            Values::Constant(values, shape) => values.len() > 1 || shape.len() > 1,
+            _ => false,
+        }
+    }
+
+    /// Whether both convert with the same parameters, bit for bit. Parameters that are computed are the
+    /// same only where they are the same tensors.
+    pub fn same_grid(&self, other: &Linear) -> bool {
+        let input = |linear: &Linear, i: usize| linear.node.input.get(i).cloned();
+        let scales = match (self.scale.known(), other.scale.known()) {
+            (Some(a), Some(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+            }
+            _ => input(self, 1).is_some() && input(self, 1) == input(other, 1),
+        };
+        let zero = |linear: &Linear| match &linear.zero_point {
+            Values::Absent => Some(vec![0]),
+            Values::Constant(values, _) if values.iter().all(|z| *z == 0) => Some(vec![0]),
+            values => values.known().map(<[i32]>::to_vec),
+        };
+        let zero_points = match (zero(self), zero(other)) {
+            (Some(a), Some(b)) => a == b,
+            _ => input(self, 2) == input(other, 2),
+        };
+        let along = !self.is_per_channel() || self.axis == other.axis;
+        let types = self.data_type.is_none()
+            || other.data_type.is_none()
+            || self.data_type == other.data_type;
+        scales && zero_points && along && types && self.block_size == other.block_size
+    }
+
+    /// `scale 0.5, zero point 3`, for messages.
+    pub fn parameters(&self) -> String {
+        let scale = match self.scale.known() {
+            Some([scale]) => format!("scale {scale:e}"),
+            Some(scales) => format!("{} scales", scales.len()),
+            None => "a computed scale".to_string(),
+        };
+        match self.zero_point.known() {
+            Some([zero_point]) => format!("{scale}, zero point {zero_point}"),
+            Some(_) => format!("{scale} with zero points"),
+            None => format!("{scale}, no zero point"),
+        }
+    }
+}
+
+/// The graph and its Q/DQ nodes.
+pub struct QdqGraph<'a> {
+    /// The model.
+    pub model: &'a ModelProto,
+    /// Its main graph.
+    pub graph: &'a GraphProto,
+    /// Producers and consumers.
+    pub index: GraphIndex<'a>,
+    /// Every QuantizeLinear and DequantizeLinear of the main graph, in its order.
+    pub linears: Vec<Linear<'a>>,
+    facts: Facts,
+    constants: BTreeMap<&'a str, Cow<'a, TensorProto>>,
+    by_output: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> QdqGraph<'a> {
+    /// Reads the model; `None` where it has no graph.
+    pub fn new(model: &'a ModelProto) -> Option<QdqGraph<'a>> {
+        let graph = model.graph.as_ref()?;
+        let mut constants: BTreeMap<&str, Cow<TensorProto>> = BTreeMap::new();
+        for tensor in &graph.initializer {
+            constants.insert(tensor.name(), Cow::Borrowed(tensor));
+        }
+        for node in &graph.node {
+            let Some(output) = node.output.first() else { continue };
+            let passed = match (node.op_type(), node.input.first()) {
+                ("Constant", _) => constant(node),
+                ("Identity", Some(input)) => constants.get(input.as_str()).cloned(),
+                _ => None,
+            };
+            if let Some(tensor) = passed {
+                constants.insert(output, tensor);
+            }
+        }
+        let mut view = QdqGraph {
+            model,
+            graph,
+            index: GraphIndex::new(graph),
+            linears: Vec::new(),
+            facts: Facts::of_model(model),
+            constants,
+            by_output: BTreeMap::new(),
+        };
+        for node in &graph.node {
+            let kind = match node.op_type() {
+                "QuantizeLinear" => Kind::Quantize,
+                "DequantizeLinear" => Kind::Dequantize,
+                _ => continue,
+            };
+            let linear = view.linear(node, kind);
+            if !linear.output.is_empty() {
+                view.by_output.insert(linear.output, view.linears.len());
+            }
+            view.linears.push(linear);
+        }
+        Some(view)
+    }
+
+    fn linear(&self, node: &'a NodeProto, kind: Kind) -> Linear<'a> {
+        let name = |i: usize| node.input.get(i).map_or("", String::as_str);
+        let zero_point = self.values(name(2), integer_values);
+        let number = |key: &str, default: i64| attribute(node, key).map_or(default, |a| a.i());
+        let type_of = |tensor: &str| match self.constants.get(tensor) {
+            Some(tensor) => tensor.data_type,
+            None => self.facts.data_type(tensor),
+        };
+        let made_by = self.by_output.get(name(0)).and_then(|&i| self.linears.get(i));
+        let data_type = match kind {
+            _ if !name(2).is_empty() => type_of(name(2)),
+            Kind::Quantize => Some(match number("output_dtype", 0) {
+                0 => 2,
+                n => i32::try_from(n).unwrap_or(0),
+            }),
+            Kind::Dequantize => made_by.map_or_else(|| type_of(name(0)), |q| q.data_type),
+        };
+        let output = node.output.first().map_or("", String::as_str);
+        Linear {
+            node,
+            kind,
+            input: name(0),
+            output,
+            data_type,
+            scale: self.values(name(1), scale_values),
+            zero_point,
+            axis: number("axis", 1),
+            block_size: number("block_size", 0),
+            role: self.role(name(0), output),
+        }
+    }
+
+    fn values<T>(
+        &self,
+        name: &str,
+        decode: fn(&TensorProto) -> anyhow::Result<Vec<T>>,
+    ) -> Values<T> {
+        if name.is_empty() {
+            return Values::Absent;
+        }
+        let Some(tensor) = self.constants.get(name) else { return Values::Computed };
+        let decoded = decode(tensor).and_then(|v| Ok((v, crate::onnx::tensor::shape(tensor)?)));
+        match decoded {
+            Ok((values, shape)) => Values::Constant(values, shape),
+            Err(error) => Values::Broken(format!("{error:#}")),
+        }
+    }
+
+    fn role(&self, input: &str, output: &str) -> Role {
+        if !self.is_constant(input) {
+            return Role::Activation;
+        }
+        let uses = self.operators_behind(output);
+        let has = |role: Role| uses.iter().any(|(node, i)| operand_role(node, *i) == role);
+        match (has(Role::Weight), has(Role::Bias)) {
+            (true, _) => Role::Weight,
+            (_, true) => Role::Bias,
+            _ => Role::Constant,
+        }
+    }
+
+    /// Whether the tensor is a constant, or one behind Q and DQ.
+    pub fn is_constant(&self, tensor: &str) -> bool {
+        let mut tensor = tensor;
+        for _ in 0..MAX_CHAIN {
+            if self.constants.contains_key(tensor) {
+                return true;
+            }
+            match self.index.producer(tensor) {
+                Some(node) if is_transparent(node) => match node.input.first() {
+                    Some(input) => tensor = input,
+                    None => return false,
+                },
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// The constant of that name, from an initializer or a Constant node.
+    pub fn constant(&self, tensor: &str) -> Option<&TensorProto> {
+        self.constants.get(tensor).map(Cow::as_ref)
+    }
+
+    /// The shape of `tensor`, where the model gives it.
+    pub fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
+        match self.constants.get(tensor) {
+            Some(tensor) => crate::onnx::tensor::shape(tensor).ok(),
+            None => self.facts.shape(tensor).map(<[usize]>::to_vec),
+        }
+    }
+
+    /// Whether `linear` is a DQ with the parameters of the Q that it reads: what is wrong with them is
+    /// said once, at the Q.
+    pub fn repeats_its_quantize(&self, linear: &Linear) -> bool {
+        let source = self.linear_of(linear.input).filter(|source| source.kind == Kind::Quantize);
+        linear.kind == Kind::Dequantize && source.is_some_and(|source| source.same_grid(linear))
+    }
+
+    /// Every Q, and every DQ that does not just repeat one.
+    pub fn distinct(&self) -> impl Iterator<Item = &Linear<'a>> {
+        self.linears.iter().filter(|linear| !self.repeats_its_quantize(linear))
+    }
+
+    /// Whether `tensor` is known to hold float32, float16 or bfloat16 values.
+    pub fn is_float(&self, tensor: &str) -> bool {
+        matches!(self.facts.data_type(tensor), Some(1 | 10 | 16))
+    }
+
+    /// The Q or DQ that makes `tensor`.
+    pub fn linear_of(&self, tensor: &str) -> Option<&Linear<'a>> {
+        self.by_output.get(tensor).and_then(|&i| self.linears.get(i))
+    }
+
+    /// The DQ that makes `tensor`.
+    pub fn dequantize_of(&self, tensor: &str) -> Option<&Linear<'a>> {
+        self.linear_of(tensor).filter(|linear| linear.kind == Kind::Dequantize)
+    }
+
+    /// Nodes that read `tensor`, with the input's position.
+    pub fn users(&self, tensor: &str) -> Vec<(&'a NodeProto, usize)> {
+        let uses = self.index.consumers(tensor).iter();
+        uses.filter_map(|&(node, input)| Some((self.graph.node.get(node)?, input))).collect()
+    }
+
+    /// The Q nodes that read `tensor`.
+    pub fn quantizes_of(&self, tensor: &str) -> Vec<&Linear<'a>> {
+        let outputs = self.users(tensor).into_iter().filter(|(_, input)| *input == 0);
+        let readers = outputs.filter_map(|(node, _)| self.linear_of(node.output.first()?));
+        readers.filter(|linear| linear.kind == Kind::Quantize).collect()
+    }
+
+    /// Nodes that read `tensor` directly or behind Q, DQ and nodes that only move values.
+    pub fn operators_behind(&self, tensor: &str) -> Vec<(&'a NodeProto, usize)> {
+        let mut open = vec![tensor];
+        let mut seen = BTreeSet::from([tensor]);
+        let mut found = Vec::new();
+        while let Some(name) = open.pop() {
+            for (node, input) in self.users(name) {
+                match node.output.first() {
+                    Some(output) if is_transparent(node) && input == 0 => {
+                        if seen.insert(output) {
+                            open.push(output);
+                        }
+                    }
+                    _ => found.push((node, input)),
+                }
+            }
+        }
+        found
+    }
+
+    /// Version of the operator set `domain`; the default set is "".
+    pub fn opset(&self, domain: &str) -> Option<i64> {
+        let is_default = |name: &str| matches!(name, "" | "ai.onnx");
+        let same = |name: &str| name == domain || (is_default(name) && is_default(domain));
+        self.model.opset_import.iter().find(|set| same(set.domain())).map(|set| set.version())
+    }
+}
+
+fn is_transparent(node: &NodeProto) -> bool {
+    matches!(
+        node.op_type(),
+        "QuantizeLinear"
+            | "DequantizeLinear"
+            | "Transpose"
+            | "Reshape"
+            | "Identity"
+            | "Squeeze"
+            | "Unsqueeze"
+            | "Cast"
+    )
+}
+
+/// What input `input` of `node` is, if it is constant.
+pub fn operand_role(node: &NodeProto, input: usize) -> Role {
+    match (node.op_type(), input) {
+        ("MatMul", 0 | 1) | ("Gemm", 0) => Role::Weight,
+        ("Conv" | "ConvTranspose" | "Gemm" | "DeformConv", 1) => Role::Weight,
+        ("LSTM" | "GRU" | "RNN", 1 | 2) => Role::Weight,
+        ("Conv" | "ConvTranspose" | "Gemm", 2) => Role::Bias,
+        ("LayerNormalization" | "InstanceNormalization" | "BatchNormalization", 2) => Role::Bias,
+        ("LSTM" | "GRU" | "RNN", 3) => Role::Bias,
+        _ => Role::Constant,
+    }
+}
+
+/// The attribute `name` of `node`.
+pub fn attribute<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
+    node.attribute.iter().find(|attribute| attribute.name() == name)
+}
+
+/// The tensor that a Constant node makes.
+fn constant(node: &NodeProto) -> Option<Cow<'_, TensorProto>> {
+    if let Some(tensor) = attribute(node, "value").and_then(|a| a.t.as_ref()) {
+        return Some(Cow::Borrowed(tensor));
+    }
+    let (dims, values) = match attribute(node, "value_float") {
+        Some(attribute) => (vec![], vec![attribute.f()]),
+        None => {
+            let values = attribute(node, "value_floats")?.floats.clone();
+            (vec![values.len() as i64], values)
+        }
+    };
+    let tensor = TensorProto { data_type: Some(1), dims, float_data: values, ..Default::default() };
+    Some(Cow::Owned(tensor))
+}

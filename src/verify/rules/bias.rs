@@ -1,0 +1,116 @@
+//! Biases of operators whose input and weight are quantized.
+
+use super::super::qdq::{Kind, Linear, QdqGraph};
+use super::parameters::Wanted;
+use super::{Check, Finding, Report};
+use crate::onnx::integers::type_name;
+use crate::onnx::proto::NodeProto;
+use crate::scheme::RuleCall;
+
+/// How a bias is stored.
+pub struct Bias;
+
+/// Largest relative difference between a bias's scale and the product of the others: the product may
+/// have been rounded once or twice in float32.
+const TOLERANCE: f64 = 1e-6;
+
+const INT32: i32 = 6;
+
+impl Check for Bias {
+    fn name(&self) -> &'static str {
+        "bias"
+    }
+
+    fn description(&self) -> &'static str {
+        "a bias is `stored` as float, as int32 (scale of the input times scale of the weight, zero point 0), or as int8; `otherwise: float` admits float as well"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
+        &[
+            ("stored", Wanted::Word(&["float", "int32", "int8"])),
+            ("otherwise", Wanted::Word(&["float"])),
+        ]
+    }
+
+    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+        let stored = call.name("stored").unwrap_or("float");
+        for node in &graph.graph.node {
+            if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm") {
+                continue;
+            }
+            let input = |i: usize| node.input.get(i).filter(|name| !name.is_empty());
+            let Some(name) = input(2) else { continue };
+            let quantized = [0, 1].map(|i| input(i).and_then(|tensor| graph.dequantize_of(tensor)));
+            let bias = graph.dequantize_of(name);
+            match (bias, quantized) {
+                (Some(bias), _) if stored == "float" => {
+                    let found = bias.data_type.map_or("integers", type_name);
+                    report.add(Finding::new("bias", found, "float").at(node).on(bias.input));
+                }
+                (Some(bias), [Some(x), Some(weight)]) => {
+                    check_stored(node, bias, x, weight, stored, report);
+                }
+                (None, [Some(_), Some(_)])
+                    if stored != "float" && call.name("otherwise") != Some("float") =>
+                {
+                    let expected = format!("{stored} behind DequantizeLinear");
+                    report.add(Finding::new("bias", "float", expected).at(node).on(name));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn check_stored(
+    node: &NodeProto,
+    bias: &Linear,
+    x: &Linear,
+    weight: &Linear,
+    stored: &str,
+    report: &mut Report,
+) {
+    if let Some(found) = bias.data_type
+        && type_name(found) != stored
+    {
+        report.add(Finding::new("bias", type_name(found), stored).at(node).on(bias.input));
+        return;
+    }
+    if bias.zero_point.known().is_some_and(|values| values.iter().any(|z| *z != 0)) {
+        let found = bias.parameters();
+        report.add(Finding::new("zero point of the bias", found, "0").at(node).on(bias.input));
+    }
+    if bias.data_type != Some(INT32) || bias.kind != Kind::Dequantize {
+        return;
+    }
+    let (Some(b), Some(x), Some(w)) = (bias.scale.known(), x.scale.known(), weight.scale.known())
+    else {
+        return;
+    };
+    let [x] = x else { return };
+    for i in 0..b.len().max(w.len()) {
+        let of = |scales: &[f32]| match scales {
+            [one] => Some(*one),
+            many => many.get(i).copied(),
+        };
+        let (Some(b), Some(w)) = (of(b), of(w)) else {
+            let found = format!("{} scales", b.len());
+            let expected = format!("one, or {} as the weight", w.len());
+            report.add(Finding::new("bias", found, expected).at(node).on(bias.input));
+            return;
+        };
+        let product = f64::from(*x) * f64::from(w);
+        if (f64::from(b) - product).abs() > TOLERANCE * product {
+            let expected = format!("{product:e}, scale of the input times scale of the weight");
+            report.add(
+                Finding::new(format!("scale [{i}] of the bias"), format!("{b:e}"), expected)
+                    .at(node)
+                    .on(bias.input)
+                    .hint(
+                        "integer kernels add the bias to products of integers without scaling it",
+                    ),
+            );
+            return;
+        }
+    }
+}

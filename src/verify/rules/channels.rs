@@ -1,0 +1,117 @@
+//! One scale, or one per channel, and along which axis.
+
+use super::super::qdq::{Linear, QdqGraph, attribute};
+use super::parameters::Wanted;
+use super::{Check, Finding, Report};
+use crate::onnx::proto::NodeProto;
+use crate::scheme::{Parameter, RuleCall};
+
+/// One scale per tensor.
+pub struct PerTensor;
+
+impl Check for PerTensor {
+    fn name(&self) -> &'static str {
+        "per_tensor"
+    }
+
+    fn description(&self) -> &'static str {
+        "one scale per tensor; `of` names the roles, all by default"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
+        &[("of", Wanted::Roles)]
+    }
+
+    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+        let several = graph.distinct().filter(|linear| linear.is_per_channel());
+        for linear in several.filter(|linear| call.is_of(linear)) {
+            let found = linear.scale.known().map_or(0, <[f32]>::len).to_string();
+            let what = format!("number of scales of the {}", linear.role.name());
+            report.add(Finding::new(what, found, "1").at(linear.node).on(linear.input));
+        }
+    }
+}
+
+/// Scales per channel run along the axis that the operator wants.
+pub struct PerChannelAxis;
+
+impl Check for PerChannelAxis {
+    fn name(&self) -> &'static str {
+        "per_channel_axis"
+    }
+
+    fn description(&self) -> &'static str {
+        "by operator type the axis of a weight's scales: a number, `output`, or `none` for one scale"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
+        &[("*", Wanted::Axis)]
+    }
+
+    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+        for node in &graph.graph.node {
+            let Some(wanted) = call.parameters.get(node.op_type()) else { continue };
+            for (i, input) in node.input.iter().enumerate() {
+                let Some(linear) = graph.dequantize_of(input).filter(|l| l.is_per_channel()) else {
+                    continue;
+                };
+                if super::super::qdq::operand_role(node, i) != super::super::qdq::Role::Weight
+                    || !graph.is_constant(linear.input)
+                    || linear.block_size != 0
+                {
+                    continue;
+                }
+                check_axis(graph, node, i, linear, wanted, report);
+            }
+        }
+    }
+}
+
+fn check_axis(
+    graph: &QdqGraph,
+    node: &NodeProto,
+    input: usize,
+    linear: &Linear,
+    wanted: &Parameter,
+    report: &mut Report,
+) {
+    let rank = graph.shape(linear.input).map(|shape| shape.len() as i64);
+    let from_front = |axis: i64| match rank {
+        Some(rank) if axis < 0 => axis + rank,
+        _ => axis,
+    };
+    let expected = match wanted {
+        Parameter::Number(axis) => Some(*axis),
+        Parameter::Name(text) if text == "output" => output_axis(node, input, rank),
+        _ => {
+            let found = "one per channel";
+            report
+                .add(Finding::new("scale", found, "one for the tensor").at(node).on(linear.input));
+            return;
+        }
+    };
+    if let Some(expected) = expected
+        && from_front(linear.axis) != from_front(expected)
+    {
+        let (found, expected) = (from_front(linear.axis), from_front(expected));
+        report.add(
+            Finding::new("axis of the scales", found.to_string(), expected.to_string())
+                .at(node)
+                .on(linear.input),
+        );
+    }
+}
+
+/// The axis of the operator's output channels in its constant input.
+fn output_axis(node: &NodeProto, input: usize, rank: Option<i64>) -> Option<i64> {
+    let transposed = |name: &str| attribute(node, name).is_some_and(|a| a.i() != 0);
+    Some(match (node.op_type(), input) {
+        ("Conv", _) => 0,
+        ("ConvTranspose", _) => 1,
+        ("Gemm", 1) => i64::from(!transposed("transB")),
+        ("Gemm", _) => i64::from(transposed("transA")),
+        ("MatMul", 1) => rank? - 1,
+        ("MatMul", _) => rank? - 2,
+        _ => return None,
+    })
+}

@@ -1,0 +1,143 @@
+//! What a target demands of a model with Q/DQ.
+//!
+//! In: any model and the calls of a table's `check:`. Out: [`Finding`]s. [`CHECKS`] is the open list; a
+//! table names those that its target enforces, with parameters. Rules of ONNX itself hold for every table.
+
+mod bias;
+mod channels;
+mod dtypes;
+mod finding;
+mod fixed;
+mod form;
+mod fusing;
+mod grids;
+mod ints;
+mod model;
+mod pairing;
+mod parameters;
+mod scales;
+
+pub use finding::{Finding, Report, Severity};
+pub use parameters::{Wanted, check_call};
+
+use super::qdq::QdqGraph;
+use crate::onnx::proto::ModelProto;
+use crate::scheme::{RuleCall, Scheme};
+use anyhow::{Result, bail};
+use std::collections::BTreeMap;
+
+/// A rule that a model may break.
+pub trait Check: Sync {
+    /// The name in a backend's table.
+    fn name(&self) -> &'static str;
+
+    /// One line: what it demands.
+    fn description(&self) -> &'static str;
+
+    /// Its parameters by name; the name `*` stands for every operator type. `severity` is understood by
+    /// every rule.
+    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
+        &[]
+    }
+
+    /// Whether breaking it is an error where the table does not say otherwise.
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+
+    /// Whether it holds for every table, named or not.
+    fn is_universal(&self) -> bool {
+        false
+    }
+
+    /// Whether it asks for something that quantization does not touch, such as fixed input shapes.
+    fn is_about_the_float_model(&self) -> bool {
+        false
+    }
+
+    /// Adds what is broken to `report`.
+    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report);
+}
+
+/// Every rule.
+pub const CHECKS: &[&dyn Check] = &[
+    &model::SoundGraph,
+    &model::Scope,
+    &model::OperatorSet,
+    &model::QdqOnly,
+    &model::StaticInputs,
+    &form::LinearForm,
+    &scales::PositiveScales,
+    &scales::ConstantParameters,
+    &scales::PowerOfTwo,
+    &scales::Symmetric,
+    &dtypes::Dtypes,
+    &dtypes::DtypePairs,
+    &ints::IntegerRange,
+    &channels::PerTensor,
+    &channels::PerChannelAxis,
+    &pairing::Paired,
+    &bias::Bias,
+    &grids::SharedGrids,
+    &fixed::FixedOutput,
+    &fusing::QuantizedInputs,
+    &fusing::QuantizedOutput,
+    &fusing::NoFloatNodes,
+];
+
+/// Every rule of `scheme` that `model` breaks, in the order of [`CHECKS`] for the universal ones and then
+/// of the table; within a rule in the order of the graph.
+pub fn findings(model: &ModelProto, scheme: &Scheme) -> Vec<Finding> {
+    let Some(graph) = QdqGraph::new(model) else {
+        return vec![Finding::new("model", "no graph", "a graph").of("sound_graph")];
+    };
+    let mut found = Vec::new();
+    let by_name: BTreeMap<&str, &dyn Check> = CHECKS.iter().map(|c| (c.name(), *c)).collect();
+    for check in CHECKS.iter().filter(|check| check.is_universal()) {
+        let call = RuleCall { rule: check.name().to_string(), parameters: BTreeMap::new() };
+        run(*check, &graph, &call, &mut found);
+    }
+    for call in &scheme.check {
+        match by_name.get(call.rule.as_str()) {
+            Some(check) if !check.is_universal() => run(*check, &graph, call, &mut found),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn run(check: &dyn Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Finding>) {
+    let severity = match call.name("severity") {
+        Some("warning") => Severity::Warning,
+        Some("error") => Severity::Error,
+        _ => check.severity(),
+    };
+    let mut report = Report::new(check.name(), severity);
+    check.run(graph, call, &mut report);
+    found.extend(report.into_findings());
+}
+
+/// Checks a model that mqq wrote. What it gives are warnings: rules that the float model already broke.
+///
+/// # Errors
+/// If the model breaks a rule that quantization is to keep; that is a defect of mqq, or of the table.
+pub fn ensure_kept(model: &ModelProto, scheme: &Scheme) -> Result<Vec<String>> {
+    let is_about_the_float_model = |rule: &str| {
+        CHECKS.iter().any(|check| check.name() == rule && check.is_about_the_float_model())
+    };
+    let mut warnings = Vec::new();
+    for finding in findings(model, scheme) {
+        match finding.severity {
+            Severity::Error if is_about_the_float_model(finding.rule) => {
+                warnings.push(format!("breaks [{}] of {}: {finding}", finding.rule, scheme.name));
+            }
+            Severity::Error => bail!(
+                "internal error: the quantized model breaks [{}] of {}: {finding}\nhint: if the table is yours or changed by --set, its `types` and its `check` may disagree; otherwise please report this with the model",
+                finding.rule,
+                scheme.name
+            ),
+            Severity::Warning => {}
+        }
+    }
+    Ok(warnings)
+}

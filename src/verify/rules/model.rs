@@ -1,0 +1,182 @@
+//! The model as a whole.
+
+use super::super::qdq::QdqGraph;
+use super::parameters::Wanted;
+use super::{Check, Finding, Report, Severity};
+use crate::onnx::proto::NodeProto;
+use crate::scheme::RuleCall;
+
+/// Nodes are in order, and every tensor is made once.
+pub struct SoundGraph;
+
+impl Check for SoundGraph {
+    fn name(&self) -> &'static str {
+        "sound_graph"
+    }
+
+    fn description(&self) -> &'static str {
+        "nodes in topological order, every tensor made once, every output made"
+    }
+
+    fn is_universal(&self) -> bool {
+        true
+    }
+
+    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+        if let Err(error) = super::super::check(graph.model) {
+            report.add(Finding::new("graph", format!("unsound ({error:#})"), "a sound graph"));
+        }
+    }
+}
+
+/// Lowest version of ONNX's operator set.
+pub struct OperatorSet;
+
+impl Check for OperatorSet {
+    fn name(&self) -> &'static str {
+        "operator_set"
+    }
+
+    fn description(&self) -> &'static str {
+        "the default operator set has at least version `min`, and at most `max`"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
+        &[("min", Wanted::Number), ("max", Wanted::Number)]
+    }
+
+    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+        let (min, max) = (call.number("min", 1), call.number("max", i64::MAX));
+        let found = graph.opset("");
+        if !found.is_some_and(|version| (min..=max).contains(&version)) {
+            let expected = match max {
+                i64::MAX => format!("{min} or later"),
+                max => format!("{min} to {max}"),
+            };
+            let found = found.map_or("missing".to_string(), |version| version.to_string());
+            report.add(
+                Finding::new("operator set", found, expected)
+                    .hint("convert the float model (`mqq prepare --opset`) and quantize it again"),
+            );
+        }
+    }
+}
+
+/// No operators that hold integers themselves.
+pub struct QdqOnly;
+
+fn is_integer_operator(op_type: &str) -> bool {
+    op_type.starts_with("QLinear")
+        || matches!(
+            op_type,
+            "ConvInteger" | "MatMulInteger" | "DynamicQuantizeLinear" | "QGemm" | "QAttention"
+        )
+}
+
+impl Check for QdqOnly {
+    fn name(&self) -> &'static str {
+        "qdq_only"
+    }
+
+    fn description(&self) -> &'static str {
+        "quantized by Q/DQ pairs, without QLinear…, …Integer and DynamicQuantizeLinear operators"
+    }
+
+    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+        for node in graph.graph.node.iter().filter(|node| is_integer_operator(node.op_type())) {
+            report.add(
+                Finding::new("operator", "one on integers", "a float operator between DQ and Q")
+                    .at(node),
+            );
+        }
+    }
+}
+
+/// Inputs have fixed shapes.
+pub struct StaticInputs;
+
+impl Check for StaticInputs {
+    fn name(&self) -> &'static str {
+        "static_inputs"
+    }
+
+    fn description(&self) -> &'static str {
+        "every dimension of every input is a number"
+    }
+
+    fn is_about_the_float_model(&self) -> bool {
+        true
+    }
+
+    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+        let constants = |name: &str| graph.index.initializer(name).is_some();
+        for input in graph.graph.input.iter().filter(|input| !constants(input.name())) {
+            let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+            let Some(shape) = tensor.and_then(|tensor| tensor.shape.as_ref()) else {
+                report.add(Finding::new("shape", "missing", "numbers").on(input.name()));
+                continue;
+            };
+            let open = shape.dim.iter().position(|dim| dim.dim_value.is_none_or(|n| n < 1));
+            if let Some(i) = open {
+                let name = shape.dim.get(i).and_then(|dim| dim.dim_param.clone());
+                let found = name.map_or("open".to_string(), |name| format!("`{name}`"));
+                report.add(
+                    Finding::new(format!("dimension {i} of the input"), found, "a number")
+                        .on(input.name())
+                        .hint("write the shape into the float model and quantize it again"),
+                );
+            }
+        }
+    }
+}
+
+/// There is something to check, and all of it is seen.
+pub struct Scope;
+
+impl Check for Scope {
+    fn name(&self) -> &'static str {
+        "scope"
+    }
+
+    fn description(&self) -> &'static str {
+        "the main graph holds Q/DQ, nested graphs (If, Loop, Scan) and functions hold none: rules look at the main graph"
+    }
+
+    fn is_universal(&self) -> bool {
+        true
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Warning
+    }
+
+    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+        if graph.linears.is_empty() {
+            let found = "no QuantizeLinear or DequantizeLinear";
+            report.add(Finding::new("in the main graph", found, "some"));
+        }
+        for node in &graph.graph.node {
+            let n_nested = n_nested_linears(node);
+            if n_nested > 0 {
+                let found = format!("{n_nested} Q/DQ that are not checked");
+                report.add(Finding::new("in nested graphs", found, "none").at(node));
+            }
+        }
+        for function in &graph.model.functions {
+            if function.node.iter().any(is_linear) {
+                let found = format!("Q/DQ in function `{}`, not checked", function.name());
+                report.add(Finding::new("in functions", found, "none"));
+            }
+        }
+    }
+}
+
+fn is_linear(node: &NodeProto) -> bool {
+    matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear")
+}
+
+fn n_nested_linears(node: &NodeProto) -> usize {
+    let graphs = node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs));
+    let nodes = graphs.flat_map(|graph| &graph.node);
+    nodes.map(|inner| usize::from(is_linear(inner)) + n_nested_linears(inner)).sum()
+}

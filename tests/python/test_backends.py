@@ -1,0 +1,62 @@
+"""Every built-in table on the bundled models, in ONNX and ONNX Runtime."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from support import ROOT, digits, mqq, run, sqnr_db
+
+# NNIE's codes have no ONNX operator: its model stays float.
+BACKENDS = [b["name"] for b in json.loads(mqq("backends", "--json")) if b["name"] != "nnie"]
+
+
+def calibrate(model, backend, output):
+    mqq("calibrate", ROOT / "fixtures" / f"{model}.onnx", "-b", backend, "--data",
+        ROOT / "calib_data" / "calib", "--preprocess", "half", "-o", output, "--quiet")
+    return output
+
+
+@pytest.mark.parametrize("model", ["digits_cnn", "digits_old"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_quantized_fixture_keeps_its_accuracy(model, backend, tmp_path):
+    output = calibrate(model, backend, tmp_path / "q.onnx")
+    onnx.checker.check_model(str(output), full_check=True)
+    float_model = onnx.load(ROOT / "fixtures" / f"{model}.onnx")
+    names = lambda values: [value.name for value in values]
+    assert names(onnx.load(output).graph.output) == names(float_model.graph.output)
+    samples, classes = digits("eval")
+    expected = run(ROOT / "fixtures" / f"{model}.onnx", samples)[0]
+    for optimized in (False, True):
+        found = run(output, samples, optimized)[0]
+        assert sqnr_db(expected, found) > 14
+        drop = np.mean(expected.argmax(1) == classes) - np.mean(found.argmax(1) == classes)
+        assert drop < 0.025
+
+
+def test_removing_activation_functions_changes_no_bit(tmp_path):
+    table = tmp_path / "kept.yaml"
+    resolved = mqq("backends", "qnn-htp").splitlines(keepends=True)
+    at = next(i for i, line in enumerate(resolved) if "fold_clips" in line)
+    end = next(i for i in range(at + 1, len(resolved)) if not resolved[i].startswith("  ") or resolved[i].startswith("- "))
+    table.write_text("".join(resolved[:at] + resolved[end:]))
+    kept = calibrate("digits_cnn", table, tmp_path / "kept.onnx")
+    removed = calibrate("digits_cnn", "qnn-htp", tmp_path / "removed.onnx")
+    count = lambda path: sum(n.op_type in ("Relu", "Clip") for n in onnx.load(path).graph.node)
+    assert count(kept) > 5 and count(removed) == 0
+    # Nothing that they left behind is unused.
+    graph = onnx.load(removed).graph
+    used = {name for node in graph.node for name in node.input}
+    assert {tensor.name for tensor in graph.initializer} <= used
+    samples, _ = digits("eval")
+    with_them, without = run(kept, samples)[0], run(removed, samples)[0]
+    assert np.array_equal(with_them, without)
+
+
+def test_quantized_network_output_lies_on_its_grid(tmp_path):
+    output = calibrate("digits_cnn", "tflite", tmp_path / "q.onnx")
+    sidecar = json.loads(output.with_suffix(".json").read_text())
+    logits = next(e for e in sidecar["activation_encodings"] if e["name"] == "logits")
+    samples, _ = digits("eval")
+    steps = run(output, samples)[0] / np.float32(logits["y_scale"])
+    assert np.abs(steps - np.round(steps)).max() < 1e-3

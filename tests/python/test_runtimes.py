@@ -1,0 +1,270 @@
+"""Quantized models in the runtimes that they are made for: OpenVINO, Qualcomm's HTP simulation, TVM, and
+ONNX Runtime for every table. `make test-runtimes`; docs/runtimes.md says what is shown and what not."""
+
+import functools
+import importlib
+import importlib.metadata
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from packaging import tags
+from PIL import Image
+from support import MQQ, ROOT, ZOO, digits, mqq, run, sqnr_db
+
+FIXTURES = ["digits_cnn", "digits_old"]
+BACKENDS = [backend["name"] for backend in json.loads(mqq("backends", "--json"))]
+# Newest platform tag that the runtimes' wheels ask for.
+WHEELS = "manylinux_2_35_x86_64"
+
+
+def runtime(module):
+    """The module, or a skip where its package has no wheel for this platform."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if any(tag.platform == WHEELS for tag in tags.sys_tags()):
+            raise
+        pytest.skip(f"{module} has no wheel for {sys.platform} ({next(tags.sys_tags()).platform}): {error}")
+
+
+def fixture(model):
+    return ROOT / "fixtures" / f"{model}.onnx"
+
+
+def calibrate(path, backend, folder, *extra):
+    output = folder / f"{path.stem}.{backend}.onnx"
+    mqq("calibrate", path, "-b", backend, "--data", ROOT / "calib_data" / "calib",
+        "--preprocess", "half", "-o", output, "--quiet", *extra)
+    return output
+
+
+def fixed_batch(path, folder):
+    """The model with 1 for its open dimensions."""
+    model = onnx.load(path)
+    for value in [*model.graph.input, *model.graph.output]:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_value = 1
+    output = folder / path.name
+    onnx.save(model, output)
+    return output
+
+
+def agreement(a, b):
+    return float(np.mean(a.argmax(1) == b.argmax(1)))
+
+
+def quantized_convs(path):
+    """Names of the convolutions whose input and weight come from DequantizeLinear."""
+    model = onnx.load(path)
+    made_by = {o: n.op_type for n in model.graph.node for o in n.output}
+    dequantized = lambda name: made_by.get(name) == "DequantizeLinear"  # noqa: E731
+    convs = [n for n in model.graph.node if n.op_type == "Conv"]
+    return [n.name for n in convs if dequantized(n.input[0]) and dequantized(n.input[1])]
+
+
+# --- ONNX Runtime ---
+
+
+@pytest.mark.parametrize("model", FIXTURES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_table_gives_a_model_that_onnx_runtime_runs(backend, model, tmp_path):
+    output = calibrate(fixture(model), backend, tmp_path)
+    onnx.checker.check_model(str(output), full_check=True)
+    mqq("check", output, "-b", backend)
+    data, _ = digits("eval")
+    expected = run(fixture(model), data)[0]
+    for optimized in (False, True):
+        found = run(output, data, optimized)[0]
+        assert sqnr_db(expected, found) > 10, f"optimized: {optimized}"
+        assert agreement(expected, found) >= 0.95, f"optimized: {optimized}"
+
+
+# --- OpenVINO ---
+
+
+def saturates(backend):
+    """Whether sums of two products overflow 16 bits here: weights of 8 bits on an x86 CPU without VNNI."""
+    bits = {t["bits"] for t in json.loads(mqq("backends", backend, "--json"))["types"].values()}
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        flags = "vnni"
+    return "vnni" not in flags and "avx2" in flags and 7 not in bits
+
+
+@functools.cache
+def openvino_core():
+    return runtime("openvino").Core()
+
+
+def run_openvino(path, data, integers=True):
+    """Outputs as `support.run` gives them, and the executed (layer type, precision) pairs."""
+    core = openvino_core()
+    model = core.read_model(str(path))
+    model.reshape({k: v.shape for k, v in data[0].items()})
+    options = {"INFERENCE_PRECISION_HINT": "f32", "LP_TRANSFORMS_MODE": integers}
+    compiled = core.compile_model(model, "CPU", options)
+    layers = []
+    for node in compiled.get_runtime_model().get_ordered_ops():
+        info = node.get_rt_info()
+        layers.append(tuple(info[key].astype(str) for key in ("layerType", "runtimePrecision")))
+    results = [compiled(sample) for sample in data]
+    outputs = [np.stack([np.asarray(r[k]).reshape(-1) for r in results]) for k in range(len(compiled.outputs))]
+    return outputs, layers
+
+
+def assert_convolutions_are_int8(path, layers):
+    n_int8 = sum(layer in (("Convolution", "i8"), ("Convolution", "u8")) for layer in layers)
+    n_quantized = len(quantized_convs(path))
+    assert n_int8 == n_quantized > 0, layers
+
+
+# Tables of integers of 8 bits with the layout of scales that OpenVINO's CPU kernels take.
+OPENVINO = [b for b in ("openvino", "tensorrt", "onnxruntime") if b in BACKENDS]
+
+
+@pytest.mark.parametrize("model", FIXTURES)
+@pytest.mark.parametrize("backend", OPENVINO)
+def test_openvino_runs_convolutions_on_integers(backend, model, tmp_path):
+    output = calibrate(fixture(model), backend, tmp_path)
+    data, _ = digits("eval")
+    found, layers = run_openvino(output, data)
+    assert_convolutions_are_int8(output, layers)
+    assert sqnr_db(run(fixture(model), data)[0], found[0]) > 20
+    assert agreement(run(fixture(model), data)[0], found[0]) >= 0.98
+    # Against the Q/DQ arithmetic itself, in float: the same scales and zero points are read.
+    in_float, _ = run_openvino(output, data, integers=False)
+    assert sqnr_db(run(output, data)[0], in_float[0]) > 40
+
+
+def test_openvino_runs_the_float_model_in_float():
+    data, _ = digits("eval")
+    found, layers = run_openvino(fixture("digits_cnn"), data[:1])
+    assert {p for t, p in layers if t == "Convolution"} == {"f32"}
+
+
+# Classifiers of the zoo: images, `--preprocess`, and the same in numpy.
+IMAGENET = ("imagenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 255)
+CLASSIFIERS = {
+    "mlperf_resnet8_cifar10": ("cifar10", "raw", (0, 0, 0), (1, 1, 1), 1, "RGB"),
+    "mobilenetv1_025_imagenet": ("imagenet", *IMAGENET, "RGB"),
+    "squeezenet1_1_logits_op13": ("imagenet", "imagenet-caffe", (104, 117, 123), (1, 1, 1), 1, "BGR"),
+}
+needs_zoo = pytest.mark.skipif(not (ZOO / "models").is_dir(), reason=f"no real models at {ZOO}")
+
+
+def images(name, n):
+    folder, _, mean, std, unit, order = CLASSIFIERS[name]
+    made = []
+    for file in sorted((ZOO / folder / "eval").iterdir())[:n]:
+        image = Image.open(file).convert("RGB")
+        if folder == "imagenet":
+            ratio = 256 / min(image.size)
+            image = image.resize([round(side * ratio) for side in image.size], Image.BILINEAR)
+            left, top = (image.width - 224) // 2, (image.height - 224) // 2
+            image = image.crop((left, top, left + 224, top + 224))
+        pixels = np.asarray(image, np.float32)[:, :, :: -1 if order == "BGR" else 1]
+        made.append(((pixels / unit - mean) / std).transpose(2, 0, 1)[None].astype(np.float32))
+    return made
+
+
+@needs_zoo
+@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("backend", OPENVINO)
+def test_openvino_runs_real_models_on_integers(backend, name, tmp_path):
+    path, (folder, preset, *_) = ZOO / "models" / f"{name}.onnx", CLASSIFIERS[name]
+    output = tmp_path / f"{name}.onnx"
+    mqq("calibrate", path, "-b", backend, "--data", ZOO / folder / "calib", "--preprocess", preset,
+        "-o", output, "--quiet")
+    input_name = onnx.load(path, load_external_data=False).graph.input[0].name
+    data = [{input_name: image} for image in images(name, 60)]
+    found, layers = run_openvino(output, data)
+    assert_convolutions_are_int8(output, layers)
+    expected, reference = run(path, data)[0], run(output, data)[0]
+    in_float, _ = run_openvino(output, data, integers=False)
+    # Engines round differently, and the difference spreads: it stays below that of quantization.
+    assert sqnr_db(expected, in_float[0]) > sqnr_db(expected, reference) - 1
+    assert saturates(backend) or agreement(expected, found[0]) >= agreement(expected, reference) - 0.1
+
+
+# --- Qualcomm's HTP, simulated ---
+
+
+@functools.cache
+def htp():
+    """The devices and options of the simulation."""
+    qnn, ort = runtime("onnxruntime_qnn"), importlib.import_module("onnxruntime")
+    ort.register_execution_provider_library("QNNExecutionProvider", qnn.get_library_path())
+    devices = [device for device in ort.get_ep_devices() if device.ep_name == "QNNExecutionProvider"]
+    assert devices
+    return ort, devices[:1], {"backend_path": qnn.get_qnn_htp_path()}
+
+
+def run_htp(path, data):
+    """First output; fails where a node would run on the CPU."""
+    ort, devices, backend = htp()
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    options.add_provider_for_devices(devices, backend)
+    session = ort.InferenceSession(str(path), options)
+    return np.stack([session.run(None, sample)[0].reshape(-1) for sample in data])
+
+
+@pytest.mark.parametrize("model", FIXTURES)
+@pytest.mark.parametrize("backend", [b for b in BACKENDS if b.startswith("qnn-htp")])
+def test_the_htp_takes_every_node(backend, model, tmp_path):
+    source = fixed_batch(fixture(model), tmp_path)
+    output = calibrate(source, backend, tmp_path)
+    data = digits("eval")[0][:20]
+    expected, found = run(source, data)[0], run_htp(output, data)
+    assert sqnr_db(expected, found) > 20
+    assert agreement(expected, found) >= 0.95
+
+
+def test_the_htp_refuses_an_open_batch_and_so_does_check(tmp_path):
+    if "qnn-htp" not in BACKENDS:
+        pytest.skip("no table qnn-htp")
+    output = calibrate(fixture("digits_cnn"), "qnn-htp", tmp_path)
+    report = json.loads(mqq_check_json(output, "qnn-htp"))
+    assert "static_inputs" in {f["rule"] for f in report["results"][0]["findings"]}
+    with pytest.raises(Exception, match="fallback to CPU EP has been explicitly disabled"):
+        run_htp(output, digits("eval")[0][:1])
+
+
+def mqq_check_json(path, backend):
+    done = subprocess.run([MQQ, "check", path, "-b", backend, "--json"], capture_output=True, text=True)
+    assert done.returncode == 4, done.stderr
+    return done.stdout
+
+
+# --- TVM ---
+
+
+def run_tvm(path, data):
+    tvm = runtime("tvm")
+    relax = tvm.relax
+    onnx_frontend = importlib.import_module("tvm.relax.frontend.onnx")
+    shapes = {k: list(v.shape) for k, v in data[0].items()}
+    module = onnx_frontend.from_onnx(onnx.load(path), shape_dict=shapes, keep_params_in_input=False)
+    machine = relax.VirtualMachine(tvm.compile(module, tvm.target.Target("llvm")), tvm.cpu())
+    outputs = []
+    for sample in data:
+        result = machine["main"](*[tvm.runtime.tensor(v) for v in sample.values()])
+        result = result if hasattr(result, "numpy") else result[0]
+        outputs.append(result.numpy().reshape(-1))
+    return np.stack(outputs)
+
+
+@pytest.mark.parametrize("model", FIXTURES)
+@pytest.mark.parametrize("backend", [b for b in ("tvm", "tensorrt", "onnxruntime") if b in BACKENDS])
+def test_tvm_imports_and_computes_the_same(backend, model, tmp_path):
+    output = calibrate(fixture(model), backend, tmp_path)
+    data = digits("eval")[0][:10]
+    assert sqnr_db(run(output, data)[0], run_tvm(output, data)) > 60
