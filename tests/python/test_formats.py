@@ -270,9 +270,8 @@ def test_tidl_parses_its_quantization_parameters():
 def test_aimet_makes_the_same_model_of_the_encodings(made, version):
     """With AIMET itself, where it is installed (it brings torch): `pip install aimet-onnx`."""
     quantsim = pytest.importorskip("aimet_onnx.quantsim")
-    prepared = made.with_suffix(".prepared.onnx")
-    mqq("prepare", FLOAT, "--backend", made.name.split(".")[1], "-o", prepared)
-    model = quantsim.encodings_to_onnx_qdq(onnx.load(prepared), str(ending(made, f"{version}.encodings")))
+    floats = onnx.load(ending(made, "deploy.onnx"))
+    model = quantsim.encodings_to_onnx_qdq(floats, str(ending(made, f"{version}.encodings")))
     theirs = made.with_suffix(f".aimet-{version}.onnx")
     onnx.save(model, theirs)
     samples, _ = digits("eval")
