@@ -163,13 +163,7 @@ fn finish(
         Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
     let given = request.ranges.as_ref().map(|imported| &imported.ranges);
     let mut plan = decide(graph, &sites, &gathered.statistics, given, &request.scheme, finders)?;
-    let tuned = match &gathered.run {
-        None => None,
-        Some(run) => {
-            let samples = (&run.engine, &run.dataset, run.by_content.as_slice());
-            tune::tune(&mut model, &mut plan, &mut sites, &facts, request, samples)?
-        }
-    };
+    let tuned = tune::tune(&mut model, &mut plan, &mut sites, &facts, request, &gathered)?;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let skipped = gathered.skipped.iter().map(|reason| format!("left out: {reason}"));
     plan.warnings.splice(0..0, skipped);

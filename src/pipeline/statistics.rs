@@ -1,9 +1,9 @@
 //! What is known of the activations before their parameters are chosen: from the data, or from a file.
 
 use super::{Request, observe};
-use crate::data::Dataset;
+use crate::data::{Dataset, InputSpec};
 use crate::emit::InputFacts;
-use crate::engine::{Engine, Parsed, resolve_inputs};
+use crate::engine::{Parsed, resolve_inputs};
 use crate::observe::Statistic;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
@@ -21,17 +21,17 @@ pub(super) struct Gathered {
     pub preprocessing: Option<String>,
     /// Inputs with their shapes.
     pub inputs: Vec<InputFacts>,
-    /// What was run; nothing where every range was given.
+    /// What was run; `None` where nothing was.
     pub run: Option<Run>,
 }
 
-/// The samples that were run, and what ran them.
+/// The data that was run.
 pub(super) struct Run {
-    /// The engine.
-    pub engine: Engine,
     /// The samples.
     pub dataset: Dataset,
-    /// Those that were run, in an order that follows from their contents alone.
+    /// The inputs that they are for.
+    pub inputs: Vec<InputSpec>,
+    /// The samples that were run, in an order that follows from their contents alone.
     pub by_content: Vec<usize>,
 }
 
@@ -94,6 +94,10 @@ pub(super) fn gather(
         skipped: observed.skipped,
         preprocessing: dataset.describe(),
         inputs: inputs.collect(),
-        run: Some(Run { engine, dataset, by_content: observed.by_content }),
+        run: Some(Run {
+            inputs: engine.inputs().to_vec(),
+            dataset,
+            by_content: observed.by_content,
+        }),
     })
 }

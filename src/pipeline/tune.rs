@@ -1,9 +1,9 @@
 //! The samples that tuning looks at, and what happens where it cannot run.
 
 use super::Request;
-use crate::data::Dataset;
+use super::statistics::{Gathered, Run};
 use crate::decide::QuantPlan;
-use crate::engine::{Engine, Value};
+use crate::engine::Value;
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
@@ -19,15 +19,19 @@ const MEMORY: usize = 1 << 30;
 const N_COPIES: usize = 6;
 
 /// Tunes the plan as far as `request` asks for. A graph that cannot be walked node by node keeps its plan,
-/// with a warning. `samples` lists the samples in an order that follows from their contents alone.
+/// with a warning. Without
+/// data nothing is tuned.
 pub fn tune(
     model: &mut ModelProto,
     plan: &mut QuantPlan,
     sites: &mut Sites,
     facts: &Facts,
     request: &Request,
-    (engine, dataset, samples): (&Engine, &Dataset, &[usize]),
+    gathered: &Gathered,
 ) -> Result<Option<Tuned>> {
+    let Some(Run { dataset, inputs: specs, by_content: samples }) = &gathered.run else {
+        return Ok(None);
+    };
     let limit = MEMORY / (4 * N_COPIES * facts.largest().max(1));
     let n = request.effort.n_samples().min(limit).min(samples.len());
     if n == 0 {
@@ -37,10 +41,10 @@ pub fn tune(
     pool.install(|| {
         let load = |&sample: &usize| -> Result<Vec<Value>> {
             let arrays = dataset.load(sample)?;
-            arrays.iter().zip(engine.inputs()).map(|(a, input)| Value::of_array(a, input)).collect()
+            arrays.iter().zip(specs).map(|(a, input)| Value::of_array(a, input)).collect()
         };
         let values: Vec<Vec<Value>> = samples[..n].par_iter().map(load).collect::<Result<_>>()?;
-        let inputs: Vec<String> = engine.inputs().iter().map(|input| input.name.clone()).collect();
+        let inputs: Vec<String> = specs.iter().map(|input| input.name.clone()).collect();
         let data = (inputs.as_slice(), values.as_slice());
         let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
         let outcome = tune_plan(model, plan, sites, table, data, request.effort);

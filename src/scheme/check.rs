@@ -59,15 +59,15 @@ fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
         })?;
         check_parameters(scheme, call, &format!("placement.{position}"))?;
     }
+    for (position, call) in scheme.check.iter().enumerate() {
+        check_call(call)
+            .map_err(|error| wrong(format!("check.{position}"), format!("{error:#}")))?;
+    }
     for (position, name) in scheme.emit.iter().enumerate() {
         let known = name == SIDECAR || EMITTERS.iter().any(|emitter| emitter.name() == name);
         ensure(known, &format!("emit.{position}"), || {
             by_name(name).err().map_or(String::new(), |error| format!("{error:#}"))
         })?;
-    }
-    for (position, call) in scheme.check.iter().enumerate() {
-        check_call(call)
-            .map_err(|error| wrong(format!("check.{position}"), format!("{error:#}")))?;
     }
     for (key, observer) in
         [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
