@@ -40,7 +40,8 @@ $(VENV)/ready: tests/requirements.txt
 # tests of a runtime without a wheel for this platform say so and are skipped.
 test-runtimes: $(RUNTIMES)/ready
 	cargo build --release --locked --bins
-	$(RUNTIMES)/bin/python -m pytest -q -rs -p no:cacheprovider tests/python/test_runtimes.py
+	$(RUNTIMES)/bin/python -m pytest -q -rs -p no:cacheprovider tests/python/test_runtimes.py \
+		tests/python/test_formats.py
 
 $(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt
 	$(PYTHON) -m venv $(RUNTIMES)

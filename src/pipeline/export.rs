@@ -1,11 +1,13 @@
 //! Formats of other tools from a sidecar.
 
 use super::sha256_of;
+use crate::decide::QuantPlan;
 use crate::emit::{BiasFacts, Emitter, Sidecar, Source};
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::ModelProto;
-use crate::onnx::{self, Loaded};
+use crate::onnx::{self, Loaded, tensor};
 use crate::prepare::{self, prepare};
-use crate::tune::{NewBias, replace_biases};
+use crate::tune::{NewBias, Tuned, replace_biases};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
@@ -60,4 +62,30 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
         Ok(model)
     };
     load().with_context(|| format!("`{}`", path.display()))
+}
+
+/// The float model as `plan` quantizes it: with the biases that tuning gave it, and with weights that lie
+/// on their grids where their rounding was learned, so that rounding them again gives the plan's integers.
+pub(super) fn tuned_float(
+    model: &ModelProto,
+    plan: &QuantPlan,
+    tuned: Option<&Tuned>,
+) -> Result<ModelProto> {
+    let mut float = model.clone();
+    if !tuned.is_some_and(|tuned| tuned.kept && tuned.n_rounded > 0) {
+        return Ok(float);
+    }
+    let graph = float.graph.as_mut().context("model has no graph")?;
+    for weight in &plan.weights {
+        let index = GraphIndex::new(graph);
+        let name = &weight.site.tensor;
+        // Its other readers take it as it is.
+        if index.consumers(name).len() != weight.site.edges.len() || index.is_output(name) {
+            continue;
+        }
+        let rounded = tensor::from_f32(name, &weight.shape, &weight.dequantized())?;
+        let stored = graph.initializer.iter_mut().filter(|tensor| tensor.name() == name);
+        stored.for_each(|tensor| *tensor = rounded.clone());
+    }
+    Ok(float)
 }

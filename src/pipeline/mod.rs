@@ -7,6 +7,7 @@ mod statistics;
 mod tune;
 
 pub use compare::compare;
+use export::tuned_float;
 pub use export::{emit, prepared_for};
 
 use crate::data::Preprocessing;
@@ -22,7 +23,7 @@ use crate::prepare::{self, default_opset, prepare};
 use crate::range::RangeFinder;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
-use crate::tune::{Effort, Tuned, store_rounded};
+use crate::tune::{Effort, Tuned};
 use crate::verify;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -196,8 +197,7 @@ fn finish(
         calibration,
         tuned.as_ref().map(tune::facts),
     );
-    let mut prepared = model.clone();
-    store_rounded(&mut prepared, &plan)?;
+    let prepared = tuned_float(&model, &plan, tuned.as_ref())?;
     rewrite(&mut model, &plan, request.storage)?;
     plan.warnings.extend(verify::ensure_kept(&model, &request.scheme)?);
     Ok(Quantized {

@@ -217,20 +217,5 @@ fn add_sites(
     Ok(())
 }
 
-/// Writes the values that rounded weights stand for into the float model, for formats that hold floats.
-///
-/// # Errors
-/// If the model has no graph.
-pub fn store_rounded(model: &mut ModelProto, plan: &QuantPlan) -> Result<()> {
-    let graph = model.graph.as_mut().context("model has no graph")?;
-    for weight in plan.weights.iter().filter(|weight| weight.learned) {
-        let name = &weight.site.tensor;
-        let stored = tensor::from_f32(name, &weight.shape, &weight.dequantized())?;
-        let all = graph.initializer.iter_mut();
-        all.filter(|tensor| tensor.name() == name).for_each(|tensor| *tensor = stored.clone());
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests;

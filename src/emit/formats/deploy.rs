@@ -5,7 +5,7 @@ use crate::emit::graph::{encode, initializer, uses};
 use crate::emit::{Emitter, Encoding, Source};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
-use crate::onnx::proto::TensorProto;
+use crate::onnx::proto::{GraphProto, TensorProto};
 use crate::onnx::tensor;
 use anyhow::{Context, Result, ensure};
 
@@ -40,32 +40,43 @@ impl Emitter for Deploy {
         let graph = model.graph.as_mut().context("model has no graph")?;
         let mut names = Names::of(graph);
         for encoding in source.weights() {
-            let edges = uses(graph, encoding)?;
-            let index = GraphIndex::new(graph);
-            let everywhere = index.consumers(&encoding.name).len() == edges.len()
-                && !index.is_output(&encoding.name);
-            let original = initializer(graph, &encoding.name)?;
-            let mut clipped = clip(original, encoding)
-                .with_context(|| format!("initializer `{}`", encoding.name))?;
-            if everywhere {
-                graph
-                    .initializer
-                    .iter_mut()
-                    .filter(|tensor| tensor.name() == encoding.name)
-                    .for_each(|tensor| *tensor = clipped.clone());
-                continue;
-            }
-            let name = names.fresh(&format!("{}_clipped", encoding.name));
-            clipped.name = Some(name.clone());
-            graph.initializer.push(clipped);
-            for (node_idx, slot) in edges {
-                if let Some(input) = graph.node[node_idx].input.get_mut(slot) {
-                    input.clone_from(&name);
-                }
-            }
+            clip_weight(graph, &mut names, encoding)?;
         }
         encode(&model)
     }
+}
+
+/// Clips the weight to the ends of its grid for the nodes that read it quantized, and gives the name that
+/// they read: its own, or that of a copy where others read it float.
+pub(super) fn clip_weight(
+    graph: &mut GraphProto,
+    names: &mut Names,
+    encoding: &Encoding,
+) -> Result<String> {
+    let edges = uses(graph, encoding)?;
+    let index = GraphIndex::new(graph);
+    let everywhere =
+        index.consumers(&encoding.name).len() == edges.len() && !index.is_output(&encoding.name);
+    let original = initializer(graph, &encoding.name)?;
+    let mut clipped =
+        clip(original, encoding).with_context(|| format!("initializer `{}`", encoding.name))?;
+    if everywhere {
+        graph
+            .initializer
+            .iter_mut()
+            .filter(|tensor| tensor.name() == encoding.name)
+            .for_each(|tensor| *tensor = clipped.clone());
+        return Ok(encoding.name.clone());
+    }
+    let name = names.fresh(&format!("{}_clipped", encoding.name));
+    clipped.name = Some(name.clone());
+    graph.initializer.push(clipped);
+    for (node_idx, slot) in edges {
+        if let Some(input) = graph.node[node_idx].input.get_mut(slot) {
+            input.clone_from(&name);
+        }
+    }
+    Ok(name)
 }
 
 fn clip(original: &TensorProto, encoding: &Encoding) -> Result<TensorProto> {

@@ -7,6 +7,7 @@
 //! round((x - low) / (high - low) * (levels - 1)) / (levels - 1) * (high - low) + low
 //! ```
 
+use super::deploy::clip_weight;
 use crate::emit::graph::{Inserted, encode, initializer, uses};
 use crate::emit::{Emitter, Encoding, Source};
 use crate::onnx::names::Names;
@@ -19,7 +20,7 @@ const INT: i32 = 2;
 
 /// The prepared model with `FakeQuantize(x, low, high, low, high)` at every quantized tensor; biases stay
 /// float. A grid of fewer bits than its integers has the levels of the integers, with the same scale, as
-/// OpenVINO's integer kernels need 255 or 256.
+/// OpenVINO's integer kernels need 255 or 256; a weight on it is clipped to its ends.
 pub(in crate::emit) struct OpenvinoFq;
 
 impl Emitter for OpenvinoFq {
@@ -52,6 +53,11 @@ impl Emitter for OpenvinoFq {
                 None => 0,
             };
             let edges = uses(graph, encoding)?;
+            // The levels of the integers reach beyond the ends of a grid of fewer bits.
+            let read = match is_widened(encoding) && initializer(graph, &encoding.name).is_ok() {
+                true => clip_weight(graph, &mut names, encoding)?,
+                false => encoding.name.clone(),
+            };
             let renamed = encoding.network_output.then(|| {
                 let float = names.fresh(&format!("{}_float", encoding.name));
                 rename(graph, &encoding.name, &float);
@@ -61,7 +67,7 @@ impl Emitter for OpenvinoFq {
                 Some(float) => (float, encoding.name.clone()),
                 None => {
                     let output = names.fresh(&format!("{}_FakeQuantize", encoding.name));
-                    (encoding.name.clone(), output)
+                    (read, output)
                 }
             };
             let (levels, low, high) = ends_of(encoding, rank, &mut names)?;
@@ -99,6 +105,10 @@ impl Emitter for OpenvinoFq {
     }
 }
 
+fn is_widened(encoding: &Encoding) -> bool {
+    u32::from(encoding.bits) < encoding.storage().0
+}
+
 /// Calls the tensor `from` by another name wherever nodes make or read it; the graph's output of that name
 /// stays, for another node to make.
 fn rename(graph: &mut GraphProto, from: &str, to: &str) {
@@ -115,7 +125,7 @@ fn ends_of(
     names: &mut Names,
 ) -> Result<(i64, TensorProto, TensorProto)> {
     let (storage_bits, signed) = encoding.storage();
-    let [q_min, q_max] = match (u32::from(encoding.bits) < storage_bits, signed) {
+    let [q_min, q_max] = match (is_widened(encoding), signed) {
         (false, _) => encoding.q_range.map(i64::from),
         (true, true) => [-(1 << (storage_bits - 1)), (1 << (storage_bits - 1)) - 1],
         (true, false) => [0, (1 << storage_bits) - 1],

@@ -1,5 +1,7 @@
 //! Formats of other tools: golden files, export against emit, and ranges read back.
 
+mod ranges;
+#[path = "../support/mod.rs"]
 mod support;
 
 use assert_cmd::Command;
@@ -79,6 +81,17 @@ fn model(folder: &Path) -> PathBuf {
     let path = folder.join("model.onnx");
     mqq::onnx::save(&g.build(), &path).unwrap();
     path
+}
+
+fn digits(backend: &str, folder: &Path) -> Command {
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", backend]);
+    command.arg("--out-dir").arg(folder).args(["--effort", "0"]);
+    command
+}
+
+fn with_data(command: &mut Command) -> &mut Command {
+    command.args(["--preprocess", "half"]).arg("--data").arg(repository("calib_data/calib"))
 }
 
 fn golden(name: &str) -> PathBuf {
@@ -275,134 +288,6 @@ fn export_refuses_what_it_cannot_read() {
     assert!(code == 1 && stderr.contains("`relu1 out`: its name has white space"), "{stderr}");
 }
 
-/// Formats that ranges are read from, by the backend whose plans they hold.
-const READ_BACK: [(&str, &[&str]); 2] = [
-    (
-        "tensorrt",
-        &["trt-cache", "encodings-0.6.1", "encodings-1.0.0", "encodings-2.0.0", "sidecar"],
-    ),
-    ("onnxruntime", &["encodings-0.6.1", "encodings-1.0.0", "encodings-2.0.0", "sidecar"]),
-];
-
-fn digits(backend: &str, folder: &Path) -> Command {
-    let mut command = mqq();
-    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", backend]);
-    command.arg("--out-dir").arg(folder);
-    command
-}
-
-fn with_data(command: &mut Command) -> &mut Command {
-    command.args(["--preprocess", "half"]).arg("--data").arg(repository("calib_data/calib"))
-}
-
-#[test]
-fn ranges_that_were_written_give_the_same_model_when_read() {
-    for (backend, formats) in READ_BACK {
-        let folder = TempDir::new().unwrap();
-        let sidecar = folder.path().join(format!("digits_cnn.{backend}.json"));
-        let first = sidecar.with_extension("onnx");
-        done(with_data(&mut digits(backend, folder.path())));
-        let expected = fs::read(&first).unwrap();
-        for format in formats {
-            let out = TempDir::new().unwrap();
-            let ranges = match *format {
-                "sidecar" => sidecar.clone(),
-                format => {
-                    // Recognized by its content, not by its name.
-                    let ranges = out.path().join("ranges.txt");
-                    let mut command = mqq();
-                    command.arg("export").arg(&sidecar).args(["--format", format, "-o"]);
-                    done(command.arg(&ranges));
-                    ranges
-                }
-            };
-            done(digits(backend, out.path()).arg("--ranges-from").arg(&ranges));
-            let model = out.path().join(format!("digits_cnn.{backend}.onnx"));
-            assert!(fs::read(&model).unwrap() == expected, "{backend} {format}");
-            let written = fs::read_to_string(model.with_extension("json")).unwrap();
-            let written: serde_json::Value = serde_json::from_str(&written).unwrap();
-            assert_eq!(written["calibration"]["ranges_from"]["format"], *format);
-            assert_eq!(written["calibration"]["n_samples"], 0);
-            assert_eq!(written["activation_encodings"][0]["observer"], "imported");
-        }
-    }
-}
-
-#[test]
-fn a_range_that_is_missing_is_an_error_or_calibrated() {
-    let folder = TempDir::new().unwrap();
-    done(with_data(&mut digits("tensorrt", folder.path())));
-    let sidecar = folder.path().join("digits_cnn.tensorrt.json");
-    let expected = fs::read(sidecar.with_extension("onnx")).unwrap();
-    done(mqq().arg("export").arg(&sidecar).args(["--format", "trt-cache"]));
-    let cache = fs::read_to_string(sidecar.with_extension("trt.cache")).unwrap();
-    let mut lines: Vec<&str> = cache.lines().collect();
-    let (name, _) = lines.remove(2).split_once(": ").unwrap();
-    let wrong_name = format!("{name}x: 3c010204");
-    lines.push(&wrong_name);
-    let ranges = folder.path().join("some.cache");
-    fs::write(&ranges, lines.join("\n")).unwrap();
-    let out = TempDir::new().unwrap();
-    let ran = run(digits("tensorrt", out.path()).arg("--ranges-from").arg(&ranges));
-    assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains("has no range for 1 of the tensors"), "{}", ran.stderr);
-    assert!(ran.stderr.contains(&format!("did you mean `{name}x`?")), "{}", ran.stderr);
-    assert!(files(out.path()).is_empty());
-    done(with_data(digits("tensorrt", out.path()).arg("--ranges-from").arg(&ranges)));
-    assert!(fs::read(out.path().join("digits_cnn.tensorrt.onnx")).unwrap() == expected);
-}
-
-#[test]
-fn ranges_that_are_wrong_are_errors() {
-    let folder = TempDir::new().unwrap();
-    let cases = [
-        ("hello", "is in no format that ranges are read from, expected one of: sidecar, trt-cache"),
-        ("{}", "is in no format"),
-        ("[1, 2", "is in no format"),
-        (
-            "TRT-8601-EntropyCalibration2\nx: 3c01",
-            "line 2: is `x: 3c01`, expected `tensor: ` and 8",
-        ),
-        ("TRT-8601-EntropyCalibration2\nx: ff800000", "line 2: tensor `x`: scale is -inf"),
-        ("TRT-1-E\nx: 3c010204\nx: 3c010205", "line 3: names a tensor a second time"),
-        (r#"{"schema_version": "9.0"}"#, "schema_version is 9.0"),
-        (r#"{"version": "1.0.0"}"#, "has no list activation_encodings"),
-        (r#"{"version": "1.0.0", "activation_encodings": [{}]}"#, "[0] has no name"),
-        (
-            r#"{"version": "1.0.0", "activation_encodings": [{"name": "x", "bw": 99, "scale": [1], "offset": [0]}]}"#,
-            "tensor `x`: has 99 bits",
-        ),
-        (
-            r#"{"version": "1.0.0", "activation_encodings": [{"name": "x", "bw": 8, "scale": [1, 2], "offset": [0, 0]}]}"#,
-            "tensor `x`: scale has 2 values",
-        ),
-        (
-            r#"{"version": "2.0.0", "encodings": [{"name": "x", "output_dtype": "int8", "y_scale": -1}]}"#,
-            "tensor `x`: scale is -1",
-        ),
-        (
-            r#"{"version": "2.0.0", "encodings": [{"name": "x", "output_dtype": "intx", "y_scale": 1}]}"#,
-            "output_dtype is `intx`",
-        ),
-        (
-            r#"{"version": "0.6.1", "activation_encodings": {"x": [{"min": 1, "max": 0}]}}"#,
-            "tensor `x`: range is [1, 0]",
-        ),
-        (r#"{"version": "0.6.1", "activation_encodings": {"x": []}}"#, "has 0 values"),
-    ];
-    for (text, expected) in cases {
-        let path = folder.path().join("ranges");
-        fs::write(&path, text).unwrap();
-        let ran = run(digits("tensorrt", folder.path()).arg("--ranges-from").arg(&path));
-        assert!(ran.code == 1 || ran.code == 2, "{text}: {}", ran.stderr);
-        assert!(
-            ran.stderr.starts_with("error: `") && ran.stderr.contains(expected),
-            "{}",
-            ran.stderr
-        );
-    }
-}
-
 /// Every table's own formats can hold its plans, and its sidecar has all that a second run needs.
 #[test]
 fn every_backend_gives_the_formats_that_its_table_names() {
@@ -422,4 +307,27 @@ fn every_backend_gives_the_formats_that_its_table_names() {
         let models = [&folder, &again].map(|folder| fs::read(folder.path().join(&name)).unwrap());
         assert!(models[0] == models[1], "{backend}");
     }
+}
+
+#[test]
+fn what_tuning_changed_is_in_the_graphs_that_calibrate_writes_and_export_refuses_them() {
+    let folder = TempDir::new().unwrap();
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt"]);
+    command.arg("--out-dir").arg(folder.path()).args(["--emit", "deploy,trt-cache"]);
+    done(with_data(&mut command).args(["--effort", "3"]));
+    let sidecar = folder.path().join("digits_cnn.tensorrt.json");
+    let facts: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&sidecar).unwrap()).unwrap();
+    assert!(facts["calibration"]["tuned"]["n_biases"].as_u64().unwrap() > 0);
+    let export = |format: &str| {
+        let mut command = mqq();
+        command.arg("export").arg(&sidecar).args(["--format", format, "-o"]);
+        command.arg(folder.path().join("again")).arg("--model");
+        run(command.arg(repository("fixtures/digits_cnn.onnx")))
+    };
+    assert_eq!(export("trt-cache").code, 0);
+    let ran = export("deploy");
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("tuning gave it other biases or weights"), "{}", ran.stderr);
 }
