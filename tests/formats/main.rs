@@ -255,18 +255,18 @@ fn export_refuses_what_it_cannot_read() {
     assert_eq!(export(&text, "ppq", None).0, 0);
     let edits = [
         (
-            "\"schema_version\": \"1.1\"",
+            "\"schema_version\": \"1.2\"",
             "\"schema_version\": \"2.0\"",
-            "expected 1.1 or a later 1.x",
+            "expected 1.2 or a later 1.x",
         ),
-        ("\"schema_version\": \"1.1\"", "\"schema_version\": \"1.0\"", "calibrate again"),
-        ("\"schema_version\": \"1.1\"", "\"schema_version\": 7", "has no text `schema_version`"),
+        ("\"schema_version\": \"1.2\"", "\"schema_version\": \"1.0\"", "calibrate again"),
+        ("\"schema_version\": \"1.2\"", "\"schema_version\": 7", "has no text `schema_version`"),
         ("\"output_dtype\": \"int8\"", "\"output_dtype\": \"int99\"", "output_dtype is `int99`"),
         ("\"axis\": 0", "\"axis\": null", "do not go together"),
         ("\"y_zero_point\": 0", "\"y_zero_point\": []", "y_zero_point has 0 numbers"),
         ("\"y_scale\": 0.", "\"y_scale\": -0.", "y_scale is not one or more positive numbers"),
         ("\"schema_version\"", "schema_version", "does not parse as JSON"),
-        ("\"graph\"", "\"grph\"", "a key of schema_version 1.1 is missing"),
+        ("\"graph\"", "\"grph\"", "a key of schema_version 1.2 is missing"),
     ];
     for (from, to, expected) in edits {
         assert!(text.contains(from), "{from}");
@@ -275,7 +275,7 @@ fn export_refuses_what_it_cannot_read() {
         assert!(stderr.contains(expected), "{to}: {stderr}");
         assert!(stderr.starts_with("error: `"), "{stderr}");
     }
-    assert_eq!(export(&text.replace("1.1\"", "1.7\""), "ppq", None).0, 0);
+    assert_eq!(export(&text.replace("1.2\"", "1.7\""), "ppq", None).0, 0);
     let (code, stderr) = export(&text, "deploy", None);
     assert!(code == 1 && stderr.contains("hint: give it with --model"), "{stderr}");
     let (code, stderr) = export(&text, "deploy", Some(&repository("fixtures/digits_cnn.onnx")));
@@ -310,7 +310,7 @@ fn every_backend_gives_the_formats_that_its_table_names() {
 }
 
 #[test]
-fn what_tuning_changed_is_in_the_graphs_that_calibrate_writes_and_export_refuses_them() {
+fn rounded_weights_are_in_the_graphs_that_calibrate_writes_and_export_refuses_them() {
     let folder = TempDir::new().unwrap();
     let mut command = mqq();
     command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt"]);
@@ -319,7 +319,7 @@ fn what_tuning_changed_is_in_the_graphs_that_calibrate_writes_and_export_refuses
     let sidecar = folder.path().join("digits_cnn.tensorrt.json");
     let facts: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(&sidecar).unwrap()).unwrap();
-    assert!(facts["calibration"]["tuned"]["n_biases"].as_u64().unwrap() > 0);
+    assert!(facts["tuning"]["n_rounded"].as_u64().unwrap() > 0);
     let export = |format: &str| {
         let mut command = mqq();
         command.arg("export").arg(&sidecar).args(["--format", format, "-o"]);
@@ -329,5 +329,5 @@ fn what_tuning_changed_is_in_the_graphs_that_calibrate_writes_and_export_refuses
     assert_eq!(export("trt-cache").code, 0);
     let ran = export("deploy");
     assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains("tuning gave it other biases or weights"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("whose rounding was learned"), "{}", ran.stderr);
 }
