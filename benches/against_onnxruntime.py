@@ -80,8 +80,8 @@ def main():
                 ours, theirs = [], []
                 for _ in range(ROUNDS):
                     ours.append(measure([
-                        MQQ, "calibrate", model, "-b", "onnxruntime", "--data", images, "--preprocess",
-                        preset, "--observer", observer, "-q", "-o", f"{folder}/ours.onnx"]))
+                        MQQ, "calibrate", model, "-b", "onnxruntime", "--effort", "0", "--data", images, "--preprocess",
+                        preset, "--observer", observer, "--effort", "0", "-q", "-o", f"{folder}/ours.onnx"]))
                     theirs.append(measure([
                         sys.executable, "-c", CHILD, model, images, preset, method,
                         f"{folder}/theirs.onnx"]))
