@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with
-/// `max = 127 * scale`. A Conv fused with Relu has the Relu's range, a Concat's inputs have its output's, a
+/// `max = 127 * scale`. A Conv fused with Relu or Clip has its range, a Concat's inputs have its output's, a
 /// Sigmoid's output has [-1, 1]; outputs of Conv, Gemm and Resize have an exponent `emin`, too.
 pub(in crate::emit) struct Stpu;
 
@@ -39,7 +39,7 @@ impl Emitter for Stpu {
             let Some(output) = node.outputs.first() else { continue };
             match node.op_type.as_str() {
                 "Sigmoid" => ranges.set(output, 1.0),
-                "Relu" => {
+                "Relu" | "Clip" => {
                     let conv = node.inputs.first().filter(|input| source.producer(input).is_some());
                     if let (Some(amax), Some(conv)) = (ranges.amax(output), conv) {
                         ranges.set(conv, amax);
