@@ -396,7 +396,7 @@ fn describe(tuned: &Tuned) -> String {
     };
     let outcome = if tuned.kept { "kept" } else { "undone" };
     format!(
-        "{what} on {} samples: {before:.2} -> {after:.2} dB on {} others, {outcome} ({:.2} s)",
-        tuned.n_samples, tuned.n_held_back, tuned.seconds
+        "{what} on {} samples; on {} others {before:.2} -> {after:.2} dB, typically {:+.2} dB: {outcome} ({:.2} s)",
+        tuned.n_samples, tuned.n_held_back, tuned.gain_db, tuned.seconds
     )
 }

@@ -45,8 +45,8 @@ impl Pairs {
         let Pairs { channels, spatial, .. } = *self;
         let n = channels * spatial;
         let at = k % spatial.max(1) * channels + k / spatial.max(1);
-        let even = at % 2 == 0;
-        let both = channels % 2 == 1;
+        let even = at.is_multiple_of(2);
+        let both = !channels.is_multiple_of(2);
         let before = (at > 0 && (both || !even)).then(|| at - 1);
         let after = (at + 1 < n && (both || even)).then_some(at + 1);
         before.into_iter().chain(after).map(move |at| at % channels * spatial + at / channels)

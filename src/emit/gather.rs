@@ -27,6 +27,7 @@ fn is_symmetric(qtype: &QType) -> bool {
 }
 
 /// Gathers the file's contents. `graph` is the prepared one, before rewriting; `facts` are its.
+#[allow(clippy::too_many_arguments)]
 pub fn sidecar(
     graph: &GraphProto,
     facts: &Facts,

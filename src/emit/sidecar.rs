@@ -99,6 +99,8 @@ pub struct TuningFacts {
     pub n_held_back: usize,
     /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
     pub sqnr_db: [f64; 2],
+    /// How much less noise the samples held back have, as the mean over them, in dB.
+    pub gain_db: f64,
     /// Whether the result was kept; otherwise it was worse and everything is as it was.
     pub kept: bool,
     /// Weights whose integers are not the nearest ones.

@@ -13,8 +13,6 @@ use crate::tune::{NewBias, Tuned, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
 
-/// Bytes that the tensors of all samples may take at a time, about.
-const MEMORY: usize = 1 << 30;
 /// Copies of the largest tensor that are alive at a time, about: input and output of a layer, in the
 /// float network, the quantized one, and on the grid.
 const N_COPIES: usize = 6;
@@ -33,7 +31,7 @@ pub fn tune(
     let Some(Run { dataset, inputs: specs, by_content: samples }) = &gathered.run else {
         return Ok(None);
     };
-    let limit = MEMORY / (4 * N_COPIES * facts.largest().max(1));
+    let limit = request.effort.max_bytes() / (4 * N_COPIES * facts.largest().max(1));
     let n = request.effort.n_samples().min(limit).min(samples.len());
     if n == 0 {
         return Ok(None);
@@ -67,6 +65,7 @@ pub fn facts(tuned: &Tuned) -> TuningFacts {
         n_samples: tuned.n_samples,
         n_held_back: tuned.n_held_back,
         sqnr_db: tuned.sqnr_db,
+        gain_db: tuned.gain_db,
         kept: tuned.kept,
         n_rounded: if tuned.kept { tuned.n_rounded } else { 0 },
         biases: tuned.biases.iter().map(bias).collect(),

@@ -5,6 +5,7 @@
 //! of activations. A change must pay on samples that were held back, or it is undone.
 
 mod bias;
+mod judge;
 mod layer;
 mod rounding;
 mod step;
@@ -19,7 +20,6 @@ use crate::onnx::tensor;
 use crate::place::{BiasSite, Sites, node_name};
 use crate::range::RangeFinder;
 use crate::scheme::{BiasRow, Scheme};
-use crate::verify::Comparison;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl Effort {
     /// Levels, with what each does.
     pub const LEVELS: &[(&str, &str)] = &[
         ("0", "plain observers"),
-        ("1", "bias correction on 32 samples"),
+        ("1", "bias correction on 24 samples"),
         ("2", "bias correction on 64 samples"),
         ("3", "learned rounding and bias correction on 64 samples"),
     ];
@@ -49,12 +49,29 @@ impl Effort {
         match self.0 {
             0 => 0,
             1 => 32,
-            _ => 64,
+            _ => 96,
         }
     }
 
-    fn methods(self) -> Methods {
-        Methods { correct_bias: self.0 >= 1, learn_rounding: self.0 >= 3 }
+    /// Bytes that the tensors of all samples may take at a time, about; fewer samples are looked at where
+    /// they would take more.
+    pub fn max_bytes(self) -> usize {
+        if self.0 <= 1 { 1 << 30 } else { 2 << 30 }
+    }
+
+    /// Samples to learn from, of `n`; the others are held back.
+    fn n_tune(self, n: usize) -> usize {
+        if self.0 <= 1 { n - n / 4 } else { n - n / 3 }
+    }
+
+    /// What to try, the best first.
+    fn methods(self) -> Vec<Methods> {
+        let bias = Methods { correct_bias: true, learn_rounding: false };
+        match self.0 {
+            0 => Vec::new(),
+            1 | 2 => vec![bias],
+            _ => vec![Methods { learn_rounding: true, ..bias }, bias],
+        }
     }
 }
 
@@ -67,6 +84,8 @@ pub struct Tuned {
     pub n_held_back: usize,
     /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
     pub sqnr_db: [f64; 2],
+    /// How much less noise the samples held back have, as the mean over them, in dB: what decides.
+    pub gain_db: f64,
     /// Biases corrected, where the change was kept.
     #[serde(skip)]
     pub biases: Vec<NewBias>,
@@ -96,7 +115,7 @@ pub struct NewBias {
 const MIN_SAMPLES: usize = 8;
 
 /// Tunes `plan` and the biases of `model`; `finder` is that of the weights. `samples` holds the values of the inputs `inputs` for each
-/// sample; a quarter of them is held back.
+/// sample; some of them are held back.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it, and nothing was changed.
@@ -108,23 +127,35 @@ pub fn tune(
     (inputs, samples): (&[String], &[Vec<Value>]),
     effort: Effort,
 ) -> Result<Option<Tuned>> {
-    let methods = effort.methods();
-    if methods == Methods::default() || samples.len() < MIN_SAMPLES || plan.weights.is_empty() {
+    if effort.methods().is_empty() || samples.len() < MIN_SAMPLES || plan.weights.is_empty() {
         return Ok(None);
     }
     let start = Instant::now();
-    let n_tune = samples.len() - samples.len() / 4;
+    let n_tune = effort.n_tune(samples.len());
     let held_back = &samples[n_tune..];
     let plain = Walk::new(model, plan, Methods::default(), 0)?.run(inputs, held_back)?;
-    let mut tuned = plan.clone();
-    let Walked { held_back: after, biases, n_rounded } =
-        Walk::new(model, &mut tuned, methods, n_tune)?.run(inputs, samples)?;
-    let sqnr_db = [mean_sqnr(&plain.held_back), mean_sqnr(&after)];
-    let kept = sqnr_db[1] > sqnr_db[0];
+    let mut best: Option<(f64, QuantPlan, Walked)> = None;
+    for methods in effort.methods() {
+        let mut tuned = plan.clone();
+        let walked = Walk::new(model, &mut tuned, methods, n_tune)?.run(inputs, samples)?;
+        let gain = judge::gain_db(&plain.held_back, &walked.held_back);
+        if best.as_ref().is_none_or(|(best, ..)| gain > *best) {
+            best = Some((gain, tuned, walked));
+        }
+        // The next best method is only asked where this one does harm.
+        if gain > 0.0 {
+            break;
+        }
+    }
+    let Some((gain_db, tuned, Walked { held_back: after, biases, n_rounded, .. })) = best else {
+        return Ok(None);
+    };
+    let kept = gain_db > 0.0;
     let mut report = Tuned {
         n_samples: n_tune,
         n_held_back: held_back.len(),
-        sqnr_db,
+        sqnr_db: [judge::sqnr_db(&plain.held_back), judge::sqnr_db(&after)],
+        gain_db,
         n_biases: biases.len(),
         biases: Vec::new(),
         n_rounded,
@@ -142,11 +173,19 @@ pub fn tune(
     Ok(Some(Tuned { seconds: start.elapsed().as_secs_f64(), ..report }))
 }
 
-/// Mean over the outputs, in dB; outputs that are equal or hold nothing do not count.
-fn mean_sqnr(outputs: &[Comparison]) -> f64 {
-    let sqnr = outputs.iter().filter_map(|c| c.mean_db().filter(|db| db.is_finite()));
-    let sqnr: Vec<f64> = sqnr.collect();
-    sqnr.iter().sum::<f64>() / sqnr.len().max(1) as f64
+/// The outputs of the network that `plan` makes of the float `model`, per output and sample, without writing
+/// it: values are laid on their grids on the way, in float32, whatever the bits. Biases stay float.
+///
+/// # Errors
+/// If a node cannot be run by itself; the message names it.
+pub fn simulate(
+    model: &ModelProto,
+    plan: &QuantPlan,
+    inputs: &[String],
+    samples: &[Vec<Value>],
+) -> Result<Vec<Vec<Value>>> {
+    let mut plan = plan.clone();
+    Ok(Walk::new(model, &mut plan, Methods::default(), 0)?.run(inputs, samples)?.quantized)
 }
 
 /// Names for the new biases.

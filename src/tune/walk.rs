@@ -5,6 +5,7 @@
 //! tensors that are alive, of both networks, for all samples.
 
 use super::bias::{OutChannels, correction};
+use super::judge::Noise;
 use super::layer::Layer;
 use super::rounding::{self, Bounds, Rows, Scales};
 use super::step::Step;
@@ -16,7 +17,6 @@ use crate::onnx::tensor;
 use crate::place::{Edge, node_name};
 use crate::quant::{Codes, QuantParams};
 use crate::scheme::ScaleName;
-use crate::verify::Comparison;
 use anyhow::{Context, Result, bail, ensure};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,8 +36,10 @@ pub struct Methods {
 
 /// What a walk found.
 pub struct Walked {
-    /// Agreement of the graph's outputs over the samples that were held back, per output.
-    pub held_back: Vec<Comparison>,
+    /// Noise of the graph's outputs over the samples that were held back, per output.
+    pub held_back: Vec<Noise>,
+    /// The quantized network's outputs, per output and sample.
+    pub quantized: Vec<Vec<Value>>,
     /// New biases: position of the node, a value per output channel.
     pub biases: BTreeMap<usize, Vec<f32>>,
     /// Weights whose integers were learned.
@@ -134,23 +136,24 @@ impl<'a> Walk<'a> {
             }
         }
         let mut held_back = Vec::new();
+        let mut outputs = Vec::new();
         for output in &self.graph.output {
-            let mut comparison = Comparison::default();
+            let mut noise = Noise::default();
             if let Some(lane) = self.lanes.get(output.name()) {
                 let planned = self.plan.activations.iter();
                 let mut planned = planned.filter(|p| p.site.tensor == output.name());
                 let on_grid = planned.any(|planned| planned.site.network_output);
                 let quantized = lane.on_grid.as_ref().filter(|_| on_grid);
                 let quantized = quantized.unwrap_or(&lane.quantized);
+                outputs.push(quantized.clone());
                 for (a, b) in lane.float.iter().zip(quantized).skip(self.n_tune) {
-                    if let (Some(a), Some(b)) = (a.f32s(), b.f32s()) {
-                        comparison.add(a, b, None);
-                    }
+                    noise.add(a, b);
                 }
             }
-            held_back.push(comparison);
+            held_back.push(noise);
         }
-        Ok(Walked { held_back, biases: self.biases, n_rounded: self.rounded.len() })
+        let quantized = outputs;
+        Ok(Walked { held_back, quantized, biases: self.biases, n_rounded: self.rounded.len() })
     }
 
     fn used(&mut self, name: &str) {

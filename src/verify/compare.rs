@@ -8,9 +8,6 @@ pub struct Comparison {
     signal: f64,
     noise: f64,
     max_difference: f64,
-    /// Sum of the samples' own SQNR, in dB; samples that are equal do not count.
-    sum_db: f64,
-    n_db: usize,
     n_samples: usize,
     n_agree: usize,
     n_labelled: usize,
@@ -60,10 +57,6 @@ impl Comparison {
         }
         self.signal += signal;
         self.noise += noise;
-        if signal > 0.0 && noise > 0.0 {
-            self.sum_db += 10.0 * (signal / noise).log10();
-            self.n_db += 1;
-        }
         self.n_samples += 1;
         let top = [argmax(float), argmax(quantized)];
         self.n_agree += usize::from(top[0] == top[1]);
@@ -73,12 +66,6 @@ impl Comparison {
                 *n_right += usize::from(top == label);
             }
         }
-    }
-
-    /// Mean of the samples' own SQNR, in dB: not ruled by the worst sample, as the SQNR of all is. `None`
-    /// where every sample is equal or all zero.
-    pub fn mean_db(&self) -> Option<f64> {
-        (self.n_db > 0).then(|| self.sum_db / self.n_db as f64)
     }
 
     /// The figures of output `output`.

@@ -1,0 +1,177 @@
+//! Tuned weights and biases on the bundled models: the simulation against the written model, what the
+//! levels of effort bring, and weights that kernels with sums of 16 bits can take.
+
+mod support;
+
+use assert_cmd::Command;
+use mqq::data::{Dataset, PRESETS, Preprocessing, Values};
+use mqq::decide::{Finders, decide};
+use mqq::engine::{Engine, Parsed, Shapes, Value};
+use mqq::observe::Statistic;
+use mqq::onnx;
+use mqq::onnx::facts::Facts;
+use mqq::onnx::proto::ModelProto;
+use mqq::place::{Selection, place};
+use mqq::prepare::prepare;
+use mqq::range::Mse;
+use mqq::rewrite::rewrite;
+use mqq::scheme::{self, WeightStorage};
+use mqq::tune::simulate;
+use std::path::Path;
+use support::repository;
+use tempfile::TempDir;
+
+fn half() -> Preprocessing {
+    PRESETS.iter().find(|preset| preset.name == "half").unwrap().preprocessing()
+}
+
+fn engine(model: &ModelProto, watched: &[String]) -> Engine {
+    Parsed::new(model, &Shapes::new()).and_then(|parsed| parsed.build(watched)).unwrap()
+}
+
+/// Every bit of the simulation but the order of additions is that of the written model.
+#[test]
+fn the_simulation_is_the_written_model() {
+    for (fixture, backend) in [
+        ("fixtures/digits_cnn.onnx", "tensorrt"),
+        ("fixtures/digits_cnn.onnx", "openvino"),
+        ("fixtures/digits_old.onnx", "tensorrt"),
+    ] {
+        let scheme = scheme::resolve(backend).unwrap();
+        let mut model = onnx::load_whole(&repository(fixture)).unwrap().model;
+        prepare(&mut model, scheme.min_opset).unwrap();
+        let mut facts = Facts::of_model(&model);
+        facts.extend(&Parsed::new(&model, &Shapes::new()).unwrap().facts().unwrap());
+        let sites = place(model.graph.as_ref().unwrap(), &facts, &scheme, &Selection::default());
+        let watched: Vec<String> = sites.activations.iter().map(|s| s.tensor.clone()).collect();
+        let float = engine(&model, &watched);
+        let folder = repository("calib_data/calib").display().to_string();
+        let dataset = Dataset::open(&[folder], float.inputs(), &half(), Some(12)).unwrap();
+        let mut statistics = vec![Statistic::default(); watched.len()];
+        let mut session = float.session().unwrap();
+        let mut samples = Vec::new();
+        for i in 0..dataset.len() {
+            let sample = dataset.load(i).unwrap();
+            let mut seen = |watched: usize, _: &[usize], values: &[f32]| {
+                statistics[watched].observe(values);
+                Ok(())
+            };
+            session.run(&sample, &mut seen).unwrap();
+            samples.push(sample);
+        }
+        let finders = Finders { activation: &Mse, weight: &mqq::range::Max };
+        let graph = model.graph.as_ref().unwrap();
+        let plan = decide(graph, &sites, &statistics, None, &scheme, finders).unwrap();
+        let input = &float.inputs()[0];
+        let values: Vec<Vec<Value>> =
+            samples.iter().map(|s| vec![Value::of_array(&s[0], input).unwrap()]).collect();
+        let simulated =
+            simulate(&model, &plan, std::slice::from_ref(&input.name), &values).unwrap();
+        let mut written = model.clone();
+        rewrite(&mut written, &plan, WeightStorage::Integer).unwrap();
+        let written = engine(&written, &[]);
+        let mut session = written.session().unwrap();
+        let (mut signal, mut noise) = (0.0, 0.0);
+        for (sample, simulated) in samples.iter().zip(&simulated[0]) {
+            let outputs = session.run(sample, &mut |_, _, _| Ok(())).unwrap();
+            let Values::F32(outputs) = &outputs[0].values else { panic!("not float") };
+            for (a, b) in outputs.iter().zip(simulated.f32s().unwrap()) {
+                signal += f64::from(*a).powi(2);
+                noise += f64::from(a - b).powi(2);
+            }
+        }
+        // A value on the edge of two integers may fall to either side, now and then.
+        let db = 10.0 * (signal / f64::max(noise, 1e-30)).log10();
+        assert!(db > 50.0, "{fixture} {backend}: {db} dB");
+    }
+}
+
+fn calibrate(fixture: &str, backend: &str, output: &Path, extra: &[&str]) -> serde_json::Value {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
+    command.arg("calibrate").arg(repository(fixture)).args(["-b", backend, "--json"]);
+    command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half"]);
+    let ran = command.arg("-o").arg(output).args(extra).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    serde_json::from_slice(&ran.stdout).unwrap()
+}
+
+#[test]
+fn tuning_pays_on_samples_that_were_held_back_or_is_undone() {
+    let folder = TempDir::new().unwrap();
+    for backend in ["tensorrt", "onnxruntime", "xint8"] {
+        for effort in ["1", "2", "3"] {
+            let output = folder.path().join("out.onnx");
+            let extra = ["--effort", effort];
+            let report = calibrate("fixtures/digits_cnn.onnx", backend, &output, &extra);
+            let tuned = &report["results"][0]["summary"]["tuned"];
+            let gain = tuned["gain_db"].as_f64().unwrap();
+            assert_eq!(tuned["kept"], gain > 0.0, "{backend} {effort}: {tuned}");
+            assert!(tuned["n_biases"].as_u64().unwrap() > 0);
+            assert_eq!(tuned["n_rounded"].as_u64().unwrap() > 0, effort == "3");
+            if effort == "3" {
+                assert!(gain > 0.5, "{backend}: {tuned}");
+            }
+        }
+    }
+    let report = calibrate(
+        "fixtures/digits_cnn.onnx",
+        "tensorrt",
+        &folder.path().join("plain.onnx"),
+        &["--effort", "0"],
+    );
+    assert!(report["results"][0]["summary"]["tuned"].is_null());
+}
+
+#[test]
+fn tuned_models_are_the_same_for_any_number_of_threads() {
+    let folder = TempDir::new().unwrap();
+    for effort in ["1", "3"] {
+        let bytes = |threads: &str| {
+            let output = folder.path().join(format!("{threads}.onnx"));
+            let extra = ["--effort", effort, "--threads", threads];
+            calibrate("fixtures/digits_cnn.onnx", "onnxruntime", &output, &extra);
+            (std::fs::read(&output).unwrap(), std::fs::read(output.with_extension("json")).unwrap())
+        };
+        assert!(bytes("1") == bytes("2"), "effort {effort}");
+    }
+}
+
+/// `vpmaddubsw` adds the products of two neighbouring channels in 16 bits: 255 times the sum of two
+/// weights of one sign must not pass 32767.
+#[test]
+fn neighbouring_weights_fit_16_bits_where_the_table_asks_for_it() {
+    let folder = TempDir::new().unwrap();
+    for (backend, fits) in [("onnxruntime", true), ("onnxruntime-vnni", false)] {
+        for effort in ["0", "3"] {
+            let output = folder.path().join("out.onnx");
+            calibrate("fixtures/digits_cnn.onnx", backend, &output, &["--effort", effort]);
+            let model = onnx::load_whole(&output).unwrap().model;
+            let graph = model.graph.unwrap();
+            let (mut n_convs, mut heaviest, mut largest) = (0, 0, 0);
+            for tensor in &graph.initializer {
+                let &[_, channels, height, width] = &tensor.dims[..] else { continue };
+                if tensor.data_type() != 3 || channels < 2 {
+                    continue;
+                }
+                n_convs += 1;
+                let q: Vec<i32> =
+                    tensor.raw_data().iter().map(|&byte| i32::from(byte as i8)).collect();
+                largest = largest.max(q.iter().map(|q| q.abs()).max().unwrap());
+                let (channels, area) = (channels as usize, (height * width) as usize);
+                for row in q.chunks(channels * area) {
+                    // In the kernels' order: channels of a position side by side.
+                    let order: Vec<i32> =
+                        (0..row.len()).map(|k| row[k % channels * area + k / channels]).collect();
+                    for pair in order.chunks_exact(2) {
+                        let up = pair[0].max(0) + pair[1].max(0);
+                        let down = -(pair[0].min(0) + pair[1].min(0));
+                        heaviest = heaviest.max(up).max(down);
+                    }
+                }
+            }
+            assert!(n_convs > 2);
+            assert_eq!(255 * heaviest <= 32767, fits, "{backend} {effort}: {heaviest}");
+            assert!(largest > 100, "{backend} {effort}: the other channels keep 8 bits, {largest}");
+        }
+    }
+}
