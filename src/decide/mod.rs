@@ -20,7 +20,7 @@ use crate::place::clips::FoldableClip;
 use crate::place::{ActivationSite, BiasSite, Sites, WeightSite};
 use crate::quant::{QuantParams, Range, params_for_range};
 use crate::range::{RangeFinder, pot_search};
-use crate::scheme::{QType, Scheme};
+use crate::scheme::{QType, Scheme, SymmetryName};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 
@@ -167,6 +167,9 @@ fn params_for(statistic: &Statistic, range: Range, qtype: &QType) -> Result<(Ran
     }
     let refined = pot_search(statistic, params, qtype.pot_search);
     let end = |q: i32| f64::from(refined.dequantize(q));
-    let (min, max) = (range.min.max(end(refined.q_min)), range.max.min(end(refined.q_max)));
+    // As far down as up on a symmetric grid, so that the range alone leads to the same scale again.
+    let centred = qtype.signed && qtype.symmetry == SymmetryName::Symmetric;
+    let lowest = if centred { -end(refined.q_max) } else { end(refined.q_min) };
+    let (min, max) = (range.min.max(lowest), range.max.min(end(refined.q_max)));
     Ok((if refined == params { range } else { Range { min, max } }, refined))
 }
