@@ -255,29 +255,15 @@ fn export_refuses_what_it_cannot_read() {
     assert_eq!(export(&text, "ppq", None).0, 0);
     let version = format!("\"schema_version\": \"{}\"", mqq::emit::SCHEMA_VERSION);
     let edits = [
-<<<<<<< HEAD
         (version.as_str(), "\"schema_version\": \"2.0\"", "expected 1.1 or a later 1.x"),
         (version.as_str(), "\"schema_version\": \"1.0\"", "calibrate again"),
         (version.as_str(), "\"schema_version\": 7", "has no text `schema_version`"),
-=======
-        (
-            "\"schema_version\": \"1.2\"",
-            "\"schema_version\": \"2.0\"",
-            "expected 1.2 or a later 1.x",
-        ),
-        ("\"schema_version\": \"1.2\"", "\"schema_version\": \"1.0\"", "calibrate again"),
-        ("\"schema_version\": \"1.2\"", "\"schema_version\": 7", "has no text `schema_version`"),
->>>>>>> main
         ("\"output_dtype\": \"int8\"", "\"output_dtype\": \"int99\"", "output_dtype is `int99`"),
         ("\"axis\": 0", "\"axis\": null", "do not go together"),
         ("\"y_zero_point\": 0", "\"y_zero_point\": []", "y_zero_point has 0 numbers"),
         ("\"y_scale\": 0.", "\"y_scale\": -0.", "y_scale is not one or more positive numbers"),
         ("\"schema_version\"", "schema_version", "does not parse as JSON"),
-<<<<<<< HEAD
         ("\"graph\"", "\"grph\"", "is missing or wrong"),
-=======
-        ("\"graph\"", "\"grph\"", "a key of schema_version 1.2 is missing"),
->>>>>>> main
     ];
     for (from, to, expected) in edits {
         assert!(text.contains(from), "{from}");
@@ -286,11 +272,7 @@ fn export_refuses_what_it_cannot_read() {
         assert!(stderr.contains(expected), "{to}: {stderr}");
         assert!(stderr.starts_with("error: `"), "{stderr}");
     }
-<<<<<<< HEAD
     assert_eq!(export(&text.replace(&version, "\"schema_version\": \"1.99\""), "ppq", None).0, 0);
-=======
-    assert_eq!(export(&text.replace("1.2\"", "1.7\""), "ppq", None).0, 0);
->>>>>>> main
     let (code, stderr) = export(&text, "deploy", None);
     assert!(code == 1 && stderr.contains("hint: give it with --model"), "{stderr}");
     let (code, stderr) = export(&text, "deploy", Some(&repository("fixtures/digits_cnn.onnx")));
@@ -325,22 +307,8 @@ fn every_backend_gives_the_formats_that_its_table_names() {
 }
 
 #[test]
-<<<<<<< HEAD
 fn what_tuning_changed_is_in_the_graphs() {
     let export = |folder: &Path, effort: &str| {
-=======
-fn rounded_weights_are_in_the_graphs_that_calibrate_writes_and_export_refuses_them() {
-    let folder = TempDir::new().unwrap();
-    let mut command = mqq();
-    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt"]);
-    command.arg("--out-dir").arg(folder.path()).args(["--emit", "deploy,trt-cache"]);
-    done(with_data(&mut command).args(["--effort", "3"]));
-    let sidecar = folder.path().join("digits_cnn.tensorrt.json");
-    let facts: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(&sidecar).unwrap()).unwrap();
-    assert!(facts["tuning"]["n_rounded"].as_u64().unwrap() > 0);
-    let export = |format: &str| {
->>>>>>> main
         let mut command = mqq();
         command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx"));
         command.args(["-b", "tensorrt", "--emit", "deploy", "--effort", effort, "--out-dir"]);
@@ -360,10 +328,6 @@ fn rounded_weights_are_in_the_graphs_that_calibrate_writes_and_export_refuses_th
     assert!(fs::read(folders[1].path().join("again")).unwrap() == corrected);
     let (ran, rounded) = export(folders[2].path(), "3");
     assert_eq!(ran.code, 1);
-<<<<<<< HEAD
     assert!(ran.stderr.contains("weights whose rounding was learned"), "{}", ran.stderr);
     assert!(plain != corrected && corrected != rounded && plain != rounded);
-=======
-    assert!(ran.stderr.contains("whose rounding was learned"), "{}", ran.stderr);
->>>>>>> main
 }
