@@ -68,9 +68,10 @@ mod tests {
     fn most_samples_decide() {
         let before = noise(&[1.0, 1.0, 1.0, 1.0, 20.0]);
         let after = noise(&[0.1, 0.1, 0.1, 0.1, 30.0]);
-        assert!(sqnr_db(&[before.clone()]) > sqnr_db(&[after.clone()]));
-        assert!(gain_db(&[before.clone()], &[after.clone()]) > 0.0);
-        assert!(gain_db(&[after], &[before]) < 0.0);
+        let (before, after) = ([before], [after]);
+        assert!(sqnr_db(&before) > sqnr_db(&after));
+        assert!(gain_db(&before, &after) > 0.0);
+        assert!(gain_db(&after, &before) < 0.0);
     }
 
     #[test]
