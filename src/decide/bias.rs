@@ -57,13 +57,14 @@ fn widen_weights(sites: &Sites, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut Qu
     for (site, (_, values)) in int32 {
         let Some(s_x) = input_scale(plan, &site.input) else { continue };
         let weight = &mut plan.weights[site.weight];
+        let qtype = weight.qtype.clone();
         let n_scales = weight.params.len();
         for (channel, &value) in values.iter().enumerate() {
             let params =
                 &mut weight.params[if n_scales == 1 { 0 } else { channel.min(n_scales - 1) }];
             let needed = f64::from(value).abs() / (s_x * MAX_BIAS) * (1.0 + 1e-6);
             if f64::from(params.scale) < needed {
-                params.scale = needed as f32;
+                params.scale = qtype.scale_at_least(needed);
                 plan.warnings.push(format!(
                     "initializer `{}`: channel {channel} overflows int32; the scale of `{}` was widened",
                     site.tensor, weight.site.tensor

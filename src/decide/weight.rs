@@ -141,7 +141,8 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
                 break;
             }
             // Rounding may leave a step too much: then a little wider still.
-            params.scale *= load.max(1.002) as f32;
+            let wider = f64::from(params.scale) * load.max(1.002);
+            params.scale = weight.qtype.scale_at_least(wider);
         }
     }
     weight.pairs = Some(pairs);

@@ -39,6 +39,13 @@ impl Rule for ShareScales {
                     }
                 }
                 Constraint::SameAsOutput => {
+                    // Also where the output itself stays float: the kernel joins integers.
+                    let read =
+                        (0..node.input.len()).filter(|&i| draft.is_quantized_edge((node_idx, i)));
+                    let read: Vec<String> = read.map(|i| node.input[i].clone()).collect();
+                    for pair in draft.free_sources(&read).windows(2) {
+                        draft.share(&pair[0], &pair[1]);
+                    }
                     for output in outputs {
                         for source in draft.free_sources(&node.input) {
                             draft.share(&source, output);

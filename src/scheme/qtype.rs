@@ -91,6 +91,15 @@ impl QType {
         }
     }
 
+    /// The lowest scale of the type that is not below `scale`: the next power of two, where scales are such.
+    pub fn scale_at_least(&self, scale: f64) -> f32 {
+        let nearest = scale as f32;
+        match self.scale {
+            ScaleName::Float => nearest,
+            ScaleName::PowerOfTwo => f64::from(nearest).log2().ceil().exp2() as f32,
+        }
+    }
+
     /// The ONNX name of the integer that holds the values; `nnie8` for NNIE's codes, which ONNX does not
     /// have.
     pub fn dtype(&self) -> String {

@@ -112,7 +112,8 @@ def test_weights_in_4_bits_per_block(signed, depth, block, storage, tmp_path):
     table = tmp_path / "blocks.yaml"
     table.write_text(TABLE.format(signed=str(signed).lower(), symmetry=symmetry, block=block, storage=storage))
     output = tmp_path / "q.onnx"
-    mqq("calibrate", tmp_path / "float.onnx", "-b", table, "--data", tmp_path / "data", "-o", output, "--quiet")
+    mqq("calibrate", tmp_path / "float.onnx", "-b", table, "--data", tmp_path / "data", "-o", output, "--quiet",
+        "--effort", "0")
     onnx.checker.check_model(str(output), full_check=True)
     model = onnx.load(output)
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
