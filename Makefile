@@ -26,9 +26,10 @@ check:
 	cargo clippy --release --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --no-deps
 
-# Against the real ONNX and ONNX Runtime.
+# Against the real ONNX and ONNX Runtime. The binary is that of `cargo test`: without the features that the tests'
+# packages ask for, the engine would be built a second time.
 test-python: $(VENV)/ready
-	cargo build --release --locked --bins --examples
+	cargo test --release --locked --no-run
 	$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/python --ignore=tests/python/test_runtimes.py
 
 $(VENV)/ready: tests/requirements.txt
@@ -39,7 +40,7 @@ $(VENV)/ready: tests/requirements.txt
 # In OpenVINO, Qualcomm's HTP simulation, TVM and ncnn: 300 MB of wheels in an environment of their own. The
 # tests of a runtime without a wheel for this platform say so and are skipped.
 test-runtimes: $(RUNTIMES)/ready
-	cargo build --release --locked --bins
+	cargo test --release --locked --no-run
 	$(RUNTIMES)/bin/python -m pytest -q -rs -p no:cacheprovider tests/python/test_runtimes.py \
 		tests/python/test_formats.py
 

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 
 /// Copies of the largest tensor that are alive at a time, about: input and output of a layer, in the
 /// float network, the quantized one, and on the grid.
-const N_COPIES: usize = 6;
+const N_COPIES: usize = 5;
 
 /// Tunes the plan as far as `request` asks for. A graph that cannot be walked node by node keeps its plan,
 /// with a warning. Without

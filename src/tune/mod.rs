@@ -5,6 +5,7 @@
 //! of activations. A change must pay on samples that were held back, or it is undone.
 
 mod bias;
+mod grid;
 mod judge;
 mod layer;
 mod rounding;

@@ -4,12 +4,13 @@
 //! quantized input is known and its output is not. A tensor is freed after its last use: memory holds the
 //! tensors that are alive, of both networks, for all samples.
 
-use super::bias::{OutChannels, correction};
+use super::bias::correction;
+use super::grid::{dequantized, fake_quantize, out_channels};
 use super::judge::Noise;
 use super::layer::Layer;
 use super::rounding::{self, Bounds, Rows, Scales};
 use super::step::Step;
-use crate::decide::{PlannedWeight, QuantPlan};
+use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
@@ -67,6 +68,7 @@ pub struct Walk<'a> {
 /// One tensor, a value per sample.
 struct Lane {
     float: Vec<Value>,
+    /// Empty where every use reads the values on the grid.
     quantized: Vec<Value>,
     /// The quantized network's values laid on the tensor's grid, where it has one.
     on_grid: Option<Vec<Value>>,
@@ -177,6 +179,14 @@ impl<'a> Walk<'a> {
                 let on_grid = quantized.par_iter().map(|value| fake_quantize(value, params));
                 Some(on_grid.collect::<Result<Vec<Value>>>()?)
             }
+        };
+        let edges = self.grids.get(name).map(|(_, edges)| edges);
+        let all_on_grid = edges.is_some_and(|edges| {
+            self.index.consumers(name).iter().all(|edge| edges.contains(edge))
+        });
+        let quantized = match all_on_grid && !self.index.is_output(name) {
+            true => Vec::new(),
+            false => quantized,
         };
         self.lanes.insert(name.to_string(), Lane { float, quantized, on_grid });
         Ok(())
@@ -400,28 +410,4 @@ impl<'a> Walk<'a> {
         self.rounded.insert(weight_idx);
         Ok(())
     }
-}
-
-/// How the outputs of a layer are laid out.
-fn out_channels(node: &NodeProto, y: &Value) -> Option<OutChannels> {
-    let planes = matches!(node.op_type(), "Conv" | "ConvTranspose");
-    let n_out = if planes { y.shape().get(1) } else { y.shape().last() };
-    n_out.filter(|n| **n > 0).map(|&n_out| OutChannels { n_out, planes })
-}
-
-/// The weight as the target will see it.
-fn dequantized(planned: &PlannedWeight) -> Result<TensorProto> {
-    tensor::from_f32(&planned.site.tensor, &planned.shape, &planned.dequantized())
-}
-
-/// `value` laid on a grid: divided by the scale, saturated, rounded half to even, multiplied again.
-fn fake_quantize(value: &Value, params: &QuantParams) -> Result<Value> {
-    /// Adding and taking it away again rounds half to even, for numbers below 2^22.
-    const ROUND: f32 = 12_582_912.0;
-    let Some(values) = value.f32s() else { return Ok(value.clone()) };
-    let low = (params.q_min - params.zero_point) as f32;
-    let high = (params.q_max - params.zero_point) as f32;
-    let scale = params.scale;
-    let on_grid = |x: &f32| ((x / scale).max(low).min(high) + ROUND - ROUND) * scale;
-    Value::from_f32(value.shape(), values.iter().map(on_grid).collect())
 }
