@@ -5,12 +5,9 @@ mod support;
 use assert_cmd::Command;
 use std::fs;
 use std::path::Path;
+use support::command::{mqq, run};
 use support::repository;
 use tempfile::TempDir;
-
-fn mqq() -> Command {
-    Command::new(assert_cmd::cargo::cargo_bin!("mqq"))
-}
 
 /// `mqq calibrate` of a bundled model into `folder`, with the bundled images.
 fn calibrate(model: &str, backend: &str, folder: &Path) -> Command {
@@ -23,21 +20,6 @@ fn calibrate(model: &str, backend: &str, folder: &Path) -> Command {
     ]);
     command.arg("--data").arg(repository("calib_data/calib")).arg("--out-dir").arg(folder);
     command
-}
-
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-fn run(command: &mut Command) -> Ran {
-    let output = command.output().unwrap();
-    Ran {
-        code: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
 }
 
 fn files(folder: &Path) -> Vec<String> {

@@ -3,7 +3,6 @@
 
 mod support;
 
-use assert_cmd::Command;
 use mqq::data::{Dataset, PRESETS, Preprocessing, Values};
 use mqq::decide::{Finders, decide};
 use mqq::engine::{Engine, Parsed, Shapes, Value};
@@ -17,8 +16,10 @@ use mqq::range::Mse;
 use mqq::rewrite::rewrite;
 use mqq::scheme::{self, WeightStorage};
 use mqq::tune::simulate;
+use prost::Message;
 use std::path::Path;
-use support::repository;
+use support::command::{mqq, run};
+use support::{Attr, GraphBuilder, repository};
 use tempfile::TempDir;
 
 fn half() -> Preprocessing {
@@ -87,12 +88,12 @@ fn the_simulation_is_the_written_model() {
 }
 
 fn calibrate(fixture: &str, backend: &str, output: &Path, extra: &[&str]) -> serde_json::Value {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
+    let mut command = mqq();
     command.arg("calibrate").arg(repository(fixture)).args(["-b", backend, "--json"]);
     command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half"]);
-    let ran = command.arg("-o").arg(output).args(extra).output().unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    serde_json::from_slice(&ran.stdout).unwrap()
+    let ran = run(command.arg("-o").arg(output).args(extra));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    serde_json::from_str(&ran.stdout).unwrap()
 }
 
 #[test]
@@ -133,6 +134,43 @@ fn tuned_models_are_the_same_for_any_number_of_threads() {
             (std::fs::read(&output).unwrap(), std::fs::read(output.with_extension("json")).unwrap())
         };
         assert!(bytes("1") == bytes("2"), "effort {effort}");
+    }
+}
+
+/// Rows of a weight that comes first, or last, or transposed: their scales go by the output's channels.
+#[test]
+fn weights_on_either_side_of_a_product_have_rows() {
+    type Case =
+        (&'static str, [&'static str; 2], &'static [usize], [i64; 2], Vec<(&'static str, Attr)>);
+    let cases: [Case; 4] = [
+        ("MatMul", ["w", "x"], &[24, 64], [64, 32], vec![]),
+        ("MatMul", ["x", "w"], &[64, 24], [32, 64], vec![]),
+        ("Gemm", ["x", "w"], &[24, 64], [32, 64], vec![("transB", Attr::Int(1))]),
+        ("Gemm", ["x", "w"], &[64, 24], [32, 64], vec![]),
+    ];
+    for (op_type, inputs, weight, input, attributes) in cases {
+        let folder = TempDir::new().unwrap();
+        let mut g = GraphBuilder::new(13);
+        g.input("x", &input);
+        g.weight("w", weight);
+        g.op_with(op_type, &inputs, "y", &attributes);
+        let model = g.output("y").build();
+        let path = folder.path().join("model.onnx");
+        std::fs::write(&path, model.encode_to_vec()).unwrap();
+        let n = input.iter().product::<i64>() as usize;
+        let sample: Vec<f32> = (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+        let data = folder.path().join("x.pb");
+        let shape = input.map(|dim| dim as usize);
+        let tensor = onnx::tensor::from_f32("x", &shape, &sample).unwrap();
+        std::fs::write(&data, tensor.encode_to_vec()).unwrap();
+        let output = folder.path().join("out.onnx");
+        let mut command = mqq();
+        command.arg("calibrate").arg(&path).args(["-b", "onnxruntime", "--data"]).arg(&data);
+        let ran = run(command.arg("-o").arg(&output));
+        assert_eq!(ran.code, 0, "{op_type} {inputs:?}: {}", ran.stderr);
+        let graph = onnx::load_whole(&output).unwrap().model.graph.unwrap();
+        let scale = graph.initializer.iter().find(|t| t.name() == "w_scale").unwrap();
+        assert_eq!(scale.dims, [24], "{op_type} {inputs:?}");
     }
 }
 

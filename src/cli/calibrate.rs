@@ -1,7 +1,7 @@
 //! `mqq calibrate`: the main job.
 
 use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, threads};
-use super::{ensure_apart, misused, show_error};
+use super::{Report, ensure_apart, misused, show_error};
 use crate::diag::Exit;
 use crate::emit::{self, Emitter, Sidecar};
 use crate::import;
@@ -105,13 +105,6 @@ impl Paths {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
-    schema_version: &'static str,
-    backend: String,
-    results: Vec<ModelReport>,
-}
-
-#[derive(Debug, Serialize)]
 struct ModelReport {
     model: String,
     status: &'static str,
@@ -153,11 +146,7 @@ fn effort_levels() -> clap::builder::PossibleValuesParser {
 pub fn run(args: &Args) -> Result<Exit> {
     let request = request(args).map_err(misused)?;
     let all_paths = paths(args, &request.scheme).map_err(misused)?;
-    let mut report = Report {
-        schema_version: super::JSON_VERSION,
-        backend: request.scheme.name.clone(),
-        results: Vec::new(),
-    };
+    let mut report = Report::new(&request.scheme.name);
     let mut exit = Exit::Done;
     for paths in &all_paths {
         let model = paths.model.display().to_string();
@@ -205,7 +194,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         }
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        report.print()?;
     }
     Ok(exit)
 }

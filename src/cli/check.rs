@@ -1,7 +1,7 @@
 //! `mqq check`: does a model with Q/DQ keep the rules of a backend?
 
 use super::options::BackendArgs;
-use super::{misused, show_error};
+use super::{Report, misused, show_error};
 use crate::diag::Exit;
 use crate::onnx;
 use crate::scheme::Scheme;
@@ -36,13 +36,6 @@ pub struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
-    schema_version: &'static str,
-    backend: String,
-    results: Vec<ModelReport>,
-}
-
-#[derive(Debug, Serialize)]
 struct ModelReport {
     model: String,
     /// `ok`, `broken` (a rule is) or `failed` (it could not be read).
@@ -59,7 +52,7 @@ struct ModelReport {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Exit> {
     let scheme = args.backend.resolve().map_err(misused)?;
-    let mut results = Vec::with_capacity(args.models.len());
+    let mut reports = Report::new(&scheme.name);
     let mut exit = Exit::Done;
     for path in &args.models {
         let result = one(path, &scheme);
@@ -78,7 +71,7 @@ pub fn run(args: &Args) -> Result<Exit> {
             }
         }
         let failed = result.is_err();
-        results.push(result.unwrap_or_else(|error| ModelReport {
+        reports.results.push(result.unwrap_or_else(|error| ModelReport {
             model: path.display().to_string(),
             status: "failed",
             error: Some(format!("{error:#}")),
@@ -93,9 +86,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         }
     }
     if args.json {
-        let schema_version = super::JSON_VERSION;
-        let report = Report { schema_version, backend: scheme.name.clone(), results };
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        reports.print()?;
     }
     Ok(exit)
 }

@@ -12,6 +12,7 @@ mod prepare;
 use crate::diag::Exit;
 use anyhow::{Result, anyhow, bail};
 use clap::{CommandFactory, Parser, Subcommand};
+use serde::Serialize;
 use std::path::Path;
 
 /// Version of the objects that `--json` prints; the sidecar has its own.
@@ -78,6 +79,25 @@ impl std::error::Error for Misused {}
 /// An error of the command line.
 fn misused(error: anyhow::Error) -> anyhow::Error {
     anyhow::Error::new(Misused(error))
+}
+
+/// What a command over several models prints with `--json`.
+#[derive(Debug, Serialize)]
+struct Report<R> {
+    schema_version: &'static str,
+    backend: String,
+    results: Vec<R>,
+}
+
+impl<R: Serialize> Report<R> {
+    fn new(backend: &str) -> Report<R> {
+        Report { schema_version: JSON_VERSION, backend: backend.to_string(), results: Vec::new() }
+    }
+
+    fn print(&self) -> Result<()> {
+        println!("{}", serde_json::to_string_pretty(self)?);
+        Ok(())
+    }
 }
 
 /// Refuses to write over the file that is read.

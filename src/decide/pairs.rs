@@ -7,6 +7,7 @@
 //! the kernels lie: input channels first, then the kernel's positions. Depthwise convolutions have kernels
 //! of their own that add in 32 bits.
 
+use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 
 /// Which weights of a row are multiplied side by side.
@@ -21,19 +22,23 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// The pairs of the weight of `shape` at `node`, row by output channel; `None` where products are not
-    /// added in 16 bits.
-    pub fn of(node: &NodeProto, shape: &[usize], limit: Option<u16>) -> Option<Pairs> {
+    /// The pairs of the weight of `shape` at an input of `node`, row by output channel; `None` where
+    /// products are not added in 16 bits.
+    pub fn of(
+        node: &NodeProto,
+        input_idx: usize,
+        shape: &[usize],
+        limit: Option<u16>,
+    ) -> Option<Pairs> {
         let limit = i32::from(limit?);
         match (node.op_type(), shape) {
             ("Conv", [_, 1, ..]) => None,
             ("Conv", [_, channels, kernel @ ..]) => {
                 Some(Pairs { channels: *channels, spatial: kernel.iter().product(), limit })
             }
-            ("Gemm" | "MatMul", [a, b]) => {
-                let transposed =
-                    node.attribute.iter().any(|attr| attr.name() == "transB" && attr.i() != 0);
-                Some(Pairs { channels: if transposed { *b } else { *a }, spatial: 1, limit })
+            ("Gemm" | "MatMul", [_, _]) => {
+                let axis = node::axis_position(node::reduction_axis(node, input_idx), 2);
+                Some(Pairs { channels: shape[axis], spatial: 1, limit })
             }
             _ => None,
         }
@@ -84,7 +89,7 @@ mod tests {
 
     fn conv(shape: &[usize]) -> Option<Pairs> {
         let node = NodeProto { op_type: Some("Conv".into()), ..Default::default() };
-        Pairs::of(&node, shape, Some(128))
+        Pairs::of(&node, 1, shape, Some(128))
     }
 
     #[test]

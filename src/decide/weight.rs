@@ -3,6 +3,7 @@
 use super::slices::Slices;
 use super::{Pairs, PlannedWeight, QuantPlan, params_for};
 use crate::observe::{Sample, Statistic};
+use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
 use crate::place::Sites;
@@ -114,25 +115,24 @@ fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
 
 /// Widens the scales of rows whose neighbours are too heavy together; the scale of all where there is one.
 fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeight) {
-    let node = weight.site.edges.first().and_then(|edge| graph.node.get(edge.0));
-    let limit = weight.qtype.max_pair_sum;
-    let pairs = node.and_then(|node| Pairs::of(node, &weight.shape, limit));
-    // Rows are the slices of the output axis: of Conv and a transposed Gemm the first, else the last.
-    let first = node.is_some_and(|node| {
-        node.op_type() == "Conv"
-            || node.attribute.iter().any(|attr| attr.name() == "transB" && attr.i() != 0)
-    });
+    let Some(&(node_idx, input_idx)) = weight.site.edges.first() else { return };
+    let Some(node) = graph.node.get(node_idx) else { return };
+    let pairs = Pairs::of(node, input_idx, &weight.shape, weight.qtype.max_pair_sum);
     let (Some(pairs), false) = (pairs, weight.site.block.is_some()) else { return };
-    let n_rows = if first { weight.shape[0] } else { weight.shape[weight.shape.len() - 1] };
-    let n = values.len() / n_rows.max(1);
-    let mut row = vec![0f32; n];
-    for o in 0..n_rows {
-        for (k, value) in row.iter_mut().enumerate() {
-            *value = values[if first { o * n + k } else { k * n_rows + o }];
-        }
-        let params = match weight.params.len() {
-            1 => &mut weight.params[0],
-            _ => &mut weight.params[o],
+    let axis = node::axis_position(node::output_axis(node, input_idx), weight.shape.len());
+    if weight.site.axis.is_some_and(|of_scales| of_scales != axis) {
+        // The scales do not go by rows: none could be widened for one.
+        return;
+    }
+    let rows = Slices::of(&weight.shape, Some(axis), None);
+    let mut by_row = vec![Vec::new(); rows.n];
+    for (position, &value) in values.iter().enumerate() {
+        by_row[rows.of_value(position)].push(value);
+    }
+    for (o, row) in by_row.iter().enumerate() {
+        let params = match weight.site.axis {
+            None => &mut weight.params[0],
+            Some(_) => &mut weight.params[o],
         };
         loop {
             let q: Vec<i32> = row.iter().map(|&value| params.quantize(value)).collect();

@@ -6,6 +6,7 @@ use super::sidecar::{
 };
 use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::onnx::facts::Facts;
+use crate::onnx::node::attribute;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::place::{Sites, node_name};
 use crate::scheme::{QType, Scheme, SymmetryName};
@@ -172,12 +173,7 @@ fn graph_facts(graph: &GraphProto) -> GraphFacts {
         op_type: node.op_type().to_string(),
         inputs: node.input.clone(),
         outputs: node.output.clone(),
-        group: node
-            .attribute
-            .iter()
-            .find(|attribute| attribute.name() == "group")
-            .map(|attribute| attribute.i())
-            .filter(|&group| group != 1),
+        group: attribute(node, "group").map(|attribute| attribute.i()).filter(|&group| group != 1),
     };
     GraphFacts {
         inputs: inputs.filter(|name| !is_constant(name)).collect(),

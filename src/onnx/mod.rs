@@ -9,6 +9,7 @@ pub mod facts;
 pub mod graph;
 pub mod integers;
 pub mod names;
+pub mod node;
 pub mod proto;
 pub mod tensor;
 

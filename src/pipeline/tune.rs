@@ -18,8 +18,7 @@ use rayon::prelude::*;
 const N_COPIES: usize = 5;
 
 /// Tunes the plan as far as `request` asks for. A graph that cannot be walked node by node keeps its plan,
-/// with a warning. Without
-/// data nothing is tuned.
+/// with a warning. Without data nothing is tuned.
 pub fn tune(
     model: &mut ModelProto,
     plan: &mut QuantPlan,

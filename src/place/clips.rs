@@ -1,6 +1,7 @@
 //! The rule about activation functions whose effect lies in the grid.
 
 use super::{Draft, Rule, Takes};
+use crate::onnx::node::attribute;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
 use crate::quant::{Codes, QuantParams};
@@ -82,7 +83,7 @@ impl Draft<'_> {
             "Relu" => Some((Some(0.0), None)),
             "Clip" => {
                 let bound = |position: usize, name: &str| -> Option<Option<f32>> {
-                    if let Some(attr) = node.attribute.iter().find(|attr| attr.name() == name) {
+                    if let Some(attr) = attribute(node, name) {
                         return Some(Some(attr.f()));
                     }
                     let Some(input) = node.input.get(position).filter(|n| !n.is_empty()) else {

@@ -1,6 +1,7 @@
 //! What the marks come to: sites, weights, biases, and the nodes that stay float.
 
-use super::{ActivationSite, BiasSite, Draft, Edge, FloatNode, Sites, WeightSite, axis, node_name};
+use super::{ActivationSite, BiasSite, Draft, Edge, FloatNode, Sites, WeightSite, node_name};
+use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor::DataType;
 use crate::scheme::{Axis, BiasRow, Constraint, FixedGrid, Granularity};
@@ -107,12 +108,12 @@ impl<'a> Draft<'a> {
             let granularity = self.scheme.types[qtype].granularity;
             let axis = match granularity {
                 Granularity::PerTensor => None,
-                Granularity::PerChannel => Some(axis::of_outputs(node, input_idx)),
-                Granularity::PerBlock => Some(axis::of_reduction(node, input_idx)),
+                Granularity::PerChannel => Some(node::output_axis(node, input_idx)),
+                Granularity::PerBlock => Some(node::reduction_axis(node, input_idx)),
             };
             let axis = axis.map(|default| match weight_row.axis {
-                Axis::Number(number) => axis::position(number, rank),
-                Axis::Output => axis::position(default, rank),
+                Axis::Number(number) => node::axis_position(number, rank),
+                Axis::Output => node::axis_position(default, rank),
             });
             let weight = self.add_weight(sites, tensor, qtype, axis, (node_idx, input_idx));
             sites.biases.extend(match &row.bias {
@@ -174,10 +175,7 @@ impl<'a> Draft<'a> {
     fn int32_bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize) -> Option<BiasSite> {
         let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
         let initializer = self.index.initializer(tensor)?;
-        let scaled = node
-            .attribute
-            .iter()
-            .any(|attribute| matches!(attribute.name(), "alpha" | "beta") && attribute.f() != 1.0);
+        let scaled = node::is_scaled(node);
         let plain =
             initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
         (plain && !scaled && self.is_quantized_edge((node_idx, 0))).then(|| BiasSite {

@@ -1,7 +1,7 @@
 //! The rule about grouped convolutions.
 
-use super::small::attribute;
 use super::{Draft, Rule, Takes};
+use crate::onnx::node::int;
 use crate::scheme::RuleCall;
 
 /// Leaves grouped convolutions float. Source: MQBench, `hardware/nnie.rst`: the NNIE tools skip them.
@@ -25,7 +25,7 @@ impl Rule for SkipGroupedConvs {
         let depthwise_only = call.number("depthwise", 0) != 0;
         for node_idx in draft.open_nodes(&["Conv", "ConvTranspose"]) {
             let node = &draft.graph.node[node_idx];
-            let groups = attribute(node, "group", 1);
+            let groups = int(node, "group", 1);
             let weight = node.input.get(1).and_then(|name| draft.index.initializer(name));
             let per_group = weight.and_then(|w| match node.op_type() {
                 "Conv" => w.dims.get(1).copied(),

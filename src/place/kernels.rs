@@ -1,7 +1,7 @@
 //! The rule about convolutions that run by Winograd's algorithm.
 
-use super::small::attribute;
 use super::{Draft, Rule, Takes};
+use crate::onnx::node::{attribute, int};
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 
@@ -28,7 +28,7 @@ impl Rule for SetWinogradTypes {
             let weight = node.input.get(1).and_then(|name| draft.index.initializer(name));
             let square = weight.is_some_and(|w| w.dims.len() == 4 && w.dims[2..] == [3, 3]);
             if square
-                && attribute(node, "group", 1) == 1
+                && int(node, "group", 1) == 1
                 && all_one(node, "strides")
                 && all_one(node, "dilations")
             {
@@ -39,6 +39,5 @@ impl Rule for SetWinogradTypes {
 }
 
 fn all_one(node: &NodeProto, name: &str) -> bool {
-    let attribute = node.attribute.iter().find(|attribute| attribute.name() == name);
-    attribute.is_none_or(|attribute| attribute.ints.iter().all(|&n| n == 1))
+    attribute(node, name).is_none_or(|attribute| attribute.ints.iter().all(|&n| n == 1))
 }

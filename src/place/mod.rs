@@ -6,7 +6,6 @@
 //! order in which they run.
 
 mod attention;
-mod axis;
 mod chains;
 pub mod clips;
 mod collect;

@@ -1,7 +1,7 @@
 //! Rules about work too small to gain from integers.
 
 use super::{Draft, Rule, Takes};
-use crate::onnx::proto::NodeProto;
+use crate::onnx::node::int;
 use crate::scheme::RuleCall;
 
 /// Leaves convolutions with few channels float. Source: Model-Optimizer, `graph_utils`.
@@ -35,7 +35,7 @@ impl Rule for SkipSmallConvs {
                 continue;
             }
             let first = node.input.first().is_some_and(|x| draft.index.producer(x).is_none());
-            let has_kernel = if attribute(node, "group", 1) == 1 {
+            let has_kernel = if int(node, "group", 1) == 1 {
                 (out % multiple == 0 || per_group % multiple == 0)
                     && (first || out >= min || per_group >= min)
                     && kernel.iter().all(|size| size == &kernel[0])
@@ -84,7 +84,7 @@ impl Rule for SkipSmallMatmuls {
                 false => out.len() < 3 && out.contains(&1),
             };
             let k = shape(node.input.get(1)).filter(|b| b.len() >= 2).map(|b| {
-                let axis = if attribute(node, "transB", 0) != 0 { 1 } else { 2 };
+                let axis = if int(node, "transB", 0) != 0 { 1 } else { 2 };
                 b[b.len() - axis]
             });
             let n = out.last().copied().filter(|_| out.len() >= 2);
@@ -98,9 +98,4 @@ impl Rule for SkipSmallMatmuls {
             draft.leave_float(node_idx, self.name(), reason);
         }
     }
-}
-
-/// An integer attribute, or `default` where the node does not give it.
-pub(super) fn attribute(node: &NodeProto, name: &str, default: i64) -> i64 {
-    node.attribute.iter().find(|attr| attr.name() == name).map_or(default, |attr| attr.i())
 }

@@ -2,27 +2,6 @@
 
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto};
 
-/// The attribute `name`.
-pub fn attribute<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
-    node.attribute.iter().find(|attribute| attribute.name() == name)
-}
-
-/// An integer attribute, or `default`.
-pub fn int(node: &NodeProto, name: &str, default: i64) -> i64 {
-    attribute(node, name).map_or(default, |attribute| attribute.i())
-}
-
-/// A float attribute.
-pub fn float(node: &NodeProto, name: &str) -> Option<f32> {
-    attribute(node, name).map(|attribute| attribute.f())
-}
-
-/// A text attribute, or `default`.
-pub fn text(node: &NodeProto, name: &str, default: &str) -> String {
-    let bytes = attribute(node, name).and_then(|attribute| attribute.s.clone());
-    bytes.map_or(default.to_string(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
-}
-
 /// Takes the attribute `name` off the node.
 pub fn take(node: &mut NodeProto, name: &str) -> Option<AttributeProto> {
     let position = node.attribute.iter().position(|attribute| attribute.name() == name)?;

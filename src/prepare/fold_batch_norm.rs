@@ -10,9 +10,10 @@
 //!
 //! A weight that others use too is copied first.
 
-use super::{Pass, edit, is_float_initializer};
+use super::{Pass, is_float_initializer};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
+use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use anyhow::{Context, Result};
@@ -71,7 +72,7 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
     let norm = &graph.node[position];
     let [x, parameters @ ..] = norm.input.as_slice() else { return None };
     let [scale, beta, mean, var] = parameters else { return None };
-    let training = edit::int(norm, "training_mode", 0) != 0 || edit::int(norm, "spatial", 1) == 0;
+    let training = node::int(norm, "training_mode", 0) != 0 || node::int(norm, "spatial", 1) == 0;
     let extra = norm.output.iter().skip(1).any(|output| !output.is_empty());
     let producer = index.producer_idx(x)?;
     let node = &graph.node[producer];
@@ -89,19 +90,19 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
     let channel_axis = match node.op_type() {
         "Conv" if shape.len() >= 3 => 0,
         "ConvTranspose" if shape.len() >= 3 => 1,
-        "Gemm" if shape.len() == 2 => usize::from(edit::int(node, "transB", 0) == 0),
+        "Gemm" if shape.len() == 2 => usize::from(node::int(node, "transB", 0) == 0),
         _ => return None,
     };
     if node.op_type() == "Gemm"
-        && (edit::float(node, "alpha").unwrap_or(1.0) != 1.0
-            || edit::float(node, "beta").unwrap_or(1.0) != 1.0)
+        && (node::float(node, "alpha").unwrap_or(1.0) != 1.0
+            || node::float(node, "beta").unwrap_or(1.0) != 1.0)
     {
         return None;
     }
     let (scale, beta) = (floats(&index, scale)?, floats(&index, beta)?);
     let (mean, var) = (floats(&index, mean)?, floats(&index, var)?);
     let channels = scale.len();
-    let group = edit::int(node, "group", 1).max(1) as usize;
+    let group = node::int(node, "group", 1).max(1) as usize;
     let per_group = *shape.get(channel_axis)?;
     let expected = if node.op_type() == "ConvTranspose" { per_group * group } else { per_group };
     if expected != channels || [beta.len(), mean.len(), var.len()] != [channels; 3] {
@@ -115,7 +116,7 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
             floats(&index, name).filter(|bias| along_last && bias.len() == channels)?
         }
     };
-    let epsilon = f64::from(edit::float(norm, "epsilon").unwrap_or(1e-5));
+    let epsilon = f64::from(node::float(norm, "epsilon").unwrap_or(1e-5));
     let gain: Vec<f64> =
         (0..channels).map(|c| f64::from(scale[c]) / (f64::from(var[c]) + epsilon).sqrt()).collect();
     let shift = |c: usize| (f64::from(bias[c]) - f64::from(mean[c])) * gain[c] + f64::from(beta[c]);

@@ -10,6 +10,7 @@
 
 use super::{Pass, edit};
 use crate::onnx::graph::GraphIndex;
+use crate::onnx::node;
 use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use anyhow::{Context, Result};
@@ -85,7 +86,7 @@ fn passes_on(index: &GraphIndex, node: &NodeProto, input: &str) -> bool {
     let Some(initializer) = index.initializer(input) else { return false };
     match node.op_type() {
         "Identity" => true,
-        "Cast" => edit::int(node, "to", 0) == i64::from(initializer.data_type()),
+        "Cast" => node::int(node, "to", 0) == i64::from(initializer.data_type()),
         _ => false,
     }
 }

@@ -11,6 +11,7 @@ use super::{Pass, default_opset, edit};
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
+use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use anyhow::{Context, Result, bail, ensure};
@@ -219,7 +220,7 @@ fn upsample(mut site: Site) -> Result<Vec<NodeProto>> {
 fn resize(mut site: Site) -> Result<Vec<NodeProto>> {
     ensure!(site.node.input.len() == 2, "has {} inputs, expected 2", site.node.input.len());
     site.node.input.insert(1, String::new());
-    let mode = edit::text(&site.node, "mode", "nearest");
+    let mode = node::text(&site.node, "mode", "nearest");
     let mode = if mode == "bilinear" { "linear".to_string() } else { mode };
     edit::set_text(&mut site.node, "mode", &mode);
     edit::set_text(&mut site.node, "coordinate_transformation_mode", "asymmetric");
@@ -332,7 +333,7 @@ fn bypass_identities_of_dropout(graph: &mut GraphProto) {
 
 /// Before opset 13 the tensor is seen as a matrix, cut before `axis`; since then one axis counts.
 fn softmax(mut site: Site) -> Result<Vec<NodeProto>> {
-    let axis = edit::int(&site.node, "axis", 1);
+    let axis = node::int(&site.node, "axis", 1);
     let input = site.node.input.first().cloned().context("has no input, expected one")?;
     let output = site.node.output.first().cloned().context("has no output, expected one")?;
     let shape = site.facts.shape(&input).or_else(|| site.facts.shape(&output));
@@ -382,7 +383,7 @@ fn roi_align(mut site: Site) -> Result<Vec<NodeProto>> {
 }
 
 fn grid_sample(mut site: Site) -> Result<Vec<NodeProto>> {
-    let mode = match edit::text(&site.node, "mode", "bilinear").as_str() {
+    let mode = match node::text(&site.node, "mode", "bilinear").as_str() {
         "bilinear" => "linear".to_string(),
         "bicubic" => "cubic".to_string(),
         other => other.to_string(),

@@ -1,6 +1,7 @@
 //! A node with a constant weight as a matrix product: patches of the input times rows of the weight.
 
 use crate::engine::Value;
+use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 
 /// Conv, Gemm or MatMul over one group of channels at a time: `y[p, o] = sum_k patch[p, k] * row[o, k]`,
@@ -25,11 +26,7 @@ enum Kind {
 }
 
 fn ints(node: &NodeProto, name: &str) -> Option<Vec<i64>> {
-    node.attribute.iter().find(|attr| attr.name() == name).map(|attr| attr.ints.clone())
-}
-
-fn int(node: &NodeProto, name: &str) -> Option<i64> {
-    node.attribute.iter().find(|attr| attr.name() == name).map(|attr| attr.i())
+    node::attribute(node, name).map(|attribute| attribute.ints.clone())
 }
 
 /// The two spatial values of an attribute: `default` where it is absent, `[default, n]` for one axis.
@@ -52,13 +49,10 @@ impl Layer {
                 Layer::conv(node, (*n_out, *per_group), spatial, input.shape())
             }
             ("Gemm", &[a, b]) => {
-                let scaled = |name: &str| {
-                    node.attribute.iter().any(|attr| attr.name() == name && attr.f() != 1.0)
-                };
-                if int(node, "transA").unwrap_or(0) != 0 || scaled("alpha") || scaled("beta") {
+                if node::int(node, "transA", 0) != 0 || node::is_scaled(node) {
                     return None;
                 }
-                let transposed = int(node, "transB").unwrap_or(0) != 0;
+                let transposed = node::output_axis(node, 1) == 0;
                 let (n_in, n_out) = if transposed { (b, a) } else { (a, b) };
                 Some(Layer { kind: Kind::Product { transposed }, n_out, n_in, groups: 1 })
             }
@@ -89,9 +83,8 @@ impl Layer {
             |values: [i64; 2]| Some([values[0].try_into().ok()?, values[1].try_into().ok()?]);
         let strides: [usize; 2] = unsigned(pair(ints(node, "strides"), 1)?)?;
         let dilations: [usize; 2] = unsigned(pair(ints(node, "dilations"), 1)?)?;
-        let groups = usize::try_from(int(node, "group").unwrap_or(1)).ok()?;
-        let auto_pad = node.attribute.iter().find(|attr| attr.name() == "auto_pad");
-        let auto_pad = auto_pad.map_or(&b""[..], |attr| attr.s());
+        let groups = usize::try_from(node::int(node, "group", 1)).ok()?;
+        let auto_pad = node::attribute(node, "auto_pad").map_or(&b""[..], |attr| attr.s());
         let mut pads = [0isize; 2];
         match auto_pad {
             b"" | b"NOTSET" => {

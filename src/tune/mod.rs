@@ -115,8 +115,8 @@ pub struct NewBias {
 /// Fewest samples to learn from and to judge by.
 const MIN_SAMPLES: usize = 8;
 
-/// Tunes `plan` and the biases of `model`; `finder` is that of the weights. `samples` holds the values of the inputs `inputs` for each
-/// sample; some of them are held back.
+/// Tunes `plan` and the biases of `model`; `finder` is that of the weights. `samples` holds the values of the
+/// inputs `inputs` for each sample; some of them are held back.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it, and nothing was changed.
@@ -161,7 +161,7 @@ pub fn tune(
         biases: Vec::new(),
         n_rounded,
         kept,
-        seconds: start.elapsed().as_secs_f64(),
+        seconds: 0.0,
     };
     if kept {
         *plan = tuned;
@@ -171,7 +171,8 @@ pub fn tune(
         let graph = model.graph.as_ref().context("model has no graph")?;
         decide_biases(graph, sites, scheme, finder, plan, false)?;
     }
-    Ok(Some(Tuned { seconds: start.elapsed().as_secs_f64(), ..report }))
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok(Some(report))
 }
 
 /// The outputs of the network that `plan` makes of the float `model`, per output and sample, without writing

@@ -13,6 +13,7 @@ use super::step::Step;
 use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
+use crate::onnx::node::is_scaled;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use crate::place::{Edge, node_name};
@@ -348,9 +349,7 @@ impl<'a> Walk<'a> {
         if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm") {
             return None;
         }
-        let scaled =
-            |name: &str| node.attribute.iter().any(|attr| attr.name() == name && attr.f() != 1.0);
-        if scaled("alpha") || scaled("beta") {
+        if is_scaled(node) {
             return None;
         }
         match node.input.get(2).filter(|name| !name.is_empty()) {

@@ -6,7 +6,8 @@ use super::linear::{Kind, Linear, Role, Values};
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::integers::{integer_values, scale_values};
-use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::node::attribute;
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -256,11 +257,6 @@ pub fn operand_role(node: &NodeProto, input: usize) -> Role {
         ("LSTM" | "GRU" | "RNN", 3) => Role::Bias,
         _ => Role::Constant,
     }
-}
-
-/// The attribute `name` of `node`.
-pub fn attribute<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
-    node.attribute.iter().find(|attribute| attribute.name() == name)
 }
 
 /// The tensor that a Constant node makes.

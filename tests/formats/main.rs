@@ -9,27 +9,9 @@ use mqq::emit::{EMITTERS, Emitter};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use support::command::{Ran, mqq, run};
 use support::{Attr, GraphBuilder, repository};
 use tempfile::TempDir;
-
-fn mqq() -> Command {
-    Command::new(assert_cmd::cargo::cargo_bin!("mqq"))
-}
-
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-fn run(command: &mut Command) -> Ran {
-    let output = command.output().unwrap();
-    Ran {
-        code: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
-}
 
 fn done(command: &mut Command) -> Ran {
     let ran = run(command);

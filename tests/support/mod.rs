@@ -1,6 +1,8 @@
 //! Builds small ONNX graphs for tests, and finds the real models where they are at hand.
 #![allow(dead_code)]
 
+pub mod command;
+
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
 //! One scale, or one per channel, and along which axis.
 
 use super::super::linear::Linear;
-use super::super::qdq::{QdqGraph, attribute};
+use super::super::qdq::QdqGraph;
 use super::parameters::Wanted;
 use super::{Check, Finding, Report};
+use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{Parameter, RuleCall};
 
@@ -103,16 +104,13 @@ fn check_axis(
     }
 }
 
-/// The axis of the operator's output channels in its constant input.
+/// The axis of the operator's output channels in its constant input, where there is one and it is known.
 fn output_axis(node: &NodeProto, input: usize, rank: Option<i64>) -> Option<i64> {
-    let transposed = |name: &str| attribute(node, name).is_some_and(|a| a.i() != 0);
-    Some(match (node.op_type(), input) {
-        ("Conv", _) => 0,
-        ("ConvTranspose", _) => 1,
-        ("Gemm", 1) => i64::from(!transposed("transB")),
-        ("Gemm", _) => i64::from(transposed("transA")),
-        ("MatMul", 1) => rank? - 1,
-        ("MatMul", _) => rank? - 2,
-        _ => return None,
-    })
+    if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm" | "MatMul") {
+        return None;
+    }
+    match node::output_axis(node, input) {
+        axis if axis < 0 => Some(rank? + axis),
+        axis => Some(axis),
+    }
 }

@@ -1,0 +1,60 @@
+//! What a node's attributes say, and the axes of its weight that follow from them.
+
+use super::proto::{AttributeProto, NodeProto};
+
+/// The attribute `name`.
+pub fn attribute<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
+    node.attribute.iter().find(|attribute| attribute.name() == name)
+}
+
+/// An integer attribute, or `default`.
+pub fn int(node: &NodeProto, name: &str, default: i64) -> i64 {
+    attribute(node, name).map_or(default, |attribute| attribute.i())
+}
+
+/// A float attribute.
+pub fn float(node: &NodeProto, name: &str) -> Option<f32> {
+    attribute(node, name).map(|attribute| attribute.f())
+}
+
+/// A text attribute, or `default`.
+pub fn text(node: &NodeProto, name: &str, default: &str) -> String {
+    let bytes = attribute(node, name).and_then(|attribute| attribute.s.clone());
+    bytes.map_or(default.to_string(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whether `alpha` or `beta` of a Gemm scale its terms.
+pub fn is_scaled(node: &NodeProto) -> bool {
+    ["alpha", "beta"].iter().any(|name| float(node, name).is_some_and(|value| value != 1.0))
+}
+
+/// The axis of the output channels of the weight at `input_idx`; negative counts from the last.
+pub fn output_axis(node: &NodeProto, input_idx: usize) -> i64 {
+    match (node.op_type(), input_idx) {
+        ("ConvTranspose", _) => 1,
+        ("Gemm", 1) => i64::from(int(node, "transB", 0) == 0),
+        ("Gemm", _) => i64::from(int(node, "transA", 0) != 0),
+        ("MatMul", 1) => -1,
+        ("MatMul", _) => -2,
+        _ => 0,
+    }
+}
+
+/// The axis that the operator sums over, of the weight at `input_idx`; negative counts from the last. Of a
+/// convolution's it is the one of the input channels.
+pub fn reduction_axis(node: &NodeProto, input_idx: usize) -> i64 {
+    match (node.op_type(), input_idx) {
+        ("ConvTranspose", _) => 0,
+        ("Gemm", 1) => i64::from(int(node, "transB", 0) != 0),
+        ("Gemm", _) => i64::from(int(node, "transA", 0) == 0),
+        ("MatMul", 1) => -2,
+        ("MatMul", _) => -1,
+        _ => 1,
+    }
+}
+
+/// `axis` of a tensor of `rank` dimensions, counted from the first and kept inside.
+pub fn axis_position(axis: i64, rank: usize) -> usize {
+    let axis = if axis < 0 { axis + rank as i64 } else { axis };
+    axis.clamp(0, rank.max(1) as i64 - 1) as usize
+}
