@@ -10,7 +10,7 @@ use crate::pipeline::{self, Quantized, Request, quantize};
 use crate::progress;
 use crate::range::by_spelling;
 use crate::scheme::{Scheme, WeightStorage};
-use crate::tune::{Effort, Tuned};
+use crate::tune::{Effort, Methods, Step, Tuned};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,9 +61,13 @@ pub struct Args {
     /// Samples run at the same time [default: the number of cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Work that goes into better weights: 0 = plain observers, 1 and 2 = bias correction, 3 = learned rounding
+    /// Work that goes into better parameters: 0 = plain observers, 1 = scales of weights and biases, 2 = ranges
+    /// of activations too, 3 = learned rounding too
     #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels())]
     effort: String,
+    /// Methods to try instead of the effort's: some of clip,bias,ranges,rounding, or none
+    #[arg(long, value_name = "LIST")]
+    methods: Option<String>,
     /// Leave out samples that cannot be read, instead of failing
     #[arg(long)]
     skip_bad_data: bool,
@@ -212,6 +216,15 @@ fn request(args: &Args) -> Result<Request> {
     };
     ensure!(args.limit != Some(0), "--limit is 0, expected 1 or more");
     ensure!(args.threads != Some(0), "--threads is 0, expected 1 or more");
+    let effort = Effort::of(&args.effort).context("unknown effort")?;
+    let methods = match &args.methods {
+        None => effort.methods(),
+        Some(list) => Methods::of(list).context("--methods")?,
+    };
+    ensure!(
+        args.effort != "0" || methods == Methods::default(),
+        "--methods with --effort 0, expected 1 or more: 0 looks at no samples"
+    );
     Ok(Request {
         data: args.data.clone(),
         ranges: args.ranges_from.as_deref().map(import::read).transpose()?,
@@ -224,7 +237,8 @@ fn request(args: &Args) -> Result<Request> {
         limit: args.limit,
         threads: threads(args.threads),
         skip_bad_data: args.skip_bad_data,
-        effort: Effort::of(&args.effort).context("unknown effort")?,
+        effort,
+        methods,
         scheme,
     })
 }
@@ -366,6 +380,7 @@ fn print_summary(
     }
     if let Some(tuned) = &summary.tuned {
         println!("  tuned      {}", describe(tuned));
+        tuned.steps.iter().for_each(|step| println!("    {}", describe_step(step)));
     }
     println!("  sidecar    {}", paths.sidecar.display());
     for (emitter, path) in &paths.emitted {
@@ -379,13 +394,25 @@ fn print_summary(
 
 fn describe(tuned: &Tuned) -> String {
     let [before, after] = tuned.sqnr_db;
-    let what = match tuned.n_rounded {
-        0 => format!("{} biases", tuned.n_biases),
-        n => format!("{n} weights and {} biases", tuned.n_biases),
-    };
-    let outcome = if tuned.kept { "kept" } else { "undone" };
+    let of = |n: usize, what: &str| (n > 0).then(|| format!("{n} {what}"));
+    let changed = [
+        of(tuned.n_weights, "weights"),
+        of(tuned.n_biases, "biases"),
+        of(tuned.n_ranges, "ranges"),
+    ];
+    let changed: Vec<String> = changed.into_iter().flatten().collect();
     format!(
-        "{what} on {} samples; on {} others {before:.2} -> {after:.2} dB, typically {:+.2} dB: {outcome} ({:.2} s)",
-        tuned.n_samples, tuned.n_held_back, tuned.gain_db, tuned.seconds
+        "{} on {} samples; on {} others {before:.2} -> {after:.2} dB, typically {:+.2} dB ({:.2} s)",
+        if changed.is_empty() { "nothing".to_string() } else { changed.join(", ") },
+        tuned.n_samples,
+        tuned.n_held_back,
+        tuned.gain_db,
+        tuned.seconds
     )
+}
+
+fn describe_step(step: &Step) -> String {
+    let outcome = if step.kept { "kept" } else { "undone" };
+    let name = step.method.name();
+    format!("{name:<8} {:+.2} dB, {outcome} ({:.2} s)", step.gain_db, step.seconds)
 }

@@ -96,9 +96,13 @@ impl PlannedWeight {
             |(position, &q): (usize, &i32)| self.params[slices.of_value(position)].dequantize(q);
         self.integers.iter().enumerate().map(value).collect()
     }
-}
 
-impl PlannedWeight {
+    /// The index of the scale of the value at a position.
+    pub fn scale_of_value(&self) -> impl Fn(usize) -> usize + use<> {
+        let slices = slices::Slices::of(&self.shape, self.site.axis, self.site.block);
+        move |position| slices.of_value(position)
+    }
+
     /// Dimensions of the tensor of scales; none for one scale.
     pub fn scale_shape(&self) -> Vec<usize> {
         slices::scale_shape(&self.shape, self.site.axis, self.site.block)

@@ -14,7 +14,8 @@ mod source;
 pub use gather::sidecar;
 pub use sidecar::{
     BiasFacts, CalibrationFacts, Encoding, FloatNode, GraphFacts, InputFacts, ModelFacts,
-    NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
+    NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar, StepFacts,
+    TuningFacts,
 };
 pub use source::Source;
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
 /// the second when keys are added.
-pub const SCHEMA_VERSION: &str = "1.2";
+pub const SCHEMA_VERSION: &str = "1.3";
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,16 +97,31 @@ pub struct TuningFacts {
     pub n_samples: usize,
     /// Samples that were held back.
     pub n_held_back: usize,
-    /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
+    /// Mean SQNR of the outputs over the samples held back, before and after what was kept, in dB.
     pub sqnr_db: [f64; 2],
     /// How much less noise the samples held back have, as the mean over them, in dB.
     pub gain_db: f64,
-    /// Whether the result was kept; otherwise it was worse and everything is as it was.
-    pub kept: bool,
-    /// Weights whose integers are not the nearest ones.
+    /// The methods, in the order in which they were tried.
+    pub steps: Vec<StepFacts>,
+    /// Weights whose scales or integers are not those of the observer.
+    pub n_weights: usize,
+    /// Those among them whose integers are not the nearest ones.
     pub n_rounded: usize,
+    /// Groups of activations whose ranges are not those of the observer.
+    pub n_ranges: usize,
     /// Biases that replace those of the model.
     pub biases: Vec<BiasFacts>,
+}
+
+/// One method, tried on top of those that were kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepFacts {
+    /// What was tried, as `--methods` spells it.
+    pub method: String,
+    /// How much less noise the samples held back have with it, in dB.
+    pub gain_db: f64,
+    /// Whether it was kept; otherwise it was worse and undone.
+    pub kept: bool,
 }
 
 /// A corrected bias.

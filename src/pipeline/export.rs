@@ -72,7 +72,7 @@ pub(super) fn tuned_float(
     tuned: Option<&Tuned>,
 ) -> Result<ModelProto> {
     let mut float = model.clone();
-    if !tuned.is_some_and(|tuned| tuned.kept && tuned.n_rounded > 0) {
+    if !tuned.is_some_and(|tuned| tuned.n_rounded > 0) {
         return Ok(float);
     }
     let graph = float.graph.as_mut().context("model has no graph")?;

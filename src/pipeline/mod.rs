@@ -23,7 +23,7 @@ use crate::prepare::{self, default_opset, prepare};
 use crate::range::RangeFinder;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
-use crate::tune::{Effort, Tuned};
+use crate::tune::{Effort, Methods, Tuned};
 use crate::verify;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -58,6 +58,8 @@ pub struct Request {
     pub skip_bad_data: bool,
     /// How much work goes into better weights.
     pub effort: Effort,
+    /// What it goes into.
+    pub methods: Methods,
 }
 
 /// A model ready for placement, and what was done to it.

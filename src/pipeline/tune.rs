@@ -3,13 +3,13 @@
 use super::Request;
 use super::statistics::{Gathered, Run};
 use crate::decide::QuantPlan;
-use crate::emit::{BiasFacts, TuningFacts};
+use crate::emit::{BiasFacts, StepFacts, TuningFacts};
 use crate::engine::Value;
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
 use crate::range::RangeFinder;
-use crate::tune::{NewBias, Tuned, tune as tune_plan};
+use crate::tune::{Methods, NewBias, Step, Tuned, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
 
@@ -31,8 +31,8 @@ pub fn tune(
         return Ok(None);
     };
     let limit = request.effort.max_bytes() / (4 * N_COPIES * facts.largest().max(1));
-    let n = request.effort.n_samples().min(limit).min(samples.len());
-    if n == 0 {
+    let n = request.effort.n_samples(facts.largest()).min(limit).min(samples.len());
+    if n == 0 || request.methods == Methods::default() {
         return Ok(None);
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
@@ -43,9 +43,9 @@ pub fn tune(
         };
         let values: Vec<Vec<Value>> = samples[..n].par_iter().map(load).collect::<Result<_>>()?;
         let inputs: Vec<String> = specs.iter().map(|input| input.name.clone()).collect();
-        let data = (inputs.as_slice(), values.as_slice());
+        let data = (inputs.as_slice(), values.as_slice(), request.effort.n_tune(n));
         let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
-        let outcome = tune_plan(model, plan, sites, table, data, request.effort);
+        let outcome = tune_plan(model, plan, sites, table, data, request.methods);
         Ok(outcome.unwrap_or_else(|error| {
             plan.warnings.push(format!("not tuned: {error:#}"));
             None
@@ -60,13 +60,20 @@ pub fn facts(tuned: &Tuned) -> TuningFacts {
         name: bias.name.clone(),
         values: bias.values.clone(),
     };
+    let step = |step: &Step| StepFacts {
+        method: step.method.name().to_string(),
+        gain_db: step.gain_db,
+        kept: step.kept,
+    };
     TuningFacts {
         n_samples: tuned.n_samples,
         n_held_back: tuned.n_held_back,
         sqnr_db: tuned.sqnr_db,
         gain_db: tuned.gain_db,
-        kept: tuned.kept,
-        n_rounded: if tuned.kept { tuned.n_rounded } else { 0 },
+        steps: tuned.steps.iter().map(step).collect(),
+        n_weights: tuned.n_weights,
+        n_rounded: tuned.n_rounded,
+        n_ranges: tuned.n_ranges,
         biases: tuned.biases.iter().map(bias).collect(),
     }
 }

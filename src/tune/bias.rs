@@ -42,7 +42,8 @@ pub struct OutChannels {
 }
 
 impl OutChannels {
-    fn mean_difference(&self, float: &Value, quantized: &Value) -> Vec<f64> {
+    /// Mean of each channel of `float` less that of `quantized`.
+    pub fn mean_difference(&self, float: &Value, quantized: &Value) -> Vec<f64> {
         let mut sums = vec![0f64; self.n_out];
         let (Some(a), Some(b)) = (float.f32s(), quantized.f32s()) else { return sums };
         let inner = self.inner(float);

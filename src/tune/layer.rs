@@ -19,10 +19,22 @@ pub struct Layer {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
-    /// Weight `[out, in / groups, kernel…]`; two spatial axes (one axis counts as `[1, n]`).
-    Conv { kernel: [usize; 2], strides: [usize; 2], pads: [isize; 2], dilations: [usize; 2] },
+    /// Weight `[out, in / groups, kernel…]`.
+    Conv { window: Window },
+    /// Weight `[in, out / groups, kernel…]`.
+    ConvTranspose { window: Window },
     /// Weight `[in, out]`, or `[out, in]` where transposed.
     Product { transposed: bool },
+}
+
+/// How a kernel moves over its input; two spatial axes (one axis counts as `[1, n]`).
+#[derive(Debug, Clone, PartialEq)]
+struct Window {
+    kernel: [usize; 2],
+    strides: [usize; 2],
+    /// Padding before the first position.
+    pads: [isize; 2],
+    dilations: [usize; 2],
 }
 
 fn ints(node: &NodeProto, name: &str) -> Option<Vec<i64>> {
@@ -39,14 +51,45 @@ fn pair(values: Option<Vec<i64>>, default: i64) -> Option<[i64; 2]> {
     }
 }
 
+/// Sizes of two spatial axes.
+fn two(spatial: &[usize]) -> Option<[usize; 2]> {
+    match *spatial {
+        [w] => Some([1, w]),
+        [h, w] => Some([h, w]),
+        _ => None,
+    }
+}
+
+/// Strides and dilations.
+fn steps(node: &NodeProto) -> Option<([usize; 2], [usize; 2])> {
+    let unsigned =
+        |values: [i64; 2]| Some([values[0].try_into().ok()?, values[1].try_into().ok()?]);
+    let strides: [usize; 2] = unsigned(pair(ints(node, "strides"), 1)?)?;
+    let dilations: [usize; 2] = unsigned(pair(ints(node, "dilations"), 1)?)?;
+    (strides.iter().chain(&dilations).all(|n| *n > 0)).then_some((strides, dilations))
+}
+
+/// The padding before the first position: only that matters, the output says where to stop.
+fn declared_pads(node: &NodeProto) -> Option<[isize; 2]> {
+    match ints(node, "pads").unwrap_or_default()[..] {
+        [] => Some([0, 0]),
+        [left, _] => Some([0, left as isize]),
+        [top, left, _, _] => Some([top as isize, left as isize]),
+        _ => None,
+    }
+}
+
 impl Layer {
     /// The node as a matrix product, for an input like `input` and a weight of shape `weight` at its
     /// second place; `None` for what is none: other operators, three spatial axes, a transposed or
-    /// scaled Gemm.
+    /// scaled Gemm, a ConvTranspose whose padding is not written down.
     pub fn of(node: &NodeProto, weight: &[usize], input: &Value) -> Option<Layer> {
         match (node.op_type(), weight) {
             ("Conv", [n_out, per_group, spatial @ ..]) => {
                 Layer::conv(node, (*n_out, *per_group), spatial, input.shape())
+            }
+            ("ConvTranspose", [n_in, per_group, spatial @ ..]) => {
+                Layer::conv_transpose(node, (*n_in, *per_group), spatial, input.shape())
             }
             ("Gemm", &[a, b]) => {
                 if node::int(node, "transA", 0) != 0 || node::is_scaled(node) {
@@ -69,33 +112,15 @@ impl Layer {
         spatial: &[usize],
         input: &[usize],
     ) -> Option<Layer> {
-        let kernel = match *spatial {
-            [w] => [1, w],
-            [h, w] => [h, w],
-            _ => return None,
-        };
-        let size = match *input {
-            [_, _, w] => [1, w],
-            [_, _, h, w] => [h, w],
-            _ => return None,
-        };
-        let unsigned =
-            |values: [i64; 2]| Some([values[0].try_into().ok()?, values[1].try_into().ok()?]);
-        let strides: [usize; 2] = unsigned(pair(ints(node, "strides"), 1)?)?;
-        let dilations: [usize; 2] = unsigned(pair(ints(node, "dilations"), 1)?)?;
+        let kernel = two(spatial)?;
+        let size = two(input.get(2..)?)?;
+        let (strides, dilations) = steps(node)?;
         let groups = usize::try_from(node::int(node, "group", 1)).ok()?;
         let auto_pad = node::attribute(node, "auto_pad").map_or(&b""[..], |attr| attr.s());
         let mut pads = [0isize; 2];
         match auto_pad {
             b"" | b"NOTSET" => {
-                // Only the padding before the first position matters: the output says where to stop.
-                let declared = ints(node, "pads").unwrap_or_default();
-                pads = match declared[..] {
-                    [] => [0, 0],
-                    [left, _] => [0, left as isize],
-                    [top, left, _, _] => [top as isize, left as isize],
-                    _ => return None,
-                };
+                pads = declared_pads(node)?;
             }
             b"VALID" => {}
             same => {
@@ -111,7 +136,30 @@ impl Layer {
         }
         let divides = groups > 0 && n_out % groups == 0 && input[1] == per_group * groups;
         let n_in = per_group * kernel[0] * kernel[1];
-        let kind = Kind::Conv { kernel, strides, pads, dilations };
+        let kind = Kind::Conv { window: Window { kernel, strides, pads, dilations } };
+        (divides && n_in > 0 && n_out > 0).then_some(Layer { kind, n_out, n_in, groups })
+    }
+
+    fn conv_transpose(
+        node: &NodeProto,
+        (channels, per_group): (usize, usize),
+        spatial: &[usize],
+        input: &[usize],
+    ) -> Option<Layer> {
+        let kernel = two(spatial)?;
+        two(input.get(2..)?)?;
+        let (strides, dilations) = steps(node)?;
+        let groups = usize::try_from(node::int(node, "group", 1)).ok()?;
+        let auto_pad = node::attribute(node, "auto_pad").map_or(&b""[..], |attr| attr.s());
+        // `output_shape` spreads the padding by rules of its own.
+        let written = matches!(auto_pad, b"" | b"NOTSET" | b"VALID");
+        if !written || node::attribute(node, "output_shape").is_some() {
+            return None;
+        }
+        let pads = if auto_pad == b"VALID" { [0, 0] } else { declared_pads(node)? };
+        let divides = groups > 0 && channels % groups == 0 && input[1] == channels;
+        let (n_out, n_in) = (per_group * groups, channels / groups.max(1) * kernel[0] * kernel[1]);
+        let kind = Kind::ConvTranspose { window: Window { kernel, strides, pads, dilations } };
         (divides && n_in > 0 && n_out > 0).then_some(Layer { kind, n_out, n_in, groups })
     }
 
@@ -119,14 +167,20 @@ impl Layer {
     pub fn out_axis(&self) -> usize {
         match self.kind {
             Kind::Conv { .. } | Kind::Product { transposed: true } => 0,
-            Kind::Product { transposed: false } => 1,
+            Kind::ConvTranspose { .. } | Kind::Product { transposed: false } => 1,
         }
     }
 
     /// Position in the weight of row `o`, column `k`.
     pub fn at(&self, o: usize, k: usize) -> usize {
-        match self.kind {
+        match &self.kind {
             Kind::Product { transposed: false } => k * self.n_out + o,
+            Kind::ConvTranspose { window } => {
+                let spatial: usize = window.kernel.iter().product();
+                let per_group = self.n_out / self.groups;
+                let channel = o / per_group * (self.n_in / spatial) + k / spatial;
+                (channel * per_group + o % per_group) * spatial + k % spatial
+            }
             _ => o * self.n_in + k,
         }
     }
@@ -140,7 +194,7 @@ impl Layer {
     pub fn out_at(&self, y: &Value, o: usize, p: usize) -> usize {
         match self.kind {
             Kind::Product { .. } => p * self.n_out + o,
-            Kind::Conv { .. } => {
+            Kind::Conv { .. } | Kind::ConvTranspose { .. } => {
                 let area: usize = y.shape()[2..].iter().product();
                 (p / area * self.n_out + o) * area + p % area
             }
@@ -152,41 +206,66 @@ impl Layer {
     pub fn patches(&self, x: &Value, y: &Value, group: usize, positions: &[usize]) -> Vec<f32> {
         let Some(values) = x.f32s() else { return Vec::new() };
         let mut patches = Vec::with_capacity(positions.len() * self.n_in);
-        let Kind::Conv { kernel, strides, pads, dilations } = self.kind else {
-            for &p in positions {
-                patches.extend_from_slice(&values[p * self.n_in..(p + 1) * self.n_in]);
+        let window = match &self.kind {
+            Kind::Conv { window } | Kind::ConvTranspose { window } => window,
+            Kind::Product { .. } => {
+                for &p in positions {
+                    patches.extend_from_slice(&values[p * self.n_in..(p + 1) * self.n_in]);
+                }
+                return patches;
             }
-            return patches;
         };
-        let two = |shape: &[usize]| match *shape {
-            [_, _, w] => [1, w],
-            [.., h, w] => [h, w],
-            _ => [1, 1],
+        let (Some([height, width]), Some([_, out_width])) =
+            (two(&x.shape()[2..]), two(&y.shape()[2..]))
+        else {
+            return Vec::new();
         };
-        let ([height, width], [_, out_width]) = (two(x.shape()), two(y.shape()));
+        let transposed = matches!(self.kind, Kind::ConvTranspose { .. });
+        let kernel = window.kernel;
+        let source = |axis: usize, at: usize, tap: usize, size: usize| {
+            window.source(transposed, axis, at, tap, size)
+        };
         let out_area: usize = y.shape()[2..].iter().product();
         let per_group = self.n_in / (kernel[0] * kernel[1]);
         let channels = per_group * self.groups;
         for &p in positions {
             let (image, at) = (p / out_area, p % out_area);
-            let top = (at / out_width * strides[0]) as isize - pads[0];
-            let left = (at % out_width * strides[1]) as isize - pads[1];
             for channel in group * per_group..(group + 1) * per_group {
                 let plane = (image * channels + channel) * height * width;
                 for i in 0..kernel[0] {
-                    let row = top + (i * dilations[0]) as isize;
-                    let inside = row >= 0 && (row as usize) < height;
+                    let row = source(0, at / out_width, i, height);
                     for j in 0..kernel[1] {
-                        let column = left + (j * dilations[1]) as isize;
-                        let hit = inside && column >= 0 && (column as usize) < width;
-                        patches.push(match hit {
-                            true => values[plane + row as usize * width + column as usize],
-                            false => 0.0,
-                        });
+                        let column = source(1, at % out_width, j, width);
+                        let hit = row.zip(column);
+                        patches.push(
+                            hit.map_or(0.0, |(row, column)| values[plane + row * width + column]),
+                        );
                     }
                 }
             }
         }
         patches
+    }
+}
+
+impl Window {
+    /// Where on `axis` of the input, which has `size` positions, the output's position `at` meets the
+    /// kernel's `tap`; `None` in the padding, and between the positions of a transposed convolution.
+    fn source(
+        &self,
+        transposed: bool,
+        axis: usize,
+        at: usize,
+        tap: usize,
+        size: usize,
+    ) -> Option<usize> {
+        let (stride, reach) = (self.strides[axis], (tap * self.dilations[axis]) as isize);
+        let source = if transposed {
+            let from = usize::try_from(at as isize + self.pads[axis] - reach).ok()?;
+            from.is_multiple_of(stride).then_some(from / stride)?
+        } else {
+            usize::try_from((at * stride) as isize - self.pads[axis] + reach).ok()?
+        };
+        (source < size).then_some(source)
     }
 }

@@ -5,12 +5,19 @@
 //! of activations. A change must pay on samples that were held back, or it is undone.
 
 mod bias;
+mod change;
 mod grid;
 mod judge;
 mod layer;
+mod methods;
+mod moments;
+mod ranges;
 mod rounding;
+mod scales;
 mod step;
 mod walk;
+
+pub use methods::{Effort, Method, Methods};
 
 use crate::decide::{QuantPlan, decide_biases};
 use crate::engine::Value;
@@ -25,55 +32,20 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use walk::{Methods, Walk, Walked};
+use walk::{Walk, Walked};
 
-/// How much work goes into better weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Effort(u8);
-
-impl Effort {
-    /// Levels, with what each does.
-    pub const LEVELS: &[(&str, &str)] = &[
-        ("0", "plain observers"),
-        ("1", "bias correction on 24 samples"),
-        ("2", "bias correction on 64 samples"),
-        ("3", "learned rounding and bias correction on 64 samples"),
-    ];
-
-    /// The level of a digit.
-    pub fn of(level: &str) -> Option<Effort> {
-        Effort::LEVELS.iter().position(|(name, _)| *name == level).map(|level| Effort(level as u8))
-    }
-
-    /// Samples that are looked at, those held back included.
-    pub fn n_samples(self) -> usize {
-        match self.0 {
-            0 => 0,
-            1 => 32,
-            _ => 96,
-        }
-    }
-
-    /// Bytes that the tensors of all samples may take at a time, about; fewer samples are looked at where
-    /// they would take more.
-    pub fn max_bytes(self) -> usize {
-        if self.0 <= 1 { 1 << 30 } else { 2 << 30 }
-    }
-
-    /// Samples to learn from, of `n`; the others are held back.
-    fn n_tune(self, n: usize) -> usize {
-        if self.0 <= 1 { n - n / 4 } else { n - n / 3 }
-    }
-
-    /// What to try, the best first.
-    fn methods(self) -> Vec<Methods> {
-        let bias = Methods { correct_bias: true, learn_rounding: false };
-        match self.0 {
-            0 => Vec::new(),
-            1 | 2 => vec![bias],
-            _ => vec![Methods { learn_rounding: true, ..bias }, bias],
-        }
-    }
+/// One method that was tried on top of those that were kept.
+#[derive(Debug, Clone, Serialize)]
+pub struct Step {
+    /// What was tried.
+    pub method: Method,
+    /// How much less noise the samples held back have with it, as the mean over them, in dB: what decides.
+    pub gain_db: f64,
+    /// Whether it was kept.
+    pub kept: bool,
+    /// Wall time.
+    #[serde(skip)]
+    pub seconds: f64,
 }
 
 /// What tuning did.
@@ -83,19 +55,23 @@ pub struct Tuned {
     pub n_samples: usize,
     /// Samples that were held back.
     pub n_held_back: usize,
-    /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
+    /// Mean SQNR of the outputs over the samples held back, before and after what was kept, in dB.
     pub sqnr_db: [f64; 2],
-    /// How much less noise the samples held back have, as the mean over them, in dB: what decides.
+    /// How much less noise they have with all that was kept, as the mean over them, in dB.
     pub gain_db: f64,
-    /// Biases corrected, where the change was kept.
+    /// The methods, in the order in which they were tried.
+    pub steps: Vec<Step>,
+    /// Biases corrected.
     #[serde(skip)]
     pub biases: Vec<NewBias>,
     /// Biases corrected.
     pub n_biases: usize,
-    /// Weights whose rounding was learned.
+    /// Weights with other scales or integers.
+    pub n_weights: usize,
+    /// Weights whose integers are not the nearest ones.
     pub n_rounded: usize,
-    /// Whether the change was kept.
-    pub kept: bool,
+    /// Groups of activations with other ranges.
+    pub n_ranges: usize,
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,
@@ -115,8 +91,9 @@ pub struct NewBias {
 /// Fewest samples to learn from and to judge by.
 const MIN_SAMPLES: usize = 8;
 
-/// Tunes `plan` and the biases of `model`; `finder` is that of the weights. `samples` holds the values of the
-/// inputs `inputs` for each sample; some of them are held back.
+/// Tunes `plan` and the biases of `model` by `methods`; `finder` is that of the weights. `samples` holds the
+/// values of the inputs `inputs` for each sample, and the first `n_tune` are learned from: the others decide
+/// whether a method is kept.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it, and nothing was changed.
@@ -125,47 +102,55 @@ pub fn tune(
     plan: &mut QuantPlan,
     sites: &mut Sites,
     (scheme, finder): (&Scheme, &dyn RangeFinder),
-    (inputs, samples): (&[String], &[Vec<Value>]),
-    effort: Effort,
+    (inputs, samples, n_tune): (&[String], &[Vec<Value>], usize),
+    methods: Methods,
 ) -> Result<Option<Tuned>> {
-    if effort.methods().is_empty() || samples.len() < MIN_SAMPLES || plan.weights.is_empty() {
+    let none = methods == Methods::default() || plan.weights.is_empty();
+    if none || samples.len() < MIN_SAMPLES || n_tune >= samples.len() {
         return Ok(None);
     }
     let start = Instant::now();
-    let n_tune = effort.n_tune(samples.len());
     let held_back = &samples[n_tune..];
-    let plain = Walk::new(model, plan, Methods::default(), 0)?.run(inputs, held_back)?;
-    let mut best: Option<(f64, QuantPlan, Walked)> = None;
-    for methods in effort.methods() {
+    let plain = Walk::new(model, plan, Methods::default(), 0)?.run(inputs, held_back)?.held_back;
+    let mut best: Option<(QuantPlan, Walked)> = None;
+    let mut kept = Methods::default();
+    let mut steps = Vec::new();
+    for method in methods.iter() {
+        let start = Instant::now();
         let mut tuned = plan.clone();
-        let walked = Walk::new(model, &mut tuned, methods, n_tune)?.run(inputs, samples)?;
-        let gain = judge::gain_db(&plain.held_back, &walked.held_back);
-        if best.as_ref().is_none_or(|(best, ..)| gain > *best) {
-            best = Some((gain, tuned, walked));
+        let tried = kept.with(method);
+        let walked = Walk::new(model, &mut tuned, tried, n_tune)?.run(inputs, samples)?;
+        let before = best.as_ref().map_or(&plain, |(_, best)| &best.held_back);
+        let gain_db = judge::gain_db(before, &walked.held_back);
+        let better = gain_db > 0.0;
+        if better {
+            (kept, best) = (tried, Some((tuned, walked)));
         }
-        // The next best method is only asked where this one does harm.
-        if gain > 0.0 {
-            break;
-        }
+        let seconds = start.elapsed().as_secs_f64();
+        steps.push(Step { method, gain_db, kept: better, seconds });
     }
-    let Some((gain_db, tuned, Walked { held_back: after, biases, n_rounded, .. })) = best else {
-        return Ok(None);
-    };
-    let kept = gain_db > 0.0;
+    let sqnr_db = judge::sqnr_db(&plain);
     let mut report = Tuned {
         n_samples: n_tune,
         n_held_back: held_back.len(),
-        sqnr_db: [judge::sqnr_db(&plain.held_back), judge::sqnr_db(&after)],
-        gain_db,
-        n_biases: biases.len(),
+        sqnr_db: [sqnr_db, sqnr_db],
+        gain_db: 0.0,
+        steps,
         biases: Vec::new(),
-        n_rounded,
-        kept,
+        n_biases: 0,
+        n_weights: 0,
+        n_rounded: 0,
+        n_ranges: 0,
         seconds: 0.0,
     };
-    if kept {
+    if let Some((tuned, walked)) = best {
+        report.sqnr_db[1] = judge::sqnr_db(&walked.held_back);
+        report.gain_db = judge::gain_db(&plain, &walked.held_back);
+        report.n_biases = walked.biases.len();
+        (report.n_weights, report.n_ranges) = (walked.n_weights, walked.n_ranges);
+        report.n_rounded = tuned.weights.iter().filter(|weight| weight.learned).count();
         *plan = tuned;
-        report.biases = new_biases(model, biases)?;
+        report.biases = new_biases(model, walked.biases)?;
         replace_biases(model, &report.biases)?;
         add_sites(model, sites, plan, scheme, &report.biases)?;
         let graph = model.graph.as_ref().context("model has no graph")?;

@@ -12,211 +12,33 @@
 //! et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134) for the
 //! descent.
 
-use super::layer::Layer;
-use crate::decide::Pairs;
+use super::moments::gather;
+use super::scales::{Problem, Rows, choose};
 use crate::engine::Value;
 use anyhow::{Result, anyhow};
-use faer::linalg::matmul::matmul;
 use faer::linalg::solvers::Solve;
-use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
+use faer::{Mat, Side};
 use rayon::prelude::*;
 
 /// Ridge, as a share of the mean variance of an input.
 const RIDGE: f64 = 0.05;
 /// Positions per weight of a row from which the regression is trusted.
 const MIN_POSITIONS_PER_WEIGHT: usize = 20;
-/// Positions looked at: at most so many per weight of a row, and so many more.
-const POSITIONS_PER_WEIGHT: usize = 40;
-const MORE_POSITIONS: usize = 10_000;
 /// Sweeps of the coordinate descent.
 const MAX_SWEEPS: usize = 12;
-/// Scales tried, as shares of the one that covers the largest weight.
-const SCALE_SHARES: std::ops::RangeInclusive<u32> = 20..=40;
+/// Longest row: its matrix of moments takes 170 MB, twice while it is factorized.
+pub const MAX_ROW: usize = 4608;
 
-/// Second moments of one group of channels.
-struct Moments {
-    /// Sum of `b b^T`, `[n_in, n_in]`.
-    bb: Mat<f64>,
-    /// Sum of `b y^T`, `[n_in, outputs of the group]`.
-    by: Mat<f64>,
-    /// Sum of `b`.
-    b: Vec<f64>,
-    /// Sum of `y`.
-    y: Vec<f64>,
-    n: usize,
-}
-
-impl Moments {
-    fn zero(n_in: usize, n_out: usize) -> Moments {
-        Moments {
-            bb: Mat::zeros(n_in, n_in),
-            by: Mat::zeros(n_in, n_out),
-            b: vec![0.0; n_in],
-            y: vec![0.0; n_out],
-            n: 0,
-        }
-    }
-
-    /// The moments of some positions of one sample.
-    fn of(layer: &Layer, group: usize, x: &Value, y: &Value, positions: &[usize]) -> Moments {
-        let (n_in, n_out) = (layer.n_in, layer.n_out / layer.groups);
-        let mut moments = Moments::zero(n_in, n_out);
-        let patches = layer.patches(x, y, group, positions);
-        let Some(outputs) = y.f32s().filter(|_| !patches.is_empty()) else { return moments };
-        let mut targets = Vec::with_capacity(positions.len() * n_out);
-        for &p in positions {
-            let channels = group * n_out..(group + 1) * n_out;
-            targets.extend(channels.map(|o| outputs[layer.out_at(y, o, p)]));
-        }
-        let b = MatRef::from_row_major_slice(&patches, positions.len(), n_in);
-        let t = MatRef::from_row_major_slice(&targets, positions.len(), n_out);
-        let product = |right: MatRef<f32>| {
-            let mut out = vec![0f32; n_in * right.ncols()];
-            let to = MatMut::from_column_major_slice_mut(&mut out, n_in, right.ncols());
-            matmul(to, Accum::Replace, b.transpose(), right, 1.0, Par::Seq);
-            Mat::from_fn(n_in, right.ncols(), |i, j| f64::from(out[j * n_in + i]))
-        };
-        moments.bb = product(b);
-        moments.by = product(t);
-        for patch in patches.chunks(n_in) {
-            patch.iter().zip(&mut moments.b).for_each(|(v, sum)| *sum += f64::from(*v));
-        }
-        for target in targets.chunks(n_out) {
-            target.iter().zip(&mut moments.y).for_each(|(v, sum)| *sum += f64::from(*v));
-        }
-        moments.n = positions.len();
-        moments
-    }
-
-    fn add(&mut self, other: &Moments) {
-        self.bb += &other.bb;
-        self.by += &other.by;
-        self.b.iter_mut().zip(&other.b).for_each(|(sum, v)| *sum += v);
-        self.y.iter_mut().zip(&other.y).for_each(|(sum, v)| *sum += v);
-        self.n += other.n;
-    }
-
-    /// Means of the products, about the means where `centred`.
-    fn finish(mut self, centred: bool) -> Moments {
-        let n = self.n.max(1) as f64;
-        let (b, y) = (&self.b, &self.y);
-        let about = |sum: f64, a: f64, b: f64| match centred {
-            true => sum / n - a / n * (b / n),
-            false => sum / n,
-        };
-        self.bb = Mat::from_fn(b.len(), b.len(), |i, j| about(self.bb[(i, j)], b[i], b[j]));
-        self.by = Mat::from_fn(b.len(), y.len(), |i, j| about(self.by[(i, j)], b[i], y[j]));
-        self
-    }
-}
-
-/// Moments of every group over the samples, whatever the number of threads the same bits.
-fn gather(layer: &Layer, b: &[Value], y: &[Value], centred: bool) -> Vec<Moments> {
-    let n_positions: usize = y.iter().map(|y| layer.n_positions(y)).sum();
-    let wanted = POSITIONS_PER_WEIGHT * layer.n_in + MORE_POSITIONS;
-    let stride = n_positions.div_ceil(wanted).max(1);
-    let positions = |sample: usize| -> Vec<usize> {
-        // Another first position in each sample, so that not always the same places are seen.
-        (sample * 7 % stride..layer.n_positions(&y[sample])).step_by(stride).collect()
-    };
-    let of = |group: usize, sample: usize| {
-        Moments::of(layer, group, &b[sample], &y[sample], &positions(sample))
-    };
-    let zero = || Moments::zero(layer.n_in, layer.n_out / layer.groups);
-    if layer.groups > 1 {
-        let whole = |group: usize| {
-            let mut sum = zero();
-            (0..b.len()).for_each(|sample| sum.add(&of(group, sample)));
-            sum.finish(centred)
-        };
-        return (0..layer.groups).into_par_iter().map(whole).collect();
-    }
-    let mut sum = zero();
-    let samples: Vec<usize> = (0..b.len()).collect();
-    for wave in samples.chunks(rayon::current_num_threads().max(1)) {
-        let parts: Vec<Moments> = wave.par_iter().map(|&sample| of(0, sample)).collect();
-        parts.iter().for_each(|part| sum.add(part));
-    }
-    vec![sum.finish(centred)]
-}
-
-/// What the integers may be.
-#[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    /// Lowest.
-    pub low: i32,
-    /// Highest.
-    pub high: i32,
-    /// Which may not be large side by side.
-    pub pairs: Option<Pairs>,
-}
-
-impl Bounds {
-    fn nearest(&self, w: f64, scale: f64) -> f64 {
-        (w / scale).round_ties_even().clamp(f64::from(self.low), f64::from(self.high))
-    }
-
-    /// Bounds of weight `k` of the row `q`.
-    fn of(&self, q: &[f64], k: usize) -> (f64, f64) {
-        let (low, high) = match &self.pairs {
-            None => (self.low, self.high),
-            Some(pairs) => {
-                let (low, high) = pairs.bounds(|k| q[k] as i32, k);
-                (low.max(self.low), high.min(self.high))
-            }
-        };
-        (f64::from(low), f64::from(high))
-    }
-
-    /// The nearest integers; of two that are too heavy together the later one gives way.
-    fn nearest_row(&self, row: &[f64], scale: f64) -> Vec<f64> {
-        let mut q = vec![0f64; row.len()];
-        for (k, &w) in row.iter().enumerate() {
-            // What comes later is still 0.
-            let (low, high) = self.of(&q, k);
-            q[k] = self.nearest(w, scale).clamp(low, high);
-        }
-        q
-    }
-}
-
-/// What the rounding may do with the scales.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scales {
-    /// They stay.
-    Fixed,
-    /// One per row may shrink.
-    PerRow,
-    /// The only one may shrink.
-    Shared,
-}
-
-/// A weight's integers and scales, row by row.
-pub struct Rows {
-    /// `[n_out, n_in]`.
-    pub integers: Vec<i32>,
-    /// One per row.
-    pub scales: Vec<f32>,
-}
-
-/// Rounds the weight `w` (`[n_out, n_in]`, rows as in [`Layer`]) for the inputs `b` of the quantized
-/// network and the outputs `y` of the float one. `scales` holds one per row; integers stay within
-/// `bounds`, and 0 stands for 0. `centred` says that the layer's bias will be corrected afterwards.
+/// Rounds the weight for the inputs `b` of the quantized network and the outputs `y` of the float one.
+/// `centred` says that the layer's bias will be corrected afterwards.
 ///
 /// # Errors
 /// If the inputs' moments are not finite.
-pub fn round(
-    layer: &Layer,
-    w: &[f32],
-    scales: &[f32],
-    bounds: Bounds,
-    search: Scales,
-    (b, y): (&[Value], &[Value]),
-    centred: bool,
-) -> Result<Rows> {
+pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> Result<Rows> {
+    let layer = problem.layer;
     let (n_in, n_out, per_group) = (layer.n_in, layer.n_out, layer.n_out / layer.groups);
     let mut groups = Vec::with_capacity(layer.groups);
-    let mut targets: Vec<f64> = w.iter().map(|&w| f64::from(w)).collect();
+    let mut targets: Vec<f64> = problem.w.iter().map(|&w| f64::from(w)).collect();
     for (group, moments) in gather(layer, b, y, centred).into_iter().enumerate() {
         let mut h = moments.bb;
         let variance = (0..n_in).map(|i| h[(i, i)]).sum::<f64>() / n_in as f64;
@@ -242,90 +64,49 @@ pub fn round(
         }
         groups.push(h);
     }
-    let row = |o: usize| &targets[o * n_in..(o + 1) * n_in];
-    let scales = choose_scales(layer, &groups, row, scales, bounds, search);
-    let round_row =
-        |o: usize| descend(&groups[o / per_group], row(o), f64::from(scales[o]), bounds);
+    let diagonal: Vec<f64> =
+        groups.iter().flat_map(|h| (0..n_in).map(move |k| h[(k, k)])).collect();
+    let scales = choose(problem, &targets, &diagonal);
+    let round_row = |o: usize| {
+        let target = &targets[o * n_in..(o + 1) * n_in];
+        descend(problem, &groups[o / per_group], o, target, &scales)
+    };
     let integers: Vec<Vec<i32>> = (0..n_out).into_par_iter().map(round_row).collect();
     Ok(Rows { integers: integers.concat(), scales })
 }
 
-/// The scales with the least error of nearest rounding, weighted by the inputs' variances.
-fn choose_scales<'t>(
-    layer: &Layer,
-    groups: &[Mat<f64>],
-    row: impl Fn(usize) -> &'t [f64] + Sync,
-    scales: &[f32],
-    bounds: Bounds,
-    search: Scales,
-) -> Vec<f32> {
-    let per_group = layer.n_out / layer.groups;
-    let error = |o: usize, scale: f64| -> f64 {
-        let h = &groups[o / per_group];
-        let row = row(o);
-        let q = bounds.nearest_row(row, scale);
-        let of = |(k, &w): (usize, &f64)| h[(k, k)] * (w - scale * q[k]).powi(2);
-        row.iter().enumerate().map(of).sum()
-    };
-    let full = |o: usize| {
-        row(o).iter().fold(0f64, |amax, w| amax.max(w.abs())) / f64::from(bounds.high.max(1))
-    };
-    let steps = f64::from(*SCALE_SHARES.end());
-    let best_of = |full: f64, given: f32, error: &dyn Fn(f64) -> f64| -> f32 {
-        // A scale that was widened on purpose, or of a row without weights, stays.
-        if full <= f64::from(f32::MIN_POSITIVE) || f64::from(given) > 1.5 * full {
-            return given;
-        }
-        let tries = SCALE_SHARES.map(|share| (full * f64::from(share) / steps) as f32);
-        let tries = tries.chain([given]).filter(|scale| scale.is_normal());
-        let scored = tries.map(|scale| (error(f64::from(scale)), scale));
-        scored.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(given, |(_, scale)| scale)
-    };
-    match search {
-        Scales::Fixed => scales.to_vec(),
-        Scales::PerRow => (0..layer.n_out)
-            .into_par_iter()
-            .map(|o| best_of(full(o), scales[o], &|scale| error(o, scale)))
-            .collect(),
-        Scales::Shared => {
-            let widest = (0..layer.n_out).map(full).fold(0f64, f64::max);
-            let all = |scale: f64| (0..layer.n_out).map(|o| error(o, scale)).sum();
-            vec![best_of(widest, scales[0], &all); layer.n_out]
-        }
-    }
-}
-
 /// Coordinate descent from the nearest integers; the inputs that vary most come first.
-fn descend(h: &Mat<f64>, target: &[f64], scale: f64, bounds: Bounds) -> Vec<i32> {
+fn descend(problem: &Problem, h: &Mat<f64>, o: usize, target: &[f64], scales: &[f32]) -> Vec<i32> {
     let n = target.len();
-    let mut q = bounds.nearest_row(target, scale);
-    let error: Vec<f64> = target.iter().zip(&q).map(|(w, q)| w - scale * q).collect();
+    let scales: Vec<f64> = (0..n).map(|k| f64::from(scales[problem.scale_of(o, k)])).collect();
+    let bounds = &problem.bounds;
+    let mut q = bounds.nearest_row(target, |k| scales[k]);
     // The gradient, up to a factor of -2: H times what is left of the target.
     let mut gradient = vec![0f64; n];
-    for (j, e) in error.iter().enumerate() {
+    for j in 0..n {
+        let error = target[j] - scales[j] * q[j];
         let column = h.col_as_slice(j);
-        gradient.iter_mut().zip(column).for_each(|(g, h)| *g += h * e);
+        gradient.iter_mut().zip(column).for_each(|(g, h)| *g += h * error);
     }
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|&a, &b| h[(b, b)].total_cmp(&h[(a, a)]).then(a.cmp(&b)));
     for _ in 0..MAX_SWEEPS {
         let mut moved = false;
         for &j in &order {
-            let best = q[j] + gradient[j] / (scale * h[(j, j)]);
+            let best = q[j] + gradient[j] / (scales[j] * h[(j, j)]);
             let (low, high) = bounds.of(&q, j);
             let best = best.round_ties_even().clamp(low, high);
-            let step = best - q[j];
-            if step == 0.0 || !step.is_finite() {
+            let by = (best - q[j]) * scales[j];
+            if by == 0.0 || !by.is_finite() {
                 continue;
             }
             // A tie at half a step would go to and fro.
-            let change = step * scale * (step * scale * h[(j, j)] - 2.0 * gradient[j]);
+            let change = by * (by * h[(j, j)] - 2.0 * gradient[j]);
             if change >= 0.0 {
                 continue;
             }
             q[j] = best;
             moved = true;
-            let by = step * scale;
             gradient.iter_mut().zip(h.col_as_slice(j)).for_each(|(g, h)| *g -= by * h);
         }
         if !moved {

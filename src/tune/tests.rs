@@ -1,6 +1,7 @@
 use super::bias::{OutChannels, correction};
 use super::layer::Layer;
-use super::rounding::{self, Bounds, Scales};
+use super::rounding;
+use super::scales::{Bounds, Problem};
 use crate::engine::Value;
 use crate::onnx::proto::{AttributeProto, NodeProto};
 use proptest::prelude::*;
@@ -54,7 +55,7 @@ fn product(layer: &Layer, w: &[f32], x: &Value, y: &Value) -> Vec<f32> {
 fn patches_times_rows_are_the_operator() {
     use crate::onnx::proto::{ModelProto, OperatorSetIdProto};
     type Case = (NodeProto, &'static [usize], &'static [usize]);
-    let cases: [Case; 7] = [
+    let cases: [Case; 9] = [
         (node("Conv", &[("pads", &[1, 1, 1, 1])], &[]), &[4, 3, 3, 3], &[2, 3, 7, 6]),
         (
             node("Conv", &[("strides", &[2, 1]), ("dilations", &[1, 2])], &[]),
@@ -63,6 +64,16 @@ fn patches_times_rows_are_the_operator() {
         ),
         (node("Conv", &[("pads", &[0, 1, 2, 1])], &[("group", 2)]), &[6, 2, 3, 3], &[1, 4, 6, 6]),
         (node("Conv", &[("pads", &[2, 0])], &[("group", 4)]), &[4, 1, 3], &[2, 4, 9]),
+        (
+            node("ConvTranspose", &[("strides", &[2, 3]), ("pads", &[1, 0, 0, 2])], &[]),
+            &[3, 4, 3, 2],
+            &[2, 3, 5, 4],
+        ),
+        (
+            node("ConvTranspose", &[("strides", &[2, 2]), ("dilations", &[1, 2])], &[("group", 2)]),
+            &[4, 3, 2, 2],
+            &[1, 4, 4, 5],
+        ),
         (node("Gemm", &[], &[("transB", 1)]), &[5, 8], &[3, 8]),
         (node("Gemm", &[], &[]), &[8, 5], &[3, 8]),
         (node("MatMul", &[], &[]), &[8, 5], &[2, 3, 8]),
@@ -150,7 +161,10 @@ proptest! {
             .map(|row| row.iter().fold(0f32, |m, v| m.max(v.abs())) / bound as f32)
             .collect();
         let bounds = Bounds { low: -bound, high: bound, pairs: None };
-        let rows = rounding::round(&layer, &w, &scales, bounds, Scales::Fixed, (&x, &y), false);
+        let problem = Problem {
+            layer: &layer, w: &w, scales: &scales, scale_idx: &[], bounds, free: false
+        };
+        let rows = rounding::round(&problem, (&x, &y), false);
         let rows = rows.unwrap();
         let real = |q: &dyn Fn(usize) -> f32| -> Vec<f32> {
             (0..w.len()).map(|i| q(i) * scales[i / n_in]).collect()

@@ -4,37 +4,19 @@
 //! quantized input is known and its output is not. A tensor is freed after its last use: memory holds the
 //! tensors that are alive, of both networks, for all samples.
 
-use super::bias::correction;
-use super::grid::{dequantized, fake_quantize, out_channels};
+use super::grid::fake_quantize;
 use super::judge::Noise;
-use super::layer::Layer;
-use super::rounding::{self, Bounds, Rows, Scales};
+use super::methods::{Method, Methods};
 use super::step::Step;
 use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::node::is_scaled;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-use crate::onnx::tensor;
 use crate::place::{Edge, node_name};
 use crate::quant::{Codes, QuantParams};
-use crate::scheme::ScaleName;
 use anyhow::{Context, Result, bail, ensure};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How far a mean error must stand out before it is corrected, in variances. With 1, squeezenet1_1 loses
-/// 0.7 dB to corrections that a few samples asked for.
-const DOUBT: f64 = 4.0;
-
-/// What a walk may change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Methods {
-    /// Biases.
-    pub correct_bias: bool,
-    /// The integers of weights.
-    pub learn_rounding: bool,
-}
 
 /// What a walk found.
 pub struct Walked {
@@ -44,26 +26,33 @@ pub struct Walked {
     pub quantized: Vec<Vec<Value>>,
     /// New biases: position of the node, a value per output channel.
     pub biases: BTreeMap<usize, Vec<f32>>,
-    /// Weights whose integers were learned.
-    pub n_rounded: usize,
+    /// Weights whose scales or integers were changed.
+    pub n_weights: usize,
+    /// Groups of activations whose ranges were changed.
+    pub n_ranges: usize,
 }
 
 /// A walk in progress.
 pub struct Walk<'a> {
     model: &'a ModelProto,
-    graph: &'a GraphProto,
-    index: GraphIndex<'a>,
-    plan: &'a mut QuantPlan,
-    methods: Methods,
+    pub(super) graph: &'a GraphProto,
+    pub(super) index: GraphIndex<'a>,
+    pub(super) plan: &'a mut QuantPlan,
+    pub(super) methods: Methods,
     /// The first so many samples are learned from; the others are held back.
-    n_tune: usize,
-    grids: BTreeMap<String, (QuantParams, BTreeSet<Edge>)>,
+    pub(super) n_tune: usize,
+    pub(super) grids: BTreeMap<String, (QuantParams, BTreeSet<Edge>)>,
     weights: BTreeMap<Edge, usize>,
     constants: BTreeMap<String, TensorProto>,
     lanes: BTreeMap<String, Lane>,
     uses_left: BTreeMap<&'a str, usize>,
-    biases: BTreeMap<usize, Vec<f32>>,
-    rounded: BTreeSet<usize>,
+    pub(super) biases: BTreeMap<usize, Vec<f32>>,
+    /// Weights that were changed.
+    pub(super) changed: BTreeSet<usize>,
+    /// Groups of activations that have met their values: no range of theirs may change any more.
+    pub(super) settled: BTreeSet<usize>,
+    /// How many of them have other ranges now.
+    pub(super) n_ranges: usize,
 }
 
 /// One tensor, a value per sample.
@@ -119,7 +108,9 @@ impl<'a> Walk<'a> {
             lanes: BTreeMap::new(),
             uses_left,
             biases: BTreeMap::new(),
-            rounded: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            settled: BTreeSet::new(),
+            n_ranges: 0,
         })
     }
 
@@ -156,7 +147,13 @@ impl<'a> Walk<'a> {
             held_back.push(noise);
         }
         let quantized = outputs;
-        Ok(Walked { held_back, quantized, biases: self.biases, n_rounded: self.rounded.len() })
+        let (n_weights, n_ranges) = (self.changed.len(), self.n_ranges);
+        Ok(Walked { held_back, quantized, biases: self.biases, n_weights, n_ranges })
+    }
+
+    /// Whether `name` is a constant by now.
+    pub(super) fn is_constant(&self, name: &str) -> bool {
+        self.constants.contains_key(name)
     }
 
     fn used(&mut self, name: &str) {
@@ -174,6 +171,9 @@ impl<'a> Walk<'a> {
         }
         let same = float.windows(2).all(|pair| pair[0].shape() == pair[1].shape());
         ensure!(same, "tensor `{name}`: its shape depends on the sample");
+        if self.methods.contains(Method::Ranges) {
+            self.refine_range(name, &float, &quantized)?;
+        }
         let on_grid = match self.grids.get(name) {
             None => None,
             Some((params, _)) => {
@@ -243,10 +243,25 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn step(
+    /// The node as a model of its own, for tensors that exist already.
+    pub(super) fn step(
         &self,
         node: &NodeProto,
         runtime: &[&str],
+        replaced: Option<&TensorProto>,
+    ) -> Result<Step> {
+        let value = |name: &&'_ str| self.lanes[*name].float.first();
+        let inputs: Vec<(&str, &Value)> =
+            runtime.iter().filter_map(|name| Some((*name, value(name)?))).collect();
+        self.step_for(node, &inputs, replaced)
+    }
+
+    /// The node as a model of its own, for inputs like those given; `replaced` takes the place of the
+    /// constant of its name.
+    pub(super) fn step_for(
+        &self,
+        node: &NodeProto,
+        inputs: &[(&str, &Value)],
         replaced: Option<&TensorProto>,
     ) -> Result<Step> {
         let mut constants: Vec<TensorProto> = Vec::new();
@@ -257,19 +272,16 @@ impl<'a> Walk<'a> {
                 constants.push(replaced.unwrap_or(constant).clone());
             }
         }
-        let value = |name: &&'_ str| self.lanes[*name].float.first();
-        let inputs: Vec<(&str, &Value)> =
-            runtime.iter().filter_map(|name| Some((*name, value(name)?))).collect();
-        Step::new(self.model, node, constants, &inputs)
+        Step::new(self.model, node, constants, inputs)
     }
 
     /// The planned weight that the node reads, if it is the only one.
-    fn weights_of(&self, node_idx: usize, node: &NodeProto) -> Option<usize> {
+    pub(super) fn weights_of(&self, node_idx: usize, node: &NodeProto) -> Option<usize> {
         (0..node.input.len()).find_map(|input| self.weights.get(&(node_idx, input)).copied())
     }
 
     /// The values that the node's use of `name` reads in the quantized network.
-    fn read(&self, node_idx: usize, node: &NodeProto, name: &str) -> &[Value] {
+    pub(super) fn read(&self, node_idx: usize, node: &NodeProto, name: &str) -> &[Value] {
         let lane = &self.lanes[name];
         let position = node.input.iter().position(|input| input == name);
         let on_grid =
@@ -296,117 +308,5 @@ impl<'a> Walk<'a> {
             return Ok(float.to_vec());
         }
         step.run(float.len(), |sample| inputs.iter().map(|v| v[sample].clone()).collect())
-    }
-
-    /// A node with a quantized weight: changes weight and bias as asked, and runs it.
-    fn layer(
-        &mut self,
-        node_idx: usize,
-        node: &NodeProto,
-        runtime: &[&str],
-        weight_idx: usize,
-        float: &[Vec<Value>],
-    ) -> Result<Vec<Vec<Value>>> {
-        let name = || format!("node `{}`", node_name(node));
-        let y: Vec<Value> = float.iter().filter_map(|outputs| outputs.first().cloned()).collect();
-        let with_bias = self.bias_of(node);
-        if self.methods.learn_rounding {
-            self.round(node_idx, node, weight_idx, &y, with_bias.is_some()).with_context(name)?;
-        }
-        let weight = dequantized(&self.plan.weights[weight_idx])?;
-        let step = self.step(node, runtime, Some(&weight))?;
-        let inputs: Vec<&[Value]> =
-            runtime.iter().map(|name| self.read(node_idx, node, name)).collect();
-        let mut outputs =
-            step.run(float.len(), |sample| inputs.iter().map(|v| v[sample].clone()).collect())?;
-        let channels = y.first().and_then(|y| out_channels(node, y));
-        let (true, Some(bias), Some(channels)) = (self.methods.correct_bias, with_bias, channels)
-        else {
-            return Ok(outputs);
-        };
-        let quantized: Vec<Value> =
-            outputs.iter().filter_map(|outputs| outputs.first().cloned()).collect();
-        let n = self.n_tune.min(y.len());
-        // What rounding left to the bias is no matter of chance.
-        let doubt = if self.methods.learn_rounding { 1.0 } else { DOUBT };
-        let by = correction(&channels, &y[..n], &quantized[..n], doubt);
-        let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
-        let bias = if bias.is_empty() { vec![0.0; channels.n_out] } else { bias };
-        if bias.len() != channels.n_out || by.iter().any(|by| !by.is_finite()) {
-            return Ok(outputs);
-        }
-        let shifted: Result<Vec<Value>> =
-            quantized.par_iter().map(|value| channels.shift(value, &by)).collect();
-        for (outputs, shifted) in outputs.iter_mut().zip(shifted?) {
-            outputs[0] = shifted;
-        }
-        self.biases.insert(node_idx, bias.iter().zip(&by).map(|(b, by)| b + by).collect());
-        Ok(outputs)
-    }
-
-    /// The node's bias, empty where it has none; `None` where it cannot have one or it is not plain.
-    fn bias_of(&self, node: &NodeProto) -> Option<Vec<f32>> {
-        if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm") {
-            return None;
-        }
-        if is_scaled(node) {
-            return None;
-        }
-        match node.input.get(2).filter(|name| !name.is_empty()) {
-            None => Some(Vec::new()),
-            Some(name) => {
-                let values = tensor::f32_values(self.index.initializer(name)?).ok()?;
-                values.iter().all(|value| value.is_finite()).then_some(values)
-            }
-        }
-    }
-
-    fn round(
-        &mut self,
-        node_idx: usize,
-        node: &NodeProto,
-        weight_idx: usize,
-        y: &[Value],
-        centred: bool,
-    ) -> Result<()> {
-        let planned = &self.plan.weights[weight_idx];
-        let input = node.input.first().map_or("", String::as_str);
-        let second = node.input.get(1).is_some_and(|name| *name == planned.site.tensor);
-        if !second || self.rounded.contains(&weight_idx) || !self.lanes.contains_key(input) {
-            return Ok(());
-        }
-        let n = self.n_tune.min(y.len());
-        let b = &self.read(node_idx, node, input)[..n];
-        let Some(layer) = b.first().and_then(|x| Layer::of(node, &planned.shape, x)) else {
-            return Ok(());
-        };
-        let along_rows = planned.site.axis == Some(layer.out_axis());
-        let zero = planned.params.iter().all(|params| params.zero_point == 0);
-        if !(along_rows || planned.params.len() == 1) || !zero || planned.site.block.is_some() {
-            return Ok(());
-        }
-        let Some(initializer) = self.index.initializer(&planned.site.tensor) else { return Ok(()) };
-        let values = tensor::f32_values(initializer)?;
-        let at = |i: usize| layer.at(i / layer.n_in, i % layer.n_in);
-        let w: Vec<f32> = (0..values.len()).map(|i| values[at(i)]).collect();
-        let of_row = |o: usize| planned.params[if along_rows { o } else { 0 }];
-        let scales: Vec<f32> = (0..layer.n_out).map(|o| of_row(o).scale).collect();
-        let (low, high) = (of_row(0).q_min, of_row(0).q_max);
-        let bounds = Bounds { low, high, pairs: planned.pairs };
-        let search = match planned.qtype.scale {
-            ScaleName::PowerOfTwo => Scales::Fixed,
-            ScaleName::Float if along_rows => Scales::PerRow,
-            ScaleName::Float => Scales::Shared,
-        };
-        let Rows { integers, scales } =
-            rounding::round(&layer, &w, &scales, bounds, search, (b, &y[..n]), centred)?;
-        let planned = &mut self.plan.weights[weight_idx];
-        integers.iter().enumerate().for_each(|(i, &q)| planned.integers[at(i)] = q);
-        for (params, scale) in planned.params.iter_mut().zip(scales) {
-            params.scale = scale;
-        }
-        planned.learned = true;
-        self.rounded.insert(weight_idx);
-        Ok(())
     }
 }

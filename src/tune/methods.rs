@@ -1,0 +1,139 @@
+//! What tuning tries, and on how many samples.
+
+use crate::diag::did_you_mean;
+use anyhow::{Result, bail};
+use serde::{Serialize, Serializer};
+
+/// One way to bring the quantized network nearer to the float one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// Scales of weights by the error that they leave at the layer's output.
+    Clip,
+    /// Biases by the mean error of each output channel.
+    Bias,
+    /// Ranges of activations by the error that they leave at the outputs of the layers behind.
+    Ranges,
+    /// Integers of weights that reproduce the layer's float output; corrects biases as well.
+    Rounding,
+}
+
+impl Method {
+    /// Every method, in the order in which they are tried.
+    pub const ALL: &[Method] = &[Method::Clip, Method::Bias, Method::Ranges, Method::Rounding];
+
+    /// Its name on the command line and in the sidecar.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Clip => "clip",
+            Method::Bias => "bias",
+            Method::Ranges => "ranges",
+            Method::Rounding => "rounding",
+        }
+    }
+}
+
+impl Serialize for Method {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// A set of methods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Methods(u8);
+
+impl Methods {
+    /// Whether `method` is among them.
+    pub fn contains(self, method: Method) -> bool {
+        self.0 & (1 << method as u8) != 0
+    }
+
+    /// These and `method`, with those that it cannot do without.
+    #[must_use]
+    pub fn with(self, method: Method) -> Methods {
+        let bias = if method == Method::Rounding { 1 << Method::Bias as u8 } else { 0 };
+        Methods(self.0 | 1 << method as u8 | bias)
+    }
+
+    /// The methods, in the order in which they are tried.
+    pub fn iter(self) -> impl Iterator<Item = Method> {
+        Method::ALL.iter().copied().filter(move |method| self.contains(*method))
+    }
+
+    /// The methods of a list such as `bias,rounding`; `none` for none.
+    ///
+    /// # Errors
+    /// If a name is unknown.
+    pub fn of(list: &str) -> Result<Methods> {
+        if list == "none" {
+            return Ok(Methods::default());
+        }
+        let mut methods = Methods::default();
+        for name in list.split(',').map(str::trim) {
+            let Some(method) = Method::ALL.iter().find(|method| method.name() == name) else {
+                let names = || Method::ALL.iter().map(|method| method.name());
+                bail!(
+                    "method `{name}` is unknown, expected some of: {}{}",
+                    names().collect::<Vec<_>>().join(", "),
+                    did_you_mean(name, names())
+                );
+            };
+            methods.0 |= 1 << *method as u8;
+        }
+        Ok(methods)
+    }
+}
+
+/// How much work goes into better parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Effort(u8);
+
+/// Values of the largest tensor, over all samples, up to which more samples cost little.
+const CHEAP: usize = 1 << 22;
+
+impl Effort {
+    /// Levels, with what each does.
+    pub const LEVELS: &[(&str, &str)] = &[
+        ("0", "plain observers"),
+        ("1", "scales of weights and biases, on 32 samples"),
+        ("2", "ranges of activations too, on 96 samples"),
+        ("3", "learned rounding too"),
+    ];
+
+    /// The level of a digit.
+    pub fn of(level: &str) -> Option<Effort> {
+        Effort::LEVELS.iter().position(|(name, _)| *name == level).map(|level| Effort(level as u8))
+    }
+
+    /// What it tries.
+    pub fn methods(self) -> Methods {
+        let methods = match self.0 {
+            0 => &[][..],
+            1 => &[Method::Clip, Method::Bias],
+            2 => &[Method::Clip, Method::Bias, Method::Ranges],
+            _ => Method::ALL,
+        };
+        methods.iter().fold(Methods::default(), |all, &method| all.with(method))
+    }
+
+    /// Samples that are looked at, those held back included, where the network's largest tensor has
+    /// `largest` values.
+    pub fn n_samples(self, largest: usize) -> usize {
+        match self.0 {
+            0 => 0,
+            1 => (CHEAP / largest.max(1)).clamp(32, 96),
+            _ => 96,
+        }
+    }
+
+    /// Bytes that the tensors of all samples may take at a time, about; fewer samples are looked at where
+    /// they would take more.
+    pub fn max_bytes(self) -> usize {
+        if self.0 <= 1 { 1 << 30 } else { 2 << 30 }
+    }
+
+    /// Samples to learn from, of `n`; the others are held back.
+    pub fn n_tune(self, n: usize) -> usize {
+        if self.0 <= 1 { n - n / 4 } else { n - n / 3 }
+    }
+}
