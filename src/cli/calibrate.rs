@@ -6,7 +6,7 @@ use crate::diag::Exit;
 use crate::emit::{self, Emitter, Sidecar};
 use crate::import;
 use crate::onnx::Staged;
-use crate::pipeline::{self, Quantized, Request, quantize};
+use crate::pipeline::{self, Equalized, Quantized, Request, quantize};
 use crate::progress;
 use crate::range::by_spelling;
 use crate::scheme::{Scheme, WeightStorage};
@@ -61,7 +61,7 @@ pub struct Args {
     /// Samples run at the same time [default: the number of cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Work that goes into better weights: 0 = plain observers, 1 and 2 = bias correction, 3 = learned rounding
+    /// Work that goes into better weights: 0 = plain observers, 1 = bias correction, 2 = equalization too, 3 = learned rounding too
     #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels())]
     effort: String,
     /// Leave out samples that cannot be read, instead of failing
@@ -129,6 +129,8 @@ struct Summary {
     n_float_nodes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     preprocessing: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    equalized: Option<Equalized>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tuned: Option<Tuned>,
     warnings: Vec<String>,
@@ -309,6 +311,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         plan,
         n_samples,
         preprocessing,
+        equalized,
         tuned,
     } = quantized;
     let mut staged = Staged::model(model, &paths.output, has_external_data)?;
@@ -329,6 +332,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         n_quantized_nodes: sites.quantized_nodes.len(),
         n_float_nodes: sites.float_nodes.len(),
         preprocessing,
+        equalized,
         tuned,
         warnings: plan.warnings.clone(),
         seconds: start.elapsed().as_secs_f64(),
@@ -364,6 +368,9 @@ fn print_summary(
     if let Some(preprocessing) = &summary.preprocessing {
         println!("  input      {preprocessing}");
     }
+    if let Some(equalized) = &summary.equalized {
+        println!("  equalized  {}", describe_equalized(equalized));
+    }
     if let Some(tuned) = &summary.tuned {
         println!("  tuned      {}", describe(tuned));
     }
@@ -375,6 +382,18 @@ fn print_summary(
     if args.verbose {
         sidecar.details().iter().for_each(|line| println!("  {line}"));
     }
+}
+
+fn describe_equalized(equalized: &Equalized) -> String {
+    let Equalized { n_samples, n_held_back, n_spaces, n_declined, gain_db, seconds, .. } = equalized;
+    if *n_spaces == 0 {
+        return format!("nothing; {n_declined} layers' inputs were left alone ({seconds:.2} s)");
+    }
+    let [before, after] = equalized.sqnr_db;
+    let outcome = if equalized.kept { "kept" } else { "undone" };
+    format!(
+        "{n_spaces} groups of tensors on {n_samples} samples, {n_declined} left alone; on {n_held_back} others {before:.2} -> {after:.2} dB, typically {gain_db:+.2} dB: {outcome} ({seconds:.2} s)"
+    )
 }
 
 fn describe(tuned: &Tuned) -> String {

@@ -13,8 +13,8 @@ mod source;
 
 pub use gather::sidecar;
 pub use sidecar::{
-    BiasFacts, CalibrationFacts, Encoding, FloatNode, GraphFacts, InputFacts, ModelFacts,
-    NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
+    BiasFacts, CalibrationFacts, DeclinedFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts, InputFacts, ModelFacts,
+    NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar, SpaceFacts, TuningFacts,
 };
 pub use source::Source;
 

@@ -36,8 +36,8 @@ impl Effort {
     pub const LEVELS: &[(&str, &str)] = &[
         ("0", "plain observers"),
         ("1", "bias correction on 24 samples"),
-        ("2", "bias correction on 64 samples"),
-        ("3", "learned rounding and bias correction on 64 samples"),
+        ("2", "equalization; bias correction on 64 samples"),
+        ("3", "equalization; learned rounding and bias correction on 64 samples"),
     ];
 
     /// The level of a digit.
@@ -60,8 +60,13 @@ impl Effort {
         if self.0 <= 1 { 1 << 30 } else { 2 << 30 }
     }
 
+    /// Whether channels are equalized.
+    pub fn equalizes(self) -> bool {
+        self.0 >= 2
+    }
+
     /// Samples to learn from, of `n`; the others are held back.
-    fn n_tune(self, n: usize) -> usize {
+    pub fn n_tune(self, n: usize) -> usize {
         if self.0 <= 1 { n - n / 4 } else { n - n / 3 }
     }
 
@@ -113,7 +118,7 @@ pub struct NewBias {
 }
 
 /// Fewest samples to learn from and to judge by.
-const MIN_SAMPLES: usize = 8;
+pub const MIN_SAMPLES: usize = 8;
 
 /// Tunes `plan` and the biases of `model`; `finder` is that of the weights. `samples` holds the values of the
 /// inputs `inputs` for each sample; some of them are held back.
@@ -188,6 +193,36 @@ pub fn simulate(
 ) -> Result<Vec<Vec<Value>>> {
     let mut plan = plan.clone();
     Ok(Walk::new(model, &mut plan, Methods::default(), 0)?.run(inputs, samples)?.quantized)
+}
+
+/// Two plans on the same samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Comparison {
+    /// Mean SQNR of the outputs, in dB.
+    pub sqnr_db: [f64; 2],
+    /// How much less noise the second has, as the mean over the samples, in dB.
+    pub gain_db: f64,
+}
+
+/// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay
+/// float.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn compare_plans(
+    plans: [(&ModelProto, &QuantPlan); 2],
+    inputs: &[String],
+    samples: &[Vec<Value>],
+) -> Result<Comparison> {
+    let noise = |(model, plan): (&ModelProto, &QuantPlan)| -> Result<_> {
+        let mut plan = plan.clone();
+        Ok(Walk::new(model, &mut plan, Methods::default(), 0)?.run(inputs, samples)?.held_back)
+    };
+    let (before, after) = (noise(plans[0])?, noise(plans[1])?);
+    Ok(Comparison {
+        sqnr_db: [judge::sqnr_db(&before), judge::sqnr_db(&after)],
+        gain_db: judge::gain_db(&before, &after),
+    })
 }
 
 /// Names for the new biases.
