@@ -1,8 +1,8 @@
 //! The sidecar's contents from a finished plan.
 
 use super::sidecar::{
-    CalibrationFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts, ModelFacts, NodeFacts, OneOrMany, Producer,
-    SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
+    CalibrationFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts, ModelFacts, NodeFacts,
+    OneOrMany, Producer, SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
 };
 use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::onnx::facts::Facts;

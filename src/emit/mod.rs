@@ -13,8 +13,9 @@ mod source;
 
 pub use gather::sidecar;
 pub use sidecar::{
-    BiasFacts, CalibrationFacts, DeclinedFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts, InputFacts, ModelFacts,
-    NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar, SpaceFacts, TuningFacts,
+    BiasFacts, CalibrationFacts, DeclinedFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts,
+    InputFacts, ModelFacts, NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION,
+    SchemeFacts, Sidecar, SpaceFacts, TuningFacts,
 };
 pub use source::Source;
 

@@ -355,8 +355,7 @@ impl Sidecar {
         let equalization = self.equalization.iter();
         let scaled = equalization.clone().flat_map(|facts| &facts.spaces).map(SpaceFacts::describe);
         let declined = equalization.flat_map(|facts| &facts.declined);
-        let declined =
-            declined.map(|d| format!("not equalized: `{}`: {}", d.tensor, d.reason));
+        let declined = declined.map(|d| format!("not equalized: `{}`: {}", d.tensor, d.reason));
         changes.chain(floats).chain(scaled).chain(declined).collect()
     }
 

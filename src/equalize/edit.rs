@@ -62,7 +62,8 @@ pub fn scale(graph: &mut GraphProto, space: &Space, factors: &[f32]) -> Result<(
     ensure!(bad.is_none(), "tensor `{}`: factor {bad:?}, expected one above 0", space.tensor);
     for edit in &space.edits {
         let found = graph.initializer.iter_mut().find(|tensor| tensor.name() == edit.tensor);
-        let found = found.with_context(|| format!("initializer `{}` does not exist", edit.tensor))?;
+        let found =
+            found.with_context(|| format!("initializer `{}` does not exist", edit.tensor))?;
         let mut values = tensor::f32_values(found)?;
         for (i, value) in values.iter_mut().enumerate() {
             let factor = factors[edit.channels.of(edit.map.entry(i))];

@@ -72,11 +72,7 @@ pub fn choose(
 }
 
 /// What the other spaces do to the weights at the ends of space `at`.
-fn other_factors(
-    spaces: &[Space],
-    choices: &[Result<Choice, Reason>],
-    at: usize,
-) -> OtherFactors {
+fn other_factors(spaces: &[Space], choices: &[Result<Choice, Reason>], at: usize) -> OtherFactors {
     let mut others = OtherFactors::new();
     for (other, (space, choice)) in spaces.iter().zip(choices).enumerate() {
         let Ok(Choice { factors, .. }) = choice else { continue };

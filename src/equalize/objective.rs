@@ -106,8 +106,7 @@ impl Objective {
         let (mut all, mut on_grid) = (vec![0.0; space.n], vec![0.0; space.n]);
         for reader in &readers {
             let edge = (reader.end.node, 0);
-            let quantized =
-                setting.sites.activations.iter().any(|site| site.edges.contains(&edge));
+            let quantized = setting.sites.activations.iter().any(|site| site.edges.contains(&edge));
             for (c, square) in reader.squares.iter().enumerate() {
                 let load = square / reader.power / 12.0;
                 all[c] += load;
@@ -175,9 +174,8 @@ impl Objective {
         let statistic = &setting.statistics[&end.tensor];
         // Values of each channel of the space that a row multiplies.
         let per_channel = end.channels.run.min(n_in) as f64 * linear.area as f64;
-        let energy = |c: usize| {
-            statistic.mean_square(c - end.channels.first) * per_channel / power / 12.0
-        };
+        let energy =
+            |c: usize| statistic.mean_square(c - end.channels.first) * per_channel / power / 12.0;
         let out = others.get(&(end.node, true));
         let n_groups = if per_row { linear.groups } else { 1 };
         let first_of = |group: usize| match per_row {
@@ -218,13 +216,7 @@ impl Objective {
         self.weights.push(term);
     }
 
-    fn add_producer(
-        &mut self,
-        end: &End,
-        load: &[f64],
-        setting: &Setting,
-        others: &OtherFactors,
-    ) {
+    fn add_producer(&mut self, end: &End, load: &[f64], setting: &Setting, others: &OtherFactors) {
         let Some(linear) = end.linear else { return };
         let Some((grid, false)) = weight_grid(end, setting) else { return };
         let node = &setting.graph.node[end.node];
@@ -242,7 +234,8 @@ impl Objective {
         }
         self.made.iter_mut().zip(&high).for_each(|(made, high)| *made = made.max(*high));
         let low = high.iter().map(|high| -high).collect();
-        let load = (0..self.n).map(|c| if end.channels.range().contains(&c) { load[c] } else { 0.0 });
+        let load =
+            (0..self.n).map(|c| if end.channels.range().contains(&c) { load[c] } else { 0.0 });
         let load = load.map(|load| load * energy).collect();
         self.depends = true;
         self.ranges.push(RangeTerm { grid, low, high, load });
@@ -258,8 +251,12 @@ impl<'a> Reader<'a> {
         for (i, &value) in values.iter().enumerate() {
             squares[end.channels.of(linear.ends(i).1)] += f64::from(value) * f64::from(value);
         }
-        let power: f64 =
-            end.channels.range().enumerate().map(|(i, c)| squares[c] * statistic.mean_square(i)).sum();
+        let power: f64 = end
+            .channels
+            .range()
+            .enumerate()
+            .map(|(i, c)| squares[c] * statistic.mean_square(i))
+            .sum();
         (power > 0.0 && power.is_finite()).then_some(Reader { end, linear, values, power, squares })
     }
 }

@@ -171,7 +171,9 @@ impl Growth<'_> {
             "LayerNormalization" | "BatchNormalization" | "InstanceNormalization" => {
                 self.gain(node_idx, tensor, channels)?;
             }
-            "Mul" | "Add" | "Sub" => self.elementwise_backward(node_idx, tensor, channels, pending)?,
+            "Mul" | "Add" | "Sub" => {
+                self.elementwise_backward(node_idx, tensor, channels, pending)?
+            }
             "Concat" => self.concatenated(node, tensor, channels, pending)?,
             _ => {
                 let input = node.input.first().cloned().unwrap_or_default();

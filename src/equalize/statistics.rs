@@ -87,12 +87,7 @@ impl ChannelStatistic {
 
 /// The tensors whose values decide about factors: those that are quantized, those that the spaces' readers
 /// take, and what their producers read.
-pub fn watched(
-    spaces: &[Space],
-    graph: &GraphProto,
-    facts: &Facts,
-    sites: &Sites,
-) -> Vec<Watched> {
+pub fn watched(spaces: &[Space], graph: &GraphProto, facts: &Facts, sites: &Sites) -> Vec<Watched> {
     let mut tensors: BTreeMap<&str, Channels> = BTreeMap::new();
     for space in spaces {
         for (tensor, channels) in &space.tensors {

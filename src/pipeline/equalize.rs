@@ -6,8 +6,8 @@
 use super::statistics::{Gathered, Run, gather};
 use super::{Request, tune};
 use crate::decide::{Finders, QuantPlan, decide};
-use crate::emit::{DeclinedFacts, EqualizationFacts, SpaceFacts};
-use crate::engine::Parsed;
+use crate::emit::{DeclinedFacts, EqualizationFacts, InputFacts, SpaceFacts};
+use crate::engine::{Parsed, Shapes};
 use crate::equalize::{
     ChannelStatistic, Choice, Declined, Space, Watched, choose, find, scale, watched,
 };
@@ -215,6 +215,33 @@ fn look(
         }
     }
     Ok(names.into_iter().zip(totals).collect())
+}
+
+/// Scales the channels of a prepared model as a sidecar says.
+///
+/// # Errors
+/// If the model has no such channels.
+pub(super) fn again(
+    model: &mut ModelProto,
+    equalization: &EqualizationFacts,
+    inputs: &[InputFacts],
+) -> Result<()> {
+    if equalization.spaces.is_empty() {
+        return Ok(());
+    }
+    let shapes: Shapes = inputs.iter().map(|i| (i.name.clone(), i.shape.clone())).collect();
+    let mut facts = Facts::of_model(model);
+    facts.extend(&Parsed::new(model, &shapes)?.facts()?);
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let (spaces, _) = find(graph, &facts);
+    for SpaceFacts { tensor, factors, .. } in &equalization.spaces {
+        let space = spaces.iter().find(|space| space.tensor == *tensor);
+        let space = space.with_context(|| {
+            format!("this version of mqq does not equalize the tensor `{tensor}`, which the sidecar does\nhint: calibrate again with this version of mqq")
+        })?;
+        scale(graph, space, factors)?;
+    }
+    Ok(())
 }
 
 fn space_facts(graph: &GraphProto, space: &Space, choice: &Choice) -> SpaceFacts {
