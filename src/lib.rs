@@ -18,6 +18,7 @@ pub mod decide;
 pub mod diag;
 pub mod emit;
 pub mod engine;
+pub mod equalize;
 pub mod import;
 pub mod observe;
 pub mod onnx;

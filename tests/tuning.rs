@@ -106,11 +106,21 @@ fn tuning_pays_on_samples_that_were_held_back_or_is_undone() {
             let report = calibrate("fixtures/digits_cnn.onnx", backend, &output, &extra);
             let tuned = &report["results"][0]["summary"]["tuned"];
             let gain = tuned["gain_db"].as_f64().unwrap();
-            assert_eq!(tuned["kept"], gain > 0.0, "{backend} {effort}: {tuned}");
-            assert!(tuned["n_biases"].as_u64().unwrap() > 0);
-            assert_eq!(tuned["n_rounded"].as_u64().unwrap() > 0, effort == "3");
+            let steps = tuned["steps"].as_array().unwrap();
+            let names: Vec<&str> = steps.iter().map(|s| s["method"].as_str().unwrap()).collect();
+            let expected = ["bias", "ranges", "rounding"];
+            let n_steps = effort.parse::<usize>().unwrap();
+            assert_eq!(names, expected[..n_steps], "{backend} {effort}");
+            for step in steps {
+                assert_eq!(step["kept"], step["gain_db"].as_f64().unwrap() > 0.0, "{step}");
+            }
+            let kept = |name: &str| steps.iter().any(|s| s["method"] == name && s["kept"] == true);
+            let n = |key: &str| tuned[key].as_u64().unwrap();
+            assert_eq!(n("n_rounded") > 0, kept("rounding"), "{backend} {effort}: {tuned}");
+            assert!(!kept("bias") || n("n_biases") > 0);
+            assert!(gain >= 0.0, "{backend} {effort}: {tuned}");
             if effort == "3" {
-                assert!(gain > 0.5, "{backend}: {tuned}");
+                assert!(gain > 0.5 && kept("rounding"), "{backend}: {tuned}");
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::diag::Exit;
 use crate::emit::{self, Emitter, Sidecar};
 use crate::import;
 use crate::onnx::Staged;
-use crate::pipeline::{self, Quantized, Request, quantize};
+use crate::pipeline::{self, Equalized, Quantized, Request, quantize};
 use crate::progress;
 use crate::range::by_spelling;
 use crate::scheme::{Scheme, WeightStorage};
@@ -61,11 +61,11 @@ pub struct Args {
     /// Samples run at the same time [default: the number of cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Work that goes into better parameters: 0 = plain observers, 1 = scales of weights and biases, 2 = ranges
-    /// of activations too, 3 = learned rounding too
+    /// Work that goes into better parameters: 0 = plain observers, 1 = equalization and bias correction, 2 =
+    /// ranges of activations too, 3 = learned rounding too
     #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels())]
     effort: String,
-    /// Methods to try instead of the effort's: some of clip,bias,ranges,rounding, or none
+    /// Methods to try instead of the effort's: some of equalize,clip,bias,ranges,rounding, or none
     #[arg(long, value_name = "LIST")]
     methods: Option<String>,
     /// Leave out samples that cannot be read, instead of failing
@@ -133,6 +133,8 @@ struct Summary {
     n_float_nodes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     preprocessing: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    equalized: Option<Equalized>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tuned: Option<Tuned>,
     warnings: Vec<String>,
@@ -218,11 +220,11 @@ fn request(args: &Args) -> Result<Request> {
     ensure!(args.threads != Some(0), "--threads is 0, expected 1 or more");
     let effort = Effort::of(&args.effort).context("unknown effort")?;
     let methods = match &args.methods {
-        None => effort.methods(),
-        Some(list) => Methods::of(list).context("--methods")?,
+        None => None,
+        Some(list) => Some(Methods::of(list).context("--methods")?),
     };
     ensure!(
-        args.effort != "0" || methods == Methods::default(),
+        args.effort != "0" || methods.unwrap_or_default() == Methods::default(),
         "--methods with --effort 0, expected 1 or more: 0 looks at no samples"
     );
     Ok(Request {
@@ -323,6 +325,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         plan,
         n_samples,
         preprocessing,
+        equalized,
         tuned,
     } = quantized;
     let mut staged = Staged::model(model, &paths.output, has_external_data)?;
@@ -343,6 +346,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         n_quantized_nodes: sites.quantized_nodes.len(),
         n_float_nodes: sites.float_nodes.len(),
         preprocessing,
+        equalized,
         tuned,
         warnings: plan.warnings.clone(),
         seconds: start.elapsed().as_secs_f64(),
@@ -378,6 +382,9 @@ fn print_summary(
     if let Some(preprocessing) = &summary.preprocessing {
         println!("  input      {preprocessing}");
     }
+    if let Some(equalized) = &summary.equalized {
+        println!("  equalized  {}", describe_equalized(equalized));
+    }
     if let Some(tuned) = &summary.tuned {
         println!("  tuned      {}", describe(tuned));
         tuned.steps.iter().for_each(|step| println!("    {}", describe_step(step)));
@@ -390,6 +397,19 @@ fn print_summary(
     if args.verbose {
         sidecar.details().iter().for_each(|line| println!("  {line}"));
     }
+}
+
+fn describe_equalized(equalized: &Equalized) -> String {
+    let Equalized { n_samples, n_held_back, n_spaces, n_declined, gain_db, seconds, .. } =
+        equalized;
+    if *n_spaces == 0 {
+        return format!("nothing; {n_declined} layers' inputs were left alone ({seconds:.2} s)");
+    }
+    let [before, after] = equalized.sqnr_db;
+    let outcome = if equalized.kept { "kept" } else { "undone" };
+    format!(
+        "{n_spaces} groups of tensors on {n_samples} samples, {n_declined} left alone; on {n_held_back} others {before:.2} -> {after:.2} dB, typically {gain_db:+.2} dB: {outcome} ({seconds:.2} s)"
+    )
 }
 
 fn describe(tuned: &Tuned) -> String {

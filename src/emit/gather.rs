@@ -1,8 +1,8 @@
 //! The sidecar's contents from a finished plan.
 
 use super::sidecar::{
-    CalibrationFacts, Encoding, FloatNode, GraphFacts, ModelFacts, NodeFacts, OneOrMany, Producer,
-    SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
+    CalibrationFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts, ModelFacts, NodeFacts,
+    OneOrMany, Producer, SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
 };
 use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::onnx::facts::Facts;
@@ -37,6 +37,7 @@ pub fn sidecar(
     plan: &QuantPlan,
     model: ModelFacts,
     calibration: CalibrationFacts,
+    equalization: Option<EqualizationFacts>,
     tuning: Option<TuningFacts>,
 ) -> Sidecar {
     let consumers = |nodes: &mut dyn Iterator<Item = usize>| {
@@ -141,6 +142,7 @@ pub fn sidecar(
             resolved: serde_json::to_value(scheme).unwrap_or_default(),
         },
         calibration,
+        equalization,
         tuning,
         activation_encodings: plan.activations.iter().map(activation).collect(),
         param_encodings: plan

@@ -13,9 +13,9 @@ mod source;
 
 pub use gather::sidecar;
 pub use sidecar::{
-    BiasFacts, CalibrationFacts, Encoding, FloatNode, GraphFacts, InputFacts, ModelFacts,
-    NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeFacts, Sidecar, StepFacts,
-    TuningFacts,
+    BiasFacts, CalibrationFacts, DeclinedFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts,
+    InputFacts, ModelFacts, NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION,
+    SchemeFacts, Sidecar, SpaceFacts, StepFacts, TuningFacts,
 };
 pub use source::Source;
 

@@ -21,6 +21,9 @@ pub struct Sidecar {
     pub scheme: SchemeFacts,
     /// How ranges were found.
     pub calibration: CalibrationFacts,
+    /// What equalization did; absent where it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub equalization: Option<EqualizationFacts>,
     /// What tuning did; absent where nothing was tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningFacts>,
@@ -133,6 +136,47 @@ pub struct BiasFacts {
     pub name: String,
     /// One per output channel.
     pub values: Vec<f32>,
+}
+
+/// What the sidecar says of equalized channels.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EqualizationFacts {
+    /// Samples that the factors were chosen by.
+    pub n_samples: usize,
+    /// Samples that were held back.
+    pub n_held_back: usize,
+    /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
+    pub sqnr_db: [f64; 2],
+    /// How much less noise the samples held back have, as the mean over them, in dB.
+    pub gain_db: f64,
+    /// Whether the result was kept; otherwise it was worse and everything is as it was.
+    pub kept: bool,
+    /// The tensors whose channels were scaled; none where the result was not kept.
+    pub spaces: Vec<SpaceFacts>,
+    /// Inputs of layers that were left alone.
+    pub declined: Vec<DeclinedFacts>,
+}
+
+/// Tensors that share a factor per channel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpaceFacts {
+    /// The tensor that names them, whose channels the factors are for.
+    pub tensor: String,
+    /// Nodes whose weights, gains and biases were divided by the factors.
+    pub producers: Vec<String>,
+    /// Nodes whose weights were multiplied by them.
+    pub consumers: Vec<String>,
+    /// One per channel.
+    pub factors: Vec<f32>,
+}
+
+/// An input of a layer that was left alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeclinedFacts {
+    /// ONNX name of the tensor.
+    pub tensor: String,
+    /// Why, in words.
+    pub reason: String,
 }
 
 /// A file that ranges were taken from.
@@ -270,6 +314,20 @@ pub struct NodeFacts {
     pub group: Option<i64>,
 }
 
+impl SpaceFacts {
+    fn describe(&self) -> String {
+        let min = self.factors.iter().copied().fold(f32::INFINITY, f32::min);
+        let max = self.factors.iter().copied().fold(0.0, f32::max);
+        format!(
+            "equalized: `{}`: {} -> {}: {} factors of {min} to {max}",
+            self.tensor,
+            self.producers.join(", "),
+            self.consumers.join(", "),
+            self.factors.len()
+        )
+    }
+}
+
 impl Sidecar {
     /// Reads the file's text.
     ///
@@ -309,7 +367,11 @@ impl Sidecar {
             .float_nodes
             .iter()
             .map(|float| format!("float: {} `{}`: {}", float.op_type, float.node, float.reason));
-        changes.chain(floats).collect()
+        let equalization = self.equalization.iter();
+        let scaled = equalization.clone().flat_map(|facts| &facts.spaces).map(SpaceFacts::describe);
+        let declined = equalization.flat_map(|facts| &facts.declined);
+        let declined = declined.map(|d| format!("not equalized: `{}`: {}", d.tensor, d.reason));
+        changes.chain(floats).chain(scaled).chain(declined).collect()
     }
 
     /// The file's text, with a final newline.

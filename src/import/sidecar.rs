@@ -3,7 +3,7 @@
 use super::{Contents, Format, ImportedRange};
 use crate::emit;
 use crate::quant::Range;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 
 pub(super) struct Sidecar;
@@ -19,6 +19,11 @@ impl Format for Sidecar {
 
     fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>> {
         let sidecar = emit::Sidecar::from_json(&contents.text)?;
+        let equalized = sidecar.equalization.as_ref().is_some_and(|facts| facts.kept);
+        ensure!(
+            !equalized,
+            "its ranges are for a model whose channels were equalized\nhint: calibrate that model with --effort 1 for ranges that others can take"
+        );
         let entry = |encoding: emit::Encoding| {
             let [min, max] = encoding.range?;
             let range = ImportedRange { range: Range { min, max }, amax: None };

@@ -1,6 +1,6 @@
 //! Formats of other tools from a sidecar.
 
-use super::sha256_of;
+use super::{equalize, sha256_of};
 use crate::decide::QuantPlan;
 use crate::emit::{BiasFacts, Emitter, Sidecar, Source};
 use crate::onnx::graph::GraphIndex;
@@ -45,6 +45,9 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
             changes == sidecar.model.prepared,
             "was prepared in another way by the version that wrote the sidecar\nhint: calibrate again with this version of mqq"
         );
+        if let Some(equalization) = &sidecar.equalization {
+            equalize::again(&mut model, equalization, &sidecar.calibration.inputs)?;
+        }
         if let Some(tuning) = &sidecar.tuning {
             ensure!(
                 tuning.n_rounded == 0,

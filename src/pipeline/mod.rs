@@ -1,12 +1,14 @@
 //! The order of the stages. The only file that knows it.
 
 mod compare;
+mod equalize;
 mod export;
 mod observe;
 mod statistics;
 mod tune;
 
 pub use compare::compare;
+pub use equalize::Equalized;
 use export::tuned_float;
 pub use export::{emit, prepared_for};
 
@@ -58,8 +60,8 @@ pub struct Request {
     pub skip_bad_data: bool,
     /// How much work goes into better weights.
     pub effort: Effort,
-    /// What it goes into.
-    pub methods: Methods,
+    /// What it goes into, where that is not the effort's own choice.
+    pub methods: Option<Methods>,
 }
 
 /// A model ready for placement, and what was done to it.
@@ -96,6 +98,8 @@ pub struct Quantized {
     pub n_samples: usize,
     /// How images became inputs.
     pub preprocessing: Option<String>,
+    /// What equalization did, where it was asked for.
+    pub equalized: Option<Equalized>,
     /// What tuning did, where it did something.
     pub tuned: Option<Tuned>,
 }
@@ -160,11 +164,16 @@ fn finish(
     let Prepared { mut model, facts, changes, opset, has_external_data, parsed } = prepared;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let mut sites = place(graph, &facts, &request.scheme, &request.selection);
-    let gathered = statistics::gather(&model, parsed, &sites, request, progress)?;
+    let mut gathered = statistics::gather(&model, parsed, &sites, request, progress)?;
     let finders =
         Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
     let given = request.ranges.as_ref().map(|imported| &imported.ranges);
     let mut plan = decide(graph, &sites, &gathered.statistics, given, &request.scheme, finders)?;
+    let stage = equalize::Stage { model: &model, facts: &facts, sites: &sites, request };
+    let (equalized, replaced) = equalize::equalize(stage, &mut plan, &gathered, progress)?.unzip();
+    if let Some((other_model, other_gathered, other_plan)) = replaced.flatten() {
+        (model, gathered, plan) = (other_model, other_gathered, other_plan);
+    }
     let tuned = tune::tune(&mut model, &mut plan, &mut sites, &facts, request, &gathered)?;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let skipped = gathered.skipped.iter().map(|reason| format!("left out: {reason}"));
@@ -197,6 +206,7 @@ fn finish(
         &plan,
         model_facts,
         calibration,
+        equalized.as_ref().map(Equalized::facts),
         tuned.as_ref().map(tune::facts),
     );
     let prepared = tuned_float(&model, &plan, tuned.as_ref())?;
@@ -211,6 +221,7 @@ fn finish(
         plan,
         n_samples: gathered.n_samples,
         preprocessing: gathered.preprocessing,
+        equalized,
         tuned,
     })
 }

@@ -12,6 +12,7 @@ use crate::range::RangeFinder;
 use crate::tune::{Methods, NewBias, Step, Tuned, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Copies of the largest tensor that are alive at a time, about: input and output of a layer, in the
 /// float network, the quantized one, and on the grid.
@@ -27,30 +28,45 @@ pub fn tune(
     request: &Request,
     gathered: &Gathered,
 ) -> Result<Option<Tuned>> {
-    let Some(Run { dataset, inputs: specs, by_content: samples }) = &gathered.run else {
-        return Ok(None);
-    };
-    let limit = request.effort.max_bytes() / (4 * N_COPIES * facts.largest().max(1));
-    let n = request.effort.n_samples(facts.largest()).min(limit).min(samples.len());
-    if n == 0 || request.methods == Methods::default() {
+    let Some(run) = &gathered.run else { return Ok(None) };
+    let n = n_samples(run, facts, request);
+    let methods = methods(request, plan);
+    if n == 0 || methods == Methods::default() {
         return Ok(None);
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
     pool.install(|| {
-        let load = |&sample: &usize| -> Result<Vec<Value>> {
-            let arrays = dataset.load(sample)?;
-            arrays.iter().zip(specs).map(|(a, input)| Value::of_array(a, input)).collect()
-        };
-        let values: Vec<Vec<Value>> = samples[..n].par_iter().map(load).collect::<Result<_>>()?;
-        let inputs: Vec<String> = specs.iter().map(|input| input.name.clone()).collect();
+        let (inputs, values) = load(run, 0..n)?;
         let data = (inputs.as_slice(), values.as_slice(), request.effort.n_tune(n));
         let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
-        let outcome = tune_plan(model, plan, sites, table, data, request.methods);
+        let outcome = tune_plan(model, plan, sites, table, data, methods);
         Ok(outcome.unwrap_or_else(|error| {
             plan.warnings.push(format!("not tuned: {error:#}"));
             None
         }))
     })
+}
+
+/// How many samples are looked at, those held back included; they are the first of `run.by_content`.
+pub(super) fn n_samples(run: &Run, facts: &Facts, request: &Request) -> usize {
+    let limit = request.effort.max_bytes() / (4 * N_COPIES * facts.largest().max(1));
+    request.effort.n_samples(facts.largest()).min(limit).min(run.by_content.len())
+}
+
+/// Names of the inputs, and their values for each of the samples at `range` of `run.by_content`.
+pub(super) fn load(run: &Run, range: Range<usize>) -> Result<(Vec<String>, Vec<Vec<Value>>)> {
+    let load = |&sample: &usize| -> Result<Vec<Value>> {
+        let arrays = run.dataset.load(sample)?;
+        arrays.iter().zip(&run.inputs).map(|(a, input)| Value::of_array(a, input)).collect()
+    };
+    let values = run.by_content[range].par_iter().map(load).collect::<Result<_>>()?;
+    Ok((run.inputs.iter().map(|input| input.name.clone()).collect(), values))
+}
+
+/// What to try for a plan.
+pub(super) fn methods(request: &Request, plan: &QuantPlan) -> Methods {
+    let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 8);
+    request.methods.unwrap_or_else(|| request.effort.methods(few_bits))
 }
 
 /// What the sidecar says of it.

@@ -7,6 +7,8 @@ use serde::{Serialize, Serializer};
 /// One way to bring the quantized network nearer to the float one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
+    /// Factors of channels between layers, from each to the next: [`crate::equalize`].
+    Equalize,
     /// Scales of weights by the error that they leave at the layer's output.
     Clip,
     /// Biases by the mean error of each output channel.
@@ -19,11 +21,13 @@ pub enum Method {
 
 impl Method {
     /// Every method, in the order in which they are tried.
-    pub const ALL: &[Method] = &[Method::Clip, Method::Bias, Method::Ranges, Method::Rounding];
+    pub const ALL: &[Method] =
+        &[Method::Equalize, Method::Clip, Method::Bias, Method::Ranges, Method::Rounding];
 
     /// Its name on the command line and in the sidecar.
     pub fn name(self) -> &'static str {
         match self {
+            Method::Equalize => "equalize",
             Method::Clip => "clip",
             Method::Bias => "bias",
             Method::Ranges => "ranges",
@@ -95,7 +99,7 @@ impl Effort {
     /// Levels, with what each does.
     pub const LEVELS: &[(&str, &str)] = &[
         ("0", "plain observers"),
-        ("1", "scales of weights and biases, on 32 samples"),
+        ("1", "equalization and bias correction, on 32 samples or more"),
         ("2", "ranges of activations too, on 96 samples"),
         ("3", "learned rounding too"),
     ];
@@ -105,15 +109,17 @@ impl Effort {
         Effort::LEVELS.iter().position(|(name, _)| *name == level).map(|level| Effort(level as u8))
     }
 
-    /// What it tries.
-    pub fn methods(self) -> Methods {
+    /// What it tries. Scales of weights only where some have fewer than 8 bits: with 8 the scale that
+    /// covers the largest weight leaves nothing to gain.
+    pub fn methods(self, few_bits: bool) -> Methods {
         let methods = match self.0 {
             0 => &[][..],
-            1 => &[Method::Clip, Method::Bias],
-            2 => &[Method::Clip, Method::Bias, Method::Ranges],
+            1 => &[Method::Equalize, Method::Clip, Method::Bias],
+            2 => &[Method::Equalize, Method::Clip, Method::Bias, Method::Ranges],
             _ => Method::ALL,
         };
-        methods.iter().fold(Methods::default(), |all, &method| all.with(method))
+        let wanted = methods.iter().filter(|method| few_bits || **method != Method::Clip);
+        wanted.fold(Methods::default(), |all, &method| all.with(method))
     }
 
     /// Samples that are looked at, those held back included, where the network's largest tensor has

@@ -89,7 +89,7 @@ pub struct NewBias {
 }
 
 /// Fewest samples to learn from and to judge by.
-const MIN_SAMPLES: usize = 8;
+pub const MIN_SAMPLES: usize = 8;
 
 /// Tunes `plan` and the biases of `model` by `methods`; `finder` is that of the weights. `samples` holds the
 /// values of the inputs `inputs` for each sample, and the first `n_tune` are learned from: the others decide
@@ -115,7 +115,7 @@ pub fn tune(
     let mut best: Option<(QuantPlan, Walked)> = None;
     let mut kept = Methods::default();
     let mut steps = Vec::new();
-    for method in methods.iter() {
+    for method in methods.iter().filter(|method| *method != Method::Equalize) {
         let start = Instant::now();
         let mut tuned = plan.clone();
         let tried = kept.with(method);
@@ -173,6 +173,36 @@ pub fn simulate(
 ) -> Result<Vec<Vec<Value>>> {
     let mut plan = plan.clone();
     Ok(Walk::new(model, &mut plan, Methods::default(), 0)?.run(inputs, samples)?.quantized)
+}
+
+/// Two plans on the same samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Comparison {
+    /// Mean SQNR of the outputs, in dB.
+    pub sqnr_db: [f64; 2],
+    /// How much less noise the second has, as the mean over the samples, in dB.
+    pub gain_db: f64,
+}
+
+/// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay
+/// float.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn compare_plans(
+    plans: [(&ModelProto, &QuantPlan); 2],
+    inputs: &[String],
+    samples: &[Vec<Value>],
+) -> Result<Comparison> {
+    let noise = |(model, plan): (&ModelProto, &QuantPlan)| -> Result<_> {
+        let mut plan = plan.clone();
+        Ok(Walk::new(model, &mut plan, Methods::default(), 0)?.run(inputs, samples)?.held_back)
+    };
+    let (before, after) = (noise(plans[0])?, noise(plans[1])?);
+    Ok(Comparison {
+        sqnr_db: [judge::sqnr_db(&before), judge::sqnr_db(&after)],
+        gain_db: judge::gain_db(&before, &after),
+    })
 }
 
 /// Names for the new biases.

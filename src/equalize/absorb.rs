@@ -1,0 +1,1 @@
+//! High biases absorbed by the next layer.

@@ -1,0 +1,163 @@
+//! Where a tensor holds the channels of a space, and how that place moves through an operator.
+
+use crate::onnx::node;
+use crate::onnx::proto::NodeProto;
+
+/// Entry `i` along `axis` belongs to channel `first + i / run` of the space; there are `n` such channels.
+/// A Flatten turns planes into runs; a Concat puts several tensors behind each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Channels {
+    /// The axis.
+    pub axis: usize,
+    /// Entries of one channel, side by side.
+    pub run: usize,
+    /// The space's channel of the first entry.
+    pub first: usize,
+    /// Number of channels.
+    pub n: usize,
+}
+
+impl Channels {
+    /// Channel of entry `i` along the axis.
+    pub fn of(self, i: usize) -> usize {
+        self.first + i / self.run
+    }
+
+    /// Entries along the axis.
+    pub fn len(self) -> usize {
+        self.n * self.run
+    }
+
+    /// Whether a tensor of this shape can hold them.
+    pub fn fits(self, shape: &[usize]) -> bool {
+        shape.get(self.axis) == Some(&self.len())
+    }
+
+    /// The channels of the space.
+    pub fn range(self) -> std::ops::Range<usize> {
+        self.first..self.first + self.n
+    }
+
+    /// The place after a reshape from `from` to `to`, which keeps the order of the values: the axis on
+    /// which the channels still lie one behind another, in runs.
+    fn reshaped(self, from: &[usize], to: &[usize]) -> Option<Channels> {
+        let period = from[self.axis + 1..].iter().product::<usize>() * self.run;
+        to.iter().enumerate().find_map(|(axis, &len)| {
+            let inner: usize = to[axis + 1..].iter().product();
+            let fits = inner > 0 && period.is_multiple_of(inner) && len == self.n * period / inner;
+            fits.then(|| Channels { axis, run: period / inner, ..self })
+        })
+    }
+}
+
+/// Which way an operator is looked through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the input to the output.
+    Forward,
+    /// From the output to the input.
+    Backward,
+}
+
+/// The place of the channels at the other end of a node that only moves, pools or rectifies them, so that
+/// factors above 0 per channel pass it. `near` is the shape at the known end, `far` the one at the other.
+/// `None` where the operator mixes channels, or treats them by their size.
+///
+/// `axes` are those of a reduction.
+pub fn passed(
+    node: &NodeProto,
+    axes: &[i64],
+    channels: Channels,
+    near: &[usize],
+    far: &[usize],
+    way: Way,
+) -> Option<Channels> {
+    if !channels.fits(near) {
+        return None;
+    }
+    let kept = (near.len() == far.len() && channels.fits(far)).then_some(channels);
+    match node.op_type() {
+        "Relu" | "LeakyRelu" | "PRelu" | "Identity" | "Dropout" | "Clip" => kept,
+        "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" => {
+            kept.filter(|kept| kept.axis == 1)
+        }
+        "Pad" => kept,
+        "ReduceMean" | "ReduceMax" | "ReduceSum" => {
+            let (input, output) = if way == Way::Forward { (near, far) } else { (far, near) };
+            let reduced = |axis: usize| {
+                axes.is_empty() || axes.iter().any(|&a| node::axis_position(a, input.len()) == axis)
+            };
+            let one = |(axis, &dim): (usize, &usize)| if reduced(axis) { 1 } else { dim };
+            let with_ones: Vec<usize> = input.iter().enumerate().map(one).collect();
+            match way {
+                Way::Forward if channels.fits(&with_ones) => channels.reshaped(&with_ones, output),
+                Way::Forward => None,
+                Way::Backward => {
+                    let moved = channels.reshaped(output, &with_ones);
+                    moved.filter(|moved| moved.fits(input))
+                }
+            }
+        }
+        "Upsample" => kept.filter(|kept| kept.axis == 1),
+        "Resize" => {
+            let mode = node::text(node, "coordinate_transformation_mode", "half_pixel");
+            kept.filter(|kept| kept.axis == 1 && mode != "tf_crop_and_resize")
+        }
+        "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => channels.reshaped(near, far),
+        "Transpose" => {
+            let perm = node::attribute(node, "perm").map(|attribute| attribute.ints.clone());
+            let perm = perm.unwrap_or_else(|| (0..near.len() as i64).rev().collect());
+            let axis = match way {
+                Way::Forward => perm.iter().position(|&from| from as usize == channels.axis)?,
+                Way::Backward => usize::try_from(*perm.get(channels.axis)?).ok()?,
+            };
+            Some(Channels { axis, ..channels }).filter(|moved| moved.fits(far))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLANES: Channels = Channels { axis: 1, run: 1, first: 0, n: 6 };
+
+    fn node(op_type: &str) -> NodeProto {
+        NodeProto { op_type: Some(op_type.into()), ..Default::default() }
+    }
+
+    #[test]
+    fn a_flattened_plane_is_a_run() {
+        let (planes, flat) = ([1, 6, 2, 5], [1, 60]);
+        let runs = Channels { run: 10, ..PLANES };
+        let flatten = node("Flatten");
+        assert_eq!(passed(&flatten, &[], PLANES, &planes, &flat, Way::Forward), Some(runs));
+        assert_eq!(passed(&flatten, &[], runs, &flat, &planes, Way::Backward), Some(PLANES));
+        // Half a plane per row: the channels still follow each other; across rows they do not.
+        let halves = passed(&flatten, &[], PLANES, &planes, &[1, 12, 5], Way::Forward);
+        assert_eq!(halves, Some(Channels { run: 2, ..PLANES }));
+        assert_eq!(passed(&flatten, &[], PLANES, &planes, &[1, 4, 15], Way::Forward), None);
+    }
+
+    #[test]
+    fn what_mixes_channels_or_measures_them_passes_nothing() {
+        for op_type in ["Sigmoid", "Softmax", "DepthToSpace", "LRN", "Tanh"] {
+            let shape = [1, 6, 2, 5];
+            assert_eq!(passed(&node(op_type), &[], PLANES, &shape, &shape, Way::Forward), None);
+        }
+        let last = Channels { axis: 3, run: 1, first: 0, n: 5 };
+        let pool = node("MaxPool");
+        assert_eq!(passed(&pool, &[], last, &[1, 6, 2, 5], &[1, 6, 2, 5], Way::Forward), None);
+    }
+
+    #[test]
+    fn a_transpose_moves_the_axis() {
+        let transpose = node("Transpose");
+        let moved = passed(&transpose, &[], PLANES, &[1, 6, 2], &[2, 6, 1], Way::Forward);
+        assert_eq!(moved, Some(PLANES));
+        let last = Channels { axis: 2, run: 1, first: 0, n: 4 };
+        let moved = passed(&transpose, &[], last, &[1, 6, 4], &[4, 6, 1], Way::Forward);
+        assert_eq!(moved, Some(Channels { axis: 0, ..last }));
+    }
+}

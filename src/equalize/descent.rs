@@ -1,0 +1,234 @@
+//! Factors that lower the noise: exponents moved by one, channel by channel, while that helps.
+
+use super::objective::{Objective, RangeTerm, WeightTerm, step};
+use crate::quant::Grid;
+
+/// Lowest and highest exponent of a factor: a channel that hardly ever fires on the samples is not taken
+/// apart further from the largest than float32 and unseen data allow.
+pub const MAX_EXPONENT: i32 = 10;
+
+/// Sweeps over the channels, at most.
+const MAX_SWEEPS: usize = 12;
+
+/// Least share of the noise that a move must save.
+const LEAST: f64 = 1e-9;
+
+pub fn factor(exponent: i32) -> f64 {
+    f64::from(exponent).exp2()
+}
+
+/// The highest two of some values, and where the first is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Top {
+    first: f64,
+    second: f64,
+    at: usize,
+}
+
+impl Top {
+    fn of(values: impl Iterator<Item = f64>) -> Top {
+        let mut top = Top::default();
+        for (at, value) in values.enumerate() {
+            if value > top.first {
+                top = Top { first: value, second: top.first, at };
+            } else if value > top.second {
+                top.second = value;
+            }
+        }
+        top
+    }
+
+    /// The highest value once that at `at` is `value`.
+    fn with(&self, at: usize, value: f64) -> f64 {
+        value.max(if at == self.at { self.second } else { self.first })
+    }
+}
+
+/// Steps of symmetric ranges: in proportion to the range, except on grids of powers of two.
+struct Steps {
+    grid: Grid,
+    unit: Option<f64>,
+}
+
+impl Steps {
+    fn of(grid: Grid) -> Steps {
+        let proportional = grid.scale_rule.power_of_two.is_none();
+        Steps { grid, unit: proportional.then(|| step(&grid, -1.0, 1.0)) }
+    }
+
+    fn squared(&self, peak: f64) -> f64 {
+        let step = self.unit.map_or_else(|| step(&self.grid, -peak, peak), |unit| unit * peak);
+        step * step
+    }
+}
+
+struct RangeState<'a> {
+    term: &'a RangeTerm,
+    low: Top,
+    high: Top,
+    /// `sum_c s_c^2 * load_c`.
+    load: f64,
+    noise: f64,
+}
+
+impl<'a> RangeState<'a> {
+    fn of(term: &'a RangeTerm, exponents: &[i32]) -> RangeState<'a> {
+        let high = Top::of(exponents.iter().zip(&term.high).map(|(&e, high)| high / factor(e)));
+        let low = Top::of(exponents.iter().zip(&term.low).map(|(&e, low)| -low / factor(e)));
+        let loads = exponents.iter().zip(&term.load).map(|(&e, load)| load * factor(2 * e));
+        let load: f64 = loads.sum();
+        let noise = step(&term.grid, -low.first, high.first).powi(2) * load;
+        RangeState { term, low, high, load, noise }
+    }
+
+    fn moved(&self, c: usize, from: i32, to: i32) -> f64 {
+        let load = self.load + self.term.load[c] * (factor(2 * to) - factor(2 * from));
+        let high = self.high.with(c, self.term.high[c] / factor(to));
+        let low = self.low.with(c, -self.term.low[c] / factor(to));
+        step(&self.term.grid, -low, high).powi(2) * load
+    }
+}
+
+struct WeightState<'a> {
+    term: &'a WeightTerm,
+    steps: Steps,
+    rows: usize,
+    /// One per row.
+    tops: Vec<Top>,
+    /// `sum_c energy_c / s_c^2`, per group.
+    energy: Vec<f64>,
+    /// Sum of the squared steps of a group's rows.
+    squares: Vec<f64>,
+}
+
+impl<'a> WeightState<'a> {
+    fn of(term: &'a WeightTerm, exponents: &[i32]) -> WeightState<'a> {
+        let rows = term.n_rows / term.firsts.len();
+        let steps = Steps::of(term.grid);
+        let mut state = WeightState {
+            term,
+            steps,
+            rows,
+            tops: Vec::with_capacity(term.n_rows),
+            energy: Vec::new(),
+            squares: Vec::new(),
+        };
+        for (group, &first) in term.firsts.iter().enumerate() {
+            for row in 0..rows {
+                let top = state.top(group, row, exponents);
+                state.tops.push(top);
+            }
+            let energy = (0..term.n_members).map(|member| {
+                term.energy[group * term.n_members + member] / factor(2 * exponents[first + member])
+            });
+            state.energy.push(energy.sum());
+            state.squares.push(state.squares_of(group));
+        }
+        state
+    }
+
+    fn top(&self, group: usize, row: usize, exponents: &[i32]) -> Top {
+        let WeightTerm { firsts, n_members, peaks, .. } = self.term;
+        let peak = |member: usize| peaks[(group * n_members + member) * self.rows + row];
+        let first = firsts[group];
+        Top::of((0..*n_members).map(|member| peak(member) * factor(exponents[first + member])))
+    }
+
+    fn squares_of(&self, group: usize) -> f64 {
+        let tops = &self.tops[group * self.rows..(group + 1) * self.rows];
+        tops.iter().map(|top| self.steps.squared(top.first)).sum()
+    }
+
+    fn noise(&self) -> f64 {
+        self.energy.iter().zip(&self.squares).map(|(energy, squares)| energy * squares).sum()
+    }
+
+    /// The groups that read channel `c`, and which of their channels it is.
+    fn groups_of(&self, c: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let n_members = self.term.n_members;
+        // Firsts rise; a run may lie in two groups.
+        let from = self.term.firsts.partition_point(|&first| first + n_members <= c);
+        let groups = self.term.firsts[from..].iter().take_while(move |&&first| first <= c);
+        groups.enumerate().map(move |(i, &first)| (from + i, c - first))
+    }
+
+    /// By how much the noise grows when channel `c` moves.
+    fn growth(&self, c: usize, from: i32, to: i32) -> f64 {
+        let mut growth = 0.0;
+        for (group, member) in self.groups_of(c) {
+            let at = group * self.term.n_members + member;
+            let difference = factor(-2 * to) - factor(-2 * from);
+            let energy = self.energy[group] + self.term.energy[at] * difference;
+            let peaks = &self.term.peaks[at * self.rows..(at + 1) * self.rows];
+            let tops = &self.tops[group * self.rows..(group + 1) * self.rows];
+            let squares: f64 = tops
+                .iter()
+                .zip(peaks)
+                .map(|(top, peak)| self.steps.squared(top.with(member, peak * factor(to))))
+                .sum();
+            growth += energy * squares - self.energy[group] * self.squares[group];
+        }
+        growth
+    }
+
+    /// Takes over that channel `c` has moved from `from` to `exponents[c]`.
+    fn follow(&mut self, c: usize, from: i32, exponents: &[i32]) {
+        let groups: Vec<(usize, usize)> = self.groups_of(c).collect();
+        for (group, member) in groups {
+            let at = group * self.term.n_members + member;
+            let difference = factor(-2 * exponents[c]) - factor(-2 * from);
+            self.energy[group] += self.term.energy[at] * difference;
+            for row in 0..self.rows {
+                let peak = self.term.peaks[at * self.rows + row];
+                let (old, new) = (peak * factor(from), peak * factor(exponents[c]));
+                let top = self.tops[group * self.rows + row];
+                if old >= top.second || new >= top.second {
+                    self.tops[group * self.rows + row] = self.top(group, row, exponents);
+                }
+            }
+            self.squares[group] = self.squares_of(group);
+        }
+    }
+}
+
+/// The noise for these exponents of the factors.
+pub fn noise(objective: &Objective, exponents: &[i32]) -> f64 {
+    let ranges = objective.ranges.iter().map(|term| RangeState::of(term, exponents).noise);
+    let weights = objective.weights.iter().map(|term| WeightState::of(term, exponents).noise());
+    ranges.sum::<f64>() + weights.sum::<f64>()
+}
+
+/// Moves exponents by one while that lowers the noise; gives the noise at the end.
+pub fn descend(objective: &Objective, exponents: &mut [i32]) -> f64 {
+    let mut ranges: Vec<RangeState> =
+        objective.ranges.iter().map(|term| RangeState::of(term, exponents)).collect();
+    let mut weights: Vec<WeightState> =
+        objective.weights.iter().map(|term| WeightState::of(term, exponents)).collect();
+    let total = noise(objective, exponents);
+    for _ in 0..MAX_SWEEPS {
+        let mut any = false;
+        for c in (0..objective.n).filter(|&c| objective.is_live(c)) {
+            let from = exponents[c];
+            let growth = |to: i32| -> f64 {
+                let ranges: f64 = ranges.iter().map(|r| r.moved(c, from, to) - r.noise).sum();
+                ranges + weights.iter().map(|w| w.growth(c, from, to)).sum::<f64>()
+            };
+            let moves = [from - 1, from + 1].into_iter().filter(|to| to.abs() <= MAX_EXPONENT);
+            let best = moves.map(|to| (growth(to), to)).min_by(|a, b| a.0.total_cmp(&b.0));
+            let Some((growth, to)) = best.filter(|(growth, _)| *growth < -LEAST * total) else {
+                continue;
+            };
+            debug_assert!(growth < 0.0);
+            exponents[c] = to;
+            any = true;
+            for state in &mut ranges {
+                *state = RangeState::of(state.term, exponents);
+            }
+            weights.iter_mut().for_each(|state| state.follow(c, from, exponents));
+        }
+        if !any {
+            break;
+        }
+    }
+    noise(objective, exponents)
+}

@@ -1,0 +1,75 @@
+//! Constants scaled channel by channel.
+
+use super::{Channels, Linear, Space};
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::GraphProto;
+use crate::onnx::tensor::{self, DataType};
+use anyhow::{Context, Result, ensure};
+
+/// A constant that changes with the factors of a space.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edit {
+    /// Name of the initializer.
+    pub tensor: String,
+    pub(super) map: Map,
+    pub(super) channels: Channels,
+    /// Whether it is multiplied by the factors, as at a reader; otherwise divided, as at a producer.
+    pub multiply: bool,
+}
+
+/// Which entry along the axis of the channels a value of a constant is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Map {
+    /// The input channel of a weight.
+    In(Linear),
+    /// The output channel of a weight.
+    Out(Linear),
+    /// The position on an axis of `len` entries, with `inner` values behind each.
+    Axis { inner: usize, len: usize },
+}
+
+impl Map {
+    pub(super) fn entry(self, i: usize) -> usize {
+        match self {
+            Map::In(linear) => linear.ends(i).1,
+            Map::Out(linear) => linear.ends(i).0,
+            Map::Axis { inner, len } => i / inner % len,
+        }
+    }
+}
+
+/// Whether `name` is a float32 initializer with one reader, so that changing it changes nothing else.
+pub(super) fn is_own(index: &GraphIndex, name: &str) -> Option<bool> {
+    let tensor = index.initializer(name)?;
+    let float = tensor.data_type() == DataType::Float as i32;
+    float.then(|| index.consumers(name).len() == 1 && !index.is_output(name))
+}
+
+/// Divides the channels of `space` by `factors`: its producers make them smaller, its readers make up for it.
+///
+/// # Errors
+/// If there is not one factor per channel, a finite one above 0, or the graph is not the one that the space
+/// was found in.
+pub fn scale(graph: &mut GraphProto, space: &Space, factors: &[f32]) -> Result<()> {
+    ensure!(
+        factors.len() == space.n,
+        "tensor `{}`: {} factors, expected {}",
+        space.tensor,
+        factors.len(),
+        space.n
+    );
+    let bad = factors.iter().find(|factor| !(factor.is_finite() && **factor > 0.0));
+    ensure!(bad.is_none(), "tensor `{}`: factor {bad:?}, expected one above 0", space.tensor);
+    for edit in &space.edits {
+        let found = graph.initializer.iter_mut().find(|tensor| tensor.name() == edit.tensor);
+        let found =
+            found.with_context(|| format!("initializer `{}` does not exist", edit.tensor))?;
+        let mut values = tensor::f32_values(found)?;
+        for (i, value) in values.iter_mut().enumerate() {
+            let factor = factors[edit.channels.of(edit.map.entry(i))];
+            *value = if edit.multiply { *value * factor } else { *value / factor };
+        }
+        *found = tensor::from_f32(&edit.tensor, &tensor::shape(found)?, &values)?;
+    }
+    Ok(())
+}

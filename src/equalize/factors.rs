@@ -1,0 +1,133 @@
+//! Which factors a space gets.
+
+use super::descent::{MAX_EXPONENT, descend, factor, noise};
+use super::objective::{Objective, OtherFactors, Setting};
+use super::{ChannelStatistic, Reason, Space};
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::GraphProto;
+use crate::place::Sites;
+use crate::scheme::Scheme;
+use std::collections::BTreeMap;
+
+/// Factors of one space.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// One per channel, a power of two.
+    pub factors: Vec<f32>,
+    /// How much less noise the space's readers should have, in dB.
+    pub expected_db: f64,
+}
+
+/// What the factors must promise, in dB.
+const LEAST_GAIN_DB: f64 = 0.05;
+
+/// Rounds over the spaces, where weights of one scale make them depend on each other.
+const MAX_ROUNDS: usize = 3;
+
+/// Exponents of the reach and of the weights' peak: 0.5 and 0.5 are SmoothQuant's, 1 and 0 make all channels
+/// reach equally far, 0 and 0 change nothing.
+const STARTS: [(f64, f64); 9] = [
+    (0.0, 0.0),
+    (0.25, 0.0),
+    (0.5, 0.0),
+    (0.75, 0.0),
+    (1.0, 0.0),
+    (0.25, 0.25),
+    (0.5, 0.25),
+    (0.5, 0.5),
+    (0.75, 0.25),
+];
+
+/// Factors for each of `spaces`, or why there are none. `statistics` holds the tensors that
+/// [`watched`](super::watched) names.
+pub fn choose(
+    spaces: &[Space],
+    statistics: &BTreeMap<String, ChannelStatistic>,
+    graph: &GraphProto,
+    sites: &Sites,
+    scheme: &Scheme,
+) -> Vec<Result<Choice, Reason>> {
+    let index = GraphIndex::new(graph);
+    let setting = Setting { graph, index: &index, sites, scheme, statistics };
+    let mut choices: Vec<Result<Choice, Reason>> = vec![Err(Reason::NoGain); spaces.len()];
+    for _ in 0..MAX_ROUNDS {
+        let (mut depends, mut changed) = (false, false);
+        for at in 0..spaces.len() {
+            let others = other_factors(spaces, &choices, at);
+            let choice = match Objective::of(&spaces[at], &setting, &others) {
+                Some(objective) => {
+                    depends |= objective.depends;
+                    best(&objective)
+                }
+                None => Err(Reason::NoGain),
+            };
+            changed |= choice != choices[at];
+            choices[at] = choice;
+        }
+        if !depends || !changed {
+            break;
+        }
+    }
+    choices
+}
+
+/// What the other spaces do to the weights at the ends of space `at`.
+fn other_factors(spaces: &[Space], choices: &[Result<Choice, Reason>], at: usize) -> OtherFactors {
+    let mut others = OtherFactors::new();
+    for (other, (space, choice)) in spaces.iter().zip(choices).enumerate() {
+        let Ok(Choice { factors, .. }) = choice else { continue };
+        if other == at {
+            continue;
+        }
+        let ends = space.producers.iter().map(|end| (end, true));
+        for (end, is_output) in ends.chain(space.consumers.iter().map(|end| (end, false))) {
+            let by_entry = (0..end.channels.len()).map(|i| factors[end.channels.of(i)]);
+            others.insert((end.node, is_output), by_entry.collect());
+        }
+    }
+    others
+}
+
+fn best(objective: &Objective) -> Result<Choice, Reason> {
+    let nothing = vec![0; objective.n];
+    let before = noise(objective, &nothing);
+    let mut starts: Vec<Vec<i32>> =
+        STARTS.iter().map(|&exponents| start(objective, exponents)).collect();
+    starts.extend(equal_weights(objective));
+    let starts = starts.into_iter().map(|start| (noise(objective, &start), start));
+    let Some((_, mut exponents)) = starts.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+        return Err(Reason::NoGain);
+    };
+    let after = descend(objective, &mut exponents);
+    let expected_db = 10.0 * (before / after).log10();
+    if !(expected_db.is_finite() && expected_db > LEAST_GAIN_DB) {
+        return Err(Reason::NoGain);
+    }
+    let factors = exponents.iter().map(|&exponent| factor(exponent) as f32).collect();
+    Ok(Choice { factors, expected_db })
+}
+
+/// `reach^alpha / peak^beta`, against the channel that reaches furthest, which keeps its values.
+fn start(objective: &Objective, (alpha, beta): (f64, f64)) -> Vec<i32> {
+    let furthest = (0..objective.n).filter(|&c| objective.is_live(c));
+    let furthest = furthest.max_by(|&a, &b| objective.reach[a].total_cmp(&objective.reach[b]));
+    let Some(furthest) = furthest else { return vec![0; objective.n] };
+    let log = |c: usize| alpha * objective.reach[c].log2() - beta * objective.peak[c].log2();
+    rounded(objective, |c| log(c) - log(furthest))
+}
+
+/// Cross-layer equalization, `sqrt(r1 / r2)`: the producers' weights and the readers' reach equally far in every
+/// channel. Only where producers have one scale each.
+fn equal_weights(objective: &Objective) -> Option<Vec<i32>> {
+    let usable = (0..objective.n).all(|c| !objective.is_live(c) || objective.made[c] > 0.0);
+    let log = |c: usize| 0.5 * (objective.made[c] / objective.peak[c]).log2();
+    usable.then(|| rounded(objective, log))
+}
+
+fn rounded(objective: &Objective, log: impl Fn(usize) -> f64) -> Vec<i32> {
+    let exponent = |c: usize| match objective.is_live(c) {
+        true => (log(c).round() as i32).clamp(-MAX_EXPONENT, MAX_EXPONENT),
+        false => 0,
+    };
+    (0..objective.n).map(exponent).collect()
+}

@@ -1,0 +1,143 @@
+//! Factors per channel that make tensors easier to quantize and leave the float outputs as they are.
+//!
+//! In: a prepared float model and what calibration samples show of its channels. Out: the same model with
+//! other weights, and for every chain of tensors that was left alone the reason. It does not quantize,
+//! and adds or removes no node.
+//!
+//! A [`Space`] is a set of tensors whose channels can be divided by factors: what makes them is scaled
+//! down, what reads them is scaled up, and everything between lets factors above 0 pass. Cross-layer
+//! equalization (Nagel et al. 2019, arXiv 1906.04721, section 4.1) and SmoothQuant's smoothing (Xiao et
+//! al. 2022, arXiv 2211.10438) are the same transformation behind different producers. The factors are
+//! powers of two: multiplying by them is exact in float32, so that every output keeps its bits.
+
+mod channels;
+mod descent;
+mod edit;
+mod factors;
+mod linear;
+mod objective;
+mod search;
+mod statistics;
+
+pub use channels::Channels;
+pub use edit::{Edit, scale};
+pub use factors::{Choice, choose};
+pub use linear::Linear;
+pub use search::find;
+pub use statistics::{ChannelStatistic, Watched, watched};
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Tensors that share a factor per channel.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Space {
+    /// The tensor that it was found from; names the space.
+    pub tensor: String,
+    /// Number of channels.
+    pub n: usize,
+    /// Where each tensor holds its channels.
+    pub tensors: BTreeMap<String, Channels>,
+    /// Nodes that make the tensors, and can make them smaller.
+    pub producers: Vec<End>,
+    /// Nodes that read the tensors, and can make up for it.
+    pub consumers: Vec<End>,
+    /// What changes with the factors.
+    pub edits: Vec<Edit>,
+}
+
+/// A node at an end of a space.
+#[derive(Debug, Clone, PartialEq)]
+pub struct End {
+    /// Position in the graph.
+    pub node: usize,
+    /// The input that holds the weight.
+    pub slot: usize,
+    /// How the weight connects channels; `None` for the gain of a normalization, or a factor per channel.
+    pub linear: Option<Linear>,
+    /// The tensor of the space that the node makes or reads.
+    pub tensor: String,
+    /// The channels of that tensor.
+    pub channels: Channels,
+}
+
+/// A chain that was left alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Declined {
+    /// The tensor that a layer with a constant weight reads.
+    pub tensor: String,
+    /// Why it takes no factors.
+    pub reason: Reason,
+}
+
+/// Why a tensor takes no factors.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reason {
+    /// It is an input of the network, or a constant.
+    NoProducer(String),
+    /// It is an output of the network.
+    NetworkOutput(String),
+    /// An operator on the way mixes the channels, or treats values by their size.
+    Operator {
+        /// The node.
+        node: String,
+        /// Its operator.
+        op_type: String,
+    },
+    /// A Clip stops values at a bound that would have to move, one per channel.
+    Bound {
+        /// The node.
+        node: String,
+        /// Its bounds.
+        bounds: [f32; 2],
+    },
+    /// A layer on the way has no constant float32 weight of a known form.
+    NoWeight(String),
+    /// A constant on the way has other readers, or is an output.
+    Shared(String),
+    /// A constant on the way has no entry per channel.
+    NotPerChannel(String),
+    /// A tensor's shape or type is not known, or not float32.
+    Unknown(String),
+    /// Two ways through the graph lay the channels of this tensor differently.
+    Misaligned(String),
+    /// A nested graph reads the tensor.
+    Nested(String),
+    /// There is one channel.
+    OneChannel,
+    /// No factors promise a gain.
+    NoGain,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Reason::NoProducer(tensor) => {
+                write!(f, "`{tensor}` is an input of the network or a constant")
+            }
+            Reason::NetworkOutput(tensor) => write!(f, "`{tensor}` is an output of the network"),
+            Reason::Operator { node, op_type } => {
+                write!(f, "{op_type} `{node}` does not scale channel by channel")
+            }
+            Reason::Bound { node, bounds: [min, max] } => {
+                write!(f, "Clip `{node}` stops at {min} and {max}, the same for every channel")
+            }
+            Reason::NoWeight(node) => {
+                write!(f, "node `{node}` has no constant float32 weight of a known form")
+            }
+            Reason::Shared(tensor) => write!(f, "the constant `{tensor}` has other readers"),
+            Reason::NotPerChannel(tensor) => {
+                write!(f, "the constant `{tensor}` has no entry per channel")
+            }
+            Reason::Unknown(tensor) => {
+                write!(f, "`{tensor}` has no known shape, or is not float32")
+            }
+            Reason::Misaligned(tensor) => {
+                write!(f, "two ways to `{tensor}` disagree about its channels")
+            }
+            Reason::Nested(tensor) => write!(f, "a nested graph reads `{tensor}`"),
+            Reason::OneChannel => write!(f, "there is one channel"),
+            Reason::NoGain => write!(f, "no factors promise a gain"),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! How much noise a space's grids bring into what its readers compute, as a function of the factors.
+//!
+//! With factors s, a tensor x of the space becomes x / s and a reader's weight w becomes w s. A grid of step d
+//! has noise of the power d^2 / 12. At a reader's output, that of a quantized tensor has the power
+//! `d_x^2 / 12 * sum_c s_c^2 * sum_o w_oc^2`, where d_x follows from the range of x / s over all channels, and
+//! that of its weight `sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2`, where d_o follows from the largest
+//! |w_oc s_c| of the row, or of the whole weight where it has one scale. A producer's weight of one scale adds
+//! noise as a quantized tensor does; a scale per row takes the factor up and adds nothing. Every reader's
+//! noise is divided by the power of its output.
+
+use super::{ChannelStatistic, End, Linear, Space};
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::GraphProto;
+use crate::onnx::{node, tensor};
+use crate::place::Sites;
+use crate::quant::{Codes, Grid, Range, params_for_range};
+use crate::scheme::Scheme;
+use std::collections::BTreeMap;
+
+/// What is known beside the space.
+#[derive(Clone, Copy)]
+pub struct Setting<'a> {
+    /// The graph as it was prepared.
+    pub graph: &'a GraphProto,
+    /// Index of the graph.
+    pub index: &'a GraphIndex<'a>,
+    /// Where it is quantized.
+    pub sites: &'a Sites,
+    /// With which types.
+    pub scheme: &'a Scheme,
+    /// Channels of tensors.
+    pub statistics: &'a BTreeMap<String, ChannelStatistic>,
+}
+
+/// Factors that other spaces give the weights of a node: by output and by input channel.
+pub type OtherFactors = BTreeMap<(usize, bool), Vec<f32>>;
+
+/// Noise that grows with the range of the space's tensors divided by the factors.
+pub struct RangeTerm {
+    pub grid: Grid,
+    /// Lowest and highest value per channel of the space; 0 for channels of other tensors.
+    pub low: Vec<f64>,
+    pub high: Vec<f64>,
+    /// Noise per channel for a step and a factor of 1.
+    pub load: Vec<f64>,
+}
+
+/// Noise of the weight of one reader.
+pub struct WeightTerm {
+    pub grid: Grid,
+    /// Rows that have scales of their own; those of a group follow each other.
+    pub n_rows: usize,
+    /// First channel of the space for each group, and how many there are in each.
+    pub firsts: Vec<usize>,
+    pub n_members: usize,
+    /// Largest absolute value, for each group, channel of it and row of it.
+    pub peaks: Vec<f64>,
+    /// Noise per row of a group for a step and a factor of 1, for each group and channel of it.
+    pub energy: Vec<f64>,
+}
+
+/// The noise of one space.
+pub struct Objective {
+    pub n: usize,
+    pub ranges: Vec<RangeTerm>,
+    pub weights: Vec<WeightTerm>,
+    /// Largest absolute value of each channel, and of the readers' weights for it.
+    pub reach: Vec<f64>,
+    pub peak: Vec<f64>,
+    /// Largest absolute value of the producers' weights that have one scale.
+    pub made: Vec<f64>,
+    /// Whether noise depends on the factors of other spaces.
+    pub depends: bool,
+}
+
+/// Step of a grid for the range; 0 where there is none.
+pub fn step(grid: &Grid, low: f64, high: f64) -> f64 {
+    params_for_range(Range { min: low, max: high }, grid).map_or(0.0, |p| f64::from(p.scale))
+}
+
+/// A weight as the objective sees it.
+struct Reader<'a> {
+    end: &'a End,
+    linear: Linear,
+    values: Vec<f32>,
+    /// Power of the output, about: channels add up without correlation.
+    power: f64,
+    /// `sum_o w_oc^2` over the values of channel c.
+    squares: Vec<f64>,
+}
+
+impl Objective {
+    /// The noise of `space`; `None` where nothing that depends on its factors is quantized.
+    pub fn of(space: &Space, setting: &Setting, others: &OtherFactors) -> Option<Objective> {
+        let readers: Vec<Reader> =
+            space.consumers.iter().filter_map(|end| Reader::of(end, space.n, setting)).collect();
+        let mut objective = Objective {
+            n: space.n,
+            ranges: Vec::new(),
+            weights: Vec::new(),
+            reach: vec![0.0; space.n],
+            peak: vec![0.0; space.n],
+            made: vec![0.0; space.n],
+            depends: false,
+        };
+        let (mut all, mut on_grid) = (vec![0.0; space.n], vec![0.0; space.n]);
+        for reader in &readers {
+            let edge = (reader.end.node, 0);
+            let quantized = setting.sites.activations.iter().any(|site| site.edges.contains(&edge));
+            for (c, square) in reader.squares.iter().enumerate() {
+                let load = square / reader.power / 12.0;
+                all[c] += load;
+                on_grid[c] += if quantized { load } else { 0.0 };
+            }
+            objective.add_reader(reader, setting, others);
+        }
+        for site in &setting.sites.activations {
+            let Some(channels) = space.tensors.get(&site.tensor) else { continue };
+            let qtype = setting.scheme.types.get(&site.qtype);
+            let statistic = setting.statistics.get(&site.tensor);
+            let (Some(qtype), Some(statistic), None) = (qtype, statistic, site.fixed) else {
+                continue;
+            };
+            let lowest = statistic.min.iter().copied().fold(f32::INFINITY, f32::min);
+            let grid = qtype.adapted(Some(lowest)).grid();
+            let mut term = RangeTerm {
+                grid,
+                low: vec![0.0; space.n],
+                high: vec![0.0; space.n],
+                load: vec![0.0; space.n],
+            };
+            for (i, c) in channels.range().enumerate() {
+                term.low[c] = f64::from(statistic.min[i]).clamp(-1e30, 0.0);
+                term.high[c] = f64::from(statistic.max[i]).clamp(0.0, 1e30);
+                term.load[c] = on_grid[c];
+                let reach = term.high[c].max(-term.low[c]);
+                objective.reach[c] = objective.reach[c].max(reach);
+            }
+            objective.ranges.push(term);
+        }
+        for end in &space.producers {
+            objective.add_producer(end, &all, setting, others);
+        }
+        if objective.ranges.is_empty() {
+            for reader in &readers {
+                let Some(statistic) = setting.statistics.get(&reader.end.tensor) else { continue };
+                for (i, c) in reader.end.channels.range().enumerate() {
+                    let reach = f64::from(statistic.max[i].max(-statistic.min[i]));
+                    objective.reach[c] = objective.reach[c].max(reach);
+                }
+            }
+        }
+        let affine = |grid: &Grid| grid.codes == Codes::Affine;
+        let known = objective.ranges.iter().map(|t| &t.grid).all(affine)
+            && objective.weights.iter().map(|t| &t.grid).all(affine);
+        let quantized = !objective.ranges.is_empty() || !objective.weights.is_empty();
+        (known && quantized).then_some(objective)
+    }
+
+    /// Whether channel `c` has both values and weights, so that a factor means something.
+    pub fn is_live(&self, c: usize) -> bool {
+        self.reach[c] > 0.0 && self.peak[c] > 0.0
+    }
+
+    fn add_reader(&mut self, reader: &Reader, setting: &Setting, others: &OtherFactors) {
+        let Reader { end, linear, values, power, .. } = reader;
+        let channel = |i: usize| end.channels.of(linear.ends(i).1);
+        for (i, &value) in values.iter().enumerate() {
+            let peak = &mut self.peak[channel(i)];
+            *peak = peak.max(f64::from(value.abs()));
+        }
+        let Some((grid, per_row)) = weight_grid(end, setting) else { return };
+        let (n_in, n_out) = (linear.n_in_per_group(), linear.n_out_per_group());
+        let statistic = &setting.statistics[&end.tensor];
+        // Values of each channel of the space that a row multiplies.
+        let per_channel = end.channels.run.min(n_in) as f64 * linear.area as f64;
+        let energy =
+            |c: usize| statistic.mean_square(c - end.channels.first) * per_channel / power / 12.0;
+        let out = others.get(&(end.node, true));
+        let n_groups = if per_row { linear.groups } else { 1 };
+        let first_of = |group: usize| match per_row {
+            true => end.channels.of(group * n_in),
+            false => end.channels.first,
+        };
+        let last = end.channels.of(if per_row { n_in } else { linear.n_in } - 1);
+        let n_members = last - first_of(0) + 1;
+        let rows = if per_row { n_out } else { 1 };
+        let mut term = WeightTerm {
+            grid,
+            n_rows: rows * n_groups,
+            firsts: (0..n_groups).map(first_of).collect(),
+            n_members,
+            peaks: vec![0.0; n_groups * n_members * rows],
+            energy: vec![0.0; n_groups * n_members],
+        };
+        for (i, &value) in values.iter().enumerate() {
+            let (o, _) = linear.ends(i);
+            let (group, row) = if per_row { (o / n_out, o % n_out) } else { (0, 0) };
+            let by = out.filter(|_| !per_row).map_or(1.0, |out| out[o]);
+            let member = channel(i) - term.firsts[group];
+            let peak = &mut term.peaks[(group * n_members + member) * rows + row];
+            *peak = peak.max(f64::from((value / by).abs()));
+        }
+        // A row's noise in the units that its output has without the other factors.
+        let scaled = out.filter(|_| !per_row).map_or(1.0, |out| {
+            out.iter().map(|s| f64::from(*s) * f64::from(*s)).sum::<f64>() / out.len() as f64
+        });
+        let of_rows = if per_row { 1.0 } else { n_out as f64 * scaled };
+        for group in 0..n_groups {
+            for member in 0..n_members {
+                let c = term.firsts[group] + member;
+                term.energy[group * n_members + member] = energy(c) * of_rows;
+            }
+        }
+        self.depends |= !per_row;
+        self.weights.push(term);
+    }
+
+    fn add_producer(&mut self, end: &End, load: &[f64], setting: &Setting, others: &OtherFactors) {
+        let Some(linear) = end.linear else { return };
+        let Some((grid, false)) = weight_grid(end, setting) else { return };
+        let node = &setting.graph.node[end.node];
+        let input = setting.statistics.get(&node.input[0]);
+        let (Some(values), Some(input)) = (weight_values(end, setting), input) else { return };
+        let scale = others.get(&(end.node, false));
+        let per_output = (values.len() / linear.n_out.max(1)) as f64;
+        let energy = input.mean_square_of_all() * per_output;
+        let mut high = vec![0.0f64; self.n];
+        for (i, value) in values.iter().enumerate() {
+            let (o, c) = linear.ends(i);
+            let by = scale.map_or(1.0, |scale| scale[c]);
+            let high = &mut high[end.channels.of(o)];
+            *high = high.max(f64::from((value * by).abs()));
+        }
+        self.made.iter_mut().zip(&high).for_each(|(made, high)| *made = made.max(*high));
+        let low = high.iter().map(|high| -high).collect();
+        let load =
+            (0..self.n).map(|c| if end.channels.range().contains(&c) { load[c] } else { 0.0 });
+        let load = load.map(|load| load * energy).collect();
+        self.depends = true;
+        self.ranges.push(RangeTerm { grid, low, high, load });
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn of(end: &'a End, n: usize, setting: &Setting) -> Option<Reader<'a>> {
+        let linear = end.linear?;
+        let values = weight_values(end, setting)?;
+        let statistic = setting.statistics.get(&end.tensor)?;
+        let mut squares = vec![0.0; n];
+        for (i, &value) in values.iter().enumerate() {
+            squares[end.channels.of(linear.ends(i).1)] += f64::from(value) * f64::from(value);
+        }
+        let power: f64 = end
+            .channels
+            .range()
+            .enumerate()
+            .map(|(i, c)| squares[c] * statistic.mean_square(i))
+            .sum();
+        (power > 0.0 && power.is_finite()).then_some(Reader { end, linear, values, power, squares })
+    }
+}
+
+fn weight_values(end: &End, setting: &Setting) -> Option<Vec<f32>> {
+    let name = setting.graph.node[end.node].input.get(end.slot)?;
+    tensor::f32_values(setting.index.initializer(name)?).ok()
+}
+
+/// The grid of a node's weight, where it is quantized, and whether every row has a scale of its own. Scales
+/// along the input channels take every factor up: no noise depends on it.
+fn weight_grid(end: &End, setting: &Setting) -> Option<(Grid, bool)> {
+    let site = setting.sites.weights.iter().find(|w| w.edges.contains(&(end.node, end.slot)))?;
+    let grid = setting.scheme.types.get(&site.qtype)?.grid();
+    let node = &setting.graph.node[end.node];
+    let shape = setting.index.initializer(&node.input[end.slot])?;
+    let axis = node::axis_position(node::output_axis(node, end.slot), shape.dims.len());
+    match site.axis {
+        None => Some((grid, false)),
+        Some(_) if site.block.is_some() => Some((grid, true)),
+        Some(found) => (found == axis).then_some((grid, true)),
+    }
+}

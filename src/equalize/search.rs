@@ -1,0 +1,314 @@
+//! Finds the spaces of a graph.
+//!
+//! From the input of every layer with a constant weight the search goes to whatever makes the tensor and to
+//! everything else that reads it, until every way ends at a constant that can take the factors up. One way
+//! that does not declines the whole space, with the reason.
+
+mod operands;
+
+use super::channels::{Channels, Way, passed};
+use super::edit::Map;
+use super::{Declined, End, Linear, Reason, Space};
+use crate::onnx::facts::Facts;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::node;
+use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::tensor;
+use crate::place::node_name;
+use std::collections::BTreeSet;
+
+/// Every space of `graph`, and the inputs of layers that are in none. Each tensor is in one space at most.
+pub fn find(graph: &GraphProto, facts: &Facts) -> (Vec<Space>, Vec<Declined>) {
+    let index = GraphIndex::new(graph);
+    let (mut spaces, mut declined): (Vec<Space>, Vec<Declined>) = (Vec::new(), Vec::new());
+    for node in graph.node.iter().filter(|node| is_default(node)) {
+        let weight = node.input.get(1).and_then(|name| index.initializer(name));
+        let weight = weight.and_then(|weight| tensor::shape(weight).ok());
+        let Some(linear) = weight.and_then(|shape| Linear::of(node, &shape)) else { continue };
+        let Some(tensor) = node.input.first() else { continue };
+        let known = spaces.iter().any(|space| space.tensors.contains_key(tensor))
+            || declined.iter().any(|declined| declined.tensor == *tensor);
+        if known {
+            continue;
+        }
+        let rank = facts.shape(tensor).map_or(0, <[usize]>::len);
+        let axis = input_axis(node, rank);
+        let channels = Channels { axis, run: 1, first: 0, n: linear.n_in };
+        match space(graph, &index, facts, tensor, channels) {
+            Ok(space) => spaces.push(space),
+            Err(reason) => declined.push(Declined { tensor: tensor.clone(), reason }),
+        }
+    }
+    (spaces, declined)
+}
+
+fn is_default(node: &NodeProto) -> bool {
+    matches!(node.domain(), "" | "ai.onnx")
+}
+
+/// The axis of the channels that a layer reads.
+fn input_axis(node: &NodeProto, rank: usize) -> usize {
+    match node.op_type() {
+        "Conv" | "ConvTranspose" => 1,
+        _ => rank.saturating_sub(1),
+    }
+}
+
+fn space(
+    graph: &GraphProto,
+    index: &GraphIndex,
+    facts: &Facts,
+    tensor: &str,
+    channels: Channels,
+) -> Result<Space, Reason> {
+    let (mut tensor, mut channels) = (tensor.to_string(), channels);
+    // Each step goes to the output of a Concat, so further down the graph.
+    for _ in 0..=graph.node.len() {
+        let space = Space { tensor: tensor.clone(), n: channels.n, ..Space::default() };
+        let mut growth = Growth { graph, index, facts, space, shifted: BTreeSet::new() };
+        match growth.grow(&tensor, channels) {
+            Ok(()) if growth.space.n < 2 => return Err(Reason::OneChannel),
+            Ok(()) => return Ok(growth.space),
+            Err(Stop::Declined(reason)) => return Err(reason),
+            Err(Stop::Wider(output, wider)) => (tensor, channels) = (output, wider),
+        }
+    }
+    Err(Reason::Misaligned(tensor))
+}
+
+enum Stop {
+    Declined(Reason),
+    /// A Concat joins the tensor with others: the search starts again from its output.
+    Wider(String, Channels),
+}
+
+impl From<Reason> for Stop {
+    fn from(reason: Reason) -> Stop {
+        Stop::Declined(reason)
+    }
+}
+
+struct Growth<'a> {
+    graph: &'a GraphProto,
+    index: &'a GraphIndex<'a>,
+    facts: &'a Facts,
+    space: Space,
+    /// Nodes whose constant summand is among the edits.
+    shifted: BTreeSet<usize>,
+}
+
+/// A tensor to visit.
+type Pending = (String, Channels);
+
+impl Growth<'_> {
+    fn grow(&mut self, tensor: &str, channels: Channels) -> Result<(), Stop> {
+        let mut pending = vec![(tensor.to_string(), channels)];
+        while let Some((tensor, channels)) = pending.pop() {
+            match self.space.tensors.get(&tensor) {
+                Some(known) if *known == channels => continue,
+                Some(_) => return Err(Reason::Misaligned(tensor).into()),
+                None => {}
+            }
+            if !channels.fits(self.shape(&tensor)?) || !self.facts.is_float(&tensor) {
+                return Err(Reason::Unknown(tensor).into());
+            }
+            if self.index.is_output(&tensor) {
+                return Err(Reason::NetworkOutput(tensor).into());
+            }
+            self.space.tensors.insert(tensor.clone(), channels);
+            let Some(maker) = self.index.producer_idx(&tensor) else {
+                return Err(Reason::NoProducer(tensor).into());
+            };
+            self.backward(maker, &tensor, channels, &mut pending)?;
+            for &(reader, slot) in self.index.consumers(&tensor) {
+                if slot == usize::MAX {
+                    return Err(Reason::Nested(tensor).into());
+                }
+                self.forward(reader, slot, &tensor, channels, &mut pending)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn shape(&self, tensor: &str) -> Result<&[usize], Reason> {
+        self.facts.shape(tensor).ok_or_else(|| Reason::Unknown(tensor.to_string()))
+    }
+
+    fn refused(&self, node: &NodeProto) -> Stop {
+        let (node, op_type) = (node_name(node).to_string(), node.op_type().to_string());
+        Reason::Operator { node, op_type }.into()
+    }
+
+    fn backward(
+        &mut self,
+        node_idx: usize,
+        tensor: &str,
+        channels: Channels,
+        pending: &mut Vec<Pending>,
+    ) -> Result<(), Stop> {
+        let node = &self.graph.node[node_idx];
+        if !is_default(node) || node.output.first().is_none_or(|output| output != tensor) {
+            return Err(self.refused(node));
+        }
+        match node.op_type() {
+            "Conv" | "ConvTranspose" | "Gemm" | "MatMul" => {
+                let linear = self.linear(node)?;
+                let axis = input_axis(node, self.shape(tensor)?.len());
+                if channels.axis != axis || channels.len() != linear.n_out {
+                    return Err(Reason::Misaligned(tensor.to_string()).into());
+                }
+                self.edit(&node.input[1], Map::Out(linear), channels, false)?;
+                if let Some(bias) = node.input.get(2).filter(|name| !name.is_empty()) {
+                    let dims = self.constant_shape(node, bias)?;
+                    if dims.last() != Some(&linear.n_out) {
+                        return Err(Reason::NotPerChannel(bias.clone()).into());
+                    }
+                    let map = Map::Axis { inner: 1, len: linear.n_out };
+                    self.edit(bias, map, channels, false)?;
+                }
+                self.producer(node_idx, 1, Some(linear), (tensor, channels));
+            }
+            "LayerNormalization" | "BatchNormalization" | "InstanceNormalization" => {
+                self.gain(node_idx, tensor, channels)?;
+            }
+            "Mul" | "Add" | "Sub" => {
+                self.elementwise_backward(node_idx, tensor, channels, pending)?
+            }
+            "Concat" => self.concatenated(node, tensor, channels, pending)?,
+            _ => {
+                let input = node.input.first().cloned().unwrap_or_default();
+                let moved = self.through(node, (tensor, &input), channels, Way::Backward)?;
+                pending.push((input, moved));
+            }
+        }
+        Ok(())
+    }
+
+    fn forward(
+        &mut self,
+        node_idx: usize,
+        slot: usize,
+        tensor: &str,
+        channels: Channels,
+        pending: &mut Vec<Pending>,
+    ) -> Result<(), Stop> {
+        let node = &self.graph.node[node_idx];
+        let output = node.output.first().cloned().unwrap_or_default();
+        if !is_default(node) || output.is_empty() {
+            return Err(self.refused(node));
+        }
+        match node.op_type() {
+            "Conv" | "ConvTranspose" | "Gemm" | "MatMul" if slot == 0 => {
+                let linear = self.linear(node)?;
+                let axis = input_axis(node, self.shape(tensor)?.len());
+                let turned = node.op_type() == "Gemm" && node::int(node, "transA", 0) != 0;
+                if channels.axis != axis || channels.len() != linear.n_in || turned {
+                    return Err(Reason::Misaligned(tensor.to_string()).into());
+                }
+                self.edit(&node.input[1], Map::In(linear), channels, true)?;
+                self.consumer(node_idx, 1, linear, (tensor, channels));
+            }
+            "Mul" | "Add" | "Sub" => {
+                self.elementwise_forward(node_idx, slot, tensor, channels, pending)?;
+            }
+            "Concat" => {
+                let shape = self.shape(&output)?;
+                let axis = node::axis_position(node::int(node, "axis", 1), shape.len());
+                if axis != channels.axis {
+                    pending.push((output, channels));
+                } else if !self.space.tensors.contains_key(&output) {
+                    let n = shape[axis] / channels.run;
+                    return Err(Stop::Wider(output, Channels { first: 0, n, ..channels }));
+                }
+            }
+            _ if slot == 0 => {
+                let moved = self.through(node, (tensor, &output), channels, Way::Forward)?;
+                pending.push((output, moved));
+            }
+            _ => return Err(self.refused(node)),
+        }
+        Ok(())
+    }
+
+    /// The place of the channels beyond a node that factors pass.
+    fn through(
+        &self,
+        node: &NodeProto,
+        (near, far): (&str, &str),
+        channels: Channels,
+        way: Way,
+    ) -> Result<Channels, Stop> {
+        self.ensure_open(node)?;
+        let axes = match node::attribute(node, "axes") {
+            Some(attribute) => attribute.ints.clone(),
+            None => {
+                let axes = node.input.get(1).and_then(|name| self.index.initializer(name));
+                axes.and_then(|axes| tensor::i64_values(axes).ok()).unwrap_or_default()
+            }
+        };
+        let (near, far) = (self.shape(near)?, self.shape(far)?);
+        passed(node, &axes, channels, near, far, way).ok_or_else(|| self.refused(node))
+    }
+
+    /// Whether the values that a node's constants hold let factors pass.
+    fn ensure_open(&self, node: &NodeProto) -> Result<(), Stop> {
+        let operand = |slot: usize| node.input.get(slot).filter(|name| !name.is_empty());
+        let number = |slot: usize, name: &str, default: f32| -> Option<f32> {
+            match operand(slot) {
+                Some(operand) => {
+                    let values = tensor::f32_values(self.index.initializer(operand)?).ok()?;
+                    values.first().copied()
+                }
+                None => Some(node::float(node, name).unwrap_or(default)),
+            }
+        };
+        match node.op_type() {
+            "Clip" => {
+                let bounds = (number(1, "min", f32::MIN), number(2, "max", f32::MAX));
+                let (Some(min), Some(max)) = bounds else { return Err(self.refused(node)) };
+                let open = |bound: f32, end: f32| bound == 0.0 || bound.abs() >= end.abs();
+                if !open(min, f32::MIN) || !open(max, f32::MAX) {
+                    let node = node_name(node).to_string();
+                    return Err(Reason::Bound { node, bounds: [min, max] }.into());
+                }
+            }
+            "Pad" => {
+                let zero = number(2, "value", 0.0) == Some(0.0);
+                let constant = node::text(node, "mode", "constant") == "constant";
+                let some_axes = operand(3).is_some();
+                if some_axes || constant && !zero {
+                    return Err(self.refused(node));
+                }
+            }
+            "Dropout" if operand(2).is_some() => return Err(self.refused(node)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn concatenated(
+        &self,
+        node: &NodeProto,
+        tensor: &str,
+        channels: Channels,
+        pending: &mut Vec<Pending>,
+    ) -> Result<(), Stop> {
+        let rank = self.shape(tensor)?.len();
+        let axis = node::axis_position(node::int(node, "axis", 1), rank);
+        let mut first = channels.first;
+        for input in &node.input {
+            if axis != channels.axis {
+                pending.push((input.clone(), channels));
+                continue;
+            }
+            let len = self.shape(input)?.get(axis).copied().unwrap_or(0);
+            if len == 0 || len % channels.run != 0 {
+                return Err(Reason::Misaligned(input.clone()).into());
+            }
+            let n = len / channels.run;
+            pending.push((input.clone(), Channels { first, n, ..channels }));
+            first += n;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Constants at the ends of a space: weights, gains, factors and summands.
+
+use super::super::edit::{Edit, Map, is_own};
+use super::{Channels, End, Growth, Linear, Pending, Reason, Stop};
+use crate::onnx::node;
+use crate::onnx::proto::NodeProto;
+use crate::onnx::tensor;
+use crate::place::node_name;
+
+impl Growth<'_> {
+    /// The weight at the second input.
+    pub(super) fn linear(&self, node: &NodeProto) -> Result<Linear, Reason> {
+        let no_weight = || Reason::NoWeight(node_name(node).to_string());
+        let name = node.input.get(1).ok_or_else(no_weight)?;
+        let shape = self.constant_shape(node, name)?;
+        Linear::of(node, &shape).ok_or_else(no_weight)
+    }
+
+    pub(super) fn constant_shape(
+        &self,
+        node: &NodeProto,
+        name: &str,
+    ) -> Result<Vec<usize>, Reason> {
+        let shape = self.index.initializer(name).and_then(|tensor| tensor::shape(tensor).ok());
+        shape.ok_or_else(|| Reason::NoWeight(node_name(node).to_string()))
+    }
+
+    /// Adds a constant to the edits.
+    pub(super) fn edit(
+        &mut self,
+        name: &str,
+        map: Map,
+        channels: Channels,
+        multiply: bool,
+    ) -> Result<(), Reason> {
+        match is_own(self.index, name) {
+            None => Err(Reason::NoWeight(name.to_string())),
+            Some(false) => Err(Reason::Shared(name.to_string())),
+            Some(true) => {
+                self.space.edits.push(Edit { tensor: name.to_string(), map, channels, multiply });
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn producer(
+        &mut self,
+        node: usize,
+        slot: usize,
+        linear: Option<Linear>,
+        (tensor, channels): (&str, Channels),
+    ) {
+        let tensor = tensor.to_string();
+        self.space.producers.push(End { node, slot, linear, tensor, channels });
+    }
+
+    pub(super) fn consumer(
+        &mut self,
+        node: usize,
+        slot: usize,
+        linear: Linear,
+        (tensor, channels): (&str, Channels),
+    ) {
+        let (linear, tensor) = (Some(linear), tensor.to_string());
+        self.space.consumers.push(End { node, slot, linear, tensor, channels });
+    }
+
+    /// Gain and bias of a normalization: one per channel, after everything else.
+    pub(super) fn gain(
+        &mut self,
+        node_idx: usize,
+        tensor: &str,
+        channels: Channels,
+    ) -> Result<(), Stop> {
+        let node = &self.graph.node[node_idx];
+        let rank = self.shape(tensor)?.len();
+        let fits = match node.op_type() {
+            "LayerNormalization" => {
+                let axis = node::axis_position(node::int(node, "axis", -1), rank);
+                axis + 1 == rank && channels.axis == axis
+            }
+            _ => channels.axis == 1 && node::int(node, "training_mode", 0) == 0,
+        };
+        if !fits {
+            return Err(self.refused(node));
+        }
+        let constants = node.input.iter().skip(1).take(2).filter(|name| !name.is_empty());
+        for name in constants {
+            if self.constant_shape(node, name)? != [channels.len()] {
+                return Err(Reason::NotPerChannel(name.clone()).into());
+            }
+            let map = Map::Axis { inner: 1, len: channels.len() };
+            self.edit(name, map, channels, false)?;
+        }
+        self.producer(node_idx, 1, None, (tensor, channels));
+        Ok(())
+    }
+
+    /// The constant operand of a node with two, and the other one: (slot and how its entries lie along the
+    /// axis of the channels, where there is one per channel; the other operand).
+    fn constant_operand<'n>(
+        &self,
+        node: &'n NodeProto,
+        channels: Channels,
+    ) -> Result<Option<(usize, Option<Map>, &'n str)>, Stop> {
+        let [a, b] = node.input.as_slice() else { return Err(self.refused(node)) };
+        let (slot, name, other) = match (self.index.initializer(a), self.index.initializer(b)) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => (1, b, a),
+            (Some(_), None) if node.op_type() != "Sub" => (0, a, b),
+            _ => return Err(self.refused(node)),
+        };
+        let shape = self.shape(other)?;
+        // A constant that is larger than the tensor makes it larger.
+        if node.output.first().and_then(|output| self.facts.shape(output)) != Some(shape) {
+            return Err(self.refused(node));
+        }
+        let dims = self.constant_shape(node, name)?;
+        let axis = (channels.axis + dims.len()).checked_sub(shape.len());
+        let map = axis.and_then(|axis| {
+            let inner = dims[axis + 1..].iter().product();
+            (dims[axis] > 1).then_some(Map::Axis { inner, len: dims[axis] })
+        });
+        Ok(Some((slot, map, other)))
+    }
+
+    /// A constant summand is divided as the tensor is; once for a node.
+    fn summand(
+        &mut self,
+        node_idx: usize,
+        (slot, map): (usize, Option<Map>),
+        channels: Channels,
+    ) -> Result<(), Stop> {
+        let name = self.graph.node[node_idx].input[slot].clone();
+        let map = map.ok_or_else(|| Reason::NotPerChannel(name.clone()))?;
+        if self.shifted.insert(node_idx) {
+            self.edit(&name, map, channels, false)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn elementwise_backward(
+        &mut self,
+        node_idx: usize,
+        tensor: &str,
+        channels: Channels,
+        pending: &mut Vec<Pending>,
+    ) -> Result<(), Stop> {
+        let node = &self.graph.node[node_idx];
+        let constant = self.constant_operand(node, channels)?;
+        match (node.op_type(), constant) {
+            ("Mul", Some((slot, Some(map), _))) => {
+                self.edit(&node.input[slot], map, channels, false)?;
+                self.producer(node_idx, slot, None, (tensor, channels));
+            }
+            ("Mul", Some((_, None, other))) => pending.push((other.to_string(), channels)),
+            ("Mul", None) => return Err(self.refused(node)),
+            (_, Some((slot, map, other))) => {
+                self.summand(node_idx, (slot, map), channels)?;
+                pending.push((other.to_string(), channels));
+            }
+            (_, None) => {
+                for input in &node.input {
+                    if self.shape(input)? != self.shape(tensor)? {
+                        return Err(self.refused(node));
+                    }
+                    pending.push((input.clone(), channels));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn elementwise_forward(
+        &mut self,
+        node_idx: usize,
+        slot: usize,
+        tensor: &str,
+        channels: Channels,
+        pending: &mut Vec<Pending>,
+    ) -> Result<(), Stop> {
+        let node = &self.graph.node[node_idx];
+        let output = node.output[0].clone();
+        match (node.op_type(), self.constant_operand(node, channels)?) {
+            ("Mul", Some((constant, Some(map), _))) => {
+                self.edit(&node.input[constant], map, channels, true)?;
+                let linear = Linear::diagonal(channels.len());
+                self.consumer(node_idx, constant, linear, (tensor, channels));
+            }
+            ("Mul", None) => return Err(self.refused(node)),
+            ("Mul", Some((_, None, _))) => pending.push((output, channels)),
+            (_, Some((constant, map, _))) => {
+                debug_assert_ne!(slot, constant);
+                self.summand(node_idx, (constant, map), channels)?;
+                pending.push((output, channels));
+            }
+            (_, None) => {
+                if self.shape(&output)? != self.shape(tensor)? {
+                    return Err(self.refused(node));
+                }
+                pending.push((output, channels));
+            }
+        }
+        Ok(())
+    }
+}

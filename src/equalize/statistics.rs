@@ -1,0 +1,131 @@
+//! What samples show of a tensor, channel by channel.
+
+use super::{Channels, Space};
+use crate::onnx::facts::Facts;
+use crate::onnx::proto::GraphProto;
+use crate::place::Sites;
+use std::collections::BTreeMap;
+
+/// A tensor to look at, and where it holds its channels, counted from 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watched {
+    /// ONNX name.
+    pub tensor: String,
+    /// Its channels; one for a tensor of no space.
+    pub channels: Channels,
+}
+
+/// One tensor's values over the samples, in the tensor's own units; NaN counts for nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChannelStatistic {
+    channels: Channels,
+    /// Lowest value of each channel.
+    pub min: Vec<f32>,
+    /// Highest value of each channel.
+    pub max: Vec<f32>,
+    sum_squares: Vec<f64>,
+    n_values: u64,
+}
+
+impl ChannelStatistic {
+    /// Nothing seen yet.
+    pub fn new(channels: Channels) -> ChannelStatistic {
+        let channels = Channels { first: 0, ..channels };
+        ChannelStatistic {
+            channels,
+            min: vec![f32::INFINITY; channels.n],
+            max: vec![f32::NEG_INFINITY; channels.n],
+            sum_squares: vec![0.0; channels.n],
+            n_values: 0,
+        }
+    }
+
+    /// Adds a tensor's values, in row-major order; nothing where the shape does not hold the channels.
+    pub fn observe(&mut self, shape: &[usize], values: &[f32]) {
+        if !self.channels.fits(shape) || values.is_empty() {
+            return;
+        }
+        let (len, run) = (self.channels.len(), self.channels.run);
+        let inner: usize = shape[self.channels.axis + 1..].iter().product();
+        for block in values.chunks_exact(len * inner) {
+            for (channel, values) in block.chunks_exact(run * inner).enumerate() {
+                let (mut min, mut max) = (self.min[channel], self.max[channel]);
+                let mut sum = 0.0f64;
+                for &value in values {
+                    min = if value < min { value } else { min };
+                    max = if value > max { value } else { max };
+                    sum += f64::from(value) * f64::from(value);
+                }
+                (self.min[channel], self.max[channel]) = (min, max);
+                self.sum_squares[channel] += sum;
+            }
+        }
+        self.n_values += (values.len() / self.channels.n) as u64;
+    }
+
+    /// Adds what another thread or sample has seen.
+    pub fn absorb(&mut self, other: &ChannelStatistic) {
+        for (channel, min) in self.min.iter_mut().enumerate() {
+            *min = min.min(other.min[channel]);
+            self.max[channel] = self.max[channel].max(other.max[channel]);
+            self.sum_squares[channel] += other.sum_squares[channel];
+        }
+        self.n_values += other.n_values;
+    }
+
+    /// Mean square of a channel's values.
+    pub fn mean_square(&self, channel: usize) -> f64 {
+        self.sum_squares[channel] / self.n_values.max(1) as f64
+    }
+
+    /// Mean square of all values.
+    pub fn mean_square_of_all(&self) -> f64 {
+        let sum: f64 = (0..self.channels.n).map(|channel| self.mean_square(channel)).sum();
+        sum / self.channels.n.max(1) as f64
+    }
+}
+
+/// The tensors whose values decide about factors: those that are quantized, those that the spaces' readers
+/// take, and what their producers read.
+pub fn watched(spaces: &[Space], graph: &GraphProto, facts: &Facts, sites: &Sites) -> Vec<Watched> {
+    let mut tensors: BTreeMap<&str, Channels> = BTreeMap::new();
+    for space in spaces {
+        for (tensor, channels) in &space.tensors {
+            let quantized = sites.activations.iter().any(|site| site.tensor == *tensor);
+            if quantized || space.consumers.iter().any(|end| end.tensor == *tensor) {
+                tensors.insert(tensor, *channels);
+            }
+        }
+    }
+    for end in spaces.iter().flat_map(|space| &space.producers) {
+        let Some(tensor) = graph.node[end.node].input.first() else { continue };
+        let Some(&run) = facts.shape(tensor).and_then(<[usize]>::first) else { continue };
+        let whole = Channels { axis: 0, run, first: 0, n: 1 };
+        if end.linear.is_some() {
+            tensors.entry(tensor).or_insert(whole);
+        }
+    }
+    let watched = |(tensor, channels): (&str, Channels)| Watched {
+        tensor: tensor.to_string(),
+        channels: Channels { first: 0, ..channels },
+    };
+    tensors.into_iter().map(watched).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_are_seen_apart() {
+        let runs = Channels { axis: 1, run: 2, first: 7, n: 2 };
+        let mut statistic = ChannelStatistic::new(runs);
+        statistic.observe(&[1, 4], &[1.0, -3.0, 2.0, 0.5]);
+        let mut other = ChannelStatistic::new(runs);
+        other.observe(&[2, 4], &[0.0, 1.0, 8.0, 0.0, 2.0, f32::NAN, 0.0, 0.0]);
+        statistic.absorb(&other);
+        assert_eq!(statistic.min, [-3.0, 0.0]);
+        assert_eq!(statistic.max, [2.0, 8.0]);
+        assert!((statistic.mean_square(1) - (4.0 + 0.25 + 64.0) / 6.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,254 @@
+//! Equalized channels, where they pay on samples that were held back.
+//!
+//! A short pass over the float model looks at the channels; the model with the factors goes through
+//! calibration as the first one did, and the better of the two plans is kept.
+
+use super::statistics::{Gathered, Run, gather};
+use super::{Request, tune};
+use crate::decide::{Finders, QuantPlan, decide};
+use crate::emit::{DeclinedFacts, EqualizationFacts, InputFacts, SpaceFacts};
+use crate::engine::{Parsed, Shapes};
+use crate::equalize::{
+    ChannelStatistic, Choice, Declined, Space, Watched, choose, find, scale, watched,
+};
+use crate::onnx::facts::Facts;
+use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::place::{Sites, node_name};
+use crate::tune::{MIN_SAMPLES, Method, compare_plans};
+use anyhow::{Context, Result, anyhow};
+use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Samples by which factors are chosen, at most.
+const MAX_SAMPLES: usize = 32;
+
+/// What equalization did.
+#[derive(Debug, Clone, Serialize)]
+pub struct Equalized {
+    /// Samples that the factors were chosen by.
+    pub n_samples: usize,
+    /// Samples that were held back.
+    pub n_held_back: usize,
+    /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
+    pub sqnr_db: [f64; 2],
+    /// How much less noise the samples held back have, as the mean over them, in dB: what decides.
+    pub gain_db: f64,
+    /// Whether the change was kept.
+    pub kept: bool,
+    /// Spaces that got factors.
+    pub n_spaces: usize,
+    /// Inputs of layers that were left alone.
+    pub n_declined: usize,
+    #[serde(skip)]
+    spaces: Vec<SpaceFacts>,
+    #[serde(skip)]
+    declined: Vec<Declined>,
+    /// Wall time.
+    #[serde(skip)]
+    pub seconds: f64,
+}
+
+impl Equalized {
+    /// What the sidecar says of it.
+    pub(super) fn facts(&self) -> EqualizationFacts {
+        let declined = self.declined.iter().map(|declined| DeclinedFacts {
+            tensor: declined.tensor.clone(),
+            reason: declined.reason.to_string(),
+        });
+        EqualizationFacts {
+            n_samples: self.n_samples,
+            n_held_back: self.n_held_back,
+            sqnr_db: self.sqnr_db,
+            gain_db: self.gain_db,
+            kept: self.kept,
+            spaces: if self.kept { self.spaces.clone() } else { Vec::new() },
+            declined: declined.collect(),
+        }
+    }
+}
+
+/// What is equalized.
+#[derive(Clone, Copy)]
+pub(super) struct Stage<'a> {
+    /// The prepared model.
+    pub model: &'a ModelProto,
+    /// Types and shapes of its tensors.
+    pub facts: &'a Facts,
+    /// Where it is quantized.
+    pub sites: &'a Sites,
+    /// What was asked for.
+    pub request: &'a Request,
+}
+
+/// An equalized model, what was seen of it, and its plan.
+pub(super) type Replaced = (ModelProto, Gathered, QuantPlan);
+
+/// Equalizes the model, as far as the request asks for it, and gives what replaces `plan` and its model where
+/// that has less noise on samples that were held back. `plan` gets a warning where equalization cannot run.
+pub(super) fn equalize(
+    stage: Stage,
+    plan: &mut QuantPlan,
+    gathered: &Gathered,
+    progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
+) -> Result<Option<(Equalized, Option<Replaced>)>> {
+    let asked = tune::methods(stage.request, plan).contains(Method::Equalize);
+    let Some(run) = gathered.run.as_ref().filter(|_| asked) else { return Ok(None) };
+    let mut refuse = |reason: String| {
+        plan.warnings.push(format!("not equalized: {reason}"));
+        Ok(None)
+    };
+    if stage.request.ranges.is_some() {
+        return refuse("ranges from a file are for the tensors as they are".to_string());
+    }
+    let n = tune::n_samples(run, stage.facts, stage.request);
+    if n < MIN_SAMPLES {
+        return refuse(format!("{n} samples to judge by, expected {MIN_SAMPLES} or more"));
+    }
+    let start = Instant::now();
+    match attempt(stage, plan, run, n, progress) {
+        Ok((mut equalized, replaced)) => {
+            equalized.seconds = start.elapsed().as_secs_f64();
+            Ok(Some((equalized, replaced)))
+        }
+        Err(error) => {
+            plan.warnings.push(format!("not equalized: {error:#}"));
+            Ok(None)
+        }
+    }
+}
+
+fn attempt(
+    stage: Stage,
+    plan: &QuantPlan,
+    run: &Run,
+    n: usize,
+    progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
+) -> Result<(Equalized, Option<Replaced>)> {
+    let Stage { model, facts, sites, request } = stage;
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
+    let n_tune = request.effort.n_tune(n);
+    let n_samples = n_tune.min(MAX_SAMPLES);
+    let (spaces, mut declined) = find(graph, facts);
+    let mut chosen: Vec<(&Space, Choice)> = Vec::new();
+    if !spaces.is_empty() {
+        let watched = watched(&spaces, graph, facts, sites);
+        let statistics = pool.install(|| look(model, &watched, run, n_samples, request))?;
+        let choices = choose(&spaces, &statistics, graph, sites, &request.scheme);
+        for (space, choice) in spaces.iter().zip(choices) {
+            match choice {
+                Ok(choice) => chosen.push((space, choice)),
+                Err(reason) => declined.push(Declined { tensor: space.tensor.clone(), reason }),
+            }
+        }
+    }
+    let mut equalized = Equalized {
+        n_samples,
+        n_held_back: n - n_tune,
+        sqnr_db: [0.0; 2],
+        gain_db: 0.0,
+        kept: false,
+        n_spaces: chosen.len(),
+        n_declined: declined.len(),
+        spaces: chosen.iter().map(|(space, choice)| space_facts(graph, space, choice)).collect(),
+        declined,
+        seconds: 0.0,
+    };
+    if chosen.is_empty() {
+        return Ok((equalized, None));
+    }
+    let mut scaled = model.clone();
+    let scaled_graph = scaled.graph.as_mut().context("model has no graph")?;
+    for (space, choice) in &chosen {
+        scale(scaled_graph, space, &choice.factors)?;
+    }
+    let parsed = Parsed::new(&scaled, &request.shapes);
+    let gathered = gather(&scaled, parsed, sites, request, progress)?;
+    let finders =
+        Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
+    let graph = scaled.graph.as_ref().context("model has no graph")?;
+    let scaled_plan = decide(graph, sites, &gathered.statistics, None, &request.scheme, finders)?;
+    let compared = pool.install(|| {
+        let (inputs, values) = tune::load(run, n_tune..n)?;
+        compare_plans([(model, plan), (&scaled, &scaled_plan)], &inputs, &values)
+    })?;
+    equalized.sqnr_db = compared.sqnr_db;
+    equalized.gain_db = compared.gain_db;
+    equalized.kept = compared.gain_db > 0.0;
+    let replaced = equalized.kept.then_some((scaled, gathered, scaled_plan));
+    Ok((equalized, replaced))
+}
+
+/// Runs the first `n_samples` of `run.by_content` and looks at the channels of the watched tensors.
+fn look(
+    model: &ModelProto,
+    watched: &[Watched],
+    run: &Run,
+    n_samples: usize,
+    request: &Request,
+) -> Result<BTreeMap<String, ChannelStatistic>> {
+    let names: Vec<String> = watched.iter().map(|watched| watched.tensor.clone()).collect();
+    let engine = Parsed::new(model, &request.shapes)?.build(&names)?;
+    let empty = || -> Vec<ChannelStatistic> {
+        watched.iter().map(|watched| ChannelStatistic::new(watched.channels)).collect()
+    };
+    let mut totals = empty();
+    // As many samples at a time as there are threads, added in their order.
+    for part in run.by_content[..n_samples].chunks(request.threads.max(1)) {
+        let one = |session: &mut Result<_>, &sample: &usize| -> Result<Vec<ChannelStatistic>> {
+            let session = session.as_mut().map_err(|error| anyhow!("{error:#}"))?;
+            let mut seen = empty();
+            let mut visit = |at: usize, shape: &[usize], values: &[f32]| {
+                seen[at].observe(shape, values);
+                Ok(())
+            };
+            crate::engine::Session::run(session, &run.dataset.load(sample)?, &mut visit)?;
+            Ok(seen)
+        };
+        let parts: Vec<Vec<ChannelStatistic>> =
+            part.par_iter().map_init(|| engine.session(), one).collect::<Result<_>>()?;
+        for part in parts {
+            totals.iter_mut().zip(&part).for_each(|(total, part)| total.absorb(part));
+        }
+    }
+    Ok(names.into_iter().zip(totals).collect())
+}
+
+/// Scales the channels of a prepared model as a sidecar says.
+///
+/// # Errors
+/// If the model has no such channels.
+pub(super) fn again(
+    model: &mut ModelProto,
+    equalization: &EqualizationFacts,
+    inputs: &[InputFacts],
+) -> Result<()> {
+    if equalization.spaces.is_empty() {
+        return Ok(());
+    }
+    let shapes: Shapes = inputs.iter().map(|i| (i.name.clone(), i.shape.clone())).collect();
+    let mut facts = Facts::of_model(model);
+    facts.extend(&Parsed::new(model, &shapes)?.facts()?);
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let (spaces, _) = find(graph, &facts);
+    for SpaceFacts { tensor, factors, .. } in &equalization.spaces {
+        let space = spaces.iter().find(|space| space.tensor == *tensor);
+        let space = space.with_context(|| {
+            format!("this version of mqq does not equalize the tensor `{tensor}`, which the sidecar does\nhint: calibrate again with this version of mqq")
+        })?;
+        scale(graph, space, factors)?;
+    }
+    Ok(())
+}
+
+fn space_facts(graph: &GraphProto, space: &Space, choice: &Choice) -> SpaceFacts {
+    let name = |end: &crate::equalize::End| node_name(&graph.node[end.node]).to_string();
+    SpaceFacts {
+        tensor: space.tensor.clone(),
+        producers: space.producers.iter().map(name).collect(),
+        consumers: space.consumers.iter().map(name).collect(),
+        factors: choice.factors.clone(),
+    }
+}
