@@ -400,7 +400,7 @@ fn print_summary(
 }
 
 fn describe_equalized(equalized: &Equalized) -> String {
-    let Equalized { n_samples, n_held_back, n_spaces, n_declined, gain_db, seconds, .. } =
+    let Equalized { n_samples, n_judges, n_spaces, n_declined, gain_db, seconds, .. } =
         equalized;
     if *n_spaces == 0 {
         return format!("nothing; {n_declined} layers' inputs were left alone ({seconds:.2} s)");
@@ -408,7 +408,7 @@ fn describe_equalized(equalized: &Equalized) -> String {
     let [before, after] = equalized.sqnr_db;
     let outcome = if equalized.kept { "kept" } else { "undone" };
     format!(
-        "{n_spaces} groups of tensors on {n_samples} samples, {n_declined} left alone; on {n_held_back} others {before:.2} -> {after:.2} dB, typically {gain_db:+.2} dB: {outcome} ({seconds:.2} s)"
+        "{n_spaces} groups of tensors on {n_samples} samples, {n_declined} left alone; on {n_judges} {before:.2} -> {after:.2} dB, gain {gain_db:+.2} dB: {outcome} ({seconds:.2} s)"
     )
 }
 
@@ -422,7 +422,7 @@ fn describe(tuned: &Tuned) -> String {
     ];
     let changed: Vec<String> = changed.into_iter().flatten().collect();
     format!(
-        "{} on {} samples; on {} others {before:.2} -> {after:.2} dB, typically {:+.2} dB ({:.2} s)",
+        "{} on {} samples; on {} others {before:.2} -> {after:.2} dB, gain {:+.2} dB ({:.2} s)",
         if changed.is_empty() { "nothing".to_string() } else { changed.join(", ") },
         tuned.n_samples,
         tuned.n_held_back,

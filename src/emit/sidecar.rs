@@ -102,7 +102,7 @@ pub struct TuningFacts {
     pub n_held_back: usize,
     /// Mean SQNR of the outputs over the samples held back, before and after what was kept, in dB.
     pub sqnr_db: [f64; 2],
-    /// How much less noise the samples held back have, as the mean over them, in dB.
+    /// How much less noise the samples held back have, in dB.
     pub gain_db: f64,
     /// The methods, in the order in which they were tried.
     pub steps: Vec<StepFacts>,
@@ -143,11 +143,11 @@ pub struct BiasFacts {
 pub struct EqualizationFacts {
     /// Samples that the factors were chosen by.
     pub n_samples: usize,
-    /// Samples that were held back.
-    pub n_held_back: usize,
-    /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
+    /// Samples that the result was judged by.
+    pub n_judges: usize,
+    /// Mean SQNR of the outputs over these samples, before and after, in dB.
     pub sqnr_db: [f64; 2],
-    /// How much less noise the samples held back have, as the mean over them, in dB.
+    /// How much less noise they have, in dB.
     pub gain_db: f64,
     /// Whether the result was kept; otherwise it was worse and everything is as it was.
     pub kept: bool,

@@ -1,4 +1,4 @@
-//! Equalized channels, where they pay on samples that were held back.
+//! Equalized channels, where they pay on calibration samples.
 //!
 //! A short pass over the float model looks at the channels; the model with the factors goes through
 //! calibration as the first one did, and the better of the two plans is kept.
@@ -29,11 +29,12 @@ const MAX_SAMPLES: usize = 32;
 pub struct Equalized {
     /// Samples that the factors were chosen by.
     pub n_samples: usize,
-    /// Samples that were held back.
-    pub n_held_back: usize,
-    /// Mean SQNR of the outputs over the samples held back, before and after, in dB.
+    /// Samples that the result was judged by: those that were held back, and more where those are few. The
+    /// factors follow from the largest and the mean of each channel, and hardly fit themselves to samples.
+    pub n_judges: usize,
+    /// Mean SQNR of the outputs over these samples, before and after, in dB.
     pub sqnr_db: [f64; 2],
-    /// How much less noise the samples held back have, as the mean over them, in dB: what decides.
+    /// How much less noise they have, in dB: what decides.
     pub gain_db: f64,
     /// Whether the change was kept.
     pub kept: bool,
@@ -59,7 +60,7 @@ impl Equalized {
         });
         EqualizationFacts {
             n_samples: self.n_samples,
-            n_held_back: self.n_held_back,
+            n_judges: self.n_judges,
             sqnr_db: self.sqnr_db,
             gain_db: self.gain_db,
             kept: self.kept,
@@ -86,7 +87,7 @@ pub(super) struct Stage<'a> {
 pub(super) type Replaced = (ModelProto, Gathered, QuantPlan);
 
 /// Equalizes the model, as far as the request asks for it, and gives what replaces `plan` and its model where
-/// that has less noise on samples that were held back. `plan` gets a warning where equalization cannot run.
+/// that has less noise on calibration samples. `plan` gets a warning where equalization cannot run.
 pub(super) fn equalize(
     stage: Stage,
     plan: &mut QuantPlan,
@@ -130,6 +131,7 @@ fn attempt(
     let graph = model.graph.as_ref().context("model has no graph")?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
     let n_tune = request.effort.n_tune(n);
+    let n_judges = (n - n_tune).max(n.min(MAX_SAMPLES));
     let n_samples = n_tune.min(MAX_SAMPLES);
     let (spaces, mut declined) = find(graph, facts);
     let mut chosen: Vec<(&Space, Choice)> = Vec::new();
@@ -146,7 +148,7 @@ fn attempt(
     }
     let mut equalized = Equalized {
         n_samples,
-        n_held_back: n - n_tune,
+        n_judges,
         sqnr_db: [0.0; 2],
         gain_db: 0.0,
         kept: false,
@@ -171,7 +173,7 @@ fn attempt(
     let graph = scaled.graph.as_ref().context("model has no graph")?;
     let scaled_plan = decide(graph, sites, &gathered.statistics, None, &request.scheme, finders)?;
     let compared = pool.install(|| {
-        let (inputs, values) = tune::load(run, n_tune..n)?;
+        let (inputs, values) = tune::load(run, n - n_judges..n)?;
         compare_plans([(model, plan), (&scaled, &scaled_plan)], &inputs, &values)
     })?;
     equalized.sqnr_db = compared.sqnr_db;

@@ -26,17 +26,19 @@ impl Noise {
         (noise > 0.0 && db.is_finite()).then_some(db)
     }
 
-    /// How much less noise `other` has, in dB, as the mean over the samples. Neither a few bad samples rule
-    /// it, as they do the SQNR of all, nor those with hardly any noise: a quarter of the mean noise is
-    /// added to each.
+    /// How much less noise `other` has, in dB: the mean of what all samples together have less and of what
+    /// one sample typically has less. The SQNR of all is ruled by a few bad samples; the typical sample by
+    /// those with hardly any noise, so that a quarter of the mean noise is added to each.
     fn gain_db(&self, other: &Noise) -> Option<f64> {
         let n = self.samples.len().min(other.samples.len());
         let mean = self.samples.iter().map(|s| s.1).sum::<f64>() / n.max(1) as f64;
         let floor = 0.25 * mean;
         let pairs = self.samples.iter().zip(&other.samples);
-        let gain: f64 =
+        let typical: f64 =
             pairs.map(|(a, b)| 10.0 * ((a.1 + floor) / (b.1 + floor)).log10()).sum::<f64>();
-        let gain = gain / n as f64;
+        let noise = |noise: &Noise| noise.samples[..n].iter().map(|s| s.1).sum::<f64>();
+        let overall = 10.0 * (noise(self) / noise(other).max(f64::MIN_POSITIVE)).log10();
+        let gain = 0.5 * (typical / n as f64 + overall);
         (n > 0 && floor > 0.0 && gain.is_finite()).then_some(gain)
     }
 }

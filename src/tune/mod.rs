@@ -39,7 +39,7 @@ use walk::{Walk, Walked};
 pub struct Step {
     /// What was tried.
     pub method: Method,
-    /// How much less noise the samples held back have with it, as the mean over them, in dB: what decides.
+    /// How much less noise the samples held back have with it, in dB: what decides.
     pub gain_db: f64,
     /// Whether it was kept.
     pub kept: bool,
@@ -57,7 +57,7 @@ pub struct Tuned {
     pub n_held_back: usize,
     /// Mean SQNR of the outputs over the samples held back, before and after what was kept, in dB.
     pub sqnr_db: [f64; 2],
-    /// How much less noise they have with all that was kept, as the mean over them, in dB.
+    /// How much less noise they have with all that was kept, in dB.
     pub gain_db: f64,
     /// The methods, in the order in which they were tried.
     pub steps: Vec<Step>,
@@ -180,7 +180,7 @@ pub fn simulate(
 pub struct Comparison {
     /// Mean SQNR of the outputs, in dB.
     pub sqnr_db: [f64; 2],
-    /// How much less noise the second has, as the mean over the samples, in dB.
+    /// How much less noise the second has, in dB.
     pub gain_db: f64,
 }
 

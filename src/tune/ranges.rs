@@ -19,7 +19,7 @@ const SHARES: [f32; 7] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.1];
 /// The same where scales are powers of two.
 const POWERS: [f32; 2] = [0.5, 2.0];
 /// By how much the error must fall, as a share of it: less is chance.
-const LEAST_GAIN: f64 = 0.02;
+const LEAST_GAIN: f64 = 0.05;
 /// Samples that are run for each scale.
 const N_SAMPLES: usize = 16;
 
