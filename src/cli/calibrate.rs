@@ -400,8 +400,7 @@ fn print_summary(
 }
 
 fn describe_equalized(equalized: &Equalized) -> String {
-    let Equalized { n_samples, n_judges, n_spaces, n_declined, gain_db, seconds, .. } =
-        equalized;
+    let Equalized { n_samples, n_judges, n_spaces, n_declined, gain_db, seconds, .. } = equalized;
     if *n_spaces == 0 {
         return format!("nothing; {n_declined} layers' inputs were left alone ({seconds:.2} s)");
     }

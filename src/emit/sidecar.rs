@@ -132,6 +132,8 @@ pub struct StepFacts {
 pub struct BiasFacts {
     /// Position of the node in the prepared graph.
     pub node: usize,
+    /// Which of its inputs it is.
+    pub input: usize,
     /// The initializer that holds it in the quantized model's float form.
     pub name: String,
     /// One per output channel.

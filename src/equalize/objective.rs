@@ -12,10 +12,10 @@ use super::{ChannelStatistic, End, Linear, Space};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::{node, tensor};
-use crate::place::Sites;
+use crate::place::{ActivationSite, Sites};
 use crate::quant::{Codes, Grid, Range, params_for_range};
 use crate::scheme::Scheme;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known beside the space.
 #[derive(Clone, Copy)]
@@ -103,17 +103,16 @@ impl Objective {
             made: vec![0.0; space.n],
             depends: false,
         };
-        let (mut all, mut on_grid) = (vec![0.0; space.n], vec![0.0; space.n]);
-        for reader in &readers {
-            let edge = (reader.end.node, 0);
-            let quantized = setting.sites.activations.iter().any(|site| site.edges.contains(&edge));
-            for (c, square) in reader.squares.iter().enumerate() {
-                let load = square / reader.power / 12.0;
-                all[c] += load;
-                on_grid[c] += if quantized { load } else { 0.0 };
+        let load = |of: &dyn Fn(&Reader) -> bool| -> Vec<f64> {
+            let mut load = vec![0.0; space.n];
+            for reader in readers.iter().filter(|reader| of(reader)) {
+                for (load, square) in load.iter_mut().zip(&reader.squares) {
+                    *load += square / reader.power / 12.0;
+                }
             }
-            objective.add_reader(reader, setting, others);
-        }
+            load
+        };
+        readers.iter().for_each(|reader| objective.add_reader(reader, setting, others));
         for site in &setting.sites.activations {
             let Some(channels) = space.tensors.get(&site.tensor) else { continue };
             let qtype = setting.scheme.types.get(&site.qtype);
@@ -121,6 +120,8 @@ impl Objective {
             let (Some(qtype), Some(statistic), None) = (qtype, statistic, site.fixed) else {
                 continue;
             };
+            let reached = reached(site, space, setting);
+            let load = load(&|reader| reached.contains(&reader.end.node));
             let lowest = statistic.min.iter().copied().fold(f32::INFINITY, f32::min);
             let grid = qtype.adapted(Some(lowest)).grid();
             let mut term = RangeTerm {
@@ -132,12 +133,13 @@ impl Objective {
             for (i, c) in channels.range().enumerate() {
                 term.low[c] = f64::from(statistic.min[i]).clamp(-1e30, 0.0);
                 term.high[c] = f64::from(statistic.max[i]).clamp(0.0, 1e30);
-                term.load[c] = on_grid[c];
+                term.load[c] = load[c];
                 let reach = term.high[c].max(-term.low[c]);
                 objective.reach[c] = objective.reach[c].max(reach);
             }
             objective.ranges.push(term);
         }
+        let all = load(&|_| true);
         for end in &space.producers {
             objective.add_producer(end, &all, setting, others);
         }
@@ -259,6 +261,21 @@ impl<'a> Reader<'a> {
             .sum();
         (power > 0.0 && power.is_finite()).then_some(Reader { end, linear, values, power, squares })
     }
+}
+
+/// The nodes of the space that values pass which were laid on the grid of `site`.
+fn reached(site: &ActivationSite, space: &Space, setting: &Setting) -> BTreeSet<usize> {
+    let mut reached = BTreeSet::new();
+    let mut pending: Vec<usize> = site.edges.iter().map(|(node, _)| *node).collect();
+    while let Some(node) = pending.pop() {
+        if reached.insert(node) {
+            let outputs = setting.graph.node.get(node).into_iter().flat_map(|node| &node.output);
+            for output in outputs.filter(|output| space.tensors.contains_key(*output)) {
+                pending.extend(setting.index.consumers(output).iter().map(|(node, _)| *node));
+            }
+        }
+    }
+    reached
 }
 
 fn weight_values(end: &End, setting: &Setting) -> Option<Vec<f32>> {

@@ -22,24 +22,44 @@ pub fn find(graph: &GraphProto, facts: &Facts) -> (Vec<Space>, Vec<Declined>) {
     let index = GraphIndex::new(graph);
     let (mut spaces, mut declined): (Vec<Space>, Vec<Declined>) = (Vec::new(), Vec::new());
     for node in graph.node.iter().filter(|node| is_default(node)) {
-        let weight = node.input.get(1).and_then(|name| index.initializer(name));
-        let weight = weight.and_then(|weight| tensor::shape(weight).ok());
-        let Some(linear) = weight.and_then(|shape| Linear::of(node, &shape)) else { continue };
-        let Some(tensor) = node.input.first() else { continue };
+        let Some((tensor, channels)) = layer_input(node, &index, facts) else { continue };
         let known = spaces.iter().any(|space| space.tensors.contains_key(tensor))
             || declined.iter().any(|declined| declined.tensor == *tensor);
         if known {
             continue;
         }
-        let rank = facts.shape(tensor).map_or(0, <[usize]>::len);
-        let axis = input_axis(node, rank);
-        let channels = Channels { axis, run: 1, first: 0, n: linear.n_in };
         match space(graph, &index, facts, tensor, channels) {
             Ok(space) => spaces.push(space),
-            Err(reason) => declined.push(Declined { tensor: tensor.clone(), reason }),
+            Err(reason) => declined.push(Declined { tensor: tensor.to_string(), reason }),
         }
     }
     (spaces, declined)
+}
+
+/// What a layer with a constant weight reads, and where it has its channels. A factor per channel counts as a
+/// layer.
+fn layer_input<'a>(
+    node: &'a NodeProto,
+    index: &GraphIndex,
+    facts: &Facts,
+) -> Option<(&'a str, Channels)> {
+    let shape = |name: &String| tensor::shape(index.initializer(name)?).ok();
+    if node.op_type() == "Mul" {
+        let (factors, tensor) = match node.input.as_slice() {
+            [a, b] if shape(b).is_some() => (shape(b)?, a),
+            [a, b] => (shape(a)?, b),
+            _ => return None,
+        };
+        let rank = facts.shape(tensor)?.len();
+        let along = |axis: usize| (axis + rank).checked_sub(factors.len());
+        let mut wide = factors.iter().enumerate().filter(|(_, dim)| **dim > 1);
+        let ((axis, &n), None) = (wide.next()?, wide.next()) else { return None };
+        return Some((tensor, Channels { axis: along(axis)?, run: 1, first: 0, n }));
+    }
+    let linear = Linear::of(node, &shape(node.input.get(1)?)?)?;
+    let tensor = node.input.first()?;
+    let axis = input_axis(node, facts.shape(tensor).map_or(0, <[usize]>::len));
+    Some((tensor, Channels { axis, run: 1, first: 0, n: linear.n_in }))
 }
 
 fn is_default(node: &NodeProto) -> bool {
@@ -62,7 +82,7 @@ fn space(
     channels: Channels,
 ) -> Result<Space, Reason> {
     let (mut tensor, mut channels) = (tensor.to_string(), channels);
-    // Each step goes to the output of a Concat, so further down the graph.
+    // No tensor needs to be a start twice.
     for _ in 0..=graph.node.len() {
         let space = Space { tensor: tensor.clone(), n: channels.n, ..Space::default() };
         let mut growth = Growth { graph, index, facts, space, shifted: BTreeSet::new() };
@@ -78,7 +98,8 @@ fn space(
 
 enum Stop {
     Declined(Reason),
-    /// A Concat joins the tensor with others: the search starts again from its output.
+    /// The channels are wider than the layer shows, behind a Concat or before a Flatten: the search starts
+    /// again from there.
     Wider(String, Channels),
 }
 
@@ -177,7 +198,8 @@ impl Growth<'_> {
             "Concat" => self.concatenated(node, tensor, channels, pending)?,
             _ => {
                 let input = node.input.first().cloned().unwrap_or_default();
-                let moved = self.through(node, (tensor, &input), channels, Way::Backward)?;
+                let moved = self.through(node, (tensor, &input), channels, Way::Backward);
+                let moved = moved.map_err(|stop| self.coarser(node, &input).unwrap_or(stop))?;
                 pending.push((input, moved));
             }
         }
@@ -228,6 +250,14 @@ impl Growth<'_> {
             _ => return Err(self.refused(node)),
         }
         Ok(())
+    }
+
+    /// Planes that a reshape turned into entries: a start where the channels are whole.
+    fn coarser(&self, node: &NodeProto, input: &str) -> Option<Stop> {
+        let shape = self.facts.shape(input)?;
+        let planes = matches!(node.op_type(), "Flatten" | "Reshape") && shape.len() > 2;
+        let channels = Channels { axis: 1, run: 1, first: 0, n: shape.get(1).copied()? };
+        planes.then(|| Stop::Wider(input.to_string(), channels))
     }
 
     /// The place of the channels beyond a node that factors pass.

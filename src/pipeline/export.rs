@@ -56,6 +56,7 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
             );
             let bias = |bias: &BiasFacts| NewBias {
                 node_idx: bias.node,
+                input_idx: bias.input,
                 name: bias.name.clone(),
                 values: bias.values.clone(),
             };

@@ -73,6 +73,7 @@ pub(super) fn methods(request: &Request, plan: &QuantPlan) -> Methods {
 pub fn facts(tuned: &Tuned) -> TuningFacts {
     let bias = |bias: &NewBias| BiasFacts {
         node: bias.node_idx,
+        input: bias.input_idx,
         name: bias.name.clone(),
         values: bias.values.clone(),
     };

@@ -1,7 +1,7 @@
-//! A layer's weight and bias, changed while its quantized input is known and its output is not.
+//! A layer's weight, changed while its quantized input is known and its output is not.
 
-use super::bias::correction;
-use super::grid::{dequantized, out_channels};
+use super::correct::DOUBT;
+use super::grid::dequantized;
 use super::layer::Layer;
 use super::methods::Method;
 use super::rounding::{self, MAX_ROW};
@@ -9,17 +9,11 @@ use super::scales::{self, Bounds, Problem, Rows};
 use super::walk::Walk;
 use crate::decide::PlannedWeight;
 use crate::engine::Value;
-use crate::onnx::node::is_scaled;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
 use crate::place::node_name;
 use crate::scheme::ScaleName;
 use anyhow::{Context, Result};
-use rayon::prelude::*;
-
-/// How far a mean error must stand out before it is corrected, in variances. With 1, squeezenet1_1 loses
-/// 0.7 dB to corrections that a few samples asked for.
-const DOUBT: f64 = 4.0;
 
 impl Walk<'_> {
     /// A node with a quantized weight: changes weight and bias as asked, and runs it. `runtime` are its
@@ -33,11 +27,10 @@ impl Walk<'_> {
         float: &[Vec<Value>],
     ) -> Result<Vec<Vec<Value>>> {
         let name = || format!("node `{}`", node_name(node));
-        let y: Vec<Value> = float.iter().filter_map(|outputs| outputs.first().cloned()).collect();
-        let with_bias = self.bias_of(node);
-        let corrected = self.methods.contains(Method::Bias);
         if self.methods.contains(Method::Rounding) || self.methods.contains(Method::Clip) {
-            let centred = corrected && with_bias.is_some();
+            let bias = self.bias_of(node_idx, node);
+            let centred = self.methods.contains(Method::Bias) && bias.is_some();
+            let y: Vec<Value> = float.iter().filter_map(|y| y.first().cloned()).collect();
             self.change_weight(node_idx, node, weight_idx, &y, centred).with_context(name)?;
         }
         let weight = dequantized(&self.plan.weights[weight_idx])?;
@@ -46,42 +39,10 @@ impl Walk<'_> {
             runtime.iter().map(|name| self.read(node_idx, node, name)).collect();
         let mut outputs =
             step.run(float.len(), |sample| inputs.iter().map(|v| v[sample].clone()).collect())?;
-        let channels = y.first().and_then(|y| out_channels(node, y));
-        let (true, Some(bias), Some(channels)) = (corrected, with_bias, channels) else {
-            return Ok(outputs);
-        };
-        let quantized: Vec<Value> =
-            outputs.iter().filter_map(|outputs| outputs.first().cloned()).collect();
-        let n = self.n_tune.min(y.len());
         // What rounding left to the bias is no matter of chance.
-        let doubt = if self.methods.contains(Method::Rounding) { 1.0 } else { DOUBT };
-        let by = correction(&channels, &y[..n], &quantized[..n], doubt);
-        let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
-        let bias = if bias.is_empty() { vec![0.0; channels.n_out] } else { bias };
-        if bias.len() != channels.n_out || by.iter().any(|by| !by.is_finite()) {
-            return Ok(outputs);
-        }
-        let shifted: Result<Vec<Value>> =
-            quantized.par_iter().map(|value| channels.shift(value, &by)).collect();
-        for (outputs, shifted) in outputs.iter_mut().zip(shifted?) {
-            outputs[0] = shifted;
-        }
-        self.biases.insert(node_idx, bias.iter().zip(&by).map(|(b, by)| b + by).collect());
+        let doubt = if self.plan.weights[weight_idx].learned { 1.0 } else { DOUBT };
+        self.correct(node_idx, node, (float, &mut outputs), doubt)?;
         Ok(outputs)
-    }
-
-    /// The node's bias, empty where it has none; `None` where it cannot have one or it is not plain.
-    fn bias_of(&self, node: &NodeProto) -> Option<Vec<f32>> {
-        if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm") || is_scaled(node) {
-            return None;
-        }
-        match node.input.get(2).filter(|name| !name.is_empty()) {
-            None => Some(Vec::new()),
-            Some(name) => {
-                let values = tensor::f32_values(self.index.initializer(name)?).ok()?;
-                values.iter().all(|value| value.is_finite()).then_some(values)
-            }
-        }
     }
 
     /// Other scales and integers for the weight of a layer with the float outputs `y`; a weight that

@@ -6,6 +6,7 @@
 
 mod bias;
 mod change;
+mod correct;
 mod grid;
 mod judge;
 mod layer;
@@ -25,10 +26,10 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::tensor;
-use crate::place::{BiasSite, Sites, node_name};
+use crate::place::{BiasSite, Edge, Sites, node_name};
 use crate::range::RangeFinder;
 use crate::scheme::{BiasRow, Scheme};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -82,6 +83,8 @@ pub struct Tuned {
 pub struct NewBias {
     /// Position of the node.
     pub node_idx: usize,
+    /// Which of its inputs it is.
+    pub input_idx: usize,
     /// Name of the initializer.
     pub name: String,
     /// One per output channel.
@@ -110,15 +113,15 @@ pub fn tune(
         return Ok(None);
     }
     let start = Instant::now();
-    let held_back = &samples[n_tune..];
-    let plain = Walk::new(model, plan, Methods::default(), 0)?.run(inputs, held_back)?.held_back;
+    let plain =
+        Walk::new(model, plan, Methods::default(), 0)?.run(inputs, &samples[n_tune..])?.held_back;
     let mut best: Option<(QuantPlan, Walked)> = None;
     let mut kept = Methods::default();
     let mut steps = Vec::new();
     for method in methods.iter().filter(|method| *method != Method::Equalize) {
         let start = Instant::now();
-        let mut tuned = plan.clone();
         let tried = kept.with(method);
+        let mut tuned = plan.clone();
         let walked = Walk::new(model, &mut tuned, tried, n_tune)?.run(inputs, samples)?;
         let before = best.as_ref().map_or(&plain, |(_, best)| &best.held_back);
         let gain_db = judge::gain_db(before, &walked.held_back);
@@ -132,7 +135,7 @@ pub fn tune(
     let sqnr_db = judge::sqnr_db(&plain);
     let mut report = Tuned {
         n_samples: n_tune,
-        n_held_back: held_back.len(),
+        n_held_back: samples.len() - n_tune,
         sqnr_db: [sqnr_db, sqnr_db],
         gain_db: 0.0,
         steps,
@@ -147,7 +150,8 @@ pub fn tune(
         report.sqnr_db[1] = judge::sqnr_db(&walked.held_back);
         report.gain_db = judge::gain_db(&plain, &walked.held_back);
         report.n_biases = walked.biases.len();
-        (report.n_weights, report.n_ranges) = (walked.n_weights, walked.n_ranges);
+        report.n_weights = n_changed_weights(plan, &tuned);
+        report.n_ranges = n_changed_ranges(plan, &tuned);
         report.n_rounded = tuned.weights.iter().filter(|weight| weight.learned).count();
         *plan = tuned;
         report.biases = new_biases(model, walked.biases)?;
@@ -158,6 +162,19 @@ pub fn tune(
     }
     report.seconds = start.elapsed().as_secs_f64();
     Ok(Some(report))
+}
+
+/// Weights with other scales or integers.
+fn n_changed_weights(before: &QuantPlan, after: &QuantPlan) -> usize {
+    let pairs = before.weights.iter().zip(&after.weights);
+    pairs.filter(|(a, b)| a.params != b.params || a.integers != b.integers).count()
+}
+
+/// Groups of activations with other ranges.
+fn n_changed_ranges(before: &QuantPlan, after: &QuantPlan) -> usize {
+    let pairs = before.activations.iter().zip(&after.activations);
+    let changed = pairs.filter(|(a, b)| a.params != b.params).map(|(a, _)| a.site.group);
+    changed.collect::<std::collections::BTreeSet<usize>>().len()
 }
 
 /// The outputs of the network that `plan` makes of the float `model`, per output and sample, without writing
@@ -206,16 +223,17 @@ pub fn compare_plans(
 }
 
 /// Names for the new biases.
-fn new_biases(model: &ModelProto, biases: BTreeMap<usize, Vec<f32>>) -> Result<Vec<NewBias>> {
+fn new_biases(model: &ModelProto, biases: BTreeMap<Edge, Vec<f32>>) -> Result<Vec<NewBias>> {
     let graph = model.graph.as_ref().context("model has no graph")?;
     let mut names = Names::of(graph);
-    let named = biases.into_iter().map(|(node_idx, values)| {
+    let named = biases.into_iter().map(|((node_idx, input_idx), values)| {
         let node = &graph.node[node_idx];
-        let base = match node.input.get(2).filter(|name| !name.is_empty()) {
+        let base = match node.input.get(input_idx).filter(|name| !name.is_empty()) {
             Some(name) => name.clone(),
             None => format!("{}_bias", node_name(node)),
         };
-        NewBias { node_idx, name: names.fresh(&format!("{base}_corrected")), values }
+        let name = names.fresh(&format!("{base}_corrected"));
+        NewBias { node_idx, input_idx, name, values }
     });
     Ok(named.collect())
 }
@@ -230,9 +248,15 @@ pub fn replace_biases(model: &mut ModelProto, biases: &[NewBias]) -> Result<()> 
     for bias in biases {
         let node = graph.node.get_mut(bias.node_idx);
         let node = node.with_context(|| format!("the graph has no node {}", bias.node_idx))?;
-        replaced.extend(node.input.get(2).cloned());
-        node.input.resize(node.input.len().max(3), String::new());
-        node.input[2].clone_from(&bias.name);
+        let n_inputs = node.input.len();
+        ensure!(
+            bias.input_idx <= n_inputs,
+            "the node has {n_inputs} inputs, not {}",
+            bias.input_idx
+        );
+        replaced.extend(node.input.get(bias.input_idx).cloned());
+        node.input.resize(n_inputs.max(bias.input_idx + 1), String::new());
+        node.input[bias.input_idx].clone_from(&bias.name);
         let stored = tensor::from_f32(&bias.name, &[bias.values.len()], &bias.values)?;
         graph.initializer.push(stored);
     }
@@ -251,8 +275,8 @@ fn add_sites(
     biases: &[NewBias],
 ) -> Result<()> {
     let graph = model.graph.as_ref().context("model has no graph")?;
-    for NewBias { node_idx, name, .. } in biases {
-        let (tensor, edge) = (name.clone(), (*node_idx, 2));
+    for NewBias { node_idx, input_idx, name, .. } in biases {
+        let (tensor, edge) = (name.clone(), (*node_idx, *input_idx));
         if let Some(site) = sites.biases.iter_mut().find(|site| site.edge == edge) {
             site.tensor = tensor;
             continue;

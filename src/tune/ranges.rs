@@ -82,7 +82,6 @@ impl Walk<'_> {
         if share == 1.0 {
             return Ok(());
         }
-        self.n_ranges += 1;
         for planned in self.plan.activations.iter_mut().filter(|p| p.site.group == group) {
             planned.params.scale = params.scale * share;
             let Range { min, max } = planned.range;

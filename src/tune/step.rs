@@ -1,6 +1,6 @@
 //! One node of the graph as a model of its own, run on every sample.
 
-use crate::engine::{Engine, Parsed, Shapes, Value};
+use crate::engine::{Engine, Parsed, Session, Shapes, Value};
 use crate::onnx::proto::{
     Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorType,
     TypeProto, ValueInfoProto,
@@ -57,8 +57,8 @@ impl Step {
         n_samples: usize,
         inputs: impl Fn(usize) -> Vec<Value> + Sync,
     ) -> Result<Vec<Vec<Value>>> {
-        let run = |session: &mut Result<_>, sample: usize| match session {
-            Ok(session) => crate::engine::Session::run_values(session, &inputs(sample)),
+        let run = |session: &mut Result<Session>, sample: usize| match session {
+            Ok(session) => session.run_values(&inputs(sample)),
             Err(error) => Err(anyhow::anyhow!("{error:#}")),
         };
         (0..n_samples).into_par_iter().map_init(|| self.engine.session(), run).collect()

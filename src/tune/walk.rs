@@ -4,6 +4,7 @@
 //! quantized input is known and its output is not. A tensor is freed after its last use: memory holds the
 //! tensors that are alive, of both networks, for all samples.
 
+use super::correct::DOUBT;
 use super::grid::fake_quantize;
 use super::judge::Noise;
 use super::methods::{Method, Methods};
@@ -24,12 +25,8 @@ pub struct Walked {
     pub held_back: Vec<Noise>,
     /// The quantized network's outputs, per output and sample.
     pub quantized: Vec<Vec<Value>>,
-    /// New biases: position of the node, a value per output channel.
-    pub biases: BTreeMap<usize, Vec<f32>>,
-    /// Weights whose scales or integers were changed.
-    pub n_weights: usize,
-    /// Groups of activations whose ranges were changed.
-    pub n_ranges: usize,
+    /// New biases, a value per output channel: at which node, and which of its inputs.
+    pub biases: BTreeMap<Edge, Vec<f32>>,
 }
 
 /// A walk in progress.
@@ -46,13 +43,11 @@ pub struct Walk<'a> {
     constants: BTreeMap<String, TensorProto>,
     lanes: BTreeMap<String, Lane>,
     uses_left: BTreeMap<&'a str, usize>,
-    pub(super) biases: BTreeMap<usize, Vec<f32>>,
+    pub(super) biases: BTreeMap<Edge, Vec<f32>>,
     /// Weights that were changed.
     pub(super) changed: BTreeSet<usize>,
     /// Groups of activations that have met their values: no range of theirs may change any more.
     pub(super) settled: BTreeSet<usize>,
-    /// How many of them have other ranges now.
-    pub(super) n_ranges: usize,
 }
 
 /// One tensor, a value per sample.
@@ -110,7 +105,6 @@ impl<'a> Walk<'a> {
             biases: BTreeMap::new(),
             changed: BTreeSet::new(),
             settled: BTreeSet::new(),
-            n_ranges: 0,
         })
     }
 
@@ -130,25 +124,22 @@ impl<'a> Walk<'a> {
             }
         }
         let mut held_back = Vec::new();
-        let mut outputs = Vec::new();
+        let mut quantized = Vec::new();
         for output in &self.graph.output {
             let mut noise = Noise::default();
             if let Some(lane) = self.lanes.get(output.name()) {
                 let planned = self.plan.activations.iter();
                 let mut planned = planned.filter(|p| p.site.tensor == output.name());
                 let on_grid = planned.any(|planned| planned.site.network_output);
-                let quantized = lane.on_grid.as_ref().filter(|_| on_grid);
-                let quantized = quantized.unwrap_or(&lane.quantized);
-                outputs.push(quantized.clone());
-                for (a, b) in lane.float.iter().zip(quantized).skip(self.n_tune) {
+                let values = lane.on_grid.as_ref().filter(|_| on_grid).unwrap_or(&lane.quantized);
+                for (a, b) in lane.float.iter().zip(values).skip(self.n_tune) {
                     noise.add(a, b);
                 }
+                quantized.push(values.clone());
             }
             held_back.push(noise);
         }
-        let quantized = outputs;
-        let (n_weights, n_ranges) = (self.changed.len(), self.n_ranges);
-        Ok(Walked { held_back, quantized, biases: self.biases, n_weights, n_ranges })
+        Ok(Walked { held_back, quantized, biases: self.biases })
     }
 
     /// Whether `name` is a constant by now.
@@ -219,7 +210,12 @@ impl<'a> Walk<'a> {
         })?;
         let quantized = match self.weights_of(node_idx, node) {
             Some(weight_idx) => self.layer(node_idx, node, &runtime, weight_idx, &float)?,
-            None => self.plain(node_idx, node, &runtime, &step, &float)?,
+            None => {
+                let mut quantized = self.plain(node_idx, node, &runtime, &step, &float)?;
+                let outputs = (float.as_slice(), quantized.as_mut_slice());
+                self.correct(node_idx, node, outputs, DOUBT)?;
+                quantized
+            }
         };
         let names = node.output.iter().filter(|name| !name.is_empty());
         for (position, name) in names.enumerate() {
@@ -278,6 +274,13 @@ impl<'a> Walk<'a> {
     /// The planned weight that the node reads, if it is the only one.
     pub(super) fn weights_of(&self, node_idx: usize, node: &NodeProto) -> Option<usize> {
         (0..node.input.len()).find_map(|input| self.weights.get(&(node_idx, input)).copied())
+    }
+
+    /// Whether the input `input_idx` of the node is quantized.
+    pub(super) fn is_planned(&self, node_idx: usize, input_idx: usize) -> bool {
+        let edge = (node_idx, input_idx);
+        self.weights.contains_key(&edge)
+            || self.grids.values().any(|(_, edges)| edges.contains(&edge))
     }
 
     /// The values that the node's use of `name` reads in the quantized network.

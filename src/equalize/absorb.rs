@@ -1,1 +1,0 @@
-//! High biases absorbed by the next layer.
