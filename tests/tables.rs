@@ -389,7 +389,7 @@ fn the_command_line_sets_values() {
 }
 
 #[test]
-fn comparing_what_the_engine_cannot_run_is_explained() {
+fn integers_of_16_bits_can_be_compared() {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("q.onnx");
     let fixture = repository("fixtures/digits_cnn.onnx");
@@ -401,8 +401,7 @@ fn comparing_what_the_engine_cannot_run_is_explained() {
     };
     let done = run("calibrate", &[&fixture], &["-b", "pplw8a16", "-o", out.to_str().unwrap()]);
     assert!(done.status.success());
-    let compared = run("compare", &[&fixture, &out], &[]);
+    let compared = run("compare", &[&fixture, &out], &["--min-sqnr=10"]);
     let error = String::from_utf8_lossy(&compared.stderr).into_owned();
-    assert_eq!(compared.status.code(), Some(1), "{error}");
-    assert!(error.contains("q.onnx") && error.contains("4 or 16 bits"), "{error}");
+    assert_eq!(compared.status.code(), Some(0), "{error}");
 }

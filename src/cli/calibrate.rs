@@ -1,6 +1,6 @@
 //! `mqq calibrate`: the main job.
 
-use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, threads};
+use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, StaticArgs, threads};
 use super::{Report, ensure_apart, misused, show_error};
 use crate::diag::Exit;
 use crate::emit::{self, Emitter, Sidecar};
@@ -55,6 +55,8 @@ pub struct Args {
     select: SelectArgs,
     #[command(flatten)]
     shape: ShapeArgs,
+    #[command(flatten)]
+    fixed: StaticArgs,
     /// Use at most so many samples
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -133,6 +135,8 @@ struct Summary {
     n_float_nodes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     preprocessing: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    static_shapes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     equalized: Option<Equalized>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,7 +210,7 @@ pub fn run(args: &Args) -> Result<Exit> {
 }
 
 fn request(args: &Args) -> Result<Request> {
-    let scheme = args.backend.resolve()?;
+    let scheme = args.fixed.apply(args.backend.resolve()?);
     let finder = |asked: &Option<String>, default: &str| -> Result<_> {
         let spelling = asked.clone().unwrap_or_else(|| default.to_string());
         Ok((by_spelling(&spelling)?, spelling))
@@ -325,6 +329,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         plan,
         n_samples,
         preprocessing,
+        fixed,
         equalized,
         tuned,
     } = quantized;
@@ -346,6 +351,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         n_quantized_nodes: sites.quantized_nodes.len(),
         n_float_nodes: sites.float_nodes.len(),
         preprocessing,
+        static_shapes: fixed,
         equalized,
         tuned,
         warnings: plan.warnings.clone(),
@@ -382,6 +388,7 @@ fn print_summary(
     if let Some(preprocessing) = &summary.preprocessing {
         println!("  input      {preprocessing}");
     }
+    summary.static_shapes.iter().for_each(|fixed| println!("  shapes     {fixed}"));
     if let Some(equalized) = &summary.equalized {
         println!("  equalized  {}", describe_equalized(equalized));
     }

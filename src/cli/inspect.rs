@@ -129,7 +129,7 @@ fn placement(args: &Args, backend: &str) -> Result<Placement> {
     let op_type = |node_idx: usize| graph.node[node_idx].op_type().to_string();
     Ok(Placement {
         backend: scheme.name.clone(),
-        prepared: prepared.changes,
+        prepared: prepared.fixed.into_iter().chain(prepared.changes).collect(),
         engine_error: prepared.parsed.as_ref().err().map(|error| format!("{error:#}")),
         quantized_tensors: sites
             .activations

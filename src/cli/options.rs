@@ -138,6 +138,22 @@ impl ShapeArgs {
     }
 }
 
+/// Whether the written model has the shapes that it is calibrated with.
+#[derive(Debug, Args)]
+pub struct StaticArgs {
+    /// Write numbers for open dimensions of inputs and outputs: those of --shape, 1 for an open batch [default:
+    /// where the backend's table asks for it]
+    #[arg(long)]
+    static_shapes: bool,
+}
+
+impl StaticArgs {
+    /// The table with what was asked for.
+    pub fn apply(&self, scheme: Scheme) -> Scheme {
+        Scheme { static_shapes: scheme.static_shapes || self.static_shapes, ..scheme }
+    }
+}
+
 /// Samples run at the same time: what was asked for, or the number of cores.
 pub fn threads(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)

@@ -1,11 +1,11 @@
 //! `mqq prepare`: the float model as the backend will see it, before anything is quantized.
 
 use super::misused;
-use super::options::BackendArgs;
+use super::options::{BackendArgs, ShapeArgs, StaticArgs};
 use crate::diag::Exit;
-use crate::onnx::{Loaded, Staged, load_whole};
-use crate::prepare::{check_float, prepare};
-use anyhow::{Context, Result};
+use crate::onnx::Staged;
+use crate::pipeline::{Prepared, prepare_file};
+use anyhow::Result;
 use std::path::PathBuf;
 
 /// Arguments of `mqq prepare`.
@@ -22,19 +22,22 @@ pub struct Args {
     /// Opset to reach, where the backend's minimum is not enough
     #[arg(long, value_name = "N")]
     opset: Option<i64>,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    fixed: StaticArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Exit> {
-    let scheme = args.backend.resolve().map_err(misused)?;
+    let mut scheme = args.fixed.apply(args.backend.resolve().map_err(misused)?);
+    let shapes = args.shape.resolve().map_err(misused)?;
     super::ensure_apart(&args.model, &args.output)?;
-    let name = || format!("`{}`", args.model.display());
-    let Loaded { mut model, has_external_data } = load_whole(&args.model)?;
-    check_float(&model).with_context(name)?;
-    let opset = args.opset.unwrap_or(scheme.min_opset).max(scheme.min_opset);
-    let changes = prepare(&mut model, opset).with_context(name)?;
+    scheme.min_opset = args.opset.unwrap_or(scheme.min_opset).max(scheme.min_opset);
+    let Prepared { model, fixed, changes, has_external_data, .. } =
+        prepare_file(&args.model, &scheme, &shapes)?;
     Staged::model(model, &args.output, has_external_data)?.commit()?;
     println!("{} -> {}", args.model.display(), args.output.display());
-    changes.iter().for_each(|change| println!("  {change}"));
+    fixed.iter().chain(&changes).for_each(|change| println!("  {change}"));
     Ok(Exit::Done)
 }

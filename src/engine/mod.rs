@@ -10,13 +10,14 @@
 
 mod convert;
 mod guard;
+mod linear;
 mod value;
 
 pub use value::Value;
 
 use crate::data::{Array, InputSpec, Values};
 use crate::onnx::facts::{Fact, Facts};
-use crate::onnx::proto::ModelProto;
+use crate::onnx::proto::{Dimension, GraphProto, ModelProto};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use guard::guarded;
 use prost::Message;
@@ -40,14 +41,16 @@ pub struct Parsed {
     outputs: Vec<String>,
 }
 
-/// The inputs of `model` with concrete shapes: those of `shapes`, else those of the model, where an
-/// open first dimension is 1. Initializers that are also inputs do not count.
+/// The inputs of `model` with concrete shapes: those of `shapes`, else those of the model, where a dimension
+/// has the number that its name stands for in `shapes`, and an open first one is 1. Initializers that are
+/// also inputs do not count.
 ///
 /// # Errors
 /// If another dimension is open, `shapes` contradicts the model or names no input of it, or an input is
 /// no tensor.
 pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSpec>> {
     let graph = model.graph.as_ref().context("model has no graph")?;
+    let bound = bound_symbols(graph, shapes);
     let mut inputs = Vec::new();
     for value in &graph.input {
         if graph.initializer.iter().any(|tensor| tensor.name == value.name) {
@@ -56,11 +59,15 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
         let name = value.name();
         let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
         let tensor = tensor.with_context(|| format!("input `{name}` is not a tensor"))?;
+        let given = shapes.get(name);
         let declared: Option<Vec<Option<usize>>> = tensor.shape.as_ref().map(|shape| {
+            let number = |dim: &Dimension| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize);
+            let symbol = |dim: &Dimension| bound.get(dim.dim_param()).copied();
             let dims = shape.dim.iter();
-            dims.map(|dim| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize)).collect()
+            dims.map(|dim| number(dim).or_else(|| symbol(dim).filter(|_| given.is_none())))
+                .collect()
         });
-        let shape = match (shapes.get(name), declared) {
+        let shape = match (given, declared) {
             (Some(given), Some(declared)) => {
                 let fits = given.len() == declared.len()
                     && given.iter().zip(&declared).all(|(g, d)| d.is_none_or(|d| d == *g));
@@ -110,6 +117,19 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
     Ok(inputs)
 }
 
+/// What the names of open dimensions stand for, as far as `shapes` says.
+fn bound_symbols<'a>(graph: &'a GraphProto, shapes: &Shapes) -> BTreeMap<&'a str, usize> {
+    let mut bound = BTreeMap::new();
+    for value in &graph.input {
+        let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+        let declared = tensor.and_then(|tensor| tensor.shape.as_ref());
+        let (Some(given), Some(declared)) = (shapes.get(value.name()), declared) else { continue };
+        let named = declared.dim.iter().zip(given).filter(|(dim, _)| !dim.dim_param().is_empty());
+        bound.extend(named.map(|(dim, &n)| (dim.dim_param(), n)));
+    }
+    bound
+}
+
 fn show_dims(dims: &[Option<usize>]) -> String {
     let dims: Vec<String> =
         dims.iter().map(|dim| dim.map_or("?".into(), |dim| dim.to_string())).collect();
@@ -127,8 +147,10 @@ impl Parsed {
         let graph = model.graph.as_ref().context("model has no graph")?;
         let outputs: Vec<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
         guarded(|| {
-            let onnx = tract_onnx::onnx().with_ignore_value_info(true);
-            let bytes = model.encode_to_vec();
+            let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
+            linear::register(&mut onnx.op_register);
+            let widened = linear::widened(model)?;
+            let bytes = widened.as_ref().unwrap_or(model).encode_to_vec();
             let proto = onnx.proto_model_for_read(&mut bytes.as_slice())?;
             drop(bytes);
             let parsed = onnx.parse(&proto, None)?;

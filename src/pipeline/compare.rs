@@ -1,27 +1,33 @@
 //! Two models over the same data.
 
-use crate::data::{Array, Dataset, Preprocessing, Values};
-use crate::engine::{Engine, Parsed, Shapes};
+use super::samples::each_sample;
+use crate::data::{Array, Dataset, Preprocessing, Sample, Values};
+use crate::engine::{Engine, Parsed, Session, Shapes};
 use crate::onnx;
-use crate::onnx::proto::GraphProto;
-use crate::onnx::tensor::DataType;
 use crate::verify::{Comparison, Figures};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Outputs of both models for one sample.
-type Pair = [Vec<Array>; 2];
+/// Sums over the samples, added in their order whatever order they come in.
+#[derive(Default)]
+struct InOrder {
+    /// The sample whose turn it is.
+    next: usize,
+    /// Samples that came before their turn.
+    early: BTreeMap<usize, Vec<Comparison>>,
+    totals: Vec<Comparison>,
+}
 
-const ENGINE_HINT: &str =
-    "\nhint: the engine has no integers of 4 or 16 bits; compare such a model in ONNX Runtime";
-
-/// Whether constants are integers of 4 or 16 bits.
-fn has_unusual_integers(graph: &GraphProto) -> bool {
-    let unusual = [DataType::Int16, DataType::Uint16, DataType::Int4, DataType::Uint4];
-    graph.initializer.iter().any(|tensor| unusual.iter().any(|&t| tensor.data_type() == t as i32))
+impl InOrder {
+    fn add(&mut self, sample_idx: usize, outputs: Vec<Comparison>) {
+        self.early.insert(sample_idx, outputs);
+        while let Some(outputs) = self.early.remove(&self.next) {
+            self.totals.iter_mut().zip(&outputs).for_each(|(total, one)| total.absorb(one));
+            self.next += 1;
+        }
+    }
 }
 
 /// Runs both models and compares their outputs by position. `labels` gives the class by file name.
@@ -44,10 +50,6 @@ pub fn compare(
         let graph = model.graph.as_ref().context("model has no graph")?;
         let outputs = graph.output.iter().map(|value| value.name().to_string()).collect();
         let engine = Parsed::new(&model, shapes).and_then(|parsed| parsed.build(&[]));
-        let engine = engine.map_err(|error| match has_unusual_integers(graph) {
-            true => anyhow!("{error:#}{ENGINE_HINT}"),
-            false => error,
-        });
         Ok((engine.with_context(|| format!("`{}`", path.display()))?, outputs))
     };
     let (float, outputs) = build(models[0])?;
@@ -61,55 +63,40 @@ pub fn compare(
     );
     let dataset = Dataset::open(data, float.inputs(), preprocessing, limit)?;
     let tick = progress(dataset.len());
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, Result<Pair>)>> = Mutex::new(Vec::new());
-    let work = || {
-        let sessions = float.session().and_then(|a| Ok((a, quantized.session()?)));
-        let mut sessions = match sessions {
-            Ok(sessions) => sessions,
-            Err(error) => {
-                if let Ok(mut results) = results.lock() {
-                    results.push((0, Err(error)));
-                }
-                return;
-            }
-        };
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            if i >= dataset.len() {
-                break;
-            }
-            let pair = dataset.load(i).and_then(|sample| {
-                let float = sessions.0.run(&sample, &mut |_, _, _| Ok(()))?;
-                Ok([float, sessions.1.run(&sample, &mut |_, _, _| Ok(()))?])
-            });
-            tick();
-            if let Ok(mut results) = results.lock() {
-                results.push((i, pair.with_context(|| format!("`{}`", dataset.name(i)))));
-            }
-        }
+    let label_of = |name: &str| -> Result<Option<usize>> {
+        let Some(labels) = labels else { return Ok(None) };
+        let file = name.rsplit('/').next().unwrap_or(name);
+        let label = labels.get(file);
+        Ok(Some(*label.with_context(|| format!("`{file}` has no label, expected one"))?))
     };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    pool.broadcast(|_| work());
-    let mut results = results.into_inner().unwrap_or_default();
-    results.sort_by_key(|(i, _)| *i);
-    let mut comparisons = vec![Comparison::default(); outputs.len()];
-    for (i, pair) in results {
-        let [float, quantized] = pair?;
-        let name = dataset.name(i);
-        let file = name.rsplit('/').next().unwrap_or(&name);
-        let label = match labels {
-            None => None,
-            Some(labels) => Some(
-                *labels
-                    .get(file)
-                    .with_context(|| format!("`{file}` has no label, expected one"))?,
-            ),
+    let totals = vec![Comparison::default(); outputs.len()];
+    let sums = Mutex::new(InOrder { totals, ..InOrder::default() });
+    let start = || Ok(((), [float.session()?, quantized.session()?]));
+    let job = |_: &mut (),
+               [float, quantized]: &mut [Session; 2],
+               sample_idx: usize,
+               loaded: Result<Sample>| {
+        let (sample, name) = (loaded?, dataset.name(sample_idx));
+        let label = label_of(&name)?;
+        let run = |session: &mut Session| {
+            session.run(&sample, &mut |_, _, _| Ok(())).with_context(|| format!("`{name}`"))
         };
-        for (comparison, (a, b)) in comparisons.iter_mut().zip(float.iter().zip(&quantized)) {
-            let (Values::F32(a), Values::F32(b)) = (&a.values, &b.values) else { continue };
-            comparison.add(a, b, label);
-        }
+        let (float, quantized) = (run(float)?, run(quantized)?);
+        let compared = float.iter().zip(&quantized).map(|(a, b)| one(a, b, label));
+        let compared = compared.collect();
+        sums.lock().map_err(|error| anyhow!("{error}"))?.add(sample_idx, compared);
+        Ok(())
+    };
+    each_sample(&dataset, threads, &*tick, start, job)?;
+    let sums = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
+    Ok(sums.totals.iter().zip(&outputs).map(|(total, output)| total.figures(output)).collect())
+}
+
+/// One output for one sample.
+fn one(float: &Array, quantized: &Array, label: Option<usize>) -> Comparison {
+    let mut comparison = Comparison::default();
+    if let (Values::F32(a), Values::F32(b)) = (&float.values, &quantized.values) {
+        comparison.add(a, b, label);
     }
-    Ok(comparisons.iter().zip(&outputs).map(|(c, output)| c.figures(output)).collect())
+    comparison
 }

@@ -1,6 +1,6 @@
 //! Formats of other tools from a sidecar.
 
-use super::{equalize, sha256_of};
+use super::{equalize, known, sha256_of};
 use crate::decide::QuantPlan;
 use crate::emit::{BiasFacts, Emitter, Sidecar, Source};
 use crate::onnx::graph::GraphIndex;
@@ -40,11 +40,20 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
         );
         let Loaded { mut model, .. } = onnx::load_whole(path)?;
         prepare::check_float(&model)?;
-        let changes = prepare(&mut model, sidecar.model.opset[1])?;
+        let is_static = sidecar.scheme.resolved.get("static_shapes") == Some(&true.into());
+        let inputs = sidecar.calibration.inputs.iter();
+        let shapes = inputs.map(|input| (input.name.clone(), input.shape.clone())).collect();
+        let mut changes =
+            if is_static { prepare::fix_inputs(&mut model, &shapes)? } else { Vec::new() };
+        changes.extend(prepare(&mut model, sidecar.model.opset[1])?);
         ensure!(
             changes == sidecar.model.prepared,
             "was prepared in another way by the version that wrote the sidecar\nhint: calibrate again with this version of mqq"
         );
+        if is_static {
+            let (facts, _) = known(&model, &shapes);
+            prepare::fill_in(&mut model, &facts);
+        }
         if let Some(equalization) = &sidecar.equalization {
             equalize::again(&mut model, equalization, &sidecar.calibration.inputs)?;
         }
@@ -76,7 +85,7 @@ pub(super) fn tuned_float(
     tuned: Option<&Tuned>,
 ) -> Result<ModelProto> {
     let mut float = model.clone();
-    if !tuned.is_some_and(|tuned| tuned.n_rounded > 0) {
+    if tuned.is_none_or(|tuned| tuned.n_rounded == 0) {
         return Ok(float);
     }
     let graph = float.graph.as_mut().context("model has no graph")?;

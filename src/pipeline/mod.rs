@@ -4,6 +4,7 @@ mod compare;
 mod equalize;
 mod export;
 mod observe;
+mod samples;
 mod statistics;
 mod tune;
 
@@ -15,7 +16,7 @@ pub use export::{emit, prepared_for};
 use crate::data::Preprocessing;
 use crate::decide::{Finders, QuantPlan, decide};
 use crate::emit::{CalibrationFacts, ModelFacts, RangesFrom, Sidecar, sidecar};
-use crate::engine::{Parsed, Shapes};
+use crate::engine::{Parsed, Shapes, resolve_inputs};
 use crate::import::ImportedRanges;
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
@@ -70,7 +71,9 @@ pub struct Prepared {
     pub model: ModelProto,
     /// Types and shapes of its tensors.
     pub facts: Facts,
-    /// A line per change.
+    /// A line per input whose open dimensions got numbers.
+    pub fixed: Vec<String>,
+    /// A line per other change.
     pub changes: Vec<String>,
     /// Version of the default operator set, before and after.
     pub opset: [i64; 2],
@@ -98,6 +101,8 @@ pub struct Quantized {
     pub n_samples: usize,
     /// How images became inputs.
     pub preprocessing: Option<String>,
+    /// A line per input whose open dimensions got numbers in the model that is written.
+    pub fixed: Vec<String>,
     /// What equalization did, where it was asked for.
     pub equalized: Option<Equalized>,
     /// What tuning did, where it did something.
@@ -113,17 +118,30 @@ pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<Pre
     let name = || format!("`{}`", path.display());
     prepare::check_float(&model).with_context(name)?;
     let before = default_opset(&model).with_context(name)?;
+    let mut fixed = Vec::new();
+    if scheme.static_shapes {
+        let inputs = resolve_inputs(&model, shapes).with_context(name)?;
+        let shapes = inputs.into_iter().map(|input| (input.name, input.shape)).collect();
+        fixed = prepare::fix_inputs(&mut model, &shapes).with_context(name)?;
+    }
     let changes = prepare(&mut model, scheme.min_opset).with_context(name)?;
     let after = default_opset(&model).with_context(name)?;
-    let mut facts = Facts::of_model(&model);
-    let mut parsed = Parsed::new(&model, shapes).with_context(name);
-    if let Ok(engine_view) = &mut parsed {
-        match engine_view.facts() {
-            Ok(inferred) => facts.extend(&inferred),
-            Err(error) => parsed = Err(error.context(name())),
-        }
+    let (facts, parsed) = known(&model, shapes);
+    if scheme.static_shapes {
+        prepare::fill_in(&mut model, &facts);
     }
-    Ok(Prepared { model, facts, changes, opset: [before, after], has_external_data, parsed })
+    let parsed = parsed.with_context(name);
+    Ok(Prepared { model, facts, fixed, changes, opset: [before, after], has_external_data, parsed })
+}
+
+/// What is known of the tensors, by the engine too where it takes the model.
+fn known(model: &ModelProto, shapes: &Shapes) -> (Facts, Result<Parsed>) {
+    let mut facts = Facts::of_model(model);
+    let parsed = Parsed::new(model, shapes).and_then(|mut parsed| {
+        facts.extend(&parsed.facts()?);
+        Ok(parsed)
+    });
+    (facts, parsed)
 }
 
 /// The main job: one model through all stages.
@@ -161,7 +179,7 @@ fn finish(
     prepared: Prepared,
     progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
 ) -> Result<Quantized> {
-    let Prepared { mut model, facts, changes, opset, has_external_data, parsed } = prepared;
+    let Prepared { mut model, facts, fixed, changes, opset, has_external_data, parsed } = prepared;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let mut sites = place(graph, &facts, &request.scheme, &request.selection);
     let mut gathered = statistics::gather(&model, parsed, &sites, request, progress)?;
@@ -197,7 +215,8 @@ fn finish(
         inputs: gathered.inputs,
     };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let model_facts = ModelFacts { file, sha256: sha256_of(path)?, opset, prepared: changes };
+    let done = fixed.iter().cloned().chain(changes).collect();
+    let model_facts = ModelFacts { file, sha256: sha256_of(path)?, opset, prepared: done };
     let sidecar = sidecar(
         graph,
         &facts,
@@ -221,6 +240,7 @@ fn finish(
         plan,
         n_samples: gathered.n_samples,
         preprocessing: gathered.preprocessing,
+        fixed,
         equalized,
         tuned,
     })

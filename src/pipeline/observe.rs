@@ -1,11 +1,10 @@
 //! The pass over the data: samples run in parallel, each thread with statistics of its own.
 
+use super::samples::each_sample;
 use crate::data::{Array, Dataset, Values};
-use crate::engine::Engine;
+use crate::engine::{Engine, Session};
 use crate::observe::{Histogram, Sample, Statistic};
-use anyhow::{Context, Result, anyhow, ensure};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use anyhow::{Context, Result, bail, ensure};
 
 /// What the pass saw.
 pub struct Observed {
@@ -42,69 +41,34 @@ pub fn observe(
     skip_bad: bool,
     tick: &(dyn Fn() + Sync),
 ) -> Result<Observed> {
-    let next = AtomicUsize::new(0);
-    let stop = AtomicBool::new(false);
-    let failed: Mutex<Option<(usize, anyhow::Error)>> = Mutex::new(None);
-    let fail = |sample: usize, error: anyhow::Error| {
-        stop.store(true, Ordering::Relaxed);
-        if let Ok(mut failed) = failed.lock()
-            && failed.as_ref().is_none_or(|(earlier, _)| sample < *earlier)
-        {
-            *failed = Some((sample, error));
-        }
+    let start = || {
+        let histograms = vec![Histogram::default(); n_watched];
+        Ok((Share { histograms, ..Share::default() }, engine.session()?))
     };
-    let work = || {
-        let mut share =
-            Share { histograms: vec![Histogram::default(); n_watched], ..Share::default() };
-        let mut session = match engine.session() {
-            Ok(session) => session,
+    let job = |share: &mut Share,
+               session: &mut Session,
+               sample_idx: usize,
+               loaded: Result<Vec<Array>>| {
+        let sample = match loaded {
+            Ok(sample) => sample,
+            Err(error) if skip_bad => {
+                share.skipped.push((sample_idx, format!("{error:#}")));
+                return Ok(());
+            }
             Err(error) => {
-                fail(0, error);
-                return share;
+                bail!("{error:#}\nhint: --skip-bad-data leaves such samples out");
             }
         };
-        while !stop.load(Ordering::Relaxed) {
-            let sample_idx = next.fetch_add(1, Ordering::Relaxed);
-            if sample_idx >= dataset.len() {
-                break;
-            }
-            let sample = match dataset.load(sample_idx) {
-                Ok(sample) => sample,
-                Err(error) if skip_bad => {
-                    share.skipped.push((sample_idx, format!("{error:#}")));
-                    tick();
-                    continue;
-                }
-                Err(error) => {
-                    let hint = "\nhint: --skip-bad-data leaves such samples out";
-                    fail(sample_idx, anyhow!("{error:#}{hint}"));
-                    break;
-                }
-            };
-            let outcome = session.run(&sample, &mut |watched, _shape, values| {
-                let record = Sample::counted(values, &mut share.histograms[watched]);
-                share.records.push((sample_idx, watched, record));
-                Ok(())
-            });
-            if let Err(error) = outcome {
-                fail(sample_idx, error.context(format!("`{}`", dataset.name(sample_idx))));
-                break;
-            }
-            share.hashes.push((hash(&sample), sample_idx));
-            tick();
-        }
-        share
+        let ran = session.run(&sample, &mut |watched, _shape, values| {
+            let record = Sample::counted(values, &mut share.histograms[watched]);
+            share.records.push((sample_idx, watched, record));
+            Ok(())
+        });
+        ran.with_context(|| format!("`{}`", dataset.name(sample_idx)))?;
+        share.hashes.push((hash(&sample), sample_idx));
+        Ok(())
     };
-    let threads = threads.clamp(1, dataset.len().max(1));
-    let shares: Vec<Share> = if threads == 1 {
-        vec![work()]
-    } else {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-        pool.broadcast(|_| work())
-    };
-    if let Some((_, error)) = failed.into_inner().ok().flatten() {
-        return Err(error);
-    }
+    let shares = each_sample(dataset, threads, tick, start, job)?;
     combine(shares, n_watched)
 }
 

@@ -229,7 +229,7 @@ impl QuantParams {
     /// The real value of `q`.
     pub fn dequantize(&self, q: i32) -> f32 {
         match self.codes {
-            Codes::Affine => (q - self.zero_point) as f32 * self.scale,
+            Codes::Affine => q.saturating_sub(self.zero_point) as f32 * self.scale,
             Codes::Nnie => nnie::decode(q, self.scale),
         }
     }

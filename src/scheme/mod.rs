@@ -34,6 +34,10 @@ pub struct Scheme {
     pub source: String,
     /// Lowest version of the default operator set that can express what the table asks for.
     pub min_opset: i64,
+    /// Whether the target takes only inputs whose every dimension is a number; the written model then has
+    /// the shapes that it was calibrated with.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub static_shapes: bool,
     /// Integer types by the names that the rows use.
     pub types: BTreeMap<String, QType>,
     /// Which range finders to use where the command line says nothing.

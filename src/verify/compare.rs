@@ -68,6 +68,19 @@ impl Comparison {
         }
     }
 
+    /// Adds the samples of `other` behind those seen so far.
+    pub fn absorb(&mut self, other: &Comparison) {
+        self.signal += other.signal;
+        self.noise += other.noise;
+        self.max_difference = self.max_difference.max(other.max_difference);
+        self.n_samples += other.n_samples;
+        self.n_agree += other.n_agree;
+        self.n_labelled += other.n_labelled;
+        for (n_right, other) in self.n_right.iter_mut().zip(other.n_right) {
+            *n_right += other;
+        }
+    }
+
     /// The figures of output `output`.
     pub fn figures(&self, output: &str) -> Figures {
         let percent = |n: usize, of: usize| 100.0 * n as f64 / of.max(1) as f64;

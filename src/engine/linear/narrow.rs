@@ -1,0 +1,123 @@
+//! Integers of 2 and 4 bits, which the engine does not have, as integers of 8 bits.
+
+use crate::onnx::integers::integer_values;
+use crate::onnx::node::int;
+use crate::onnx::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
+};
+use crate::onnx::tensor::{self, DataType};
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+
+/// Attributes of a QuantizeLinear whose integers have fewer bits than their type.
+pub const Q_MIN: &str = "mqq_q_min";
+/// The highest integer.
+pub const Q_MAX: &str = "mqq_q_max";
+
+/// The type of 8 bits that holds the integers of `data_type`, and their bounds.
+fn wide(data_type: i32) -> Option<(DataType, [i64; 2])> {
+    Some(match data_type {
+        21 => (DataType::Uint8, [0, 15]),
+        22 => (DataType::Int8, [-8, 7]),
+        25 => (DataType::Uint8, [0, 3]),
+        26 => (DataType::Int8, [-2, 1]),
+        _ => return None,
+    })
+}
+
+/// `model` with integers of 8 bits for those of 2 and 4, which saturate where they did; `None` where it has
+/// none.
+///
+/// # Errors
+/// If a tensor does not hold what its shape says.
+pub fn widened(model: &ModelProto) -> Result<Option<ModelProto>> {
+    let Some(graph) = &model.graph else { return Ok(None) };
+    let is_narrow = |data_type: i32| wide(data_type).is_some();
+    let in_node = |node: &NodeProto| {
+        is_narrow(int(node, "output_dtype", 0) as i32)
+            || node.attribute.iter().any(|a| a.t.as_ref().is_some_and(|t| is_narrow(t.data_type())))
+    };
+    let tensors = graph.initializer.iter().any(|tensor| is_narrow(tensor.data_type()));
+    if !tensors && !graph.node.iter().any(in_node) {
+        return Ok(None);
+    }
+    let mut model = model.clone();
+    if let Some(graph) = &mut model.graph {
+        widen(graph)?;
+    }
+    Ok(Some(model))
+}
+
+fn widen(graph: &mut GraphProto) -> Result<()> {
+    let mut bounds: BTreeMap<String, [i64; 2]> = BTreeMap::new();
+    for tensor in &mut graph.initializer {
+        if let Some(range) = widen_tensor(tensor)? {
+            bounds.insert(tensor.name().to_string(), range);
+        }
+    }
+    for node in &mut graph.node {
+        let output = node.output.first().cloned().unwrap_or_default();
+        for tensor in node.attribute.iter_mut().filter_map(|attribute| attribute.t.as_mut()) {
+            if let Some(range) = widen_tensor(tensor)? {
+                bounds.insert(output.clone(), range);
+            }
+        }
+        if node.op_type() == "QuantizeLinear" {
+            widen_result(node, &bounds);
+        }
+    }
+    graph.input.iter_mut().chain(&mut graph.output).for_each(widen_value);
+    Ok(())
+}
+
+fn widen_tensor(tensor: &mut TensorProto) -> Result<Option<[i64; 2]>> {
+    let Some((data_type, range)) = wide(tensor.data_type()) else { return Ok(None) };
+    let values = integer_values(tensor).with_context(|| format!("tensor `{}`", tensor.name()))?;
+    let shape = tensor::shape(tensor)?;
+    let name = tensor.name().to_string();
+    *tensor = match data_type {
+        DataType::Uint8 => {
+            let values: Vec<u8> = values.iter().map(|&value| value as u8).collect();
+            tensor::from_u8(&name, &shape, &values)?
+        }
+        _ => {
+            let values: Vec<i8> = values.iter().map(|&value| value as i8).collect();
+            tensor::from_i8(&name, &shape, &values)?
+        }
+    };
+    Ok(Some(range))
+}
+
+/// Says where the integers that a QuantizeLinear makes end: its zero point says so, or else `output_dtype`.
+fn widen_result(node: &mut NodeProto, bounds: &BTreeMap<String, [i64; 2]>) {
+    let zero_point = node.input.get(2).filter(|name| !name.is_empty());
+    let named = wide(int(node, "output_dtype", 0) as i32);
+    let range = match zero_point {
+        Some(zero_point) => bounds.get(zero_point).copied(),
+        None => named.map(|(_, range)| range),
+    };
+    if let (Some((data_type, _)), Some(attribute)) =
+        (named, node.attribute.iter_mut().find(|a| a.name() == "output_dtype"))
+    {
+        attribute.i = Some(data_type as i64);
+    }
+    let Some([low, high]) = range else { return };
+    const INT: i32 = 2;
+    for (name, value) in [(Q_MIN, low), (Q_MAX, high)] {
+        node.attribute.push(AttributeProto {
+            name: Some(name.into()),
+            r#type: Some(INT),
+            i: Some(value),
+            ..Default::default()
+        });
+    }
+}
+
+fn widen_value(value: &mut ValueInfoProto) {
+    let tensor = value.r#type.as_mut().and_then(|t| t.tensor_type.as_mut());
+    if let Some(tensor) = tensor
+        && let Some((data_type, _)) = wide(tensor.elem_type())
+    {
+        tensor.elem_type = Some(data_type as i32);
+    }
+}

@@ -1,0 +1,100 @@
+//! Numbers in place of open dimensions, for targets that take no others.
+//!
+//! In: a model and a shape for each of its inputs. Out: the model with these shapes; a named dimension that an
+//! input binds has its number wherever the name stands. Nodes and constants are left as they are: a Reshape
+//! that names another batch contradicts the shapes, and whoever infers shapes behind this finds that.
+
+use crate::onnx::facts::Facts;
+use crate::onnx::proto::{Dimension, ModelProto, TensorShapeProto, TensorType, ValueInfoProto};
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+
+/// Gives the inputs the shapes of `shapes`, and says what was open, a line each; nothing where nothing was.
+///
+/// # Errors
+/// If one dimension's name would stand for two numbers.
+pub fn fix_inputs(
+    model: &mut ModelProto,
+    shapes: &BTreeMap<String, Vec<usize>>,
+) -> Result<Vec<String>> {
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let mut bound: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    let mut changes = Vec::new();
+    for input in &mut graph.input {
+        let name = input.name().to_string();
+        let (Some(shape), Some(tensor)) = (shapes.get(&name), tensor_type(input)) else { continue };
+        let before = show(tensor.shape.as_ref());
+        let mut dims = tensor.shape.take().map(|shape| shape.dim).unwrap_or_default();
+        dims.resize(shape.len(), Dimension::default());
+        let mut was_open = false;
+        for (dim, &n) in dims.iter_mut().zip(shape) {
+            if let Some(symbol) = dim.dim_param.as_ref().filter(|symbol| !symbol.is_empty()) {
+                let (other, of) = bound.entry(symbol.clone()).or_insert((n, name.clone()));
+                ensure!(
+                    *other == n,
+                    "dimension `{symbol}` is {n} for input `{name}` and {other} for `{of}`, expected one number\nhint: fix both, with --shape for each"
+                );
+            }
+            was_open |= fix(dim, n);
+        }
+        tensor.shape = Some(TensorShapeProto { dim: dims });
+        if was_open {
+            let after = show(tensor.shape.as_ref());
+            changes.push(format!("input `{name}`: shape {before} is now {after}"));
+        }
+    }
+    for value in graph.output.iter_mut().chain(&mut graph.value_info) {
+        let shape = tensor_type(value).and_then(|tensor| tensor.shape.as_mut());
+        for dim in shape.into_iter().flat_map(|shape| &mut shape.dim) {
+            let number = dim.dim_param.as_ref().and_then(|symbol| bound.get(symbol));
+            if let Some(&(n, _)) = number {
+                fix(dim, n);
+            }
+        }
+    }
+    Ok(changes)
+}
+
+/// Gives the outputs and `value_info` the numbers that are known of their open dimensions.
+pub fn fill_in(model: &mut ModelProto, facts: &Facts) {
+    let Some(graph) = &mut model.graph else { return };
+    for value in graph.output.iter_mut().chain(&mut graph.value_info) {
+        let name = value.name().to_string();
+        let (Some(known), Some(tensor)) = (facts.shape(&name), tensor_type(value)) else {
+            continue;
+        };
+        let shape = tensor.shape.get_or_insert_with(|| TensorShapeProto {
+            dim: vec![Dimension::default(); known.len()],
+        });
+        if shape.dim.len() == known.len() {
+            for (dim, &n) in shape.dim.iter_mut().zip(known) {
+                fix(dim, n);
+            }
+        }
+    }
+}
+
+fn tensor_type(value: &mut ValueInfoProto) -> Option<&mut TensorType> {
+    value.r#type.as_mut()?.tensor_type.as_mut()
+}
+
+/// Gives an open dimension a number; whether it was open.
+fn fix(dim: &mut Dimension, n: usize) -> bool {
+    let is_open = dim.dim_value.is_none_or(|value| value <= 0);
+    if is_open {
+        dim.dim_value = Some(n as i64);
+        dim.dim_param = None;
+    }
+    is_open
+}
+
+/// `[N, 3, ?]`.
+fn show(shape: Option<&TensorShapeProto>) -> String {
+    let Some(shape) = shape else { return "(none)".to_string() };
+    let dim = |dim: &Dimension| match (dim.dim_value, dim.dim_param.as_deref()) {
+        (Some(n), _) if n > 0 => n.to_string(),
+        (_, Some(symbol)) if !symbol.is_empty() => symbol.to_string(),
+        _ => "?".to_string(),
+    };
+    format!("[{}]", shape.dim.iter().map(dim).collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,193 @@
+"""`mqq compare` computes Q/DQ models as ONNX defines them: against ONNX Runtime with its optimisations off."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support import mqq, run
+
+# Below this, at least one value would lie on another integer.
+SAME_DB = 100
+
+
+def simulation_db(path, sample, folder):
+    """Lowest SQNR in dB of the outputs that `mqq compare` computes, against those of ONNX Runtime."""
+    model = onnx.load(path)
+    expected = run(path, [sample])
+    nodes = [
+        helper.make_node("Constant", [], [value.name], value=numpy_helper.from_array(output.reshape(-1).astype(np.float32)))
+        for value, output in zip(model.graph.output, expected)]
+    outputs = [
+        helper.make_tensor_value_info(value.name, TensorProto.FLOAT, [output.size])
+        for value, output in zip(model.graph.output, expected)]
+    graph = helper.make_graph(nodes, "expected", model.graph.input, outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), folder / "expected.onnx")
+    (folder / "sample").mkdir(exist_ok=True)
+    np.savez(folder / "sample" / "sample.npz", **sample)
+    report = json.loads(mqq("compare", folder / "expected.onnx", path, "--data", folder / "sample", "--json", "--quiet"))
+    assert {output["n_samples"] for output in report["outputs"]} == {1}
+    return min(output.get("sqnr_db", np.inf) for output in report["outputs"])
+
+
+def save(path, nodes, inputs, outputs, constants, opset=21):
+    tensors = [t if isinstance(t, TensorProto) else numpy_helper.from_array(np.asarray(t), name) for name, t in constants.items()]
+    graph = helper.make_graph(nodes, "test", inputs, outputs, tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
+    return path
+
+
+def value(name, shape, data_type=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, data_type, shape)
+
+
+def integers(name, data_type, values, shape=()):
+    return helper.make_tensor(name, data_type, shape, np.ravel(values))
+
+
+BOUNDS = {
+    "UINT8": (0, 255), "INT8": (-128, 127), "UINT16": (0, 65535), "INT16": (-32768, 32767),
+    "UINT4": (0, 15), "INT4": (-8, 7),
+}
+# Shape of the scales for a tensor [4, 6, 10], and the attributes that say how they lie.
+LAYOUTS = {
+    "per_tensor": ((), {}),
+    "per_axis": ((6,), {"axis": 1}),
+    "per_last_axis": ((10,), {"axis": -1}),
+    "per_block": ((4, 6, 4), {"axis": 2, "block_size": 3}),
+    "per_block_of_rows": ((2, 6, 10), {"axis": 0, "block_size": 2}),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", BOUNDS)
+def test_every_integer_and_every_layout_of_scales(name, layout, tmp_path):
+    rng = np.random.default_rng(0)
+    data_type, (low, high) = getattr(TensorProto, name), BOUNDS[name]
+    shape, attributes = LAYOUTS[layout]
+    scales = rng.uniform(0.01, 0.1, shape).astype(np.float32)
+    zero_points = rng.integers(low, high + 1, shape)
+    save(tmp_path / "q.onnx", [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero_point"], ["q"], **attributes),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero_point"], ["y"], **attributes),
+    ], [value("x", [4, 6, 10])], [value("y", [4, 6, 10])],
+        {"scale": scales, "zero_point": integers("zero_point", data_type, zero_points, shape)})
+    # Half of the values lie on the grid or half-way between two of its values, and some are far outside.
+    full = scales if not shape else scales.reshape([len(scales) if k == 1 else 1 for k in range(3)]) \
+        if layout == "per_axis" else 0.05
+    steps = rng.integers(2 * (low - high), 2 * (high - low), (4, 6, 10)) / 2
+    x = np.where(rng.random((4, 6, 10)) < 0.5, steps * full, rng.normal(size=(4, 6, 10)) * 0.05 * (high - low))
+    sample = {"x": x.astype(np.float32)}
+    assert simulation_db(tmp_path / "q.onnx", sample, tmp_path) == np.inf
+
+
+def test_integers_stay_integers_between_the_pairs(tmp_path):
+    rng = np.random.default_rng(1)
+    quantize = lambda x, y: helper.make_node("QuantizeLinear", [x, "scale", "zero_point"], [y])
+    save(tmp_path / "q.onnx", [
+        quantize("a", "qa"), quantize("b", "qb"),
+        helper.make_node("Concat", ["qa", "qb"], ["joined"], axis=1),
+        helper.make_node("MaxPool", ["joined"], ["pooled"], kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 0, 0]),
+        helper.make_node("Transpose", ["pooled"], ["moved"], perm=[0, 2, 3, 1]),
+        helper.make_node("Pad", ["moved", "pads", "zero_point"], ["padded"]),
+        helper.make_node("Reshape", ["padded", "shape"], ["flat"]),
+        helper.make_node("DequantizeLinear", ["flat", "scale", "zero_point"], ["y"]),
+    ], [value("a", [1, 2, 7, 7]), value("b", [1, 3, 7, 7])], [value("y", [1, 120])],
+        {"scale": np.float32(0.02), "zero_point": np.uint8(130), "shape": np.array([1, -1]),
+         "pads": np.array([0, 0, 1, 0, 0, 0, 1, 0])})
+    sample = {name: rng.normal(size=[1, n, 7, 7]).astype(np.float32) for name, n in (("a", 2), ("b", 3))}
+    assert simulation_db(tmp_path / "q.onnx", sample, tmp_path) == np.inf
+
+
+def test_without_a_zero_point_and_with_another_type_of_scale(tmp_path):
+    rng = np.random.default_rng(2)
+    save(tmp_path / "q.onnx", [
+        helper.make_node("QuantizeLinear", ["x", "scale"], ["q"], output_dtype=TensorProto.INT16),
+        helper.make_node("DequantizeLinear", ["q", "scale"], ["wide"]),
+        helper.make_node("QuantizeLinear", ["wide", "scale"], ["u"]),
+        helper.make_node("DequantizeLinear", ["u", "scale"], ["y"]),
+        helper.make_node("Cast", ["x"], ["half"], to=TensorProto.FLOAT16),
+        helper.make_node("QuantizeLinear", ["half", "scale16", "zero16"], ["q16"]),
+        helper.make_node("DequantizeLinear", ["q16", "scale16", "zero16"], ["half_y"]),
+        helper.make_node("Cast", ["half_y"], ["z"], to=TensorProto.FLOAT),
+    ], [value("x", [300])], [value("y", [300]), value("z", [300])],
+        {"scale": np.float32(0.003), "scale16": np.float16(0.01), "zero16": np.int8(-3)})
+    sample = {"x": rng.normal(size=300).astype(np.float32)}
+    assert simulation_db(tmp_path / "q.onnx", sample, tmp_path) == np.inf
+
+
+@pytest.mark.parametrize("storage", ["integer", "float"])
+def test_weights_and_biases(storage, tmp_path):
+    rng = np.random.default_rng(3)
+    weight = integers("qw", TensorProto.INT8, rng.integers(-127, 128, 8 * 3 * 9), (8, 3, 3, 3))
+    scales = rng.uniform(0.001, 0.01, 8).astype(np.float32)
+    constants = {
+        "sx": np.float32(0.02), "zx": np.uint8(120), "sw": scales, "sb": scales * np.float32(0.02),
+        "qb": rng.integers(-1000, 1000, 8).astype(np.int32), "zw": np.zeros(8, np.int8),
+        "qw4": integers("qw4", TensorProto.INT4, rng.integers(-8, 8, 200 * 5), (200, 5)),
+        "sw4": rng.uniform(0.01, 0.02, (25, 5)).astype(np.float32), "flat": np.array([1, 200]),
+    }
+    nodes = []
+    if storage == "float":
+        constants["w"] = rng.normal(size=(8, 3, 3, 3)).astype(np.float32)
+        nodes.append(helper.make_node("QuantizeLinear", ["w", "sw", "zw"], ["qw"], axis=0))
+    else:
+        constants["qw"] = weight
+    nodes += [
+        helper.make_node("QuantizeLinear", ["x", "sx", "zx"], ["qx"]),
+        helper.make_node("DequantizeLinear", ["qx", "sx", "zx"], ["dx"]),
+        helper.make_node("DequantizeLinear", ["qw", "sw", "zw"], ["dw"], axis=0),
+        helper.make_node("DequantizeLinear", ["qb", "sb"], ["db"], axis=0),
+        helper.make_node("Conv", ["dx", "dw", "db"], ["c"], kernel_shape=[3, 3]),
+        helper.make_node("Reshape", ["c", "flat"], ["f"]),
+        helper.make_node("DequantizeLinear", ["qw4", "sw4"], ["dw4"], axis=0, block_size=8),
+        helper.make_node("MatMul", ["f", "dw4"], ["y"]),
+    ]
+    save(tmp_path / "q.onnx", nodes, [value("x", [1, 3, 7, 7])], [value("y", [1, 5])], constants)
+    sample = {"x": rng.normal(size=(1, 3, 7, 7)).astype(np.float32)}
+    assert simulation_db(tmp_path / "q.onnx", sample, tmp_path) > SAME_DB
+
+
+def attention(path, rng, n_tokens=12, width=32):
+    """One attention head over tokens [1, n_tokens, width], with the residual Add behind it."""
+    weights = {f"w{k}": (rng.normal(size=(width, width)) / np.sqrt(width)).astype(np.float32) for k in "qkvo"}
+    nodes = [helper.make_node("MatMul", ["x", f"w{k}"], [k]) for k in "qkv"]
+    nodes += [
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "kt"], ["scores"]),
+        helper.make_node("Div", ["scores", "root"], ["scaled"]),
+        helper.make_node("Softmax", ["scaled"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["mixed"]),
+        helper.make_node("MatMul", ["mixed", "wo"], ["out"]),
+        helper.make_node("Add", ["out", "x"], ["y"]),
+    ]
+    shape = [1, n_tokens, width]
+    save(path, nodes, [value("x", shape)], [value("y", shape)], {**weights, "root": np.float32(np.sqrt(width))}, opset=13)
+    return shape
+
+
+TABLES = [
+    "tensorrt", "onnxruntime", "onnxruntime-vnni", "openvino", "qnn-htp", "qnn-htp-a16", "tflite", "rknn",
+    "tensorrt-nlp", "academic", "tvm",
+]
+
+
+@pytest.mark.parametrize("backend", TABLES)
+def test_attention_as_tables_quantize_it(backend, tmp_path):
+    rng = np.random.default_rng(4)
+    shape = attention(tmp_path / "float.onnx", rng)
+    (tmp_path / "data").mkdir()
+    for i in range(8):
+        np.save(tmp_path / "data" / f"{i}.npy", rng.normal(size=shape).astype(np.float32))
+    output = tmp_path / "q.onnx"
+    mqq("calibrate", tmp_path / "float.onnx", "-b", backend, "--data", tmp_path / "data", "-o", output, "--quiet")
+    made_by = {name: node.op_type for node in onnx.load(output).graph.node for name in node.output}
+    products = [node for node in onnx.load(output).graph.node if node.op_type == "MatMul"]
+    quantized = [node for node in products if {made_by.get(name) for name in node.input} == {"DequantizeLinear"}]
+    # Four have a constant operand; the others are the two products of attention.
+    assert len(quantized) == (4 if backend in ("tensorrt", "academic") else 6)
+    sample = {"x": rng.normal(size=shape).astype(np.float32)}
+    assert simulation_db(output, sample, tmp_path) > SAME_DB
