@@ -264,3 +264,29 @@ fn write_npy(path: &Path, shape: &[usize]) {
     bytes.resize(bytes.len() + 4 * shape.iter().product::<usize>(), 0);
     fs::write(path, bytes).unwrap();
 }
+
+/// Weights that are no more than denormal numbers, of a channel and of a whole layer: their own scales, or
+/// those of their biases, would be no normal numbers.
+#[test]
+fn weights_of_next_to_nothing_have_scales() {
+    let folder = TempDir::new().unwrap();
+    let mut model = onnx::load_whole(&digits()).unwrap().model;
+    let graph = model.graph.as_mut().unwrap();
+    let convs = graph.initializer.iter_mut().filter(|tensor| tensor.dims.len() == 4).take(2);
+    for (layer, tensor) in convs.enumerate() {
+        let mut values = onnx::tensor::f32_values(tensor).unwrap();
+        let n = if layer == 0 { values.len() / tensor.dims[0] as usize } else { values.len() };
+        values[..n].iter_mut().for_each(|value| *value *= 1e-38);
+        let shape = onnx::tensor::shape(tensor).unwrap();
+        *tensor = onnx::tensor::from_f32(tensor.name(), &shape, &values).unwrap();
+    }
+    let path = save(&model, &folder, "nothing.onnx");
+    for backend in ["tensorrt", "onnxruntime", "xint8", "openvino"] {
+        let output = folder.path().join("out.onnx");
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
+        command.arg("calibrate").arg(&path).args(["-b", backend, "--preprocess", "half"]);
+        let ran = command.arg("--data").arg(images()).arg("-o").arg(&output).output().unwrap();
+        let stderr = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(ran.status.code(), Some(0), "{backend}: {stderr}");
+    }
+}

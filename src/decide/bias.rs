@@ -63,8 +63,13 @@ fn widen_weights(sites: &Sites, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut Qu
             let params =
                 &mut weight.params[if n_scales == 1 { 0 } else { channel.min(n_scales - 1) }];
             let needed = f64::from(value).abs() / (s_x * MAX_BIAS) * (1.0 + 1e-6);
-            if f64::from(params.scale) < needed {
-                params.scale = qtype.scale_at_least(needed);
+            // The bias has the product of both scales; ranges may yet become narrower.
+            let normal = 1024.0 * f64::from(f32::MIN_POSITIVE) / s_x;
+            let overflows = f64::from(params.scale) < needed;
+            if f64::from(params.scale) < needed.max(normal) {
+                params.scale = qtype.scale_at_least(needed.max(normal));
+            }
+            if overflows {
                 plan.warnings.push(format!(
                     "initializer `{}`: channel {channel} overflows int32; the scale of `{}` was widened",
                     site.tensor, weight.site.tensor

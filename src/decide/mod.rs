@@ -80,7 +80,7 @@ pub struct PlannedWeight {
     pub observed: (f32, f32),
     /// The range finder's name.
     pub observer: &'static str,
-    /// Slices that are all zero, by position.
+    /// Slices without values to speak of, by position.
     pub dead: Vec<usize>,
     /// Whether the integers are other than the nearest ones.
     pub learned: bool,

@@ -12,6 +12,10 @@ use crate::range::RangeFinder;
 use crate::scheme::{QType, Scheme};
 use anyhow::{Context, Result, ensure};
 
+/// Share of a weight's largest value up to which a slice holds nothing: its own scale would be lost beside
+/// the others in float32, and that of its bias would be no normal number.
+const NOTHING: f32 = 1.0 / (1 << 24) as f32;
+
 pub(super) fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
     let initializer = graph.initializer.iter().find(|tensor| tensor.name() == name);
     let initializer =
@@ -47,12 +51,14 @@ pub(super) fn decide(
         for slice in &by_slice {
             params.push(params_of(slice, &qtype, finder)?.1);
         }
-        let dead = |slice: &Vec<f32>| slice.iter().all(|&value| value == 0.0);
+        let peak = |slice: &[f32]| slice.iter().fold(0f32, |peak, value| peak.max(value.abs()));
+        let nothing = peak(&values) * NOTHING;
+        let dead = |slice: &Vec<f32>| peak(slice) <= nothing;
         let dead: Vec<usize> = (0..slices.n).filter(|&channel| dead(&by_slice[channel])).collect();
         borrow_scales(&mut params, &dead);
         if !dead.is_empty() && slices.n > 1 {
             plan.warnings.push(format!(
-                "initializer `{}`: {} of {} {} are all zero (the first is {}); they take the median scale of the others",
+                "initializer `{}`: {} of {} {} are zero, or nearly (the first is {}); they take the median scale of the others",
                 site.tensor,
                 dead.len(),
                 slices.n,
@@ -99,7 +105,7 @@ pub(super) fn params_of(
     params_for(&statistic, range, qtype)
 }
 
-/// A slice without a value other than 0 takes the median scale of the others.
+/// A slice without values to speak of takes the median scale of the others.
 fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
     let mut alive: Vec<f32> = params
         .iter()

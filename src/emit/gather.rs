@@ -102,7 +102,7 @@ pub fn sidecar(
         rule: String::new(),
         reason: match planned.dead.len() {
             0 => "weight".to_string(),
-            n => format!("weight; {n} channels are all zero"),
+            n => format!("weight; {n} channels are zero, or nearly"),
         },
     };
     let bias = |planned: &PlannedBias| Encoding {
