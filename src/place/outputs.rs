@@ -12,7 +12,7 @@ impl Rule for QuantizeOutputs {
     }
 
     fn description(&self) -> &'static str {
-        "the output of a quantized operator with an output row is quantized, behind the operators of \
+        "the outputs of a quantized operator with an output row are quantized, behind the operators of \
          `past` that alone follow it; an output of the network stays float"
     }
 
@@ -21,25 +21,37 @@ impl Rule for QuantizeOutputs {
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let past = call.ops("past");
+        let (graph, past) = (draft.graph, call.ops("past"));
         for node_idx in 0..draft.graph.node.len() {
             let Some(row) = draft.row(node_idx) else { continue };
             if row.output.is_none() || !draft.is_quantized(node_idx) {
                 continue;
             }
-            let node = &draft.graph.node[node_idx];
-            let Some(mut tensor) = node.output.first() else { continue };
-            while let [(next, 0)] = draft.index.consumers(tensor) {
-                let next = &draft.graph.node[*next];
-                let Some(output) = next.output.first() else { break };
-                if draft.index.is_output(tensor) || !past.iter().any(|op| op == next.op_type()) {
-                    break;
+            let node = &graph.node[node_idx];
+            // A Split makes several; what nothing reads is left alone.
+            for output in &node.output {
+                if !draft.index.consumers(output).is_empty() {
+                    let tensor = behind(draft, output, past);
+                    if !draft.index.is_output(tensor) {
+                        let reason = format!("output of {}", node.op_type());
+                        draft.quantize_tensor(tensor, self.name(), reason);
+                    }
                 }
-                tensor = output;
-            }
-            if !draft.index.is_output(tensor) {
-                draft.quantize_tensor(tensor, self.name(), format!("output of {}", node.op_type()));
             }
         }
     }
+}
+
+/// What the operators of `past` that alone follow make of `tensor`.
+fn behind<'a>(draft: &Draft<'a>, mut tensor: &'a str, past: &[String]) -> &'a str {
+    let graph = draft.graph;
+    while let [(next, 0)] = draft.index.consumers(tensor) {
+        let next = &graph.node[*next];
+        let Some(output) = next.output.first() else { break };
+        if draft.index.is_output(tensor) || !past.iter().any(|op| op == next.op_type()) {
+            break;
+        }
+        tensor = output;
+    }
+    tensor
 }

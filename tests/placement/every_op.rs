@@ -26,6 +26,9 @@ const UNARY: &[&str] = &[
     "GlobalMaxPool",
     "ReduceMean",
     "ReduceSum",
+    "ReduceMax",
+    "ReduceMin",
+    "Log",
     "Identity",
     "Dropout",
     "Flatten",
@@ -81,7 +84,9 @@ fn graph_of(op: &str) -> Option<ModelProto> {
         "MaxPool" | "AveragePool" => drop(g.op_with(op, &["a"], "o", &kernel)),
         "Resize" | "Upsample" => drop(g.op(op, &["a", "", "shape"], "o")),
         "Reshape" | "Expand" | "Tile" | "Pad" | "Slice" | "Gather" | "Unsqueeze" | "Squeeze"
-        | "Split" => drop(g.op(op, &["a", "shape"], "o")),
+        | "Split" | "TopK" | "GatherElements" | "GatherND" | "GridSample" => {
+            drop(g.op(op, &["a", "shape"], "o"))
+        }
         "Transpose" => drop(g.op_with(op, &["a"], "o", &[("perm", Attr::Ints(vec![0, 1, 3, 2]))])),
         "DepthToSpace" | "SpaceToDepth" => {
             drop(g.op_with(op, &["a"], "o", &[("blocksize", Attr::Int(2))]))

@@ -51,6 +51,7 @@ ops:
   MaxPool: {{ input: a, output: a, constraint: same_as_input }}
   Concat: {{ input: a, output: a, constraint: same_as_output }}
   Resize: {{ input: a, output: a, constraint: same_as_input }}
+  Split: {{ input: a, output: a, constraint: same_as_input }}
 placement: {placement}
 "#
     );

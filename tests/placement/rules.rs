@@ -57,6 +57,21 @@ fn outputs_move_past_what_alone_follows() {
 }
 
 #[test]
+fn every_output_that_is_read_is_quantized() {
+    let build = |g: &mut GraphBuilder| {
+        g.op_with("Split", &["x"], "a", &[("axis", Attr::Int(1))]);
+        g.also_makes("b");
+        g.also_makes("unread");
+        g.op("Exp", &["a"], "e");
+        g.op("Relu", &["b"], "r");
+        g.op("Exp", &["r"], "f");
+        g.op("Sub", &["e", "f"], "y");
+    };
+    let rules = "[{ quantize_inputs: { ops: [Split] } }, { quantize_outputs: { past: [Relu] } }]";
+    assert_eq!(quantized(rules, build, &["y"]), ["x -> a", "a -> e", "r -> f"]);
+}
+
+#[test]
 fn network_inputs_and_outputs() {
     let build = |g: &mut GraphBuilder| {
         g.op("Exp", &["x"], "e");

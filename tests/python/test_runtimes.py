@@ -253,6 +253,54 @@ def test_the_htp_refuses_an_open_batch_and_so_does_check(tmp_path):
         run_htp(output, digits("eval")[0][:1])
 
 
+# Images, size of the input where the model leaves it open, mean and deviation of pixels 0 to 255, channels.
+HTP_ZOO = {
+    "mlperf_resnet8_cifar10": ("cifar10/eval", None, 0, 1, "RGB"),
+    "squeezenet1_1_logits_op13": ("imagenet/eval", None, (104, 117, 123), 1, "BGR"),
+    "mobilenetv1_025_imagenet": ("imagenet/eval", None, (124, 116, 104), (58, 57, 57), "RGB"),
+    "ultraface_rfb320": ("faces", None, 127, 128, "RGB"),
+    "yolox_nano": ("scenes", None, 0, 1, "BGR"),
+    "ppocrv3_det": ("text", (320, 320), (124, 116, 104), (58, 57, 57), "BGR"),
+    "deimv2_atto": ("scenes", None, 0, 255, "RGB"),
+}
+
+
+def squashed(name, n):
+    """Samples of images of the zoo, squashed to the model's input."""
+    folder, size, mean, std, order = HTP_ZOO[name]
+    graph = onnx.load(ZOO / "models" / f"{name}.onnx", load_external_data=False).graph
+    constants = {tensor.name for tensor in graph.initializer}
+    first, *others = [value for value in graph.input if value.name not in constants]
+    height, width = size or [dim.dim_value for dim in first.type.tensor_type.shape.dim[2:]]
+    samples = []
+    for file in [f for f in sorted((ZOO / folder).iterdir()) if f.suffix.lower() in (".jpg", ".jpeg", ".png")][:n]:
+        image = Image.open(file).convert("RGB").resize((width, height), Image.BILINEAR)
+        pixels = np.asarray(image, np.float32)[:, :, :: -1 if order == "BGR" else 1]
+        sample = {first.name: ((pixels - mean) / std).transpose(2, 0, 1)[None].astype(np.float32)}
+        sample.update({value.name: np.array([[width, height]]) for value in others})
+        samples.append(sample)
+    return samples
+
+
+@needs_zoo
+@pytest.mark.parametrize("name", HTP_ZOO)
+def test_the_htp_takes_real_models_whole(name, tmp_path):
+    path, samples = ZOO / "models" / f"{name}.onnx", squashed(name, 6)
+    (tmp_path / "data").mkdir()
+    for i, sample in enumerate(samples[2:]):
+        np.savez(tmp_path / "data" / f"{i}.npz", **sample)
+    output, shape = tmp_path / "q.onnx", []
+    if HTP_ZOO[name][1]:
+        input_name, image = next(iter(samples[0].items()))
+        shape = ["--shape", f"{input_name}=" + "x".join(map(str, image.shape))]
+    mqq("calibrate", path, "-b", "qnn-htp", "--data", tmp_path / "data", "-o", output, "--quiet", "--effort", 0, *shape)
+    onnx.checker.check_model(str(output), full_check=True)
+    data = samples[:2]
+    expected, reference, found = run(path, data)[0], run(output, data)[0], run_htp(output, data)
+    # The simulation rounds otherwise; what 8 bits cost the model is another question.
+    assert sqnr_db(expected, found) > sqnr_db(expected, reference) - 4
+
+
 # --- TVM ---
 
 

@@ -84,6 +84,12 @@ impl GraphBuilder {
         output.into()
     }
 
+    /// Gives the last node one output more.
+    pub fn also_makes(&mut self, output: &str) -> String {
+        self.graph.node.last_mut().unwrap().output.push(output.into());
+        output.into()
+    }
+
     /// Conv with a weight `[c_out, c_in / groups, k, k]` and a bias, padded to keep the size.
     pub fn conv(
         &mut self,
