@@ -3,6 +3,9 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
+/// Told the number of steps of some work, gives what to call after each.
+pub type Progress<'a> = dyn Fn(usize) -> Box<dyn Fn() + Sync> + Sync + 'a;
+
 /// A bar over `n` samples of `what`, on stderr where that is a terminal and `quiet` is off.
 pub fn bar(n: usize, what: &str, quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };

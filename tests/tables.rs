@@ -6,6 +6,7 @@ mod support;
 use assert_cmd::Command;
 use mqq::decide::{Finders, QuantPlan, decide};
 use mqq::engine::Shapes;
+use mqq::mixed::{Goal, Wanted};
 use mqq::observe::Statistic;
 use mqq::onnx::facts::Facts;
 use mqq::onnx::proto::ModelProto;
@@ -108,6 +109,17 @@ fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
         ),
         ("mine.yaml", "types:\n  act8: { pot_search: 4 }\n", &["line 4", "power_of_two"]),
         ("mine.yaml", "types:\n  act8:\n    bits: 4\n", &["line 5", "min_opset"]),
+        ("mine.yaml", "mixed: { flaot: {} }\n", &["line 3", "mixed.flaot", "did you mean `float`"]),
+        ("mine.yaml", "mixed:\n  float: { weight: wgt8 }\n", &["line 4", "expected none"]),
+        ("mine.yaml", "mixed:\n  a:\n    weigth: wgt8\n", &["line 5", "did you mean `weight`"]),
+        ("base.yaml", "mixed:\n  a: { weight: wgt9 }\n", &["base.yaml`: line 4", "`wgt8`"]),
+        ("mine.yaml", "mixed:\n  a: { activation: wgt8 }\n", &["line 4", "several scales"]),
+        (
+            "mine.yaml",
+            "mixed: { a: { weight: w } }\nops: { Gemm: { bias: int32 } }\ntypes:\n  w: { bits: 4, \
+             signed: true, symmetry: symmetric, granularity: per_block, block_size: 32 }\n",
+            &["line 3", "int32 bias of Gemm"],
+        ),
         ("mine.yaml", "types: [\n", &["mine.yaml`: line"]),
         (
             "base.yaml",
@@ -197,6 +209,29 @@ fn values_are_set_after_switches() {
         let error = with("tensorrt", &[], &[set]).unwrap_err();
         assert!(error.contains(expected) && error.contains(&format!("--set {set}")), "{error}");
     }
+}
+
+#[test]
+fn types_for_single_layers_need_their_operator_set_only_where_they_are_chosen() {
+    let (_folder, path) = files(&[(
+        "mine.yaml",
+        "name: mine\nextends: tensorrt\ntypes:\n  wide: { bits: 16, signed: true, symmetry: symmetric }\n\
+         mixed:\n  int16: { activation: wide }\n",
+    )]);
+    let mut scheme = resolve(&path).unwrap();
+    assert_eq!(scheme.min_opset, 13);
+    assert!(scheme.mixed.contains_key("float") && scheme.mixed.contains_key("int16"));
+    let wanted = Wanted::new(Goal::TargetSqnr(30.0), None, &mut scheme).unwrap();
+    assert_eq!((wanted.precisions, scheme.min_opset), (vec!["float".to_string()], 13));
+    let wanted = Wanted::new(Goal::TargetSqnr(30.0), Some("int16"), &mut scheme).unwrap();
+    assert_eq!((wanted.precisions, scheme.min_opset), (vec!["int16".to_string()], 21));
+    let (_folder, path) = files(&[(
+        "mine.yaml",
+        "name: mine\nextends: tensorrt\ntypes:\n  wide: { bits: 16, signed: true, symmetry: symmetric }\n\
+         mixed:\n  int16: { activation: wide }\nops:\n  Add: { input: wide }\n",
+    )]);
+    let error = resolve(&path).unwrap_err();
+    assert!(error.contains("line 4") && error.contains("min_opset"), "{error}");
 }
 
 /// The plan of `model` for a table; activations were observed to hold what `values` gives.

@@ -1,10 +1,12 @@
 //! `mqq calibrate`: the main job.
 
+use super::mixed::{self, MixedArgs};
 use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, StaticArgs, threads};
 use super::{Report, ensure_apart, misused, show_error};
 use crate::diag::Exit;
 use crate::emit::{self, Emitter, Sidecar};
 use crate::import;
+use crate::mixed::{Missed, Mixed};
 use crate::onnx::Staged;
 use crate::pipeline::{self, Equalized, Quantized, Request, quantize};
 use crate::progress;
@@ -70,6 +72,8 @@ pub struct Args {
     /// Methods to try instead of the effort's: some of equalize,clip,bias,ranges,rounding, or none
     #[arg(long, value_name = "LIST")]
     methods: Option<String>,
+    #[command(flatten)]
+    mixed: MixedArgs,
     /// Leave out samples that cannot be read, instead of failing
     #[arg(long)]
     skip_bad_data: bool,
@@ -122,6 +126,9 @@ struct ModelReport {
     sidecar: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     emitted: BTreeMap<&'static str, String>,
+    /// What a goal that was missed came to; in `summary` where it was reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mixed_precision: Option<Mixed>,
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<Summary>,
 }
@@ -139,6 +146,8 @@ struct Summary {
     static_shapes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     equalized: Option<Equalized>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mixed_precision: Option<Mixed>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tuned: Option<Tuned>,
     warnings: Vec<String>,
@@ -171,6 +180,7 @@ pub fn run(args: &Args) -> Result<Exit> {
                 output: Some(paths.output.display().to_string()),
                 sidecar: Some(paths.sidecar.display().to_string()),
                 emitted: paths.emitted_by_name(),
+                mixed_precision: None,
                 summary: None,
             });
             continue;
@@ -183,18 +193,24 @@ pub fn run(args: &Args) -> Result<Exit> {
                 output: Some(paths.output.display().to_string()),
                 sidecar: Some(paths.sidecar.display().to_string()),
                 emitted: paths.emitted_by_name(),
+                mixed_precision: None,
                 summary: Some(summary),
             }),
             Err(error) => {
                 eprintln!("{}", show_error(&error));
-                exit = Exit::Failed;
+                let missed = error.downcast_ref::<Missed>().map(|Missed(mixed)| (**mixed).clone());
+                exit = match (&missed, exit) {
+                    (Some(_), Exit::Done | Exit::Quality) => Exit::Quality,
+                    _ => Exit::Failed,
+                };
                 report.results.push(ModelReport {
                     model,
-                    status: "failed",
+                    status: if missed.is_some() { "missed" } else { "failed" },
                     error: Some(format!("{error:#}")),
                     output: None,
                     sidecar: None,
                     emitted: BTreeMap::new(),
+                    mixed_precision: missed,
                     summary: None,
                 });
                 if !args.keep_going {
@@ -210,7 +226,8 @@ pub fn run(args: &Args) -> Result<Exit> {
 }
 
 fn request(args: &Args) -> Result<Request> {
-    let scheme = args.fixed.apply(args.backend.resolve()?);
+    let mut scheme = args.fixed.apply(args.backend.resolve()?);
+    let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty())?;
     let finder = |asked: &Option<String>, default: &str| -> Result<_> {
         let spelling = asked.clone().unwrap_or_else(|| default.to_string());
         Ok((by_spelling(&spelling)?, spelling))
@@ -245,6 +262,7 @@ fn request(args: &Args) -> Result<Request> {
         skip_bad_data: args.skip_bad_data,
         effort,
         methods,
+        mixed,
         scheme,
     })
 }
@@ -331,6 +349,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         preprocessing,
         fixed,
         equalized,
+        mixed,
         tuned,
     } = quantized;
     let mut staged = Staged::model(model, &paths.output, has_external_data)?;
@@ -353,6 +372,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         preprocessing,
         static_shapes: fixed,
         equalized,
+        mixed_precision: mixed,
         tuned,
         warnings: plan.warnings.clone(),
         seconds: start.elapsed().as_secs_f64(),
@@ -391,6 +411,12 @@ fn print_summary(
     summary.static_shapes.iter().for_each(|fixed| println!("  shapes     {fixed}"));
     if let Some(equalized) = &summary.equalized {
         println!("  equalized  {}", describe_equalized(equalized));
+    }
+    if let Some(mixed) = &summary.mixed_precision {
+        let lines = mixed::describe(mixed);
+        for (i, line) in lines.iter().enumerate() {
+            println!("  {:<10} {line}", if i == 0 { "mixed" } else { "" });
+        }
     }
     if let Some(tuned) = &summary.tuned {
         println!("  tuned      {}", describe(tuned));

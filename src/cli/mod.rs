@@ -6,6 +6,7 @@ mod check;
 mod compare;
 mod export;
 mod inspect;
+mod mixed;
 mod options;
 mod prepare;
 

@@ -12,6 +12,7 @@ mod weight;
 
 pub use bias::decide_biases;
 pub use pairs::Pairs;
+pub use weight::round;
 
 use crate::import::ImportedRange;
 use crate::observe::Statistic;
@@ -158,7 +159,7 @@ pub fn decide(
     group::decide(sites, statistics, given, scheme, finders.activation, &mut plan)?;
     weight::decide(graph, sites, scheme, finders.weight, &mut plan)?;
     decide_biases(graph, sites, scheme, finders.weight, &mut plan, true)?;
-    weight::round(graph, &mut plan)?;
+    plan.weights.iter_mut().try_for_each(|weight| round(graph, weight))?;
     Ok(plan)
 }
 

@@ -154,15 +154,16 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
     weight.pairs = Some(pairs);
 }
 
-/// Rounds the weights, after the biases have had their say about the scales.
-pub(super) fn round(graph: &GraphProto, plan: &mut QuantPlan) -> Result<()> {
-    for weight in &mut plan.weights {
-        let (shape, values) = values(graph, &weight.site.tensor)?;
-        let slices = Slices::of(&shape, weight.site.axis, weight.site.block);
-        let quantize = |(position, &value): (usize, &f32)| {
-            weight.params[slices.of_value(position)].quantize(value)
-        };
-        weight.integers = values.iter().enumerate().map(quantize).collect();
-    }
+/// Rounds a weight to the nearest integers, after the biases have had their say about its scales.
+///
+/// # Errors
+/// If a value is not finite; the message names the initializer.
+pub fn round(graph: &GraphProto, weight: &mut PlannedWeight) -> Result<()> {
+    let (shape, values) = values(graph, &weight.site.tensor)?;
+    let slices = Slices::of(&shape, weight.site.axis, weight.site.block);
+    let quantize = |(position, &value): (usize, &f32)| {
+        weight.params[slices.of_value(position)].quantize(value)
+    };
+    weight.integers = values.iter().enumerate().map(quantize).collect();
     Ok(())
 }

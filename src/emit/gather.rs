@@ -5,6 +5,7 @@ use super::sidecar::{
     OneOrMany, Producer, SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
 };
 use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
+use crate::mixed::Mixed;
 use crate::onnx::facts::Facts;
 use crate::onnx::node::attribute;
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -38,6 +39,7 @@ pub fn sidecar(
     model: ModelFacts,
     calibration: CalibrationFacts,
     equalization: Option<EqualizationFacts>,
+    mixed_precision: Option<Mixed>,
     tuning: Option<TuningFacts>,
 ) -> Sidecar {
     let consumers = |nodes: &mut dyn Iterator<Item = usize>| {
@@ -143,6 +145,7 @@ pub fn sidecar(
         },
         calibration,
         equalization,
+        mixed_precision,
         tuning,
         activation_encodings: plan.activations.iter().map(activation).collect(),
         param_encodings: plan

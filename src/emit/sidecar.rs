@@ -1,6 +1,7 @@
 //! The sidecar: every scale with the reason for it, as JSON. Its format is described in
 //! `docs/sidecar.md`; names that AIMET's encodings 2.0 have are used where they mean the same.
 
+use crate::mixed::Mixed;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,9 @@ pub struct Sidecar {
     /// What equalization did; absent where it was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equalization: Option<EqualizationFacts>,
+    /// Which layers got another precision; absent where that was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixed_precision: Option<Mixed>,
     /// What tuning did; absent where nothing was tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningFacts>,

@@ -14,6 +14,7 @@ use crate::equalize::{
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{Sites, node_name};
+use crate::progress::Progress;
 use crate::tune::{MIN_SAMPLES, Method, compare_plans};
 use anyhow::{Context, Result, anyhow};
 use rayon::prelude::*;
@@ -92,7 +93,7 @@ pub(super) fn equalize(
     stage: Stage,
     plan: &mut QuantPlan,
     gathered: &Gathered,
-    progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
+    progress: &Progress,
 ) -> Result<Option<(Equalized, Option<Replaced>)>> {
     let asked = tune::methods(stage.request, plan).contains(Method::Equalize);
     let Some(run) = gathered.run.as_ref().filter(|_| asked) else { return Ok(None) };
@@ -125,7 +126,7 @@ fn attempt(
     plan: &QuantPlan,
     run: &Run,
     n: usize,
-    progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
+    progress: &Progress,
 ) -> Result<(Equalized, Option<Replaced>)> {
     let Stage { model, facts, sites, request } = stage;
     let graph = model.graph.as_ref().context("model has no graph")?;

@@ -3,6 +3,7 @@
 mod compare;
 mod equalize;
 mod export;
+mod mixed;
 mod observe;
 mod samples;
 mod statistics;
@@ -18,11 +19,13 @@ use crate::decide::{Finders, QuantPlan, decide};
 use crate::emit::{CalibrationFacts, ModelFacts, RangesFrom, Sidecar, sidecar};
 use crate::engine::{Parsed, Shapes, resolve_inputs};
 use crate::import::ImportedRanges;
+use crate::mixed::{Mixed, Wanted};
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{self, Loaded};
 use crate::place::{Selection, Sites, place};
 use crate::prepare::{self, default_opset, prepare};
+use crate::progress::Progress;
 use crate::range::RangeFinder;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
@@ -63,6 +66,8 @@ pub struct Request {
     pub effort: Effort,
     /// What it goes into, where that is not the effort's own choice.
     pub methods: Option<Methods>,
+    /// Which layers get another precision than their rows', where that is asked for.
+    pub mixed: Option<Wanted>,
 }
 
 /// A model ready for placement, and what was done to it.
@@ -105,6 +110,8 @@ pub struct Quantized {
     pub fixed: Vec<String>,
     /// What equalization did, where it was asked for.
     pub equalized: Option<Equalized>,
+    /// Which layers got another precision, where that was asked for.
+    pub mixed: Option<Mixed>,
     /// What tuning did, where it did something.
     pub tuned: Option<Tuned>,
 }
@@ -150,11 +157,7 @@ fn known(model: &ModelProto, shapes: &Shapes) -> (Facts, Result<Parsed>) {
 ///
 /// # Errors
 /// As the stages; the message begins with the model's path.
-pub fn quantize(
-    path: &Path,
-    request: &Request,
-    progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
-) -> Result<Quantized> {
+pub fn quantize(path: &Path, request: &Request, progress: &Progress) -> Result<Quantized> {
     let prepared = prepare_file(path, &request.scheme, &request.shapes)?;
     finish(path, request, prepared, progress).with_context(|| format!("`{}`", path.display()))
 }
@@ -177,7 +180,7 @@ fn finish(
     path: &Path,
     request: &Request,
     prepared: Prepared,
-    progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
+    progress: &Progress,
 ) -> Result<Quantized> {
     let Prepared { mut model, facts, fixed, changes, opset, has_external_data, parsed } = prepared;
     let graph = model.graph.as_ref().context("model has no graph")?;
@@ -192,7 +195,21 @@ fn finish(
     if let Some((other_model, other_gathered, other_plan)) = replaced.flatten() {
         (model, gathered, plan) = (other_model, other_gathered, other_plan);
     }
-    let tuned = tune::tune(&mut model, &mut plan, &mut sites, &facts, request, &gathered)?;
+    let stage = mixed::Stage { model: &model, facts: &facts, request };
+    let (tuned, mixed) = match mixed::mixed(stage, &sites, &plan, &mut gathered, progress)? {
+        None => {
+            let tuned = tune::tune(&mut model, &mut plan, &mut sites, &facts, request, &gathered)?;
+            (tuned, None)
+        }
+        Some(chosen) => {
+            // Warnings about equalization; those about tensors come again with the new plan.
+            let earlier = plan.warnings.into_iter().filter(|w| !chosen.plan.warnings.contains(w));
+            let earlier: Vec<String> = earlier.collect();
+            (model, sites, plan) = (chosen.model, chosen.sites, chosen.plan);
+            plan.warnings.splice(0..0, earlier);
+            (chosen.tuned, Some(chosen.mixed))
+        }
+    };
     let graph = model.graph.as_ref().context("model has no graph")?;
     let skipped = gathered.skipped.iter().map(|reason| format!("left out: {reason}"));
     plan.warnings.splice(0..0, skipped);
@@ -226,6 +243,7 @@ fn finish(
         model_facts,
         calibration,
         equalized.as_ref().map(Equalized::facts),
+        mixed.clone(),
         tuned.as_ref().map(tune::facts),
     );
     let prepared = tuned_float(&model, &plan, tuned.as_ref())?;
@@ -242,6 +260,7 @@ fn finish(
         preprocessing: gathered.preprocessing,
         fixed,
         equalized,
+        mixed,
         tuned,
     })
 }

@@ -7,6 +7,7 @@ use crate::engine::{Parsed, resolve_inputs};
 use crate::observe::Statistic;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
+use crate::progress::Progress;
 use anyhow::Result;
 
 /// Statistics and where they are from.
@@ -44,7 +45,7 @@ pub(super) fn gather(
     parsed: Result<Parsed>,
     sites: &Sites,
     request: &Request,
-    progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
+    progress: &Progress,
 ) -> Result<Gathered> {
     let is_given = |tensor: &str| {
         request.ranges.as_ref().is_some_and(|ranges| ranges.ranges.contains_key(tensor))
@@ -100,4 +101,24 @@ pub(super) fn gather(
             by_content: observed.by_content,
         }),
     })
+}
+
+/// Runs the data again for tensors that were not observed: a statistic for each.
+///
+/// # Errors
+/// If the data cannot be read or run.
+pub(super) fn observe_more(
+    model: &ModelProto,
+    run: &Run,
+    tensors: &[String],
+    request: &Request,
+    progress: &Progress,
+) -> Result<Vec<Statistic>> {
+    let engine = Parsed::new(model, &request.shapes)?.build(tensors)?;
+    let tick = progress(run.dataset.len());
+    let threads = request.threads;
+    let dataset = &run.dataset;
+    let observed =
+        observe::observe(&engine, tensors.len(), dataset, threads, request.skip_bad_data, &*tick)?;
+    Ok(observed.statistics)
 }

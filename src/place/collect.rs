@@ -69,11 +69,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The type whose parameters are prescribed, else the one that the first reader with a row asks for,
-    /// else the one that the producer gives.
+    /// The type whose parameters are prescribed, else the one that was assigned to the tensor's group, else
+    /// the one that the first reader with a row asks for, else the one that the producer gives.
     fn qtype_of(&self, tensor: &str, edges: &[Edge]) -> String {
         if let Some((qtype, _)) = self.fixed_output(tensor) {
             return qtype.to_string();
+        }
+        if let Some(qtype) = self.group_types.get(self.group_of(tensor)) {
+            return qtype.clone();
         }
         let row = |node_idx: usize| self.scheme.ops.get(self.graph.node[node_idx].op_type());
         let of_reader = edges

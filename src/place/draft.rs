@@ -51,6 +51,8 @@ pub struct Draft<'a> {
     /// Types of single uses and of the weights of single nodes, in place of their rows'.
     pub(super) input_types: BTreeMap<Edge, String>,
     pub(super) weight_types: BTreeMap<usize, String>,
+    /// Types of whole sharing groups, by the group's name, in place of their readers'.
+    pub(super) group_types: BTreeMap<&'a str, String>,
     /// For an Add that is fused into the end of a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
     /// Parent links of the sharing groups.
@@ -73,6 +75,7 @@ impl<'a> Draft<'a> {
             clips: BTreeMap::new(),
             input_types: BTreeMap::new(),
             weight_types: BTreeMap::new(),
+            group_types: BTreeMap::new(),
             fused_input: BTreeMap::new(),
             shared_with: BTreeMap::new(),
         }

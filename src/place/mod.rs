@@ -5,6 +5,7 @@
 //! looks at no data. [`RULES`] is the open list of placement rules; a table names those it wants, in the
 //! order in which they run.
 
+mod assigned;
 mod attention;
 mod chains;
 pub mod clips;
@@ -29,6 +30,7 @@ mod squeeze;
 mod trace;
 mod types;
 
+pub use assigned::Assigned;
 pub use draft::Draft;
 
 use crate::onnx::facts::Facts;
@@ -243,18 +245,31 @@ pub fn node_name(node: &NodeProto) -> &str {
 
 /// Applies the rules of `scheme` to `graph`.
 pub fn place(graph: &GraphProto, facts: &Facts, scheme: &Scheme, selection: &Selection) -> Sites {
+    place_assigned(graph, facts, scheme, selection, &Assigned::default())
+}
+
+/// [`place`], with precisions of their own for single nodes.
+pub fn place_assigned(
+    graph: &GraphProto,
+    facts: &Facts,
+    scheme: &Scheme,
+    selection: &Selection,
+    assigned: &Assigned,
+) -> Sites {
     let mut draft = Draft::new(graph, facts, scheme);
     for (node_idx, node) in graph.node.iter().enumerate() {
         if let Some(reason) = selection.reason_to_skip(node) {
             draft.leave_float(node_idx, "selection", reason);
         }
     }
+    assigned.leave_float(&mut draft);
     let rules: BTreeMap<&str, &dyn Rule> = RULES.iter().map(|rule| (rule.name(), *rule)).collect();
     for call in &scheme.placement {
         if let Some(rule) = rules.get(call.rule.as_str()) {
             rule.apply(&mut draft, call);
         }
     }
+    assigned.set_types(&mut draft);
     draft.finish()
 }
 

@@ -1,5 +1,6 @@
 //! What a table must hold to beyond its form.
 
+use super::mixed::check_mixed;
 use super::{
     BiasRow, Constraint, Granularity, Kind, Parameter, QType, RuleCall, ScaleName, Scheme,
     SymmetryName,
@@ -19,12 +20,12 @@ pub(super) struct Wrong {
     pub message: String,
 }
 
-fn wrong(at: impl Into<String>, message: impl Into<String>) -> Wrong {
+pub(super) fn wrong(at: impl Into<String>, message: impl Into<String>) -> Wrong {
     Wrong { at: at.into(), message: message.into() }
 }
 
 /// Fails with `message` at `at` where `fine` does not hold.
-fn ensure(fine: bool, at: &str, message: impl FnOnce() -> String) -> Result<(), Wrong> {
+pub(super) fn ensure(fine: bool, at: &str, message: impl FnOnce() -> String) -> Result<(), Wrong> {
     if fine { Ok(()) } else { Err(wrong(at, message())) }
 }
 
@@ -42,8 +43,10 @@ pub(super) fn check(scheme: &Scheme) -> Result<(), Wrong> {
 
 fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
     for (name, qtype) in &scheme.types {
-        check_type(qtype, scheme.min_opset, &format!("types.{name}"))?;
+        let min_opset = if scheme.is_placed(name) { scheme.min_opset } else { i64::MAX };
+        check_type(qtype, min_opset, &format!("types.{name}"))?;
     }
+    check_mixed(scheme)?;
     for op in scheme.ops.keys() {
         check_row(scheme, op)?;
     }

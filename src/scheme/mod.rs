@@ -8,11 +8,13 @@ mod check;
 mod layers;
 mod load;
 mod locate;
+mod mixed;
 mod qtype;
 mod row;
 
 pub use built_in::BUILT_IN;
 pub use load::{resolve, resolve_with};
+pub use mixed::{FLOAT, Precision};
 pub use qtype::{DivisorName, Granularity, Kind, PotRoundingName, QType, ScaleName, SymmetryName};
 pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, WeightRow};
 
@@ -55,6 +57,9 @@ pub struct Scheme {
     /// Rules that a model with Q/DQ must keep for this target, beside those of ONNX itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub check: Vec<RuleCall>,
+    /// What single layers may have instead of the types of their rows, by a name of the table's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mixed: BTreeMap<String, Precision>,
     /// What is written beside the model.
     #[serde(default)]
     pub emit: Vec<String>,

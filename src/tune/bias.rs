@@ -19,8 +19,13 @@ pub fn correction(
         .zip(quantized)
         .map(|(float, quantized)| layer.mean_difference(float, quantized))
         .collect();
+    beyond_doubt(&means, layer.n_out, doubt)
+}
+
+/// Means over the samples, as far as they stand out: `means` holds a value per sample and channel.
+pub fn beyond_doubt(means: &[Vec<f64>], n_out: usize, doubt: f64) -> Vec<f64> {
     let n = means.len().max(1) as f64;
-    (0..layer.n_out)
+    (0..n_out)
         .map(|o| {
             let mean = means.iter().map(|m| m[o]).sum::<f64>() / n;
             let spread = means.iter().map(|m| (m[o] - mean).powi(2)).sum::<f64>();
@@ -53,6 +58,18 @@ impl OutChannels {
             sums[run % self.n_out] += difference;
         }
         let n = (a.len() / self.n_out.max(1)).max(1) as f64;
+        sums.iter_mut().for_each(|sum| *sum /= n);
+        sums
+    }
+
+    /// Mean of each channel.
+    pub fn means(&self, value: &Value) -> Vec<f64> {
+        let mut sums = vec![0f64; self.n_out];
+        let Some(values) = value.f32s() else { return sums };
+        for (run, part) in values.chunks(self.inner(value)).enumerate() {
+            sums[run % self.n_out] += part.iter().map(|&x| f64::from(x)).sum::<f64>();
+        }
+        let n = (values.len() / self.n_out.max(1)).max(1) as f64;
         sums.iter_mut().for_each(|sum| *sum /= n);
         sums
     }

@@ -5,6 +5,7 @@ use super::grid::out_channels;
 use super::methods::Method;
 use super::walk::Walk;
 use crate::engine::Value;
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::is_scaled;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
@@ -13,7 +14,7 @@ use rayon::prelude::*;
 
 /// How far a mean error must stand out before it is corrected, in variances. With 1, squeezenet1_1 loses
 /// 0.7 dB to corrections that a few samples asked for.
-pub(super) const DOUBT: f64 = 4.0;
+pub const DOUBT: f64 = 4.0;
 
 /// Where a node takes its bias from.
 pub(super) struct BiasSlot {
@@ -21,6 +22,21 @@ pub(super) struct BiasSlot {
     pub input_idx: usize,
     /// One per output channel; empty where there is none yet.
     values: Vec<f32>,
+}
+
+/// Whether a bias can shift the output channels of the node: a layer, or an Add that gives a constant to a
+/// MatMul.
+pub fn takes_bias(node: &NodeProto, index: &GraphIndex) -> bool {
+    match node.op_type() {
+        "Conv" | "ConvTranspose" | "Gemm" => !is_scaled(node),
+        "Add" => {
+            let of_product =
+                |name: &String| index.producer(name).is_some_and(|node| node.op_type() == "MatMul");
+            let constant = |name: &String| index.initializer(name).is_some();
+            node.input.iter().any(constant) && node.input.iter().any(of_product)
+        }
+        _ => false,
+    }
 }
 
 impl Walk<'_> {

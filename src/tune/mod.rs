@@ -18,7 +18,12 @@ mod scales;
 mod step;
 mod walk;
 
+pub(crate) use bias::{OutChannels, beyond_doubt};
+pub(crate) use correct::{DOUBT, takes_bias};
+pub(crate) use grid::{dequantized, fake_quantize, out_channels};
+pub(crate) use judge::{Noise, gain_db};
 pub use methods::{Effort, Method, Methods};
+pub(crate) use step::Step as SingleNode;
 
 use crate::decide::{QuantPlan, decide_biases};
 use crate::engine::Value;

@@ -1,0 +1,69 @@
+//! Bits of weights within a budget: down where it harms least, then up with what is left.
+
+use super::search::{Move, Search};
+use anyhow::Result;
+
+impl Search<'_, '_> {
+    /// Narrows weights until they fit, those first that add least noise per bit saved; then widens those
+    /// that add most per bit spent, as long as they fit.
+    pub(super) fn fit(&mut self, budget: f64) -> Result<()> {
+        while self.mean_bits() > budget {
+            let moves = self.steps(false);
+            let Some(best) = self.best(&moves, false)? else { return Ok(()) };
+            self.commit(best)?;
+        }
+        loop {
+            let left = (budget - self.mean_bits()) * self.cost.n_weights() as f64;
+            let mut moves = self.steps(true);
+            moves.retain(|moved| self.bits_moved(moved) <= left);
+            let Some(best) = self.best(&moves, true)? else { return Ok(()) };
+            self.commit(best)?;
+        }
+    }
+
+    fn mean_bits(&self) -> f64 {
+        self.cost.mean_bits(&self.plan)
+    }
+
+    /// The next narrower, or wider, precision of each layer with a weight.
+    fn steps(&self, up: bool) -> Vec<Move> {
+        (0..self.layers.len()).filter_map(|layer| self.step(layer, up)).collect()
+    }
+
+    fn step(&self, layer: usize, up: bool) -> Option<Move> {
+        let of = self.layers.get(layer).filter(|of| of.n_weights > 0)?;
+        let scheme = self.planner.source.scheme;
+        let bits = |precision: Option<&str>| of.weight_bits(precision, scheme);
+        let now = bits(self.precision_of(layer));
+        let others = self.wanted.precisions.iter().map(|name| Some(name.as_str()));
+        let all = others.chain([None]);
+        let next = match up {
+            true => all.filter(|p| bits(*p) > now).min_by_key(|p| bits(*p)),
+            false => all.filter(|p| bits(*p) < now).max_by_key(|p| bits(*p)),
+        };
+        next.map(|precision| (layer, precision.map(str::to_string)))
+    }
+
+    /// The move with most noise gone per bit spent, or least noise more per bit saved; `None` where none is
+    /// left, or none that is up does any good.
+    fn best(&mut self, moves: &[Move], up: bool) -> Result<Option<Move>> {
+        let rated = self.rate(moves)?;
+        let worth = |(moved, less): &(Move, f64)| {
+            let bits = self.bits_moved(moved);
+            // A move down that does no harm is worth the more the more it saves.
+            if up || *less < 0.0 { less / bits } else { less * bits }
+        };
+        let rated = rated.iter().filter(|(_, less)| !up || *less > 0.0);
+        let best = rated.max_by(|a, b| worth(a).total_cmp(&worth(b)));
+        Ok(best.map(|(moved, _)| moved.clone()))
+    }
+
+    /// Bits that a move spends or saves.
+    fn bits_moved(&self, (layer, precision): &Move) -> f64 {
+        let of = &self.layers[*layer];
+        let scheme = self.planner.source.scheme;
+        let bits = |p: Option<&str>| f64::from(of.weight_bits(p, scheme));
+        let moved = bits(precision.as_deref()) - bits(self.precision_of(*layer));
+        moved.abs().max(1.0) * of.n_weights as f64
+    }
+}

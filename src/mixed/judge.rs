@@ -1,0 +1,66 @@
+//! Samples that were held back, and the float network's outputs for them.
+
+use super::figures::Figures;
+use super::network::{Lane, Network, Samples};
+use crate::decide::QuantPlan;
+use crate::engine::Value;
+use crate::onnx::proto::ModelProto;
+use anyhow::{Context, Result};
+
+/// Samples that are run at a time.
+const CHUNK: usize = 16;
+
+/// What plans are judged by.
+pub struct Judge {
+    names: Vec<String>,
+    chunks: Vec<Chunk>,
+    /// Samples.
+    pub n: usize,
+}
+
+struct Chunk {
+    samples: Samples,
+    /// Outputs of the float network, per output.
+    float: Vec<Lane>,
+}
+
+impl Judge {
+    /// `samples` holds the values of the inputs `names` of each sample.
+    ///
+    /// # Errors
+    /// If a node of `model` cannot be run by itself; the message names it.
+    pub fn new(model: &ModelProto, names: &[String], samples: &[Vec<Value>]) -> Result<Judge> {
+        let first = samples.first().context("there are no samples to judge by")?;
+        let mut network = Network::new(model, names, first)?;
+        let mut chunks = Vec::new();
+        for part in samples.chunks(CHUNK) {
+            let mut samples = Samples::new(names, part, 0);
+            let float = network.run(&QuantPlan::default(), &mut samples, false)?;
+            chunks.push(Chunk { samples, float });
+        }
+        Ok(Judge { names: names.to_vec(), chunks, n: samples.len() })
+    }
+
+    /// The figures of a plan for `model`, which may have other biases than the one that is judged by.
+    ///
+    /// # Errors
+    /// As [`Judge::new`].
+    pub fn figures(&mut self, model: &ModelProto, plan: &QuantPlan) -> Result<Figures> {
+        let first = self.chunks.first().and_then(|chunk| chunk.samples.first(&self.names));
+        let mut network = Network::new(model, &self.names, &first.unwrap_or_default())?;
+        self.of_network(&mut network, plan)
+    }
+
+    /// The figures of a plan for a network that is ready.
+    pub(super) fn of_network(
+        &mut self,
+        network: &mut Network,
+        plan: &QuantPlan,
+    ) -> Result<Figures> {
+        let mut figures = Figures::default();
+        for Chunk { samples, float } in &mut self.chunks {
+            figures.add(float, &network.run(plan, samples, false)?);
+        }
+        Ok(figures)
+    }
+}

@@ -1,0 +1,180 @@
+//! The layers that precision is chosen for, and what their weights cost.
+
+use crate::decide::QuantPlan;
+use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::tensor::DataType;
+use crate::place::{Assigned, Sites, WeightSite, node_name};
+use crate::scheme::{Constraint, FLOAT, Precision, QType, Scheme};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Operators that multiply with a constant.
+const PRODUCTS: &[&str] = &["Conv", "ConvTranspose", "Gemm", "MatMul"];
+
+/// A node that computes on quantized inputs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layer {
+    /// Position in the graph.
+    pub node: usize,
+    /// Its name.
+    pub name: String,
+    /// Its operator.
+    pub op_type: String,
+    /// Values of its constant weights.
+    pub n_weights: usize,
+    /// The type of its weight; `None` where it has none.
+    pub weight: Option<String>,
+    /// The type of the activations that it reads.
+    pub activation: Option<String>,
+    /// Whether a grid beside it is prescribed.
+    pub is_prescribed: bool,
+}
+
+/// The quantized nodes of `sites` that compute; what only moves values on one grid adds no noise.
+pub fn layers(graph: &GraphProto, sites: &Sites, scheme: &Scheme) -> Vec<Layer> {
+    let nodes = sites.quantized_nodes.iter().filter_map(|&i| Some((i, graph.node.get(i)?)));
+    let layer = |(node_idx, node): (usize, &NodeProto)| {
+        let constraint = scheme.ops.get(node.op_type()).and_then(|row| row.constraint);
+        let reads = |edges: &[(usize, usize)]| edges.iter().any(|edge| edge.0 == node_idx);
+        let mut weights = sites.weights.iter().filter(|site| reads(&site.edges));
+        let of_product =
+            |site: &&WeightSite| PRODUCTS.contains(&node.op_type()) && reads(&site.edges);
+        let n_weights =
+            sites.weights.iter().filter(of_product).map(|site| n_values(graph, &site.tensor)).sum();
+        let weight = weights.next().filter(|_| n_weights > 0).map(|site| site.qtype.clone());
+        if weight.is_none() && constraint == Some(Constraint::SameAsInput) {
+            return None;
+        }
+        let read = || sites.activations.iter().filter(|site| reads(&site.edges));
+        let fixed = matches!(constraint, Some(Constraint::FixedOutput(_)));
+        Some(Layer {
+            node: node_idx,
+            name: node_name(node).to_string(),
+            op_type: node.op_type().to_string(),
+            n_weights,
+            weight,
+            activation: read().next().map(|site| site.qtype.clone()),
+            is_prescribed: fixed || read().any(|site| site.fixed.is_some()),
+        })
+    };
+    nodes.filter_map(layer).collect()
+}
+
+fn n_values(graph: &GraphProto, tensor: &str) -> usize {
+    let initializer = graph.initializer.iter().find(|initializer| initializer.name() == tensor);
+    initializer.map_or(0, |initializer| {
+        initializer.dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).product()
+    })
+}
+
+/// Bits that a value takes in the file.
+fn stored_bits(qtype: &QType) -> u32 {
+    u32::from(qtype.storage_bits.unwrap_or(qtype.bits))
+}
+
+impl Layer {
+    /// Bits of its weights in `precision`, or in its own for `None`.
+    pub fn weight_bits(&self, precision: Option<&str>, scheme: &Scheme) -> u32 {
+        let types = precision.and_then(|name| scheme.mixed.get(name));
+        if precision == Some(FLOAT) {
+            return 32;
+        }
+        let name = types.and_then(|types| types.weight.as_ref()).or(self.weight.as_ref());
+        name.and_then(|name| scheme.types.get(name)).map_or(32, stored_bits)
+    }
+
+    /// Whether `precision` is wider than the layer's own.
+    pub fn is_raised_by(&self, name: &str, scheme: &Scheme) -> bool {
+        let Some(precision) = scheme.mixed.get(name) else { return false };
+        if name == FLOAT {
+            return true;
+        }
+        let bits = |name: &Option<String>| {
+            name.as_ref().and_then(|name| scheme.types.get(name)).map(|qtype| qtype.bits)
+        };
+        let wider =
+            |new: &Option<String>, own: &Option<String>| bits(new) > bits(own) && own.is_some();
+        let Precision { activation, weight, .. } = precision;
+        let activation = !self.is_prescribed && wider(activation, &self.activation);
+        activation || wider(weight, &self.weight)
+    }
+
+    /// Gives the layer a precision of the table.
+    pub fn assign(&self, name: &str, reason: &str, scheme: &Scheme, assigned: &mut Assigned) {
+        self.clear(assigned);
+        if name == FLOAT {
+            assigned.float.insert(self.node, reason.to_string());
+        }
+        let Some(precision) = scheme.mixed.get(name) else { return };
+        if let Some(qtype) = precision.activation.as_ref().filter(|_| !self.is_prescribed) {
+            assigned.activations.insert(self.node, qtype.clone());
+        }
+        if let Some(qtype) = precision.weight.as_ref().filter(|_| self.weight.is_some()) {
+            assigned.weights.insert(self.node, qtype.clone());
+        }
+    }
+
+    /// Gives the layer its own precision back.
+    pub fn clear(&self, assigned: &mut Assigned) {
+        assigned.float.remove(&self.node);
+        assigned.activations.remove(&self.node);
+        assigned.weights.remove(&self.node);
+    }
+}
+
+/// What the constants take that the model multiplies with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeightCost {
+    /// Values by tensor.
+    n_values: BTreeMap<String, usize>,
+    /// Uses by tensor.
+    uses: BTreeMap<String, BTreeSet<(usize, usize)>>,
+}
+
+impl WeightCost {
+    /// The constants of two axes or more that convolutions and products read.
+    pub fn of(graph: &GraphProto) -> WeightCost {
+        let is_weight = |name: &str| {
+            graph.initializer.iter().any(|tensor| {
+                tensor.name() == name
+                    && tensor.dims.len() >= 2
+                    && tensor.data_type() == DataType::Float as i32
+            })
+        };
+        let mut cost = WeightCost { n_values: BTreeMap::new(), uses: BTreeMap::new() };
+        for (node_idx, node) in graph.node.iter().enumerate() {
+            if !PRODUCTS.contains(&node.op_type()) || !matches!(node.domain(), "" | "ai.onnx") {
+                continue;
+            }
+            for (input, name) in node.input.iter().enumerate().take(2).filter(|(_, n)| is_weight(n))
+            {
+                cost.n_values.insert(name.clone(), n_values(graph, name));
+                cost.uses.entry(name.clone()).or_default().insert((node_idx, input));
+            }
+        }
+        cost
+    }
+
+    /// Bytes of the weights under `plan`, without scales.
+    pub fn bytes(&self, plan: &QuantPlan) -> usize {
+        let mut bits = 0;
+        for (tensor, &n) in &self.n_values {
+            let mut float = self.uses[tensor].clone();
+            for planned in plan.weights.iter().filter(|planned| planned.site.tensor == *tensor) {
+                bits += n * stored_bits(&planned.qtype) as usize;
+                float.retain(|edge| !planned.site.edges.contains(edge));
+            }
+            bits += if float.is_empty() { 0 } else { 32 * n };
+        }
+        bits.div_ceil(8)
+    }
+
+    /// Bits per weight under `plan`.
+    pub fn mean_bits(&self, plan: &QuantPlan) -> f64 {
+        8.0 * self.bytes(plan) as f64 / self.n_weights().max(1) as f64
+    }
+
+    /// Values of all weights.
+    pub fn n_weights(&self) -> usize {
+        self.n_values.values().sum()
+    }
+}

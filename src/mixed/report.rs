@@ -1,0 +1,166 @@
+//! How layers were chosen: for the sidecar, for `--json`, and for people.
+
+use super::goal::Goal;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How layers were chosen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mixed {
+    /// What was asked for.
+    pub goal: Goal,
+    /// Whether it was reached, by the final plan.
+    pub met: bool,
+    /// Samples that layers were ranked by.
+    pub n_ranking: usize,
+    /// Other samples, by which the goal is judged.
+    pub n_judges: usize,
+    /// Lowest SQNR of an output of the final plan over the latter, in dB; 200 where there is no noise.
+    pub sqnr_db: f64,
+    /// Samples with the class that float gives them, in percent; absent where no output has class scores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement_percent: Option<f64>,
+    /// Bits per weight of the final plan.
+    pub weight_bits: f64,
+    /// The trade-off: without a choice, then after each.
+    pub curve: Vec<CurvePoint>,
+    /// Layers with another precision than the table's own, in the order in which they were chosen.
+    pub layers: Vec<ChosenLayer>,
+    /// What each layer's own precision costs, the most first.
+    pub sensitivity: Vec<LayerNoise>,
+    /// Wall time.
+    #[serde(skip)]
+    pub seconds: f64,
+}
+
+/// A plan on the way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Layers with another precision than the table's own.
+    pub n_layers: usize,
+    /// The layer that was changed last; absent for the first point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<String>,
+    /// The precision that it got.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
+    /// Lowest SQNR of an output, in dB; 200 where there is no noise.
+    pub sqnr_db: f64,
+    /// Samples with the class that float gives them, in percent; absent where no output has class scores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement_percent: Option<f64>,
+    /// Bits per weight.
+    pub weight_bits: f64,
+    /// Bytes of the weights, without scales.
+    pub weight_bytes: usize,
+}
+
+/// A layer with another precision.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChosenLayer {
+    /// Name of the node.
+    pub layer: String,
+    /// Its operator.
+    pub op_type: String,
+    /// The precision, by the table's name.
+    pub precision: String,
+    /// How much less noise the outputs had when it was chosen, in dB.
+    pub gain_db: f64,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// What one layer's precision costs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LayerNoise {
+    /// Name of the node.
+    pub layer: String,
+    /// Its operator.
+    pub op_type: String,
+    /// SQNR of the outputs where this layer alone is quantized, as the table says, in dB; 200 where that
+    /// makes no noise.
+    pub sqnr_db: f64,
+}
+
+impl Mixed {
+    /// Whether figures reach the goal. A budget of bits is kept by the plan itself.
+    pub(super) fn is_met(
+        goal: Goal,
+        sqnr_db: f64,
+        agreement: Option<f64>,
+        weight_bits: f64,
+    ) -> bool {
+        match goal {
+            Goal::KeepFloat(_) => true,
+            Goal::TargetSqnr(db) => sqnr_db >= db,
+            Goal::MaxDrop(percent) => agreement.is_some_and(|same| 100.0 - same <= percent),
+            Goal::BitsBudget(bits) => weight_bits <= bits,
+        }
+    }
+
+    /// Takes the figures of the final plan.
+    pub(super) fn judged(&mut self, sqnr_db: f64, agreement_percent: Option<f64>) {
+        (self.sqnr_db, self.agreement_percent) = (sqnr_db, agreement_percent);
+        self.met = Mixed::is_met(self.goal, sqnr_db, agreement_percent, self.weight_bits);
+    }
+
+    /// How far the final plan is from the goal, in the goal's unit.
+    pub fn shortfall(&self) -> f64 {
+        match self.goal {
+            Goal::TargetSqnr(db) => (db - self.sqnr_db).max(0.0),
+            Goal::MaxDrop(percent) => {
+                (100.0 - self.agreement_percent.unwrap_or_default() - percent).max(0.0)
+            }
+            Goal::KeepFloat(_) | Goal::BitsBudget(_) => 0.0,
+        }
+    }
+
+    /// What was reached, in words.
+    pub fn reached(&self) -> String {
+        let same = self.agreement_percent.map(|p| format!(", agreement {p:.1} %"));
+        format!(
+            "{} layers, SQNR {:.2} dB{}, {:.2} bits per weight",
+            self.layers.len(),
+            self.sqnr_db,
+            same.unwrap_or_default(),
+            self.weight_bits
+        )
+    }
+}
+
+impl CurvePoint {
+    /// A line for people.
+    pub fn describe(&self) -> String {
+        let same = self.agreement_percent.map(|p| format!(", agreement {p:.1} %"));
+        let last = match (&self.layer, &self.precision) {
+            (Some(layer), Some(precision)) => format!("  `{layer}` {precision}"),
+            _ => String::new(),
+        };
+        format!(
+            "{:>3} layers  {:.2} dB{}, {:.2} bits per weight{last}",
+            self.n_layers,
+            self.sqnr_db,
+            same.unwrap_or_default(),
+            self.weight_bits
+        )
+    }
+}
+
+/// A goal that was not reached.
+#[derive(Debug)]
+pub struct Missed(pub Box<Mixed>);
+
+impl fmt::Display for Missed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missed(mixed) = self;
+        write!(
+            f,
+            "{} was not reached, the best was {} on {} samples; nothing was written",
+            mixed.goal.spelled(),
+            mixed.reached(),
+            mixed.n_judges
+        )
+    }
+}
+
+impl std::error::Error for Missed {}

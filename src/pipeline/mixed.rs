@@ -1,0 +1,143 @@
+//! Precisions of single layers: the samples that choose them, and what more is observed for that.
+
+use super::statistics::{Gathered, Run, observe_more};
+use super::{Request, tune};
+use crate::decide::{Finders, QuantPlan};
+use crate::mixed::{
+    Choice, Judge, MAX_RANKING, MIN_SAMPLES, Missed, Mixed, Observe, Planner, Ranking, Search,
+    Source, max_judges,
+};
+use crate::onnx::facts::Facts;
+use crate::onnx::proto::ModelProto;
+use crate::place::Sites;
+use crate::progress::Progress;
+use crate::tune::{Method, Methods, Tuned};
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
+
+/// Bytes of inputs that are held to judge by, about.
+const MAX_BYTES: usize = 1 << 28;
+/// Samples to judge by that tuning has not learned from, where there are so many.
+const MIN_APART: usize = 8;
+
+/// Times that more layers are chosen because the tuned plan misses the goal.
+const MAX_ROUNDS: usize = 5;
+
+/// What precisions are chosen for.
+#[derive(Clone, Copy)]
+pub(super) struct Stage<'a> {
+    /// The prepared model.
+    pub model: &'a ModelProto,
+    /// Types and shapes of its tensors.
+    pub facts: &'a Facts,
+    /// What was asked for.
+    pub request: &'a Request,
+}
+
+/// A model with chosen layers, tuned.
+pub(super) struct Chosen {
+    /// The model, with its final biases.
+    pub model: ModelProto,
+    /// Where it is quantized.
+    pub sites: Sites,
+    /// With which parameters.
+    pub plan: QuantPlan,
+    /// What tuning did.
+    pub tuned: Option<Tuned>,
+    /// How the layers were chosen.
+    pub mixed: Mixed,
+}
+
+/// Chooses the precisions that the request asks for, beginning with `sites`, and tunes the plan. Where the
+/// tuned plan misses the goal, more layers are chosen.
+///
+/// # Errors
+/// If the final plan misses the goal: an error of type [`Missed`].
+pub(super) fn mixed(
+    stage: Stage,
+    sites: &Sites,
+    plan: &QuantPlan,
+    gathered: &mut Gathered,
+    progress: &Progress,
+) -> Result<Option<Chosen>> {
+    let Stage { model, facts, request } = stage;
+    let Some(wanted) = &request.mixed else { return Ok(None) };
+    let start = Instant::now();
+    let statistics = std::mem::take(&mut gathered.statistics);
+    let run = gathered.run.as_ref();
+    let run = run.with_context(|| {
+        format!(
+            "{}: there are no samples, expected --data to choose layers by",
+            wanted.goal.option()
+        )
+    })?;
+    let corrected = tune::methods(request, plan).contains(Method::Bias);
+    let (ranking, judging) = ranges(run, plan, facts, request)?;
+    let tensors = sites.activations.iter().map(|site| site.tensor.clone());
+    let known: BTreeMap<_, _> = tensors.zip(statistics).collect();
+    let finders =
+        Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
+    let source = Source {
+        graph: model.graph.as_ref().context("model has no graph")?,
+        facts,
+        scheme: &request.scheme,
+        selection: &request.selection,
+        finders,
+        given: request.ranges.as_ref().map(|imported| &imported.ranges),
+    };
+    let mut observe = |tensors: &[String]| observe_more(model, run, tensors, request, progress);
+    let observe: &mut Observe = &mut observe;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
+    let (names, ranked) = pool.install(|| tune::load(run, ranking))?;
+    let (_, judged) = pool.install(|| tune::load(run, judging))?;
+    let mut judge = pool.install(|| Judge::new(model, &names, &judged))?;
+    drop(judged);
+    let mut planner = Planner::new(source, known, observe);
+    let samples = Ranking { names: &names, samples: &ranked, corrected };
+    let mut search = pool.install(|| {
+        Search::new((model, sites), &mut planner, wanted, samples, &mut judge, progress)
+    })?;
+    let mut margin = 0.0;
+    for round in 1.. {
+        let Choice { mut sites, mut plan, mut mixed } = pool.install(|| {
+            search.go_on(margin)?;
+            search.choice()
+        })?;
+        let mut model = model.clone();
+        let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, gathered)?;
+        pool.install(|| search.judge(&model, &plan, &mut mixed))?;
+        mixed.seconds = start.elapsed().as_secs_f64();
+        if mixed.met {
+            return Ok(Some(Chosen { model, sites, plan, tuned, mixed }));
+        }
+        if round == MAX_ROUNDS || !search.can_go_on() {
+            return Err(Missed(Box::new(mixed)).into());
+        }
+        margin += mixed.shortfall();
+    }
+    Ok(None)
+}
+
+/// The samples that layers are ranked by, and those that judge: positions in `run.by_content`.
+fn ranges(
+    run: &Run,
+    plan: &QuantPlan,
+    facts: &Facts,
+    request: &Request,
+) -> Result<(Range<usize>, Range<usize>)> {
+    let n = run.by_content.len();
+    ensure!(n >= MIN_SAMPLES, "{n} samples to choose layers by, expected {MIN_SAMPLES} or more");
+    let n_ranking = MAX_RANKING.min(n / 2);
+    let learns = tune::methods(request, plan) != Methods::default();
+    let n_looked_at = tune::n_samples(run, facts, request);
+    let n_learned = if learns { request.effort.n_tune(n_looked_at) } else { 0 };
+    let first = n_ranking.max(n_learned.min(n.saturating_sub(MIN_APART)));
+    let bytes: usize =
+        run.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();
+    let fit = (MAX_BYTES / bytes.max(1)).max(1);
+    let goal = request.mixed.as_ref().map(|wanted| wanted.goal);
+    let limit = goal.map_or(1, max_judges).min(fit);
+    Ok((0..n_ranking, n - (n - first).min(limit)..n))
+}

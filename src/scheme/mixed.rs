@@ -1,0 +1,117 @@
+//! What single layers may have instead of the types of their rows.
+
+use super::check::{Wrong, ensure, wrong};
+use super::{BiasRow, Granularity, Kind, Parameter, QType, Scheme};
+use crate::diag::did_you_mean;
+use serde::{Deserialize, Serialize};
+
+/// The name of the precision that leaves a layer float.
+pub const FLOAT: &str = "float";
+
+/// First version of ONNX's operator set that has integers of 4 and 16 bits and scales per block.
+const WIDE_OPSET: i64 = 21;
+
+/// A precision of a table's key `mixed`: types that a layer may have instead of those of its row. [`FLOAT`]
+/// alone has none.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Precision {
+    /// Type of the activations that the layer reads and makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<String>,
+    /// Type of its weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// Where the facts are from, if not from the table's source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+impl Precision {
+    fn types(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let activation = self.activation.iter().map(|name| ("activation", name));
+        activation.chain(self.weight.iter().map(|name| ("weight", name)))
+    }
+}
+
+/// Whether the type is in ONNX's operator set 13.
+fn is_old(qtype: &QType) -> bool {
+    qtype.storage_bits.unwrap_or(qtype.bits) == 8 && qtype.granularity != Granularity::PerBlock
+}
+
+impl Scheme {
+    /// Raises [`Scheme::min_opset`] where the types of the precision `name` need that.
+    pub fn make_room_for(&mut self, name: &str) {
+        let Some(precision) = self.mixed.get(name) else { return };
+        let mut types = precision.types().filter_map(|(_, name)| self.types.get(name));
+        if types.any(|qtype| !is_old(qtype)) {
+            self.min_opset = self.min_opset.max(WIDE_OPSET);
+        }
+    }
+
+    /// Whether rows or rules use the type. One that serves `mixed` alone, or nothing, needs its operator set
+    /// only where it is chosen.
+    pub(super) fn is_placed(&self, name: &str) -> bool {
+        let is = |other: &Option<String>| other.as_deref() == Some(name);
+        let in_row = self.ops.values().any(|row| {
+            is(&row.input)
+                || is(&row.constant)
+                || is(&row.output)
+                || row.weight.as_ref().is_some_and(|weight| weight.qtype == name)
+                || matches!(&row.bias, BiasRow::Type(qtype) if qtype == name)
+        });
+        let mut parameters = self.placement.iter().flat_map(|call| call.parameters.values());
+        in_row || parameters.any(|p| matches!(p, Parameter::Name(qtype) if qtype == name))
+    }
+}
+
+/// The precisions of `mixed`: known types of the right form.
+pub(super) fn check_mixed(scheme: &Scheme) -> Result<(), Wrong> {
+    for (name, precision) in &scheme.mixed {
+        let at = format!("mixed.{name}");
+        let n_types = precision.types().count();
+        ensure(name != FLOAT || n_types == 0, &at, || {
+            "has types, expected none: the layer stays float".into()
+        })?;
+        ensure(name == FLOAT || n_types > 0, &at, || {
+            format!(
+                "has no types, expected `activation` or `weight`; only `{FLOAT}` has none{}",
+                did_you_mean(name, [FLOAT])
+            )
+        })?;
+        for (key, qtype) in precision.types() {
+            check_type(scheme, key, qtype, &format!("{at}.{key}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_type(scheme: &Scheme, key: &str, name: &str, at: &str) -> Result<(), Wrong> {
+    let names = || scheme.types.keys().map(String::as_str);
+    let qtype = scheme.types.get(name).ok_or_else(|| {
+        let expected = names().collect::<Vec<_>>().join(", ");
+        let hint = did_you_mean(name, names());
+        wrong(at, format!("type `{name}` is unknown, expected one of: {expected}{hint}"))
+    })?;
+    ensure(qtype.kind == Kind::Affine, at, || {
+        format!("type `{name}` has codes that cannot be simulated, expected an affine type")
+    })?;
+    if key == "activation" {
+        return ensure(qtype.granularity == Granularity::PerTensor, at, || {
+            format!("type `{name}` has several scales, expected a type per tensor")
+        });
+    }
+    ensure(!qtype.ada_sign, at, || {
+        format!("type `{name}` has `ada_sign`, expected it for activations only")
+    })?;
+    let int32 =
+        scheme.ops.iter().find(|(_, row)| row.weight.is_some() && row.bias == BiasRow::Int32);
+    match int32 {
+        Some((op, _)) => ensure(qtype.granularity != Granularity::PerBlock, at, || {
+            format!(
+                "scales per block beside the int32 bias of {op}, expected one scale per output channel or tensor"
+            )
+        }),
+        None => Ok(()),
+    }
+}

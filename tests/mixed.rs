@@ -1,0 +1,302 @@
+//! Precision of single layers: which layers a goal chooses, what is written, and what is not where the
+//! goal is missed.
+
+mod support;
+
+use mqq::onnx;
+use mqq::onnx::proto::GraphProto;
+use serde_json::Value as Json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::command::{Ran, mqq, run};
+use support::repository;
+use tempfile::TempDir;
+
+const FIXTURE: &str = "fixtures/digits_cnn.onnx";
+
+/// `mqq calibrate` of the bundled model to `output`.
+fn calibrate(backend: &str, output: &Path, extra: &[&str]) -> Ran {
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository(FIXTURE)).args(["-b", backend, "--json"]);
+    command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half"]);
+    run(command.arg("-o").arg(output).args(extra))
+}
+
+/// A run that succeeds: the path of the model, what `--json` says of the choice, the sidecar.
+fn done(folder: &TempDir, name: &str, backend: &str, extra: &[&str]) -> (PathBuf, Json, Json) {
+    let output = folder.path().join(format!("{name}.onnx"));
+    let ran = calibrate(backend, &output, extra);
+    assert_eq!(ran.code, 0, "{backend} {extra:?}: {}", ran.stderr);
+    let report: Json = serde_json::from_str(&ran.stdout).unwrap();
+    let sidecar = fs::read_to_string(output.with_extension("json")).unwrap();
+    let sidecar: Json = serde_json::from_str(&sidecar).unwrap();
+    let mixed = report["results"][0]["summary"]["mixed_precision"].clone();
+    assert_eq!(mixed, sidecar["mixed_precision"], "stdout and sidecar differ");
+    (output, mixed, sidecar)
+}
+
+fn graph(path: &Path) -> GraphProto {
+    onnx::load_whole(path).unwrap().model.graph.unwrap()
+}
+
+fn number(value: &Json) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn texts<'j>(list: &'j Json, key: &str) -> Vec<&'j str> {
+    list.as_array().unwrap().iter().map(|entry| entry[key].as_str().unwrap()).collect()
+}
+
+/// The operator that makes the weight of the node of this name.
+fn weight_from(graph: &GraphProto, name: &str) -> String {
+    let node = graph.node.iter().find(|node| node.name() == name).unwrap();
+    let producer = graph.node.iter().find(|other| other.output.contains(&node.input[1]));
+    producer.map_or("none".into(), |producer| producer.op_type().to_string())
+}
+
+#[test]
+fn the_chosen_layers_are_written_as_if_they_had_been_excluded() {
+    let folder = TempDir::new().unwrap();
+    for (backend, effort) in [("tensorrt", "0"), ("onnxruntime", "0"), ("openvino", "0")] {
+        let extra = ["--effort", effort, "--keep-float", "2"];
+        let (kept, mixed, sidecar) = done(&folder, "kept", backend, &extra);
+        let names = texts(&mixed["layers"], "layer");
+        assert_eq!(names.len(), 2, "{backend}: {mixed}");
+        let mut extra = vec!["--effort", effort];
+        names.iter().for_each(|name| extra.extend(["--exclude", *name]));
+        let (excluded, none, _) = done(&folder, "excluded", backend, &extra);
+        assert!(none.is_null());
+        assert!(fs::read(&kept).unwrap() == fs::read(&excluded).unwrap(), "{backend}: {names:?}");
+        let (plain, ..) = done(&folder, "plain", backend, &["--effort", effort]);
+        let floats = sidecar["float_nodes"].as_array().unwrap();
+        for name in &names {
+            assert_eq!(weight_from(&graph(&plain), name), "DequantizeLinear", "{backend}: {name}");
+            assert_ne!(weight_from(&graph(&kept), name), "DequantizeLinear", "{backend}: {name}");
+            let float = floats.iter().find(|float| float["node"] == *name).unwrap();
+            assert_eq!(float["rule"], "mixed_precision");
+            assert!(
+                float["reason"].as_str().unwrap().starts_with("--keep-float 2: quantized alone"),
+                "{float}"
+            );
+        }
+    }
+}
+
+#[test]
+fn measuring_alone_changes_nothing_and_ranks_every_layer() {
+    let folder = TempDir::new().unwrap();
+    let (measured, mixed, sidecar) = done(&folder, "measured", "tensorrt", &["--keep-float", "0"]);
+    let (plain, ..) = done(&folder, "plain", "tensorrt", &[]);
+    assert!(fs::read(&measured).unwrap() == fs::read(&plain).unwrap());
+    assert_eq!(mixed["curve"].as_array().unwrap().len(), 1);
+    let sensitivity = mixed["sensitivity"].as_array().unwrap();
+    let alone: Vec<f64> = sensitivity.iter().map(|layer| number(&layer["sqnr_db"])).collect();
+    assert!(alone.is_sorted(), "{alone:?}");
+    // One layer is less noise than all of them.
+    assert!(alone[0] > number(&mixed["curve"][0]["sqnr_db"]) - 1.0, "{mixed}");
+    let names = texts(&mixed["sensitivity"], "layer");
+    for encoding in sidecar["param_encodings"].as_array().unwrap() {
+        for consumer in encoding["consumers"].as_array().unwrap() {
+            assert!(names.contains(&consumer.as_str().unwrap()), "{consumer} was not ranked");
+        }
+    }
+}
+
+#[test]
+fn the_curve_begins_with_the_plain_plan_and_rises() {
+    let folder = TempDir::new().unwrap();
+    let (_, measured, _) = done(&folder, "measured", "onnxruntime", &["--keep-float", "0"]);
+    let (_, mixed, _) = done(&folder, "kept", "onnxruntime", &["--keep-float", "5"]);
+    let curve = mixed["curve"].as_array().unwrap();
+    assert_eq!(curve.len(), 6);
+    assert_eq!(curve[0], measured["curve"][0]);
+    assert!(curve[0].get("layer").is_none());
+    for (n, pair) in curve.windows(2).enumerate() {
+        let db = [number(&pair[0]["sqnr_db"]), number(&pair[1]["sqnr_db"])];
+        assert!(db[1] > db[0] - 0.5, "{n}: {db:?}");
+        assert_eq!(pair[1]["n_layers"], n + 1);
+        assert!(number(&pair[1]["weight_bits"]) >= number(&pair[0]["weight_bits"]));
+    }
+    assert!(number(&curve[5]["sqnr_db"]) > number(&curve[0]["sqnr_db"]) + 4.0, "{curve:?}");
+    assert_eq!(texts(&mixed["layers"], "layer"), texts(&Json::from(&curve[1..]), "layer"));
+    // The first choice is the most sensitive layer.
+    assert_eq!(mixed["layers"][0]["layer"], mixed["sensitivity"][0]["layer"]);
+}
+
+#[test]
+fn a_target_is_reached_by_the_model_that_is_written() {
+    let folder = TempDir::new().unwrap();
+    for (effort, target) in [("0", "34"), ("1", "38")] {
+        let extra = ["--effort", effort, "--target-sqnr", target];
+        let (output, mixed, _) = done(&folder, "out", "tensorrt", &extra);
+        let target: f64 = target.parse().unwrap();
+        assert!(mixed["met"] == true && number(&mixed["sqnr_db"]) >= target, "{mixed}");
+        assert_eq!(mixed["goal"]["target-sqnr"], target);
+        let curve = mixed["curve"].as_array().unwrap();
+        assert!(curve.len() > 1 && number(&curve[curve.len() - 2]["sqnr_db"]) < target, "{mixed}");
+        // On images that calibration has not seen, with half a dB for the difference.
+        let mut compare = mqq();
+        compare.arg("compare").arg(repository(FIXTURE)).arg(&output);
+        compare.arg("--data").arg(repository("calib_data/eval")).args(["--preprocess", "half"]);
+        let ran = run(compare.args(["--min-sqnr", &(target - 1.0).to_string()]));
+        assert_eq!(ran.code, 0, "effort {effort}: {} {}", ran.stdout, ran.stderr);
+    }
+}
+
+#[test]
+fn a_goal_that_is_reached_already_changes_nothing() {
+    let folder = TempDir::new().unwrap();
+    let (plain, ..) = done(&folder, "plain", "tensorrt", &[]);
+    for goal in [["--target-sqnr", "5"], ["--max-drop", "50"], ["--bits-budget", "8.36"]] {
+        let (output, mixed, _) = done(&folder, "out", "tensorrt", &goal);
+        assert!(mixed["layers"].as_array().unwrap().is_empty(), "{mixed}");
+        assert!(fs::read(&output).unwrap() == fs::read(&plain).unwrap(), "{goal:?}");
+    }
+}
+
+#[test]
+fn a_goal_that_cannot_be_reached_is_a_gate_that_writes_nothing() {
+    let cases = [
+        // Nothing but a model without quantized layers would reach it.
+        ("tensorrt", ["--target-sqnr", "190"], "--target-sqnr 190 was not reached"),
+        ("onnxruntime", ["--target-sqnr", "120"], "--target-sqnr 120 was not reached"),
+        ("onnxruntime", ["--bits-budget", "2"], "--bits-budget 2 was not reached"),
+    ];
+    for (backend, goal, expected) in cases {
+        let folder = TempDir::new().unwrap();
+        let ran = calibrate(backend, &folder.path().join("out.onnx"), &goal);
+        assert_eq!(ran.code, 3, "{backend} {goal:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+        assert!(ran.stderr.contains("nothing was written"), "{}", ran.stderr);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let report: Json = serde_json::from_str(&ran.stdout).unwrap();
+        let result = &report["results"][0];
+        assert_eq!((&result["status"], result.get("output")), (&"missed".into(), None));
+        let mixed = &result["mixed_precision"];
+        assert!(mixed["met"] == false && number(&mixed["sqnr_db"]) > 5.0, "{mixed}");
+        assert!(!mixed["curve"].as_array().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn choices_are_the_same_for_any_number_of_threads() {
+    let folder = TempDir::new().unwrap();
+    for goal in [["--target-sqnr", "37"], ["--bits-budget", "6"], ["--max-drop", "0"]] {
+        let bytes = |threads: &str| {
+            let extra = [goal[0], goal[1], "--threads", threads];
+            let (output, ..) = done(&folder, threads, "onnxruntime", &extra);
+            (fs::read(&output).unwrap(), fs::read(output.with_extension("json")).unwrap())
+        };
+        assert!(bytes("1") == bytes("2"), "{goal:?}");
+    }
+}
+
+#[test]
+fn a_budget_narrows_weights_and_spends_what_is_left() {
+    let folder = TempDir::new().unwrap();
+    let bits = |sidecar: &Json| -> Vec<u64> {
+        let encodings = sidecar["param_encodings"].as_array().unwrap();
+        let weights = encodings.iter().filter(|e| e["output_dtype"] != "int32");
+        weights.map(|e| e["bits"].as_u64().unwrap()).collect()
+    };
+    let (narrow, narrow_mixed, sidecar) =
+        done(&folder, "narrow", "onnxruntime", &["--bits-budget", "6", "--effort", "0"]);
+    let spent = number(&narrow_mixed["weight_bits"]);
+    assert!(spent <= 6.0 && spent > 5.0, "{narrow_mixed}");
+    assert!(bits(&sidecar).contains(&4) && bits(&sidecar).contains(&8), "{:?}", bits(&sidecar));
+    assert_eq!(sidecar["model"]["opset"][1], 21);
+    let int4 = graph(&narrow).initializer.iter().filter(|t| t.data_type() == 22).count();
+    assert!(int4 >= bits(&sidecar).iter().filter(|&&bits| bits == 4).count());
+    // All in 4 bits is worse than a choice of 6 on average.
+    let (_, least, _) =
+        done(&folder, "least", "onnxruntime", &["--bits-budget", "4.3", "--effort", "0"]);
+    let db = |mixed: &Json| number(&mixed["curve"].as_array().unwrap().last().unwrap()["sqnr_db"]);
+    assert!(db(&narrow_mixed) > db(&least) + 1.0, "{} {}", db(&narrow_mixed), db(&least));
+    // Where only float is wider, what a budget leaves goes to the layers that gain most by it.
+    let (_, wide, sidecar) = done(&folder, "wide", "tensorrt", &["--bits-budget", "12"]);
+    assert!(number(&wide["weight_bits"]) <= 12.0 && number(&wide["weight_bits"]) > 8.36, "{wide}");
+    assert!(bits(&sidecar).iter().all(|&bits| bits == 8));
+    assert!(texts(&wide["layers"], "precision").iter().all(|name| *name == "float"));
+}
+
+#[test]
+fn layers_are_raised_to_16_bits_where_there_is_no_float_or_they_are_asked_for() {
+    for choice in [["--set", "mixed.float=null"], ["--raise-to", "int16"]] {
+        let folder = TempDir::new().unwrap();
+        let extra = ["--target-sqnr", "31", "--effort", "0", choice[0], choice[1]];
+        let (output, mixed, sidecar) = done(&folder, "out", "onnxruntime", &extra);
+        let chosen = texts(&mixed["layers"], "layer");
+        assert!(!chosen.is_empty(), "{mixed}");
+        assert!(texts(&mixed["layers"], "precision").iter().all(|name| *name == "int16"));
+        let encodings = sidecar["activation_encodings"].as_array().unwrap();
+        let bits = |encoding: &Json| encoding["bits"].as_u64().unwrap();
+        for name in &chosen {
+            let read = encodings.iter().filter(|encoding| {
+                encoding["consumers"].as_array().unwrap().iter().any(|consumer| consumer == name)
+            });
+            let read: Vec<u64> = read.map(bits).collect();
+            assert!(!read.is_empty() && read.iter().all(|&bits| bits == 16), "{name}: {read:?}");
+        }
+        assert!(encodings.iter().any(|encoding| bits(encoding) == 8), "{encodings:?}");
+        // Tensors of one grid are raised together.
+        for encoding in encodings {
+            for other in encoding["shared_with"].as_array().into_iter().flatten() {
+                let other = encodings.iter().find(|e| e["name"] == *other).unwrap();
+                assert_eq!(bits(encoding), bits(other), "{}", encoding["name"]);
+            }
+        }
+        let rules: Vec<&Json> =
+            sidecar["float_nodes"].as_array().unwrap().iter().map(|float| &float["rule"]).collect();
+        assert!(rules.iter().all(|rule| **rule != "mixed_precision"), "{rules:?}");
+        let ran = run(mqq().arg("check").arg(&output).args(["-b", "onnxruntime"]));
+        assert_eq!(ran.code, 0, "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn what_cannot_work_is_an_error_of_usage_before_the_data_is_read() {
+    let folder = TempDir::new().unwrap();
+    let cases: &[(&str, &[&str], &str)] = &[
+        ("tensorrt", &["--keep-float", "-1"], "unexpected argument"),
+        ("tensorrt", &["--keep-float", "1", "--target-sqnr", "30"], "cannot be used with"),
+        ("tensorrt", &["--max-drop", "1", "--bits-budget", "6"], "cannot be used with"),
+        ("tensorrt", &["--raise-to", "float"], "--raise-to"),
+        ("tensorrt", &["--target-sqnr", "30", "--raise-to", "flaot"], "did you mean `float`?"),
+        (
+            "tensorrt",
+            &["--keep-float", "1", "--raise-to", "float"],
+            "expected it beside --target-sqnr",
+        ),
+        ("tensorrt", &["--target-sqnr", "nan"], "expected a number of dB"),
+        ("tensorrt", &["--max-drop", "-1"], "expected 0 to 100 percent"),
+        ("tensorrt", &["--max-drop", "101"], "expected 0 to 100 percent"),
+        ("tensorrt", &["--bits-budget", "0.5"], "expected 1 to 32 bits"),
+        (
+            "onnxruntime",
+            &["--keep-float", "1", "--set", "mixed.float=null"],
+            "has no float, expected one of: int16, int4",
+        ),
+        (
+            "onnxruntime",
+            &["--bits-budget", "6", "--set", "mixed={int16: {activation: act16}}"],
+            "has no other types for weights alone",
+        ),
+        ("qnn-htp", &["--keep-float", "1"], "has no key `mixed`"),
+        ("tflitemicro", &["--keep-float", "1"], "has no key `mixed`"),
+    ];
+    for (backend, extra, expected) in cases {
+        let mut command = mqq();
+        command.arg("calibrate").arg(repository(FIXTURE)).args(["-b", backend]);
+        command.args(["--data", "no such folder", "-o"]).arg(folder.path().join("out.onnx"));
+        let ran = run(command.args(*extra));
+        assert_eq!(ran.code, 2, "{backend} {extra:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{extra:?}: {}", ran.stderr);
+    }
+    let ranges = folder.path().join("plain.onnx");
+    assert_eq!(calibrate("tensorrt", &ranges, &[]).code, 0);
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository(FIXTURE)).args(["-b", "tensorrt", "--keep-float", "1"]);
+    command.arg("--ranges-from").arg(ranges.with_extension("json"));
+    let ran = run(command.arg("-o").arg(folder.path().join("out.onnx")));
+    assert!(ran.code == 2 && ran.stderr.contains("--keep-float needs --data"), "{}", ran.stderr);
+}
