@@ -87,6 +87,7 @@ pub const RULES: &[&dyn Rule] = &[
     &ends::SetLastLayerTypes,
     &kernels::SetWinogradTypes,
     &types::SetInputType,
+    &types::SetProductInputTypes,
     &merges::SkipMergedInputs,
     &inputs::QuantizeWeightedInputs,
     &gates::SkipFusedGates,

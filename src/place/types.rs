@@ -1,5 +1,6 @@
-//! The rule about single inputs that need a type of their own.
+//! Rules about single inputs that need a type of their own.
 
+use super::trace::MOVES;
 use super::{Draft, Rule, Takes};
 use crate::scheme::RuleCall;
 
@@ -32,4 +33,76 @@ impl Rule for SetInputType {
             draft.set_input_type((node_idx, input_idx), qtype);
         }
     }
+}
+
+/// Gives the operands of products of two activations another type. Source: TI edgeai-tensorlab,
+/// `xmodelopt/quantization/v2/qconfig_types.py`, `adjust_matmul_inputs_qconfig`: symmetric, but for what
+/// comes from a Softmax.
+pub struct SetProductInputTypes;
+
+/// Farthest that TI looks back for a Softmax.
+const MAX_STEPS_BACK: usize = 5;
+
+impl Rule for SetProductInputTypes {
+    fn name(&self) -> &'static str {
+        "set_product_input_types"
+    }
+
+    fn description(&self) -> &'static str {
+        "both operands of a MatMul of two activations get the type `type`, but for what comes from an \
+         operator of `except_behind`"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("type", Takes::Type), ("except_behind", Takes::Ops)]
+    }
+
+    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
+        let (graph, except) = (draft.graph, call.ops("except_behind"));
+        let Some(qtype) = call.name("type") else { return };
+        for node_idx in draft.open_nodes(&["MatMul"]) {
+            let operands = draft.activation_inputs(node_idx);
+            if operands.len() < 2 {
+                continue;
+            }
+            for input_idx in operands {
+                let tensor = &graph.node[node_idx].input[input_idx];
+                if comes_from(draft, tensor, except) {
+                    continue;
+                }
+                draft.set_input_type((node_idx, input_idx), qtype);
+                // What only moves the values reads them in the same type, so that they share a grid.
+                for mover in movers(draft, tensor) {
+                    draft.set_input_type((mover, 0), qtype);
+                }
+            }
+        }
+    }
+}
+
+/// Positions of the operators that only move values in front of `tensor`, from the last.
+fn movers<'t>(draft: &'t Draft, mut tensor: &'t str) -> Vec<usize> {
+    let mut found = Vec::new();
+    while let Some(node_idx) = draft.index.producer_idx(tensor) {
+        let node = &draft.graph.node[node_idx];
+        let Some(input) = node.input.first().filter(|_| MOVES.contains(&node.op_type())) else {
+            break;
+        };
+        found.push(node_idx);
+        tensor = input;
+    }
+    found
+}
+
+/// Whether one of the last operators on the way to `tensor`, along first inputs, is one of `ops`.
+fn comes_from<'t>(draft: &'t Draft, mut tensor: &'t str, ops: &[String]) -> bool {
+    for _ in 0..MAX_STEPS_BACK {
+        let Some(node) = draft.index.producer(tensor) else { return false };
+        if ops.iter().any(|op| op == node.op_type()) {
+            return true;
+        }
+        let Some(input) = node.input.first() else { return false };
+        tensor = input;
+    }
+    false
 }

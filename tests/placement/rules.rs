@@ -197,6 +197,32 @@ fn types_of_single_uses_and_of_winograd_kernels() {
 }
 
 #[test]
+fn operands_of_products_that_no_softmax_made_get_their_type() {
+    let model = graph(
+        |g| {
+            g.conv("x", 16, 16, 1, 1, "k");
+            g.op_with("Transpose", &["k"], "kt", &[("perm", Attr::Ints(vec![0, 1, 3, 2]))]);
+            g.op("Neg", &["x"], "q");
+            g.op("MatMul", &["q", "kt"], "scores");
+            g.op("Softmax", &["scores"], "p");
+            g.op("Dropout", &["p"], "d");
+            g.op("MatMul", &["d", "x"], "mixed");
+            let w = g.weight("w", &[8, 8]);
+            g.op("MatMul", &["mixed", &w], "y");
+        },
+        &["y"],
+    );
+    let rules =
+        "[{ set_product_input_types: { type: wide, except_behind: [Softmax] } }, quantize_inputs]";
+    let sites = place_by(&model, &scheme_with(rules), &[]);
+    let types = sites.activations.iter().map(|site| (site.tensor.as_str(), site.qtype.as_str()));
+    let types: Vec<(&str, &str)> = types.collect();
+    for expected in [("q", "wide"), ("kt", "wide"), ("d", "a"), ("mixed", "a")] {
+        assert!(types.contains(&expected), "{expected:?}: {types:?}");
+    }
+}
+
+#[test]
 fn prescribed_grids_do_not_spread_to_other_inputs_of_a_concat() {
     let model = graph(
         |g| {
