@@ -429,7 +429,7 @@ fn an_ill_conditioned_network_is_as_good_as_the_one_that_it_came_from() {
             let summary = calibrate(model, backend, &output, &["--effort", "2"]);
             let equalized = &summary["equalized"];
             let db = |at: usize| equalized["sqnr_db"][at].as_f64().unwrap();
-            assert_eq!(equalized["kept"], equalized["gain_db"].as_f64().unwrap() > 0.0);
+            assert_eq!(equalized["kept"], equalized["gain_db"].as_f64().unwrap() > -0.1);
             (db(0), if equalized["kept"] == true { db(1) } else { db(0) })
         };
         let (plain, plain_after) = db(&repository("fixtures/digits_cnn.onnx"));

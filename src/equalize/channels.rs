@@ -24,13 +24,13 @@ impl Channels {
     }
 
     /// Entries along the axis.
-    pub fn len(self) -> usize {
+    pub fn n_entries(self) -> usize {
         self.n * self.run
     }
 
     /// Whether a tensor of this shape can hold them.
     pub fn fits(self, shape: &[usize]) -> bool {
-        shape.get(self.axis) == Some(&self.len())
+        shape.get(self.axis) == Some(&self.n_entries())
     }
 
     /// The channels of the space.

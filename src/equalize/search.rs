@@ -175,7 +175,7 @@ impl Growth<'_> {
             "Conv" | "ConvTranspose" | "Gemm" | "MatMul" => {
                 let linear = self.linear(node)?;
                 let axis = input_axis(node, self.shape(tensor)?.len());
-                if channels.axis != axis || channels.len() != linear.n_out {
+                if channels.axis != axis || channels.n_entries() != linear.n_out {
                     return Err(Reason::Misaligned(tensor.to_string()).into());
                 }
                 self.edit(&node.input[1], Map::Out(linear), channels, false)?;
@@ -224,7 +224,7 @@ impl Growth<'_> {
                 let linear = self.linear(node)?;
                 let axis = input_axis(node, self.shape(tensor)?.len());
                 let turned = node.op_type() == "Gemm" && node::int(node, "transA", 0) != 0;
-                if channels.axis != axis || channels.len() != linear.n_in || turned {
+                if channels.axis != axis || channels.n_entries() != linear.n_in || turned {
                     return Err(Reason::Misaligned(tensor.to_string()).into());
                 }
                 self.edit(&node.input[1], Map::In(linear), channels, true)?;

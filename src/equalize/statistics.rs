@@ -45,7 +45,7 @@ impl ChannelStatistic {
         if !self.channels.fits(shape) || values.is_empty() {
             return;
         }
-        let (len, run) = (self.channels.len(), self.channels.run);
+        let (len, run) = (self.channels.n_entries(), self.channels.run);
         let inner: usize = shape[self.channels.axis + 1..].iter().product();
         for block in values.chunks_exact(len * inner) {
             for (channel, values) in block.chunks_exact(run * inner).enumerate() {

@@ -25,6 +25,11 @@ use std::time::Instant;
 /// Samples by which factors are chosen, at most.
 const MAX_SAMPLES: usize = 32;
 
+/// By how much the result may be worse, in dB: so much is chance on 32 samples. Narrower ranges help most on
+/// samples that reach further than those of the calibration: squeezenet1_1 has 1.3 dB more on other images,
+/// and 0.05 less here.
+const CHANCE_DB: f64 = 0.1;
+
 /// What equalization did.
 #[derive(Debug, Clone, Serialize)]
 pub struct Equalized {
@@ -179,7 +184,7 @@ fn attempt(
     })?;
     equalized.sqnr_db = compared.sqnr_db;
     equalized.gain_db = compared.gain_db;
-    equalized.kept = compared.gain_db > 0.0;
+    equalized.kept = compared.gain_db > -CHANCE_DB;
     let replaced = equalized.kept.then_some((scaled, gathered, scaled_plan));
     Ok((equalized, replaced))
 }

@@ -7,6 +7,10 @@ use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
 use crate::place::node_name;
 
+/// Its slot, how its entries lie along the axis of the channels, where there is one per channel, and the
+/// other operand.
+type ConstantOperand<'n> = (usize, Option<Map>, &'n str);
+
 impl Growth<'_> {
     /// The weight at the second input.
     pub(super) fn linear(&self, node: &NodeProto) -> Result<Linear, Reason> {
@@ -86,23 +90,22 @@ impl Growth<'_> {
         }
         let constants = node.input.iter().skip(1).take(2).filter(|name| !name.is_empty());
         for name in constants {
-            if self.constant_shape(node, name)? != [channels.len()] {
+            if self.constant_shape(node, name)? != [channels.n_entries()] {
                 return Err(Reason::NotPerChannel(name.clone()).into());
             }
-            let map = Map::Axis { inner: 1, len: channels.len() };
+            let map = Map::Axis { inner: 1, len: channels.n_entries() };
             self.edit(name, map, channels, false)?;
         }
         self.producer(node_idx, 1, None, (tensor, channels));
         Ok(())
     }
 
-    /// The constant operand of a node with two, and the other one: (slot and how its entries lie along the
-    /// axis of the channels, where there is one per channel; the other operand).
+    /// The constant operand of a node with two, and the other one.
     fn constant_operand<'n>(
         &self,
         node: &'n NodeProto,
         channels: Channels,
-    ) -> Result<Option<(usize, Option<Map>, &'n str)>, Stop> {
+    ) -> Result<Option<ConstantOperand<'n>>, Stop> {
         let [a, b] = node.input.as_slice() else { return Err(self.refused(node)) };
         let (slot, name, other) = match (self.index.initializer(a), self.index.initializer(b)) {
             (None, None) => return Ok(None),
@@ -184,7 +187,7 @@ impl Growth<'_> {
         match (node.op_type(), self.constant_operand(node, channels)?) {
             ("Mul", Some((constant, Some(map), _))) => {
                 self.edit(&node.input[constant], map, channels, true)?;
-                let linear = Linear::diagonal(channels.len());
+                let linear = Linear::diagonal(channels.n_entries());
                 self.consumer(node_idx, constant, linear, (tensor, channels));
             }
             ("Mul", None) => return Err(self.refused(node)),
