@@ -13,7 +13,6 @@ Options behind `--` go to mqq.
 
 import argparse
 import csv
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,12 +20,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parent.parent
-MQQ = Path(os.environ.get("MQQ", ROOT / "target/release/mqq"))
-ZOO = Path(os.environ.get("MQQ_ZOO", ROOT.parent / "shared/zoo"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/python"))
+from support import MQQ, ZOO, run, sqnr_db  # noqa: E402
+
 IMAGENET = {"scale": 1 / 255, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 METHODS = ["equalize", "bias", "ranges", "rounding"]
 
@@ -96,26 +94,6 @@ CASES = {
                         extra={"orig_target_sizes": np.array([[320, 320]], np.int64)}),
 }
 CLASSIFIERS = list(CASES)[:3]
-
-
-def session(path, optimized):
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 2
-    options.log_severity_level = 3
-    if not optimized:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def run(path, samples, optimized=False):
-    """Per output an array [n, values]."""
-    runner = session(path, optimized)
-    outputs = [runner.run(None, sample) for sample in samples]
-    return [np.stack([o[k].reshape(-1) for o in outputs]).astype(np.float64) for k in range(len(outputs[0]))]
-
-
-def sqnr_db(a, b):
-    return 10 * np.log10((a**2).sum() / max(((a - b) ** 2).sum(), 1e-30))
 
 
 class Zoo:

@@ -2,6 +2,7 @@
 
 use crate::engine::Value;
 use crate::tune::{Noise, gain_db};
+use crate::verify::argmax;
 
 /// SQNR that is reported where there is no noise at all, in dB.
 const NO_NOISE_DB: f64 = 200.0;
@@ -34,17 +35,6 @@ fn row_length(value: &Value) -> Option<usize> {
         (Some(&n), None) if n > 1 => Some(n),
         _ => None,
     }
-}
-
-/// Position of the largest value; the first of equal ones.
-fn argmax(values: &[f32]) -> usize {
-    let mut best = 0;
-    for (i, value) in values.iter().enumerate() {
-        if *value > values[best] {
-            best = i;
-        }
-    }
-    best
 }
 
 impl Figures {

@@ -35,7 +35,7 @@ pub struct Figures {
 }
 
 /// Position of the largest value; the first of equal ones.
-fn argmax(values: &[f32]) -> usize {
+pub fn argmax(values: &[f32]) -> usize {
     let mut best = 0;
     for (i, value) in values.iter().enumerate() {
         if *value > values[best] {

@@ -7,7 +7,7 @@ mod linear;
 mod qdq;
 mod rules;
 
-pub use compare::{Comparison, Figures};
+pub use compare::{Comparison, Figures, argmax};
 pub use linear::{Kind, Linear, Role, Values};
 pub use qdq::QdqGraph;
 pub use rules::{
