@@ -24,6 +24,7 @@ use crate::range::{RangeFinder, pot_search};
 use crate::scheme::{QType, Scheme, SymmetryName};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Everything that will be written into the graph.
 #[derive(Debug, Clone, Default)]
@@ -73,8 +74,8 @@ pub struct PlannedWeight {
     pub qtype: QType,
     /// One per slice of the axis, one per block in row-major order, or one.
     pub params: Vec<QuantParams>,
-    /// The integers, in the order of the values.
-    pub integers: Vec<i32>,
+    /// The integers, in the order of the values; shared by plans that differ elsewhere.
+    pub integers: Arc<Vec<i32>>,
     /// Dimensions.
     pub shape: Vec<usize>,
     /// Lowest and highest value.

@@ -11,6 +11,7 @@ use crate::quant::{QuantParams, Range};
 use crate::range::RangeFinder;
 use crate::scheme::{QType, Scheme};
 use anyhow::{Context, Result, ensure};
+use std::sync::Arc;
 
 /// Share of a weight's largest value up to which a slice holds nothing: its own scale would be lost beside
 /// the others in float32, and that of its bias would be no normal number.
@@ -72,7 +73,7 @@ pub(super) fn decide(
             site: site.clone(),
             qtype,
             params,
-            integers: Vec::new(),
+            integers: Arc::default(),
             shape,
             observed: (min, max),
             observer: finder.name(),
@@ -164,6 +165,6 @@ pub fn round(graph: &GraphProto, weight: &mut PlannedWeight) -> Result<()> {
     let quantize = |(position, &value): (usize, &f32)| {
         weight.params[slices.of_value(position)].quantize(value)
     };
-    weight.integers = values.iter().enumerate().map(quantize).collect();
+    weight.integers = Arc::new(values.iter().enumerate().map(quantize).collect());
     Ok(())
 }

@@ -370,9 +370,9 @@ impl Session<'_> {
     pub fn run_values(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
         let inputs = inputs.iter().map(|value| value.0.clone().into_tvalue()).collect();
         let values = self.run_plan(inputs, &mut |_, _, _| Ok(()))?;
-        let outputs = self.engine.outputs.iter();
-        let outputs = outputs.map(|(_, at)| Value(values[*at].clone().into_arc_tensor()));
-        Ok(outputs.collect())
+        // A value that nobody else holds becomes an `Arc` without being copied.
+        let values: Vec<Arc<Tensor>> = values.into_iter().map(TValue::into_arc_tensor).collect();
+        Ok(self.engine.outputs.iter().map(|(_, at)| Value(values[*at].clone())).collect())
     }
 
     fn run_plan(&mut self, inputs: TVec<TValue>, visit: Visit) -> Result<TVec<TValue>> {

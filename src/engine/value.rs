@@ -30,6 +30,31 @@ impl Value {
         Ok(Value(array.into_tensor().into_arc_tensor()))
     }
 
+    /// The values put through `f`, in the same shape; the tensor itself where it is not float32.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn map_f32(&self, f: impl Fn(f32) -> f32) -> Result<Value> {
+        let Some(values) = self.f32s() else { return Ok(self.clone()) };
+        // SAFETY: every value is written before any is read.
+        let mut tensor = unsafe { Tensor::uninitialized::<f32>(self.shape())? };
+        let mut plain = tensor.try_as_plain_ram_mut()?;
+        plain.as_slice_mut::<f32>()?.iter_mut().zip(values).for_each(|(to, &x)| *to = f(x));
+        Ok(Value(tensor.into_arc_tensor()))
+    }
+
+    /// Changes the values where they are float32, in place unless they are shared.
+    ///
+    /// # Errors
+    /// If there is no memory for a copy.
+    pub fn update_f32(&mut self, f: impl FnOnce(&mut [f32])) -> Result<()> {
+        if self.f32s().is_some() {
+            let tensor = Arc::make_mut(&mut self.0);
+            f(tensor.try_as_plain_ram_mut()?.as_slice_mut::<f32>()?);
+        }
+        Ok(())
+    }
+
     /// Dimensions, outermost first.
     pub fn shape(&self) -> &[usize] {
         self.0.shape()

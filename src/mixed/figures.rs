@@ -86,7 +86,7 @@ impl Figures {
 impl Output {
     fn add(&mut self, float: &Value, other: &Value) {
         let (Some(a), Some(b)) = (float.f32s(), other.f32s()) else { return };
-        self.noise.add(float, other);
+        self.noise.add(float, other, None);
         for (&a, &b) in a.iter().zip(b) {
             let (a, b) = (f64::from(a), f64::from(b));
             self.sums[0] += a * a;

@@ -11,7 +11,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::place::{Edge, node_name};
 use crate::quant::{Codes, QuantParams};
-use crate::tune::{SingleNode, dequantized, fake_quantize, takes_bias};
+use crate::tune::{SingleNode, dequantized, fake_quantize, passed, takes_bias};
 use anyhow::{Context, Result, bail, ensure};
 use rayon::prelude::*;
 use std::collections::hash_map::DefaultHasher;
@@ -283,7 +283,8 @@ impl<'a> Network<'a> {
                     (position, &mut self.shifts, keys.get(name.as_str()))
                     && takes_bias(node, &self.index)
                 {
-                    shifts.apply(node_idx, node, *key, &mut lane)?;
+                    let passed = passed(node, graph, &self.index);
+                    shifts.apply((node_idx, node, passed), *key, &mut lane)?;
                 }
                 let shape = self.examples.get(name.as_str()).map(Value::shape);
                 ensure!(

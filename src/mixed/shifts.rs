@@ -2,7 +2,7 @@
 
 use super::network::Lane;
 use crate::onnx::proto::NodeProto;
-use crate::tune::{DOUBT, OutChannels, beyond_doubt, out_channels};
+use crate::tune::{OutChannels, Passed, Sum, correction, out_channels};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Corrections of the layers' outputs, learned on the samples that layers are ranked by.
 #[derive(Debug, Default)]
 pub struct Shifts {
-    /// Per layer, the mean of each output channel in the float network, sample by sample.
-    float: BTreeMap<usize, Vec<Vec<f64>>>,
+    /// Per layer, the sums of the output channels in the float network, sample by sample.
+    float: BTreeMap<usize, Vec<Vec<Sum>>>,
     /// What was learned, by the name of the layer's output.
     known: HashMap<u64, Vec<f32>>,
     mode: Mode,
@@ -40,29 +40,24 @@ impl Shifts {
         self.known.retain(|key, _| outputs.contains(key));
     }
 
-    /// Looks at the first output, named `key`, of a node whose bias can be corrected, and shifts it.
+    /// Looks at the first output, named `key`, of a node whose bias can be corrected, and shifts it; `passed`
+    /// is what the function behind lets through.
     pub fn apply(
         &mut self,
-        node_idx: usize,
-        node: &NodeProto,
+        (node_idx, node, passed): (usize, &NodeProto, Passed),
         key: u64,
         lane: &mut Lane,
     ) -> Result<()> {
         let channels = lane.first().and_then(|value| out_channels(node, value));
         let Some(channels) = channels else { return Ok(()) };
-        let means = |lane: &Lane| -> Vec<Vec<f64>> {
-            lane.par_iter().map(|value| channels.means(value)).collect()
+        let sums = |lane: &Lane| -> Vec<Vec<Sum>> {
+            lane.par_iter().map(|value| channels.sums(value, passed)).collect()
         };
         match self.mode {
-            Mode::Float => drop(self.float.insert(node_idx, means(lane))),
+            Mode::Float => drop(self.float.insert(node_idx, sums(lane))),
             Mode::Learn => {
                 let Some(float) = self.float.get(&node_idx) else { return Ok(()) };
-                let difference = |(a, b): (&Vec<f64>, Vec<f64>)| -> Vec<f64> {
-                    a.iter().zip(b).map(|(a, b)| a - b).collect()
-                };
-                let differences: Vec<Vec<f64>> =
-                    float.iter().zip(means(lane)).map(difference).collect();
-                let by = beyond_doubt(&differences, channels.n_out, DOUBT);
+                let by = correction(float, &sums(lane));
                 let by: Vec<f32> = by.iter().map(|&by| by as f32).collect();
                 shift(&channels, lane, &by)?;
                 self.known.insert(key, by);
@@ -80,7 +75,7 @@ impl Shifts {
 fn shift(channels: &OutChannels, lane: &mut Lane, by: &[f32]) -> Result<()> {
     let finite = by.len() == channels.n_out && by.iter().all(|by| by.is_finite());
     if finite && by.iter().any(|by| *by != 0.0) {
-        *lane = lane.par_iter().map(|value| channels.shift(value, by)).collect::<Result<_>>()?;
+        lane.par_iter_mut().try_for_each(|value| channels.shift(value, by))?;
     }
     Ok(())
 }

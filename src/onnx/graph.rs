@@ -3,6 +3,7 @@
 //! Built once and borrowed by the passes that only read. It does not change the graph.
 
 use super::proto::{GraphProto, NodeProto, TensorProto};
+use super::{node, tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Index of one graph. Positions are those of `graph.node`.
@@ -52,6 +53,25 @@ impl<'a> GraphIndex<'a> {
     /// Every use of `tensor` as (node, input), in node order; a graph output is not among them.
     pub fn consumers(&self, tensor: &str) -> &[(usize, usize)] {
         self.consumers.get(tensor).map_or(&[], Vec::as_slice)
+    }
+
+    /// The bounds of a Relu or Clip; `None` for other operators, and where a bound is not a constant.
+    pub fn clip_bounds(&self, node: &NodeProto) -> Option<(Option<f32>, Option<f32>)> {
+        let bound = |position: usize, name: &str| -> Option<Option<f32>> {
+            if let Some(value) = node::float(node, name) {
+                return Some(Some(value));
+            }
+            let Some(input) = node.input.get(position).filter(|name| !name.is_empty()) else {
+                return Some(None);
+            };
+            let values = tensor::f32_values(self.initializer(input)?).ok()?;
+            values.first().copied().map(Some)
+        };
+        match node.op_type() {
+            "Relu" => Some((Some(0.0), None)),
+            "Clip" => Some((bound(1, "min")?, bound(2, "max")?)),
+            _ => None,
+        }
     }
 
     /// The initializer of that name, whether or not it is also a graph input.

@@ -15,7 +15,7 @@ use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{Sites, node_name};
 use crate::progress::Progress;
-use crate::tune::{MIN_SAMPLES, Method, compare_plans};
+use crate::tune::{MIN_SAMPLES, Method, Noise, compare_plans};
 use anyhow::{Context, Result, anyhow};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -52,6 +52,9 @@ pub struct Equalized {
     spaces: Vec<SpaceFacts>,
     #[serde(skip)]
     declined: Vec<Declined>,
+    /// Noise of the plan that was kept, over these samples, per output.
+    #[serde(skip)]
+    pub noise: Vec<Noise>,
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,
@@ -100,7 +103,8 @@ pub(super) fn equalize(
     gathered: &Gathered,
     progress: &Progress,
 ) -> Result<Option<(Equalized, Option<Replaced>)>> {
-    let asked = tune::methods(stage.request, plan).contains(Method::Equalize);
+    let methods = tune::methods(stage.request, plan);
+    let asked = methods.contains(Method::Equalize);
     let Some(run) = gathered.run.as_ref().filter(|_| asked) else { return Ok(None) };
     let mut refuse = |reason: String| {
         plan.warnings.push(format!("not equalized: {reason}"));
@@ -109,7 +113,7 @@ pub(super) fn equalize(
     if stage.request.ranges.is_some() {
         return refuse("ranges from a file are for the tensors as they are".to_string());
     }
-    let n = tune::n_samples(run, stage.facts, stage.request);
+    let n = tune::n_samples(run, stage.facts, stage.request, methods);
     if n < MIN_SAMPLES {
         return refuse(format!("{n} samples to judge by, expected {MIN_SAMPLES} or more"));
     }
@@ -162,6 +166,7 @@ fn attempt(
         n_declined: declined.len(),
         spaces: chosen.iter().map(|(space, choice)| space_facts(graph, space, choice)).collect(),
         declined,
+        noise: Vec::new(),
         seconds: 0.0,
     };
     if chosen.is_empty() {
@@ -185,6 +190,8 @@ fn attempt(
     equalized.sqnr_db = compared.sqnr_db;
     equalized.gain_db = compared.gain_db;
     equalized.kept = compared.gain_db > -CHANCE_DB;
+    let [plain, scaled_noise] = compared.noise;
+    equalized.noise = if equalized.kept { scaled_noise } else { plain };
     let replaced = equalized.kept.then_some((scaled, gathered, scaled_plan));
     Ok((equalized, replaced))
 }

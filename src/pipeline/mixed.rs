@@ -106,7 +106,8 @@ pub(super) fn mixed(
             search.choice()
         })?;
         let mut model = model.clone();
-        let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, gathered)?;
+        let seen = (&*gathered, None);
+        let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, seen)?;
         pool.install(|| search.judge(&model, &plan, &mut mixed))?;
         mixed.seconds = start.elapsed().as_secs_f64();
         if mixed.met {
@@ -130,8 +131,9 @@ fn ranges(
     let n = run.by_content.len();
     ensure!(n >= MIN_SAMPLES, "{n} samples to choose layers by, expected {MIN_SAMPLES} or more");
     let n_ranking = MAX_RANKING.min(n / 2);
-    let learns = tune::methods(request, plan) != Methods::default();
-    let n_looked_at = tune::n_samples(run, facts, request);
+    let methods = tune::methods(request, plan);
+    let learns = methods != Methods::default();
+    let n_looked_at = tune::n_samples(run, facts, request, methods);
     let n_learned = if learns { request.effort.n_tune(n_looked_at) } else { 0 };
     let first = n_ranking.max(n_learned.min(n.saturating_sub(MIN_APART)));
     let bytes: usize =

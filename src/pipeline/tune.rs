@@ -9,37 +9,43 @@ use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
 use crate::range::RangeFinder;
-use crate::tune::{Methods, NewBias, Step, Tuned, tune as tune_plan};
+use crate::tune::{Method, Methods, NewBias, Noise, Step, Tuned, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Copies of the largest tensor that are alive at a time, about: input and output of a layer, in the
-/// float network, the quantized one, and on the grid.
-const N_COPIES: usize = 5;
+/// Copies of the largest tensor that are alive at a time, about: input and output of a layer in the float
+/// network, and one more for the grid in each quantized one, of which there is one per method.
+fn n_copies(methods: Methods) -> usize {
+    2 + 3 * methods.iter().filter(|method| *method != Method::Equalize).count().max(1)
+}
 
 /// Tunes the plan as far as `request` asks for. A graph that cannot be walked node by node keeps its plan,
-/// with a warning. Without data nothing is tuned.
+/// with a warning. Without data nothing is tuned. Beside what was gathered comes the noise of `plan` on the
+/// last of the samples that are looked at, per output, where it is known.
 pub fn tune(
     model: &mut ModelProto,
     plan: &mut QuantPlan,
     sites: &mut Sites,
     facts: &Facts,
     request: &Request,
-    gathered: &Gathered,
+    (gathered, plain): (&Gathered, Option<&[Noise]>),
 ) -> Result<Option<Tuned>> {
     let Some(run) = &gathered.run else { return Ok(None) };
-    let n = n_samples(run, facts, request);
     let methods = methods(request, plan);
+    let n = n_samples(run, facts, request, methods);
     if n == 0 || methods == Methods::default() {
         return Ok(None);
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
     pool.install(|| {
         let (inputs, values) = load(run, 0..n)?;
-        let data = (inputs.as_slice(), values.as_slice(), request.effort.n_tune(n));
+        let n_tune = request.effort.n_tune(n);
+        let data = (inputs.as_slice(), values.as_slice(), n_tune);
+        let held_back = |noise: &Noise| noise.of_last(n - n_tune);
+        let plain = plain.map(|noise| noise.iter().map(held_back).collect());
         let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
-        let outcome = tune_plan(model, plan, sites, table, data, methods);
+        let outcome = tune_plan(model, plan, sites, table, data, (methods, plain));
         Ok(outcome.unwrap_or_else(|error| {
             plan.warnings.push(format!("not tuned: {error:#}"));
             None
@@ -48,8 +54,9 @@ pub fn tune(
 }
 
 /// How many samples are looked at, those held back included; they are the first of `run.by_content`.
-pub(super) fn n_samples(run: &Run, facts: &Facts, request: &Request) -> usize {
-    let limit = request.effort.max_bytes() / (4 * N_COPIES * facts.largest().max(1));
+pub(super) fn n_samples(run: &Run, facts: &Facts, request: &Request, methods: Methods) -> usize {
+    let bytes = 4 * n_copies(methods) * facts.largest().max(1);
+    let limit = request.effort.max_bytes() / bytes;
     request.effort.n_samples(facts.largest()).min(limit).min(run.by_content.len())
 }
 

@@ -1,9 +1,6 @@
 //! The rule about activation functions whose effect lies in the grid.
 
 use super::{Draft, Rule, Takes};
-use crate::onnx::node::attribute;
-use crate::onnx::proto::NodeProto;
-use crate::onnx::tensor;
 use crate::quant::{Codes, QuantParams};
 use crate::scheme::RuleCall;
 
@@ -65,36 +62,13 @@ impl Rule for FoldClips {
                 && draft.index.producer(input).is_some()
                 && !draft.index.is_output(input)
                 && !draft.is_site(input);
-            let Some((min, max)) = alone.then(|| draft.clip_bounds(node)).flatten() else {
+            let Some((min, max)) = alone.then(|| draft.index.clip_bounds(node)).flatten() else {
                 continue;
             };
             if draft.is_site(output) {
                 let clip = FoldableClip { node: node_idx, input: input.clone(), min, max };
                 draft.fold_clip(output, clip);
             }
-        }
-    }
-}
-
-impl Draft<'_> {
-    /// The bounds of a Relu or Clip; `None` where one is not a constant.
-    fn clip_bounds(&self, node: &NodeProto) -> Option<(Option<f32>, Option<f32>)> {
-        match node.op_type() {
-            "Relu" => Some((Some(0.0), None)),
-            "Clip" => {
-                let bound = |position: usize, name: &str| -> Option<Option<f32>> {
-                    if let Some(attr) = attribute(node, name) {
-                        return Some(Some(attr.f()));
-                    }
-                    let Some(input) = node.input.get(position).filter(|n| !n.is_empty()) else {
-                        return Some(None);
-                    };
-                    let values = tensor::f32_values(self.index.initializer(input)?).ok()?;
-                    values.first().copied().map(Some)
-                };
-                Some((bound(1, "min")?, bound(2, "max")?))
-            }
-            _ => None,
         }
     }
 }

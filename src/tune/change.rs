@@ -1,76 +1,67 @@
 //! A layer's weight, changed while its quantized input is known and its output is not.
 
-use super::correct::DOUBT;
 use super::grid::dequantized;
 use super::layer::Layer;
 use super::methods::Method;
+use super::network::Network;
 use super::rounding::{self, MAX_ROW};
 use super::scales::{self, Bounds, Problem, Rows};
-use super::walk::Walk;
+use super::variant::Variant;
+use super::walk::At;
 use crate::decide::PlannedWeight;
 use crate::engine::Value;
-use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
 use crate::place::node_name;
 use crate::scheme::ScaleName;
 use anyhow::{Context, Result};
+use std::sync::Arc;
 
-impl Walk<'_> {
-    /// A node with a quantized weight: changes weight and bias as asked, and runs it. `runtime` are its
-    /// inputs that are no constants, `float` its outputs in the float network.
+impl Variant {
+    /// A node with a quantized weight: changes weight and bias as asked, and runs it.
     pub(super) fn layer(
         &mut self,
-        node_idx: usize,
-        node: &NodeProto,
-        runtime: &[&str],
+        net: &Network,
+        at: &At,
         weight_idx: usize,
-        float: &[Vec<Value>],
     ) -> Result<Vec<Vec<Value>>> {
-        let name = || format!("node `{}`", node_name(node));
         if self.methods.contains(Method::Rounding) || self.methods.contains(Method::Clip) {
-            let bias = self.bias_of(node_idx, node);
-            let centred = self.methods.contains(Method::Bias) && bias.is_some();
-            let y: Vec<Value> = float.iter().filter_map(|y| y.first().cloned()).collect();
-            self.change_weight(node_idx, node, weight_idx, &y, centred).with_context(name)?;
+            let name = || format!("node `{}`", node_name(at.node));
+            self.change_weight(net, at, weight_idx).with_context(name)?;
         }
         let weight = dequantized(&self.plan.weights[weight_idx])?;
-        let step = self.step(node, runtime, Some(&weight))?;
-        let inputs: Vec<&[Value]> =
-            runtime.iter().map(|name| self.read(node_idx, node, name)).collect();
+        let inputs: Vec<&[Value]> = at.runtime.iter().map(|name| self.read(at, name)).collect();
+        let names = at.runtime.iter().zip(&inputs);
+        let first: Vec<(&str, &Value)> =
+            names.filter_map(|(name, values)| Some((*name, values.first()?))).collect();
+        let step = net.step(at.node, &first, Some(&weight))?;
+        let n_samples = at.float.len() - self.first;
         let mut outputs =
-            step.run(float.len(), |sample| inputs.iter().map(|v| v[sample].clone()).collect())?;
-        // What rounding left to the bias is no matter of chance.
-        let doubt = if self.plan.weights[weight_idx].learned { 1.0 } else { DOUBT };
-        self.correct(node_idx, node, (float, &mut outputs), doubt)?;
+            step.run(n_samples, |sample| inputs.iter().map(|v| v[sample].clone()).collect())?;
+        self.correct(net, at, &mut outputs)?;
         Ok(outputs)
     }
 
-    /// Other scales and integers for the weight of a layer with the float outputs `y`; a weight that
-    /// several layers share is changed for the first.
-    fn change_weight(
-        &mut self,
-        node_idx: usize,
-        node: &NodeProto,
-        weight_idx: usize,
-        y: &[Value],
-        centred: bool,
-    ) -> Result<()> {
+    /// Other scales and integers for the weight of a layer; a weight that several layers share is changed
+    /// for the first.
+    fn change_weight(&mut self, net: &Network, at: &At, weight_idx: usize) -> Result<()> {
+        let node = at.node;
+        let centred = self.methods.contains(Method::Bias) && self.bias_of(net, at).is_some();
         let planned = &self.plan.weights[weight_idx];
         let input = node.input.first().map_or("", String::as_str);
         let second = node.input.get(1).is_some_and(|name| *name == planned.site.tensor);
-        if !second || self.changed.contains(&weight_idx) || self.is_constant(input) {
+        if !second || self.changed.contains(&weight_idx) || net.is_constant(input) {
             return Ok(());
         }
-        let n = self.n_tune.min(y.len());
-        let b = &self.read(node_idx, node, input)[..n];
+        let y: Vec<Value> = at.first_outputs(net.n_tune).cloned().collect();
+        let b = &self.read(at, input)[..y.len()];
         let Some(layer) = b.first().and_then(|x| Layer::of(node, &planned.shape, x)) else {
             return Ok(());
         };
         let Some(scale_idx) = scale_indices(planned, &layer) else { return Ok(()) };
-        let Some(initializer) = self.index.initializer(&planned.site.tensor) else { return Ok(()) };
+        let Some(initializer) = net.index.initializer(&planned.site.tensor) else { return Ok(()) };
         let values = tensor::f32_values(initializer)?;
-        let at = |i: usize| layer.at(i / layer.n_in, i % layer.n_in);
-        let w: Vec<f32> = (0..values.len()).map(|i| values[at(i)]).collect();
+        let position = |i: usize| layer.at(i / layer.n_in, i % layer.n_in);
+        let w: Vec<f32> = (0..values.len()).map(|i| values[position(i)]).collect();
         let scales: Vec<f32> = planned.params.iter().map(|params| params.scale).collect();
         let (low, high) = (planned.params[0].q_min, planned.params[0].q_max);
         let problem = Problem {
@@ -81,7 +72,7 @@ impl Walk<'_> {
             bounds: Bounds { low, high, pairs: planned.pairs },
             free: planned.qtype.scale == ScaleName::Float,
         };
-        let data = (b, &y[..n]);
+        let data = (b, &y[..]);
         let learned = self.methods.contains(Method::Rounding) && layer.n_in <= MAX_ROW;
         let rows = match learned {
             true => Some(rounding::round(&problem, data, centred)?),
@@ -90,7 +81,8 @@ impl Walk<'_> {
         };
         let Some(Rows { integers, scales }) = rows else { return Ok(()) };
         let planned = &mut self.plan.weights[weight_idx];
-        integers.iter().enumerate().for_each(|(i, &q)| planned.integers[at(i)] = q);
+        let stored = Arc::make_mut(&mut planned.integers);
+        integers.iter().enumerate().for_each(|(i, &q)| stored[position(i)] = q);
         for (params, scale) in planned.params.iter_mut().zip(scales) {
             params.scale = scale;
         }

@@ -1,9 +1,11 @@
 //! Biases corrected while a walk passes by.
 
-use super::bias::correction;
+use super::bias::{OutChannels, Sum, correction};
 use super::grid::out_channels;
 use super::methods::Method;
-use super::walk::Walk;
+use super::network::Network;
+use super::variant::Variant;
+use super::walk::At;
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::is_scaled;
@@ -11,10 +13,6 @@ use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
 use anyhow::Result;
 use rayon::prelude::*;
-
-/// How far a mean error must stand out before it is corrected, in variances. With 1, squeezenet1_1 loses
-/// 0.7 dB to corrections that a few samples asked for.
-pub const DOUBT: f64 = 4.0;
 
 /// Where a node takes its bias from.
 pub(super) struct BiasSlot {
@@ -39,12 +37,13 @@ pub fn takes_bias(node: &NodeProto, index: &GraphIndex) -> bool {
     }
 }
 
-impl Walk<'_> {
+impl Variant {
     /// The node's bias: the third input of a layer, or the constant that an Add gives to a MatMul. `None`
     /// where it cannot have one or it is not plain.
-    pub(super) fn bias_of(&self, node_idx: usize, node: &NodeProto) -> Option<BiasSlot> {
+    pub(super) fn bias_of(&self, net: &Network, at: &At) -> Option<BiasSlot> {
+        let node = at.node;
         let plain = |name: &str| -> Option<Vec<f32>> {
-            let stored = self.index.initializer(name)?;
+            let stored = net.index.initializer(name)?;
             let n = stored.dims.iter().product::<i64>();
             let last = stored.dims.last().is_none_or(|last| *last == n);
             let values = tensor::f32_values(stored).ok().filter(|_| last)?;
@@ -61,11 +60,11 @@ impl Walk<'_> {
             "Add" => {
                 let input_idx = (0..2).find(|&i| {
                     let name = node.input.get(i);
-                    name.is_some_and(|name| self.index.initializer(name).is_some())
+                    name.is_some_and(|name| net.index.initializer(name).is_some())
                 })?;
-                let product = self.index.producer(node.input.get(1 - input_idx)?)?;
+                let product = net.index.producer(node.input.get(1 - input_idx)?)?;
                 let behind = product.op_type() == "MatMul";
-                let free = !self.is_planned(node_idx, input_idx);
+                let free = !self.is_planned(net, (at.node_idx, input_idx));
                 let values = plain(&node.input[input_idx]).filter(|_| behind && free)?;
                 Some(BiasSlot { input_idx, values })
             }
@@ -73,38 +72,43 @@ impl Walk<'_> {
         }
     }
 
-    /// Gives the first of the `outputs` of the quantized network the means that `y` has in the float one, by
-    /// another bias.
+    /// Gives the first of the `outputs` the means that it has in the float network, by another bias.
     pub(super) fn correct(
         &mut self,
-        node_idx: usize,
-        node: &NodeProto,
-        (y, outputs): (&[Vec<Value>], &mut [Vec<Value>]),
-        doubt: f64,
+        net: &Network,
+        at: &At,
+        outputs: &mut [Vec<Value>],
     ) -> Result<()> {
-        let slot = self.bias_of(node_idx, node).filter(|_| self.methods.contains(Method::Bias));
-        let first = |outputs: &[Vec<Value>]| -> Vec<Value> {
-            outputs.iter().filter_map(|outputs| outputs.first().cloned()).collect()
-        };
-        let found = slot.and_then(|slot| {
-            let (y, quantized) = (first(y), first(outputs));
-            let n = self.n_tune.min(y.len());
-            let channels = out_channels(node, y.first()?)?;
-            let fits = slot.values.is_empty() || slot.values.len() == channels.n_out;
-            let by = correction(&channels, &y[..n], &quantized[..n], doubt);
-            let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
-            let useful = by.iter().all(|by| by.is_finite()) && by.iter().any(|by| *by != 0.0);
-            (fits && useful).then_some((slot, channels, by, quantized))
-        });
-        let Some((slot, channels, by, quantized)) = found else { return Ok(()) };
-        let shifted: Result<Vec<Value>> =
-            quantized.par_iter().map(|value| channels.shift(value, &by)).collect();
-        for (outputs, shifted) in outputs.iter_mut().zip(shifted?) {
-            outputs[0] = shifted;
+        let slot = self.bias_of(net, at).filter(|_| self.methods.contains(Method::Bias));
+        let y = at.float.first().and_then(|outputs| outputs.first());
+        let channels = y.and_then(|y| out_channels(at.node, y));
+        let (Some(slot), Some(channels)) = (slot, channels) else { return Ok(()) };
+        if !slot.values.is_empty() && slot.values.len() != channels.n_out {
+            return Ok(());
         }
+        let passed = net.passed(at.node);
+        let float = at.sums.get_or_init(|| {
+            let y: Vec<&Value> = at.first_outputs(net.n_tune).collect();
+            y.par_iter().map(|y| channels.sums(y, passed)).collect()
+        });
+        let quantized: Vec<Vec<Sum>> = outputs[..float.len()]
+            .par_iter()
+            .map(|outputs| channels.sums(&outputs[0], passed))
+            .collect();
+        let by = correction(float, &quantized);
+        let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
+        if by.iter().any(|by| !by.is_finite()) || by.iter().all(|by| *by == 0.0) {
+            return Ok(());
+        }
+        shift(&channels, outputs, &by)?;
         let bias = slot.values.iter().copied().chain(std::iter::repeat(0.0));
         let bias = bias.zip(&by).map(|(b, by)| b + by).collect();
-        self.biases.insert((node_idx, slot.input_idx), bias);
+        self.biases.insert((at.node_idx, slot.input_idx), bias);
         Ok(())
     }
+}
+
+/// Adds `by` to the channels of the first output of every sample.
+fn shift(channels: &OutChannels, outputs: &mut [Vec<Value>], by: &[f32]) -> Result<()> {
+    outputs.par_iter_mut().try_for_each(|outputs| channels.shift(&mut outputs[0], by))
 }

@@ -24,10 +24,8 @@ pub fn dequantized(planned: &PlannedWeight) -> Result<TensorProto> {
 pub fn fake_quantize(value: &Value, params: &QuantParams) -> Result<Value> {
     /// Adding and taking it away again rounds half to even, for numbers below 2^22.
     const ROUND: f32 = 12_582_912.0;
-    let Some(values) = value.f32s() else { return Ok(value.clone()) };
     let low = (params.q_min - params.zero_point) as f32;
     let high = (params.q_max - params.zero_point) as f32;
     let scale = params.scale;
-    let on_grid = |x: &f32| ((x / scale).max(low).min(high) + ROUND - ROUND) * scale;
-    Value::from_f32(value.shape(), values.iter().map(on_grid).collect())
+    value.map_f32(|x| ((x / scale).max(low).min(high) + ROUND - ROUND) * scale)
 }

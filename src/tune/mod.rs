@@ -12,17 +12,20 @@ mod judge;
 mod layer;
 mod methods;
 mod moments;
+mod network;
 mod ranges;
 mod rounding;
 mod scales;
 mod step;
+mod variant;
 mod walk;
 
-pub(crate) use bias::{OutChannels, beyond_doubt};
-pub(crate) use correct::{DOUBT, takes_bias};
+pub(crate) use bias::{OutChannels, Passed, Sum, correction};
+pub(crate) use correct::takes_bias;
 pub(crate) use grid::{dequantized, fake_quantize, out_channels};
 pub(crate) use judge::{Noise, gain_db};
 pub use methods::{Effort, Method, Methods};
+pub(crate) use network::passed;
 pub(crate) use step::Step as SingleNode;
 
 use crate::decide::{QuantPlan, decide_biases};
@@ -38,7 +41,8 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use walk::{Walk, Walked};
+use variant::Variant;
+use walk::{Walk, plain};
 
 /// One method that was tried on top of those that were kept.
 #[derive(Debug, Clone, Serialize)]
@@ -101,7 +105,7 @@ pub const MIN_SAMPLES: usize = 8;
 
 /// Tunes `plan` and the biases of `model` by `methods`; `finder` is that of the weights. `samples` holds the
 /// values of the inputs `inputs` for each sample, and the first `n_tune` are learned from: the others decide
-/// whether a method is kept.
+/// whether a method is kept. `plain` is the noise of `plan` on these, where it is known.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it, and nothing was changed.
@@ -111,32 +115,51 @@ pub fn tune(
     sites: &mut Sites,
     (scheme, finder): (&Scheme, &dyn RangeFinder),
     (inputs, samples, n_tune): (&[String], &[Vec<Value>], usize),
-    methods: Methods,
+    (methods, plain): (Methods, Option<Vec<Noise>>),
 ) -> Result<Option<Tuned>> {
+    let mut pending: Vec<Method> = methods.iter().filter(|m| *m != Method::Equalize).collect();
     let none = methods == Methods::default() || plan.weights.is_empty();
     if none || samples.len() < MIN_SAMPLES || n_tune >= samples.len() {
         return Ok(None);
     }
     let start = Instant::now();
-    let plain =
-        Walk::new(model, plan, Methods::default(), 0)?.run(inputs, &samples[n_tune..])?.held_back;
-    let mut best: Option<(QuantPlan, Walked)> = None;
-    let mut kept = Methods::default();
+    let mut plain = match plain {
+        None if pending.is_empty() => Some(walk::plain(model, plan, inputs, &samples[n_tune..])?.0),
+        known => known,
+    };
+    let mut best: Option<Variant> = None;
     let mut steps = Vec::new();
-    for method in methods.iter().filter(|method| *method != Method::Equalize) {
-        let start = Instant::now();
-        let tried = kept.with(method);
-        let mut tuned = plan.clone();
-        let walked = Walk::new(model, &mut tuned, tried, n_tune)?.run(inputs, samples)?;
-        let before = best.as_ref().map_or(&plain, |(_, best)| &best.held_back);
-        let gain_db = judge::gain_db(before, &walked.held_back);
-        let better = gain_db > 0.0;
-        if better {
-            (kept, best) = (tried, Some((tuned, walked)));
+    // Each method on top of all before it, in one walk; where one is undone, the rest walk again without it.
+    while !pending.is_empty() {
+        let kept = best.as_ref().map_or(Methods::default(), |best| best.methods);
+        let mut variants = Vec::new();
+        if plain.is_none() {
+            variants.push(Variant::new(plan.clone(), Methods::default(), n_tune));
         }
-        let seconds = start.elapsed().as_secs_f64();
-        steps.push(Step { method, gain_db, kept: better, seconds });
+        let mut tried = kept;
+        for &method in &pending {
+            tried = tried.with(method);
+            variants.push(Variant::new(plan.clone(), tried, 0));
+        }
+        let mut variants = Walk::new(model, variants, n_tune)?.run(inputs, samples)?.into_iter();
+        if plain.is_none() {
+            plain = variants.next().map(|variant| variant.noise);
+        }
+        for variant in variants {
+            let method = pending.remove(0);
+            let before = best.as_ref().map(|best| &best.noise).or(plain.as_ref());
+            let gain_db = before.map_or(0.0, |before| judge::gain_db(before, &variant.noise));
+            let better = gain_db > 0.0;
+            steps.push(Step { method, gain_db, kept: better, seconds: variant.seconds });
+            let idle = best.as_ref().is_some_and(|best| best.does_the_same(&variant));
+            if better {
+                best = Some(variant);
+            } else if !idle {
+                break;
+            }
+        }
     }
+    let plain = plain.unwrap_or_default();
     let sqnr_db = judge::sqnr_db(&plain);
     let mut report = Tuned {
         n_samples: n_tune,
@@ -151,15 +174,15 @@ pub fn tune(
         n_ranges: 0,
         seconds: 0.0,
     };
-    if let Some((tuned, walked)) = best {
-        report.sqnr_db[1] = judge::sqnr_db(&walked.held_back);
-        report.gain_db = judge::gain_db(&plain, &walked.held_back);
-        report.n_biases = walked.biases.len();
+    if let Some(Variant { plan: tuned, biases, noise, .. }) = best {
+        report.sqnr_db[1] = judge::sqnr_db(&noise);
+        report.gain_db = judge::gain_db(&plain, &noise);
+        report.n_biases = biases.len();
         report.n_weights = n_changed_weights(plan, &tuned);
         report.n_ranges = n_changed_ranges(plan, &tuned);
         report.n_rounded = tuned.weights.iter().filter(|weight| weight.learned).count();
         *plan = tuned;
-        report.biases = new_biases(model, walked.biases)?;
+        report.biases = new_biases(model, biases)?;
         replace_biases(model, &report.biases)?;
         add_sites(model, sites, plan, scheme, &report.biases)?;
         let graph = model.graph.as_ref().context("model has no graph")?;
@@ -193,17 +216,18 @@ pub fn simulate(
     inputs: &[String],
     samples: &[Vec<Value>],
 ) -> Result<Vec<Vec<Value>>> {
-    let mut plan = plan.clone();
-    Ok(Walk::new(model, &mut plan, Methods::default(), 0)?.run(inputs, samples)?.quantized)
+    Ok(plain(model, plan, inputs, samples)?.1)
 }
 
 /// Two plans on the same samples.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Comparison {
     /// Mean SQNR of the outputs, in dB.
     pub sqnr_db: [f64; 2],
     /// How much less noise the second has, in dB.
     pub gain_db: f64,
+    /// Noise of each, per output.
+    pub noise: [Vec<Noise>; 2],
 }
 
 /// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay
@@ -216,14 +240,14 @@ pub fn compare_plans(
     inputs: &[String],
     samples: &[Vec<Value>],
 ) -> Result<Comparison> {
-    let noise = |(model, plan): (&ModelProto, &QuantPlan)| -> Result<_> {
-        let mut plan = plan.clone();
-        Ok(Walk::new(model, &mut plan, Methods::default(), 0)?.run(inputs, samples)?.held_back)
+    let noise = |(model, plan): (&ModelProto, &QuantPlan)| -> Result<Vec<Noise>> {
+        Ok(plain(model, plan, inputs, samples)?.0)
     };
     let (before, after) = (noise(plans[0])?, noise(plans[1])?);
     Ok(Comparison {
         sqnr_db: [judge::sqnr_db(&before), judge::sqnr_db(&after)],
         gain_db: judge::gain_db(&before, &after),
+        noise: [before, after],
     })
 }
 

@@ -4,20 +4,22 @@
 //! widen the range, or depend on it. So the layers are run with several scales, and the one with the least
 //! error against their float outputs stays.
 
+use super::bias::{OutChannels, Passed, Sum};
 use super::grid::{dequantized, fake_quantize, out_channels};
 use super::methods::Method;
+use super::network::Network;
 use super::step::Step;
-use super::walk::Walk;
+use super::variant::Variant;
 use crate::engine::Value;
 use crate::quant::{QuantParams, Range};
 use crate::scheme::ScaleName;
 use anyhow::Result;
 use rayon::prelude::*;
 
-/// Shares of the scale that are tried.
-const SHARES: [f32; 7] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.1];
+/// Shares of the scale that are tried, downwards and upwards, each way until one is worse than the last.
+const SHARES: [&[f32]; 2] = [&[0.9, 0.8, 0.7, 0.6, 0.5], &[1.1, 1.2]];
 /// The same where scales are powers of two.
-const POWERS: [f32; 2] = [0.5, 2.0];
+const POWERS: [&[f32]; 2] = [&[0.5], &[2.0]];
 /// By how much the error must fall, as a share of it: less is chance.
 const LEAST_GAIN: f64 = 0.05;
 /// Samples that are run for each scale.
@@ -27,17 +29,21 @@ const N_SAMPLES: usize = 16;
 struct Reader {
     step: Step,
     y: Vec<Value>,
-    /// The layer's outputs lose their mean error anyway, channel by channel.
-    channels: Option<super::bias::OutChannels>,
+    /// What the function behind the layer lets through.
+    passed: Passed,
+    /// The layer's outputs lose their mean error anyway, channel by channel: their channels, and the sums of
+    /// these per sample.
+    corrected: Option<(OutChannels, Vec<Vec<Sum>>)>,
     /// Signal of the float outputs.
     signal: f64,
 }
 
-impl Walk<'_> {
+impl Variant {
     /// Changes the range of the group of the tensor `name`, whose values are `float` in the float network
     /// and `quantized` in the other before they are laid on the grid. The first tensor of a group decides.
     pub(super) fn refine_range(
         &mut self,
+        net: &Network,
         name: &str,
         float: &[Value],
         quantized: &[Value],
@@ -55,8 +61,8 @@ impl Walk<'_> {
         if members().any(|p| p.site.fixed.is_some() || p.removed_clip().is_some()) {
             return Ok(());
         }
-        let n = self.n_tune.min(float.len()).min(N_SAMPLES);
-        let readers = self.readers(name, &float[..n])?;
+        let n = net.n_tune.min(float.len()).min(N_SAMPLES);
+        let readers = self.readers(net, name, &float[..n])?;
         if readers.is_empty() {
             return Ok(());
         }
@@ -67,15 +73,19 @@ impl Walk<'_> {
             let on_grid = on_grid?;
             readers.iter().map(|reader| reader.error(&on_grid)).sum()
         };
-        let shares = if scale == ScaleName::PowerOfTwo { &POWERS[..] } else { &SHARES };
-        let mut best = (error(1.0)? * (1.0 - LEAST_GAIN), 1.0f32);
-        for &share in shares {
-            let scale = params.scale * share;
-            if scale.is_normal() {
-                let error = error(share)?;
+        let plain = error(1.0)?;
+        let mut best = (plain * (1.0 - LEAST_GAIN), 1.0f32);
+        for shares in if scale == ScaleName::PowerOfTwo { POWERS } else { SHARES } {
+            let mut last = plain;
+            for &share in shares {
+                let error = if (params.scale * share).is_normal() { error(share)? } else { last };
+                if error >= last {
+                    break;
+                }
                 if error < best.0 {
                     best = (error, share);
                 }
+                last = error;
             }
         }
         let (_, share) = best;
@@ -96,29 +106,33 @@ impl Walk<'_> {
     }
 
     /// The layers that read `name` on its grid and nothing else that is no constant.
-    fn readers(&self, name: &str, float: &[Value]) -> Result<Vec<Reader>> {
+    fn readers(&self, net: &Network, name: &str, float: &[Value]) -> Result<Vec<Reader>> {
         let mut readers = Vec::new();
         let Some((_, edges)) = self.grids.get(name) else { return Ok(readers) };
         for &(node_idx, input_idx) in edges {
-            let node = &self.graph.node[node_idx];
+            let node = &net.graph.node[node_idx];
             let others = node.input.iter().filter(|input| *input != name && !input.is_empty());
-            let alone = others.into_iter().all(|input| self.is_constant(input));
-            let weight = self.weights_of(node_idx, node).filter(|_| input_idx == 0 && alone);
+            let alone = others.into_iter().all(|input| net.is_constant(input));
+            let weight = net.weights_of(node_idx, node).filter(|_| input_idx == 0 && alone);
             let (Some(weight), Some(first)) = (weight, float.first()) else { continue };
             let run = |step: &Step, values: &[Value]| -> Result<Vec<Value>> {
                 let outputs = step.run(values.len(), |sample| vec![values[sample].clone()])?;
                 Ok(outputs.into_iter().filter_map(|mut outputs| outputs.drain(..).next()).collect())
             };
             let inputs = [(name, first)];
-            let y = run(&self.step_for(node, &inputs, None)?, float)?;
+            let y = run(&net.step(node, &inputs, None)?, float)?;
             let weight = dequantized(&self.plan.weights[weight])?;
-            let step = self.step_for(node, &inputs, Some(&weight))?;
+            let step = net.step(node, &inputs, Some(&weight))?;
+            let passed = net.passed(node);
             let centred = self.methods.contains(Method::Bias);
             let channels = y.first().and_then(|y| out_channels(node, y)).filter(|_| centred);
-            let square = |x: &f32| f64::from(*x).powi(2);
+            let corrected = channels.map(|channels| {
+                (channels, y.par_iter().map(|y| channels.sums(y, passed)).collect())
+            });
+            let square = |x: &f32| f64::from(passed.of(*x)).powi(2);
             let signal: f64 = y.iter().flat_map(|y| y.f32s().unwrap_or_default()).map(square).sum();
             if signal > 0.0 {
-                readers.push(Reader { step, y, channels, signal });
+                readers.push(Reader { step, y, passed, corrected, signal });
             }
         }
         Ok(readers)
@@ -129,22 +143,27 @@ impl Reader {
     /// Noise at the layer's outputs over their signal, for the inputs `x`.
     fn error(&self, x: &[Value]) -> Result<f64> {
         let outputs = self.step.run(x.len(), |sample| vec![x[sample].clone()])?;
-        let first = outputs.iter().filter_map(|outputs| outputs.first());
-        let mut noise = 0f64;
-        let mut means: Vec<f64> = Vec::new();
-        let mut n = 0;
-        for (y, q) in self.y.iter().zip(first) {
-            let (Some(a), Some(b)) = (y.f32s(), q.f32s()) else { continue };
-            noise += a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
-            if let Some(channels) = &self.channels {
-                let of_sample = channels.mean_difference(y, q);
-                means.resize(of_sample.len(), 0.0);
-                means.iter_mut().zip(of_sample).for_each(|(sum, mean)| *sum += mean);
-                n += a.len() / channels.n_out.max(1);
-            }
-        }
-        let n_samples = self.y.len().max(1) as f64;
-        let corrected: f64 = means.iter().map(|sum| (sum / n_samples).powi(2) * n as f64).sum();
+        let of = |(y, outputs): (&Value, &Vec<Value>)| -> f64 {
+            let (Some(a), Some(b)) = (y.f32s(), outputs[0].f32s()) else { return 0.0 };
+            let error = |(&a, &b): (&f32, &f32)| f64::from(self.passed.of(a) - self.passed.of(b));
+            a.iter().zip(b).map(|pair| error(pair).powi(2)).sum()
+        };
+        let noise: Vec<f64> = self.y.par_iter().zip(&outputs).map(of).collect();
+        let noise: f64 = noise.iter().sum();
+        let corrected = self.corrected.as_ref().map_or(0.0, |(channels, float)| {
+            let sums = outputs.par_iter().map(|outputs| channels.sums(&outputs[0], self.passed));
+            mean_error(float, &sums.collect::<Vec<Vec<Sum>>>())
+        });
         Ok((noise - corrected).max(0.0) / self.signal)
     }
+}
+
+/// The part of the noise that a correction of the means takes away.
+fn mean_error(float: &[Vec<Sum>], quantized: &[Vec<Sum>]) -> f64 {
+    let of_channel = |o: usize| {
+        let pairs = || float.iter().zip(quantized).map(|(a, b)| (a[o], b[o]));
+        let n: f64 = pairs().map(|(a, b)| a.n_passed.max(b.n_passed)).sum();
+        pairs().map(|(a, b)| a.sum - b.sum).sum::<f64>().powi(2) / n.max(1.0)
+    };
+    (0..float.first().map_or(0, Vec::len)).map(of_channel).sum()
 }

@@ -1,4 +1,4 @@
-use super::bias::{OutChannels, correction};
+use super::bias::{OutChannels, Passed, Sum, correction};
 use super::layer::Layer;
 use super::rounding;
 use super::scales::{Bounds, Problem};
@@ -97,6 +97,18 @@ fn patches_times_rows_are_the_operator() {
     }
 }
 
+fn correction_of(
+    channels: &OutChannels,
+    float: &[Value],
+    quantized: &[Value],
+    passed: Passed,
+) -> Vec<f64> {
+    let sums = |values: &[Value]| -> Vec<Vec<Sum>> {
+        values.iter().map(|value| channels.sums(value, passed)).collect()
+    };
+    correction(&sums(float), &sums(quantized))
+}
+
 #[test]
 fn corrected_means_are_those_of_the_float_outputs() {
     let channels = OutChannels { n_out: 3, planes: true };
@@ -106,15 +118,29 @@ fn corrected_means_are_those_of_the_float_outputs() {
         Value::from_f32(&[2, 3, 4, 4], shifted.collect()).unwrap()
     };
     let float: Vec<Value> = (0..6).map(|i| value(i, 0.0)).collect();
-    let quantized: Vec<Value> = (0..6).map(|i| value(i, 0.25)).collect();
-    let by = correction(&channels, &float, &quantized, 1.0);
+    let mut quantized: Vec<Value> = (0..6).map(|i| value(i, 0.25)).collect();
+    let by = correction_of(&channels, &float, &quantized, Passed::ALL);
     for (o, by) in by.iter().enumerate() {
         assert!((by + 0.25 * o as f64).abs() < 1e-6, "{o}: {by}");
     }
     let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
-    let moved: Vec<Value> = quantized.iter().map(|q| channels.shift(q, &by).unwrap()).collect();
-    let left = correction(&channels, &float, &moved, 1.0);
+    let before = quantized.clone();
+    quantized.iter_mut().for_each(|value| channels.shift(value, &by).unwrap());
+    assert_ne!(before[0].f32s(), quantized[0].f32s(), "a clone was changed as well");
+    let left = correction_of(&channels, &float, &quantized, Passed::ALL);
     assert!(left.iter().all(|left| left.abs() < 1e-6), "{left:?}");
+}
+
+#[test]
+fn an_error_that_a_relu_swallows_moves_no_bias() {
+    let channels = OutChannels { n_out: 1, planes: false };
+    let values = |negative: f32, positive: f32| -> Vec<Value> {
+        (0..4).map(|_| Value::from_f32(&[2, 1], vec![negative, positive]).unwrap()).collect()
+    };
+    let (float, quantized) = (values(-5.0, 1.0), values(-1.0, 1.5));
+    let relu = Passed { low: 0.0, high: f32::INFINITY };
+    assert_eq!(correction_of(&channels, &float, &quantized, relu), [-0.5]);
+    assert_eq!(correction_of(&channels, &float, &quantized, Passed::ALL), [-2.25]);
 }
 
 #[test]
@@ -124,7 +150,7 @@ fn a_mean_that_is_only_noise_is_not_corrected() {
     let errors = [1.0f32, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -0.9];
     let quantized: Vec<Value> =
         errors.iter().map(|&e| Value::from_f32(&[1, 1], vec![e]).unwrap()).collect();
-    assert_eq!(correction(&channels, &float, &quantized, 4.0), [0.0]);
+    assert_eq!(correction_of(&channels, &float, &quantized, Passed::ALL), [0.0]);
 }
 
 proptest! {

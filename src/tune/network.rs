@@ -1,0 +1,106 @@
+//! What the float network and every quantized one of a walk share: the graph and its constants.
+
+use super::bias::Passed;
+use super::step::Step;
+use crate::decide::QuantPlan;
+use crate::engine::Value;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::place::Edge;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+
+/// A prepared model, for a walk.
+pub(super) struct Network<'a> {
+    model: &'a ModelProto,
+    pub graph: &'a GraphProto,
+    pub index: GraphIndex<'a>,
+    /// Initializers, and what follows from them and from shapes.
+    pub constants: BTreeMap<String, TensorProto>,
+    weights: BTreeMap<Edge, usize>,
+    /// The first so many samples are learned from; the others are held back.
+    pub n_tune: usize,
+}
+
+impl<'a> Network<'a> {
+    /// Every plan of the walk has the weights of `plan`, in its order.
+    ///
+    /// # Errors
+    /// If the model has no graph.
+    pub fn new(model: &'a ModelProto, plan: &QuantPlan, n_tune: usize) -> Result<Network<'a>> {
+        let graph = model.graph.as_ref().context("model has no graph")?;
+        let weights = plan.weights.iter().enumerate();
+        let weights =
+            weights.flat_map(|(i, planned)| planned.site.edges.iter().map(move |edge| (*edge, i)));
+        let weights = weights.collect();
+        let initializers = graph.initializer.iter();
+        let constants = initializers.map(|t| (t.name().to_string(), t.clone())).collect();
+        Ok(Network { model, graph, index: GraphIndex::new(graph), constants, weights, n_tune })
+    }
+
+    /// Whether `name` is a constant by now.
+    pub fn is_constant(&self, name: &str) -> bool {
+        self.constants.contains_key(name)
+    }
+
+    /// The inputs of `node` that are no constants, without repetition.
+    pub fn runtime<'n>(&self, node: &'n NodeProto) -> Vec<&'n str> {
+        let mut runtime: Vec<&str> = Vec::new();
+        for name in node.input.iter().filter(|name| !name.is_empty()) {
+            if !self.is_constant(name) && !runtime.contains(&name.as_str()) {
+                runtime.push(name);
+            }
+        }
+        runtime
+    }
+
+    /// The node as a model of its own, for inputs like those given; `replaced` takes the place of the
+    /// constant of its name.
+    ///
+    /// # Errors
+    /// If the engine does not take the node.
+    pub fn step(
+        &self,
+        node: &NodeProto,
+        inputs: &[(&str, &Value)],
+        replaced: Option<&TensorProto>,
+    ) -> Result<Step> {
+        let mut constants: Vec<TensorProto> = Vec::new();
+        for name in node.input.iter().filter(|name| !name.is_empty()) {
+            let Some(constant) = self.constants.get(name) else { continue };
+            if constants.iter().all(|other| other.name() != name) {
+                let replaced = replaced.filter(|tensor| tensor.name() == name);
+                constants.push(replaced.unwrap_or(constant).clone());
+            }
+        }
+        Step::new(self.model, node, constants, inputs)
+    }
+
+    /// The planned weight that the node reads, if it is the only one.
+    pub fn weights_of(&self, node_idx: usize, node: &NodeProto) -> Option<usize> {
+        (0..node.input.len()).find_map(|input| self.weight_at((node_idx, input)))
+    }
+
+    /// The planned weight at an input of a node.
+    pub fn weight_at(&self, edge: Edge) -> Option<usize> {
+        self.weights.get(&edge).copied()
+    }
+
+    /// What the function behind the node lets through.
+    pub fn passed(&self, node: &NodeProto) -> Passed {
+        passed(node, self.graph, &self.index)
+    }
+}
+
+/// What the only reader of the node's output lets through: everything, unless it is a Relu or Clip.
+pub fn passed(node: &NodeProto, graph: &GraphProto, index: &GraphIndex) -> Passed {
+    let output = node.output.first().filter(|name| !index.is_output(name));
+    let bounds = output.and_then(|name| match index.consumers(name) {
+        [(reader, 0)] => index.clip_bounds(&graph.node[*reader]),
+        _ => None,
+    });
+    bounds.map_or(Passed::ALL, |(low, high)| Passed {
+        low: low.unwrap_or(f32::NEG_INFINITY),
+        high: high.unwrap_or(f32::INFINITY),
+    })
+}

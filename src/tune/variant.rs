@@ -1,0 +1,224 @@
+//! One quantized network of a walk: a plan, and what some methods make of it.
+
+use super::grid::fake_quantize;
+use super::judge::{Judged, Noise};
+use super::methods::{Method, Methods};
+use super::network::Network;
+use super::walk::{At, Lanes};
+use crate::decide::QuantPlan;
+use crate::engine::Value;
+use crate::place::Edge;
+use crate::quant::{Codes, QuantParams};
+use anyhow::Result;
+use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The earlier variant whose values a variant shares, if there is one.
+pub(super) type Twin = Option<usize>;
+
+/// A quantized network, and what was found on its way.
+pub struct Variant {
+    /// Its plan; methods change it.
+    pub plan: QuantPlan,
+    /// What is changed.
+    pub methods: Methods,
+    /// The first sample that it sees.
+    pub first: usize,
+    /// Noise over the samples that are held back, per output of the graph.
+    pub noise: Vec<Noise>,
+    /// The outputs of the graph, per output and sample.
+    pub outputs: Vec<Vec<Value>>,
+    /// New biases, a value per output channel: at which node, and which of its inputs.
+    pub biases: BTreeMap<Edge, Vec<f32>>,
+    /// Time spent on it, without the float network.
+    pub seconds: f64,
+    pub(super) grids: BTreeMap<String, (QuantParams, BTreeSet<Edge>)>,
+    lanes: BTreeMap<String, Lane>,
+    /// Weights that were changed.
+    pub(super) changed: BTreeSet<usize>,
+    /// Groups of activations that have met their values: no range of theirs may change any more.
+    pub(super) settled: BTreeSet<usize>,
+}
+
+/// One tensor, a value per sample.
+struct Lane {
+    /// Empty where every use reads the values on the grid.
+    values: Vec<Value>,
+    /// The values laid on the tensor's grid, where it has one.
+    on_grid: Option<Vec<Value>>,
+}
+
+impl Variant {
+    /// The network of `plan` under `methods`, for the samples from `first` on. What learns begins with 0.
+    pub fn new(plan: QuantPlan, methods: Methods, first: usize) -> Variant {
+        let grids = plan.activations.iter().map(|planned| {
+            let edges = planned.site.edges.iter().copied().collect();
+            (planned.site.tensor.clone(), (planned.params, edges))
+        });
+        Variant {
+            grids: grids.collect(),
+            plan,
+            methods,
+            first,
+            noise: Vec::new(),
+            outputs: Vec::new(),
+            biases: BTreeMap::new(),
+            seconds: 0.0,
+            lanes: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            settled: BTreeSet::new(),
+        }
+    }
+
+    /// Whether all codes are integers times a scale.
+    pub(super) fn is_affine(&self) -> bool {
+        let activations = self.plan.activations.iter().map(|planned| &planned.params);
+        let weights = self.plan.weights.iter().flat_map(|planned| &planned.params);
+        activations.chain(weights).all(|params| params.codes == Codes::Affine)
+    }
+
+    /// The values that the node's use of `name` reads.
+    pub(super) fn read(&self, at: &At, name: &str) -> &[Value] {
+        let lane = &self.lanes[name];
+        let position = at.node.input.iter().position(|input| input == name);
+        let on_grid =
+            self.grids.get(name).zip(lane.on_grid.as_deref()).and_then(|((_, edges), on_grid)| {
+                edges.contains(&(at.node_idx, position?)).then_some(on_grid)
+            });
+        on_grid.unwrap_or(&lane.values)
+    }
+
+    /// Whether the input `input_idx` of the node is quantized.
+    pub(super) fn is_planned(&self, net: &Network, edge: Edge) -> bool {
+        net.weight_at(edge).is_some() || self.grids.values().any(|(_, edges)| edges.contains(&edge))
+    }
+
+    /// Whether both came to the same plan and biases, whatever they tried.
+    pub(super) fn does_the_same(&self, other: &Variant) -> bool {
+        let weights = self.plan.weights.iter().zip(&other.plan.weights);
+        let activations = self.plan.activations.iter().zip(&other.plan.activations);
+        weights.into_iter().all(|(a, b)| a.params == b.params && a.integers == b.integers)
+            && activations.into_iter().all(|(a, b)| a.params == b.params)
+            && self.biases == other.biases
+    }
+
+    /// Whether the node makes the same of the same in both.
+    pub(super) fn is_twin(&self, other: &Variant, net: &Network, at: &At) -> bool {
+        let has = |method: Method| self.methods.contains(method) || other.methods.contains(method);
+        let weights = match net.weights_of(at.node_idx, at.node) {
+            None => true,
+            Some(_) if has(Method::Rounding) || has(Method::Clip) => false,
+            Some(idx) => {
+                let (a, b) = (&self.plan.weights[idx], &other.plan.weights[idx]);
+                a.params == b.params && Arc::ptr_eq(&a.integers, &b.integers)
+            }
+        };
+        let bias = self.methods.contains(Method::Bias) == other.methods.contains(Method::Bias);
+        let inputs = || at.runtime.iter().map(|name| (self.read(at, name), other.read(at, name)));
+        self.first == other.first
+            && bias
+            && weights
+            && inputs().all(|(a, b)| a.iter().zip(b).all(|(a, b)| a.is(b)))
+    }
+
+    /// The biases of a node whose twin in `other` was corrected.
+    pub(super) fn take_biases(&mut self, other: &Variant, node_idx: usize) {
+        let edges = (node_idx, 0)..(node_idx + 1, 0);
+        let taken = other.biases.range(edges).map(|(edge, values)| (*edge, values.clone()));
+        self.biases.extend(taken);
+    }
+
+    /// Runs a node, changed as the methods ask for.
+    pub(super) fn node(
+        &mut self,
+        net: &Network,
+        at: &At,
+        float: &Lanes,
+    ) -> Result<Vec<Vec<Value>>> {
+        if let Some(weight_idx) = net.weights_of(at.node_idx, at.node) {
+            return self.layer(net, at, weight_idx);
+        }
+        let inputs: Vec<&[Value]> = at.runtime.iter().map(|name| self.read(at, name)).collect();
+        let same = at.runtime.iter().zip(&inputs).all(|(name, values)| {
+            float[*name][self.first..].iter().zip(*values).all(|(a, b)| a.is(b))
+        });
+        if same {
+            return Ok(at.float[self.first..].to_vec());
+        }
+        let n_samples = at.float.len() - self.first;
+        let mut outputs =
+            at.step.run(n_samples, |sample| inputs.iter().map(|v| v[sample].clone()).collect())?;
+        self.correct(net, at, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// Keeps a tensor, which has the values `float` in the float network. `twin` is a variant that has the
+    /// same `values`.
+    pub(super) fn store(
+        &mut self,
+        net: &Network,
+        name: &str,
+        (float, values): (&[Value], Vec<Value>),
+        twin: Option<&Variant>,
+    ) -> Result<()> {
+        if self.methods.contains(Method::Ranges) {
+            self.refine_range(net, name, float, &values)?;
+        }
+        let Some((params, edges)) = self.grids.get(name) else {
+            self.lanes.insert(name.to_string(), Lane { values, on_grid: None });
+            return Ok(());
+        };
+        let twin = twin.filter(|twin| twin.grids.get(name).is_some_and(|(p, _)| p == params));
+        let on_grid = match twin.and_then(|twin| twin.lanes.get(name)?.on_grid.clone()) {
+            Some(on_grid) => on_grid,
+            None => {
+                let on_grid = values.par_iter().map(|value| fake_quantize(value, params));
+                on_grid.collect::<Result<Vec<Value>>>()?
+            }
+        };
+        let all_on_grid = net.index.consumers(name).iter().all(|edge| edges.contains(edge));
+        let values = if all_on_grid && !net.index.is_output(name) { Vec::new() } else { values };
+        self.lanes.insert(name.to_string(), Lane { values, on_grid: Some(on_grid) });
+        Ok(())
+    }
+
+    /// Forgets a tensor.
+    pub(super) fn free(&mut self, name: &str) {
+        self.lanes.remove(name);
+    }
+
+    /// The values that leave the network by the name of an output, or that the nodes behind read.
+    fn seen(&self, name: &str) -> Option<&[Value]> {
+        let lane = self.lanes.get(name)?;
+        let mut planned = self.plan.activations.iter().filter(|p| p.site.tensor == name);
+        let on_grid = lane.values.is_empty() || planned.any(|p| p.site.network_output);
+        Some(lane.on_grid.as_deref().filter(|_| on_grid).unwrap_or(&lane.values))
+    }
+
+    /// Compares a tensor that output `output_idx` is judged by with the float one.
+    pub(super) fn judge(
+        &mut self,
+        net: &Network,
+        output_idx: usize,
+        judged: &Judged,
+        float: &[Value],
+    ) {
+        let mut noise = Noise::default();
+        let first = net.n_tune.max(self.first);
+        for (a, b) in float[first..].iter().zip(
+            self.seen(&judged.tensor).into_iter().flat_map(|values| &values[first - self.first..]),
+        ) {
+            noise.add(a, b, judged.centred);
+        }
+        self.noise.resize_with(self.noise.len().max(output_idx + 1), Noise::default);
+        self.noise[output_idx] = noise;
+    }
+
+    /// Keeps an output of the graph.
+    pub(super) fn finish(&mut self, output: &str) {
+        if let Some(values) = self.seen(output).map(<[Value]>::to_vec) {
+            self.outputs.push(values);
+        }
+    }
+}
