@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
 /// the second when keys are added.
-pub const SCHEMA_VERSION: &str = "1.3";
+pub const SCHEMA_VERSION: &str = "1.4";
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -155,7 +155,10 @@ pub struct EqualizationFacts {
     pub sqnr_db: [f64; 2],
     /// How much less noise they have, in dB.
     pub gain_db: f64,
-    /// Whether the result was kept; otherwise it was worse and everything is as it was.
+    /// One standard deviation of that, by which samples there are, in dB.
+    #[serde(default)]
+    pub chance_db: f64,
+    /// Whether the result was kept; otherwise it was worse by more than chance and everything is as it was.
     pub kept: bool,
     /// The tensors whose channels were scaled; none where the result was not kept.
     pub spaces: Vec<SpaceFacts>,

@@ -119,6 +119,27 @@ pub fn gain_db(before: &[Noise], after: &[Noise]) -> f64 {
     mean(before.iter().zip(after).map(|(before, after)| before.gain_db(after)))
 }
 
+/// How far the gain may be off because the samples are these and not others, in dB: one standard deviation,
+/// by leaving out one sample at a time (the jackknife).
+pub fn chance_db(before: &[Noise], after: &[Noise]) -> f64 {
+    let n = before.iter().map(|noise| noise.samples.len()).max().unwrap_or(0);
+    let without = |noise: &[Noise], left_out: usize| -> Vec<Noise> {
+        let of = |noise: &Noise| {
+            let mut noise = noise.clone();
+            if left_out < noise.samples.len() {
+                noise.samples.remove(left_out);
+            }
+            noise
+        };
+        noise.iter().map(of).collect()
+    };
+    let gains: Vec<f64> =
+        (0..n).map(|i| gain_db(&without(before, i), &without(after, i))).collect();
+    let mean = gains.iter().sum::<f64>() / n.max(1) as f64;
+    let spread: f64 = gains.iter().map(|gain| square(gain - mean)).sum();
+    (spread * (n as f64 - 1.0).max(0.0) / n.max(1) as f64).sqrt()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +157,17 @@ mod tests {
         noise.add(&float, &moved, Some(-1));
         let third = 0.5f64 / 3.0;
         assert_eq!(noise.samples, [(4.0, 2.0 * third.powi(2) + (0.5 - third).powi(2))]);
+    }
+
+    #[test]
+    fn chance_is_what_samples_disagree_about() {
+        let before = [noise(&[1.0; 8])];
+        assert!(chance_db(&before, &[noise(&[0.5; 8])]) < 1e-9);
+        let mut mixed = [0.5f64; 8];
+        mixed[4..].fill(2.0);
+        let chance = chance_db(&before, &[noise(&mixed)]);
+        // The typical gain is 0, each sample 3 dB off, less what the mean noise of 1/4 levels.
+        assert!((0.4..1.6).contains(&chance), "{chance}");
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Effort {
     /// Bytes that the tensors of all samples may take at a time, about; fewer samples are looked at where
     /// they would take more.
     pub fn max_bytes(self) -> usize {
-        if self.0 <= 1 { 1 << 30 } else { 2 << 30 }
+        if self.0 <= 1 { 1 << 30 } else { 3 << 30 }
     }
 
     /// Samples to learn from, of `n`; the others are held back.

@@ -226,6 +226,8 @@ pub struct Comparison {
     pub sqnr_db: [f64; 2],
     /// How much less noise the second has, in dB.
     pub gain_db: f64,
+    /// How far that is a matter of the samples, in dB: one standard deviation.
+    pub chance_db: f64,
     /// Noise of each, per output.
     pub noise: [Vec<Noise>; 2],
 }
@@ -247,6 +249,7 @@ pub fn compare_plans(
     Ok(Comparison {
         sqnr_db: [judge::sqnr_db(&before), judge::sqnr_db(&after)],
         gain_db: judge::gain_db(&before, &after),
+        chance_db: judge::chance_db(&before, &after),
         noise: [before, after],
     })
 }
