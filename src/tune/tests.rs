@@ -208,7 +208,6 @@ proptest! {
         let nearest = error(&real(&|i| {
             (w[i] / scales[i / n_in]).round_ties_even().clamp(-bound as f32, bound as f32)
         }));
-        // The ridge is part of the objective: its share may be lost.
-        prop_assert!(learned <= nearest * 1.05 + 1e-9, "{learned} {nearest}");
+        prop_assert!(learned <= nearest * (1.0 + 1e-4) + 1e-9, "{learned} {nearest}");
     }
 }
