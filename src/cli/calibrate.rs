@@ -66,7 +66,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Work that goes into better parameters: 0 = plain observers, 1 = equalization and bias correction, 2 =
-    /// ranges of activations too, 3 = learned rounding too
+    /// on more samples, and ranges of activations, 3 = on more samples, and learned rounding
     #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels())]
     effort: String,
     /// Methods to try instead of the effort's: some of equalize,clip,bias,ranges,rounding, or none

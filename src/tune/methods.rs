@@ -100,8 +100,8 @@ impl Effort {
     pub const LEVELS: &[(&str, &str)] = &[
         ("0", "plain observers"),
         ("1", "equalization and bias correction, on 32 samples or more"),
-        ("2", "ranges of activations too, on 96 samples"),
-        ("3", "learned rounding too"),
+        ("2", "equalization, bias correction and ranges of activations, on 96 samples"),
+        ("3", "equalization, bias correction and learned rounding, on 96 samples"),
     ];
 
     /// The level of a digit.
@@ -109,14 +109,15 @@ impl Effort {
         Effort::LEVELS.iter().position(|(name, _)| *name == level).map(|level| Effort(level as u8))
     }
 
-    /// What it tries. Scales of weights only where some have fewer than 8 bits: with 8 the scale that
+    /// What it tries. Ranges not beside learned rounding: on top of them it gains 0.2 dB on mobilenetv1_025, and
+    /// on squeezenet1_1 it loses 2 dB where they leave outliers out. Scales of weights only where some have fewer than 8 bits: with 8 the scale that
     /// covers the largest weight leaves nothing to gain.
     pub fn methods(self, few_bits: bool) -> Methods {
         let methods = match self.0 {
             0 => &[][..],
             1 => &[Method::Equalize, Method::Clip, Method::Bias],
             2 => &[Method::Equalize, Method::Clip, Method::Bias, Method::Ranges],
-            _ => Method::ALL,
+            _ => &[Method::Equalize, Method::Clip, Method::Bias, Method::Rounding],
         };
         let wanted = methods.iter().filter(|method| few_bits || **method != Method::Clip);
         wanted.fold(Methods::default(), |all, &method| all.with(method))

@@ -146,16 +146,18 @@ pub fn tune(
             plain = variants.next().map(|variant| variant.noise);
         }
         for variant in variants {
+            let kept = best.as_ref().map_or(Methods::default(), |best| best.methods);
+            if variant.methods != kept.with(pending[0]) {
+                // It has a method in it that was undone.
+                break;
+            }
             let method = pending.remove(0);
             let before = best.as_ref().map(|best| &best.noise).or(plain.as_ref());
             let gain_db = before.map_or(0.0, |before| judge::gain_db(before, &variant.noise));
             let better = gain_db > 0.0;
             steps.push(Step { method, gain_db, kept: better, seconds: variant.seconds });
-            let idle = best.as_ref().is_some_and(|best| best.does_the_same(&variant));
             if better {
                 best = Some(variant);
-            } else if !idle {
-                break;
             }
         }
     }

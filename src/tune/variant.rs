@@ -94,15 +94,6 @@ impl Variant {
         net.weight_at(edge).is_some() || self.grids.values().any(|(_, edges)| edges.contains(&edge))
     }
 
-    /// Whether both came to the same plan and biases, whatever they tried.
-    pub(super) fn does_the_same(&self, other: &Variant) -> bool {
-        let weights = self.plan.weights.iter().zip(&other.plan.weights);
-        let activations = self.plan.activations.iter().zip(&other.plan.activations);
-        weights.into_iter().all(|(a, b)| a.params == b.params && a.integers == b.integers)
-            && activations.into_iter().all(|(a, b)| a.params == b.params)
-            && self.biases == other.biases
-    }
-
     /// Whether the node makes the same of the same in both.
     pub(super) fn is_twin(&self, other: &Variant, net: &Network, at: &At) -> bool {
         let has = |method: Method| self.methods.contains(method) || other.methods.contains(method);
