@@ -339,6 +339,38 @@ fn every_type_of_scale_covers_what_was_observed() {
     }
 }
 
+/// A table without input rows: four-bit weights in blocks, and activations as they are.
+#[test]
+fn weights_alone_are_quantized_where_the_table_has_only_them() {
+    const TABLE: &str = "\
+name: weights
+description: int4 weights in blocks
+source: test
+min_opset: 21
+types:
+  w4: { bits: 4, signed: true, symmetry: symmetric, granularity: per_block, block_size: 16 }
+observers: { activation: max, weight: max }
+weight_storage: integer
+ops:
+  MatMul: { weight: { type: w4 } }
+placement: [skip_non_constant_weights, quantize_weights_alone]
+";
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("weights.yaml");
+    std::fs::write(&path, TABLE).unwrap();
+    let scheme = scheme::resolve(path.to_str().unwrap()).unwrap();
+    let mut g = GraphBuilder::new(21);
+    g.input("x", &[8, 40]);
+    g.weight("w", &[40, 24]);
+    g.op("MatMul", &["x", "w"], "a");
+    g.op("Relu", &["a"], "y");
+    g.output("y");
+    let (sites, plan) = plan(&g.build(), &scheme, values);
+    assert!(sites.activations.is_empty() && sites.quantized_nodes == [0]);
+    assert_eq!(plan.weights.len(), 1);
+    assert_eq!(plan.weights[0].scale_shape(), [3, 24]);
+}
+
 #[test]
 fn scales_per_block_follow_the_reduction_axis() {
     let mut scheme = scheme::resolve("tensorrt").unwrap();

@@ -53,6 +53,8 @@ pub struct Draft<'a> {
     pub(super) weight_types: BTreeMap<usize, String>,
     /// Types of whole sharing groups, by the group's name, in place of their readers'.
     pub(super) group_types: BTreeMap<&'a str, String>,
+    /// Nodes whose weights are quantized, whatever becomes of what they read.
+    pub(super) weights_alone: BTreeSet<usize>,
     /// For an Add that is fused into the end of a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
     /// Parent links of the sharing groups.
@@ -76,6 +78,7 @@ impl<'a> Draft<'a> {
             input_types: BTreeMap::new(),
             weight_types: BTreeMap::new(),
             group_types: BTreeMap::new(),
+            weights_alone: BTreeSet::new(),
             fused_input: BTreeMap::new(),
             shared_with: BTreeMap::new(),
         }
@@ -213,8 +216,9 @@ impl<'a> Draft<'a> {
 
     /// Whether the node reads one of its inputs quantized.
     pub fn is_quantized(&self, node_idx: usize) -> bool {
-        (0..self.graph.node[node_idx].input.len())
-            .any(|input_idx| self.edges.contains_key(&(node_idx, input_idx)))
+        self.weights_alone.contains(&node_idx) && !self.float.contains_key(&node_idx)
+            || (0..self.graph.node[node_idx].input.len())
+                .any(|input_idx| self.edges.contains_key(&(node_idx, input_idx)))
     }
 
     /// Puts two tensors on one grid.

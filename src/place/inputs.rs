@@ -1,7 +1,7 @@
 //! The rule that quantizes the inputs of operators with weights.
 
 use super::{Draft, Rule, Takes};
-use crate::scheme::RuleCall;
+use crate::scheme::{OpRow, RuleCall};
 
 /// Quantizes the activations that convolutions and matrix products read.
 pub struct QuantizeWeightedInputs;
@@ -25,6 +25,29 @@ impl Rule for QuantizeWeightedInputs {
             let operands = draft.activation_inputs(node_idx).into_iter().filter(|&input| input < 2);
             for input_idx in operands.collect::<Vec<_>>() {
                 draft.quantize_edge((node_idx, input_idx), self.name(), format!("input of {op}"));
+            }
+        }
+    }
+}
+
+/// Quantizes weights where the table has no type for what is multiplied with them. Source: ONNX Runtime,
+/// `matmul_nbits_quantizer.py`.
+pub struct QuantizeWeightsAlone;
+
+impl Rule for QuantizeWeightsAlone {
+    fn name(&self) -> &'static str {
+        "quantize_weights_alone"
+    }
+
+    fn description(&self) -> &'static str {
+        "the weights of operators with a weight row and no input row are quantized, and nothing else of them"
+    }
+
+    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+        for node_idx in 0..draft.graph.node.len() {
+            let alone = |row: &OpRow| row.weight.is_some() && row.input.is_none();
+            if draft.row(node_idx).is_some_and(alone) && draft.weight_input(node_idx).is_some() {
+                draft.weights_alone.insert(node_idx);
             }
         }
     }

@@ -90,6 +90,7 @@ pub const RULES: &[&dyn Rule] = &[
     &types::SetProductInputTypes,
     &merges::SkipMergedInputs,
     &inputs::QuantizeWeightedInputs,
+    &inputs::QuantizeWeightsAlone,
     &gates::SkipFusedGates,
     &residual::ResidualAddLongestPathFloat,
     &residual::ResidualAddConvFloat,
