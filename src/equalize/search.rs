@@ -283,19 +283,11 @@ impl Growth<'_> {
     /// Whether the values that a node's constants hold let factors pass.
     fn ensure_open(&self, node: &NodeProto) -> Result<(), Stop> {
         let operand = |slot: usize| node.input.get(slot).filter(|name| !name.is_empty());
-        let number = |slot: usize, name: &str, default: f32| -> Option<f32> {
-            match operand(slot) {
-                Some(operand) => {
-                    let values = tensor::f32_values(self.index.initializer(operand)?).ok()?;
-                    values.first().copied()
-                }
-                None => Some(node::float(node, name).unwrap_or(default)),
-            }
-        };
         match node.op_type() {
             "Clip" => {
-                let bounds = (number(1, "min", f32::MIN), number(2, "max", f32::MAX));
-                let (Some(min), Some(max)) = bounds else { return Err(self.refused(node)) };
+                let bounds = self.index.clip_bounds(node);
+                let (min, max) = bounds.ok_or_else(|| self.refused(node))?;
+                let (min, max) = (min.unwrap_or(f32::MIN), max.unwrap_or(f32::MAX));
                 let open = |bound: f32, end: f32| bound == 0.0 || bound.abs() >= end.abs();
                 if !open(min, f32::MIN) || !open(max, f32::MAX) {
                     let node = node_name(node).to_string();
@@ -303,7 +295,15 @@ impl Growth<'_> {
                 }
             }
             "Pad" => {
-                let zero = number(2, "value", 0.0) == Some(0.0);
+                let value = match operand(2) {
+                    None => Some(node::float(node, "value").unwrap_or(0.0)),
+                    Some(name) => {
+                        let stored = self.index.initializer(name);
+                        let values = stored.and_then(|stored| tensor::f32_values(stored).ok());
+                        values.and_then(|values| values.first().copied())
+                    }
+                };
+                let zero = value == Some(0.0);
                 let constant = node::text(node, "mode", "constant") == "constant";
                 let some_axes = operand(3).is_some();
                 if some_axes || constant && !zero {

@@ -9,10 +9,10 @@ use crate::decide::{PlannedActivation, PlannedWeight, QuantPlan};
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-use crate::place::{Edge, node_name};
+use crate::place::Edge;
 use crate::quant::{Codes, QuantParams};
-use crate::tune::{SingleNode, dequantized, fake_quantize, passed, takes_bias};
-use anyhow::{Context, Result, bail, ensure};
+use crate::tune::{SingleNode, dequantized, fake_quantize, passed, runtime_inputs, takes_bias};
+use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -168,21 +168,8 @@ impl<'a> Network<'a> {
 
     /// Runs the node on the one sample.
     fn prepare(&mut self, node_idx: usize, node: &'a NodeProto) -> Result<()> {
-        let nested = node.attribute.iter().any(|attr| attr.g.is_some() || !attr.graphs.is_empty());
-        if nested {
-            bail!("node `{}`: {} holds a graph of its own", node_name(node), node.op_type());
-        }
-        let mut runtime: Vec<&str> = Vec::new();
-        for name in node.input.iter().filter(|name| !name.is_empty()) {
-            if !self.constants.contains_key(name) && !runtime.contains(&name.as_str()) {
-                ensure!(
-                    self.examples.contains_key(name.as_str()),
-                    "node `{}`: tensor `{name}` does not exist",
-                    node_name(node)
-                );
-                runtime.push(name);
-            }
-        }
+        let exists = |name: &str| self.examples.contains_key(name);
+        let runtime = runtime_inputs(node, &self.constants, exists)?;
         // Shapes are fixed: what follows from them alone is a constant of the nodes behind.
         let constant = runtime.is_empty() || matches!(node.op_type(), "Shape" | "Size");
         let step = self.step(node_idx, node, &runtime, &[])?;

@@ -33,6 +33,18 @@ pub struct Sum {
     pub n_passed: f64,
 }
 
+impl Sum {
+    fn add(&mut self, other: Sum) {
+        self.sum += other.sum;
+        self.n_passed += other.n_passed;
+    }
+
+    /// What is above `other`, for as many values as count in one of them.
+    fn less(self, other: Sum) -> Sum {
+        Sum { sum: self.sum - other.sum, n_passed: self.n_passed.max(other.n_passed) }
+    }
+}
+
 /// What to add to each output channel, so that the means of the quantized outputs are those of the float
 /// ones, over all samples; both are given per sample and channel.
 ///
@@ -44,17 +56,29 @@ pub fn correction(float: &[Vec<Sum>], quantized: &[Vec<Sum>]) -> Vec<f64> {
     let n_out = float.first().map_or(0, Vec::len);
     let n_samples = float.len() as f64;
     let of_channel = |o: usize| {
-        let pairs = || float.iter().zip(quantized).map(|(a, b)| (a[o], b[o]));
-        let passed = |(a, b): (Sum, Sum)| a.n_passed.max(b.n_passed);
-        let n = pairs().map(passed).sum::<f64>().max(1.0);
-        let mean = pairs().map(|(a, b)| a.sum - b.sum).sum::<f64>() / n;
-        let square = |(a, b): (Sum, Sum)| (a.sum - b.sum - mean * passed((a, b))).powi(2);
-        let noise = pairs().map(square).sum::<f64>() / (n * n) * n_samples / (n_samples - 1.0);
+        let total = difference(float, quantized, o);
+        let n = total.n_passed;
+        let mean = total.sum / n;
+        let square = |(a, b): (&Vec<Sum>, &Vec<Sum>)| {
+            let of_sample = a[o].less(b[o]);
+            (of_sample.sum - mean * of_sample.n_passed).powi(2)
+        };
+        let spread: f64 = float.iter().zip(quantized).map(square).sum();
+        let noise = spread / (n * n) * n_samples / (n_samples - 1.0);
         let trusted = if mean == 0.0 { 0.0 } else { 1.0 - noise / (mean * mean) };
         // One sample says nothing of noise.
         if n_samples > 1.0 { mean * trusted.max(0.0) } else { mean }
     };
     (0..n_out).map(of_channel).collect()
+}
+
+/// What the float outputs of channel `o` have above the quantized ones, over all samples; of at least one value.
+pub fn difference(float: &[Vec<Sum>], quantized: &[Vec<Sum>], o: usize) -> Sum {
+    let mut total = Sum::default();
+    for (a, b) in float.iter().zip(quantized) {
+        total.add(a[o].less(b[o]));
+    }
+    Sum { n_passed: total.n_passed.max(1.0), ..total }
 }
 
 /// Where the output channels of a node lie: on axis 1 of a convolution, else on the last.
@@ -72,10 +96,7 @@ impl OutChannels {
         let mut sums = vec![Sum::default(); self.n_out];
         let Some(values) = value.f32s() else { return sums };
         for (run, part) in values.chunks(self.inner(value)).enumerate() {
-            let of_run = sum(part, passed);
-            let total = &mut sums[run % self.n_out];
-            total.sum += of_run.sum;
-            total.n_passed += of_run.n_passed;
+            sums[run % self.n_out].add(sum(part, passed));
         }
         sums
     }

@@ -6,7 +6,7 @@ use super::methods::Method;
 use super::network::Network;
 use super::rounding::{self, MAX_ROW};
 use super::scales::{self, Bounds, Problem, Rows};
-use super::variant::Variant;
+use super::variant::{Variant, run};
 use super::walk::At;
 use crate::decide::PlannedWeight;
 use crate::engine::Value;
@@ -34,11 +34,8 @@ impl Variant {
         let first: Vec<(&str, &Value)> =
             names.filter_map(|(name, values)| Some((*name, values.first()?))).collect();
         let step = net.step(at.node, &first, Some(&weight))?;
-        let n_samples = at.float.len() - self.first;
-        let mut outputs =
-            step.run(n_samples, |sample| inputs.iter().map(|v| v[sample].clone()).collect())?;
-        self.correct(net, at, &mut outputs)?;
-        Ok(outputs)
+        let outputs = run(&step, &inputs, at.float.len() - self.first)?;
+        self.correct(net, at, outputs)
     }
 
     /// Other scales and integers for the weight of a layer; a weight that several layers share is changed

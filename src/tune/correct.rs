@@ -72,19 +72,19 @@ impl Variant {
         }
     }
 
-    /// Gives the first of the `outputs` the means that it has in the float network, by another bias.
+    /// The `outputs`, the first with the means that it has in the float network, by another bias.
     pub(super) fn correct(
         &mut self,
         net: &Network,
         at: &At,
-        outputs: &mut [Vec<Value>],
-    ) -> Result<()> {
+        mut outputs: Vec<Vec<Value>>,
+    ) -> Result<Vec<Vec<Value>>> {
         let slot = self.bias_of(net, at).filter(|_| self.methods.contains(Method::Bias));
         let y = at.float.first().and_then(|outputs| outputs.first());
         let channels = y.and_then(|y| out_channels(at.node, y));
-        let (Some(slot), Some(channels)) = (slot, channels) else { return Ok(()) };
+        let (Some(slot), Some(channels)) = (slot, channels) else { return Ok(outputs) };
         if !slot.values.is_empty() && slot.values.len() != channels.n_out {
-            return Ok(());
+            return Ok(outputs);
         }
         let passed = net.passed(at.node);
         let float = at.sums.get_or_init(|| {
@@ -98,13 +98,13 @@ impl Variant {
         let by = correction(float, &quantized);
         let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
         if by.iter().any(|by| !by.is_finite()) || by.iter().all(|by| *by == 0.0) {
-            return Ok(());
+            return Ok(outputs);
         }
-        shift(&channels, outputs, &by)?;
+        shift(&channels, &mut outputs, &by)?;
         let bias = slot.values.iter().copied().chain(std::iter::repeat(0.0));
         let bias = bias.zip(&by).map(|(b, by)| b + by).collect();
         self.biases.insert((at.node_idx, slot.input_idx), bias);
-        Ok(())
+        Ok(outputs)
     }
 }
 

@@ -2,8 +2,7 @@
 
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::node;
-use crate::onnx::node::axis_position;
+use crate::onnx::node::{self, axis_position};
 
 /// The tensor by which an output is judged.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,8 +14,8 @@ pub struct Judged {
 }
 
 /// An output is judged by its values; that of a Softmax by what the Softmax reads, up to a constant. There
-/// all samples have a say: of probabilities only the samples that are in doubt have, and a judgement on 32
-/// samples of squeezenet1_1's varies three times as much.
+/// all samples have a say: of probabilities only the samples that are in doubt have, and a gain on 32 samples
+/// of mlperf_resnet8 varies three times as much.
 pub fn judged(index: &GraphIndex, output: &str) -> Judged {
     let mut tensor = output;
     while let Some(producer) = index.producer(tensor) {
@@ -45,7 +44,7 @@ impl Noise {
         let (Some(a), Some(b)) = (float.f32s(), quantized.f32s()) else { return };
         let difference = a.iter().zip(b).map(|(&a, &b)| f64::from(a) - f64::from(b));
         let (signal, noise) = match centred {
-            None => (a.iter().map(|&a| f64::from(a).powi(2)).sum(), difference.map(square).sum()),
+            None => (a.iter().map(|&a| square(f64::from(a))).sum(), difference.map(square).sum()),
             Some(axis) => {
                 let axis = axis_position(axis, float.shape().len());
                 let of = |values: &[f64]| variation(values, float.shape(), axis);

@@ -25,7 +25,7 @@ pub(crate) use correct::takes_bias;
 pub(crate) use grid::{dequantized, fake_quantize, out_channels};
 pub(crate) use judge::{Noise, gain_db};
 pub use methods::{Effort, Method, Methods};
-pub(crate) use network::passed;
+pub(crate) use network::{passed, runtime_inputs};
 pub(crate) use step::Step as SingleNode;
 
 use crate::decide::{QuantPlan, decide_biases};

@@ -6,8 +6,8 @@ use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-use crate::place::Edge;
-use anyhow::{Context, Result};
+use crate::place::{Edge, node_name};
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 
 /// A prepared model, for a walk.
@@ -41,17 +41,6 @@ impl<'a> Network<'a> {
     /// Whether `name` is a constant by now.
     pub fn is_constant(&self, name: &str) -> bool {
         self.constants.contains_key(name)
-    }
-
-    /// The inputs of `node` that are no constants, without repetition.
-    pub fn runtime<'n>(&self, node: &'n NodeProto) -> Vec<&'n str> {
-        let mut runtime: Vec<&str> = Vec::new();
-        for name in node.input.iter().filter(|name| !name.is_empty()) {
-            if !self.is_constant(name) && !runtime.contains(&name.as_str()) {
-                runtime.push(name);
-            }
-        }
-        runtime
     }
 
     /// The node as a model of its own, for inputs like those given; `replaced` takes the place of the
@@ -90,6 +79,29 @@ impl<'a> Network<'a> {
     pub fn passed(&self, node: &NodeProto) -> Passed {
         passed(node, self.graph, &self.index)
     }
+}
+
+/// The inputs of a node that are no constants, without repetition; `exists` tells which tensors there are.
+///
+/// # Errors
+/// If the node cannot be run by itself, or reads a tensor that does not exist.
+pub fn runtime_inputs<'n>(
+    node: &'n NodeProto,
+    constants: &BTreeMap<String, TensorProto>,
+    exists: impl Fn(&str) -> bool,
+) -> Result<Vec<&'n str>> {
+    let nested = node.attribute.iter().any(|attr| attr.g.is_some() || !attr.graphs.is_empty());
+    if nested {
+        bail!("node `{}`: {} holds a graph of its own", node_name(node), node.op_type());
+    }
+    let mut runtime: Vec<&str> = Vec::new();
+    for name in node.input.iter().filter(|name| !name.is_empty()) {
+        if !constants.contains_key(name) && !runtime.contains(&name.as_str()) {
+            ensure!(exists(name), "node `{}`: tensor `{name}` does not exist", node_name(node));
+            runtime.push(name);
+        }
+    }
+    Ok(runtime)
 }
 
 /// What the only reader of the node's output lets through: everything, unless it is a Relu or Clip.

@@ -4,7 +4,7 @@
 //! widen the range, or depend on it. So the layers are run with several scales, and the one with the least
 //! error against their float outputs stays.
 
-use super::bias::{OutChannels, Passed, Sum};
+use super::bias::{OutChannels, Passed, Sum, difference};
 use super::grid::{dequantized, fake_quantize, out_channels};
 use super::methods::Method;
 use super::network::Network;
@@ -161,9 +161,8 @@ impl Reader {
 /// The part of the noise that a correction of the means takes away.
 fn mean_error(float: &[Vec<Sum>], quantized: &[Vec<Sum>]) -> f64 {
     let of_channel = |o: usize| {
-        let pairs = || float.iter().zip(quantized).map(|(a, b)| (a[o], b[o]));
-        let n: f64 = pairs().map(|(a, b)| a.n_passed.max(b.n_passed)).sum();
-        pairs().map(|(a, b)| a.sum - b.sum).sum::<f64>().powi(2) / n.max(1.0)
+        let total = difference(float, quantized, o);
+        total.sum.powi(2) / total.n_passed
     };
     (0..float.first().map_or(0, Vec::len)).map(of_channel).sum()
 }

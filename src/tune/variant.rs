@@ -4,6 +4,7 @@ use super::grid::fake_quantize;
 use super::judge::{Judged, Noise};
 use super::methods::{Method, Methods};
 use super::network::Network;
+use super::step::Step;
 use super::walk::{At, Lanes};
 use crate::decide::QuantPlan;
 use crate::engine::Value;
@@ -137,11 +138,8 @@ impl Variant {
         if same {
             return Ok(at.float[self.first..].to_vec());
         }
-        let n_samples = at.float.len() - self.first;
-        let mut outputs =
-            at.step.run(n_samples, |sample| inputs.iter().map(|v| v[sample].clone()).collect())?;
-        self.correct(net, at, &mut outputs)?;
-        Ok(outputs)
+        let outputs = run(at.step, &inputs, at.float.len() - self.first)?;
+        self.correct(net, at, outputs)
     }
 
     /// Keeps a tensor, which has the values `float` in the float network. `twin` is a variant that has the
@@ -197,10 +195,10 @@ impl Variant {
     ) {
         let mut noise = Noise::default();
         let first = net.n_tune.max(self.first);
-        for (a, b) in float[first..].iter().zip(
-            self.seen(&judged.tensor).into_iter().flat_map(|values| &values[first - self.first..]),
-        ) {
-            noise.add(a, b, judged.centred);
+        if let Some(values) = self.seen(&judged.tensor) {
+            for (a, b) in float[first..].iter().zip(&values[first - self.first..]) {
+                noise.add(a, b, judged.centred);
+            }
         }
         self.noise.resize_with(self.noise.len().max(output_idx + 1), Noise::default);
         self.noise[output_idx] = noise;
@@ -212,4 +210,9 @@ impl Variant {
             self.outputs.push(values);
         }
     }
+}
+
+/// The outputs of a node for the values of its inputs, which are given per sample.
+pub(super) fn run(step: &Step, inputs: &[&[Value]], n_samples: usize) -> Result<Vec<Vec<Value>>> {
+    step.run(n_samples, |sample| inputs.iter().map(|values| values[sample].clone()).collect())
 }

@@ -7,14 +7,13 @@
 
 use super::bias::Sum;
 use super::judge::{Judged, Noise, judged};
-use super::network::Network;
+use super::network::{Network, runtime_inputs};
 use super::step::Step;
-use super::variant::{Twin, Variant};
+use super::variant::{Twin, Variant, run};
 use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::onnx::proto::{ModelProto, NodeProto};
-use crate::place::node_name;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -143,18 +142,8 @@ impl<'a> Walk<'a> {
     }
 
     fn node(&mut self, node_idx: usize, node: &'a NodeProto, n_samples: usize) -> Result<()> {
-        let nested = node.attribute.iter().any(|attr| attr.g.is_some() || !attr.graphs.is_empty());
-        if nested {
-            bail!("node `{}`: {} holds a graph of its own", node_name(node), node.op_type());
-        }
-        let runtime = self.net.runtime(node);
-        for name in &runtime {
-            ensure!(
-                self.float.contains_key(*name),
-                "node `{}`: tensor `{name}` does not exist",
-                node_name(node)
-            );
-        }
+        let exists = |name: &str| self.float.contains_key(name);
+        let runtime = runtime_inputs(node, &self.net.constants, exists)?;
         let first: Vec<(&str, &Value)> =
             runtime.iter().filter_map(|name| Some((*name, self.float[*name].first()?))).collect();
         let step = self.net.step(node, &first, None)?;
@@ -169,8 +158,7 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         let lanes: Vec<&[Value]> = runtime.iter().map(|name| &self.float[*name][..]).collect();
-        let float =
-            step.run(n_samples, |sample| lanes.iter().map(|v| v[sample].clone()).collect())?;
+        let float = run(&step, &lanes, n_samples)?;
         let (runtime, step, sums) = (&runtime[..], &step, OnceCell::new());
         let at = At { node_idx, node, runtime, step, float: &float, sums };
         let mut made: Vec<Vec<Vec<Value>>> = Vec::with_capacity(self.variants.len());

@@ -319,15 +319,35 @@ def run_tvm(path, data):
     return np.stack(outputs)
 
 
+def part_ways_at_a_tie(path, sample, tmp_path):
+    """Whether the first values that the runtimes quantize to other integers lie half-way between two, up to float
+    rounding: sums in another order may then move a value by a step, and all that follows from it."""
+    model = onnx.shape_inference.infer_shapes(onnx.load(path))
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    known = {value.name for value in model.graph.value_info}
+    extractor = onnx.utils.Extractor(model)
+    for node in model.graph.node:
+        if node.op_type != "QuantizeLinear" or node.input[0] not in known:
+            continue
+        part = tmp_path / "part.onnx"
+        inputs = [value.name for value in model.graph.input]
+        onnx.save(extractor.extract_model(inputs, [node.input[0]]), part)
+        steps = [np.ravel(f(part, [sample])) / constants[node.input[1]] for f in (lambda p, d: run(p, d)[0], run_tvm)]
+        moved = np.rint(steps[0]) != np.rint(steps[1])
+        if moved.any():
+            at = steps[0][moved].astype(np.float64)
+            return (np.abs(np.abs(at - np.rint(at)) - 0.5) <= 1e-6 * np.maximum(1, np.abs(at))).all()
+    return False
+
+
 @pytest.mark.parametrize("model", FIXTURES)
 @pytest.mark.parametrize("backend", ["tvm", "tensorrt", "onnxruntime"])
 def test_tvm_imports_and_computes_the_same(backend, model, tmp_path):
     output = calibrate(fixture(model), backend, tmp_path)
     data = digits("eval")[0][:10]
-    expected, found = run(output, data)[0], run_tvm(output, data)
-    # Sums in another order may move a value across a tie, and a sample by a step of its grid.
-    ratios = [sqnr_db(a, b) for a, b in zip(expected, found)]
-    assert np.median(ratios) > 60 and sqnr_db(expected, found) > 50, ratios
+    pairs = list(zip(run(output, data)[0], run_tvm(output, data)))
+    same = [sqnr_db(a, b) > 60 or part_ways_at_a_tie(output, x, tmp_path) for x, (a, b) in zip(data, pairs)]
+    assert all(same), [sqnr_db(a, b) for a, b in pairs]
 
 
 # --- ncnn ---
