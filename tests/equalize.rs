@@ -3,7 +3,6 @@
 
 mod support;
 
-use mqq::data::{Array, Values};
 use mqq::engine::{Parsed, Shapes};
 use mqq::equalize::{Declined, Space, find, scale};
 use mqq::onnx;
@@ -13,7 +12,7 @@ use mqq::prepare::prepare;
 use prost::Message;
 use std::path::Path;
 use support::command::{mqq, run};
-use support::{Attr, GraphBuilder, repository};
+use support::{Attr, GraphBuilder, outputs, repository};
 use tempfile::TempDir;
 
 fn spaces(model: &ModelProto) -> (Vec<Space>, Vec<Declined>) {
@@ -27,23 +26,8 @@ fn factors(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|c| f32::from([-3i8, 2, 0, 4, -1, 1][(c * 5 + seed * 7) % 6]).exp2()).collect()
 }
 
-fn outputs(model: &ModelProto, seed: usize) -> Vec<Vec<u32>> {
-    let engine = Parsed::new(model, &Shapes::new()).unwrap().build(&[]).unwrap();
-    let sample: Vec<Array> = engine
-        .inputs()
-        .iter()
-        .map(|input| {
-            let n: usize = input.shape.iter().product();
-            let value = |i: usize| ((i * 37 + seed * 11) % 101) as f32 / 40.0 - 1.2;
-            Array { shape: input.shape.clone(), values: Values::F32((0..n).map(value).collect()) }
-        })
-        .collect();
-    let outputs = engine.session().unwrap().run(&sample, &mut |_, _, _| Ok(())).unwrap();
-    let bits = |array: &Array| match &array.values {
-        Values::F32(values) => values.iter().map(|value| value.to_bits()).collect(),
-        _ => panic!("not float"),
-    };
-    outputs.iter().map(bits).collect()
+fn output_bits(model: &ModelProto, seed: usize) -> Vec<u32> {
+    outputs(model, seed).iter().flatten().map(|value| value.to_bits()).collect()
 }
 
 /// Scales every space and expects the same bits, and other weights.
@@ -56,7 +40,7 @@ fn expect_exact(name: &str, model: &ModelProto, n_spaces: usize) {
     }
     assert!(scaled != *model, "{name}");
     for seed in 0..3 {
-        assert!(outputs(model, seed) == outputs(&scaled, seed), "{name}");
+        assert!(output_bits(model, seed) == output_bits(&scaled, seed), "{name}");
     }
 }
 
@@ -429,7 +413,8 @@ fn an_ill_conditioned_network_is_as_good_as_the_one_that_it_came_from() {
             let summary = calibrate(model, backend, &output, &["--effort", "2"]);
             let equalized = &summary["equalized"];
             let db = |at: usize| equalized["sqnr_db"][at].as_f64().unwrap();
-            assert_eq!(equalized["kept"], equalized["gain_db"].as_f64().unwrap() > -0.1);
+            let number = |key: &str| equalized[key].as_f64().unwrap();
+            assert_eq!(equalized["kept"], number("gain_db") > -2.0 * number("chance_db"));
             (db(0), if equalized["kept"] == true { db(1) } else { db(0) })
         };
         let (plain, plain_after) = db(&repository("fixtures/digits_cnn.onnx"));

@@ -136,6 +136,55 @@ fn tuning_pays_on_samples_that_were_held_back_or_is_undone() {
     assert!(report["results"][0]["summary"]["tuned"].is_null());
 }
 
+#[test]
+fn auto_takes_for_each_tensor_what_the_layers_behind_ask_for() {
+    let folder = TempDir::new().unwrap();
+    let output = folder.path().join("out.onnx");
+    let mut chosen = std::collections::BTreeSet::new();
+    for backend in ["tensorrt", "onnxruntime", "tidl-wc8-at8"] {
+        let extra = ["--observer", "auto", "--effort", "2"];
+        let report = calibrate("fixtures/digits_old.onnx", backend, &output, &extra);
+        let tuned = &report["results"][0]["summary"]["tuned"];
+        let kept = tuned["steps"][1]["kept"] == true;
+        assert_eq!(
+            (tuned["steps"][1]["method"].as_str(), tuned["n_ranges"] != 0),
+            (Some("ranges"), kept)
+        );
+        let sidecar = std::fs::read(output.with_extension("json")).unwrap();
+        let sidecar: serde_json::Value = serde_json::from_slice(&sidecar).unwrap();
+        assert_eq!(sidecar["calibration"]["activation_observer"], "auto");
+        let encodings = sidecar["activation_encodings"].as_array().unwrap();
+        let observers = encodings.iter().map(|e| e["observer"].as_str().unwrap().to_string());
+        let others: Vec<String> = observers.filter(|observer| observer != "mse").collect();
+        assert_eq!(!others.is_empty(), kept, "{backend}: {others:?}");
+        chosen.extend(others);
+    }
+    assert!(chosen.contains("percentile"), "{chosen:?}");
+    for (extra, message) in [
+        (&["--observer", "auto", "--effort", "0"], "--effort 0, expected 1 or more"),
+        (&["--weight-observer", "auto", "--effort", "1"], "is for activations"),
+    ] {
+        let mut command = mqq();
+        let model = repository("fixtures/digits_old.onnx");
+        command.arg("calibrate").arg(model).args(["-b", "tensorrt"]).args(extra);
+        let ran = run(command.arg("--data").arg(repository("calib_data/calib")));
+        assert_eq!(ran.code, 2);
+        assert!(ran.stderr.contains(message), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn bias_calibration_of_ti_is_a_method_like_the_others() {
+    let folder = TempDir::new().unwrap();
+    let output = folder.path().join("out.onnx");
+    let extra = ["--methods", "bias-calibration"];
+    let report = calibrate("fixtures/digits_cnn.onnx", "tidl-wc8-at8", &output, &extra);
+    let tuned = &report["results"][0]["summary"]["tuned"];
+    assert_eq!(tuned["steps"][0]["method"], "bias-calibration");
+    let kept = tuned["steps"][0]["kept"] == true;
+    assert_eq!(tuned["n_biases"].as_u64().unwrap() > 0, kept, "{tuned}");
+}
+
 /// All methods share one walk until one of them is undone; the result is that of those that were kept.
 #[test]
 fn methods_that_were_undone_leave_no_trace() {

@@ -69,7 +69,8 @@ pub struct Args {
     /// on more samples, and ranges of activations, 3 = on more samples, and learned rounding
     #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels())]
     effort: String,
-    /// Methods to try instead of the effort's: some of equalize,clip,bias,ranges,rounding, or none
+    /// Methods to try instead of the effort's: some of
+    /// equalize,absorb,clip,bias,bias-calibration,ranges,rounding, or none
     #[arg(long, value_name = "LIST")]
     methods: Option<String>,
     #[command(flatten)]
@@ -248,14 +249,26 @@ fn request(args: &Args) -> Result<Request> {
         args.effort != "0" || methods.unwrap_or_default() == Methods::default(),
         "--methods with --effort 0, expected 1 or more: 0 looks at no samples"
     );
+    let activation_finder = finder(&args.observer, &scheme.observers.activation)?;
+    let weight_finder = finder(&args.weight_observer, &scheme.observers.weight)?;
+    ensure!(
+        args.effort != "0" || activation_finder.0.choices().is_empty(),
+        "observer `{}` with --effort 0, expected 1 or more: 0 looks at no samples",
+        activation_finder.1
+    );
+    ensure!(
+        weight_finder.0.choices().is_empty(),
+        "observer `{}` is for activations, expected another one for weights",
+        weight_finder.1
+    );
     Ok(Request {
         data: args.data.clone(),
         ranges: args.ranges_from.as_deref().map(import::read).transpose()?,
         preprocessing: args.preprocess.resolve()?,
         shapes: args.shape.resolve()?,
         selection: args.select.resolve()?,
-        activation_finder: finder(&args.observer, &scheme.observers.activation)?,
-        weight_finder: finder(&args.weight_observer, &scheme.observers.weight)?,
+        activation_finder,
+        weight_finder,
         storage,
         limit: args.limit,
         threads: threads(args.threads),
@@ -434,15 +447,27 @@ fn print_summary(
 
 fn describe_equalized(equalized: &Equalized) -> String {
     let Equalized {
-        n_samples, n_judges, n_spaces, n_declined, gain_db, chance_db, seconds, ..
+        n_samples,
+        n_judges,
+        n_spaces,
+        n_declined,
+        n_absorbed,
+        gain_db,
+        chance_db,
+        seconds,
+        ..
     } = equalized;
-    if *n_spaces == 0 {
+    if *n_spaces + n_absorbed == 0 {
         return format!("nothing; {n_declined} layers' inputs were left alone ({seconds:.2} s)");
     }
     let [before, after] = equalized.sqnr_db;
     let outcome = if equalized.kept { "kept" } else { "undone" };
+    let absorbed = match n_absorbed {
+        0 => String::new(),
+        n => format!(", {n} tensors' offsets absorbed,"),
+    };
     format!(
-        "{n_spaces} groups of tensors on {n_samples} samples, {n_declined} left alone; on {n_judges} {before:.2} -> {after:.2} dB, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome} ({seconds:.2} s)"
+        "{n_spaces} groups of tensors{absorbed} on {n_samples} samples, {n_declined} left alone; on {n_judges} {before:.2} -> {after:.2} dB, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome} ({seconds:.2} s)"
     )
 }
 

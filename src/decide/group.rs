@@ -1,6 +1,6 @@
 //! Parameters of activations: one type, range and scale per group of tensors on one grid.
 
-use super::{PlannedActivation, QuantPlan, params_for};
+use super::{Alternative, PlannedActivation, QuantPlan, params_for};
 use crate::import::ImportedRange;
 use crate::observe::Statistic;
 use crate::place::Sites;
@@ -18,6 +18,7 @@ struct Shared {
     range: Range,
     params: QuantParams,
     observer: &'static str,
+    alternatives: Vec<Alternative>,
 }
 
 pub(super) fn decide(
@@ -75,6 +76,7 @@ pub(super) fn decide(
             observed: statistic.min_max(),
             n_non_finite,
             observer: shared.observer,
+            alternatives: shared.alternatives.clone(),
         });
     }
     Ok(())
@@ -112,7 +114,8 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
     let params = QuantParams { scale, zero_point, q_min, q_max, codes: grid.codes };
     let end = |q: i32| f64::from(params.dequantize(q));
     let range = Range { min: end(q_min), max: end(q_max) };
-    Ok(Shared { qtype: qtype.clone(), range, params, observer: "fixed" })
+    let (qtype, alternatives) = (qtype.clone(), Vec::new());
+    Ok(Shared { qtype, range, params, observer: "fixed", alternatives })
 }
 
 /// `joint` is what was observed of the tensors that no range was given for, `imported` the ranges of the
@@ -125,9 +128,16 @@ fn find_shared(
 ) -> Result<Shared> {
     if let (Some(joint), []) = (joint, imported) {
         let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));
-        let range = finder.find(joint, &qtype.grid())?;
-        let (range, params) = params_for(joint, range, &qtype)?;
-        return Ok(Shared { qtype, range, params, observer: finder.name() });
+        let found = |finder: &dyn RangeFinder| -> Result<Alternative> {
+            let range = finder.find(joint, &qtype.grid())?;
+            let (range, params) = params_for(joint, range, &qtype)?;
+            Ok(Alternative { observer: finder.name(), range, params })
+        };
+        let mut choices = finder.choices().iter();
+        let first = choices.next().map_or(finder, |first| *first);
+        let Alternative { observer, range, params } = found(first)?;
+        let alternatives = choices.map(|finder| found(*finder)).collect::<Result<_>>()?;
+        return Ok(Shared { qtype, range, params, observer, alternatives });
     }
     let observed = joint.and_then(Statistic::min_max).map(|(min, _)| min);
     let lowest = imported.iter().map(|given| given.range.min as f32).chain(observed);
@@ -137,5 +147,6 @@ fn find_shared(
     let all = imported.iter().map(|given| given.on(&grid)).chain(found);
     let union = |a: Range, b: Range| Range { min: a.min.min(b.min), max: a.max.max(b.max) };
     let range = all.reduce(union).context("no range, expected one per tensor")?;
-    Ok(Shared { params: params_for_range(range, &grid)?, qtype, range, observer: "imported" })
+    let params = params_for_range(range, &grid)?;
+    Ok(Shared { params, qtype, range, observer: "imported", alternatives: Vec::new() })
 }

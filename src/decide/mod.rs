@@ -56,6 +56,19 @@ pub struct PlannedActivation {
     pub n_non_finite: u64,
     /// The range finder's name.
     pub observer: &'static str,
+    /// What other finders would do, where one is to be chosen by the layers behind.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// What another range finder makes of an activation.
+#[derive(Debug, Clone)]
+pub struct Alternative {
+    /// Its name.
+    pub observer: &'static str,
+    /// The interval that it keeps.
+    pub range: Range,
+    /// Scale and zero point for that.
+    pub params: QuantParams,
 }
 
 impl PlannedActivation {

@@ -14,8 +14,8 @@ mod source;
 pub use gather::sidecar;
 pub use sidecar::{
     BiasFacts, CalibrationFacts, DeclinedFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts,
-    InputFacts, ModelFacts, NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION,
-    SchemeFacts, Sidecar, SpaceFacts, StepFacts, TuningFacts,
+    InputFacts, ModelFacts, NodeFacts, OffsetFacts, OneOrMany, Producer, RangesFrom,
+    SCHEMA_VERSION, SchemeFacts, Sidecar, SpaceFacts, StepFacts, TuningFacts,
 };
 pub use source::Source;
 

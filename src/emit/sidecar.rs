@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
 /// the second when keys are added.
-pub const SCHEMA_VERSION: &str = "1.4";
+pub const SCHEMA_VERSION: &str = "1.5";
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -151,19 +151,35 @@ pub struct EqualizationFacts {
     pub n_samples: usize,
     /// Samples that the result was judged by.
     pub n_judges: usize,
-    /// Mean SQNR of the outputs over these samples, before and after, in dB.
+    /// Mean SQNR of the outputs over these samples, before and after, in dB; with biases that were corrected on
+    /// them where biases will be.
     pub sqnr_db: [f64; 2],
     /// How much less noise they have, in dB.
     pub gain_db: f64,
     /// One standard deviation of that, by which samples there are, in dB.
     #[serde(default)]
     pub chance_db: f64,
-    /// Whether the result was kept; otherwise it was worse by more than chance and everything is as it was.
+    /// Whether the result was kept; otherwise it was worse by more than twice that and everything is as it was.
     pub kept: bool,
     /// The tensors whose channels were scaled; none where the result was not kept.
     pub spaces: Vec<SpaceFacts>,
-    /// Inputs of layers that were left alone.
+    /// Inputs of layers that got no factors.
     pub declined: Vec<DeclinedFacts>,
+    /// What went from channels into biases, before the factors; nothing where the result was not kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offsets: Vec<OffsetFacts>,
+    /// Inputs of layers that got no offsets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_absorbed: Vec<DeclinedFacts>,
+}
+
+/// A tensor whose channels were moved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OffsetFacts {
+    /// ONNX name.
+    pub tensor: String,
+    /// What was taken out, one per channel, in the units of the float model.
+    pub offsets: Vec<f32>,
 }
 
 /// Tensors that share a factor per channel.
@@ -378,9 +394,13 @@ impl Sidecar {
             .map(|float| format!("float: {} `{}`: {}", float.op_type, float.node, float.reason));
         let equalization = self.equalization.iter();
         let scaled = equalization.clone().flat_map(|facts| &facts.spaces).map(SpaceFacts::describe);
-        let declined = equalization.flat_map(|facts| &facts.declined);
+        let declined = equalization.clone().flat_map(|facts| &facts.declined);
         let declined = declined.map(|d| format!("not equalized: `{}`: {}", d.tensor, d.reason));
-        changes.chain(floats).chain(scaled).chain(declined).collect()
+        let moved = equalization.clone().flat_map(|facts| &facts.offsets);
+        let moved = moved.map(|m| format!("absorbed: `{}`: {} offsets", m.tensor, m.offsets.len()));
+        let kept = equalization.flat_map(|facts| &facts.not_absorbed);
+        let kept = kept.map(|d| format!("not absorbed: `{}`: {}", d.tensor, d.reason));
+        changes.chain(floats).chain(scaled).chain(declined).chain(moved).chain(kept).collect()
     }
 
     /// The file's text, with a final newline.

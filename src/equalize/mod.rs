@@ -9,7 +9,10 @@
 //! equalization (Nagel et al. 2019, arXiv 1906.04721, section 4.1) and SmoothQuant's smoothing (Xiao et
 //! al. 2022, arXiv 2211.10438) are the same transformation behind different producers. The factors are
 //! powers of two: multiplying by them is exact in float32, so that every output keeps its bits.
+//!
+//! A [`Movable`] tensor can give up an offset per channel to the biases around it.
 
+mod absorb;
 mod channels;
 mod descent;
 mod edit;
@@ -19,6 +22,7 @@ mod objective;
 mod search;
 mod statistics;
 
+pub use absorb::{Movable, absorb, movable};
 pub use channels::Channels;
 pub use edit::{Edit, scale};
 pub use factors::{Choice, choose};
@@ -61,16 +65,16 @@ pub struct End {
     pub channels: Channels,
 }
 
-/// A chain that was left alone.
+/// A tensor that was left alone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Declined {
     /// The tensor that a layer with a constant weight reads.
     pub tensor: String,
-    /// Why it takes no factors.
+    /// Why it takes none.
     pub reason: Reason,
 }
 
-/// Why a tensor takes no factors.
+/// Why a tensor takes no factors, or no offsets.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
     /// It is an input of the network, or a constant.
@@ -103,9 +107,15 @@ pub enum Reason {
     Misaligned(String),
     /// A nested graph reads the tensor.
     Nested(String),
+    /// A layer that reads the tensor pads it with zeros.
+    Padded(String),
+    /// A node has no bias of its own.
+    NoBias(String),
+    /// An Add brings two tensors together that others read, too.
+    NoBranch(String),
     /// There is one channel.
     OneChannel,
-    /// No factors promise a gain.
+    /// No factors, or no offsets, promise a gain.
     NoGain,
 }
 
@@ -136,8 +146,13 @@ impl fmt::Display for Reason {
                 write!(f, "two ways to `{tensor}` disagree about its channels")
             }
             Reason::Nested(tensor) => write!(f, "a nested graph reads `{tensor}`"),
+            Reason::Padded(node) => write!(f, "`{node}` pads with zeros"),
+            Reason::NoBias(node) => write!(f, "node `{node}` has no bias of its own"),
+            Reason::NoBranch(node) => {
+                write!(f, "no operand of Add `{node}` is made by a layer for it alone")
+            }
             Reason::OneChannel => write!(f, "there is one channel"),
-            Reason::NoGain => write!(f, "no factors promise a gain"),
+            Reason::NoGain => write!(f, "nothing promises a gain"),
         }
     }
 }

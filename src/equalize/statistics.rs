@@ -23,6 +23,7 @@ pub struct ChannelStatistic {
     pub min: Vec<f32>,
     /// Highest value of each channel.
     pub max: Vec<f32>,
+    sums: Vec<f64>,
     sum_squares: Vec<f64>,
     n_values: u64,
 }
@@ -35,6 +36,7 @@ impl ChannelStatistic {
             channels,
             min: vec![f32::INFINITY; channels.n],
             max: vec![f32::NEG_INFINITY; channels.n],
+            sums: vec![0.0; channels.n],
             sum_squares: vec![0.0; channels.n],
             n_values: 0,
         }
@@ -50,14 +52,16 @@ impl ChannelStatistic {
         for block in values.chunks_exact(len * inner) {
             for (channel, values) in block.chunks_exact(run * inner).enumerate() {
                 let (mut min, mut max) = (self.min[channel], self.max[channel]);
-                let mut sum = 0.0f64;
+                let (mut sum, mut squares) = (0.0f64, 0.0f64);
                 for &value in values {
                     min = if value < min { value } else { min };
                     max = if value > max { value } else { max };
-                    sum += f64::from(value) * f64::from(value);
+                    sum += f64::from(value);
+                    squares += f64::from(value) * f64::from(value);
                 }
                 (self.min[channel], self.max[channel]) = (min, max);
-                self.sum_squares[channel] += sum;
+                self.sums[channel] += sum;
+                self.sum_squares[channel] += squares;
             }
         }
         self.n_values += (values.len() / self.channels.n) as u64;
@@ -68,9 +72,23 @@ impl ChannelStatistic {
         for (channel, min) in self.min.iter_mut().enumerate() {
             *min = min.min(other.min[channel]);
             self.max[channel] = self.max[channel].max(other.max[channel]);
+            self.sums[channel] += other.sums[channel];
             self.sum_squares[channel] += other.sum_squares[channel];
         }
         self.n_values += other.n_values;
+    }
+
+    /// What would have been seen with `offsets` taken out of the channels.
+    pub fn subtract(&mut self, offsets: &[f32]) {
+        let n = self.n_values as f64;
+        for (channel, &offset) in offsets.iter().enumerate() {
+            self.min[channel] -= offset;
+            self.max[channel] -= offset;
+            let offset = f64::from(offset);
+            let squares = self.sum_squares[channel] - 2.0 * offset * self.sums[channel];
+            self.sum_squares[channel] = (squares + offset * offset * n).max(0.0);
+            self.sums[channel] -= offset * n;
+        }
     }
 
     /// Mean square of a channel's values.
@@ -127,5 +145,10 @@ mod tests {
         assert_eq!(statistic.min, [-3.0, 0.0]);
         assert_eq!(statistic.max, [2.0, 8.0]);
         assert!((statistic.mean_square(1) - (4.0 + 0.25 + 64.0) / 6.0).abs() < 1e-9);
+        let mut moved = ChannelStatistic::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
+        moved.observe(&[2, 2], &[1.0, 3.0, -5.0, -5.0]);
+        moved.subtract(&[2.0, -5.0]);
+        assert_eq!((&moved.min[..], &moved.max[..]), (&[-1.0, 0.0][..], &[1.0, 0.0][..]));
+        assert_eq!((moved.mean_square(0), moved.mean_square(1)), (1.0, 0.0));
     }
 }

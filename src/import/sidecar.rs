@@ -22,7 +22,7 @@ impl Format for Sidecar {
         let equalized = sidecar.equalization.as_ref().is_some_and(|facts| facts.kept);
         ensure!(
             !equalized,
-            "its ranges are for a model whose channels were equalized\nhint: calibrate that model with --effort 1 for ranges that others can take"
+            "its ranges are for a model whose channels were equalized\nhint: calibrate that model with --effort 0 for ranges that others can take"
         );
         let entry = |encoding: emit::Encoding| {
             let [min, max] = encoding.range?;

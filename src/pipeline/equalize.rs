@@ -1,21 +1,23 @@
-//! Equalized channels, where they pay on calibration samples.
+//! Equalized and centred channels, where they pay on calibration samples.
 //!
-//! A short pass over the float model looks at the channels; the model with the factors goes through
+//! A short pass over the float model looks at the channels; the model with the factors and offsets goes through
 //! calibration as the first one did, and the better of the two plans is kept.
 
 use super::statistics::{Gathered, Run, gather};
 use super::{Request, tune};
 use crate::decide::{Finders, QuantPlan, decide};
-use crate::emit::{DeclinedFacts, EqualizationFacts, InputFacts, SpaceFacts};
+use crate::emit::{DeclinedFacts, EqualizationFacts, InputFacts, OffsetFacts, SpaceFacts};
 use crate::engine::{Parsed, Shapes};
 use crate::equalize::{
-    ChannelStatistic, Choice, Declined, Space, Watched, choose, find, scale, watched,
+    ChannelStatistic, Choice, Declined, Movable, Space, Watched, absorb, choose, find, movable,
+    scale, watched,
 };
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{Sites, node_name};
 use crate::progress::Progress;
-use crate::tune::{MIN_SAMPLES, Method, Noise, compare_plans};
+use crate::scheme::SymmetryName;
+use crate::tune::{MIN_SAMPLES, Method, Methods, compare_plans};
 use anyhow::{Context, Result, anyhow};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -33,25 +35,29 @@ pub struct Equalized {
     /// Samples that the result was judged by: those that were held back, and more where those are few. The
     /// factors follow from the largest and the mean of each channel, and hardly fit themselves to samples.
     pub n_judges: usize,
-    /// Mean SQNR of the outputs over these samples, before and after, in dB.
+    /// Mean SQNR of the outputs over these samples, before and after, in dB; with biases that were corrected on
+    /// them where biases will be.
     pub sqnr_db: [f64; 2],
     /// How much less noise they have, in dB.
     pub gain_db: f64,
-    /// How far that is a matter of the samples, in dB: the change is kept unless it is worse by more.
+    /// How far that is a matter of the samples, in dB: the change is kept unless it is worse by twice that.
     pub chance_db: f64,
     /// Whether the change was kept.
     pub kept: bool,
     /// Spaces that got factors.
     pub n_spaces: usize,
-    /// Inputs of layers that were left alone.
+    /// Inputs of layers that got none.
     pub n_declined: usize,
+    /// Tensors whose offsets went into biases.
+    pub n_absorbed: usize,
     #[serde(skip)]
     spaces: Vec<SpaceFacts>,
     #[serde(skip)]
     declined: Vec<Declined>,
-    /// Noise of the plan that was kept, over these samples, per output.
     #[serde(skip)]
-    pub noise: Vec<Noise>,
+    offsets: Vec<OffsetFacts>,
+    #[serde(skip)]
+    not_absorbed: Vec<Declined>,
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,
@@ -60,10 +66,13 @@ pub struct Equalized {
 impl Equalized {
     /// What the sidecar says of it.
     pub(super) fn facts(&self) -> EqualizationFacts {
-        let declined = self.declined.iter().map(|declined| DeclinedFacts {
-            tensor: declined.tensor.clone(),
-            reason: declined.reason.to_string(),
-        });
+        let reasons = |declined: &[Declined]| {
+            let facts = |Declined { tensor, reason }: &Declined| DeclinedFacts {
+                tensor: tensor.clone(),
+                reason: reason.to_string(),
+            };
+            declined.iter().map(facts).collect()
+        };
         EqualizationFacts {
             n_samples: self.n_samples,
             n_judges: self.n_judges,
@@ -72,7 +81,9 @@ impl Equalized {
             chance_db: self.chance_db,
             kept: self.kept,
             spaces: if self.kept { self.spaces.clone() } else { Vec::new() },
-            declined: declined.collect(),
+            declined: reasons(&self.declined),
+            offsets: if self.kept { self.offsets.clone() } else { Vec::new() },
+            not_absorbed: reasons(&self.not_absorbed),
         }
     }
 }
@@ -102,7 +113,7 @@ pub(super) fn equalize(
     progress: &Progress,
 ) -> Result<Option<(Equalized, Option<Replaced>)>> {
     let methods = tune::methods(stage.request, plan);
-    let asked = methods.contains(Method::Equalize);
+    let asked = methods.iter().any(Method::is_exact);
     let Some(run) = gathered.run.as_ref().filter(|_| asked) else { return Ok(None) };
     let mut refuse = |reason: String| {
         plan.warnings.push(format!("not equalized: {reason}"));
@@ -116,7 +127,7 @@ pub(super) fn equalize(
         return refuse(format!("{n} samples to judge by, expected {MIN_SAMPLES} or more"));
     }
     let start = Instant::now();
-    match attempt(stage, plan, run, n, progress) {
+    match attempt(stage, plan, (run, n, methods), progress) {
         Ok((mut equalized, replaced)) => {
             equalized.seconds = start.elapsed().as_secs_f64();
             Ok(Some((equalized, replaced)))
@@ -131,8 +142,7 @@ pub(super) fn equalize(
 fn attempt(
     stage: Stage,
     plan: &QuantPlan,
-    run: &Run,
-    n: usize,
+    (run, n, methods): (&Run, usize, Methods),
     progress: &Progress,
 ) -> Result<(Equalized, Option<Replaced>)> {
     let Stage { model, facts, sites, request } = stage;
@@ -141,11 +151,38 @@ fn attempt(
     let n_tune = request.effort.n_tune(n);
     let n_judges = (n - n_tune).max(n.min(MAX_SAMPLES));
     let n_samples = n_tune.min(MAX_SAMPLES);
-    let (spaces, mut declined) = find(graph, facts);
+    let (spaces, mut declined) = match methods.contains(Method::Equalize) {
+        true => find(graph, facts),
+        false => Default::default(),
+    };
+    let symmetric: BTreeMap<&str, bool> = plan
+        .activations
+        .iter()
+        .map(|p| (p.site.tensor.as_str(), p.qtype.symmetry == SymmetryName::Symmetric))
+        .collect();
+    let (movables, mut not_absorbed) = match methods.contains(Method::Absorb) {
+        true => movable(graph, facts, &symmetric.keys().copied().collect::<Vec<&str>>()),
+        false => Default::default(),
+    };
     let mut chosen: Vec<(&Space, Choice)> = Vec::new();
-    if !spaces.is_empty() {
-        let watched = watched(&spaces, graph, facts, sites);
-        let statistics = pool.install(|| look(model, &watched, run, n_samples, request))?;
+    let mut offsets: Vec<(&Movable, Vec<f32>)> = Vec::new();
+    if !spaces.is_empty() || !movables.is_empty() {
+        let mut watched = watched(&spaces, graph, facts, sites);
+        let movables: Vec<&Movable> =
+            movables.iter().filter(|movable| watch(&mut watched, movable)).collect();
+        let mut statistics = pool.install(|| look(model, &watched, run, n_samples, request))?;
+        for movable in movables {
+            let Some(seen) = statistics.get_mut(&movable.tensor) else { continue };
+            match movable.offsets(seen, symmetric[movable.tensor.as_str()]) {
+                Ok(by) => {
+                    seen.subtract(&by);
+                    offsets.push((movable, by));
+                }
+                Err(reason) => {
+                    not_absorbed.push(Declined { tensor: movable.tensor.clone(), reason });
+                }
+            }
+        }
         let choices = choose(&spaces, &statistics, graph, sites, &request.scheme);
         for (space, choice) in spaces.iter().zip(choices) {
             match choice {
@@ -163,16 +200,21 @@ fn attempt(
         kept: false,
         n_spaces: chosen.len(),
         n_declined: declined.len(),
+        n_absorbed: offsets.len(),
         spaces: chosen.iter().map(|(space, choice)| space_facts(graph, space, choice)).collect(),
         declined,
-        noise: Vec::new(),
+        offsets: offsets.iter().map(|(movable, by)| offset_facts(movable, by)).collect(),
+        not_absorbed,
         seconds: 0.0,
     };
-    if chosen.is_empty() {
+    if chosen.is_empty() && offsets.is_empty() {
         return Ok((equalized, None));
     }
     let mut scaled = model.clone();
     let scaled_graph = scaled.graph.as_mut().context("model has no graph")?;
+    for (movable, by) in &offsets {
+        absorb(scaled_graph, movable, by)?;
+    }
     for (space, choice) in &chosen {
         scale(scaled_graph, space, &choice.factors)?;
     }
@@ -184,18 +226,28 @@ fn attempt(
     let scaled_plan = decide(graph, sites, &gathered.statistics, None, &request.scheme, finders)?;
     let compared = pool.install(|| {
         let (inputs, values) = tune::load(run, n - n_judges..n)?;
-        compare_plans([(model, plan), (&scaled, &scaled_plan)], &inputs, &values)
+        let corrected = methods.contains(Method::Bias);
+        compare_plans([(model, plan), (&scaled, &scaled_plan)], &inputs, &values, corrected)
     })?;
     equalized.sqnr_db = compared.sqnr_db;
     equalized.gain_db = compared.gain_db;
     equalized.chance_db = compared.chance_db;
-    // Narrower ranges help most on samples that reach further than those of the calibration: squeezenet1_1
-    // has 1.3 dB more on other images, and on 32 of these between 0.5 less and 0.9 more.
-    equalized.kept = compared.gain_db > -compared.chance_db;
-    let [plain, scaled_noise] = compared.noise;
-    equalized.noise = if equalized.kept { scaled_noise } else { plain };
+    // The model of the noise promised a gain, and two standard deviations are what samples do by chance.
+    equalized.kept = compared.gain_db > -2.0 * compared.chance_db;
     let replaced = equalized.kept.then_some((scaled, gathered, scaled_plan));
     Ok((equalized, replaced))
+}
+
+/// Adds a tensor to those that are looked at; not where its channels are looked at in another way.
+fn watch(watched: &mut Vec<Watched>, movable: &Movable) -> bool {
+    let wanted = movable.watched();
+    match watched.iter_mut().find(|watched| watched.tensor == wanted.tensor) {
+        None => watched.push(wanted),
+        // As a whole: of its channels the same follows.
+        Some(whole) if whole.channels.n == 1 => *whole = wanted,
+        Some(known) => return *known == wanted,
+    }
+    true
 }
 
 /// Runs the first `n_samples` of `run.by_content` and looks at the channels of the watched tensors.
@@ -242,7 +294,8 @@ pub(super) fn again(
     equalization: &EqualizationFacts,
     inputs: &[InputFacts],
 ) -> Result<()> {
-    if equalization.spaces.is_empty() {
+    let EqualizationFacts { spaces: scaled, offsets, .. } = equalization;
+    if scaled.is_empty() && offsets.is_empty() {
         return Ok(());
     }
     let shapes: Shapes = inputs.iter().map(|i| (i.name.clone(), i.shape.clone())).collect();
@@ -250,14 +303,27 @@ pub(super) fn again(
     facts.extend(&Parsed::new(model, &shapes)?.facts()?);
     let graph = model.graph.as_mut().context("model has no graph")?;
     let (spaces, _) = find(graph, &facts);
-    for SpaceFacts { tensor, factors, .. } in &equalization.spaces {
+    let tensors: Vec<&str> = offsets.iter().map(|facts| facts.tensor.as_str()).collect();
+    let (movables, _) = movable(graph, &facts, &tensors);
+    let other = |tensor: &str| {
+        format!(
+            "this version of mqq does not equalize the tensor `{tensor}`, which the sidecar does\nhint: calibrate again with this version of mqq"
+        )
+    };
+    for OffsetFacts { tensor, offsets } in offsets {
+        let movable = movables.iter().find(|movable| movable.tensor == *tensor);
+        absorb(graph, movable.with_context(|| other(tensor))?, offsets)?;
+    }
+    for SpaceFacts { tensor, factors, .. } in scaled {
         let space = spaces.iter().find(|space| space.tensor == *tensor);
-        let space = space.with_context(|| {
-            format!("this version of mqq does not equalize the tensor `{tensor}`, which the sidecar does\nhint: calibrate again with this version of mqq")
-        })?;
+        let space = space.with_context(|| other(tensor))?;
         scale(graph, space, factors)?;
     }
     Ok(())
+}
+
+fn offset_facts(movable: &Movable, offsets: &[f32]) -> OffsetFacts {
+    OffsetFacts { tensor: movable.tensor.clone(), offsets: offsets.to_vec() }
 }
 
 fn space_facts(graph: &GraphProto, space: &Space, choice: &Choice) -> SpaceFacts {

@@ -106,8 +106,7 @@ pub(super) fn mixed(
             search.choice()
         })?;
         let mut model = model.clone();
-        let seen = (&*gathered, None);
-        let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, seen)?;
+        let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, gathered)?;
         pool.install(|| search.judge(&model, &plan, &mut mixed))?;
         mixed.seconds = start.elapsed().as_secs_f64();
         if mixed.met {

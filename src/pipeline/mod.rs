@@ -198,9 +198,7 @@ fn finish(
     let stage = mixed::Stage { model: &model, facts: &facts, request };
     let (tuned, mixed) = match mixed::mixed(stage, &sites, &plan, &mut gathered, progress)? {
         None => {
-            let plain = equalized.as_ref().map(|equalized| &equalized.noise[..]);
-            let seen = (&gathered, plain.filter(|noise| !noise.is_empty()));
-            let tuned = tune::tune(&mut model, &mut plan, &mut sites, &facts, request, seen)?;
+            let tuned = tune::tune(&mut model, &mut plan, &mut sites, &facts, request, &gathered)?;
             (tuned, None)
         }
         Some(chosen) => {

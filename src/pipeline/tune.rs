@@ -9,7 +9,7 @@ use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
 use crate::range::RangeFinder;
-use crate::tune::{Method, Methods, NewBias, Noise, Step, Tuned, tune as tune_plan};
+use crate::tune::{Method, Methods, NewBias, Step, Tuned, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -17,19 +17,18 @@ use std::ops::Range;
 /// Copies of the largest tensor that are alive at a time, about: input and output of a layer in the float
 /// network, and one more for the grid in each quantized one, of which there is one per method.
 fn n_copies(methods: Methods) -> usize {
-    2 + 3 * methods.iter().filter(|method| *method != Method::Equalize).count().max(1)
+    2 + 3 * methods.iter().filter(|method| !method.is_exact()).count().max(1)
 }
 
 /// Tunes the plan as far as `request` asks for. A graph that cannot be walked node by node keeps its plan,
-/// with a warning. Without data nothing is tuned. Beside what was gathered comes the noise of `plan` on the
-/// last of the samples that are looked at, per output, where it is known.
+/// with a warning. Without data nothing is tuned.
 pub fn tune(
     model: &mut ModelProto,
     plan: &mut QuantPlan,
     sites: &mut Sites,
     facts: &Facts,
     request: &Request,
-    (gathered, plain): (&Gathered, Option<&[Noise]>),
+    gathered: &Gathered,
 ) -> Result<Option<Tuned>> {
     let Some(run) = &gathered.run else { return Ok(None) };
     let methods = methods(request, plan);
@@ -42,10 +41,8 @@ pub fn tune(
         let (inputs, values) = load(run, 0..n)?;
         let n_tune = request.effort.n_tune(n);
         let data = (inputs.as_slice(), values.as_slice(), n_tune);
-        let held_back = |noise: &Noise| noise.of_last(n - n_tune);
-        let plain = plain.map(|noise| noise.iter().map(held_back).collect());
         let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
-        let outcome = tune_plan(model, plan, sites, table, data, (methods, plain));
+        let outcome = tune_plan(model, plan, sites, table, data, methods);
         Ok(outcome.unwrap_or_else(|error| {
             plan.warnings.push(format!("not tuned: {error:#}"));
             None
@@ -70,10 +67,12 @@ pub(super) fn load(run: &Run, range: Range<usize>) -> Result<(Vec<String>, Vec<V
     Ok((run.inputs.iter().map(|input| input.name.clone()).collect(), values))
 }
 
-/// What to try for a plan.
+/// What to try for a plan. Ranges are refined where range finders are to be chosen from.
 pub(super) fn methods(request: &Request, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 8);
-    request.methods.unwrap_or_else(|| request.effort.methods(few_bits))
+    let methods = request.methods.unwrap_or_else(|| request.effort.methods(few_bits));
+    let chooses = plan.activations.iter().any(|planned| !planned.alternatives.is_empty());
+    if chooses { methods.with(Method::Ranges) } else { methods }
 }
 
 /// What the sidecar says of it.

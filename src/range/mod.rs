@@ -4,6 +4,7 @@
 //! not compute scales and do not know tensors' names. [`FINDERS`] is the open list: a new one is a file
 //! here, a `mod` line and a line in the list.
 
+mod auto;
 mod ema;
 mod entropy;
 mod max;
@@ -12,6 +13,7 @@ mod percentile;
 mod pot_search;
 mod shrink;
 
+pub use auto::Auto;
 pub use ema::Ema;
 pub use entropy::Entropy;
 pub use max::Max;
@@ -41,11 +43,16 @@ pub trait RangeFinder: std::fmt::Debug + Sync {
     fn reads_histogram(&self) -> bool {
         true
     }
+
+    /// The finders that it chooses from, if it does; the first is what it does by itself.
+    fn choices(&self) -> &'static [&'static dyn RangeFinder] {
+        &[]
+    }
 }
 
 /// Every finder, with its default options.
 pub const FINDERS: &[&dyn RangeFinder] =
-    &[&Max, &Ema::DEFAULT, &Percentile::DEFAULT, &Shrink::DEFAULT, &Entropy, &Mse];
+    &[&Max, &Ema::DEFAULT, &Percentile::DEFAULT, &Shrink::DEFAULT, &Entropy, &Mse, &Auto];
 
 /// The finder of a spelling such as `mse`, `percentile:99.9` or `ema:0.95`: a name, and its option.
 ///
@@ -91,6 +98,7 @@ pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
         "max" if option.is_none() => Box::new(Max),
         "entropy" if option.is_none() => Box::new(Entropy),
         "mse" if option.is_none() => Box::new(Mse),
+        "auto" if option.is_none() => Box::new(Auto),
         _ if names().any(|known| known == name) => {
             bail!("observer `{name}` takes no option, found `{spelling}`")
         }

@@ -81,6 +81,39 @@ pub fn difference(float: &[Vec<Sum>], quantized: &[Vec<Sum>], o: usize) -> Sum {
     Sum { n_passed: total.n_passed.max(1.0), ..total }
 }
 
+/// Part of a sample's error by which a bias moves, as TI has it.
+const CALIBRATION_FACTOR: f64 = 0.01;
+
+/// What to add to each output channel by TI's bias calibration: sample after sample a part of the mean error that
+/// the grid of the outputs brings, which leaves the float network out of it.
+///
+/// Source: `bias_calibration_factor` of TI's edgeai-torchmodelopt, 0.001 to 0.01.
+pub fn calibration<'v>(
+    channels: &OutChannels,
+    outputs: impl Iterator<Item = &'v Value>,
+    passed: Passed,
+    on_grid: impl Fn(f32) -> f32,
+) -> Vec<f64> {
+    let mut by = vec![0.0; channels.n_out];
+    for value in outputs {
+        let Some(values) = value.f32s() else { continue };
+        let (mut errors, mut counts) = (vec![0.0f64; by.len()], vec![0usize; by.len()]);
+        for (run, part) in values.chunks(channels.inner(value)).enumerate() {
+            let o = run % by.len();
+            let error = |&y: &f32| {
+                let x = passed.of(y + by[o] as f32);
+                f64::from(x) - f64::from(on_grid(x))
+            };
+            errors[o] += part.iter().map(error).sum::<f64>();
+            counts[o] += part.len();
+        }
+        for (by, (error, n)) in by.iter_mut().zip(errors.iter().zip(counts)) {
+            *by += CALIBRATION_FACTOR * error / n.max(1) as f64;
+        }
+    }
+    by
+}
+
 /// Where the output channels of a node lie: on axis 1 of a convolution, else on the last.
 #[derive(Debug, Clone, Copy)]
 pub struct OutChannels {

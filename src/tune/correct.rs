@@ -1,9 +1,9 @@
 //! Biases corrected while a walk passes by.
 
-use super::bias::{OutChannels, Sum, correction};
-use super::grid::out_channels;
+use super::bias::{OutChannels, Passed, Sum, calibration, correction};
+use super::grid::{on_grid, out_channels};
 use super::methods::Method;
-use super::network::Network;
+use super::network::{Network, activation};
 use super::variant::Variant;
 use super::walk::At;
 use crate::engine::Value;
@@ -79,23 +79,19 @@ impl Variant {
         at: &At,
         mut outputs: Vec<Vec<Value>>,
     ) -> Result<Vec<Vec<Value>>> {
-        let slot = self.bias_of(net, at).filter(|_| self.methods.contains(Method::Bias));
+        let follows_float = self.methods.contains(Method::Bias);
+        let asked = follows_float || self.methods.contains(Method::BiasCalibration);
+        let slot = self.bias_of(net, at).filter(|_| asked);
         let y = at.float.first().and_then(|outputs| outputs.first());
         let channels = y.and_then(|y| out_channels(at.node, y));
         let (Some(slot), Some(channels)) = (slot, channels) else { return Ok(outputs) };
         if !slot.values.is_empty() && slot.values.len() != channels.n_out {
             return Ok(outputs);
         }
-        let passed = net.passed(at.node);
-        let float = at.sums.get_or_init(|| {
-            let y: Vec<&Value> = at.first_outputs(net.n_tune).collect();
-            y.par_iter().map(|y| channels.sums(y, passed)).collect()
-        });
-        let quantized: Vec<Vec<Sum>> = outputs[..float.len()]
-            .par_iter()
-            .map(|outputs| channels.sums(&outputs[0], passed))
-            .collect();
-        let by = correction(float, &quantized);
+        let by = match follows_float {
+            true => self.by_float(net, at, &channels, &outputs),
+            false => self.by_grid(net, at, &channels, &outputs),
+        };
         let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
         if by.iter().any(|by| !by.is_finite()) || by.iter().all(|by| *by == 0.0) {
             return Ok(outputs);
@@ -105,6 +101,42 @@ impl Variant {
         let bias = bias.zip(&by).map(|(b, by)| b + by).collect();
         self.biases.insert((at.node_idx, slot.input_idx), bias);
         Ok(outputs)
+    }
+
+    /// By the means of the float network's outputs.
+    fn by_float(
+        &self,
+        net: &Network,
+        at: &At,
+        channels: &OutChannels,
+        outputs: &[Vec<Value>],
+    ) -> Vec<f64> {
+        let passed = net.passed(at.node);
+        let float = at.sums.get_or_init(|| {
+            let y: Vec<&Value> = at.first_outputs(net.n_tune).collect();
+            y.par_iter().map(|y| channels.sums(y, passed)).collect()
+        });
+        let quantized: Vec<Vec<Sum>> = outputs[..float.len()]
+            .par_iter()
+            .map(|outputs| channels.sums(&outputs[0], passed))
+            .collect();
+        correction(float, &quantized)
+    }
+
+    /// By the error of the grid of the outputs, or of what a Relu or Clip makes of them; empty without one.
+    fn by_grid(
+        &self,
+        net: &Network,
+        at: &At,
+        channels: &OutChannels,
+        outputs: &[Vec<Value>],
+    ) -> Vec<f64> {
+        let activation = activation(at.node, net.graph, &net.index);
+        let (node, passed) = activation.unwrap_or((at.node, Passed::ALL));
+        let grid = node.output.first().and_then(|name| self.grids.get(name));
+        let Some((params, _)) = grid else { return Vec::new() };
+        let outputs = outputs.iter().take(net.n_tune).filter_map(|outputs| outputs.first());
+        calibration(channels, outputs, passed, on_grid(params))
     }
 }
 

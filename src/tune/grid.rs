@@ -22,10 +22,15 @@ pub fn dequantized(planned: &PlannedWeight) -> Result<TensorProto> {
 
 /// `value` laid on a grid: divided by the scale, saturated, rounded half to even, multiplied again.
 pub fn fake_quantize(value: &Value, params: &QuantParams) -> Result<Value> {
+    value.map_f32(on_grid(params))
+}
+
+/// The same for one value.
+pub fn on_grid(params: &QuantParams) -> impl Fn(f32) -> f32 + Copy + use<> {
     /// Adding and taking it away again rounds half to even, for numbers below 2^22.
     const ROUND: f32 = 12_582_912.0;
     let low = (params.q_min - params.zero_point) as f32;
     let high = (params.q_max - params.zero_point) as f32;
     let scale = params.scale;
-    value.map_f32(|x| ((x / scale).max(low).min(high) + ROUND - ROUND) * scale)
+    move |x| ((x / scale).max(low).min(high) + ROUND - ROUND) * scale
 }

@@ -55,12 +55,6 @@ impl Noise {
         self.samples.push((signal, noise));
     }
 
-    /// What the last `n` samples say.
-    #[must_use]
-    pub fn of_last(&self, n: usize) -> Noise {
-        Noise { samples: self.samples[self.samples.len().saturating_sub(n)..].to_vec() }
-    }
-
     /// SQNR over all samples, in dB; `None` where there is no noise, or no finite one.
     fn sqnr_db(&self) -> Option<f64> {
         let signal: f64 = self.samples.iter().map(|s| s.0).sum();

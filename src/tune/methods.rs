@@ -9,10 +9,14 @@ use serde::{Serialize, Serializer};
 pub enum Method {
     /// Factors of channels between layers, from each to the next: [`crate::equalize`].
     Equalize,
+    /// Offsets of channels moved into the biases behind: [`crate::equalize::Movable`].
+    Absorb,
     /// Scales of weights by the error that they leave at the layer's output.
     Clip,
     /// Biases by the mean error of each output channel.
     Bias,
+    /// Biases by the mean error that the grid of the layer's own output brings, in small steps.
+    BiasCalibration,
     /// Ranges of activations by the error that they leave at the outputs of the layers behind.
     Ranges,
     /// Integers of weights that reproduce the layer's float output; corrects biases as well.
@@ -21,18 +25,32 @@ pub enum Method {
 
 impl Method {
     /// Every method, in the order in which they are tried.
-    pub const ALL: &[Method] =
-        &[Method::Equalize, Method::Clip, Method::Bias, Method::Ranges, Method::Rounding];
+    pub const ALL: &[Method] = &[
+        Method::Equalize,
+        Method::Absorb,
+        Method::Clip,
+        Method::Bias,
+        Method::BiasCalibration,
+        Method::Ranges,
+        Method::Rounding,
+    ];
 
     /// Its name on the command line and in the sidecar.
     pub fn name(self) -> &'static str {
         match self {
             Method::Equalize => "equalize",
+            Method::Absorb => "absorb",
             Method::Clip => "clip",
             Method::Bias => "bias",
+            Method::BiasCalibration => "bias-calibration",
             Method::Ranges => "ranges",
             Method::Rounding => "rounding",
         }
+    }
+
+    /// Whether it changes the float model, before tuning, and leaves what it computes.
+    pub fn is_exact(self) -> bool {
+        matches!(self, Method::Equalize | Method::Absorb)
     }
 }
 

@@ -105,7 +105,7 @@ pub const MIN_SAMPLES: usize = 8;
 
 /// Tunes `plan` and the biases of `model` by `methods`; `finder` is that of the weights. `samples` holds the
 /// values of the inputs `inputs` for each sample, and the first `n_tune` are learned from: the others decide
-/// whether a method is kept. `plain` is the noise of `plan` on these, where it is known.
+/// whether a method is kept.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it, and nothing was changed.
@@ -115,17 +115,17 @@ pub fn tune(
     sites: &mut Sites,
     (scheme, finder): (&Scheme, &dyn RangeFinder),
     (inputs, samples, n_tune): (&[String], &[Vec<Value>], usize),
-    (methods, plain): (Methods, Option<Vec<Noise>>),
+    methods: Methods,
 ) -> Result<Option<Tuned>> {
-    let mut pending: Vec<Method> = methods.iter().filter(|m| *m != Method::Equalize).collect();
+    let mut pending: Vec<Method> = methods.iter().filter(|m| !m.is_exact()).collect();
     let none = methods == Methods::default() || plan.weights.is_empty();
     if none || samples.len() < MIN_SAMPLES || n_tune >= samples.len() {
         return Ok(None);
     }
     let start = Instant::now();
-    let mut plain = match plain {
-        None if pending.is_empty() => Some(walk::plain(model, plan, inputs, &samples[n_tune..])?.0),
-        known => known,
+    let mut plain = match pending.is_empty() {
+        true => Some(walk::plain(model, plan, inputs, &samples[n_tune..])?.0),
+        false => None,
     };
     let mut best: Option<Variant> = None;
     let mut steps = Vec::new();
@@ -230,12 +230,11 @@ pub struct Comparison {
     pub gain_db: f64,
     /// How far that is a matter of the samples, in dB: one standard deviation.
     pub chance_db: f64,
-    /// Noise of each, per output.
-    pub noise: [Vec<Noise>; 2],
 }
 
 /// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay
-/// float.
+/// float; where they are to be `corrected`, both have theirs corrected on these samples first: mean errors that
+/// go away later would decide otherwise.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -243,16 +242,21 @@ pub fn compare_plans(
     plans: [(&ModelProto, &QuantPlan); 2],
     inputs: &[String],
     samples: &[Vec<Value>],
+    corrected: bool,
 ) -> Result<Comparison> {
     let noise = |(model, plan): (&ModelProto, &QuantPlan)| -> Result<Vec<Noise>> {
-        Ok(plain(model, plan, inputs, samples)?.0)
+        if !corrected {
+            return Ok(plain(model, plan, inputs, samples)?.0);
+        }
+        let variant = Variant::new(plan.clone(), Methods::default().with(Method::Bias), 0);
+        let walk = Walk::new(model, vec![variant], samples.len())?.judged_by_all();
+        Ok(walk.run(inputs, samples)?.into_iter().next().map(|v| v.noise).unwrap_or_default())
     };
     let (before, after) = (noise(plans[0])?, noise(plans[1])?);
     Ok(Comparison {
         sqnr_db: [judge::sqnr_db(&before), judge::sqnr_db(&after)],
         gain_db: judge::gain_db(&before, &after),
         chance_db: judge::chance_db(&before, &after),
-        noise: [before, after],
     })
 }
 

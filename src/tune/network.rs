@@ -20,6 +20,8 @@ pub(super) struct Network<'a> {
     weights: BTreeMap<Edge, usize>,
     /// The first so many samples are learned from; the others are held back.
     pub n_tune: usize,
+    /// Samples from here on judge.
+    pub judges: usize,
 }
 
 impl<'a> Network<'a> {
@@ -35,7 +37,15 @@ impl<'a> Network<'a> {
         let weights = weights.collect();
         let initializers = graph.initializer.iter();
         let constants = initializers.map(|t| (t.name().to_string(), t.clone())).collect();
-        Ok(Network { model, graph, index: GraphIndex::new(graph), constants, weights, n_tune })
+        Ok(Network {
+            model,
+            graph,
+            index: GraphIndex::new(graph),
+            constants,
+            weights,
+            n_tune,
+            judges: n_tune,
+        })
     }
 
     /// Whether `name` is a constant by now.
@@ -106,13 +116,19 @@ pub fn runtime_inputs<'n>(
 
 /// What the only reader of the node's output lets through: everything, unless it is a Relu or Clip.
 pub fn passed(node: &NodeProto, graph: &GraphProto, index: &GraphIndex) -> Passed {
-    let output = node.output.first().filter(|name| !index.is_output(name));
-    let bounds = output.and_then(|name| match index.consumers(name) {
-        [(reader, 0)] => index.clip_bounds(&graph.node[*reader]),
-        _ => None,
-    });
-    bounds.map_or(Passed::ALL, |(low, high)| Passed {
-        low: low.unwrap_or(f32::NEG_INFINITY),
-        high: high.unwrap_or(f32::INFINITY),
-    })
+    activation(node, graph, index).map_or(Passed::ALL, |(_, passed)| passed)
+}
+
+/// The Relu or Clip that alone reads the node's output, and what it lets through.
+pub fn activation<'a>(
+    node: &NodeProto,
+    graph: &'a GraphProto,
+    index: &GraphIndex,
+) -> Option<(&'a NodeProto, Passed)> {
+    let output = node.output.first().filter(|name| !index.is_output(name))?;
+    let &[(reader, 0)] = index.consumers(output) else { return None };
+    let reader = &graph.node[reader];
+    let (low, high) = index.clip_bounds(reader)?;
+    let (low, high) = (low.unwrap_or(f32::NEG_INFINITY), high.unwrap_or(f32::INFINITY));
+    Some((reader, Passed { low, high }))
 }

@@ -2,7 +2,8 @@
 //!
 //! A tensor's own squared error treats its channels alike; a layer may hardly look at the one whose outliers
 //! widen the range, or depend on it. So the layers are run with several scales, and the one with the least
-//! error against their float outputs stays.
+//! error against their float outputs stays. Where finders are to be chosen from, the best of their ranges is where
+//! the search begins.
 
 use super::bias::{OutChannels, Passed, Sum, difference};
 use super::grid::{dequantized, fake_quantize, out_channels};
@@ -10,6 +11,7 @@ use super::methods::Method;
 use super::network::Network;
 use super::step::Step;
 use super::variant::Variant;
+use crate::decide::Alternative;
 use crate::engine::Value;
 use crate::quant::{QuantParams, Range};
 use crate::scheme::ScaleName;
@@ -55,7 +57,12 @@ impl Variant {
         if !self.settled.insert(group) {
             return Ok(());
         }
-        let (params, scale) = (planned.params, planned.qtype.scale);
+        let mut start = Alternative {
+            observer: planned.observer,
+            range: planned.range,
+            params: planned.params,
+        };
+        let (scale, alternatives) = (planned.qtype.scale, planned.alternatives.clone());
         let members = || self.plan.activations.iter().filter(|p| p.site.group == group);
         // A Relu or Clip that the grid stands for would be wrong on another grid.
         if members().any(|p| p.site.fixed.is_some() || p.removed_clip().is_some()) {
@@ -66,19 +73,28 @@ impl Variant {
         if readers.is_empty() {
             return Ok(());
         }
-        let error = |share: f32| -> Result<f64> {
+        let error = |params: QuantParams, share: f32| -> Result<f64> {
             let params = QuantParams { scale: params.scale * share, ..params };
             let on_grid: Result<Vec<Value>> =
                 quantized[..n].par_iter().map(|value| fake_quantize(value, &params)).collect();
             let on_grid = on_grid?;
             readers.iter().map(|reader| reader.error(&on_grid)).sum()
         };
-        let plain = error(1.0)?;
+        let mut plain = error(start.params, 1.0)?;
+        let as_planned = start.params;
+        for other in alternatives {
+            let error = error(other.params, 1.0)?;
+            if error < plain {
+                (plain, start) = (error, other);
+            }
+        }
+        let Alternative { observer, range, params } = start;
         let mut best = (plain * (1.0 - LEAST_GAIN), 1.0f32);
         for shares in if scale == ScaleName::PowerOfTwo { POWERS } else { SHARES } {
             let mut last = plain;
             for &share in shares {
-                let error = if (params.scale * share).is_normal() { error(share)? } else { last };
+                let error =
+                    if (params.scale * share).is_normal() { error(params, share)? } else { last };
                 if error >= last {
                     break;
                 }
@@ -89,15 +105,14 @@ impl Variant {
             }
         }
         let (_, share) = best;
-        if share == 1.0 {
+        if share == 1.0 && params == as_planned {
             return Ok(());
         }
         for planned in self.plan.activations.iter_mut().filter(|p| p.site.group == group) {
-            planned.params.scale = params.scale * share;
-            let Range { min, max } = planned.range;
-            let share = f64::from(share);
-            planned.range = Range { min: min * share, max: max * share };
-            planned.observer = "layer-error";
+            planned.params = QuantParams { scale: params.scale * share, ..params };
+            let by = f64::from(share);
+            planned.range = Range { min: range.min * by, max: range.max * by };
+            planned.observer = if share == 1.0 { observer } else { "layer-error" };
             if let Some((params, _)) = self.grids.get_mut(&planned.site.tensor) {
                 *params = planned.params;
             }

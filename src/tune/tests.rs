@@ -1,4 +1,4 @@
-use super::bias::{OutChannels, Passed, Sum, correction};
+use super::bias::{OutChannels, Passed, Sum, calibration, correction};
 use super::layer::Layer;
 use super::rounding;
 use super::scales::{Bounds, Problem};
@@ -151,6 +151,21 @@ fn a_mean_that_is_only_noise_is_not_corrected() {
     let quantized: Vec<Value> =
         errors.iter().map(|&e| Value::from_f32(&[1, 1], vec![e]).unwrap()).collect();
     assert_eq!(correction_of(&channels, &float, &quantized, Passed::ALL), [0.0]);
+}
+
+/// b <- b + 0.01 (mean(x) - mean(FQ(x))), sample after sample, behind a Relu, on a grid of integers.
+#[test]
+fn bias_calibration_moves_by_a_part_of_the_grids_error() {
+    let channels = OutChannels { n_out: 2, planes: false };
+    let sample = || Value::from_f32(&[2, 2], vec![0.3, 1.8, 0.1, -4.0]).unwrap();
+    let relu = Passed { low: 0.0, high: f32::INFINITY };
+    let by = calibration(&channels, [sample(), sample()].iter(), relu, f32::round_ties_even);
+    // 0.3 and 0.1 become 0; 1.8 becomes 2, and -4 never comes to the grid.
+    let first = [0.01 * 0.2, 0.01 * -0.1];
+    let second = [first[0] + 0.01 * (0.2 + first[0]), first[1] + 0.01 * (-0.2 + first[1]) / 2.0];
+    for (found, expected) in by.iter().zip(second) {
+        assert!((found - expected).abs() < 1e-6, "{by:?}");
+    }
 }
 
 proptest! {

@@ -194,7 +194,7 @@ impl Variant {
         float: &[Value],
     ) {
         let mut noise = Noise::default();
-        let first = net.n_tune.max(self.first);
+        let first = net.judges.max(self.first);
         if let Some(values) = self.seen(&judged.tensor) {
             for (a, b) in float[first..].iter().zip(&values[first - self.first..]) {
                 noise.add(a, b, judged.centred);

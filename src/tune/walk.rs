@@ -72,6 +72,13 @@ impl<'a> Walk<'a> {
         Ok(Walk { net, judged, float: Lanes::new(), variants, uses_left })
     }
 
+    /// Judges by all samples, those that were learned from too.
+    #[must_use]
+    pub fn judged_by_all(mut self) -> Walk<'a> {
+        self.net.judges = 0;
+        self
+    }
+
     /// Walks through the graph and gives the variants back, with what they found. `samples` holds the values
     /// of the inputs `inputs` for each sample.
     ///

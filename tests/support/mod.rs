@@ -3,6 +3,8 @@
 
 pub mod command;
 
+use mqq::data::{Array, Values};
+use mqq::engine::{Parsed, Shapes};
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
 use std::path::PathBuf;
@@ -177,6 +179,26 @@ pub fn zoo() -> Option<PathBuf> {
     }
     eprintln!("no real models at {}: set MQQ_ZOO to test on them", folder.display());
     None
+}
+
+/// What the engine makes of inputs that look random.
+pub fn outputs(model: &ModelProto, seed: usize) -> Vec<Vec<f32>> {
+    let engine = Parsed::new(model, &Shapes::new()).unwrap().build(&[]).unwrap();
+    let sample: Vec<Array> = engine
+        .inputs()
+        .iter()
+        .map(|input| {
+            let n: usize = input.shape.iter().product();
+            let value = |i: usize| ((i * 37 + seed * 11) % 101) as f32 / 40.0 - 1.2;
+            Array { shape: input.shape.clone(), values: Values::F32((0..n).map(value).collect()) }
+        })
+        .collect();
+    let outputs = engine.session().unwrap().run(&sample, &mut |_, _, _| Ok(())).unwrap();
+    let floats = |array: Array| match array.values {
+        Values::F32(values) => values,
+        _ => panic!("not float"),
+    };
+    outputs.into_iter().map(floats).collect()
 }
 
 /// A file of this repository.

@@ -1,0 +1,69 @@
+"""What every backend's table makes of real networks.
+
+    backends.py
+    backends.py --backends tflite,qnn-htp --models yolox_nano
+
+Per backend and model: tensors on grids (activations + weights), quantized operators by type, output SQNR in dB
+(one figure per output) and agreement with float in percent where there are classes, both of the Q/DQ arithmetic in
+ONNX Runtime without its optimisations on images not calibrated on, and the verdict of `mqq check`. Options behind `--`
+go to `mqq calibrate`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+
+from accuracy import CASES, MQQ, ZOO, Zoo, measure
+
+MODELS = ["mlperf_resnet8_cifar10", "mobilenetv1_025_imagenet", "squeezenet1_1_logits_op13", "ultraface_rfb320",
+          "ppocrv3_det", "yolox_nano", "deimv2_atto"]
+
+
+def tables():
+    listed = subprocess.run([MQQ, "backends", "--json"], capture_output=True, check=True).stdout
+    return [backend["name"] for backend in json.loads(listed)]
+
+
+def operators(sidecar):
+    """Quantized nodes by type: those that no entry leaves float."""
+    left = Counter(node["op_type"] for node in sidecar["float_nodes"])
+    return Counter(node["op_type"] for node in sidecar["graph"]["nodes"]) - left
+
+
+def row(zoo, name, backend, options):
+    figures = measure(zoo, name, backend, options, kernels=False)
+    if isinstance(figures, str):
+        return figures.splitlines()[0]
+    ratios, agreement, *_ = figures
+    output = zoo.scratch / "quantized.onnx"
+    sidecar = json.loads(output.with_suffix(".json").read_text())
+    counts = [len(sidecar[f"{kind}_encodings"]) for kind in ("activation", "param")]
+    check = subprocess.run([MQQ, "check", output, "--backend", backend, "--quiet"], capture_output=True)
+    verdict = {0: "ok", 4: "broken"}.get(check.returncode, f"exit code {check.returncode}")
+    kinds = ", ".join(f"{op} {n}" for op, n in operators(sidecar).most_common())
+    ratios = ", ".join(f"{ratio:.1f}" for ratio in ratios)
+    agreement = "" if agreement is None else f" ({agreement:.0f})"
+    return f"{counts[0]}+{counts[1]}: {ratios}{agreement}; check {verdict}; {kinds}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    split = lambda text: text.split(",")
+    parser.add_argument("--models", type=split, default=MODELS, help=f"some of {', '.join(CASES)}, comma-separated")
+    parser.add_argument("--backends", type=split, help="names, comma-separated; default: all")
+    parser.add_argument("options", nargs="*", help="for mqq, behind --")
+    args = parser.parse_args()
+    if not (ZOO / "models").is_dir():
+        sys.exit(f"no real models at {ZOO}")
+    with tempfile.TemporaryDirectory() as scratch:
+        zoo = Zoo(scratch)
+        for name in args.models:
+            for backend in args.backends or tables():
+                print(f"{name:26} {backend:22} {row(zoo, name, backend, args.options)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
