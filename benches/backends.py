@@ -28,9 +28,11 @@ def tables():
 
 
 def operators(sidecar):
-    """Quantized nodes by type: those that no entry leaves float."""
-    left = Counter(node["op_type"] for node in sidecar["float_nodes"])
-    return Counter(node["op_type"] for node in sidecar["graph"]["nodes"]) - left
+    """Nodes by type that read a tensor on a grid, and that no entry leaves float."""
+    on_grids = {encoding["name"] for kind in ("activation", "param") for encoding in sidecar[f"{kind}_encodings"]}
+    left = {node["node"] for node in sidecar["float_nodes"]}
+    quantized = lambda node: node["name"] not in left and on_grids.intersection(node["inputs"])
+    return Counter(node["op_type"] for node in filter(quantized, sidecar["graph"]["nodes"]))
 
 
 def row(zoo, name, backend, options):

@@ -4,11 +4,11 @@
 //! on the calibration samples, the best real weights solve a ridge regression of `y` on `b`,
 //!
 //! ```text
-//! w* = (cov(y, b) + lambda w) (cov(b, b) + lambda I)^-1
+//! w* = (cov(y, b) + w L) (cov(b, b) + L)^-1
 //! ```
 //!
-//! and the integers `q` come from coordinate descent on `(w* - s q) H (w* - s q)^T`, `H = cov(b, b) +
-//! lambda I`, from the nearest integers on: each step can only lower the error. A row that leaves more error
+//! with a diagonal ridge `L`, and the integers `q` come from coordinate descent on `(w* - s q) H (w* - s q)^T`,
+//! `H = cov(b, b) + L`, from the nearest integers on: each step can only lower the error. A row that leaves more error
 //! on the samples than the nearest integers of `w`, which the ridge allows, gets these. Sources: GPTQ (Frantar
 //! et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134) for the
 //! descent.
@@ -21,10 +21,11 @@ use faer::linalg::solvers::Solve;
 use faer::{Mat, Side};
 use rayon::prelude::*;
 
-/// Ridge, as a share of the mean variance of an input, for grids of few integers and of many. The less there
-/// is to win by rounding, the less the targets may follow what a few samples ask for: at 8 bits a ridge of 0.2
-/// costs squeezenet1_1 and mobilenetv1_025 0.3 to 0.6 dB on other images, at 4 bits one of 1 costs
-/// mobilenetv1_025 and mlperf_resnet8 0.3 and 1.6.
+/// Ridge, as a share of the variance of an input, half its own and half the mean of all: where scales are powers of
+/// two, the mean alone costs mobilenetv1_025 and mlperf_resnet8 0.3 and 0.9 dB and brings squeezenet1_1 0.2. It is for
+/// grids of few integers and of many. The less there is to win by rounding, the less the targets may follow what a few
+/// samples ask for: at 8 bits 0.2 costs squeezenet1_1 and mobilenetv1_025 0.3 to 0.6 dB on other images, at 4 bits 1
+/// costs mobilenetv1_025 and mlperf_resnet8 0.3 and 1.6.
 const RIDGES: [f64; 2] = [0.2, 1.0];
 /// Integers from which a grid has many.
 const MANY: i32 = 64;
@@ -55,13 +56,14 @@ pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> 
             return Err(anyhow!("the inputs are not finite"));
         }
         let trusted = moments.n >= MIN_POSITIONS_PER_WEIGHT * n_in && variance > 0.0;
-        let ridge = variance * if trusted { ridge } else { 2.0 * ridge };
-        let ridge = ridge.max(f64::MIN_POSITIVE);
-        (0..n_in).for_each(|i| h[(i, i)] += ridge);
+        let share = if trusted { ridge } else { 2.0 * ridge };
+        let of_input = |k: usize| share * (variance + h[(k, k)]) / 2.0;
+        let ridge: Vec<f64> = (0..n_in).map(|k| of_input(k).max(f64::MIN_POSITIVE)).collect();
+        (0..n_in).for_each(|k| h[(k, k)] += ridge[k]);
         let rows = group * per_group..(group + 1) * per_group;
         if trusted && let Ok(factor) = h.llt(Side::Lower) {
             let right = Mat::from_fn(n_in, per_group, |k, i| {
-                moments.by[(k, i)] + ridge * targets[(rows.start + i) * n_in + k]
+                moments.by[(k, i)] + ridge[k] * targets[(rows.start + i) * n_in + k]
             });
             let solved = factor.solve(&right);
             for (i, o) in rows.enumerate() {
@@ -98,7 +100,8 @@ struct Group {
     h: Mat<f64>,
     /// `cov(b, y)`, `[n_in, outputs of the group]`.
     by: Mat<f64>,
-    ridge: f64,
+    /// One per input.
+    ridge: Vec<f64>,
 }
 
 impl Group {
@@ -108,7 +111,7 @@ impl Group {
         let of = |(k, w_k): (usize, &f64)| {
             let column = self.h.col_as_slice(k);
             let product: f64 = column.iter().zip(&w).map(|(h, w)| h * w).sum();
-            w_k * (product - self.ridge * w_k - 2.0 * self.by[(k, output)])
+            w_k * (product - self.ridge[k] * w_k - 2.0 * self.by[(k, output)])
         };
         w.iter().enumerate().map(of).sum()
     }
