@@ -464,7 +464,7 @@ fn describe_equalized(equalized: &Equalized) -> String {
     let outcome = if equalized.kept { "kept" } else { "undone" };
     let absorbed = match n_absorbed {
         0 => String::new(),
-        n => format!(", {n} tensors' offsets absorbed,"),
+        n => format!(" and the offsets of {n} tensors"),
     };
     format!(
         "{n_spaces} groups of tensors{absorbed} on {n_samples} samples, {n_declined} left alone; on {n_judges} {before:.2} -> {after:.2} dB, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome} ({seconds:.2} s)"

@@ -9,8 +9,8 @@ use crate::decide::{Finders, QuantPlan, decide};
 use crate::emit::{DeclinedFacts, EqualizationFacts, InputFacts, OffsetFacts, SpaceFacts};
 use crate::engine::{Parsed, Shapes};
 use crate::equalize::{
-    ChannelStatistic, Choice, Declined, Movable, Space, Watched, absorb, choose, find, movable,
-    scale, watched,
+    ChannelStatistic, Choice, Declined, Movable, Reason, Space, Watched, absorb, choose, find,
+    movable, scale, watched,
 };
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, ModelProto};
@@ -168,8 +168,12 @@ fn attempt(
     let mut offsets: Vec<(&Movable, Vec<f32>)> = Vec::new();
     if !spaces.is_empty() || !movables.is_empty() {
         let mut watched = watched(&spaces, graph, facts, sites);
-        let movables: Vec<&Movable> =
-            movables.iter().filter(|movable| watch(&mut watched, movable)).collect();
+        let (movables, others): (Vec<&Movable>, Vec<&Movable>) =
+            movables.iter().partition(|movable| watch(&mut watched, movable));
+        not_absorbed.extend(others.into_iter().map(|movable| Declined {
+            tensor: movable.tensor.clone(),
+            reason: Reason::Misaligned(movable.tensor.clone()),
+        }));
         let mut statistics = pool.install(|| look(model, &watched, run, n_samples, request))?;
         for movable in movables {
             let Some(seen) = statistics.get_mut(&movable.tensor) else { continue };

@@ -320,8 +320,8 @@ def run_tvm(path, data):
 
 
 def part_ways_at_a_tie(path, sample, tmp_path):
-    """Whether the first values that the runtimes quantize to other integers lie half-way between two, up to float
-    rounding: sums in another order may then move a value by a step, and all that follows from it."""
+    """Whether the first values that the runtimes quantize to other integers are the same up to float rounding, and so
+    lie half-way between two: sums in another order then move a value by a step, and all that follows from it."""
     model = onnx.shape_inference.infer_shapes(onnx.load(path))
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     known = {value.name for value in model.graph.value_info}
@@ -332,11 +332,12 @@ def part_ways_at_a_tie(path, sample, tmp_path):
         part = tmp_path / "part.onnx"
         inputs = [value.name for value in model.graph.input]
         onnx.save(extractor.extract_model(inputs, [node.input[0]]), part)
-        steps = [np.ravel(f(part, [sample])) / constants[node.input[1]] for f in (lambda p, d: run(p, d)[0], run_tvm)]
-        moved = np.rint(steps[0]) != np.rint(steps[1])
+        steps = constants[node.input[1]]
+        a, b = (np.ravel(found) / steps for found in (run(part, [sample])[0], run_tvm(part, [sample])))
+        moved = np.rint(a) != np.rint(b)
         if moved.any():
-            at = steps[0][moved].astype(np.float64)
-            return (np.abs(np.abs(at - np.rint(at)) - 0.5) <= 1e-6 * np.maximum(1, np.abs(at))).all()
+            # Sums of values as large as these round by as much.
+            return np.abs(a - b)[moved].max() <= 1e-6 * np.abs(a).max()
     return False
 
 
@@ -376,7 +377,8 @@ def test_ncnn_computes_with_the_table_what_the_model_says(tmp_path):
     runtime("ncnn")
     pnnx = Path(runtime_path("pnnx")) / "pnnx"
     source = fixture("digits_cnn")
-    quantized = calibrate(source, "ncnn", tmp_path, "--emit", "ncnn,deploy")
+    # Not equalized: with factors between layers ncnn is 40 dB from the Q/DQ model, see docs/runtimes.md.
+    quantized = calibrate(source, "ncnn", tmp_path, "--emit", "ncnn,deploy", "--methods", "bias")
     table = next(tmp_path.glob("*.ncnn.table"))
     # The float model with the corrected biases, which ncnn's tools take along.
     next(tmp_path.glob("*.deploy.onnx")).rename(tmp_path / "float.onnx")
