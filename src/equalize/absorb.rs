@@ -6,8 +6,8 @@
 //! two biases may treat a value by its size, so that a Relu ends it, and no reader may pad with zeros. In a
 //! residual stream the branch that an Add brings in makes up for the difference of its two sides.
 
-use super::edit::is_own;
-use super::{ChannelStatistic, Channels, Declined, Linear, Reason, Watched};
+use super::edit::{change, is_own};
+use super::{ChannelStatistic, Channels, Declined, LEAST_GAIN_DB, Linear, Reason, Watched, search};
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
@@ -15,9 +15,6 @@ use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor;
 use crate::place::node_name;
 use anyhow::{Context, Result, ensure};
-
-/// By how much less far a grid must reach, in dB.
-const LEAST_GAIN_DB: f64 = 0.05;
 
 /// A tensor whose channels can be moved.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,26 +106,22 @@ pub fn absorb(graph: &mut GraphProto, movable: &Movable, offsets: &[f32]) -> Res
     let Movable { tensor, channels, moves } = movable;
     let fits = offsets.len() == channels.n && offsets.iter().all(|offset| offset.is_finite());
     ensure!(fits, "tensor `{tensor}`: expected {} finite offsets", channels.n);
-    let stored = |graph: &GraphProto, name: &str| -> Result<Vec<f32>> {
-        let found = graph.initializer.iter().find(|tensor| tensor.name() == name);
-        tensor::f32_values(found.with_context(|| format!("initializer `{name}` does not exist"))?)
-    };
     for Move { bias, by } in moves {
-        let mut sums: Vec<f64> = stored(graph, bias)?.into_iter().map(f64::from).collect();
-        match by {
-            By::Maker => sums.iter_mut().zip(offsets).for_each(|(v, c)| *v -= f64::from(*c)),
-            By::Summand => sums.iter_mut().zip(offsets).for_each(|(v, c)| *v += f64::from(*c)),
+        let added: Vec<f64> = match by {
+            By::Maker => offsets.iter().map(|&c| -f64::from(c)).collect(),
+            By::Summand => offsets.iter().map(|&c| f64::from(c)).collect(),
             By::Reader { weight, linear } => {
-                for (i, value) in stored(graph, weight)?.into_iter().enumerate() {
+                let found = graph.initializer.iter().find(|tensor| tensor.name() == weight);
+                let found = found.with_context(|| format!("initializer `{weight}` does not exist"));
+                let mut sums = vec![0.0; linear.n_out];
+                for (i, value) in tensor::f32_values(found?)?.into_iter().enumerate() {
                     let (out, from) = linear.ends(i);
                     sums[out] += f64::from(value) * f64::from(offsets[from]);
                 }
+                sums
             }
-        }
-        let values: Vec<f32> = sums.into_iter().map(|sum| sum as f32).collect();
-        let found = graph.initializer.iter_mut().find(|tensor| tensor.name() == bias);
-        let found = found.with_context(|| format!("initializer `{bias}` does not exist"))?;
-        *found = tensor::from_f32(bias, &tensor::shape(found)?, &values)?;
+        };
+        change(graph, bias, |i, value| (f64::from(value) + added[i]) as f32)?;
     }
     Ok(())
 }
@@ -141,11 +134,8 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn layer_input(&self, node: &'a NodeProto) -> Option<(&'a str, Channels)> {
-        let tensor = node.input.first()?;
-        let linear = self.linear(node)?;
-        let rank = self.facts.shape(tensor)?.len();
-        let axis = if node.op_type() == "Conv" { 1 } else { rank.checked_sub(1)? };
-        let channels = Channels { axis, run: 1, first: 0, n: linear.n_in };
+        self.linear(node)?;
+        let (tensor, channels) = search::layer_input(node, self.index, self.facts)?;
         let turned = node::int(node, "transA", 0) != 0;
         (!turned && channels.fits(self.facts.shape(tensor)?)).then_some((tensor, channels))
     }
@@ -274,12 +264,8 @@ impl<'a> Search<'a> {
 
     /// The constant that an Add adds, and the other operand.
     fn constant_summand<'n>(&self, node: &'n NodeProto) -> Option<(&'n str, &'n str)> {
-        let ("Add", [a, b]) = (node.op_type(), node.input.as_slice()) else { return None };
-        match (self.index.initializer(a), self.index.initializer(b)) {
-            (None, Some(_)) => Some((b, a)),
-            (Some(_), None) => Some((a, b)),
-            _ => None,
-        }
+        let slot = self.index.constant_operand(node).filter(|_| node.op_type() == "Add")?;
+        Some((&node.input[slot], &node.input[1 - slot]))
     }
 
     /// `constant`, if it is the node's own and has one value per channel and no others.

@@ -61,15 +61,24 @@ pub fn scale(graph: &mut GraphProto, space: &Space, factors: &[f32]) -> Result<(
     let bad = factors.iter().find(|factor| !(factor.is_finite() && **factor > 0.0));
     ensure!(bad.is_none(), "tensor `{}`: factor {bad:?}, expected one above 0", space.tensor);
     for edit in &space.edits {
-        let found = graph.initializer.iter_mut().find(|tensor| tensor.name() == edit.tensor);
-        let found =
-            found.with_context(|| format!("initializer `{}` does not exist", edit.tensor))?;
-        let mut values = tensor::f32_values(found)?;
-        for (i, value) in values.iter_mut().enumerate() {
+        change(graph, &edit.tensor, |i, value| {
             let factor = factors[edit.channels.of(edit.map.entry(i))];
-            *value = if edit.multiply { *value * factor } else { *value / factor };
-        }
-        *found = tensor::from_f32(&edit.tensor, &tensor::shape(found)?, &values)?;
+            if edit.multiply { value * factor } else { value / factor }
+        })?;
     }
+    Ok(())
+}
+
+/// Gives each value of a float32 initializer, with its position, to `by`, which says what becomes of it.
+pub(super) fn change(
+    graph: &mut GraphProto,
+    name: &str,
+    by: impl Fn(usize, f32) -> f32,
+) -> Result<()> {
+    let found = graph.initializer.iter_mut().find(|tensor| tensor.name() == name);
+    let found = found.with_context(|| format!("initializer `{name}` does not exist"))?;
+    let mut values = tensor::f32_values(found)?;
+    values.iter_mut().enumerate().for_each(|(i, value)| *value = by(i, *value));
+    *found = tensor::from_f32(name, &tensor::shape(found)?, &values)?;
     Ok(())
 }

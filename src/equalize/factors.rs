@@ -2,7 +2,7 @@
 
 use super::descent::{MAX_EXPONENT, descend, factor, noise};
 use super::objective::{Objective, OtherFactors, Setting};
-use super::{ChannelStatistic, Reason, Space};
+use super::{ChannelStatistic, LEAST_GAIN_DB, Reason, Space};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::place::Sites;
@@ -17,9 +17,6 @@ pub struct Choice {
     /// How much less noise the space's readers should have, in dB.
     pub expected_db: f64,
 }
-
-/// What the factors must promise, in dB.
-const LEAST_GAIN_DB: f64 = 0.05;
 
 /// Rounds over the spaces, where weights of one scale make them depend on each other.
 const MAX_ROUNDS: usize = 3;

@@ -33,6 +33,9 @@ pub use statistics::{ChannelStatistic, Watched, watched};
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// What factors or offsets must promise, in dB.
+const LEAST_GAIN_DB: f64 = 0.05;
+
 /// Tensors that share a factor per channel.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Space {

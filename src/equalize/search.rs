@@ -38,18 +38,15 @@ pub fn find(graph: &GraphProto, facts: &Facts) -> (Vec<Space>, Vec<Declined>) {
 
 /// What a layer with a constant weight reads, and where it has its channels. A factor per channel counts as a
 /// layer.
-fn layer_input<'a>(
+pub(super) fn layer_input<'a>(
     node: &'a NodeProto,
     index: &GraphIndex,
     facts: &Facts,
 ) -> Option<(&'a str, Channels)> {
     let shape = |name: &String| tensor::shape(index.initializer(name)?).ok();
     if node.op_type() == "Mul" {
-        let (factors, tensor) = match node.input.as_slice() {
-            [a, b] if shape(b).is_some() => (shape(b)?, a),
-            [a, b] => (shape(a)?, b),
-            _ => return None,
-        };
+        let slot = index.constant_operand(node)?;
+        let (factors, tensor) = (shape(&node.input[slot])?, &node.input[1 - slot]);
         let rank = facts.shape(tensor)?.len();
         let along = |axis: usize| (axis + rank).checked_sub(factors.len());
         let mut wide = factors.iter().enumerate().filter(|(_, dim)| **dim > 1);

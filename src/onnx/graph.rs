@@ -79,6 +79,16 @@ impl<'a> GraphIndex<'a> {
         self.initializers.get(tensor).copied()
     }
 
+    /// The position of the initializer among the two inputs of a node; `None` where neither is one, or both.
+    pub fn constant_operand(&self, node: &NodeProto) -> Option<usize> {
+        let [a, b] = node.input.as_slice() else { return None };
+        match (self.initializer(a), self.initializer(b)) {
+            (Some(_), None) => Some(0),
+            (None, Some(_)) => Some(1),
+            _ => None,
+        }
+    }
+
     /// Whether `tensor` is an output of the graph.
     pub fn is_output(&self, tensor: &str) -> bool {
         self.outputs.contains(tensor)

@@ -145,83 +145,19 @@ fn attempt(
     (run, n, methods): (&Run, usize, Methods),
     progress: &Progress,
 ) -> Result<(Equalized, Option<Replaced>)> {
-    let Stage { model, facts, sites, request } = stage;
+    let Stage { model, sites, request, .. } = stage;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
     let n_tune = request.effort.n_tune(n);
     let n_judges = (n - n_tune).max(n.min(MAX_SAMPLES));
     let n_samples = n_tune.min(MAX_SAMPLES);
-    let (spaces, mut declined) = match methods.contains(Method::Equalize) {
-        true => find(graph, facts),
-        false => Default::default(),
-    };
-    let symmetric: BTreeMap<&str, bool> = plan
-        .activations
-        .iter()
-        .map(|p| (p.site.tensor.as_str(), p.qtype.symmetry == SymmetryName::Symmetric))
-        .collect();
-    let (movables, mut not_absorbed) = match methods.contains(Method::Absorb) {
-        true => movable(graph, facts, &symmetric.keys().copied().collect::<Vec<&str>>()),
-        false => Default::default(),
-    };
-    let mut chosen: Vec<(&Space, Choice)> = Vec::new();
-    let mut offsets: Vec<(&Movable, Vec<f32>)> = Vec::new();
-    if !spaces.is_empty() || !movables.is_empty() {
-        let mut watched = watched(&spaces, graph, facts, sites);
-        let (movables, others): (Vec<&Movable>, Vec<&Movable>) =
-            movables.iter().partition(|movable| watch(&mut watched, movable));
-        not_absorbed.extend(others.into_iter().map(|movable| Declined {
-            tensor: movable.tensor.clone(),
-            reason: Reason::Misaligned(movable.tensor.clone()),
-        }));
-        let mut statistics = pool.install(|| look(model, &watched, run, n_samples, request))?;
-        for movable in movables {
-            let Some(seen) = statistics.get_mut(&movable.tensor) else { continue };
-            match movable.offsets(seen, symmetric[movable.tensor.as_str()]) {
-                Ok(by) => {
-                    seen.subtract(&by);
-                    offsets.push((movable, by));
-                }
-                Err(reason) => {
-                    not_absorbed.push(Declined { tensor: movable.tensor.clone(), reason });
-                }
-            }
-        }
-        let choices = choose(&spaces, &statistics, graph, sites, &request.scheme);
-        for (space, choice) in spaces.iter().zip(choices) {
-            match choice {
-                Ok(choice) => chosen.push((space, choice)),
-                Err(reason) => declined.push(Declined { tensor: space.tensor.clone(), reason }),
-            }
-        }
-    }
-    let mut equalized = Equalized {
-        n_samples,
-        n_judges,
-        sqnr_db: [0.0; 2],
-        gain_db: 0.0,
-        chance_db: 0.0,
-        kept: false,
-        n_spaces: chosen.len(),
-        n_declined: declined.len(),
-        n_absorbed: offsets.len(),
-        spaces: chosen.iter().map(|(space, choice)| space_facts(graph, space, choice)).collect(),
-        declined,
-        offsets: offsets.iter().map(|(movable, by)| offset_facts(movable, by)).collect(),
-        not_absorbed,
-        seconds: 0.0,
-    };
-    if chosen.is_empty() && offsets.is_empty() {
+    let candidates = Candidates::find(stage, plan, methods)?;
+    let changes = pool.install(|| candidates.choose(stage, plan, run, n_samples))?;
+    let mut equalized = changes.report(graph, n_samples, n_judges);
+    if changes.factors.is_empty() && changes.offsets.is_empty() {
         return Ok((equalized, None));
     }
-    let mut scaled = model.clone();
-    let scaled_graph = scaled.graph.as_mut().context("model has no graph")?;
-    for (movable, by) in &offsets {
-        absorb(scaled_graph, movable, by)?;
-    }
-    for (space, choice) in &chosen {
-        scale(scaled_graph, space, &choice.factors)?;
-    }
+    let scaled = changes.made(model)?;
     let parsed = Parsed::new(&scaled, &request.shapes);
     let gathered = gather(&scaled, parsed, sites, request, progress)?;
     let finders =
@@ -240,6 +176,134 @@ fn attempt(
     equalized.kept = compared.gain_db > -2.0 * compared.chance_db;
     let replaced = equalized.kept.then_some((scaled, gathered, scaled_plan));
     Ok((equalized, replaced))
+}
+
+/// What could get factors or offsets.
+struct Candidates {
+    spaces: Vec<Space>,
+    declined: Vec<Declined>,
+    movables: Vec<Movable>,
+    not_absorbed: Vec<Declined>,
+}
+
+/// What gets which.
+struct Changes<'a> {
+    factors: Vec<(&'a Space, Choice)>,
+    declined: Vec<Declined>,
+    offsets: Vec<(&'a Movable, Vec<f32>)>,
+    not_absorbed: Vec<Declined>,
+}
+
+impl Candidates {
+    fn find(stage: Stage, plan: &QuantPlan, methods: Methods) -> Result<Candidates> {
+        let graph = stage.model.graph.as_ref().context("model has no graph")?;
+        let (spaces, declined) = match methods.contains(Method::Equalize) {
+            true => find(graph, stage.facts),
+            false => Default::default(),
+        };
+        let (movables, not_absorbed) = match methods.contains(Method::Absorb) {
+            true => {
+                let tensors = plan.activations.iter().map(|p| p.site.tensor.as_str());
+                movable(graph, stage.facts, &tensors.collect::<Vec<&str>>())
+            }
+            false => Default::default(),
+        };
+        Ok(Candidates { spaces, declined, movables, not_absorbed })
+    }
+
+    /// Looks at `n_samples` and chooses by what is seen.
+    fn choose(
+        &self,
+        stage: Stage,
+        plan: &QuantPlan,
+        run: &Run,
+        n_samples: usize,
+    ) -> Result<Changes<'_>> {
+        let mut changes = Changes {
+            factors: Vec::new(),
+            declined: self.declined.clone(),
+            offsets: Vec::new(),
+            not_absorbed: self.not_absorbed.clone(),
+        };
+        if self.spaces.is_empty() && self.movables.is_empty() {
+            return Ok(changes);
+        }
+        let Stage { model, facts, sites, request } = stage;
+        let graph = model.graph.as_ref().context("model has no graph")?;
+        let mut watched = watched(&self.spaces, graph, facts, sites);
+        let (movables, others): (Vec<&Movable>, Vec<&Movable>) =
+            self.movables.iter().partition(|movable| watch(&mut watched, movable));
+        for Movable { tensor, .. } in others {
+            let reason = Reason::Misaligned(tensor.clone());
+            changes.not_absorbed.push(Declined { tensor: tensor.clone(), reason });
+        }
+        let mut statistics = look(model, &watched, run, n_samples, request)?;
+        for movable in movables {
+            let tensor = &movable.tensor;
+            let Some(seen) = statistics.get_mut(tensor) else { continue };
+            let mut planned = plan.activations.iter().filter(|p| p.site.tensor == *tensor);
+            let symmetric = planned.any(|p| p.qtype.symmetry == SymmetryName::Symmetric);
+            match movable.offsets(seen, symmetric) {
+                Ok(by) => {
+                    seen.subtract(&by);
+                    changes.offsets.push((movable, by));
+                }
+                Err(reason) => {
+                    changes.not_absorbed.push(Declined { tensor: tensor.clone(), reason });
+                }
+            }
+        }
+        let choices = choose(&self.spaces, &statistics, graph, sites, &request.scheme);
+        for (space, choice) in self.spaces.iter().zip(choices) {
+            match choice {
+                Ok(choice) => changes.factors.push((space, choice)),
+                Err(reason) => {
+                    changes.declined.push(Declined { tensor: space.tensor.clone(), reason });
+                }
+            }
+        }
+        Ok(changes)
+    }
+}
+
+impl Changes<'_> {
+    /// The model with these changes.
+    fn made(&self, model: &ModelProto) -> Result<ModelProto> {
+        let mut changed = model.clone();
+        let graph = changed.graph.as_mut().context("model has no graph")?;
+        for (movable, by) in &self.offsets {
+            absorb(graph, movable, by)?;
+        }
+        for (space, choice) in &self.factors {
+            scale(graph, space, &choice.factors)?;
+        }
+        Ok(changed)
+    }
+
+    /// What is said of them before they are judged.
+    fn report(&self, graph: &GraphProto, n_samples: usize, n_judges: usize) -> Equalized {
+        let spaces = self.factors.iter().map(|(space, choice)| space_facts(graph, space, choice));
+        let offsets = self.offsets.iter().map(|(movable, by)| OffsetFacts {
+            tensor: movable.tensor.clone(),
+            offsets: by.clone(),
+        });
+        Equalized {
+            n_samples,
+            n_judges,
+            sqnr_db: [0.0; 2],
+            gain_db: 0.0,
+            chance_db: 0.0,
+            kept: false,
+            n_spaces: self.factors.len(),
+            n_declined: self.declined.len(),
+            n_absorbed: self.offsets.len(),
+            spaces: spaces.collect(),
+            declined: self.declined.clone(),
+            offsets: offsets.collect(),
+            not_absorbed: self.not_absorbed.clone(),
+            seconds: 0.0,
+        }
+    }
 }
 
 /// Adds a tensor to those that are looked at; not where its channels are looked at in another way.
@@ -324,10 +388,6 @@ pub(super) fn again(
         scale(graph, space, factors)?;
     }
     Ok(())
-}
-
-fn offset_facts(movable: &Movable, offsets: &[f32]) -> OffsetFacts {
-    OffsetFacts { tensor: movable.tensor.clone(), offsets: offsets.to_vec() }
 }
 
 fn space_facts(graph: &GraphProto, space: &Space, choice: &Choice) -> SpaceFacts {

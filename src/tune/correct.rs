@@ -27,14 +27,16 @@ pub(super) struct BiasSlot {
 pub fn takes_bias(node: &NodeProto, index: &GraphIndex) -> bool {
     match node.op_type() {
         "Conv" | "ConvTranspose" | "Gemm" => !is_scaled(node),
-        "Add" => {
-            let of_product =
-                |name: &String| index.producer(name).is_some_and(|node| node.op_type() == "MatMul");
-            let constant = |name: &String| index.initializer(name).is_some();
-            node.input.iter().any(constant) && node.input.iter().any(of_product)
-        }
+        "Add" => added_to_product(node, index).is_some(),
         _ => false,
     }
+}
+
+/// The position of the constant that an Add gives to a MatMul.
+fn added_to_product(node: &NodeProto, index: &GraphIndex) -> Option<usize> {
+    let slot = index.constant_operand(node)?;
+    let product = index.producer(&node.input[1 - slot])?;
+    (product.op_type() == "MatMul").then_some(slot)
 }
 
 impl Variant {
@@ -58,14 +60,9 @@ impl Variant {
                 Some(BiasSlot { input_idx: 2, values })
             }
             "Add" => {
-                let input_idx = (0..2).find(|&i| {
-                    let name = node.input.get(i);
-                    name.is_some_and(|name| net.index.initializer(name).is_some())
-                })?;
-                let product = net.index.producer(node.input.get(1 - input_idx)?)?;
-                let behind = product.op_type() == "MatMul";
+                let input_idx = added_to_product(node, &net.index)?;
                 let free = !self.is_planned(net, (at.node_idx, input_idx));
-                let values = plain(&node.input[input_idx]).filter(|_| behind && free)?;
+                let values = plain(&node.input[input_idx]).filter(|_| free)?;
                 Some(BiasSlot { input_idx, values })
             }
             _ => None,

@@ -107,10 +107,10 @@ impl Growth<'_> {
         channels: Channels,
     ) -> Result<Option<ConstantOperand<'n>>, Stop> {
         let [a, b] = node.input.as_slice() else { return Err(self.refused(node)) };
-        let (slot, name, other) = match (self.index.initializer(a), self.index.initializer(b)) {
-            (None, None) => return Ok(None),
-            (None, Some(_)) => (1, b, a),
-            (Some(_), None) if node.op_type() != "Sub" => (0, a, b),
+        let (slot, name, other) = match self.index.constant_operand(node) {
+            Some(1) => (1, b, a),
+            Some(_) if node.op_type() != "Sub" => (0, a, b),
+            None if self.index.initializer(a).is_none() => return Ok(None),
             _ => return Err(self.refused(node)),
         };
         let shape = self.shape(other)?;
