@@ -37,6 +37,7 @@ fn the_simulation_is_the_written_model() {
         ("fixtures/digits_cnn.onnx", "tensorrt"),
         ("fixtures/digits_cnn.onnx", "openvino"),
         ("fixtures/digits_old.onnx", "tensorrt"),
+        ("fixtures/digits_cnn.onnx", "xint8"),
     ] {
         let scheme = scheme::resolve(backend).unwrap();
         let mut model = onnx::load_whole(&repository(fixture)).unwrap().model;

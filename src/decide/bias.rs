@@ -5,9 +5,9 @@ use super::weight::{params_of, values};
 use super::{PlannedBias, QuantPlan};
 use crate::onnx::proto::GraphProto;
 use crate::place::{BiasSite, Sites};
-use crate::quant::round_half_even;
+use crate::quant::{QuantParams, round_half_even};
 use crate::range::RangeFinder;
-use crate::scheme::Scheme;
+use crate::scheme::{QType, Scheme};
 use anyhow::Result;
 
 /// Largest integer that a bias may take.
@@ -49,6 +49,23 @@ pub fn decide_biases(
         });
     }
     Ok(())
+}
+
+/// The grids that a bias with a type of its own may lie on: the one that its range asks for, and where scales
+/// are powers of two those that the type lets it be searched among.
+///
+/// # Errors
+/// If the values have no range.
+pub fn bias_grids(
+    values: &[f32],
+    qtype: &QType,
+    finder: &dyn RangeFinder,
+) -> Result<Vec<QuantParams>> {
+    let qtype = qtype.adapted(values.iter().copied().reduce(f32::min));
+    let n_halvings = qtype.pot_search;
+    let (_, widest) = params_of(values, &QType { pot_search: 0, ..qtype }, finder)?;
+    let halved = |n: u8| QuantParams { scale: widest.scale / f32::from(n).exp2(), ..widest };
+    Ok((0..=n_halvings).map(halved).filter(|params| params.scale.is_normal()).collect())
 }
 
 /// Widens the weights' scales where an int32 would overflow: a weight may serve several biases.

@@ -10,7 +10,7 @@ mod pairs;
 mod slices;
 mod weight;
 
-pub use bias::decide_biases;
+pub use bias::{bias_grids, decide_biases};
 pub use pairs::Pairs;
 pub use weight::round;
 
@@ -139,6 +139,15 @@ pub struct PlannedBias {
     pub scales: Vec<f32>,
     /// The integers.
     pub integers: Vec<i32>,
+}
+
+impl PlannedBias {
+    /// The values that the integers stand for.
+    pub fn dequantized(&self) -> Vec<f32> {
+        let scale = |i: usize| self.scales[if self.scales.len() == 1 { 0 } else { i }];
+        let value = |(i, &q): (usize, &i32)| q.saturating_sub(self.zero_point) as f32 * scale(i);
+        self.integers.iter().enumerate().map(value).collect()
+    }
 }
 
 /// Which range finders to use.

@@ -16,6 +16,7 @@ use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{Sites, node_name};
 use crate::progress::Progress;
+use crate::range::RangeFinder;
 use crate::scheme::SymmetryName;
 use crate::tune::{MIN_SAMPLES, Method, Methods, compare_plans};
 use anyhow::{Context, Result, anyhow};
@@ -167,7 +168,9 @@ fn attempt(
     let compared = pool.install(|| {
         let (inputs, values) = tune::load(run, n - n_judges..n)?;
         let corrected = methods.contains(Method::Bias);
-        compare_plans([(model, plan), (&scaled, &scaled_plan)], &inputs, &values, corrected)
+        let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
+        let plans = [(model, plan), (&scaled, &scaled_plan)];
+        compare_plans(plans, sites, table, &inputs, &values, corrected)
     })?;
     equalized.sqnr_db = compared.sqnr_db;
     equalized.gain_db = compared.gain_db;

@@ -148,6 +148,21 @@ impl OutChannels {
         })
     }
 
+    /// How much moving the channels by `by` changes behind the function: sum of the squares over some values of
+    /// every channel.
+    pub fn change(&self, value: &Value, passed: Passed, by: &[f32]) -> f64 {
+        /// Values of a run that are looked at, about.
+        const N: usize = 64;
+        let Some(values) = value.f32s() else { return 0.0 };
+        let inner = self.inner(value);
+        let of_run = |(run, part): (usize, &[f32])| -> f64 {
+            let by = by[run % self.n_out];
+            let change = |&y: &f32| f64::from(passed.of(y + by) - passed.of(y)).powi(2);
+            part.iter().step_by(inner.div_ceil(N)).map(change).sum()
+        };
+        values.chunks(inner).enumerate().map(of_run).sum()
+    }
+
     fn inner(&self, value: &Value) -> usize {
         if self.planes { value.shape()[2..].iter().product::<usize>().max(1) } else { 1 }
     }

@@ -1,10 +1,11 @@
 //! A layer's weight, changed while its quantized input is known and its output is not.
 
-use super::grid::dequantized;
+use super::correct::shift;
+use super::grid::{dequantized, out_channels};
 use super::layer::Layer;
 use super::methods::Method;
 use super::network::Network;
-use super::rounding::{self, MAX_ROW};
+use super::rounding::{self, Learned, MAX_ROW};
 use super::scales::{self, Bounds, Problem, Rows};
 use super::variant::{Variant, run};
 use super::walk::At;
@@ -24,68 +25,105 @@ impl Variant {
         at: &At,
         weight_idx: usize,
     ) -> Result<Vec<Vec<Value>>> {
+        let mut learned = None;
         if self.methods.contains(Method::Rounding) || self.methods.contains(Method::Clip) {
             let name = || format!("node `{}`", node_name(at.node));
-            self.change_weight(net, at, weight_idx).with_context(name)?;
+            learned = self.change_weight(net, at, weight_idx).with_context(name)?;
         }
+        let outputs = self.run_layer(net, at, weight_idx)?;
+        let (outputs, laid) = self.correct(net, at, outputs)?;
+        let (Some((problem, mut learned)), Some(laid)) = (learned, laid) else {
+            return Ok(outputs);
+        };
+        // The integers make up for what the grid of the bias leaves, but not where it saturates.
+        let around: Vec<Vec<f32>> = (0..laid.wanted.len()).map(|o| laid.around(o)).collect();
+        let errors = around.iter().zip(&laid.wanted).map(|(around, wanted)| -> Vec<f64> {
+            let errors = around.iter().map(|value| f64::from(value - wanted));
+            errors.filter(|error| error.abs() <= f64::from(laid.grid.scale)).collect()
+        });
+        let chosen = learned.make_up(&problem, &errors.collect::<Vec<_>>());
+        self.keep(weight_idx, &problem.layer, &learned.rows);
+        let bias: Vec<f32> = around.iter().zip(chosen).map(|(around, i)| around[i]).collect();
+        let mut outputs = self.run_layer(net, at, weight_idx)?;
+        let by: Vec<f32> = bias.iter().zip(&laid.stored).map(|(b, stored)| b - stored).collect();
+        if let Some(channels) = outputs[0].first().and_then(|y| out_channels(at.node, y)) {
+            shift(&channels, &mut outputs, &by)?;
+        }
+        self.biases.insert(laid.edge, bias);
+        Ok(outputs)
+    }
+
+    /// Runs a layer with its quantized weight, and the bias of the float network.
+    fn run_layer(&self, net: &Network, at: &At, weight_idx: usize) -> Result<Vec<Vec<Value>>> {
         let weight = dequantized(&self.plan.weights[weight_idx])?;
         let inputs: Vec<&[Value]> = at.runtime.iter().map(|name| self.read(at, name)).collect();
         let names = at.runtime.iter().zip(&inputs);
         let first: Vec<(&str, &Value)> =
             names.filter_map(|(name, values)| Some((*name, values.first()?))).collect();
         let step = net.step(at.node, &first, Some(&weight))?;
-        let outputs = run(&step, &inputs, at.float.len() - self.first)?;
-        self.correct(net, at, outputs)
+        run(&step, &inputs, at.float.len() - self.first)
     }
 
     /// Other scales and integers for the weight of a layer; a weight that several layers share is changed
-    /// for the first.
-    fn change_weight(&mut self, net: &Network, at: &At, weight_idx: usize) -> Result<()> {
+    /// for the first. Gives what was learned.
+    fn change_weight(
+        &mut self,
+        net: &Network,
+        at: &At,
+        weight_idx: usize,
+    ) -> Result<Option<(Problem, Learned)>> {
         let node = at.node;
         let centred = self.methods.contains(Method::Bias) && self.bias_of(net, at).is_some();
         let planned = &self.plan.weights[weight_idx];
         let input = node.input.first().map_or("", String::as_str);
         let second = node.input.get(1).is_some_and(|name| *name == planned.site.tensor);
         if !second || self.changed.contains(&weight_idx) || net.is_constant(input) {
-            return Ok(());
+            return Ok(None);
         }
         let y: Vec<Value> = at.first_outputs(net.n_tune).cloned().collect();
         let b = &self.read(at, input)[..y.len()];
         let Some(layer) = b.first().and_then(|x| Layer::of(node, &planned.shape, x)) else {
-            return Ok(());
+            return Ok(None);
         };
-        let Some(scale_idx) = scale_indices(planned, &layer) else { return Ok(()) };
-        let Some(initializer) = net.index.initializer(&planned.site.tensor) else { return Ok(()) };
+        let Some(scale_idx) = scale_indices(planned, &layer) else { return Ok(None) };
+        let initializer = net.index.initializer(&planned.site.tensor);
+        let Some(initializer) = initializer else { return Ok(None) };
         let values = tensor::f32_values(initializer)?;
-        let position = |i: usize| layer.at(i / layer.n_in, i % layer.n_in);
-        let w: Vec<f32> = (0..values.len()).map(|i| values[position(i)]).collect();
-        let scales: Vec<f32> = planned.params.iter().map(|params| params.scale).collect();
+        let w = (0..values.len()).map(|i| values[layer.at(i / layer.n_in, i % layer.n_in)]);
         let (low, high) = (planned.params[0].q_min, planned.params[0].q_max);
         let problem = Problem {
-            layer: &layer,
-            w: &w,
-            scales: &scales,
-            scale_idx: &scale_idx,
+            w: w.collect(),
+            scales: planned.params.iter().map(|params| params.scale).collect(),
+            scale_idx,
             bounds: Bounds { low, high, pairs: planned.pairs },
             free: planned.qtype.scale == ScaleName::Float,
+            layer,
         };
         let data = (b, &y[..]);
-        let learned = self.methods.contains(Method::Rounding) && layer.n_in <= MAX_ROW;
-        let rows = match learned {
-            true => Some(rounding::round(&problem, data, centred)?),
-            false if problem.free => scales::clip(&problem, data, centred),
-            false => None,
-        };
-        let Some(Rows { integers, scales }) = rows else { return Ok(()) };
+        if self.methods.contains(Method::Rounding) && problem.layer.n_in <= MAX_ROW {
+            let learned = rounding::round(&problem, data, centred)?;
+            self.keep(weight_idx, &problem.layer, &learned.rows);
+            self.plan.weights[weight_idx].learned = true;
+            return Ok(Some((problem, learned)));
+        }
+        let clipped = problem.free.then(|| scales::clip(&problem, data, centred)).flatten();
+        if let Some(rows) = clipped {
+            self.keep(weight_idx, &problem.layer, &rows);
+        }
+        Ok(None)
+    }
+
+    /// Takes integers and scales over.
+    fn keep(&mut self, weight_idx: usize, layer: &Layer, Rows { integers, scales }: &Rows) {
         let planned = &mut self.plan.weights[weight_idx];
         let stored = Arc::make_mut(&mut planned.integers);
-        integers.iter().enumerate().for_each(|(i, &q)| stored[position(i)] = q);
-        for (params, scale) in planned.params.iter_mut().zip(scales) {
+        for (i, &q) in integers.iter().enumerate() {
+            stored[layer.at(i / layer.n_in, i % layer.n_in)] = q;
+        }
+        for (params, &scale) in planned.params.iter_mut().zip(scales) {
             params.scale = scale;
         }
-        planned.learned |= learned;
         self.changed.insert(weight_idx);
-        Ok(())
     }
 }
 

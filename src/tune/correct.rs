@@ -1,6 +1,7 @@
 //! Biases corrected while a walk passes by.
 
 use super::bias::{OutChannels, Passed, Sum, calibration, correction};
+use super::bias_grid::{Laid, least_changing};
 use super::grid::{on_grid, out_channels};
 use super::methods::Method;
 use super::network::{Network, activation};
@@ -69,35 +70,60 @@ impl Variant {
         }
     }
 
-    /// The `outputs`, the first with the means that it has in the float network, by another bias.
+    /// The `outputs`, the first with the means that it has in the float network, by another bias; and that bias where
+    /// it has a grid of its own, which it is laid on.
     pub(super) fn correct(
         &mut self,
         net: &Network,
         at: &At,
         mut outputs: Vec<Vec<Value>>,
-    ) -> Result<Vec<Vec<Value>>> {
+    ) -> Result<(Vec<Vec<Value>>, Option<Laid>)> {
         let follows_float = self.methods.contains(Method::Bias);
         let asked = follows_float || self.methods.contains(Method::BiasCalibration);
-        let slot = self.bias_of(net, at).filter(|_| asked);
+        let slot = self.bias_of(net, at);
         let y = at.float.first().and_then(|outputs| outputs.first());
         let channels = y.and_then(|y| out_channels(at.node, y));
-        let (Some(slot), Some(channels)) = (slot, channels) else { return Ok(outputs) };
+        let (Some(slot), Some(channels)) = (slot, channels) else { return Ok((outputs, None)) };
         if !slot.values.is_empty() && slot.values.len() != channels.n_out {
-            return Ok(outputs);
+            return Ok((outputs, None));
         }
+        let edge = (at.node_idx, slot.input_idx);
         let by = match follows_float {
+            _ if !asked => Vec::new(),
             true => self.by_float(net, at, &channels, &outputs),
             false => self.by_grid(net, at, &channels, &outputs),
         };
         let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
         if by.iter().any(|by| !by.is_finite()) || by.iter().all(|by| *by == 0.0) {
-            return Ok(outputs);
+            // As it is, where integers of its own do not make it another.
+            if let Some(planned) = self.plan.biases.iter().find(|bias| bias.site.edge == edge)
+                && planned.qtype.is_some()
+                && planned.integers.len() == slot.values.len()
+            {
+                let laid = planned.dequantized();
+                let by: Vec<f32> = laid.iter().zip(&slot.values).map(|(b, was)| b - was).collect();
+                shift(&channels, &mut outputs, &by)?;
+            }
+            return Ok((outputs, None));
         }
         shift(&channels, &mut outputs, &by)?;
-        let bias = slot.values.iter().copied().chain(std::iter::repeat(0.0));
-        let bias = bias.zip(&by).map(|(b, by)| b + by).collect();
-        self.biases.insert((at.node_idx, slot.input_idx), bias);
-        Ok(outputs)
+        let mut stored = slot.values;
+        stored.resize(channels.n_out, 0.0);
+        let wanted: Vec<f32> = stored.iter().zip(&by).map(|(b, by)| b + by).collect();
+        let grids = net.bias_grids.map(|grids| grids.of_bias(edge, &wanted)).transpose()?.flatten();
+        let grid = grids.and_then(|grids| {
+            let seen: Vec<&Value> = outputs.iter().take(net.n_tune).map(|y| &y[0]).collect();
+            least_changing(grids, &wanted, &channels, net.passed(at.node), &seen)
+        });
+        let Some(grid) = grid else {
+            self.biases.insert(edge, wanted);
+            return Ok((outputs, None));
+        };
+        let laid = Laid { edge, grid, stored, wanted };
+        let by: Vec<f32> = laid.values().iter().zip(&laid.wanted).map(|(b, was)| b - was).collect();
+        shift(&channels, &mut outputs, &by)?;
+        self.biases.insert(edge, laid.values());
+        Ok((outputs, Some(laid)))
     }
 
     /// By the means of the float network's outputs.
@@ -138,6 +164,6 @@ impl Variant {
 }
 
 /// Adds `by` to the channels of the first output of every sample.
-fn shift(channels: &OutChannels, outputs: &mut [Vec<Value>], by: &[f32]) -> Result<()> {
+pub(super) fn shift(channels: &OutChannels, outputs: &mut [Vec<Value>], by: &[f32]) -> Result<()> {
     outputs.par_iter_mut().try_for_each(|outputs| channels.shift(&mut outputs[0], by))
 }

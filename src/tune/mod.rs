@@ -5,6 +5,7 @@
 //! of activations. A change must pay on samples that were held back, or it is undone.
 
 mod bias;
+mod bias_grid;
 mod change;
 mod correct;
 mod grid;
@@ -36,8 +37,9 @@ use crate::onnx::proto::ModelProto;
 use crate::onnx::tensor;
 use crate::place::{BiasSite, Edge, Sites, node_name};
 use crate::range::RangeFinder;
-use crate::scheme::{BiasRow, Scheme};
+use crate::scheme::Scheme;
 use anyhow::{Context, Result, ensure};
+use bias_grid::BiasGrids;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -127,6 +129,8 @@ pub fn tune(
         true => Some(walk::plain(model, plan, inputs, &samples[n_tune..])?.0),
         false => None,
     };
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let grids = BiasGrids::of(graph, sites, plan, (scheme, finder));
     let mut best: Option<Variant> = None;
     let mut steps = Vec::new();
     // Each method on top of all before it, in one walk; where one is undone, the rest walk again without it.
@@ -141,7 +145,8 @@ pub fn tune(
             tried = tried.with(method);
             variants.push(Variant::new(plan.clone(), tried, 0));
         }
-        let mut variants = Walk::new(model, variants, n_tune)?.run(inputs, samples)?.into_iter();
+        let walk = Walk::new(model, variants, n_tune)?.with_bias_grids(&grids);
+        let mut variants = walk.run(inputs, samples)?.into_iter();
         if plain.is_none() {
             plain = variants.next().map(|variant| variant.noise);
         }
@@ -240,6 +245,8 @@ pub struct Comparison {
 /// As [`simulate`].
 pub fn compare_plans(
     plans: [(&ModelProto, &QuantPlan); 2],
+    sites: &Sites,
+    table: (&Scheme, &dyn RangeFinder),
     inputs: &[String],
     samples: &[Vec<Value>],
     corrected: bool,
@@ -249,7 +256,10 @@ pub fn compare_plans(
             return Ok(plain(model, plan, inputs, samples)?.0);
         }
         let variant = Variant::new(plan.clone(), Methods::default().with(Method::Bias), 0);
+        let graph = model.graph.as_ref().context("model has no graph")?;
+        let grids = BiasGrids::of(graph, sites, plan, table);
         let walk = Walk::new(model, vec![variant], samples.len())?.judged_by_all();
+        let walk = walk.with_bias_grids(&grids);
         Ok(walk.run(inputs, samples)?.into_iter().next().map(|v| v.noise).unwrap_or_default())
     };
     let (before, after) = (noise(plans[0])?, noise(plans[1])?);
@@ -320,17 +330,8 @@ fn add_sites(
             continue;
         }
         let node = &graph.node[*node_idx];
-        let qtype = match scheme.ops.get(node.op_type()).map(|row| &row.bias) {
-            Some(BiasRow::Int32) => None,
-            Some(BiasRow::Type(qtype)) => Some(qtype.clone()),
-            Some(BiasRow::Float) | None => continue,
-        };
-        let weight = plan.weights.iter().position(|w| w.site.edges.contains(&(*node_idx, 1)));
-        let quantized = sites.activations.iter().any(|site| site.edges.contains(&(*node_idx, 0)));
-        if let (Some(weight), true) = (weight, quantized) {
-            let input = node.input[0].clone();
-            sites.biases.push(BiasSite { tensor, qtype, input, weight, edge });
-        }
+        let site = bias_grid::new_site(node, edge, sites, plan, scheme);
+        sites.biases.extend(site.map(|site| BiasSite { tensor, ..site }));
     }
     Ok(())
 }

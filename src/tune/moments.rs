@@ -16,8 +16,8 @@ pub struct Moments {
     pub bb: Mat<f64>,
     /// Sum of `b y^T`, `[n_in, outputs of the group]`.
     pub by: Mat<f64>,
-    /// Sum of `b`.
-    b: Vec<f64>,
+    /// Sum of `b`; when finished, its mean.
+    pub b: Vec<f64>,
     /// Sum of `y`.
     y: Vec<f64>,
     /// Positions.
@@ -84,6 +84,7 @@ impl Moments {
         };
         self.bb = Mat::from_fn(b.len(), b.len(), |i, j| about(self.bb[(i, j)], b[i], b[j]));
         self.by = Mat::from_fn(b.len(), y.len(), |i, j| about(self.by[(i, j)], b[i], y[j]));
+        self.b.iter_mut().for_each(|sum| *sum /= n);
         self
     }
 }

@@ -1,6 +1,7 @@
 //! What the float network and every quantized one of a walk share: the graph and its constants.
 
 use super::bias::Passed;
+use super::bias_grid::BiasGrids;
 use super::step::Step;
 use crate::decide::QuantPlan;
 use crate::engine::Value;
@@ -22,6 +23,8 @@ pub(super) struct Network<'a> {
     pub n_tune: usize,
     /// Samples from here on judge.
     pub judges: usize,
+    /// Where biases are laid on grids of their own; without, new ones stay float.
+    pub bias_grids: Option<&'a BiasGrids<'a>>,
 }
 
 impl<'a> Network<'a> {
@@ -45,6 +48,7 @@ impl<'a> Network<'a> {
             weights,
             n_tune,
             judges: n_tune,
+            bias_grids: None,
         })
     }
 

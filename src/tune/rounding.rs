@@ -9,12 +9,15 @@
 //!
 //! with a diagonal ridge `L`, and the integers `q` come from coordinate descent on `(w* - s q) H (w* - s q)^T`,
 //! `H = cov(b, b) + L`, from the nearest integers on: each step can only lower the error. A row that leaves more error
-//! on the samples than the nearest integers of `w`, which the ridge allows, gets these. Sources: GPTQ (Frantar
+//! on the samples than the nearest integers of `w`, which the ridge allows, gets these.
+//!
+//! Where the layer's bias lies on a coarse grid of its own, its mean error m counts as well, and the integers make
+//! up for what the grid leaves: the error then is `(w* - s q) H (w* - s q)^T + (m + E[b] (s q - s q0)^T)^2`. Sources: GPTQ (Frantar
 //! et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134) for the
 //! descent.
 
 use super::moments::gather;
-use super::scales::{Problem, Rows, choose};
+use super::scales::{Bounds, Problem, Rows, choose};
 use crate::engine::Value;
 use anyhow::{Result, anyhow};
 use faer::linalg::solvers::Solve;
@@ -41,8 +44,8 @@ pub const MAX_ROW: usize = 4608;
 ///
 /// # Errors
 /// If the inputs' moments are not finite.
-pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> Result<Rows> {
-    let layer = problem.layer;
+pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> Result<Learned> {
+    let layer = &problem.layer;
     let (n_in, n_out, per_group) = (layer.n_in, layer.n_out, layer.n_out / layer.groups);
     let n_integers = problem.bounds.high - problem.bounds.low + 1;
     let ridge = RIDGES[usize::from(n_integers >= MANY)];
@@ -73,7 +76,7 @@ pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> 
                 }
             }
         }
-        groups.push(Group { h, by: moments.by, ridge });
+        groups.push(Group { h, by: moments.by, ridge, means: moments.b });
     }
     let diagonal: Vec<f64> =
         groups.iter().flat_map(|group| (0..n_in).map(move |k| group.h[(k, k)])).collect();
@@ -83,7 +86,10 @@ pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> 
         let group = &groups[o / per_group];
         let steps: Vec<f64> =
             (0..n_in).map(|k| f64::from(scales[problem.scale_of(o, k)])).collect();
-        let learned = descend(problem, &group.h, &row(&targets), &steps);
+        let target = row(&targets);
+        let start = problem.bounds.nearest_row(&target, |k| steps[k]);
+        let gradient = group.gradient(&target, &start, &steps);
+        let learned = descend(&problem.bounds, &group.h, gradient, start, &steps);
         let given: Vec<f64> = row(&given);
         let nearest = problem.bounds.nearest_row(&given, |k| steps[k]);
         let error = |q: &[f64]| group.error(o % per_group, q, &steps);
@@ -91,7 +97,51 @@ pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> 
         q.iter().map(|&q| q as i32).collect()
     };
     let integers: Vec<Vec<i32>> = (0..n_out).into_par_iter().map(round_row).collect();
-    Ok(Rows { integers: integers.concat(), scales })
+    Ok(Learned { rows: Rows { integers: integers.concat(), scales }, targets, groups })
+}
+
+/// Learned integers, and what they were learned from.
+pub struct Learned {
+    /// The integers and their scales.
+    pub rows: Rows,
+    /// `[n_out, n_in]`.
+    targets: Vec<f64>,
+    groups: Vec<Group>,
+}
+
+impl Learned {
+    /// Other integers, which make up for biases that are not what they should be: `errors` holds for each row by how
+    /// much, one or more of which one is taken. Gives their positions.
+    pub fn make_up(&mut self, problem: &Problem, errors: &[Vec<f64>]) -> Vec<usize> {
+        let (n_in, per_group) = (problem.layer.n_in, problem.layer.n_out / problem.layer.groups);
+        let with_means: Vec<Mat<f64>> = self.groups.par_iter().map(Group::with_means).collect();
+        let of_row = |(o, errors): (usize, &Vec<f64>)| {
+            let row = o * n_in..(o + 1) * n_in;
+            let (group, h) = (&self.groups[o / per_group], &with_means[o / per_group]);
+            let steps: Vec<f64> =
+                (0..n_in).map(|k| f64::from(self.rows.scales[problem.scale_of(o, k)])).collect();
+            let target = &self.targets[row.clone()];
+            let start: Vec<f64> = self.rows.integers[row].iter().map(|&q| f64::from(q)).collect();
+            let made_up = |(choice, &error): (usize, &f64)| {
+                let mut gradient = group.gradient(target, &start, &steps);
+                gradient.iter_mut().zip(&group.means).for_each(|(g, mean)| *g -= error * mean);
+                let q = descend(&problem.bounds, h, gradient, start.clone(), &steps);
+                (group.left(target, (&start, &q), &steps, error), choice, q)
+            };
+            let all = errors.iter().enumerate().map(made_up);
+            all.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, choice, q)| (choice, q))
+        };
+        let rows: Vec<Option<(usize, Vec<f64>)>> =
+            errors.par_iter().enumerate().map(of_row).collect();
+        let mut chosen = vec![0; errors.len()];
+        for (o, (choice, q)) in rows.into_iter().enumerate().filter_map(|(o, row)| Some((o, row?)))
+        {
+            chosen[o] = choice;
+            let stored = &mut self.rows.integers[o * n_in..(o + 1) * n_in];
+            stored.iter_mut().zip(q).for_each(|(stored, q)| *stored = q as i32);
+        }
+        chosen
+    }
 }
 
 /// What is known of one group of channels.
@@ -102,6 +152,8 @@ struct Group {
     by: Mat<f64>,
     /// One per input.
     ridge: Vec<f64>,
+    /// Mean of each input.
+    means: Vec<f64>,
 }
 
 impl Group {
@@ -115,20 +167,46 @@ impl Group {
         };
         w.iter().enumerate().map(of).sum()
     }
+
+    /// `H` times what the integers leave of the target: half the slope of the error, downwards.
+    fn gradient(&self, target: &[f64], q: &[f64], scales: &[f64]) -> Vec<f64> {
+        let mut gradient = vec![0f64; target.len()];
+        for j in 0..target.len() {
+            let error = target[j] - scales[j] * q[j];
+            let column = self.h.col_as_slice(j);
+            gradient.iter_mut().zip(column).for_each(|(g, h)| *g += h * error);
+        }
+        gradient
+    }
+
+    /// `H` and the products of the means.
+    fn with_means(&self) -> Mat<f64> {
+        let n = self.means.len();
+        Mat::from_fn(n, n, |i, j| self.h[(i, j)] + self.means[i] * self.means[j])
+    }
+
+    /// The error that the integers `q` leave, that of the mean among it, which was `error` for `from`.
+    fn left(&self, target: &[f64], (from, q): (&[f64], &[f64]), scales: &[f64], error: f64) -> f64 {
+        let slope = self.gradient(target, q, scales);
+        let (mut left, mut mean) = (0.0, error);
+        for k in 0..target.len() {
+            left += (target[k] - scales[k] * q[k]) * slope[k];
+            mean += (q[k] - from[k]) * scales[k] * self.means[k];
+        }
+        left + mean * mean
+    }
 }
 
-/// Coordinate descent from the nearest integers; the inputs that vary most come first.
-fn descend(problem: &Problem, h: &Mat<f64>, target: &[f64], scales: &[f64]) -> Vec<f64> {
-    let n = target.len();
-    let bounds = &problem.bounds;
-    let mut q = bounds.nearest_row(target, |k| scales[k]);
-    // The gradient, up to a factor of -2: H times what is left of the target.
-    let mut gradient = vec![0f64; n];
-    for j in 0..n {
-        let error = target[j] - scales[j] * q[j];
-        let column = h.col_as_slice(j);
-        gradient.iter_mut().zip(column).for_each(|(g, h)| *g += h * error);
-    }
+/// Coordinate descent from the integers `q`, where half the downward slope of the error is `gradient`; the inputs
+/// that vary most come first.
+fn descend(
+    bounds: &Bounds,
+    h: &Mat<f64>,
+    mut gradient: Vec<f64>,
+    mut q: Vec<f64>,
+    scales: &[f64],
+) -> Vec<f64> {
+    let n = q.len();
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|&a, &b| h[(b, b)].total_cmp(&h[(a, a)]).then(a.cmp(&b)));
     for _ in 0..MAX_SWEEPS {

@@ -55,22 +55,22 @@ impl Bounds {
 }
 
 /// A weight whose integers are asked for.
-pub struct Problem<'a> {
+pub struct Problem {
     /// The layer that it belongs to.
-    pub layer: &'a Layer,
+    pub layer: Layer,
     /// `[n_out, n_in]`, rows as in [`Layer`].
-    pub w: &'a [f32],
+    pub w: Vec<f32>,
     /// As decided so far; 0 stands for 0.
-    pub scales: &'a [f32],
+    pub scales: Vec<f32>,
     /// The index of the scale of each weight; empty where every row has one, in their order.
-    pub scale_idx: &'a [u32],
+    pub scale_idx: Vec<u32>,
     /// What the integers may be.
     pub bounds: Bounds,
     /// Whether scales may change.
     pub free: bool,
 }
 
-impl Problem<'_> {
+impl Problem {
     /// Index of the scale of weight `k` of row `o`.
     pub fn scale_of(&self, o: usize, k: usize) -> usize {
         self.scale_idx.get(o * self.layer.n_in + k).map_or(o, |&idx| idx as usize)
@@ -90,7 +90,7 @@ pub struct Rows {
 /// will be corrected afterwards. `None` where the inputs are not finite or always 0.
 pub fn clip(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> Option<Rows> {
     let n_in = problem.layer.n_in;
-    let mut variances = variances(problem.layer, b, y, centred);
+    let mut variances = variances(&problem.layer, b, y, centred);
     let mean = variances.iter().sum::<f64>() / variances.len() as f64;
     if !mean.is_finite() || mean <= 0.0 {
         return None;
@@ -111,7 +111,7 @@ pub fn clip(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> O
 /// inputs' variances (`[groups, n_in]`).
 pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32> {
     if !problem.free {
-        return problem.scales.to_vec();
+        return problem.scales.clone();
     }
     let Problem { layer, scales, bounds, .. } = problem;
     let (n_in, per_group) = (layer.n_in, layer.n_out / layer.groups);

@@ -168,6 +168,52 @@ fn bias_calibration_moves_by_a_part_of_the_grids_error() {
     }
 }
 
+/// A bias that is off, as a coarse grid leaves it, is made up for by the integers; of two biases the one with less
+/// error in the end is taken.
+#[test]
+fn integers_make_up_for_a_bias_that_is_off() {
+    const ROWS: usize = 3;
+    const N_IN: usize = 9;
+    let values = noise(400 * N_IN, 3).iter().map(|v| v + 0.7).collect();
+    let x = [Value::from_f32(&[400, N_IN], values).unwrap()];
+    let w = noise(ROWS * N_IN, 11);
+    let layer = Layer::of(&node("Gemm", &[], &[("transB", 1)]), &[ROWS, N_IN], &x[0]).unwrap();
+    let shape = Value::from_f32(&[400, ROWS], vec![0.0; 400 * ROWS]).unwrap();
+    let y = [Value::from_f32(&[400, ROWS], product(&layer, &w, &x[0], &shape)).unwrap()];
+    let scales = vec![0.5 / 127.0; ROWS];
+    let problem = Problem {
+        layer,
+        w,
+        scales: scales.clone(),
+        scale_idx: Vec::new(),
+        bounds: Bounds { low: -127, high: 127, pairs: None },
+        free: false,
+    };
+    let mut learned = rounding::round(&problem, (&x, &y), true).unwrap();
+    let real =
+        |integers: &[i32]| -> Vec<f32> { integers.iter().map(|&q| q as f32 * scales[0]).collect() };
+    // Mean squared error of a row, with a bias that takes the mean of `first` away and is then off.
+    let first = product(&problem.layer, &real(&learned.rows.integers), &x[0], &shape);
+    let error = |integers: &[i32], o: usize, off: f64| -> f64 {
+        let found = product(&problem.layer, &real(integers), &x[0], &shape);
+        let wanted = y[0].f32s().unwrap();
+        let row = |values: &[f32]| -> Vec<f64> {
+            values.iter().skip(o).step_by(ROWS).map(|&v| f64::from(v)).collect()
+        };
+        let (first, found, wanted) = (row(&first), row(&found), row(wanted));
+        let n = wanted.len() as f64;
+        let bias = wanted.iter().zip(&first).map(|(y, a)| y - a).sum::<f64>() / n + off;
+        found.iter().zip(&wanted).map(|(a, y)| (a + bias - y).powi(2)).sum::<f64>() / n
+    };
+    let before = learned.rows.integers.clone();
+    let errors = [vec![0.02], vec![-0.015], vec![0.5, -0.01]];
+    assert_eq!(learned.make_up(&problem, &errors), [0, 0, 1]);
+    for (o, off) in [(0, 0.02), (1, -0.015), (2, -0.01)] {
+        let (old, new) = (error(&before, o, off), error(&learned.rows.integers, o, off));
+        assert!(new < 0.3 * old, "row {o}: {old} {new}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     /// On the layer's own data the output error is never above that of the nearest integers.
@@ -202,11 +248,10 @@ proptest! {
             .map(|row| row.iter().fold(0f32, |m, v| m.max(v.abs())) / bound as f32)
             .collect();
         let bounds = Bounds { low: -bound, high: bound, pairs: None };
-        let problem = Problem {
-            layer: &layer, w: &w, scales: &scales, scale_idx: &[], bounds, free: false
-        };
-        let rows = rounding::round(&problem, (&x, &y), false);
-        let rows = rows.unwrap();
+        let (layer, scale_idx) = (layer.clone(), Vec::new());
+        let (weight, steps) = (w.clone(), scales.clone());
+        let problem = Problem { layer, w: weight, scales: steps, scale_idx, bounds, free: false };
+        let rows = rounding::round(&problem, (&x, &y), false).unwrap().rows;
         let real = |q: &dyn Fn(usize) -> f32| -> Vec<f32> {
             (0..w.len()).map(|i| q(i) * scales[i / n_in]).collect()
         };

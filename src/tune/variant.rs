@@ -139,7 +139,7 @@ impl Variant {
             return Ok(at.float[self.first..].to_vec());
         }
         let outputs = run(at.step, &inputs, at.float.len() - self.first)?;
-        self.correct(net, at, outputs)
+        Ok(self.correct(net, at, outputs)?.0)
     }
 
     /// Keeps a tensor, which has the values `float` in the float network. `twin` is a variant that has the

@@ -6,6 +6,7 @@
 //! samples.
 
 use super::bias::Sum;
+use super::bias_grid::BiasGrids;
 use super::judge::{Judged, Noise, judged};
 use super::network::{Network, runtime_inputs};
 use super::step::Step;
@@ -76,6 +77,13 @@ impl<'a> Walk<'a> {
     #[must_use]
     pub fn judged_by_all(mut self) -> Walk<'a> {
         self.net.judges = 0;
+        self
+    }
+
+    /// Lays new biases on their grids.
+    #[must_use]
+    pub fn with_bias_grids(mut self, grids: &'a BiasGrids<'a>) -> Walk<'a> {
+        self.net.bias_grids = Some(grids);
         self
     }
 

@@ -1,0 +1,118 @@
+//! Biases that are stored as integers on a grid of their own, far coarser than that of an int32.
+//!
+//! Such a grid moves every channel by up to half a step. The walk lays biases on it, so that the layers behind
+//! see what it does, and takes the grid among those that the table allows that changes least behind the layer's
+//! activation: the bias of a channel that never fires may saturate.
+
+use super::bias::{OutChannels, Passed};
+use crate::decide::{QuantPlan, bias_grids};
+use crate::engine::Value;
+use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::place::{BiasSite, Edge, Sites};
+use crate::quant::QuantParams;
+use crate::range::RangeFinder;
+use crate::scheme::{BiasRow, QType, Scheme};
+use anyhow::Result;
+use std::collections::BTreeMap;
+
+/// The types of the biases that have one of their own.
+#[derive(Clone)]
+pub struct BiasGrids<'a> {
+    types: BTreeMap<Edge, &'a QType>,
+    finder: &'a dyn RangeFinder,
+}
+
+impl<'a> BiasGrids<'a> {
+    /// Those of `sites`, and of layers without a bias that may get one.
+    pub fn of(
+        graph: &GraphProto,
+        sites: &Sites,
+        plan: &QuantPlan,
+        (scheme, finder): (&'a Scheme, &'a dyn RangeFinder),
+    ) -> BiasGrids<'a> {
+        let new = |(node_idx, node): (usize, &NodeProto)| {
+            let none = node.input.get(2).is_none_or(String::is_empty);
+            let site = new_site(node, (node_idx, 2), sites, plan, scheme)?;
+            none.then_some(site)
+        };
+        let new: Vec<BiasSite> = graph.node.iter().enumerate().filter_map(new).collect();
+        let of = |site: &BiasSite| Some((site.edge, scheme.types.get(site.qtype.as_ref()?)?));
+        BiasGrids { types: sites.biases.iter().chain(&new).filter_map(of).collect(), finder }
+    }
+
+    /// The grids that the bias at an input of a node may lie on; `None` where it has no type of its own.
+    ///
+    /// # Errors
+    /// If the values have no grid.
+    pub fn of_bias(&self, edge: Edge, values: &[f32]) -> Result<Option<Vec<QuantParams>>> {
+        let grids = self.types.get(&edge).map(|qtype| bias_grids(values, qtype, self.finder));
+        grids.transpose()
+    }
+}
+
+/// Where the table quantizes a bias that the node gets, as yet without a name.
+pub fn new_site(
+    node: &NodeProto,
+    edge: Edge,
+    sites: &Sites,
+    plan: &QuantPlan,
+    scheme: &Scheme,
+) -> Option<BiasSite> {
+    let qtype = match &scheme.ops.get(node.op_type())?.bias {
+        BiasRow::Int32 => None,
+        BiasRow::Type(qtype) => Some(qtype.clone()),
+        BiasRow::Float => return None,
+    };
+    let weight = plan.weights.iter().position(|w| w.site.edges.contains(&(edge.0, 1)))?;
+    let quantized = sites.activations.iter().any(|site| site.edges.contains(&(edge.0, 0)));
+    let (tensor, input) = (String::new(), node.input.first()?.clone());
+    quantized.then_some(BiasSite { tensor, qtype, input, weight, edge })
+}
+
+/// The grid that changes least of what comes through the function behind a layer, if `bias` is laid on it;
+/// `outputs` have it as it is.
+pub fn least_changing(
+    grids: Vec<QuantParams>,
+    bias: &[f32],
+    channels: &OutChannels,
+    passed: Passed,
+    outputs: &[&Value],
+) -> Option<QuantParams> {
+    let change = |grid: &QuantParams| -> f64 {
+        let by: Vec<f32> = bias.iter().map(|&b| grid.fake_quantize(b) - b).collect();
+        outputs.iter().map(|y| channels.change(y, passed, &by)).sum()
+    };
+    let changes = grids.into_iter().map(|grid| (change(&grid), grid));
+    changes.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, grid)| grid)
+}
+
+/// A bias on its grid.
+pub struct Laid {
+    /// Which input of which node it is.
+    pub edge: Edge,
+    /// The grid.
+    pub grid: QuantParams,
+    /// The bias that the model has; 0 where it has none.
+    pub stored: Vec<f32>,
+    /// What it should be.
+    pub wanted: Vec<f32>,
+}
+
+impl Laid {
+    /// What it is on the grid.
+    pub fn values(&self) -> Vec<f32> {
+        self.wanted.iter().map(|&b| self.grid.fake_quantize(b)).collect()
+    }
+
+    /// The values next to the one of channel `o` on the grid, the nearest first; one where it saturates.
+    pub fn around(&self, o: usize) -> Vec<f32> {
+        let wanted = self.wanted[o];
+        let q = self.grid.quantize(wanted);
+        let nearest = self.grid.dequantize(q);
+        let other = if nearest > wanted { q - 1 } else { q + 1 };
+        match (self.grid.q_min..=self.grid.q_max).contains(&other) {
+            true => vec![nearest, self.grid.dequantize(other)],
+            false => vec![nearest],
+        }
+    }
+}
