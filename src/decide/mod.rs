@@ -112,6 +112,12 @@ impl PlannedWeight {
         self.integers.iter().enumerate().map(value).collect()
     }
 
+    /// Whether its grid has few values for most of what it holds: fewer than 8 bits, or one scale for all channels.
+    pub fn is_coarse(&self) -> bool {
+        let one_scale = self.params.len() == 1 && self.site.block.is_none();
+        self.qtype.bits < 8 || one_scale && self.qtype.bits == 8
+    }
+
     /// The index of the scale of the value at a position.
     pub fn scale_of_value(&self) -> impl Fn(usize) -> usize + use<> {
         let slices = slices::Slices::of(&self.shape, self.site.axis, self.site.block);

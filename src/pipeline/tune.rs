@@ -70,7 +70,10 @@ pub(super) fn load(run: &Run, range: Range<usize>) -> Result<(Vec<String>, Vec<V
 /// What to try for a plan. Ranges are refined where range finders are to be chosen from.
 pub(super) fn methods(request: &Request, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 8);
-    let methods = request.methods.unwrap_or_else(|| request.effort.methods(few_bits));
+    let methods = request.methods.unwrap_or_else(|| {
+        let coarse = plan.weights.iter().filter(|weight| weight.is_coarse()).count();
+        request.effort.methods(few_bits, 2 * coarse > plan.weights.len())
+    });
     let chooses = plan.activations.iter().any(|planned| !planned.alternatives.is_empty());
     if chooses { methods.with(Method::Ranges) } else { methods }
 }
