@@ -13,6 +13,7 @@ use crate::decide::PlannedWeight;
 use crate::engine::Value;
 use crate::onnx::tensor;
 use crate::place::node_name;
+use crate::quant::QuantParams;
 use crate::scheme::ScaleName;
 use anyhow::{Context, Result};
 use std::sync::Arc;
@@ -90,7 +91,9 @@ impl Variant {
         let Some(initializer) = initializer else { return Ok(None) };
         let values = tensor::f32_values(initializer)?;
         let w = (0..values.len()).map(|i| values[layer.at(i / layer.n_in, i % layer.n_in)]);
-        let (low, high) = (planned.params[0].q_min, planned.params[0].q_max);
+        // The integers of the problem are counted from the zero point.
+        let QuantParams { q_min, q_max, zero_point, .. } = planned.params[0];
+        let (low, high) = (q_min - zero_point, q_max - zero_point);
         let problem = Problem {
             w: w.collect(),
             scales: planned.params.iter().map(|params| params.scale).collect(),
@@ -116,9 +119,10 @@ impl Variant {
     /// Takes integers and scales over.
     fn keep(&mut self, weight_idx: usize, layer: &Layer, Rows { integers, scales }: &Rows) {
         let planned = &mut self.plan.weights[weight_idx];
+        let zero_point = planned.params[0].zero_point;
         let stored = Arc::make_mut(&mut planned.integers);
         for (i, &q) in integers.iter().enumerate() {
-            stored[layer.at(i / layer.n_in, i % layer.n_in)] = q;
+            stored[layer.at(i / layer.n_in, i % layer.n_in)] = q + zero_point;
         }
         for (params, &scale) in planned.params.iter_mut().zip(scales) {
             params.scale = scale;
@@ -128,9 +132,11 @@ impl Variant {
 }
 
 /// The index of the scale of each weight, row by row; empty where each row has its own. `None` where rows
-/// share scales in part, or 0 does not stand for 0.
+/// share scales in part, or zero points differ.
 fn scale_indices(planned: &PlannedWeight, layer: &Layer) -> Option<Vec<u32>> {
-    if planned.params.is_empty() || planned.params.iter().any(|params| params.zero_point != 0) {
+    let zero_point = planned.params.first()?.zero_point;
+    let differ = planned.params.iter().any(|params| params.zero_point != zero_point);
+    if differ || zero_point != 0 && planned.pairs.is_some() {
         return None;
     }
     let n = layer.n_out * layer.n_in;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Scales tried, as shares of the one that covers the largest weight.
 const SHARES: std::ops::RangeInclusive<u32> = 16..=40;
 
-/// What the integers may be.
+/// What the integers may be, counted from the zero point.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Lowest.
@@ -60,7 +60,7 @@ pub struct Problem {
     pub layer: Layer,
     /// `[n_out, n_in]`, rows as in [`Layer`].
     pub w: Vec<f32>,
-    /// As decided so far; 0 stands for 0.
+    /// As decided so far.
     pub scales: Vec<f32>,
     /// The index of the scale of each weight; empty where every row has one, in their order.
     pub scale_idx: Vec<u32>,
