@@ -9,7 +9,7 @@ use super::rounding::{self, Learned, MAX_ROW};
 use super::scales::{self, Bounds, Problem, Rows};
 use super::variant::{Variant, run};
 use super::walk::At;
-use crate::decide::PlannedWeight;
+use crate::decide::{PlannedBias, PlannedWeight};
 use crate::engine::Value;
 use crate::onnx::tensor;
 use crate::place::node_name;
@@ -54,14 +54,23 @@ impl Variant {
         Ok(outputs)
     }
 
-    /// Runs a layer with its quantized weight, and the bias of the float network.
+    /// Runs a layer with its quantized weight; with the bias of the float network where a method is to correct it,
+    /// else with the one on its grid.
     fn run_layer(&self, net: &Network, at: &At, weight_idx: usize) -> Result<Vec<Vec<Value>>> {
-        let weight = dequantized(&self.plan.weights[weight_idx])?;
+        let mut constants = vec![dequantized(&self.plan.weights[weight_idx])?];
+        if !self.changes_biases() {
+            let mut biases = self.plan.biases.iter().filter(|bias| bias.qtype.is_some());
+            let bias = biases.find(|bias| bias.site.edge.0 == at.node_idx);
+            let stored = |bias: &PlannedBias| {
+                tensor::from_f32(&bias.site.tensor, &bias.shape, &bias.dequantized())
+            };
+            constants.extend(bias.map(stored).transpose()?);
+        }
         let inputs: Vec<&[Value]> = at.runtime.iter().map(|name| self.read(at, name)).collect();
         let names = at.runtime.iter().zip(&inputs);
         let first: Vec<(&str, &Value)> =
             names.filter_map(|(name, values)| Some((*name, values.first()?))).collect();
-        let step = net.step(at.node, &first, Some(&weight))?;
+        let step = net.step(at.node, &first, &constants)?;
         run(&step, &inputs, at.float.len() - self.first)
     }
 

@@ -41,6 +41,11 @@ fn added_to_product(node: &NodeProto, index: &GraphIndex) -> Option<usize> {
 }
 
 impl Variant {
+    /// Whether a method corrects biases.
+    pub(super) fn changes_biases(&self) -> bool {
+        self.methods.contains(Method::Bias) || self.methods.contains(Method::BiasCalibration)
+    }
+
     /// The node's bias: the third input of a layer, or the constant that an Add gives to a MatMul. `None`
     /// where it cannot have one or it is not plain.
     pub(super) fn bias_of(&self, net: &Network, at: &At) -> Option<BiasSlot> {
@@ -78,9 +83,7 @@ impl Variant {
         at: &At,
         mut outputs: Vec<Vec<Value>>,
     ) -> Result<(Vec<Vec<Value>>, Option<Laid>)> {
-        let follows_float = self.methods.contains(Method::Bias);
-        let asked = follows_float || self.methods.contains(Method::BiasCalibration);
-        let slot = self.bias_of(net, at);
+        let slot = self.bias_of(net, at).filter(|_| self.changes_biases());
         let y = at.float.first().and_then(|outputs| outputs.first());
         let channels = y.and_then(|y| out_channels(at.node, y));
         let (Some(slot), Some(channels)) = (slot, channels) else { return Ok((outputs, None)) };
@@ -88,8 +91,7 @@ impl Variant {
             return Ok((outputs, None));
         }
         let edge = (at.node_idx, slot.input_idx);
-        let by = match follows_float {
-            _ if !asked => Vec::new(),
+        let by = match self.methods.contains(Method::Bias) {
             true => self.by_float(net, at, &channels, &outputs),
             false => self.by_grid(net, at, &channels, &outputs),
         };

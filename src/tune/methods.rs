@@ -117,10 +117,7 @@ impl Effort {
     /// Levels, with what each does.
     pub const LEVELS: &[(&str, &str)] = &[
         ("0", "plain observers"),
-        (
-            "1",
-            "equalization and bias correction, on 32 samples or more; learned rounding of coarse weights",
-        ),
+        ("1", "equalization, bias correction, rounding of coarse weights, on 32 samples or more"),
         ("2", "equalization, bias correction and ranges of activations, on 96 samples"),
         ("3", "equalization, bias correction and learned rounding, on 96 samples"),
     ];

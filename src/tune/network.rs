@@ -57,8 +57,8 @@ impl<'a> Network<'a> {
         self.constants.contains_key(name)
     }
 
-    /// The node as a model of its own, for inputs like those given; `replaced` takes the place of the
-    /// constant of its name.
+    /// The node as a model of its own, for inputs like those given; those `replaced` take the places of the
+    /// constants of their names.
     ///
     /// # Errors
     /// If the engine does not take the node.
@@ -66,13 +66,13 @@ impl<'a> Network<'a> {
         &self,
         node: &NodeProto,
         inputs: &[(&str, &Value)],
-        replaced: Option<&TensorProto>,
+        replaced: &[TensorProto],
     ) -> Result<Step> {
         let mut constants: Vec<TensorProto> = Vec::new();
         for name in node.input.iter().filter(|name| !name.is_empty()) {
             let Some(constant) = self.constants.get(name) else { continue };
             if constants.iter().all(|other| other.name() != name) {
-                let replaced = replaced.filter(|tensor| tensor.name() == name);
+                let replaced = replaced.iter().find(|tensor| tensor.name() == name);
                 constants.push(replaced.unwrap_or(constant).clone());
             }
         }

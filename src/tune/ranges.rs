@@ -135,9 +135,9 @@ impl Variant {
                 Ok(outputs.into_iter().filter_map(|mut outputs| outputs.drain(..).next()).collect())
             };
             let inputs = [(name, first)];
-            let y = run(&net.step(node, &inputs, None)?, float)?;
+            let y = run(&net.step(node, &inputs, &[])?, float)?;
             let weight = dequantized(&self.plan.weights[weight])?;
-            let step = net.step(node, &inputs, Some(&weight))?;
+            let step = net.step(node, &inputs, &[weight])?;
             let passed = net.passed(node);
             let centred = self.methods.contains(Method::Bias);
             let channels = y.first().and_then(|y| out_channels(node, y)).filter(|_| centred);

@@ -12,9 +12,10 @@
 //! on the samples than the nearest integers of `w`, which the ridge allows, gets these.
 //!
 //! Where the layer's bias lies on a coarse grid of its own, its mean error m counts as well, and the integers make
-//! up for what the grid leaves: the error then is `(w* - s q) H (w* - s q)^T + (m + E[b] (s q - s q0)^T)^2`. Sources: GPTQ (Frantar
-//! et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134) for the
-//! descent.
+//! up for what the grid leaves: the error then is `(w* - s q) H (w* - s q)^T + (m + E[b] (s q - s q0)^T)^2`.
+//!
+//! Sources: GPTQ (Frantar et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134)
+//! for the descent.
 
 use super::moments::gather;
 use super::scales::{Bounds, Problem, Rows, choose};

@@ -106,7 +106,8 @@ impl Variant {
                 a.params == b.params && Arc::ptr_eq(&a.integers, &b.integers)
             }
         };
-        let bias = self.methods.contains(Method::Bias) == other.methods.contains(Method::Bias);
+        let same = |method: Method| self.methods.contains(method) == other.methods.contains(method);
+        let bias = same(Method::Bias) && same(Method::BiasCalibration);
         let inputs = || at.runtime.iter().map(|name| (self.read(at, name), other.read(at, name)));
         self.first == other.first
             && bias

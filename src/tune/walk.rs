@@ -161,7 +161,7 @@ impl<'a> Walk<'a> {
         let runtime = runtime_inputs(node, &self.net.constants, exists)?;
         let first: Vec<(&str, &Value)> =
             runtime.iter().filter_map(|name| Some((*name, self.float[*name].first()?))).collect();
-        let step = self.net.step(node, &first, None)?;
+        let step = self.net.step(node, &first, &[])?;
         // Shapes are fixed: what follows from them alone is a constant of the nodes behind.
         if runtime.is_empty() || matches!(node.op_type(), "Shape" | "Size") {
             let outputs =
