@@ -118,7 +118,7 @@ impl Effort {
     pub const LEVELS: &[(&str, &str)] = &[
         ("0", "plain observers"),
         ("1", "equalization, bias correction, rounding of coarse weights, on 32 samples or more"),
-        ("2", "equalization, bias correction and ranges of activations, on 96 samples"),
+        ("2", "equalization, bias correction and ranges of activations, or coarse weights as in 3"),
         ("3", "equalization, bias correction and learned rounding, on 96 samples"),
     ];
 
@@ -128,7 +128,7 @@ impl Effort {
     }
 
     /// What it tries. Learned rounding comes without refined ranges: those add 0.2 dB to it on mobilenetv1_025,
-    /// and on squeezenet1_1, where one leaves outliers out, they cost it 3 dB. At the default it is for `coarse`
+    /// and on squeezenet1_1, where one leaves outliers out, they cost it 3 dB. Below level 3 it is for `coarse`
     /// weights, where rounding is most of the noise: it brings MobileNetV2 9 dB in `xint8`, elsewhere one. Scales of
     /// weights are tried only where some have fewer than 8 bits: with 8 the scale that covers the largest leaves
     /// nothing to gain.
@@ -136,7 +136,7 @@ impl Effort {
         let methods = match self.0 {
             0 => &[][..],
             1 if !coarse => &[Method::Equalize, Method::Clip, Method::Bias],
-            2 => &[Method::Equalize, Method::Clip, Method::Bias, Method::Ranges],
+            2 if !coarse => &[Method::Equalize, Method::Clip, Method::Bias, Method::Ranges],
             _ => &[Method::Equalize, Method::Clip, Method::Bias, Method::Rounding],
         };
         let wanted = methods.iter().filter(|method| few_bits || **method != Method::Clip);
