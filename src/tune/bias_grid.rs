@@ -16,7 +16,6 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 
 /// The types of the biases that have one of their own.
-#[derive(Clone)]
 pub struct BiasGrids<'a> {
     types: BTreeMap<Edge, &'a QType>,
     finder: &'a dyn RangeFinder,
@@ -90,6 +89,8 @@ pub fn least_changing(
 pub struct Laid {
     /// Which input of which node it is.
     pub edge: Edge,
+    /// The output channels that it shifts.
+    pub channels: OutChannels,
     /// The grid.
     pub grid: QuantParams,
     /// The bias that the model has; 0 where it has none.

@@ -1,7 +1,7 @@
 //! A layer's weight, changed while its quantized input is known and its output is not.
 
-use super::correct::shift;
-use super::grid::{dequantized, out_channels};
+use super::correct::rebias;
+use super::grid::dequantized;
 use super::layer::Layer;
 use super::methods::Method;
 use super::network::Network;
@@ -46,10 +46,7 @@ impl Variant {
         self.keep(weight_idx, &problem.layer, &learned.rows);
         let bias: Vec<f32> = around.iter().zip(chosen).map(|(around, i)| around[i]).collect();
         let mut outputs = self.run_layer(net, at, weight_idx)?;
-        let by: Vec<f32> = bias.iter().zip(&laid.stored).map(|(b, stored)| b - stored).collect();
-        if let Some(channels) = outputs[0].first().and_then(|y| out_channels(at.node, y)) {
-            shift(&channels, &mut outputs, &by)?;
-        }
+        rebias(&laid.channels, &mut outputs, (&laid.stored, &bias))?;
         self.biases.insert(laid.edge, bias);
         Ok(outputs)
     }
@@ -59,8 +56,7 @@ impl Variant {
     fn run_layer(&self, net: &Network, at: &At, weight_idx: usize) -> Result<Vec<Vec<Value>>> {
         let mut constants = vec![dequantized(&self.plan.weights[weight_idx])?];
         if !self.changes_biases() {
-            let mut biases = self.plan.biases.iter().filter(|bias| bias.qtype.is_some());
-            let bias = biases.find(|bias| bias.site.edge.0 == at.node_idx);
+            let bias = self.bias_on_grid(at.node_idx);
             let stored = |bias: &PlannedBias| {
                 tensor::from_f32(&bias.site.tensor, &bias.shape, &bias.dequantized())
             };

@@ -7,6 +7,7 @@ use super::methods::Method;
 use super::network::{Network, activation};
 use super::variant::Variant;
 use super::walk::At;
+use crate::decide::PlannedBias;
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::is_scaled;
@@ -44,6 +45,12 @@ impl Variant {
     /// Whether a method corrects biases.
     pub(super) fn changes_biases(&self) -> bool {
         self.methods.contains(Method::Bias) || self.methods.contains(Method::BiasCalibration)
+    }
+
+    /// The node's bias as planned, where it has a grid of its own.
+    pub(super) fn bias_on_grid(&self, node_idx: usize) -> Option<&PlannedBias> {
+        let mut biases = self.plan.biases.iter().filter(|bias| bias.qtype.is_some());
+        biases.find(|bias| bias.site.edge.0 == node_idx)
     }
 
     /// The node's bias: the third input of a layer, or the constant that an Add gives to a MatMul. `None`
@@ -98,13 +105,8 @@ impl Variant {
         let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
         if by.iter().any(|by| !by.is_finite()) || by.iter().all(|by| *by == 0.0) {
             // As it is, where integers of its own do not make it another.
-            if let Some(planned) = self.plan.biases.iter().find(|bias| bias.site.edge == edge)
-                && planned.qtype.is_some()
-                && planned.integers.len() == slot.values.len()
-            {
-                let laid = planned.dequantized();
-                let by: Vec<f32> = laid.iter().zip(&slot.values).map(|(b, was)| b - was).collect();
-                shift(&channels, &mut outputs, &by)?;
+            if let Some(planned) = self.bias_on_grid(at.node_idx) {
+                rebias(&channels, &mut outputs, (&slot.values, &planned.dequantized()))?;
             }
             return Ok((outputs, None));
         }
@@ -121,10 +123,10 @@ impl Variant {
             self.biases.insert(edge, wanted);
             return Ok((outputs, None));
         };
-        let laid = Laid { edge, grid, stored, wanted };
-        let by: Vec<f32> = laid.values().iter().zip(&laid.wanted).map(|(b, was)| b - was).collect();
-        shift(&channels, &mut outputs, &by)?;
-        self.biases.insert(edge, laid.values());
+        let laid = Laid { edge, channels, grid, stored, wanted };
+        let values = laid.values();
+        rebias(&channels, &mut outputs, (&laid.wanted, &values))?;
+        self.biases.insert(edge, values);
         Ok((outputs, Some(laid)))
     }
 
@@ -166,6 +168,16 @@ impl Variant {
 }
 
 /// Adds `by` to the channels of the first output of every sample.
-pub(super) fn shift(channels: &OutChannels, outputs: &mut [Vec<Value>], by: &[f32]) -> Result<()> {
+fn shift(channels: &OutChannels, outputs: &mut [Vec<Value>], by: &[f32]) -> Result<()> {
     outputs.par_iter_mut().try_for_each(|outputs| channels.shift(&mut outputs[0], by))
+}
+
+/// Gives the first output of every sample the second bias for the first.
+pub(super) fn rebias(
+    channels: &OutChannels,
+    outputs: &mut [Vec<Value>],
+    (from, to): (&[f32], &[f32]),
+) -> Result<()> {
+    let by: Vec<f32> = to.iter().zip(from).map(|(to, from)| to - from).collect();
+    shift(channels, outputs, &by)
 }

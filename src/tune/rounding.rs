@@ -85,8 +85,7 @@ pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> 
     let round_row = |o: usize| {
         let row = |of: &[f64]| of[o * n_in..(o + 1) * n_in].to_vec();
         let group = &groups[o / per_group];
-        let steps: Vec<f64> =
-            (0..n_in).map(|k| f64::from(scales[problem.scale_of(o, k)])).collect();
+        let steps = problem.steps(&scales, o);
         let target = row(&targets);
         let start = problem.bounds.nearest_row(&target, |k| steps[k]);
         let gradient = group.gradient(&target, &start, &steps);
@@ -119,12 +118,12 @@ impl Learned {
         let of_row = |(o, errors): (usize, &Vec<f64>)| {
             let row = o * n_in..(o + 1) * n_in;
             let (group, h) = (&self.groups[o / per_group], &with_means[o / per_group]);
-            let steps: Vec<f64> =
-                (0..n_in).map(|k| f64::from(self.rows.scales[problem.scale_of(o, k)])).collect();
+            let steps = problem.steps(&self.rows.scales, o);
             let target = &self.targets[row.clone()];
             let start: Vec<f64> = self.rows.integers[row].iter().map(|&q| f64::from(q)).collect();
+            let slope = group.gradient(target, &start, &steps);
             let made_up = |(choice, &error): (usize, &f64)| {
-                let mut gradient = group.gradient(target, &start, &steps);
+                let mut gradient = slope.clone();
                 gradient.iter_mut().zip(&group.means).for_each(|(g, mean)| *g -= error * mean);
                 let q = descend(&problem.bounds, h, gradient, start.clone(), &steps);
                 (group.left(target, (&start, &q), &steps, error), choice, q)

@@ -75,6 +75,11 @@ impl Problem {
     pub fn scale_of(&self, o: usize, k: usize) -> usize {
         self.scale_idx.get(o * self.layer.n_in + k).map_or(o, |&idx| idx as usize)
     }
+
+    /// The scale of each weight of row `o`.
+    pub fn steps(&self, scales: &[f32], o: usize) -> Vec<f64> {
+        (0..self.layer.n_in).map(|k| f64::from(scales[self.scale_of(o, k)])).collect()
+    }
 }
 
 /// A weight's integers and scales.
