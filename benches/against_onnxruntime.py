@@ -1,6 +1,6 @@
 """Whole runs against ONNX Runtime's own static quantization: same model, same images, in turns.
 
-Prints, per model and method: median wall seconds and peak memory of both processes, and the median of
+Prints, per model and run: median wall seconds and peak memory of both processes, and the median of
 the ratios of each pair. MQQ_ZOO names the folder of real models; without it the bundled model is used.
 """
 
@@ -16,6 +16,13 @@ ROOT = Path(__file__).resolve().parent.parent
 MQQ = ROOT / "target" / "release" / "mqq"
 ZOO = Path(os.environ.get("MQQ_ZOO", ROOT.parent / "shared" / "zoo"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
+
+# What mqq does, and the calibration method of the other tool.
+RUNS = [
+    ("entropy", ["--effort", "0", "--observer", "entropy"], "Entropy"),
+    ("max", ["--effort", "0", "--observer", "max"], "MinMax"),
+    ("default", [], "Entropy"),
+]
 
 CHILD = """
 import sys
@@ -76,19 +83,19 @@ def main():
                   (ZOO / "models/squeezenet1_1_logits_op13.onnx", images, "imagenet-caffe")]
     with tempfile.TemporaryDirectory() as folder:
         for model, images, preset in cases:
-            for observer, method in [("entropy", "Entropy"), ("max", "MinMax")]:
+            for title, options, method in RUNS:
                 ours, theirs = [], []
                 for _ in range(ROUNDS):
                     ours.append(measure([
-                        MQQ, "calibrate", model, "-b", "onnxruntime", "--effort", "0", "--data", images, "--preprocess",
-                        preset, "--observer", observer, "--effort", "0", "-q", "-o", f"{folder}/ours.onnx"]))
+                        MQQ, "calibrate", model, "-b", "onnxruntime", "--data", images, "--preprocess", preset,
+                        *options, "-q", "-o", f"{folder}/ours.onnx"]))
                     theirs.append(measure([
                         sys.executable, "-c", CHILD, model, images, preset, method,
                         f"{folder}/theirs.onnx"]))
                 ratio = statistics.median(b[0] / a[0] for a, b in zip(ours, theirs))
                 wall = [statistics.median(x[0] for x in runs) for runs in (ours, theirs)]
                 peak = [statistics.median(x[1] for x in runs) for runs in (ours, theirs)]
-                print(f"{model.stem}, {observer}: mqq {wall[0]:.2f} s, {peak[0]:.0f} MiB; "
+                print(f"{model.stem}, {title} against {method}: mqq {wall[0]:.2f} s, {peak[0]:.0f} MiB; "
                       f"onnxruntime {wall[1]:.2f} s, {peak[1]:.0f} MiB; {ratio:.1f}x faster", flush=True)
 
 

@@ -16,7 +16,7 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 /// Pixels of 8 bits, channels last.
-struct Pixels {
+pub(super) struct Pixels {
     width: usize,
     height: usize,
     n_channels: usize,
@@ -24,29 +24,36 @@ struct Pixels {
 }
 
 impl Recipe {
-    /// Reads a sample's images.
+    /// Reads a sample's images and brings them to the input's size.
     ///
     /// # Errors
     /// If one cannot be read or has the wrong size. The message starts with its path.
-    pub fn load(&self, paths: &[PathBuf], input: &InputSpec) -> Result<Array> {
-        let n_values = self.n_channels * self.height * self.width * paths.len();
+    pub fn read(&self, paths: &[PathBuf]) -> Result<Vec<Pixels>> {
+        let read = |path: &PathBuf| {
+            let fitted = self.decode(path).and_then(|pixels| self.fit(pixels));
+            fitted.with_context(|| format!("`{}`", path.display()))
+        };
+        paths.iter().map(read).collect()
+    }
+
+    /// The input of a sample's images.
+    pub fn array(&self, images: &[Pixels], input: &InputSpec) -> Array {
+        let n_values = self.n_channels * self.height * self.width * images.len();
         let mut bytes = Vec::with_capacity(if self.tables.is_empty() { n_values } else { 0 });
         let mut floats = Vec::with_capacity(if self.tables.is_empty() { 0 } else { n_values });
-        for path in paths {
-            let place = || format!("`{}`", path.display());
-            let pixels = self.fit(self.decode(path).with_context(place)?).with_context(place)?;
+        for pixels in images {
             if self.tables.is_empty() {
-                self.lay_out(&pixels, &mut bytes, |_, pixel| pixel);
+                self.lay_out(pixels, &mut bytes, |_, pixel| pixel);
             } else {
                 let value = |channel: usize, pixel: u8| self.tables[channel][usize::from(pixel)];
-                self.lay_out(&pixels, &mut floats, value);
+                self.lay_out(pixels, &mut floats, value);
             }
         }
         let values = match self.tables.is_empty() {
             true => Values::U8(bytes),
             false => Values::F32(floats),
         };
-        Ok(Array { shape: input.shape.clone(), values })
+        Array { shape: input.shape.clone(), values }
     }
 
     fn decode(&self, path: &Path) -> Result<Pixels> {
@@ -137,7 +144,20 @@ impl Recipe {
             self.width,
             self.height
         );
-        Ok(pixels)
+        Ok(self.cropped(pixels))
+    }
+
+    /// The middle of the pixels, of the input's size.
+    fn cropped(&self, pixels: Pixels) -> Pixels {
+        let Pixels { width, height, n_channels, .. } = pixels;
+        if (width, height) == (self.width, self.height) {
+            return pixels;
+        }
+        let (left, top) = ((width - self.width) / 2, (height - self.height) / 2);
+        let row =
+            |y: usize| &pixels.data[(y * width + left) * n_channels..][..self.width * n_channels];
+        let data = (top..top + self.height).flat_map(row).copied().collect();
+        Pixels { width: self.width, height: self.height, n_channels, data }
     }
 
     fn padded(&self, pixels: &Pixels) -> Pixels {
@@ -161,15 +181,9 @@ impl Recipe {
         canvas
     }
 
-    /// Appends the middle of the pixels in the input's layout.
+    /// Appends the pixels in the input's layout.
     fn lay_out<T>(&self, pixels: &Pixels, out: &mut Vec<T>, value: impl Fn(usize, u8) -> T) {
         let n = self.n_channels;
-        let left = (pixels.width - self.width) / 2;
-        let top = (pixels.height - self.height) / 2;
-        let rows = || {
-            (top..top + self.height)
-                .map(|y| &pixels.data[(y * pixels.width + left) * n..][..self.width * n])
-        };
         let stored: [usize; 4] = match self.color {
             Color::Bgr => [2, 1, 0, 3],
             _ => [0, 1, 2, 3],
@@ -177,13 +191,12 @@ impl Recipe {
         match self.layout {
             Layout::Nchw => {
                 for (channel, &at) in stored[..n].iter().enumerate() {
-                    for row in rows() {
-                        out.extend(row.chunks_exact(n).map(|pixel| value(channel, pixel[at])));
-                    }
+                    let pixels = pixels.data.chunks_exact(n);
+                    out.extend(pixels.map(|pixel| value(channel, pixel[at])));
                 }
             }
             Layout::Nhwc => {
-                for pixel in rows().flat_map(|row| row.chunks_exact(n)) {
+                for pixel in pixels.data.chunks_exact(n) {
                     out.extend((0..n).map(|channel| value(channel, pixel[stored[channel]])));
                 }
             }

@@ -9,6 +9,7 @@
 mod array;
 mod columns;
 mod image;
+mod kept;
 mod npy;
 mod pb;
 mod preprocess;
@@ -23,6 +24,7 @@ pub use resize::Resize;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use columns::{ArrayFile, Cache};
+use kept::Kept;
 use recipe::Recipe;
 use sources::Found;
 use std::path::PathBuf;
@@ -82,6 +84,7 @@ pub struct Dataset {
     ends: Vec<usize>,
     n_samples: usize,
     cache: Cache,
+    kept: Kept,
 }
 
 impl Dataset {
@@ -118,6 +121,7 @@ impl Dataset {
             ends: Vec::new(),
             n_samples: 0,
             cache: Cache::default(),
+            kept: Kept::default(),
         };
         let mut images = Vec::new();
         for source in sources {
@@ -148,6 +152,16 @@ impl Dataset {
         dataset.n_samples = dataset.n_samples.min(limit);
         ensure!(dataset.n_samples > 0, "no calibration data, expected at least one sample");
         Ok(dataset)
+    }
+
+    /// Keeps the first images once they are decoded, for data that is loaded more than once.
+    #[must_use]
+    pub fn keeping_images(mut self) -> Dataset {
+        if self.recipe.is_some() {
+            let n_bytes = self.inputs.first().map_or(0, |input| input.shape.iter().product());
+            self.kept = Kept::new(self.n_samples, n_bytes);
+        }
+        self
     }
 
     fn add_image(
@@ -236,7 +250,8 @@ impl Dataset {
         match self.locate(i) {
             (_, Item::Images(paths), _) => {
                 let recipe = self.recipe.as_ref().context("internal error: images, no recipe")?;
-                Ok(vec![recipe.load(paths, &self.inputs[0])?])
+                let array = |images: &[_]| vec![recipe.array(images, &self.inputs[0])];
+                self.kept.with(i, || recipe.read(paths), array)
             }
             (item_idx, Item::Arrays(file), sample) => file
                 .load(sample, &self.inputs, item_idx, &self.cache)

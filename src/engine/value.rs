@@ -43,6 +43,20 @@ impl Value {
         Ok(Value(tensor.into_arc_tensor()))
     }
 
+    /// As [`Value::map_f32`], in place where nobody else holds the values.
+    ///
+    /// # Errors
+    /// If there is no memory for a copy of shared values.
+    pub fn into_mapped_f32(mut self, f: impl Fn(f32) -> f32) -> Result<Value> {
+        if self.f32s().is_none() {
+            return Ok(self);
+        }
+        let Some(tensor) = Arc::get_mut(&mut self.0) else { return self.map_f32(f) };
+        let mut plain = tensor.try_as_plain_ram_mut()?;
+        plain.as_slice_mut::<f32>()?.iter_mut().for_each(|x| *x = f(*x));
+        Ok(self)
+    }
+
     /// Changes the values where they are float32, in place unless they are shared.
     ///
     /// # Errors

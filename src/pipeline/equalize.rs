@@ -160,7 +160,7 @@ fn attempt(
     }
     let scaled = changes.made(model)?;
     let parsed = Parsed::new(&scaled, &request.shapes);
-    let gathered = gather(&scaled, parsed, sites, request, progress)?;
+    let gathered = gather(&scaled, parsed, sites, request, Some(&run.dataset), progress)?;
     let finders =
         Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
     let graph = scaled.graph.as_ref().context("model has no graph")?;

@@ -185,7 +185,7 @@ fn finish(
     let Prepared { mut model, facts, fixed, changes, opset, has_external_data, parsed } = prepared;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let mut sites = place(graph, &facts, &request.scheme, &request.selection);
-    let mut gathered = statistics::gather(&model, parsed, &sites, request, progress)?;
+    let mut gathered = statistics::gather(&model, parsed, &sites, request, None, progress)?;
     let finders =
         Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
     let given = request.ranges.as_ref().map(|imported| &imported.ranges);

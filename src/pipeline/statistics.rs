@@ -9,6 +9,7 @@ use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
 use crate::progress::Progress;
 use anyhow::Result;
+use std::sync::Arc;
 
 /// Statistics and where they are from.
 pub(super) struct Gathered {
@@ -29,14 +30,15 @@ pub(super) struct Gathered {
 /// The data that was run.
 pub(super) struct Run {
     /// The samples.
-    pub dataset: Dataset,
+    pub dataset: Arc<Dataset>,
     /// The inputs that they are for.
     pub inputs: Vec<InputSpec>,
     /// The samples that were run, in an order that follows from their contents alone.
     pub by_content: Vec<usize>,
 }
 
-/// Runs the data for the sites that `request.ranges` says nothing of; runs nothing where there are none.
+/// Runs the data for the sites that `request.ranges` says nothing of; runs nothing where there are none. `known` is
+/// that data where it was opened before, for the same inputs.
 ///
 /// # Errors
 /// If a site has neither data nor a range, or the data cannot be read or run.
@@ -45,6 +47,7 @@ pub(super) fn gather(
     parsed: Result<Parsed>,
     sites: &Sites,
     request: &Request,
+    known: Option<&Arc<Dataset>>,
     progress: &Progress,
 ) -> Result<Gathered> {
     let is_given = |tensor: &str| {
@@ -69,8 +72,12 @@ pub(super) fn gather(
         });
     }
     let parsed = parsed.map_err(|error| anyhow::anyhow!("{}", error.root_cause()))?;
-    let dataset =
-        Dataset::open(&request.data, parsed.inputs(), &request.preprocessing, request.limit)?;
+    let open = || -> Result<Arc<Dataset>> {
+        let Request { data, preprocessing, limit, effort, .. } = request;
+        let dataset = Dataset::open(data, parsed.inputs(), preprocessing, *limit)?;
+        Ok(Arc::new(if effort.looks_again() { dataset.keeping_images() } else { dataset }))
+    };
+    let dataset = known.map_or_else(open, |known| Ok(Arc::clone(known)))?;
     let watched: Vec<String> =
         unknown.iter().map(|&site| sites.activations[site].tensor.clone()).collect();
     let engine = parsed.build(&watched)?;

@@ -172,12 +172,15 @@ impl OutChannels {
 fn sum(values: &[f32], passed: Passed) -> Sum {
     const N: usize = 8;
     let (mut sums, mut n_passed) = ([0f64; N], [0u32; N]);
-    for part in values.chunks(N) {
+    let mut add = |part: &[f32]| {
         for ((sum, n), &x) in sums.iter_mut().zip(&mut n_passed).zip(part) {
             let out = passed.of(x);
             *sum += f64::from(out);
             *n += u32::from(out == x);
         }
-    }
+    };
+    let (parts, rest) = values.as_chunks::<N>();
+    parts.iter().for_each(|part| add(part));
+    add(rest);
     Sum { sum: sums.iter().sum(), n_passed: n_passed.iter().map(|&n| f64::from(n)).sum() }
 }

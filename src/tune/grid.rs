@@ -25,6 +25,11 @@ pub fn fake_quantize(value: &Value, params: &QuantParams) -> Result<Value> {
     value.map_f32(on_grid(params))
 }
 
+/// The same, in place where nobody else holds the values.
+pub fn into_fake_quantized(value: Value, params: &QuantParams) -> Result<Value> {
+    value.into_mapped_f32(on_grid(params))
+}
+
 /// The same for one value.
 pub fn on_grid(params: &QuantParams) -> impl Fn(f32) -> f32 + Copy + use<> {
     /// Adding and taking it away again rounds half to even, for numbers below 2^22.

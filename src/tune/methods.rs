@@ -143,6 +143,11 @@ impl Effort {
         wanted.fold(Methods::default(), |all, &method| all.with(method))
     }
 
+    /// Whether samples are looked at more than once.
+    pub fn looks_again(self) -> bool {
+        self.0 > 0
+    }
+
     /// Samples that are looked at, those held back included, where the network's largest tensor has
     /// `largest` values.
     pub fn n_samples(self, largest: usize) -> usize {

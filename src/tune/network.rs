@@ -68,6 +68,11 @@ impl<'a> Network<'a> {
         inputs: &[(&str, &Value)],
         replaced: &[TensorProto],
     ) -> Result<Step> {
+        if let (Some(passed), [(_, value)]) = (bounds(node, &self.index), inputs)
+            && value.f32s().is_some()
+        {
+            return Ok(Step::clip(passed));
+        }
         let mut constants: Vec<TensorProto> = Vec::new();
         for name in node.input.iter().filter(|name| !name.is_empty()) {
             let Some(constant) = self.constants.get(name) else { continue };
@@ -132,7 +137,12 @@ pub fn activation<'a>(
     let output = node.output.first().filter(|name| !index.is_output(name))?;
     let &[(reader, 0)] = index.consumers(output) else { return None };
     let reader = &graph.node[reader];
-    let (low, high) = index.clip_bounds(reader)?;
+    Some((reader, bounds(reader, index)?))
+}
+
+/// What a Relu or Clip lets through.
+fn bounds(node: &NodeProto, index: &GraphIndex) -> Option<Passed> {
+    let (low, high) = index.clip_bounds(node)?;
     let (low, high) = (low.unwrap_or(f32::NEG_INFINITY), high.unwrap_or(f32::INFINITY));
-    Some((reader, Passed { low, high }))
+    Some(Passed { low, high })
 }

@@ -160,23 +160,27 @@ impl Group {
     /// Mean squared error of an output for the integers `q`, up to what they do not change.
     fn error(&self, output: usize, q: &[f64], scales: &[f64]) -> f64 {
         let w: Vec<f64> = q.iter().zip(scales).map(|(q, scale)| q * scale).collect();
+        let products = self.times(&w);
         let of = |(k, w_k): (usize, &f64)| {
-            let column = self.h.col_as_slice(k);
-            let product: f64 = column.iter().zip(&w).map(|(h, w)| h * w).sum();
-            w_k * (product - self.ridge[k] * w_k - 2.0 * self.by[(k, output)])
+            w_k * (products[k] - self.ridge[k] * w_k - 2.0 * self.by[(k, output)])
         };
         w.iter().enumerate().map(of).sum()
     }
 
+    /// `H` times a vector, column by column: no sum waits for the one before.
+    fn times(&self, vector: &[f64]) -> Vec<f64> {
+        let mut products = vec![0f64; vector.len()];
+        for (k, v) in vector.iter().enumerate() {
+            let column = self.h.col_as_slice(k);
+            products.iter_mut().zip(column).for_each(|(product, h)| *product += h * v);
+        }
+        products
+    }
+
     /// `H` times what the integers leave of the target: half the slope of the error, downwards.
     fn gradient(&self, target: &[f64], q: &[f64], scales: &[f64]) -> Vec<f64> {
-        let mut gradient = vec![0f64; target.len()];
-        for j in 0..target.len() {
-            let error = target[j] - scales[j] * q[j];
-            let column = self.h.col_as_slice(j);
-            gradient.iter_mut().zip(column).for_each(|(g, h)| *g += h * error);
-        }
-        gradient
+        let errors = target.iter().zip(q).zip(scales).map(|((w, q), scale)| w - scale * q);
+        self.times(&errors.collect::<Vec<f64>>())
     }
 
     /// `H` and the products of the means.

@@ -1,5 +1,6 @@
 //! One node of the graph as a model of its own, run on every sample.
 
+use super::bias::Passed;
 use crate::engine::{Engine, Parsed, Session, Shapes, Value};
 use crate::onnx::proto::{
     Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorType,
@@ -10,11 +11,21 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 /// A node, ready to run.
-pub struct Step {
-    engine: Engine,
+pub struct Step(Kind);
+
+enum Kind {
+    /// By the engine.
+    Engine(Engine),
+    /// A Relu or Clip of float32, which the engine would copy its input for.
+    Clip(Passed),
 }
 
 impl Step {
+    /// A Relu or Clip.
+    pub fn clip(passed: Passed) -> Step {
+        Step(Kind::Clip(passed))
+    }
+
     /// `node` of `model` with its `constants`, for inputs like those given: names without repetition, in
     /// the order in which [`Step::run`] takes them.
     ///
@@ -45,7 +56,7 @@ impl Step {
         };
         let engine = Parsed::new(&model, &Shapes::new()).and_then(|parsed| parsed.build(&[]));
         let engine = engine.with_context(|| format!("node `{}`", node_name(node)))?;
-        Ok(Step { engine })
+        Ok(Step(Kind::Engine(engine)))
     }
 
     /// The outputs that have names, for each of `n_samples` samples.
@@ -57,11 +68,19 @@ impl Step {
         n_samples: usize,
         inputs: impl Fn(usize) -> Vec<Value> + Sync,
     ) -> Result<Vec<Vec<Value>>> {
+        let samples = (0..n_samples).into_par_iter();
+        let engine = match &self.0 {
+            Kind::Engine(engine) => engine,
+            Kind::Clip(passed) => {
+                let clip = |value: &Value| value.map_f32(|x| passed.of(x));
+                return samples.map(|i| inputs(i).iter().map(clip).collect()).collect();
+            }
+        };
         let run = |session: &mut Result<Session>, sample: usize| match session {
             Ok(session) => session.run_values(&inputs(sample)),
             Err(error) => Err(anyhow::anyhow!("{error:#}")),
         };
-        (0..n_samples).into_par_iter().map_init(|| self.engine.session(), run).collect()
+        samples.map_init(|| engine.session(), run).collect()
     }
 }
 

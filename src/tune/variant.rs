@@ -1,6 +1,6 @@
 //! One quantized network of a walk: a plan, and what some methods make of it.
 
-use super::grid::fake_quantize;
+use super::grid::{fake_quantize, into_fake_quantized};
 use super::judge::{Judged, Noise};
 use super::methods::{Method, Methods};
 use super::network::Network;
@@ -160,16 +160,22 @@ impl Variant {
             return Ok(());
         };
         let twin = twin.filter(|twin| twin.grids.get(name).is_some_and(|(p, _)| p == params));
-        let on_grid = match twin.and_then(|twin| twin.lanes.get(name)?.on_grid.clone()) {
-            Some(on_grid) => on_grid,
+        let all_on_grid = net.index.consumers(name).iter().all(|edge| edges.contains(edge));
+        let all_on_grid = all_on_grid && !net.index.is_output(name);
+        let lane = match twin.and_then(|twin| twin.lanes.get(name)?.on_grid.clone()) {
+            Some(on_grid) if all_on_grid => Lane { values: Vec::new(), on_grid: Some(on_grid) },
+            Some(on_grid) => Lane { values, on_grid: Some(on_grid) },
+            None if all_on_grid => {
+                let on_grid = values.into_par_iter().map(|v| into_fake_quantized(v, params));
+                Lane { values: Vec::new(), on_grid: Some(on_grid.collect::<Result<_>>()?) }
+            }
             None => {
                 let on_grid = values.par_iter().map(|value| fake_quantize(value, params));
-                on_grid.collect::<Result<Vec<Value>>>()?
+                let on_grid = Some(on_grid.collect::<Result<_>>()?);
+                Lane { values, on_grid }
             }
         };
-        let all_on_grid = net.index.consumers(name).iter().all(|edge| edges.contains(edge));
-        let values = if all_on_grid && !net.index.is_output(name) { Vec::new() } else { values };
-        self.lanes.insert(name.to_string(), Lane { values, on_grid: Some(on_grid) });
+        self.lanes.insert(name.to_string(), lane);
         Ok(())
     }
 

@@ -193,15 +193,26 @@ impl<'a> Walk<'a> {
             twins.push(twin);
             variant.seconds += start.elapsed().as_secs_f64();
         }
-        let names = node.output.iter().filter(|name| !name.is_empty());
-        for (position, name) in names.enumerate() {
-            let of = |values: &Vec<Vec<Value>>| -> Vec<Value> {
-                values.iter().map(|outputs| outputs[position].clone()).collect()
-            };
-            self.store(name, of(&float), made.iter().map(of).collect(), &twins)?;
+        let names: Vec<&String> = node.output.iter().filter(|name| !name.is_empty()).collect();
+        let float = by_output(float, names.len());
+        let made = made.into_iter().map(|made| by_output(made, names.len()));
+        let mut made: Vec<std::vec::IntoIter<Vec<Value>>> = made.map(Vec::into_iter).collect();
+        for (name, float) in names.into_iter().zip(float) {
+            let made = made.iter_mut().map(|made| made.next().unwrap_or_default()).collect();
+            self.store(name, float, made, &twins)?;
         }
         Ok(())
     }
+}
+
+/// The values per output and sample, which are given per sample and output.
+fn by_output(values: Vec<Vec<Value>>, n_outputs: usize) -> Vec<Vec<Value>> {
+    let mut outputs: Vec<Vec<Value>> = Vec::new();
+    outputs.resize_with(n_outputs, || Vec::with_capacity(values.len()));
+    for sample in values {
+        outputs.iter_mut().zip(sample).for_each(|(output, value)| output.push(value));
+    }
+    outputs
 }
 
 /// What the quantized network of one plan makes, and how far it is from the float one; nothing is learned.

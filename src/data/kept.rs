@@ -1,0 +1,38 @@
+//! Images that are needed more than once, decoded once.
+
+use super::image::Pixels;
+use anyhow::Result;
+use std::sync::OnceLock;
+
+/// The first samples of a dataset, as pixels; as many as two bounds allow, so that memory does not grow with the
+/// number of samples.
+#[derive(Default)]
+pub(super) struct Kept(Vec<OnceLock<Vec<Pixels>>>);
+
+impl Kept {
+    const MAX_SAMPLES: usize = 96;
+    const MAX_BYTES: usize = 64 << 20;
+
+    /// Room for samples of `n_bytes` each.
+    pub fn new(n_samples: usize, n_bytes: usize) -> Kept {
+        let n = n_samples.min(Kept::MAX_SAMPLES).min(Kept::MAX_BYTES / n_bytes.max(1));
+        Kept((0..n).map(|_| OnceLock::new()).collect())
+    }
+
+    /// What `then` makes of the images of a sample, which `read` gives where they are not kept.
+    pub fn with<T>(
+        &self,
+        sample: usize,
+        read: impl FnOnce() -> Result<Vec<Pixels>>,
+        then: impl FnOnce(&[Pixels]) -> T,
+    ) -> Result<T> {
+        let Some(place) = self.0.get(sample) else { return Ok(then(&read()?)) };
+        Ok(match place.get() {
+            Some(images) => then(images),
+            None => {
+                let images = read()?;
+                then(place.get_or_init(|| images))
+            }
+        })
+    }
+}
