@@ -8,6 +8,7 @@ mod bias;
 mod bias_grid;
 mod change;
 mod correct;
+mod descent;
 mod grid;
 mod judge;
 mod layer;

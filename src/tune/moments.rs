@@ -5,10 +5,13 @@ use crate::engine::Value;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatMut, MatRef, Par};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Positions looked at: at most so many per weight of a row, and so many more.
 const POSITIONS_PER_WEIGHT: usize = 40;
 const MORE_POSITIONS: usize = 10_000;
+/// Positions that are multiplied at a time, about, or those of one sample where it has more.
+const POSITIONS_AT_A_TIME: usize = 256;
 
 /// Second moments of one group of channels.
 pub struct Moments {
@@ -35,43 +38,17 @@ impl Moments {
         }
     }
 
-    /// The moments of some positions of one sample.
-    fn of(layer: &Layer, group: usize, x: &Value, y: &Value, positions: &[usize]) -> Moments {
-        let (n_in, n_out) = (layer.n_in, layer.n_out / layer.groups);
-        let mut moments = Moments::zero(n_in, n_out);
-        let patches = layer.patches(x, y, group, positions);
-        let Some(outputs) = y.f32s().filter(|_| !patches.is_empty()) else { return moments };
-        let mut targets = Vec::with_capacity(positions.len() * n_out);
-        for &p in positions {
-            let channels = group * n_out..(group + 1) * n_out;
-            targets.extend(channels.map(|o| outputs[layer.out_at(y, o, p)]));
-        }
-        let b = MatRef::from_row_major_slice(&patches, positions.len(), n_in);
-        let t = MatRef::from_row_major_slice(&targets, positions.len(), n_out);
-        let product = |right: MatRef<f32>| {
-            let mut out = vec![0f32; n_in * right.ncols()];
-            let to = MatMut::from_column_major_slice_mut(&mut out, n_in, right.ncols());
-            matmul(to, Accum::Replace, b.transpose(), right, 1.0, Par::Seq);
-            Mat::from_fn(n_in, right.ncols(), |i, j| f64::from(out[j * n_in + i]))
+    fn add(&mut self, part: &Part) {
+        let add = |sums: &mut Mat<f64>, values: &[f32]| {
+            for (column, values) in sums.col_iter_mut().zip(values.chunks(self.b.len())) {
+                column.iter_mut().zip(values).for_each(|(sum, v)| *sum += f64::from(*v));
+            }
         };
-        moments.bb = product(b);
-        moments.by = product(t);
-        for patch in patches.chunks(n_in) {
-            patch.iter().zip(&mut moments.b).for_each(|(v, sum)| *sum += f64::from(*v));
-        }
-        for target in targets.chunks(n_out) {
-            target.iter().zip(&mut moments.y).for_each(|(v, sum)| *sum += f64::from(*v));
-        }
-        moments.n = positions.len();
-        moments
-    }
-
-    fn add(&mut self, other: &Moments) {
-        self.bb += &other.bb;
-        self.by += &other.by;
-        self.b.iter_mut().zip(&other.b).for_each(|(sum, v)| *sum += v);
-        self.y.iter_mut().zip(&other.y).for_each(|(sum, v)| *sum += v);
-        self.n += other.n;
+        add(&mut self.bb, &part.bb);
+        add(&mut self.by, &part.by);
+        self.b.iter_mut().zip(&part.b).for_each(|(sum, v)| *sum += v);
+        self.y.iter_mut().zip(&part.y).for_each(|(sum, v)| *sum += v);
+        self.n += part.n;
     }
 
     /// Means of the products, about the means where `centred`.
@@ -82,10 +59,60 @@ impl Moments {
             true => sum / n - a / n * (b / n),
             false => sum / n,
         };
-        self.bb = Mat::from_fn(b.len(), b.len(), |i, j| about(self.bb[(i, j)], b[i], b[j]));
-        self.by = Mat::from_fn(b.len(), y.len(), |i, j| about(self.by[(i, j)], b[i], y[j]));
+        for (j, column) in self.bb.col_iter_mut().enumerate() {
+            column.iter_mut().zip(b).for_each(|(sum, b_i)| *sum = about(*sum, *b_i, b[j]));
+        }
+        for (j, column) in self.by.col_iter_mut().enumerate() {
+            column.iter_mut().zip(b).for_each(|(sum, b_i)| *sum = about(*sum, *b_i, y[j]));
+        }
         self.b.iter_mut().for_each(|sum| *sum /= n);
         self
+    }
+}
+
+/// Sums over some positions of some samples; what is a matrix in [`Moments`] is here column by column.
+struct Part {
+    bb: Vec<f32>,
+    by: Vec<f32>,
+    b: Vec<f64>,
+    y: Vec<f64>,
+    n: usize,
+}
+
+impl Part {
+    fn of(
+        layer: &Layer,
+        group: usize,
+        samples: &[(&Value, &Value)],
+        positions: &[Vec<usize>],
+    ) -> Part {
+        let (n_in, n_out) = (layer.n_in, layer.n_out / layer.groups);
+        let (mut patches, mut targets) = (Vec::new(), Vec::new());
+        for ((x, y), positions) in samples.iter().zip(positions) {
+            let Some(outputs) = y.f32s().filter(|_| x.f32s().is_some()) else { continue };
+            patches.extend(layer.patches(x, y, group, positions));
+            let channels = group * n_out..(group + 1) * n_out;
+            let output = |p: usize| channels.clone().map(move |o| outputs[layer.out_at(y, o, p)]);
+            targets.extend(positions.iter().flat_map(|&p| output(p)));
+        }
+        let n = patches.len() / n_in;
+        let patches_t = MatRef::from_column_major_slice(&patches, n_in, n);
+        let product = |right: &[f32], n_columns: usize| {
+            let mut out = vec![0f32; n_in * n_columns];
+            let to = MatMut::from_column_major_slice_mut(&mut out, n_in, n_columns);
+            let right = MatRef::from_row_major_slice(right, n, n_columns);
+            matmul(to, Accum::Replace, patches_t, right, 1.0, Par::Seq);
+            out
+        };
+        let (bb, by) = (product(&patches, n_in), product(&targets, n_out));
+        let sums = |rows: &[f32], n: usize| {
+            let mut sums = vec![0f64; n];
+            for row in rows.chunks(n) {
+                row.iter().zip(&mut sums).for_each(|(v, sum)| *sum += f64::from(*v));
+            }
+            sums
+        };
+        Part { bb, by, b: sums(&patches, n_in), y: sums(&targets, n_out), n }
     }
 }
 
@@ -131,23 +158,42 @@ pub fn variances(layer: &Layer, b: &[Value], y: &[Value], centred: bool) -> Vec<
 /// Moments of every group over the samples, whatever the number of threads the same bits.
 pub fn gather(layer: &Layer, b: &[Value], y: &[Value], centred: bool) -> Vec<Moments> {
     let positions = positions(layer, y, POSITIONS_PER_WEIGHT * layer.n_in + MORE_POSITIONS);
-    let of = |group: usize, sample: usize| {
-        Moments::of(layer, group, &b[sample], &y[sample], &positions(sample))
+    let positions: Vec<Vec<usize>> = (0..b.len()).map(positions).collect();
+    let samples: Vec<(&Value, &Value)> = b.iter().zip(y).collect();
+    let batches = batches(&positions);
+    let part = |group: usize, batch: &Range<usize>| {
+        Part::of(layer, group, &samples[batch.clone()], &positions[batch.clone()])
     };
     let zero = || Moments::zero(layer.n_in, layer.n_out / layer.groups);
     if layer.groups > 1 {
         let whole = |group: usize| {
             let mut sum = zero();
-            (0..b.len()).for_each(|sample| sum.add(&of(group, sample)));
+            batches.iter().for_each(|batch| sum.add(&part(group, batch)));
             sum.finish(centred)
         };
         return (0..layer.groups).into_par_iter().map(whole).collect();
     }
     let mut sum = zero();
-    let samples: Vec<usize> = (0..b.len()).collect();
-    for wave in samples.chunks(rayon::current_num_threads().max(1)) {
-        let parts: Vec<Moments> = wave.par_iter().map(|&sample| of(0, sample)).collect();
+    for wave in batches.chunks(rayon::current_num_threads().max(1)) {
+        let parts: Vec<Part> = wave.par_iter().map(|batch| part(0, batch)).collect();
         parts.iter().for_each(|part| sum.add(part));
     }
     vec![sum.finish(centred)]
+}
+
+/// Runs of samples with positions enough that their matrices are worth adding up.
+fn batches(positions: &[Vec<usize>]) -> Vec<Range<usize>> {
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    let mut n = POSITIONS_AT_A_TIME;
+    for (sample, positions) in positions.iter().enumerate() {
+        match batches.last_mut() {
+            Some(batch) if n < POSITIONS_AT_A_TIME => batch.end = sample + 1,
+            _ => {
+                batches.push(sample..sample + 1);
+                n = 0;
+            }
+        }
+        n += positions.len();
+    }
+    batches
 }

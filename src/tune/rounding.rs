@@ -17,12 +17,14 @@
 //! Sources: GPTQ (Frantar et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134)
 //! for the descent.
 
-use super::moments::gather;
-use super::scales::{Bounds, Problem, Rows, choose};
+use super::descent::Bowl;
+use super::moments::{Moments, gather};
+use super::scales::{Problem, Rows, choose};
 use crate::engine::Value;
 use anyhow::{Result, anyhow};
+use faer::linalg::matmul::matmul;
 use faer::linalg::solvers::Solve;
-use faer::{Mat, Side};
+use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
 use rayon::prelude::*;
 
 /// Ridge, as a share of the variance of an input, half its own and half the mean of all: where scales are powers of
@@ -35,10 +37,11 @@ const RIDGES: [f64; 2] = [0.2, 1.0];
 const MANY: i32 = 64;
 /// Positions per weight of a row from which the regression is trusted.
 const MIN_POSITIONS_PER_WEIGHT: usize = 20;
-/// Sweeps of the coordinate descent.
-const MAX_SWEEPS: usize = 12;
 /// Longest row: its matrix of moments takes 170 MB, twice while it is factorized.
 pub const MAX_ROW: usize = 4608;
+
+/// Rows that are multiplied at a time.
+const BLOCK: usize = 32;
 
 /// Rounds the weight for the inputs `b` of the quantized network and the outputs `y` of the float one.
 /// `centred` says that the layer's bias will be corrected afterwards.
@@ -47,65 +50,31 @@ pub const MAX_ROW: usize = 4608;
 /// If the inputs' moments are not finite.
 pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> Result<Learned> {
     let layer = &problem.layer;
-    let (n_in, n_out, per_group) = (layer.n_in, layer.n_out, layer.n_out / layer.groups);
     let n_integers = problem.bounds.high - problem.bounds.low + 1;
     let ridge = RIDGES[usize::from(n_integers >= MANY)];
-    let mut groups = Vec::with_capacity(layer.groups);
     let given: Vec<f64> = problem.w.iter().map(|&w| f64::from(w)).collect();
-    let mut targets = given.clone();
-    for (group, moments) in gather(layer, b, y, centred).into_iter().enumerate() {
-        let mut h = moments.bb;
-        let variance = (0..n_in).map(|i| h[(i, i)]).sum::<f64>() / n_in as f64;
-        if !variance.is_finite() {
-            return Err(anyhow!("the inputs are not finite"));
-        }
-        let trusted = moments.n >= MIN_POSITIONS_PER_WEIGHT * n_in && variance > 0.0;
-        let share = if trusted { ridge } else { 2.0 * ridge };
-        let of_input = |k: usize| share * (variance + h[(k, k)]) / 2.0;
-        let ridge: Vec<f64> = (0..n_in).map(|k| of_input(k).max(f64::MIN_POSITIVE)).collect();
-        (0..n_in).for_each(|k| h[(k, k)] += ridge[k]);
-        let rows = group * per_group..(group + 1) * per_group;
-        if trusted && let Ok(factor) = h.llt(Side::Lower) {
-            let right = Mat::from_fn(n_in, per_group, |k, i| {
-                moments.by[(k, i)] + ridge[k] * targets[(rows.start + i) * n_in + k]
-            });
-            let solved = factor.solve(&right);
-            for (i, o) in rows.enumerate() {
-                let row = &mut targets[o * n_in..(o + 1) * n_in];
-                if (0..n_in).all(|k| solved[(k, i)].is_finite()) {
-                    row.iter_mut().enumerate().for_each(|(k, w)| *w = solved[(k, i)]);
-                }
-            }
-        }
-        groups.push(Group { h, by: moments.by, ridge, means: moments.b });
-    }
-    let diagonal: Vec<f64> =
-        groups.iter().flat_map(|group| (0..n_in).map(move |k| group.h[(k, k)])).collect();
+    let of_group = layer.n_in * (layer.n_out / layer.groups);
+    let moments = gather(layer, b, y, centred);
+    let moments = moments.into_par_iter().zip(given.par_chunks(of_group));
+    let groups = moments.map(|(moments, given)| Group::new(moments, given, ridge));
+    let groups: Vec<Group> = groups.collect::<Result<_>>()?;
+    let targets: Vec<f64> = groups.iter().flat_map(|group| &group.targets).copied().collect();
+    let diagonal: Vec<f64> = groups.iter().flat_map(Group::diagonal).collect();
     let scales = choose(problem, &targets, &diagonal);
-    let round_row = |o: usize| {
-        let row = |of: &[f64]| of[o * n_in..(o + 1) * n_in].to_vec();
-        let group = &groups[o / per_group];
-        let steps = problem.steps(&scales, o);
-        let target = row(&targets);
-        let start = problem.bounds.nearest_row(&target, |k| steps[k]);
-        let gradient = group.gradient(&target, &start, &steps);
-        let learned = descend(&problem.bounds, &group.h, gradient, start, &steps);
-        let given: Vec<f64> = row(&given);
-        let nearest = problem.bounds.nearest_row(&given, |k| steps[k]);
-        let error = |q: &[f64]| group.error(o % per_group, q, &steps);
-        let q = if error(&learned) <= error(&nearest) { learned } else { nearest };
-        q.iter().map(|&q| q as i32).collect()
-    };
-    let integers: Vec<Vec<i32>> = (0..n_out).into_par_iter().map(round_row).collect();
-    Ok(Learned { rows: Rows { integers: integers.concat(), scales }, targets, groups })
+    let steps: Vec<f64> = (0..layer.n_out).flat_map(|o| problem.steps(&scales, o)).collect();
+    let rows = groups.par_iter().zip(given.par_chunks(of_group)).zip(steps.par_chunks(of_group));
+    let rounded = rows.map(|((group, given), steps)| group.round(problem, given, steps));
+    let (integers, slopes): (Vec<Vec<i32>>, Vec<Vec<f64>>) =
+        rounded.collect::<Vec<_>>().into_iter().flatten().unzip();
+    Ok(Learned { rows: Rows { integers: integers.concat(), scales }, slopes, groups })
 }
 
 /// Learned integers, and what they were learned from.
 pub struct Learned {
     /// The integers and their scales.
     pub rows: Rows,
-    /// `[n_out, n_in]`.
-    targets: Vec<f64>,
+    /// Half the slope of each row's error, downwards.
+    slopes: Vec<Vec<f64>>,
     groups: Vec<Group>,
 }
 
@@ -114,19 +83,18 @@ impl Learned {
     /// much, one or more of which one is taken. Gives their positions.
     pub fn make_up(&mut self, problem: &Problem, errors: &[Vec<f64>]) -> Vec<usize> {
         let (n_in, per_group) = (problem.layer.n_in, problem.layer.n_out / problem.layer.groups);
-        let with_means: Vec<Mat<f64>> = self.groups.par_iter().map(Group::with_means).collect();
+        let bowls: Vec<Bowl> =
+            self.groups.iter().map(|group| Bowl::new(&group.h, &group.means)).collect();
         let of_row = |(o, errors): (usize, &Vec<f64>)| {
-            let row = o * n_in..(o + 1) * n_in;
-            let (group, h) = (&self.groups[o / per_group], &with_means[o / per_group]);
+            let group = o / per_group;
             let steps = problem.steps(&self.rows.scales, o);
-            let target = &self.targets[row.clone()];
-            let start: Vec<f64> = self.rows.integers[row].iter().map(|&q| f64::from(q)).collect();
-            let slope = group.gradient(target, &start, &steps);
+            let integers = &self.rows.integers[o * n_in..(o + 1) * n_in];
             let made_up = |(choice, &error): (usize, &f64)| {
-                let mut gradient = slope.clone();
-                gradient.iter_mut().zip(&group.means).for_each(|(g, mean)| *g -= error * mean);
-                let q = descend(&problem.bounds, h, gradient, start.clone(), &steps);
-                (group.left(target, (&start, &q), &steps, error), choice, q)
+                let mut q: Vec<f64> = integers.iter().map(|&q| f64::from(q)).collect();
+                let means = self.slopes[o].iter().zip(&self.groups[group].means);
+                let mut slope: Vec<f64> = means.map(|(slope, mean)| slope - error * mean).collect();
+                let change = bowls[group].descend(&problem.bounds, &steps, &mut q, &mut slope);
+                (error * error + change, choice, q)
             };
             let all = errors.iter().enumerate().map(made_up);
             all.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, choice, q)| (choice, q))
@@ -144,7 +112,7 @@ impl Learned {
     }
 }
 
-/// What is known of one group of channels.
+/// What is known of one group of channels. Rows are those of the group, `[outputs of the group, n_in]`.
 struct Group {
     /// `cov(b, b)` with the ridge on its diagonal, `[n_in, n_in]`.
     h: Mat<f64>,
@@ -154,87 +122,112 @@ struct Group {
     ridge: Vec<f64>,
     /// Mean of each input.
     means: Vec<f64>,
+    /// The best real rows.
+    targets: Vec<f64>,
+    /// `H` times these.
+    products: Vec<f64>,
+    /// Whether they are others than those given.
+    solved: bool,
 }
 
 impl Group {
-    /// Mean squared error of an output for the integers `q`, up to what they do not change.
-    fn error(&self, output: usize, q: &[f64], scales: &[f64]) -> f64 {
-        let w: Vec<f64> = q.iter().zip(scales).map(|(q, scale)| q * scale).collect();
-        let products = self.times(&w);
-        let of = |(k, w_k): (usize, &f64)| {
-            w_k * (products[k] - self.ridge[k] * w_k - 2.0 * self.by[(k, output)])
+    /// Solves for the best real rows where there are positions enough.
+    fn new(moments: Moments, given: &[f64], ridge: f64) -> Result<Group> {
+        let Moments { bb: mut h, by, b: means, n, .. } = moments;
+        let n_in = means.len();
+        let variance = (0..n_in).map(|i| h[(i, i)]).sum::<f64>() / n_in as f64;
+        if !variance.is_finite() {
+            return Err(anyhow!("the inputs are not finite"));
+        }
+        let trusted = n >= MIN_POSITIONS_PER_WEIGHT * n_in && variance > 0.0;
+        let share = if trusted { ridge } else { 2.0 * ridge };
+        let of_input = |k: usize| share * (variance + h[(k, k)]) / 2.0;
+        let ridge: Vec<f64> = (0..n_in).map(|k| of_input(k).max(f64::MIN_POSITIVE)).collect();
+        (0..n_in).for_each(|k| h[(k, k)] += ridge[k]);
+        let solve = || -> Option<(Vec<f64>, Vec<f64>)> {
+            let factor = h.llt(Side::Lower).ok()?;
+            let value = |k: usize, i: usize| by[(k, i)] + ridge[k] * given[i * n_in + k];
+            let right = Mat::from_fn(n_in, by.ncols(), value);
+            let solved = factor.solve(&right);
+            let rows = |of: &Mat<f64>| of.col_iter().flat_map(|c| c.iter().copied()).collect();
+            let (targets, products): (Vec<f64>, Vec<f64>) = (rows(&solved), rows(&right));
+            targets.iter().all(|w| w.is_finite()).then_some((targets, products))
         };
-        w.iter().enumerate().map(of).sum()
+        let solution = if trusted { solve() } else { None };
+        let solved = solution.is_some();
+        let (targets, products) = solution.unwrap_or_else(|| (given.to_vec(), times(&h, given)));
+        Ok(Group { h, by, ridge, means, targets, products, solved })
     }
 
-    /// `H` times a vector, column by column: no sum waits for the one before.
-    fn times(&self, vector: &[f64]) -> Vec<f64> {
-        let mut products = vec![0f64; vector.len()];
-        for (k, v) in vector.iter().enumerate() {
-            let column = self.h.col_as_slice(k);
-            products.iter_mut().zip(column).for_each(|(product, h)| *product += h * v);
-        }
-        products
+    fn diagonal(&self) -> impl Iterator<Item = f64> {
+        (0..self.means.len()).map(|k| self.h[(k, k)])
     }
 
-    /// `H` times what the integers leave of the target: half the slope of the error, downwards.
-    fn gradient(&self, target: &[f64], q: &[f64], scales: &[f64]) -> Vec<f64> {
-        let errors = target.iter().zip(q).zip(scales).map(|((w, q), scale)| w - scale * q);
-        self.times(&errors.collect::<Vec<f64>>())
+    /// The integers of each row, and half the slope of its error.
+    fn round(&self, problem: &Problem, given: &[f64], steps: &[f64]) -> Vec<(Vec<i32>, Vec<f64>)> {
+        let n_in = self.means.len();
+        let nearest = |rows: &[f64]| -> Vec<f64> {
+            let rows = rows.par_chunks(n_in).zip(steps.par_chunks(n_in));
+            let rows = rows.map(|(row, steps)| problem.bounds.nearest_row(row, |k| steps[k]));
+            rows.collect::<Vec<_>>().concat()
+        };
+        let start = nearest(&self.targets);
+        let start_slopes = self.slopes(&start, steps);
+        let other = self.solved.then(|| {
+            let nearest = nearest(given);
+            let slopes = self.slopes(&nearest, steps);
+            (nearest, slopes)
+        });
+        let (nearest, slopes) =
+            other.as_ref().map_or((&start, &start_slopes), |(nearest, slopes)| (nearest, slopes));
+        let bowl = Bowl::new(&self.h, &[]);
+        let of_row = |i: usize| {
+            let row = i * n_in..(i + 1) * n_in;
+            let steps = &steps[row.clone()];
+            let (mut q, mut slope) =
+                (start[row.clone()].to_vec(), start_slopes[row.clone()].to_vec());
+            bowl.descend(&problem.bounds, steps, &mut q, &mut slope);
+            let (nearest, nearest_slope) = (&nearest[row.clone()], &slopes[row]);
+            if self.error(i, nearest, nearest_slope, steps) < self.error(i, &q, &slope, steps) {
+                (q, slope) = (nearest.to_vec(), nearest_slope.to_vec());
+            }
+            (q.iter().map(|&q| q as i32).collect(), slope)
+        };
+        (0..steps.len() / n_in).into_par_iter().map(of_row).collect()
     }
 
-    /// `H` and the products of the means.
-    fn with_means(&self) -> Mat<f64> {
-        let n = self.means.len();
-        Mat::from_fn(n, n, |i, j| self.h[(i, j)] + self.means[i] * self.means[j])
+    /// `H` times what the integers leave of the targets: half the slopes of the errors, downwards.
+    fn slopes(&self, q: &[f64], steps: &[f64]) -> Vec<f64> {
+        let rows: Vec<f64> = q.iter().zip(steps).map(|(q, step)| q * step).collect();
+        let mut slopes = times(&self.h, &rows);
+        slopes
+            .iter_mut()
+            .zip(&self.products)
+            .for_each(|(slope, product)| *slope = product - *slope);
+        slopes
     }
 
-    /// The error that the integers `q` leave, that of the mean among it, which was `error` for `from`.
-    fn left(&self, target: &[f64], (from, q): (&[f64], &[f64]), scales: &[f64], error: f64) -> f64 {
-        let slope = self.gradient(target, q, scales);
-        let (mut left, mut mean) = (0.0, error);
-        for k in 0..target.len() {
-            left += (target[k] - scales[k] * q[k]) * slope[k];
-            mean += (q[k] - from[k]) * scales[k] * self.means[k];
-        }
-        left + mean * mean
+    /// Mean squared error of output `i` for the integers `q`, up to what they do not change.
+    fn error(&self, i: usize, q: &[f64], slope: &[f64], steps: &[f64]) -> f64 {
+        let products = &self.products[i * q.len()..];
+        let of = |k: usize| {
+            let w = q[k] * steps[k];
+            w * (products[k] - slope[k] - self.ridge[k] * w - 2.0 * self.by[(k, i)])
+        };
+        (0..q.len()).map(of).sum()
     }
 }
 
-/// Coordinate descent from the integers `q`, where half the downward slope of the error is `gradient`; the inputs
-/// that vary most come first.
-fn descend(
-    bounds: &Bounds,
-    h: &Mat<f64>,
-    mut gradient: Vec<f64>,
-    mut q: Vec<f64>,
-    scales: &[f64],
-) -> Vec<f64> {
-    let n = q.len();
-    let mut order: Vec<usize> = (0..n).collect();
-    order.sort_by(|&a, &b| h[(b, b)].total_cmp(&h[(a, a)]).then(a.cmp(&b)));
-    for _ in 0..MAX_SWEEPS {
-        let mut moved = false;
-        for &j in &order {
-            let best = q[j] + gradient[j] / (scales[j] * h[(j, j)]);
-            let (low, high) = bounds.of(&q, j);
-            let best = best.round_ties_even().clamp(low, high);
-            let by = (best - q[j]) * scales[j];
-            if by == 0.0 || !by.is_finite() {
-                continue;
-            }
-            // A tie at half a step would go to and fro.
-            let change = by * (by * h[(j, j)] - 2.0 * gradient[j]);
-            if change >= 0.0 {
-                continue;
-            }
-            q[j] = best;
-            moved = true;
-            gradient.iter_mut().zip(h.col_as_slice(j)).for_each(|(g, h)| *g -= by * h);
-        }
-        if !moved {
-            break;
-        }
-    }
-    q
+/// `H` times each of the rows; the same bits whatever the number of threads.
+fn times(h: &Mat<f64>, rows: &[f64]) -> Vec<f64> {
+    let n = h.nrows();
+    let mut products = vec![0f64; rows.len()];
+    let blocks = products.par_chunks_mut(n * BLOCK).zip(rows.par_chunks(n * BLOCK));
+    blocks.for_each(|(products, rows)| {
+        let n_rows = rows.len() / n;
+        let to = MatMut::from_column_major_slice_mut(products, n, n_rows);
+        let rows = MatRef::from_column_major_slice(rows, n, n_rows);
+        matmul(to, Accum::Replace, h.as_ref(), rows, 1.0, Par::Seq);
+    });
+    products
 }

@@ -1,0 +1,65 @@
+//! Coordinate descent on the integers of a row.
+
+use super::scales::Bounds;
+use faer::Mat;
+
+/// Sweeps over a row, at most.
+const MAX_SWEEPS: usize = 12;
+
+/// The error `(t - w) H (t - w)^T` of a row `w`, and `(m + E[b] (w - w0)^T)^2` where its mean error `m` counts as well.
+/// Half its slope, downwards, is what a descent carries along.
+pub struct Bowl<'a> {
+    h: &'a Mat<f64>,
+    /// `E[b]`; empty where the mean error does not count.
+    means: &'a [f64],
+    /// Half the second derivative by each weight.
+    curvature: Vec<f64>,
+    /// The weights, those of the inputs that vary most first.
+    order: Vec<usize>,
+}
+
+impl<'a> Bowl<'a> {
+    /// By `H`, `[n_in, n_in]`, and the means of the inputs where they count.
+    pub fn new(h: &'a Mat<f64>, means: &'a [f64]) -> Bowl<'a> {
+        let mean = |k: usize| means.get(k).copied().unwrap_or_default();
+        let curvature: Vec<f64> = (0..h.nrows()).map(|k| h[(k, k)] + mean(k).powi(2)).collect();
+        let mut order: Vec<usize> = (0..h.nrows()).collect();
+        order.sort_by(|&a, &b| curvature[b].total_cmp(&curvature[a]).then(a.cmp(&b)));
+        Bowl { h, means, curvature, order }
+    }
+
+    /// Moves the integers `q`, at which half the downward slope is `slope`, as long as that lowers the error; each
+    /// counts as many times its step. Gives the change of the error.
+    pub fn descend(&self, bounds: &Bounds, steps: &[f64], q: &mut [f64], slope: &mut [f64]) -> f64 {
+        let mut total = 0.0;
+        for _ in 0..MAX_SWEEPS {
+            let mut moved = false;
+            for &j in &self.order {
+                let best = q[j] + slope[j] / (steps[j] * self.curvature[j]);
+                let (low, high) = bounds.of(q, j);
+                let best = best.round_ties_even().clamp(low, high);
+                let by = (best - q[j]) * steps[j];
+                if by == 0.0 || !by.is_finite() {
+                    continue;
+                }
+                // A tie at half a step would go to and fro.
+                let change = by * (by * self.curvature[j] - 2.0 * slope[j]);
+                if change >= 0.0 {
+                    continue;
+                }
+                q[j] = best;
+                moved = true;
+                total += change;
+                slope.iter_mut().zip(self.h.col_as_slice(j)).for_each(|(s, h)| *s -= by * h);
+                if let Some(mean) = self.means.get(j) {
+                    let by = by * mean;
+                    slope.iter_mut().zip(self.means).for_each(|(s, mean)| *s -= by * mean);
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        total
+    }
+}
