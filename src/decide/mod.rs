@@ -6,11 +6,13 @@
 
 mod bias;
 mod group;
+mod learned;
 mod pairs;
 mod slices;
 mod weight;
 
 pub use bias::{bias_grids, decide_biases};
+pub use learned::OnGrids;
 pub use pairs::Pairs;
 pub use weight::round;
 

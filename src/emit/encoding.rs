@@ -1,6 +1,7 @@
 //! What formats ask of one tensor's parameters.
 
 use super::sidecar::{Encoding, OneOrMany};
+use crate::quant::{Codes, QuantParams};
 use anyhow::{Result, ensure};
 
 /// Logarithmic codes of HiSilicon's NNIE; their scale is the largest value.
@@ -80,6 +81,17 @@ impl Encoding {
     pub fn slices(&self) -> impl Iterator<Item = (f64, i32)> + '_ {
         let scales = self.y_scale.as_slice().iter().enumerate();
         scales.map(|(channel, &scale)| (f64::from(scale), self.zero_point_of(channel)))
+    }
+
+    /// The grid of every slice.
+    pub fn params(&self) -> Vec<QuantParams> {
+        let ([q_min, q_max], scales) = (self.q_range, self.y_scale.as_slice().iter().enumerate());
+        let codes = if self.is_nnie() { Codes::Nnie } else { Codes::Affine };
+        let params = |(channel, &scale): (usize, &f32)| {
+            let zero_point = self.zero_point_of(channel);
+            QuantParams { scale, zero_point, q_min, q_max, codes }
+        };
+        scales.map(params).collect()
     }
 
     /// The one scale and zero point.

@@ -1,5 +1,6 @@
 //! The sidecar's contents from a finished plan.
 
+use super::packed::pack;
 use super::sidecar::{
     CalibrationFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts, ModelFacts, NodeFacts,
     OneOrMany, Producer, SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
@@ -11,6 +12,7 @@ use crate::onnx::node::attribute;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::place::{Sites, node_name};
 use crate::scheme::{QType, Scheme, SymmetryName};
+use anyhow::Result;
 
 fn one_or_many<T>(mut values: Vec<T>, per_channel: bool) -> OneOrMany<T> {
     match values.len() {
@@ -29,6 +31,9 @@ fn is_symmetric(qtype: &QType) -> bool {
 }
 
 /// Gathers the file's contents. `graph` is the prepared one, before rewriting; `facts` are its.
+///
+/// # Errors
+/// If the graph lacks a weight of the plan.
 #[allow(clippy::too_many_arguments)]
 pub fn sidecar(
     graph: &GraphProto,
@@ -41,7 +46,7 @@ pub fn sidecar(
     equalization: Option<EqualizationFacts>,
     mixed_precision: Option<Mixed>,
     tuning: Option<TuningFacts>,
-) -> Sidecar {
+) -> Result<Sidecar> {
     let consumers = |nodes: &mut dyn Iterator<Item = usize>| {
         nodes.map(|node_idx| node_name(&graph.node[node_idx]).to_string()).collect()
     };
@@ -60,6 +65,7 @@ pub fn sidecar(
         range: Some([planned.range.min, planned.range.max]),
         observed: planned.observed.map(|(min, max)| [min, max]),
         observer: Some(planned.observer.to_string()),
+        rounding: None,
         n_non_finite: (planned.n_non_finite > 0).then_some(planned.n_non_finite),
         shared_with: {
             let others = plan.activations.iter().filter(|other| {
@@ -76,7 +82,11 @@ pub fn sidecar(
         rule: planned.site.rule.to_string(),
         reason: planned.site.reason.clone(),
     };
-    let weight = |planned: &PlannedWeight| Encoding {
+    let rounding = |planned: &PlannedWeight| match planned.learned {
+        true => planned.differences(graph).and_then(|all| pack(&all)).map(Some),
+        false => Ok(None),
+    };
+    let unrounded = |planned: &PlannedWeight| Encoding {
         name: planned.site.tensor.clone(),
         output_dtype: planned.qtype.dtype(),
         y_scale: one_or_many(
@@ -96,6 +106,7 @@ pub fn sidecar(
         range: None,
         observed: Some([planned.observed.0, planned.observed.1]),
         observer: Some(planned.observer.to_string()),
+        rounding: None,
         n_non_finite: None,
         shared_with: None,
         removed_node: None,
@@ -106,6 +117,10 @@ pub fn sidecar(
             0 => "weight".to_string(),
             n => format!("weight; {n} channels are zero, or nearly"),
         },
+    };
+    let weight = |planned: &PlannedWeight| -> Result<Encoding> {
+        let rounding = rounding(planned)?;
+        Ok(Encoding { rounding, ..unrounded(planned) })
     };
     let bias = |planned: &PlannedBias| Encoding {
         name: planned.site.tensor.clone(),
@@ -121,6 +136,7 @@ pub fn sidecar(
         range: None,
         observed: None,
         observer: None,
+        rounding: None,
         n_non_finite: None,
         shared_with: None,
         removed_node: None,
@@ -134,7 +150,8 @@ pub fn sidecar(
     };
     let removed = plan.activations.iter().filter_map(|planned| planned.removed_clip());
     let removed: Vec<usize> = removed.map(|clip| clip.node).collect();
-    Sidecar {
+    let weights = plan.weights.iter().map(weight).collect::<Result<Vec<Encoding>>>()?;
+    Ok(Sidecar {
         schema_version: SCHEMA_VERSION.to_string(),
         producer: Producer { name: "mqq".into(), version: env!("CARGO_PKG_VERSION").into() },
         model,
@@ -148,12 +165,7 @@ pub fn sidecar(
         mixed_precision,
         tuning,
         activation_encodings: plan.activations.iter().map(activation).collect(),
-        param_encodings: plan
-            .weights
-            .iter()
-            .map(weight)
-            .chain(plan.biases.iter().map(bias))
-            .collect(),
+        param_encodings: weights.into_iter().chain(plan.biases.iter().map(bias)).collect(),
         float_nodes: sites
             .float_nodes
             .iter()
@@ -167,7 +179,7 @@ pub fn sidecar(
             .collect(),
         graph: graph_facts(graph),
         warnings: plan.warnings.clone(),
-    }
+    })
 }
 
 fn graph_facts(graph: &GraphProto) -> GraphFacts {

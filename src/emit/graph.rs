@@ -1,6 +1,7 @@
 //! Edits of the prepared model for formats that are graphs.
 
 use super::sidecar::Encoding;
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::place::{Edge, node_name};
 use crate::verify;
@@ -41,6 +42,16 @@ pub(super) fn uses(graph: &GraphProto, encoding: &Encoding) -> Result<Vec<Edge>>
         );
     }
     Ok(edges)
+}
+
+/// Whether all that reads `encoding`'s tensor reads it quantized.
+///
+/// # Errors
+/// As [`uses`].
+pub fn is_quantized_everywhere(graph: &GraphProto, encoding: &Encoding) -> Result<bool> {
+    let (edges, index) = (uses(graph, encoding)?, GraphIndex::new(graph));
+    let n_uses = index.consumers(&encoding.name).len();
+    Ok(n_uses == edges.len() && !index.is_output(&encoding.name))
 }
 
 /// The initializer of this name.

@@ -8,10 +8,13 @@ mod encoding;
 mod formats;
 mod gather;
 mod graph;
+mod packed;
 mod sidecar;
 mod source;
 
 pub use gather::sidecar;
+pub use graph::is_quantized_everywhere;
+pub use packed::unpack;
 pub use sidecar::{
     BiasFacts, CalibrationFacts, DeclinedFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts,
     InputFacts, ModelFacts, NodeFacts, OffsetFacts, OneOrMany, Producer, RangesFrom,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
 /// the second when keys are added.
-pub const SCHEMA_VERSION: &str = "1.5";
+pub const SCHEMA_VERSION: &str = "1.6";
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -277,6 +277,10 @@ pub struct Encoding {
     /// The range finder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observer: Option<String>,
+    /// By how much each integer differs from the nearest one, where rounding was learned: zigzag in LEB128,
+    /// compressed by zlib, in Base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounding: Option<String>,
     /// NaN and infinite values seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_non_finite: Option<u64>,

@@ -1,8 +1,8 @@
 //! Formats of other tools from a sidecar.
 
 use super::{equalize, known, sha256_of};
-use crate::decide::QuantPlan;
-use crate::emit::{BiasFacts, Emitter, Sidecar, Source};
+use crate::decide::{OnGrids, QuantPlan};
+use crate::emit::{BiasFacts, Emitter, Encoding, Sidecar, Source, is_quantized_everywhere, unpack};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{self, Loaded, tensor};
@@ -58,9 +58,10 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
             equalize::again(&mut model, equalization, &sidecar.calibration.inputs)?;
         }
         if let Some(tuning) = &sidecar.tuning {
+            let rounded = sidecar.param_encodings.iter().filter(|e| e.rounding.is_some());
             ensure!(
-                tuning.n_rounded == 0,
-                "the sidecar does not hold the {} weights whose rounding was learned\nhint: ask for the format with `mqq calibrate --emit`",
+                tuning.n_rounded == rounded.count(),
+                "the sidecar does not hold the {} weights whose rounding was learned: it is of an earlier version\nhint: calibrate again with this version of mqq",
                 tuning.n_rounded
             );
             let bias = |bias: &BiasFacts| NewBias {
@@ -72,9 +73,31 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
             let biases: Vec<NewBias> = tuning.biases.iter().map(bias).collect();
             replace_biases(&mut model, &biases)?;
         }
+        for encoding in &sidecar.param_encodings {
+            let name = || format!("initializer `{}`", encoding.name);
+            round_again(&mut model, encoding).with_context(name)?;
+        }
         Ok(model)
     };
     load().with_context(|| format!("`{}`", path.display()))
+}
+
+/// Lays a weight whose rounding was learned on its grid, as [`tuned_float`] did.
+fn round_again(model: &mut ModelProto, encoding: &Encoding) -> Result<()> {
+    let Some(text) = &encoding.rounding else { return Ok(()) };
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    if !is_quantized_everywhere(graph, encoding)? {
+        return Ok(());
+    }
+    let name = &encoding.name;
+    let stored = graph.initializer.iter_mut().find(|tensor| tensor.name() == name);
+    let stored = stored.context("does not exist")?;
+    let (shape, values) = (tensor::shape(stored)?, tensor::f32_values(stored)?);
+    let differences = unpack(text, values.len()).context("its `rounding`")?;
+    let (axis, block, params) = (encoding.axis, encoding.block_size, encoding.params());
+    let grids = OnGrids { shape: &shape, axis, block, params: &params };
+    *stored = tensor::from_f32(name, &shape, &grids.moved(&values, &differences)?)?;
+    Ok(())
 }
 
 /// The float model as `plan` quantizes it: with the biases that tuning gave it, and with weights that lie

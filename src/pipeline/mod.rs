@@ -245,7 +245,7 @@ fn finish(
         equalized.as_ref().map(Equalized::facts),
         mixed.clone(),
         tuned.as_ref().map(tune::facts),
-    );
+    )?;
     let prepared = tuned_float(&model, &plan, tuned.as_ref())?;
     rewrite(&mut model, &plan, request.storage)?;
     plan.warnings.extend(verify::ensure_kept(&model, &request.scheme)?);

@@ -289,27 +289,59 @@ fn every_backend_gives_the_formats_that_its_table_names() {
 }
 
 #[test]
-fn what_tuning_changed_is_in_the_graphs() {
-    let export = |folder: &Path, effort: &str| {
+fn what_tuning_changed_is_in_the_graphs_and_export_gives_the_same() {
+    let emitted = |backend: &str, effort: &str, folder: &Path| {
         let mut command = mqq();
         command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx"));
-        command.args(["-b", "tensorrt", "--emit", "deploy", "--effort", effort, "--out-dir"]);
+        command.args([
+            "-b",
+            backend,
+            "--emit",
+            "deploy,openvino-fq",
+            "--effort",
+            effort,
+            "--out-dir",
+        ]);
         done(with_data(command.arg(folder)));
-        let sidecar = folder.join("digits_cnn.tensorrt.json");
-        let mut command = mqq();
-        command.arg("export").arg(&sidecar).args(["--format", "deploy", "-o"]);
-        command.arg(folder.join("again")).arg("--model");
-        let ran = run(command.arg(repository("fixtures/digits_cnn.onnx")));
-        (ran, fs::read(sidecar.with_extension("deploy.onnx")).unwrap())
+        folder.join(format!("digits_cnn.{backend}.json"))
     };
-    let folders = [TempDir::new().unwrap(), TempDir::new().unwrap(), TempDir::new().unwrap()];
-    let (ran, plain) = export(folders[0].path(), "0");
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let (ran, corrected) = export(folders[1].path(), "1");
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(fs::read(folders[1].path().join("again")).unwrap() == corrected);
-    let (ran, rounded) = export(folders[2].path(), "3");
-    assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains("weights whose rounding was learned"), "{}", ran.stderr);
-    assert!(plain != corrected && corrected != rounded && plain != rounded);
+    let exported = |sidecar: &Path, format: &str, folder: &Path| {
+        let mut command = mqq();
+        command.arg("export").arg(sidecar).args(["--format", format, "-o"]);
+        command.arg(folder.join("again")).arg("--model");
+        run(command.arg(repository("fixtures/digits_cnn.onnx")))
+    };
+    let mut graphs = BTreeSet::new();
+    // Corrected biases, then learned rounding too; in xint8 of weights with one scale, by bias grids as well.
+    for (backend, effort) in
+        [("tensorrt", "0"), ("tensorrt", "1"), ("tensorrt", "3"), ("xint8", "1"), ("snpe", "1")]
+    {
+        let folder = TempDir::new().unwrap();
+        let sidecar = emitted(backend, effort, folder.path());
+        for (format, ending) in [("deploy", "deploy.onnx"), ("openvino-fq", "openvino.onnx")] {
+            let ran = exported(&sidecar, format, folder.path());
+            assert_eq!(ran.code, 0, "{backend} {effort}: {}", ran.stderr);
+            let graph = fs::read(sidecar.with_extension(ending)).unwrap();
+            assert!(fs::read(folder.path().join("again")).unwrap() == graph, "{backend} {effort}");
+            assert!(graphs.insert(graph), "{backend} {effort} {format} is as one before");
+        }
+        let text = fs::read_to_string(&sidecar).unwrap();
+        let mut parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let n_rounded = parsed["tuning"]["n_rounded"].as_u64().unwrap_or(0);
+        assert_eq!(n_rounded > 0, effort == "3" || backend != "tensorrt", "{backend} {effort}");
+        if n_rounded == 0 {
+            continue;
+        }
+        let encodings = parsed["param_encodings"].as_array_mut().unwrap();
+        let first = encodings.iter_mut().find(|encoding| encoding.get("rounding").is_some());
+        let first = first.unwrap().as_object_mut().unwrap();
+        let name = first["name"].as_str().unwrap().to_string();
+        first["rounding"] = "AAAA".into();
+        let broken = folder.path().join("broken.json");
+        fs::write(&broken, parsed.to_string()).unwrap();
+        let ran = exported(&broken, "deploy", folder.path());
+        assert_eq!(ran.code, 1);
+        assert!(ran.stderr.contains(&format!("initializer `{name}`")), "{}", ran.stderr);
+        assert!(ran.stderr.contains("`rounding`"), "{}", ran.stderr);
+    }
 }

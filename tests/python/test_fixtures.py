@@ -1,6 +1,9 @@
 """The bundled models, quantized for every backend, in ONNX and ONNX Runtime."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -126,3 +129,12 @@ def test_compare_agrees_with_onnx_runtime(tmp_path):
     expected, found = run(source, samples)[0], run(output, samples)[0]
     assert abs(report["sqnr_db"] - sqnr_db(expected, found)) < 0.5
     assert abs(report["top1_percent"][0] - 100 * np.mean(expected.argmax(1) == classes)) < 0.01
+
+
+def test_the_bench_against_onnx_runtime_runs(tmp_path):
+    environment = {**os.environ, "MQQ_ZOO": str(tmp_path), "ROUNDS": "1"}
+    bench = [sys.executable, ROOT / "benches" / "against_onnxruntime.py"]
+    done = subprocess.run(bench, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3 and all(line.endswith("x faster") for line in lines)

@@ -1,9 +1,8 @@
 //! The float model that MQBench's backends take beside their file of ranges (`*_deploy_model.onnx`;
 //! ModelTC/MQBench, mqbench/deploy/deploy_linear.py, `clip_weight`).
 
-use crate::emit::graph::{encode, initializer, uses};
+use crate::emit::graph::{encode, initializer, is_quantized_everywhere, uses};
 use crate::emit::{Emitter, Encoding, Source};
-use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{GraphProto, TensorProto};
 use crate::onnx::tensor;
@@ -54,9 +53,7 @@ pub(super) fn clip_weight(
     encoding: &Encoding,
 ) -> Result<String> {
     let edges = uses(graph, encoding)?;
-    let index = GraphIndex::new(graph);
-    let everywhere =
-        index.consumers(&encoding.name).len() == edges.len() && !index.is_output(&encoding.name);
+    let everywhere = is_quantized_everywhere(graph, encoding)?;
     let original = initializer(graph, &encoding.name)?;
     let mut clipped =
         clip(original, encoding).with_context(|| format!("initializer `{}`", encoding.name))?;

@@ -1,0 +1,74 @@
+//! Learned integers, by how far they are from the nearest ones.
+
+use super::PlannedWeight;
+use super::slices::Slices;
+use super::weight::values;
+use crate::onnx::proto::GraphProto;
+use crate::quant::QuantParams;
+use anyhow::{Result, ensure};
+
+/// How the values of a weight are laid on grids.
+pub struct OnGrids<'a> {
+    /// Dimensions.
+    pub shape: &'a [usize],
+    /// Axis of the scales.
+    pub axis: Option<usize>,
+    /// Values per scale along the axis, where there is a scale per block.
+    pub block: Option<usize>,
+    /// One per slice of the axis, one per block in row-major order, or one.
+    pub params: &'a [QuantParams],
+}
+
+impl OnGrids<'_> {
+    /// The parameters of each value.
+    fn params(&self, n_values: usize) -> Result<Vec<&QuantParams>> {
+        let rank = self.shape.len();
+        ensure!(
+            self.axis.is_none_or(|axis| axis < rank),
+            "axis is {:?}, expected below {rank}",
+            self.axis
+        );
+        let slices = Slices::of(self.shape, self.axis, self.block);
+        let n = self.shape.iter().product::<usize>();
+        ensure!(
+            n == n_values,
+            "has {n_values} values, expected {n} for the shape {:?}",
+            self.shape
+        );
+        let n_scales = self.params.len();
+        ensure!(n_scales == slices.n, "has {n_scales} scales, expected {}", slices.n);
+        Ok((0..n).map(|position| &self.params[slices.of_value(position)]).collect())
+    }
+
+    /// What the nearest integers of `values` stand for when each is moved by its difference.
+    ///
+    /// # Errors
+    /// If there are not as many values, scales and differences as the shape says.
+    pub fn moved(&self, values: &[f32], differences: &[i32]) -> Result<Vec<f32>> {
+        let n = differences.len();
+        ensure!(n == values.len(), "has {n} differences, expected {}", values.len());
+        let params = self.params(values.len())?;
+        let moved = params.into_iter().zip(values.iter().zip(differences));
+        let moved = moved.map(|(params, (&value, &by))| {
+            let q = params.quantize(value).saturating_add(by);
+            params.dequantize(q.clamp(params.q_min, params.q_max))
+        });
+        Ok(moved.collect())
+    }
+}
+
+impl PlannedWeight {
+    /// By how much each integer differs from the nearest one of the weight's value in `graph`.
+    ///
+    /// # Errors
+    /// If the graph has no such weight.
+    pub fn differences(&self, graph: &GraphProto) -> Result<Vec<i32>> {
+        let (_, values) = values(graph, &self.site.tensor)?;
+        let (axis, block) = (self.site.axis, self.site.block);
+        let grids = OnGrids { shape: &self.shape, axis, block, params: &self.params };
+        let params = grids.params(values.len())?;
+        let nearest =
+            params.into_iter().zip(&values).map(|(params, &value)| params.quantize(value));
+        Ok(self.integers.iter().zip(nearest).map(|(q, nearest)| q - nearest).collect())
+    }
+}
