@@ -1,5 +1,6 @@
 //! A layer's weight, changed while its quantized input is known and its output is not.
 
+use super::bias_grid::Laid;
 use super::correct::rebias;
 use super::grid::dequantized;
 use super::layer::Layer;
@@ -33,10 +34,22 @@ impl Variant {
         }
         let outputs = self.run_layer(net, at, weight_idx)?;
         let (outputs, laid) = self.correct(net, at, outputs)?;
-        let (Some((problem, mut learned)), Some(laid)) = (learned, laid) else {
-            return Ok(outputs);
-        };
-        // The integers make up for what the grid of the bias leaves, but not where it saturates.
+        match (learned, laid) {
+            (Some(learned), Some(laid)) => self.make_up(net, at, weight_idx, learned, &laid),
+            _ => Ok(outputs),
+        }
+    }
+
+    /// Other integers, which make up for what the grid of the bias leaves, but not where it saturates; and what the
+    /// layer makes with them.
+    fn make_up(
+        &mut self,
+        net: &Network,
+        at: &At,
+        weight_idx: usize,
+        (problem, mut learned): (Problem, Learned),
+        laid: &Laid,
+    ) -> Result<Vec<Vec<Value>>> {
         let around: Vec<Vec<f32>> = (0..laid.wanted.len()).map(|o| laid.around(o)).collect();
         let errors = around.iter().zip(&laid.wanted).map(|(around, wanted)| -> Vec<f64> {
             let errors = around.iter().map(|value| f64::from(value - wanted));

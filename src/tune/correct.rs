@@ -13,6 +13,8 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::is_scaled;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
+use crate::place::Edge;
+use crate::quant::QuantParams;
 use anyhow::Result;
 use rayon::prelude::*;
 
@@ -114,12 +116,7 @@ impl Variant {
         let mut stored = slot.values;
         stored.resize(channels.n_out, 0.0);
         let wanted: Vec<f32> = stored.iter().zip(&by).map(|(b, by)| b + by).collect();
-        let grids = net.bias_grids.map(|grids| grids.of_bias(edge, &wanted)).transpose()?.flatten();
-        let grid = grids.and_then(|grids| {
-            let seen: Vec<&Value> = outputs.iter().take(net.n_tune).map(|y| &y[0]).collect();
-            least_changing(grids, &wanted, &channels, net.passed(at.node), &seen)
-        });
-        let Some(grid) = grid else {
+        let Some(grid) = grid_of(net, at, (edge, &wanted), &channels, &outputs)? else {
             self.biases.insert(edge, wanted);
             return Ok((outputs, None));
         };
@@ -165,6 +162,21 @@ impl Variant {
         let outputs = outputs.iter().take(net.n_tune).filter_map(|outputs| outputs.first());
         calibration(channels, outputs, passed, on_grid(params))
     }
+}
+
+/// The grid that a bias is laid on, where it has one of its own; the `outputs` have the bias as it is.
+fn grid_of(
+    net: &Network,
+    at: &At,
+    (edge, bias): (Edge, &[f32]),
+    channels: &OutChannels,
+    outputs: &[Vec<Value>],
+) -> Result<Option<QuantParams>> {
+    let grids = net.bias_grids.map(|grids| grids.of_bias(edge, bias)).transpose()?.flatten();
+    Ok(grids.and_then(|grids| {
+        let seen: Vec<&Value> = outputs.iter().take(net.n_tune).map(|y| &y[0]).collect();
+        least_changing(grids, bias, channels, net.passed(at.node), &seen)
+    }))
 }
 
 /// Adds `by` to the channels of the first output of every sample.
