@@ -32,7 +32,7 @@ pub fn pack(integers: &[i32]) -> Result<String> {
 /// If it is no such text, or of more or fewer integers.
 pub fn unpack(text: &str, n: usize) -> Result<Vec<i32>> {
     let packed = Base64::decode_vec(text).ok().context("is no Base64")?;
-    // Whoever has packed more than these five bytes each has packed something else.
+    // No number takes more than five bytes: what is longer is not unpacked to its end.
     let limit = 5 * n as u64 + 1;
     let mut bytes = Vec::new();
     let decoder = ZlibDecoder::new(packed.as_slice());
