@@ -47,7 +47,7 @@ pub(super) fn uses(graph: &GraphProto, encoding: &Encoding) -> Result<Vec<Edge>>
 /// Whether all that reads `encoding`'s tensor reads it quantized.
 ///
 /// # Errors
-/// As [`uses`].
+/// If nothing does, or the names of nodes do not tell what.
 pub fn is_quantized_everywhere(graph: &GraphProto, encoding: &Encoding) -> Result<bool> {
     let (edges, index) = (uses(graph, encoding)?, GraphIndex::new(graph));
     let n_uses = index.consumers(&encoding.name).len();
