@@ -124,7 +124,7 @@ fn the_written_model_is_static_and_export_gives_the_same_graph() {
         let mut command = mqq();
         command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", backend]);
         command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half"]);
-        command.args(["--limit", "8", "--emit", "deploy", "-o"]).arg(at("q.onnx")).args(extra);
+        command.args(["--limit", "16", "--emit", "deploy", "-o"]).arg(at("q.onnx")).args(extra);
         let ran = run(&mut command);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         ran
