@@ -40,6 +40,15 @@ impl OnGrids<'_> {
         Ok((0..n).map(|position| &self.params[slices.of_value(position)]).collect())
     }
 
+    /// The nearest integers.
+    ///
+    /// # Errors
+    /// If there are not as many values and scales as the shape says.
+    pub fn nearest(&self, values: &[f32]) -> Result<Vec<i32>> {
+        let params = self.params(values.len())?.into_iter().zip(values);
+        Ok(params.map(|(params, &value)| params.quantize(value)).collect())
+    }
+
     /// What the nearest integers of `values` stand for when each is moved by its difference.
     ///
     /// # Errors
@@ -47,28 +56,32 @@ impl OnGrids<'_> {
     pub fn moved(&self, values: &[f32], differences: &[i32]) -> Result<Vec<f32>> {
         let n = differences.len();
         ensure!(n == values.len(), "has {n} differences, expected {}", values.len());
-        let params = self.params(values.len())?;
-        let moved = params.into_iter().zip(values.iter().zip(differences));
-        let moved = moved.map(|(params, (&value, &by))| {
-            let q = params.quantize(value).saturating_add(by);
-            params.dequantize(q.clamp(params.q_min, params.q_max))
+        let nearest = self.nearest(values)?;
+        let moved = self.params(values.len())?.into_iter().zip(nearest.iter().zip(differences));
+        let moved = moved.map(|(params, (nearest, &by))| {
+            params.dequantize(nearest.saturating_add(by).clamp(params.q_min, params.q_max))
         });
         Ok(moved.collect())
     }
 }
 
 impl PlannedWeight {
+    /// The nearest integers of the weight's values in `graph`.
+    ///
+    /// # Errors
+    /// If the graph has no such weight.
+    pub(super) fn nearest(&self, graph: &GraphProto) -> Result<Vec<i32>> {
+        let (shape, values) = values(graph, &self.site.tensor)?;
+        let (axis, block) = (self.site.axis, self.site.block);
+        OnGrids { shape: &shape, axis, block, params: &self.params }.nearest(&values)
+    }
+
     /// By how much each integer differs from the nearest one of the weight's value in `graph`.
     ///
     /// # Errors
     /// If the graph has no such weight.
     pub fn differences(&self, graph: &GraphProto) -> Result<Vec<i32>> {
-        let (_, values) = values(graph, &self.site.tensor)?;
-        let (axis, block) = (self.site.axis, self.site.block);
-        let grids = OnGrids { shape: &self.shape, axis, block, params: &self.params };
-        let params = grids.params(values.len())?;
-        let nearest =
-            params.into_iter().zip(&values).map(|(params, &value)| params.quantize(value));
+        let nearest = self.nearest(graph)?;
         Ok(self.integers.iter().zip(nearest).map(|(q, nearest)| q - nearest).collect())
     }
 }

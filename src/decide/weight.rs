@@ -160,11 +160,6 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
 /// # Errors
 /// If a value is not finite; the message names the initializer.
 pub fn round(graph: &GraphProto, weight: &mut PlannedWeight) -> Result<()> {
-    let (shape, values) = values(graph, &weight.site.tensor)?;
-    let slices = Slices::of(&shape, weight.site.axis, weight.site.block);
-    let quantize = |(position, &value): (usize, &f32)| {
-        weight.params[slices.of_value(position)].quantize(value)
-    };
-    weight.integers = Arc::new(values.iter().enumerate().map(quantize).collect());
+    weight.integers = Arc::new(weight.nearest(graph)?);
     Ok(())
 }

@@ -86,41 +86,39 @@ pub fn sidecar(
         true => planned.differences(graph).and_then(|all| pack(&all)).map(Some),
         false => Ok(None),
     };
-    let unrounded = |planned: &PlannedWeight| Encoding {
-        name: planned.site.tensor.clone(),
-        output_dtype: planned.qtype.dtype(),
-        y_scale: one_or_many(
-            planned.params.iter().map(|params| params.scale).collect(),
-            planned.site.axis.is_some(),
-        ),
-        y_zero_point: one_or_many(
-            planned.params.iter().map(|params| params.zero_point).collect(),
-            planned.site.axis.is_some(),
-        ),
-        axis: planned.site.axis,
-        block_size: planned.site.block,
-        bits: planned.qtype.bits,
-        q_range: q_range(&planned.qtype),
-        symmetric: is_symmetric(&planned.qtype),
-        shape: Some(planned.shape.clone()),
-        range: None,
-        observed: Some([planned.observed.0, planned.observed.1]),
-        observer: Some(planned.observer.to_string()),
-        rounding: None,
-        n_non_finite: None,
-        shared_with: None,
-        removed_node: None,
-        network_output: false,
-        consumers: consumers(&mut planned.site.edges.iter().map(|edge| edge.0)),
-        rule: String::new(),
-        reason: match planned.dead.len() {
-            0 => "weight".to_string(),
-            n => format!("weight; {n} channels are zero, or nearly"),
-        },
-    };
     let weight = |planned: &PlannedWeight| -> Result<Encoding> {
-        let rounding = rounding(planned)?;
-        Ok(Encoding { rounding, ..unrounded(planned) })
+        Ok(Encoding {
+            name: planned.site.tensor.clone(),
+            output_dtype: planned.qtype.dtype(),
+            y_scale: one_or_many(
+                planned.params.iter().map(|params| params.scale).collect(),
+                planned.site.axis.is_some(),
+            ),
+            y_zero_point: one_or_many(
+                planned.params.iter().map(|params| params.zero_point).collect(),
+                planned.site.axis.is_some(),
+            ),
+            axis: planned.site.axis,
+            block_size: planned.site.block,
+            bits: planned.qtype.bits,
+            q_range: q_range(&planned.qtype),
+            symmetric: is_symmetric(&planned.qtype),
+            shape: Some(planned.shape.clone()),
+            range: None,
+            observed: Some([planned.observed.0, planned.observed.1]),
+            observer: Some(planned.observer.to_string()),
+            rounding: rounding(planned)?,
+            n_non_finite: None,
+            shared_with: None,
+            removed_node: None,
+            network_output: false,
+            consumers: consumers(&mut planned.site.edges.iter().map(|edge| edge.0)),
+            rule: String::new(),
+            reason: match planned.dead.len() {
+                0 => "weight".to_string(),
+                n => format!("weight; {n} channels are zero, or nearly"),
+            },
+        })
     };
     let bias = |planned: &PlannedBias| Encoding {
         name: planned.site.tensor.clone(),

@@ -1,7 +1,6 @@
 //! Edits of the prepared model for formats that are graphs.
 
 use super::sidecar::Encoding;
-use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::place::{Edge, node_name};
 use crate::verify;
@@ -13,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// # Errors
 /// If the model has no such use, or the names of nodes do not tell which.
-pub(super) fn uses(graph: &GraphProto, encoding: &Encoding) -> Result<Vec<Edge>> {
+pub fn uses(graph: &GraphProto, encoding: &Encoding) -> Result<Vec<Edge>> {
     let wanted: BTreeSet<&str> = encoding.consumers.iter().map(String::as_str).collect();
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
     let mut edges = Vec::new();
@@ -42,16 +41,6 @@ pub(super) fn uses(graph: &GraphProto, encoding: &Encoding) -> Result<Vec<Edge>>
         );
     }
     Ok(edges)
-}
-
-/// Whether all that reads `encoding`'s tensor reads it quantized.
-///
-/// # Errors
-/// If nothing does, or the names of nodes do not tell what.
-pub fn is_quantized_everywhere(graph: &GraphProto, encoding: &Encoding) -> Result<bool> {
-    let (edges, index) = (uses(graph, encoding)?, GraphIndex::new(graph));
-    let n_uses = index.consumers(&encoding.name).len();
-    Ok(n_uses == edges.len() && !index.is_output(&encoding.name))
 }
 
 /// The initializer of this name.

@@ -13,7 +13,7 @@ mod sidecar;
 mod source;
 
 pub use gather::sidecar;
-pub use graph::is_quantized_everywhere;
+pub use graph::uses;
 pub use packed::unpack;
 pub use sidecar::{
     BiasFacts, CalibrationFacts, DeclinedFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts,

@@ -42,7 +42,7 @@ impl Map {
 pub(super) fn is_own(index: &GraphIndex, name: &str) -> Option<bool> {
     let tensor = index.initializer(name)?;
     let float = tensor.data_type() == DataType::Float as i32;
-    float.then(|| index.consumers(name).len() == 1 && !index.is_output(name))
+    float.then(|| index.has_only(name, 1))
 }
 
 /// Divides the channels of `space` by `factors`: its producers make them smaller, its readers make up for it.

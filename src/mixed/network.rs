@@ -417,5 +417,5 @@ impl<'a> Lanes<'a> {
 }
 
 fn on_grid(lane: &Lane, params: &QuantParams) -> Result<Lane> {
-    lane.par_iter().map(|value| fake_quantize(value, params)).collect()
+    lane.par_iter().map(|value| fake_quantize(value.clone(), params)).collect()
 }

@@ -89,6 +89,11 @@ impl<'a> GraphIndex<'a> {
         }
     }
 
+    /// Whether `n` uses of `tensor` by nodes are all that there is: no other, and it is no output of the graph.
+    pub fn has_only(&self, tensor: &str, n: usize) -> bool {
+        self.consumers(tensor).len() == n && !self.is_output(tensor)
+    }
+
     /// Whether `tensor` is an output of the graph.
     pub fn is_output(&self, tensor: &str) -> bool {
         self.outputs.contains(tensor)

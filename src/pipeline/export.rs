@@ -2,7 +2,7 @@
 
 use super::{equalize, known, sha256_of};
 use crate::decide::{OnGrids, QuantPlan};
-use crate::emit::{BiasFacts, Emitter, Encoding, Sidecar, Source, is_quantized_everywhere, unpack};
+use crate::emit::{BiasFacts, Emitter, Encoding, Sidecar, Source, unpack, uses};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{self, Loaded, tensor};
@@ -86,10 +86,10 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
 fn round_again(model: &mut ModelProto, encoding: &Encoding) -> Result<()> {
     let Some(text) = &encoding.rounding else { return Ok(()) };
     let graph = model.graph.as_mut().context("model has no graph")?;
-    if !is_quantized_everywhere(graph, encoding)? {
+    let (name, n_uses) = (&encoding.name, uses(graph, encoding)?.len());
+    if !GraphIndex::new(graph).has_only(name, n_uses) {
         return Ok(());
     }
-    let name = &encoding.name;
     let stored = graph.initializer.iter_mut().find(|tensor| tensor.name() == name);
     let stored = stored.context("does not exist")?;
     let (shape, values) = (tensor::shape(stored)?, tensor::f32_values(stored)?);
@@ -116,7 +116,7 @@ pub(super) fn tuned_float(
         let index = GraphIndex::new(graph);
         let name = &weight.site.tensor;
         // Its other readers take it as it is.
-        if index.consumers(name).len() != weight.site.edges.len() || index.is_output(name) {
+        if !index.has_only(name, weight.site.edges.len()) {
             continue;
         }
         let rounded = tensor::from_f32(name, &weight.shape, &weight.dequantized())?;

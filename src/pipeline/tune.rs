@@ -9,7 +9,7 @@ use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
 use crate::range::RangeFinder;
-use crate::tune::{MIN_SAMPLES, Method, Methods, NewBias, Step, Tuned, tune as tune_plan};
+use crate::tune::{Method, Methods, NewBias, Step, Tuned, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -34,10 +34,6 @@ pub fn tune(
     let methods = methods(request, plan);
     let n = n_samples(run, facts, request, methods);
     if n == 0 || methods == Methods::default() {
-        return Ok(None);
-    }
-    if n < MIN_SAMPLES {
-        plan.warnings.push(format!("not tuned: {n} samples, expected {MIN_SAMPLES} or more"));
         return Ok(None);
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;

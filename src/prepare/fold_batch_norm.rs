@@ -76,12 +76,7 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
     let extra = norm.output.iter().skip(1).any(|output| !output.is_empty());
     let producer = index.producer_idx(x)?;
     let node = &graph.node[producer];
-    if training
-        || extra
-        || index.is_output(x)
-        || index.consumers(x).len() != 1
-        || node.output.len() != 1
-    {
+    if training || extra || !index.has_only(x, 1) || node.output.len() != 1 {
         return None;
     }
     let w_name = node.input.get(1).filter(|name| is_float_initializer(graph, name))?;
@@ -152,15 +147,13 @@ fn apply(graph: &mut GraphProto, position: usize, fold: Fold, names: &mut Names)
         (node.input[1].clone(), node.input.get(2).cloned().unwrap_or_default())
     };
     let index = GraphIndex::new(graph);
-    let weight_is_free = index.consumers(&old_weight).len() == 1 && !index.is_output(&old_weight);
+    let weight_is_free = index.has_only(&old_weight, 1);
     let weight_name = if weight_is_free {
         old_weight.clone()
     } else {
         names.fresh(&format!("{old_weight}_folded"))
     };
-    let bias_is_free = !old_bias.is_empty()
-        && index.consumers(&old_bias).len() == 1
-        && !index.is_output(&old_bias);
+    let bias_is_free = !old_bias.is_empty() && index.has_only(&old_bias, 1);
     let bias_name = match (bias_is_free, old_bias.is_empty()) {
         (true, _) => old_bias.clone(),
         (false, true) => names.fresh(&format!("{old_weight}_bias")),

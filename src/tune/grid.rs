@@ -20,13 +20,9 @@ pub fn dequantized(planned: &PlannedWeight) -> Result<TensorProto> {
     tensor::from_f32(&planned.site.tensor, &planned.shape, &planned.dequantized())
 }
 
-/// `value` laid on a grid: divided by the scale, saturated, rounded half to even, multiplied again.
-pub fn fake_quantize(value: &Value, params: &QuantParams) -> Result<Value> {
-    value.map_f32(on_grid(params))
-}
-
-/// The same, in place where nobody else holds the values.
-pub fn into_fake_quantized(value: Value, params: &QuantParams) -> Result<Value> {
+/// `value` laid on a grid: divided by the scale, saturated, rounded half to even, multiplied again; in place where nobody
+/// else holds it.
+pub fn fake_quantize(value: Value, params: &QuantParams) -> Result<Value> {
     value.into_mapped_f32(on_grid(params))
 }
 

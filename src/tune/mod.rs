@@ -112,7 +112,7 @@ pub const MIN_SAMPLES: usize = 4;
 /// whether a method is kept.
 ///
 /// # Errors
-/// If a node cannot be run by itself; the message names it, and nothing was changed.
+/// If there are too few samples, or a node cannot be run by itself; the message names it, and nothing was changed.
 pub fn tune(
     model: &mut ModelProto,
     plan: &mut QuantPlan,
@@ -123,9 +123,11 @@ pub fn tune(
 ) -> Result<Option<Tuned>> {
     let mut pending: Vec<Method> = methods.iter().filter(|m| !m.is_exact()).collect();
     let none = methods == Methods::default() || plan.weights.is_empty();
-    if none || samples.len() < MIN_SAMPLES || n_tune >= samples.len() {
+    if none || n_tune >= samples.len() {
         return Ok(None);
     }
+    let n = samples.len();
+    ensure!(n >= MIN_SAMPLES, "{n} samples, expected {MIN_SAMPLES} or more");
     let start = Instant::now();
     let mut plain = match pending.is_empty() {
         true => Some(walk::plain(model, plan, inputs, &samples[n_tune..])?.0),

@@ -75,8 +75,10 @@ impl Variant {
         }
         let error = |params: QuantParams, share: f32| -> Result<f64> {
             let params = QuantParams { scale: params.scale * share, ..params };
-            let on_grid: Result<Vec<Value>> =
-                quantized[..n].par_iter().map(|value| fake_quantize(value, &params)).collect();
+            let on_grid: Result<Vec<Value>> = quantized[..n]
+                .par_iter()
+                .map(|value| fake_quantize(value.clone(), &params))
+                .collect();
             let on_grid = on_grid?;
             readers.iter().map(|reader| reader.error(&on_grid)).sum()
         };

@@ -1,6 +1,6 @@
 //! One quantized network of a walk: a plan, and what some methods make of it.
 
-use super::grid::{fake_quantize, into_fake_quantized};
+use super::grid::fake_quantize;
 use super::judge::{Judged, Noise};
 use super::methods::{Method, Methods};
 use super::network::Network;
@@ -162,20 +162,16 @@ impl Variant {
         let twin = twin.filter(|twin| twin.grids.get(name).is_some_and(|(p, _)| p == params));
         let all_on_grid = net.index.consumers(name).iter().all(|edge| edges.contains(edge));
         let all_on_grid = all_on_grid && !net.index.is_output(name);
-        let lane = match twin.and_then(|twin| twin.lanes.get(name)?.on_grid.clone()) {
-            Some(on_grid) if all_on_grid => Lane { values: Vec::new(), on_grid: Some(on_grid) },
-            Some(on_grid) => Lane { values, on_grid: Some(on_grid) },
-            None if all_on_grid => {
-                let on_grid = values.into_par_iter().map(|v| into_fake_quantized(v, params));
-                Lane { values: Vec::new(), on_grid: Some(on_grid.collect::<Result<_>>()?) }
-            }
+        // Values that are kept have two holders, and are copied.
+        let kept = if all_on_grid { Vec::new() } else { values.clone() };
+        let on_grid = match twin.and_then(|twin| twin.lanes.get(name)?.on_grid.clone()) {
+            Some(on_grid) => on_grid,
             None => {
-                let on_grid = values.par_iter().map(|value| fake_quantize(value, params));
-                let on_grid = Some(on_grid.collect::<Result<_>>()?);
-                Lane { values, on_grid }
+                let on_grid = values.into_par_iter().map(|value| fake_quantize(value, params));
+                on_grid.collect::<Result<Vec<Value>>>()?
             }
         };
-        self.lanes.insert(name.to_string(), lane);
+        self.lanes.insert(name.to_string(), Lane { values: kept, on_grid: Some(on_grid) });
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! The float model that MQBench's backends take beside their file of ranges (`*_deploy_model.onnx`;
 //! ModelTC/MQBench, mqbench/deploy/deploy_linear.py, `clip_weight`).
 
-use crate::emit::graph::{encode, initializer, is_quantized_everywhere, uses};
+use crate::emit::graph::{encode, initializer, uses};
 use crate::emit::{Emitter, Encoding, Source};
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{GraphProto, TensorProto};
 use crate::onnx::tensor;
@@ -53,7 +54,7 @@ pub(super) fn clip_weight(
     encoding: &Encoding,
 ) -> Result<String> {
     let edges = uses(graph, encoding)?;
-    let everywhere = is_quantized_everywhere(graph, encoding)?;
+    let everywhere = GraphIndex::new(graph).has_only(&encoding.name, edges.len());
     let original = initializer(graph, &encoding.name)?;
     let mut clipped =
         clip(original, encoding).with_context(|| format!("initializer `{}`", encoding.name))?;
