@@ -112,7 +112,7 @@ pub(super) fn tuned_float(
         return Ok(float);
     }
     let graph = float.graph.as_mut().context("model has no graph")?;
-    for weight in &plan.weights {
+    for weight in plan.weights.iter().filter(|weight| weight.learned) {
         let index = GraphIndex::new(graph);
         let name = &weight.site.tensor;
         // Its other readers take it as it is.

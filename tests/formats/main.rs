@@ -345,3 +345,39 @@ fn what_tuning_changed_is_in_the_graphs_and_export_gives_the_same() {
         assert!(ran.stderr.contains("`rounding`"), "{}", ran.stderr);
     }
 }
+
+/// Weights without learned rounding beside one that has it keep their float values in both.
+#[test]
+fn export_gives_the_same_where_only_some_weights_are_learned() {
+    let folder = TempDir::new().unwrap();
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[1, 3, 32, 32]);
+    let pads = [("pads", Attr::Ints(vec![1; 4]))];
+    let w = weight(&mut g, "w1", &[4, 3, 3, 3]);
+    g.op_with("Conv", &["x", &w], "conv", &pads);
+    g.op("Relu", &["conv"], "relu");
+    g.op("GlobalAveragePool", &["relu"], "mean");
+    g.op("Flatten", &["mean"], "flat");
+    let w = weight(&mut g, "w2", &[10, 4]);
+    let attributes = [("transB", Attr::Int(1)), ("alpha", Attr::Float(0.5))];
+    g.op_with("Gemm", &["flat", &w], "y", &attributes);
+    g.output("y");
+    let model = folder.path().join("model.onnx");
+    mqq::onnx::save(&g.build(), &model).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut command = mqq();
+    command.arg("calibrate").arg(&model).args(["-b", "onnxruntime-vnni", "--effort", "3"]);
+    // With 4 bits it is sure to pay.
+    command.args(["--set", "types.wgt8.bits=4", "--set", "min_opset=21"]);
+    command.args(["--emit", "deploy", "-o"]).arg(at("q.onnx"));
+    done(with_data(&mut command));
+    let sidecar: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(at("q.json")).unwrap()).unwrap();
+    let weights = sidecar["param_encodings"].as_array().unwrap();
+    let learned = weights.iter().filter(|encoding| encoding.get("rounding").is_some()).count();
+    assert!(learned == 1 && weights.len() > 1, "{weights:?}");
+    let mut command = mqq();
+    command.arg("export").arg(at("q.json")).args(["--format", "deploy", "-o"]).arg(at("again"));
+    done(command.arg("--model").arg(&model));
+    assert!(fs::read(at("again")).unwrap() == fs::read(at("q.deploy.onnx")).unwrap());
+}
