@@ -9,7 +9,7 @@ use crate::range::RangeFinder;
 use crate::scheme::{FixedGrid, QType, Scheme};
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 
 /// What the tensors of a group share.
@@ -23,7 +23,7 @@ struct Shared {
 
 pub(super) fn decide(
     sites: &Sites,
-    statistics: &[Statistic],
+    statistics: &[impl Borrow<Statistic> + Sync],
     given: Option<&BTreeMap<String, ImportedRange>>,
     scheme: &Scheme,
     finder: &dyn RangeFinder,
@@ -41,8 +41,8 @@ pub(super) fn decide(
         let imported: Vec<ImportedRange> = sites_of_group.iter().filter_map(given_of).collect();
         let mut observed = sites_of_group.iter().filter(|&site| given_of(site).is_none());
         let joint = observed.next().map(|&first| {
-            let mut joint = Cow::Borrowed(&statistics[first]);
-            observed.for_each(|&member| joint.to_mut().join(&statistics[member]));
+            let mut joint = Cow::Borrowed(statistics[first].borrow());
+            observed.for_each(|&member| joint.to_mut().join(statistics[member].borrow()));
             joint
         });
         let qtype = &scheme.types[&first.qtype];
@@ -59,7 +59,7 @@ pub(super) fn decide(
         prescribed(sites, sites_of_group, &mut plan.warnings);
     }
     for (site, statistic) in sites.activations.iter().zip(statistics) {
-        let shared = &groups[&site.group];
+        let (shared, statistic) = (&groups[&site.group], statistic.borrow());
         let n_non_finite = statistic.n_non_finite();
         if n_non_finite > 0 {
             plan.warnings.push(format!(

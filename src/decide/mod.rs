@@ -25,6 +25,7 @@ use crate::quant::{QuantParams, Range, params_for_range};
 use crate::range::{RangeFinder, pot_search};
 use crate::scheme::{QType, Scheme, SymmetryName};
 use anyhow::{Result, ensure};
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -175,7 +176,7 @@ pub struct Finders<'a> {
 pub fn decide(
     graph: &GraphProto,
     sites: &Sites,
-    statistics: &[Statistic],
+    statistics: &[impl Borrow<Statistic> + Sync],
     given: Option<&BTreeMap<String, ImportedRange>>,
     scheme: &Scheme,
     finders: Finders,

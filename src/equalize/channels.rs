@@ -50,6 +50,35 @@ impl Channels {
     }
 }
 
+/// Other units of a tensor: each channel times a number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Units {
+    channels: Channels,
+    /// One number per channel of the tensor.
+    by: Vec<f32>,
+}
+
+impl Units {
+    /// Those that `factors`, one per channel of the space, bring a tensor into. As the factors are powers of two,
+    /// values change by their exponents alone.
+    pub fn new(channels: Channels, factors: &[f32]) -> Units {
+        Units { channels, by: factors[channels.range()].iter().map(|factor| factor.recip()).collect() }
+    }
+
+    /// What entry `i` along the axis of the channels is multiplied by.
+    pub fn of(&self, i: usize) -> f32 {
+        self.by[i / self.channels.run]
+    }
+
+    /// Brings the values of a tensor of `shape`, in row-major order, into these units; `out` gets them.
+    pub fn convert(&self, shape: &[usize], values: &[f32], out: &mut Vec<f32>) {
+        let inner = shape.iter().skip(self.channels.axis + 1).product::<usize>();
+        let parts = values.chunks((inner * self.channels.run).max(1)).zip(self.by.iter().cycle());
+        out.clear();
+        parts.for_each(|(part, by)| out.extend(part.iter().map(|value| value * by)));
+    }
+}
+
 /// Which way an operator is looked through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
@@ -149,6 +178,16 @@ mod tests {
         let last = Channels { axis: 3, run: 1, first: 0, n: 5 };
         let pool = node("MaxPool");
         assert_eq!(passed(&pool, &[], last, &[1, 6, 2, 5], &[1, 6, 2, 5], Way::Forward), None);
+    }
+
+    #[test]
+    fn units_are_those_of_the_channels() {
+        let channels = Channels { axis: 1, run: 2, first: 1, n: 2 };
+        let units = Units::new(channels, &[8.0, 2.0, 0.25]);
+        let mut out = vec![9.0];
+        units.convert(&[2, 4, 1], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], &mut out);
+        assert_eq!(out, [0.5, 1.0, 12.0, 16.0, 2.5, 3.0, 28.0, 32.0]);
+        assert_eq!((0..4).map(|i| units.of(i)).collect::<Vec<f32>>(), [0.5, 0.5, 4.0, 4.0]);
     }
 
     #[test]

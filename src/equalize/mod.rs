@@ -23,7 +23,7 @@ mod search;
 mod statistics;
 
 pub use absorb::{Movable, absorb, movable};
-pub use channels::Channels;
+pub use channels::{Channels, Units};
 pub use edit::{Edit, scale};
 pub use factors::{Choice, choose};
 pub use linear::Linear;

@@ -44,6 +44,8 @@ pub struct Planner<'a> {
     /// What they are made from.
     pub source: Source<'a>,
     known: BTreeMap<String, Statistic>,
+    /// Of a tensor that is not known.
+    none: Statistic,
     observe: &'a mut Observe<'a>,
     groups: BTreeMap<GroupKey, BTreeMap<String, PlannedActivation>>,
     weights: BTreeMap<WeightKey, PlannedWeight>,
@@ -72,7 +74,8 @@ impl<'a> Planner<'a> {
         known: BTreeMap<String, Statistic>,
         observe: &'a mut Observe<'a>,
     ) -> Planner<'a> {
-        Planner { source, known, observe, groups: BTreeMap::new(), weights: BTreeMap::new() }
+        let (none, groups, weights) = Default::default();
+        Planner { source, known, none, observe, groups, weights }
     }
 
     /// Where the model is quantized with these precisions.
@@ -99,9 +102,9 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn statistics(&self, sites: &Sites) -> Vec<Statistic> {
-        let known = |site: &ActivationSite| self.known.get(&site.tensor).cloned();
-        sites.activations.iter().map(|site| known(site).unwrap_or_default()).collect()
+    fn statistics(&self, sites: &Sites) -> Vec<&Statistic> {
+        let known = |site: &ActivationSite| self.known.get(&site.tensor).unwrap_or(&self.none);
+        sites.activations.iter().map(known).collect()
     }
 
     /// The plan as the main job decides it.

@@ -2,7 +2,7 @@
 
 use super::statistics::{Gathered, Run, observe_more};
 use super::{Request, tune};
-use crate::decide::{Finders, QuantPlan};
+use crate::decide::QuantPlan;
 use crate::mixed::{
     Choice, Judge, MAX_RANKING, MIN_SAMPLES, Missed, Mixed, Observe, Planner, Ranking, Search,
     Source, max_judges,
@@ -77,14 +77,12 @@ pub(super) fn mixed(
     let (ranking, judging) = ranges(run, plan, facts, request)?;
     let tensors = sites.activations.iter().map(|site| site.tensor.clone());
     let known: BTreeMap<_, _> = tensors.zip(statistics).collect();
-    let finders =
-        Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
     let source = Source {
         graph: model.graph.as_ref().context("model has no graph")?,
         facts,
         scheme: &request.scheme,
         selection: &request.selection,
-        finders,
+        finders: request.finders(),
         given: request.ranges.as_ref().map(|imported| &imported.ranges),
     };
     let mut observe = |tensors: &[String]| observe_more(model, run, tensors, request, progress);

@@ -70,6 +70,13 @@ pub struct Request {
     pub mixed: Option<Wanted>,
 }
 
+impl Request {
+    /// The range finders.
+    fn finders(&self) -> Finders<'_> {
+        Finders { activation: &*self.activation_finder.0, weight: &*self.weight_finder.0 }
+    }
+}
+
 /// A model ready for placement, and what was done to it.
 pub struct Prepared {
     /// The prepared model.
@@ -185,15 +192,19 @@ fn finish(
     let Prepared { mut model, facts, fixed, changes, opset, has_external_data, parsed } = prepared;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let mut sites = place(graph, &facts, &request.scheme, &request.selection);
-    let mut gathered = statistics::gather(&model, parsed, &sites, request, None, progress)?;
-    let finders =
-        Finders { activation: &*request.activation_finder.0, weight: &*request.weight_finder.0 };
-    let given = request.ranges.as_ref().map(|imported| &imported.ranges);
-    let mut plan = decide(graph, &sites, &gathered.statistics, given, &request.scheme, finders)?;
+    let dataset = statistics::open(&parsed, &sites, request)?;
     let stage = equalize::Stage { model: &model, facts: &facts, sites: &sites, request };
-    let (equalized, replaced) = equalize::equalize(stage, &mut plan, &gathered, progress)?.unzip();
-    if let Some((other_model, other_gathered, other_plan)) = replaced.flatten() {
-        (model, gathered, plan) = (other_model, other_gathered, other_plan);
+    let proposal = equalize::propose(stage, dataset.as_deref(), progress)?;
+    let units = proposal.as_ref().map(equalize::Proposal::units).unwrap_or_default();
+    let data = (dataset, &units);
+    let mut gathered = statistics::gather(&model, parsed, &sites, request, data, progress)?;
+    let given = request.ranges.as_ref().map(|imported| &imported.ranges);
+    let (scheme, finders) = (&request.scheme, request.finders());
+    let mut plan = decide(graph, &sites, &gathered.statistics, given, scheme, finders)?;
+    let judged = proposal.and_then(|it| it.judge(stage, &mut plan, &mut gathered, progress));
+    let (equalized, replaced) = judged.unzip();
+    if let Some((other_model, other_plan)) = replaced.flatten() {
+        (model, plan) = (other_model, other_plan);
     }
     let stage = mixed::Stage { model: &model, facts: &facts, request };
     let (tuned, mixed) = match mixed::mixed(stage, &sites, &plan, &mut gathered, progress)? {

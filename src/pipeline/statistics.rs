@@ -4,17 +4,21 @@ use super::{Request, observe};
 use crate::data::{Dataset, InputSpec};
 use crate::emit::InputFacts;
 use crate::engine::{Parsed, resolve_inputs};
+use crate::equalize::Units;
 use crate::observe::Statistic;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
 use crate::progress::Progress;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Statistics and where they are from.
 pub(super) struct Gathered {
     /// One per activation site; empty for those whose range was given.
     pub statistics: Vec<Statistic>,
+    /// Those of the sites whose channels are to change, with the changes.
+    pub scaled: BTreeMap<usize, Statistic>,
     /// Samples observed.
     pub n_samples: usize,
     /// Samples left out, with the reason.
@@ -37,68 +41,95 @@ pub(super) struct Run {
     pub by_content: Vec<usize>,
 }
 
-/// Runs the data for the sites that `request.ranges` says nothing of; runs nothing where there are none. `known` is
-/// that data where it was opened before, for the same inputs.
+impl Gathered {
+    /// One per activation site, of the model with the changed channels.
+    pub fn scaled_statistics(&self) -> Vec<&Statistic> {
+        let changed = |(site, statistic)| self.scaled.get(&site).unwrap_or(statistic);
+        self.statistics.iter().enumerate().map(changed).collect()
+    }
+
+    /// The model with the changed channels takes the place of the other.
+    pub fn take_scaled(&mut self) {
+        for (site, statistic) in std::mem::take(&mut self.scaled) {
+            self.statistics[site] = statistic;
+        }
+    }
+}
+
+/// The data for the sites that `request.ranges` says nothing of; `None` where there are none, and nothing is to be run.
 ///
 /// # Errors
-/// If a site has neither data nor a range, or the data cannot be read or run.
+/// If a site has neither data nor a range, or the engine does not take the model.
+pub(super) fn open(
+    parsed: &Result<Parsed>,
+    sites: &Sites,
+    request: &Request,
+) -> Result<Option<Arc<Dataset>>> {
+    if let (Some(ranges), true) = (&request.ranges, request.data.is_empty()) {
+        ranges.ensure_all(sites.activations.iter().map(|site| site.tensor.as_str()))?;
+    }
+    if request.ranges.is_some() && unknown(sites, request).is_empty() {
+        return Ok(None);
+    }
+    let parsed = parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()))?;
+    let Request { data, preprocessing, limit, effort, .. } = request;
+    let dataset = Dataset::open(data, parsed.inputs(), preprocessing, *limit)?;
+    Ok(Some(Arc::new(if effort.looks_again() { dataset.keeping_images() } else { dataset })))
+}
+
+/// The sites without a range from a file.
+fn unknown(sites: &Sites, request: &Request) -> Vec<usize> {
+    let given = |tensor: &str| {
+        request.ranges.as_ref().is_some_and(|ranges| ranges.ranges.contains_key(tensor))
+    };
+    let sites = sites.activations.iter().enumerate();
+    sites.filter(|(_, site)| !given(&site.tensor)).map(|(site_idx, _)| site_idx).collect()
+}
+
+/// Runs the data, where there is some, for the sites without a range from a file, and in other units as well where
+/// there are some for them.
+///
+/// # Errors
+/// If the data cannot be read or run.
 pub(super) fn gather(
     model: &ModelProto,
     parsed: Result<Parsed>,
     sites: &Sites,
     request: &Request,
-    known: Option<&Arc<Dataset>>,
+    (dataset, units): (Option<Arc<Dataset>>, &BTreeMap<String, Units>),
     progress: &Progress,
 ) -> Result<Gathered> {
-    let is_given = |tensor: &str| {
-        request.ranges.as_ref().is_some_and(|ranges| ranges.ranges.contains_key(tensor))
-    };
-    if let (Some(ranges), true) = (&request.ranges, request.data.is_empty()) {
-        ranges.ensure_all(sites.activations.iter().map(|site| site.tensor.as_str()))?;
-    }
-    let unknown: Vec<usize> =
-        (0..sites.activations.len()).filter(|&i| !is_given(&sites.activations[i].tensor)).collect();
     let mut statistics = vec![Statistic::default(); sites.activations.len()];
-    if request.ranges.is_some() && unknown.is_empty() {
+    let Some(dataset) = dataset else {
         let inputs = resolve_inputs(model, &request.shapes)?;
         let inputs = inputs.into_iter().map(|i| InputFacts { name: i.name, shape: i.shape });
         return Ok(Gathered {
             statistics,
+            scaled: BTreeMap::new(),
             n_samples: 0,
             skipped: Vec::new(),
             preprocessing: None,
             inputs: inputs.collect(),
             run: None,
         });
-    }
-    let parsed = parsed.map_err(|error| anyhow::anyhow!("{}", error.root_cause()))?;
-    let open = || -> Result<Arc<Dataset>> {
-        let Request { data, preprocessing, limit, effort, .. } = request;
-        let dataset = Dataset::open(data, parsed.inputs(), preprocessing, *limit)?;
-        Ok(Arc::new(if effort.looks_again() { dataset.keeping_images() } else { dataset }))
     };
-    let dataset = known.map_or_else(open, |known| Ok(Arc::clone(known)))?;
+    let unknown = unknown(sites, request);
     let watched: Vec<String> =
         unknown.iter().map(|&site| sites.activations[site].tensor.clone()).collect();
-    let engine = parsed.build(&watched)?;
-    let tick = progress(dataset.len());
-    let observed = observe::observe(
-        &engine,
-        watched.len(),
-        &dataset,
-        request.threads,
-        request.skip_bad_data,
-        &*tick,
-    )?;
-    drop(tick);
-    for (site, statistic) in unknown.into_iter().zip(observed.statistics) {
-        statistics[site] = statistic;
+    let engine = parsed?.build(&watched)?;
+    let units: Vec<Option<&Units>> = watched.iter().map(|tensor| units.get(tensor)).collect();
+    let observed = observe::observe(&engine, &units, &dataset, request, progress)?;
+    for (site, statistic) in unknown.iter().zip(observed.statistics) {
+        statistics[*site] = statistic;
     }
+    let scaled = unknown.iter().zip(observed.scaled);
+    let scaled = scaled.filter_map(|(site, statistic)| Some((*site, statistic?)));
     let inputs = engine.inputs().iter();
     let inputs = inputs.map(|i| InputFacts { name: i.name.clone(), shape: i.shape.clone() });
     Ok(Gathered {
         statistics,
-        n_samples: observed.n_samples,
+        scaled: scaled.collect(),
+        n_samples: observed.by_content.len(),
         skipped: observed.skipped,
         preprocessing: dataset.describe(),
         inputs: inputs.collect(),
@@ -122,10 +153,6 @@ pub(super) fn observe_more(
     progress: &Progress,
 ) -> Result<Vec<Statistic>> {
     let engine = Parsed::new(model, &request.shapes)?.build(tensors)?;
-    let tick = progress(run.dataset.len());
-    let threads = request.threads;
-    let dataset = &run.dataset;
-    let observed =
-        observe::observe(&engine, tensors.len(), dataset, threads, request.skip_bad_data, &*tick)?;
-    Ok(observed.statistics)
+    let watched = vec![None; tensors.len()];
+    Ok(observe::observe(&engine, &watched, &run.dataset, request, progress)?.statistics)
 }

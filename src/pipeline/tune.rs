@@ -67,6 +67,12 @@ pub(super) fn load(run: &Run, range: Range<usize>) -> Result<(Vec<String>, Vec<V
     Ok((run.inputs.iter().map(|input| input.name.clone()).collect(), values))
 }
 
+/// The methods of the request that change the float model, before there is a plan.
+pub(super) fn exact_methods(request: &Request) -> Methods {
+    let methods = request.methods.unwrap_or_else(|| request.effort.methods(false, false));
+    methods.iter().filter(|method| method.is_exact()).fold(Methods::default(), Methods::with)
+}
+
 /// What to try for a plan. Ranges are refined where range finders are to be chosen from.
 pub(super) fn methods(request: &Request, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 8);

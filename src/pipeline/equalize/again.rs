@@ -1,0 +1,45 @@
+//! The channels of a prepared model, scaled and moved as a sidecar says.
+
+use crate::emit::{EqualizationFacts, InputFacts, OffsetFacts, SpaceFacts};
+use crate::engine::{Parsed, Shapes};
+use crate::equalize::{absorb, find, movable, scale};
+use crate::onnx::facts::Facts;
+use crate::onnx::proto::ModelProto;
+use anyhow::{Context, Result};
+
+/// Scales the channels of a prepared model as a sidecar says.
+///
+/// # Errors
+/// If the model has no such channels.
+pub(in crate::pipeline) fn again(
+    model: &mut ModelProto,
+    equalization: &EqualizationFacts,
+    inputs: &[InputFacts],
+) -> Result<()> {
+    let EqualizationFacts { spaces: scaled, offsets, .. } = equalization;
+    if scaled.is_empty() && offsets.is_empty() {
+        return Ok(());
+    }
+    let shapes: Shapes = inputs.iter().map(|i| (i.name.clone(), i.shape.clone())).collect();
+    let mut facts = Facts::of_model(model);
+    facts.extend(&Parsed::new(model, &shapes)?.facts()?);
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let (spaces, _) = find(graph, &facts);
+    let tensors: Vec<&str> = offsets.iter().map(|facts| facts.tensor.as_str()).collect();
+    let (movables, _) = movable(graph, &facts, &tensors);
+    let other = |tensor: &str| {
+        format!(
+            "this version of mqq does not equalize the tensor `{tensor}`, which the sidecar does\nhint: calibrate again with this version of mqq"
+        )
+    };
+    for OffsetFacts { tensor, offsets } in offsets {
+        let movable = movables.iter().find(|movable| movable.tensor == *tensor);
+        absorb(graph, movable.with_context(|| other(tensor))?, offsets)?;
+    }
+    for SpaceFacts { tensor, factors, .. } in scaled {
+        let space = spaces.iter().find(|space| space.tensor == *tensor);
+        let space = space.with_context(|| other(tensor))?;
+        scale(graph, space, factors)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! Equalized and centred channels, where they pay on calibration samples.
+//!
+//! A short pass over the float model looks at the channels and proposes factors and offsets. The pass that observes
+//! the model then observes what the tensors would be with these factors as well, and the better of the two plans is
+//! kept.
+
+mod again;
+mod changes;
+
+pub(super) use again::again;
+
+use super::observe::by_content;
+use super::statistics::{Gathered, Run, gather};
+use super::{Request, tune};
+use crate::data::Dataset;
+use crate::decide::{QuantPlan, decide};
+use crate::emit::{DeclinedFacts, EqualizationFacts, OffsetFacts, SpaceFacts};
+use crate::engine::Parsed;
+use crate::equalize::Units;
+use crate::onnx::facts::Facts;
+use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::place::Sites;
+use crate::progress::Progress;
+use crate::range::RangeFinder;
+use crate::tune::{MIN_SAMPLES, Method, Methods, compare_plans};
+use anyhow::{Context, Result, ensure};
+use changes::{Candidates, Changes};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Samples by which factors are chosen, at most.
+const MAX_SAMPLES: usize = 32;
+/// Fewest. Factors follow from the largest value of each channel, which a few samples do not show: by eight they cost
+/// mobilenetv1_025 `onnxruntime` 6 dB, by twelve mlperf_resnet8 `tensorrt` 2.
+const LEAST_SAMPLES: usize = 16;
+
+/// What equalization did.
+#[derive(Debug, Clone, Serialize)]
+pub struct Equalized {
+    /// Samples that the factors were chosen by.
+    pub n_samples: usize,
+    /// Samples that the result was judged by: those that were held back, and more where those are few. The
+    /// factors follow from the largest and the mean of each channel, and hardly fit themselves to samples.
+    pub n_judges: usize,
+    /// Mean SQNR of the outputs over these samples, before and after, in dB; with biases that were corrected on
+    /// them where biases will be.
+    pub sqnr_db: [f64; 2],
+    /// How much less noise they have, in dB.
+    pub gain_db: f64,
+    /// How far that is a matter of the samples, in dB: the change is kept unless it is worse by twice that.
+    pub chance_db: f64,
+    /// Whether the change was kept.
+    pub kept: bool,
+    /// Spaces that got factors.
+    pub n_spaces: usize,
+    /// Inputs of layers that got none.
+    pub n_declined: usize,
+    /// Tensors whose offsets went into biases.
+    pub n_absorbed: usize,
+    #[serde(skip)]
+    spaces: Vec<SpaceFacts>,
+    #[serde(skip)]
+    offsets: Vec<OffsetFacts>,
+    /// What got no factors, and what no offsets.
+    #[serde(skip)]
+    refused: [Vec<DeclinedFacts>; 2],
+    /// Wall time.
+    #[serde(skip)]
+    pub seconds: f64,
+}
+
+impl Equalized {
+    /// What the sidecar says of it.
+    pub(super) fn facts(&self) -> EqualizationFacts {
+        let [declined, not_absorbed] = self.refused.clone();
+        EqualizationFacts {
+            n_samples: self.n_samples,
+            n_judges: self.n_judges,
+            sqnr_db: self.sqnr_db,
+            gain_db: self.gain_db,
+            chance_db: self.chance_db,
+            kept: self.kept,
+            spaces: if self.kept { self.spaces.clone() } else { Vec::new() },
+            declined,
+            offsets: if self.kept { self.offsets.clone() } else { Vec::new() },
+            not_absorbed,
+        }
+    }
+}
+
+/// What is equalized.
+#[derive(Clone, Copy)]
+pub(super) struct Stage<'a> {
+    /// The prepared model.
+    pub model: &'a ModelProto,
+    /// Types and shapes of its tensors.
+    pub facts: &'a Facts,
+    /// Where it is quantized.
+    pub sites: &'a Sites,
+    /// What was asked for.
+    pub request: &'a Request,
+}
+
+/// An equalized model and its plan.
+pub(super) type Replaced = (ModelProto, QuantPlan);
+
+/// What equalization would change, before the model is observed.
+pub(super) struct Proposal {
+    /// The changes and the number of samples that they were chosen by, or why there are none.
+    changes: Result<(Changes, usize)>,
+    seconds: f64,
+}
+
+/// Looks at the data and proposes changes, where the request asks for it and there is data to run.
+///
+/// # Errors
+/// If a sample cannot be read, unless such samples are left out.
+pub(super) fn propose(
+    stage: Stage,
+    dataset: Option<&Dataset>,
+    progress: &Progress,
+) -> Result<Option<Proposal>> {
+    let (Some(dataset), methods) = (dataset, tune::exact_methods(stage.request)) else {
+        return Ok(None);
+    };
+    if methods == Methods::default() {
+        return Ok(None);
+    }
+    let start = Instant::now();
+    let candidates = Candidates::find(stage, methods)?;
+    let samples = match candidates.is_empty() || stage.request.ranges.is_some() {
+        true => Vec::new(),
+        false => by_content(dataset, stage.request, progress)?,
+    };
+    let changes = chosen(stage, candidates, (dataset, &samples));
+    Ok(Some(Proposal { changes, seconds: start.elapsed().as_secs_f64() }))
+}
+
+/// The changes that some of the samples suggest, and the number of these.
+///
+/// # Errors
+/// If there are too few, or they cannot be run.
+fn chosen(
+    stage: Stage,
+    candidates: Candidates,
+    (dataset, samples): (&Dataset, &[usize]),
+) -> Result<(Changes, usize)> {
+    let request = stage.request;
+    ensure!(request.ranges.is_none(), "ranges from a file are for the tensors as they are");
+    let n = samples.len();
+    ensure!(
+        candidates.is_empty() || n >= LEAST_SAMPLES,
+        "{n} samples, expected {LEAST_SAMPLES} or more"
+    );
+    let n_tune = request.effort.n_tune(request.effort.n_samples(stage.facts.largest()).min(n));
+    let n_samples = n_tune.clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
+    let changes = pool.install(|| candidates.choose(stage, (dataset, &samples[..n_samples])))?;
+    Ok((changes, n_samples))
+}
+
+impl Proposal {
+    /// The units that tensors are to be observed in as well.
+    pub fn units(&self) -> BTreeMap<String, Units> {
+        let changes = self.changes.as_ref().ok();
+        changes.and_then(|(changes, _)| changes.units()).unwrap_or_default()
+    }
+
+    /// What equalization did, and what replaces `plan` and its model where that has less noise on calibration
+    /// samples; `gathered` is of the model that stays. `plan` gets a warning where equalization cannot run.
+    pub fn judge(
+        self,
+        stage: Stage,
+        plan: &mut QuantPlan,
+        gathered: &mut Gathered,
+        progress: &Progress,
+    ) -> Option<(Equalized, Option<Replaced>)> {
+        let start = Instant::now();
+        let judged = self.changes.and_then(|(changes, n_samples)| {
+            let pool =
+                rayon::ThreadPoolBuilder::new().num_threads(stage.request.threads).build()?;
+            pool.install(|| attempt(stage, plan, gathered, (changes, n_samples), progress))
+        });
+        match judged {
+            Ok((mut equalized, replaced)) => {
+                equalized.seconds = self.seconds + start.elapsed().as_secs_f64();
+                Some((equalized, replaced))
+            }
+            Err(error) => {
+                plan.warnings.push(format!("not equalized: {error:#}"));
+                None
+            }
+        }
+    }
+}
+
+impl Equalized {
+    /// What is known before it is judged.
+    fn new(graph: &GraphProto, changes: &Changes, n_samples: usize) -> Equalized {
+        let [n_spaces, n_declined, n_absorbed] = changes.counts();
+        Equalized {
+            n_samples,
+            n_judges: 0,
+            sqnr_db: [0.0; 2],
+            gain_db: 0.0,
+            chance_db: 0.0,
+            kept: false,
+            n_spaces,
+            n_declined,
+            n_absorbed,
+            spaces: changes.spaces(graph),
+            offsets: changes.offsets(),
+            refused: changes.refused(),
+            seconds: 0.0,
+        }
+    }
+}
+
+/// Judges the changes. `gathered` is of the model without them, and where they are kept of the one with them.
+fn attempt(
+    stage: Stage,
+    plan: &QuantPlan,
+    gathered: &mut Gathered,
+    (changes, n_samples): (Changes, usize),
+    progress: &Progress,
+) -> Result<(Equalized, Option<Replaced>)> {
+    let Stage { model, sites, request, .. } = stage;
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let run = gathered.run.as_ref().context("nothing was observed")?;
+    let mut equalized = Equalized::new(graph, &changes, n_samples);
+    if changes.is_empty() {
+        return Ok((equalized, None));
+    }
+    let judges = judges(stage, run, plan)?;
+    let scaled = changes.made(model)?;
+    let scaled_graph = scaled.graph.as_ref().context("model has no graph")?;
+    let observed = match changes.units() {
+        Some(_) => None,
+        None => {
+            let parsed = Parsed::new(&scaled, &request.shapes);
+            let data = (Some(Arc::clone(&run.dataset)), &BTreeMap::new());
+            Some(gather(&scaled, parsed, sites, request, data, progress)?)
+        }
+    };
+    let statistics = observed.as_ref().unwrap_or(gathered).scaled_statistics();
+    let scaled_plan =
+        decide(scaled_graph, sites, &statistics, None, &request.scheme, request.finders())?;
+    equalized.n_judges = judges.len();
+    let (inputs, values) = tune::load(run, judges)?;
+    let plans = [(model, plan), (&scaled, &scaled_plan)];
+    let corrected = tune::methods(request, plan).contains(Method::Bias);
+    let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
+    let compared = compare_plans(plans, sites, table, &inputs, &values, corrected)?;
+    equalized.sqnr_db = compared.sqnr_db;
+    equalized.gain_db = compared.gain_db;
+    equalized.chance_db = compared.chance_db;
+    // The model of the noise promised a gain, and two standard deviations are what samples do by chance.
+    equalized.kept = compared.gain_db > -2.0 * compared.chance_db;
+    if !equalized.kept {
+        return Ok((equalized, None));
+    }
+    match observed {
+        Some(observed) => *gathered = observed,
+        None => gathered.take_scaled(),
+    }
+    Ok((equalized, Some((scaled, scaled_plan))))
+}
+
+/// The samples that judge, by their positions in `run.by_content`.
+///
+/// # Errors
+/// If there is no memory for enough of them.
+fn judges(stage: Stage, run: &Run, plan: &QuantPlan) -> Result<Range<usize>> {
+    let Stage { facts, request, .. } = stage;
+    let n = tune::n_samples(run, facts, request, tune::methods(request, plan));
+    ensure!(n >= MIN_SAMPLES, "memory for {n} samples to judge by, expected {MIN_SAMPLES} or more");
+    let n_judges = (n - request.effort.n_tune(n)).max(n.min(MAX_SAMPLES));
+    Ok(n - n_judges..n)
+}
