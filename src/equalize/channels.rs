@@ -62,7 +62,15 @@ impl Units {
     /// Those that `factors`, one per channel of the space, bring a tensor into. As the factors are powers of two,
     /// values change by their exponents alone.
     pub fn new(channels: Channels, factors: &[f32]) -> Units {
-        Units { channels, by: factors[channels.range()].iter().map(|factor| factor.recip()).collect() }
+        Units {
+            channels,
+            by: factors[channels.range()].iter().map(|factor| factor.recip()).collect(),
+        }
+    }
+
+    /// Entries along the axis of the channels.
+    pub fn n_entries(&self) -> usize {
+        self.channels.n_entries()
     }
 
     /// What entry `i` along the axis of the channels is multiplied by.

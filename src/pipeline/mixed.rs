@@ -104,7 +104,7 @@ pub(super) fn mixed(
             search.choice()
         })?;
         let mut model = model.clone();
-        let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, gathered)?;
+        let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, gathered, None)?;
         pool.install(|| search.judge(&model, &plan, &mut mixed))?;
         mixed.seconds = start.elapsed().as_secs_f64();
         if mixed.met {

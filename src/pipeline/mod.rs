@@ -11,6 +11,7 @@ mod tune;
 
 pub use compare::compare;
 pub use equalize::Equalized;
+use equalize::Judged;
 use export::tuned_float;
 pub use export::{emit, prepared_for};
 
@@ -201,15 +202,23 @@ fn finish(
     let given = request.ranges.as_ref().map(|imported| &imported.ranges);
     let (scheme, finders) = (&request.scheme, request.finders());
     let mut plan = decide(graph, &sites, &gathered.statistics, given, scheme, finders)?;
-    let judged = proposal.and_then(|it| it.judge(stage, &mut plan, &mut gathered, progress));
-    let (equalized, replaced) = judged.unzip();
-    if let Some((other_model, other_plan)) = replaced.flatten() {
-        (model, plan) = (other_model, other_plan);
+    let judged = proposal.map(|it| it.judge(stage, &mut plan, &mut gathered, progress));
+    let Judged { equalized, replaced, known } = judged.unwrap_or_default();
+    if let Some(replaced) = replaced {
+        (model, plan) = replaced;
     }
     let stage = mixed::Stage { model: &model, facts: &facts, request };
     let (tuned, mixed) = match mixed::mixed(stage, &sites, &plan, &mut gathered, progress)? {
         None => {
-            let tuned = tune::tune(&mut model, &mut plan, &mut sites, &facts, request, &gathered)?;
+            let tuned = tune::tune(
+                &mut model,
+                &mut plan,
+                &mut sites,
+                &facts,
+                request,
+                &gathered,
+                known.as_ref(),
+            )?;
             (tuned, None)
         }
         Some(chosen) => {

@@ -9,7 +9,7 @@ use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
 use crate::place::Sites;
 use crate::range::RangeFinder;
-use crate::tune::{Method, Methods, NewBias, Step, Tuned, tune as tune_plan};
+use crate::tune::{Method, Methods, NewBias, Reference, Step, Tuned, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -18,6 +18,14 @@ use std::ops::Range;
 /// network, and one more for the grid in each quantized one, of which there is one per method.
 fn n_copies(methods: Methods) -> usize {
     2 + 3 * methods.iter().filter(|method| !method.is_exact()).count().max(1)
+}
+
+/// What is known of the float network from judging equalization.
+pub struct Known {
+    /// Positions in `run.by_content`.
+    pub samples: Range<usize>,
+    /// What is known.
+    pub reference: Reference,
 }
 
 /// Tunes the plan as far as `request` asks for. A graph that cannot be walked node by node keeps its plan,
@@ -29,6 +37,7 @@ pub fn tune(
     facts: &Facts,
     request: &Request,
     gathered: &Gathered,
+    known: Option<&Known>,
 ) -> Result<Option<Tuned>> {
     let Some(run) = &gathered.run else { return Ok(None) };
     let methods = methods(request, plan);
@@ -42,7 +51,9 @@ pub fn tune(
         let n_tune = request.effort.n_tune(n);
         let data = (inputs.as_slice(), values.as_slice(), n_tune);
         let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
-        let outcome = tune_plan(model, plan, sites, table, data, methods);
+        let known = known.filter(|known| known.samples == (0..n));
+        let reference = known.map(|known| &known.reference);
+        let outcome = tune_plan(model, plan, sites, table, data, methods, reference);
         Ok(outcome.unwrap_or_else(|error| {
             plan.warnings.push(format!("not tuned: {error:#}"));
             None

@@ -80,7 +80,7 @@ impl Variant {
         let first: Vec<(&str, &Value)> =
             names.filter_map(|(name, values)| Some((*name, values.first()?))).collect();
         let step = net.step(at.node, &first, &constants)?;
-        run(&step, &inputs, at.float.len() - self.first)
+        run(&step, &inputs, at.n_samples - self.first)
     }
 
     /// Other scales and integers for the weight of a layer; a weight that several layers share is changed

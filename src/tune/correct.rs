@@ -93,7 +93,7 @@ impl Variant {
         mut outputs: Vec<Vec<Value>>,
     ) -> Result<(Vec<Vec<Value>>, Option<Laid>)> {
         let slot = self.bias_of(net, at).filter(|_| self.changes_biases());
-        let y = at.float.first().and_then(|outputs| outputs.first());
+        let y = outputs.first().and_then(|outputs| outputs.first());
         let channels = y.and_then(|y| out_channels(at.node, y));
         let (Some(slot), Some(channels)) = (slot, channels) else { return Ok((outputs, None)) };
         if !slot.values.is_empty() && slot.values.len() != channels.n_out {
@@ -136,6 +136,7 @@ impl Variant {
         outputs: &[Vec<Value>],
     ) -> Vec<f64> {
         let passed = net.passed(at.node);
+        // Nothing where a walk that did run the float network had nothing to correct.
         let float = at.sums.get_or_init(|| {
             let y: Vec<&Value> = at.first_outputs(net.n_tune).collect();
             y.par_iter().map(|y| channels.sums(y, passed)).collect()

@@ -7,6 +7,7 @@
 mod bias;
 mod bias_grid;
 mod change;
+mod compare;
 mod correct;
 mod descent;
 mod grid;
@@ -16,6 +17,7 @@ mod methods;
 mod moments;
 mod network;
 mod ranges;
+mod reference;
 mod rounding;
 mod scales;
 mod step;
@@ -23,11 +25,13 @@ mod variant;
 mod walk;
 
 pub(crate) use bias::{OutChannels, Passed, Sum, correction};
+pub use compare::{Compared, Comparison, compare_plans};
 pub(crate) use correct::takes_bias;
 pub(crate) use grid::{dequantized, fake_quantize, out_channels};
 pub(crate) use judge::{Noise, gain_db};
 pub use methods::{Effort, Method, Methods};
 pub(crate) use network::{passed, runtime_inputs};
+pub use reference::Reference;
 pub(crate) use step::Step as SingleNode;
 
 use crate::decide::{QuantPlan, decide_biases};
@@ -109,7 +113,7 @@ pub const MIN_SAMPLES: usize = 4;
 
 /// Tunes `plan` and the biases of `model` by `methods`; `finder` is that of the weights. `samples` holds the
 /// values of the inputs `inputs` for each sample, and the first `n_tune` are learned from: the others decide
-/// whether a method is kept.
+/// whether a method is kept. `known` is what an earlier walk over these samples kept of the float network.
 ///
 /// # Errors
 /// If there are too few samples, or a node cannot be run by itself; the message names it, and nothing was changed.
@@ -120,6 +124,7 @@ pub fn tune(
     (scheme, finder): (&Scheme, &dyn RangeFinder),
     (inputs, samples, n_tune): (&[String], &[Vec<Value>], usize),
     methods: Methods,
+    known: Option<&Reference>,
 ) -> Result<Option<Tuned>> {
     let mut pending: Vec<Method> = methods.iter().filter(|m| !m.is_exact()).collect();
     let none = methods == Methods::default() || plan.weights.is_empty();
@@ -135,6 +140,7 @@ pub fn tune(
     };
     let graph = model.graph.as_ref().context("model has no graph")?;
     let grids = BiasGrids::of(graph, sites, plan, (scheme, finder));
+    let known = known.filter(|_| pending == [Method::Bias]);
     let mut best: Option<Variant> = None;
     let mut steps = Vec::new();
     // Each method on top of all before it, in one walk; where one is undone, the rest walk again without it.
@@ -149,7 +155,7 @@ pub fn tune(
             tried = tried.with(method);
             variants.push(Variant::new(plan.clone(), tried, 0));
         }
-        let walk = Walk::new(model, variants, n_tune)?.with_bias_grids(&grids);
+        let walk = Walk::new(model, variants, n_tune)?.with_bias_grids(&grids).knowing(known);
         let mut variants = walk.run(inputs, samples)?.into_iter();
         if plain.is_none() {
             plain = variants.next().map(|variant| variant.noise);
@@ -228,50 +234,6 @@ pub fn simulate(
     samples: &[Vec<Value>],
 ) -> Result<Vec<Vec<Value>>> {
     Ok(plain(model, plan, inputs, samples)?.1)
-}
-
-/// Two plans on the same samples.
-#[derive(Debug, Clone)]
-pub struct Comparison {
-    /// Mean SQNR of the outputs, in dB.
-    pub sqnr_db: [f64; 2],
-    /// How much less noise the second has, in dB.
-    pub gain_db: f64,
-    /// How far that is a matter of the samples, in dB: one standard deviation.
-    pub chance_db: f64,
-}
-
-/// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay
-/// float; where they are to be `corrected`, both have theirs corrected on these samples first: mean errors that
-/// go away later would decide otherwise.
-///
-/// # Errors
-/// As [`simulate`].
-pub fn compare_plans(
-    plans: [(&ModelProto, &QuantPlan); 2],
-    sites: &Sites,
-    table: (&Scheme, &dyn RangeFinder),
-    inputs: &[String],
-    samples: &[Vec<Value>],
-    corrected: bool,
-) -> Result<Comparison> {
-    let noise = |(model, plan): (&ModelProto, &QuantPlan)| -> Result<Vec<Noise>> {
-        if !corrected {
-            return Ok(plain(model, plan, inputs, samples)?.0);
-        }
-        let variant = Variant::new(plan.clone(), Methods::default().with(Method::Bias), 0);
-        let graph = model.graph.as_ref().context("model has no graph")?;
-        let grids = BiasGrids::of(graph, sites, plan, table);
-        let walk = Walk::new(model, vec![variant], samples.len())?.judged_by_all();
-        let walk = walk.with_bias_grids(&grids);
-        Ok(walk.run(inputs, samples)?.into_iter().next().map(|v| v.noise).unwrap_or_default())
-    };
-    let (before, after) = (noise(plans[0])?, noise(plans[1])?);
-    Ok(Comparison {
-        sqnr_db: [judge::sqnr_db(&before), judge::sqnr_db(&after)],
-        gain_db: judge::gain_db(&before, &after),
-        chance_db: judge::chance_db(&before, &after),
-    })
 }
 
 /// Names for the new biases.

@@ -10,7 +10,7 @@ use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::place::Edge;
 use crate::quant::{Codes, QuantParams};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -70,6 +70,12 @@ impl Variant {
             changed: BTreeSet::new(),
             settled: BTreeSet::new(),
         }
+    }
+
+    /// A tensor's value for some sample.
+    pub(super) fn example(&self, name: &str) -> Option<&Value> {
+        let lane = self.lanes.get(name)?;
+        lane.values.first().or_else(|| lane.on_grid.as_ref()?.first())
     }
 
     /// Whether all codes are integers times a scale.
@@ -133,13 +139,14 @@ impl Variant {
             return self.layer(net, at, weight_idx);
         }
         let inputs: Vec<&[Value]> = at.runtime.iter().map(|name| self.read(at, name)).collect();
-        let same = at.runtime.iter().zip(&inputs).all(|(name, values)| {
+        let same = |(name, values): (&&str, &&[Value])| {
             float[*name][self.first..].iter().zip(*values).all(|(a, b)| a.is(b))
-        });
-        if same {
+        };
+        if !at.float.is_empty() && at.runtime.iter().zip(&inputs).all(same) {
             return Ok(at.float[self.first..].to_vec());
         }
-        let outputs = run(at.step, &inputs, at.float.len() - self.first)?;
+        let step = at.step.context("internal error: a node without a step")?;
+        let outputs = run(step, &inputs, at.n_samples - self.first)?;
         Ok(self.correct(net, at, outputs)?.0)
     }
 

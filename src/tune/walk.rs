@@ -9,6 +9,7 @@ use super::bias::Sum;
 use super::bias_grid::BiasGrids;
 use super::judge::{Judged, Noise, judged};
 use super::network::{Network, runtime_inputs};
+use super::reference::Reference;
 use super::step::Step;
 use super::variant::{Twin, Variant, run};
 use crate::decide::QuantPlan;
@@ -29,12 +30,14 @@ pub(super) struct At<'w> {
     pub node: &'w NodeProto,
     /// Its inputs that are no constants, without repetition.
     pub runtime: &'w [&'w str],
-    /// The node in the float network.
-    pub step: &'w Step,
-    /// What it makes there, per sample.
+    /// The node in the float network; none for a layer where that network is not run.
+    pub step: Option<&'w Step>,
+    /// What it makes there, per sample; nothing where the float network is known from another walk.
     pub float: &'w [Vec<Value>],
     /// Sums of the channels of its first output there, once they are asked for.
     pub sums: OnceCell<Vec<Vec<Sum>>>,
+    /// Samples of the walk.
+    pub n_samples: usize,
 }
 
 impl At<'_> {
@@ -49,6 +52,10 @@ pub struct Walk<'a> {
     net: Network<'a>,
     judged: Vec<Judged>,
     float: Lanes,
+    /// What is known of the float network, which is not run then.
+    known: Option<&'a Reference>,
+    /// What is kept of it.
+    kept: Option<Reference>,
     variants: Vec<Variant>,
     uses_left: BTreeMap<&'a str, usize>,
 }
@@ -70,7 +77,8 @@ impl<'a> Walk<'a> {
         let outputs = graph.output.iter().map(|value| value.name());
         inputs.chain(outputs).for_each(|name| *uses_left.entry(name).or_default() += 1);
         let judged = graph.output.iter().map(|output| judged(&net.index, output.name())).collect();
-        Ok(Walk { net, judged, float: Lanes::new(), variants, uses_left })
+        let (float, known, kept) = Default::default();
+        Ok(Walk { net, judged, float, known, kept, variants, uses_left })
     }
 
     /// Judges by all samples, those that were learned from too.
@@ -87,12 +95,39 @@ impl<'a> Walk<'a> {
         self
     }
 
+    /// Does not run the float network, as far as bias correction and judging go: `reference` is what another walk over
+    /// the same samples kept of it.
+    #[must_use]
+    pub fn knowing(mut self, reference: Option<&'a Reference>) -> Walk<'a> {
+        self.known = reference;
+        self
+    }
+
     /// Walks through the graph and gives the variants back, with what they found. `samples` holds the values
     /// of the inputs `inputs` for each sample.
     ///
     /// # Errors
     /// If a node cannot be run by itself: control flow, or shapes that depend on values.
     pub fn run(mut self, inputs: &[String], samples: &[Vec<Value>]) -> Result<Vec<Variant>> {
+        self.walk(inputs, samples)?;
+        Ok(self.variants)
+    }
+
+    /// As [`Walk::run`], with what other walks over these samples can use.
+    ///
+    /// # Errors
+    /// As [`Walk::run`].
+    pub fn run_and_keep(
+        mut self,
+        inputs: &[String],
+        samples: &[Vec<Value>],
+    ) -> Result<(Vec<Variant>, Reference)> {
+        self.kept = Some(Reference::default());
+        self.walk(inputs, samples)?;
+        Ok((self.variants, self.kept.unwrap_or_default()))
+    }
+
+    fn walk(&mut self, inputs: &[String], samples: &[Vec<Value>]) -> Result<()> {
         for (position, name) in inputs.iter().enumerate() {
             let values: Vec<Value> = samples.iter().map(|s| s[position].clone()).collect();
             let of = |variant: &Variant| values[variant.first..].to_vec();
@@ -103,7 +138,8 @@ impl<'a> Walk<'a> {
                     self.variants[..k].iter().position(|earlier| earlier.first == first)
                 })
                 .collect();
-            self.store(name, values, made, &twins)?;
+            let float = if self.known.is_some() { Vec::new() } else { values };
+            self.store(name, float, made, &twins)?;
         }
         for (node_idx, node) in self.net.graph.node.iter().enumerate() {
             self.node(node_idx, node, samples.len())?;
@@ -114,7 +150,13 @@ impl<'a> Walk<'a> {
         for variant in &mut self.variants {
             self.net.graph.output.iter().for_each(|output| variant.finish(output.name()));
         }
-        Ok(self.variants)
+        Ok(())
+    }
+
+    /// A tensor's value for some sample, for its shape and type.
+    fn example(&self, name: &str) -> Option<&Value> {
+        let float = self.float.get(name)?.first();
+        float.or_else(|| self.variants.first()?.example(name))
     }
 
     fn used(&mut self, name: &str) {
@@ -148,9 +190,15 @@ impl<'a> Walk<'a> {
             rest[0].store(&self.net, name, (&float, values), twin)?;
             let judged = self.judged.iter().enumerate().filter(|(_, judged)| judged.tensor == name);
             for (output_idx, judged) in judged {
-                rest[0].judge(&self.net, output_idx, judged, &float);
+                let float = self.known.map_or(&float[..], |known| known.judged(name));
+                rest[0].judge(&self.net, output_idx, judged, float);
             }
             rest[0].seconds += start.elapsed().as_secs_f64();
+        }
+        if let Some(kept) = &mut self.kept
+            && self.judged.iter().any(|judged| judged.tensor == name)
+        {
+            kept.keep_judged(name, &float);
         }
         self.float.insert(name.to_string(), float);
         Ok(())
@@ -160,10 +208,11 @@ impl<'a> Walk<'a> {
         let exists = |name: &str| self.float.contains_key(name);
         let runtime = runtime_inputs(node, &self.net.constants, exists)?;
         let first: Vec<(&str, &Value)> =
-            runtime.iter().filter_map(|name| Some((*name, self.float[*name].first()?))).collect();
-        let step = self.net.step(node, &first, &[])?;
+            runtime.iter().filter_map(|name| Some((*name, self.example(name)?))).collect();
+        let step = || self.net.step(node, &first, &[]);
         // Shapes are fixed: what follows from them alone is a constant of the nodes behind.
         if runtime.is_empty() || matches!(node.op_type(), "Shape" | "Size") {
+            let step = step()?;
             let outputs =
                 step.run(1, |_| first.iter().map(|(_, value)| (*value).clone()).collect())?;
             let names = node.output.iter().filter(|name| !name.is_empty());
@@ -172,10 +221,17 @@ impl<'a> Walk<'a> {
             }
             return Ok(());
         }
+        let is_layer = self.net.weights_of(node_idx, node).is_some();
+        let step = (self.known.is_none() || !is_layer).then(step).transpose()?;
         let lanes: Vec<&[Value]> = runtime.iter().map(|name| &self.float[*name][..]).collect();
-        let float = run(&step, &lanes, n_samples)?;
-        let (runtime, step, sums) = (&runtime[..], &step, OnceCell::new());
-        let at = At { node_idx, node, runtime, step, float: &float, sums };
+        let float = match (&step, self.known) {
+            (Some(step), None) => run(step, &lanes, n_samples)?,
+            _ => Vec::new(),
+        };
+        let sums = self.known.and_then(|known| known.sums(node_idx, self.net.n_tune));
+        let sums = sums.map_or_else(OnceCell::new, OnceCell::from);
+        let (runtime, step) = (&runtime[..], step.as_ref());
+        let at = At { node_idx, node, runtime, step, float: &float, sums, n_samples };
         let mut made: Vec<Vec<Vec<Value>>> = Vec::with_capacity(self.variants.len());
         let mut twins: Vec<Twin> = Vec::with_capacity(self.variants.len());
         for k in 0..self.variants.len() {
@@ -192,6 +248,9 @@ impl<'a> Walk<'a> {
             });
             twins.push(twin);
             variant.seconds += start.elapsed().as_secs_f64();
+        }
+        if let (Some(kept), Some(sums)) = (&mut self.kept, at.sums.into_inner()) {
+            kept.keep_sums(node_idx, sums);
         }
         let names: Vec<&String> = node.output.iter().filter(|name| !name.is_empty()).collect();
         let float = by_output(float, names.len());

@@ -5,8 +5,8 @@ use crate::data::Dataset;
 use crate::emit::{DeclinedFacts, OffsetFacts, SpaceFacts};
 use crate::engine::{Parsed, Session};
 use crate::equalize::{
-    Channels, ChannelStatistic, Choice, Declined, Movable, Reason, Space, Units, Watched, absorb, choose, find,
-    movable, scale, watched,
+    ChannelStatistic, Channels, Choice, Declined, Movable, Reason, Space, Units, Watched, absorb,
+    choose, find, movable, scale, watched,
 };
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::pipeline::Request;

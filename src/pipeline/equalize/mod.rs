@@ -11,6 +11,7 @@ pub(super) use again::again;
 
 use super::observe::by_content;
 use super::statistics::{Gathered, Run, gather};
+use super::tune::Known;
 use super::{Request, tune};
 use crate::data::Dataset;
 use crate::decide::{QuantPlan, decide};
@@ -22,7 +23,7 @@ use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::Sites;
 use crate::progress::Progress;
 use crate::range::RangeFinder;
-use crate::tune::{MIN_SAMPLES, Method, Methods, compare_plans};
+use crate::tune::{Compared, MIN_SAMPLES, Method, Methods, compare_plans};
 use anyhow::{Context, Result, ensure};
 use changes::{Candidates, Changes};
 use serde::Serialize;
@@ -104,8 +105,16 @@ pub(super) struct Stage<'a> {
     pub request: &'a Request,
 }
 
-/// An equalized model and its plan.
-pub(super) type Replaced = (ModelProto, QuantPlan);
+/// What came of equalization.
+#[derive(Default)]
+pub(super) struct Judged {
+    /// What it did; `None` where it could not run.
+    pub equalized: Option<Equalized>,
+    /// The equalized model and its plan, where they were kept.
+    pub replaced: Option<(ModelProto, QuantPlan)>,
+    /// What is known of the float network that stays.
+    pub known: Option<Known>,
+}
 
 /// What equalization would change, before the model is observed.
 pub(super) struct Proposal {
@@ -169,31 +178,29 @@ impl Proposal {
         changes.and_then(|(changes, _)| changes.units()).unwrap_or_default()
     }
 
-    /// What equalization did, and what replaces `plan` and its model where that has less noise on calibration
-    /// samples; `gathered` is of the model that stays. `plan` gets a warning where equalization cannot run.
+    /// What came of the changes for `plan` and its model; `gathered` is of the model that stays. `plan` gets a warning
+    /// where equalization cannot run.
     pub fn judge(
         self,
         stage: Stage,
         plan: &mut QuantPlan,
         gathered: &mut Gathered,
         progress: &Progress,
-    ) -> Option<(Equalized, Option<Replaced>)> {
+    ) -> Judged {
         let start = Instant::now();
-        let judged = self.changes.and_then(|(changes, n_samples)| {
+        let judged = self.changes.and_then(|changes| {
             let pool =
                 rayon::ThreadPoolBuilder::new().num_threads(stage.request.threads).build()?;
-            pool.install(|| attempt(stage, plan, gathered, (changes, n_samples), progress))
+            pool.install(|| attempt(stage, plan, gathered, changes, progress))
         });
-        match judged {
-            Ok((mut equalized, replaced)) => {
-                equalized.seconds = self.seconds + start.elapsed().as_secs_f64();
-                Some((equalized, replaced))
-            }
-            Err(error) => {
-                plan.warnings.push(format!("not equalized: {error:#}"));
-                None
-            }
+        let mut judged = judged.unwrap_or_else(|error| {
+            plan.warnings.push(format!("not equalized: {error:#}"));
+            Judged::default()
+        });
+        if let Some(equalized) = &mut judged.equalized {
+            equalized.seconds = self.seconds + start.elapsed().as_secs_f64();
         }
+        judged
     }
 }
 
@@ -226,18 +233,19 @@ fn attempt(
     gathered: &mut Gathered,
     (changes, n_samples): (Changes, usize),
     progress: &Progress,
-) -> Result<(Equalized, Option<Replaced>)> {
+) -> Result<Judged> {
     let Stage { model, sites, request, .. } = stage;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let run = gathered.run.as_ref().context("nothing was observed")?;
     let mut equalized = Equalized::new(graph, &changes, n_samples);
     if changes.is_empty() {
-        return Ok((equalized, None));
+        return Ok(Judged { equalized: Some(equalized), ..Judged::default() });
     }
     let judges = judges(stage, run, plan)?;
     let scaled = changes.made(model)?;
     let scaled_graph = scaled.graph.as_ref().context("model has no graph")?;
-    let observed = match changes.units() {
+    let units = changes.units();
+    let observed = match units {
         Some(_) => None,
         None => {
             let parsed = Parsed::new(&scaled, &request.shapes);
@@ -249,24 +257,31 @@ fn attempt(
     let scaled_plan =
         decide(scaled_graph, sites, &statistics, None, &request.scheme, request.finders())?;
     equalized.n_judges = judges.len();
-    let (inputs, values) = tune::load(run, judges)?;
-    let plans = [(model, plan), (&scaled, &scaled_plan)];
+    let (inputs, values) = tune::load(run, judges.clone())?;
     let corrected = tune::methods(request, plan).contains(Method::Bias);
-    let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
-    let compared = compare_plans(plans, sites, table, &inputs, &values, corrected)?;
+    let compared = Compared {
+        models: [model, &scaled],
+        plans: [plan, &scaled_plan],
+        sites,
+        units: units.as_ref(),
+        table: (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder),
+        corrected,
+    };
+    let (compared, [of_model, of_scaled]) = compare_plans(compared, &inputs, &values)?;
     equalized.sqnr_db = compared.sqnr_db;
     equalized.gain_db = compared.gain_db;
     equalized.chance_db = compared.chance_db;
     // The model of the noise promised a gain, and two standard deviations are what samples do by chance.
     equalized.kept = compared.gain_db > -2.0 * compared.chance_db;
-    if !equalized.kept {
-        return Ok((equalized, None));
-    }
-    match observed {
+    let reference = if equalized.kept { of_scaled } else { of_model };
+    let known = reference.map(|reference| Known { samples: judges, reference });
+    let replaced = equalized.kept.then_some((scaled, scaled_plan));
+    match observed.filter(|_| equalized.kept) {
         Some(observed) => *gathered = observed,
-        None => gathered.take_scaled(),
+        None if equalized.kept => gathered.take_scaled(),
+        None => {}
     }
-    Ok((equalized, Some((scaled, scaled_plan))))
+    Ok(Judged { equalized: Some(equalized), replaced, known })
 }
 
 /// The samples that judge, by their positions in `run.by_content`.

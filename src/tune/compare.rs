@@ -1,0 +1,90 @@
+//! Two plans against the same float network.
+
+use super::bias_grid::BiasGrids;
+use super::judge::{self, Noise};
+use super::methods::{Method, Methods};
+use super::reference::Reference;
+use super::variant::Variant;
+use super::walk::Walk;
+use crate::decide::QuantPlan;
+use crate::engine::Value;
+use crate::equalize::Units;
+use crate::onnx::proto::ModelProto;
+use crate::place::Sites;
+use crate::range::RangeFinder;
+use crate::scheme::Scheme;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+
+/// Two plans on the same samples.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// Mean SQNR of the outputs, in dB.
+    pub sqnr_db: [f64; 2],
+    /// How much less noise the second has, in dB.
+    pub gain_db: f64,
+    /// How far that is a matter of the samples, in dB: one standard deviation.
+    pub chance_db: f64,
+}
+
+/// Two networks that compute the same, each with its plan.
+#[derive(Clone, Copy)]
+pub struct Compared<'a> {
+    /// The prepared float models, with the same nodes.
+    pub models: [&'a ModelProto; 2],
+    /// Their plans.
+    pub plans: [&'a QuantPlan; 2],
+    /// Where both are quantized.
+    pub sites: &'a Sites,
+    /// The units of the second's tensors that are others than the first's, where that is all the difference.
+    pub units: Option<&'a BTreeMap<String, Units>>,
+    /// The backend's table and the range finder of the weights.
+    pub table: (&'a Scheme, &'a dyn RangeFinder),
+    /// Whether biases are to be corrected: both plans have theirs corrected on these samples first. Mean errors that go
+    /// away later would decide otherwise.
+    pub corrected: bool,
+}
+
+/// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay float.
+/// Gives what both float networks are known by, too; of the second only where `units` say how it follows.
+///
+/// # Errors
+/// As [`simulate`](super::simulate).
+pub fn compare_plans(
+    compared: Compared,
+    inputs: &[String],
+    samples: &[Vec<Value>],
+) -> Result<(Comparison, [Option<Reference>; 2])> {
+    let graph = compared.models[1].graph.as_ref().context("model has no graph")?;
+    let (before, reference) = compared.walk(0, inputs, samples, None)?;
+    let converted = compared.units.and_then(|units| reference.converted(graph, units));
+    let (after, _) = compared.walk(1, inputs, samples, converted.as_ref())?;
+    let comparison = Comparison {
+        sqnr_db: [judge::sqnr_db(&before), judge::sqnr_db(&after)],
+        gain_db: judge::gain_db(&before, &after),
+        chance_db: judge::chance_db(&before, &after),
+    };
+    Ok((comparison, [Some(reference), converted]))
+}
+
+impl Compared<'_> {
+    /// The noise of one of the two.
+    fn walk(
+        &self,
+        which: usize,
+        inputs: &[String],
+        samples: &[Vec<Value>],
+        known: Option<&Reference>,
+    ) -> Result<(Vec<Noise>, Reference)> {
+        let (model, plan) = (self.models[which], self.plans[which]);
+        let methods = Methods::default();
+        let methods = if self.corrected { methods.with(Method::Bias) } else { methods };
+        let graph = model.graph.as_ref().context("model has no graph")?;
+        let grids = BiasGrids::of(graph, self.sites, plan, self.table);
+        let variant = Variant::new(plan.clone(), methods, 0);
+        let walk = Walk::new(model, vec![variant], samples.len())?.judged_by_all().knowing(known);
+        let (variants, kept) = walk.with_bias_grids(&grids).run_and_keep(inputs, samples)?;
+        let noise = variants.into_iter().next().map(|variant| variant.noise);
+        Ok((noise.unwrap_or_default(), kept))
+    }
+}
