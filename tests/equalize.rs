@@ -4,15 +4,16 @@
 mod support;
 
 use mqq::engine::{Parsed, Shapes};
-use mqq::equalize::{Declined, Space, find, scale};
+use mqq::equalize::{Declined, Space, Units, find, scale};
 use mqq::onnx;
 use mqq::onnx::facts::Facts;
 use mqq::onnx::proto::ModelProto;
 use mqq::prepare::prepare;
 use prost::Message;
+use std::collections::BTreeMap;
 use std::path::Path;
 use support::command::{mqq, run};
-use support::{Attr, GraphBuilder, outputs, repository};
+use support::{Attr, GraphBuilder, repository, seen_and_outputs};
 use tempfile::TempDir;
 
 fn spaces(model: &ModelProto) -> (Vec<Space>, Vec<Declined>) {
@@ -26,21 +27,33 @@ fn factors(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|c| f32::from([-3i8, 2, 0, 4, -1, 1][(c * 5 + seed * 7) % 6]).exp2()).collect()
 }
 
-fn output_bits(model: &ModelProto, seed: usize) -> Vec<u32> {
-    outputs(model, seed).iter().flatten().map(|value| value.to_bits()).collect()
+fn bits(values: &Vec<f32>) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Scales every space and expects the same bits, and other weights.
+/// Scales every space and expects the outputs of the same bits, the tensors in other units, and other weights.
 fn expect_exact(name: &str, model: &ModelProto, n_spaces: usize) {
     let (spaces, declined) = spaces(model);
     assert_eq!(spaces.len(), n_spaces, "{name}: {declined:?}");
-    let mut scaled = model.clone();
+    let (mut scaled, mut units) = (model.clone(), BTreeMap::new());
     for (at, space) in spaces.iter().enumerate() {
-        scale(scaled.graph.as_mut().unwrap(), space, &factors(space.n, at)).unwrap();
+        let factors = factors(space.n, at);
+        scale(scaled.graph.as_mut().unwrap(), space, &factors).unwrap();
+        let tensors = space.tensors.iter();
+        units.extend(tensors.map(|(name, at)| (name.clone(), Units::new(*at, &factors))));
     }
     assert!(scaled != *model, "{name}");
+    let watched: Vec<String> = units.keys().cloned().collect();
     for seed in 0..3 {
-        assert!(output_bits(model, seed) == output_bits(&scaled, seed), "{name}");
+        let (seen, outputs) = seen_and_outputs(model, &watched, seed);
+        let (seen_scaled, outputs_scaled) = seen_and_outputs(&scaled, &watched, seed);
+        assert!(outputs.iter().map(bits).eq(outputs_scaled.iter().map(bits)), "{name}");
+        let mut converted = Vec::new();
+        for (((shape, values), scaled), units) in seen.iter().zip(&seen_scaled).zip(units.values())
+        {
+            units.convert(shape, values, &mut converted);
+            assert!(bits(&converted) == bits(&scaled.1), "{name}");
+        }
     }
 }
 

@@ -3,20 +3,22 @@
 
 mod support;
 
-use mqq::data::{Dataset, PRESETS, Preprocessing, Values};
-use mqq::decide::{Finders, decide};
+use mqq::data::{Array, Dataset, PRESETS, Preprocessing, Values};
+use mqq::decide::{Finders, QuantPlan, decide};
 use mqq::engine::{Engine, Parsed, Shapes, Value};
+use mqq::equalize::{Units, find, scale};
 use mqq::observe::Statistic;
 use mqq::onnx;
 use mqq::onnx::facts::Facts;
 use mqq::onnx::proto::ModelProto;
-use mqq::place::{Selection, place};
+use mqq::place::{Selection, Sites, place};
 use mqq::prepare::prepare;
-use mqq::range::Mse;
+use mqq::range::{Mse, RangeFinder};
 use mqq::rewrite::rewrite;
-use mqq::scheme::{self, WeightStorage};
-use mqq::tune::simulate;
+use mqq::scheme::{self, Scheme, WeightStorage};
+use mqq::tune::{Compared, Methods, Reference, Tuned, compare_plans, simulate, tune};
 use prost::Message;
+use std::collections::BTreeMap;
 use std::path::Path;
 use support::command::{mqq, run};
 use support::{Attr, GraphBuilder, repository};
@@ -30,6 +32,53 @@ fn engine(model: &ModelProto, watched: &[String]) -> Engine {
     Parsed::new(model, &Shapes::new()).and_then(|parsed| parsed.build(watched)).unwrap()
 }
 
+/// A prepared model with a plan, and the samples that both are observed on.
+#[derive(Clone)]
+struct Planned {
+    model: ModelProto,
+    sites: Sites,
+    plan: QuantPlan,
+    inputs: Vec<String>,
+    samples: Vec<Vec<Array>>,
+    values: Vec<Vec<Value>>,
+}
+
+fn prepared(fixture: &str, scheme: &Scheme) -> (ModelProto, Facts) {
+    let mut model = onnx::load_whole(&repository(fixture)).unwrap().model;
+    prepare(&mut model, scheme.min_opset).unwrap();
+    let mut facts = Facts::of_model(&model);
+    facts.extend(&Parsed::new(&model, &Shapes::new()).unwrap().facts().unwrap());
+    (model, facts)
+}
+
+fn planned(model: ModelProto, facts: &Facts, scheme: &Scheme) -> Planned {
+    let graph = model.graph.as_ref().unwrap();
+    let sites = place(graph, facts, scheme, &Selection::default());
+    let watched: Vec<String> = sites.activations.iter().map(|s| s.tensor.clone()).collect();
+    let float = engine(&model, &watched);
+    let folder = repository("calib_data/calib").display().to_string();
+    let dataset = Dataset::open(&[folder], float.inputs(), &half(), Some(12)).unwrap();
+    let mut statistics = vec![Statistic::default(); watched.len()];
+    let mut session = float.session().unwrap();
+    let mut samples = Vec::new();
+    for i in 0..dataset.len() {
+        let sample = dataset.load(i).unwrap();
+        let mut seen = |watched: usize, _: &[usize], values: &[f32]| {
+            statistics[watched].observe(values);
+            Ok(())
+        };
+        session.run(&sample, &mut seen).unwrap();
+        samples.push(sample);
+    }
+    let finders = Finders { activation: &Mse, weight: &mqq::range::Max };
+    let plan = decide(graph, &sites, &statistics, None, scheme, finders).unwrap();
+    let input = &float.inputs()[0];
+    let value = |sample: &Vec<Array>| vec![Value::of_array(&sample[0], input).unwrap()];
+    let values = samples.iter().map(value).collect();
+    let inputs = vec![input.name.clone()];
+    Planned { model, sites, plan, inputs, samples, values }
+}
+
 /// Every bit of the simulation but the order of additions is that of the written model.
 #[test]
 fn the_simulation_is_the_written_model() {
@@ -40,38 +89,12 @@ fn the_simulation_is_the_written_model() {
         ("fixtures/digits_cnn.onnx", "xint8"),
     ] {
         let scheme = scheme::resolve(backend).unwrap();
-        let mut model = onnx::load_whole(&repository(fixture)).unwrap().model;
-        prepare(&mut model, scheme.min_opset).unwrap();
-        let mut facts = Facts::of_model(&model);
-        facts.extend(&Parsed::new(&model, &Shapes::new()).unwrap().facts().unwrap());
-        let sites = place(model.graph.as_ref().unwrap(), &facts, &scheme, &Selection::default());
-        let watched: Vec<String> = sites.activations.iter().map(|s| s.tensor.clone()).collect();
-        let float = engine(&model, &watched);
-        let folder = repository("calib_data/calib").display().to_string();
-        let dataset = Dataset::open(&[folder], float.inputs(), &half(), Some(12)).unwrap();
-        let mut statistics = vec![Statistic::default(); watched.len()];
-        let mut session = float.session().unwrap();
-        let mut samples = Vec::new();
-        for i in 0..dataset.len() {
-            let sample = dataset.load(i).unwrap();
-            let mut seen = |watched: usize, _: &[usize], values: &[f32]| {
-                statistics[watched].observe(values);
-                Ok(())
-            };
-            session.run(&sample, &mut seen).unwrap();
-            samples.push(sample);
-        }
-        let finders = Finders { activation: &Mse, weight: &mqq::range::Max };
-        let graph = model.graph.as_ref().unwrap();
-        let plan = decide(graph, &sites, &statistics, None, &scheme, finders).unwrap();
-        let input = &float.inputs()[0];
-        let values: Vec<Vec<Value>> =
-            samples.iter().map(|s| vec![Value::of_array(&s[0], input).unwrap()]).collect();
-        let simulated =
-            simulate(&model, &plan, std::slice::from_ref(&input.name), &values).unwrap();
-        let mut written = model.clone();
-        rewrite(&mut written, &plan, WeightStorage::Integer).unwrap();
-        let written = engine(&written, &[]);
+        let (model, facts) = prepared(fixture, &scheme);
+        let Planned { mut model, plan, inputs, samples, values, .. } =
+            planned(model, &facts, &scheme);
+        let simulated = simulate(&model, &plan, &inputs, &values).unwrap();
+        rewrite(&mut model, &plan, WeightStorage::Integer).unwrap();
+        let written = engine(&model, &[]);
         let mut session = written.session().unwrap();
         let (mut signal, mut noise) = (0.0, 0.0);
         for (sample, simulated) in samples.iter().zip(&simulated[0]) {
@@ -85,6 +108,56 @@ fn the_simulation_is_the_written_model() {
         // A value on the edge of two integers may fall to either side, now and then.
         let db = 10.0 * (signal / f64::max(noise, 1e-30)).log10();
         assert!(db > 50.0, "{fixture} {backend}: {db} dB");
+    }
+}
+
+/// What follows from the float network by factors alone is, to the bit, what running the other one gives.
+#[test]
+fn a_float_network_in_other_units_need_not_be_run() {
+    for (fixture, backend, corrected) in [
+        ("fixtures/digits_cnn.onnx", "tensorrt", true),
+        ("fixtures/digits_cnn.onnx", "xint8", true),
+        ("fixtures/digits_old.onnx", "onnxruntime", true),
+        ("fixtures/digits_cnn.onnx", "openvino", false),
+    ] {
+        let scheme = scheme::resolve(backend).unwrap();
+        let (model, facts) = prepared(fixture, &scheme);
+        let (mut scaled, mut units) = (model.clone(), BTreeMap::new());
+        for space in find(model.graph.as_ref().unwrap(), &facts).0 {
+            let factors: Vec<f32> = (0..space.n).map(|c| ((c % 3) as f32 - 1.0).exp2()).collect();
+            scale(scaled.graph.as_mut().unwrap(), &space, &factors).unwrap();
+            let tensors = space.tensors.into_iter();
+            units.extend(tensors.map(|(tensor, at)| (tensor, Units::new(at, &factors))));
+        }
+        assert!(units.len() > 3, "{fixture} {backend}");
+        let (before, after) = (planned(model, &facts, &scheme), planned(scaled, &facts, &scheme));
+        let table = (&scheme, &mqq::range::Max as &dyn RangeFinder);
+        let compare = |units: Option<&BTreeMap<String, Units>>| {
+            let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
+            let compared =
+                Compared { models, plans, sites: &before.sites, units, table, corrected };
+            compare_plans(compared, &before.inputs, &before.values).unwrap()
+        };
+        let (run, [_, none]) = compare(None);
+        let (known, [of_model, of_scaled]) = compare(Some(&units));
+        assert!(none.is_none());
+        assert_eq!(run, known, "{fixture} {backend}");
+        assert!(run.gain_db != 0.0, "{fixture} {backend}");
+        for (planned, reference) in [(before, of_model), (after, of_scaled)] {
+            let tune = |reference: Option<&Reference>| {
+                let Planned { mut model, mut plan, mut sites, inputs, values, .. } =
+                    planned.clone();
+                let (data, bias) = ((&inputs[..], &values[..], 9), Methods::of("bias").unwrap());
+                let tuned = tune(&mut model, &mut plan, &mut sites, table, data, bias, reference);
+                let Tuned { biases, gain_db, sqnr_db, .. } = tuned.unwrap().unwrap();
+                (biases, gain_db, sqnr_db)
+            };
+            let tuned = tune(None);
+            assert!(!corrected || !tuned.0.is_empty(), "{fixture} {backend}");
+            if corrected {
+                assert_eq!(tuned, tune(reference.as_ref()), "{fixture} {backend}");
+            }
+        }
     }
 }
 

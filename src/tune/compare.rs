@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
 /// Two plans on the same samples.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// Mean SQNR of the outputs, in dB.
     pub sqnr_db: [f64; 2],

@@ -166,6 +166,6 @@ impl Effort {
 
     /// Samples to learn from, of `n`; the others are held back.
     pub fn n_tune(self, n: usize) -> usize {
-        if self.0 <= 1 { n - n / 4 } else { n - n / 3 }
+        if self.0 <= 1 { n - n.div_ceil(4) } else { n - n / 3 }
     }
 }

@@ -183,7 +183,19 @@ pub fn zoo() -> Option<PathBuf> {
 
 /// What the engine makes of inputs that look random.
 pub fn outputs(model: &ModelProto, seed: usize) -> Vec<Vec<f32>> {
-    let engine = Parsed::new(model, &Shapes::new()).unwrap().build(&[]).unwrap();
+    seen_and_outputs(model, &[], seed).1
+}
+
+/// A tensor's shape and values.
+pub type Seen = (Vec<usize>, Vec<f32>);
+
+/// The `watched` tensors and the outputs that the engine makes of inputs that look random.
+pub fn seen_and_outputs(
+    model: &ModelProto,
+    watched: &[String],
+    seed: usize,
+) -> (Vec<Seen>, Vec<Vec<f32>>) {
+    let engine = Parsed::new(model, &Shapes::new()).unwrap().build(watched).unwrap();
     let sample: Vec<Array> = engine
         .inputs()
         .iter()
@@ -193,12 +205,17 @@ pub fn outputs(model: &ModelProto, seed: usize) -> Vec<Vec<f32>> {
             Array { shape: input.shape.clone(), values: Values::F32((0..n).map(value).collect()) }
         })
         .collect();
-    let outputs = engine.session().unwrap().run(&sample, &mut |_, _, _| Ok(())).unwrap();
+    let mut seen = vec![(Vec::new(), Vec::new()); watched.len()];
+    let mut see = |at: usize, shape: &[usize], values: &[f32]| {
+        seen[at] = (shape.to_vec(), values.to_vec());
+        Ok(())
+    };
+    let outputs = engine.session().unwrap().run(&sample, &mut see).unwrap();
     let floats = |array: Array| match array.values {
         Values::F32(values) => values,
         _ => panic!("not float"),
     };
-    outputs.into_iter().map(floats).collect()
+    (seen, outputs.into_iter().map(floats).collect())
 }
 
 /// A file of this repository.
