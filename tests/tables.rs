@@ -108,6 +108,7 @@ fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
             &["block_size", "per_block"],
         ),
         ("mine.yaml", "types:\n  act8: { pot_search: 4 }\n", &["line 4", "power_of_two"]),
+        ("mine.yaml", "types:\n  act8: { max_fraction_bits: 4 }\n", &["line 4", "power_of_two"]),
         ("mine.yaml", "types:\n  act8:\n    bits: 4\n", &["line 5", "min_opset"]),
         ("mine.yaml", "mixed: { flaot: {} }\n", &["line 3", "mixed.flaot", "did you mean `float`"]),
         ("mine.yaml", "mixed:\n  float: { weight: wgt8 }\n", &["line 4", "expected none"]),
@@ -317,6 +318,26 @@ fn prescribed_outputs_and_biases_of_their_own_type() {
     assert_eq!(bias.qtype.as_ref().unwrap().dtype(), "int8");
     assert!(bias.integers.iter().all(|q| (-128..=127).contains(q)));
     assert!(bias.integers.iter().any(|q| q.abs() >= 32), "the grid is far too coarse");
+}
+
+#[test]
+fn no_scale_is_finer_than_the_fraction_bits_of_its_type() {
+    let mut scheme = scheme::resolve("vitis").unwrap();
+    assert!(scheme.types.values().all(|qtype| qtype.max_fraction_bits == Some(12)));
+    let scales = |scheme: &Scheme| -> Vec<f32> {
+        let (_, plan) = plan(&model(), scheme, values);
+        let activations = plan.activations.iter().map(|planned| planned.params.scale);
+        let weights = plan.weights.iter().flat_map(|weight| &weight.params);
+        let biases = plan.biases.iter().flat_map(|bias| bias.scales.clone());
+        activations.chain(weights.map(|params| params.scale)).chain(biases).collect()
+    };
+    let free = scales(&scheme);
+    scheme.types.values_mut().for_each(|qtype| qtype.max_fraction_bits = Some(6));
+    let finest = 2f32.powi(-6);
+    assert!(free.iter().any(|scale| *scale < finest), "{free:?}");
+    for (limited, free) in scales(&scheme).into_iter().zip(free) {
+        assert_eq!(limited, free.max(finest));
+    }
 }
 
 #[test]

@@ -62,8 +62,8 @@ pub fn bias_grids(
     finder: &dyn RangeFinder,
 ) -> Result<Vec<QuantParams>> {
     let qtype = qtype.adapted(values.iter().copied().reduce(f32::min));
-    let n_halvings = qtype.pot_search;
-    let (_, widest) = params_of(values, &QType { pot_search: 0, ..qtype }, finder)?;
+    let (_, widest) = params_of(values, &QType { pot_search: 0, ..qtype.clone() }, finder)?;
+    let n_halvings = qtype.n_halvings(widest.scale);
     let halved = |n: u8| QuantParams { scale: widest.scale / f32::from(n).exp2(), ..widest };
     Ok((0..=n_halvings).map(halved).filter(|params| params.scale.is_normal()).collect())
 }

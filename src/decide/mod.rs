@@ -14,6 +14,7 @@ mod weight;
 pub use bias::{bias_grids, decide_biases};
 pub use learned::OnGrids;
 pub use pairs::Pairs;
+pub(crate) use slices::{Slices, scale_shape};
 pub use weight::round;
 
 use crate::import::ImportedRange;
@@ -202,7 +203,7 @@ fn params_for(statistic: &Statistic, range: Range, qtype: &QType) -> Result<(Ran
     if qtype.pot_search == 0 {
         return Ok((range, params));
     }
-    let refined = pot_search(statistic, params, qtype.pot_search);
+    let refined = pot_search(statistic, params, qtype.n_halvings(params.scale));
     let end = |q: i32| f64::from(refined.dequantize(q));
     // As far down as up on a symmetric grid, so that the range alone leads to the same scale again.
     let centred = qtype.signed && qtype.symmetry == SymmetryName::Symmetric;

@@ -2,7 +2,7 @@
 
 /// The parts of a tensor that have a scale each: the whole, the slices of an axis, or blocks along an axis,
 /// in row-major order of the tensor of scales.
-pub(super) struct Slices {
+pub struct Slices {
     /// Number of scales.
     pub n: usize,
     /// Positions along the axis.
@@ -13,11 +13,7 @@ pub(super) struct Slices {
 }
 
 /// Dimensions of the scales of a tensor of `shape`; the last block of an axis may be shorter.
-pub(super) fn scale_shape(
-    shape: &[usize],
-    axis: Option<usize>,
-    block: Option<usize>,
-) -> Vec<usize> {
+pub fn scale_shape(shape: &[usize], axis: Option<usize>, block: Option<usize>) -> Vec<usize> {
     match (axis, block) {
         (None, _) => Vec::new(),
         (Some(axis), None) => shape.get(axis).copied().into_iter().collect(),
@@ -31,6 +27,10 @@ pub(super) fn scale_shape(
 }
 
 impl Slices {
+    /// Those of a tensor of `shape`.
+    ///
+    /// # Panics
+    /// If the tensor has no such axis.
     pub fn of(shape: &[usize], axis: Option<usize>, block: Option<usize>) -> Slices {
         let n = scale_shape(shape, axis, block).iter().product();
         let (dim, inner) = match axis {

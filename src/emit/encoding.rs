@@ -1,8 +1,9 @@
 //! What formats ask of one tensor's parameters.
 
 use super::sidecar::{Encoding, OneOrMany};
+use crate::decide::Slices;
 use crate::quant::{Codes, QuantParams};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// Logarithmic codes of HiSilicon's NNIE; their scale is the largest value.
 pub(super) const NNIE_CODES: &str = "nnie8";
@@ -49,6 +50,20 @@ impl Encoding {
         let [q_min, q_max] = self.q_range;
         ensure!(q_min < q_max, "q_range is [{q_min}, {q_max}], expected two numbers in order");
         Ok(())
+    }
+
+    /// Which scale each value of a tensor of `shape` belongs to.
+    ///
+    /// # Errors
+    /// If the scales are not those of such a tensor.
+    pub fn slices_of(&self, shape: &[usize]) -> Result<Slices> {
+        let (axis, n) = (self.axis, self.n_scales());
+        let fits = axis.is_none_or(|axis| axis < shape.len());
+        let slices = fits.then(|| Slices::of(shape, axis, self.block_size));
+        slices.filter(|slices| slices.n == n).with_context(|| {
+            let along = axis.map_or(String::new(), |axis| format!(" along axis {axis}"));
+            format!("shape is {shape:?}, expected one for {n} scales{along}")
+        })
     }
 
     /// Number of scales.

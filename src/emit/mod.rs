@@ -46,6 +46,11 @@ pub trait Emitter: Sync {
         false
     }
 
+    /// Whether it can hold a scale per block of a weight.
+    fn holds_blocks(&self) -> bool {
+        false
+    }
+
     /// The file's bytes.
     ///
     /// # Errors

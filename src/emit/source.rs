@@ -50,7 +50,7 @@ impl<'a> Source<'a> {
                 encoding.name
             );
             ensure!(
-                encoding.block_size.is_none(),
+                encoding.block_size.is_none() || emitter.holds_blocks(),
                 "tensor `{}`: has a scale per block of {} values, expected one for the tensor or per channel",
                 encoding.name,
                 encoding.block_size.unwrap_or(0)

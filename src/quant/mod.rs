@@ -43,12 +43,15 @@ pub struct ScaleRule {
     /// A narrower range is widened upwards to this, in the tensor's units. Source: ONNX Runtime,
     /// `MinimumRealRange`.
     pub min_real_range: f64,
+    /// No scale is finer, in the tensor's units per step; 0 for none. Source: MQBench's Vitis quantizers, whose
+    /// exponents end at 12.
+    pub min_scale: f64,
 }
 
 impl ScaleRule {
     /// Any scale, `amax / q_max`, any range.
     pub const PLAIN: ScaleRule =
-        ScaleRule { power_of_two: None, half_range: false, min_real_range: 0.0 };
+        ScaleRule { power_of_two: None, half_range: false, min_real_range: 0.0, min_scale: 0.0 };
 }
 
 /// An integer grid: the values that a quantized tensor may take, and how a range is laid on it.
@@ -201,6 +204,7 @@ pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
         return Ok(QuantParams { scale: 1.0, zero_point, q_min, q_max, codes: grid.codes });
     }
     let step = rule.power_of_two.map_or(step, |rounding| power_of_two(step, rounding));
+    let step = step.max(rule.min_scale);
     let scale = (step as f32).max(f32::MIN_POSITIVE);
     ensure!(scale.is_finite(), "range is [{lo}, {hi}], too wide for a float32 scale");
     let zero_point = if centred {
@@ -300,7 +304,7 @@ mod tests {
     fn scales_follow_the_rule() {
         let int8 = Grid { narrow_range: false, ..Grid::INT8_SYMMETRIC };
         let with = |grid: Grid, power_of_two, half_range, min_real_range| Grid {
-            scale_rule: ScaleRule { power_of_two, half_range, min_real_range },
+            scale_rule: ScaleRule { power_of_two, half_range, min_real_range, min_scale: 0.0 },
             ..grid
         };
         let (ceil, round) = (Some(PotRounding::Ceil), Some(PotRounding::Round));

@@ -105,6 +105,14 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     ensure(qtype.pot_search == 0 || (pot && centred), &key("pot_search"), || {
         "expected only beside `scale: power_of_two` and on a symmetric signed grid".into()
     })?;
+    ensure(pot || qtype.max_fraction_bits.is_none(), &key("max_fraction_bits"), || {
+        "expected only beside `scale: power_of_two`".into()
+    })?;
+    ensure(
+        qtype.max_fraction_bits.is_none_or(|bits| bits <= 126),
+        &key("max_fraction_bits"),
+        || format!("{}, expected 0 to 126", qtype.max_fraction_bits.unwrap_or(0)),
+    )?;
     ensure(qtype.pot_search <= 32, &key("pot_search"), || {
         format!("{}, expected 0 to 32", qtype.pot_search)
     })?;

@@ -41,6 +41,9 @@ pub struct QType {
     /// Halves the scale up to so many times where that lowers the squared error of what was observed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pot_search: u8,
+    /// Scales that are powers of two are no finer than 2 to the power of minus this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_fraction_bits: Option<u8>,
     /// The unsigned grid of as many bits where no value below 0 was observed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ada_sign: bool,
@@ -76,6 +79,7 @@ impl QType {
             power_of_two,
             half_range: self.scale_divisor == DivisorName::HalfRange,
             min_real_range: self.min_real_range,
+            min_scale: self.min_scale(),
         };
         let codes = match self.kind {
             Kind::Affine => Codes::Affine,
@@ -89,6 +93,17 @@ impl QType {
             scale_rule,
             codes,
         }
+    }
+
+    /// The finest scale; 0 where there is none.
+    pub fn min_scale(&self) -> f64 {
+        self.max_fraction_bits.map_or(0.0, |bits| f64::from(bits).exp2().recip())
+    }
+
+    /// How often a scale may be halved in search of a better one.
+    pub fn n_halvings(&self, scale: f32) -> u8 {
+        let fits = |n: &u8| f64::from(scale) * (-f64::from(*n)).exp2() >= self.min_scale();
+        (0..=self.pot_search).rev().find(fits).unwrap_or(0)
     }
 
     /// The lowest scale of the type that is not below `scale`: the next power of two, where scales are such.

@@ -68,7 +68,8 @@ pub struct Step {
 /// What tuning did.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tuned {
-    /// Samples that were learned from.
+    /// Samples that were learned from before those held back judged. Where both are few, what was kept learned from
+    /// all in the end.
     pub n_samples: usize,
     /// Samples that were held back.
     pub n_held_back: usize,
@@ -110,6 +111,8 @@ pub struct NewBias {
 /// Fewest samples to learn from and to judge by. Bias correction and learned rounding see many positions of each: with
 /// four images mobilenetv1_025 and mlperf_resnet8 gain 0 to 4 dB by them, and lose none.
 pub const MIN_SAMPLES: usize = 4;
+/// With fewer samples, what was kept learns again from all of them, those that judged it too.
+const FEW_SAMPLES: usize = 16;
 
 /// Tunes `plan` and the biases of `model` by `methods`; `finder` is that of the weights. `samples` holds the
 /// values of the inputs `inputs` for each sample, and the first `n_tune` are learned from: the others decide
@@ -174,6 +177,13 @@ pub fn tune(
             if better {
                 best = Some(variant);
             }
+        }
+    }
+    if let Some(best) = best.as_mut().filter(|_| n < FEW_SAMPLES) {
+        let again = Variant::new(plan.clone(), best.methods, 0);
+        let walk = Walk::new(model, vec![again], n)?.with_bias_grids(&grids);
+        if let Some(again) = walk.run(inputs, samples)?.pop() {
+            (best.plan, best.biases) = (again.plan, again.biases);
         }
     }
     let plain = plain.unwrap_or_default();

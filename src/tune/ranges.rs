@@ -63,6 +63,7 @@ impl Variant {
             params: planned.params,
         };
         let (scale, alternatives) = (planned.qtype.scale, planned.alternatives.clone());
+        let min_scale = planned.qtype.min_scale() as f32;
         let members = || self.plan.activations.iter().filter(|p| p.site.group == group);
         // A Relu or Clip that the grid stands for would be wrong on another grid.
         if members().any(|p| p.site.fixed.is_some() || p.removed_clip().is_some()) {
@@ -95,8 +96,9 @@ impl Variant {
         for shares in if scale == ScaleName::PowerOfTwo { POWERS } else { SHARES } {
             let mut last = plain;
             for &share in shares {
-                let error =
-                    if (params.scale * share).is_normal() { error(params, share)? } else { last };
+                let scale = params.scale * share;
+                let usable = scale.is_normal() && scale >= min_scale;
+                let error = if usable { error(params, share)? } else { last };
                 if error >= last {
                     break;
                 }

@@ -98,22 +98,28 @@ def dequantized(weight, axis, block, signed):
     return out
 
 
+def calibrated(folder, depth, block, signed, storage, *options):
+    """Weights, samples and the model of 4 bits in blocks."""
+    rng = np.random.default_rng(0)
+    weights = linear_model(folder / "float.onnx", depth, rng)
+    samples = [{"x": rng.normal(size=(4, depth)).astype(np.float32)} for _ in range(8)]
+    (folder / "data").mkdir()
+    for i, sample in enumerate(samples):
+        np.save(folder / "data" / f"{i}.npy", sample["x"])
+    symmetry = "symmetric" if signed else "asymmetric"
+    table = folder / "blocks.yaml"
+    table.write_text(TABLE.format(signed=str(signed).lower(), symmetry=symmetry, block=block, storage=storage))
+    output = folder / "q.onnx"
+    mqq("calibrate", folder / "float.onnx", "-b", table, "--data", folder / "data", "-o", output, "--quiet",
+        "--effort", "0", *options)
+    return weights, samples, output
+
+
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize("depth, block", [(64, 16), (48, 24), (40, 16)])
 @pytest.mark.parametrize("storage", ["integer", "float"])
 def test_weights_in_4_bits_per_block(signed, depth, block, storage, tmp_path):
-    rng = np.random.default_rng(0)
-    weights = linear_model(tmp_path / "float.onnx", depth, rng)
-    samples = [{"x": rng.normal(size=(4, depth)).astype(np.float32)} for _ in range(8)]
-    (tmp_path / "data").mkdir()
-    for i, sample in enumerate(samples):
-        np.save(tmp_path / "data" / f"{i}.npy", sample["x"])
-    symmetry = "symmetric" if signed else "asymmetric"
-    table = tmp_path / "blocks.yaml"
-    table.write_text(TABLE.format(signed=str(signed).lower(), symmetry=symmetry, block=block, storage=storage))
-    output = tmp_path / "q.onnx"
-    mqq("calibrate", tmp_path / "float.onnx", "-b", table, "--data", tmp_path / "data", "-o", output, "--quiet",
-        "--effort", "0")
+    weights, samples, output = calibrated(tmp_path, depth, block, signed, storage)
     onnx.checker.check_model(str(output), full_check=True)
     model = onnx.load(output)
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -142,3 +148,42 @@ def test_weights_in_4_bits_per_block(signed, depth, block, storage, tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     whole = run(tmp_path / "float.onnx", samples)[0]
     assert 10 < sqnr_db(whole, run(output, samples)[0]) < 30
+
+
+def stored(model):
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_formats_hold_scales_per_block(signed, tmp_path):
+    formats = "encodings-1.0.0,encodings-2.0.0,deploy"
+    weights, _, output = calibrated(tmp_path, 48, 8, signed, "float", "--emit", formats)
+    arrays = stored(onnx.load(output))
+    read = lambda version: json.loads(output.with_name(f"q.{version}.encodings").read_text())
+    of = lambda entries, name: next(entry for entry in entries if entry["name"] == name)
+    deploy = stored(onnx.load(output.with_name("q.deploy.onnx")))
+    for name, axis in [("w1", 0), ("w2", 1)]:
+        scale, zero = arrays[f"{name}_scale"], arrays[f"{name}_zero_point"].astype(int)
+        new = of(read("2.0.0")["encodings"], name)
+        assert (new["output_dtype"], new["axis"], new["block_size"]) == ("int4" if signed else "uint4", axis, 8)
+        np.testing.assert_array_equal(np.float32(new["y_scale"]), scale)
+        np.testing.assert_array_equal(new.get("y_zero_point", np.zeros_like(zero)), zero)
+        old = of(read("1.0.0")["param_encodings"], name)
+        assert (old["enc_type"], old["block_size"], old["bw"], old["is_sym"]) == ("PER_BLOCK", 8, 4, signed)
+        rows = lambda values: (values.T if axis == 0 else values).reshape(-1)
+        np.testing.assert_array_equal(np.float32(old["scale"]), rows(scale))
+        np.testing.assert_array_equal(old["offset"], rows(-zero - (8 if signed else 0)))
+        low, high = (-8, 7) if signed else (0, 15)
+        ends = [np.repeat((end - zero) * scale, 8, axis) for end in (low, high)]
+        np.testing.assert_allclose(deploy[name], np.clip(weights[name], *ends), rtol=1e-6)
+
+
+def test_aimet_reads_scales_per_block(tmp_path):
+    """With AIMET itself, where it is installed; of 1.0.0 it does not know along which axis blocks lie."""
+    quantsim = pytest.importorskip("aimet_onnx.quantsim")
+    _, samples, output = calibrated(tmp_path, 48, 8, True, "float", "--emit", "encodings-2.0.0,deploy")
+    floats = onnx.load(output.with_name("q.deploy.onnx"))
+    theirs = quantsim.encodings_to_onnx_qdq(floats, str(output.with_name("q.2.0.0.encodings")))
+    onnx.save(theirs, tmp_path / "theirs.onnx")
+    ours, found = run(output, samples)[0], run(tmp_path / "theirs.onnx", samples)[0]
+    assert sqnr_db(ours, found) > 60

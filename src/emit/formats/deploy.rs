@@ -7,10 +7,10 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{GraphProto, TensorProto};
 use crate::onnx::tensor;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 /// The prepared model without Q/DQ: batch normalization folded, every quantized weight clipped to the ends
-/// of its grid, per channel. A weight that some node reads float keeps its values there, and the others
+/// of its grid, per channel or block. A weight that some node reads float keeps its values there, and the others
 /// read a clipped copy, `{weight}_clipped`.
 pub(in crate::emit) struct Deploy;
 
@@ -32,6 +32,10 @@ impl Emitter for Deploy {
     }
 
     fn holds_nnie_codes(&self) -> bool {
+        true
+    }
+
+    fn holds_blocks(&self) -> bool {
         true
     }
 
@@ -81,19 +85,9 @@ fn clip(original: &TensorProto, encoding: &Encoding) -> Result<TensorProto> {
     let shape = tensor::shape(original)?;
     let mut values = tensor::f32_values(original)?;
     let bounds: Vec<(f64, f64)> = encoding.bounds().collect();
-    let axis = encoding.axis.unwrap_or(0);
-    let n = if encoding.is_per_channel() { shape.get(axis).copied() } else { Some(1) };
-    ensure!(
-        n == Some(bounds.len()),
-        "shape is {shape:?}, expected {} slices along axis {axis}",
-        bounds.len()
-    );
-    let inner: usize = match encoding.is_per_channel() {
-        true => shape.iter().skip(axis + 1).product(),
-        false => values.len(),
-    };
+    let slices = encoding.slices_of(&shape)?;
     for (position, value) in values.iter_mut().enumerate() {
-        let (min, max) = bounds[position / inner.max(1) % bounds.len().max(1)];
+        let (min, max) = bounds[slices.of_value(position)];
         *value = value.max(min as f32).min(max as f32);
     }
     tensor::from_f32(original.name(), &shape, &values)

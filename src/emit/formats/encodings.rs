@@ -4,12 +4,14 @@
 //!
 //! In 0.6.1 and 1.0.0 a real value is `scale * (q + offset)` with `q` unsigned, whatever the tensor: `offset`
 //! is `-zero_point` of an unsigned grid and `-zero_point - 2^(bits - 1)` of a signed one. 2.0.0 has ONNX's
-//! own sign and types. Widths are those of the integers that hold the values: a grid of 7 bits in int8 is
+//! own sign and types. Scales per block are in 2.0.0 as QuantizeLinear takes them, and in 1.0.0 row by row of output
+//! channels, where the kernel of a convolution has one position. Widths are those of the integers that hold the values: a grid of 7 bits in int8 is
 //! written as 8 bits, with the same scale.
 
+use crate::decide::scale_shape;
 use crate::emit::source::{Entries, json};
 use crate::emit::{Emitter, Encoding, OneOrMany, Source};
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 
 /// Whether the older formats call it symmetric: signed with its zero point in the middle.
@@ -45,6 +47,42 @@ fn listed(entries: impl Iterator<Item = Value>) -> Result<Value> {
         by_name.add(&name, entry)?;
     }
     Ok(by_name.into_values().collect())
+}
+
+/// The `slices` of a weight with scales per block, those of one output channel behind each other.
+///
+/// # Errors
+/// If blocks are not whole, or a kernel has several positions, which have scales of their own here and share them in
+/// the format.
+fn by_output_channel(encoding: &Encoding, slices: &[(f64, i32)]) -> Result<Vec<(f64, i32)>> {
+    let (shape, axis) = (encoding.shape.as_deref().unwrap_or_default(), encoding.axis.unwrap_or(0));
+    let block = encoding.block_size.unwrap_or(1).max(1);
+    let whole = shape.get(axis).is_some_and(|dim| dim.is_multiple_of(block));
+    let scales = scale_shape(shape, encoding.axis, encoding.block_size);
+    let [rows, columns, kernel @ ..] = &scales[..] else {
+        bail!("tensor `{}`: shape is {shape:?}, expected two dimensions or more", encoding.name)
+    };
+    ensure!(
+        whole && kernel.iter().all(|dim| *dim == 1) && slices.len() == rows * columns,
+        "tensor `{}`: shape is {shape:?} with blocks of {block} along axis {axis}, expected whole blocks and a kernel of one position",
+        encoding.name
+    );
+    // Blocks lie along the inputs.
+    Ok(match axis {
+        0 => (0..slices.len()).map(|i| slices[i % rows * columns + i / rows]).collect(),
+        _ => slices.to_vec(),
+    })
+}
+
+/// `values` in the dimensions `shape`, as lists of lists.
+fn nested(values: &[Value], shape: &[usize]) -> Value {
+    match shape {
+        [] | [_] => json!(values),
+        [first, rest @ ..] => {
+            let len = values.len() / (*first).max(1);
+            values.chunks(len.max(1)).map(|part| nested(part, rest)).collect()
+        }
+    }
 }
 
 /// Tensors as keys; a list with an entry per channel.
@@ -115,23 +153,42 @@ impl Emitter for Encodings100 {
         "1.0.0.encodings"
     }
 
+    fn holds_blocks(&self) -> bool {
+        true
+    }
+
     fn emit(&self, source: &Source) -> Result<Vec<u8>> {
-        let entry = |encoding: &Encoding| -> Value {
-            let offsets = encoding.slices().map(|(_, zero_point)| offset(encoding, zero_point));
-            json!({
+        let entry = |encoding: &Encoding| -> Result<Value> {
+            let enc_type = match (encoding.is_per_channel(), encoding.block_size) {
+                (_, Some(_)) => "PER_BLOCK",
+                (true, None) => "PER_CHANNEL",
+                (false, None) => "PER_TENSOR",
+            };
+            let mut slices: Vec<(f64, i32)> = encoding.slices().collect();
+            if encoding.block_size.is_some() {
+                slices = by_output_channel(encoding, &slices)?;
+            }
+            let offsets = slices.iter().map(|(_, zero_point)| offset(encoding, *zero_point));
+            let mut entry = json!({
                 "name": encoding.name,
-                "enc_type": if encoding.is_per_channel() { "PER_CHANNEL" } else { "PER_TENSOR" },
+                "enc_type": enc_type,
                 "dtype": "INT",
                 "bw": encoding.storage().0,
                 "is_sym": is_symmetric(encoding),
-                "scale": encoding.slices().map(|(scale, _)| scale).collect::<Vec<f64>>(),
+                "scale": slices.iter().map(|(scale, _)| *scale).collect::<Vec<f64>>(),
                 "offset": offsets.collect::<Vec<i64>>(),
-            })
+            });
+            if let Some(block_size) = encoding.block_size {
+                entry["block_size"] = json!(block_size);
+            }
+            Ok(entry)
         };
+        let activations: Vec<Value> = source.activations().map(entry).collect::<Result<_>>()?;
+        let params: Vec<Value> = source.weights().map(entry).collect::<Result<_>>()?;
         json(&json!({
             "version": "1.0.0",
-            "activation_encodings": listed(source.activations().map(entry))?,
-            "param_encodings": listed(source.weights().map(entry))?,
+            "activation_encodings": listed(activations.into_iter())?,
+            "param_encodings": listed(params.into_iter())?,
             "quantizer_args": quantizer_args(source),
             "excluded_layers": [],
         }))
@@ -154,14 +211,23 @@ impl Emitter for Encodings200 {
         "2.0.0.encodings"
     }
 
+    fn holds_blocks(&self) -> bool {
+        true
+    }
+
     fn emit(&self, source: &Source) -> Result<Vec<u8>> {
-        let scale = |encoding: &Encoding| match encoding.is_per_channel() {
-            true => json!(encoding.slices().map(|(scale, _)| scale).collect::<Vec<f64>>()),
-            false => json!(encoding.slices().next().map(|(scale, _)| scale)),
+        let shaped = |encoding: &Encoding, values: Vec<Value>| match encoding.is_per_channel() {
+            true => {
+                let shape = encoding.shape.as_deref().unwrap_or_default();
+                nested(&values, &scale_shape(shape, encoding.axis, encoding.block_size))
+            }
+            false => values.into_iter().next().unwrap_or_default(),
         };
-        let zero_point = |encoding: &Encoding| match encoding.is_per_channel() {
-            true => json!(encoding.slices().map(|(_, zero)| zero).collect::<Vec<i32>>()),
-            false => json!(encoding.zero_point_of(0)),
+        let scale = |encoding: &Encoding| {
+            shaped(encoding, encoding.slices().map(|(scale, _)| json!(scale)).collect())
+        };
+        let zero_point = |encoding: &Encoding| {
+            shaped(encoding, encoding.slices().map(|(_, zero)| json!(zero)).collect())
         };
         let entry = |encoding: &Encoding| -> Value {
             let mut entry = json!({
@@ -175,6 +241,9 @@ impl Emitter for Encodings200 {
             }
             if let (OneOrMany::Many(_), Some(axis)) = (&encoding.y_scale, encoding.axis) {
                 entry["axis"] = json!(axis);
+            }
+            if let Some(block_size) = encoding.block_size {
+                entry["block_size"] = json!(block_size);
             }
             entry
         };

@@ -243,19 +243,8 @@ fn attempt(
     }
     let judges = judges(stage, run, plan)?;
     let scaled = changes.made(model)?;
-    let scaled_graph = scaled.graph.as_ref().context("model has no graph")?;
     let units = changes.units();
-    let observed = match units {
-        Some(_) => None,
-        None => {
-            let parsed = Parsed::new(&scaled, &request.shapes);
-            let data = (Some(Arc::clone(&run.dataset)), &BTreeMap::new());
-            Some(gather(&scaled, parsed, sites, request, data, progress)?)
-        }
-    };
-    let statistics = observed.as_ref().unwrap_or(gathered).scaled_statistics();
-    let scaled_plan =
-        decide(scaled_graph, sites, &statistics, None, &request.scheme, request.finders())?;
+    let (scaled_plan, observed) = plan_for(stage, &scaled, units.is_some(), gathered, progress)?;
     equalized.n_judges = judges.len();
     let (inputs, values) = tune::load(run, judges.clone())?;
     let corrected = tune::methods(request, plan).contains(Method::Bias);
@@ -276,12 +265,34 @@ fn attempt(
     let reference = if equalized.kept { of_scaled } else { of_model };
     let known = reference.map(|reference| Known { samples: judges, reference });
     let replaced = equalized.kept.then_some((scaled, scaled_plan));
-    match observed.filter(|_| equalized.kept) {
-        Some(observed) => *gathered = observed,
-        None if equalized.kept => gathered.take_scaled(),
-        None => {}
+    match (equalized.kept, observed) {
+        (true, Some(observed)) => *gathered = observed,
+        (true, None) => gathered.take_scaled(),
+        (false, _) => gathered.scaled.clear(),
     }
     Ok(Judged { equalized: Some(equalized), replaced, known })
+}
+
+/// The plan for the changed model. Where that was not observed together with the other, it is observed now, and what
+/// was seen is given as well.
+fn plan_for(
+    Stage { sites, request, .. }: Stage,
+    scaled: &ModelProto,
+    is_observed: bool,
+    gathered: &Gathered,
+    progress: &Progress,
+) -> Result<(QuantPlan, Option<Gathered>)> {
+    let graph = scaled.graph.as_ref().context("model has no graph")?;
+    let mut observed = None;
+    if !is_observed {
+        let parsed = Parsed::new(scaled, &request.shapes);
+        let dataset = gathered.run.as_ref().map(|run| Arc::clone(&run.dataset));
+        let data = (dataset, &BTreeMap::new());
+        observed = Some(gather(scaled, parsed, sites, request, data, progress)?);
+    }
+    let statistics = observed.as_ref().unwrap_or(gathered).scaled_statistics();
+    let plan = decide(graph, sites, &statistics, None, &request.scheme, request.finders())?;
+    Ok((plan, observed))
 }
 
 /// The samples that judge, by their positions in `run.by_content`.
