@@ -27,7 +27,7 @@ fn factors(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|c| f32::from([-3i8, 2, 0, 4, -1, 1][(c * 5 + seed * 7) % 6]).exp2()).collect()
 }
 
-fn bits(values: &Vec<f32>) -> Vec<u32> {
+fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
@@ -47,7 +47,10 @@ fn expect_exact(name: &str, model: &ModelProto, n_spaces: usize) {
     for seed in 0..3 {
         let (seen, outputs) = seen_and_outputs(model, &watched, seed);
         let (seen_scaled, outputs_scaled) = seen_and_outputs(&scaled, &watched, seed);
-        assert!(outputs.iter().map(bits).eq(outputs_scaled.iter().map(bits)), "{name}");
+        assert!(
+            outputs.iter().map(|y| bits(y)).eq(outputs_scaled.iter().map(|y| bits(y))),
+            "{name}"
+        );
         let mut converted = Vec::new();
         for (((shape, values), scaled), units) in seen.iter().zip(&seen_scaled).zip(units.values())
         {
