@@ -161,6 +161,34 @@ fn a_float_network_in_other_units_need_not_be_run() {
     }
 }
 
+/// Of 6 samples, 2 judge and teach afterwards: which they are makes no difference. Of 12, those that judge do not teach.
+#[test]
+fn where_samples_are_few_those_that_judged_teach_too() {
+    let scheme = scheme::resolve("tensorrt").unwrap();
+    let (model, facts) = prepared("fixtures/digits_cnn.onnx", &scheme);
+    let planned = planned(model, &facts, &scheme);
+    let table = (&scheme, &mqq::range::Max as &dyn RangeFinder);
+    let biases = |n: usize, n_tune: usize, first: usize| -> Vec<f32> {
+        let Planned { mut model, mut plan, mut sites, inputs, mut values, .. } = planned.clone();
+        values.truncate(n);
+        values.rotate_left(first);
+        let (data, bias) = ((&inputs[..], &values[..], n_tune), Methods::of("bias").unwrap());
+        let tuned = tune(&mut model, &mut plan, &mut sites, table, data, bias, None);
+        let tuned = tuned.unwrap().unwrap();
+        assert!(
+            tuned.steps[0].kept && (tuned.n_samples, tuned.n_held_back) == (n_tune, n - n_tune)
+        );
+        tuned.biases.into_iter().flat_map(|bias| bias.values).collect()
+    };
+    let apart = |a: &[f32], b: &[f32]| {
+        let difference = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
+        (difference / a.iter().map(|a| a.powi(2)).sum::<f32>()).sqrt()
+    };
+    let few = apart(&biases(6, 4, 0), &biases(6, 4, 3));
+    let many = apart(&biases(12, 9, 0), &biases(12, 9, 3));
+    assert!(few < 1e-4 && many > 1e-3, "{few} {many}");
+}
+
 fn calibrate(fixture: &str, backend: &str, output: &Path, extra: &[&str]) -> serde_json::Value {
     let mut command = mqq();
     command.arg("calibrate").arg(repository(fixture)).args(["-b", backend, "--json"]);

@@ -164,8 +164,8 @@ impl Effort {
         if self.0 <= 1 { 1 << 30 } else { 3 << 30 }
     }
 
-    /// Samples to learn from, of `n`; the others are held back.
+    /// Samples to learn from, of `n`; the others are held back, two or more.
     pub fn n_tune(self, n: usize) -> usize {
-        if self.0 <= 1 { n - n.div_ceil(4) } else { n - n / 3 }
+        n.saturating_sub(if self.0 <= 1 { n / 4 } else { n / 3 }.max(2))
     }
 }

@@ -112,7 +112,7 @@ pub struct NewBias {
 /// four images mobilenetv1_025 and mlperf_resnet8 gain 0 to 4 dB by them, and lose none.
 pub const MIN_SAMPLES: usize = 4;
 /// With fewer samples, what was kept learns again from all of them, those that judged it too.
-const FEW_SAMPLES: usize = 16;
+const FEW_SAMPLES: usize = 8;
 
 /// Tunes `plan` and the biases of `model` by `methods`; `finder` is that of the weights. `samples` holds the
 /// values of the inputs `inputs` for each sample, and the first `n_tune` are learned from: the others decide
