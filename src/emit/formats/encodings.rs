@@ -4,9 +4,9 @@
 //!
 //! In 0.6.1 and 1.0.0 a real value is `scale * (q + offset)` with `q` unsigned, whatever the tensor: `offset`
 //! is `-zero_point` of an unsigned grid and `-zero_point - 2^(bits - 1)` of a signed one. 2.0.0 has ONNX's
-//! own sign and types. Scales per block are in 2.0.0 as QuantizeLinear takes them, and in 1.0.0 row by row of output
-//! channels, where the kernel of a convolution has one position. Widths are those of the integers that hold the values: a grid of 7 bits in int8 is
-//! written as 8 bits, with the same scale.
+//! own sign and types. Scales per block are in 2.0.0 as QuantizeLinear takes them, and in 1.0.0 row by row of
+//! output channels, where the kernel of a convolution has one position. Widths are those of the integers that
+//! hold the values: a grid of 7 bits in int8 is written as 8 bits, with the same scale.
 
 use crate::decide::scale_shape;
 use crate::emit::source::{Entries, json};
@@ -40,9 +40,10 @@ fn quantizer_args(source: &Source) -> Value {
 }
 
 /// A list with an entry per `name`, as the readers demand; a weight of two nodes may come twice.
-fn listed(entries: impl Iterator<Item = Value>) -> Result<Value> {
+fn listed(entries: impl Iterator<Item = Result<Value>>) -> Result<Value> {
     let mut by_name = Entries::default();
     for entry in entries {
+        let entry = entry?;
         let name = entry["name"].as_str().unwrap_or_default().to_string();
         by_name.add(&name, entry)?;
     }
@@ -183,12 +184,10 @@ impl Emitter for Encodings100 {
             }
             Ok(entry)
         };
-        let activations: Vec<Value> = source.activations().map(entry).collect::<Result<_>>()?;
-        let params: Vec<Value> = source.weights().map(entry).collect::<Result<_>>()?;
         json(&json!({
             "version": "1.0.0",
-            "activation_encodings": listed(activations.into_iter())?,
-            "param_encodings": listed(params.into_iter())?,
+            "activation_encodings": listed(source.activations().map(entry))?,
+            "param_encodings": listed(source.weights().map(entry))?,
             "quantizer_args": quantizer_args(source),
             "excluded_layers": [],
         }))
@@ -250,7 +249,7 @@ impl Emitter for Encodings200 {
         let all = source.activations().chain(&source.sidecar.param_encodings);
         json(&json!({
             "version": "2.0.0",
-            "encodings": listed(all.map(entry))?,
+            "encodings": listed(all.map(|encoding| Ok(entry(encoding))))?,
         }))
     }
 }

@@ -64,10 +64,11 @@ impl Candidates {
     /// # Errors
     /// If the engine does not run the model or a sample.
     pub fn choose(self, stage: Stage, data: (&Dataset, &[usize])) -> Result<Changes> {
+        let is_empty = self.is_empty();
         let Candidates { spaces, declined, movables, not_absorbed } = self;
         let (factors, offsets) = Default::default();
         let mut changes = Changes { factors, declined, offsets, not_absorbed };
-        if spaces.is_empty() && movables.is_empty() {
+        if is_empty {
             return Ok(changes);
         }
         let Stage { model, facts, sites, request } = stage;
