@@ -161,6 +161,49 @@ fn a_float_network_in_other_units_need_not_be_run() {
     }
 }
 
+/// The tensors behind a Concat lie on one grid, and the layer behind it hardly looks at the channel that needs the most
+/// of it; the Concat's inputs, which come first, are read by no layer.
+#[test]
+fn a_range_follows_the_layer_behind_a_concat() {
+    let build = |first: f32, last: f32| {
+        let mut g = GraphBuilder::new(13);
+        let x = g.input("x", &[1, 1, 16, 16]);
+        let parts = [("a", 1.0f32), ("b", 40.0)].map(|(name, by)| {
+            let w = g.values(&format!("{name}.w"), &[2, 1, 1, 1], &[by, 1.3]);
+            let y = g.op("Conv", &[&x, &w], &format!("{name}.conv"));
+            g.op("Relu", &[&y], name)
+        });
+        let joined =
+            g.op_with("Concat", &[&parts[0], &parts[1]], "joined", &[("axis", Attr::Int(1))]);
+        let w = g.values("w", &[2, 4, 1, 1], &[first, 0.8, last, -0.7, -0.6, first, last, 0.9]);
+        let y = g.op("Conv", &[&joined, &w], "y");
+        g.output(&y);
+        g.build()
+    };
+    let scheme = scheme::resolve("onnxruntime").unwrap();
+    let scales = |model: ModelProto| -> Vec<[f32; 2]> {
+        let mut facts = Facts::of_model(&model);
+        facts.extend(&Parsed::new(&model, &Shapes::new()).unwrap().facts().unwrap());
+        let Planned { mut model, mut plan, mut sites, inputs, values, .. } =
+            planned(model, &facts, &scheme);
+        let before = plan.clone();
+        let table = (&scheme, &mqq::range::Max as &dyn RangeFinder);
+        let (data, ranges) = ((&inputs[..], &values[..], 9), Methods::of("ranges").unwrap());
+        let tuned = tune(&mut model, &mut plan, &mut sites, table, data, ranges, None);
+        let tuned = tuned.unwrap().unwrap();
+        assert_eq!(tuned.steps[0].kept, tuned.n_ranges > 0);
+        let pairs = before.activations.iter().zip(&plan.activations);
+        let joined = pairs.filter(|(a, _)| ["a", "b", "joined"].contains(&a.site.tensor.as_str()));
+        joined.map(|(a, b)| [a.params.scale, b.params.scale]).collect()
+    };
+    // The wide channel is the third: what it loses weighs little, or most.
+    let narrower = scales(build(0.9, 1e-4));
+    assert_eq!(narrower.len(), 3);
+    assert!(narrower.iter().all(|[before, after]| *after == before * 0.5), "{narrower:?}");
+    let kept = scales(build(0.9, 0.9));
+    assert!(kept.iter().all(|[before, after]| after == before), "{kept:?}");
+}
+
 /// Of 6 samples, 2 judge and teach afterwards: which they are makes no difference. Of 12, those that judge do not teach.
 #[test]
 fn where_samples_are_few_those_that_judged_teach_too() {

@@ -144,6 +144,19 @@ pub fn tune(
     let graph = model.graph.as_ref().context("model has no graph")?;
     let grids = BiasGrids::of(graph, sites, plan, (scheme, finder));
     let known = known.filter(|_| pending == [Method::Bias]);
+    let decided = match methods.contains(Method::Ranges) {
+        true => ranges::ahead(
+            model,
+            plan,
+            (inputs, &samples[..n_tune]),
+            methods.contains(Method::Bias),
+        )?,
+        false => BTreeMap::new(),
+    };
+    let variant = |methods: Methods| {
+        let decided = methods.contains(Method::Ranges).then_some(&decided);
+        Variant::new(plan.clone(), methods, 0).with_grids(decided.into_iter().flatten())
+    };
     let mut best: Option<Variant> = None;
     let mut steps = Vec::new();
     // Each method on top of all before it, in one walk; where one is undone, the rest walk again without it.
@@ -156,7 +169,7 @@ pub fn tune(
         let mut tried = kept;
         for &method in &pending {
             tried = tried.with(method);
-            variants.push(Variant::new(plan.clone(), tried, 0));
+            variants.push(variant(tried));
         }
         let walk = Walk::new(model, variants, n_tune)?.with_bias_grids(&grids).knowing(known);
         let mut variants = walk.run(inputs, samples)?.into_iter();
@@ -180,7 +193,7 @@ pub fn tune(
         }
     }
     if let Some(best) = best.as_mut().filter(|_| n < FEW_SAMPLES) {
-        let again = Variant::new(plan.clone(), best.methods, 0);
+        let again = variant(best.methods);
         let walk = Walk::new(model, vec![again], n)?.with_bias_grids(&grids);
         if let Some(again) = walk.run(inputs, samples)?.pop() {
             (best.plan, best.biases) = (again.plan, again.biases);

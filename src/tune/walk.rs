@@ -10,6 +10,7 @@ use super::bias::Sum;
 use super::bias_grid::BiasGrids;
 use super::judge::{Judged, Noise, judged};
 use super::network::{Network, runtime_inputs};
+use super::ranges::Ahead;
 use super::reference::Reference;
 use super::step::Step;
 use super::variant::{Twin, Variant, run};
@@ -57,6 +58,8 @@ pub struct Walk<'a> {
     known: Option<&'a Reference>,
     /// What is kept of it.
     kept: Option<Reference>,
+    /// Grids that are decided by the float network alone.
+    ahead: Option<Ahead<'a>>,
     variants: Vec<Variant>,
     uses_left: BTreeMap<&'a str, usize>,
 }
@@ -72,14 +75,32 @@ impl<'a> Walk<'a> {
         let plan = variants.first().map_or(&none, |variant| &variant.plan);
         let net = Network::new(model, plan, n_tune)?;
         ensure!(variants.iter().all(Variant::is_affine), "its codes are not affine");
+        Ok(Walk::over(net, variants))
+    }
+
+    /// The float network alone, to decide grids `ahead` by `n` samples.
+    ///
+    /// # Errors
+    /// If the model has no graph.
+    pub fn ahead(
+        model: &'a ModelProto,
+        plan: &QuantPlan,
+        ahead: Ahead<'a>,
+        n: usize,
+    ) -> Result<Walk<'a>> {
+        let net = Network::new(model, plan, n)?;
+        Ok(Walk { ahead: Some(ahead), ..Walk::over(net, Vec::new()) })
+    }
+
+    fn over(net: Network<'a>, variants: Vec<Variant>) -> Walk<'a> {
         let graph = net.graph;
         let mut uses_left: BTreeMap<&str, usize> = BTreeMap::new();
         let inputs = graph.node.iter().flat_map(|node| &node.input).map(String::as_str);
         let outputs = graph.output.iter().map(|value| value.name());
         inputs.chain(outputs).for_each(|name| *uses_left.entry(name).or_default() += 1);
         let judged = graph.output.iter().map(|output| judged(&net.index, output.name())).collect();
-        let (float, known, kept) = Default::default();
-        Ok(Walk { net, judged, float, known, kept, variants, uses_left })
+        let (float, known, kept, ahead) = Default::default();
+        Walk { net, judged, float, known, kept, ahead, variants, uses_left }
     }
 
     /// Judges by all samples, those that were learned from too.
@@ -126,6 +147,19 @@ impl<'a> Walk<'a> {
         self.kept = Some(Reference::default());
         self.walk(inputs, samples)?;
         Ok((self.variants, self.kept.unwrap_or_default()))
+    }
+
+    /// As [`Walk::run`], for grids that are decided ahead.
+    ///
+    /// # Errors
+    /// As [`Walk::run`].
+    pub fn look_ahead(
+        mut self,
+        inputs: &[String],
+        samples: &[Vec<Value>],
+    ) -> Result<Option<Ahead<'a>>> {
+        self.walk(inputs, samples)?;
+        Ok(self.ahead)
     }
 
     fn walk(&mut self, inputs: &[String], samples: &[Vec<Value>]) -> Result<()> {
@@ -184,6 +218,9 @@ impl<'a> Walk<'a> {
         }
         let same = float.windows(2).all(|pair| pair[0].shape() == pair[1].shape());
         ensure!(same, "tensor `{name}`: its shape depends on the sample");
+        if let Some(ahead) = &mut self.ahead {
+            ahead.meet(&self.net, name, &float)?;
+        }
         for (k, (values, twin)) in made.into_iter().zip(twins).enumerate() {
             let (earlier, rest) = self.variants.split_at_mut(k);
             let start = Instant::now();

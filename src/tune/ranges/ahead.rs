@@ -1,0 +1,117 @@
+//! Ranges of groups whose first tensor no layer reads.
+//!
+//! A group's grid must be known when the first of its tensors meets its values, but the layers that tell a good one
+//! from a bad one may come later: behind a Concat or a pooling. So the float network is run alone before, and
+//! each grid is judged by what the values lose on it at all layers that read a tensor of the group.
+
+use super::super::network::Network;
+use super::super::walk::Walk;
+use super::{Alternative, Candidates, N_SAMPLES, error, follow, readers};
+use crate::decide::{PlannedActivation, QuantPlan};
+use crate::engine::Value;
+use crate::onnx::proto::ModelProto;
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The grids that are better than the planned ones for the groups of `plan` whose first tensor no layer reads;
+/// `samples` holds the values of the inputs `inputs` for each sample, and `centred` tells that biases will be corrected.
+///
+/// # Errors
+/// If a node cannot be run by itself; the message names it.
+pub fn ahead(
+    model: &ModelProto,
+    plan: &QuantPlan,
+    (inputs, samples): (&[String], &[Vec<Value>]),
+    centred: bool,
+) -> Result<BTreeMap<usize, Alternative>> {
+    let ahead = Ahead::new(plan, centred);
+    if ahead.groups.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let n = samples.len().min(N_SAMPLES);
+    let ahead = Walk::ahead(model, plan, ahead, n)?.look_ahead(inputs, &samples[..n])?;
+    ahead.map_or(Ok(BTreeMap::new()), Ahead::chosen)
+}
+
+/// The search for the grids of some groups, on the way through the float network.
+pub struct Ahead<'p> {
+    plan: &'p QuantPlan,
+    centred: bool,
+    groups: BTreeMap<usize, Measured>,
+}
+
+/// What each grid of a group leaves at the layers behind.
+struct Measured {
+    found: Vec<(Alternative, f64)>,
+    /// Around the first of these.
+    ways: [Vec<(Alternative, f64)>; 2],
+}
+
+impl<'p> Ahead<'p> {
+    fn new(plan: &'p QuantPlan, centred: bool) -> Ahead<'p> {
+        let layers = plan.weights.iter().flat_map(|weight| &weight.site.edges);
+        let layers: BTreeSet<usize> = layers.map(|(node_idx, _)| *node_idx).collect();
+        let is_read = |planned: &PlannedActivation| {
+            planned.site.edges.iter().any(|(node_idx, _)| layers.contains(node_idx))
+        };
+        let (mut seen, mut groups) = (BTreeSet::new(), BTreeMap::new());
+        for planned in &plan.activations {
+            let group = planned.site.group;
+            if !seen.insert(group) || is_read(planned) {
+                continue;
+            }
+            let mut members = plan.activations.iter().filter(|p| p.site.group == group);
+            if let (true, Some(candidates)) = (members.any(is_read), Candidates::of(plan, group)) {
+                let unmeasured = |all: Vec<Alternative>| all.into_iter().map(|one| (one, 0.0));
+                let ways = candidates.shares(&candidates.found[0]);
+                let ways = ways.map(|way| unmeasured(way).collect());
+                groups.insert(
+                    group,
+                    Measured { found: unmeasured(candidates.found).collect(), ways },
+                );
+            }
+        }
+        Ahead { plan, centred, groups }
+    }
+
+    /// Measures the grids of the tensor's group at the layers that read the tensor, whose values are `float`.
+    ///
+    /// # Errors
+    /// If a layer cannot be run by itself.
+    pub fn meet(&mut self, net: &Network, name: &str, float: &[Value]) -> Result<()> {
+        let Some(planned) = self.plan.activations.iter().find(|p| p.site.tensor == name) else {
+            return Ok(());
+        };
+        let Some(group) = self.groups.get_mut(&planned.site.group) else { return Ok(()) };
+        let edges = &planned.site.edges;
+        let readers = readers(net, self.plan, (name, edges), float, self.centred)?;
+        if readers.is_empty() {
+            return Ok(());
+        }
+        let Measured { found, ways } = group;
+        for (candidate, sum) in found.iter_mut().chain(ways.iter_mut().flatten()) {
+            *sum += error(&readers, float, &candidate.params)?;
+        }
+        Ok(())
+    }
+
+    /// The best grid of each group that has a better one than planned.
+    fn chosen(self) -> Result<BTreeMap<usize, Alternative>> {
+        let mut chosen = BTreeMap::new();
+        for (group, Measured { found, ways }) in self.groups {
+            let (planned, start) = &found[0];
+            let (mut best, mut least) = (planned, *start);
+            for (candidate, error) in &found[1..] {
+                if *error < least {
+                    (best, least) = (candidate, *error);
+                }
+            }
+            let followed = follow((*start, least), ways, |(_, error)| Ok(*error))?;
+            let followed = followed.map(|(candidate, _)| candidate);
+            if let Some(better) = followed.or_else(|| (least < *start).then(|| best.clone())) {
+                chosen.insert(group, better);
+            }
+        }
+        Ok(chosen)
+    }
+}

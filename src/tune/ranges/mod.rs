@@ -1,0 +1,181 @@
+//! Ranges of activations by the error that they leave at the outputs of the layers that read them.
+//!
+//! A tensor's own squared error treats its channels alike; a layer may hardly look at the one whose outliers
+//! widen the range, or depend on it. So the layers are run with several scales, and the one with the least
+//! error against their float outputs stays. Where finders are to be chosen from, the best of their ranges is where
+//! the search begins.
+
+mod ahead;
+mod reader;
+
+pub(super) use ahead::{Ahead, ahead};
+
+use super::grid::fake_quantize;
+use super::methods::Method;
+use super::network::Network;
+use super::variant::Variant;
+use crate::decide::{Alternative, PlannedActivation, QuantPlan};
+use crate::engine::Value;
+use crate::place::clips::FoldableClip;
+use crate::quant::{QuantParams, Range};
+use crate::scheme::ScaleName;
+use anyhow::Result;
+use rayon::prelude::*;
+use reader::{Reader, readers};
+
+/// Shares of the scale that are tried, downwards and upwards, each way until one is worse than the last.
+const SHARES: [&[f32]; 2] = [&[0.9, 0.8, 0.7, 0.6, 0.5], &[1.1, 1.2]];
+/// The same where scales are powers of two.
+const POWERS: [&[f32]; 2] = [&[0.5], &[2.0]];
+/// By how much the error must fall, as a share of it: less is chance.
+const LEAST_GAIN: f64 = 0.05;
+/// Samples that are run for each scale.
+const N_SAMPLES: usize = 16;
+
+/// The grids that a group of activations can have.
+struct Candidates {
+    /// As planned, and as other finders would have it.
+    found: Vec<Alternative>,
+    scale: ScaleName,
+    min_scale: f32,
+    /// Relus and Clips that go because the grid has their effect: every other one must have it, too.
+    removed: Vec<FoldableClip>,
+}
+
+impl Candidates {
+    /// `None` where the group's grid is given.
+    fn of(plan: &QuantPlan, group: usize) -> Option<Candidates> {
+        let members = || plan.activations.iter().filter(|p| p.site.group == group);
+        if members().any(|p| p.site.fixed.is_some()) {
+            return None;
+        }
+        let first = members().next()?;
+        let PlannedActivation { observer, range, params, .. } = *first;
+        let mut candidates = Candidates {
+            found: vec![Alternative { observer, range, params }],
+            scale: first.qtype.scale,
+            min_scale: first.qtype.min_scale() as f32,
+            removed: members().filter_map(|p| p.removed_clip().cloned()).collect(),
+        };
+        let others = first.alternatives.iter().filter(|other| candidates.allows(other)).cloned();
+        let others: Vec<Alternative> = others.collect();
+        candidates.found.extend(others);
+        Some(candidates)
+    }
+
+    fn allows(&self, Alternative { params, .. }: &Alternative) -> bool {
+        self.removed.iter().all(|clip| clip.has_no_effect_on(params))
+    }
+
+    /// `of` with smaller scales, and with larger ones, by distance, as far as they are allowed.
+    fn shares(&self, of: &Alternative) -> [Vec<Alternative>; 2] {
+        let shares = if self.scale == ScaleName::PowerOfTwo { POWERS } else { SHARES };
+        let at = |&share: &f32| {
+            let params = QuantParams { scale: of.params.scale * share, ..of.params };
+            let by = f64::from(share);
+            let range = Range { min: of.range.min * by, max: of.range.max * by };
+            Alternative { observer: "layer-error", range, params }
+        };
+        let usable = |other: &Alternative| {
+            let scale = other.params.scale;
+            scale.is_normal() && scale >= self.min_scale && self.allows(other)
+        };
+        shares.map(|shares| shares.iter().map(at).take_while(usable).collect())
+    }
+}
+
+/// The best of the `ways`, if it is enough better than `plain`, the least error so far: each is followed from where
+/// the error is `start` for as long as `error` falls.
+fn follow<C>(
+    (start, plain): (f64, f64),
+    ways: [Vec<C>; 2],
+    mut error: impl FnMut(&C) -> Result<f64>,
+) -> Result<Option<C>> {
+    let (mut best, mut least) = (None, plain * (1.0 - LEAST_GAIN));
+    for way in ways {
+        let mut last = start;
+        for candidate in way {
+            let error = error(&candidate)?;
+            if error >= last {
+                break;
+            }
+            last = error;
+            if error < least {
+                (best, least) = (Some(candidate), error);
+            }
+        }
+    }
+    Ok(best)
+}
+
+/// Noise at the outputs of all `readers` over their signal, for the values `x` laid on a grid.
+fn error(readers: &[Reader], x: &[Value], params: &QuantParams) -> Result<f64> {
+    let on_grid = x.par_iter().map(|value| fake_quantize(value.clone(), params));
+    let on_grid: Vec<Value> = on_grid.collect::<Result<_>>()?;
+    readers.iter().map(|reader| reader.error(&on_grid)).sum()
+}
+
+impl Variant {
+    /// Changes the range of the group of the tensor `name`, whose values are `float` in the float network
+    /// and `quantized` in the other before they are laid on the grid. The first tensor of a group decides.
+    pub(super) fn refine_range(
+        &mut self,
+        net: &Network,
+        name: &str,
+        float: &[Value],
+        quantized: &[Value],
+    ) -> Result<()> {
+        let Some(planned) = self.plan.activations.iter().find(|p| p.site.tensor == name) else {
+            return Ok(());
+        };
+        let group = planned.site.group;
+        if !self.settled.insert(group) {
+            return Ok(());
+        }
+        let Some(candidates) = Candidates::of(&self.plan, group) else { return Ok(()) };
+        let n = net.n_tune.min(float.len()).min(N_SAMPLES);
+        let Some((_, edges)) = self.grids.get(name) else { return Ok(()) };
+        let centred = self.methods.contains(Method::Bias);
+        let readers = readers(net, &self.plan, (name, edges), &float[..n], centred)?;
+        if readers.is_empty() {
+            return Ok(());
+        }
+        let error = |other: &Alternative| error(&readers, &quantized[..n], &other.params);
+        let mut start = &candidates.found[0];
+        let mut plain = error(start)?;
+        for other in &candidates.found[1..] {
+            let error = error(other)?;
+            if error < plain {
+                (plain, start) = (error, other);
+            }
+        }
+        let best = follow((plain, plain), candidates.shares(start), error)?;
+        self.settle(group, best.as_ref().unwrap_or(start));
+        Ok(())
+    }
+
+    /// The network with other grids for some groups.
+    #[must_use]
+    pub(super) fn with_grids<'d>(
+        mut self,
+        decided: impl IntoIterator<Item = (&'d usize, &'d Alternative)>,
+    ) -> Variant {
+        decided.into_iter().for_each(|(group, chosen)| self.settle(*group, chosen));
+        self
+    }
+
+    /// Gives the group another grid; no tensor of it may have met its values.
+    fn settle(&mut self, group: usize, chosen: &Alternative) {
+        self.settled.insert(group);
+        for planned in self.plan.activations.iter_mut().filter(|p| p.site.group == group) {
+            if planned.params == chosen.params {
+                continue;
+            }
+            let Alternative { observer, range, params } = *chosen;
+            (planned.observer, planned.range, planned.params) = (observer, range, params);
+            if let Some((params, _)) = self.grids.get_mut(&planned.site.tensor) {
+                *params = planned.params;
+            }
+        }
+    }
+}
