@@ -59,8 +59,7 @@ pub struct Units {
 }
 
 impl Units {
-    /// Those that `factors`, one per channel of the space, bring a tensor into. As the factors are powers of two,
-    /// values change by their exponents alone.
+    /// Those that `factors`, one per channel of the space, bring a tensor into.
     pub fn new(channels: Channels, factors: &[f32]) -> Units {
         Units {
             channels,

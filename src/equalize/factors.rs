@@ -1,6 +1,6 @@
 //! Which factors a space gets.
 
-use super::descent::{MAX_EXPONENT, descend, factor, noise};
+use super::descent::{MAX_EXPONENT, PER_OCTAVE, descend, factor, noise};
 use super::objective::{Objective, OtherFactors, Setting};
 use super::{ChannelStatistic, LEAST_GAIN_DB, Reason, Space};
 use crate::onnx::graph::GraphIndex;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Factors of one space.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// One per channel, a power of two.
+    /// One per channel, 2 to the power of a multiple of 1/4.
     pub factors: Vec<f32>,
     /// How much less noise the space's readers should have, in dB.
     pub expected_db: f64,
@@ -121,9 +121,12 @@ fn equal_weights(objective: &Objective) -> Option<Vec<i32>> {
     usable.then(|| rounded(objective, log))
 }
 
+/// The nearest exponents of factors with these logarithms to base 2.
 fn rounded(objective: &Objective, log: impl Fn(usize) -> f64) -> Vec<i32> {
     let exponent = |c: usize| match objective.is_live(c) {
-        true => (log(c).round() as i32).clamp(-MAX_EXPONENT, MAX_EXPONENT),
+        true => {
+            ((log(c) * f64::from(PER_OCTAVE)).round() as i32).clamp(-MAX_EXPONENT, MAX_EXPONENT)
+        }
         false => 0,
     };
     (0..objective.n).map(exponent).collect()

@@ -7,8 +7,8 @@
 //! A [`Space`] is a set of tensors whose channels can be divided by factors: what makes them is scaled
 //! down, what reads them is scaled up, and everything between lets factors above 0 pass. Cross-layer
 //! equalization (Nagel et al. 2019, arXiv 1906.04721, section 4.1) and SmoothQuant's smoothing (Xiao et
-//! al. 2022, arXiv 2211.10438) are the same transformation behind different producers. The factors are
-//! powers of two: multiplying by them is exact in float32, so that every output keeps its bits.
+//! al. 2022, arXiv 2211.10438) are the same transformation behind different producers. Outputs stay the same to
+//! float rounding; where factors are powers of two, to the bit.
 //!
 //! A [`Movable`] tensor can give up an offset per channel to the biases around it.
 
