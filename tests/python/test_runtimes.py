@@ -191,8 +191,8 @@ def test_openvino_runs_real_models_on_integers(backend, name, tmp_path):
     assert_convolutions_are_int8(output, layers)
     expected, reference = run(path, data)[0], run(output, data)[0]
     in_float, _ = run_openvino(output, data, integers=False)
-    # Engines round differently, and the difference spreads: it stays below that of quantization.
-    assert sqnr_db(expected, in_float[0]) > sqnr_db(expected, reference) - 1
+    # Engines round differently, and the difference spreads: it stays below half of what quantization does.
+    assert sqnr_db(reference, in_float[0]) > sqnr_db(expected, reference) + 3
     assert saturates(backend) or agreement(expected, found[0]) >= agreement(expected, reference) - 0.1
 
 
