@@ -3,13 +3,11 @@
 
 mod support;
 
-use mqq::engine::{Parsed, Shapes};
 use mqq::equalize::{Declined, Movable, absorb, movable};
-use mqq::onnx::facts::Facts;
 use mqq::onnx::proto::ModelProto;
 use prost::Message;
 use support::command::{mqq, run};
-use support::{Attr, GraphBuilder, outputs, repository};
+use support::{Attr, GraphBuilder, facts, outputs, repository};
 use tempfile::TempDir;
 
 type Chain = fn(&mut GraphBuilder);
@@ -21,9 +19,7 @@ fn built(chain: Chain) -> ModelProto {
 }
 
 fn found(model: &ModelProto, tensors: &[&str]) -> (Vec<Movable>, Vec<Declined>) {
-    let mut facts = Facts::of_model(model);
-    facts.extend(&Parsed::new(model, &Shapes::new()).unwrap().facts().unwrap());
-    movable(model.graph.as_ref().unwrap(), &facts, tensors)
+    movable(model.graph.as_ref().unwrap(), &facts(model), tensors)
 }
 
 /// A convolution whose output nothing pads or bends, and its reader.

@@ -21,7 +21,7 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
 use support::command::{mqq, run};
-use support::{Attr, GraphBuilder, repository};
+use support::{Attr, GraphBuilder, facts, repository};
 use tempfile::TempDir;
 
 fn half() -> Preprocessing {
@@ -46,8 +46,7 @@ struct Planned {
 fn prepared(fixture: &str, scheme: &Scheme) -> (ModelProto, Facts) {
     let mut model = onnx::load_whole(&repository(fixture)).unwrap().model;
     prepare(&mut model, scheme.min_opset).unwrap();
-    let mut facts = Facts::of_model(&model);
-    facts.extend(&Parsed::new(&model, &Shapes::new()).unwrap().facts().unwrap());
+    let facts = facts(&model);
     (model, facts)
 }
 
@@ -182,8 +181,7 @@ fn a_range_follows_the_layer_behind_a_concat() {
     };
     let scheme = scheme::resolve("onnxruntime").unwrap();
     let scales = |model: ModelProto| -> Vec<[f32; 2]> {
-        let mut facts = Facts::of_model(&model);
-        facts.extend(&Parsed::new(&model, &Shapes::new()).unwrap().facts().unwrap());
+        let facts = facts(&model);
         let Planned { mut model, mut plan, mut sites, inputs, values, .. } =
             planned(model, &facts, &scheme);
         let before = plan.clone();
@@ -289,8 +287,11 @@ fn auto_takes_for_each_tensor_what_the_layers_behind_ask_for() {
     let folder = TempDir::new().unwrap();
     let output = folder.path().join("out.onnx");
     let mut chosen = std::collections::BTreeSet::new();
-    for backend in ["tensorrt", "onnxruntime", "tidl-wc8-at8"] {
-        let extra = ["--observer", "auto", "--effort", "2", "--methods", "bias,ranges"];
+    let backends = ["tensorrt", "onnxruntime", "tidl-wc8-at8"];
+    let runs = backends.map(|backend| [(backend, None), (backend, Some("bias,ranges"))]);
+    for (backend, methods) in runs.into_iter().flatten() {
+        let mut extra = vec!["--observer", "auto", "--effort", "2"];
+        extra.extend(methods.into_iter().flat_map(|methods| ["--methods", methods]));
         let report = calibrate("fixtures/digits_old.onnx", backend, &output, &extra);
         let tuned = &report["results"][0]["summary"]["tuned"];
         let kept = tuned["steps"][1]["kept"] == true;

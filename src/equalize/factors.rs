@@ -123,10 +123,9 @@ fn equal_weights(objective: &Objective) -> Option<Vec<i32>> {
 
 /// The nearest exponents of factors with these logarithms to base 2.
 fn rounded(objective: &Objective, log: impl Fn(usize) -> f64) -> Vec<i32> {
+    let nearest = |c: usize| (f64::from(PER_OCTAVE) * log(c)).round() as i32;
     let exponent = |c: usize| match objective.is_live(c) {
-        true => {
-            ((log(c) * f64::from(PER_OCTAVE)).round() as i32).clamp(-MAX_EXPONENT, MAX_EXPONENT)
-        }
+        true => nearest(c).clamp(-MAX_EXPONENT, MAX_EXPONENT),
         false => 0,
     };
     (0..objective.n).map(exponent).collect()

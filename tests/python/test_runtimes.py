@@ -186,12 +186,14 @@ def test_openvino_runs_real_models_on_integers(backend, name, tmp_path):
     mqq("calibrate", path, "-b", backend, "--data", ZOO / folder / "calib", "--preprocess", preset,
         "-o", output, "--quiet")
     input_name = onnx.load(path, load_external_data=False).graph.input[0].name
-    data = [{input_name: image} for image in images(name, 60)]
+    # Of small images many, as few of them say little about an output behind a Softmax.
+    data = [{input_name: image} for image in images(name, 200 if folder == "cifar10" else 60)]
     found, layers = run_openvino(output, data)
     assert_convolutions_are_int8(output, layers)
     expected, reference = run(path, data)[0], run(output, data)[0]
     in_float, _ = run_openvino(output, data, integers=False)
     # Engines round differently, and the difference spreads: it stays below half of what quantization does.
+    assert sqnr_db(expected, in_float[0]) > sqnr_db(expected, reference) - 1
     assert sqnr_db(reference, in_float[0]) > sqnr_db(expected, reference) + 3
     assert saturates(backend) or agreement(expected, found[0]) >= agreement(expected, reference) - 0.1
 

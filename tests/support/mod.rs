@@ -5,6 +5,7 @@ pub mod command;
 
 use mqq::data::{Array, Values};
 use mqq::engine::{Parsed, Shapes};
+use mqq::onnx::facts::Facts;
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
 use std::path::PathBuf;
@@ -216,6 +217,13 @@ pub fn seen_and_outputs(
         _ => panic!("not float"),
     };
     (seen, outputs.into_iter().map(floats).collect())
+}
+
+/// Types and shapes of a model's tensors, those that the engine finds too.
+pub fn facts(model: &ModelProto) -> Facts {
+    let mut facts = Facts::of_model(model);
+    facts.extend(&Parsed::new(model, &Shapes::new()).unwrap().facts().unwrap());
+    facts
 }
 
 /// A file of this repository.

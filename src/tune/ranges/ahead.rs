@@ -6,14 +6,14 @@
 
 use super::super::network::Network;
 use super::super::walk::Walk;
-use super::{Alternative, Candidates, N_SAMPLES, error, follow, readers};
+use super::{Alternative, Candidates, N_SAMPLES, error, follow, least, readers};
 use crate::decide::{PlannedActivation, QuantPlan};
 use crate::engine::Value;
 use crate::onnx::proto::ModelProto;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The grids that are better than the planned ones for the groups of `plan` whose first tensor no layer reads;
+/// The best grids for the groups of `plan` whose first tensor no layer reads, by group;
 /// `samples` holds the values of the inputs `inputs` for each sample, and `centred` tells that biases will be corrected.
 ///
 /// # Errors
@@ -95,22 +95,14 @@ impl<'p> Ahead<'p> {
         Ok(())
     }
 
-    /// The best grid of each group that has a better one than planned.
+    /// The best grid of each group; the planned one where none is better.
     fn chosen(self) -> Result<BTreeMap<usize, Alternative>> {
         let mut chosen = BTreeMap::new();
         for (group, Measured { found, ways }) in self.groups {
-            let (planned, start) = &found[0];
-            let (mut best, mut least) = (planned, *start);
-            for (candidate, error) in &found[1..] {
-                if *error < least {
-                    (best, least) = (candidate, *error);
-                }
-            }
-            let followed = follow((*start, least), ways, |(_, error)| Ok(*error))?;
-            let followed = followed.map(|(candidate, _)| candidate);
-            if let Some(better) = followed.or_else(|| (least < *start).then(|| best.clone())) {
-                chosen.insert(group, better);
-            }
+            let measured = |(_, error): &(Alternative, f64)| Ok(*error);
+            let Some((best, error)) = least(&found, measured)? else { continue };
+            let followed = follow((found[0].1, error), ways, measured)?;
+            chosen.insert(group, followed.unwrap_or_else(|| best.clone()).0);
         }
         Ok(chosen)
     }

@@ -84,6 +84,21 @@ impl Candidates {
     }
 }
 
+/// The first of the `candidates` with the least error, and that error; `None` where there is no candidate.
+fn least<C>(
+    candidates: &[C],
+    mut error: impl FnMut(&C) -> Result<f64>,
+) -> Result<Option<(&C, f64)>> {
+    let mut best: Option<(&C, f64)> = None;
+    for candidate in candidates {
+        let error = error(candidate)?;
+        if best.is_none_or(|(_, least)| error < least) {
+            best = Some((candidate, error));
+        }
+    }
+    Ok(best)
+}
+
 /// The best of the `ways`, if it is enough better than `plain`, the least error so far: each is followed from where
 /// the error is `start` for as long as `error` falls.
 fn follow<C>(
@@ -141,14 +156,7 @@ impl Variant {
             return Ok(());
         }
         let error = |other: &Alternative| error(&readers, &quantized[..n], &other.params);
-        let mut start = &candidates.found[0];
-        let mut plain = error(start)?;
-        for other in &candidates.found[1..] {
-            let error = error(other)?;
-            if error < plain {
-                (plain, start) = (error, other);
-            }
-        }
+        let Some((start, plain)) = least(&candidates.found, error)? else { return Ok(()) };
         let best = follow((plain, plain), candidates.shares(start), error)?;
         self.settle(group, best.as_ref().unwrap_or(start));
         Ok(())

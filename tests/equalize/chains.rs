@@ -1,85 +1,14 @@
-//! Equalized channels: every kind of chain keeps its float outputs, bit for bit where factors are powers of two;
-//! everything else is left alone with the reason, and an ill-conditioned network is quantized as well as the one that it came from.
+//! Chains of tensors whose channels can be scaled, and some that cannot.
 
-mod support;
-
-use mqq::engine::{Parsed, Shapes};
-use mqq::equalize::{Declined, Space, Units, find, scale};
+use crate::support::{Attr, GraphBuilder};
 use mqq::onnx;
-use mqq::onnx::facts::Facts;
 use mqq::onnx::proto::ModelProto;
-use mqq::prepare::prepare;
-use prost::Message;
-use std::collections::BTreeMap;
-use std::path::Path;
-use support::command::{mqq, run};
-use support::{Attr, GraphBuilder, repository, seen_and_outputs};
-use tempfile::TempDir;
 
-fn spaces(model: &ModelProto) -> (Vec<Space>, Vec<Declined>) {
-    let mut facts = Facts::of_model(model);
-    facts.extend(&Parsed::new(model, &Shapes::new()).unwrap().facts().unwrap());
-    find(model.graph.as_ref().unwrap(), &facts)
-}
+/// Makes the graph from `x` to `y`.
+pub type Chain = fn(&mut GraphBuilder);
 
-/// Powers of two that look random.
-fn factors(n: usize, seed: usize) -> Vec<f32> {
-    (0..n).map(|c| f32::from([-3i8, 2, 0, 4, -1, 1][(c * 5 + seed * 7) % 6]).exp2()).collect()
-}
-
-/// Factors of any size that look random.
-fn any_factors(n: usize, seed: usize) -> Vec<f32> {
-    factors(n, seed).iter().enumerate().map(|(c, by)| by * 1.19f32.powi(c as i32 % 4)).collect()
-}
-
-fn same_bits(a: &[f32], b: &[f32]) -> bool {
-    a.iter().map(|a| a.to_bits()).eq(b.iter().map(|b| b.to_bits()))
-}
-
-/// Noise 100 dB below the signal.
-fn same_to_rounding(a: &[f32], b: &[f32]) -> bool {
-    let power =
-        |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>();
-    let noise = power(&mut a.iter().zip(b).map(|(a, b)| a - b));
-    a.len() == b.len() && noise <= 1e-10 * power(&mut a.iter().copied())
-}
-
-/// Scales every space and expects other weights; gives `same` what the network and the scaled one make of some inputs:
-/// the outputs, and the tensors of the spaces in the units of the scaled one.
-fn expect_same(
-    (name, model): (&str, &ModelProto),
-    n_spaces: usize,
-    factors: fn(usize, usize) -> Vec<f32>,
-    same: fn(&[f32], &[f32]) -> bool,
-) {
-    let (spaces, declined) = spaces(model);
-    assert_eq!(spaces.len(), n_spaces, "{name}: {declined:?}");
-    let (mut scaled, mut units) = (model.clone(), BTreeMap::new());
-    for (at, space) in spaces.iter().enumerate() {
-        let factors = factors(space.n, at);
-        scale(scaled.graph.as_mut().unwrap(), space, &factors).unwrap();
-        let tensors = space.tensors.iter();
-        units.extend(tensors.map(|(name, at)| (name.clone(), Units::new(*at, &factors))));
-    }
-    assert!(scaled != *model, "{name}");
-    let watched: Vec<String> = units.keys().cloned().collect();
-    for seed in 0..3 {
-        let (seen, outputs) = seen_and_outputs(model, &watched, seed);
-        let (seen_scaled, outputs_scaled) = seen_and_outputs(&scaled, &watched, seed);
-        assert_eq!(outputs.len(), outputs_scaled.len());
-        assert!(outputs.iter().zip(&outputs_scaled).all(|(a, b)| same(a, b)), "{name}");
-        let mut converted = Vec::new();
-        for (((shape, values), scaled), units) in seen.iter().zip(&seen_scaled).zip(units.values())
-        {
-            units.convert(shape, values, &mut converted);
-            assert!(same(&converted, &scaled.1), "{name}");
-        }
-    }
-}
-
-type Chain = fn(&mut GraphBuilder);
-
-fn built(chain: Chain) -> ModelProto {
+/// The model of a chain.
+pub fn built(chain: Chain) -> ModelProto {
     let mut g = GraphBuilder::new(17);
     chain(&mut g);
     g.output("y").build()
@@ -101,7 +30,8 @@ fn between(g: &mut GraphBuilder, op: fn(&mut GraphBuilder)) {
     g.conv("b", 6, 4, 3, 1, "y");
 }
 
-const CHAINS: &[(&str, usize, Chain)] = &[
+/// Chains that can be scaled: a name, how many spaces there are, and the graph.
+pub const CHAINS: &[(&str, usize, Chain)] = &[
     ("none", 1, |g| between(g, |g| _ = g.op("Identity", &["a"], "b"))),
     ("Relu", 1, |g| between(g, |g| _ = g.op("Relu", &["a"], "b"))),
     ("LeakyRelu", 1, |g| {
@@ -313,30 +243,8 @@ const CHAINS: &[(&str, usize, Chain)] = &[
     }),
 ];
 
-fn expect_same_of_all(factors: fn(usize, usize) -> Vec<f32>, same: fn(&[f32], &[f32]) -> bool) {
-    for (name, n_spaces, chain) in CHAINS {
-        expect_same((name, &built(*chain)), *n_spaces, factors, same);
-    }
-    for fixture in ["fixtures/digits_cnn.onnx", "fixtures/digits_old.onnx"] {
-        let mut model = onnx::load_whole(&repository(fixture)).unwrap().model;
-        prepare(&mut model, 13).unwrap();
-        let n_spaces = spaces(&model).0.len();
-        assert!(n_spaces > 1);
-        expect_same((fixture, &model), n_spaces, factors, same);
-    }
-}
-
-#[test]
-fn powers_of_two_keep_float_outputs_bit_for_bit() {
-    expect_same_of_all(factors, same_bits);
-}
-
-#[test]
-fn other_factors_keep_float_outputs_to_rounding() {
-    expect_same_of_all(any_factors, same_to_rounding);
-}
-
-const DECLINED: &[(&str, Chain)] = &[
+/// What is left alone: how the reason begins, and the graph.
+pub const DECLINED: &[(&str, Chain)] = &[
     ("`x` is an input of the network or a constant", |g| {
         g.input("x", &[1, 3, 5, 5]);
         g.conv("x", 3, 4, 3, 1, "y");
@@ -410,100 +318,3 @@ const DECLINED: &[(&str, Chain)] = &[
         g.conv("a", 1, 4, 3, 1, "y");
     }),
 ];
-
-#[test]
-fn what_is_not_exact_is_left_alone_with_the_reason() {
-    for (reason, chain) in DECLINED {
-        let (_, declined) = spaces(&built(*chain));
-        let reasons: Vec<String> = declined.iter().map(|d| d.reason.to_string()).collect();
-        assert!(reasons.iter().any(|found| found.starts_with(reason)), "{reason}: {reasons:?}");
-    }
-}
-
-fn calibrate(model: &Path, backend: &str, output: &Path, extra: &[&str]) -> serde_json::Value {
-    let mut command = mqq();
-    command.arg("calibrate").arg(model).args(["-b", backend, "--json"]);
-    command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half"]);
-    let ran = run(command.arg("-o").arg(output).args(extra));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    report["results"][0]["summary"].clone()
-}
-
-/// The bundled model with channels taken apart by factors of 2^-4 to 2^4: the same function, far harder to
-/// quantize.
-fn ill_conditioned(path: &Path) {
-    let mut model = onnx::load_whole(&repository("fixtures/digits_cnn.onnx")).unwrap().model;
-    prepare(&mut model, 13).unwrap();
-    let (spaces, _) = spaces(&model);
-    for space in &spaces {
-        let factors: Vec<f32> = (0..space.n).map(|c| ((c * 5 % 9) as f32 - 4.0).exp2()).collect();
-        scale(model.graph.as_mut().unwrap(), space, &factors).unwrap();
-    }
-    std::fs::write(path, model.encode_to_vec()).unwrap();
-}
-
-#[test]
-fn an_ill_conditioned_network_is_as_good_as_the_one_that_it_came_from() {
-    let folder = TempDir::new().unwrap();
-    let model = folder.path().join("ill.onnx");
-    ill_conditioned(&model);
-    // Steps that are powers of two give less way.
-    for (backend, margin) in [("tensorrt", 0.5), ("onnxruntime-vnni", 0.5), ("xint8", 3.0)] {
-        let output = folder.path().join("out.onnx");
-        let db = |model: &Path| {
-            let summary = calibrate(model, backend, &output, &["--effort", "2"]);
-            let equalized = &summary["equalized"];
-            let db = |at: usize| equalized["sqnr_db"][at].as_f64().unwrap();
-            let number = |key: &str| equalized[key].as_f64().unwrap();
-            assert_eq!(equalized["kept"], number("gain_db") > -2.0 * number("chance_db"));
-            (db(0), if equalized["kept"] == true { db(1) } else { db(0) })
-        };
-        let (plain, plain_after) = db(&repository("fixtures/digits_cnn.onnx"));
-        let (ill, ill_after) = db(&model);
-        assert!(ill < plain - 6.0, "{backend}: {ill} against {plain} dB");
-        assert!(ill_after > plain - margin, "{backend}: {ill} -> {ill_after}, from {plain} dB");
-        assert!(ill_after > plain_after - 1.5 - margin, "{backend}: {ill_after}, {plain_after} dB");
-    }
-}
-
-#[test]
-fn equalized_models_are_the_same_for_any_number_of_threads_and_on_export() {
-    let folder = TempDir::new().unwrap();
-    let model = folder.path().join("ill.onnx");
-    ill_conditioned(&model);
-    let bytes = |threads: &str| {
-        let output = folder.path().join(format!("{threads}.onnx"));
-        let extra = ["--effort", "2", "--threads", threads, "--emit", "deploy,openvino-fq"];
-        let summary = calibrate(&model, "tensorrt", &output, &extra);
-        assert_eq!(summary["equalized"]["kept"], true);
-        ["onnx", "json", "deploy.onnx", "openvino.onnx"]
-            .map(|suffix| std::fs::read(output.with_extension(suffix)).unwrap())
-    };
-    let written = bytes("1");
-    assert!(written == bytes("2"));
-    let sidecar = folder.path().join("1.json");
-    let facts: serde_json::Value = serde_json::from_slice(&written[1]).unwrap();
-    let facts = &facts["equalization"];
-    assert!(facts["spaces"].as_array().unwrap().iter().any(|space| {
-        let factors = space["factors"].as_array().unwrap();
-        factors.iter().any(|factor| factor.as_f64().unwrap() != 1.0)
-    }));
-    assert!(facts["declined"].as_array().unwrap().iter().any(|declined| {
-        declined["reason"].as_str().unwrap().contains("an input of the network")
-    }));
-    for (format, expected) in [("deploy", &written[2]), ("openvino-fq", &written[3])] {
-        let exported = folder.path().join("exported");
-        let mut command = mqq();
-        command.arg("export").arg(&sidecar).args(["--format", format, "-o"]).arg(&exported);
-        let ran = run(command.arg("--model").arg(&model));
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        assert!(std::fs::read(&exported).unwrap() == *expected, "{format}");
-    }
-    // Its ranges are for scaled tensors, which the plain model does not have.
-    let mut command = mqq();
-    command.arg("calibrate").arg(&model).args(["-b", "tensorrt", "--ranges-from"]).arg(&sidecar);
-    let ran = run(command.arg("-o").arg(folder.path().join("again.onnx")));
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("equalized"), "{}", ran.stderr);
-}
