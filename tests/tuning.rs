@@ -110,7 +110,8 @@ fn the_simulation_is_the_written_model() {
     }
 }
 
-/// What follows from the float network by factors alone is, to the bit, what running the other one gives.
+/// What follows from the float network by factors alone is, to the bit, what running the other one gives; so are biases
+/// that were corrected by all samples on the way.
 #[test]
 fn a_float_network_in_other_units_need_not_be_run() {
     for (fixture, backend, corrected) in [
@@ -135,7 +136,7 @@ fn a_float_network_in_other_units_need_not_be_run() {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
             let compared =
                 Compared { models, plans, sites: &before.sites, units, table, corrected };
-            compare_plans(compared, &before.inputs, &before.values).unwrap()
+            compare_plans(compared, (&before.inputs, &before.values[..7]), None).unwrap()
         };
         let (run, [_, none]) = compare(None);
         let (known, [of_model, of_scaled]) = compare(Some(&units));
@@ -146,7 +147,7 @@ fn a_float_network_in_other_units_need_not_be_run() {
             let tune = |reference: Option<&Reference>| {
                 let Planned { mut model, mut plan, mut sites, inputs, values, .. } =
                     planned.clone();
-                let (data, bias) = ((&inputs[..], &values[..], 9), Methods::of("bias").unwrap());
+                let (data, bias) = ((&inputs[..], &values[..7], 5), Methods::of("bias").unwrap());
                 let tuned = tune(&mut model, &mut plan, &mut sites, table, data, bias, reference);
                 let Tuned { biases, gain_db, sqnr_db, .. } = tuned.unwrap().unwrap();
                 (biases, gain_db, sqnr_db)

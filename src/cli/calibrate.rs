@@ -4,11 +4,11 @@ use super::mixed::{self, MixedArgs};
 use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, StaticArgs, threads};
 use super::{Report, ensure_apart, misused, show_error};
 use crate::diag::Exit;
-use crate::emit::{self, Emitter, Sidecar};
+use crate::emit::{self, Emitter, Sidecar, TriedObserver};
 use crate::import;
 use crate::mixed::{Missed, Mixed};
 use crate::onnx::Staged;
-use crate::pipeline::{self, Equalized, Quantized, Request, quantize};
+use crate::pipeline::{self, Equalized, ObserverChoice, Quantized, Request, quantize};
 use crate::progress;
 use crate::range::by_spelling;
 use crate::scheme::{Scheme, WeightStorage};
@@ -70,7 +70,7 @@ pub struct Args {
     #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels())]
     effort: String,
     /// Methods to try instead of the effort's: some of
-    /// equalize,absorb,clip,bias,bias-calibration,ranges,rounding, or none
+    /// equalize,absorb,observer,clip,bias,bias-calibration,ranges,rounding, or none
     #[arg(long, value_name = "LIST")]
     methods: Option<String>,
     #[command(flatten)]
@@ -147,6 +147,8 @@ struct Summary {
     static_shapes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     equalized: Option<Equalized>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observer: Option<ObserverChoice>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mixed_precision: Option<Mixed>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -268,6 +270,7 @@ fn request(args: &Args) -> Result<Request> {
         shapes: args.shape.resolve()?,
         selection: args.select.resolve()?,
         activation_finder,
+        observer_is_given: args.observer.is_some(),
         weight_finder,
         storage,
         limit: args.limit,
@@ -362,6 +365,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         preprocessing,
         fixed,
         equalized,
+        observer,
         mixed,
         tuned,
     } = quantized;
@@ -385,6 +389,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         preprocessing,
         static_shapes: fixed,
         equalized,
+        observer,
         mixed_precision: mixed,
         tuned,
         warnings: plan.warnings.clone(),
@@ -412,7 +417,7 @@ fn print_summary(
         "  quantized  {} nodes, {} activations ({}), {} weights ({}); {} nodes stay float",
         summary.n_quantized_nodes,
         summary.n_activations,
-        request.activation_finder.1,
+        sidecar.calibration.activation_observer,
         summary.n_weights,
         request.weight_finder.1,
         summary.n_float_nodes
@@ -424,6 +429,9 @@ fn print_summary(
     summary.static_shapes.iter().for_each(|fixed| println!("  shapes     {fixed}"));
     if let Some(equalized) = &summary.equalized {
         println!("  equalized  {}", describe_equalized(equalized));
+    }
+    if let Some(observer) = &summary.observer {
+        println!("  observer   {}", describe_observer(observer));
     }
     if let Some(mixed) = &summary.mixed_precision {
         let lines = mixed::describe(mixed);
@@ -469,6 +477,16 @@ fn describe_equalized(equalized: &Equalized) -> String {
     format!(
         "{n_spaces} groups of tensors{absorbed} on {n_samples} samples, {n_declined} left alone; on {n_judges} {before:.2} -> {after:.2} dB, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome} ({seconds:.2} s)"
     )
+}
+
+fn describe_observer(choice: &ObserverChoice) -> String {
+    let ObserverChoice { observer, n_judges, tried, seconds } = choice;
+    let tried = tried.iter().map(|tried| {
+        let TriedObserver { observer, gain_db, chance_db } = tried;
+        format!("{observer} {gain_db:+.2} ± {chance_db:.2} dB")
+    });
+    let tried: Vec<String> = tried.collect();
+    format!("{observer}; on {n_judges} samples gain of {} ({seconds:.2} s)", tried.join(", of "))
 }
 
 fn describe(tuned: &Tuned) -> String {

@@ -18,7 +18,7 @@ pub use packed::unpack;
 pub use sidecar::{
     BiasFacts, CalibrationFacts, DeclinedFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts,
     InputFacts, ModelFacts, NodeFacts, OffsetFacts, OneOrMany, Producer, RangesFrom,
-    SCHEMA_VERSION, SchemeFacts, Sidecar, SpaceFacts, StepFacts, TuningFacts,
+    SCHEMA_VERSION, SchemeFacts, Sidecar, SpaceFacts, StepFacts, TriedObserver, TuningFacts,
 };
 pub use source::Source;
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
 /// the second when keys are added.
-pub const SCHEMA_VERSION: &str = "1.6";
+pub const SCHEMA_VERSION: &str = "1.7";
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,6 +85,9 @@ pub struct CalibrationFacts {
     pub n_skipped: usize,
     /// Range finder of the activations, with its options.
     pub activation_observer: String,
+    /// Others that were tried; absent where none was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried_observers: Vec<TriedObserver>,
     /// Range finder of the weights, with its options.
     pub weight_observer: String,
     /// The file that ranges of activations were taken from, and its format; absent where there was none.
@@ -95,6 +98,17 @@ pub struct CalibrationFacts {
     pub preprocessing: Option<String>,
     /// Shape of each input.
     pub inputs: Vec<InputFacts>,
+}
+
+/// A range finder of all activations that was tried in place of the table's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TriedObserver {
+    /// The range finder, with its options.
+    pub observer: String,
+    /// How much less noise the outputs have with it than with the table's, in dB.
+    pub gain_db: f64,
+    /// How far that is a matter of the samples, in dB: one standard deviation.
+    pub chance_db: f64,
 }
 
 /// What the sidecar says of tuned weights and biases.

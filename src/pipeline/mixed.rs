@@ -1,8 +1,9 @@
 //! Precisions of single layers: the samples that choose them, and what more is observed for that.
 
+use super::Request;
 use super::statistics::{Gathered, Run, observe_more};
-use super::{Request, tune};
-use crate::decide::QuantPlan;
+use super::tune::{self, Known};
+use crate::decide::{Finders, QuantPlan};
 use crate::mixed::{
     Choice, Judge, MAX_RANKING, MIN_SAMPLES, Missed, Mixed, Observe, Planner, Ranking, Search,
     Source, max_judges,
@@ -34,6 +35,10 @@ pub(super) struct Stage<'a> {
     pub facts: &'a Facts,
     /// What was asked for.
     pub request: &'a Request,
+    /// The range finders.
+    pub finders: Finders<'a>,
+    /// What is known of the float network and the plan as it is.
+    pub known: Option<&'a Known>,
 }
 
 /// A model with chosen layers, tuned.
@@ -62,7 +67,7 @@ pub(super) fn mixed(
     gathered: &mut Gathered,
     progress: &Progress,
 ) -> Result<Option<Chosen>> {
-    let Stage { model, facts, request } = stage;
+    let Stage { model, facts, request, finders, known } = stage;
     let Some(wanted) = &request.mixed else { return Ok(None) };
     let start = Instant::now();
     let statistics = std::mem::take(&mut gathered.statistics);
@@ -76,13 +81,13 @@ pub(super) fn mixed(
     let corrected = tune::methods(request, plan).contains(Method::Bias);
     let (ranking, judging) = ranges(run, plan, facts, request)?;
     let tensors = sites.activations.iter().map(|site| site.tensor.clone());
-    let known: BTreeMap<_, _> = tensors.zip(statistics).collect();
+    let statistics: BTreeMap<_, _> = tensors.zip(statistics).collect();
     let source = Source {
         graph: model.graph.as_ref().context("model has no graph")?,
         facts,
         scheme: &request.scheme,
         selection: &request.selection,
-        finders: request.finders(),
+        finders,
         given: request.ranges.as_ref().map(|imported| &imported.ranges),
     };
     let mut observe = |tensors: &[String]| observe_more(model, run, tensors, request, progress);
@@ -92,7 +97,7 @@ pub(super) fn mixed(
     let (_, judged) = pool.install(|| tune::load(run, judging))?;
     let mut judge = pool.install(|| Judge::new(model, &names, &judged))?;
     drop(judged);
-    let mut planner = Planner::new(source, known, observe);
+    let mut planner = Planner::new(source, statistics, observe);
     let samples = Ranking { names: &names, samples: &ranked, corrected };
     let mut search = pool.install(|| {
         Search::new((model, sites), &mut planner, wanted, samples, &mut judge, progress)
@@ -104,7 +109,8 @@ pub(super) fn mixed(
             search.choice()
         })?;
         let mut model = model.clone();
-        let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, gathered, None)?;
+        let known = known.filter(|_| mixed.layers.is_empty());
+        let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, gathered, known)?;
         pool.install(|| search.judge(&model, &plan, &mut mixed))?;
         mixed.seconds = start.elapsed().as_secs_f64();
         if mixed.met {

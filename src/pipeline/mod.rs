@@ -5,6 +5,7 @@ mod equalize;
 mod export;
 mod mixed;
 mod observe;
+mod observer;
 mod samples;
 mod statistics;
 mod tune;
@@ -14,6 +15,7 @@ pub use equalize::Equalized;
 use equalize::Judged;
 use export::tuned_float;
 pub use export::{emit, prepared_for};
+pub use observer::ObserverChoice;
 
 use crate::data::Preprocessing;
 use crate::decide::{Finders, QuantPlan, decide};
@@ -53,6 +55,8 @@ pub struct Request {
     pub selection: Selection,
     /// Range finder of activations, and its spelling with options.
     pub activation_finder: (Box<dyn RangeFinder + Send>, String),
+    /// Whether that was asked for, and is not the table's.
+    pub observer_is_given: bool,
     /// Range finder of weights, and its spelling with options.
     pub weight_finder: (Box<dyn RangeFinder + Send>, String),
     /// How weights are stored.
@@ -118,6 +122,8 @@ pub struct Quantized {
     pub fixed: Vec<String>,
     /// What equalization did, where it was asked for.
     pub equalized: Option<Equalized>,
+    /// How the range finder of activations was chosen, where others were tried.
+    pub observer: Option<ObserverChoice>,
     /// Which layers got another precision, where that was asked for.
     pub mixed: Option<Mixed>,
     /// What tuning did, where it did something.
@@ -203,22 +209,24 @@ fn finish(
     let (scheme, finders) = (&request.scheme, request.finders());
     let mut plan = decide(graph, &sites, &gathered.statistics, given, scheme, finders)?;
     let judged = proposal.map(|it| it.judge(stage, &mut plan, &mut gathered, progress));
-    let Judged { equalized, replaced, known } = judged.unwrap_or_default();
+    let Judged { equalized, replaced, mut known } = judged.unwrap_or_default();
     if let Some(replaced) = replaced {
         (model, plan) = replaced;
     }
-    let stage = mixed::Stage { model: &model, facts: &facts, request };
+    let stage = equalize::Stage { model: &model, facts: &facts, sites: &sites, request };
+    let observer = observer::choose(stage, &mut plan, &gathered, &mut known);
+    let taken = observer.as_ref().map(ObserverChoice::finder).transpose()?;
+    let activation: &dyn RangeFinder = match &taken {
+        Some(taken) => &**taken,
+        None => finders.activation,
+    };
+    let finders = Finders { activation, ..finders };
+    let known = known.as_ref();
+    let stage = mixed::Stage { model: &model, facts: &facts, request, finders, known };
     let (tuned, mixed) = match mixed::mixed(stage, &sites, &plan, &mut gathered, progress)? {
         None => {
-            let tuned = tune::tune(
-                &mut model,
-                &mut plan,
-                &mut sites,
-                &facts,
-                request,
-                &gathered,
-                known.as_ref(),
-            )?;
+            let tuned =
+                tune::tune(&mut model, &mut plan, &mut sites, &facts, request, &gathered, known)?;
             (tuned, None)
         }
         Some(chosen) => {
@@ -242,7 +250,10 @@ fn finish(
     let calibration = CalibrationFacts {
         n_samples: gathered.n_samples,
         n_skipped: gathered.skipped.len(),
-        activation_observer: request.activation_finder.1.clone(),
+        activation_observer: observer
+            .as_ref()
+            .map_or_else(|| request.activation_finder.1.clone(), |chosen| chosen.observer.clone()),
+        tried_observers: observer.as_ref().map(|chosen| chosen.tried.clone()).unwrap_or_default(),
         weight_observer: request.weight_finder.1.clone(),
         ranges_from: request.ranges.as_ref().map(|imported| RangesFrom {
             file: imported.file.clone(),
@@ -280,6 +291,7 @@ fn finish(
         preprocessing: gathered.preprocessing,
         fixed,
         equalized,
+        observer,
         mixed,
         tuned,
     })

@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Copies of the largest tensor that are alive at a time, about: input and output of a layer in the float
 /// network, and one more for the grid in each quantized one, of which there is one per method.
 fn n_copies(methods: Methods) -> usize {
-    2 + 3 * methods.iter().filter(|method| !method.is_exact()).count().max(1)
+    2 + 3 * methods.iter().filter(|method| method.is_tuning()).count().max(1)
 }
 
 /// What is known of the float network from judging equalization.
@@ -86,7 +86,7 @@ pub(super) fn exact_methods(request: &Request) -> Methods {
 
 /// What to try for a plan. Ranges are refined where range finders are to be chosen from.
 pub(super) fn methods(request: &Request, plan: &QuantPlan) -> Methods {
-    let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 8);
+    let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
     let methods = request.methods.unwrap_or_else(|| {
         let coarse = plan.weights.iter().filter(|weight| weight.is_coarse()).count();
         request.effort.methods(few_bits, 2 * coarse > plan.weights.len())

@@ -1,7 +1,7 @@
 //! Two plans against the same float network.
 
 use super::bias_grid::BiasGrids;
-use super::judge::{self, Noise};
+use super::judge;
 use super::methods::{Method, Methods};
 use super::reference::Reference;
 use super::variant::Variant;
@@ -36,7 +36,8 @@ pub struct Compared<'a> {
     pub plans: [&'a QuantPlan; 2],
     /// Where both are quantized.
     pub sites: &'a Sites,
-    /// The units of the second's tensors that are others than the first's, where that is all the difference.
+    /// The units of the second's tensors that are others than the first's, where that is all the difference; none of
+    /// one model.
     pub units: Option<&'a BTreeMap<String, Units>>,
     /// The backend's table and the range finder of the weights.
     pub table: (&'a Scheme, &'a dyn RangeFinder),
@@ -46,36 +47,46 @@ pub struct Compared<'a> {
 }
 
 /// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay float.
-/// Gives what both float networks are known by, too; of the second only where `units` say how it follows.
+/// `known` is what an earlier walk over the same samples kept of the first. Gives what both float networks are known by,
+/// too; of the second only where `units` say how it follows.
 ///
 /// # Errors
 /// As [`simulate`](super::simulate).
 pub fn compare_plans(
     compared: Compared,
-    inputs: &[String],
-    samples: &[Vec<Value>],
+    (inputs, samples): (&[String], &[Vec<Value>]),
+    known: Option<&Reference>,
 ) -> Result<(Comparison, [Option<Reference>; 2])> {
     let graph = compared.models[1].graph.as_ref().context("model has no graph")?;
-    let (before, reference) = compared.walk(0, inputs, samples, None)?;
-    let converted = compared.units.and_then(|units| reference.converted(graph, units));
-    let (after, _) = compared.walk(1, inputs, samples, converted.as_ref())?;
-    let comparison = Comparison {
-        sqnr_db: [judge::sqnr_db(&before), judge::sqnr_db(&after)],
-        gain_db: judge::gain_db(&before, &after),
-        chance_db: judge::chance_db(&before, &after),
+    let corrected = known.and_then(Reference::corrected);
+    let (before, reference) = match known.zip(corrected) {
+        Some((known, corrected)) => (corrected.noise.clone(), known.clone()),
+        None => {
+            let (variant, kept) = compared.walk(0, inputs, samples, known)?;
+            let reference = known.cloned().unwrap_or(kept);
+            (variant.noise.clone(), reference.with_corrected(variant, compared.corrected))
+        }
     };
+    let converted = compared.units.and_then(|units| reference.converted(graph, units));
+    let (variant, _) = compared.walk(1, inputs, samples, converted.as_ref())?;
+    let comparison = Comparison {
+        sqnr_db: [judge::sqnr_db(&before), judge::sqnr_db(&variant.noise)],
+        gain_db: judge::gain_db(&before, &variant.noise),
+        chance_db: judge::chance_db(&before, &variant.noise),
+    };
+    let converted = converted.map(|known| known.with_corrected(variant, compared.corrected));
     Ok((comparison, [Some(reference), converted]))
 }
 
 impl Compared<'_> {
-    /// The noise of one of the two.
+    /// The network of one of the two, and what is kept of it.
     fn walk(
         &self,
         which: usize,
         inputs: &[String],
         samples: &[Vec<Value>],
         known: Option<&Reference>,
-    ) -> Result<(Vec<Noise>, Reference)> {
+    ) -> Result<(Variant, Reference)> {
         let (model, plan) = (self.models[which], self.plans[which]);
         let methods = Methods::default();
         let methods = if self.corrected { methods.with(Method::Bias) } else { methods };
@@ -84,7 +95,7 @@ impl Compared<'_> {
         let variant = Variant::new(plan.clone(), methods, 0);
         let walk = Walk::new(model, vec![variant], samples.len())?.judged_by_all().knowing(known);
         let (variants, kept) = walk.with_bias_grids(&grids).run_and_keep(inputs, samples)?;
-        let noise = variants.into_iter().next().map(|variant| variant.noise);
-        Ok((noise.unwrap_or_default(), kept))
+        let variant = variants.into_iter().next().context("internal error: a walk of nothing")?;
+        Ok((variant, kept))
     }
 }

@@ -11,6 +11,8 @@ pub enum Method {
     Equalize,
     /// Offsets of channels moved into the biases behind: [`crate::equalize::Movable`].
     Absorb,
+    /// Another range finder for all activations, where the outputs are nearer to float with it.
+    Observer,
     /// Scales of weights by the error that they leave at the layer's output.
     Clip,
     /// Biases by the mean error of each output channel.
@@ -28,6 +30,7 @@ impl Method {
     pub const ALL: &[Method] = &[
         Method::Equalize,
         Method::Absorb,
+        Method::Observer,
         Method::Clip,
         Method::Bias,
         Method::BiasCalibration,
@@ -40,6 +43,7 @@ impl Method {
         match self {
             Method::Equalize => "equalize",
             Method::Absorb => "absorb",
+            Method::Observer => "observer",
             Method::Clip => "clip",
             Method::Bias => "bias",
             Method::BiasCalibration => "bias-calibration",
@@ -52,6 +56,11 @@ impl Method {
     pub fn is_exact(self) -> bool {
         matches!(self, Method::Equalize | Method::Absorb)
     }
+
+    /// Whether it tunes a plan, on top of the methods before it.
+    pub fn is_tuning(self) -> bool {
+        !self.is_exact() && self != Method::Observer
+    }
 }
 
 impl Serialize for Method {
@@ -62,19 +71,19 @@ impl Serialize for Method {
 
 /// A set of methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Methods(u8);
+pub struct Methods(u16);
 
 impl Methods {
     /// Whether `method` is among them.
     pub fn contains(self, method: Method) -> bool {
-        self.0 & (1 << method as u8) != 0
+        self.0 & (1 << method as u16) != 0
     }
 
     /// These and `method`, with those that it cannot do without.
     #[must_use]
     pub fn with(self, method: Method) -> Methods {
-        let bias = if method == Method::Rounding { 1 << Method::Bias as u8 } else { 0 };
-        Methods(self.0 | 1 << method as u8 | bias)
+        let bias = if method == Method::Rounding { 1 << Method::Bias as u16 } else { 0 };
+        Methods(self.0 | 1 << method as u16 | bias)
     }
 
     /// The methods, in the order in which they are tried.
@@ -100,7 +109,7 @@ impl Methods {
                     did_you_mean(name, names())
                 );
             };
-            methods.0 |= 1 << *method as u8;
+            methods.0 |= 1 << *method as u16;
         }
         Ok(methods)
     }
@@ -117,9 +126,12 @@ impl Effort {
     /// Levels, with what each does.
     pub const LEVELS: &[(&str, &str)] = &[
         ("0", "plain observers"),
-        ("1", "equalization, bias correction, rounding of coarse weights, on 32 samples or more"),
-        ("2", "equalization, bias correction and ranges of activations, or coarse weights as in 3"),
-        ("3", "equalization, bias correction and learned rounding, on 96 samples"),
+        (
+            "1",
+            "equalization, choice of the observer, bias correction, rounding of coarse weights, on 32 samples or more",
+        ),
+        ("2", "as 1, and ranges of activations, or coarse weights as in 3"),
+        ("3", "as 1, and learned rounding, on 96 samples"),
     ];
 
     /// The level of a digit.
@@ -130,16 +142,18 @@ impl Effort {
     /// What it tries. Learned rounding comes without refined ranges: those add 0.2 dB to it on mobilenetv1_025,
     /// and on squeezenet1_1, where one leaves outliers out, they cost it 3 dB. Below level 3 it is for `coarse`
     /// weights, where rounding is most of the noise: it brings MobileNetV2 9 dB in `xint8`, elsewhere one. Scales of
-    /// weights are tried only where some have fewer than 8 bits: with 8 the scale that covers the largest leaves
+    /// weights are tried only where some have `few_bits`: with 7 or 8 the scale that covers the largest leaves
     /// nothing to gain.
     pub fn methods(self, few_bits: bool, coarse: bool) -> Methods {
         let methods = match self.0 {
             0 => &[][..],
-            1 if !coarse => &[Method::Equalize, Method::Clip, Method::Bias],
-            2 if !coarse => &[Method::Equalize, Method::Clip, Method::Bias, Method::Ranges],
-            _ => &[Method::Equalize, Method::Clip, Method::Bias, Method::Rounding],
+            1 if !coarse => &[Method::Clip, Method::Bias],
+            2 if !coarse => &[Method::Clip, Method::Bias, Method::Ranges],
+            _ => &[Method::Clip, Method::Bias, Method::Rounding],
         };
-        let wanted = methods.iter().filter(|method| few_bits || **method != Method::Clip);
+        let before = if self.0 > 0 { &[Method::Equalize, Method::Observer][..] } else { &[] };
+        let methods = before.iter().chain(methods);
+        let wanted = methods.filter(|method| few_bits || **method != Method::Clip);
         wanted.fold(Methods::default(), |all, &method| all.with(method))
     }
 

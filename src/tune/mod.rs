@@ -68,8 +68,8 @@ pub struct Step {
 /// What tuning did.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tuned {
-    /// Samples that were learned from before those held back judged. Where both are few, what was kept learned from
-    /// all in the end.
+    /// Samples that were learned from before those held back judged. Where both are few, or judging equalization
+    /// corrected the biases by all, what was kept learned from all in the end.
     pub n_samples: usize,
     /// Samples that were held back.
     pub n_held_back: usize,
@@ -116,7 +116,8 @@ const FEW_SAMPLES: usize = 8;
 
 /// Tunes `plan` and the biases of `model` by `methods`; `finder` is that of the weights. `samples` holds the
 /// values of the inputs `inputs` for each sample, and the first `n_tune` are learned from: the others decide
-/// whether a method is kept. `known` is what an earlier walk over these samples kept of the float network.
+/// whether a method is kept. `known` is what an earlier walk over these samples kept of the float network; biases that
+/// it corrected by all of them are taken, where correcting them is kept.
 ///
 /// # Errors
 /// If there are too few samples, or a node cannot be run by itself; the message names it, and nothing was changed.
@@ -129,7 +130,7 @@ pub fn tune(
     methods: Methods,
     known: Option<&Reference>,
 ) -> Result<Option<Tuned>> {
-    let mut pending: Vec<Method> = methods.iter().filter(|m| !m.is_exact()).collect();
+    let mut pending: Vec<Method> = methods.iter().filter(|m| m.is_tuning()).collect();
     let none = methods == Methods::default() || plan.weights.is_empty();
     if none || n_tune >= samples.len() {
         return Ok(None);
@@ -192,11 +193,15 @@ pub fn tune(
             }
         }
     }
-    if let Some(best) = best.as_mut().filter(|_| n < FEW_SAMPLES) {
-        let again = variant(best.methods);
-        let walk = Walk::new(model, vec![again], n)?.with_bias_grids(&grids);
-        if let Some(again) = walk.run(inputs, samples)?.pop() {
-            (best.plan, best.biases) = (again.plan, again.biases);
+    if let Some(best) = &mut best {
+        if let Some(corrected) = known.and_then(Reference::corrected) {
+            (best.plan, best.biases) = (corrected.plan.clone(), corrected.biases.clone());
+        } else if n < FEW_SAMPLES {
+            let again = variant(best.methods);
+            let walk = Walk::new(model, vec![again], n)?.with_bias_grids(&grids);
+            if let Some(again) = walk.run(inputs, samples)?.pop() {
+                (best.plan, best.biases) = (again.plan, again.biases);
+            }
         }
     }
     let plain = plain.unwrap_or_default();

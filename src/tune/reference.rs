@@ -4,9 +4,13 @@
 //! two times the first's, to float rounding elsewhere.
 
 use super::bias::Sum;
+use super::judge::Noise;
+use super::variant::Variant;
+use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::equalize::Units;
 use crate::onnx::proto::GraphProto;
+use crate::place::Edge;
 use std::collections::BTreeMap;
 
 /// Of the float network, over the samples of a walk.
@@ -16,6 +20,19 @@ pub struct Reference {
     sums: BTreeMap<usize, Vec<Vec<Sum>>>,
     /// The tensors by which outputs are judged, a value per sample.
     judged: BTreeMap<String, Vec<Value>>,
+    /// What bias correction by all these samples made of a plan.
+    corrected: Option<Corrected>,
+}
+
+/// What bias correction made of a plan.
+#[derive(Clone)]
+pub(super) struct Corrected {
+    /// The plan; where biases have grids, with new ones.
+    pub plan: QuantPlan,
+    /// The new biases.
+    pub biases: BTreeMap<Edge, Vec<f32>>,
+    /// How far the network is from the float one with them, on the same samples.
+    pub noise: Vec<Noise>,
 }
 
 impl Reference {
@@ -25,6 +42,18 @@ impl Reference {
 
     pub(super) fn keep_judged(&mut self, tensor: &str, values: &[Value]) {
         self.judged.insert(tensor.to_string(), values.to_vec());
+    }
+
+    /// With the plan of `variant` and its biases, where these are `corrected` by all samples of the walk.
+    #[must_use]
+    pub(super) fn with_corrected(self, variant: Variant, corrected: bool) -> Reference {
+        let Variant { plan, biases, noise, .. } = variant;
+        Reference { corrected: corrected.then_some(Corrected { plan, biases, noise }), ..self }
+    }
+
+    /// The plan and the biases that bias correction by all these samples leads to, where a walk tried that.
+    pub(super) fn corrected(&self) -> Option<&Corrected> {
+        self.corrected.as_ref()
     }
 
     /// The sums of the node over the first `n` samples.
@@ -37,7 +66,8 @@ impl Reference {
         self.judged.get(tensor).map_or(&[], Vec::as_slice)
     }
 
-    /// The same of the network `graph` with tensors in other `units`; `None` where it does not follow.
+    /// The same of the network `graph` with tensors in other `units`, but for corrected biases; `None` where it does
+    /// not follow.
     pub fn converted(
         &self,
         graph: &GraphProto,
@@ -46,7 +76,7 @@ impl Reference {
         if self.judged.keys().any(|tensor| units.contains_key(tensor)) {
             return None;
         }
-        let mut converted = self.clone();
+        let mut converted = Reference { corrected: None, ..self.clone() };
         for (&node_idx, sums) in &mut converted.sums {
             let output = graph.node.get(node_idx).and_then(|node| node.output.first());
             let Some(units) = output.and_then(|name| units.get(name)) else { continue };

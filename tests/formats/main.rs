@@ -262,6 +262,9 @@ fn export_refuses_what_it_cannot_read() {
     let renamed = text.replace("\"Conv_conv1_out\"", "\"elsewhere\"");
     let (code, stderr) = export(&renamed, "openvino-fq", Some(&model));
     assert!(code == 1 && stderr.contains("no node `elsewhere` of the model reads it"), "{stderr}");
+    let turned = text.replace("\"axis\": 0", "\"axis\": 9");
+    let (code, stderr) = export(&turned, "encodings-2.0.0", None);
+    assert!(code == 1 && stderr.contains("scales along axis 9"), "{stderr}");
     let spaced = text.replace("\"relu1_out\"", "\"relu1 out\"");
     let (code, stderr) = export(&spaced, "ort-cache", None);
     assert!(code == 1 && stderr.contains("`relu1 out`: its name has white space"), "{stderr}");

@@ -7,15 +7,18 @@ import importlib.util
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import ncnn_int8
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 from packaging import tags
 from PIL import Image
 from support import MQQ, ROOT, ZOO, digits, mqq, run, sqnr_db
+from test_tables import calibrated as calibrated_in_blocks
 
 FIXTURES = ["digits_cnn", "digits_old"]
 BACKENDS = [backend["name"] for backend in json.loads(mqq("backends", "--json"))]
@@ -128,6 +131,50 @@ def assert_convolutions_are_int8(path, layers):
     assert n_int8 == n_quantized > 0, layers
 
 
+def signed_concat(path):
+    """Two signed tensors, joined and read by a convolution, all on integers; nothing of it is mqq's."""
+    rng = np.random.default_rng(0)
+    pair = lambda name, scale, zero: [
+        helper.make_node("QuantizeLinear", [name, scale, zero], [f"{name}_q"]),
+        helper.make_node("DequantizeLinear", [f"{name}_q", scale, zero], [f"{name}_d"]),
+    ]
+    nodes, constants = pair("x", "scale", "zero"), {"scale": np.float32(1 / 30), "zero": np.int8(0)}
+    for name, read, shape in [("a", "x_d", (16, 3, 1, 1)), ("b", "x_d", (16, 3, 1, 1)), ("y", "ab_d", (32, 32, 1, 1))]:
+        if name == "y":
+            nodes += pair("a", "scale", "zero") + pair("b", "scale", "zero")
+            nodes += [helper.make_node("Concat", ["a_d", "b_d"], ["ab"], axis=1)] + pair("ab", "scale", "zero")
+        constants[f"{name}_w"] = rng.integers(-63, 64, shape).astype(np.int8)
+        constants[f"{name}_s"] = np.full(shape[0], 0.02, np.float32)
+        constants[f"{name}_z"] = np.zeros(shape[0], np.int8)
+        weight = [f"{name}_w", f"{name}_s", f"{name}_z"]
+        nodes.append(helper.make_node("DequantizeLinear", weight, [f"{name}_wd"], axis=0))
+        nodes.append(helper.make_node("Conv", [read, f"{name}_wd"], [name]))
+    value = lambda name, shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+    initializers = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(
+        nodes, "joined", [value("x", [1, 3, 16, 16])], [value("y", [1, 32, 16, 16])], initializers)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return [{"x": rng.normal(size=(1, 3, 16, 16)).astype(np.float32)}]
+
+
+@functools.cache
+def openvino_loses_signs():
+    """Whether OpenVINO's convolution behind a Concat of signed integers is wrong on this CPU: docs/runtimes.md."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "joined.onnx"
+        data = signed_concat(path)
+        return sqnr_db(run(path, data)[0], run_openvino(path, data)[0][0]) < 20
+
+
+def is_wrong_in_openvino(path):
+    """Whether the model joins signed tensors, and OpenVINO cannot do that here."""
+    graph = onnx.load(path).graph
+    signed = {t.name for t in graph.initializer if t.data_type == onnx.TensorProto.INT8}
+    signed = {n.output[0] for n in graph.node if n.op_type == "DequantizeLinear" and signed.intersection(n.input[2:])}
+    joins = any(n.op_type == "Concat" and signed.intersection(n.input) for n in graph.node)
+    return joins and openvino_loses_signs()
+
+
 # Tables of integers of 8 bits with the layout of scales that OpenVINO's CPU kernels take.
 OPENVINO = ["openvino", "tensorrt", "onnxruntime"]
 
@@ -139,8 +186,9 @@ def test_openvino_runs_convolutions_on_integers(backend, model, tmp_path):
     data, _ = digits("eval")
     found, layers = run_openvino(output, data)
     assert_convolutions_are_int8(output, layers)
-    assert sqnr_db(run(fixture(model), data)[0], found[0]) > 20
-    assert agreement(run(fixture(model), data)[0], found[0]) >= 0.98
+    if not is_wrong_in_openvino(output):
+        assert sqnr_db(run(fixture(model), data)[0], found[0]) > 20
+        assert agreement(run(fixture(model), data)[0], found[0]) >= 0.98
     # Against the Q/DQ arithmetic itself, in float: the same scales and zero points are read.
     in_float, _ = run_openvino(output, data, integers=False)
     assert sqnr_db(run(output, data)[0], in_float[0]) > 40
@@ -150,6 +198,14 @@ def test_openvino_runs_the_float_model_in_float():
     data, _ = digits("eval")
     found, layers = run_openvino(fixture("digits_cnn"), data[:1])
     assert {p for t, p in layers if t == "Convolution"} == {"f32"}
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("depth, block", [(64, 16), (40, 16)])
+def test_openvino_computes_scales_per_block(signed, depth, block, tmp_path):
+    _, samples, output = calibrated_in_blocks(tmp_path, depth, block, signed, "float", "--emit", "openvino-fq")
+    (found,), _ = run_openvino(output.with_name("q.openvino.onnx"), samples)
+    assert sqnr_db(run(output, samples)[0], found) > 60
 
 
 # Classifiers of the zoo: images, `--preprocess`, and the same in numpy.
@@ -195,7 +251,8 @@ def test_openvino_runs_real_models_on_integers(backend, name, tmp_path):
     # Engines round differently, and the difference spreads: it stays below half of what quantization does.
     assert sqnr_db(expected, in_float[0]) > sqnr_db(expected, reference) - 1
     assert sqnr_db(reference, in_float[0]) > sqnr_db(expected, reference) + 3
-    assert saturates(backend) or agreement(expected, found[0]) >= agreement(expected, reference) - 0.1
+    kernels_differ = saturates(backend) or is_wrong_in_openvino(output)
+    assert kernels_differ or agreement(expected, found[0]) >= agreement(expected, reference) - 0.1
 
 
 # --- Qualcomm's HTP, simulated ---
@@ -379,10 +436,9 @@ def test_ncnn_computes_with_the_table_what_the_model_says(tmp_path):
     runtime("ncnn")
     pnnx = Path(runtime_path("pnnx")) / "pnnx"
     source = fixture("digits_cnn")
-    # Not equalized: with factors between layers ncnn is 40 dB from the Q/DQ model, see docs/runtimes.md.
-    quantized = calibrate(source, "ncnn", tmp_path, "--emit", "ncnn,deploy", "--methods", "bias")
+    quantized = calibrate(source, "ncnn", tmp_path, "--emit", "ncnn,deploy")
     table = next(tmp_path.glob("*.ncnn.table"))
-    # The float model with the corrected biases, which ncnn's tools take along.
+    # The float model with equalized channels and corrected biases, which ncnn's tools take along.
     next(tmp_path.glob("*.deploy.onnx")).rename(tmp_path / "float.onnx")
     subprocess.run(
         [pnnx, "float.onnx", "fp16=0", "inputshape=[1,3,32,32]"], cwd=tmp_path, check=True, capture_output=True)

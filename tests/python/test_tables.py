@@ -156,12 +156,14 @@ def stored(model):
 
 @pytest.mark.parametrize("signed", [True, False])
 def test_formats_hold_scales_per_block(signed, tmp_path):
-    formats = "encodings-1.0.0,encodings-2.0.0,deploy"
+    formats = "encodings-1.0.0,encodings-2.0.0,deploy,openvino-fq"
     weights, _, output = calibrated(tmp_path, 48, 8, signed, "float", "--emit", formats)
     arrays = stored(onnx.load(output))
     read = lambda version: json.loads(output.with_name(f"q.{version}.encodings").read_text())
     of = lambda entries, name: next(entry for entry in entries if entry["name"] == name)
     deploy = stored(onnx.load(output.with_name("q.deploy.onnx")))
+    fake = {node.input[0]: node for node in onnx.load(output.with_name("q.openvino.onnx")).graph.node}
+    bounds = stored(onnx.load(output.with_name("q.openvino.onnx")))
     for name, axis in [("w1", 0), ("w2", 1)]:
         scale, zero = arrays[f"{name}_scale"], arrays[f"{name}_zero_point"].astype(int)
         new = of(read("2.0.0")["encodings"], name)
@@ -176,6 +178,9 @@ def test_formats_hold_scales_per_block(signed, tmp_path):
         low, high = (-8, 7) if signed else (0, 15)
         ends = [np.repeat((end - zero) * scale, 8, axis) for end in (low, high)]
         np.testing.assert_allclose(deploy[name], np.clip(weights[name], *ends), rtol=1e-6)
+        assert fake[name].op_type == "FakeQuantize" and fake[name].attribute[0].i == 16
+        for end, bound in zip(ends, fake[name].input[1:3]):
+            np.testing.assert_allclose(bounds[bound], end, rtol=1e-6)
 
 
 def test_aimet_reads_scales_per_block(tmp_path):

@@ -11,7 +11,7 @@
 use crate::decide::scale_shape;
 use crate::emit::source::{Entries, json};
 use crate::emit::{Emitter, Encoding, OneOrMany, Source};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 /// Whether the older formats call it symmetric: signed with its zero point in the middle.
@@ -215,12 +215,13 @@ impl Emitter for Encodings200 {
     }
 
     fn emit(&self, source: &Source) -> Result<Vec<u8>> {
-        let shaped = |encoding: &Encoding, values: Vec<Value>| match encoding.is_per_channel() {
-            true => {
-                let shape = encoding.shape.as_deref().unwrap_or_default();
-                nested(&values, &scale_shape(shape, encoding.axis, encoding.block_size))
+        let shaped = |encoding: &Encoding, values: Vec<Value>| -> Result<Value> {
+            if !encoding.is_per_channel() {
+                return Ok(values.into_iter().next().unwrap_or_default());
             }
-            false => values.into_iter().next().unwrap_or_default(),
+            let shape = encoding.shape.as_deref().unwrap_or_default();
+            encoding.slices_of(shape).with_context(|| format!("tensor `{}`", encoding.name))?;
+            Ok(nested(&values, &scale_shape(shape, encoding.axis, encoding.block_size)))
         };
         let scale = |encoding: &Encoding| {
             shaped(encoding, encoding.slices().map(|(scale, _)| json!(scale)).collect())
@@ -228,15 +229,15 @@ impl Emitter for Encodings200 {
         let zero_point = |encoding: &Encoding| {
             shaped(encoding, encoding.slices().map(|(_, zero)| json!(zero)).collect())
         };
-        let entry = |encoding: &Encoding| -> Value {
+        let entry = |encoding: &Encoding| -> Result<Value> {
             let mut entry = json!({
                 "name": encoding.name,
                 "output_dtype": encoding.output_dtype,
-                "y_scale": scale(encoding),
+                "y_scale": scale(encoding)?,
             });
             // Zero points that are all 0 are left out, as AIMET does.
             if encoding.slices().any(|(_, zero)| zero != 0) {
-                entry["y_zero_point"] = zero_point(encoding);
+                entry["y_zero_point"] = zero_point(encoding)?;
             }
             if let (OneOrMany::Many(_), Some(axis)) = (&encoding.y_scale, encoding.axis) {
                 entry["axis"] = json!(axis);
@@ -244,12 +245,12 @@ impl Emitter for Encodings200 {
             if let Some(block_size) = encoding.block_size {
                 entry["block_size"] = json!(block_size);
             }
-            entry
+            Ok(entry)
         };
         let all = source.activations().chain(&source.sidecar.param_encodings);
         json(&json!({
             "version": "2.0.0",
-            "encodings": listed(all.map(|encoding| Ok(entry(encoding))))?,
+            "encodings": listed(all.map(entry))?,
         }))
     }
 }

@@ -40,6 +40,10 @@ impl Emitter for OpenvinoFq {
         true
     }
 
+    fn holds_blocks(&self) -> bool {
+        true
+    }
+
     fn emit(&self, source: &Source) -> Result<Vec<u8>> {
         let mut model = source.model()?.clone();
         let graph = model.graph.as_mut().context("model has no graph")?;
@@ -48,9 +52,9 @@ impl Emitter for OpenvinoFq {
         let mut ends = Vec::new();
         let mut rewired = Vec::new();
         for encoding in source.activations().chain(source.weights()) {
-            let rank = match encoding.axis {
-                Some(_) => initializer(graph, &encoding.name)?.dims.len(),
-                None => 0,
+            let shape = match encoding.axis {
+                Some(_) => tensor::shape(initializer(graph, &encoding.name)?)?,
+                None => Vec::new(),
             };
             let edges = uses(graph, encoding)?;
             // The levels of the integers reach beyond the ends of a grid of fewer bits.
@@ -70,7 +74,7 @@ impl Emitter for OpenvinoFq {
                     (read, output)
                 }
             };
-            let (levels, low, high) = ends_of(encoding, rank, &mut names)?;
+            let (levels, low, high) = ends_of(encoding, &shape, &mut names)?;
             let bounds = [low.name(), high.name(), low.name(), high.name()];
             let node = NodeProto {
                 name: Some(output.clone()),
@@ -118,10 +122,11 @@ fn rename(graph: &mut GraphProto, from: &str, to: &str) {
     }
 }
 
-/// Levels, and the two ends shaped to broadcast along the axis of a tensor of `rank` dimensions.
+/// Levels, and the two ends: one, one per channel along the axis of a tensor of `shape`, or one per value where there is
+/// a scale per block, as an axis cannot be broadcast by parts.
 fn ends_of(
     encoding: &Encoding,
-    rank: usize,
+    shape: &[usize],
     names: &mut Names,
 ) -> Result<(i64, TensorProto, TensorProto)> {
     let (storage_bits, signed) = encoding.storage();
@@ -130,21 +135,30 @@ fn ends_of(
         (true, true) => [-(1 << (storage_bits - 1)), (1 << (storage_bits - 1)) - 1],
         (true, false) => [0, (1 << storage_bits) - 1],
     };
-    let at = |q: i64| -> Vec<f32> {
+    let per_slice = |q: i64| -> Vec<f32> {
         let real = |(scale, zero_point): (f64, i32)| scale * (q - i64::from(zero_point)) as f64;
         encoding.slices().map(|slice| real(slice) as f32).collect()
     };
-    let shape: Vec<usize> = match encoding.axis {
-        Some(axis) if encoding.is_per_channel() => {
-            (0..rank).map(|dim| if dim == axis { encoding.n_scales() } else { 1 }).collect()
+    let (low, high) = (per_slice(q_min), per_slice(q_max));
+    let (dims, low, high) = match encoding.axis {
+        Some(_) if encoding.block_size.is_some() => {
+            let slices = encoding.slices_of(shape)?;
+            let spread = |ends: Vec<f32>| -> Vec<f32> {
+                (0..shape.iter().product()).map(|value| ends[slices.of_value(value)]).collect()
+            };
+            (shape.to_vec(), spread(low), spread(high))
         }
-        _ => Vec::new(),
+        Some(axis) if encoding.is_per_channel() => {
+            let n_along = |dim| if dim == axis { encoding.n_scales() } else { 1 };
+            ((0..shape.len()).map(n_along).collect(), low, high)
+        }
+        _ => (Vec::new(), low, high),
     };
-    let low = names.fresh(&format!("{}_low", encoding.name));
-    let high = names.fresh(&format!("{}_high", encoding.name));
+    let [low_name, high_name] =
+        ["low", "high"].map(|end| names.fresh(&format!("{}_{end}", encoding.name)));
     Ok((
         q_max - q_min + 1,
-        tensor::from_f32(&low, &shape, &at(q_min))?,
-        tensor::from_f32(&high, &shape, &at(q_max))?,
+        tensor::from_f32(&low_name, &dims, &low)?,
+        tensor::from_f32(&high_name, &dims, &high)?,
     ))
 }

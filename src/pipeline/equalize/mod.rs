@@ -256,7 +256,7 @@ fn attempt(
         table: (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder),
         corrected,
     };
-    let (compared, [of_model, of_scaled]) = compare_plans(compared, &inputs, &values)?;
+    let (compared, [of_model, of_scaled]) = compare_plans(compared, (&inputs, &values), None)?;
     equalized.sqnr_db = compared.sqnr_db;
     equalized.gain_db = compared.gain_db;
     equalized.chance_db = compared.chance_db;
@@ -299,7 +299,7 @@ fn plan_for(
 ///
 /// # Errors
 /// If there is no memory for enough of them.
-fn judges(stage: Stage, run: &Run, plan: &QuantPlan) -> Result<Range<usize>> {
+pub(super) fn judges(stage: Stage, run: &Run, plan: &QuantPlan) -> Result<Range<usize>> {
     let Stage { facts, request, .. } = stage;
     let n = tune::n_samples(run, facts, request, tune::methods(request, plan));
     ensure!(n >= MIN_SAMPLES, "memory for {n} samples to judge by, expected {MIN_SAMPLES} or more");
