@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/python"))
 from support import MQQ, ZOO, run, sqnr_db  # noqa: E402
 
 IMAGENET = {"scale": 1 / 255, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-METHODS = ["equalize", "bias", "ranges", "rounding"]
+METHODS = ["equalize", "observer", "bias", "ranges", "rounding"]
 
 
 class Case:

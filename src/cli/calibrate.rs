@@ -480,13 +480,14 @@ fn describe_equalized(equalized: &Equalized) -> String {
 }
 
 fn describe_observer(choice: &ObserverChoice) -> String {
-    let ObserverChoice { observer, n_judges, tried, seconds } = choice;
+    let ObserverChoice { observer, table, n_judges, tried, seconds } = choice;
     let tried = tried.iter().map(|tried| {
-        let TriedObserver { observer, gain_db, chance_db } = tried;
-        format!("{observer} {gain_db:+.2} ± {chance_db:.2} dB")
+        let TriedObserver { observer: name, gain_db, chance_db } = tried;
+        let outcome = if name == observer { "kept" } else { "undone" };
+        format!("{name} instead of {table}, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome}")
     });
     let tried: Vec<String> = tried.collect();
-    format!("{observer}; on {n_judges} samples gain of {} ({seconds:.2} s)", tried.join(", of "))
+    format!("on {n_judges} samples {} ({seconds:.2} s)", tried.join("; "))
 }
 
 fn describe(tuned: &Tuned) -> String {

@@ -27,6 +27,8 @@ const RIVAL: &str = "percentile:99.999";
 pub struct ObserverChoice {
     /// What ranges are by in the end.
     pub observer: String,
+    /// What they were by, as the table says.
+    pub table: String,
     /// Samples that judged, with biases that were corrected on them where biases will be.
     pub n_judges: usize,
     /// What was tried besides the table's.
@@ -114,6 +116,7 @@ fn attempt(
     }
     Ok(Some(ObserverChoice {
         observer: if is_better { RIVAL } else { DEFAULT }.to_string(),
+        table: DEFAULT.to_string(),
         n_judges,
         tried: vec![TriedObserver { observer: RIVAL.to_string(), gain_db, chance_db }],
         seconds: start.elapsed().as_secs_f64(),
