@@ -20,7 +20,7 @@ fn n_copies(methods: Methods) -> usize {
     2 + 3 * methods.iter().filter(|method| method.is_tuning()).count().max(1)
 }
 
-/// What is known of the float network from judging equalization.
+/// What is known of the float network, and of the plan, from judging equalization or observers.
 pub struct Known {
     /// Positions in `run.by_content`.
     pub samples: Range<usize>,

@@ -68,8 +68,8 @@ pub struct Step {
 /// What tuning did.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tuned {
-    /// Samples that were learned from before those held back judged. Where both are few, or judging equalization
-    /// corrected the biases by all, what was kept learned from all in the end.
+    /// Samples that were learned from before those held back judged. Where both are few, or judging equalization or
+    /// observers corrected the biases by all, what was kept learned from all in the end.
     pub n_samples: usize,
     /// Samples that were held back.
     pub n_held_back: usize,

@@ -1,7 +1,7 @@
 //! What a walk keeps of the float network, so that another one over the same samples needs none of its own.
 //!
 //! Where the other network has channels in other units, all that is kept follows: exactly where these are powers of
-//! two times the first's, to float rounding elsewhere.
+//! two times the first's, to float rounding elsewhere. What bias correction makes of a plan on these samples is kept with it.
 
 use super::bias::Sum;
 use super::judge::Noise;
