@@ -1,18 +1,19 @@
 //! `mqq calibrate`: the main job.
 
-use super::mixed::{self, MixedArgs};
+use super::mixed::MixedArgs;
 use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, StaticArgs, threads};
+use super::summary::{Summary, print_summary};
 use super::{Report, ensure_apart, misused, show_error};
 use crate::diag::Exit;
-use crate::emit::{self, Emitter, Sidecar, TriedObserver};
+use crate::emit::{self, Emitter, Sidecar};
 use crate::import;
 use crate::mixed::{Missed, Mixed};
 use crate::onnx::Staged;
-use crate::pipeline::{self, Equalized, ObserverChoice, Quantized, Request, quantize};
+use crate::pipeline::{self, Quantized, Request, quantize};
 use crate::progress;
 use crate::range::by_spelling;
 use crate::scheme::{Scheme, WeightStorage};
-use crate::tune::{Effort, Methods, Step, Tuned};
+use crate::tune::{Effort, Methods};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,11 +97,11 @@ pub struct Args {
 }
 
 /// Files of one model.
-struct Paths {
-    model: PathBuf,
-    output: PathBuf,
-    sidecar: PathBuf,
-    emitted: Vec<(&'static dyn Emitter, PathBuf)>,
+pub(super) struct Paths {
+    pub model: PathBuf,
+    pub output: PathBuf,
+    pub sidecar: PathBuf,
+    pub emitted: Vec<(&'static dyn Emitter, PathBuf)>,
 }
 
 impl Paths {
@@ -132,29 +133,6 @@ struct ModelReport {
     mixed_precision: Option<Mixed>,
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<Summary>,
-}
-
-#[derive(Debug, Serialize)]
-struct Summary {
-    n_samples: usize,
-    n_activations: usize,
-    n_weights: usize,
-    n_quantized_nodes: usize,
-    n_float_nodes: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    preprocessing: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    static_shapes: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    equalized: Option<Equalized>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    observer: Option<ObserverChoice>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mixed_precision: Option<Mixed>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tuned: Option<Tuned>,
-    warnings: Vec<String>,
-    seconds: f64,
 }
 
 fn effort_levels() -> clap::builder::PossibleValuesParser {
@@ -399,118 +377,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         eprintln!("warning: `{}`: {warning}", paths.model.display());
     }
     if !quiet && !args.json {
-        print_summary(args, request, paths, &summary, &sidecar);
+        print_summary(request, paths, &summary, &sidecar, args.verbose);
     }
     Ok(summary)
-}
-
-fn print_summary(
-    args: &Args,
-    request: &Request,
-    paths: &Paths,
-    summary: &Summary,
-    sidecar: &crate::emit::Sidecar,
-) {
-    println!("{} -> {}", paths.model.display(), paths.output.display());
-    println!("  backend    {}", request.scheme.name);
-    println!(
-        "  quantized  {} nodes, {} activations ({}), {} weights ({}); {} nodes stay float",
-        summary.n_quantized_nodes,
-        summary.n_activations,
-        sidecar.calibration.activation_observer,
-        summary.n_weights,
-        request.weight_finder.1,
-        summary.n_float_nodes
-    );
-    println!("  data       {} samples", summary.n_samples);
-    if let Some(preprocessing) = &summary.preprocessing {
-        println!("  input      {preprocessing}");
-    }
-    summary.static_shapes.iter().for_each(|fixed| println!("  shapes     {fixed}"));
-    if let Some(equalized) = &summary.equalized {
-        println!("  equalized  {}", describe_equalized(equalized));
-    }
-    if let Some(observer) = &summary.observer {
-        println!("  observer   {}", describe_observer(observer));
-    }
-    if let Some(mixed) = &summary.mixed_precision {
-        let lines = mixed::describe(mixed);
-        for (i, line) in lines.iter().enumerate() {
-            println!("  {:<10} {line}", if i == 0 { "mixed" } else { "" });
-        }
-    }
-    if let Some(tuned) = &summary.tuned {
-        println!("  tuned      {}", describe(tuned));
-        tuned.steps.iter().for_each(|step| println!("    {}", describe_step(step)));
-    }
-    println!("  sidecar    {}", paths.sidecar.display());
-    for (emitter, path) in &paths.emitted {
-        println!("  {:<10} {}", emitter.name(), path.display());
-    }
-    println!("  time       {:.2} s", summary.seconds);
-    if args.verbose {
-        sidecar.details().iter().for_each(|line| println!("  {line}"));
-    }
-}
-
-fn describe_equalized(equalized: &Equalized) -> String {
-    let Equalized {
-        n_samples,
-        n_judges,
-        n_spaces,
-        n_declined,
-        n_absorbed,
-        gain_db,
-        chance_db,
-        seconds,
-        ..
-    } = equalized;
-    if *n_spaces + n_absorbed == 0 {
-        return format!("nothing; {n_declined} layers' inputs were left alone ({seconds:.2} s)");
-    }
-    let [before, after] = equalized.sqnr_db;
-    let outcome = if equalized.kept { "kept" } else { "undone" };
-    let absorbed = match n_absorbed {
-        0 => String::new(),
-        n => format!(" and the offsets of {n} tensors"),
-    };
-    format!(
-        "{n_spaces} groups of tensors{absorbed} on {n_samples} samples, {n_declined} left alone; on {n_judges} {before:.2} -> {after:.2} dB, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome} ({seconds:.2} s)"
-    )
-}
-
-fn describe_observer(choice: &ObserverChoice) -> String {
-    let ObserverChoice { observer, table, n_judges, tried, seconds } = choice;
-    let tried = tried.iter().map(|tried| {
-        let TriedObserver { observer: name, gain_db, chance_db } = tried;
-        let outcome = if name == observer { "kept" } else { "undone" };
-        format!("{name} instead of {table}, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome}")
-    });
-    let tried: Vec<String> = tried.collect();
-    format!("on {n_judges} samples {} ({seconds:.2} s)", tried.join("; "))
-}
-
-fn describe(tuned: &Tuned) -> String {
-    let [before, after] = tuned.sqnr_db;
-    let of = |n: usize, what: &str| (n > 0).then(|| format!("{n} {what}"));
-    let changed = [
-        of(tuned.n_weights, "weights"),
-        of(tuned.n_biases, "biases"),
-        of(tuned.n_ranges, "ranges"),
-    ];
-    let changed: Vec<String> = changed.into_iter().flatten().collect();
-    format!(
-        "{} on {} samples; on {} others {before:.2} -> {after:.2} dB, gain {:+.2} dB ({:.2} s)",
-        if changed.is_empty() { "nothing".to_string() } else { changed.join(", ") },
-        tuned.n_samples,
-        tuned.n_held_back,
-        tuned.gain_db,
-        tuned.seconds
-    )
-}
-
-fn describe_step(step: &Step) -> String {
-    let outcome = if step.kept { "kept" } else { "undone" };
-    let name = step.method.name();
-    format!("{name:<8} {:+.2} dB, {outcome} ({:.2} s)", step.gain_db, step.seconds)
 }

@@ -9,6 +9,7 @@ mod inspect;
 mod mixed;
 mod options;
 mod prepare;
+mod summary;
 
 use crate::diag::Exit;
 use anyhow::{Result, anyhow, bail};

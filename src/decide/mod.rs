@@ -43,6 +43,14 @@ pub struct QuantPlan {
     pub warnings: Vec<String>,
 }
 
+impl QuantPlan {
+    /// Puts the warnings of an earlier plan first, but for those that come again with this one.
+    pub fn keep_warnings(&mut self, mut earlier: Vec<String>) {
+        earlier.retain(|warning| !self.warnings.contains(warning));
+        self.warnings.splice(0..0, earlier);
+    }
+}
+
 /// An activation with its parameters.
 #[derive(Debug, Clone)]
 pub struct PlannedActivation {

@@ -94,6 +94,7 @@ pub(super) fn mixed(
     let observe: &mut Observe = &mut observe;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
     let (names, ranked) = pool.install(|| tune::load(run, ranking))?;
+    let first_judge = judging.start;
     let (_, judged) = pool.install(|| tune::load(run, judging))?;
     let mut judge = pool.install(|| Judge::new(model, &names, &judged))?;
     drop(judged);
@@ -109,7 +110,9 @@ pub(super) fn mixed(
             search.choice()
         })?;
         let mut model = model.clone();
-        let known = known.filter(|_| mixed.layers.is_empty());
+        // Of the plan as it was; and biases that come with it are of no sample that judges.
+        let known =
+            known.filter(|known| mixed.layers.is_empty() && known.samples.end <= first_judge);
         let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, gathered, known)?;
         pool.install(|| search.judge(&model, &plan, &mut mixed))?;
         mixed.seconds = start.elapsed().as_secs_f64();

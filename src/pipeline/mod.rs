@@ -230,11 +230,10 @@ fn finish(
             (tuned, None)
         }
         Some(chosen) => {
-            // Warnings about equalization; those about tensors come again with the new plan.
-            let earlier = plan.warnings.into_iter().filter(|w| !chosen.plan.warnings.contains(w));
-            let earlier: Vec<String> = earlier.collect();
+            // Those about equalization; those about tensors come again with the new plan.
+            let earlier = plan.warnings;
             (model, sites, plan) = (chosen.model, chosen.sites, chosen.plan);
-            plan.warnings.splice(0..0, earlier);
+            plan.keep_warnings(earlier);
             (chosen.tuned, Some(chosen.mixed))
         }
     };

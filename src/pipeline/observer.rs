@@ -79,14 +79,9 @@ fn attempt(
     let start = Instant::now();
     let graph = model.graph.as_ref().context("model has no graph")?;
     let run = gathered.run.as_ref().context("nothing was observed")?;
-    let samples = match known {
-        Some(known) => known.samples.clone(),
-        None => match judges(stage, run, plan) {
-            Ok(samples) => samples,
-            // Too few, as for all that is tuned.
-            Err(_) => return Ok(None),
-        },
-    };
+    let samples = known.as_ref().map(|known| Ok(known.samples.clone()));
+    // Else there are too few, as for all that is tuned.
+    let Ok(samples) = samples.unwrap_or_else(|| judges(stage, run, plan)) else { return Ok(None) };
     let activation = by_spelling(RIVAL)?;
     let finders = Finders { activation: &*activation, ..request.finders() };
     let mut rival = decide(graph, sites, &gathered.statistics, None, &request.scheme, finders)?;
@@ -109,9 +104,7 @@ fn attempt(
     let n_judges = samples.len();
     *known = reference.map(|reference| Known { samples, reference });
     if is_better {
-        let earlier = plan.warnings.drain(..).filter(|text| !rival.warnings.contains(text));
-        let earlier: Vec<String> = earlier.collect();
-        rival.warnings.splice(0..0, earlier);
+        rival.keep_warnings(std::mem::take(&mut plan.warnings));
         *plan = rival;
     }
     Ok(Some(ObserverChoice {
