@@ -413,6 +413,30 @@ fn weights_on_either_side_of_a_product_have_rows() {
     }
 }
 
+/// Weights exist once, however many samples are looked at: they take none of the memory that the samples may take.
+#[test]
+fn a_large_weight_costs_no_samples() {
+    let folder = TempDir::new().unwrap();
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[1, 1, 8, 8]);
+    g.conv("x", 1, 64, 3, 1, "c");
+    g.op("Relu", &["c"], "r");
+    g.op("GlobalAveragePool", &["r"], "p");
+    g.op("Flatten", &["p"], "f");
+    g.weight("w", &[64, 60_000]);
+    g.weight("v", &[60_000, 4]);
+    g.op("MatMul", &["f", "w"], "h");
+    g.op("MatMul", &["h", "v"], "y");
+    let model = g.output("y").build();
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, model.encode_to_vec()).unwrap();
+    let output = folder.path().join("out.onnx");
+    let report = calibrate(path.to_str().unwrap(), "onnxruntime", &output, &[]);
+    let tuned = &report["results"][0]["summary"]["tuned"];
+    // 2^22 values of the largest activation, a quarter of the samples held back.
+    assert_eq!(tuned["n_samples"].as_u64().unwrap(), 69 - 17, "{tuned}");
+}
+
 /// `vpmaddubsw` adds the products of two neighbouring channels in 16 bits: 255 times the sum of two
 /// weights of one sign must not pass 32767.
 #[test]

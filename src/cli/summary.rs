@@ -112,7 +112,11 @@ fn describe_observer(choice: &ObserverChoice) -> String {
     let ObserverChoice { observer, table, n_judges, tried, seconds } = choice;
     let tried = tried.iter().map(|tried| {
         let TriedObserver { observer: name, gain_db, chance_db } = tried;
-        let outcome = if name == observer { "kept" } else { "undone" };
+        let outcome = match name == observer {
+            true => "kept",
+            false if *gain_db > 0.0 && *gain_db <= 2.0 * chance_db => "in doubt",
+            false => "undone",
+        };
         format!("{name} instead of {table}, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome}")
     });
     let tried: Vec<String> = tried.collect();

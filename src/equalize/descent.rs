@@ -22,7 +22,8 @@ pub fn factor(exponent: i32) -> f64 {
     const PARTS: [f64; PER_OCTAVE as usize] =
         [1.0, 1.189_207_115_002_721, std::f64::consts::SQRT_2, 1.681_792_830_507_429];
     let part = PARTS[exponent.rem_euclid(PER_OCTAVE) as usize];
-    f64::from(exponent.div_euclid(PER_OCTAVE)).exp2() * part
+    let power = u64::from((1023 + exponent.div_euclid(PER_OCTAVE)).unsigned_abs());
+    f64::from_bits(power << 52) * part
 }
 
 /// The highest two of some values, and where the first is.
@@ -50,6 +51,12 @@ impl Top {
     fn with(&self, at: usize, value: f64) -> f64 {
         value.max(if at == self.at { self.second } else { self.first })
     }
+
+    /// Whether the highest two may be others once a value `from` has become `to`.
+    fn depends_on(&self, from: f64, to: f64) -> bool {
+        let higher = from.max(to);
+        higher > 0.0 && higher >= self.second
+    }
 }
 
 /// Steps of symmetric ranges: in proportion to the range, except on grids of powers of two.
@@ -70,6 +77,18 @@ impl Steps {
     }
 }
 
+impl RangeTerm {
+    /// The highest values of channels divided by their factors.
+    fn highest(&self, exponents: &[i32]) -> Top {
+        Top::of(exponents.iter().zip(&self.high).map(|(&e, high)| high / factor(e)))
+    }
+
+    /// The lowest, without their signs.
+    fn lowest(&self, exponents: &[i32]) -> Top {
+        Top::of(exponents.iter().zip(&self.low).map(|(&e, low)| -low / factor(e)))
+    }
+}
+
 struct RangeState<'a> {
     term: &'a RangeTerm,
     low: Top,
@@ -81,8 +100,7 @@ struct RangeState<'a> {
 
 impl<'a> RangeState<'a> {
     fn of(term: &'a RangeTerm, exponents: &[i32]) -> RangeState<'a> {
-        let high = Top::of(exponents.iter().zip(&term.high).map(|(&e, high)| high / factor(e)));
-        let low = Top::of(exponents.iter().zip(&term.low).map(|(&e, low)| -low / factor(e)));
+        let (low, high) = (term.lowest(exponents), term.highest(exponents));
         let loads = exponents.iter().zip(&term.load).map(|(&e, load)| load * factor(2 * e));
         let load: f64 = loads.sum();
         let noise = step(&term.grid, -low.first, high.first).powi(2) * load;
@@ -94,6 +112,20 @@ impl<'a> RangeState<'a> {
         let high = self.high.with(c, self.term.high[c] / factor(to));
         let low = self.low.with(c, -self.term.low[c] / factor(to));
         step(&self.term.grid, -low, high).powi(2) * load
+    }
+
+    /// Takes over that channel `c` has moved from `from` to `exponents[c]`.
+    fn follow(&mut self, c: usize, from: i32, exponents: &[i32]) {
+        let to = exponents[c];
+        let RangeTerm { grid, low, high, load } = self.term;
+        self.load += load[c] * (factor(2 * to) - factor(2 * from));
+        if self.high.depends_on(high[c] / factor(from), high[c] / factor(to)) {
+            self.high = self.term.highest(exponents);
+        }
+        if self.low.depends_on(-low[c] / factor(from), -low[c] / factor(to)) {
+            self.low = self.term.lowest(exponents);
+        }
+        self.noise = step(grid, -self.low.first, self.high.first).powi(2) * self.load;
     }
 }
 
@@ -189,7 +221,7 @@ impl<'a> WeightState<'a> {
                 let peak = self.term.peaks[at * self.rows + row];
                 let (old, new) = (peak * factor(from), peak * factor(exponents[c]));
                 let top = self.tops[group * self.rows + row];
-                if old >= top.second || new >= top.second {
+                if top.depends_on(old, new) {
                     self.tops[group * self.rows + row] = self.top(group, row, exponents);
                 }
             }
@@ -214,6 +246,10 @@ pub fn descend(objective: &Objective, exponents: &mut [i32]) -> f64 {
     let total = noise(objective, exponents);
     for _ in 0..MAX_SWEEPS {
         let mut any = false;
+        // Sums that are carried along round off.
+        for state in &mut ranges {
+            *state = RangeState::of(state.term, exponents);
+        }
         for c in (0..objective.n).filter(|&c| objective.is_live(c)) {
             let from = exponents[c];
             let growth = |to: i32| -> f64 {
@@ -228,9 +264,7 @@ pub fn descend(objective: &Objective, exponents: &mut [i32]) -> f64 {
             debug_assert!(growth < 0.0);
             exponents[c] = to;
             any = true;
-            for state in &mut ranges {
-                *state = RangeState::of(state.term, exponents);
-            }
+            ranges.iter_mut().for_each(|state| state.follow(c, from, exponents));
             weights.iter_mut().for_each(|state| state.follow(c, from, exponents));
         }
         if !any {

@@ -135,9 +135,13 @@ impl Objective {
                 high: vec![0.0; space.n],
                 load: vec![0.0; space.n],
             };
+            let least = statistic.least_reach();
             for (i, c) in channels.range().enumerate() {
-                term.low[c] = margin * f64::from(statistic.min[i]).clamp(-1e30, 0.0);
-                term.high[c] = margin * f64::from(statistic.max[i]).clamp(0.0, 1e30);
+                let (min, max) = (statistic.min[i], statistic.max[i]);
+                let min = if min < 0.0 { min.min(-least) } else { 0.0 };
+                let max = if max > 0.0 { max.max(least) } else { 0.0 };
+                term.low[c] = margin * f64::from(min).max(-1e30);
+                term.high[c] = margin * f64::from(max).min(1e30);
                 term.load[c] = load[c];
                 let reach = term.high[c].max(-term.low[c]);
                 objective.reach[c] = objective.reach[c].max(reach);

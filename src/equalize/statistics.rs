@@ -6,6 +6,13 @@ use crate::onnx::proto::GraphProto;
 use crate::place::Sites;
 use std::collections::BTreeMap;
 
+/// Values of a channel beside those seen that are taken to reach as far as the channels of its tensor usually do.
+///
+/// A fully connected layer shows one value per sample. Channels that fired on none of 32 samples got the largest
+/// factors there are, and cost three such layers of 4096 random channels 5.7 dB; with 32 values more they gain 1.9.
+/// PP-OCRv4's detector, with its squeeze and excitation, gains 1.0 dB (`tensorrt`), and a Conv sees thousands of values.
+const UNSEEN: f32 = 32.0;
+
 /// A tensor to look at, and where it holds its channels, counted from 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
@@ -91,6 +98,20 @@ impl ChannelStatistic {
         }
     }
 
+    /// How far every channel is taken to reach: the median over the channels, by the share of the values that are
+    /// [`UNSEEN`].
+    pub fn least_reach(&self) -> f32 {
+        let both = self.min.iter().zip(&self.max);
+        let mut reaches: Vec<f32> = both.map(|(min, max)| max.max(-min)).collect();
+        reaches.retain(|reach| *reach > 0.0 && reach.is_finite());
+        if reaches.is_empty() {
+            return 0.0;
+        }
+        let middle = reaches.len() / 2;
+        let (_, median, _) = reaches.select_nth_unstable_by(middle, f32::total_cmp);
+        *median * UNSEEN / (UNSEEN + self.n_values as f32)
+    }
+
     /// Mean square of a channel's values.
     pub fn mean_square(&self, channel: usize) -> f64 {
         self.sum_squares[channel] / self.n_values.max(1) as f64
@@ -133,6 +154,17 @@ pub fn watched(spaces: &[Space], graph: &GraphProto, facts: &Facts, sites: &Site
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_few_values_show_is_not_all_there_is() {
+        let mut statistic = ChannelStatistic::new(Channels { axis: 0, run: 1, first: 0, n: 4 });
+        statistic.observe(&[4, 1], &[0.0, 0.1, -3.0, 8.0]);
+        assert_eq!(statistic.least_reach(), 3.0 * 32.0 / 33.0);
+        (0..31).for_each(|_| statistic.observe(&[4, 1], &[0.0; 4]));
+        assert_eq!(statistic.least_reach(), 1.5);
+        let nothing = ChannelStatistic::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
+        assert_eq!(nothing.least_reach(), 0.0);
+    }
 
     #[test]
     fn channels_are_seen_apart() {

@@ -2,7 +2,7 @@
 
 use super::proto::{GraphProto, ModelProto, ValueInfoProto};
 use super::tensor::{self, DataType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one tensor.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -58,9 +58,20 @@ impl Facts {
         self.by_name.get(tensor).and_then(|fact| fact.data_type) == Some(DataType::Float as i32)
     }
 
-    /// Elements of the largest tensor of known shape; 0 where none is known.
-    pub fn largest(&self) -> usize {
-        let shapes = self.by_name.values().filter_map(|fact| fact.shape.as_ref());
+    /// Elements of the largest tensor of known shape that depends on the inputs of `model`; 0 where none is known.
+    /// Initializers and what follows from them alone exist once, however many samples are run.
+    pub fn largest_activation(&self, model: &ModelProto) -> usize {
+        let Some(graph) = &model.graph else { return 0 };
+        let initializers: BTreeSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
+        let inputs = graph.input.iter().map(|input| input.name());
+        let mut activations: BTreeSet<&str> =
+            inputs.filter(|name| !initializers.contains(name)).collect();
+        for node in &graph.node {
+            if node.input.iter().any(|name| activations.contains(name.as_str())) {
+                activations.extend(node.output.iter().map(String::as_str));
+            }
+        }
+        let shapes = activations.iter().filter_map(|name| self.shape(name));
         shapes.map(|shape| shape.iter().product::<usize>()).max().unwrap_or(0)
     }
 

@@ -79,7 +79,8 @@ pub(super) fn mixed(
         )
     })?;
     let corrected = tune::methods(request, plan).contains(Method::Bias);
-    let (ranking, judging) = ranges(run, plan, facts, request)?;
+    let largest = facts.largest_activation(model);
+    let (ranking, judging) = ranges(run, plan, largest, request)?;
     let tensors = sites.activations.iter().map(|site| site.tensor.clone());
     let statistics: BTreeMap<_, _> = tensors.zip(statistics).collect();
     let source = Source {
@@ -127,11 +128,12 @@ pub(super) fn mixed(
     Ok(None)
 }
 
-/// The samples that layers are ranked by, and those that judge: positions in `run.by_content`.
+/// The samples that layers are ranked by, and those that judge: positions in `run.by_content`. The largest activation has
+/// `largest` values.
 fn ranges(
     run: &Run,
     plan: &QuantPlan,
-    facts: &Facts,
+    largest: usize,
     request: &Request,
 ) -> Result<(Range<usize>, Range<usize>)> {
     let n = run.by_content.len();
@@ -139,7 +141,7 @@ fn ranges(
     let n_ranking = MAX_RANKING.min(n / 2);
     let methods = tune::methods(request, plan);
     let learns = methods != Methods::default();
-    let n_looked_at = tune::n_samples(run, facts, request, methods);
+    let n_looked_at = tune::n_samples(run, largest, request, methods);
     let n_learned = if learns { request.effort.n_tune(n_looked_at) } else { 0 };
     let first = n_ranking.max(n_learned.min(n.saturating_sub(MIN_APART)));
     let bytes: usize =

@@ -41,7 +41,8 @@ pub fn tune(
 ) -> Result<Option<Tuned>> {
     let Some(run) = &gathered.run else { return Ok(None) };
     let methods = methods(request, plan);
-    let n = n_samples(run, facts, request, methods);
+    let largest = facts.largest_activation(model);
+    let n = n_samples(run, largest, request, methods);
     if n == 0 || methods == Methods::default() {
         return Ok(None);
     }
@@ -61,11 +62,12 @@ pub fn tune(
     })
 }
 
-/// How many samples are looked at, those held back included; they are the first of `run.by_content`.
-pub(super) fn n_samples(run: &Run, facts: &Facts, request: &Request, methods: Methods) -> usize {
-    let bytes = 4 * n_copies(methods) * facts.largest().max(1);
+/// How many samples are looked at, those held back included, where the largest activation has `largest` values; they are
+/// the first of `run.by_content`.
+pub(super) fn n_samples(run: &Run, largest: usize, request: &Request, methods: Methods) -> usize {
+    let bytes = 4 * n_copies(methods) * largest.max(1);
     let limit = request.effort.max_bytes() / bytes;
-    request.effort.n_samples(facts.largest()).min(limit).min(run.by_content.len())
+    request.effort.n_samples(largest).min(limit).min(run.by_content.len())
 }
 
 /// Names of the inputs, and their values for each of the samples at `range` of `run.by_content`.

@@ -164,7 +164,8 @@ fn chosen(
         candidates.is_empty() || n >= LEAST_SAMPLES,
         "{n} samples, expected {LEAST_SAMPLES} or more"
     );
-    let n_tune = request.effort.n_tune(request.effort.n_samples(stage.facts.largest()).min(n));
+    let largest = stage.facts.largest_activation(stage.model);
+    let n_tune = request.effort.n_tune(request.effort.n_samples(largest).min(n));
     let n_samples = n_tune.clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
     let changes = pool.install(|| candidates.choose(stage, (dataset, &samples[..n_samples])))?;
@@ -300,8 +301,9 @@ fn plan_for(
 /// # Errors
 /// If there is no memory for enough of them.
 pub(super) fn judges(stage: Stage, run: &Run, plan: &QuantPlan) -> Result<Range<usize>> {
-    let Stage { facts, request, .. } = stage;
-    let n = tune::n_samples(run, facts, request, tune::methods(request, plan));
+    let Stage { model, facts, request, .. } = stage;
+    let largest = facts.largest_activation(model);
+    let n = tune::n_samples(run, largest, request, tune::methods(request, plan));
     ensure!(n >= MIN_SAMPLES, "memory for {n} samples to judge by, expected {MIN_SAMPLES} or more");
     let n_judges = (n - request.effort.n_tune(n)).max(n.min(MAX_SAMPLES));
     Ok(n - n_judges..n)
