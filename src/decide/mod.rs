@@ -26,6 +26,7 @@ use crate::quant::{QuantParams, Range, params_for_range};
 use crate::range::{RangeFinder, pot_search};
 use crate::scheme::{QType, Scheme, SymmetryName};
 use anyhow::{Result, ensure};
+use rayon::prelude::*;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -200,7 +201,7 @@ pub fn decide(
     group::decide(sites, statistics, given, scheme, finders.activation, &mut plan)?;
     weight::decide(graph, sites, scheme, finders.weight, &mut plan)?;
     decide_biases(graph, sites, scheme, finders.weight, &mut plan, true)?;
-    plan.weights.iter_mut().try_for_each(|weight| round(graph, weight))?;
+    plan.weights.par_iter_mut().try_for_each(|weight| round(graph, weight))?;
     Ok(plan)
 }
 

@@ -6,11 +6,12 @@ use crate::observe::{Sample, Statistic};
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
-use crate::place::Sites;
+use crate::place::{Sites, WeightSite};
 use crate::quant::{QuantParams, Range};
 use crate::range::RangeFinder;
 use crate::scheme::{QType, Scheme};
 use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Share of a weight's largest value up to which a slice holds nothing: its own scale would be lost beside
@@ -40,51 +41,67 @@ pub(super) fn decide(
     finder: &dyn RangeFinder,
     plan: &mut QuantPlan,
 ) -> Result<()> {
-    for site in &sites.weights {
-        let (shape, values) = values(graph, &site.tensor)?;
-        let qtype = scheme.types[&site.qtype].clone();
-        let slices = Slices::of(&shape, site.axis, site.block);
-        let mut by_slice: Vec<Vec<f32>> = vec![Vec::new(); slices.n];
-        for (position, &value) in values.iter().enumerate() {
-            by_slice[slices.of_value(position)].push(value);
-        }
-        let mut params = Vec::with_capacity(slices.n);
-        for slice in &by_slice {
-            params.push(params_of(slice, &qtype, finder)?.1);
-        }
-        let peak = |slice: &[f32]| slice.iter().fold(0f32, |peak, value| peak.max(value.abs()));
-        let nothing = peak(&values) * NOTHING;
-        let dead = |slice: &Vec<f32>| peak(slice) <= nothing;
-        let dead: Vec<usize> = (0..slices.n).filter(|&channel| dead(&by_slice[channel])).collect();
-        borrow_scales(&mut params, &dead);
-        if !dead.is_empty() && slices.n > 1 {
-            plan.warnings.push(format!(
-                "initializer `{}`: {} of {} {} are zero, or nearly (the first is {}); they take the median scale of the others",
-                site.tensor,
-                dead.len(),
-                slices.n,
-                if site.block.is_some() { "blocks" } else { "channels" },
-                dead[0]
-            ));
-        }
-        let min = values.iter().copied().fold(f32::INFINITY, f32::min);
-        let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let mut planned = PlannedWeight {
-            site: site.clone(),
-            qtype,
-            params,
-            integers: Arc::default(),
-            shape,
-            observed: (min, max),
-            observer: finder.name(),
-            dead,
-            learned: false,
-            pairs: None,
-        };
-        widen_for_pairs(graph, &values, &mut planned);
-        plan.weights.push(planned);
+    let planned = |site: &WeightSite| planned(graph, site, &scheme.types[&site.qtype], finder);
+    // Of several errors the first is given.
+    let weights: Vec<Result<PlannedWeight>> = sites.weights.par_iter().map(planned).collect();
+    for weight in weights {
+        let weight = weight?;
+        plan.warnings.extend(warning(&weight));
+        plan.weights.push(weight);
     }
     Ok(())
+}
+
+/// One weight with its parameters, not rounded yet.
+fn planned(
+    graph: &GraphProto,
+    site: &WeightSite,
+    qtype: &QType,
+    finder: &dyn RangeFinder,
+) -> Result<PlannedWeight> {
+    let (shape, values) = values(graph, &site.tensor)?;
+    let slices = Slices::of(&shape, site.axis, site.block);
+    let mut by_slice: Vec<Vec<f32>> = vec![Vec::new(); slices.n];
+    for (position, &value) in values.iter().enumerate() {
+        by_slice[slices.of_value(position)].push(value);
+    }
+    let mut params = Vec::with_capacity(slices.n);
+    for slice in &by_slice {
+        params.push(params_of(slice, qtype, finder)?.1);
+    }
+    let peak = |slice: &[f32]| slice.iter().fold(0f32, |peak, value| peak.max(value.abs()));
+    let nothing = peak(&values) * NOTHING;
+    let dead = |slice: &Vec<f32>| peak(slice) <= nothing;
+    let dead: Vec<usize> = (0..slices.n).filter(|&channel| dead(&by_slice[channel])).collect();
+    borrow_scales(&mut params, &dead);
+    let min = values.iter().copied().fold(f32::INFINITY, f32::min);
+    let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut planned = PlannedWeight {
+        site: site.clone(),
+        qtype: qtype.clone(),
+        params,
+        integers: Arc::default(),
+        shape,
+        observed: (min, max),
+        observer: finder.name(),
+        dead,
+        learned: false,
+        pairs: None,
+    };
+    widen_for_pairs(graph, &values, &mut planned);
+    Ok(planned)
+}
+
+/// What the user should know of slices without values.
+fn warning(PlannedWeight { site, params, dead, .. }: &PlannedWeight) -> Option<String> {
+    let first = dead.first().filter(|_| params.len() > 1)?;
+    Some(format!(
+        "initializer `{}`: {} of {} {} are zero, or nearly (the first is {first}); they take the median scale of the others",
+        site.tensor,
+        dead.len(),
+        params.len(),
+        if site.block.is_some() { "blocks" } else { "channels" },
+    ))
 }
 
 /// Range and parameters of values that are known; those of an empty slice are for a range of width 0.

@@ -320,7 +320,11 @@ impl Engine {
     /// # Errors
     /// If the engine cannot set its state up.
     pub fn session(&self) -> Result<Session<'_>> {
-        guarded(|| Ok(Session { engine: self, state: self.plan.spawn()? }))
+        guarded(|| {
+            let state = self.plan.spawn()?;
+            let carries = state.op_states.iter().any(Option::is_some);
+            Ok(Session { engine: self, state, carries })
+        })
     }
 }
 
@@ -331,6 +335,9 @@ pub type Visit<'v> = &'v mut dyn FnMut(usize, &[usize], &[f32]) -> Result<()>;
 pub struct Session<'a> {
     engine: &'a Engine,
     state: TypedSimpleState,
+    /// Whether operators keep something from one run to the next: the engine takes samples for parts of one stream, and
+    /// an LSTM would begin where the sample before ended.
+    carries: bool,
 }
 
 impl Session<'_> {
@@ -394,8 +401,8 @@ impl Session<'_> {
                     }
                     TractResult::Ok(values)
                 });
-            if outcome.is_err() {
-                // A state that failed half-way is not used again.
+            // Nor is a state that failed half-way used again.
+            if self.carries || outcome.is_err() {
                 self.state = engine.plan.spawn()?;
             }
             outcome.map_err(|error| anyhow!("{error:#}"))

@@ -7,6 +7,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::place::Sites;
 use crate::scheme::Scheme;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// Factors of one space.
@@ -91,8 +92,10 @@ fn best(objective: &Objective) -> Result<Choice, Reason> {
     let mut starts: Vec<Vec<i32>> =
         STARTS.iter().map(|&exponents| start(objective, exponents)).collect();
     starts.extend(equal_weights(objective));
-    let starts = starts.into_iter().map(|start| (noise(objective, &start), start));
-    let Some((_, mut exponents)) = starts.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+    let start = |start: Vec<i32>| (noise(objective, &start), start);
+    let starts: Vec<(f64, Vec<i32>)> = starts.into_par_iter().map(start).collect();
+    let best = starts.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    let Some((_, mut exponents)) = best else {
         return Err(Reason::NoGain);
     };
     let after = descend(objective, &mut exponents);
