@@ -98,8 +98,8 @@ impl ChannelStatistic {
         }
     }
 
-    /// How far every channel is taken to reach: the median over the channels, by the share of the values that are
-    /// [`UNSEEN`].
+    /// How far every channel is taken to reach at least: the median over the channels, by the share of the values that
+    /// were not seen.
     pub fn least_reach(&self) -> f32 {
         let both = self.min.iter().zip(&self.max);
         let mut reaches: Vec<f32> = both.map(|(min, max)| max.max(-min)).collect();
