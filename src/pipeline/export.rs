@@ -40,12 +40,16 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
         );
         let Loaded { mut model, .. } = onnx::load_whole(path)?;
         prepare::check_float(&model)?;
-        let is_static = sidecar.scheme.resolved.get("static_shapes") == Some(&true.into());
+        let is_set = |key: &str| sidecar.scheme.resolved.get(key) == Some(&true.into());
+        let is_static = is_set("static_shapes");
         let inputs = sidecar.calibration.inputs.iter();
         let shapes = inputs.map(|input| (input.name.clone(), input.shape.clone())).collect();
         let mut changes =
             if is_static { prepare::fix_inputs(&mut model, &shapes)? } else { Vec::new() };
         changes.extend(prepare(&mut model, sidecar.model.opset[1])?);
+        if is_set("invert_constants") {
+            changes.extend(prepare::invert_constants(&mut model)?);
+        }
         ensure!(
             changes == sidecar.model.prepared,
             "was prepared in another way by the version that wrote the sidecar\nhint: calibrate again with this version of mqq"

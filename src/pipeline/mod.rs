@@ -145,7 +145,10 @@ pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<Pre
         let shapes = inputs.into_iter().map(|input| (input.name, input.shape)).collect();
         fixed = prepare::fix_inputs(&mut model, &shapes).with_context(name)?;
     }
-    let changes = prepare(&mut model, scheme.min_opset).with_context(name)?;
+    let mut changes = prepare(&mut model, scheme.min_opset).with_context(name)?;
+    if scheme.invert_constants {
+        changes.extend(prepare::invert_constants(&mut model).with_context(name)?);
+    }
     let after = default_opset(&model).with_context(name)?;
     let (facts, parsed) = known(&model, shapes);
     if scheme.static_shapes {

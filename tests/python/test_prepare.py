@@ -1,5 +1,7 @@
 """Small graphs of old opsets: `mqq prepare` must leave their outputs as ONNX Runtime computes them."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -149,3 +151,47 @@ def test_constants_wherever_they_hide(tmp_path):
     assert [node.op_type for node in after.graph.node] == ["Conv"]
     assert {t.name for t in after.graph.initializer} == {"w0", "b"}
     assert [i.name for i in after.graph.input] == ["x"]
+
+
+def test_divisions_and_differences_by_constants(tmp_path):
+    """Only in tables that ask for it; what has no reciprocal, and what is no second operand, stays."""
+    before = model(13, [
+        ("Div", ["x", "c"], ["a"], {}),
+        ("Sub", ["a", "c"], ["b"], {}),
+        ("Div", ["c", "b"], ["d"], {}),
+        ("Div", ["d", "zero"], ["e"], {}),
+        ("Sub", ["zero", "x"], ["f"], {}),
+        ("Div", ["x", "x"], ["g"], {}),
+        ("Add", ["b", "f"], ["y"], {}),
+    ], {"c": np.array([6.0, 0.3, -7.0, 1e3], np.float32).reshape(4, 1, 1), "zero": np.float32(0)},
+        outputs=("y", "d", "e", "g"))
+    path, x = tmp_path / "model.onnx", floats(1, 4, 6, 6)
+    onnx.save(before, path)
+    kinds = {}
+    for backend in ("qnn-htp", "qnn-htp-a16"):
+        output = tmp_path / f"{backend}.onnx"
+        mqq("prepare", path, "-b", backend, "-o", output)
+        onnx.checker.check_model(str(output), full_check=True)
+        after = onnx.load(output)
+        kinds[backend] = [node.op_type for node in after.graph.node]
+        pairs = zip(session(path, False).run(None, {"x": x}), session(output, False).run(None, {"x": x}))
+        for expected, found in pairs:
+            np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-6)
+    assert kinds["qnn-htp"] == ["Div", "Sub", "Div", "Div", "Sub", "Div", "Add"]
+    assert kinds["qnn-htp-a16"] == ["Mul", "Add", "Div", "Div", "Sub", "Div", "Add"]
+
+
+def test_a_graph_with_inverted_constants_can_be_exported_again(tmp_path):
+    weight = floats(4, 4, 1, 1)
+    path = tmp_path / "model.onnx"
+    onnx.save(model(13, [("Div", ["x", "c"], ["a"], {}), ("Conv", ["a", "w"], ["y"], {})],
+                    {"c": np.float32(6), "w": weight}), path)
+    np.save(tmp_path / "x.npy", floats(8, 4, 6, 6))
+    output, again = tmp_path / "out.onnx", tmp_path / "again.onnx"
+    report = json.loads(mqq("calibrate", path, "-b", "qnn-htp-a16", "--data", tmp_path / "x.npy", "-o", output,
+                            "--emit", "deploy", "--json"))
+    assert [node.op_type for node in onnx.load(output).graph.node if "Linear" not in node.op_type] == ["Mul", "Conv"]
+    emitted = [file for file in tmp_path.iterdir() if "deploy" in file.name]
+    assert len(emitted) == 1, report
+    mqq("export", output.with_suffix(".json"), "-f", "deploy", "-m", path, "-o", again)
+    assert again.read_bytes() == emitted[0].read_bytes()

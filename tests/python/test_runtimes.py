@@ -312,6 +312,36 @@ def test_the_htp_refuses_an_open_batch_and_so_does_check(tmp_path):
         run_htp(output, digits("eval")[0][:1])
 
 
+def test_the_htp_takes_16_bits_behind_constants_that_are_inverted(tmp_path):
+    """A hard-swish that divides by 6, with a convolution behind it."""
+    rng = np.random.default_rng(2)
+    draw = lambda *shape: (rng.normal(size=shape) * 0.5).astype(np.float32)
+    constants = {"w1": draw(8, 3, 3, 3), "w2": draw(8, 8, 1, 1)}
+    constants.update({k: np.float32(v) for k, v in {"three": 3, "six": 6, "zero": 0}.items()})
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w1"], ["c"], pads=[1, 1, 1, 1]),
+        node("Add", ["c", "three"], ["a"]),
+        node("Clip", ["a", "zero", "six"], ["l"]),
+        node("Mul", ["c", "l"], ["m"]),
+        node("Div", ["m", "six"], ["h"]),
+        node("Conv", ["h", "w2"], ["y"]),
+    ]
+    value = lambda name, *shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+    graph = helper.make_graph(nodes, "swish", [value("x", 1, 3, 64, 64)], [value("y", 1, 8, 64, 64)],
+                                   [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()])
+    path, output = tmp_path / "swish.onnx", tmp_path / "q.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    data = [{"x": draw(1, 3, 64, 64)} for _ in range(4)]
+    np.save(tmp_path / "x.npy", np.concatenate([sample["x"] for sample in data]))
+    options = ["-b", "qnn-htp-a16", "--data", tmp_path / "x.npy", "-o", output, "--quiet"]
+    mqq("calibrate", path, *options)
+    assert sqnr_db(run(path, data)[0], run_htp(output, data)) > 20
+    mqq("calibrate", path, *options, "--set", "invert_constants=false")
+    with pytest.raises(Exception, match="MEM_ALLOC"):
+        run_htp(output, data)
+
+
 # Images, size of the input where the model leaves it open, mean and deviation of pixels 0 to 255, channels.
 HTP_ZOO = {
     "mlperf_resnet8_cifar10": ("cifar10/eval", None, 0, 1, "RGB"),
@@ -342,8 +372,8 @@ def squashed(name, n):
 
 
 @needs_zoo
-@pytest.mark.parametrize("name", HTP_ZOO)
-def test_the_htp_takes_real_models_whole(name, tmp_path):
+@pytest.mark.parametrize("backend, name", [*(("qnn-htp", name) for name in HTP_ZOO), ("qnn-htp-a16", "ppocrv3_det")])
+def test_the_htp_takes_real_models_whole(backend, name, tmp_path):
     path, samples = ZOO / "models" / f"{name}.onnx", squashed(name, 6)
     (tmp_path / "data").mkdir()
     for i, sample in enumerate(samples[2:]):
@@ -352,7 +382,7 @@ def test_the_htp_takes_real_models_whole(name, tmp_path):
     if HTP_ZOO[name][1]:
         input_name, image = next(iter(samples[0].items()))
         shape = ["--shape", f"{input_name}=" + "x".join(map(str, image.shape))]
-    mqq("calibrate", path, "-b", "qnn-htp", "--data", tmp_path / "data", "-o", output, "--quiet", "--effort", 0, *shape)
+    mqq("calibrate", path, "-b", backend, "--data", tmp_path / "data", "-o", output, "--quiet", "--effort", 0, *shape)
     onnx.checker.check_model(str(output), full_check=True)
     data = samples[:2]
     expected, reference, found = run(path, data)[0], run(output, data)[0], run_htp(output, data)
