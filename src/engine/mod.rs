@@ -401,7 +401,7 @@ impl Session<'_> {
                     }
                     TractResult::Ok(values)
                 });
-            // Nor is a state that failed half-way used again.
+            // What carries something over, or failed half-way, is not used again.
             if self.carries || outcome.is_err() {
                 self.state = engine.plan.spawn()?;
             }
