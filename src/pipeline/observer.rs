@@ -20,7 +20,7 @@ use std::time::Instant;
 const DEFAULT: &str = "mse";
 /// The others, and by how many standard deviations each must be better. What a narrow range cuts off shows on images that
 /// reach further than those that judge: `percentile:99.99` was judged 0.1 ± 0.4 dB better for squeezenet1_1 `tensorrt`
-/// and is 3.1 worse on other images; where it was judged better by two deviations it was, by 1.4 to 3.0 dB (five of
+/// and is 3.1 worse on other images; where it was judged better by two deviations it was, by 1.0 to 3.0 dB (five of
 /// 26 cases). (`max` is the best on none of fourteen networks.)
 const RIVALS: [(&str, f64); 2] = [("percentile:99.999", 0.0), ("percentile:99.99", 2.0)];
 
