@@ -109,15 +109,11 @@ fn describe_equalized(equalized: &Equalized) -> String {
 }
 
 fn describe_observer(choice: &ObserverChoice) -> String {
-    let ObserverChoice { observer, table, n_judges, tried, seconds } = choice;
+    let ObserverChoice { table, n_judges, tried, seconds, .. } = choice;
     let tried = tried.iter().map(|tried| {
-        let TriedObserver { observer: name, gain_db, chance_db } = tried;
-        let outcome = match name == observer {
-            true => "kept",
-            false if *gain_db > 0.0 && *gain_db <= 2.0 * chance_db => "in doubt",
-            false => "undone",
-        };
-        format!("{name} instead of {table}, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome}")
+        let TriedObserver { observer, gain_db, chance_db } = tried;
+        let outcome = choice.outcome(tried);
+        format!("{observer} instead of {table}, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome}")
     });
     let tried: Vec<String> = tried.collect();
     format!("on {n_judges} samples {} ({seconds:.2} s)", tried.join("; "))

@@ -239,17 +239,14 @@ pub fn noise(objective: &Objective, exponents: &[i32]) -> f64 {
 
 /// Moves exponents by one while that lowers the noise; gives the noise at the end.
 pub fn descend(objective: &Objective, exponents: &mut [i32]) -> f64 {
-    let mut ranges: Vec<RangeState> =
-        objective.ranges.iter().map(|term| RangeState::of(term, exponents)).collect();
     let mut weights: Vec<WeightState> =
         objective.weights.iter().map(|term| WeightState::of(term, exponents)).collect();
     let total = noise(objective, exponents);
     for _ in 0..MAX_SWEEPS {
         let mut any = false;
-        // Sums that are carried along round off.
-        for state in &mut ranges {
-            *state = RangeState::of(state.term, exponents);
-        }
+        // Anew for each sweep: sums that are carried along round off.
+        let mut ranges: Vec<RangeState> =
+            objective.ranges.iter().map(|term| RangeState::of(term, exponents)).collect();
         for c in (0..objective.n).filter(|&c| objective.is_live(c)) {
             let from = exponents[c];
             let growth = |to: i32| -> f64 {

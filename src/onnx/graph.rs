@@ -1,6 +1,6 @@
 //! Who makes and who uses a tensor: an index over the nodes of one graph.
 //!
-//! Built once and borrowed by the passes that only read. It does not change the graph.
+//! Built once and borrowed by the passes that only read.
 
 use super::proto::{GraphProto, NodeProto, TensorProto};
 use super::{node, tensor};
@@ -98,6 +98,18 @@ impl<'a> GraphIndex<'a> {
     pub fn is_output(&self, tensor: &str) -> bool {
         self.outputs.contains(tensor)
     }
+}
+
+/// Removes those of the initializers `names` that nothing uses any more, and says which.
+pub fn drop_unused(
+    graph: &mut GraphProto,
+    names: impl IntoIterator<Item = String>,
+) -> BTreeSet<String> {
+    let index = GraphIndex::new(graph);
+    let is_unused = |name: &String| index.has_only(name, 0);
+    let unused: BTreeSet<String> = names.into_iter().filter(is_unused).collect();
+    graph.initializer.retain(|tensor| !unused.contains(tensor.name()));
+    unused
 }
 
 /// Names that graphs nested in `node` use but do not make.

@@ -1,4 +1,4 @@
-//! Other range finders for all activations, where the outputs are nearer to float with it.
+//! Other range finders for all activations, where the outputs are nearer to float with one of them.
 //!
 //! The squared error of a tensor counts a value that is clipped like one that is rounded. Behind it they differ: roundings
 //! average out, and what a range cuts off is of one sign. How much that matters is the network's affair, and is
@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// The range finder of a table that another is tried against.
+/// The range finder of a table that others are tried against.
 const DEFAULT: &str = "mse";
 /// The others, and by how many standard deviations each must be better. What a narrow range cuts off shows on images that
 /// reach further than those that judge: `percentile:99.99` was judged 0.1 ± 0.4 dB better for squeezenet1_1 `tensorrt`
@@ -41,6 +41,18 @@ pub struct ObserverChoice {
 }
 
 impl ObserverChoice {
+    /// What became of one that was tried.
+    pub fn outcome(&self, tried: &TriedObserver) -> &'static str {
+        let TriedObserver { observer, gain_db, chance_db } = tried;
+        let rival = RIVALS.iter().find(|(name, _)| name == observer);
+        let doubt = rival.map_or(0.0, |(_, deviations)| deviations * chance_db);
+        match *observer == self.observer {
+            true => "kept",
+            false if *gain_db > 0.0 && *gain_db <= doubt => "in doubt",
+            false => "undone",
+        }
+    }
+
     /// The range finder.
     pub(super) fn finder(&self) -> Result<Box<dyn RangeFinder + Send>> {
         by_spelling(&self.observer)
@@ -86,7 +98,8 @@ fn attempt(
     let Ok(samples) = samples.unwrap_or_else(|| judges(stage, run, plan)) else { return Ok(None) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
     let (inputs, values) = pool.install(|| tune::load(run, samples.clone()))?;
-    let mut of_default = known.as_ref().map(|known| known.reference.clone());
+    let corrected = tune::methods(request, plan).contains(Method::Bias);
+    let mut of_default: Option<Reference> = None;
     let mut best: Option<Rival> = None;
     let mut tried = Vec::new();
     for (observer, deviations) in RIVALS {
@@ -99,9 +112,10 @@ fn attempt(
             sites,
             units: Some(&BTreeMap::new()),
             table: (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder),
-            corrected: tune::methods(request, plan).contains(Method::Bias),
+            corrected,
         };
-        let compare = || compare_plans(compared, (&inputs, &values), of_default.as_ref());
+        let before = of_default.as_ref().or(known.as_ref().map(|known| &known.reference));
+        let compare = || compare_plans(compared, (&inputs, &values), before);
         let (comparison, [reference, of_rival]) = pool.install(compare)?;
         of_default = reference;
         let Comparison { gain_db, chance_db, .. } = comparison;

@@ -11,7 +11,7 @@
 //! A weight that others use too is copied first.
 
 use super::{Pass, is_float_initializer};
-use crate::onnx::graph::GraphIndex;
+use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::names::Names;
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
@@ -177,12 +177,6 @@ fn apply(graph: &mut GraphProto, position: usize, fold: Fold, names: &mut Names)
     graph.node.remove(position);
     graph.value_info.retain(|value| value.name() != hidden);
     // Parameters of the normalization that nothing uses any more.
-    let index = GraphIndex::new(graph);
-    let unused: BTreeSet<String> = norm.input[1..]
-        .iter()
-        .filter(|name| index.consumers(name).is_empty() && !index.is_output(name))
-        .cloned()
-        .collect();
-    graph.initializer.retain(|tensor| !unused.contains(tensor.name()));
+    drop_unused(graph, norm.input[1..].iter().cloned());
     Ok(())
 }

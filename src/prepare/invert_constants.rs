@@ -4,7 +4,7 @@
 //! `x - c` becomes `x + (-c)`, which is the same. A divisor that is 0, or whose reciprocal is no normal number, stays.
 
 use super::is_float_initializer;
-use crate::onnx::graph::GraphIndex;
+use crate::onnx::graph::drop_unused;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::tensor;
@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 pub fn invert_constants(model: &mut ModelProto) -> Result<Vec<String>> {
     let graph = model.graph.as_mut().context("model has no graph")?;
     let mut names = Names::of(graph);
-    let mut n_inverted = 0;
+    let mut replaced = Vec::new();
     for position in 0..graph.node.len() {
         let Some(Inverted { op_type, constant, shape, values }) = inverted(graph, position) else {
             continue;
@@ -28,12 +28,10 @@ pub fn invert_constants(model: &mut ModelProto) -> Result<Vec<String>> {
         let node = &mut graph.node[position];
         node.op_type = Some(op_type.into());
         node.input[1] = name;
-        n_inverted += 1;
-        let index = GraphIndex::new(graph);
-        if index.consumers(&constant).is_empty() && !index.is_output(&constant) {
-            graph.initializer.retain(|stored| stored.name() != constant);
-        }
+        replaced.push(constant);
     }
+    let n_inverted = replaced.len();
+    drop_unused(graph, replaced);
     Ok(match n_inverted {
         0 => Vec::new(),
         n => vec![format!("{n} Div and Sub nodes with a constant became Mul and Add")],

@@ -6,6 +6,7 @@
 //! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
 
 use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
+use crate::onnx::graph;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{AttributeProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
@@ -82,16 +83,9 @@ pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage)
 /// nothing uses them any more.
 fn drop_unused(model: &mut ModelProto, plan: &QuantPlan, clip_bounds: &[String]) {
     let Some(graph) = model.graph.as_mut() else { return };
-    let index = crate::onnx::graph::GraphIndex::new(graph);
     let weights = plan.weights.iter().map(|weight| &weight.site.tensor);
     let biases = plan.biases.iter().map(|bias| &bias.site.tensor);
-    let unused: BTreeSet<String> = weights
-        .chain(biases)
-        .chain(clip_bounds)
-        .filter(|name| index.consumers(name).is_empty() && !index.is_output(name))
-        .cloned()
-        .collect();
-    graph.initializer.retain(|tensor| !unused.contains(tensor.name()));
+    let unused = graph::drop_unused(graph, weights.chain(biases).chain(clip_bounds).cloned());
     graph.value_info.retain(|value| !unused.contains(value.name()));
 }
 

@@ -36,7 +36,7 @@ pub(crate) use step::Step as SingleNode;
 
 use crate::decide::{QuantPlan, decide_biases};
 use crate::engine::Value;
-use crate::onnx::graph::GraphIndex;
+use crate::onnx::graph::drop_unused;
 use crate::onnx::names::Names;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::tensor;
@@ -302,9 +302,7 @@ pub fn replace_biases(model: &mut ModelProto, biases: &[NewBias]) -> Result<()> 
         let stored = tensor::from_f32(&bias.name, &[bias.values.len()], &bias.values)?;
         graph.initializer.push(stored);
     }
-    let index = GraphIndex::new(graph);
-    replaced.retain(|name| index.consumers(name).is_empty() && !index.is_output(name));
-    graph.initializer.retain(|tensor| !replaced.iter().any(|name| name == tensor.name()));
+    drop_unused(graph, replaced);
     Ok(())
 }
 

@@ -329,7 +329,7 @@ def test_the_htp_takes_16_bits_behind_constants_that_are_inverted(tmp_path):
     ]
     value = lambda name, *shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
     graph = helper.make_graph(nodes, "swish", [value("x", 1, 3, 64, 64)], [value("y", 1, 8, 64, 64)],
-                                   [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()])
+                              [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()])
     path, output = tmp_path / "swish.onnx", tmp_path / "q.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
     data = [{"x": draw(1, 3, 64, 64)} for _ in range(4)]
