@@ -1,12 +1,12 @@
 //! Formats of other tools from a sidecar.
 
-use super::{equalize, known, sha256_of};
+use super::prepared::prepare_again;
+use super::{equalize, sha256_of};
 use crate::decide::{OnGrids, QuantPlan};
 use crate::emit::{BiasFacts, Emitter, Encoding, Sidecar, Source, unpack, uses};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{self, Loaded, tensor};
-use crate::prepare::{self, prepare};
 use crate::tune::{NewBias, Tuned, replace_biases};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -39,25 +39,11 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
             sidecar.model.sha256
         );
         let Loaded { mut model, .. } = onnx::load_whole(path)?;
-        prepare::check_float(&model)?;
-        let is_set = |key: &str| sidecar.scheme.resolved.get(key) == Some(&true.into());
-        let is_static = is_set("static_shapes");
-        let inputs = sidecar.calibration.inputs.iter();
-        let shapes = inputs.map(|input| (input.name.clone(), input.shape.clone())).collect();
-        let mut changes =
-            if is_static { prepare::fix_inputs(&mut model, &shapes)? } else { Vec::new() };
-        changes.extend(prepare(&mut model, sidecar.model.opset[1])?);
-        if is_set("invert_constants") {
-            changes.extend(prepare::invert_constants(&mut model)?);
-        }
+        let changes = prepare_again(&mut model, sidecar)?;
         ensure!(
             changes == sidecar.model.prepared,
             "was prepared in another way by the version that wrote the sidecar\nhint: calibrate again with this version of mqq"
         );
-        if is_static {
-            let (facts, _) = known(&model, &shapes);
-            prepare::fill_in(&mut model, &facts);
-        }
         if let Some(equalization) = &sidecar.equalization {
             equalize::again(&mut model, equalization, &sidecar.calibration.inputs)?;
         }

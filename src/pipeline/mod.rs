@@ -6,6 +6,7 @@ mod export;
 mod mixed;
 mod observe;
 mod observer;
+mod prepared;
 mod samples;
 mod statistics;
 mod tune;
@@ -16,18 +17,16 @@ use equalize::Judged;
 use export::tuned_float;
 pub use export::{emit, prepared_for};
 pub use observer::ObserverChoice;
+pub use prepared::{Prepared, prepare_file};
 
 use crate::data::Preprocessing;
 use crate::decide::{Finders, QuantPlan, decide};
 use crate::emit::{CalibrationFacts, ModelFacts, RangesFrom, Sidecar, sidecar};
-use crate::engine::{Parsed, Shapes, resolve_inputs};
+use crate::engine::Shapes;
 use crate::import::ImportedRanges;
 use crate::mixed::{Mixed, Wanted};
-use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
-use crate::onnx::{self, Loaded};
 use crate::place::{Selection, Sites, place};
-use crate::prepare::{self, default_opset, prepare};
 use crate::progress::Progress;
 use crate::range::RangeFinder;
 use crate::rewrite::rewrite;
@@ -82,24 +81,6 @@ impl Request {
     }
 }
 
-/// A model ready for placement, and what was done to it.
-pub struct Prepared {
-    /// The prepared model.
-    pub model: ModelProto,
-    /// Types and shapes of its tensors.
-    pub facts: Facts,
-    /// A line per input whose open dimensions got numbers.
-    pub fixed: Vec<String>,
-    /// A line per other change.
-    pub changes: Vec<String>,
-    /// Version of the default operator set, before and after.
-    pub opset: [i64; 2],
-    /// Whether the file kept tensors in other files.
-    pub has_external_data: bool,
-    /// The engine's view; why there is none where it cannot run the model.
-    pub parsed: Result<Parsed>,
-}
-
 /// What a run gives.
 pub struct Quantized {
     /// The model with Q/DQ.
@@ -128,44 +109,6 @@ pub struct Quantized {
     pub mixed: Option<Mixed>,
     /// What tuning did, where it did something.
     pub tuned: Option<Tuned>,
-}
-
-/// Loads and prepares a model for a backend.
-///
-/// # Errors
-/// If the file is no float ONNX model, or cannot be brought to the backend's operator set.
-pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<Prepared> {
-    let Loaded { mut model, has_external_data } = onnx::load_whole(path)?;
-    let name = || format!("`{}`", path.display());
-    prepare::check_float(&model).with_context(name)?;
-    let before = default_opset(&model).with_context(name)?;
-    let mut fixed = Vec::new();
-    if scheme.static_shapes {
-        let inputs = resolve_inputs(&model, shapes).with_context(name)?;
-        let shapes = inputs.into_iter().map(|input| (input.name, input.shape)).collect();
-        fixed = prepare::fix_inputs(&mut model, &shapes).with_context(name)?;
-    }
-    let mut changes = prepare(&mut model, scheme.min_opset).with_context(name)?;
-    if scheme.invert_constants {
-        changes.extend(prepare::invert_constants(&mut model).with_context(name)?);
-    }
-    let after = default_opset(&model).with_context(name)?;
-    let (facts, parsed) = known(&model, shapes);
-    if scheme.static_shapes {
-        prepare::fill_in(&mut model, &facts);
-    }
-    let parsed = parsed.with_context(name);
-    Ok(Prepared { model, facts, fixed, changes, opset: [before, after], has_external_data, parsed })
-}
-
-/// What is known of the tensors, by the engine too where it takes the model.
-fn known(model: &ModelProto, shapes: &Shapes) -> (Facts, Result<Parsed>) {
-    let mut facts = Facts::of_model(model);
-    let parsed = Parsed::new(model, shapes).and_then(|mut parsed| {
-        facts.extend(&parsed.facts()?);
-        Ok(parsed)
-    });
-    (facts, parsed)
 }
 
 /// The main job: one model through all stages.

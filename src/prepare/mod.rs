@@ -3,16 +3,16 @@
 //! In: a float model as loaded. Out: constants as initializers, the backend's operator set, batch
 //! normalization folded. Graph inputs and outputs keep their names. [`PASSES`] is the open list, in the
 //! order in which the passes run; each says in its file what it does and where it must not act.
-//! [`fix_inputs`] and [`invert_constants`] are no passes: only some targets want them.
+//! [`fix_inputs`] and [`multiply_and_add`] are no passes: only some targets want them.
 
 mod edit;
 mod fold_batch_norm;
-mod invert_constants;
 mod lift_constants;
+mod multiply_and_add;
 mod static_shapes;
 mod upgrade_opset;
 
-pub use invert_constants::invert_constants;
+pub use multiply_and_add::multiply_and_add;
 pub use static_shapes::{fill_in, fix_inputs};
 
 use crate::onnx::proto::{GraphProto, ModelProto};

@@ -40,9 +40,9 @@ pub struct Scheme {
     /// the shapes that it was calibrated with.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub static_shapes: bool,
-    /// Whether divisions by constants are to be products, and differences sums.
+    /// Whether divisions by constants and squares are to be products, and differences with constants sums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub invert_constants: bool,
+    pub multiply_and_add: bool,
     /// Integer types by the names that the rows use.
     pub types: BTreeMap<String, QType>,
     /// Which range finders to use where the command line says nothing.

@@ -1,0 +1,104 @@
+//! Divisions, differences and squares become products and sums, for targets that take these in more places.
+//!
+//! `x / c` becomes `x * (1 / c)`, with the reciprocal rounded to float32, so that quotients change by float rounding.
+//! The others are the same to the bit: `x - c` becomes `x + (-c)`, `c - x` becomes `c + (-x)` with a Neg, and `x ^ 2`
+//! becomes `x * x`. A divisor that is 0, or whose reciprocal is no normal number, stays, and so does a 2 that is no scalar.
+
+use super::{edit, is_float_initializer};
+use crate::onnx::graph::drop_unused;
+use crate::onnx::names::Names;
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
+use crate::onnx::tensor;
+use anyhow::{Context, Result};
+
+/// Does that for every Div, Sub and Pow with an initializer, and says how many there were; nothing where there is none.
+///
+/// # Errors
+/// If the model has no graph.
+pub fn multiply_and_add(model: &mut ModelProto) -> Result<Vec<String>> {
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let mut names = Names::of(graph);
+    let mut n_changed = 0;
+    let mut operands = Vec::new();
+    for mut node in std::mem::take(&mut graph.node) {
+        if let Some(form) = form(graph, &node) {
+            n_changed += 1;
+            operands.extend(node.input.iter().cloned());
+            apply(form, &mut node, graph, &mut names)?;
+        }
+        graph.node.push(node);
+    }
+    drop_unused(graph, operands);
+    Ok(match n_changed {
+        0 => Vec::new(),
+        n => vec![format!("{n} Div, Sub and Pow nodes with a constant became Mul and Add")],
+    })
+}
+
+/// What a node with a constant becomes.
+enum Form {
+    /// The operator `op_type` of the first input and a constant of this shape, with these values.
+    With { op_type: &'static str, shape: Vec<usize>, values: Vec<f32> },
+    /// The constant plus the negative of the second input.
+    MinusVariable,
+    /// The first input times itself.
+    Square,
+}
+
+fn form(graph: &GraphProto, node: &NodeProto) -> Option<Form> {
+    let [first, second] = node.input.as_slice() else { return None };
+    if !matches!(node.domain(), "" | "ai.onnx") {
+        return None;
+    }
+    let with = |op_type, value: fn(f32) -> f32, is_usable: fn(&f32) -> bool| {
+        let (shape, values) = constant(graph, second)?;
+        let values: Vec<f32> = values.into_iter().map(value).collect();
+        values.iter().all(is_usable).then_some(Form::With { op_type, shape, values })
+    };
+    match node.op_type() {
+        "Div" => with("Mul", f32::recip, |value| value.is_normal()),
+        "Sub" if constant(graph, first).is_some() => Some(Form::MinusVariable),
+        "Sub" => with("Add", |value| -value, |_| true),
+        // A constant of a higher rank would give its rank to the power.
+        "Pow" => (constant(graph, second)? == (vec![], vec![2.0])).then_some(Form::Square),
+        _ => None,
+    }
+}
+
+/// Shape and values of a float initializer that is no graph input.
+fn constant(graph: &GraphProto, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
+    if !is_float_initializer(graph, name) || graph.input.iter().any(|input| input.name() == name) {
+        return None;
+    }
+    let stored = graph.initializer.iter().find(|stored| stored.name() == name)?;
+    Some((tensor::shape(stored).ok()?, tensor::f32_values(stored).ok()?))
+}
+
+/// Changes the node; what it needs before it goes into the graph.
+fn apply(
+    form: Form,
+    node: &mut NodeProto,
+    graph: &mut GraphProto,
+    names: &mut Names,
+) -> Result<()> {
+    match form {
+        Form::With { op_type, shape, values } => {
+            let name = names.fresh(&format!("{}_inverse", node.input[1]));
+            graph.initializer.push(tensor::from_f32(&name, &shape, &values)?);
+            node.op_type = Some(op_type.into());
+            node.input[1] = name;
+        }
+        Form::MinusVariable => {
+            let name = names.fresh(&format!("{}_neg", edit::label(node)));
+            let negative = names.fresh(&format!("{}_neg", node.input[1]));
+            graph.node.push(edit::node("Neg", &name, &[&node.input[1]], &negative));
+            node.op_type = Some("Add".into());
+            node.input[1] = negative;
+        }
+        Form::Square => {
+            node.op_type = Some("Mul".into());
+            node.input[1] = node.input[0].clone();
+        }
+    }
+    Ok(())
+}
