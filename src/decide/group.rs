@@ -1,5 +1,6 @@
 //! Parameters of activations: one type, range and scale per group of tensors on one grid.
 
+use super::mask::Mask;
 use super::{Alternative, PlannedActivation, QuantPlan, params_for};
 use crate::import::ImportedRange;
 use crate::observe::Statistic;
@@ -19,6 +20,8 @@ struct Shared {
     params: QuantParams,
     observer: &'static str,
     alternatives: Vec<Alternative>,
+    /// The mask that the grid need not reach.
+    mask: Option<Mask>,
 }
 
 pub(super) fn decide(
@@ -40,17 +43,24 @@ pub(super) fn decide(
         let given_of = |&site: &usize| given?.get(&sites.activations[site].tensor).copied();
         let imported: Vec<ImportedRange> = sites_of_group.iter().filter_map(given_of).collect();
         let mut observed = sites_of_group.iter().filter(|&site| given_of(site).is_none());
-        let joint = observed.next().map(|&first| {
+        let mut joint = observed.next().map(|&first| {
             let mut joint = Cow::Borrowed(statistics[first].borrow());
             observed.for_each(|&member| joint.to_mut().join(statistics[member].borrow()));
             joint
         });
+        let roles = sites_of_group.iter().map(|&site| sites.activations[site].softmax);
+        let role = roles.collect::<Option<Vec<_>>>().and_then(|roles| roles.into_iter().max());
+        let mask = joint.as_deref().and_then(|joint| Mask::in_values(joint, role?));
+        if let (Some(mask), Some(joint)) = (mask, &mut joint) {
+            mask.raise_all(joint.to_mut());
+        }
         let qtype = &scheme.types[&first.qtype];
         let shared = match prescribed {
             Some((_, fixed)) => prescribe(fixed, qtype),
             None => find_shared(joint.as_deref(), &imported, qtype, finder),
         };
-        Ok((group, shared.with_context(|| format!("tensor `{}`", first.tensor))?))
+        let shared = shared.with_context(|| format!("tensor `{}`", first.tensor))?;
+        Ok((group, Shared { mask, ..shared }))
     };
     // The first error in the order of the groups is reported, whatever thread met one first.
     let found: Vec<Result<(usize, Shared)>> = members.par_iter().map(find).collect();
@@ -60,7 +70,10 @@ pub(super) fn decide(
     }
     for (site, statistic) in sites.activations.iter().zip(statistics) {
         let (shared, statistic) = (&groups[&site.group], statistic.borrow());
-        let n_non_finite = statistic.n_non_finite();
+        let n_masked = shared.mask.map_or(0, |mask| mask.n_masked(statistic));
+        // What a mask makes infinite is meant to be.
+        let n_infinite = statistic.histogram.n_minus_infinity().min(n_masked);
+        let n_non_finite = statistic.n_non_finite() - n_infinite;
         if n_non_finite > 0 {
             plan.warnings.push(format!(
                 "tensor `{}`: {n_non_finite} of {} values are NaN or infinite; they were left out",
@@ -75,6 +88,7 @@ pub(super) fn decide(
             range: shared.range,
             observed: statistic.min_max(),
             n_non_finite,
+            n_masked,
             observer: shared.observer,
             alternatives: shared.alternatives.clone(),
         });
@@ -115,7 +129,7 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
     let end = |q: i32| f64::from(params.dequantize(q));
     let range = Range { min: end(q_min), max: end(q_max) };
     let (qtype, alternatives) = (qtype.clone(), Vec::new());
-    Ok(Shared { qtype, range, params, observer: "fixed", alternatives })
+    Ok(Shared { qtype, range, params, observer: "fixed", alternatives, mask: None })
 }
 
 /// `joint` is what was observed of the tensors that no range was given for, `imported` the ranges of the
@@ -137,7 +151,7 @@ fn find_shared(
         let first = choices.next().map_or(finder, |first| *first);
         let Alternative { observer, range, params } = found(first)?;
         let alternatives = choices.map(|finder| found(*finder)).collect::<Result<_>>()?;
-        return Ok(Shared { qtype, range, params, observer, alternatives });
+        return Ok(Shared { qtype, range, params, observer, alternatives, mask: None });
     }
     let observed = joint.and_then(Statistic::min_max).map(|(min, _)| min);
     let lowest = imported.iter().map(|given| given.range.min as f32).chain(observed);
@@ -148,5 +162,5 @@ fn find_shared(
     let union = |a: Range, b: Range| Range { min: a.min.min(b.min), max: a.max.max(b.max) };
     let range = all.reduce(union).context("no range, expected one per tensor")?;
     let params = params_for_range(range, &grid)?;
-    Ok(Shared { params, qtype, range, observer: "imported", alternatives: Vec::new() })
+    Ok(Shared { params, qtype, range, observer: "imported", alternatives: Vec::new(), mask: None })
 }

@@ -2,7 +2,7 @@
 
 use super::PlannedWeight;
 use super::slices::Slices;
-use super::weight::values;
+use super::weight::values_of;
 use crate::onnx::proto::GraphProto;
 use crate::quant::QuantParams;
 use anyhow::{Result, ensure};
@@ -71,7 +71,7 @@ impl PlannedWeight {
     /// # Errors
     /// If the graph has no such weight.
     pub(super) fn nearest(&self, graph: &GraphProto) -> Result<Vec<i32>> {
-        let (shape, values) = values(graph, &self.site.tensor)?;
+        let (shape, values) = values_of(graph, &self.site)?;
         let (axis, block) = (self.site.axis, self.site.block);
         OnGrids { shape: &shape, axis, block, params: &self.params }.nearest(&values)
     }

@@ -7,6 +7,7 @@
 mod bias;
 mod group;
 mod learned;
+mod mask;
 mod pairs;
 mod slices;
 mod weight;
@@ -67,6 +68,8 @@ pub struct PlannedActivation {
     pub observed: Option<(f32, f32)>,
     /// Values that were NaN or infinite.
     pub n_non_finite: u64,
+    /// Values of a mask of attention, minus infinity too: the grid need not reach them.
+    pub n_masked: u64,
     /// The range finder's name.
     pub observer: &'static str,
     /// What other finders would do, where one is to be chosen by the layers behind.

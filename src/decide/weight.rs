@@ -1,5 +1,6 @@
 //! Parameters and integers of weights.
 
+use super::mask::Mask;
 use super::slices::Slices;
 use super::{Pairs, PlannedWeight, QuantPlan, params_for};
 use crate::observe::{Sample, Statistic};
@@ -19,19 +20,41 @@ use std::sync::Arc;
 const NOTHING: f32 = 1.0 / (1 << 24) as f32;
 
 pub(super) fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
+    let (shape, values) = read(graph, name)?;
+    ensure_finite(name, &values)?;
+    Ok((shape, values))
+}
+
+/// Shape and values of a weight, or of a constant whose mask is raised to where its grid begins.
+pub(super) fn values_of(graph: &GraphProto, site: &WeightSite) -> Result<(Vec<usize>, Vec<f32>)> {
+    let (shape, mut values) = read(graph, &site.tensor)?;
+    if let Some(role) = site.softmax {
+        let mut statistic = Statistic::default();
+        statistic.observe(&values);
+        if let Some(mask) = Mask::in_values(&statistic, role) {
+            values.iter_mut().for_each(|value| *value = mask.raise(*value));
+        }
+    }
+    ensure_finite(&site.tensor, &values)?;
+    Ok((shape, values))
+}
+
+fn read(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
     let initializer = graph.initializer.iter().find(|tensor| tensor.name() == name);
     let initializer =
         initializer.with_context(|| format!("initializer `{name}` does not exist"))?;
     let read = || Ok((tensor::shape(initializer)?, tensor::f32_values(initializer)?));
-    let (shape, values): (_, Vec<f32>) =
-        Result::<_>::with_context(read(), || format!("initializer `{name}`"))?;
+    Result::<_>::with_context(read(), || format!("initializer `{name}`"))
+}
+
+fn ensure_finite(name: &str, values: &[f32]) -> Result<()> {
     let bad = values.iter().filter(|value| !value.is_finite()).count();
     ensure!(
         bad == 0,
         "initializer `{name}`: {bad} of {} values are NaN or infinite, expected finite weights\nhint: leave its node float with --exclude",
         values.len()
     );
-    Ok((shape, values))
+    Ok(())
 }
 
 pub(super) fn decide(
@@ -59,7 +82,7 @@ fn planned(
     qtype: &QType,
     finder: &dyn RangeFinder,
 ) -> Result<PlannedWeight> {
-    let (shape, values) = values(graph, &site.tensor)?;
+    let (shape, values) = values_of(graph, site)?;
     let slices = Slices::of(&shape, site.axis, site.block);
     let mut by_slice: Vec<Vec<f32>> = vec![Vec::new(); slices.n];
     for (position, &value) in values.iter().enumerate() {

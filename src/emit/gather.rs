@@ -67,6 +67,7 @@ pub fn sidecar(
         observer: Some(planned.observer.to_string()),
         rounding: None,
         n_non_finite: (planned.n_non_finite > 0).then_some(planned.n_non_finite),
+        n_masked: (planned.n_masked > 0).then_some(planned.n_masked),
         shared_with: {
             let others = plan.activations.iter().filter(|other| {
                 other.site.group == planned.site.group && other.site.tensor != planned.site.tensor
@@ -109,6 +110,7 @@ pub fn sidecar(
             observer: Some(planned.observer.to_string()),
             rounding: rounding(planned)?,
             n_non_finite: None,
+            n_masked: None,
             shared_with: None,
             removed_node: None,
             network_output: false,
@@ -136,6 +138,7 @@ pub fn sidecar(
         observer: None,
         rounding: None,
         n_non_finite: None,
+        n_masked: None,
         shared_with: None,
         removed_node: None,
         network_output: false,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
 /// the second when keys are added.
-pub const SCHEMA_VERSION: &str = "1.7";
+pub const SCHEMA_VERSION: &str = "1.8";
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -298,6 +298,9 @@ pub struct Encoding {
     /// NaN and infinite values seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_non_finite: Option<u64>,
+    /// Values of a mask of attention seen, which saturate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n_masked: Option<u64>,
     /// Other tensors on the same grid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_with: Option<Vec<String>>,

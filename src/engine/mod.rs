@@ -225,7 +225,10 @@ impl Parsed {
         }
         guarded(|| {
             self.model.select_output_outlets(&outlets)?;
-            let mut model = self.model.into_typed()?.into_decluttered()?.into_optimized()?;
+            let typed = self.model.into_typed()?;
+            // Its rewriting refuses some graphs that it can run (LeViT: a strided Slice behind a Reshape).
+            let optimized = typed.clone().into_decluttered().and_then(TypedModel::into_optimized);
+            let mut model = optimized.unwrap_or(typed);
             let (seen, outputs) = model.outputs.split_at(watched.len());
             let (seen, outputs) = (seen.to_vec(), outputs.to_vec());
             ensure!(outputs.len() == self.outputs.len(), "the engine lost an output of the graph");

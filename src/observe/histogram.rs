@@ -96,6 +96,22 @@ impl Histogram {
         half(0) + half(N_HALF)
     }
 
+    /// Number of values that are minus infinity.
+    pub fn n_minus_infinity(&self) -> u64 {
+        self.counts.get(N_HALF + NON_FINITE).copied().unwrap_or(0)
+    }
+
+    /// Counts every value up to `highest`, minus infinity too, as `to`.
+    pub fn raise(&mut self, highest: f64, to: f32) {
+        if self.counts.is_empty() {
+            return;
+        }
+        let lowest = (0..NON_FINITE).find(|&i| -edge(i) <= highest).unwrap_or(NON_FINITE);
+        let raised = self.counts[N_HALF + lowest..=N_HALF + NON_FINITE].iter_mut();
+        let n_raised: u64 = raised.map(std::mem::take).sum();
+        self.counts[(to.to_bits() >> DROPPED_BITS) as usize] += n_raised;
+    }
+
     /// The non-empty bins of finite values, from the lowest to the highest.
     pub fn bins(&self) -> impl DoubleEndedIterator<Item = Bin> + '_ {
         let (positive, negative) = match self.counts.len() {

@@ -1,6 +1,8 @@
 //! What the marks come to: sites, weights, biases, and the nodes that stay float.
 
-use super::{ActivationSite, BiasSite, Draft, Edge, FloatNode, Sites, WeightSite, node_name};
+use super::{
+    ActivationSite, BiasSite, Draft, Edge, FloatNode, Sites, WeightSite, node_name, softmax,
+};
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor::DataType;
@@ -13,6 +15,13 @@ impl<'a> Draft<'a> {
         let mut sites = Sites::default();
         self.collect_activations(&mut sites);
         self.collect_weights(&mut sites);
+        let roles = softmax::roles(self.graph, &self.index);
+        for site in &mut sites.activations {
+            site.softmax = roles.get(site.tensor.as_str()).copied();
+        }
+        for site in &mut sites.weights {
+            site.softmax = roles.get(site.tensor.as_str()).copied();
+        }
         self.collect_float_nodes(&mut sites);
         sites
     }
@@ -53,6 +62,7 @@ impl<'a> Draft<'a> {
                 clip,
                 group: *groups.entry(group).or_insert(n_groups),
                 fixed: self.fixed_output(tensor).map(|(_, fixed)| fixed),
+                softmax: None,
                 rule: mark.rule,
                 reason: mark.reason.clone(),
             });
@@ -145,6 +155,7 @@ impl<'a> Draft<'a> {
                 axis,
                 block: self.scheme.types[qtype].block_size,
                 edges: Vec::new(),
+                softmax: None,
             });
             sites.weights.len() - 1
         });

@@ -18,6 +18,7 @@ mod ends;
 mod followers;
 mod gates;
 mod grouped;
+mod indices;
 mod inputs;
 mod kernels;
 mod merges;
@@ -26,12 +27,14 @@ mod outputs;
 mod residual;
 mod share;
 mod small;
+mod softmax;
 mod squeeze;
 mod trace;
 mod types;
 
 pub use assigned::Assigned;
 pub use draft::Draft;
+pub use softmax::SoftmaxRole;
 
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -124,6 +127,8 @@ pub struct ActivationSite {
     pub group: usize,
     /// Parameters that the table prescribes for what this tensor's producer makes.
     pub fixed: Option<FixedGrid>,
+    /// Where only a Softmax makes use of it.
+    pub softmax: Option<SoftmaxRole>,
     /// The rule that asked for it.
     pub rule: &'static str,
     /// Why, in words.
@@ -143,6 +148,8 @@ pub struct WeightSite {
     pub block: Option<usize>,
     /// The uses that read the quantized weight.
     pub edges: Vec<Edge>,
+    /// Where only a Softmax makes use of it.
+    pub softmax: Option<SoftmaxRole>,
 }
 
 /// A bias to store as integers.
@@ -265,6 +272,7 @@ pub fn place_assigned(
         }
     }
     assigned.leave_float(&mut draft);
+    indices::leave_indices_float(&mut draft);
     let rules: BTreeMap<&str, &dyn Rule> = RULES.iter().map(|rule| (rule.name(), *rule)).collect();
     for call in &scheme.placement {
         if let Some(rule) = rules.get(call.rule.as_str()) {

@@ -1,0 +1,54 @@
+//! Arithmetic of indices stays float, whatever a table says: a position of 5 that a grid makes 4.99 becomes 4.
+
+use super::{Draft, Edge, trace};
+use crate::onnx::node;
+use crate::onnx::tensor::DataType;
+use std::collections::BTreeSet;
+
+/// Operators that such arithmetic consists of, beside those that move values; what is behind any other is no mere index.
+#[rustfmt::skip]
+const ARITHMETIC: &[&str] = &[
+    "Abs", "Add", "Ceil", "Clip", "Concat", "CumSum", "Div", "Floor", "Max", "Min", "Mod", "Mul", "Neg", "Relu", "Round",
+    "Sub", "Tile", "Where",
+];
+
+/// Leaves the nodes float all of whose outputs become 32-bit or 64-bit integers by way of arithmetic alone, and keeps
+/// what they read as it is.
+pub(super) fn leave_indices_float(draft: &mut Draft) {
+    let mut indices: BTreeSet<&str> = BTreeSet::new();
+    let mut nodes = Vec::new();
+    // Nodes stand in the order of their inputs: what reads a tensor has been seen before.
+    for (node_idx, node) in draft.graph.node.iter().enumerate().rev() {
+        let becomes_index = |output: &String| {
+            let uses = draft.index.consumers(output);
+            let all = uses.iter().all(|&edge| reads_index(draft, &indices, edge));
+            !uses.is_empty() && all && !draft.index.is_output(output)
+        };
+        let arithmetic = matches!(node.domain(), "" | "ai.onnx")
+            && (ARITHMETIC.contains(&node.op_type()) || trace::MOVES.contains(&node.op_type()));
+        if arithmetic && node.output.iter().all(becomes_index) {
+            indices.extend(node.output.iter().map(String::as_str));
+            nodes.push(node_idx);
+        }
+    }
+    for node_idx in nodes {
+        let node = &draft.graph.node[node_idx];
+        if node.output.iter().any(|output| draft.facts.is_float(output)) {
+            draft.leave_float(node_idx, "indices", "its output becomes integers");
+            let edges = (0..node.input.len()).map(|input_idx| (node_idx, input_idx));
+            draft.float_edges.extend(edges);
+        }
+    }
+}
+
+fn reads_index(draft: &Draft, indices: &BTreeSet<&str>, (node_idx, input_idx): Edge) -> bool {
+    let node = &draft.graph.node[node_idx];
+    let to_integers = || {
+        let to = node::int(node, "to", 0);
+        to == DataType::Int32 as i64 || to == DataType::Int64 as i64
+    };
+    match node.op_type() {
+        "Cast" if input_idx == 0 => to_integers(),
+        _ => node.output.iter().all(|output| indices.contains(output.as_str())),
+    }
+}

@@ -1,0 +1,67 @@
+//! Tensors that nothing but a Softmax makes use of: attention's scores, and the masks that are added to them.
+
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::GraphProto;
+use std::collections::BTreeMap;
+
+/// How a tensor comes to the Softmax that alone makes use of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SoftmaxRole {
+    /// It is what the Softmax reads, or becomes that by moving, choosing or limiting values.
+    Input,
+    /// An Add lies between.
+    Addend,
+}
+
+/// The role of every tensor that has one, initializers too.
+pub(super) fn roles<'a>(
+    graph: &'a GraphProto,
+    index: &GraphIndex<'a>,
+) -> BTreeMap<&'a str, SoftmaxRole> {
+    let mut roles = BTreeMap::new();
+    let mut note = |tensor: &'a str| {
+        if let Some(role) = role(graph, index, &roles, tensor) {
+            roles.insert(tensor, role);
+        }
+    };
+    // Nodes stand in the order of their inputs: what reads a tensor has been seen before.
+    for node in graph.node.iter().rev() {
+        node.output.iter().for_each(|output| note(output));
+    }
+    graph.input.iter().for_each(|input| note(input.name()));
+    graph.initializer.iter().for_each(|tensor| note(tensor.name()));
+    roles
+}
+
+fn role(
+    graph: &GraphProto,
+    index: &GraphIndex,
+    known: &BTreeMap<&str, SoftmaxRole>,
+    tensor: &str,
+) -> Option<SoftmaxRole> {
+    if tensor.is_empty() || index.is_output(tensor) {
+        return None;
+    }
+    let of_use = |&(node_idx, input_idx): &(usize, usize)| {
+        let node = &graph.node[node_idx];
+        let behind = || known.get(node.output.first()?.as_str()).copied();
+        if !matches!(node.domain(), "" | "ai.onnx") {
+            return None;
+        }
+        match (node.op_type(), input_idx) {
+            ("Softmax", 0) => Some(SoftmaxRole::Input),
+            ("Add", 0 | 1) => behind().map(|_| SoftmaxRole::Addend),
+            ("Where", 1 | 2) => behind(),
+            (
+                "Reshape" | "Transpose" | "Unsqueeze" | "Squeeze" | "Expand" | "Slice" | "Flatten"
+                | "Identity" | "Clip",
+                0,
+            ) => behind(),
+            ("Max", index) if index != usize::MAX => behind(),
+            _ => None,
+        }
+    };
+    // Of several readers one Add is enough; one reader of another kind is too many.
+    let uses: Option<Vec<SoftmaxRole>> = index.consumers(tensor).iter().map(of_use).collect();
+    uses?.into_iter().max()
+}
