@@ -98,6 +98,15 @@ fn models_that_cannot_be_quantized() {
         output: vec![format!("{op}_out")],
         ..Default::default()
     };
+    let training = || NodeProto {
+        attribute: vec![AttributeProto {
+            name: Some("training_mode".into()),
+            r#type: Some(2),
+            i: Some(1),
+            ..Default::default()
+        }],
+        ..node("BatchNormalization", "")
+    };
     let add = |model: &mut ModelProto, nodes: &[NodeProto]| {
         model.graph.as_mut().unwrap().node.extend_from_slice(nodes);
     };
@@ -120,6 +129,10 @@ fn models_that_cannot_be_quantized() {
                 "custom.onnx",
             ),
             vec!["Warp", "Weft", "odd_Warp"],
+        ),
+        (
+            conv(&|m| add(m, &[training()]), "training.onnx"),
+            vec!["`odd_BatchNormalization`", "training mode", "hint: "],
         ),
         (conv(&nan, "nan.onnx"), vec!["`y.weight`", "1 of 432 values", "hint: "]),
         (

@@ -2,6 +2,7 @@
 
 use crate::data::{Array, InputSpec, Values};
 use anyhow::{Result, bail, ensure};
+use std::sync::Arc;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ndarray::ArrayD;
 
@@ -40,6 +41,15 @@ pub fn to_f32(value: &Tensor) -> Result<Vec<f32>> {
     }
     let cast = value.cast_to::<f32>()?;
     Ok(cast.try_as_plain_ram()?.as_slice::<f32>()?.to_vec())
+}
+
+/// The tensor with plain numbers: what the engine takes for dimensions (whatever was cast to int64) it holds as
+/// expressions, and takes as no input.
+pub fn without_symbols(value: Arc<Tensor>) -> Result<Arc<Tensor>> {
+    if value.datum_type() != TDim::datum_type() {
+        return Ok(value);
+    }
+    Ok(value.cast_to::<i64>()?.into_owned().into_arc_tensor())
 }
 
 /// The values where they are float32.

@@ -11,6 +11,7 @@
 mod convert;
 mod guard;
 mod linear;
+mod refused;
 mod value;
 
 pub use value::Value;
@@ -26,7 +27,6 @@ use std::sync::Arc;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_core::ops::konst::Const;
-use tract_onnx::tract_core::ops::unimpl::UnimplementedOp;
 use tract_onnx::tract_core::plan;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
 
@@ -140,9 +140,10 @@ impl Parsed {
     /// Hands `model` to the engine. External data must have been resolved.
     ///
     /// # Errors
-    /// If the engine lacks an operator (all of them are listed), if a shape is missing, or if it does not
-    /// accept the graph.
+    /// If the engine lacks an operator (all of them are listed), if one is in training mode, if a shape is missing, or if
+    /// it does not accept the graph.
     pub fn new(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
+        refused::check_inference(model)?;
         let inputs = resolve_inputs(model, shapes)?;
         let graph = model.graph.as_ref().context("model has no graph")?;
         let outputs: Vec<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
@@ -160,7 +161,7 @@ impl Parsed {
                 "nothing in the graph makes the tensors: {}",
                 parsed.unresolved_inputs.join(", ")
             );
-            check_implemented(&model)?;
+            refused::check_implemented(&model)?;
             for input in &inputs {
                 let outlet = *parsed
                     .outlets_by_name
@@ -281,26 +282,6 @@ fn leaves(model: &TypedModel, seen: &[OutletId], outputs: &[OutletId]) -> Vec<Ou
     leaves
 }
 
-fn check_implemented(model: &InferenceModel) -> Result<()> {
-    let mut missing: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    for node in &model.nodes {
-        if node.op_as::<UnimplementedOp>().is_some() {
-            let op = node.op.name().to_string();
-            let op = op.trim_start_matches("Unimplemented(").trim_end_matches(')').to_string();
-            let entry = missing.entry(op).or_insert_with(|| (0, node.name.clone()));
-            entry.0 += 1;
-        }
-    }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let list: Vec<String> = missing
-        .iter()
-        .map(|(op, (count, first))| format!("{op} ({count}, first at node `{first}`)"))
-        .collect();
-    bail!("the engine cannot run the operators: {}", list.join(", "))
-}
-
 /// A model that is ready to run. Shared by threads; each makes a [`Session`] of its own.
 pub struct Engine {
     plan: Arc<TypedRunnableModel>,
@@ -382,7 +363,8 @@ impl Session<'_> {
         let values = self.run_plan(inputs, &mut |_, _, _| Ok(()))?;
         // A value that nobody else holds becomes an `Arc` without being copied.
         let values: Vec<Arc<Tensor>> = values.into_iter().map(TValue::into_arc_tensor).collect();
-        Ok(self.engine.outputs.iter().map(|(_, at)| Value(values[*at].clone())).collect())
+        let outputs = self.engine.outputs.iter();
+        outputs.map(|(_, at)| convert::without_symbols(values[*at].clone()).map(Value)).collect()
     }
 
     fn run_plan(&mut self, inputs: TVec<TValue>, visit: Visit) -> Result<TVec<TValue>> {

@@ -96,10 +96,7 @@ impl Value {
     pub fn to_proto(&self, name: &str) -> Result<TensorProto> {
         let data_type = self.data_type();
         let data_type = data_type.with_context(|| format!("tensor `{name}` has no ONNX type"))?;
-        let plain = match self.0.datum_type() == TDim::datum_type() {
-            true => self.0.cast_to::<i64>()?.into_owned(),
-            false => self.0.as_ref().clone(),
-        };
+        let plain = convert::without_symbols(self.0.clone())?;
         let bytes = plain.as_plain_ram().context("tensor is not plain")?.as_bytes().to_vec();
         Ok(TensorProto {
             name: Some(name.to_string()),

@@ -2,6 +2,14 @@
 
 use super::proto::{AttributeProto, NodeProto};
 
+/// The node's name; its first output where it has none.
+pub fn node_name(node: &NodeProto) -> &str {
+    match node.name() {
+        "" => node.output.first().map_or("", String::as_str),
+        name => name,
+    }
+}
+
 /// The attribute `name`.
 pub fn attribute<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
     node.attribute.iter().find(|attribute| attribute.name() == name)

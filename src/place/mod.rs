@@ -36,6 +36,8 @@ pub use assigned::Assigned;
 pub use draft::Draft;
 pub use softmax::SoftmaxRole;
 
+pub use crate::onnx::node::node_name;
+
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::scheme::{FixedGrid, RuleCall, Scheme};
@@ -241,14 +243,6 @@ impl Pattern {
     fn matches(&self, node: &NodeProto) -> bool {
         let name = node_name(node);
         self.text == name || self.text == node.op_type() || self.glob.is_match(name)
-    }
-}
-
-/// The node's name; its first output where it has none.
-pub fn node_name(node: &NodeProto) -> &str {
-    match node.name() {
-        "" => node.output.first().map_or("", String::as_str),
-        name => name,
     }
 }
 

@@ -61,11 +61,3 @@ pub fn replace_uses(graph: &mut GraphProto, from: &str, to: &str) {
         }
     }
 }
-
-/// The node's name, or its first output in place of an empty one.
-pub fn label(node: &NodeProto) -> String {
-    match node.name() {
-        "" => node.output.first().cloned().unwrap_or_default(),
-        name => name.to_string(),
-    }
-}

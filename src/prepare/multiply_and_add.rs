@@ -7,6 +7,7 @@
 use super::{edit, is_float_initializer};
 use crate::onnx::graph::drop_unused;
 use crate::onnx::names::Names;
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::onnx::tensor;
 use anyhow::{Context, Result};
@@ -89,7 +90,7 @@ fn apply(
             node.input[1] = name;
         }
         Form::MinusVariable => {
-            let name = names.fresh(&format!("{}_neg", edit::label(node)));
+            let name = names.fresh(&format!("{}_neg", node_name(node)));
             let negative = names.fresh(&format!("{}_neg", node.input[1]));
             graph.node.push(edit::node("Neg", &name, &[&node.input[1]], &negative));
             node.op_type = Some("Add".into());

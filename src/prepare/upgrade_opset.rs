@@ -11,7 +11,7 @@ use super::{Pass, default_opset, edit};
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
-use crate::onnx::node;
+use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use anyhow::{Context, Result, bail, ensure};
@@ -132,7 +132,7 @@ fn upgrade(
                 nodes.push(node);
                 continue;
             }
-            let label = edit::label(&node);
+            let label = node_name(&node).to_string();
             let site =
                 Site { node, names, initializers: &mut initializers, facts, known, used: &used };
             let adapted = adapter(site)
@@ -175,7 +175,7 @@ impl Site<'_> {
         what: &str,
         make: impl FnOnce(&str) -> Result<TensorProto>,
     ) -> Result<String> {
-        let name = self.names.fresh(&format!("{}_{what}", edit::label(&self.node)));
+        let name = self.names.fresh(&format!("{}_{what}", node_name(&self.node)));
         self.initializers.push(make(&name)?);
         Ok(name)
     }
@@ -350,7 +350,7 @@ fn softmax(mut site: Site) -> Result<Vec<NodeProto>> {
         edit::set_int(&mut site.node, "axis", axis);
         return Ok(vec![site.node]);
     }
-    let base = edit::label(&site.node);
+    let base = node_name(&site.node).to_string();
     let [shape, flat, soft] =
         ["shape", "flat", "matrix"].map(|what| site.names.fresh(&format!("{base}_{what}")));
     let mut flatten = edit::node("Flatten", &flat, &[&input], &flat);

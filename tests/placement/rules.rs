@@ -2,6 +2,7 @@
 
 use super::{graph, left_float, place_by, quantized, scheme_with, uses};
 use crate::support::{Attr, GraphBuilder};
+use mqq::place::SoftmaxRole;
 
 fn residual(g: &mut GraphBuilder) {
     g.conv("x", 16, 16, 3, 1, "a");
@@ -262,4 +263,61 @@ fn constants_follow_the_row() {
     let sites = place_by(&model, &scheme, &[]);
     assert_eq!(sites.weights[0].edges, [(2, 1)]);
     assert_eq!(left_float(&model, &sites, "skip_constant_operands"), ["Mul_m"]);
+}
+
+#[test]
+fn numbers_that_become_indices_stay_float_in_every_table() {
+    let build = |to: i64| {
+        let model = graph(
+            |g| {
+                g.values("two", &[], &[2.0]);
+                g.weight("table", &[64, 16]);
+                g.op("Relu", &["x"], "r");
+                g.op("Mul", &["r", "two"], "doubled");
+                g.op("Add", &["doubled", "r"], "moved");
+                g.op_with("Cast", &["moved"], "integers", &[("to", Attr::Int(to))]);
+                g.op("Gather", &["table", "integers"], "rows");
+                g.op("Mul", &["r", "two"], "z");
+            },
+            &["rows", "z"],
+        );
+        let sites = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
+        (left_float(&model, &sites, "indices"), uses(&model, &sites))
+    };
+    const INT64: i64 = 7;
+    const UINT8: i64 = 2;
+    let (float, quantized) = build(INT64);
+    assert_eq!(float, ["Mul_doubled", "Add_moved"]);
+    // What else reads `r` takes it on its grid.
+    assert!(quantized.contains(&"r -> z".to_string()), "{quantized:?}");
+    // Pixels are no indices.
+    let (float, quantized) = build(UINT8);
+    assert!(float.is_empty());
+    assert!(quantized.contains(&"r -> doubled, moved, z".to_string()), "{quantized:?}");
+}
+
+#[test]
+fn what_only_a_softmax_makes_use_of() {
+    let model = graph(
+        |g| {
+            g.weight("mask", &[8, 8]);
+            g.op("Relu", &["x"], "shared");
+            g.op("Neg", &["shared"], "scores");
+            g.op("Add", &["scores", "mask"], "masked");
+            g.op("Transpose", &["masked"], "moved");
+            g.op("Softmax", &["moved"], "weights");
+            g.op("Add", &["weights", "shared"], "y");
+        },
+        &["y"],
+    );
+    let sites = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
+    let role = |tensor: &str| {
+        let of_activation = sites.activations.iter().find(|site| site.tensor == tensor);
+        let of_weight = || sites.weights.iter().find(|site| site.tensor == tensor);
+        of_activation.map_or_else(|| of_weight().unwrap().softmax, |site| site.softmax)
+    };
+    assert_eq!(role("scores"), Some(SoftmaxRole::Addend));
+    assert_eq!(role("mask"), Some(SoftmaxRole::Addend));
+    assert_eq!(role("shared"), None);
+    assert_eq!(role("weights"), None);
 }

@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,3 +57,15 @@ def digits(split):
         pixels = np.asarray(image, np.float32).transpose(2, 0, 1)
         samples.append({"input": ((pixels / 255 - 0.5) / 0.5)[None]})
     return samples, np.array([int(row["class_index"]) for row in rows])
+
+
+def save(path, nodes, constants, inputs, outputs=("y",)):
+    """A graph of (operator, inputs, output, attributes); inputs and outputs are float or, named `n_…`, int64."""
+    kind = lambda name: TensorProto.INT64 if name.startswith("n_") else TensorProto.FLOAT
+    nodes = [helper.make_node(op, i, [o], name=f"{op}_{k}", **a) for k, (op, i, o, a) in enumerate(nodes)]
+    graph = helper.make_graph(
+        nodes, "test", [helper.make_tensor_value_info(k, kind(k), shape) for k, shape in inputs.items()],
+        [helper.make_tensor_value_info(k, kind(k), None) for k in outputs],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)

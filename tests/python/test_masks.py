@@ -5,25 +5,13 @@ import json
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from support import mqq, run, sqnr_db
+from onnx import TensorProto
+from support import mqq, run, save, sqnr_db
 
 N, C = 24, 32  # Positions and channels.
 LOWEST = float(np.finfo(np.float32).min)
 # Tables that quantize the sum of scores and mask, with scales of any size and powers of two, zero points and none.
 BACKENDS = ["onnxruntime", "openvino", "qnn-htp", "tflite", "xint8"]
-
-
-def save(path, nodes, constants, inputs, outputs=("y",)):
-    """A graph of (operator, inputs, output, attributes); inputs and outputs are float or, named `n_…`, int64."""
-    kind = lambda name: TensorProto.INT64 if name.startswith("n_") else TensorProto.FLOAT
-    nodes = [helper.make_node(op, i, [o], name=f"{op}_{k}", **a) for k, (op, i, o, a) in enumerate(nodes)]
-    graph = helper.make_graph(
-        nodes, "test", [helper.make_tensor_value_info(k, kind(k), shape) for k, shape in inputs.items()],
-        [helper.make_tensor_value_info(k, kind(k), None) for k in outputs],
-        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(onnx.shape_inference.infer_shapes(model), path)
 
 
 def attention(path, mask, variant):

@@ -1,0 +1,56 @@
+//! What the engine does not run, said before it runs anything.
+
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::node::{self, node_name};
+use crate::onnx::proto::ModelProto;
+use anyhow::{Result, bail, ensure};
+use std::collections::BTreeMap;
+use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ops::unimpl::UnimplementedOp;
+
+/// Refuses a model that holds operators of which the engine has none; the message lists all.
+pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
+    let mut missing: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    for node in &model.nodes {
+        if node.op_as::<UnimplementedOp>().is_some() {
+            let op = node.op.name().to_string();
+            let op = op.trim_start_matches("Unimplemented(").trim_end_matches(')').to_string();
+            let entry = missing.entry(op).or_insert_with(|| (0, node.name.clone()));
+            entry.0 += 1;
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = missing
+        .iter()
+        .map(|(op, (count, first))| format!("{op} ({count}, first at node `{first}`)"))
+        .collect();
+    bail!("the engine cannot run the operators: {}", list.join(", "))
+}
+
+/// Refuses operators that behave as in training: a Dropout that drops, a BatchNormalization by the sample's own values.
+pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
+    let Some(graph) = &model.graph else { return Ok(()) };
+    let index = GraphIndex::new(graph);
+    let is_true = |name: &String| {
+        index.initializer(name).is_some_and(|stored| {
+            stored.raw_data.as_ref().is_some_and(|raw| raw.contains(&1))
+                || stored.int32_data.contains(&1)
+        })
+    };
+    for node in &graph.node {
+        let trains = match node.op_type() {
+            "BatchNormalization" => node::int(node, "training_mode", 0) != 0,
+            "Dropout" => node.input.get(2).is_some_and(is_true),
+            _ => false,
+        };
+        ensure!(
+            !trains,
+            "node `{}` ({}) is in training mode, expected inference\nhint: export the model in evaluation mode, `model.eval()` in PyTorch",
+            node_name(node),
+            node.op_type()
+        );
+    }
+    Ok(())
+}
