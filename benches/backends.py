@@ -3,10 +3,10 @@
     backends.py
     backends.py --backends tflite,qnn-htp --models yolox_nano
 
-Per backend and model: tensors on grids (activations + weights), quantized operators by type, output SQNR in dB
-(one figure per output) and agreement with float in percent where there are classes, both of the Q/DQ arithmetic in
-ONNX Runtime without its optimisations on images not calibrated on, and the verdict of `mqq check`. Options behind `--`
-go to `mqq calibrate`.
+Per model and backend a row of docs/measured.md: tensors on grids (activations + weights), output SQNR in dB (one
+figure per output) and agreement with float in percent where there are classes, both of the Q/DQ arithmetic in ONNX
+Runtime without its optimisations on images not calibrated on, the verdict of `mqq check`, and quantized operators by
+type. Options behind `--` go to `mqq calibrate`.
 """
 
 import argparse
@@ -38,17 +38,16 @@ def operators(sidecar):
 def row(zoo, name, backend, options):
     figures = measure(zoo, name, backend, options, kernels=False)
     if isinstance(figures, str):
-        return figures.splitlines()[0]
+        return ("", "", "", figures.splitlines()[0], "")
     ratios, agreement, *_ = figures
     output = zoo.scratch / "quantized.onnx"
     sidecar = json.loads(output.with_suffix(".json").read_text())
     counts = [len(sidecar[f"{kind}_encodings"]) for kind in ("activation", "param")]
     check = subprocess.run([MQQ, "check", output, "--backend", backend, "--quiet"], capture_output=True)
     verdict = {0: "ok", 4: "broken"}.get(check.returncode, f"exit code {check.returncode}")
-    kinds = ", ".join(f"{op} {n}" for op, n in operators(sidecar).most_common())
-    ratios = ", ".join(f"{ratio:.1f}" for ratio in ratios)
-    agreement = "" if agreement is None else f" ({agreement:.0f})"
-    return f"{counts[0]}+{counts[1]}: {ratios}{agreement}; check {verdict}; {kinds}"
+    return (f"{counts[0]}+{counts[1]}", ", ".join(f"{ratio:.1f}" for ratio in ratios),
+            "" if agreement is None else f"{agreement:.0f}", verdict,
+            ", ".join(f"{op} {n}" for op, n in operators(sidecar).most_common()))
 
 
 def main():
@@ -63,8 +62,10 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         zoo = Zoo(scratch)
         for name in args.models:
+            print(f"\n## {name}\n\n| table | grids | SQNR, dB | agreement, % | check | quantized operators |\n"
+                  "| --- | --- | --- | --- | --- | --- |")
             for backend in args.backends or tables():
-                print(f"{name:26} {backend:22} {row(zoo, name, backend, args.options)}", flush=True)
+                print(f"| {backend} | {' | '.join(row(zoo, name, backend, args.options))} |", flush=True)
 
 
 if __name__ == "__main__":
