@@ -1,6 +1,6 @@
 //! The rule about tensors on one grid.
 
-use super::{Draft, Rule, trace};
+use super::{Draft, Rule, Takes, trace};
 use crate::scheme::{Constraint, RuleCall};
 
 /// Puts tensors that an operator only moves or joins on one grid, so that it can run on integers.
@@ -12,10 +12,15 @@ impl Rule for ShareScales {
     }
 
     fn description(&self) -> &'static str {
-        "tensors joined by a row's constraint get one bit-identical scale and zero point"
+        "tensors joined by a row's constraint get one bit-identical scale and zero point; with `clips_apart: 1` not those that a Clip makes which may go where the grid has its effect"
     }
 
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
+    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+        &[("clips_apart", Takes::Number)]
+    }
+
+    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
+        let clips_apart = call.number("clips_apart", 0) != 0;
         for node_idx in 0..draft.graph.node.len() {
             let Some(constraint) = draft.row(node_idx).and_then(|row| row.constraint) else {
                 continue;
@@ -33,7 +38,7 @@ impl Rule for ShareScales {
                 }
                 Constraint::FixedOutput(_) => {}
                 Constraint::SameInputs => {
-                    let sources = draft.free_sources(&node.input);
+                    let sources = draft.free_sources(&node.input, clips_apart);
                     for pair in sources.windows(2) {
                         draft.share(&pair[0], &pair[1]);
                     }
@@ -43,11 +48,11 @@ impl Rule for ShareScales {
                     let read =
                         (0..node.input.len()).filter(|&i| draft.is_quantized_edge((node_idx, i)));
                     let read: Vec<String> = read.map(|i| node.input[i].clone()).collect();
-                    for pair in draft.free_sources(&read).windows(2) {
+                    for pair in draft.free_sources(&read, clips_apart).windows(2) {
                         draft.share(&pair[0], &pair[1]);
                     }
                     for output in outputs {
-                        for source in draft.free_sources(&node.input) {
+                        for source in draft.free_sources(&node.input, clips_apart) {
                             draft.share(&source, output);
                         }
                     }
@@ -59,10 +64,15 @@ impl Rule for ShareScales {
 
 impl Draft<'_> {
     /// The sites behind `inputs` that no row prescribes a grid for: on a prescribed one the others would
-    /// saturate, so that the backend converts between the two.
-    fn free_sources(&self, inputs: &[String]) -> Vec<String> {
+    /// saturate, so that the backend converts between the two. With `clips_apart` not those either whose grid takes a
+    /// Clip's place: on a wider one it could not.
+    fn free_sources(&self, inputs: &[String], clips_apart: bool) -> Vec<String> {
         let sources = inputs.iter().filter_map(|name| self.site_behind(name));
-        sources.filter(|source| !self.is_prescribed(source)).map(str::to_string).collect()
+        let clips = |source: &str| {
+            self.clips.keys().any(|tensor| self.group_of(tensor) == self.group_of(source))
+        };
+        let free = |source: &&str| !self.is_prescribed(source) && !(clips_apart && clips(source));
+        sources.filter(free).map(str::to_string).collect()
     }
 
     /// Whether a row prescribes the grid that `tensor` lies on by now.

@@ -169,7 +169,8 @@ fn qnn_as_aimet_and_onnx_runtime() {
         "y ->  (output)",
     ];
     assert_eq!(found.uses, expected);
-    // Each input of the Concat has a grid of its own, as with ONNX Runtime; AIMET ties them.
+    // AIMET ties the inputs of a Concat; here those that a Relu or Clip makes, all of this one, keep their own, as with
+    // ONNX Runtime.
     assert!(found.one_grid(&["clip", "pool"]) && found.one_grid(&["mean", "flat"]));
     assert!(!found.one_grid(&["pool", "joined"]) && !found.one_grid(&["pool", "r5"]));
     let clips = found.sites.activations.iter().filter(|site| site.clip.is_some());

@@ -78,7 +78,8 @@ def test_preparing_leaves_the_outputs_alone(path, tmp_path):
     data = samples(path, 2, 0)
     for expected, found in zip(run(path, data), run(output, data)):
         expected, found = expected.astype(np.float64), found.astype(np.float64)
-        # ppocrv3_det differs by as much between ONNX Runtime's own optimization levels.
+        assert np.linalg.norm(expected - found) <= 1e-5 * np.linalg.norm(expected)
+        # Single values of ppocrv3_det differ by as much between ONNX Runtime's own optimization levels.
         tolerance = 1e-4 if path.stem == "ppocrv3_det" else 1e-5
         assert np.abs(expected - found).max() <= tolerance * np.abs(expected).max()
 
