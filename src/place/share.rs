@@ -71,7 +71,7 @@ impl Draft<'_> {
         let clips = |source: &str| {
             self.clips.keys().any(|tensor| self.group_of(tensor) == self.group_of(source))
         };
-        let free = |source: &&str| !self.is_prescribed(source) && !(clips_apart && clips(source));
+        let free = |source: &&str| !(self.is_prescribed(source) || clips_apart && clips(source));
         sources.filter(free).map(str::to_string).collect()
     }
 
