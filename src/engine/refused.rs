@@ -1,6 +1,5 @@
 //! What the engine does not run, said before it runs anything.
 
-use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::ModelProto;
 use anyhow::{Result, bail, ensure};
@@ -32,11 +31,11 @@ pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
 /// Refuses operators that behave as in training: a Dropout that drops, a BatchNormalization by the sample's own values.
 pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
     let Some(graph) = &model.graph else { return Ok(()) };
-    let index = GraphIndex::new(graph);
     let is_true = |name: &String| {
-        index.initializer(name).is_some_and(|stored| {
-            stored.raw_data.as_ref().is_some_and(|raw| raw.contains(&1))
-                || stored.int32_data.contains(&1)
+        let stored = graph.initializer.iter().find(|stored| stored.name() == name);
+        stored.is_some_and(|stored| {
+            let raw = stored.raw_data.as_deref().unwrap_or_default();
+            raw.contains(&1) || stored.int32_data.contains(&1)
         })
     };
     for node in &graph.node {

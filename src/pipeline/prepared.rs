@@ -49,7 +49,7 @@ pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<Pre
     Ok(Prepared { model, facts, fixed, changes, opset, has_external_data, parsed })
 }
 
-/// Prepares a model as it was for a sidecar; what was done then, a line each, beside it.
+/// Prepares a model as it was for a sidecar, and says what was done, a line each.
 ///
 /// # Errors
 /// As [`prepare_file`].
