@@ -1,13 +1,11 @@
 //! Offsets of channels that go into biases: the float outputs stay, up to float rounding; what would not be exact
 //! is left alone with the reason; and a tensor whose channels lie apart is quantized better for it.
 
-mod support;
-
+use crate::support::command::{mqq, run};
+use crate::support::{Attr, GraphBuilder, facts, outputs, repository};
 use mqq::equalize::{Declined, Movable, absorb, movable};
 use mqq::onnx::proto::ModelProto;
 use prost::Message;
-use support::command::{mqq, run};
-use support::{Attr, GraphBuilder, facts, outputs, repository};
 use tempfile::TempDir;
 
 type Chain = fn(&mut GraphBuilder);

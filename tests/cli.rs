@@ -1,12 +1,10 @@
 //! The command line as scripts use it: exit codes, what is printed where, what is left behind.
 
-mod support;
-
+use crate::support::command::{mqq, run};
+use crate::support::repository;
 use assert_cmd::Command;
 use std::fs;
 use std::path::Path;
-use support::command::{mqq, run};
-use support::repository;
 use tempfile::TempDir;
 
 /// `mqq calibrate` of a bundled model into `folder`, with the bundled images.

@@ -1,13 +1,11 @@
 //! Bad input: one clear error that names the smallest place, and nothing left behind.
 
-mod support;
-
+use crate::support::{GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::onnx;
 use mqq::onnx::proto::*;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{GraphBuilder, repository};
 use tempfile::TempDir;
 
 /// Stderr of a run that must fail with exit code 1 and leave no result.

@@ -1,15 +1,13 @@
 //! Precision of single layers: which layers a goal chooses, what is written, and what is not where the
 //! goal is missed.
 
-mod support;
-
+use crate::support::command::{Ran, mqq, run};
+use crate::support::repository;
 use mqq::onnx;
 use mqq::onnx::proto::GraphProto;
 use serde_json::Value as Json;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::command::{Ran, mqq, run};
-use support::repository;
 use tempfile::TempDir;
 
 const FIXTURE: &str = "fixtures/digits_cnn.onnx";

@@ -1,7 +1,5 @@
 //! Loading and saving leaves every message as it was; what is no model is a clear error.
 
-mod support;
-
 use mqq::onnx::{self, proto::*};
 use prost::Message;
 use std::path::{Path, PathBuf};
@@ -118,7 +116,7 @@ fn file_len(path: &Path) -> u64 {
 fn external_data_come_back_as_they_were() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
-    let model = onnx::load(&support::repository("fixtures/digits_cnn.onnx")).unwrap();
+    let model = onnx::load(&crate::support::repository("fixtures/digits_cnn.onnx")).unwrap();
     onnx::Staged::model(model.clone(), &path, true).unwrap().commit().unwrap();
     let data = folder.path().join("model.onnx.data");
     assert!(std::fs::metadata(&data).unwrap().len() > 100_000);

@@ -1,13 +1,11 @@
 //! Placement by table: for each backend and pattern, which uses are quantized, and which tensors share a
 //! grid. No image and no engine.
 
-mod support;
-
+use crate::support::{Attr, GraphBuilder};
 use mqq::onnx::facts::{Fact, Facts};
 use mqq::onnx::proto::ModelProto;
 use mqq::place::{Selection, Sites, place};
 use mqq::scheme;
-use support::{Attr, GraphBuilder};
 
 /// Sites of `model` for `backend`; tensors of `shapes` have these shapes.
 fn sites(model: &ModelProto, backend: &str, shapes: &[(&str, &[usize])]) -> Sites {

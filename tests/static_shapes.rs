@@ -1,15 +1,13 @@
 //! Models with open dimensions for targets that take none.
 
-mod support;
-
+use crate::support::command::{mqq, run};
+use crate::support::{GraphBuilder, repository};
 use mqq::engine::Shapes;
 use mqq::onnx::proto::{Dimension, ModelProto, TensorShapeProto, ValueInfoProto};
 use mqq::onnx::{self, tensor};
 use mqq::pipeline::{Prepared, prepare_file};
 use mqq::scheme::{self, Scheme};
 use std::fs;
-use support::command::{mqq, run};
-use support::{GraphBuilder, repository};
 use tempfile::TempDir;
 
 fn set_shape(value: &mut ValueInfoProto, dims: &[&str]) {

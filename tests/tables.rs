@@ -1,8 +1,7 @@
 //! Backend tables: every built-in one, tables that extend others, values set on the command line, and what
 //! the keys of types and rows do to scales.
 
-mod support;
-
+use crate::support::{GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::decide::{Finders, QuantPlan, decide};
 use mqq::engine::Shapes;
@@ -16,7 +15,6 @@ use mqq::range::by_spelling;
 use mqq::scheme::{self, BiasRow, Scheme};
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{GraphBuilder, repository};
 use tempfile::TempDir;
 
 #[test]
@@ -406,7 +404,7 @@ fn scales_per_block_follow_the_reduction_axis() {
     g.weight("w1", &[40, 24]);
     g.op("MatMul", &["x", "w1"], "a");
     g.weight("w2", &[32, 24]);
-    g.op_with("Gemm", &["a", "w2"], "y", &[("transB", support::Attr::Int(1))]);
+    g.op_with("Gemm", &["a", "w2"], "y", &[("transB", crate::support::Attr::Int(1))]);
     g.output("y");
     let (sites, plan) = plan(&g.build(), &scheme, values);
     let axes: Vec<_> = sites.weights.iter().map(|site| (site.axis, site.block)).collect();

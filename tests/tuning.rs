@@ -1,8 +1,8 @@
 //! Tuned weights and biases on the bundled models: the simulation against the written model, what the
 //! levels of effort bring, and weights that kernels with sums of 16 bits can take.
 
-mod support;
-
+use crate::support::command::{mqq, run};
+use crate::support::{Attr, GraphBuilder, facts, repository};
 use mqq::data::{Array, Dataset, PRESETS, Preprocessing, Values};
 use mqq::decide::{Finders, QuantPlan, decide};
 use mqq::engine::{Engine, Parsed, Shapes, Value};
@@ -20,8 +20,6 @@ use mqq::tune::{Compared, Methods, Reference, Tuned, compare_plans, simulate, tu
 use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
-use support::command::{mqq, run};
-use support::{Attr, GraphBuilder, facts, repository};
 use tempfile::TempDir;
 
 fn half() -> Preprocessing {

@@ -9,9 +9,8 @@ use super::recipe::Recipe;
 use super::resize::Resize;
 use super::{Array, InputSpec, Values};
 use anyhow::{Context, Result, ensure};
-use fast_image_resize::images::Image;
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use image::{DynamicImage, ImageReader};
+use mqq_concrete::resample::{Kernel, resize};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
@@ -221,24 +220,15 @@ impl Pixels {
             let rows = self.height;
             return self.resized(width, rows, filter)?.resized(width, height, filter);
         }
-        let n_channels = self.n_channels;
-        let pixel_type = match n_channels {
-            1 => PixelType::U8,
-            3 => PixelType::U8x3,
-            _ => PixelType::U8x4,
+        let kernel = match filter {
+            Filter::Nearest => Kernel::Nearest,
+            Filter::Bilinear => Kernel::Bilinear,
+            Filter::Bicubic => Kernel::Bicubic,
+            Filter::Lanczos => Kernel::Lanczos,
         };
-        let algorithm = match filter {
-            Filter::Nearest => ResizeAlg::Nearest,
-            Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
-            Filter::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
-            Filter::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
-        };
-        let (w, h) = (self.width as u32, self.height as u32);
-        let source = Image::from_vec_u8(w, h, self.data, pixel_type)?;
-        let mut target = Image::new(width as u32, height as u32, pixel_type);
-        let options = ResizeOptions::new().resize_alg(algorithm);
-        Resizer::new().resize(&source, &mut target, &options)?;
-        Ok(Pixels { width, height, n_channels, data: target.into_vec() })
+        let (from, to) = ([self.width as u32, self.height as u32], [width as u32, height as u32]);
+        let data = resize(&self.data, self.n_channels, from, to, kernel)?;
+        Ok(Pixels { width, height, n_channels: self.n_channels, data })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Coordinate descent on the integers of a row.
 
 use super::scales::Bounds;
-use faer::Mat;
+use mqq_concrete::matrix::Matrix;
 
 /// Sweeps over a row, at most.
 const MAX_SWEEPS: usize = 12;
@@ -9,7 +9,7 @@ const MAX_SWEEPS: usize = 12;
 /// The error `(t - w) H (t - w)^T` of a row `w`, and `(m + E[b] (w - w0)^T)^2` where its mean error `m` counts as well.
 /// Half its slope, downwards, is what a descent carries along.
 pub struct Bowl<'a> {
-    h: &'a Mat<f64>,
+    h: &'a Matrix,
     /// `E[b]`; empty where the mean error does not count.
     means: &'a [f64],
     /// Half the second derivative by each weight.
@@ -20,10 +20,10 @@ pub struct Bowl<'a> {
 
 impl<'a> Bowl<'a> {
     /// By `H`, `[n_in, n_in]`, and the means of the inputs where they count.
-    pub fn new(h: &'a Mat<f64>, means: &'a [f64]) -> Bowl<'a> {
+    pub fn new(h: &'a Matrix, means: &'a [f64]) -> Bowl<'a> {
         let mean = |k: usize| means.get(k).copied().unwrap_or_default();
-        let curvature: Vec<f64> = (0..h.nrows()).map(|k| h[(k, k)] + mean(k).powi(2)).collect();
-        let mut order: Vec<usize> = (0..h.nrows()).collect();
+        let curvature: Vec<f64> = (0..h.n_rows()).map(|k| h[(k, k)] + mean(k).powi(2)).collect();
+        let mut order: Vec<usize> = (0..h.n_rows()).collect();
         order.sort_by(|&a, &b| curvature[b].total_cmp(&curvature[a]).then(a.cmp(&b)));
         Bowl { h, means, curvature, order }
     }
@@ -50,7 +50,7 @@ impl<'a> Bowl<'a> {
                 q[j] = best;
                 moved = true;
                 total += change;
-                slope.iter_mut().zip(self.h.col_as_slice(j)).for_each(|(s, h)| *s -= by * h);
+                slope.iter_mut().zip(self.h.column(j)).for_each(|(s, h)| *s -= by * h);
                 if let Some(mean) = self.means.get(j) {
                     let by = by * mean;
                     slope.iter_mut().zip(self.means).for_each(|(s, mean)| *s -= by * mean);

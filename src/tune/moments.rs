@@ -2,8 +2,7 @@
 
 use super::layer::Layer;
 use crate::engine::Value;
-use faer::linalg::matmul::matmul;
-use faer::{Accum, Mat, MatMut, MatRef, Par};
+use mqq_concrete::matrix::{Matrix, transposed_product};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -16,9 +15,9 @@ const POSITIONS_AT_A_TIME: usize = 256;
 /// Second moments of one group of channels.
 pub struct Moments {
     /// Sum of `b b^T`, `[n_in, n_in]`.
-    pub bb: Mat<f64>,
+    pub bb: Matrix,
     /// Sum of `b y^T`, `[n_in, outputs of the group]`.
-    pub by: Mat<f64>,
+    pub by: Matrix,
     /// Sum of `b`; when finished, its mean.
     pub b: Vec<f64>,
     /// Sum of `y`.
@@ -30,8 +29,8 @@ pub struct Moments {
 impl Moments {
     fn zero(n_in: usize, n_out: usize) -> Moments {
         Moments {
-            bb: Mat::zeros(n_in, n_in),
-            by: Mat::zeros(n_in, n_out),
+            bb: Matrix::zeros(n_in, n_in),
+            by: Matrix::zeros(n_in, n_out),
             b: vec![0.0; n_in],
             y: vec![0.0; n_out],
             n: 0,
@@ -39,9 +38,10 @@ impl Moments {
     }
 
     fn add(&mut self, part: &Part) {
-        let add = |sums: &mut Mat<f64>, values: &[f32]| {
-            for (column, values) in sums.col_iter_mut().zip(values.chunks(self.b.len())) {
-                column.iter_mut().zip(values).for_each(|(sum, v)| *sum += f64::from(*v));
+        let add = |sums: &mut Matrix, values: &[f32]| {
+            for (j, values) in values.chunks(self.b.len()).enumerate() {
+                let column = sums.column_mut(j).iter_mut();
+                column.zip(values).for_each(|(sum, v)| *sum += f64::from(*v));
             }
         };
         add(&mut self.bb, &part.bb);
@@ -59,11 +59,19 @@ impl Moments {
             true => sum / n - a / n * (b / n),
             false => sum / n,
         };
-        for (j, column) in self.bb.col_iter_mut().enumerate() {
-            column.iter_mut().zip(b).for_each(|(sum, b_i)| *sum = about(*sum, *b_i, b[j]));
+        for j in 0..self.bb.n_columns() {
+            self.bb
+                .column_mut(j)
+                .iter_mut()
+                .zip(b)
+                .for_each(|(sum, b_i)| *sum = about(*sum, *b_i, b[j]));
         }
-        for (j, column) in self.by.col_iter_mut().enumerate() {
-            column.iter_mut().zip(b).for_each(|(sum, b_i)| *sum = about(*sum, *b_i, y[j]));
+        for j in 0..self.by.n_columns() {
+            self.by
+                .column_mut(j)
+                .iter_mut()
+                .zip(b)
+                .for_each(|(sum, b_i)| *sum = about(*sum, *b_i, y[j]));
         }
         self.b.iter_mut().for_each(|sum| *sum /= n);
         self
@@ -96,15 +104,8 @@ impl Part {
             targets.extend(positions.iter().flat_map(|&p| output(p)));
         }
         let n = patches.len() / n_in;
-        let patches_t = MatRef::from_column_major_slice(&patches, n_in, n);
-        let product = |right: &[f32], n_columns: usize| {
-            let mut out = vec![0f32; n_in * n_columns];
-            let to = MatMut::from_column_major_slice_mut(&mut out, n_in, n_columns);
-            let right = MatRef::from_row_major_slice(right, n, n_columns);
-            matmul(to, Accum::Replace, patches_t, right, 1.0, Par::Seq);
-            out
-        };
-        let (bb, by) = (product(&patches, n_in), product(&targets, n_out));
+        let bb = transposed_product(&patches, &patches, n_in, n_in);
+        let by = transposed_product(&patches, &targets, n_in, n_out);
         let sums = |rows: &[f32], n: usize| {
             let mut sums = vec![0f64; n];
             for row in rows.chunks(n) {

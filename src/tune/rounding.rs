@@ -22,9 +22,7 @@ use super::moments::{Moments, gather};
 use super::scales::{Problem, Rows, choose};
 use crate::engine::Value;
 use anyhow::{Result, anyhow};
-use faer::linalg::matmul::matmul;
-use faer::linalg::solvers::Solve;
-use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
+use mqq_concrete::matrix::Matrix;
 use rayon::prelude::*;
 
 /// Ridge, as a share of the variance of an input, half its own and half the mean of all: where scales are powers of
@@ -115,9 +113,9 @@ impl Learned {
 /// What is known of one group of channels. Rows are those of the group, `[outputs of the group, n_in]`.
 struct Group {
     /// `cov(b, b)` with the ridge on its diagonal, `[n_in, n_in]`.
-    h: Mat<f64>,
+    h: Matrix,
     /// `cov(b, y)`, `[n_in, outputs of the group]`.
-    by: Mat<f64>,
+    by: Matrix,
     /// One per input.
     ridge: Vec<f64>,
     /// Mean of each input.
@@ -145,12 +143,13 @@ impl Group {
         let ridge: Vec<f64> = (0..n_in).map(|k| of_input(k).max(f64::MIN_POSITIVE)).collect();
         (0..n_in).for_each(|k| h[(k, k)] += ridge[k]);
         let solve = || -> Option<(Vec<f64>, Vec<f64>)> {
-            let factor = h.llt(Side::Lower).ok()?;
-            let value = |k: usize, i: usize| by[(k, i)] + ridge[k] * given[i * n_in + k];
-            let right = Mat::from_fn(n_in, by.ncols(), value);
-            let solved = factor.solve(&right);
-            let rows = |of: &Mat<f64>| of.col_iter().flat_map(|c| c.iter().copied()).collect();
-            let (targets, products): (Vec<f64>, Vec<f64>) = (rows(&solved), rows(&right));
+            let mut right = by.clone();
+            for i in 0..right.n_columns() {
+                let rows = right.column_mut(i).iter_mut().zip(&ridge).zip(&given[i * n_in..]);
+                rows.for_each(|((value, ridge), given)| *value += ridge * given);
+            }
+            let targets = h.solve_positive_definite(&right)?.columns();
+            let products = right.columns();
             targets.iter().all(|w| w.is_finite()).then_some((targets, products))
         };
         let solution = if trusted { solve() } else { None };
@@ -219,15 +218,12 @@ impl Group {
 }
 
 /// `H` times each of the rows; the same bits whatever the number of threads.
-fn times(h: &Mat<f64>, rows: &[f64]) -> Vec<f64> {
-    let n = h.nrows();
+fn times(h: &Matrix, rows: &[f64]) -> Vec<f64> {
+    let n = h.n_rows();
     let mut products = vec![0f64; rows.len()];
     let blocks = products.par_chunks_mut(n * BLOCK).zip(rows.par_chunks(n * BLOCK));
     blocks.for_each(|(products, rows)| {
-        let n_rows = rows.len() / n;
-        let to = MatMut::from_column_major_slice_mut(products, n, n_rows);
-        let rows = MatRef::from_column_major_slice(rows, n, n_rows);
-        matmul(to, Accum::Replace, h.as_ref(), rows, 1.0, Par::Seq);
+        h.times(rows, products);
     });
     products
 }

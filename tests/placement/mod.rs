@@ -1,8 +1,5 @@
 //! Placement rules one by one, every table on every operator, and what vendors' own tools do.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod document;
 mod every_op;
 mod fold;
@@ -10,11 +7,11 @@ mod rules;
 mod rules_of_chains;
 mod vendors;
 
+use crate::support::GraphBuilder;
 use mqq::onnx::facts::{Fact, Facts};
 use mqq::onnx::proto::ModelProto;
 use mqq::place::{ActivationSite, Selection, Sites, node_name, place};
 use mqq::scheme::{self, Scheme};
-use support::GraphBuilder;
 
 /// Sites of `model` for a table; tensors of `shapes` have these shapes.
 fn place_by(model: &ModelProto, scheme: &Scheme, shapes: &[(&str, &[usize])]) -> Sites {

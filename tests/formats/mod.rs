@@ -1,16 +1,13 @@
 //! Formats of other tools: golden files, export against emit, and ranges read back.
 
 mod ranges;
-#[path = "../support/mod.rs"]
-mod support;
-
+use crate::support::command::{Ran, mqq, run};
+use crate::support::{Attr, GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::emit::{EMITTERS, Emitter};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::command::{Ran, mqq, run};
-use support::{Attr, GraphBuilder, repository};
 use tempfile::TempDir;
 
 fn done(command: &mut Command) -> Ran {

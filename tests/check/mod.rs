@@ -4,16 +4,13 @@
 mod cases;
 mod hostile;
 mod models;
-#[path = "../support/mod.rs"]
-mod support;
-
+use crate::support::{Attr, GraphBuilder};
 use cases::{CASES, Case};
 use models::*;
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
 use mqq::scheme::{self, Scheme};
 use mqq::verify::{CHECKS, Finding, Severity, findings};
-use support::{Attr, GraphBuilder};
 
 /// A table that holds nothing but these calls of rules.
 fn table(calls: &str) -> anyhow::Result<Scheme> {
@@ -53,7 +50,7 @@ fn every_rule_is_kept_by_a_good_model_and_broken_by_a_bad_one() {
         }
     }
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
-    let docs = std::fs::read_to_string(support::repository("docs/check.md")).unwrap();
+    let docs = std::fs::read_to_string(crate::support::repository("docs/check.md")).unwrap();
     for check in CHECKS {
         assert!(CASES.iter().any(|case| case.rule == check.name()), "no case of {}", check.name());
         assert!(!check.description().is_empty());

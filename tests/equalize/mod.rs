@@ -3,9 +3,8 @@
 //! that it came from.
 
 mod chains;
-#[path = "../support/mod.rs"]
-mod support;
-
+use crate::support::command::{mqq, run};
+use crate::support::{facts, repository, seen_and_outputs};
 use chains::{CHAINS, DECLINED, built};
 use mqq::equalize::{Declined, Space, Units, find, scale};
 use mqq::onnx;
@@ -14,8 +13,6 @@ use mqq::prepare::prepare;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
-use support::command::{mqq, run};
-use support::{facts, repository, seen_and_outputs};
 use tempfile::TempDir;
 
 fn spaces(model: &ModelProto) -> (Vec<Space>, Vec<Declined>) {

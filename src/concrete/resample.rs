@@ -1,0 +1,59 @@
+//! Images of 8 bits brought to another size. The only place with fast_image_resize.
+
+use anyhow::{Result, bail};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::{U8, U8x3, U8x4};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
+
+/// How pixels between those of the image are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kernel {
+    /// The nearest pixel.
+    Nearest,
+    /// Triangle, as wide as the step where the image is made smaller.
+    Bilinear,
+    /// Catmull-Rom, likewise.
+    Bicubic,
+    /// Three lobes of a windowed sinc, likewise.
+    Lanczos,
+}
+
+/// An image of 8 bits per channel, rows from the top, channels last, brought from `[width, height]` `from` to `to`.
+///
+/// # Errors
+/// If it has another number of channels than 1, 3 and 4, or `pixels` does not have its size.
+pub fn resize(
+    pixels: &[u8],
+    n_channels: usize,
+    from: [u32; 2],
+    to: [u32; 2],
+    kernel: Kernel,
+) -> Result<Vec<u8>> {
+    let algorithm = match kernel {
+        Kernel::Nearest => ResizeAlg::Nearest,
+        Kernel::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
+        Kernel::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
+        Kernel::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
+    };
+    let mut resized = vec![0; to[0] as usize * to[1] as usize * n_channels];
+    match n_channels {
+        1 => resample::<U8>(pixels, from, &mut resized, to, algorithm)?,
+        3 => resample::<U8x3>(pixels, from, &mut resized, to, algorithm)?,
+        4 => resample::<U8x4>(pixels, from, &mut resized, to, algorithm)?,
+        n => bail!("image has {n} channels, expected 1, 3 or 4"),
+    }
+    Ok(resized)
+}
+
+fn resample<P: PixelTrait>(
+    pixels: &[u8],
+    from: [u32; 2],
+    resized: &mut [u8],
+    to: [u32; 2],
+    algorithm: ResizeAlg,
+) -> Result<()> {
+    let source = TypedImageRef::<P>::from_buffer(from[0], from[1], pixels)?;
+    let mut target = TypedImage::<P>::from_buffer(to[0], to[1], resized)?;
+    let options = ResizeOptions::new().resize_alg(algorithm);
+    Ok(Resizer::new().resize_typed(&source, &mut target, &options)?)
+}

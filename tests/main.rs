@@ -1,0 +1,17 @@
+//! All tests of the library and the binary, linked once.
+
+mod support;
+
+mod absorb;
+mod check;
+mod cli;
+mod equalize;
+mod formats;
+mod hostile;
+mod mixed;
+mod placement;
+mod roundtrip;
+mod schemes;
+mod static_shapes;
+mod tables;
+mod tuning;
