@@ -1,9 +1,15 @@
-//! The table that `docs/backends.md` writes step by step works as it stands there.
+//! What the documents say is so: the worked example, rules and keys of tables, the sidecar's fields, formats, links.
 
 use crate::support::repository;
 use assert_cmd::Command;
+use mqq::emit::{EMITTERS, SCHEMA_VERSION, Sidecar};
 use mqq::place::RULES;
 use mqq::scheme;
+use serde::Deserialize;
+use serde::de::value::{Error, MapAccessDeserializer, MapDeserializer, SeqDeserializer};
+use serde::de::{Deserializer, IntoDeserializer, Visitor};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 
 /// The text between the lines of the first fenced block of `kind`.
@@ -67,4 +73,203 @@ fn every_rule_and_key_is_explained() {
             assert!(explained(&key), "key {key} of {name}");
         }
     }
+}
+
+/// Rows of tables whose first cell begins with code: the code of the first cell, and the row.
+fn rows(document: &str) -> Vec<(Vec<String>, &str)> {
+    let lines = document.lines().filter(|line| line.starts_with("| `"));
+    let first = |line: &str| line.split(" | ").next().unwrap().to_string();
+    lines.map(|line| (code(&first(line)).map(str::to_string).collect(), line)).collect()
+}
+
+/// What stands between backticks.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Reads any type from nothing, and notes the path of every field and variant.
+#[derive(Clone)]
+struct Fields<'a> {
+    path: String,
+    seen: &'a RefCell<BTreeSet<String>>,
+}
+
+impl Fields<'_> {
+    fn below(&self, name: &str) -> Self {
+        let path = if self.path.is_empty() { name.into() } else { format!("{}.{name}", self.path) };
+        self.seen.borrow_mut().insert(path.clone());
+        Fields { path, seen: self.seen }
+    }
+}
+
+impl<'de> IntoDeserializer<'de> for Fields<'_> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Fields<'_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_u64(0)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_bool(false)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_str("")
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_str("")
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_tuple(1, visitor)
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, n: usize, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_seq(SeqDeserializer::new(vec![self; n].into_iter()))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let field = |name: &&'static str| (*name, self.below(name));
+        visitor.visit_map(MapDeserializer::new(fields.iter().map(field)))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        variants.iter().for_each(|variant| drop(self.below(variant)));
+        let first = MapDeserializer::new(std::iter::once((variants[0], self)));
+        MapAccessDeserializer::new(first).deserialize_enum(name, variants, visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct newtype_struct
+        tuple_struct map identifier ignored_any
+    }
+}
+
+#[test]
+fn every_field_of_the_sidecar_is_explained() {
+    let document = fs::read_to_string(repository("docs/sidecar.md")).unwrap();
+    let version = format!("`schema_version` is `{SCHEMA_VERSION}`");
+    assert!(document.contains(&version), "docs/sidecar.md: expected {version}");
+    let seen = RefCell::default();
+    Sidecar::deserialize(Fields { path: String::new(), seen: &seen }).unwrap();
+    let fields = seen.into_inner();
+    let (of_file, of_encoding) = document.split_once("\nAn encoding:\n").unwrap();
+    let mut explained = BTreeSet::new();
+    for (keys, row) in rows(of_file) {
+        // `tuning.n_samples`, `n_held_back`: the second is of `tuning`, too.
+        let place =
+            keys[0].rsplit_once('.').map_or(String::new(), |(place, _)| format!("{place}."));
+        for key in &keys {
+            let path = if key.contains('.') { key.clone() } else { format!("{place}{key}") };
+            assert!(fields.contains(&path), "docs/sidecar.md: `{path}` is no field of the sidecar");
+            explained.extend(code(row).map(|word| format!("{path}.{word}")));
+            explained.insert(path);
+        }
+    }
+    for (keys, _) in rows(of_encoding) {
+        for key in keys {
+            let path = format!("activation_encodings.{key}");
+            assert!(fields.contains(&path), "docs/sidecar.md: `{key}` is no field of an encoding");
+            explained.insert(path.replace("activation", "param"));
+            explained.insert(path);
+        }
+    }
+    // In a row of its own, or in the row of what it is in; a key that holds others by those.
+    let is_explained = |field: &String| {
+        let leaf = field.rsplit('.').next().unwrap();
+        let around = field.match_indices('.').map(|(end, _)| format!("{}.{leaf}", &field[..end]));
+        let others = format!("{field}.");
+        let holds = || explained.iter().any(|path| path.starts_with(&others));
+        explained.contains(field) || around.into_iter().any(|p| explained.contains(&p)) || holds()
+    };
+    let missing: Vec<_> = fields.iter().filter(|field| !is_explained(field)).collect();
+    assert!(missing.is_empty(), "docs/sidecar.md: nothing of {missing:?}");
+}
+
+#[test]
+fn every_format_is_in_the_list() {
+    let document = fs::read_to_string(repository("docs/formats.md")).unwrap();
+    let found: Vec<(String, String, bool)> = rows(&document)
+        .into_iter()
+        .map(|(names, row)| {
+            let cells: Vec<&str> = row.split(" | ").collect();
+            (names[0].clone(), cells[1].replace('`', ""), cells[2].contains("the model"))
+        })
+        .collect();
+    let expected: Vec<(String, String, bool)> = EMITTERS
+        .iter()
+        .map(|format| (format.name().into(), format.suffix().into(), format.needs_model()))
+        .collect();
+    assert_eq!(found, expected, "name, ending, needs the model");
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut documents = vec!["README.md".to_string(), "ARCHITECTURE.md".into()];
+    documents.extend(["fixtures/README.md", "calib_data/README.md"].map(String::from));
+    for entry in walk("docs") {
+        documents.push(entry);
+    }
+    for name in documents {
+        let text = fs::read_to_string(repository(&name)).unwrap();
+        let folder = repository(&name).parent().unwrap().to_path_buf();
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { repository(&name) } else { folder.join(file) };
+            assert!(target.exists(), "{name}: `{link}` does not exist");
+            let found = heading.is_empty()
+                || headings(&fs::read_to_string(&target).unwrap()).contains(heading);
+            assert!(found, "{name}: `{link}`: no such heading");
+        }
+    }
+}
+
+/// Documents of a folder of the repository, those of its folders too.
+fn walk(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(repository(folder)).unwrap() {
+        let name = format!("{folder}/{}", entry.unwrap().file_name().to_str().unwrap());
+        match repository(&name).is_dir() {
+            true => found.extend(walk(&name)),
+            false if name.ends_with(".md") => found.push(name),
+            false => {}
+        }
+    }
+    found
+}
+
+/// Headings as links spell them.
+fn headings(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter(|line| line.starts_with('#'));
+    let kept = |c: char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    let spelled = |line: &str| -> String {
+        line.trim_start_matches('#').trim().to_lowercase().chars().filter(|c| kept(*c)).collect()
+    };
+    lines.map(|line| spelled(line).replace(' ', "-")).collect()
 }
