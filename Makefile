@@ -6,9 +6,12 @@ RUNTIMES := .venv-runtimes
 ZOO ?= $(or $(MQQ_ZOO),../shared/zoo)
 MQQ := target/release/mqq
 
+# The same packages and features as `cargo test` (examples may use those of the tests), so that the engine is built once.
+BUILD := cargo build --release --locked --bins --examples
+
 # The main job on the bundled model and images: quantize, then compare with float.
 demo:
-	cargo build --release --locked
+	$(BUILD)
 	mkdir -p target/demo
 	$(MQQ) calibrate fixtures/digits_cnn.onnx --backend tensorrt --data calib_data/calib \
 		--preprocess half --out-dir target/demo
@@ -22,14 +25,13 @@ test: check
 	$(MAKE) test-runtimes
 
 check:
-	cargo fmt --check
-	cargo clippy --release --locked --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --no-deps
+	cargo fmt --all --check
+	cargo clippy --release --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps
 
-# Against the real ONNX and ONNX Runtime. The binary is that of `cargo test`: without the features that the tests'
-# packages ask for, the engine would be built a second time.
+# Against the real ONNX and ONNX Runtime.
 test-python: $(VENV)/ready
-	cargo test --release --locked --no-run
+	$(BUILD)
 	$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/python --ignore=tests/python/test_runtimes.py
 
 $(VENV)/ready: tests/requirements.txt
@@ -40,22 +42,23 @@ $(VENV)/ready: tests/requirements.txt
 # In OpenVINO, Qualcomm's HTP simulation, TVM and ncnn: 300 MB of wheels in an environment of their own. The
 # tests of a runtime without a wheel for this platform say so and are skipped.
 test-runtimes: $(RUNTIMES)/ready
-	cargo test --release --locked --no-run
+	$(BUILD)
 	$(RUNTIMES)/bin/python -m pytest -q -rs -p no:cacheprovider tests/python/test_runtimes.py \
 		tests/python/test_formats.py
 
-$(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt
+$(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt tests/requirements-runtimes-no-deps.txt
 	$(PYTHON) -m venv $(RUNTIMES)
 	$(RUNTIMES)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
-	while read -r package; do \
-		$(RUNTIMES)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: $$package \
-			|| echo "$$package is not installed"; done < tests/requirements-runtimes.txt
+	$(RUNTIMES)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: \
+		-r tests/requirements-runtimes.txt
+	$(RUNTIMES)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
+		-r tests/requirements-runtimes-no-deps.txt
 	touch $@
 
 # Costs as ratios against something in the same run: statistics, decoding, watching against bare
 # inference, and whole runs against ONNX Runtime's own tool.
 bench: $(VENV)/ready
-	cargo build --release --locked --bins --examples
+	$(BUILD)
 	cargo bench --locked
 	target/release/examples/overhead fixtures/digits_cnn.onnx calib_data/calib half
 	if [ -d $(ZOO) ]; then \
