@@ -3,8 +3,7 @@
 use super::objective::{Objective, RangeTerm, WeightTerm, step};
 use crate::quant::Grid;
 
-/// Exponents per doubling. Powers of two leave channels up to twice apart: mobilenetv1_025 gains 1.5 dB by quarters
-/// (`tensorrt`), mlperf_resnet8 1.4 (`onnxruntime`), and no more by eighths.
+/// Exponents per doubling. Powers of two leave channels up to twice apart; eighths bring no more.
 pub const PER_OCTAVE: i32 = 4;
 
 /// Lowest and highest exponent of a factor: a channel that hardly ever fires on the samples is not taken

@@ -73,8 +73,8 @@ pub struct Objective {
     pub depends: bool,
 }
 
-/// How much further values may reach on other samples, where scales are powers of two: factors that bring a range just
-/// below one cost mlperf_resnet8 1.3 dB and mobilenetv1_025 1.4 (`xint8`, level 3).
+/// How much further values may reach on other samples, where scales are powers of two: factors would bring a
+/// range just below one.
 const MARGIN: f64 = 1.1;
 
 /// Step of a grid for the range; 0 where there is none.

@@ -2,7 +2,7 @@
 //!
 //! What a layer's precision costs is measured with all other layers float: the noise that it adds alone.
 //! The other way round, all layers quantized but one, the errors of layers that cancel each other hide what
-//! each does; on mlperf_resnet8 the eight layers chosen so are 9 dB worse.
+//! each does (docs/design/mixed-precision.md).
 
 use super::figures::{Figures, db_of_noise};
 use super::goal::{Goal, Wanted};
@@ -24,8 +24,7 @@ use std::collections::BTreeMap;
 /// A layer gets a precision; `None` is its own.
 pub type Move = (usize, Option<String>);
 
-/// Layers that are tried before one is chosen. With 4, layers that hide others come first again:
-/// mlperf_resnet8 is 2.4 dB worse with eight.
+/// Layers that are tried before one is chosen. With more, layers that hide others come first again.
 const WINDOW: usize = 2;
 
 /// A choice in progress.

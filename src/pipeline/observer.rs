@@ -18,10 +18,8 @@ use std::time::Instant;
 
 /// The range finder of a table that others are tried against.
 const DEFAULT: &str = "mse";
-/// The others, and by how many standard deviations each must be better. What a narrow range cuts off shows on images that
-/// reach further than those that judge: `percentile:99.99` was judged 0.1 ± 0.4 dB better for squeezenet1_1 `tensorrt`
-/// and is 3.1 worse on other images; where it was judged better by two deviations it was, by 1.0 to 3.0 dB (five of
-/// 26 cases). (`max` is the best on none of fourteen networks.)
+/// The others, and by how many standard deviations each must be better: what a narrow range cuts off shows on images
+/// that reach further than those that judge. Figures: docs/design/observers.md.
 const RIVALS: [(&str, f64); 2] = [("percentile:99.999", 0.0), ("percentile:99.99", 2.0)];
 
 /// How the range finder of activations was chosen.

@@ -49,9 +49,8 @@ impl Sum {
 /// ones, over all samples; both are given per sample and channel.
 ///
 /// Only what comes through the function behind counts: an error that a Relu swallows in both networks is
-/// none, and a mean that it makes up would move the values that matter. (squeezenet1_1 loses 1.3 dB to
-/// means of all values, and gains as much by these.) A channel whose error differs from sample to sample
-/// is moved less: by the share of the squared mean that is above the variance of the mean.
+/// none, and a mean that it makes up would move the values that matter. A channel whose error differs from sample
+/// to sample is moved less: by the share of the squared mean that is above the variance of the mean.
 pub fn correction(float: &[Vec<Sum>], quantized: &[Vec<Sum>]) -> Vec<f64> {
     let n_out = float.first().map_or(0, Vec::len);
     let n_samples = float.len() as f64;

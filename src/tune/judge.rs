@@ -14,8 +14,7 @@ pub struct Judged {
 }
 
 /// An output is judged by its values; that of a Softmax by what the Softmax reads, up to a constant. There
-/// all samples have a say: of probabilities only the samples that are in doubt have, and a gain on 32 samples
-/// of mlperf_resnet8 varies three times as much.
+/// all samples have a say: of probabilities only the samples that are in doubt have.
 pub fn judged(index: &GraphIndex, output: &str) -> Judged {
     let mut tensor = output;
     while let Some(producer) = index.producer(tensor) {

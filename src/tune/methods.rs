@@ -139,11 +139,9 @@ impl Effort {
         Effort::LEVELS.iter().position(|(name, _)| *name == level).map(|level| Effort(level as u8))
     }
 
-    /// What it tries. Learned rounding comes without refined ranges: those add 0.2 dB to it on mobilenetv1_025,
-    /// and on squeezenet1_1, where one leaves outliers out, they cost it 3 dB. Below level 3 it is for `coarse`
-    /// weights, where rounding is most of the noise: it brings MobileNetV2 9 dB in `xint8`, elsewhere one. Scales of
-    /// weights are tried only where some have `few_bits`: with 7 or 8 the scale that covers the largest leaves
-    /// nothing to gain.
+    /// What it tries. Learned rounding comes without refined ranges (docs/design/observers.md); below level 3 it is for
+    /// `coarse` weights, where rounding is most of the error. Scales of weights are tried only where some have
+    /// `few_bits` (docs/design/rounding.md).
     pub fn methods(self, few_bits: bool, coarse: bool) -> Methods {
         let methods = match self.0 {
             0 => &[][..],

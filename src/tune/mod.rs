@@ -108,8 +108,7 @@ pub struct NewBias {
     pub values: Vec<f32>,
 }
 
-/// Fewest samples to learn from and to judge by. Bias correction and learned rounding see many positions of each: with
-/// four images mobilenetv1_025 and mlperf_resnet8 gain 0 to 4 dB by them, and lose none.
+/// Fewest samples to learn from and to judge by. Bias correction and learned rounding see many positions of each.
 pub const MIN_SAMPLES: usize = 4;
 /// With fewer samples, what was kept learns again from all of them, those that judged it too.
 const FEW_SAMPLES: usize = 8;

@@ -25,11 +25,9 @@ use anyhow::{Result, anyhow};
 use mqq_concrete::matrix::Matrix;
 use rayon::prelude::*;
 
-/// Ridge, as a share of the variance of an input, half its own and half the mean of all: where scales are powers of
-/// two, the mean alone costs mobilenetv1_025 and mlperf_resnet8 0.3 and 0.9 dB and brings squeezenet1_1 0.2. It is for
-/// grids of few integers and of many. The less there is to win by rounding, the less the targets may follow what a few
-/// samples ask for: at 8 bits 0.2 costs squeezenet1_1 and mobilenetv1_025 0.3 to 0.6 dB on other images, at 4 bits 1
-/// costs mobilenetv1_025 and mlperf_resnet8 0.3 and 1.6.
+/// Ridge, as a share of the variance of an input, half its own and half the mean of all; for grids of few integers and
+/// of many. The less there is to win by rounding, the less the targets may follow what a few samples ask for.
+/// Figures: docs/design/rounding.md.
 const RIDGES: [f64; 2] = [0.2, 1.0];
 /// Integers from which a grid has many.
 const MANY: i32 = 64;

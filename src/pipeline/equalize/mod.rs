@@ -34,8 +34,7 @@ use std::time::Instant;
 
 /// Samples by which factors are chosen, at most.
 const MAX_SAMPLES: usize = 32;
-/// Fewest. Factors follow from the largest value of each channel, which a few samples do not show: by eight they cost
-/// mobilenetv1_025 `onnxruntime` 6 dB, by twelve mlperf_resnet8 `tensorrt` 2.
+/// Fewest. Factors follow from the largest value of each channel, which a few samples do not show.
 const LEAST_SAMPLES: usize = 16;
 
 /// What equalization did.
