@@ -3,12 +3,13 @@
 use super::mixed::MixedArgs;
 use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, StaticArgs, threads};
 use super::summary::{Summary, print_summary};
-use super::{Report, ensure_apart, misused, show_error};
+use super::{Report, misused, show_error};
+use crate::data;
 use crate::diag::Exit;
 use crate::emit::{self, Emitter, Sidecar};
 use crate::import;
 use crate::mixed::{Missed, Mixed};
-use crate::onnx::Staged;
+use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{self, Quantized, Request, quantize};
 use crate::progress;
 use crate::range::by_spelling;
@@ -16,8 +17,8 @@ use crate::scheme::{Scheme, WeightStorage};
 use crate::tune::{Effort, Methods};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Arguments of `mqq calibrate`.
@@ -110,6 +111,23 @@ impl Paths {
         [&self.output, &self.sidecar].into_iter().chain(self.emitted.iter().map(|(_, path)| path))
     }
 
+    /// Whether they are all there and are to stay as they are.
+    fn are_left_alone(&self, args: &Args) -> bool {
+        args.skip_existing && self.results().all(|path| path.exists())
+    }
+
+    /// [`Paths::results`] and what may go with them, with what they are.
+    fn written(&self) -> Vec<RunFile> {
+        let of_model = |role: &str| format!("{role} of `{}`", self.model.display());
+        let mut written =
+            RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
+        written.push(RunFile::new(of_model("sidecar"), &self.sidecar));
+        for (emitter, path) in &self.emitted {
+            written.push(RunFile::new(of_model(&format!("format `{}`", emitter.name())), path));
+        }
+        written
+    }
+
     fn emitted_by_name(&self) -> BTreeMap<&'static str, String> {
         let emitted = self.emitted.iter();
         emitted.map(|(emitter, path)| (emitter.name(), path.display().to_string())).collect()
@@ -150,7 +168,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let mut exit = Exit::Done;
     for paths in &all_paths {
         let model = paths.model.display().to_string();
-        if args.skip_existing && paths.results().all(|path| path.exists()) {
+        if paths.are_left_alone(args) {
             if !args.quiet && !args.json {
                 println!("{model}: exists, left alone");
             }
@@ -270,7 +288,6 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
     );
     let names = args.emit.as_ref().unwrap_or(&scheme.emit);
     let emitters = emit::by_names(names.iter().map(String::as_str))?;
-    let mut outputs = BTreeSet::new();
     let mut all = Vec::with_capacity(args.models.len());
     for model in &args.models {
         let output = match (&args.output, &args.out_dir) {
@@ -286,34 +303,27 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
             }
         };
         let sidecar = output.with_extension("json");
-        ensure!(
-            sidecar != output,
-            "`{}`: the model's path ends in .json, which is the sidecar's",
-            output.display()
-        );
-        ensure!(
-            outputs.insert(output.clone()),
-            "`{}` would be written for two models\nhint: give them different names or run them apart",
-            output.display()
-        );
         let emitted = emitters.iter().map(|e| (*e, output.with_extension(e.suffix()))).collect();
         all.push(Paths { model: model.clone(), output, sidecar, emitted });
     }
-    if let Some(folder) = &args.out_dir {
-        std::fs::create_dir_all(folder).with_context(|| format!("`{}`", folder.display()))?;
-    }
-    for paths in &all {
-        ensure_apart(&paths.model, &paths.output)?;
-        let folder = paths.output.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        tempfile::NamedTempFile::new_in(folder)
-            .with_context(|| format!("`{}`: the folder cannot be written", folder.display()))?;
-        for file in paths.results() {
-            ensure_apart(&paths.model, file)?;
-            ensure!(!file.is_dir(), "`{}` is a folder, expected a file to write", file.display());
-        }
-    }
+    let written = all.iter().filter(|paths| !paths.are_left_alone(args));
+    let written: Vec<RunFile> = written.flat_map(Paths::written).collect();
+    check_outputs(&written, || read_files(args), args.out_dir.as_deref())?;
     Ok(all)
+}
+
+/// Everything that is read.
+fn read_files(args: &Args) -> Vec<RunFile> {
+    let models = args.models.iter().flat_map(|model| RunFile::read_model("float model", model));
+    let data = data::files(&args.data).into_iter();
+    let data = data.map(|path| RunFile::new("calibration data", &path));
+    let ranges = args.ranges_from.iter().map(|path| RunFile::new("ranges to import", path));
+    models
+        .chain(data)
+        .chain(ranges)
+        .chain(args.backend.files())
+        .chain(args.preprocess.file())
+        .collect()
 }
 
 fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {

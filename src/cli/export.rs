@@ -1,9 +1,9 @@
 //! `mqq export`: other tools' formats from a sidecar, without data.
 
-use super::{ensure_apart, misused};
+use super::misused;
 use crate::diag::Exit;
 use crate::emit::{EMITTERS, Sidecar, by_name};
-use crate::onnx::Staged;
+use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{emit, prepared_for};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
@@ -38,16 +38,18 @@ pub fn run(args: &Args) -> Result<Exit> {
     };
     let emitter = by_name(format).map_err(misused)?;
     let output = args.output.clone().unwrap_or_else(|| path.with_extension(emitter.suffix()));
-    ensure_apart(path, &output)?;
+    let read = || {
+        let model = args.model.iter().flat_map(|model| RunFile::read_model("float model", model));
+        model.chain([RunFile::new("sidecar", path)]).collect()
+    };
+    let written = [RunFile::new(format!("format `{format}`"), &output)];
+    check_outputs(&written, read, None).map_err(misused)?;
     let name = || format!("`{}`", path.display());
     let text = std::fs::read(path).with_context(name)?;
     let text = String::from_utf8(text).ok().context("is no text, expected a sidecar");
     let sidecar = text.and_then(|text| Sidecar::from_json(&text)).with_context(name)?;
     let model = match &args.model {
-        Some(model) if emitter.needs_model() => {
-            ensure_apart(model, &output)?;
-            Some(prepared_for(&sidecar, model)?)
-        }
+        Some(model) if emitter.needs_model() => Some(prepared_for(&sidecar, model)?),
         _ => None,
     };
     let bytes = emit(emitter, &sidecar, model.as_ref()).with_context(name)?;

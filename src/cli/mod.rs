@@ -12,10 +12,9 @@ mod prepare;
 mod summary;
 
 use crate::diag::Exit;
-use anyhow::{Result, anyhow, bail};
+use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use serde::Serialize;
-use std::path::Path;
 
 /// Version of the objects that `--json` prints; the sidecar has its own.
 const JSON_VERSION: &str = "1.0";
@@ -100,19 +99,6 @@ impl<R: Serialize> Report<R> {
         println!("{}", serde_json::to_string_pretty(self)?);
         Ok(())
     }
-}
-
-/// Refuses to write over the file that is read.
-fn ensure_apart(input: &Path, output: &Path) -> Result<()> {
-    if let (Ok(a), Ok(b)) = (input.canonicalize(), output.canonicalize())
-        && a == b
-    {
-        bail!(misused(anyhow!(
-            "`{}` is both input and output, expected two files",
-            input.display()
-        )));
-    }
-    Ok(())
 }
 
 fn run_command(cli: Cli) -> Result<Exit> {

@@ -4,10 +4,12 @@ use crate::data::{
     Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option,
 };
 use crate::engine::Shapes;
+use crate::onnx::RunFile;
 use crate::place::Selection;
 use crate::scheme::{self, Scheme};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use std::path::Path;
 
 /// How images become inputs.
 #[derive(Debug, Args)]
@@ -50,6 +52,13 @@ fn preprocess_help() -> String {
 }
 
 impl PreprocessArgs {
+    /// The file, where it is no preset.
+    pub fn file(&self) -> Option<RunFile> {
+        let is_preset = |name: &&str| PRESETS.iter().any(|preset| preset.name == *name);
+        let file = self.preprocess.as_deref().filter(|name| !is_preset(name));
+        file.map(|file| RunFile::new("preprocessing", Path::new(file)))
+    }
+
     /// The preset or file, with the single options laid over it.
     pub fn resolve(&self) -> Result<Preprocessing> {
         let base = match &self.preprocess {
@@ -87,6 +96,12 @@ pub struct BackendArgs {
 }
 
 impl BackendArgs {
+    /// The files that the table is read from.
+    pub fn files(&self) -> Vec<RunFile> {
+        let files = scheme::files(&self.backend).into_iter();
+        files.map(|path| RunFile::new("backend's table", &path)).collect()
+    }
+
     /// The table with the switches and changes applied.
     pub fn resolve(&self) -> Result<Scheme> {
         scheme::resolve_with(&self.backend, &self.switches, &self.sets)

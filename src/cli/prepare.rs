@@ -3,7 +3,7 @@
 use super::misused;
 use super::options::{BackendArgs, ShapeArgs, StaticArgs};
 use crate::diag::Exit;
-use crate::onnx::Staged;
+use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{Prepared, prepare_file};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -32,7 +32,12 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit> {
     let mut scheme = args.fixed.apply(args.backend.resolve().map_err(misused)?);
     let shapes = args.shape.resolve().map_err(misused)?;
-    super::ensure_apart(&args.model, &args.output)?;
+    let read = || {
+        let model = RunFile::read_model("float model", &args.model);
+        model.into_iter().chain(args.backend.files()).collect()
+    };
+    let written = RunFile::written_model("prepared model", &args.output);
+    check_outputs(&written, read, None).map_err(misused)?;
     scheme.min_opset = args.opset.unwrap_or(scheme.min_opset).max(scheme.min_opset);
     let Prepared { model, fixed, changes, has_external_data, .. } =
         prepare_file(&args.model, &scheme, &shapes)?;

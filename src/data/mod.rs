@@ -21,6 +21,7 @@ mod sources;
 pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, parse_option};
 pub use presets::{PRESETS, Preset};
 pub use resize::Resize;
+pub use sources::files;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use columns::{ArrayFile, Cache};

@@ -58,6 +58,14 @@ pub fn expand(source: &str, n_inputs: usize) -> Result<Vec<Found>> {
     pattern(source, n_inputs).with_context(place)
 }
 
+/// The files that sources mean, lists themselves included. One that [`expand`] refuses means none.
+pub fn files(sources: &[String]) -> Vec<PathBuf> {
+    // To a model with one input every file is data of its own.
+    let found = sources.iter().flat_map(|source| expand(source, 1).unwrap_or_default());
+    let found = found.map(|(Found::Image(path) | Found::Arrays(path))| path);
+    sources.iter().map(PathBuf::from).chain(found).collect()
+}
+
 /// Lower-case extension.
 pub fn extension(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()

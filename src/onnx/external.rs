@@ -4,7 +4,7 @@ use super::proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
 use super::tensor::{self, is_external};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Component, Path};
@@ -35,6 +35,19 @@ pub fn resolve(model: &mut ModelProto, folder: &Path) -> Result<bool> {
     Ok(found)
 }
 
+/// The files that `model` keeps tensors in, relative to its own folder.
+pub fn files(model: &mut ModelProto) -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    if let Some(graph) = model.graph.as_mut() {
+        // Nothing fails in it.
+        let _ = for_each_tensor(graph, &mut |tensor| {
+            files.extend(entry(tensor, "location").filter(|_| is_external(tensor)));
+            Ok(())
+        });
+    }
+    files
+}
+
 fn for_each_tensor(
     graph: &mut GraphProto,
     visit: &mut dyn FnMut(&mut TensorProto) -> Result<()>,
@@ -55,16 +68,19 @@ fn for_each_tensor(
     Ok(())
 }
 
+/// What a tensor says of where its data are.
+fn entry(tensor: &TensorProto, key: &str) -> Option<String> {
+    let entry = tensor.external_data.iter().find(|entry| entry.key() == key);
+    entry.map(|entry| entry.value().to_string())
+}
+
 fn read(
     tensor: &mut TensorProto,
     folder: &Path,
     files: &mut BTreeMap<String, Bytes>,
 ) -> Result<()> {
-    let entry = |key: &str| {
-        let entry = tensor.external_data.iter().find(|entry| entry.key() == key);
-        entry.map(|entry| entry.value().to_string())
-    };
-    let location = entry("location").context("external data have no location, expected a file")?;
+    let location =
+        entry(tensor, "location").context("external data have no location, expected a file")?;
     let inside = Path::new(&location)
         .components()
         .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
@@ -77,7 +93,7 @@ fn read(
             text.parse()
                 .with_context(|| format!("{key} of external data is `{text}`, expected a number"))
         };
-        entry(key).map(parse).transpose()
+        entry(tensor, key).map(parse).transpose()
     };
     let offset = number("offset")?.unwrap_or(0);
     let length = number("length")?;

@@ -2,7 +2,7 @@
 //!
 //! In: a path. Out: a [`ModelProto`] and back, message for message. It does not
 //! interpret operators. [`load`] leaves tensors in external files as references; [`load_whole`] brings
-//! them in.
+//! them in. [`Staged`] is the one way in which a run writes files, models or not.
 
 mod external;
 pub mod facts;
@@ -10,16 +10,20 @@ pub mod graph;
 pub mod integers;
 pub mod names;
 pub mod node;
+mod outputs;
 pub mod proto;
+mod staged;
 pub mod tensor;
 
-use anyhow::{Context, Result, bail, ensure};
+pub use outputs::{RunFile, check_outputs};
+pub use staged::{Staged, save};
+
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use prost::Message;
 use proto::ModelProto;
 use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Reads a model through a memory map; raw tensor data stay in the map until they are changed.
 ///
@@ -67,103 +71,4 @@ pub fn load_whole(path: &Path) -> Result<Loaded> {
     let has_external_data =
         external::resolve(&mut model, folder).with_context(|| format!("`{}`", path.display()))?;
     Ok(Loaded { model, has_external_data })
-}
-
-/// Largest message that protobuf's readers take.
-const MAX_MESSAGE_BYTES: usize = (1 << 31) - 1;
-
-/// Writes a model: to a temporary file in the same folder, synced, then renamed, so that `path` holds
-/// the whole model or what it held before.
-///
-/// # Errors
-/// If the folder cannot be written or the model is 2 GiB or more. The message starts with the path.
-pub fn save(model: &ModelProto, path: &Path) -> Result<()> {
-    Staged::model(model.clone(), path, false)?.commit()
-}
-
-/// Files that are written but do not have their names yet.
-#[derive(Default)]
-pub struct Staged {
-    files: Vec<(tempfile::NamedTempFile, PathBuf)>,
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-impl Staged {
-    /// Writes `model` for `path`; large tensors go to `<file name>.data` beside it where
-    /// `external_data` asks for it or the message would be too large for protobuf.
-    ///
-    /// # Errors
-    /// If the folder cannot be written. The message starts with the path.
-    pub fn model(mut model: ModelProto, path: &Path, external_data: bool) -> Result<Staged> {
-        let mut staged = Staged::default();
-        let mut stage = || -> Result<()> {
-            if external_data || model.encoded_len() > MAX_MESSAGE_BYTES {
-                let name = path.file_name().context("is no file name")?.to_string_lossy();
-                let location = format!("{name}.data");
-                let mut file = tempfile::NamedTempFile::new_in(folder_of(path))?;
-                external::write(&mut model, &mut file, &location)?;
-                staged.files.push((file, path.with_file_name(&location)));
-            }
-            let n_bytes = model.encoded_len();
-            if n_bytes > MAX_MESSAGE_BYTES {
-                bail!(
-                    "model takes {n_bytes} bytes, expected below 2 GiB: protobuf cannot hold more"
-                );
-            }
-            let mut file = tempfile::NamedTempFile::new_in(folder_of(path))?;
-            file.write_all(&model.encode_to_vec())?;
-            staged.files.push((file, path.to_path_buf()));
-            Ok(())
-        };
-        stage().with_context(|| format!("`{}`", path.display()))?;
-        Ok(staged)
-    }
-
-    /// Writes `contents` for `path`.
-    ///
-    /// # Errors
-    /// If the folder cannot be written. The message starts with the path.
-    pub fn add(&mut self, contents: &[u8], path: &Path) -> Result<()> {
-        let mut stage = || -> Result<()> {
-            let mut file = tempfile::NamedTempFile::new_in(folder_of(path))?;
-            file.write_all(contents)?;
-            self.files.push((file, path.to_path_buf()));
-            Ok(())
-        };
-        stage().with_context(|| format!("`{}`", path.display()))
-    }
-
-    /// Gives the files their names, once all are synced. A file that is dropped before leaves nothing.
-    ///
-    /// # Errors
-    /// If a file cannot be synced or renamed. The message starts with its path.
-    pub fn commit(self) -> Result<()> {
-        for (file, path) in &self.files {
-            file.as_file().sync_all().with_context(|| format!("`{}`", path.display()))?;
-        }
-        for (file, path) in self.files {
-            let permissions = std::fs::metadata(&path).map(|metadata| metadata.permissions());
-            let file = file.persist(&path).with_context(|| format!("`{}`", path.display()))?;
-            // Temporary files are private; the result is as readable as what it replaces, or as others.
-            match permissions {
-                Ok(permissions) => file.set_permissions(permissions)?,
-                Err(_) => set_default_mode(&file)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-#[cfg(unix)]
-fn set_default_mode(file: &File) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    Ok(file.set_permissions(std::fs::Permissions::from_mode(0o644))?)
-}
-
-#[cfg(not(unix))]
-fn set_default_mode(_file: &File) -> Result<()> {
-    Ok(())
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 struct Layer {
     /// The file, as messages name it.
     label: String,
+    /// Where it is, if the table is not built in.
+    path: Option<PathBuf>,
     text: String,
     value: Mapping,
 }
@@ -61,16 +63,18 @@ impl Place {
     fn read(&self) -> Result<Layer> {
         let label = self.label();
         let in_file = || format!("`{label}`");
-        let text = match self {
-            Place::BuiltIn(_, yaml) => (*yaml).to_string(),
-            Place::File(path) => std::fs::read_to_string(path).with_context(in_file)?,
+        let (text, path) = match self {
+            Place::BuiltIn(_, yaml) => ((*yaml).to_string(), None),
+            Place::File(path) => {
+                (std::fs::read_to_string(path).with_context(in_file)?, Some(path.clone()))
+            }
         };
         let value: Value =
             serde_yaml::from_str(&text).map_err(explain_syntax).with_context(in_file)?;
         let Value::Mapping(value) = value else {
             bail!("`{label}`: line 1: this is no table, expected keys such as `name` and `types`")
         };
-        Ok(Layer { label, text, value })
+        Ok(Layer { label, path, text, value })
     }
 }
 
@@ -119,6 +123,11 @@ impl Layers {
             }
             place = next;
         }
+    }
+
+    /// The files among them.
+    pub fn files(self) -> Vec<PathBuf> {
+        self.0.into_iter().filter_map(|layer| layer.path).collect()
     }
 
     /// One table: maps merged key by key, everything else replaced; `null` takes a key away.

@@ -6,6 +6,7 @@ use crate::diag::did_you_mean;
 use anyhow::{Result, anyhow};
 use serde_path_to_error::Segment;
 use serde_yaml::Value;
+use std::path::PathBuf;
 
 /// The table of a built-in backend, or of a YAML file where `backend` is the path of one.
 ///
@@ -18,6 +19,12 @@ pub fn resolve(backend: &str) -> Result<Scheme> {
         Ok(scheme)
     });
     scheme.map_err(|wrong| layers.explain(&wrong.at, &wrong.message))
+}
+
+/// The files that the table of `backend` is read from: its own and those it extends, without built-in ones. None where
+/// [`resolve`] fails.
+pub fn files(backend: &str) -> Vec<PathBuf> {
+    Layers::read(backend).map(Layers::files).unwrap_or_default()
 }
 
 /// [`resolve`], then `switches` of the table turned on, then `sets` of the form `types.act8.bits=4` laid

@@ -13,7 +13,7 @@ mod qtype;
 mod row;
 
 pub use built_in::BUILT_IN;
-pub use load::{resolve, resolve_with};
+pub use load::{files, resolve, resolve_with};
 pub use mixed::{FLOAT, Precision};
 pub use qtype::{DivisorName, Granularity, Kind, PotRoundingName, QType, ScaleName, SymmetryName};
 pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, WeightRow};

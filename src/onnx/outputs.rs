@@ -1,0 +1,171 @@
+//! What a run may write: no file that it reads, no file twice, nothing but files.
+
+use super::{external, staged};
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// A file that a run reads or writes.
+#[derive(Debug, Clone)]
+pub struct RunFile {
+    /// What it is to the run, as messages name it behind "the": "sidecar of `a.onnx`".
+    pub role: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl RunFile {
+    /// The file at `path`.
+    pub fn new(role: impl Into<String>, path: &Path) -> RunFile {
+        RunFile { role: role.into(), path: path.to_path_buf() }
+    }
+
+    /// A model that is written, and the file beside it that its large tensors may go to.
+    pub fn written_model(role: &str, path: &Path) -> [RunFile; 2] {
+        let data = RunFile::new(format!("external data of the {role}"), &data_path(path));
+        [RunFile::new(role, path), data]
+    }
+
+    /// A model that is read, and the files that it keeps tensors in. Those of a model that cannot be read are unknown.
+    pub fn read_model(role: &str, path: &Path) -> Vec<RunFile> {
+        let external = super::load(path).map(|mut model| external::files(&mut model));
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let of_model = format!("external data of `{}`", path.display());
+        let external = external.unwrap_or_default().into_iter();
+        let external = external.map(|file| RunFile::new(&of_model, &folder.join(file)));
+        [RunFile::new(role, path)].into_iter().chain(external).collect()
+    }
+}
+
+/// The file beside the model at `path` that its large tensors are written to.
+pub(super) fn data_path(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{name}.data"))
+}
+
+/// The folder of a file.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Links that are followed from one path: as many as Linux follows.
+const MAX_LINKS: usize = 40;
+
+/// The file that is written under the name `path`: where symbolic links lead, whether or not it exists.
+///
+/// # Errors
+/// If links lead in a circle, or one cannot be read.
+pub(super) fn target_of(path: &Path) -> Result<PathBuf> {
+    let mut target = path.to_path_buf();
+    for _ in 0..MAX_LINKS {
+        if !target.is_symlink() {
+            let folder = folder_of(&target);
+            let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+            return Ok(folder.join(target.file_name().unwrap_or_default()));
+        }
+        target = folder_of(&target).join(std::fs::read_link(&target)?);
+    }
+    bail!("is a link that leads in a circle, expected a file")
+}
+
+/// What tells an existing file from others, whatever the names that lead to it.
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// What tells an existing file from others, whatever the names that lead to it, hard links excepted.
+#[cfg(not(unix))]
+fn identity(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()
+}
+
+/// Refuses, before anything is done, what a run must not write: a file that it reads, under whatever name; a file twice;
+/// what is there and is no file, or cannot be written. `read` is asked only where an output exists already. Then makes
+/// `out_dir`, where one is given, and sees that files can be made in the outputs' folders.
+///
+/// # Errors
+/// As said. The message starts with the output's path, or its folder's.
+pub fn check_outputs(
+    written: &[RunFile],
+    read: impl FnOnce() -> Vec<RunFile>,
+    out_dir: Option<&Path>,
+) -> Result<()> {
+    ensure_apart(written, read)?;
+    if let Some(folder) = out_dir {
+        std::fs::create_dir_all(folder).with_context(|| format!("`{}`", folder.display()))?;
+    }
+    let target = |output: &RunFile| target_of(&output.path);
+    let targets: Vec<PathBuf> = written.iter().map(target).collect::<Result<_>>()?;
+    let folders: BTreeSet<&Path> = targets.iter().map(|target| folder_of(target)).collect();
+    for folder in folders {
+        staged::temporary_in(folder, None)
+            .with_context(|| format!("`{}`: the folder cannot be written", folder.display()))?;
+    }
+    Ok(())
+}
+
+fn ensure_apart(written: &[RunFile], read: impl FnOnce() -> Vec<RunFile>) -> Result<()> {
+    let mut targets = BTreeMap::new();
+    let mut existing = BTreeMap::new();
+    for output in written {
+        let target = || -> Result<PathBuf> {
+            ensure_file(&output.path)?;
+            target_of(&output.path)
+        };
+        let target = target().with_context(|| format!("`{}`", output.path.display()))?;
+        if let Some(earlier) = targets.insert(target, output) {
+            bail!(
+                "`{}` would be written twice, as the {} and as the {}, expected a file for each\nhint: give them different names or run them apart",
+                output.path.display(),
+                earlier.role,
+                output.role
+            );
+        }
+        existing.extend(identity(&output.path).map(|identity| (identity, output)));
+    }
+    if existing.is_empty() {
+        return Ok(());
+    }
+    for input in read() {
+        if let Some(output) = identity(&input.path).and_then(|found| existing.get(&found)) {
+            let link = match input.path == output.path {
+                true => String::new(),
+                false => format!(", there `{}`", input.path.display()),
+            };
+            bail!(
+                "`{}` would be written as the {}, but the run reads it as the {}{link}: expected two files\nhint: give the output another name",
+                output.path.display(),
+                output.role,
+                input.role
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a path under which no file can be written, or none without harm.
+fn ensure_file(path: &Path) -> Result<()> {
+    ensure!(
+        path != Path::new("-"),
+        "is not a file's name, expected one: nothing is written to stdout\nhint: a file of that name is `./-`"
+    );
+    let ends_in_separator = path.to_string_lossy().ends_with(std::path::is_separator);
+    ensure!(
+        !ends_in_separator && path.file_name().is_some() && !path.is_dir(),
+        "is a folder, expected a file to write"
+    );
+    match std::fs::metadata(path) {
+        Ok(metadata) => {
+            ensure!(metadata.is_file(), "is a device, pipe or socket, expected a file to write");
+            File::options().write(true).open(path).context("cannot be written")?;
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error).context("cannot be written"),
+    }
+    Ok(())
+}

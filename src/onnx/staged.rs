@@ -1,0 +1,165 @@
+//! Files that take the places of others all at once, whole or not at all.
+
+use super::external;
+use super::outputs::{data_path, folder_of, target_of};
+use super::proto::ModelProto;
+use anyhow::{Context, Result, bail};
+use prost::Message;
+use std::ffi::OsStr;
+use std::fs::{File, Metadata, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// Largest message that protobuf's readers take.
+const MAX_MESSAGE_BYTES: usize = (1 << 31) - 1;
+
+/// Writes a model: to a temporary file in the same folder, synced, then renamed, so that `path` holds
+/// the whole model or what it held before.
+///
+/// # Errors
+/// If the folder cannot be written or the model is 2 GiB or more. The message starts with the path.
+pub fn save(model: &ModelProto, path: &Path) -> Result<()> {
+    Staged::model(model.clone(), path, false)?.commit()
+}
+
+/// Files that are written but do not have their names yet.
+///
+/// A file that exists keeps its mode; others get what the umask leaves of 0666. Symbolic links stay: the file
+/// that they lead to is replaced, or made.
+#[derive(Default)]
+pub struct Staged {
+    files: Vec<StagedFile>,
+}
+
+struct StagedFile {
+    file: NamedTempFile,
+    /// The name that was asked for.
+    path: PathBuf,
+    /// Where that leads.
+    target: PathBuf,
+}
+
+impl Staged {
+    /// Writes `model` for `path`; large tensors go to `<file name>.data` beside it where
+    /// `external_data` asks for it or the message would be too large for protobuf.
+    ///
+    /// # Errors
+    /// If the folder cannot be written. The message starts with the path.
+    pub fn model(mut model: ModelProto, path: &Path, external_data: bool) -> Result<Staged> {
+        let mut staged = Staged::default();
+        let mut stage = || -> Result<()> {
+            if external_data || model.encoded_len() > MAX_MESSAGE_BYTES {
+                let data = data_path(path);
+                let location = data.file_name().context("is no file name")?.to_string_lossy();
+                external::write(&mut model, staged.create(&data)?, &location)?;
+            }
+            let n_bytes = model.encoded_len();
+            if n_bytes > MAX_MESSAGE_BYTES {
+                bail!(
+                    "model takes {n_bytes} bytes, expected below 2 GiB: protobuf cannot hold more"
+                );
+            }
+            staged.create(path)?.write_all(&model.encode_to_vec())?;
+            Ok(())
+        };
+        stage().with_context(|| format!("`{}`", path.display()))?;
+        Ok(staged)
+    }
+
+    /// Writes `contents` for `path`.
+    ///
+    /// # Errors
+    /// If the folder cannot be written. The message starts with the path.
+    pub fn add(&mut self, contents: &[u8], path: &Path) -> Result<()> {
+        let mut stage = || -> Result<()> { Ok(self.create(path)?.write_all(contents)?) };
+        stage().with_context(|| format!("`{}`", path.display()))
+    }
+
+    /// A temporary file that is to become `path`.
+    fn create(&mut self, path: &Path) -> Result<&mut File> {
+        let target = target_of(path)?;
+        let folder = folder_of(&target);
+        if !self.files.iter().any(|earlier| folder_of(&earlier.target) == folder) {
+            remove_abandoned(folder);
+        }
+        let file = temporary_in(folder, std::fs::metadata(&target).ok().as_ref())?;
+        self.files.push(StagedFile { file, path: path.to_path_buf(), target });
+        let staged = self.files.last_mut().context("internal error: nothing was staged")?;
+        Ok(staged.file.as_file_mut())
+    }
+
+    /// Gives the files their names, once all are synced. A file that is dropped before leaves nothing.
+    ///
+    /// # Errors
+    /// If a file cannot be synced or renamed. The message starts with its path.
+    pub fn commit(self) -> Result<()> {
+        for StagedFile { file, path, target } in &self.files {
+            let finish = || -> Result<()> {
+                if let Ok(replaced) = std::fs::metadata(target) {
+                    file.as_file().set_permissions(replaced.permissions())?;
+                }
+                Ok(file.as_file().sync_all()?)
+            };
+            finish().with_context(|| format!("`{}`", path.display()))?;
+        }
+        for StagedFile { file, path, target } in self.files {
+            file.persist(&target).with_context(|| format!("`{}`", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// How the names of temporary files begin, before the process id and random characters. The dot hides them from
+/// those who read the folder as data.
+const TEMPORARY_PREFIX: &str = ".mqq-";
+/// How they end.
+const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// Times that a temporary file is made anew where another run takes it away.
+const MAX_ATTEMPTS: usize = 100;
+
+/// A file in `folder`, gone when it is dropped, locked as long as this process lives, that is no more readable than
+/// the one it is to replace, or as readable as the umask says.
+pub(super) fn temporary_in(folder: &Path, replaced: Option<&Metadata>) -> Result<NamedTempFile> {
+    let prefix = format!("{TEMPORARY_PREFIX}{}-", std::process::id());
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).suffix(TEMPORARY_SUFFIX);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = replaced.map_or(0o666, |replaced| replaced.permissions().mode() & 0o666 | 0o600);
+        builder.permissions(PermissionsExt::from_mode(mode));
+    }
+    #[cfg(not(unix))]
+    let _ = replaced;
+    for _ in 0..MAX_ATTEMPTS {
+        let file = builder.tempfile_in(folder)?;
+        // Before it was locked, a run that cleans up may have found it and taken it for abandoned. Where files cannot be
+        // locked, none are taken away.
+        let is_taken = matches!(file.as_file().try_lock(), Err(TryLockError::WouldBlock));
+        if !is_taken && file.path().exists() {
+            return Ok(file);
+        }
+    }
+    bail!("temporary files are taken away, expected them to stay")
+}
+
+/// Removes the temporary files of runs that were killed: those that no process has locked.
+fn remove_abandoned(folder: &Path) {
+    let is_temporary = |name: &OsStr| {
+        let name = name.to_string_lossy();
+        name.starts_with(TEMPORARY_PREFIX) && name.ends_with(TEMPORARY_SUFFIX)
+    };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if !is_file || !is_temporary(&entry.file_name()) {
+            continue;
+        }
+        let Ok(file) = File::options().write(true).open(entry.path()) else { continue };
+        if file.try_lock().is_ok() {
+            // One that cannot be removed is in nobody's way.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
