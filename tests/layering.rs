@@ -79,13 +79,19 @@ const ROOMS: &[Room] = &[
     Room { floor: 0, modules: &["quant"], may_use: Only(&[]) },
     Room { floor: 0, modules: &["statistics", "observe"], may_use: Only(&[]) },
     Room { floor: 0, modules: &["diag", "progress"], may_use: Only(&[]) },
+    // A crate of its own.
+    Room { floor: 0, modules: &["concrete"], may_use: Only(&[]) },
 ];
+
+/// The folder of src that is a crate of its own.
+const CRATE: &str = "concrete";
 
 /// Packages that one room alone names.
 const PACKAGES: &[(&str, &str)] = &[
     ("tract_onnx", "engine"),
     ("prost", "onnx"),
-    ("faer", "tune"),
+    ("faer", "concrete"),
+    ("fast_image_resize", "concrete"),
     ("clap", "cli"),
     ("clap_complete", "cli"),
     ("indicatif", "cli"),
@@ -371,6 +377,8 @@ impl Source {
         let first = path.first()?.as_str();
         let n_up = path.iter().take_while(|part| *part == "super").count();
         match first {
+            "crate" if self.top() == Some(CRATE) => Some([&self.module[..1], &path[1..]].concat()),
+            "mqq_concrete" => Some([&[CRATE.to_string()], &path[1..]].concat()),
             "crate" | "mqq" => Some(path[1..].to_vec()),
             "self" => Some([&self.module, &path[1..]].concat()),
             "super" => {
