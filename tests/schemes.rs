@@ -32,6 +32,35 @@ fn group(sites: &Sites, tensor: &str) -> usize {
     sites.activations.iter().find(|site| site.tensor == tensor).unwrap().group
 }
 
+/// Kernels of integers take scales per channel for the columns of a matrix on the right, of a product's constants.
+#[test]
+fn other_constants_of_a_product_than_a_matrix_on_the_right_have_one_scale() {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[2, 32, 32]);
+    g.weight("matrix", &[32, 32]);
+    g.weight("batch", &[2, 32, 32]);
+    g.weight("left", &[32, 32]);
+    g.weight("vector", &[32]);
+    g.op("MatMul", &["x", "matrix"], "a");
+    g.op("MatMul", &["a", "batch"], "b");
+    g.op("MatMul", &["left", "b"], "c");
+    g.op("MatMul", &["c", "vector"], "y");
+    g.output("y");
+    let model = g.build();
+    let shape: &[usize] = &[2, 32, 32];
+    let mut per_channel = Vec::new();
+    for (backend, _) in scheme::BUILT_IN {
+        let sites = sites(&model, backend, &[("a", shape), ("b", shape), ("c", shape)]);
+        for site in sites.weights.iter().filter(|site| site.axis.is_some()) {
+            assert_eq!((site.tensor.as_str(), site.axis), ("matrix", Some(1)), "{backend}");
+            per_channel.push(*backend);
+        }
+    }
+    for backend in ["onnxruntime", "onnxruntime-vnni", "openvino", "tensorrt", "ncnn", "academic"] {
+        assert!(per_channel.contains(&backend), "{backend}: {per_channel:?}");
+    }
+}
+
 struct Case {
     name: &'static str,
     build: fn(&mut GraphBuilder),

@@ -92,6 +92,7 @@ fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
         ("base.yaml", "types:\n  act8: {\n    bits: 40 }\n", &["base.yaml`: line 5", "2 to 16"]),
         ("mine.yaml", "ops:\n  Concta: null\n", &["mine.yaml`: line 4", "did you mean `Concat`"]),
         ("mine.yaml", "ops:\n\n  Conv: { input: act9 }\n", &["mine.yaml`: line 5", "`act8`"]),
+        ("mine.yaml", "ops:\n  Gemm: { weight: { axis: columns } }\n", &["line 4", "MatMul only"]),
         ("mine.yaml", "ops:\n  Conv: { bias: int31 }\n", &["mine.yaml`: line 4", "{ type: NAME }"]),
         ("mine.yaml", "ops:\n  Add: { constraint: { fixed: 1 } }\n", &["line 4", "fixed_output"]),
         (

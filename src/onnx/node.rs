@@ -48,6 +48,12 @@ pub fn output_axis(node: &NodeProto, input_idx: usize) -> i64 {
     }
 }
 
+/// The axis of the columns of a MatMul's operand, if it is a matrix and the second one: only there do scales per
+/// channel suit the kernels that multiply integers.
+pub fn columns(input_idx: usize, rank: usize) -> Option<usize> {
+    (input_idx == 1 && rank == 2).then_some(1)
+}
+
 /// The axis that the operator sums over, of the weight at `input_idx`; negative counts from the last. Of a
 /// convolution's it is the one of the input channels.
 pub fn reduction_axis(node: &NodeProto, input_idx: usize) -> i64 {

@@ -124,9 +124,12 @@ impl<'a> Draft<'a> {
                 Granularity::PerChannel => Some(node::output_axis(node, input_idx)),
                 Granularity::PerBlock => Some(node::reduction_axis(node, input_idx)),
             };
-            let axis = axis.map(|default| match weight_row.axis {
-                Axis::Number(number) => node::axis_position(number, rank),
-                Axis::Output => node::axis_position(default, rank),
+            let axis = axis.and_then(|default| match weight_row.axis {
+                Axis::Columns if granularity == Granularity::PerChannel => {
+                    node::columns(input_idx, rank)
+                }
+                Axis::Number(number) => Some(node::axis_position(number, rank)),
+                Axis::Columns | Axis::Output => Some(node::axis_position(default, rank)),
             });
             let weight = self.add_weight(sites, tensor, qtype, axis, (node_idx, input_idx));
             sites.biases.extend(match &row.bias {

@@ -2,7 +2,7 @@
 
 use super::mixed::check_mixed;
 use super::{
-    BiasRow, Constraint, Granularity, Kind, Parameter, QType, RuleCall, ScaleName, Scheme,
+    Axis, BiasRow, Constraint, Granularity, Kind, Parameter, QType, RuleCall, ScaleName, Scheme,
     SymmetryName,
 };
 use crate::diag::did_you_mean;
@@ -171,6 +171,10 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
     }
     let bias_at = format!("ops.{op}.bias");
     if let Some(weight) = &row.weight {
+        let columns = weight.axis == Axis::Columns;
+        ensure(!columns || op == "MatMul", &format!("ops.{op}.weight.axis"), || {
+            "`columns`, expected it for MatMul only".into()
+        })?;
         let at = format!("ops.{op}.weight.type");
         let qtype = find(&weight.qtype, &at)?;
         ensure(!qtype.ada_sign, &at, || {

@@ -49,12 +49,14 @@ pub enum Axis {
     /// The axis of the operator's output channels, which for Gemm depends on `transB`.
     #[default]
     Output,
+    /// The columns of a matrix that is the second operand of a MatMul; another constant has one scale.
+    Columns,
     /// A fixed axis; negative counts from the last.
     Number(i64),
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-#[serde(untagged, expecting = "expected `output` or a number")]
+#[serde(untagged, expecting = "expected `output`, `columns` or a number")]
 enum AxisForm {
     Number(i64),
     Name(String),
@@ -67,7 +69,10 @@ impl TryFrom<AxisForm> for Axis {
         match form {
             AxisForm::Number(axis) => Ok(Axis::Number(axis)),
             AxisForm::Name(name) if name == "output" => Ok(Axis::Output),
-            AxisForm::Name(name) => Err(format!("axis is `{name}`, expected `output` or a number")),
+            AxisForm::Name(name) if name == "columns" => Ok(Axis::Columns),
+            AxisForm::Name(name) => {
+                Err(format!("axis is `{name}`, expected `output`, `columns` or a number"))
+            }
         }
     }
 }
@@ -76,6 +81,7 @@ impl From<Axis> for AxisForm {
     fn from(axis: Axis) -> AxisForm {
         match axis {
             Axis::Output => AxisForm::Name("output".into()),
+            Axis::Columns => AxisForm::Name("columns".into()),
             Axis::Number(axis) => AxisForm::Number(axis),
         }
     }

@@ -175,6 +175,13 @@ pub const CASES: &[Case] = &[
         expected: &["(Conv)", "axis of the scales is 1, expected 0"],
     },
     Case {
+        call: "{ per_channel_axis: { MatMul: columns } }",
+        rule: "per_channel_axis",
+        // Its constant has four dimensions.
+        breaks: |m| node(m, "c").op_type = Some("MatMul".into()),
+        expected: &["(MatMul)", "one per channel, expected one for the tensor"],
+    },
+    Case {
         call: "{ per_channel_axis: { Gemm: none } }",
         rule: "per_channel_axis",
         breaks: |m| node(m, "c").op_type = Some("Gemm".into()),

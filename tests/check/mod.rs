@@ -97,6 +97,35 @@ fn inputs_alone_may_share_a_grid() {
 }
 
 #[test]
+fn only_a_matrix_on_the_right_of_a_product_has_scales_per_channel() {
+    let scheme = table("[{ per_channel_axis: { MatMul: columns } }]").unwrap();
+    let found = |shape: &[usize], axis: i64, right: bool| -> Vec<String> {
+        let mut g = GraphBuilder::new(13);
+        g.input("x", &[2, 4, 4]);
+        pair(&mut g, "x", 0.5);
+        let n = shape.iter().product();
+        g.tensor(tensor::from_i8("w_q", shape, &vec![1; n]).unwrap());
+        g.values("w_scale", &[4], &[0.5; 4]);
+        g.tensor(tensor::from_i8("w_zp", &[4], &[0; 4]).unwrap());
+        linear(&mut g, "DequantizeLinear", "w", "w_q", Some(axis));
+        g.op("MatMul", if right { &["x_dq", "w_dq"] } else { &["w_dq", "x_dq"] }, "y");
+        g.output("y");
+        findings(&g.build(), &scheme).iter().map(Finding::to_string).collect()
+    };
+    assert!(found(&[4, 4], 1, true).is_empty());
+    assert!(found(&[4, 4], -1, true).is_empty());
+    for (shape, axis, right, expected) in [
+        (&[4, 4][..], 0, true, "axis of the scales is 0, expected 1"),
+        (&[4, 4], 0, false, "one per channel, expected one for the tensor"),
+        (&[2, 4, 4], 2, true, "one per channel, expected one for the tensor"),
+        (&[4], 0, true, "one per channel, expected one for the tensor"),
+    ] {
+        let found = found(shape, axis, right);
+        assert!(found.len() == 1 && found[0].contains(expected), "{shape:?}: {found:?}");
+    }
+}
+
+#[test]
 fn a_bias_in_int8_is_told_from_int32() {
     let mut model = good();
     for (name, data_type) in [("b_q", 3), ("b_zp", 3)] {

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import onnx
 import pytest
-from support import ROOT, digits, mqq, run, sqnr_db
+from support import ROOT, digits, mqq, run, save, sqnr_db
 
 # NNIE's codes have no ONNX operator: its model stays float.
 BACKENDS = [b["name"] for b in json.loads(mqq("backends", "--json")) if b["name"] != "nnie"]
@@ -64,6 +64,46 @@ def test_quantized_network_output_lies_on_its_grid(tmp_path):
     samples, _ = digits("eval")
     steps = run(output, samples)[0] / np.float32(logits["y_scale"])
     assert np.abs(steps - np.round(steps)).max() < 1e-3
+
+
+# Constants of a MatMul that are no matrix on the right.
+FORMS = {"batch": (3, 32, 32), "left": (32, 32), "vector": (32,)}
+
+
+def products(path, form):
+    """A constant of that form in a product that is quantized again and in one that is the network's output; samples."""
+    rng = np.random.default_rng(5)
+    # No channel is like another, so that scales per channel and for all differ.
+    draw = lambda *shape: (rng.normal(size=shape) * rng.uniform(0.2, 2, shape[-1]) / 5).astype(np.float32)
+    constants = {"first": draw(32, 32), "last": draw(32, 32), form: draw(*FORMS[form])}
+    operands = lambda x: [form, x] if form == "left" else [x, form]
+    last = ("Identity", ["s"]) if form == "vector" else ("MatMul", ["s", "last"])
+    nodes = [("MatMul", ["x", "first"], "a", {}), ("Relu", ["a"], "r", {}), ("MatMul", operands("r"), "b", {}),
+             ("Relu", ["b"], "s", {}), (*last, "y", {}), ("MatMul", operands("x"), "z", {})]
+    save(path, nodes, constants, {"x": (3, 32, 32)}, ("y", "z"))
+    return [{"x": rng.normal(size=(3, 32, 32)).astype(np.float32)} for _ in range(12)]
+
+
+def quantized_products(folder, form, backend):
+    """The model, the quantized one, and samples that it has not seen."""
+    path, output = folder / "model.onnx", folder / "quantized.onnx"
+    samples = products(path, form)
+    np.save(folder / "data.npy", np.stack([sample["x"] for sample in samples[:8]]))
+    mqq("calibrate", path, "-b", backend, "--data", folder / "data.npy", "-o", output, "--quiet")
+    return path, output, samples[8:]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_product_with_another_constant_than_a_matrix_on_the_right(backend, form, tmp_path):
+    """Integer kernels take no scales per channel for it, and ONNX Runtime runs no model that has some."""
+    path, output, samples = quantized_products(tmp_path, form, backend)
+    onnx.checker.check_model(str(output), full_check=True)
+    mqq("check", output, "-b", backend)
+    expected = run(path, samples)
+    for optimized in (False, True):
+        for of_float, found in zip(expected, run(output, samples, optimized)):
+            assert sqnr_db(of_float, found) > 20, f"optimized: {optimized}"
 
 
 def test_a_node_may_have_the_name_of_the_output(tmp_path):

@@ -18,6 +18,7 @@ from onnx import helper
 from packaging import tags
 from PIL import Image
 from support import MQQ, ROOT, ZOO, digits, mqq, run, sqnr_db
+from test_backends import FORMS, quantized_products
 from test_tables import calibrated as calibrated_in_blocks
 
 FIXTURES = ["digits_cnn", "digits_old"]
@@ -192,6 +193,17 @@ def test_openvino_runs_convolutions_on_integers(backend, model, tmp_path):
     # Against the Q/DQ arithmetic itself, in float: the same scales and zero points are read.
     in_float, _ = run_openvino(output, data, integers=False)
     assert sqnr_db(run(output, data)[0], in_float[0]) > 40
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("backend", OPENVINO)
+def test_openvino_multiplies_by_any_constant(backend, form, tmp_path):
+    """On integers and in float, as ONNX Runtime does."""
+    _, output, samples = quantized_products(tmp_path, form, backend)
+    expected = run(output, samples)
+    for integers in (False, True):
+        found, _ = run_openvino(output, samples, integers)
+        assert all(sqnr_db(a, b) > 30 for a, b in zip(expected, found)), f"integers: {integers}"
 
 
 def test_openvino_runs_the_float_model_in_float():

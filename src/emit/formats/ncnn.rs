@@ -3,6 +3,7 @@
 
 use crate::emit::source::word;
 use crate::emit::{Emitter, Encoding, NodeFacts, Source};
+use crate::onnx::node::columns;
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 
@@ -31,7 +32,8 @@ impl Emitter for Ncnn {
         let mut weights = String::new();
         let mut inputs = String::new();
         for node in source.nodes().filter(|node| LAYERS.contains(&node.op_type.as_str())) {
-            let Some(weight) = source.weight_of(node) else { continue };
+            let weight = source.weight_of(node).filter(|weight| is_layer(node, weight));
+            let Some(weight) = weight else { continue };
             let input = node.inputs.iter().find_map(|input| source.activation(input));
             let input = input.with_context(|| {
                 format!(
@@ -49,6 +51,13 @@ impl Emitter for Ncnn {
         }
         Ok((weights + &inputs).into_bytes())
     }
+}
+
+/// Whether ncnn makes a layer with weights of the node: of a MatMul, where the constant is a matrix on the right.
+fn is_layer(node: &NodeFacts, weight: &Encoding) -> bool {
+    let slot = node.inputs.iter().position(|input| *input == weight.name).unwrap_or(0);
+    let rank = weight.shape.as_ref().map_or(2, Vec::len);
+    node.op_type != "MatMul" || columns(slot, rank).is_some()
 }
 
 fn inverse(scale: f64) -> f32 {

@@ -43,7 +43,7 @@ impl Check for PerChannelAxis {
     }
 
     fn description(&self) -> &'static str {
-        "by operator type the axis of a weight's scales: a number, `output`, or `none` for one scale"
+        "by operator type the axis of a weight's scales: a number, `output`, `columns` of a matrix, or `none` for one scale"
     }
 
     fn parameters(&self) -> &'static [(&'static str, Wanted)] {
@@ -82,15 +82,22 @@ fn check_axis(
         Some(rank) if axis < 0 => axis + rank,
         _ => axis,
     };
+    let one_scale = match wanted {
+        Parameter::Number(_) => false,
+        Parameter::Name(text) if text == "output" => false,
+        Parameter::Name(text) if text == "columns" => {
+            rank.is_some_and(|rank| node::columns(input, rank as usize).is_none())
+        }
+        _ => true,
+    };
+    if one_scale {
+        let found = "one per channel";
+        report.add(Finding::new("scale", found, "one for the tensor").at(node).on(linear.input));
+        return;
+    }
     let expected = match wanted {
         Parameter::Number(axis) => Some(*axis),
-        Parameter::Name(text) if text == "output" => output_axis(node, input, rank),
-        _ => {
-            let found = "one per channel";
-            report
-                .add(Finding::new("scale", found, "one for the tensor").at(node).on(linear.input));
-            return;
-        }
+        _ => output_axis(node, input, rank),
     };
     if let Some(expected) = expected
         && from_front(linear.axis) != from_front(expected)

@@ -22,7 +22,8 @@ pub enum Wanted {
     DtypePairs,
     /// A number, or a fraction such as `1/256`.
     Fraction,
-    /// An axis: a number, `output` for the output channels, or `none` for one scale.
+    /// An axis: a number, `output` for the output channels, `columns` for those of a matrix that is the second
+    /// operand and else one scale, or `none` for one scale.
     Axis,
     /// One of these words.
     Word(&'static [&'static str]),
@@ -94,7 +95,7 @@ fn check_value(value: &Parameter, wanted: Wanted) -> Result<()> {
             Ok(())
         }
         (Wanted::Axis, Parameter::Number(_)) => Ok(()),
-        (Wanted::Axis, Parameter::Name(text)) => one_of(text, &["output", "none"]),
+        (Wanted::Axis, Parameter::Name(text)) => one_of(text, &["output", "columns", "none"]),
         (Wanted::Word(words), Parameter::Name(text)) => one_of(text, words),
         (wanted, value) => bail!("{value:?}, expected {wanted:?}"),
     }
