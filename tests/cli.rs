@@ -4,6 +4,10 @@ use crate::support::command::{mqq, run};
 use crate::support::repository;
 use assert_cmd::Command;
 use mqq::onnx;
+use mqq::range::FINDERS;
+use mqq::scheme;
+use mqq::tune::Method;
+use rayon::prelude::*;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -143,45 +147,86 @@ fn existing_results_are_left_alone_when_asked() {
     assert!(fs::metadata(&output).unwrap().len() > 1000);
 }
 
+/// Every table, every observer and every method, on the same images in another order and on any number of threads.
 #[test]
 fn same_input_gives_same_bytes() {
-    for backend in ["tensorrt", "onnxruntime"] {
-        for observer in ["max", "percentile", "entropy", "mse"] {
-            let folder = TempDir::new().unwrap();
-            let images: Vec<String> = {
-                let mut names = files(&repository("calib_data/calib"));
-                names.rotate_left(37);
-                names.reverse();
-                let path = |n: String| repository("calib_data/calib").join(n).display().to_string();
-                names.into_iter().map(path).collect()
-            };
-            let shuffled = folder.path().join("shuffled.txt");
-            fs::write(&shuffled, images.join("\n")).unwrap();
-            let sorted = repository("calib_data/calib");
-            let mut results = Vec::new();
-            for (n, (threads, data)) in
-                [("1", &sorted), ("2", &sorted), ("2", &sorted), ("2", &shuffled)]
-                    .iter()
-                    .enumerate()
-            {
-                let output = folder.path().join(format!("{n}.onnx"));
-                let mut command = mqq();
-                command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).arg("--data");
-                command.arg(data).args([
-                    "-b",
-                    backend,
-                    "--observer",
-                    observer,
-                    "--threads",
-                    threads,
-                ]);
-                command.args(["--preprocess", "half", "-q", "-o"]).arg(&output);
-                assert_eq!(run(&mut command).code, 0);
-                let sidecar = output.with_extension("json");
-                results.push((fs::read(&output).unwrap(), fs::read(sidecar).unwrap()));
-            }
-            assert!(results.iter().all(|result| *result == results[0]), "{backend} {observer}");
-        }
+    let tables = scheme::BUILT_IN.iter().map(|(name, _)| (*name, vec![]));
+    let observers = FINDERS.iter().map(|it| ("onnxruntime", vec!["--observer", it.name()]));
+    let methods = Method::ALL
+        .iter()
+        .map(|method| ("academic", vec!["--set", "types.wgt.bits=4", "--methods", method.name()]));
+    let cases: Vec<_> = tables.chain(observers).chain(methods).enumerate().collect();
+    let images = repository("calib_data/calib");
+    let images: Vec<String> = files(&images)[..N_IMAGES]
+        .iter()
+        .map(|name| images.join(name).display().to_string())
+        .collect();
+    const N_IMAGES: usize = 17;
+    let differs = |(case, (backend, extra)): &(usize, (&str, Vec<&str>))| -> Option<String> {
+        let folder = TempDir::new().unwrap();
+        let model = ["fixtures/digits_cnn.onnx", "fixtures/digits_old.onnx"][case % 2];
+        let made = |threads: usize, step: usize| {
+            let list = folder.path().join(format!("{step}.txt"));
+            let order = (0..N_IMAGES).map(|i| images[i * step % N_IMAGES].as_str());
+            fs::write(&list, order.collect::<Vec<_>>().join("\n")).unwrap();
+            let output = folder.path().join(format!("{step}.onnx"));
+            let mut command = mqq();
+            command.arg("calibrate").arg(repository(model)).args(["-b", backend]).args(extra);
+            command.args(["--preprocess", "half", "-q", "--threads", &threads.to_string()]);
+            let ran = run(command.arg("--data").arg(&list).arg("-o").arg(&output));
+            assert_eq!(ran.code, 0, "{backend} {extra:?}: {}", ran.stderr);
+            (fs::read(&output).unwrap(), fs::read(output.with_extension("json")).unwrap())
+        };
+        let expected = made(1, 1);
+        let same = [(2 + case % 3, 5), (2 + (case + 1) % 3, 12)]
+            .into_iter()
+            .all(|(threads, step)| made(threads, step) == expected);
+        (!same).then(|| format!("{model} {backend} {}", extra.join(" ")))
+    };
+    let differ: Vec<String> = cases.par_iter().filter_map(differs).collect();
+    assert!(differ.is_empty(), "{differ:#?}");
+}
+
+#[test]
+fn what_is_left_out_is_named_in_the_same_order() {
+    let folder = TempDir::new().unwrap();
+    let images = repository("calib_data/calib");
+    let mut data: Vec<String> =
+        files(&images)[..4].iter().map(|name| images.join(name).display().to_string()).collect();
+    for name in ["a.png", "z.png"] {
+        let bad = folder.path().join(name);
+        fs::write(&bad, "no image").unwrap();
+        data.push(bad.display().to_string());
+    }
+    let sidecar = |data: &[String]| {
+        let output = folder.path().join("q.onnx");
+        let mut command = mqq();
+        command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx"));
+        command.args(["-b", "tensorrt", "--preprocess", "half", "-q", "--skip-bad-data"]);
+        data.iter().for_each(|path| drop(command.args(["--data", path])));
+        assert_eq!(run(command.arg("-o").arg(&output)).code, 0);
+        fs::read_to_string(output.with_extension("json")).unwrap()
+    };
+    let expected = sidecar(&data);
+    assert_eq!(expected.matches("left out: ").count(), 2, "{expected}");
+    data.reverse();
+    assert_eq!(sidecar(&data), expected);
+}
+
+/// Written beside and renamed: who has the old files still has them whole.
+#[test]
+fn results_take_the_place_of_older_ones_at_once() {
+    let folder = TempDir::new().unwrap();
+    let names = ["digits_cnn.tensorrt.onnx", "digits_cnn.tensorrt.json"];
+    for name in names {
+        fs::write(folder.path().join(name), "old").unwrap();
+        fs::hard_link(folder.path().join(name), folder.path().join(format!("{name}.old"))).unwrap();
+    }
+    assert_eq!(run(&mut calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path())).code, 0);
+    for name in names {
+        assert!(fs::metadata(folder.path().join(name)).unwrap().len() > 1000);
+        let old = fs::read_to_string(folder.path().join(format!("{name}.old"))).unwrap();
+        assert_eq!(old, "old", "{name}");
     }
 }
 

@@ -15,7 +15,7 @@ pub struct Observed {
     pub statistics: Vec<Statistic>,
     /// One per watched tensor, of its values in other units where these were asked for.
     pub scaled: Vec<Option<Statistic>>,
-    /// Samples that were left out, with the reason.
+    /// Samples that were left out, with the reason, by the names of their files.
     pub skipped: Vec<String>,
     /// The samples that were run, in an order that follows from their contents alone.
     pub by_content: Vec<usize>,
@@ -27,7 +27,7 @@ struct Share {
     /// Of the watched tensors, then of the same in other units.
     histograms: Vec<Histogram>,
     records: Vec<(usize, usize, Sample)>,
-    skipped: Vec<(usize, String)>,
+    skipped: Vec<String>,
     hashes: Vec<(u64, usize)>,
 }
 
@@ -56,7 +56,7 @@ pub fn observe(
         let sample = match usable(loaded, request)? {
             Ok(sample) => sample,
             Err(reason) => {
-                share.skipped.push((sample_idx, reason));
+                share.skipped.push(reason);
                 return Ok(());
             }
         };
@@ -103,16 +103,16 @@ fn combine(shares: Vec<Share>, watched: &[Option<&Units>]) -> Result<Observed> {
         skipped.extend(share.skipped);
         hashes.extend(share.hashes);
     }
+    // By the names of their files, as the order of these is to change nothing.
+    skipped.sort();
     ensure!(!hashes.is_empty(), "no sample could be read, expected at least one: {}", {
-        skipped.first().map_or("", |(_, reason)| reason.as_str())
+        skipped.first().map_or("", String::as_str)
     });
     records.sort_by_key(|(sample_idx, at, _)| (*at, *sample_idx));
     for (_, at, sample) in records {
         let statistic = statistics.get_mut(at).context("the engine named an unknown tensor")?;
         statistic.samples.push(sample);
     }
-    skipped.sort();
-    let skipped = skipped.into_iter().map(|(_, reason)| reason).collect();
     let scaled = statistics.split_off(watched.len()).into_iter().zip(watched);
     let scaled = scaled.map(|(statistic, units)| units.is_some().then_some(statistic)).collect();
     Ok(Observed { statistics, scaled, skipped, by_content: sorted(hashes) })
