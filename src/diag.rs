@@ -1,13 +1,82 @@
-//! What the user is told when something is off: suggestions, warnings, exit codes.
+//! What the user is told when something is off: hints, suggestions, exit codes.
 
-/// `\nhint: did you mean …?` for the candidate nearest to `found`, or nothing where none is near.
+use std::fmt;
+
+/// An error, and what to do about it. Its text is the error's alone.
+#[derive(Debug)]
+struct Hinted {
+    message: String,
+    /// Several are a line each.
+    hint: String,
+}
+
+impl fmt::Display for Hinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Hinted {}
+
+/// Errors that carry a hint: a field beside the text, see [`hint_of`].
+pub trait WithHint {
+    /// With what to do about it, behind the hints that there are already; as it is for an empty hint.
+    #[must_use]
+    fn hint(self, hint: impl Into<String>) -> Self;
+}
+
+impl WithHint for anyhow::Error {
+    fn hint(self, hint: impl Into<String>) -> anyhow::Error {
+        let hint = hint.into();
+        if hint.is_empty() {
+            return self;
+        }
+        let hint = match hint_of(&self) {
+            "" => hint,
+            before => format!("{before}\n{hint}"),
+        };
+        anyhow::Error::new(Hinted { message: format!("{self:#}"), hint })
+    }
+}
+
+/// The hint that an error carries below its contexts; empty where it has none.
+pub fn hint_of(error: &anyhow::Error) -> &str {
+    error.downcast_ref::<Hinted>().map_or("", |hinted| &hinted.hint)
+}
+
+/// An error's text and hint once more, for one that is met several times.
+pub fn copy_of(error: &anyhow::Error) -> anyhow::Error {
+    anyhow::anyhow!("{error:#}").hint(hint_of(error))
+}
+
+/// An error's text, and its hints on lines of their own.
+pub fn explain(error: &anyhow::Error) -> String {
+    let hints = hint_of(error).lines().map(|hint| format!("\nhint: {hint}"));
+    format!("{error:#}{}", hints.collect::<String>())
+}
+
+/// The file, node or tensor that an error's text begins with: `x` of "`x`: …" and of "node `x` (Conv): …".
+pub fn place_of(text: &str) -> Option<&str> {
+    let (what, rest) = text.split_once('`')?;
+    let is_word = |word: &str| word.is_empty() || word.ends_with(' ') && !word.trim().contains(' ');
+    let (place, rest) = rest.split_once('`')?;
+    let rest = match rest.strip_prefix(" (") {
+        Some(rest) => rest.split_once(')')?.1,
+        None => rest,
+    };
+    (is_word(what) && rest.starts_with(':')).then_some(place)
+}
+
+/// `did you mean …?` for the candidate nearest to `found`; empty where none differs in a third of its letters
+/// or fewer.
 pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    let n_letters = |text: &str| text.chars().count();
     let near = candidates
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(found, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 3)
+        .filter(|(distance, candidate)| 3 * distance <= n_letters(found).max(n_letters(candidate)))
         .min();
-    near.map_or(String::new(), |(_, candidate)| format!("\nhint: did you mean `{candidate}`?"))
+    near.map_or(String::new(), |(_, candidate)| format!("did you mean `{candidate}`?"))
 }
 
 /// Exit codes: a contract with scripts.
@@ -16,7 +85,7 @@ pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a st
 pub enum Exit {
     /// Everything was done.
     Done = 0,
-    /// Something failed; a message says what.
+    /// Something failed, or a file that was named cannot be read or written; a message says what.
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
@@ -29,11 +98,43 @@ pub enum Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::{Context, anyhow};
 
     #[test]
     fn suggests_only_what_is_near() {
-        let names = ["tensorrt", "onnxruntime"];
-        assert_eq!(did_you_mean("tensort", names), "\nhint: did you mean `tensorrt`?");
-        assert_eq!(did_you_mean("openvino", names), "");
+        let names = ["tensorrt", "onnxruntime", "tvm", "nnie", "rgb"];
+        assert_eq!(did_you_mean("tensort", names), "did you mean `tensorrt`?");
+        assert_eq!(did_you_mean("tensor", names), "did you mean `tensorrt`?");
+        assert_eq!(did_you_mean("rbg", names), "did you mean `rgb`?");
+        for far in ["openvino", "trt", "nope", "x", ""] {
+            assert_eq!(did_you_mean(far, names), "", "{far}");
+        }
+    }
+
+    #[test]
+    fn hints_stay_beside_the_text() {
+        let error = anyhow!("is blue").hint("paint it").hint("").hint("or leave it");
+        let error = Err::<(), _>(error).context("node `a` (Conv)").context("`m.onnx`");
+        let error: anyhow::Error = error.unwrap_err();
+        assert_eq!(format!("{error:#}"), "`m.onnx`: node `a` (Conv): is blue");
+        assert_eq!(hint_of(&error), "paint it\nor leave it");
+        assert_eq!(explain(&copy_of(&error)), explain(&error));
+        assert!(explain(&error).ends_with("is blue\nhint: paint it\nhint: or leave it"));
+        assert_eq!(explain(&anyhow!("is blue")), "is blue");
+    }
+
+    #[test]
+    fn the_place_is_what_a_text_begins_with() {
+        for (text, place) in [
+            ("`a b.onnx`: node `x`: is blue", Some("a b.onnx")),
+            ("node `x` (Conv): is blue", Some("x")),
+            ("input `x`: is blue", Some("x")),
+            ("backend `x` is unknown, expected one of: a", None),
+            ("--set a.b=1: `a` is unknown", None),
+            ("`x` has no end", None),
+            ("is blue", None),
+        ] {
+            assert_eq!(place_of(text), place, "{text}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! grid. No image and no engine.
 
 use crate::support::{Attr, GraphBuilder};
+use mqq::diag::explain;
 use mqq::onnx::facts::{Fact, Facts};
 use mqq::onnx::proto::ModelProto;
 use mqq::place::{Selection, Sites, place};
@@ -352,7 +353,7 @@ fn every_built_in_table_is_sound_and_wrong_ones_are_explained() {
         let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
         std::fs::write(file.path(), good.replacen(from, to, 1)).unwrap();
         let path = file.path().to_str().unwrap();
-        let error = format!("{:#}", scheme::resolve(path).unwrap_err());
+        let error = explain(&scheme::resolve(path).unwrap_err());
         assert!(error.contains(expected) && error.contains(path), "{to}: {error}");
     }
 }

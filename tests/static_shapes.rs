@@ -2,6 +2,7 @@
 
 use crate::support::command::{mqq, run};
 use crate::support::{GraphBuilder, repository};
+use mqq::diag::explain;
 use mqq::engine::Shapes;
 use mqq::onnx::proto::{Dimension, ModelProto, TensorShapeProto, ValueInfoProto};
 use mqq::onnx::{self, tensor};
@@ -53,7 +54,7 @@ fn prepared(model: &ModelProto, shapes: &[(&str, &[usize])]) -> Result<Prepared,
     let shapes: Shapes =
         shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect();
     let scheme = Scheme { static_shapes: true, ..scheme::resolve("onnxruntime").unwrap() };
-    prepare_file(&path, &scheme, &shapes).map_err(|error| format!("{error:#}"))
+    prepare_file(&path, &scheme, &shapes).map_err(|error| explain(&error))
 }
 
 #[test]

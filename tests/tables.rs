@@ -4,6 +4,7 @@
 use crate::support::{GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::decide::{Finders, QuantPlan, decide};
+use mqq::diag::explain;
 use mqq::engine::Shapes;
 use mqq::mixed::{Goal, Wanted};
 use mqq::observe::Statistic;
@@ -12,7 +13,7 @@ use mqq::onnx::proto::ModelProto;
 use mqq::pipeline::prepare_file;
 use mqq::place::{Selection, Sites, place};
 use mqq::range::by_spelling;
-use mqq::scheme::{self, BiasRow, Scheme};
+use mqq::scheme::{self, BUILT_IN, BiasRow, Scheme};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -54,7 +55,7 @@ fn files(files: &[(&str, &str)]) -> (TempDir, PathBuf) {
 }
 
 fn resolve(path: &Path) -> Result<Scheme, String> {
-    scheme::resolve(path.to_str().unwrap()).map_err(|error| format!("{error:#}"))
+    scheme::resolve(path.to_str().unwrap()).map_err(|error| explain(&error))
 }
 
 #[test]
@@ -174,11 +175,25 @@ fn chains_that_lead_nowhere_are_errors() {
 }
 
 #[test]
+fn an_alias_is_one_table_and_is_not_inherited() {
+    let mut names: Vec<String> = BUILT_IN.iter().map(|(name, _)| name.to_string()).collect();
+    for (name, _) in BUILT_IN {
+        for alias in scheme::resolve(name).unwrap().aliases {
+            assert_eq!(scheme::resolve(&alias).unwrap().name, *name);
+            assert!(!names.contains(&alias), "{alias}");
+            names.push(alias);
+        }
+    }
+    let (_folder, path) = files(&[("mine.yaml", "name: mine\nextends: trt\n")]);
+    let mine = resolve(&path).unwrap();
+    assert_eq!((mine.aliases.len(), mine.types), (0, scheme::resolve("tensorrt").unwrap().types));
+}
+
+#[test]
 fn values_are_set_after_switches() {
     let own = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
     let with = |backend: &str, switches: &[&str], sets: &[&str]| {
-        scheme::resolve_with(backend, &own(switches), &own(sets))
-            .map_err(|error| format!("{error:#}"))
+        scheme::resolve_with(backend, &own(switches), &own(sets)).map_err(|error| explain(&error))
     };
     let scheme = with("academic", &[], &["types.act.bits=4", "types.wgt.bits=3"]).unwrap();
     assert_eq!((scheme.types["act"].bits, scheme.types["wgt"].bits), (4, 3));

@@ -38,13 +38,16 @@ pub fn run(args: &Args) -> Result<Exit> {
             if args.json {
                 let list: Vec<_> = schemes
                     .iter()
-                    .map(|s| serde_json::json!({ "name": s.name, "description": s.description }))
+                    .map(|s| serde_json::json!({ "name": s.name, "aliases": s.aliases, "description": s.description }))
                     .collect();
                 println!("{}", serde_json::to_string_pretty(&list)?);
             } else {
                 let width = schemes.iter().map(|scheme| scheme.name.len()).max().unwrap_or(0);
                 for scheme in schemes {
                     println!("{:<width$} {}", scheme.name, scheme.description);
+                    if !scheme.aliases.is_empty() {
+                        println!("{:<width$}   also: {}", "", scheme.aliases.join(", "));
+                    }
                     for (switch, what) in &scheme.switches {
                         println!("{:<width$}   --switch {switch}: {}", "", what.description);
                     }

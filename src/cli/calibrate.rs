@@ -5,17 +5,17 @@ use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, StaticA
 use super::summary::{Summary, print_summary};
 use super::{Report, misused, show_error};
 use crate::data;
-use crate::diag::Exit;
+use crate::diag::{Exit, WithHint};
 use crate::emit::{self, Emitter, Sidecar};
 use crate::import;
 use crate::mixed::{Missed, Mixed};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{self, Quantized, Request, quantize};
 use crate::progress;
-use crate::range::by_spelling;
+use crate::range::{by_spelling, canonical};
 use crate::scheme::{Scheme, WeightStorage};
 use crate::tune::{Effort, Methods};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -228,7 +228,7 @@ fn request(args: &Args) -> Result<Request> {
     let mut scheme = args.fixed.apply(args.backend.resolve()?);
     let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty())?;
     let finder = |asked: &Option<String>, default: &str| -> Result<_> {
-        let spelling = asked.clone().unwrap_or_else(|| default.to_string());
+        let spelling = canonical(asked.as_deref().unwrap_or(default));
         Ok((by_spelling(&spelling)?, spelling))
     };
     let storage = match args.weights.as_deref() {
@@ -283,8 +283,8 @@ fn request(args: &Args) -> Result<Request> {
 fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
     ensure!(
         args.output.is_none() || args.models.len() == 1,
-        "--output names one file, but there are {} models\nhint: use --out-dir",
-        args.models.len()
+        anyhow!("--output names one file, but there are {} models", args.models.len())
+            .hint("use --out-dir")
     );
     let names = args.emit.as_ref().unwrap_or(&scheme.emit);
     let emitters = emit::by_names(names.iter().map(String::as_str))?;

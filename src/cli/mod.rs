@@ -11,7 +11,7 @@ mod options;
 mod prepare;
 mod summary;
 
-use crate::diag::Exit;
+use crate::diag::{Exit, hint_of};
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use serde::Serialize;
@@ -123,9 +123,7 @@ pub fn print_error(error: &anyhow::Error) {
 }
 
 fn show_error(error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
-    match text.split_once("\nhint: ") {
-        Some((message, hint)) => format!("error: {message}\n\nhint: {hint}"),
-        None => format!("error: {text}"),
-    }
+    let error = error.downcast_ref::<Misused>().map_or(error, |Misused(error)| error);
+    let hints: String = hint_of(error).lines().map(|hint| format!("\nhint: {hint}")).collect();
+    format!("error: {error:#}{}{hints}", if hints.is_empty() { "" } else { "\n" })
 }

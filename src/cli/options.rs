@@ -3,12 +3,14 @@
 use crate::data::{
     Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option,
 };
+use crate::diag;
 use crate::engine::Shapes;
 use crate::onnx::RunFile;
 use crate::place::Selection;
 use crate::scheme::{self, Scheme};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// How images become inputs.
@@ -18,19 +20,19 @@ pub struct PreprocessArgs {
     #[arg(long, value_name = "NAME|FILE", help = preprocess_help())]
     preprocess: Option<String>,
     /// exact, exact=HxW, none, short_side, letterbox, letterbox_centered, or a number for the short side
-    #[arg(long, value_name = "HOW", value_parser = parse_option::<Resize>)]
+    #[arg(long, value_name = "HOW", value_parser = option::<Resize>)]
     resize: Option<Resize>,
     /// bilinear, bicubic, nearest or lanczos
-    #[arg(long, value_parser = parse_option::<Filter>)]
+    #[arg(long, value_parser = option::<Filter>)]
     filter: Option<Filter>,
     /// center or none
-    #[arg(long, value_parser = parse_option::<Crop>)]
+    #[arg(long, value_parser = option::<Crop>)]
     crop: Option<Crop>,
     /// Value of padded pixels, 0 to 255
     #[arg(long, value_name = "N")]
     pad_value: Option<u8>,
     /// rgb, bgr, gray or y
-    #[arg(long, value_parser = parse_option::<Color>)]
+    #[arg(long, value_parser = option::<Color>)]
     color: Option<Color>,
     /// Factor of the pixels (0..255), such as 1/255
     #[arg(long, value_name = "X", value_parser = parse_number)]
@@ -42,8 +44,13 @@ pub struct PreprocessArgs {
     #[arg(long, value_name = "X,…", value_delimiter = ',', value_parser = parse_number)]
     std: Option<Vec<f64>>,
     /// nchw or nhwc, where the input's shape leaves it open
-    #[arg(long, value_parser = parse_option::<Layout>)]
+    #[arg(long, value_parser = option::<Layout>)]
     layout: Option<Layout>,
+}
+
+/// [`parse_option`] for clap, which prints an error's text and no hint.
+fn option<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    parse_option(text).map_err(|error| diag::explain(&error))
 }
 
 fn preprocess_help() -> String {

@@ -3,7 +3,8 @@
 //! Values are kept, never rescaled: what the target type cannot hold is an error.
 
 use super::{InputSpec, Values};
-use anyhow::{Result, bail, ensure};
+use crate::diag::WithHint;
+use anyhow::{Result, anyhow, bail, ensure};
 use half::{bf16, f16};
 
 /// Element kinds of array files.
@@ -186,13 +187,13 @@ pub fn ensure_supported(input: &InputSpec) -> Result<()> {
     if matches!(input.data_type, 1 | 2 | 3 | 6 | 7 | 9) {
         return Ok(());
     }
-    let hint =
-        if input.data_type == 10 { "\nhint: convert the model to float32 first" } else { "" };
-    bail!(
-        "input `{}` takes {}, expected float32, uint8, int8, int32, int64 or bool{hint}",
+    let hint = if input.data_type == 10 { "convert the model to float32 first" } else { "" };
+    Err(anyhow!(
+        "input `{}` takes {}, expected float32, uint8, int8, int32, int64 or bool",
         input.name,
         type_name(input.data_type)
     )
+    .hint(hint))
 }
 
 /// What people call an element type of ONNX.
@@ -223,11 +224,11 @@ pub fn type_name(data_type: i32) -> String {
 pub fn n_samples(found: &[usize], input: &InputSpec) -> Result<usize> {
     let expected = &input.shape[..];
     let mismatch = || {
-        format!(
-            "array has shape {found:?}, input `{}` takes {expected:?} or several of it along the first axis{}",
-            input.name,
-            transpose_hint(found, expected)
+        anyhow!(
+            "array has shape {found:?}, input `{}` takes {expected:?} or several of it along the first axis",
+            input.name
         )
+        .hint(transpose_hint(found, expected))
     };
     let n_samples = match expected {
         _ if found.split_first().is_some_and(|(_, rest)| rest == expected) => found[0],
@@ -255,8 +256,8 @@ fn transpose_hint(found: &[usize], expected: &[usize]) -> &'static str {
         return "";
     };
     match (image.len() == 3, found.len()) {
-        (true, 4) if *image == [*h, *w, *c] => "\nhint: numpy.transpose(array, (0, 3, 1, 2))",
-        (true, 4) if *image == [*w, *c, *h] => "\nhint: numpy.transpose(array, (0, 2, 3, 1))",
+        (true, 4) if *image == [*h, *w, *c] => "numpy.transpose(array, (0, 3, 1, 2))",
+        (true, 4) if *image == [*w, *c, *h] => "numpy.transpose(array, (0, 2, 3, 1))",
         _ => "",
     }
 }

@@ -3,9 +3,9 @@
 use super::array::{Element, Raw, n_samples};
 use super::npy::{Archive, Member, Packed, Plain};
 use super::{Array, InputSpec, Sample, pb, sources};
-use crate::diag::did_you_mean;
+use crate::diag::{WithHint, did_you_mean};
 use crate::onnx::tensor;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -160,10 +160,11 @@ fn input_names(inputs: &[InputSpec]) -> String {
 
 fn only_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
     let [input] = inputs else {
-        bail!(
-            "holds one array, expected one for each input: {}\nhint: use .npz files with a key per input",
+        return Err(anyhow!(
+            "holds one array, expected one for each input: {}",
             input_names(inputs)
-        );
+        )
+        .hint("use .npz files with a key per input"));
     };
     Ok(input)
 }
@@ -175,12 +176,15 @@ fn from_npz(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
         let name = match (archive.names.contains(&input.name), archive.names.as_slice()) {
             (true, _) => input.name.clone(),
             (false, [only]) if inputs.len() == 1 => only.clone(),
-            (false, found) => bail!(
-                "has no array for input `{}`, found {}{}",
-                input.name,
-                names(found.iter().map(String::as_str)),
-                did_you_mean(&input.name, found.iter().map(String::as_str))
-            ),
+            (false, found) => {
+                let found = || found.iter().map(String::as_str);
+                return Err(anyhow!(
+                    "has no array for input `{}`, found {}",
+                    input.name,
+                    names(found())
+                )
+                .hint(did_you_mean(&input.name, found())));
+            }
         };
         let member = archive.member(&name).with_context(|| format!("array `{name}`"))?;
         let n_samples = n_samples(&member.header().shape, input)?;
@@ -218,12 +222,12 @@ fn from_folder(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
     let column = |input: &InputSpec| {
         let Some((_, file)) = found.iter().find(|(name, _)| *name == input.name) else {
             let found = || found.iter().map(|(name, _)| name.as_str());
-            bail!(
-                "has no tensor for input `{}`, found {}{}",
+            return Err(anyhow!(
+                "has no tensor for input `{}`, found {}",
                 input.name,
-                names(found()),
-                did_you_mean(&input.name, found())
-            );
+                names(found())
+            )
+            .hint(did_you_mean(&input.name, found())));
         };
         from_pb(file, input).with_context(|| format!("`{}`", sources::file_name(file)))
     };

@@ -8,7 +8,8 @@ use super::preprocess::{Color, Crop, Filter, Layout};
 use super::recipe::Recipe;
 use super::resize::Resize;
 use super::{Array, InputSpec, Values};
-use anyhow::{Context, Result, ensure};
+use crate::diag::WithHint;
+use anyhow::{Context, Result, anyhow, ensure};
 use image::{DynamicImage, ImageReader};
 use mqq_concrete::resample::{Kernel, resize};
 use std::io::Cursor;
@@ -67,7 +68,8 @@ impl Recipe {
         ensure!(decoded.width() > 0 && decoded.height() > 0, "image has no pixels");
         ensure!(
             !matches!(decoded, DynamicImage::ImageRgb32F(_) | DynamicImage::ImageRgba32F(_)),
-            "image holds floats, expected pixels of 8 or 16 bits\nhint: give its data as .npy"
+            anyhow!("image holds floats, expected pixels of 8 or 16 bits")
+                .hint("give its data as .npy")
         );
         let (width, height) = (decoded.width() as usize, decoded.height() as usize);
         let data = match (self.color, self.n_channels) {
@@ -138,10 +140,13 @@ impl Recipe {
         };
         ensure!(
             fits,
-            "image is {w}x{h} pixels (width x height) before cropping, expected {}{}x{}\nhint: {hint}",
-            if self.crop == Crop::Center { "at least " } else { "" },
-            self.width,
-            self.height
+            anyhow!(
+                "image is {w}x{h} pixels (width x height) before cropping, expected {}{}x{}",
+                if self.crop == Crop::Center { "at least " } else { "" },
+                self.width,
+                self.height
+            )
+            .hint(hint)
         );
         Ok(self.cropped(pixels))
     }

@@ -23,6 +23,7 @@ pub use presets::{PRESETS, Preset};
 pub use resize::Resize;
 pub use sources::files;
 
+use crate::diag::{WithHint, copy_of};
 use anyhow::{Context, Result, anyhow, ensure};
 use columns::{ArrayFile, Cache};
 use kept::Kept;
@@ -71,8 +72,8 @@ enum Item {
     Images(Vec<PathBuf>),
     /// All samples of a file, or of a folder of `.pb` files.
     Arrays(ArrayFile),
-    /// A file that cannot be used, and the message that says why.
-    Bad { path: PathBuf, message: String },
+    /// A file that cannot be used, and why.
+    Bad { path: PathBuf, error: anyhow::Error },
 }
 
 /// Samples that can be loaded in any order, from any thread.
@@ -139,16 +140,16 @@ impl Dataset {
         if dataset.n_samples < limit && !images.is_empty() {
             let batch = dataset.recipe.as_ref().map_or(1, |recipe| recipe.batch);
             return Err(anyhow!(
-                "{} images are left over, expected a multiple of {batch}, the batch of input `{}`\nhint: limit the number of samples to {}",
+                "{} images are left over, expected a multiple of {batch}, the batch of input `{}`",
                 images.len(),
-                inputs[0].name,
-                dataset.n_samples
-            ));
+                inputs[0].name
+            )
+            .hint(format!("limit the number of samples to {}", dataset.n_samples)));
         }
-        if let Some(Item::Bad { message, .. }) = dataset.items.first()
+        if let Some(Item::Bad { error, .. }) = dataset.items.first()
             && dataset.items.iter().all(|item| matches!(item, Item::Bad { .. }))
         {
-            return Err(anyhow!(message.clone()));
+            return Err(copy_of(error));
         }
         dataset.n_samples = dataset.n_samples.min(limit);
         ensure!(dataset.n_samples > 0, "no calibration data, expected at least one sample");
@@ -190,8 +191,8 @@ impl Dataset {
                 self.push(Item::Arrays(file), n_samples);
             }
             Err(error) => {
-                let message = format!("`{}`: {error:#}", path.display());
-                self.push(Item::Bad { path, message }, 1);
+                let error = error.context(format!("`{}`", path.display()));
+                self.push(Item::Bad { path, error }, 1);
             }
         }
     }
@@ -257,7 +258,7 @@ impl Dataset {
             (item_idx, Item::Arrays(file), sample) => file
                 .load(sample, &self.inputs, item_idx, &self.cache)
                 .with_context(|| format!("`{}`", self.name(i))),
-            (_, Item::Bad { message, .. }, _) => Err(anyhow!(message.clone())),
+            (_, Item::Bad { error, .. }, _) => Err(copy_of(error)),
         }
     }
 }

@@ -4,8 +4,8 @@
 use super::recipe::Recipe;
 use super::resize::Resize;
 use super::{InputSpec, presets};
-use crate::diag::did_you_mean;
-use anyhow::{Context, Result, anyhow, bail};
+use crate::diag::{WithHint, did_you_mean};
+use anyhow::{Context, Result, anyhow};
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -215,15 +215,15 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>
 /// If there is no such value; the message lists those that there are.
 pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
     T::deserialize(StrDeserializer::<ValueError>::new(text))
-        .map_err(|error| anyhow!(with_hint(&error.to_string())))
+        .map_err(|error| suggesting(&error.to_string(), error.to_string()))
 }
 
-/// A message of serde's with a suggestion, where it lists what could have been.
-fn with_hint(message: &str) -> String {
-    let Some((_, listed)) = message.split_once("unknown ") else { return message.to_owned() };
+/// The error `text`, with a suggestion where serde's `message` lists what could have been.
+fn suggesting(message: &str, text: String) -> anyhow::Error {
+    let listed = message.split_once("unknown ").map_or("", |(_, listed)| listed);
     let mut quoted = listed.split('`').skip(1).step_by(2);
     let found = quoted.next().unwrap_or_default();
-    format!("{message}{}", did_you_mean(found, quoted))
+    anyhow!(text).hint(did_you_mean(found, quoted))
 }
 
 impl Preprocessing {
@@ -236,12 +236,12 @@ impl Preprocessing {
             return Ok(preset.preprocessing());
         }
         if !Path::new(name).is_file() {
-            let kind = if name.ends_with(".yaml") || name.ends_with(".yml") {
-                format!("`{name}`: does not exist, expected a YAML file or one of the presets ")
+            let what = if name.ends_with(".yaml") || name.ends_with(".yml") {
+                format!("`{name}`: does not exist, expected a YAML file or one of the presets")
             } else {
-                format!("preprocessing `{name}` is unknown, expected a YAML file or one of ")
+                format!("preprocessing `{name}` is unknown, expected a YAML file or one of")
             };
-            bail!("{kind}{}", presets::list_with_hint(name));
+            return Err(presets::unknown(&what, name));
         }
         let yaml = std::fs::read_to_string(name).with_context(|| format!("`{name}`"))?;
         Preprocessing::from_yaml(&yaml, name)
@@ -266,7 +266,7 @@ impl Preprocessing {
                 Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {rest}"),
                 _ => text.to_owned(),
             };
-            anyhow!("`{file}`{place}: {}", with_hint(&message))
+            suggesting(&message, format!("`{file}`{place}: {message}"))
         })?;
         parsed.resolved().with_context(|| format!("`{file}`: `preset`"))
     }
@@ -293,8 +293,8 @@ impl Preprocessing {
     /// If there is no such preset.
     pub fn resolved(self) -> Result<Preprocessing> {
         let Some(name) = &self.preset else { return Ok(self) };
-        let preset = presets::find(name).with_context(|| {
-            format!("preset `{name}` is unknown, expected one of {}", presets::list_with_hint(name))
+        let preset = presets::find(name).ok_or_else(|| {
+            presets::unknown(&format!("preset `{name}` is unknown, expected one of"), name)
         })?;
         Ok(preset.preprocessing().overlaid(self))
     }

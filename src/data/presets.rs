@@ -2,7 +2,8 @@
 
 use super::preprocess::{Color, Preprocessing};
 use super::resize::Resize;
-use crate::diag::did_you_mean;
+use crate::diag::{WithHint, did_you_mean};
+use anyhow::anyhow;
 
 /// A named preprocessing.
 pub struct Preset {
@@ -161,8 +162,9 @@ pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
-/// The names of all presets, and the one nearest to `found`.
-pub fn list_with_hint(found: &str) -> String {
+/// The error `what`, with the names of all presets behind it, and the one nearest to `found` as a hint.
+pub fn unknown(what: &str, found: &str) -> anyhow::Error {
     let names = || PRESETS.iter().map(|preset| preset.name);
-    format!("{}{}", names().collect::<Vec<_>>().join(", "), did_you_mean(found, names()))
+    let list = names().collect::<Vec<_>>().join(", ");
+    anyhow!("{what} {list}").hint(did_you_mean(found, names()))
 }

@@ -3,7 +3,8 @@
 use super::preprocess::{Color, Crop, Filter, Layout, Preprocessing};
 use super::resize::Resize;
 use super::{InputSpec, array};
-use anyhow::{Context, Result, bail, ensure};
+use crate::diag::WithHint;
+use anyhow::{Result, anyhow, bail, ensure};
 
 /// The steps for one input, with every default settled.
 pub struct Recipe {
@@ -36,10 +37,13 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
     if let [input] = inputs {
         ensure!(
             is_fed(&input),
-            "images cannot feed input `{}`: it takes {} of shape {:?}, expected float32 or uint8 of rank 4\nhint: give its data as .npy or .npz",
-            input.name,
-            array::type_name(input.data_type),
-            input.shape
+            anyhow!(
+                "images cannot feed input `{}`: it takes {} of shape {:?}, expected float32 or uint8 of rank 4",
+                input.name,
+                array::type_name(input.data_type),
+                input.shape
+            )
+            .hint("give its data as .npy or .npz")
         );
         return Ok(input);
     }
@@ -48,17 +52,18 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
         names.join(", ")
     };
     let (fed, rest): (Vec<&InputSpec>, Vec<&InputSpec>) = inputs.iter().partition(is_fed);
-    match fed.len() {
-        1 => bail!(
-            "an image feeds input {}, but there are no data for {}\nhint: give .npz files with a key per input",
+    let error = match fed.len() {
+        1 => anyhow!(
+            "an image feeds input {}, but there are no data for {}",
             names(fed),
             names(rest)
         ),
-        _ => bail!(
-            "an image feeds one input, but the model takes {}\nhint: give .npz files with a key per input",
+        _ => anyhow!(
+            "an image feeds one input, but the model takes {}",
             names(inputs.iter().collect())
         ),
-    }
+    };
+    Err(error.hint("give .npz files with a key per input"))
 }
 
 impl Recipe {
@@ -95,8 +100,11 @@ impl Recipe {
                 && asked.std.iter().flatten().all(|&std| std == 1.0);
             ensure!(
                 is_plain,
-                "input `{}` takes uint8, but the preprocessing has a scale, mean or std, expected pixels as they are\nhint: use the preset `raw`, or no scale, mean and std",
-                input.name
+                anyhow!(
+                    "input `{}` takes uint8, but the preprocessing has a scale, mean or std, expected pixels as they are",
+                    input.name
+                )
+                .hint("use the preset `raw`, or no scale, mean and std")
             );
             (1.0, vec![0.0; n_channels], vec![1.0; n_channels])
         } else {
@@ -202,16 +210,18 @@ fn settle_layout(input: &InputSpec, asked: Option<Layout>) -> Result<(Layout, [u
         }
         _ => None,
     };
-    layout.with_context(|| {
+    layout.ok_or_else(|| {
         let expected = match asked {
             None => "[N, C, H, W] or [N, H, W, C]",
             Some(Layout::Nchw) => "[N, C, H, W]",
             Some(Layout::Nhwc) => "[N, H, W, C]",
         };
-        format!(
-            "images cannot feed input `{}`: its shape is {:?}, expected {expected} with 1, 3 or 4 channels\nhint: give its data as .npy or .npz",
-            input.name, input.shape
+        anyhow!(
+            "images cannot feed input `{}`: its shape is {:?}, expected {expected} with 1, 3 or 4 channels",
+            input.name,
+            input.shape
         )
+        .hint("give its data as .npy or .npz")
     })
 }
 

@@ -1,6 +1,7 @@
 //! Which files a source means: folders, files, patterns and lists, expanded in a stated order.
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::diag::WithHint;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use globset::GlobBuilder;
 use std::fs::File;
 use std::io::Read;
@@ -36,11 +37,9 @@ pub fn expand(source: &str, n_inputs: usize) -> Result<Vec<Found>> {
             let n_folders = entries(path)?.iter().filter(|entry| entry.is_dir()).count();
             let hint = match n_folders {
                 0 => String::new(),
-                n => {
-                    format!("\nhint: it has {n} folders: give a pattern, as in '{source}/*/*.jpg'")
-                }
+                n => format!("it has {n} folders: give a pattern, as in '{source}/*/*.jpg'"),
             };
-            bail!("`{source}`: holds no data, expected {KINDS}{hint}");
+            return Err(anyhow!("`{source}`: holds no data, expected {KINDS}").hint(hint));
         }
         return Ok(found);
     }

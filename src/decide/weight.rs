@@ -3,6 +3,7 @@
 use super::mask::Mask;
 use super::slices::Slices;
 use super::{Pairs, PlannedWeight, QuantPlan, params_for};
+use crate::diag::WithHint;
 use crate::observe::{Sample, Statistic};
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
@@ -11,7 +12,7 @@ use crate::place::{Sites, WeightSite};
 use crate::quant::{QuantParams, Range};
 use crate::range::RangeFinder;
 use crate::scheme::{QType, Scheme};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -51,8 +52,11 @@ fn ensure_finite(name: &str, values: &[f32]) -> Result<()> {
     let bad = values.iter().filter(|value| !value.is_finite()).count();
     ensure!(
         bad == 0,
-        "initializer `{name}`: {bad} of {} values are NaN or infinite, expected finite weights\nhint: leave its node float with --exclude",
-        values.len()
+        anyhow!(
+            "initializer `{name}`: {bad} of {} values are NaN or infinite, expected finite weights",
+            values.len()
+        )
+        .hint("leave its node float with --exclude")
     );
     Ok(())
 }

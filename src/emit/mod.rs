@@ -22,8 +22,8 @@ pub use sidecar::{
 };
 pub use source::Source;
 
-use crate::diag::did_you_mean;
-use anyhow::{Result, bail};
+use crate::diag::{WithHint, did_you_mean};
+use anyhow::{Result, anyhow};
 
 /// A format that another tool reads.
 pub trait Emitter: Sync {
@@ -95,11 +95,11 @@ pub fn by_name(name: &str) -> Result<&'static dyn Emitter> {
     let names = || EMITTERS.iter().map(|emitter| emitter.name());
     match EMITTERS.iter().find(|emitter| emitter.name() == name) {
         Some(emitter) => Ok(*emitter),
-        None => bail!(
-            "format `{name}` is unknown, expected one of: {}{}",
-            names().collect::<Vec<_>>().join(", "),
-            did_you_mean(name, names())
-        ),
+        None => Err(anyhow!(
+            "format `{name}` is unknown, expected one of: {}",
+            names().collect::<Vec<_>>().join(", ")
+        )
+        .hint(did_you_mean(name, names()))),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The sidecar: every scale with the reason for it, as JSON. Its format is described in
 //! `docs/sidecar.md`; names that AIMET's encodings 2.0 have are used where they mean the same.
 
+use crate::diag::WithHint;
 use crate::mixed::Mixed;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
@@ -395,8 +396,8 @@ impl Sidecar {
         let known = parts(SCHEMA_VERSION).context("the program's own version is wrong")?;
         ensure!(
             found.0 == known.0 && found.1 >= 1,
-            "schema_version is {version}, expected {0}.1 or a later {0}.x\nhint: calibrate again with this version of mqq",
-            known.0
+            anyhow!("schema_version is {version}, expected {0}.1 or a later {0}.x", known.0)
+                .hint("calibrate again with this version of mqq")
         );
         let sidecar: Sidecar = serde_json::from_value(value)
             .with_context(|| format!("a key of schema_version {version} is missing or wrong"))?;

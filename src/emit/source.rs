@@ -2,8 +2,9 @@
 
 use super::Emitter;
 use super::sidecar::{Encoding, NodeFacts, Sidecar};
+use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operators whose input lies on the grid of what follows them; as MQBench's
@@ -64,7 +65,9 @@ impl<'a> Source<'a> {
     /// # Errors
     /// If it is not at hand.
     pub fn model(&self) -> Result<&'a ModelProto> {
-        self.model.context("needs the float model beside the sidecar\nhint: give it with --model")
+        self.model.ok_or_else(|| {
+            anyhow!("needs the float model beside the sidecar").hint("give it with --model")
+        })
     }
 
     /// Quantized activations, in the order of the graph.

@@ -17,9 +17,10 @@ mod value;
 pub use value::Value;
 
 use crate::data::{Array, InputSpec, Values};
+use crate::diag::WithHint;
 use crate::onnx::facts::{Fact, Facts};
 use crate::onnx::proto::{Dimension, GraphProto, ModelProto};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use guard::guarded;
 use prost::Message;
 use std::collections::{BTreeMap, HashMap};
@@ -80,9 +81,8 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
             }
             (Some(given), None) => given.clone(),
             (None, None) => {
-                bail!(
-                    "input `{name}` has no shape\nhint: give one, for instance --shape {name}=1x3x224x224"
-                )
+                return Err(anyhow!("input `{name}` has no shape")
+                    .hint(format!("give one, for instance --shape {name}=1x3x224x224")));
             }
             (None, Some(declared)) => {
                 let concrete: Option<Vec<usize>> = declared
@@ -90,17 +90,18 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
                     .enumerate()
                     .map(|(axis, dim)| dim.or((axis == 0).then_some(1)))
                     .collect();
-                concrete.with_context(|| {
+                concrete.ok_or_else(|| {
                     let example: Vec<String> = declared
                         .iter()
                         .enumerate()
-                        .map(|(axis, dim)| dim.unwrap_or(if axis == 0 { 1 } else { 224 }).to_string())
+                        .map(|(axis, dim)| {
+                            dim.unwrap_or(if axis == 0 { 1 } else { 224 }).to_string()
+                        })
                         .collect();
-                    format!(
-                        "input `{name}` has the shape {}, expected fixed dimensions\nhint: fix them, for instance --shape {name}={}",
-                        show_dims(&declared),
-                        example.join("x")
-                    )
+                    let example = example.join("x");
+                    let found = show_dims(&declared);
+                    anyhow!("input `{name}` has the shape {found}, expected fixed dimensions")
+                        .hint(format!("fix them, for instance --shape {name}={example}"))
                 })?
             }
         };

@@ -1,8 +1,9 @@
 //! What the engine does not run, said before it runs anything.
 
+use crate::diag::WithHint;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::ModelProto;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::unimpl::UnimplementedOp;
@@ -46,9 +47,12 @@ pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
         };
         ensure!(
             !trains,
-            "node `{}` ({}) is in training mode, expected inference\nhint: export the model in evaluation mode, `model.eval()` in PyTorch",
-            node_name(node),
-            node.op_type()
+            anyhow!(
+                "node `{}` ({}) is in training mode, expected inference",
+                node_name(node),
+                node.op_type()
+            )
+            .hint("export the model in evaluation mode, `model.eval()` in PyTorch")
         );
     }
     Ok(())

@@ -7,9 +7,9 @@ mod encodings;
 mod sidecar;
 mod trt_cache;
 
-use crate::diag::did_you_mean;
+use crate::diag::{WithHint, did_you_mean};
 use crate::quant::{Grid, Range, Symmetry};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -136,15 +136,16 @@ impl ImportedRanges {
         let Some(first) = missing.first() else { return Ok(()) };
         let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
         let hint = match did_you_mean(first, self.ranges.keys().map(String::as_str)) {
-            hint if hint.is_empty() => "\nhint: --data calibrates what the file lacks".to_string(),
+            hint if hint.is_empty() => "--data calibrates what the file lacks".to_string(),
             hint => format!("{hint} --data calibrates what the file lacks"),
         };
-        bail!(
-            "`{}` ({}) has no range for {} of the tensors to quantize: {}{hint}",
+        Err(anyhow!(
+            "`{}` ({}) has no range for {} of the tensors to quantize: {}",
             self.file,
             self.format,
             missing.len(),
             list.join(", ")
         )
+        .hint(hint))
     }
 }

@@ -1,9 +1,10 @@
 //! The sidecar of an earlier run, maybe for another backend: the intervals that its range finder kept.
 
 use super::{Contents, Format, ImportedRange};
+use crate::diag::WithHint;
 use crate::emit;
 use crate::quant::Range;
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
 pub(super) struct Sidecar;
@@ -22,7 +23,8 @@ impl Format for Sidecar {
         let equalized = sidecar.equalization.as_ref().is_some_and(|facts| facts.kept);
         ensure!(
             !equalized,
-            "its ranges are for a model whose channels were equalized\nhint: calibrate that model with --effort 0 for ranges that others can take"
+            anyhow!("its ranges are for a model whose channels were equalized")
+                .hint("calibrate that model with --effort 0 for ranges that others can take")
         );
         let entry = |encoding: emit::Encoding| {
             let [min, max] = encoding.range?;

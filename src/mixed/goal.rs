@@ -1,8 +1,8 @@
 //! What mixed precision is asked for, checked against what the table allows.
 
-use crate::diag::did_you_mean;
+use crate::diag::{WithHint, did_you_mean};
 use crate::scheme::{FLOAT, Precision, Scheme};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 /// What the layers are chosen for. Written as the option of the command line.
@@ -85,8 +85,11 @@ impl Wanted {
         let backend = &scheme.name;
         ensure!(
             !scheme.mixed.is_empty(),
-            "{}: the table of backend `{backend}` has no key `mixed`, expected what its layers may have besides the types of their rows\nhint: where the target computes in float too, --set 'mixed={{float: {{}}}}'",
-            goal.option()
+            anyhow!(
+                "{}: the table of backend `{backend}` has no key `mixed`, expected what its layers may have besides the types of their rows",
+                goal.option()
+            )
+            .hint("where the target computes in float too, --set 'mixed={float: {}}'")
         );
         let list = || names().collect::<Vec<_>>().join(", ");
         let precisions: Vec<String> = match (goal, raise_to) {
@@ -99,8 +102,11 @@ impl Wanted {
             (Goal::KeepFloat(_), None) => {
                 ensure!(
                     scheme.mixed.contains_key(FLOAT),
-                    "--keep-float: backend `{backend}` has no float, expected one of: {}\nhint: --target-sqnr and --max-drop raise layers to these",
-                    list()
+                    anyhow!(
+                        "--keep-float: backend `{backend}` has no float, expected one of: {}",
+                        list()
+                    )
+                    .hint("--target-sqnr and --max-drop raise layers to these")
                 );
                 vec![FLOAT.to_string()]
             }
@@ -116,9 +122,11 @@ impl Wanted {
             (_, Some(name)) => {
                 ensure!(
                     scheme.mixed.contains_key(name),
-                    "--raise-to is `{name}`, which backend `{backend}` does not have, expected one of: {}{}",
-                    list(),
-                    did_you_mean(name, names())
+                    anyhow!(
+                        "--raise-to is `{name}`, which backend `{backend}` does not have, expected one of: {}",
+                        list()
+                    )
+                    .hint(did_you_mean(name, names()))
                 );
                 vec![name.to_string()]
             }

@@ -14,11 +14,12 @@ use super::report::{ChosenLayer, CurvePoint, LayerNoise, Mixed};
 use super::shifts::{Mode, Shifts};
 use super::{Choice, MAX_BYTES, MAX_RANKING, MAX_WORK, MIN_RANKING, Ranking};
 use crate::decide::QuantPlan;
+use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
 use crate::place::{Assigned, Sites};
 use crate::progress::Progress;
 use crate::scheme::FLOAT;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
 /// A layer gets a precision; `None` is its own.
@@ -104,7 +105,10 @@ impl<'a, 'p> Search<'a, 'p> {
         let scores = search.judged.agreement_percent().is_some();
         ensure!(
             scores || !matches!(wanted.goal, Goal::MaxDrop(_)),
-            "no output looks like class scores, expected one with rows of them for --max-drop\nhint: --target-sqnr judges outputs of any kind"
+            anyhow!(
+                "no output looks like class scores, expected one with rows of them for --max-drop"
+            )
+            .hint("--target-sqnr judges outputs of any kind")
         );
         Ok(search)
     }

@@ -1,7 +1,8 @@
 //! What a run may write: no file that it reads, no file twice, nothing but files.
 
 use super::{external, staged};
-use anyhow::{Context, Result, bail, ensure};
+use crate::diag::WithHint;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::ErrorKind;
@@ -119,12 +120,13 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce() -> Vec<RunFile>) -> Res
         };
         let target = target().with_context(|| format!("`{}`", output.path.display()))?;
         if let Some(earlier) = targets.insert(target, output) {
-            bail!(
-                "`{}` would be written twice, as the {} and as the {}, expected a file for each\nhint: give them different names or run them apart",
+            return Err(anyhow!(
+                "`{}` would be written twice, as the {} and as the {}, expected a file for each",
                 output.path.display(),
                 earlier.role,
                 output.role
-            );
+            )
+            .hint("give them different names or run them apart"));
         }
         existing.extend(identity(&output.path).map(|identity| (identity, output)));
     }
@@ -137,12 +139,13 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce() -> Vec<RunFile>) -> Res
                 true => String::new(),
                 false => format!(", there `{}`", input.path.display()),
             };
-            bail!(
-                "`{}` would be written as the {}, but the run reads it as the {}{link}: expected two files\nhint: give the output another name",
+            return Err(anyhow!(
+                "`{}` would be written as the {}, but the run reads it as the {}{link}: expected two files",
                 output.path.display(),
                 output.role,
                 input.role
-            );
+            )
+            .hint("give the output another name"));
         }
     }
     Ok(())
@@ -152,7 +155,8 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce() -> Vec<RunFile>) -> Res
 fn ensure_file(path: &Path) -> Result<()> {
     ensure!(
         path != Path::new("-"),
-        "is not a file's name, expected one: nothing is written to stdout\nhint: a file of that name is `./-`"
+        anyhow!("is not a file's name, expected one: nothing is written to stdout")
+            .hint("a file of that name is `./-`")
     );
     let ends_in_separator = path.to_string_lossy().ends_with(std::path::is_separator);
     ensure!(

@@ -3,12 +3,13 @@
 use super::prepared::prepare_again;
 use super::{equalize, sha256_of};
 use crate::decide::{OnGrids, QuantPlan};
+use crate::diag::WithHint;
 use crate::emit::{BiasFacts, Emitter, Encoding, Sidecar, Source, unpack, uses};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{self, Loaded, tensor};
 use crate::tune::{NewBias, Tuned, replace_biases};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::path::Path;
 
 /// The bytes of a format.
@@ -42,7 +43,8 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
         let changes = prepare_again(&mut model, sidecar)?;
         ensure!(
             changes == sidecar.model.prepared,
-            "was prepared in another way by the version that wrote the sidecar\nhint: calibrate again with this version of mqq"
+            anyhow!("was prepared in another way by the version that wrote the sidecar")
+                .hint("calibrate again with this version of mqq")
         );
         if let Some(equalization) = &sidecar.equalization {
             equalize::again(&mut model, equalization, &sidecar.calibration.inputs)?;
@@ -51,8 +53,11 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
             let rounded = sidecar.param_encodings.iter().filter(|e| e.rounding.is_some());
             ensure!(
                 tuning.n_rounded == rounded.count(),
-                "the sidecar does not hold the {} weights whose rounding was learned: it is of an earlier version\nhint: calibrate again with this version of mqq",
-                tuning.n_rounded
+                anyhow!(
+                    "the sidecar does not hold the {} weights whose rounding was learned: it is of an earlier version",
+                    tuning.n_rounded
+                )
+                .hint("calibrate again with this version of mqq")
             );
             let bias = |bias: &BiasFacts| NewBias {
                 node_idx: bias.node,

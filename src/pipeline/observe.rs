@@ -3,11 +3,12 @@
 use super::Request;
 use super::samples::each_sample;
 use crate::data::{Array, Dataset, Values};
+use crate::diag::WithHint;
 use crate::engine::{Engine, Session};
 use crate::equalize::Units;
 use crate::observe::{Histogram, Sample, Statistic};
 use crate::progress::Progress;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// What the pass saw.
 pub struct Observed {
@@ -86,7 +87,7 @@ fn usable(loaded: Result<Vec<Array>>, request: &Request) -> Result<Result<Vec<Ar
     match loaded {
         Ok(sample) => Ok(Ok(sample)),
         Err(error) if request.skip_bad_data => Ok(Err(format!("{error:#}"))),
-        Err(error) => bail!("{error:#}\nhint: --skip-bad-data leaves such samples out"),
+        Err(error) => Err(error.hint("--skip-bad-data leaves such samples out")),
     }
 }
 

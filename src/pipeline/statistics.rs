@@ -2,6 +2,7 @@
 
 use super::{Request, observe};
 use crate::data::{Dataset, InputSpec};
+use crate::diag::{WithHint, hint_of};
 use crate::emit::InputFacts;
 use crate::engine::{Parsed, resolve_inputs};
 use crate::equalize::Units;
@@ -71,7 +72,8 @@ pub(super) fn open(
     if request.ranges.is_some() && unknown(sites, request).is_empty() {
         return Ok(None);
     }
-    let parsed = parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()))?;
+    let parsed =
+        parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
     let Request { data, preprocessing, limit, effort, .. } = request;
     let dataset = Dataset::open(data, parsed.inputs(), preprocessing, *limit)?;
     Ok(Some(Arc::new(if effort.looks_again() { dataset.keeping_images() } else { dataset })))

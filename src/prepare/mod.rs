@@ -15,9 +15,10 @@ mod upgrade_opset;
 pub use multiply_and_add::multiply_and_add;
 pub use static_shapes::{fill_in, fix_inputs};
 
+use crate::diag::WithHint;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::tensor::DataType;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
 /// A change to a model that leaves its outputs as they are.
@@ -81,10 +82,11 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
     }
     if !found.is_empty() {
         let list: Vec<String> = found.iter().map(|(op, n)| format!("{n} {op}")).collect();
-        bail!(
-            "is already quantized ({}), expected a float32 model\nhint: quantize the float model that it was made from",
+        return Err(anyhow!(
+            "is already quantized ({}), expected a float32 model",
             list.join(", ")
-        );
+        )
+        .hint("quantize the float model that it was made from"));
     }
     const FLOAT16: [i32; 2] = [10, 16];
     let half = graph.initializer.iter().filter(|t| FLOAT16.contains(&t.data_type())).count();
@@ -94,7 +96,8 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
     });
     ensure!(
         half == 0 && half_input.is_none(),
-        "is a float16 model ({half} float16 weights), expected float32\nhint: export it in float32"
+        anyhow!("is a float16 model ({half} float16 weights), expected float32")
+            .hint("export it in float32")
     );
     Ok(())
 }

@@ -4,9 +4,10 @@
 //! input binds has its number wherever the name stands. Nodes and constants are left as they are: a Reshape
 //! that names another batch contradicts the shapes, and whoever infers shapes behind this finds that.
 
+use crate::diag::WithHint;
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::{Dimension, ModelProto, TensorShapeProto, TensorType, ValueInfoProto};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
 /// Gives the inputs the shapes of `shapes`, and says what was open, a line each; nothing where nothing was.
@@ -32,7 +33,10 @@ pub fn fix_inputs(
                 let (other, of) = bound.entry(symbol.clone()).or_insert((n, name.clone()));
                 ensure!(
                     *other == n,
-                    "dimension `{symbol}` is {n} for input `{name}` and {other} for `{of}`, expected one number\nhint: fix both, with --shape for each"
+                    anyhow!(
+                        "dimension `{symbol}` is {n} for input `{name}` and {other} for `{of}`, expected one number"
+                    )
+                    .hint("fix both, with --shape for each")
                 );
             }
             was_open |= fix(dim, n);

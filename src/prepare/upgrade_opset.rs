@@ -8,13 +8,14 @@
 //! Source: ONNX, `docs/Changelog.md`.
 
 use super::{Pass, default_opset, edit};
+use crate::diag::WithHint;
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeSet;
 
 /// Lowest version that can be upgraded.
@@ -87,7 +88,8 @@ impl Pass for UpgradeOpset {
         }
         ensure!(
             from >= OLDEST,
-            "opset is {from}, expected {OLDEST} or later\nhint: export the model again with opset 13"
+            anyhow!("opset is {from}, expected {OLDEST} or later")
+                .hint("export the model again with opset 13")
         );
         let facts = Facts::of_model(model);
         let graph = model.graph.as_mut().context("model has no graph")?;
@@ -165,7 +167,7 @@ fn is(node: &NodeProto, op_type: &str) -> bool {
 }
 
 fn unsupported(_site: Site, why: &str) -> Result<Vec<NodeProto>> {
-    bail!("cannot be upgraded: {why}\nhint: export the model again with a newer opset")
+    Err(anyhow!("cannot be upgraded: {why}").hint("export the model again with a newer opset"))
 }
 
 impl Site<'_> {

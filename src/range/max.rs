@@ -12,6 +12,10 @@ impl RangeFinder for Max {
         "max"
     }
 
+    fn aliases(&self) -> &'static [&'static str] {
+        &["minmax"]
+    }
+
     fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range> {
         observed(statistic, grid)
     }

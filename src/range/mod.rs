@@ -22,15 +22,20 @@ pub use percentile::Percentile;
 pub use pot_search::pot_search;
 pub use shrink::Shrink;
 
-use crate::diag::did_you_mean;
+use crate::diag::{WithHint, did_you_mean};
 use crate::observe::Statistic;
 use crate::quant::{Grid, Range};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 /// Chooses the interval of a tensor that its grid will cover.
 pub trait RangeFinder: std::fmt::Debug + Sync {
     /// The name on the command line and in a backend table.
     fn name(&self) -> &'static str;
+
+    /// What other tools call it; taken like the name.
+    fn aliases(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// The interval to keep. It lies inside the observed range, is centred on 0 for a symmetric signed
     /// grid, and is the same whatever order the histogram was filled in.
@@ -54,15 +59,28 @@ pub trait RangeFinder: std::fmt::Debug + Sync {
 pub const FINDERS: &[&dyn RangeFinder] =
     &[&Max, &Ema::DEFAULT, &Percentile::DEFAULT, &Shrink::DEFAULT, &Entropy, &Mse, &Auto];
 
-/// The finder of a spelling such as `mse`, `percentile:99.9` or `ema:0.95`: a name, and its option.
+/// A name and its option: `percentile` and `99.9` of `percentile:99.9` or `percentile=99.9`.
+fn parts(spelling: &str) -> (&str, Option<&str>) {
+    let parts = spelling.split_once([':', '=']);
+    let (name, option) = parts.map_or((spelling, None), |(name, option)| (name, Some(option)));
+    let called = FINDERS.iter().find(|finder| finder.aliases().contains(&name));
+    (called.map_or(name, |finder| finder.name()), option)
+}
+
+/// The one spelling of a finder among those that [`by_spelling`] takes: its name, a colon, its option.
+pub fn canonical(spelling: &str) -> String {
+    match parts(spelling) {
+        (name, Some(option)) => format!("{name}:{option}"),
+        (name, None) => name.to_string(),
+    }
+}
+
+/// The finder of a spelling such as `mse`, `percentile:99.9` or `ema=0.95`: a name or an alias, and its option.
 ///
 /// # Errors
 /// If there is no such finder, it takes no option, or the option is no number or out of bounds.
 pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
-    let (name, option) = match spelling.split_once(':') {
-        Some((name, option)) => (name, Some(option)),
-        None => (spelling, None),
-    };
+    let (name, option) = parts(spelling);
     let names = || FINDERS.iter().map(|finder| finder.name());
     let number = |default: f64| match option {
         None => Ok(default),
@@ -102,11 +120,14 @@ pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
         _ if names().any(|known| known == name) => {
             bail!("observer `{name}` takes no option, found `{spelling}`")
         }
-        _ => bail!(
-            "observer `{name}` is unknown, expected one of: {}{}",
-            names().collect::<Vec<_>>().join(", "),
-            did_you_mean(name, names())
-        ),
+        _ => {
+            let aliases = FINDERS.iter().flat_map(|finder| finder.aliases()).copied();
+            return Err(anyhow!(
+                "observer `{name}` is unknown, expected one of: {}",
+                names().collect::<Vec<_>>().join(", ")
+            )
+            .hint(did_you_mean(name, names().chain(aliases))));
+        }
     };
     Ok(finder)
 }

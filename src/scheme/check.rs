@@ -5,11 +5,12 @@ use super::{
     Axis, BiasRow, Constraint, Granularity, Kind, Parameter, QType, RuleCall, ScaleName, Scheme,
     SymmetryName,
 };
-use crate::diag::did_you_mean;
-use crate::emit::{EMITTERS, SIDECAR, by_name};
+use crate::diag::{WithHint, did_you_mean};
+use crate::emit::{SIDECAR, by_name};
 use crate::place::{RULES, Takes};
 use crate::range::by_spelling;
 use crate::verify::check_call;
+use anyhow::anyhow;
 
 /// What is wrong in a table, and where.
 #[derive(Debug)]
@@ -17,16 +18,16 @@ pub(super) struct Wrong {
     /// Dotted path of keys.
     pub at: String,
     /// What was found, what was expected.
-    pub message: String,
+    pub error: anyhow::Error,
 }
 
-pub(super) fn wrong(at: impl Into<String>, message: impl Into<String>) -> Wrong {
-    Wrong { at: at.into(), message: message.into() }
+pub(super) fn wrong(at: impl Into<String>, error: anyhow::Error) -> Wrong {
+    Wrong { at: at.into(), error }
 }
 
 /// Fails with `message` at `at` where `fine` does not hold.
 pub(super) fn ensure(fine: bool, at: &str, message: impl FnOnce() -> String) -> Result<(), Wrong> {
-    if fine { Ok(()) } else { Err(wrong(at, message())) }
+    if fine { Ok(()) } else { Err(wrong(at, anyhow!(message()))) }
 }
 
 /// Checks the table and each of its variants.
@@ -35,8 +36,8 @@ pub(super) fn check(scheme: &Scheme) -> Result<(), Wrong> {
     for name in scheme.switches.keys() {
         let mut variant = scheme.clone();
         let at = format!("switches.{name}");
-        variant.switch_on(name).map_err(|error| wrong(at.clone(), format!("{error:#}")))?;
-        check_one(&variant).map_err(|inner| wrong(format!("{at}.{}", inner.at), inner.message))?;
+        variant.switch_on(name).map_err(|error| wrong(at.clone(), error))?;
+        check_one(&variant).map_err(|inner| wrong(format!("{at}.{}", inner.at), inner.error))?;
     }
     Ok(())
 }
@@ -52,31 +53,26 @@ fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
     }
     for (position, call) in scheme.placement.iter().enumerate() {
         let names = || RULES.iter().map(|rule| rule.name());
-        ensure(names().any(|name| name == call.rule), &format!("placement.{position}"), || {
-            format!(
-                "rule `{}` is unknown, expected one of: {}{}",
-                call.rule,
-                names().collect::<Vec<_>>().join(", "),
-                did_you_mean(&call.rule, names())
-            )
-        })?;
-        check_parameters(scheme, call, &format!("placement.{position}"))?;
+        let at = format!("placement.{position}");
+        if !names().any(|name| name == call.rule) {
+            let names_all = names().collect::<Vec<_>>().join(", ");
+            let error = anyhow!("rule `{}` is unknown, expected one of: {names_all}", call.rule);
+            return Err(wrong(at, error.hint(did_you_mean(&call.rule, names()))));
+        }
+        check_parameters(scheme, call, &at)?;
     }
     for (position, call) in scheme.check.iter().enumerate() {
-        check_call(call)
-            .map_err(|error| wrong(format!("check.{position}"), format!("{error:#}")))?;
+        check_call(call).map_err(|error| wrong(format!("check.{position}"), error))?;
     }
     for (position, name) in scheme.emit.iter().enumerate() {
-        let known = name == SIDECAR || EMITTERS.iter().any(|emitter| emitter.name() == name);
-        ensure(known, &format!("emit.{position}"), || {
-            by_name(name).err().map_or(String::new(), |error| format!("{error:#}"))
-        })?;
+        if name != SIDECAR {
+            by_name(name).map_err(|error| wrong(format!("emit.{position}"), error))?;
+        }
     }
     for (key, observer) in
         [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
     {
-        by_spelling(observer)
-            .map_err(|error| wrong(format!("observers.{key}"), format!("{error:#}")))?;
+        by_spelling(observer).map_err(|error| wrong(format!("observers.{key}"), error))?;
     }
     Ok(())
 }
@@ -145,12 +141,9 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
     let find = |name: &str, at: &str| {
         let names = || scheme.types.keys().map(String::as_str);
         scheme.types.get(name).ok_or_else(|| {
-            let message = format!(
-                "type `{name}` is unknown, expected one of: {}{}",
-                names().collect::<Vec<_>>().join(", "),
-                did_you_mean(name, names())
-            );
-            wrong(at, message)
+            let expected = names().collect::<Vec<_>>().join(", ");
+            let error = anyhow!("type `{name}` is unknown, expected one of: {expected}");
+            wrong(at, error.hint(did_you_mean(name, names())))
         })
     };
     let per_tensor = |name: &str, at: &str| {
@@ -198,7 +191,7 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
     if let Some(Constraint::FixedOutput(fixed)) = row.constraint {
         let at = format!("ops.{op}.constraint.fixed_output");
         let Some(output) = &row.output else {
-            return Err(wrong(at, "expected an `output` beside it"));
+            return Err(wrong(at, anyhow!("expected an `output` beside it")));
         };
         let grid = per_tensor(output, &format!("ops.{op}.output"))?.grid();
         ensure(fixed.scale.is_normal() && fixed.scale > 0.0, &format!("{at}.scale"), || {
@@ -224,25 +217,23 @@ fn check_parameters(scheme: &Scheme, call: &RuleCall, at: &str) -> Result<(), Wr
                 true => "none".to_string(),
                 false => format!("one of: {}", names().collect::<Vec<_>>().join(", ")),
             };
-            let hint = did_you_mean(name, names());
-            let message = format!(
-                "rule `{}` has no parameter `{name}`, expected {expected}{hint}",
-                call.rule
-            );
-            return Err(wrong(at, message));
+            let error =
+                anyhow!("rule `{}` has no parameter `{name}`, expected {expected}", call.rule);
+            return Err(wrong(at, error.hint(did_you_mean(name, names()))));
         };
         let expected = match (takes, value) {
             (Takes::Number, Parameter::Number(_)) | (Takes::Ops, Parameter::Ops(_)) => continue,
             (Takes::Type, Parameter::Name(qtype)) if scheme.types.contains_key(qtype) => continue,
-            (Takes::Number, _) => "expected a whole number".to_string(),
-            (Takes::Ops, _) => "expected a list of operator types".to_string(),
+            (Takes::Number, _) => anyhow!("expected a whole number"),
+            (Takes::Ops, _) => anyhow!("expected a list of operator types"),
             (Takes::Type, _) => {
                 let types = || scheme.types.keys().map(String::as_str);
                 let hint = match value {
                     Parameter::Name(found) => did_you_mean(found, types()),
                     _ => String::new(),
                 };
-                format!("expected one of: {}{hint}", types().collect::<Vec<_>>().join(", "))
+                let names = types().collect::<Vec<_>>().join(", ");
+                anyhow!("expected one of: {names}").hint(hint)
             }
         };
         return Err(wrong(at, expected));

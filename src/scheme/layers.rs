@@ -1,10 +1,13 @@
 //! Tables that extend each other, merged into one.
 
 use super::BUILT_IN;
+use super::check::{Wrong, wrong};
 use super::locate::line_of;
-use crate::diag::did_you_mean;
+use crate::diag::{WithHint, did_you_mean, hint_of};
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// One file of a chain.
@@ -30,18 +33,26 @@ enum Place {
 impl Place {
     /// `name` is a built-in table or a path, relative to `folder`.
     fn of(name: &str, folder: Option<&Path>) -> Result<Place> {
-        if let Some((name, yaml)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+        let built_in = |wanted: &str| BUILT_IN.iter().find(|(known, _)| *known == wanted);
+        if let Some((name, yaml)) = built_in(name) {
             return Ok(Place::BuiltIn(name, yaml));
         }
-        if name.ends_with(".yaml") || name.ends_with(".yml") || name.contains('/') {
+        if is_path(name) {
             return Ok(Place::File(folder.map_or_else(|| name.into(), |folder| folder.join(name))));
         }
-        let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-        bail!(
-            "backend `{name}` is unknown, expected one of: {}, or the path of a YAML file{}",
-            names.join(", "),
-            did_you_mean(name, names.iter().copied())
+        let aliases = aliases();
+        if let Some((name, yaml)) = aliases.get(name).and_then(|table| built_in(table)) {
+            return Ok(Place::BuiltIn(name, yaml));
+        }
+        let known = BUILT_IN.iter().map(|(name, _)| *name);
+        let hint = match did_you_mean(name, known.chain(aliases.keys().map(String::as_str))) {
+            hint if hint.is_empty() => "`mqq backends` lists them".to_string(),
+            hint => hint,
+        };
+        Err(anyhow!(
+            "backend `{name}` is unknown, expected a built-in one or the path of a YAML file"
         )
+        .hint(hint))
     }
 
     fn label(&self) -> String {
@@ -78,6 +89,26 @@ impl Place {
     }
 }
 
+/// Whether `backend` is the path of a table, not the name of one.
+pub fn is_path(backend: &str) -> bool {
+    backend.ends_with(".yaml") || backend.ends_with(".yml") || backend.contains('/')
+}
+
+/// The built-in table of each alias.
+fn aliases() -> BTreeMap<String, &'static str> {
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(default)]
+        aliases: Vec<String>,
+    }
+    let of = |(name, yaml): &(&'static str, &str)| {
+        let named = serde_yaml::from_str(yaml).unwrap_or(Named { aliases: Vec::new() });
+        let name = *name;
+        named.aliases.into_iter().map(move |alias| (alias, name))
+    };
+    BUILT_IN.iter().flat_map(of).collect()
+}
+
 fn explain_syntax(error: serde_yaml::Error) -> anyhow::Error {
     let message = error.to_string();
     let line = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
@@ -96,30 +127,33 @@ impl Layers {
         loop {
             let mut layer = place.read()?;
             let base = layer.value.remove("extends");
+            if !layers.0.is_empty() {
+                layer.value.remove("aliases");
+            }
             let is_named = layer.value.contains_key("name");
             let label = layer.label.clone();
             layers.0.push(layer);
             places.push(place.clone());
             let Some(base) = base else { return Ok(layers) };
-            let wrong = |message: &str| {
+            let at = || {
                 let line = layers.0.last().and_then(|layer| line_of(&layer.text, &["extends"]));
-                anyhow!("`{label}`: line {}: extends: {message}", line.unwrap_or(1))
+                format!("`{label}`: line {}: extends", line.unwrap_or(1))
             };
-            let name = base.as_str();
-            let name = name.ok_or_else(|| wrong("expected a backend or the path of a table"))?;
-            ensure!(is_named, wrong("`name` is missing, expected a name of the table's own"));
+            let name = base.as_str().context("expected a backend or the path of a table");
+            let name = name.with_context(at)?;
+            ensure!(is_named, "{}: `name` is missing, expected a name of the table's own", at());
             let folder = match &place {
                 Place::File(path) => path.parent(),
                 Place::BuiltIn(..) => None,
             };
-            let next = Place::of(name, folder).map_err(|error| wrong(&format!("{error:#}")))?;
+            let next = Place::of(name, folder).with_context(at)?;
             if let Some(start) = places.iter().position(|earlier| earlier.same_as(&next)) {
                 let chain = places[start..].iter().chain([&next]);
                 let chain: Vec<String> = chain.map(Place::label).collect();
-                return Err(wrong(&format!("tables extend each other: {}", chain.join(" -> "))));
+                bail!("{}: tables extend each other: {}", at(), chain.join(" -> "));
             }
             if let Place::File(path) = &next {
-                ensure!(path.exists(), wrong(&format!("`{}` does not exist", path.display())));
+                ensure!(path.exists(), "{}: `{}` does not exist", at(), path.display());
             }
             place = next;
         }
@@ -143,30 +177,31 @@ impl Layers {
                 continue;
             }
             merge(&mut merged, &layer.value, "")
-                .map_err(|(at, message)| self.explain(&at, &message))?;
+                .map_err(|wrong| self.explain(&wrong.at, &wrong.error))?;
         }
         Ok(Value::Mapping(merged))
     }
 
     /// An error about the dotted key path `at`: file and line where it is written, or where the nearest
     /// key above it is, in the most derived table that has it.
-    pub fn explain(&self, at: &str, message: &str) -> anyhow::Error {
+    pub fn explain(&self, at: &str, error: &anyhow::Error) -> anyhow::Error {
         let steps: Vec<&str> = at.split('.').filter(|step| !step.is_empty()).collect();
         let found = (1..=steps.len()).rev().find_map(|depth| {
             let line = |layer: &Layer| line_of(&layer.text, &steps[..depth]);
             self.0.iter().find_map(|layer| Some((&layer.label, line(layer)?)))
         });
         let at = if at.is_empty() { String::new() } else { format!("{at}: ") };
-        match (found, self.0.first()) {
-            (Some((label, line)), _) => anyhow!("`{label}`: line {line}: {at}{message}"),
-            (None, Some(layer)) => anyhow!("`{}`: {at}{message}", layer.label),
-            (None, None) => anyhow!("{at}{message}"),
-        }
+        let explained = match (found, self.0.first()) {
+            (Some((label, line)), _) => anyhow!("`{label}`: line {line}: {at}{error:#}"),
+            (None, Some(layer)) => anyhow!("`{}`: {at}{error:#}", layer.label),
+            (None, None) => anyhow!("{at}{error:#}"),
+        };
+        explained.hint(hint_of(error))
     }
 }
 
-/// Lays `over` on `base`; an error is the key path and what is wrong there.
-fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), (String, String)> {
+/// Lays `over` on `base`.
+fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), Wrong> {
     for (key, value) in over {
         let at = match (at, key.as_str()) {
             (_, None) => at.to_string(),
@@ -180,8 +215,9 @@ fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), (String, St
                     key.as_str().unwrap_or_default(),
                     base.keys().filter_map(Value::as_str),
                 );
-                let message = "null takes away what the extended table has, but it has no such key";
-                return Err((at, format!("{message}{hint}")));
+                let error =
+                    anyhow!("null takes away what the extended table has, but it has no such key");
+                return Err(wrong(at, error.hint(hint)));
             }
             (Some(Value::Mapping(below)), Value::Mapping(value)) => merge(below, value, &at)?,
             _ => drop(base.insert(key.clone(), value.clone())),

@@ -2,8 +2,8 @@
 
 use super::layers::Layers;
 use super::{Scheme, check};
-use crate::diag::did_you_mean;
-use anyhow::{Result, anyhow};
+use crate::diag::{WithHint, did_you_mean};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_path_to_error::Segment;
 use serde_yaml::Value;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub fn resolve(backend: &str) -> Result<Scheme> {
         check::check(&scheme)?;
         Ok(scheme)
     });
-    scheme.map_err(|wrong| layers.explain(&wrong.at, &wrong.message))
+    scheme.map_err(|wrong| layers.explain(&wrong.at, &wrong.error))
 }
 
 /// The files that the table of `backend` is read from: its own and those it extends, without built-in ones. None where
@@ -43,47 +43,42 @@ pub fn resolve_with(backend: &str, switches: &[String], sets: &[String]) -> Resu
     }
     let mut value = serde_yaml::to_value(&scheme)?;
     for set in sets {
-        lay_over(&mut value, set).map_err(|reason| anyhow!("--set {set}: {reason}"))?;
+        lay_over(&mut value, set).with_context(|| format!("--set {set}"))?;
     }
     let scheme = from_value(value).and_then(|scheme| {
         check::check(&scheme)?;
         Ok(scheme)
     });
     scheme.map_err(|wrong| {
-        let at = if wrong.at.is_empty() { String::new() } else { format!("{}: ", wrong.at) };
-        anyhow!("--set {}: {at}{}", sets.join(" --set "), wrong.message)
+        let at = if wrong.at.is_empty() { String::new() } else { format!(": {}", wrong.at) };
+        wrong.error.context(format!("--set {}{at}", sets.join(" --set ")))
     })
 }
 
-fn lay_over(table: &mut Value, set: &str) -> Result<(), String> {
-    let (path, value) = set
-        .split_once('=')
-        .ok_or_else(|| "expected KEY=VALUE, for instance types.act8.bits=4".to_string())?;
+fn lay_over(table: &mut Value, set: &str) -> Result<()> {
+    let (path, value) =
+        set.split_once('=').context("expected KEY=VALUE, for instance types.act8.bits=4")?;
     let value: Value =
-        serde_yaml::from_str(value).map_err(|error| format!("`{value}` is no YAML: {error}"))?;
+        serde_yaml::from_str(value).with_context(|| format!("`{value}` is no YAML"))?;
     let steps: Vec<&str> = path.split('.').collect();
     let Some((last, through)) = steps.split_last() else { return Ok(()) };
     let mut here = table;
     for step in through {
         let Value::Mapping(map) = here else {
-            return Err(format!("`{step}` lies in a value that has no keys"));
+            bail!("`{step}` lies in a value that has no keys");
         };
         let names: Vec<String> = map.keys().filter_map(Value::as_str).map(str::to_string).collect();
         here = map.get_mut(*step).ok_or_else(|| {
-            let names = names.iter().map(String::as_str);
-            format!(
-                "`{step}` is unknown, expected one of: {}{}",
-                names.clone().collect::<Vec<_>>().join(", "),
-                did_you_mean(step, names)
-            )
+            anyhow!("`{step}` is unknown, expected one of: {}", names.join(", "))
+                .hint(did_you_mean(step, names.iter().map(String::as_str)))
         })?;
     }
     let Value::Mapping(map) = here else {
-        return Err(format!("`{last}` lies in a value that has no keys"));
+        bail!("`{last}` lies in a value that has no keys");
     };
     match value {
         Value::Null if !map.contains_key(*last) => {
-            return Err(format!("there is no `{last}` to take away"));
+            bail!("there is no `{last}` to take away");
         }
         Value::Null => drop(map.remove(*last)),
         value => drop(map.insert(Value::from(*last), value)),
@@ -99,12 +94,12 @@ fn from_value(value: Value) -> Result<Scheme, check::Wrong> {
             Segment::Enum { .. } | Segment::Unknown => None,
         };
         let at: Vec<String> = error.path().iter().filter_map(step).collect();
-        check::Wrong { at: at.join("."), message: explain(&error.into_inner().to_string()) }
+        check::wrong(at.join("."), explain(&error.into_inner().to_string()))
     })
 }
 
 /// The parser's message, with a suggestion where it lists what it expected.
-fn explain(message: &str) -> String {
+fn explain(message: &str) -> anyhow::Error {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let hint = match quoted.split_first() {
         Some((found, expected)) if message.contains("unknown") => {
@@ -112,5 +107,5 @@ fn explain(message: &str) -> String {
         }
         _ => String::new(),
     };
-    format!("{message}{hint}")
+    anyhow!("{message}").hint(hint)
 }

@@ -2,7 +2,8 @@
 
 use super::check::{Wrong, ensure, wrong};
 use super::{BiasRow, Granularity, Kind, Parameter, QType, Scheme};
-use crate::diag::did_you_mean;
+use crate::diag::{WithHint, did_you_mean};
+use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
 
 /// The name of the precision that leaves a layer float.
@@ -73,12 +74,11 @@ pub(super) fn check_mixed(scheme: &Scheme) -> Result<(), Wrong> {
         ensure(name != FLOAT || n_types == 0, &at, || {
             "has types, expected none: the layer stays float".into()
         })?;
-        ensure(name == FLOAT || n_types > 0, &at, || {
-            format!(
-                "has no types, expected `activation` or `weight`; only `{FLOAT}` has none{}",
-                did_you_mean(name, [FLOAT])
-            )
-        })?;
+        if name != FLOAT && n_types == 0 {
+            let error =
+                anyhow!("has no types, expected `activation` or `weight`; only `{FLOAT}` has none");
+            return Err(wrong(at, error.hint(did_you_mean(name, [FLOAT]))));
+        }
         for (key, qtype) in precision.types() {
             check_type(scheme, key, qtype, &format!("{at}.{key}"))?;
         }
@@ -90,8 +90,8 @@ fn check_type(scheme: &Scheme, key: &str, name: &str, at: &str) -> Result<(), Wr
     let names = || scheme.types.keys().map(String::as_str);
     let qtype = scheme.types.get(name).ok_or_else(|| {
         let expected = names().collect::<Vec<_>>().join(", ");
-        let hint = did_you_mean(name, names());
-        wrong(at, format!("type `{name}` is unknown, expected one of: {expected}{hint}"))
+        let error = anyhow!("type `{name}` is unknown, expected one of: {expected}");
+        wrong(at, error.hint(did_you_mean(name, names())))
     })?;
     ensure(qtype.kind == Kind::Affine, at, || {
         format!("type `{name}` has codes that cannot be simulated, expected an affine type")

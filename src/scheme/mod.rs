@@ -13,13 +13,14 @@ mod qtype;
 mod row;
 
 pub use built_in::BUILT_IN;
+pub use layers::is_path;
 pub use load::{files, resolve, resolve_with};
 pub use mixed::{FLOAT, Precision};
 pub use qtype::{DivisorName, Granularity, Kind, PotRoundingName, QType, ScaleName, SymmetryName};
 pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, WeightRow};
 
-use crate::diag::did_you_mean;
-use anyhow::{Context, Result};
+use crate::diag::{WithHint, did_you_mean};
+use anyhow::{Result, anyhow};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -29,6 +30,9 @@ use std::collections::BTreeMap;
 pub struct Scheme {
     /// The name on the command line and in output file names.
     pub name: String,
+    /// What a built-in table is called besides; a table that extends it is not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
     /// One line for people.
     #[serde(default)]
     pub description: String,
@@ -75,13 +79,13 @@ impl Scheme {
     /// If the table has no such switch.
     pub fn switch_on(&mut self, name: &str) -> Result<()> {
         let names = || self.switches.keys().map(String::as_str);
-        let switch = self.switches.get(name).cloned().with_context(|| {
-            format!(
-                "switch `{name}` is unknown to backend `{}`, expected one of: {}{}",
+        let switch = self.switches.get(name).cloned().ok_or_else(|| {
+            anyhow!(
+                "switch `{name}` is unknown to backend `{}`, expected one of: {}",
                 self.name,
-                names().collect::<Vec<_>>().join(", "),
-                did_you_mean(name, names())
+                names().collect::<Vec<_>>().join(", ")
             )
+            .hint(did_you_mean(name, names()))
         })?;
         self.types.extend(switch.types);
         self.ops.extend(switch.ops);

@@ -1,7 +1,7 @@
 //! What tuning tries, and on how many samples.
 
-use crate::diag::did_you_mean;
-use anyhow::{Result, bail};
+use crate::diag::{WithHint, did_you_mean};
+use anyhow::{Result, anyhow};
 use serde::{Serialize, Serializer};
 
 /// One way to bring the quantized network nearer to the float one.
@@ -103,11 +103,11 @@ impl Methods {
         for name in list.split(',').map(str::trim) {
             let Some(method) = Method::ALL.iter().find(|method| method.name() == name) else {
                 let names = || Method::ALL.iter().map(|method| method.name());
-                bail!(
-                    "method `{name}` is unknown, expected some of: {}{}",
-                    names().collect::<Vec<_>>().join(", "),
-                    did_you_mean(name, names())
-                );
+                return Err(anyhow!(
+                    "method `{name}` is unknown, expected some of: {}",
+                    names().collect::<Vec<_>>().join(", ")
+                )
+                .hint(did_you_mean(name, names())));
             };
             methods.0 |= 1 << *method as u16;
         }

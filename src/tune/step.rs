@@ -1,6 +1,7 @@
 //! One node of the graph as a model of its own, run on every sample.
 
 use super::bias::Passed;
+use crate::diag::copy_of;
 use crate::engine::{Engine, Parsed, Session, Shapes, Value};
 use crate::onnx::proto::{
     Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorType,
@@ -78,7 +79,7 @@ impl Step {
         };
         let run = |session: &mut Result<Session>, sample: usize| match session {
             Ok(session) => session.run_values(&inputs(sample)),
-            Err(error) => Err(anyhow::anyhow!("{error:#}")),
+            Err(error) => Err(copy_of(error)),
         };
         samples.map_init(|| engine.session(), run).collect()
     }

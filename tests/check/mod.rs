@@ -7,6 +7,7 @@ mod models;
 use crate::support::{Attr, GraphBuilder};
 use cases::{CASES, Case};
 use models::*;
+use mqq::diag::explain;
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
 use mqq::scheme::{self, Scheme};
@@ -168,7 +169,7 @@ fn wrong_calls_in_a_table_are_explained() {
         ("[{ per_channel_axis: { Conv: outptu } }]", "did you mean `output`"),
     ];
     for (call, expected) in cases {
-        let error = format!("{:#}", table(call).unwrap_err());
+        let error = explain(&table(call).unwrap_err());
         assert!(error.contains(expected), "{call}: {error}");
     }
 }

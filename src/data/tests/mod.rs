@@ -6,6 +6,7 @@ mod options;
 mod sources;
 
 use super::*;
+use crate::diag::explain;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -42,7 +43,7 @@ fn open_with(
 /// The whole message of an error, with the folder taken out of the paths.
 fn message<T>(result: Result<T>, folder: &TempDir) -> String {
     let Err(error) = result else { panic!("expected an error") };
-    format!("{error:#}").replace(&format!("{}/", folder.path().display()), "")
+    explain(&error).replace(&format!("{}/", folder.path().display()), "")
 }
 
 fn f32s(values: &Values) -> &[f32] {

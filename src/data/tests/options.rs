@@ -75,7 +75,7 @@ fn yaml_errors_name_line_and_key() {
         ("mean: [1, 2", "`p.yaml`:", ""),
     ];
     for (text, start, end) in cases {
-        let found = format!("{:#}", yaml(text).unwrap_err());
+        let found = explain(&yaml(text).unwrap_err());
         assert!(
             found.starts_with(start) && found.ends_with(end),
             "{found}\nexpected: {start}…{end}"
@@ -96,14 +96,14 @@ fn names_are_presets_or_files() {
     fs::write(&path, "color: bgr").unwrap();
     let named = Preprocessing::named(path.to_str().unwrap()).unwrap();
     assert_eq!(named.color, Some(Color::Bgr));
-    let found = format!("{:#}", Preprocessing::named("yolx").unwrap_err());
+    let found = explain(&Preprocessing::named("yolx").unwrap_err());
     assert!(
         found.starts_with(
             "preprocessing `yolx` is unknown, expected a YAML file or one of imagenet, "
         )
     );
     assert!(found.contains("\nhint: did you mean `yolo"), "{found}");
-    let found = format!("{:#}", Preprocessing::named("no.yaml").unwrap_err());
+    let found = explain(&Preprocessing::named("no.yaml").unwrap_err());
     assert!(
         found.starts_with("`no.yaml`: does not exist, expected a YAML file or one of"),
         "{found}"
@@ -130,7 +130,7 @@ fn options_are_written_as_they_are_read() {
     assert_eq!(yaml("resize: 256").unwrap().resize, Some(Resize::ShortSide(Some(256))));
     assert_eq!(parse_option::<Layout>("nhwc").unwrap(), Layout::Nhwc);
     assert_eq!(parse_option::<Crop>("center").unwrap(), Crop::Center);
-    let found = format!("{:#}", parse_option::<Filter>("bilinar").unwrap_err());
+    let found = explain(&parse_option::<Filter>("bilinar").unwrap_err());
     assert!(found.ends_with("\nhint: did you mean `bilinear`?"), "{found}");
     let text = serde_yaml::to_string(&Preprocessing::named("imagenet").unwrap()).unwrap();
     assert_eq!(yaml(&text).unwrap(), Preprocessing::named("imagenet").unwrap());

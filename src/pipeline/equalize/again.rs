@@ -1,11 +1,12 @@
 //! The channels of a prepared model, scaled and moved as a sidecar says.
 
+use crate::diag::WithHint;
 use crate::emit::{EqualizationFacts, InputFacts, OffsetFacts, SpaceFacts};
 use crate::engine::{Parsed, Shapes};
 use crate::equalize::{absorb, find, movable, scale};
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 /// Scales the channels of a prepared model as a sidecar says.
 ///
@@ -28,17 +29,18 @@ pub(in crate::pipeline) fn again(
     let tensors: Vec<&str> = offsets.iter().map(|facts| facts.tensor.as_str()).collect();
     let (movables, _) = movable(graph, &facts, &tensors);
     let other = |tensor: &str| {
-        format!(
-            "this version of mqq does not equalize the tensor `{tensor}`, which the sidecar does\nhint: calibrate again with this version of mqq"
+        anyhow!(
+            "this version of mqq does not equalize the tensor `{tensor}`, which the sidecar does"
         )
+        .hint("calibrate again with this version of mqq")
     };
     for OffsetFacts { tensor, offsets } in offsets {
         let movable = movables.iter().find(|movable| movable.tensor == *tensor);
-        absorb(graph, movable.with_context(|| other(tensor))?, offsets)?;
+        absorb(graph, movable.ok_or_else(|| other(tensor))?, offsets)?;
     }
     for SpaceFacts { tensor, factors, .. } in scaled {
         let space = spaces.iter().find(|space| space.tensor == *tensor);
-        let space = space.with_context(|| other(tensor))?;
+        let space = space.ok_or_else(|| other(tensor))?;
         scale(graph, space, factors)?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use super::Stage;
 use crate::data::Dataset;
+use crate::diag::copy_of;
 use crate::emit::{DeclinedFacts, OffsetFacts, SpaceFacts};
 use crate::engine::{Parsed, Session};
 use crate::equalize::{
@@ -13,7 +14,7 @@ use crate::pipeline::Request;
 use crate::place::node_name;
 use crate::scheme::SymmetryName;
 use crate::tune::{Method, Methods};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -203,7 +204,7 @@ fn look(
     for part in samples.chunks(request.threads.max(1)) {
         let one =
             |session: &mut Result<Session>, &sample: &usize| -> Result<Vec<ChannelStatistic>> {
-                let session = session.as_mut().map_err(|error| anyhow!("{error:#}"))?;
+                let session = session.as_mut().map_err(|error| copy_of(error))?;
                 let mut seen = empty();
                 let mut visit = |at: usize, shape: &[usize], values: &[f32]| {
                     seen[at].observe(shape, values);

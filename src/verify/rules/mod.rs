@@ -21,9 +21,10 @@ pub use finding::{Finding, Report, Severity};
 pub use parameters::{Wanted, check_call};
 
 use super::qdq::QdqGraph;
+use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
 use crate::scheme::{RuleCall, Scheme};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 use std::collections::BTreeMap;
 
 /// A rule that a model may break.
@@ -131,11 +132,14 @@ pub fn ensure_kept(model: &ModelProto, scheme: &Scheme) -> Result<Vec<String>> {
             Severity::Error if is_about_the_float_model(finding.rule) => {
                 warnings.push(format!("breaks [{}] of {}: {finding}", finding.rule, scheme.name));
             }
-            Severity::Error => bail!(
-                "internal error: the quantized model breaks [{}] of {}: {finding}\nhint: if the table is yours or changed by --set, its `types` and its `check` may disagree; otherwise please report this with the model",
-                finding.rule,
-                scheme.name
-            ),
+            Severity::Error => {
+                return Err(anyhow!(
+                    "internal error: the quantized model breaks [{}] of {}: {finding}",
+                    finding.rule,
+                    scheme.name
+                )
+                .hint("if the table is yours or changed by --set, its `types` and its `check` may disagree; otherwise please report this with the model"));
+            }
             Severity::Warning => {}
         }
     }

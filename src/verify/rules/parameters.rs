@@ -2,10 +2,10 @@
 
 use super::super::linear::{Linear, Role};
 use super::CHECKS;
-use crate::diag::did_you_mean;
+use crate::diag::{WithHint, did_you_mean};
 use crate::onnx::integers::{type_names, type_number};
 use crate::scheme::{Parameter, RuleCall};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 /// What a parameter may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +36,12 @@ pub enum Wanted {
 pub fn check_call(call: &RuleCall) -> Result<()> {
     let names = || CHECKS.iter().map(|check| check.name());
     let Some(check) = CHECKS.iter().find(|check| check.name() == call.rule) else {
-        bail!(
-            "rule `{}` is unknown, expected one of: {}{}",
+        return Err(anyhow!(
+            "rule `{}` is unknown, expected one of: {}",
             call.rule,
-            names().collect::<Vec<_>>().join(", "),
-            did_you_mean(&call.rule, names())
-        );
+            names().collect::<Vec<_>>().join(", ")
+        )
+        .hint(did_you_mean(&call.rule, names())));
     };
     const SEVERITY: (&str, Wanted) = ("severity", Wanted::Word(&["error", "warning"]));
     let known = || check.parameters().iter().chain([&SEVERITY]);
@@ -50,16 +50,14 @@ pub fn check_call(call: &RuleCall) -> Result<()> {
         let Some((_, wanted)) = exact.or_else(|| known().find(|(parameter, _)| *parameter == "*"))
         else {
             let names = || known().map(|(name, _)| *name);
-            bail!(
-                "{}: parameter `{name}` is unknown, expected one of: {}{}",
+            return Err(anyhow!(
+                "{}: parameter `{name}` is unknown, expected one of: {}",
                 call.rule,
-                names().collect::<Vec<_>>().join(", "),
-                did_you_mean(name, names())
-            );
+                names().collect::<Vec<_>>().join(", ")
+            )
+            .hint(did_you_mean(name, names())));
         };
-        if let Err(error) = check_value(value, *wanted) {
-            bail!("{}.{name}: {error}", call.rule);
-        }
+        check_value(value, *wanted).with_context(|| format!("{}.{name}", call.rule))?;
     }
     Ok(())
 }
@@ -69,9 +67,8 @@ fn check_value(value: &Parameter, wanted: Wanted) -> Result<()> {
     let one_of = |found: &str, names: &[&str]| {
         ensure!(
             names.contains(&found),
-            "`{found}` is unknown, expected one of: {}{}",
-            names.join(", "),
-            did_you_mean(found, names.iter().copied())
+            anyhow!("`{found}` is unknown, expected one of: {}", names.join(", "))
+                .hint(did_you_mean(found, names.iter().copied()))
         );
         Ok(())
     };
