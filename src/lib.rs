@@ -10,6 +10,8 @@
 //! | [`onnx`] | lossless ONNX messages, load and save | interpret ops |
 //! | [`data`] | images and arrays to samples of the inputs | run the model, skip a bad file |
 #![deny(missing_docs)]
+// Only `cli::print` writes on stdout and stderr.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 pub mod cli;

@@ -10,6 +10,7 @@ use mqq::tune::Method;
 use rayon::prelude::*;
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 use tempfile::TempDir;
 
 /// `mqq calibrate` of a bundled model into `folder`, with the bundled images.
@@ -243,6 +244,7 @@ fn wrong_usage_exits_with_2_before_any_work() {
         (&["--switch", "full-range-weights"], "conv-transpose-per-channel"),
         (&["--shape", "input=1x0x3"], "--shape"),
         (&["--limit", "0"], "expected 1 or more"),
+        (&["--filter", "bilinar"], "hint: did you mean `bilinear`?"),
         (&["--exclude", "["], "no valid pattern"),
         (&["--mean", "1,2,x"], "--mean"),
         (&["--frobnicate"], "--frobnicate"),
@@ -573,7 +575,7 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(
         (report["schema_version"].as_str(), &report["results"][0]["status"]),
-        (Some("1.0"), &"ok".into())
+        (Some("1.1"), &"ok".into())
     );
     let broken = &report["results"][1];
     assert_eq!(broken["status"], "broken");
@@ -600,4 +602,391 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     assert_eq!(check("tensort", &[], &[&signed]).code, 2);
     let ran = check("tensorrt", &[], &[&repository("fixtures/digits_cnn.onnx")]);
     assert!(ran.code == 0 && ran.stdout.contains("[scope]"), "{}", ran.stdout);
+}
+
+/// What a command leaves whose stdout, stderr or both go to `file`; its exit code and what it says on the other.
+fn run_into(args: &[&str], stdout: Stdio, stderr: Stdio) -> (i32, String) {
+    let binary = assert_cmd::cargo::cargo_bin!("mqq");
+    let child = std::process::Command::new(binary)
+        .current_dir(repository("."))
+        .args(args)
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn();
+    let output = child.unwrap().wait_with_output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// A pipe that nobody reads.
+fn closed_pipe() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+const PRINTING: &[&[&str]] = &[
+    &["--help"],
+    &["calibrate", "--help"],
+    &["--version"],
+    &["completions", "bash"],
+    &["backends"],
+    &["backends", "tensorrt"],
+    &["backends", "--json"],
+    &["export", "--list"],
+    &["inspect", "fixtures/digits_cnn.onnx", "-b", "tensorrt"],
+    &["check", "fixtures/digits_cnn.onnx", "-b", "tensorrt", "--json"],
+];
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for args in PRINTING {
+        let (code, stderr) = run_into(args, closed_pipe(), Stdio::piped());
+        assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
+    }
+    // The exit code is that of the work.
+    let (code, stderr) = run_into(&["inspect", "none.onnx"], closed_pipe(), Stdio::piped());
+    assert!(code == 1 && !stderr.contains("panicked"), "{stderr}");
+    for args in [&["inspect", "none.onnx"][..], &["backends", "nope"], &["--nope"]] {
+        let usage = args[0] != "inspect";
+        let (code, _) = run_into(args, Stdio::piped(), closed_pipe());
+        assert_eq!(code, if usage { 2 } else { 1 }, "{args:?}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_cannot_be_written_is_an_error() {
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    for args in PRINTING {
+        let (code, stderr) = run_into(args, full().into(), Stdio::piped());
+        assert!(code == 1 && stderr.starts_with("error: stdout: "), "{args:?}: {code} {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+    }
+    let (code, _) = run_into(&["backends", "nope"], full().into(), full().into());
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn a_pattern_that_the_shell_expanded_is_told_before_anything_is_written() {
+    let folder = TempDir::new().unwrap();
+    let model = folder.path().join("model.onnx");
+    fs::copy(repository("fixtures/digits_cnn.onnx"), &model).unwrap();
+    let image = |n: usize| {
+        let images = repository("calib_data/calib");
+        images.join(&files(&images)[n])
+    };
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::copy(image(0), data.join("a.png")).unwrap();
+    fs::copy(image(1), data.join("b.png")).unwrap();
+    fs::copy(image(2), data.join("c")).unwrap();
+    let hint = format!("--data '{}/*.png'", data.display());
+    let out = folder.path().join("out");
+    for backend in ["tensorrt", "onnxruntime"] {
+        let mut command = mqq();
+        command.arg("calibrate").arg(&model).args(["-b", backend, "--preprocess", "half"]);
+        command.arg("--out-dir").arg(&out).arg("--keep-going");
+        let ran = run(command.arg("--data").args([data.join("a.png"), data.join("b.png")]));
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(&hint), "{}", ran.stderr);
+        assert!(ran.stderr.contains("b.png` is data, expected a model"), "{}", ran.stderr);
+    }
+    // By its first bytes, too, and wherever a model is named.
+    let of = |args: &[&str], paths: &[&Path]| {
+        let ran = run(mqq().args(args).args(paths));
+        assert!(
+            ran.code == 2 && ran.stderr.contains("quote the pattern"),
+            "{args:?}: {}",
+            ran.stderr
+        );
+    };
+    let (a, b, c) = (data.join("a.png"), data.join("b.png"), data.join("c"));
+    of(&["check", "-b", "tensorrt"], &[&model, &c]);
+    of(&["inspect"], &[&a]);
+    of(&["prepare", "-b", "tensorrt", "-o", "never.onnx"], &[&a]);
+    of(&["compare", "--data"], &[&a, &b, &model]);
+    of(&["compare", "--data"], &[&a, &b, &model, &model]);
+    assert!(!out.exists());
+    assert_eq!(files(folder.path()), ["data", "model.onnx"]);
+}
+
+#[test]
+fn every_file_is_looked_for_before_the_first_model_is_touched() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let model = repository("fixtures/digits_cnn.onnx").display().to_string();
+    let data = repository("calib_data/calib").display().to_string();
+    let out = path("out");
+    fs::write(path("bad.yaml"), "name: bad\n").unwrap();
+    fs::write(path("bad.csv"), "name\nx\n").unwrap();
+    let base = ["calibrate", &model, "--preprocess", "half", "--out-dir", &out];
+    let with_data = [&base[..], &["--data", &data]].concat();
+    let (none_onnx, none_yaml, none_json, none_csv) =
+        (path("none.onnx"), path("none.yaml"), path("none.json"), path("none.csv"));
+    let (bad_yaml, bad_csv) = (path("bad.yaml"), path("bad.csv"));
+    let compare = ["compare", &model, &model, "--data", &data];
+    let cases: &[(&[&str], &[&str])] = &[
+        (&with_data, &["-b", "tensorrt", &none_onnx]),
+        (&with_data, &["-b", "tensorrt", &data]),
+        (&with_data, &["-b", &none_yaml]),
+        (&with_data, &["-b", &bad_yaml]),
+        (&with_data, &["-b", "tensorrt", "--preprocess", &none_yaml]),
+        (&with_data, &["-b", "tensorrt", "--preprocess", &bad_yaml]),
+        (&with_data, &["-b", "tensorrt", "--ranges-from", &none_json]),
+        (&with_data, &["-b", "tensorrt", "--data", &none_csv]),
+        (&base, &["-b", "tensorrt", "--data", &none_csv]),
+        (&compare, &["--labels", &none_csv]),
+        (&compare, &["--labels", &bad_csv]),
+        (&compare, &["--preprocess", &none_yaml]),
+        (&compare, &["--data", &none_csv]),
+        (&["compare", &model, &none_onnx], &["--data", &data]),
+        (&["check", &model, &none_onnx], &["-b", "tensorrt"]),
+        (&["inspect"], &[&none_onnx]),
+        (&["inspect", &model], &["-b", &none_yaml]),
+        (&["prepare", &none_onnx], &["-b", "tensorrt", "-o", &out]),
+        (&["export"], &[&none_json, "-f", "ppq"]),
+        (&["backends"], &[&none_yaml]),
+    ];
+    for (base, extra) in cases {
+        // A later --preprocess would be one too many.
+        let has_own = extra.contains(&"--preprocess");
+        let base: Vec<&str> = match has_own && base.len() > 5 {
+            true => base
+                .iter()
+                .filter(|&&arg| arg != "--preprocess" && arg != "half")
+                .copied()
+                .collect(),
+            false => base.to_vec(),
+        };
+        let ran = run(mqq().args(&base).args(*extra));
+        assert_eq!(ran.code, 1, "{base:?} {extra:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with("error: `"), "{extra:?}: {}", ran.stderr);
+        assert_eq!(ran.stdout, "", "{extra:?}");
+    }
+    assert_eq!(files(folder.path()), ["bad.csv", "bad.yaml"]);
+    // With --keep-going a model that is not there fails alone.
+    let extra = ["-b", "tensorrt", "--keep-going", "--effort", "0", &none_onnx];
+    let ran = run(mqq().args(&with_data).args(extra));
+    assert_eq!((ran.code, ran.stderr.matches("error: ").count()), (1, 1), "{}", ran.stderr);
+    assert_eq!(files(Path::new(&out)), ["digits_cnn.tensorrt.json", "digits_cnn.tensorrt.onnx"]);
+}
+
+#[test]
+fn a_model_is_given_once() {
+    let folder = TempDir::new().unwrap();
+    let own = folder.path().join("a.onnx");
+    fs::copy(repository("fixtures/digits_cnn.onnx"), &own).unwrap();
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    let dotted = folder.path().join("sub/../a.onnx");
+    for command in ["calibrate", "check"] {
+        let mut command_line = mqq();
+        command_line.args([command, "-b", "tensorrt"]).args([&own, &dotted]);
+        if command == "calibrate" {
+            command_line.arg("--data").arg(repository("calib_data/calib"));
+            command_line.args(["--preprocess", "half", "--out-dir"]).arg(folder.path().join("out"));
+        }
+        let ran = run(&mut command_line);
+        assert!(ran.code == 2 && ran.stderr.contains("is given twice"), "{}", ran.stderr);
+    }
+    assert_eq!(files(folder.path()), ["a.onnx", "sub"]);
+}
+
+#[test]
+fn names_of_the_field_are_taken() {
+    let aliases = [
+        ("trt", "tensorrt"),
+        ("ort", "onnxruntime"),
+        ("ov", "openvino"),
+        ("qnn", "qnn-htp"),
+        ("htp", "qnn-htp"),
+        ("coral", "tflite"),
+        ("tidl", "tidl-msa-wc8-at8"),
+    ];
+    let list = run(mqq().arg("backends")).stdout;
+    for (alias, name) in aliases {
+        let ran = run(mqq().args(["backends", alias, "--json"]));
+        let table: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(table["name"], name);
+        let shown = list.lines().skip_while(|line| !line.starts_with(&format!("{name} "))).nth(1);
+        let shown = shown.unwrap().trim().strip_prefix("also: ").unwrap();
+        assert!(shown.split(", ").any(|shown| shown == alias), "{alias}: {shown}");
+    }
+    // A table that extends another has not its aliases.
+    let ran = run(mqq().args(["backends", "onnxruntime-vnni", "--json"]));
+    assert!(!ran.stdout.contains("\"ort\""), "{}", ran.stdout);
+
+    let folder = TempDir::new().unwrap();
+    let observed = |command: &str, backend: &str, observer: &str| {
+        let mut line = mqq();
+        line.args([
+            command,
+            "-b",
+            backend,
+            "--preprocess",
+            "half",
+            "--limit",
+            "8",
+            "--effort",
+            "0",
+        ]);
+        line.arg("--out-dir").arg(folder.path()).args(["--observer", observer]);
+        line.arg(repository("fixtures/digits_cnn.onnx"));
+        let ran = run(line.arg("--data").arg(repository("calib_data/calib")));
+        assert_eq!(ran.code, 0, "{observer}: {}", ran.stderr);
+        let results = ["digits_cnn.tensorrt.onnx", "digits_cnn.tensorrt.json"];
+        results.map(|name| fs::read(folder.path().join(name)).unwrap())
+    };
+    let max = observed("calibrate", "tensorrt", "max");
+    assert!(max == observed("quantize", "trt", "minmax"));
+    let percentile = observed("calibrate", "tensorrt", "percentile:99.9");
+    assert!(percentile == observed("calibrate", "tensorrt", "percentile=99.9"));
+    assert!(percentile != max);
+}
+
+#[test]
+fn only_what_is_near_is_suggested() {
+    for (found, hint) in [
+        ("tensort", "did you mean `tensorrt`?"),
+        ("tidll", "did you mean `tidl`?"),
+        ("nope", "`mqq backends` lists them"),
+        ("xyz", "`mqq backends` lists them"),
+    ] {
+        let ran = run(mqq().args(["backends", found]));
+        assert_eq!(ran.code, 2);
+        assert!(ran.stderr.ends_with(&format!("\n\nhint: {hint}\n")), "{}", ran.stderr);
+    }
+    let folder = TempDir::new().unwrap();
+    let ran = run(calibrate("fixtures/digits_cnn.onnx", "trt", folder.path())
+        .args(["--observer", "kurtosis"]));
+    assert!(ran.code == 2 && !ran.stderr.contains("did you mean"), "{}", ran.stderr);
+}
+
+/// The options under each heading of a command's help.
+fn sections(command: &str) -> Vec<(String, Vec<String>)> {
+    let help = run(mqq().args([command, "--help"])).stdout;
+    let mut sections: Vec<(String, Vec<String>)> = Vec::new();
+    for line in help.lines() {
+        if !line.starts_with(' ') && line.ends_with(':') {
+            sections.push((line.trim_end_matches(':').to_string(), Vec::new()));
+        }
+        let line = line.trim_start();
+        let option = line.split_whitespace().find(|word| word.starts_with("--"));
+        if let (true, Some(option), Some((_, options))) =
+            (line.starts_with('-'), option, sections.last_mut())
+        {
+            options.push(option.trim_end_matches(',').to_string());
+        }
+    }
+    sections
+}
+
+#[test]
+fn help_has_every_option_under_its_heading() {
+    let preprocessing = "Preprocessing of images";
+    let precision = "Precision of single layers (one goal)";
+    for command in ["calibrate", "compare"] {
+        for (heading, options) in sections(command) {
+            let expected: &[&str] = match heading.as_str() {
+                heading if heading == preprocessing => &[
+                    "--preprocess",
+                    "--resize",
+                    "--filter",
+                    "--crop",
+                    "--pad-value",
+                    "--color",
+                    "--scale",
+                    "--mean",
+                    "--std",
+                    "--layout",
+                ],
+                heading if heading == precision => {
+                    &["--keep-float", "--target-sqnr", "--max-drop", "--bits-budget", "--raise-to"]
+                }
+                _ => continue,
+            };
+            assert_eq!(options, expected, "{command}: {heading}");
+        }
+        assert!(sections(command).iter().any(|(heading, _)| heading == preprocessing));
+    }
+    let help = run(mqq().args(["calibrate", "--help"])).stdout;
+    let of = |option: &str| {
+        let (_, rest) = help.split_once(&format!("{option} <")).unwrap();
+        rest.split("\n  -").next().unwrap().split("\n      --").next().unwrap().to_string()
+    };
+    for name in ["max", "ema", "percentile", "shrink", "entropy", "mse", "auto"] {
+        assert!(of("--observer").contains(name), "{name}: {}", of("--observer"));
+    }
+    let effort = of("--effort");
+    assert_eq!(effort.matches("equalization").count(), 1, "{effort}");
+    assert_eq!(effort.matches("learned rounding").count(), 1, "{effort}");
+    let quiet = |command: &str| {
+        let help = run(mqq().args([command, "--help"])).stdout;
+        let (_, rest) = help.split_once("--quiet").unwrap();
+        rest.split("\n  -").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(quiet("calibrate").starts_with("Print errors only"), "{}", quiet("calibrate"));
+    assert!(quiet("check").starts_with(&quiet("compare")[..60]), "{}", quiet("check"));
+    assert!(quiet("calibrate").starts_with(&quiet("compare")[..60]), "{}", quiet("compare"));
+}
+
+#[test]
+fn quiet_means_errors_only() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    // Weights of a table without a source range are a warning at least once.
+    let mut command = calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder);
+    assert_eq!(run(command.args(["--limit", "2", "--quiet"])).stderr, "");
+    let mut command = calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder);
+    assert!(run(command.args(["--limit", "2"])).stderr.contains("warning: "));
+    let quantized = folder.join("digits_cnn.tensorrt.onnx");
+    let compare = |extra: &[&str]| {
+        let mut command = mqq();
+        command.arg("compare").arg(repository("fixtures/digits_cnn.onnx")).arg(&quantized);
+        command.arg("--data").arg(repository("calib_data/eval")).args(["--limit", "4"]);
+        run(command.args(["--preprocess", "half"]).args(extra))
+    };
+    let silent = compare(&["-q", "--min-sqnr", "3"]);
+    assert_eq!((silent.code, silent.stdout.as_str(), silent.stderr.as_str()), (0, "", ""));
+    let missed = compare(&["-q", "--min-sqnr", "90"]);
+    assert!(missed.code == 3 && missed.stdout.contains("SQNR"), "{}", missed.stdout);
+    assert!(compare(&["-q", "--json"]).stdout.starts_with('{'));
+}
+
+#[test]
+fn errors_have_fields_in_json() {
+    let folder = TempDir::new().unwrap();
+    let bad = folder.path().join("bad.onnx");
+    let quantized = folder.path().join("digits_cnn.tensorrt.onnx");
+    fs::write(&bad, "no model").unwrap();
+    let mut command = calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path());
+    assert_eq!(run(command.args(["--limit", "4", "--effort", "0"])).code, 0);
+    let json = |command: &mut Command, code: i32| {
+        let ran = run(command.arg("--json"));
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+        assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
+        let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(report["schema_version"], "1.1");
+        report
+    };
+    // Of one model among others.
+    let mut command = mqq();
+    command.args(["calibrate", "-b", "trt"]).arg(&quantized).arg("--data");
+    let report = json(command.arg(repository("calib_data/calib")), 1);
+    let result = &report["results"][0];
+    let text = result["error"].as_str().unwrap();
+    assert_eq!(result["where"], quantized.to_str().unwrap());
+    assert_eq!(result["hint"], "quantize the float model that it was made from");
+    assert!(text.contains("already quantized") && !text.contains("hint"), "{text}");
+    let report = json(mqq().args(["check", "-b", "trt"]).arg(&bad), 1);
+    assert_eq!(report["results"][0]["where"], bad.to_str().unwrap());
+    assert!(report["results"][0].get("hint").is_none());
+    // Of the whole command.
+    let report = json(mqq().args(["backends", "tensort"]), 2);
+    assert_eq!(report["hint"], "did you mean `tensorrt`?");
+    assert!(report.get("where").is_none() && !report["error"].as_str().unwrap().contains("hint"));
+    let report = json(mqq().args(["compare", "a.onnx", "b.onnx", "--data", "c"]), 1);
+    assert_eq!(report["where"], "a.onnx");
+    assert!(report["error"].as_str().unwrap().contains("No such file"), "{report}");
+    let report = json(mqq().args(["inspect", "a.onnx"]), 1);
+    assert_eq!(report["where"], "a.onnx");
 }

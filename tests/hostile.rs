@@ -228,7 +228,7 @@ fn activations_that_are_not_finite_are_counted_and_named() {
     let output = Command::new(assert_cmd::cargo::cargo_bin!("mqq"))
         .arg("calibrate")
         .arg(model)
-        .args(["-b", "tensorrt", "--preprocess", "half", "-q", "--out-dir"])
+        .args(["-b", "tensorrt", "--preprocess", "half", "--out-dir"])
         .arg(folder.path())
         .arg("--data")
         .arg(images())

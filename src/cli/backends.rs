@@ -1,9 +1,10 @@
 //! `mqq backends`: which targets there are, and what their tables say.
 
-use super::misused;
+use super::Failure;
+use super::options::resolve_backend;
+use super::print::out;
 use crate::diag::Exit;
-use crate::scheme::{BUILT_IN, resolve, resolve_with};
-use anyhow::Result;
+use crate::scheme::{BUILT_IN, Scheme, resolve};
 
 /// Arguments of `mqq backends`.
 #[derive(Debug, clap::Args)]
@@ -22,34 +23,39 @@ pub struct Args {
     json: bool,
 }
 
+impl Args {
+    pub(super) fn json(&self) -> bool {
+        self.json
+    }
+}
+
 /// Runs the command.
-pub fn run(args: &Args) -> Result<Exit> {
+pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.name {
         Some(name) => {
-            let scheme = resolve_with(name, &args.switches, &args.sets).map_err(misused)?;
+            let scheme = resolve_backend(name, &args.switches, &args.sets)?;
             match args.json {
-                true => println!("{}", serde_json::to_string_pretty(&scheme)?),
-                false => print!("{}", serde_yaml::to_string(&scheme)?),
+                true => out!("{}", serde_json::to_string_pretty(&scheme)?),
+                false => out!("{}", serde_yaml::to_string(&scheme)?.trim_end()),
             }
         }
         None => {
-            let schemes: Result<Vec<_>> = BUILT_IN.iter().map(|(name, _)| resolve(name)).collect();
+            let schemes: anyhow::Result<Vec<_>> =
+                BUILT_IN.iter().map(|(name, _)| resolve(name)).collect();
             let schemes = schemes?;
             if args.json {
-                let list: Vec<_> = schemes
-                    .iter()
-                    .map(|s| serde_json::json!({ "name": s.name, "aliases": s.aliases, "description": s.description }))
-                    .collect();
-                println!("{}", serde_json::to_string_pretty(&list)?);
+                let entry = |s: &Scheme| serde_json::json!({ "name": s.name, "aliases": s.aliases, "description": s.description });
+                let list: Vec<_> = schemes.iter().map(entry).collect();
+                out!("{}", serde_json::to_string_pretty(&list)?);
             } else {
                 let width = schemes.iter().map(|scheme| scheme.name.len()).max().unwrap_or(0);
                 for scheme in schemes {
-                    println!("{:<width$} {}", scheme.name, scheme.description);
+                    out!("{:<width$} {}", scheme.name, scheme.description);
                     if !scheme.aliases.is_empty() {
-                        println!("{:<width$}   also: {}", "", scheme.aliases.join(", "));
+                        out!("{:<width$}   also: {}", "", scheme.aliases.join(", "));
                     }
                     for (switch, what) in &scheme.switches {
-                        println!("{:<width$}   --switch {switch}: {}", "", what.description);
+                        out!("{:<width$}   --switch {switch}: {}", "", what.description);
                     }
                 }
             }

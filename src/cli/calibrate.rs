@@ -1,20 +1,23 @@
 //! `mqq calibrate`: the main job.
 
+use super::files::{check_models, ensure_readable};
 use super::mixed::MixedArgs;
-use super::options::{BackendArgs, PreprocessArgs, SelectArgs, ShapeArgs, StaticArgs, threads};
+use super::options::{
+    BackendArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
+};
+use super::print::{Bar, err, out};
 use super::summary::{Summary, print_summary};
-use super::{Report, misused, show_error};
-use crate::data;
+use super::{ErrorReport, Failure, Report, print_error};
+use crate::data::{self, Preprocessing};
 use crate::diag::{Exit, WithHint};
 use crate::emit::{self, Emitter, Sidecar};
 use crate::import;
 use crate::mixed::{Missed, Mixed};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{self, Quantized, Request, quantize};
-use crate::progress;
-use crate::range::{by_spelling, canonical};
+use crate::range::{FINDERS, by_spelling, canonical};
 use crate::scheme::{Scheme, WeightStorage};
-use crate::tune::{Effort, Methods};
+use crate::tune::{Effort, Method, Methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -44,39 +47,27 @@ pub struct Args {
     /// Folder for the results [default: beside each model]
     #[arg(long, value_name = "FOLDER")]
     out_dir: Option<PathBuf>,
-    /// Range finder of activations: max, ema[:RATIO], percentile[:PERCENT], shrink[:PERCENT], entropy or mse [default: the backend's]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME[:OPTION]", help = observer_help())]
     observer: Option<String>,
-    /// Range finder of weights [default: the backend's]
-    #[arg(long, value_name = "NAME")]
+    /// Observer of weights, any but auto [default: the backend's]
+    #[arg(long, value_name = "NAME[:OPTION]")]
     weight_observer: Option<String>,
     /// How weights are stored: integer (behind DequantizeLinear) or float (behind Q and DQ) [default: the backend's]
     #[arg(long, value_name = "HOW", value_parser = ["integer", "float"])]
     weights: Option<String>,
-    #[command(flatten)]
-    preprocess: PreprocessArgs,
     #[command(flatten)]
     select: SelectArgs,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
     fixed: StaticArgs,
-    /// Use at most so many samples
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
-    /// Samples run at the same time [default: the number of cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// Work that goes into better parameters: 0 = plain observers, 1 = equalization and bias correction, 2 =
-    /// on more samples, and ranges of activations, 3 = on more samples, and learned rounding
+    #[command(flatten)]
+    samples: SampleArgs,
+    /// Work that goes into better parameters
     #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels())]
     effort: String,
-    /// Methods to try instead of the effort's: some of
-    /// equalize,absorb,observer,clip,bias,bias-calibration,ranges,rounding, or none
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", help = methods_help())]
     methods: Option<String>,
-    #[command(flatten)]
-    mixed: MixedArgs,
     /// Leave out samples that cannot be read, instead of failing
     #[arg(long)]
     skip_bad_data: bool,
@@ -86,15 +77,21 @@ pub struct Args {
     /// Leave models alone whose results exist
     #[arg(long)]
     skip_existing: bool,
-    /// Print one JSON object on stdout
-    #[arg(long)]
-    json: bool,
-    /// No progress bar, no summary; errors only
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    print: PrintArgs,
     /// Say more: what was changed, and every node left float with its reason
     #[arg(long, short)]
     verbose: bool,
+    #[command(flatten)]
+    preprocess: PreprocessArgs,
+    #[command(flatten)]
+    mixed: MixedArgs,
+}
+
+impl Args {
+    pub(super) fn json(&self) -> bool {
+        self.print.json
+    }
 }
 
 /// Files of one model.
@@ -138,8 +135,8 @@ impl Paths {
 struct ModelReport {
     model: String,
     status: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    #[serde(flatten)]
+    error: Option<ErrorReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,17 +157,38 @@ fn effort_levels() -> clap::builder::PossibleValuesParser {
     Effort::LEVELS.iter().map(value).collect::<Vec<_>>().into()
 }
 
+fn observer_help() -> String {
+    let names: Vec<&str> = FINDERS.iter().map(|finder| finder.name()).collect();
+    format!(
+        "Observer of activations: {}; an option follows a colon, as in percentile:99.99 [default: the backend's]",
+        names.join(", ")
+    )
+}
+
+fn methods_help() -> String {
+    let names: Vec<&str> = Method::ALL.iter().map(|method| method.name()).collect();
+    format!("Methods to try instead of the effort's: some of {}, or none", names.join(","))
+}
+
 /// Runs the command.
-pub fn run(args: &Args) -> Result<Exit> {
-    let request = request(args).map_err(misused)?;
-    let all_paths = paths(args, &request.scheme).map_err(misused)?;
+pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+    let scheme = args.fixed.apply(args.backend.resolve()?);
+    let preprocessing = args.preprocess.resolve()?;
+    let mut request = request(args, scheme, preprocessing).map_err(Failure::Usage)?;
+    let all_paths = paths(args, &request.scheme).map_err(Failure::Usage)?;
+    ensure_all_readable(args)?;
+    request.ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
+    let written = all_paths.iter().filter(|paths| !paths.are_left_alone(args));
+    let written: Vec<RunFile> = written.flat_map(Paths::written).collect();
+    check_outputs(&written, || read_files(args), args.out_dir.as_deref())
+        .map_err(Failure::Usage)?;
     let mut report = Report::new(&request.scheme.name);
     let mut exit = Exit::Done;
     for paths in &all_paths {
         let model = paths.model.display().to_string();
         if paths.are_left_alone(args) {
-            if !args.quiet && !args.json {
-                println!("{model}: exists, left alone");
+            if !args.print.quiet && !args.json() {
+                out!("{model}: exists, left alone");
             }
             report.results.push(ModelReport {
                 model,
@@ -196,7 +214,7 @@ pub fn run(args: &Args) -> Result<Exit> {
                 summary: Some(summary),
             }),
             Err(error) => {
-                eprintln!("{}", show_error(&error));
+                print_error(&error);
                 let missed = error.downcast_ref::<Missed>().map(|Missed(mixed)| (**mixed).clone());
                 exit = match (&missed, exit) {
                     (Some(_), Exit::Done | Exit::Quality) => Exit::Quality,
@@ -205,7 +223,7 @@ pub fn run(args: &Args) -> Result<Exit> {
                 report.results.push(ModelReport {
                     model,
                     status: if missed.is_some() { "missed" } else { "failed" },
-                    error: Some(format!("{error:#}")),
+                    error: Some(ErrorReport::of(&error)),
                     output: None,
                     sidecar: None,
                     emitted: BTreeMap::new(),
@@ -218,14 +236,14 @@ pub fn run(args: &Args) -> Result<Exit> {
             }
         }
     }
-    if args.json {
+    if args.json() {
         report.print()?;
     }
     Ok(exit)
 }
 
-fn request(args: &Args) -> Result<Request> {
-    let mut scheme = args.fixed.apply(args.backend.resolve()?);
+/// What the options ask for, without the ranges of a file.
+fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Result<Request> {
     let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty())?;
     let finder = |asked: &Option<String>, default: &str| -> Result<_> {
         let spelling = canonical(asked.as_deref().unwrap_or(default));
@@ -236,8 +254,6 @@ fn request(args: &Args) -> Result<Request> {
         Some(_) => WeightStorage::Integer,
         None => scheme.weight_storage,
     };
-    ensure!(args.limit != Some(0), "--limit is 0, expected 1 or more");
-    ensure!(args.threads != Some(0), "--threads is 0, expected 1 or more");
     let effort = Effort::of(&args.effort).context("unknown effort")?;
     let methods = match &args.methods {
         None => None,
@@ -261,16 +277,16 @@ fn request(args: &Args) -> Result<Request> {
     );
     Ok(Request {
         data: args.data.clone(),
-        ranges: args.ranges_from.as_deref().map(import::read).transpose()?,
-        preprocessing: args.preprocess.resolve()?,
+        ranges: None,
+        preprocessing,
         shapes: args.shape.resolve()?,
         selection: args.select.resolve()?,
         activation_finder,
         observer_is_given: args.observer.is_some(),
         weight_finder,
         storage,
-        limit: args.limit,
-        threads: threads(args.threads),
+        limit: args.samples.limit,
+        threads: args.samples.threads(),
         skip_bad_data: args.skip_bad_data,
         effort,
         methods,
@@ -279,8 +295,9 @@ fn request(args: &Args) -> Result<Request> {
     })
 }
 
-/// Where everything goes; fails before the slow work where it could not.
+/// Where everything goes.
 fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
+    check_models(&args.models)?;
     ensure!(
         args.output.is_none() || args.models.len() == 1,
         anyhow!("--output names one file, but there are {} models", args.models.len())
@@ -306,10 +323,16 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
         let emitted = emitters.iter().map(|e| (*e, output.with_extension(e.suffix()))).collect();
         all.push(Paths { model: model.clone(), output, sidecar, emitted });
     }
-    let written = all.iter().filter(|paths| !paths.are_left_alone(args));
-    let written: Vec<RunFile> = written.flat_map(Paths::written).collect();
-    check_outputs(&written, || read_files(args), args.out_dir.as_deref())?;
     Ok(all)
+}
+
+/// Fails where something that is to be read is not there; with `--keep-going` a model that is not there is the failure
+/// of that model alone.
+fn ensure_all_readable(args: &Args) -> Result<()> {
+    if !args.keep_going {
+        args.models.iter().try_for_each(|model| ensure_readable(model))?;
+    }
+    data::ensure_found(&args.data)
 }
 
 /// Everything that is read.
@@ -328,20 +351,10 @@ fn read_files(args: &Args) -> Vec<RunFile> {
 
 fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
     let start = Instant::now();
-    let quiet = args.quiet;
+    let quiet = args.print.quiet;
     let name =
         paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let quantized = quantize(&paths.model, request, &|n| {
-        let bar = progress::bar(n, &name, quiet);
-        struct Finish(indicatif::ProgressBar);
-        impl Drop for Finish {
-            fn drop(&mut self) {
-                self.0.finish_and_clear();
-            }
-        }
-        let bar = Finish(bar);
-        Box::new(move || bar.0.inc(1))
-    })?;
+    let quantized = quantize(&paths.model, request, &|n| Bar::new(n, &name, quiet).tick())?;
     let Quantized {
         model,
         prepared,
@@ -383,10 +396,12 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         warnings: plan.warnings.clone(),
         seconds: start.elapsed().as_secs_f64(),
     };
-    for warning in &summary.warnings {
-        eprintln!("warning: `{}`: {warning}", paths.model.display());
+    if !quiet {
+        for warning in &summary.warnings {
+            err!("warning: `{}`: {warning}", paths.model.display());
+        }
     }
-    if !quiet && !args.json {
+    if !quiet && !args.json() {
         print_summary(request, paths, &summary, &sidecar, args.verbose);
     }
     Ok(summary)

@@ -1,7 +1,9 @@
 //! `mqq check`: does a model with Q/DQ keep the rules of a backend?
 
-use super::options::BackendArgs;
-use super::{Report, misused, show_error};
+use super::files::{check_models, ensure_readable};
+use super::options::{BackendArgs, PrintArgs};
+use super::print::out;
+use super::{ErrorReport, Failure, Report, print_error};
 use crate::diag::Exit;
 use crate::onnx;
 use crate::scheme::Scheme;
@@ -24,12 +26,8 @@ pub struct Args {
     /// Go on with the next model where one cannot be read; the exit code is 1 all the same
     #[arg(long)]
     keep_going: bool,
-    /// Print one JSON object on stdout
-    #[arg(long)]
-    json: bool,
-    /// Print errors only
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    print: PrintArgs,
     /// Print every finding of a rule, not the first few
     #[arg(long, short)]
     verbose: bool,
@@ -40,8 +38,8 @@ struct ModelReport {
     model: String,
     /// `ok`, `broken` (a rule is) or `failed` (it could not be read).
     status: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    #[serde(flatten)]
+    error: Option<ErrorReport>,
     n_quantize: usize,
     n_dequantize: usize,
     n_errors: usize,
@@ -49,9 +47,19 @@ struct ModelReport {
     findings: Vec<Finding>,
 }
 
+impl Args {
+    pub(super) fn json(&self) -> bool {
+        self.print.json
+    }
+}
+
 /// Runs the command.
-pub fn run(args: &Args) -> Result<Exit> {
-    let scheme = args.backend.resolve().map_err(misused)?;
+pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+    let scheme = args.backend.resolve()?;
+    check_models(&args.models).map_err(Failure::Usage)?;
+    if !args.keep_going {
+        args.models.iter().try_for_each(|model| ensure_readable(model))?;
+    }
     let mut reports = Report::new(&scheme.name);
     let mut exit = Exit::Done;
     for path in &args.models {
@@ -61,12 +69,12 @@ pub fn run(args: &Args) -> Result<Exit> {
                 if report.n_errors > 0 && exit == Exit::Done {
                     exit = Exit::BackendRule;
                 }
-                if !args.json {
+                if !args.json() {
                     print(report, &scheme, args);
                 }
             }
             Err(error) => {
-                eprintln!("{}", show_error(error));
+                print_error(error);
                 exit = Exit::Failed;
             }
         }
@@ -74,7 +82,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         reports.results.push(result.unwrap_or_else(|error| ModelReport {
             model: path.display().to_string(),
             status: "failed",
-            error: Some(format!("{error:#}")),
+            error: Some(ErrorReport::of(&error)),
             n_quantize: 0,
             n_dequantize: 0,
             n_errors: 0,
@@ -85,7 +93,7 @@ pub fn run(args: &Args) -> Result<Exit> {
             break;
         }
     }
-    if args.json {
+    if args.json() {
         reports.print()?;
     }
     Ok(exit)
@@ -112,16 +120,20 @@ fn one(path: &Path, scheme: &Scheme) -> Result<ModelReport> {
 
 /// A line per finding, those of one rule together; stdout, as they are the command's result.
 fn print(report: &ModelReport, scheme: &Scheme, args: &Args) {
-    if args.quiet && report.n_errors == 0 {
+    if args.print.quiet && report.n_errors == 0 {
         return;
     }
     let verdict = match report.n_errors {
         0 => format!("keeps the rules of {}", scheme.name),
         _ => format!("breaks the rules of {}", scheme.name),
     };
-    println!(
+    out!(
         "{}: {verdict}: {} errors, {} warnings; {} Q, {} DQ",
-        report.model, report.n_errors, report.n_warnings, report.n_quantize, report.n_dequantize
+        report.model,
+        report.n_errors,
+        report.n_warnings,
+        report.n_quantize,
+        report.n_dequantize
     );
     let mut rest = report.findings.as_slice();
     while let Some(first) = rest.first() {
@@ -129,7 +141,7 @@ fn print(report: &ModelReport, scheme: &Scheme, args: &Args) {
         let n = rest.iter().take_while(of_rule).count();
         let (group, others) = rest.split_at(n);
         rest = others;
-        if args.quiet && first.severity == Severity::Warning {
+        if args.print.quiet && first.severity == Severity::Warning {
             continue;
         }
         let n_printed = if args.verbose { n } else { N_PRINTED.min(n) };
@@ -138,14 +150,14 @@ fn print(report: &ModelReport, scheme: &Scheme, args: &Args) {
             Severity::Warning => "warning",
         };
         for (i, finding) in group.iter().take(n_printed).enumerate() {
-            println!("  {severity} [{}] {finding}", finding.rule);
+            out!("  {severity} [{}] {finding}", finding.rule);
             let last_with_it = group.get(i + 1).is_none_or(|next| next.hint != finding.hint);
             if !finding.hint.is_empty() && (last_with_it || i + 1 == n_printed) {
-                println!("    hint: {}", finding.hint);
+                out!("    hint: {}", finding.hint);
             }
         }
         if n > n_printed {
-            println!("  … {} more of [{}] (--verbose prints all)", n - n_printed, first.rule);
+            out!("  … {} more of [{}] (--verbose prints all)", n - n_printed, first.rule);
         }
     }
 }

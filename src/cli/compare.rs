@@ -1,10 +1,13 @@
 //! `mqq compare`: a quantized model against its float model.
 
-use super::misused;
-use super::options::{PreprocessArgs, ShapeArgs, threads};
+use super::Failure;
+use super::files::{check_models, ensure_readable};
+use super::options::{PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs};
+use super::print::{Bar, out};
+use crate::data;
 use crate::diag::Exit;
 use crate::pipeline::compare;
-use crate::progress;
+use crate::verify::Figures;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,71 +28,70 @@ pub struct Args {
     #[arg(long, value_name = "FILE.csv")]
     labels: Option<PathBuf>,
     #[command(flatten)]
-    preprocess: PreprocessArgs,
-    #[command(flatten)]
     shape: ShapeArgs,
-    /// Use at most so many samples
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
-    /// Samples run at the same time [default: the number of cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[command(flatten)]
+    samples: SampleArgs,
     /// Fail with exit code 3 where an output's SQNR is lower, in dB
     #[arg(long, value_name = "DB")]
     min_sqnr: Option<f64>,
-    /// Print one JSON object on stdout
-    #[arg(long)]
-    json: bool,
-    /// No progress bar
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    print: PrintArgs,
+    #[command(flatten)]
+    preprocess: PreprocessArgs,
+}
+
+impl Args {
+    pub(super) fn json(&self) -> bool {
+        self.print.json
+    }
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<Exit> {
+pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+    let models = [&args.float, &args.quantized];
+    models.into_iter().try_for_each(|model| check_models([model])).map_err(Failure::Usage)?;
+    let shapes = args.shape.resolve().map_err(Failure::Usage)?;
+    let preprocessing = args.preprocess.resolve()?;
+    models.into_iter().try_for_each(|model| ensure_readable(model))?;
     let labels = args.labels.as_deref().map(read_labels).transpose()?;
-    let preprocessing = args.preprocess.resolve().map_err(misused)?;
-    let shapes = args.shape.resolve().map_err(misused)?;
-    let quiet = args.quiet;
+    data::ensure_found(&args.data)?;
+    let quiet = args.print.quiet;
     let figures = compare(
         [&args.float, &args.quantized],
         &args.data,
         &preprocessing,
         &shapes,
         labels.as_ref(),
-        args.limit,
-        threads(args.threads),
-        &|n| {
-            let bar = progress::bar(n, "compare", quiet);
-            Box::new(move || bar.inc(1))
-        },
+        args.samples.limit,
+        args.samples.threads(),
+        &|n| Bar::new(n, "compare", quiet).tick(),
     )?;
-    if args.json {
+    let too_low = |db: f64| args.min_sqnr.is_some_and(|min| db < min);
+    let misses = |output: &Figures| output.sqnr_db.is_some_and(too_low);
+    if args.json() {
         let report = serde_json::json!({
             "schema_version": super::JSON_VERSION,
             "float": args.float.display().to_string(),
             "quantized": args.quantized.display().to_string(),
             "outputs": figures,
         });
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        out!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        for output in &figures {
+        for output in figures.iter().filter(|output| !quiet || misses(output)) {
             let sqnr = output.sqnr_db.map_or("equal".to_string(), |db| format!("SQNR {db:.2} dB"));
-            print!(
-                "{}: {sqnr}, agreement {:.1} %, largest difference {:.4}, {} samples",
-                output.output, output.agreement_percent, output.max_difference, output.n_samples
+            let top1 = output.top1_percent.map_or(String::new(), |[float, quantized]| {
+                format!("; top-1 float {float:.2} %, quantized {quantized:.2} %")
+            });
+            out!(
+                "{}: {sqnr}, agreement {:.1} %, largest difference {:.4}, {} samples{top1}",
+                output.output,
+                output.agreement_percent,
+                output.max_difference,
+                output.n_samples
             );
-            match output.top1_percent {
-                Some([float, quantized]) => {
-                    println!("; top-1 float {float:.2} %, quantized {quantized:.2} %");
-                }
-                None => println!(),
-            }
         }
     }
-    let too_low = |db: f64| args.min_sqnr.is_some_and(|min| db < min);
-    let missed = figures.iter().any(|output| output.sqnr_db.is_some_and(too_low));
-    Ok(if missed { Exit::Quality } else { Exit::Done })
+    Ok(if figures.iter().any(misses) { Exit::Quality } else { Exit::Done })
 }
 
 /// Class by file name.

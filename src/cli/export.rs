@@ -1,11 +1,13 @@
 //! `mqq export`: other tools' formats from a sidecar, without data.
 
-use super::misused;
-use crate::diag::Exit;
+use super::Failure;
+use super::files::{check_models, ensure_readable};
+use super::print::out;
+use crate::diag::{Exit, WithHint};
 use crate::emit::{EMITTERS, Sidecar, by_name};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{emit, prepared_for};
-use anyhow::{Context, Result};
+use anyhow::{Context, anyhow};
 use std::path::PathBuf;
 
 /// Arguments of `mqq export`.
@@ -29,21 +31,27 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<Exit> {
+pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let (Some(path), Some(format)) = (&args.sidecar, &args.format) else {
         for emitter in EMITTERS {
-            println!("{:<18} {}", emitter.name(), emitter.description());
+            out!("{:<18} {}", emitter.name(), emitter.description());
         }
         return Ok(Exit::Done);
     };
-    let emitter = by_name(format).map_err(misused)?;
+    let emitter = by_name(format).map_err(Failure::Usage)?;
     let output = args.output.clone().unwrap_or_else(|| path.with_extension(emitter.suffix()));
+    if emitter.needs_model() && args.model.is_none() {
+        let error = anyhow!("format `{format}` needs the float model beside the sidecar");
+        return Err(Failure::Usage(error.hint("give it with --model")));
+    }
+    check_models(&args.model).map_err(Failure::Usage)?;
+    args.model.iter().chain([path]).try_for_each(|input| ensure_readable(input))?;
     let read = || {
         let model = args.model.iter().flat_map(|model| RunFile::read_model("float model", model));
         model.chain([RunFile::new("sidecar", path)]).collect()
     };
     let written = [RunFile::new(format!("format `{format}`"), &output)];
-    check_outputs(&written, read, None).map_err(misused)?;
+    check_outputs(&written, read, None).map_err(Failure::Usage)?;
     let name = || format!("`{}`", path.display());
     let text = std::fs::read(path).with_context(name)?;
     let text = String::from_utf8(text).ok().context("is no text, expected a sidecar");
@@ -56,6 +64,6 @@ pub fn run(args: &Args) -> Result<Exit> {
     let mut staged = Staged::default();
     staged.add(&bytes, &output)?;
     staged.commit()?;
-    println!("{} -> {}", path.display(), output.display());
+    out!("{} -> {}", path.display(), output.display());
     Ok(Exit::Done)
 }

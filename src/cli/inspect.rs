@@ -1,16 +1,19 @@
 //! `mqq inspect`: what is in a model, and what a backend would do with it.
 
-use super::misused;
-use super::options::{SelectArgs, ShapeArgs};
+use super::files::{check_models, ensure_readable};
+use super::options::{SelectArgs, ShapeArgs, resolve_backend};
+use super::print::out;
+use super::{ErrorReport, Failure};
 use crate::diag::Exit;
+use crate::engine::Shapes;
 use crate::onnx;
 use crate::pipeline::prepare_file;
-use crate::place::{node_name, place};
-use crate::scheme;
+use crate::place::{Selection, node_name, place};
+use crate::scheme::Scheme;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `mqq inspect`.
 #[derive(Debug, clap::Args)]
@@ -56,6 +59,8 @@ struct Placement {
     /// Why the model cannot be calibrated, where it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     engine_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_hint: Option<String>,
     quantized_tensors: Vec<Tensor>,
     weights: Vec<String>,
     quantized_nodes: Vec<Node>,
@@ -81,8 +86,20 @@ struct Node {
     reason: String,
 }
 
+impl Args {
+    pub(super) fn json(&self) -> bool {
+        self.json
+    }
+}
+
 /// Runs the command.
-pub fn run(args: &Args) -> Result<Exit> {
+pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+    check_models([&args.model]).map_err(Failure::Usage)?;
+    let resolve = |name: &String| resolve_backend(name, &args.switches, &args.sets);
+    let scheme = args.backend.as_ref().map(resolve).transpose()?;
+    let shapes = args.shape.resolve().map_err(Failure::Usage)?;
+    let selection = args.select.resolve().map_err(Failure::Usage)?;
+    ensure_readable(&args.model)?;
     let model = onnx::load(&args.model)?;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let mut ops: BTreeMap<String, usize> = BTreeMap::new();
@@ -109,28 +126,34 @@ pub fn run(args: &Args) -> Result<Exit> {
         outputs: names(&graph.output),
         placement: None,
     };
-    if let Some(backend) = &args.backend {
-        report.placement = Some(placement(args, backend)?);
+    if let Some(scheme) = &scheme {
+        report.placement = Some(placement(&args.model, scheme, &shapes, &selection)?);
     }
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&report)?),
+        true => out!("{}", serde_json::to_string_pretty(&report)?),
         false => print(&report),
     }
     Ok(Exit::Done)
 }
 
-fn placement(args: &Args, backend: &str) -> Result<Placement> {
-    let scheme = scheme::resolve_with(backend, &args.switches, &args.sets).map_err(misused)?;
-    let prepared = prepare_file(&args.model, &scheme, &args.shape.resolve().map_err(misused)?)?;
+fn placement(
+    model: &Path,
+    scheme: &Scheme,
+    shapes: &Shapes,
+    selection: &Selection,
+) -> Result<Placement> {
+    let prepared = prepare_file(model, scheme, shapes)?;
     let graph = prepared.model.graph.as_ref().context("model has no graph")?;
-    let selection = args.select.resolve().map_err(misused)?;
-    let sites = place(graph, &prepared.facts, &scheme, &selection);
+    let sites = place(graph, &prepared.facts, scheme, selection);
     let name = |node_idx: usize| node_name(&graph.node[node_idx]).to_string();
     let op_type = |node_idx: usize| graph.node[node_idx].op_type().to_string();
+    let refused = prepared.parsed.as_ref().err().map(ErrorReport::of);
+    let (engine_error, engine_hint) = refused.map_or((None, None), |e| (Some(e.error), e.hint));
     Ok(Placement {
         backend: scheme.name.clone(),
         prepared: prepared.fixed.into_iter().chain(prepared.changes).collect(),
-        engine_error: prepared.parsed.as_ref().err().map(|error| format!("{error:#}")),
+        engine_error,
+        engine_hint,
         quantized_tensors: sites
             .activations
             .iter()
@@ -167,25 +190,26 @@ fn placement(args: &Args, backend: &str) -> Result<Placement> {
 }
 
 fn print(report: &Report) {
-    println!("{}", report.model);
+    out!("{}", report.model);
     let sets = report.opset.iter().map(|(domain, version)| match domain.as_str() {
         "" => format!("opset {version}"),
         domain => format!("{domain} {version}"),
     });
-    println!("  {}, IR {}", sets.collect::<Vec<_>>().join(", "), report.ir_version);
-    println!("  inputs   {}", report.inputs.join(", "));
-    println!("  outputs  {}", report.outputs.join(", "));
+    out!("  {}, IR {}", sets.collect::<Vec<_>>().join(", "), report.ir_version);
+    out!("  inputs   {}", report.inputs.join(", "));
+    out!("  outputs  {}", report.outputs.join(", "));
     let ops: Vec<String> = report.ops.iter().map(|(op, n)| format!("{n} {op}")).collect();
-    println!("  nodes    {}", ops.join(", "));
+    out!("  nodes    {}", ops.join(", "));
     let Some(placement) = &report.placement else { return };
-    println!("\nfor {}:", placement.backend);
-    placement.prepared.iter().for_each(|change| println!("  prepared: {change}"));
+    out!("\nfor {}:", placement.backend);
+    placement.prepared.iter().for_each(|change| out!("  prepared: {change}"));
     if let Some(error) = &placement.engine_error {
-        println!("  cannot be calibrated: {error}");
+        out!("  cannot be calibrated: {error}");
+        placement.engine_hint.iter().for_each(|hint| out!("  hint: {hint}"));
     }
-    println!("\nquantized tensors ({}):", placement.quantized_tensors.len());
+    out!("\nquantized tensors ({}):", placement.quantized_tensors.len());
     for tensor in &placement.quantized_tensors {
-        println!(
+        out!(
             "  {}  [grid {}] {} ({}) -> {}",
             tensor.tensor,
             tensor.group,
@@ -194,11 +218,11 @@ fn print(report: &Report) {
             tensor.consumers.join(", ")
         );
     }
-    println!("\nquantized weights ({}):", placement.weights.len());
-    placement.weights.iter().for_each(|weight| println!("  {weight}"));
-    println!("\nfloat nodes ({}):", placement.float_nodes.len());
+    out!("\nquantized weights ({}):", placement.weights.len());
+    placement.weights.iter().for_each(|weight| out!("  {weight}"));
+    out!("\nfloat nodes ({}):", placement.float_nodes.len());
     for node in &placement.float_nodes {
         let rule = if node.rule.is_empty() { String::new() } else { format!(" ({})", node.rule) };
-        println!("  {} {}: {}{rule}", node.op_type, node.node, node.reason);
+        out!("  {} {}: {}{rule}", node.op_type, node.node, node.reason);
     }
 }

@@ -1,23 +1,32 @@
 //! The command line. Errors go to stderr, results to stdout; with `--json` stdout holds one object.
+//!
+//! Arguments are checked before the first model is touched. What is wrong in the command line itself ends with
+//! [`Exit::Usage`]; a file that it names and that cannot be read ends with [`Exit::Failed`], whichever it is.
 
 mod backends;
 mod calibrate;
 mod check;
 mod compare;
 mod export;
+mod files;
 mod inspect;
 mod mixed;
 mod options;
 mod prepare;
+mod print;
 mod summary;
 
-use crate::diag::{Exit, hint_of};
-use anyhow::Result;
+use crate::data;
+use crate::diag::{Exit, hint_of, place_of};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use print::{err, out};
 use serde::Serialize;
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Version of the objects that `--json` prints; the sidecar has its own.
-const JSON_VERSION: &str = "1.0";
+const JSON_VERSION: &str = "1.1";
 
 /// Post-training quantizer for ONNX: float model in, Q/DQ model and a sidecar of scales out.
 #[derive(Debug, Parser)]
@@ -30,6 +39,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Quantize models for a backend, with calibration data
+    #[command(visible_alias = "quantize")]
     Calibrate(Box<calibrate::Args>),
     /// Say what would be quantized and why, without data
     Inspect(inspect::Args),
@@ -50,36 +60,67 @@ enum Command {
     },
 }
 
-/// Runs the command. Errors in what was asked for give [`Exit::Usage`].
-///
-/// # Errors
-/// If it fails; the message is ready for people.
-pub fn run(cli: Cli) -> Result<Exit> {
-    let outcome = run_command(cli);
-    match outcome {
-        Err(error) if error.is::<Misused>() => {
-            print_error(&error);
-            Ok(Exit::Usage)
+/// Runs the command that the program's arguments ask for, prints what comes of it, and gives the exit code.
+pub fn main() -> ExitCode {
+    let exit = match Cli::try_parse() {
+        Ok(cli) => run(cli),
+        Err(answer) => {
+            let exit = print::answer(&answer);
+            if let (ErrorKind::UnknownArgument, Some(found)) = (answer.kind(), expanded_pattern()) {
+                err!("hint: {}", files::quote(&found));
+            }
+            exit
         }
-        outcome => outcome,
-    }
+    };
+    ExitCode::from(print::finish(exit) as u8)
 }
 
-/// Marks an error as one of the command line, not of the work.
+/// A file of data that stands behind another one, as where the shell has expanded a pattern.
+fn expanded_pattern() -> Option<PathBuf> {
+    let paths: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let is_data = |path: &PathBuf| data::is_data(path);
+    let both = paths.windows(2).find(|pair| pair.iter().all(is_data))?;
+    both.last().cloned()
+}
+
+fn run(cli: Cli) -> Exit {
+    let json = match &cli.command {
+        Command::Calibrate(args) => args.json(),
+        Command::Inspect(args) => args.json(),
+        Command::Backends(args) => args.json(),
+        Command::Compare(args) => args.json(),
+        Command::Check(args) => args.json(),
+        Command::Prepare(_) | Command::Export(_) | Command::Completions { .. } => false,
+    };
+    let (error, exit) = match run_command(cli) {
+        Ok(exit) => return exit,
+        Err(Failure::Usage(error)) => (error, Exit::Usage),
+        Err(Failure::Failed(error)) => (error, Exit::Failed),
+    };
+    print_error(&error);
+    let report = FailureReport { schema_version: JSON_VERSION, error: ErrorReport::of(&error) };
+    if let (true, Ok(text)) = (json, serde_json::to_string_pretty(&report)) {
+        out!("{text}");
+    }
+    exit
+}
+
+/// Why a command ends early.
 #[derive(Debug)]
-struct Misused(anyhow::Error);
-
-impl std::fmt::Display for Misused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:#}", self.0)
-    }
+enum Failure {
+    /// The command line is wrong.
+    Usage(anyhow::Error),
+    /// Something could not be read, done or written.
+    Failed(anyhow::Error),
 }
 
-impl std::error::Error for Misused {}
-
-/// An error of the command line.
-fn misused(error: anyhow::Error) -> anyhow::Error {
-    anyhow::Error::new(Misused(error))
+impl<E> From<E> for Failure
+where
+    anyhow::Error: From<E>,
+{
+    fn from(error: E) -> Failure {
+        Failure::Failed(error.into())
+    }
 }
 
 /// What a command over several models prints with `--json`.
@@ -95,13 +136,44 @@ impl<R: Serialize> Report<R> {
         Report { schema_version: JSON_VERSION, backend: backend.to_string(), results: Vec::new() }
     }
 
-    fn print(&self) -> Result<()> {
-        println!("{}", serde_json::to_string_pretty(self)?);
+    fn print(&self) -> anyhow::Result<()> {
+        out!("{}", serde_json::to_string_pretty(self)?);
         Ok(())
     }
 }
 
-fn run_command(cli: Cli) -> Result<Exit> {
+/// What a command that failed as a whole prints with `--json`.
+#[derive(Debug, Serialize)]
+struct FailureReport {
+    schema_version: &'static str,
+    #[serde(flatten)]
+    error: ErrorReport,
+}
+
+/// An error in a report.
+#[derive(Debug, Serialize)]
+struct ErrorReport {
+    error: String,
+    /// The file, node or tensor that it is about.
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    place: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl ErrorReport {
+    fn of(error: &anyhow::Error) -> ErrorReport {
+        let text = format!("{error:#}");
+        let hint = Some(hint_of(error)).filter(|hint| !hint.is_empty());
+        ErrorReport {
+            place: place_of(&text).map(str::to_string),
+            hint: hint.map(str::to_string),
+            error: text,
+        }
+    }
+}
+
+fn run_command(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
@@ -111,19 +183,17 @@ fn run_command(cli: Cli) -> Result<Exit> {
         Command::Compare(args) => compare::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "mqq", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "mqq", &mut script);
+            out!("{}", String::from_utf8_lossy(&script).trim_end());
             Ok(Exit::Done)
         }
     }
 }
 
 /// `error: smallest place first: found, expected`, then the hint on a line of its own.
-pub fn print_error(error: &anyhow::Error) {
-    eprintln!("{}", show_error(error));
-}
-
-fn show_error(error: &anyhow::Error) -> String {
-    let error = error.downcast_ref::<Misused>().map_or(error, |Misused(error)| error);
-    let hints: String = hint_of(error).lines().map(|hint| format!("\nhint: {hint}")).collect();
-    format!("error: {error:#}{}{hints}", if hints.is_empty() { "" } else { "\n" })
+fn print_error(error: &anyhow::Error) {
+    let hints = hint_of(error).lines().map(|hint| format!("\nhint: {hint}"));
+    let hints: String = hints.collect();
+    err!("error: {error:#}{}{hints}", if hints.is_empty() { "" } else { "\n" });
 }

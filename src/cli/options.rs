@@ -1,5 +1,8 @@
 //! Options that several commands share.
+//!
+//! Groups with a heading of their own come last in a command's arguments: what follows would stand under it.
 
+use super::Failure;
 use crate::data::{
     Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option,
 };
@@ -67,9 +70,12 @@ impl PreprocessArgs {
     }
 
     /// The preset or file, with the single options laid over it.
-    pub fn resolve(&self) -> Result<Preprocessing> {
+    pub(super) fn resolve(&self) -> Result<Preprocessing, Failure> {
         let base = match &self.preprocess {
-            Some(name) => Preprocessing::named(name)?,
+            Some(name) => Preprocessing::named(name).map_err(|error| {
+                let is_file = scheme::is_path(name) || Path::new(name).is_file();
+                if is_file { Failure::Failed(error) } else { Failure::Usage(error) }
+            })?,
             None => Preprocessing::default(),
         };
         Ok(base.overlaid(Preprocessing {
@@ -110,9 +116,21 @@ impl BackendArgs {
     }
 
     /// The table with the switches and changes applied.
-    pub fn resolve(&self) -> Result<Scheme> {
-        scheme::resolve_with(&self.backend, &self.switches, &self.sets)
+    pub(super) fn resolve(&self) -> Result<Scheme, Failure> {
+        resolve_backend(&self.backend, &self.switches, &self.sets)
     }
+}
+
+/// The table of `backend`, with switches and changes applied.
+pub(super) fn resolve_backend(
+    backend: &str,
+    switches: &[String],
+    sets: &[String],
+) -> Result<Scheme, Failure> {
+    if scheme::is_path(backend) {
+        scheme::resolve(backend)?;
+    }
+    scheme::resolve_with(backend, switches, sets).map_err(Failure::Usage)
 }
 
 /// Which nodes are quantized.
@@ -176,7 +194,37 @@ impl StaticArgs {
     }
 }
 
-/// Samples run at the same time: what was asked for, or the number of cores.
-pub fn threads(asked: Option<usize>) -> usize {
-    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
+/// How many samples are used, and how many at a time.
+#[derive(Debug, Args)]
+pub struct SampleArgs {
+    /// Use at most so many samples
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub limit: Option<usize>,
+    /// Samples run at the same time [default: the number of cores]
+    #[arg(long, value_name = "N", value_parser = count)]
+    threads: Option<usize>,
+}
+
+impl SampleArgs {
+    /// Samples run at the same time: what was asked for, or the number of cores.
+    pub fn threads(&self) -> usize {
+        let n_cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(n_cores)
+    }
+}
+
+/// A number of things, 1 or more.
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected 1 or more".to_string())
+}
+
+/// What is printed.
+#[derive(Debug, Args)]
+pub struct PrintArgs {
+    /// Print one JSON object on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// Print errors only: no results, no warnings, no progress bar; --json is printed all the same
+    #[arg(long, short)]
+    pub quiet: bool,
 }

@@ -1,11 +1,12 @@
 //! `mqq prepare`: the float model as the backend will see it, before anything is quantized.
 
-use super::misused;
+use super::Failure;
+use super::files::{check_models, ensure_readable};
 use super::options::{BackendArgs, ShapeArgs, StaticArgs};
+use super::print::out;
 use crate::diag::Exit;
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{Prepared, prepare_file};
-use anyhow::Result;
 use std::path::PathBuf;
 
 /// Arguments of `mqq prepare`.
@@ -29,20 +30,22 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<Exit> {
-    let mut scheme = args.fixed.apply(args.backend.resolve().map_err(misused)?);
-    let shapes = args.shape.resolve().map_err(misused)?;
+pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+    let mut scheme = args.fixed.apply(args.backend.resolve()?);
+    let shapes = args.shape.resolve().map_err(Failure::Usage)?;
+    check_models([&args.model]).map_err(Failure::Usage)?;
+    ensure_readable(&args.model)?;
     let read = || {
         let model = RunFile::read_model("float model", &args.model);
         model.into_iter().chain(args.backend.files()).collect()
     };
     let written = RunFile::written_model("prepared model", &args.output);
-    check_outputs(&written, read, None).map_err(misused)?;
+    check_outputs(&written, read, None).map_err(Failure::Usage)?;
     scheme.min_opset = args.opset.unwrap_or(scheme.min_opset).max(scheme.min_opset);
     let Prepared { model, fixed, changes, has_external_data, .. } =
         prepare_file(&args.model, &scheme, &shapes)?;
     Staged::model(model, &args.output, has_external_data)?.commit()?;
-    println!("{} -> {}", args.model.display(), args.output.display());
-    fixed.iter().chain(&changes).for_each(|change| println!("  {change}"));
+    out!("{} -> {}", args.model.display(), args.output.display());
+    fixed.iter().chain(&changes).for_each(|change| out!("  {change}"));
     Ok(Exit::Done)
 }

@@ -2,6 +2,7 @@
 
 use super::calibrate::Paths;
 use super::mixed;
+use super::print::out;
 use crate::emit::{Sidecar, TriedObserver};
 use crate::mixed::Mixed;
 use crate::pipeline::{Equalized, ObserverChoice, Request};
@@ -40,9 +41,9 @@ pub fn print_summary(
     sidecar: &Sidecar,
     verbose: bool,
 ) {
-    println!("{} -> {}", paths.model.display(), paths.output.display());
-    println!("  backend    {}", request.scheme.name);
-    println!(
+    out!("{} -> {}", paths.model.display(), paths.output.display());
+    out!("  backend    {}", request.scheme.name);
+    out!(
         "  quantized  {} nodes, {} activations ({}), {} weights ({}); {} nodes stay float",
         summary.n_quantized_nodes,
         summary.n_activations,
@@ -51,34 +52,34 @@ pub fn print_summary(
         request.weight_finder.1,
         summary.n_float_nodes
     );
-    println!("  data       {} samples", summary.n_samples);
+    out!("  data       {} samples", summary.n_samples);
     if let Some(preprocessing) = &summary.preprocessing {
-        println!("  input      {preprocessing}");
+        out!("  input      {preprocessing}");
     }
-    summary.static_shapes.iter().for_each(|fixed| println!("  shapes     {fixed}"));
+    summary.static_shapes.iter().for_each(|fixed| out!("  shapes     {fixed}"));
     if let Some(equalized) = &summary.equalized {
-        println!("  equalized  {}", describe_equalized(equalized));
+        out!("  equalized  {}", describe_equalized(equalized));
     }
     if let Some(observer) = &summary.observer {
-        println!("  observer   {}", describe_observer(observer));
+        out!("  observer   {}", describe_observer(observer));
     }
     if let Some(mixed) = &summary.mixed_precision {
         let lines = mixed::describe(mixed);
         for (i, line) in lines.iter().enumerate() {
-            println!("  {:<10} {line}", if i == 0 { "mixed" } else { "" });
+            out!("  {:<10} {line}", if i == 0 { "mixed" } else { "" });
         }
     }
     if let Some(tuned) = &summary.tuned {
-        println!("  tuned      {}", describe(tuned));
-        tuned.steps.iter().for_each(|step| println!("    {}", describe_step(step)));
+        out!("  tuned      {}", describe(tuned));
+        tuned.steps.iter().for_each(|step| out!("    {}", describe_step(step)));
     }
-    println!("  sidecar    {}", paths.sidecar.display());
+    out!("  sidecar    {}", paths.sidecar.display());
     for (emitter, path) in &paths.emitted {
-        println!("  {:<10} {}", emitter.name(), path.display());
+        out!("  {:<10} {}", emitter.name(), path.display());
     }
-    println!("  time       {:.2} s", summary.seconds);
+    out!("  time       {:.2} s", summary.seconds);
     if verbose {
-        sidecar.details().iter().for_each(|line| println!("  {line}"));
+        sidecar.details().iter().for_each(|line| out!("  {line}"));
     }
 }
 

@@ -21,7 +21,7 @@ mod sources;
 pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, parse_option};
 pub use presets::{PRESETS, Preset};
 pub use resize::Resize;
-pub use sources::files;
+pub use sources::{ensure_found, files, is_data};
 
 use crate::diag::{WithHint, copy_of};
 use anyhow::{Context, Result, anyhow, ensure};

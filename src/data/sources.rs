@@ -65,6 +65,24 @@ pub fn files(sources: &[String]) -> Vec<PathBuf> {
     sources.iter().map(PathBuf::from).chain(found).collect()
 }
 
+/// Whether a file holds images or arrays, by its extension or its first bytes. A `.pb` file may be a model.
+pub fn is_data(path: &Path) -> bool {
+    let extension = extension(path);
+    let named = |extensions: &[&str]| extensions.contains(&extension.as_str());
+    match named(IMAGES) || named(ARRAYS) {
+        true => extension != "pb",
+        false => path.is_file() && matches!(known(path), Ok(Some(_))),
+    }
+}
+
+/// Fails where one of the sources does not exist or holds no data.
+///
+/// # Errors
+/// As said.
+pub fn ensure_found(sources: &[String]) -> Result<()> {
+    sources.iter().try_for_each(|source| expand(source, 1).map(drop))
+}
+
 /// Lower-case extension.
 pub fn extension(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()

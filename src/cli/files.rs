@@ -1,0 +1,43 @@
+//! Files that a command line names, looked at before the first of them is worked on.
+
+use crate::data;
+use crate::diag::WithHint;
+use anyhow::{Context, Result, anyhow, ensure};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Refuses what is no model but data, and a model that is given twice.
+pub fn check_models<'a>(models: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
+    let mut places = BTreeSet::new();
+    for model in models {
+        ensure!(
+            !data::is_data(model),
+            anyhow!("`{}` is data, expected a model", model.display()).hint(quote(model))
+        );
+        ensure!(
+            places.insert(model.canonicalize().unwrap_or_else(|_| model.clone())),
+            "`{}` is given twice, expected different models",
+            model.display()
+        );
+    }
+    Ok(())
+}
+
+/// What to do where the shell has made many arguments of a pattern.
+pub fn quote(found: &Path) -> String {
+    let ending = found.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
+    let pattern = found.with_file_name(format!("*{}", ending.unwrap_or_default()));
+    format!("quote the pattern, so that the shell leaves it alone: --data '{}'", pattern.display())
+}
+
+/// Fails where a file does not exist or cannot be opened.
+pub fn ensure_readable(path: &Path) -> Result<()> {
+    let name = || format!("`{}`", path.display());
+    let metadata = fs::metadata(path).with_context(name)?;
+    ensure!(!metadata.is_dir(), "`{}`: is a directory, expected a file", path.display());
+    if metadata.is_file() {
+        File::open(path).with_context(name)?;
+    }
+    Ok(())
+}

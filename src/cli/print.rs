@@ -1,0 +1,115 @@
+//! All that is printed. Nothing else writes on stdout or stderr.
+//!
+//! A reader that goes away (`mqq backends | head -1`) ends the printing, not the work: what is left to be said is
+//! dropped, and the exit code is the work's. What cannot be written for another reason, a full disk, makes
+//! [`Exit::Failed`] of [`Exit::Done`] when the program ends.
+
+use crate::diag::Exit;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// A stream, and why it takes no more.
+struct Stream {
+    name: &'static str,
+    open: fn() -> Box<dyn Write>,
+    ended: OnceLock<io::Error>,
+}
+
+static STDOUT: Stream =
+    Stream { name: "stdout", open: || Box::new(io::stdout()), ended: OnceLock::new() };
+static STDERR: Stream =
+    Stream { name: "stderr", open: || Box::new(io::stderr()), ended: OnceLock::new() };
+
+impl Stream {
+    fn print(&self, line: fmt::Arguments) {
+        self.attempt(|stream| writeln!(stream, "{line}"));
+    }
+
+    /// Writes as long as there was no error.
+    fn attempt(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+        if self.ended.get().is_none() {
+            let mut stream = (self.open)();
+            if let Err(error) = write(&mut *stream).and_then(|()| stream.flush()) {
+                // Of two threads that fail at a time, one error is enough.
+                let _ = self.ended.set(error);
+            }
+        }
+    }
+}
+
+/// Prints a line on stdout; `out!` formats it.
+pub fn to_stdout(line: fmt::Arguments) {
+    STDOUT.print(line);
+}
+
+/// Prints a line on stderr; `err!` formats it.
+pub fn to_stderr(line: fmt::Arguments) {
+    STDERR.print(line);
+}
+
+/// A line on stdout: results.
+macro_rules! out {
+    ($($text:tt)*) => { $crate::cli::print::to_stdout(format_args!($($text)*)) };
+}
+
+/// A line on stderr: errors and warnings.
+macro_rules! err {
+    ($($text:tt)*) => { $crate::cli::print::to_stderr(format_args!($($text)*)) };
+}
+
+pub(super) use {err, out};
+
+/// Prints what the parser of the command line has to say: help, the version, or what is wrong.
+pub fn answer(answer: &clap::Error) -> Exit {
+    let stream = if answer.use_stderr() { &STDERR } else { &STDOUT };
+    stream.attempt(|_| answer.print());
+    if answer.exit_code() == 0 { Exit::Done } else { Exit::Usage }
+}
+
+/// The exit code of a program that would end with `exit`, if all of its text had gone out.
+pub fn finish(exit: Exit) -> Exit {
+    let failed = |stream: &&Stream| {
+        stream.ended.get().is_some_and(|error| error.kind() != ErrorKind::BrokenPipe)
+    };
+    let mut exit = exit;
+    for stream in [&STDOUT, &STDERR].into_iter().filter(failed) {
+        if let Some(error) = stream.ended.get() {
+            err!("error: {}: {error}", stream.name);
+        }
+        if exit == Exit::Done {
+            exit = Exit::Failed;
+        }
+    }
+    exit
+}
+
+/// A bar over `n` samples of `what`, on stderr where that is a terminal and `quiet` is off. It goes when it is
+/// dropped.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    pub fn new(n: usize, what: &str, quiet: bool) -> Bar {
+        let target =
+            if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(n as u64), target);
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} eta {eta}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_message(what.to_string());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Bar(bar)
+    }
+
+    /// What to call after each sample.
+    pub fn tick(self) -> Box<dyn Fn() + Sync> {
+        Box::new(move || self.0.inc(1))
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
