@@ -2,12 +2,13 @@
 
 use super::misused;
 use super::options::{PreprocessArgs, ShapeArgs, threads};
+use crate::data::{Labels, parse_number};
 use crate::diag::Exit;
 use crate::pipeline::compare;
 use crate::progress;
-use anyhow::{Context, Result};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use crate::verify::{Figures, NonFinite};
+use anyhow::Result;
+use std::path::PathBuf;
 
 /// Arguments of `mqq compare`.
 #[derive(Debug, clap::Args)]
@@ -21,7 +22,7 @@ pub struct Args {
     /// Evaluation data, as for calibrate
     #[arg(long, short, required = true, value_name = "PATH")]
     data: Vec<String>,
-    /// Labels: a .csv with the columns `file` and `class_index`
+    /// Labels: a .csv with the columns `file` (relative to it or to the data) and `class_index`
     #[arg(long, value_name = "FILE.csv")]
     labels: Option<PathBuf>,
     #[command(flatten)]
@@ -34,8 +35,8 @@ pub struct Args {
     /// Samples run at the same time [default: the number of cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Fail with exit code 3 where an output's SQNR is lower, in dB
-    #[arg(long, value_name = "DB")]
+    /// Fail with exit code 3 where an output's SQNR is lower, in dB, or has values that are NaN or infinite
+    #[arg(long, value_name = "DB", value_parser = parse_number)]
     min_sqnr: Option<f64>,
     /// Print one JSON object on stdout
     #[arg(long)]
@@ -47,7 +48,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Exit> {
-    let labels = args.labels.as_deref().map(read_labels).transpose()?;
+    let labels = args.labels.as_deref().map(Labels::read).transpose()?;
     let preprocessing = args.preprocess.resolve().map_err(misused)?;
     let shapes = args.shape.resolve().map_err(misused)?;
     let quiet = args.quiet;
@@ -73,50 +74,34 @@ pub fn run(args: &Args) -> Result<Exit> {
         });
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        for output in &figures {
-            let sqnr = output.sqnr_db.map_or("equal".to_string(), |db| format!("SQNR {db:.2} dB"));
-            print!(
-                "{}: {sqnr}, agreement {:.1} %, largest difference {:.4}, {} samples",
-                output.output, output.agreement_percent, output.max_difference, output.n_samples
-            );
-            match output.top1_percent {
-                Some([float, quantized]) => {
-                    println!("; top-1 float {float:.2} %, quantized {quantized:.2} %");
-                }
-                None => println!(),
-            }
-        }
+        figures.iter().for_each(|output| println!("{}", describe(output)));
     }
-    let too_low = |db: f64| args.min_sqnr.is_some_and(|min| db < min);
-    let missed = figures.iter().any(|output| output.sqnr_db.is_some_and(too_low));
-    Ok(if missed { Exit::Quality } else { Exit::Done })
+    let reached = |min: f64| figures.iter().all(|output| output.reaches(min));
+    Ok(if args.min_sqnr.is_none_or(reached) { Exit::Done } else { Exit::Quality })
 }
 
-/// Class by file name.
-fn read_labels(path: &Path) -> Result<BTreeMap<String, usize>> {
-    let read = || -> Result<BTreeMap<String, usize>> {
-        let text = std::fs::read_to_string(path)?;
-        let mut lines = text.lines();
-        let header = lines.next().unwrap_or("");
-        let column = |name: &str| {
-            header
-                .split(',')
-                .position(|cell| cell.trim() == name)
-                .with_context(|| format!("the header is `{header}`, expected a column `{name}`"))
-        };
-        let (file, class) = (column("file")?, column("class_index")?);
-        let parse = |line: &str| {
-            let cells: Vec<&str> = line.split(',').map(str::trim).collect();
-            let class = cells.get(class)?.parse().ok()?;
-            Some((cells.get(file)?.rsplit('/').next()?.to_string(), class))
-        };
-        lines
-            .filter(|line| !line.trim().is_empty())
-            .map(|line| {
-                parse(line)
-                    .with_context(|| format!("line `{line}`, expected a file and a class number"))
-            })
-            .collect()
+/// A line about one output.
+fn describe(figures: &Figures) -> String {
+    let mut parts = Vec::new();
+    let mut count = |non_finite: &Option<NonFinite>, what: &str| {
+        if let Some(NonFinite { n_values, first_sample }) = non_finite {
+            parts.push(format!(
+                "{n_values} values are NaN or infinite {what}, first for `{first_sample}`"
+            ));
+        }
     };
-    read().with_context(|| format!("`{}`", path.display()))
+    count(&figures.non_finite, "where float has numbers");
+    count(&figures.float_non_finite, "in the float model");
+    parts.push(match figures.sqnr_db {
+        _ if !parts.is_empty() => "SQNR not measured".to_string(),
+        Some(db) => format!("SQNR {db:.2} dB"),
+        None => "equal".to_string(),
+    });
+    parts.extend(figures.agreement_percent.map(|percent| format!("agreement {percent:.1} %")));
+    parts.push(format!("largest difference {:.4}", figures.max_difference));
+    parts.push(format!("{} samples", figures.n_samples));
+    let top1 = figures.top1_percent.map(|[float, quantized]| {
+        format!("; top-1 float {float:.2} %, quantized {quantized:.2} %")
+    });
+    format!("{}: {}{}", figures.output, parts.join(", "), top1.unwrap_or_default())
 }

@@ -236,7 +236,7 @@ pub fn n_samples(found: &[usize], input: &InputSpec) -> Result<usize> {
         [batch, rest @ ..] if found.len() == expected.len() && found[1..] == *rest => {
             ensure!(
                 *batch > 0 && found[0].is_multiple_of(*batch),
-                "array has {} entries along the first axis, input `{}` takes {batch} at a time: {} are left over",
+                "array has {} entries along the first axis, input `{}` takes {batch} at a time: {} are left over\nhint: give a multiple of {batch}, or another batch by --shape where the model leaves it open",
                 found[0],
                 input.name,
                 found[0].checked_rem(*batch).unwrap_or(found[0])

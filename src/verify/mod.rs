@@ -7,11 +7,12 @@ mod linear;
 mod qdq;
 mod rules;
 
-pub use compare::{Comparison, Figures, argmax};
+pub use compare::{Comparison, Figures, MAX_DB, NonFinite, n_classes, same_class, value_and_error};
 pub use linear::{Kind, Linear, Role, Values};
 pub use qdq::QdqGraph;
 pub use rules::{
     CHECKS, Check, Finding, Report, Severity, Wanted, check_call, ensure_kept, findings,
+    is_quantized,
 };
 
 use crate::onnx::proto::ModelProto;

@@ -56,7 +56,7 @@ pub(super) fn readers<'e>(
             .map(|channels| (channels, y.par_iter().map(|y| channels.sums(y, passed)).collect()));
         let square = |x: &f32| f64::from(passed.of(*x)).powi(2);
         let signal: f64 = y.iter().flat_map(|y| y.f32s().unwrap_or_default()).map(square).sum();
-        if signal > 0.0 {
+        if signal > 0.0 && signal.is_finite() {
             readers.push(Reader { step, y, passed, corrected, signal });
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn readers<'e>(
 }
 
 impl Reader {
-    /// Noise at the layer's outputs over their signal, for the inputs `x`.
+    /// Noise at the layer's outputs over their signal, for the inputs `x`; infinite where a value is no number.
     ///
     /// # Errors
     /// If the layer cannot be run on them.
@@ -81,7 +81,8 @@ impl Reader {
             let sums = outputs.par_iter().map(|outputs| channels.sums(&outputs[0], self.passed));
             mean_error(float, &sums.collect::<Vec<Vec<Sum>>>())
         });
-        Ok((noise - corrected).max(0.0) / self.signal)
+        let noise = noise - corrected;
+        Ok(if noise.is_finite() { noise.max(0.0) / self.signal } else { f64::INFINITY })
     }
 }
 
