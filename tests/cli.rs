@@ -551,7 +551,7 @@ fn values_that_are_no_numbers_fail_every_gate_and_are_named() {
         ([&nan, &finite], "float_non_finite", "4 values are NaN or infinite in the float model"),
     ] {
         let models = models.map(|path| path.as_path());
-        let ran = compare(models, &data, &["--json", "--min-sqnr", "-300"]);
+        let ran = compare(models, &data, &["--json", "--min-sqnr=-300"]);
         let output = first_output(&ran);
         assert_eq!((ran.code, &output["sqnr_db"]), (3, &(-200.0).into()), "{}", ran.stdout);
         assert_eq!(output[key]["n_values"], 4);

@@ -115,7 +115,6 @@ const EDGES: &[(&str, &str)] = &[
     ("src/emit/graph.rs", "place"),
     ("src/emit/sidecar.rs", "mixed"),
     ("src/import/sidecar.rs", "export"),
-    ("src/mixed/figures.rs", "check"),
     ("src/mixed/planner.rs", "import"),
     ("src/rewrite/mod.rs", "place"),
     ("src/scheme/check.rs", "check"),

@@ -4,9 +4,9 @@ use super::misused;
 use super::options::{PreprocessArgs, ShapeArgs, threads};
 use crate::data::{Labels, parse_number};
 use crate::diag::Exit;
+use crate::metrics::{Figures, NonFinite};
 use crate::pipeline::compare;
 use crate::progress;
-use crate::verify::{Figures, NonFinite};
 use anyhow::Result;
 use std::path::PathBuf;
 

@@ -3,9 +3,10 @@
 use super::samples::each_sample;
 use crate::data::{Array, Dataset, Labels, Preprocessing, Sample, Values};
 use crate::engine::{Engine, Parsed, Session, Shapes};
+use crate::metrics::{Comparison, Figures, n_classes};
 use crate::onnx;
 use crate::onnx::proto::{ModelProto, ValueInfoProto};
-use crate::verify::{Comparison, Figures, is_quantized, n_classes};
+use crate::verify::is_quantized;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Whether one network is nearer to the float one than another, on samples that neither has learned from.
 
 use crate::engine::Value;
+use crate::metrics::{MAX_DB, value_and_error};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{self, axis_position};
-use crate::verify::{MAX_DB, value_and_error};
 
 /// The tensor by which an output is judged.
 #[derive(Debug, Clone, PartialEq)]
