@@ -22,6 +22,7 @@ pub mod emit;
 pub mod engine;
 pub mod equalize;
 pub mod import;
+pub mod metrics;
 pub mod mixed;
 pub mod observe;
 pub mod onnx;

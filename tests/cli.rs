@@ -1,7 +1,7 @@
 //! The command line as scripts use it: exit codes, what is printed where, what is left behind.
 
-use crate::support::command::{mqq, run};
-use crate::support::repository;
+use crate::support::command::{Ran, mqq, run};
+use crate::support::{Attr, GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::onnx;
 use mqq::range::FINDERS;
@@ -9,7 +9,7 @@ use mqq::scheme;
 use mqq::tune::Method;
 use rayon::prelude::*;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tempfile::TempDir;
 
@@ -552,6 +552,212 @@ fn a_gate_on_quality_exits_with_3() {
     assert!(ran.stdout.contains("SQNR"), "{}", ran.stdout);
 }
 
+/// `mqq compare` of two models on `data`, with a line about the first output or its JSON object.
+fn compare(models: [&Path; 2], data: &Path, extra: &[&str]) -> Ran {
+    run(mqq().arg("compare").args(models).arg("--data").arg(data).arg("--quiet").args(extra))
+}
+
+fn first_output(ran: &Ran) -> serde_json::Value {
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    report["outputs"][0].clone()
+}
+
+/// `y` is what `op_type` makes of inputs [1, 4], with a constant.
+fn of_constant(folder: &Path, name: &str, op_type: &str, constant: [f32; 4]) -> PathBuf {
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[1, 4]);
+    g.values("c", &[1, 4], &constant);
+    g.op(op_type, &["x", "c"], "y");
+    g.output("y");
+    let path = folder.join(name);
+    mqq::onnx::save(&g.build(), &path).unwrap();
+    path
+}
+
+/// A TensorProto of the shape [1, 4].
+fn sample(folder: &Path, name: &str, values: [f32; 4]) {
+    let tensor = mqq::onnx::tensor::from_f32("x", &[1, 4], &values).unwrap();
+    fs::write(folder.join(name), prost::Message::encode_to_vec(&tensor)).unwrap();
+}
+
+#[test]
+fn values_that_are_no_numbers_fail_every_gate_and_are_named() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let data = folder.join("data");
+    fs::create_dir(&data).unwrap();
+    sample(&data, "0.pb", [1.0, 2.0, 3.0, 4.0]);
+    sample(&data, "1.pb", [1.0, 0.0, 0.0, 4.0]);
+    let finite = of_constant(folder, "finite.onnx", "Add", [0.0; 4]);
+    let nan = of_constant(folder, "nan.onnx", "Div", [1.0, 0.0, 0.0, 1.0]);
+    let second = data.join("1.pb").display().to_string();
+    let first = data.join("0.pb").display().to_string();
+    // Infinity for the first sample, NaN for the second.
+    for (models, key, words) in [
+        ([&finite, &nan], "non_finite", "4 values are NaN or infinite where float has numbers"),
+        ([&nan, &finite], "float_non_finite", "4 values are NaN or infinite in the float model"),
+    ] {
+        let models = models.map(|path| path.as_path());
+        let ran = compare(models, &data, &["--json", "--min-sqnr=-300"]);
+        let output = first_output(&ran);
+        assert_eq!((ran.code, &output["sqnr_db"]), (3, &(-200.0).into()), "{}", ran.stdout);
+        assert_eq!(output[key]["n_values"], 4);
+        assert_eq!(output[key]["first_sample"], first);
+        assert_eq!((&output["output"], &output["agreement_percent"]), (&"y".into(), &0.0.into()));
+        let ran = compare(models, &data, &["--min-sqnr", "60"]);
+        let line = format!("y: {words}, first for `{first}`, SQNR not measured");
+        assert!(ran.code == 3 && ran.stdout.starts_with(&line), "{}", ran.stdout);
+        assert_eq!(compare(models, &data, &[]).code, 0);
+    }
+    // NaN of both models, but an infinity that both have is equal.
+    let ran = compare([&nan, &nan], &data, &["--json", "--min-sqnr", "60"]);
+    let output = first_output(&ran);
+    assert_eq!((ran.code, &output["float_non_finite"]["n_values"]), (3, &2.into()));
+    assert_eq!(output["float_non_finite"]["first_sample"], second);
+    let infinite = of_constant(folder, "infinite.onnx", "Add", [0.0, f32::NEG_INFINITY, 0.0, 0.0]);
+    let ran = compare([&infinite, &infinite], &data, &["--min-sqnr", "60"]);
+    assert!(
+        ran.code == 0 && ran.stdout.starts_with("y: equal, agreement 100.0 %"),
+        "{}",
+        ran.stdout
+    );
+    assert_eq!(compare([&finite, &finite], &data, &["--min-sqnr", "nan"]).code, 2);
+}
+
+#[test]
+fn a_batch_is_classified_image_by_image() {
+    let model = repository("fixtures/digits_cnn.onnx");
+    let top1 = |batch: &str| {
+        let extra = ["--preprocess", "half", "--json", "--shape", batch, "--labels"];
+        let labels = repository("calib_data/eval.csv").display().to_string();
+        let extra: Vec<&str> = extra.into_iter().chain([labels.as_str()]).collect();
+        let ran = compare([&model, &model], &repository("calib_data/eval"), &extra);
+        let output = first_output(&ran);
+        (
+            output["top1_percent"][0].clone(),
+            output["agreement_percent"].clone(),
+            output["n_samples"].clone(),
+        )
+    };
+    let (one, four) = (top1("input=1x3x32x32"), top1("input=4x3x32x32"));
+    assert_eq!((&one.0, &one.1, &one.2), (&four.0, &four.1, &300.into()));
+    assert!(one.0.as_f64().unwrap() > 98.0 && four.2 == 75, "{one:?} {four:?}");
+    let ran = compare(
+        [&model, &model],
+        &repository("calib_data/eval"),
+        &["--preprocess", "half", "--shape", "input=400x3x32x32"],
+    );
+    assert!(
+        ran.code != 0 && ran.stderr.contains("hint: give 400 images or more"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn labels_are_found_by_path() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let model = repository("fixtures/digits_cnn.onnx");
+    // A three and a five, both `1.png`.
+    for (class, image) in [("three", "0003.png"), ("five", "0015.png")] {
+        fs::create_dir_all(folder.join("images").join(class)).unwrap();
+        let to = folder.join("images").join(class).join("1.png");
+        fs::copy(repository("calib_data/eval").join(image), to).unwrap();
+    }
+    let labels = folder.join("labels.csv");
+    let compare = |lines: &str| {
+        fs::write(&labels, format!("file,class_index\n{lines}")).unwrap();
+        let labels = labels.display().to_string();
+        let extra = ["--preprocess", "half", "--json", "--labels", &labels];
+        compare([&model, &model], &folder.join("images/*/*.png"), &extra)
+    };
+    for lines in ["three/1.png,3\nfive/1.png,5\n", "images/five/1.png,5\nthree/1.png,3\n"] {
+        let ran = compare(lines);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert_eq!(first_output(&ran)["top1_percent"][0], 100.0);
+    }
+    let ran = compare("1.png,3\n");
+    assert!(ran.code != 0 && ran.stderr.contains("are both line 2 of"), "{}", ran.stderr);
+    let ran = compare("three/1.png,3\n");
+    assert!(ran.code != 0 && ran.stderr.contains("five/1.png` has no class in"), "{}", ran.stderr);
+}
+
+#[test]
+fn agreement_is_of_class_scores_alone() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[2, 6]);
+    let reshape = |g: &mut GraphBuilder, name: &str, shape: &[i64]| {
+        let n = shape.len();
+        let tensor = mqq::onnx::tensor::from_i64(&format!("{name}_shape"), &[n], shape).unwrap();
+        g.tensor(tensor);
+        g.op("Reshape", &["x", &format!("{name}_shape")], name);
+        g.output(name);
+    };
+    for (name, shape) in [
+        ("scores", &[2i64, 6][..]),
+        ("pooled", &[2, 6, 1, 1]),
+        ("boxes", &[3, 4]),
+        ("map", &[1, 2, 2, 3]),
+        ("one", &[12, 1]),
+    ] {
+        reshape(&mut g, name, shape);
+    }
+    g.op_with("ArgMax", &["x"], "classes", &[("axis", Attr::Int(1)), ("keepdims", Attr::Int(0))]);
+    g.output("classes");
+    let mut model = g.build();
+    let of_classes = model.graph.as_mut().unwrap().output.last_mut().unwrap();
+    of_classes.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = Some(7);
+    let path = folder.join("model.onnx");
+    mqq::onnx::save(&model, &path).unwrap();
+    let data = folder.join("x.pb");
+    let values: Vec<f32> = (0..12u8).map(f32::from).collect();
+    let tensor = mqq::onnx::tensor::from_f32("x", &[2, 6], &values).unwrap();
+    fs::write(&data, prost::Message::encode_to_vec(&tensor)).unwrap();
+    let report = compare([&path, &path], &data, &["--json"]).stdout;
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let with: Vec<&str> = report["outputs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|output| output.get("agreement_percent").is_some())
+        .map(|output| output["output"].as_str().unwrap())
+        .collect();
+    assert_eq!(with, ["scores", "pooled"]);
+    let text = compare([&path, &path], &data, &[]).stdout;
+    assert!(text.contains("\nboxes: equal, largest difference"), "{text}");
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[2, 6]);
+    reshape(&mut g, "map", &[1, 2, 2, 3]);
+    let map = folder.join("map.onnx");
+    mqq::onnx::save(&g.build(), &map).unwrap();
+    let labels = folder.join("labels.csv");
+    fs::write(&labels, "file,class_index\nx.pb[0],5\nx.pb[1],4\n").unwrap();
+    let labels = labels.display().to_string();
+    let ran = compare([&path, &path], &data, &["--json", "--labels", &labels]);
+    assert_eq!(first_output(&ran)["top1_percent"], serde_json::json!([50.0, 50.0]));
+    let ran = compare([&map, &map], &data, &["--labels", &labels]);
+    let expected = "no output is class scores, expected one of shape [2, classes] for --labels; found [1, 2, 2, 3]";
+    assert!(ran.code != 0 && ran.stderr.contains(expected), "{}", ran.stderr);
+}
+
+#[test]
+fn models_in_the_wrong_order_are_an_error() {
+    let folder = TempDir::new().unwrap();
+    assert_eq!(run(&mut calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path())).code, 0);
+    let quantized = folder.path().join("digits_cnn.tensorrt.onnx");
+    let float = repository("fixtures/digits_cnn.onnx");
+    let data = repository("calib_data/eval");
+    let extra = ["--preprocess", "half", "--limit", "2"];
+    let ran = compare([&quantized, &float], &data, &extra);
+    assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+    assert!(ran.stderr.contains("hint: give the models in the other order"), "{}", ran.stderr);
+    assert_eq!(compare([&quantized, &quantized], &data, &extra).code, 0);
+    assert_eq!(compare([&float, &float], &data, &extra).code, 0);
+}
+
 #[test]
 fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     let folder = TempDir::new().unwrap();
@@ -601,7 +807,8 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     assert!(ran.code == 1 && ran.stdout.contains("breaks the rules"), "{}", ran.stdout);
     assert_eq!(check("tensort", &[], &[&signed]).code, 2);
     let ran = check("tensorrt", &[], &[&repository("fixtures/digits_cnn.onnx")]);
-    assert!(ran.code == 0 && ran.stdout.contains("[scope]"), "{}", ran.stdout);
+    let float = "breaks the rules of tensorrt: 1 errors, 0 warnings; 0 Q, 0 DQ\n  error [quantized] model is float";
+    assert!(ran.code == 4 && ran.stdout.contains(float), "{}", ran.stdout);
 }
 
 /// What a command leaves whose stdout, stderr or both go to `file`; its exit code and what it says on the other.

@@ -360,6 +360,39 @@ fn methods_that_were_undone_leave_no_trace() {
     assert!(n_undone > 0, "no method was undone: this shows nothing");
 }
 
+/// Where a grid makes 0 of what a Log reads, the output is minus infinity: no gain of another output makes up for that.
+#[test]
+fn nothing_is_kept_while_an_output_is_infinite() {
+    let folder = TempDir::new().unwrap();
+    let mut model = onnx::load_whole(&repository("fixtures/digits_cnn.onnx")).unwrap().model;
+    let relu = model.graph.as_ref().unwrap().node.iter().find(|node| node.op_type() == "Relu");
+    let relu = relu.unwrap().output[0].clone();
+    let mut g = GraphBuilder::new(13);
+    g.values("least", &[], &[1e-6]);
+    g.op("Add", &[&relu, "least"], "positive");
+    g.op("Log", &["positive"], "log");
+    g.output("log");
+    let (added, graph) = (g.build().graph.unwrap(), model.graph.as_mut().unwrap());
+    graph.node.extend(added.node);
+    graph.initializer.extend(added.initializer);
+    graph.output.extend(added.output);
+    let path = folder.path().join("log.onnx");
+    onnx::save(&model, &path).unwrap();
+    let output = folder.path().join("out.onnx");
+    for backend in ["tflite", "xint8"] {
+        let report = calibrate(path.to_str().unwrap(), backend, &output, &[]);
+        let summary = &report["results"][0]["summary"];
+        let steps = summary["tuned"]["steps"].as_array().unwrap();
+        assert!(!steps.is_empty(), "{summary}");
+        for step in steps.iter().chain([&summary["equalized"]]).filter(|step| step.is_object()) {
+            assert_eq!((&step["kept"], &step["gain_db"]), (&false.into(), &(-200.0).into()));
+        }
+        assert!(summary["tuned"]["sqnr_db"][1].as_f64().unwrap() < 0.0, "{summary}");
+        let warned = summary["warnings"].to_string();
+        assert!(warned.contains("output `log` has values that are NaN or infinite"), "{summary}");
+    }
+}
+
 #[test]
 fn tuned_models_are_the_same_for_any_number_of_threads() {
     let folder = TempDir::new().unwrap();

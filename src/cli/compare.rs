@@ -4,13 +4,12 @@ use super::Failure;
 use super::files::{check_models, ensure_readable};
 use super::options::{PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs};
 use super::print::{Bar, out};
-use crate::data;
+use crate::data::{self, Labels, parse_number};
 use crate::diag::Exit;
+use crate::metrics::{Figures, NonFinite};
 use crate::pipeline::compare;
-use crate::verify::Figures;
-use anyhow::{Context, Result};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use anyhow::Result;
+use std::path::PathBuf;
 
 /// Arguments of `mqq compare`.
 #[derive(Debug, clap::Args)]
@@ -24,15 +23,15 @@ pub struct Args {
     /// Evaluation data, as for calibrate
     #[arg(long, short, required = true, value_name = "PATH")]
     data: Vec<String>,
-    /// Labels: a .csv with the columns `file` and `class_index`
+    /// Labels: a .csv with the columns `file` (relative to it or to the data) and `class_index`
     #[arg(long, value_name = "FILE.csv")]
     labels: Option<PathBuf>,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
     samples: SampleArgs,
-    /// Fail with exit code 3 where an output's SQNR is lower, in dB
-    #[arg(long, value_name = "DB")]
+    /// Fail with exit code 3 where an output's SQNR is lower, in dB, or has values that are NaN or infinite
+    #[arg(long, value_name = "DB", value_parser = parse_number)]
     min_sqnr: Option<f64>,
     #[command(flatten)]
     print: PrintArgs,
@@ -53,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     let preprocessing = args.preprocess.resolve()?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
-    let labels = args.labels.as_deref().map(read_labels).transpose()?;
+    let labels = args.labels.as_deref().map(Labels::read).transpose()?;
     data::ensure_found(&args.data)?;
     let quiet = args.print.quiet;
     let figures = compare(
@@ -66,8 +65,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         args.samples.threads(),
         &|n| Bar::new(n, "compare", quiet).tick(),
     )?;
-    let too_low = |db: f64| args.min_sqnr.is_some_and(|min| db < min);
-    let misses = |output: &Figures| output.sqnr_db.is_some_and(too_low);
+    let misses = |output: &Figures| args.min_sqnr.is_some_and(|min| !output.reaches(min));
     if args.json() {
         let report = serde_json::json!({
             "schema_version": super::JSON_VERSION,
@@ -78,47 +76,34 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         out!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         for output in figures.iter().filter(|output| !quiet || misses(output)) {
-            let sqnr = output.sqnr_db.map_or("equal".to_string(), |db| format!("SQNR {db:.2} dB"));
-            let top1 = output.top1_percent.map_or(String::new(), |[float, quantized]| {
-                format!("; top-1 float {float:.2} %, quantized {quantized:.2} %")
-            });
-            out!(
-                "{}: {sqnr}, agreement {:.1} %, largest difference {:.4}, {} samples{top1}",
-                output.output,
-                output.agreement_percent,
-                output.max_difference,
-                output.n_samples
-            );
+            out!("{}", describe(output));
         }
     }
     Ok(if figures.iter().any(misses) { Exit::Quality } else { Exit::Done })
 }
 
-/// Class by file name.
-fn read_labels(path: &Path) -> Result<BTreeMap<String, usize>> {
-    let read = || -> Result<BTreeMap<String, usize>> {
-        let text = std::fs::read_to_string(path)?;
-        let mut lines = text.lines();
-        let header = lines.next().unwrap_or("");
-        let column = |name: &str| {
-            header
-                .split(',')
-                .position(|cell| cell.trim() == name)
-                .with_context(|| format!("the header is `{header}`, expected a column `{name}`"))
-        };
-        let (file, class) = (column("file")?, column("class_index")?);
-        let parse = |line: &str| {
-            let cells: Vec<&str> = line.split(',').map(str::trim).collect();
-            let class = cells.get(class)?.parse().ok()?;
-            Some((cells.get(file)?.rsplit('/').next()?.to_string(), class))
-        };
-        lines
-            .filter(|line| !line.trim().is_empty())
-            .map(|line| {
-                parse(line)
-                    .with_context(|| format!("line `{line}`, expected a file and a class number"))
-            })
-            .collect()
+/// A line about one output.
+fn describe(figures: &Figures) -> String {
+    let mut parts = Vec::new();
+    let mut count = |non_finite: &Option<NonFinite>, what: &str| {
+        if let Some(NonFinite { n_values, first_sample }) = non_finite {
+            parts.push(format!(
+                "{n_values} values are NaN or infinite {what}, first for `{first_sample}`"
+            ));
+        }
     };
-    read().with_context(|| format!("`{}`", path.display()))
+    count(&figures.non_finite, "where float has numbers");
+    count(&figures.float_non_finite, "in the float model");
+    parts.push(match figures.sqnr_db {
+        _ if !parts.is_empty() => "SQNR not measured".to_string(),
+        Some(db) => format!("SQNR {db:.2} dB"),
+        None => "equal".to_string(),
+    });
+    parts.extend(figures.agreement_percent.map(|percent| format!("agreement {percent:.1} %")));
+    parts.push(format!("largest difference {:.4}", figures.max_difference));
+    parts.push(format!("{} samples", figures.n_samples));
+    let top1 = figures.top1_percent.map(|[float, quantized]| {
+        format!("; top-1 float {float:.2} %, quantized {quantized:.2} %")
+    });
+    format!("{}: {}{}", figures.output, parts.join(", "), top1.unwrap_or_default())
 }

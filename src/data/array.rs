@@ -235,13 +235,17 @@ pub fn n_samples(found: &[usize], input: &InputSpec) -> Result<usize> {
         [] if found.is_empty() => 1,
         [1, rest @ ..] if found == rest => 1,
         [batch, rest @ ..] if found.len() == expected.len() && found[1..] == *rest => {
-            ensure!(
-                *batch > 0 && found[0].is_multiple_of(*batch),
-                "array has {} entries along the first axis, input `{}` takes {batch} at a time: {} are left over",
-                found[0],
-                input.name,
-                found[0].checked_rem(*batch).unwrap_or(found[0])
-            );
+            let left_over = found[0].checked_rem(*batch).unwrap_or(found[0]);
+            if left_over > 0 || *batch == 0 {
+                return Err(anyhow!(
+                    "array has {} entries along the first axis, input `{}` takes {batch} at a time: {left_over} are left over",
+                    found[0],
+                    input.name
+                )
+                .hint(format!(
+                    "give a multiple of {batch}, or another batch by --shape where the model leaves it open"
+                )));
+            }
             found[0] / batch
         }
         _ => bail!(mismatch()),

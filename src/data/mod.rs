@@ -10,6 +10,7 @@ mod array;
 mod columns;
 mod image;
 mod kept;
+mod labels;
 mod npy;
 mod pb;
 mod preprocess;
@@ -17,7 +18,9 @@ mod presets;
 mod recipe;
 mod resize;
 mod sources;
+mod table;
 
+pub use labels::Labels;
 pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, parse_option};
 pub use presets::{PRESETS, Preset};
 pub use resize::Resize;
@@ -138,13 +141,17 @@ impl Dataset {
             }
         }
         if dataset.n_samples < limit && !images.is_empty() {
-            let batch = dataset.recipe.as_ref().map_or(1, |recipe| recipe.batch);
+            let (n, batch, input) = (images.len(), dataset.batch(), &inputs[0].name);
+            let hint = match dataset.n_samples {
+                0 => format!(
+                    "give {batch} images or more, or another batch by --shape where the model leaves it open"
+                ),
+                n => format!("--limit {n} leaves them out: it counts batches"),
+            };
             return Err(anyhow!(
-                "{} images are left over, expected a multiple of {batch}, the batch of input `{}`",
-                images.len(),
-                inputs[0].name
+                "{n} images are left over, expected a multiple of {batch}, the batch of input `{input}`"
             )
-            .hint(format!("limit the number of samples to {}", dataset.n_samples)));
+            .hint(hint));
         }
         if let Some(Item::Bad { error, .. }) = dataset.items.first()
             && dataset.items.iter().all(|item| matches!(item, Item::Bad { .. }))
@@ -218,6 +225,15 @@ impl Dataset {
         self.recipe.as_ref().map(|recipe| recipe.describe(&self.inputs[0]))
     }
 
+    /// Parts of a sample: as many images, or entries of an array, as the first input takes at a time.
+    pub fn batch(&self) -> usize {
+        let by_shape = || match &self.inputs.first()?.shape[..] {
+            [batch, _, ..] => Some(*batch),
+            _ => None,
+        };
+        self.recipe.as_ref().map_or_else(|| by_shape().unwrap_or(1), |recipe| recipe.batch)
+    }
+
     /// The item of sample `i`, its number, and the sample's position in it.
     fn locate(&self, i: usize) -> (usize, &Item, usize) {
         assert!(i < self.n_samples, "sample {i} of {}", self.n_samples);
@@ -238,6 +254,24 @@ impl Dataset {
             }
             (_, Item::Arrays(file), sample) => format!("{}[{sample}]", file.path().display()),
             (_, Item::Bad { path, .. }, _) => path.display().to_string(),
+        }
+    }
+
+    /// The files of the [`batch`](Dataset::batch) of sample `i`: its images, or the entries of its array along the first
+    /// axis, `data.npy[3]`.
+    ///
+    /// # Panics
+    /// If `i` is not below [`Dataset::len`].
+    pub fn parts(&self, i: usize) -> Vec<String> {
+        let batch = self.batch();
+        match self.locate(i) {
+            (_, Item::Images(paths), _) => {
+                paths.iter().map(|path| path.display().to_string()).collect()
+            }
+            (_, Item::Arrays(file), sample) if batch != 1 => (sample * batch..(sample + 1) * batch)
+                .map(|entry| format!("{}[{entry}]", file.path().display()))
+                .collect(),
+            _ => vec![self.name(i)],
         }
     }
 

@@ -1,5 +1,6 @@
 //! Which files a source means: folders, files, patterns and lists, expanded in a stated order.
 
+use super::table;
 use crate::diag::WithHint;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use globset::GlobBuilder;
@@ -185,26 +186,25 @@ enum ListKind {
 }
 
 fn list(path: &Path, n_inputs: usize, kind: ListKind) -> Result<Vec<Found>> {
-    let text = std::fs::read_to_string(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut lines = text.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate();
-    let mut column = 0;
-    if kind == ListKind::Csv {
-        let header = lines.next().map_or("", |(_, line)| line);
-        column = cells(header).iter().position(|cell| cell == "file").with_context(|| {
-            format!("the first line is `{header}`, expected names of columns, one of them `file`")
-        })?;
-    }
+    let entries: Vec<(u64, String)> = match kind {
+        ListKind::Lines => {
+            let text = std::fs::read_to_string(path)?;
+            let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines().map(str::trim));
+            let named = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+            named.map(|(line, entry)| (line, entry.to_owned())).collect()
+        }
+        ListKind::Csv => {
+            let rows = table::read(path, &["file"])?.into_iter();
+            rows.map(|row| (row.line, row.cells.concat())).collect()
+        }
+    };
     let mut found = Vec::new();
-    for (line_idx, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-        let entry = match kind {
-            ListKind::Lines => line.to_owned(),
-            ListKind::Csv => cells(line).into_iter().nth(column).unwrap_or_default(),
-        };
+    for (line, entry) in entries {
         // A list often stands beside the folder that it is named after.
         let mut candidates =
             [folder.join(&entry), path.with_extension("").join(&entry)].into_iter();
-        let place = || format!("line {}: `{entry}`", line_idx + 1);
+        let place = || format!("line {line}: `{entry}`");
         let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists())
         else {
             bail!("{}: does not exist, expected a path relative to the list", place());
@@ -219,26 +219,6 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind) -> Result<Vec<Found>> {
     }
     ensure!(!found.is_empty(), "names no files, expected a path per line");
     Ok(found)
-}
-
-/// The cells of a line of a CSV file; quotes keep commas, two quotes stand for one.
-fn cells(line: &str) -> Vec<String> {
-    let mut cells = vec![String::new()];
-    let mut is_quoted = false;
-    let mut chars = line.chars().peekable();
-    while let Some(char) = chars.next() {
-        let at_end = cells.len() - 1;
-        match char {
-            '"' if is_quoted && chars.peek() == Some(&'"') => {
-                chars.next();
-                cells[at_end].push('"');
-            }
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => cells.push(String::new()),
-            _ => cells[at_end].push(char),
-        }
-    }
-    cells.iter().map(|cell| cell.trim().to_owned()).collect()
 }
 
 fn pattern(pattern: &str, n_inputs: usize) -> Result<Vec<Found>> {

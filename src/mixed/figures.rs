@@ -1,15 +1,13 @@
 //! How near a network is to the float one, on some samples.
 
 use crate::engine::Value;
+use crate::metrics::{MAX_DB, same_class, value_and_error};
 use crate::tune::{Noise, gain_db};
-use crate::verify::argmax;
 
-/// SQNR that is reported where there is no noise at all, in dB.
-const NO_NOISE_DB: f64 = 200.0;
-
-/// The SQNR of noise relative to its signal, in dB; 200 at most.
+/// The SQNR of noise relative to its signal, in dB; 200 at most, and -200 where the noise is no number.
 pub fn db_of_noise(noise: f64) -> f64 {
-    (-10.0 * noise.log10()).clamp(-NO_NOISE_DB, NO_NOISE_DB)
+    let db = (-10.0 * noise.log10()).clamp(-MAX_DB, MAX_DB);
+    if db.is_nan() { -MAX_DB } else { db }
 }
 
 /// Sums over the samples, per output.
@@ -21,6 +19,8 @@ pub struct Figures {
 #[derive(Debug, Clone, Default)]
 struct Output {
     noise: Noise,
+    /// Values that are float32.
+    n_values: usize,
     /// Sums of squares: of the float output, of the difference.
     sums: [f64; 2],
     /// Rows of class scores, and those whose largest is the same.
@@ -46,14 +46,15 @@ impl Figures {
         }
     }
 
-    /// The lowest SQNR of an output, in dB; 200 at most, which stands for no noise.
+    /// The lowest SQNR of an output, in dB; 200 at most, which stands for no noise, and -200 where a value is NaN or
+    /// infinite, or no output has values that could be measured.
     pub fn sqnr_db(&self) -> f64 {
         let db = |output: &Output| match output.sums {
-            [_, noise] if noise <= 0.0 => NO_NOISE_DB,
-            [_, noise] if noise.is_nan() => -NO_NOISE_DB,
-            [signal, noise] => db_of_noise(noise / signal),
+            [signal, noise] if noise > 0.0 => db_of_noise(noise / signal),
+            [_, noise] => db_of_noise(noise),
         };
-        self.outputs.iter().map(db).fold(NO_NOISE_DB, f64::min)
+        let measured = self.outputs.iter().filter(|output| output.n_values > 0);
+        measured.map(db).reduce(f64::min).unwrap_or(-MAX_DB)
     }
 
     /// The lowest share of rows of class scores with the same largest value, in percent; `None` where no
@@ -64,14 +65,15 @@ impl Figures {
         of_scores.map(|output| percent(output.rows)).reduce(f64::min)
     }
 
-    /// Mean over the outputs of the noise relative to the output.
+    /// Mean over the outputs of the noise relative to the output; the largest number where one is NaN or infinite.
     pub fn noise(&self) -> f64 {
         let relative = |output: &Output| {
             let [signal, noise] = output.sums;
-            let relative = if noise > 0.0 { noise / signal } else { noise };
-            if relative.is_finite() { relative } else { f64::MAX }
+            if noise > 0.0 { noise / signal } else { noise }
         };
-        self.outputs.iter().map(relative).sum::<f64>() / self.outputs.len().max(1) as f64
+        let mean =
+            self.outputs.iter().map(relative).sum::<f64>() / self.outputs.len().max(1) as f64;
+        if mean.is_finite() { mean } else { f64::MAX }
     }
 
     /// How much less noise `other` has, in dB.
@@ -87,13 +89,14 @@ impl Output {
     fn add(&mut self, float: &Value, other: &Value) {
         let (Some(a), Some(b)) = (float.f32s(), other.f32s()) else { return };
         self.noise.add(float, other, None);
+        self.n_values += a.len();
         for (&a, &b) in a.iter().zip(b) {
-            let (a, b) = (f64::from(a), f64::from(b));
-            self.sums[0] += a * a;
-            self.sums[1] += (a - b) * (a - b);
+            let (value, error) = value_and_error(a, b);
+            self.sums[0] += value * value;
+            self.sums[1] += error * error;
         }
         if let Some(n) = row_length(float) {
-            let same = a.chunks(n).zip(b.chunks(n)).filter(|(a, b)| argmax(a) == argmax(b)).count();
+            let same = a.chunks(n).zip(b.chunks(n)).filter(|(a, b)| same_class(a, b)).count();
             self.rows[0] += a.len() / n;
             self.rows[1] += same;
         }
@@ -117,13 +120,52 @@ mod tests {
         let mut figures = Figures::default();
         let boxes = value(&[1, 2, 3], &[1.0, 2.0, 0.0, 3.0, 1.0, 0.0]);
         figures.add(&boxes, &boxes);
-        assert_eq!((figures.agreement_percent(), figures.sqnr_db()), (None, NO_NOISE_DB));
+        assert_eq!((figures.agreement_percent(), figures.sqnr_db()), (None, MAX_DB));
     }
 
     #[test]
     fn values_that_are_no_numbers_are_the_worst() {
+        let good = value(&[1, 2], &[1.0, 2.0]);
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let bad = value(&[1, 2], &[bad, 2.0]);
+            // Of the quantized network, of both, of the float one.
+            for (float, other) in
+                [(&good, &bad), (&bad, &value(&[1, 2], &[f32::NAN, 2.0])), (&bad, &good)]
+            {
+                let mut figures = Figures::default();
+                figures.add(float, other);
+                assert_eq!((figures.sqnr_db(), figures.noise()), (-MAX_DB, f64::MAX));
+            }
+            let mut figures = Figures::default();
+            figures.add(&good, &bad);
+            assert_eq!(figures.agreement_percent(), Some(0.0));
+        }
+    }
+
+    #[test]
+    fn one_output_without_numbers_is_not_hidden_by_others() {
+        let [good, near, bad] =
+            [[1.0, 2.0], [1.0, 2.1], [f32::NAN, 2.0]].map(|v| value(&[1, 2], &v));
+        let both = |a: &[Vec<Value>], b: &[Vec<Value>]| [a, b].concat();
+        let figures = |other: &[Vec<Value>]| {
+            let mut figures = Figures::default();
+            figures.add(&both(&good, &good), other);
+            figures
+        };
+        let (before, after) = (figures(&both(&near, &near)), figures(&both(&good, &bad)));
+        assert_eq!((after.sqnr_db(), after.noise()), (-MAX_DB, f64::MAX));
+        assert_eq!((before.gain_db(&after), after.gain_db(&before)), (-MAX_DB, MAX_DB));
+        // What is left of the noise where one of two moves is no number is never NaN.
+        assert_eq!(figures(&both(&bad, &bad)).noise() - after.noise(), 0.0);
+    }
+
+    #[test]
+    fn nothing_measured_reaches_no_goal() {
         let mut figures = Figures::default();
-        figures.add(&value(&[1, 2], &[1.0, 2.0]), &value(&[1, 2], &[f32::NAN, 2.0]));
-        assert_eq!((figures.sqnr_db(), figures.noise()), (-NO_NOISE_DB, f64::MAX));
+        assert_eq!(figures.sqnr_db(), -MAX_DB);
+        figures.add(&value(&[0, 2], &[]), &value(&[0, 2], &[]));
+        assert_eq!((figures.sqnr_db(), figures.agreement_percent()), (-MAX_DB, None));
+        assert_eq!((db_of_noise(f64::NAN), db_of_noise(f64::INFINITY)), (-MAX_DB, -MAX_DB));
+        assert_eq!((db_of_noise(0.0), db_of_noise(0.1)), (MAX_DB, 10.0));
     }
 }

@@ -1,11 +1,14 @@
 //! Two models over the same data.
 
 use super::samples::each_sample;
-use crate::data::{Array, Dataset, Preprocessing, Sample, Values};
+use crate::data::{Array, Dataset, Labels, Preprocessing, Sample, Values};
+use crate::diag::WithHint;
 use crate::engine::{Engine, Parsed, Session, Shapes};
+use crate::metrics::{Comparison, Figures, n_classes};
 use crate::onnx;
-use crate::verify::{Comparison, Figures};
-use anyhow::{Context, Result, anyhow, ensure};
+use crate::onnx::proto::{ModelProto, ValueInfoProto};
+use crate::verify::is_quantized;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -30,45 +33,49 @@ impl InOrder {
     }
 }
 
-/// Runs both models and compares their outputs by position. `labels` gives the class by file name.
+/// Runs both models and compares their outputs by position. `labels` gives the class by file.
 ///
 /// # Errors
-/// If a model or a sample cannot be run, or the models have different outputs.
+/// If a model or a sample cannot be run, the models have different outputs or the first is the quantized one, or a sample
+/// has no label or no output that could have it.
 #[allow(clippy::too_many_arguments)]
 pub fn compare(
     models: [&Path; 2],
     data: &[String],
     preprocessing: &Preprocessing,
     shapes: &Shapes,
-    labels: Option<&BTreeMap<String, usize>>,
+    labels: Option<&Labels>,
     limit: Option<usize>,
     threads: usize,
     progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
 ) -> Result<Vec<Figures>> {
-    let build = |path: &Path| -> Result<(Engine, Vec<String>)> {
-        let model = onnx::load_whole(path)?.model;
-        let graph = model.graph.as_ref().context("model has no graph")?;
-        let outputs = graph.output.iter().map(|value| value.name().to_string()).collect();
-        let engine = Parsed::new(&model, shapes).and_then(|parsed| parsed.build(&[]));
-        Ok((engine.with_context(|| format!("`{}`", path.display()))?, outputs))
-    };
-    let (float, outputs) = build(models[0])?;
-    let (quantized, other_outputs) = build(models[1])?;
+    let [float, quantized] =
+        [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
+    if is_quantized(&float) && !is_quantized(&quantized) {
+        return Err(anyhow!(
+            "`{}` is quantized and `{}` is not, expected the float model first",
+            models[0].display(),
+            models[1].display()
+        )
+        .hint("give the models in the other order"));
+    }
+    let outputs = outputs(&float)?;
+    let n_quantized = self::outputs(&quantized)?.len();
     ensure!(
-        outputs.len() == other_outputs.len(),
-        "`{}` has {} outputs, expected {} as the float model",
+        outputs.len() == n_quantized,
+        "`{}` has {n_quantized} outputs, expected {} as the float model",
         models[1].display(),
-        other_outputs.len(),
         outputs.len()
     );
-    let dataset = Dataset::open(data, float.inputs(), preprocessing, limit)?;
-    let tick = progress(dataset.len());
-    let label_of = |name: &str| -> Result<Option<usize>> {
-        let Some(labels) = labels else { return Ok(None) };
-        let file = name.rsplit('/').next().unwrap_or(name);
-        let label = labels.get(file);
-        Ok(Some(*label.with_context(|| format!("`{file}` has no label, expected one"))?))
+    let build = |path: &Path, model: ModelProto| {
+        let engine = Parsed::new(&model, shapes).and_then(|parsed| parsed.build(&[]));
+        engine.with_context(|| format!("`{}`", path.display()))
     };
+    let (float, quantized): (Engine, Engine) =
+        (build(models[0], float)?, build(models[1], quantized)?);
+    let dataset = Dataset::open(data, float.inputs(), preprocessing, limit)?;
+    let labels = labels.map(|labels| labels.of_dataset(&dataset)).transpose()?;
+    let tick = progress(dataset.len());
     let totals = vec![Comparison::default(); outputs.len()];
     let sums = Mutex::new(InOrder { totals, ..InOrder::default() });
     let start = || Ok(((), [float.session()?, quantized.session()?]));
@@ -77,26 +84,74 @@ pub fn compare(
                sample_idx: usize,
                loaded: Result<Sample>| {
         let (sample, name) = (loaded?, dataset.name(sample_idx));
-        let label = label_of(&name)?;
         let run = |session: &mut Session| {
             session.run(&sample, &mut |_, _, _| Ok(())).with_context(|| format!("`{name}`"))
         };
-        let (float, quantized) = (run(float)?, run(quantized)?);
-        let compared = float.iter().zip(&quantized).map(|(a, b)| one(a, b, label));
-        let compared = compared.collect();
+        let arrays = (run(float)?, run(quantized)?);
+        let labels = labels.as_ref().map(|labels| &labels[sample_idx][..]);
+        let compared = compare_sample(&outputs, &arrays, (&name, dataset.batch()), labels)
+            .with_context(|| format!("`{name}`"))?;
         sums.lock().map_err(|error| anyhow!("{error}"))?.add(sample_idx, compared);
         Ok(())
     };
     each_sample(&dataset, threads, &*tick, start, job)?;
     let sums = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
-    Ok(sums.totals.iter().zip(&outputs).map(|(total, output)| total.figures(output)).collect())
+    let figures = |(total, output): (&Comparison, &Output)| total.figures(&output.name);
+    Ok(sums.totals.iter().zip(&outputs).map(figures).collect())
 }
 
-/// One output for one sample.
-fn one(float: &Array, quantized: &Array, label: Option<usize>) -> Comparison {
-    let mut comparison = Comparison::default();
-    if let (Values::F32(a), Values::F32(b)) = (&float.values, &quantized.values) {
-        comparison.add(a, b, label);
+/// An output of a model.
+struct Output {
+    name: String,
+    /// Whether its values are floats, as class scores are.
+    is_float: bool,
+}
+
+fn outputs(model: &ModelProto) -> Result<Vec<Output>> {
+    const FLOATS: [i32; 5] = [0, 1, 10, 11, 16];
+    let of = |value: &ValueInfoProto| {
+        let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+        let is_float = tensor.is_none_or(|tensor| FLOATS.contains(&tensor.elem_type()));
+        Output { name: value.name().to_string(), is_float }
+    };
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    Ok(graph.output.iter().map(of).collect())
+}
+
+/// The outputs of both models for one sample, a batch of so many parts; `labels` holds one for each of these.
+fn compare_sample(
+    outputs: &[Output],
+    (float, quantized): &(Vec<Array>, Vec<Array>),
+    (name, batch): (&str, usize),
+    labels: Option<&[usize]>,
+) -> Result<Vec<Comparison>> {
+    let mut has_scores = false;
+    let mut compared = Vec::new();
+    for (output, (a, b)) in outputs.iter().zip(float.iter().zip(quantized)) {
+        let (Values::F32(x), Values::F32(y)) = (&a.values, &b.values) else {
+            bail!("internal error: output `{}` is not float32", output.name)
+        };
+        ensure!(
+            x.len() == y.len(),
+            "output `{}` has shape {:?}, expected {:?} as in the float model",
+            output.name,
+            b.shape,
+            a.shape
+        );
+        let mut comparison = Comparison::default();
+        comparison.add(name, x, y);
+        if let Some(n) = n_classes(&a.shape, batch).filter(|_| output.is_float) {
+            // Scores for the batch as a whole are none for its parts.
+            let labels = labels.filter(|labels| labels.len() == a.shape[0]);
+            has_scores |= labels.is_some();
+            comparison.add_scores((x, y), n, labels);
+        }
+        compared.push(comparison);
     }
-    comparison
+    ensure!(
+        labels.is_none() || has_scores,
+        "no output is class scores, expected one of shape [{batch}, classes] for --labels; found {}",
+        float.iter().map(|array| format!("{:?}", array.shape)).collect::<Vec<_>>().join(", ")
+    );
+    Ok(compared)
 }

@@ -118,8 +118,7 @@ fn attempt(
         of_default = reference;
         let Comparison { gain_db, chance_db, .. } = comparison;
         tried.push(TriedObserver { observer: observer.to_string(), gain_db, chance_db });
-        let is_best = gain_db > best.as_ref().map_or(0.0, |best| best.gain_db);
-        if is_best && gain_db > deviations * chance_db {
+        if wins(&comparison, best.as_ref().map_or(0.0, |best| best.gain_db), deviations) {
             best = Some(Rival { observer, plan: rival, gain_db, reference: of_rival });
         }
     }
@@ -139,6 +138,11 @@ fn attempt(
     }))
 }
 
+/// Whether an observer is better than what gains `best_db`, and by so many standard deviations than the table's.
+fn wins(comparison: &Comparison, best_db: f64, deviations: f64) -> bool {
+    comparison.is_gain_by(deviations) && comparison.gain_db > best_db
+}
+
 /// Another range finder that is better than the table's.
 struct Rival {
     observer: &'static str,
@@ -147,4 +151,20 @@ struct Rival {
     gain_db: f64,
     /// What is known of it by judging.
     reference: Option<Reference>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_observer_wins_by_what_was_measured() {
+        let of = |gain_db, chance_db| Comparison { sqnr_db: [0.0; 2], gain_db, chance_db };
+        assert!(wins(&of(1.0, 0.4), 0.5, 2.0));
+        assert!(!wins(&of(1.0, 0.6), 0.5, 2.0) && !wins(&of(1.0, 0.4), 1.5, 2.0));
+        for unknown in [f64::NAN, f64::INFINITY] {
+            assert!(!wins(&of(unknown, 0.1), 0.0, 0.0) && !wins(&of(1.0, unknown), 0.0, 0.0));
+            assert!(!wins(&of(1.0, 0.1), f64::NAN, 0.0));
+        }
+    }
 }

@@ -27,6 +27,15 @@ pub struct Comparison {
     pub chance_db: f64,
 }
 
+impl Comparison {
+    /// Whether the gain is above so many standard deviations; below 0: whether it is not a loss of so many. No figure
+    /// that is NaN or infinite is a gain.
+    pub fn is_gain_by(&self, deviations: f64) -> bool {
+        let Comparison { gain_db, chance_db, .. } = *self;
+        gain_db.is_finite() && chance_db.is_finite() && gain_db > deviations * chance_db
+    }
+}
+
 /// Two networks that compute the same, each with its plan.
 #[derive(Clone, Copy)]
 pub struct Compared<'a> {
@@ -97,5 +106,32 @@ impl Compared<'_> {
         let (variants, kept) = walk.with_bias_grids(&grids).run_and_keep(inputs, samples)?;
         let variant = variants.into_iter().next().context("internal error: a walk of nothing")?;
         Ok((variant, kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_gain_by(gain_db: f64, chance_db: f64, deviations: f64) -> bool {
+        Comparison { sqnr_db: [0.0; 2], gain_db, chance_db }.is_gain_by(deviations)
+    }
+
+    #[test]
+    fn a_gain_is_above_what_chance_does() {
+        assert!(is_gain_by(0.5, 0.2, 2.0) && !is_gain_by(0.5, 0.3, 2.0));
+        assert!(is_gain_by(-0.5, 0.3, -2.0) && !is_gain_by(-0.5, 0.2, -2.0));
+        assert!(!is_gain_by(0.0, 0.0, 0.0) && !is_gain_by(0.0, 0.0, -2.0));
+    }
+
+    #[test]
+    fn what_could_not_be_measured_is_no_gain() {
+        for unknown in [f64::NAN, f64::INFINITY] {
+            for deviations in [-2.0, 0.0, 2.0] {
+                assert!(!is_gain_by(unknown, 0.0, deviations));
+                assert!(!is_gain_by(1.0, unknown, deviations));
+                assert!(!is_gain_by(-1.0, unknown, deviations));
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Whether one network is nearer to the float one than another, on samples that neither has learned from.
 
 use crate::engine::Value;
+use crate::metrics::{MAX_DB, value_and_error};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{self, axis_position};
 
@@ -41,21 +42,29 @@ impl Noise {
     /// Adds one sample; nothing where it is not float32.
     pub fn add(&mut self, float: &Value, quantized: &Value, centred: Option<i64>) {
         let (Some(a), Some(b)) = (float.f32s(), quantized.f32s()) else { return };
-        let difference = a.iter().zip(b).map(|(&a, &b)| f64::from(a) - f64::from(b));
+        let pairs = || a.iter().zip(b).map(|(&a, &b)| value_and_error(a, b));
+        let (values, errors) = (pairs().map(|pair| pair.0), pairs().map(|pair| pair.1));
         let (signal, noise) = match centred {
-            None => (a.iter().map(|&a| square(f64::from(a))).sum(), difference.map(square).sum()),
+            None => (values.map(square).sum(), errors.map(square).sum()),
             Some(axis) => {
                 let axis = axis_position(axis, float.shape().len());
-                let of = |values: &[f64]| variation(values, float.shape(), axis);
-                let signal: Vec<f64> = a.iter().map(|&a| f64::from(a)).collect();
-                (of(&signal), of(&difference.collect::<Vec<f64>>()))
+                let of = |values: Vec<f64>| variation(&values, float.shape(), axis);
+                (of(values.collect()), of(errors.collect()))
             }
         };
         self.samples.push((signal, noise));
     }
 
-    /// SQNR over all samples, in dB; `None` where there is no noise, or no finite one.
+    /// Whether a value is NaN or infinite, in one of the networks or in both.
+    pub fn is_unknown(&self) -> bool {
+        self.samples.iter().any(|sample| !sample.1.is_finite())
+    }
+
+    /// SQNR over all samples, in dB; the worst where a value is NaN or infinite, `None` where there is no noise.
     fn sqnr_db(&self) -> Option<f64> {
+        if self.is_unknown() {
+            return Some(-MAX_DB);
+        }
         let signal: f64 = self.samples.iter().map(|s| s.0).sum();
         let noise: f64 = self.samples.iter().map(|s| s.1).sum();
         let db = 10.0 * (signal / noise).log10();
@@ -106,14 +115,28 @@ pub fn sqnr_db(outputs: &[Noise]) -> f64 {
     mean(outputs.iter().map(Noise::sqnr_db))
 }
 
-/// Mean gain over the outputs, in dB; above 0 where `after` is nearer to the float network.
+/// Mean gain over the outputs, in dB; above 0 where `after` is nearer to the float network. The worst where a value of
+/// `after` is NaN or infinite, whatever other outputs gain, and the best where that was so only `before`.
 pub fn gain_db(before: &[Noise], after: &[Noise]) -> f64 {
-    mean(before.iter().zip(after).map(|(before, after)| before.gain_db(after)))
+    match (unknown(before), unknown(after)) {
+        (_, true) => -MAX_DB,
+        (true, false) => MAX_DB,
+        (false, false) => {
+            mean(before.iter().zip(after).map(|(before, after)| before.gain_db(after)))
+        }
+    }
+}
+
+fn unknown(outputs: &[Noise]) -> bool {
+    outputs.iter().any(Noise::is_unknown)
 }
 
 /// How far the gain may be off because the samples are these and not others, in dB: one standard deviation,
-/// by leaving out one sample at a time (the jackknife).
+/// by leaving out one sample at a time (the jackknife). 0 where a value is NaN or infinite: no sample puts that in doubt.
 pub fn chance_db(before: &[Noise], after: &[Noise]) -> f64 {
+    if unknown(before) || unknown(after) {
+        return 0.0;
+    }
     let n = before.iter().map(|noise| noise.samples.len()).max().unwrap_or(0);
     let without = |noise: &[Noise], left_out: usize| -> Vec<Noise> {
         let of = |noise: &Noise| {
@@ -149,6 +172,33 @@ mod tests {
         noise.add(&float, &moved, Some(-1));
         let third = 0.5f64 / 3.0;
         assert_eq!(noise.samples, [(4.0, 2.0 * third.powi(2) + (0.5 - third).powi(2))]);
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_never_a_gain() {
+        let (good, better) = (noise(&[1.0; 4]), noise(&[0.1; 4]));
+        for bad in [f64::NAN, f64::INFINITY] {
+            let bad = noise(&[0.1, bad, 0.1, 0.1]);
+            let after = [better.clone(), bad.clone()];
+            let before = [good.clone(), good.clone()];
+            assert_eq!((gain_db(&before, &after), chance_db(&before, &after)), (-MAX_DB, 0.0));
+            assert_eq!((gain_db(&after, &after), gain_db(&after, &before)), (-MAX_DB, MAX_DB));
+            assert_eq!((sqnr_db(&[bad]), chance_db(&after, &before)), (-MAX_DB, 0.0));
+        }
+    }
+
+    #[test]
+    fn what_only_one_network_has_as_a_number_is_noise_and_an_infinity_of_both_is_none() {
+        let value = |values: &[f32]| Value::from_f32(&[1, 3], values.to_vec()).unwrap();
+        let masked = value(&[f32::NEG_INFINITY, 2.0, 3.0]);
+        for centred in [None, Some(-1)] {
+            let mut same = Noise::default();
+            same.add(&masked, &value(&[f32::NEG_INFINITY, 2.0, 2.0]), centred);
+            assert!(!same.is_unknown() && same.samples[0].1 > 0.0, "{same:?}");
+            let mut other = Noise::default();
+            other.add(&masked, &value(&[-9.0, 2.0, 3.0]), centred);
+            assert!(other.is_unknown(), "{other:?}");
+        }
     }
 
     #[test]

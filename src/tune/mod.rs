@@ -218,6 +218,14 @@ pub fn tune(
         n_ranges: 0,
         seconds: 0.0,
     };
+    // What was kept has none.
+    let unknown = plain.iter().map(|noise| best.is_none() && noise.is_unknown());
+    for (output, _) in graph.output.iter().zip(unknown).filter(|(_, unknown)| *unknown) {
+        plan.warnings.push(format!(
+            "output `{}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept",
+            output.name()
+        ));
+    }
     if let Some(Variant { plan: tuned, biases, noise, .. }) = best {
         report.sqnr_db[1] = judge::sqnr_db(&noise);
         report.gain_db = judge::gain_db(&plain, &noise);

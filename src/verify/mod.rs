@@ -1,17 +1,16 @@
-//! Is a model with Q/DQ sound, does it keep its target's rules, and how far is it from float?
+//! Is a model with Q/DQ sound, and does it keep its target's rules?
 //!
-//! In: a model; outputs of two models. Out: an error, findings, or figures. It repairs nothing.
+//! In: a model. Out: an error, or findings. It repairs nothing.
 
-mod compare;
 mod linear;
 mod qdq;
 mod rules;
 
-pub use compare::{Comparison, Figures, argmax};
 pub use linear::{Kind, Linear, Role, Values};
 pub use qdq::QdqGraph;
 pub use rules::{
     CHECKS, Check, Finding, Report, Severity, Wanted, check_call, ensure_kept, findings,
+    is_quantized,
 };
 
 use crate::onnx::proto::ModelProto;

@@ -1,6 +1,6 @@
 //! For each rule what breaks it.
 
-use crate::models::*;
+use super::models::*;
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
 
@@ -22,6 +22,27 @@ pub const CASES: &[Case] = &[
     },
     Case {
         call: "",
+        rule: "quantized",
+        breaks: |m| {
+            let graph = graph(m);
+            graph.node.retain(|node| !node.op_type().ends_with("Linear"));
+        },
+        expected: &["model is float, without Q/DQ, expected a quantized one"],
+    },
+    Case {
+        call: "",
+        rule: "quantized",
+        breaks: |m| {
+            let graph = graph(m);
+            let float = |name: &str| name.strip_suffix("_dq").map(str::to_string);
+            let operators = graph.node.iter_mut().filter(|n| !n.op_type().ends_with("Linear"));
+            let inputs = operators.flat_map(|node| &mut node.input);
+            inputs.for_each(|name| *name = float(name).unwrap_or_else(|| name.clone()));
+        },
+        expected: &["model is float: no operator reads what its 10 Q/DQ make"],
+    },
+    Case {
+        call: "",
         rule: "scope",
         breaks: |m| {
             let branch = GraphProto { node: graph(m).node[..2].to_vec(), ..Default::default() };
@@ -36,6 +57,50 @@ pub const CASES: &[Case] = &[
         rule: "positive_scales",
         breaks: |m| set_scale(m, "s_scale", &[0.0]),
         expected: &["`s_scale`: scale is 0e0", "above 0"],
+    },
+    Case {
+        call: "",
+        rule: "positive_scales",
+        breaks: |m| set_scale(m, "s_scale", &[f32::NAN]),
+        expected: &["`s_scale`: scale is NaN", "above 0"],
+    },
+    Case {
+        call: "",
+        rule: "finite_values",
+        breaks: |m| {
+            let mut bias = [0.0; 16];
+            (bias[3], bias[5]) = (f32::NAN, f32::INFINITY);
+            graph(m).initializer.push(tensor::from_f32("bias", &[16], &bias).unwrap());
+            node(m, "c").input[2] = "bias".into();
+        },
+        expected: &["(Conv): `bias`: bias [3] is NaN (2 of 16 are NaN or infinite), expected"],
+    },
+    Case {
+        call: "",
+        rule: "finite_values",
+        breaks: |m| {
+            // A weight that is stored as float, in front of a Q.
+            let mut weight = [0.0; 256];
+            weight[255] = f32::NEG_INFINITY;
+            graph(m).initializer.push(tensor::from_f32("w", &[16, 16, 1, 1], &weight).unwrap());
+            let mut quantize = node(m, "w_dq").clone();
+            quantize.op_type = Some("QuantizeLinear".into());
+            (quantize.input[0], quantize.output[0]) = ("w".into(), "w_float_q".into());
+            node(m, "w_dq").input[0] = "w_float_q".into();
+            graph(m).node.insert(0, quantize);
+        },
+        expected: &["(Conv): `w`: weight [255] is -inf (1 of 256 are NaN or infinite)"],
+    },
+    Case {
+        call: "",
+        rule: "finite_values",
+        breaks: |m| {
+            let nan = tensor::from_f32("nan", &[], &[f32::NAN]).unwrap();
+            graph(m).initializer.push(nan);
+            insert(m, "Add", "s", 0);
+            node(m, "inserted").input.push("nan".into());
+        },
+        expected: &["(Add): `nan`: constant [0] is NaN (1 of 1 are NaN)"],
     },
     Case {
         call: "",

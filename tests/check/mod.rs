@@ -146,6 +146,29 @@ fn a_bias_in_int8_is_told_from_int32() {
 }
 
 #[test]
+fn a_mask_may_be_infinite() {
+    let mut model = good();
+    let mask = tensor::from_f32("mask", &[], &[f32::NEG_INFINITY]).unwrap();
+    graph(&mut model).initializer.push(mask);
+    insert(&mut model, "Add", "s", 0);
+    node(&mut model, "inserted").input.push("mask".into());
+    assert_eq!(findings(&model, &table("[]").unwrap()), []);
+}
+
+#[test]
+fn a_model_that_stays_float_by_its_table_is_no_finding() {
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[1, 3, 8, 8]);
+    g.conv("x", 3, 4, 1, 1, "y");
+    g.output("y");
+    let of = |backend: &str| {
+        let found = findings(&g.build(), &scheme::resolve(backend).unwrap());
+        found.iter().any(|finding| finding.rule == "quantized")
+    };
+    assert!(of("tensorrt") && of("onnxruntime") && !of("nnie"));
+}
+
+#[test]
 fn the_table_sets_the_severity() {
     let mut model = good();
     set_scale(&mut model, "p_scale", &[0.5]);

@@ -175,10 +175,17 @@ fn images_fill_a_batch() {
     let pair = [input("x", &[2, 3, 1, 1], FLOAT)];
     assert_eq!(
         message(open(&folder, &[""], &pair), &folder),
-        "1 images are left over, expected a multiple of 2, the batch of input `x`\nhint: limit the number of samples to 1"
+        "1 images are left over, expected a multiple of 2, the batch of input `x`\nhint: --limit 1 leaves them out: it counts batches"
+    );
+    let four = [input("x", &[4, 3, 1, 1], FLOAT)];
+    assert_eq!(
+        message(open(&folder, &[""], &four), &folder),
+        "3 images are left over, expected a multiple of 4, the batch of input `x`\nhint: give 4 images or more, or another batch by --shape where the model leaves it open"
     );
     let dataset = open_with(&folder, &["a.png", "b.png"], &pair, &with("scale: 1")).unwrap();
     assert_eq!(f32s(&dataset.load(0).unwrap()[0].values), [0., 0., 0., 1., 1., 1.]);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    assert_eq!((dataset.batch(), dataset.parts(0)), (2, vec![path("a.png"), path("b.png")]));
 }
 
 #[test]

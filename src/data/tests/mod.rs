@@ -2,6 +2,7 @@
 
 mod arrays;
 mod images;
+mod labels;
 mod options;
 mod sources;
 

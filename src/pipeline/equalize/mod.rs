@@ -261,7 +261,7 @@ fn attempt(
     equalized.gain_db = compared.gain_db;
     equalized.chance_db = compared.chance_db;
     // The model of the noise promised a gain, and two standard deviations are what samples do by chance.
-    equalized.kept = compared.gain_db > -2.0 * compared.chance_db;
+    equalized.kept = compared.is_gain_by(-2.0);
     let reference = if equalized.kept { of_scaled } else { of_model };
     let known = reference.map(|reference| Known { samples: judges, reference });
     let replaced = equalized.kept.then_some((scaled, scaled_plan));

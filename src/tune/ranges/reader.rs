@@ -56,7 +56,7 @@ pub(super) fn readers<'e>(
             .map(|channels| (channels, y.par_iter().map(|y| channels.sums(y, passed)).collect()));
         let square = |x: &f32| f64::from(passed.of(*x)).powi(2);
         let signal: f64 = y.iter().flat_map(|y| y.f32s().unwrap_or_default()).map(square).sum();
-        if signal > 0.0 {
+        if signal > 0.0 && signal.is_finite() {
             readers.push(Reader { step, y, passed, corrected, signal });
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn readers<'e>(
 }
 
 impl Reader {
-    /// Noise at the layer's outputs over their signal, for the inputs `x`.
+    /// Noise at the layer's outputs over their signal, for the inputs `x`; infinite where a value is no number.
     ///
     /// # Errors
     /// If the layer cannot be run on them.
@@ -81,8 +81,13 @@ impl Reader {
             let sums = outputs.par_iter().map(|outputs| channels.sums(&outputs[0], self.passed));
             mean_error(float, &sums.collect::<Vec<Vec<Sum>>>())
         });
-        Ok((noise - corrected).max(0.0) / self.signal)
+        Ok(share(noise - corrected, self.signal))
     }
+}
+
+/// Noise over the signal; infinite where it is no number, so that it is never the least.
+fn share(noise: f64, signal: f64) -> f64 {
+    if noise.is_finite() { noise.max(0.0) / signal } else { f64::INFINITY }
 }
 
 /// The part of the noise that a correction of the means takes away.
@@ -92,4 +97,23 @@ fn mean_error(float: &[Vec<Sum>], quantized: &[Vec<Sum>]) -> f64 {
         total.sum.powi(2) / total.n_passed
     };
     (0..float.first().map_or(0, Vec::len)).map(of_channel).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{follow, least};
+    use super::share;
+
+    #[test]
+    fn a_range_whose_error_is_no_number_is_never_the_best() {
+        assert_eq!((share(2.0, 4.0), share(-1e-9, 4.0)), (0.5, 0.0));
+        assert_eq!(
+            (share(f64::NAN, 4.0), share(f64::INFINITY, 4.0)),
+            (f64::INFINITY, f64::INFINITY)
+        );
+        let error = |noise: &f64| Ok(share(*noise, 1.0));
+        assert_eq!(least(&[3.0, f64::NAN, 2.0], error).unwrap(), Some((&2.0, 2.0)));
+        assert_eq!(least(&[f64::NAN, 2.0], error).unwrap(), Some((&2.0, 2.0)));
+        assert_eq!(follow((3.0, 3.0), [vec![f64::NAN], vec![2.0]], error).unwrap(), Some(2.0));
+    }
 }

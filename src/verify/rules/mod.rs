@@ -7,6 +7,7 @@ mod bias;
 mod channels;
 mod dtypes;
 mod finding;
+mod finite;
 mod fixed;
 mod form;
 mod fusing;
@@ -18,11 +19,13 @@ mod parameters;
 mod scales;
 
 pub use finding::{Finding, Report, Severity};
+pub use model::is_quantized;
 pub use parameters::{Wanted, check_call};
 
 use super::qdq::QdqGraph;
 use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
+use crate::quant::Codes;
 use crate::scheme::{RuleCall, Scheme};
 use anyhow::{Result, anyhow};
 use std::collections::BTreeMap;
@@ -63,12 +66,14 @@ pub trait Check: Sync {
 /// Every rule.
 pub const CHECKS: &[&dyn Check] = &[
     &model::SoundGraph,
+    &model::Quantized,
     &model::Scope,
     &model::OperatorSet,
     &model::QdqOnly,
     &model::StaticInputs,
     &form::LinearForm,
     &scales::PositiveScales,
+    &finite::FiniteValues,
     &scales::ConstantParameters,
     &scales::PowerOfTwo,
     &scales::Symmetric,
@@ -94,7 +99,11 @@ pub fn findings(model: &ModelProto, scheme: &Scheme) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     let by_name: BTreeMap<&str, &dyn Check> = CHECKS.iter().map(|c| (c.name(), *c)).collect();
-    for check in CHECKS.iter().filter(|check| check.is_universal()) {
+    // Where ONNX has no operator for a type's codes the model stays float.
+    let stays_float = scheme.types.values().any(|qtype| qtype.grid().codes != Codes::Affine);
+    let quantized = model::Quantized.name();
+    let universal = CHECKS.iter().filter(|check| check.is_universal());
+    for check in universal.filter(|check| !(stays_float && check.name() == quantized)) {
         let call = RuleCall { rule: check.name().to_string(), parameters: BTreeMap::new() };
         run(*check, &graph, &call, &mut found);
     }
@@ -129,6 +138,8 @@ pub fn ensure_kept(model: &ModelProto, scheme: &Scheme) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
     for finding in findings(model, scheme) {
         match finding.severity {
+            // Where nothing was quantized there is a warning already.
+            _ if finding.rule == model::Quantized.name() => {}
             Severity::Error if is_about_the_float_model(finding.rule) => {
                 warnings.push(format!("breaks [{}] of {}: {finding}", finding.rule, scheme.name));
             }

@@ -1,9 +1,10 @@
 //! The model as a whole.
 
+use super::super::linear::{Kind, Linear};
 use super::super::qdq::QdqGraph;
 use super::parameters::Wanted;
 use super::{Check, Finding, Report, Severity};
-use crate::onnx::proto::NodeProto;
+use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::RuleCall;
 
 /// Nodes are in order, and every tensor is made once.
@@ -130,7 +131,7 @@ impl Check for StaticInputs {
     }
 }
 
-/// There is something to check, and all of it is seen.
+/// All Q/DQ are seen.
 pub struct Scope;
 
 impl Check for Scope {
@@ -139,7 +140,7 @@ impl Check for Scope {
     }
 
     fn description(&self) -> &'static str {
-        "the main graph holds Q/DQ, nested graphs (If, Loop, Scan) and functions hold none: rules look at the main graph"
+        "nested graphs (If, Loop, Scan) and functions hold no Q/DQ: rules look at the main graph"
     }
 
     fn is_universal(&self) -> bool {
@@ -151,10 +152,6 @@ impl Check for Scope {
     }
 
     fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-        if graph.linears.is_empty() {
-            let found = "no QuantizeLinear or DequantizeLinear";
-            report.add(Finding::new("in the main graph", found, "some"));
-        }
         for node in &graph.graph.node {
             let n_nested = n_nested_linears(node);
             if n_nested > 0 {
@@ -179,4 +176,54 @@ fn n_nested_linears(node: &NodeProto) -> usize {
     let graphs = node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs));
     let nodes = graphs.flat_map(|graph| &graph.node);
     nodes.map(|inner| usize::from(is_linear(inner)) + n_nested_linears(inner)).sum()
+}
+
+/// Something is quantized.
+pub struct Quantized;
+
+impl Check for Quantized {
+    fn name(&self) -> &'static str {
+        "quantized"
+    }
+
+    fn description(&self) -> &'static str {
+        "an operator reads what a DQ makes, or computes on integers"
+    }
+
+    fn is_universal(&self) -> bool {
+        true
+    }
+
+    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+        let is_read = |linear: &Linear| {
+            let mut readers = graph.users(linear.output).into_iter();
+            linear.kind == Kind::Dequantize && readers.any(|(node, _)| !is_linear(node))
+        };
+        // What nested graphs and functions hold is not looked at.
+        let n_seen = graph.linears.len();
+        if graph.linears.iter().any(is_read) || n_quantized(graph.model) > n_seen {
+            return;
+        }
+        let found = match n_seen {
+            0 => "float, without Q/DQ".to_string(),
+            n => format!("float: no operator reads what its {n} Q/DQ make"),
+        };
+        report.add(
+            Finding::new("model", found, "a quantized one")
+                .hint("give the model that `mqq calibrate` or another quantizer wrote"),
+        );
+    }
+}
+
+/// Whether the model holds QuantizeLinear, DequantizeLinear or operators on integers.
+pub fn is_quantized(model: &ModelProto) -> bool {
+    n_quantized(model) > 0
+}
+
+/// Q/DQ and operators on integers, those in nested graphs and functions among them.
+fn n_quantized(model: &ModelProto) -> usize {
+    let graph = model.graph.iter().flat_map(|graph| &graph.node);
+    let nodes = graph.chain(model.functions.iter().flat_map(|function| &function.node));
+    let is_one = |node: &NodeProto| is_linear(node) || is_integer_operator(node.op_type());
+    nodes.map(|node| usize::from(is_one(node)) + n_nested_linears(node)).sum()
 }

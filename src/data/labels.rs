@@ -1,0 +1,116 @@
+//! Classes of samples, from a CSV file.
+
+use super::{Dataset, table};
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+/// The class of each file that a list names.
+#[derive(Debug, Clone)]
+pub struct Labels {
+    /// The list.
+    list: PathBuf,
+    /// By path: as the list has it, from the root where it leads out of the list's folder.
+    rows: BTreeMap<PathBuf, Row>,
+}
+
+#[derive(Debug, Clone)]
+struct Row {
+    line: u64,
+    class: usize,
+}
+
+impl Labels {
+    /// Reads a `.csv` with the columns `file` and `class_index`. A file is known by its path relative to the list or to
+    /// the folder of the data; of several rows that fit, the one with the longest path counts.
+    ///
+    /// # Errors
+    /// If the list cannot be read or a row has no file and class, or if a file has two classes. The message begins with
+    /// the list.
+    pub fn read(list: &Path) -> Result<Labels> {
+        let read = || -> Result<Labels> {
+            let folder = list.parent().unwrap_or(Path::new(""));
+            let mut rows: BTreeMap<PathBuf, Row> = BTreeMap::new();
+            for table::Row { line, cells } in table::read(list, &["file", "class_index"])? {
+                let [file, class] = &cells[..] else { bail!("internal error: not two columns") };
+                ensure!(!file.is_empty(), "line {line}: no file, expected one");
+                let class = class.parse().ok().with_context(|| {
+                    format!(
+                        "line {line}: `{file}` has the class `{class}`, expected a number from 0 on"
+                    )
+                })?;
+                let path = Path::new(file);
+                let leads_out =
+                    path.has_root() || path.components().any(|c| c == Component::ParentDir);
+                let path = if leads_out { absolute(&folder.join(path))? } else { normal(path) };
+                let earlier = rows.entry(path).or_insert(Row { line, class });
+                ensure!(
+                    earlier.class == class,
+                    "line {line}: `{file}` has the class {class}, expected {} as in line {}",
+                    earlier.class,
+                    earlier.line
+                );
+            }
+            Ok(Labels { list: list.to_path_buf(), rows })
+        };
+        read().with_context(|| format!("`{}`", list.display()))
+    }
+
+    /// The classes of every sample of `dataset`: one for each part of its batch.
+    ///
+    /// # Errors
+    /// If a file has no class, or a row of the list is the only one for two files.
+    pub fn of_dataset(&self, dataset: &Dataset) -> Result<Vec<Vec<usize>>> {
+        // The file that each row was taken for.
+        let mut taken: BTreeMap<&Path, PathBuf> = BTreeMap::new();
+        let mut of_file = |file: String| -> Result<usize> {
+            let path = absolute(Path::new(&file))?;
+            let Some((row, Row { line, class })) = self.find(&path) else {
+                bail!(
+                    "`{file}` has no class in `{}`, expected a row whose `file` is this path or the end of it",
+                    self.list.display()
+                );
+            };
+            let earlier = taken.entry(row).or_insert_with(|| path.clone());
+            ensure!(
+                *earlier == path,
+                "`{file}` and `{}` are both line {line} of `{}`, `{}`, expected a row for each\nhint: give the column `file` as much of the paths as tells them apart",
+                earlier.display(),
+                self.list.display(),
+                row.display()
+            );
+            Ok(*class)
+        };
+        (0..dataset.len())
+            .map(|i| dataset.parts(i).into_iter().map(&mut of_file).collect())
+            .collect()
+    }
+
+    /// The row with the longest path that `path` ends with.
+    fn find(&self, path: &Path) -> Option<(&Path, &Row)> {
+        let parts: Vec<Component> = path.components().collect();
+        let ends = (0..parts.len()).map(|start| parts[start..].iter().collect::<PathBuf>());
+        let row = ends.filter_map(|end| self.rows.get_key_value(&end)).next();
+        row.map(|(path, row)| (path.as_path(), row))
+    }
+}
+
+/// The path from the root on, without `.` and `..`.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    Ok(normal(&std::path::absolute(path)?))
+}
+
+/// The path without `.`, and without `..` where there is a folder to leave.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if normal.file_name().is_some() => {
+                normal.pop();
+            }
+            part => normal.push(part),
+        }
+    }
+    normal
+}

@@ -1,0 +1,46 @@
+//! Columns of a CSV file.
+
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// One row.
+pub struct Row {
+    /// Its line in the file, from 1 on.
+    pub line: u64,
+    /// The cells of the columns that were asked for, without spaces around them; empty where the row is too short.
+    pub cells: Vec<String>,
+}
+
+/// The rows of a CSV file whose first line names its columns, in their order; `columns` are those that are wanted. Empty
+/// lines and those that begin with `#` are left out.
+///
+/// # Errors
+/// If the file cannot be read or lacks a column. The message does not name the file.
+pub fn read(path: &Path, columns: &[&str]) -> Result<Vec<Row>> {
+    let mut reader = csv::ReaderBuilder::new()
+        .flexible(true)
+        .trim(csv::Trim::All)
+        .comment(Some(b'#'))
+        .from_path(path)?;
+    let header = reader.headers()?.clone();
+    let position = |column: &&str| {
+        header.iter().position(|cell| cell == *column).with_context(|| {
+            let found = header.iter().collect::<Vec<_>>().join(",");
+            format!(
+                "the first line is `{found}`, expected names of columns, one of them `{column}`"
+            )
+        })
+    };
+    let positions: Vec<usize> = columns.iter().map(position).collect::<Result<_>>()?;
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record?;
+        if record.iter().all(str::is_empty) {
+            continue;
+        }
+        let cell = |&position: &usize| record.get(position).unwrap_or_default().to_string();
+        let line = record.position().map_or(0, csv::Position::line);
+        rows.push(Row { line, cells: positions.iter().map(cell).collect() });
+    }
+    Ok(rows)
+}

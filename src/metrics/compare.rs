@@ -1,0 +1,297 @@
+//! Figures of how two models' outputs agree.
+
+use serde::Serialize;
+
+/// Figures in dB end here: no error at all, or with the other sign the worst there is, a value that is NaN or infinite
+/// where float has a number.
+pub const MAX_DB: f64 = 200.0;
+
+/// Values of an output that are NaN or infinite.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct NonFinite {
+    /// How many.
+    pub n_values: usize,
+    /// The first sample that has one, by its name.
+    pub first_sample: String,
+}
+
+/// Sums over the samples of one output. Results do not depend on anything but the order of the samples.
+#[derive(Debug, Clone, Default)]
+pub struct Comparison {
+    signal: f64,
+    noise: f64,
+    max_difference: f64,
+    n_values: usize,
+    n_samples: usize,
+    non_finite: Option<NonFinite>,
+    float_non_finite: Option<NonFinite>,
+    n_rows: usize,
+    n_agree: usize,
+    n_labelled: usize,
+    n_right: [usize; 2],
+}
+
+/// What is reported of one output.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figures {
+    /// ONNX name.
+    pub output: String,
+    /// `10 log10(sum of float^2 / sum of (float - quantized)^2)` over all samples, in dB, within ±[`MAX_DB`];
+    /// absent where the outputs are equal, and -[`MAX_DB`] where a value is NaN or infinite or there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sqnr_db: Option<f64>,
+    /// Largest absolute difference of finite values, in the output's own unit.
+    pub max_difference: f64,
+    /// Rows of class scores with the same largest element, in percent; absent where the output has no such rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agreement_percent: Option<f64>,
+    /// Rows of class scores whose largest element is the label, float and quantized, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top1_percent: Option<[f64; 2]>,
+    /// Samples compared.
+    pub n_samples: usize,
+    /// Values that are NaN or infinite where float has numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub non_finite: Option<NonFinite>,
+    /// Values that are NaN or infinite in the float model, so that there is nothing to compare with; an infinity that
+    /// both models have is equal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub float_non_finite: Option<NonFinite>,
+}
+
+impl Figures {
+    /// Whether the SQNR is `min_db` or more. What could not be measured is not.
+    pub fn reaches(&self, min_db: f64) -> bool {
+        let measured = self.non_finite.is_none() && self.float_non_finite.is_none();
+        measured && self.sqnr_db.is_none_or(|db| db >= min_db)
+    }
+}
+
+/// A float value and what the other is off, in double precision; both 0 for an infinity that both are.
+pub fn value_and_error(float: f32, other: f32) -> (f64, f64) {
+    if float.is_infinite() && float == other {
+        return (0.0, 0.0);
+    }
+    (f64::from(float), f64::from(float) - f64::from(other))
+}
+
+/// Position of the largest value, the first of equal ones; `None` where a value is NaN or there is none.
+pub fn argmax(values: &[f32]) -> Option<usize> {
+    let mut best = None;
+    for (i, value) in values.iter().enumerate() {
+        if value.is_nan() {
+            return None;
+        }
+        if best.is_none_or(|best: usize| *value > values[best]) {
+            best = Some(i);
+        }
+    }
+    best
+}
+
+/// Whether the largest of two rows of class scores is the same; never where `other` has a value that is NaN or infinite
+/// and `float` has not.
+pub fn same_class(float: &[f32], other: &[f32]) -> bool {
+    let is_sound = |(a, b): (&f32, &f32)| b.is_finite() || a == b;
+    let top = argmax(float);
+    top.is_some() && top == argmax(other) && float.iter().zip(other).all(is_sound)
+}
+
+/// The number of classes where an output of this shape is a vector of class scores for each of the `batch` parts of a
+/// sample, or for all of it: `[N, C]` or `[N, C, 1, 1]` with C above 1.
+pub fn n_classes(shape: &[usize], batch: usize) -> Option<usize> {
+    match *shape {
+        [n, c] | [n, c, 1, 1] if c > 1 && (n == batch || n == 1) => Some(c),
+        _ => None,
+    }
+}
+
+fn count(non_finite: &mut Option<NonFinite>, sample: &str) {
+    let first = || NonFinite { n_values: 0, first_sample: sample.to_string() };
+    non_finite.get_or_insert_with(first).n_values += 1;
+}
+
+impl Comparison {
+    /// Adds the values of the output for `sample`, as many of both models.
+    pub fn add(&mut self, sample: &str, float: &[f32], quantized: &[f32]) {
+        let (mut signal, mut noise) = (0.0, 0.0);
+        for (&a, &b) in float.iter().zip(quantized) {
+            let (value, error) = value_and_error(a, b);
+            if !value.is_finite() {
+                count(&mut self.float_non_finite, sample);
+            } else if !error.is_finite() {
+                count(&mut self.non_finite, sample);
+            } else {
+                signal += value * value;
+                noise += error * error;
+                self.max_difference = self.max_difference.max(error.abs());
+            }
+        }
+        self.signal += signal;
+        self.noise += noise;
+        self.n_values += float.len();
+        self.n_samples += 1;
+    }
+
+    /// Adds rows of `n_classes` class scores each, and the label of each where there are labels.
+    pub fn add_scores(
+        &mut self,
+        (float, quantized): (&[f32], &[f32]),
+        n_classes: usize,
+        labels: Option<&[usize]>,
+    ) {
+        let rows = || float.chunks(n_classes).zip(quantized.chunks(n_classes));
+        for (a, b) in rows() {
+            self.n_rows += 1;
+            self.n_agree += usize::from(same_class(a, b));
+        }
+        for ((a, b), label) in rows().zip(labels.unwrap_or_default()) {
+            self.n_labelled += 1;
+            self.n_right[0] += usize::from(argmax(a) == Some(*label));
+            self.n_right[1] += usize::from(argmax(b) == Some(*label));
+        }
+    }
+
+    /// Adds the samples of `other` behind those seen so far.
+    pub fn absorb(&mut self, other: &Comparison) {
+        self.signal += other.signal;
+        self.noise += other.noise;
+        self.max_difference = self.max_difference.max(other.max_difference);
+        self.n_values += other.n_values;
+        self.n_samples += other.n_samples;
+        self.n_rows += other.n_rows;
+        self.n_agree += other.n_agree;
+        self.n_labelled += other.n_labelled;
+        for (n_right, other) in self.n_right.iter_mut().zip(other.n_right) {
+            *n_right += other;
+        }
+        for (all, other) in [
+            (&mut self.non_finite, &other.non_finite),
+            (&mut self.float_non_finite, &other.float_non_finite),
+        ] {
+            match (all.as_mut(), other) {
+                (Some(all), Some(other)) => all.n_values += other.n_values,
+                (None, Some(_)) => all.clone_from(other),
+                (_, None) => {}
+            }
+        }
+    }
+
+    /// The figures of output `output`.
+    pub fn figures(&self, output: &str) -> Figures {
+        let percent = |n: usize, of: usize| 100.0 * n as f64 / of as f64;
+        let measured = self.non_finite.is_none() && self.float_non_finite.is_none();
+        let sqnr_db = match measured && self.n_values > 0 {
+            false => Some(-MAX_DB),
+            true if self.noise > 0.0 => {
+                Some((10.0 * (self.signal / self.noise).log10()).clamp(-MAX_DB, MAX_DB))
+            }
+            true => None,
+        };
+        Figures {
+            output: output.to_string(),
+            sqnr_db,
+            max_difference: self.max_difference,
+            agreement_percent: (self.n_rows > 0).then(|| percent(self.n_agree, self.n_rows)),
+            top1_percent: (self.n_labelled > 0)
+                .then(|| self.n_right.map(|n| percent(n, self.n_labelled))),
+            n_samples: self.n_samples,
+            non_finite: self.non_finite.clone(),
+            float_non_finite: self.float_non_finite.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAN: f32 = f32::NAN;
+    const INF: f32 = f32::INFINITY;
+
+    fn figures(samples: &[(&str, &[f32], &[f32])]) -> Figures {
+        let mut total = Comparison::default();
+        for (name, float, quantized) in samples {
+            let mut one = Comparison::default();
+            one.add(name, float, quantized);
+            total.absorb(&one);
+        }
+        total.figures("y")
+    }
+
+    #[test]
+    fn values_that_only_the_quantized_model_lacks_are_the_worst() {
+        for bad in [NAN, INF, -INF] {
+            let found =
+                figures(&[("a", &[1.0, 2.0], &[1.0, 2.0]), ("b", &[3.0, 4.0], &[bad, bad])]);
+            let expected = NonFinite { n_values: 2, first_sample: "b".into() };
+            assert_eq!((found.sqnr_db, &found.non_finite), (Some(-MAX_DB), &Some(expected)));
+            assert_eq!((found.max_difference, found.float_non_finite.as_ref()), (0.0, None));
+            assert!(!found.reaches(-1000.0) && !found.reaches(f64::NAN));
+        }
+    }
+
+    #[test]
+    fn nothing_passes_a_gate_that_float_has_no_numbers_for() {
+        for (float, other) in [(NAN, NAN), (NAN, 1.0), (INF, 1.0), (INF, -INF), (INF, NAN)] {
+            let found = figures(&[("a", &[float, 2.0], &[other, 2.0])]);
+            let expected = NonFinite { n_values: 1, first_sample: "a".into() };
+            assert_eq!((found.sqnr_db, &found.float_non_finite), (Some(-MAX_DB), &Some(expected)));
+            assert!(found.non_finite.is_none() && !found.reaches(-1000.0), "{float} {other}");
+        }
+        assert!(!figures(&[("a", &[], &[])]).reaches(0.0));
+        assert!(!figures(&[("a", &[0.0], &[1.0])]).reaches(0.0));
+    }
+
+    #[test]
+    fn an_infinity_of_both_is_equal() {
+        let found = figures(&[("a", &[-INF, 2.0], &[-INF, 2.0])]);
+        assert_eq!((found.sqnr_db, found.float_non_finite.as_ref()), (None, None));
+        assert!(found.reaches(60.0));
+        let found = figures(&[("a", &[-INF, 10.0], &[-INF, 9.0])]);
+        assert_eq!(found.sqnr_db.map(f64::round), Some(20.0));
+        assert!(found.reaches(19.9) && !found.reaches(20.1) && !found.reaches(f64::NAN));
+    }
+
+    #[test]
+    fn rows_are_classified_one_by_one() {
+        let mut comparison = Comparison::default();
+        let float = [0.0, 9.0, 1.0, 8.0, 0.0, 1.0, 0.0, 0.0, 7.0];
+        let quantized = [0.0, 9.0, 1.0, 8.0, 0.0, 9.0, 0.0, 0.0, 7.0];
+        comparison.add("a", &float, &quantized);
+        comparison.add_scores((&float, &quantized), 3, Some(&[1, 0, 2]));
+        let found = comparison.figures("y");
+        let third = |n: usize| 100.0 * n as f64 / 3.0;
+        assert_eq!(found.agreement_percent, Some(third(2)));
+        assert_eq!(found.top1_percent, Some([third(3), third(2)]));
+    }
+
+    #[test]
+    fn rows_that_are_no_numbers_have_no_class() {
+        assert_eq!((argmax(&[NAN, 1.0]), argmax(&[]), argmax(&[NAN, NAN])), (None, None, None));
+        assert_eq!((argmax(&[1.0, 2.0, 2.0]), argmax(&[-INF, -INF])), (Some(1), Some(0)));
+        assert!(same_class(&[1.0, -INF], &[2.0, -INF]));
+        assert!(!same_class(&[NAN; 2], &[NAN; 2]) && !same_class(&[1.0, 0.0], &[NAN, NAN]));
+        assert!(!same_class(&[1.0, 0.0], &[INF, 0.0]) && !same_class(&[1.0, 0.0], &[1.0, -INF]));
+    }
+
+    #[test]
+    fn class_scores_are_one_vector_per_part_of_the_batch() {
+        let cases: [(&[usize], usize, Option<usize>); 11] = [
+            (&[1, 10], 1, Some(10)),
+            (&[4, 10], 4, Some(10)),
+            (&[1, 10], 4, Some(10)),
+            (&[4, 10, 1, 1], 4, Some(10)),
+            (&[100, 4], 1, None),
+            (&[1, 1], 1, None),
+            (&[10], 1, None),
+            (&[1, 100, 4], 1, None),
+            (&[1, 10, 1], 1, None),
+            (&[1, 2, 8, 8], 1, None),
+            (&[], 1, None),
+        ];
+        for (shape, batch, expected) in cases {
+            assert_eq!(n_classes(shape, batch), expected, "{shape:?}");
+        }
+    }
+}
