@@ -5,7 +5,7 @@ use super::rounding;
 use super::scales::{Bounds, Problem};
 use crate::engine::Value;
 use crate::onnx::proto::{AttributeProto, NodeProto};
-use faer::Mat;
+use mqq_concrete::matrix::Matrix;
 use proptest::prelude::*;
 
 fn node(op_type: &str, ints: &[(&str, &[i64])], int: &[(&str, i64)]) -> NodeProto {
@@ -214,10 +214,11 @@ fn a_descent_ends_where_no_step_lowers_the_error() {
     for seed in 0..20 {
         // Inputs that have much in common.
         let own = noise(N * N, seed);
-        let h = Mat::from_fn(N, N, |a, b| {
+        let mut h = Matrix::zeros(N, N);
+        for (a, b) in (0..N * N).map(|i| (i / N, i % N)) {
             let product: f32 = (0..N).map(|k| own[a * N + k] * own[b * N + k]).sum();
-            f64::from(product) + 4.0
-        });
+            h[(a, b)] = f64::from(product) + 4.0;
+        }
         let targets: Vec<f64> = noise(N, seed + 100).iter().map(|&t| 12.0 * f64::from(t)).collect();
         let slopes = |q: &[f64]| -> Vec<f64> {
             (0..N).map(|a| (0..N).map(|b| h[(a, b)] * (targets[b] - q[b])).sum()).collect()
