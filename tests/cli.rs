@@ -204,7 +204,7 @@ fn what_is_left_out_is_named_in_the_same_order() {
         let mut command = mqq();
         command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx"));
         command.args(["-b", "tensorrt", "--preprocess", "half", "-q", "--skip-bad-data"]);
-        data.iter().for_each(|path| drop(command.args(["--data", path])));
+        command.args(data.iter().flat_map(|path| ["--data", path]));
         assert_eq!(run(command.arg("-o").arg(&output)).code, 0);
         fs::read_to_string(output.with_extension("json")).unwrap()
     };

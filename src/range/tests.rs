@@ -77,6 +77,65 @@ fn golden_vector_without_the_outlier() {
     }
 }
 
+/// Of so many values 99.99 % leaves two out, not three; 99.9 % would leave out all three, 99.999 % none.
+#[test]
+fn a_percentile_without_a_number_is_99_99() {
+    for (n_far, expected) in [(3, 100.0), (1, 1.0)] {
+        let mut values = twister(20_000);
+        values[..n_far].fill(100.0);
+        let found = amax(&*by_spelling("percentile").unwrap(), &statistic(&[&values]));
+        assert!((found - expected).abs() <= 0.01 * expected, "{n_far}: {found}");
+    }
+}
+
+#[test]
+fn a_percentile_of_values_of_both_signs_cuts_half_on_each_side() {
+    // One percent lies far out on each side.
+    let mut values = twister(9_800);
+    values.extend([[-10.0, 20.0]; 100].as_flattened());
+    let statistic = statistic(&[&values]);
+    let find = |percent| Percentile { percent }.find(&statistic, &Grid::UINT8_ASYMMETRIC).unwrap();
+    assert_eq!(find(98.2), Range { min: -10.0, max: 20.0 });
+    let cut = find(97.8);
+    assert!(cut.min == 0.0 && (cut.max - 1.0).abs() < 0.01, "{cut:?}");
+}
+
+/// Counts that change every 8 of 2048 bins: 256 levels hold them exactly over the whole range, 128 over half of it.
+#[test]
+fn entropy_spends_all_levels_on_values_of_one_sign() {
+    let counts = |bin: usize| match (bin < 1024, bin / 8 % 2 == 0) {
+        (true, true) => 16,
+        (false, false) => 0,
+        _ => 1,
+    };
+    let of_bin = |bin: usize| vec![(bin as f32 + 0.5) / 2048.0; counts(bin)];
+    let mut values: Vec<f32> = (0..2048).flat_map(of_bin).collect();
+    values.push(1.0);
+    let positive = statistic(&[&values]);
+    let find = |statistic, grid| Entropy.find(statistic, &grid).unwrap();
+    let whole = Range { min: 0.0, max: 1.0 };
+    assert_eq!(find(&positive, Grid::UINT8_ASYMMETRIC), whole);
+    assert_eq!(find(&positive, Grid::INT8_SYMMETRIC), Range::symmetric(0.5));
+    let seven_bits = Grid { bits: 7, ..Grid::UINT8_ASYMMETRIC };
+    assert_eq!(find(&positive, seven_bits), Range { min: 0.0, max: 0.5 });
+    let negated: Vec<f32> = values.iter().map(|value| -value).collect();
+    let negative = statistic(&[&negated]);
+    assert_eq!(find(&negative, Grid::UINT8_ASYMMETRIC), Range { min: -1.0, max: 0.0 });
+    values.push(-0.25);
+    let both = statistic(&[&values]);
+    assert_eq!(find(&both, Grid::UINT8_ASYMMETRIC), Range { min: -0.25, max: 0.5 });
+}
+
+#[test]
+fn the_zeros_of_a_relu_do_not_move_entropy() {
+    let mut values: Vec<f32> = twister(20_000).iter().map(|u| -(1.0 - u).ln()).collect();
+    let find =
+        |values: &[f32]| Entropy.find(&statistic(&[values]), &Grid::UINT8_ASYMMETRIC).unwrap().max;
+    let without = find(&values);
+    values.resize(40_000, 0.0);
+    assert_eq!(find(&values), without);
+}
+
 /// pytorch-quantization's own test: samples [0, 255 x5], then [0, 255 x4, 256].
 #[test]
 fn a_range_that_grows_is_followed() {
@@ -137,6 +196,28 @@ fn mse_is_never_worse_than_max_and_helps_on_a_long_tail() {
         };
         assert!(error(&Mse) <= error(&Max), "{grid:?}");
         assert!(grid.bits > 4 || error(&Mse) < 0.9 * error(&Max), "{grid:?}");
+    }
+}
+
+/// Against every pair of shares of the observed ends, where values lie far out on one side or on both.
+#[test]
+fn mse_shrinks_both_ends_of_an_asymmetric_grid() {
+    for (far, bits) in [([-8.0, 0.0], 4), ([0.0, 8.0], 4), ([-8.0, 6.0], 4), ([-8.0, 1.5], 4)] {
+        let grid = Grid { bits, ..Grid::UINT8_ASYMMETRIC };
+        let mut values: Vec<f32> = twister(10_000).iter().map(|u| 2.0 * u - 1.0).collect();
+        values.extend(far);
+        let statistic = statistic(&[&values]);
+        let bins: Vec<Bin> = statistic.histogram.bins().collect();
+        let error = |range| mse::squared_error(&bins, range, &grid).unwrap();
+        let whole = Max.find(&statistic, &grid).unwrap();
+        let shares = || (1..=100).map(|percent| f64::from(percent) / 100.0);
+        let best = shares().flat_map(|low| shares().map(move |high| (low, high)));
+        let best =
+            best.map(|(low, high)| error(Range { min: whole.min * low, max: whole.max * high }));
+        let best = best.fold(f64::INFINITY, f64::min);
+        let found = Mse.find(&statistic, &grid).unwrap();
+        assert!(error(found) <= 1.02 * best, "{far:?}: {found:?}, {} {best}", error(found));
+        assert!(error(whole) > 1.5 * best, "{far:?}: nothing to gain");
     }
 }
 

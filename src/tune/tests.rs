@@ -1,9 +1,11 @@
 use super::bias::{OutChannels, Passed, Sum, calibration, correction};
+use super::descent::Bowl;
 use super::layer::Layer;
 use super::rounding;
 use super::scales::{Bounds, Problem};
 use crate::engine::Value;
 use crate::onnx::proto::{AttributeProto, NodeProto};
+use mqq_concrete::matrix::Matrix;
 use proptest::prelude::*;
 
 fn node(op_type: &str, ints: &[(&str, &[i64])], int: &[(&str, i64)]) -> NodeProto {
@@ -165,6 +167,81 @@ fn bias_calibration_moves_by_a_part_of_the_grids_error() {
     let second = [first[0] + 0.01 * (0.2 + first[0]), first[1] + 0.01 * (-0.2 + first[1]) / 2.0];
     for (found, expected) in by.iter().zip(second) {
         assert!((found - expected).abs() < 1e-6, "{by:?}");
+    }
+}
+
+/// Where inputs do not depend on each other, the best real weight lies between that of the regression and the given one,
+/// by a ridge of half the input's own variance and half the mean of all: whole on grids of many integers, a fifth of it
+/// on those of few.
+#[test]
+fn the_ridge_goes_by_the_integers_of_the_grid() {
+    const N: usize = 400;
+    let layer = node("Gemm", &[], &[("transB", 1)]);
+    let (given, wanted) = ([0.1f32, 0.3], [1.3f32, -0.9]);
+    // Variances 1 and 3, no covariance.
+    let signs =
+        |p: usize| [if p % 2 == 0 { 1.0 } else { -1.0 }, if p / 2 % 2 == 0 { 1.0 } else { -1.0 }];
+    let x: Vec<[f32; 2]> = (0..N).map(|p| [signs(p)[0], signs(p)[1] * 3f32.sqrt()]).collect();
+    let y: Vec<f32> = x.iter().map(|x| x[0] * wanted[0] + x[1] * wanted[1]).collect();
+    let x = [Value::from_f32(&[N, 2], x.concat()).unwrap()];
+    let y = [Value::from_f32(&[N, 1], y).unwrap()];
+    let layer = Layer::of(&layer, &[1, 2], &x[0]).unwrap();
+    for (bound, share) in [(7, 0.2), (31, 0.2), (32, 1.0), (127, 1.0)] {
+        let scale = 1.5 / bound as f32;
+        let problem = Problem {
+            layer: layer.clone(),
+            w: given.to_vec(),
+            scales: vec![scale],
+            scale_idx: Vec::new(),
+            bounds: Bounds { low: -bound, high: bound, pairs: None },
+            free: false,
+        };
+        let learned = rounding::round(&problem, (&x, &y), false).unwrap();
+        let expected =
+            [1.0, 3.0].iter().zip(given).zip(wanted).map(|((variance, given), wanted)| {
+                let ridge = share * (variance + 2.0) / 2.0;
+                let best = (variance * wanted + ridge * given) / (variance + ridge);
+                (best / scale).round_ties_even() as i32
+            });
+        assert_eq!(learned.rows.integers, expected.collect::<Vec<_>>(), "{bound}");
+    }
+}
+
+/// One sweep over a row leaves integers that a step would still improve.
+#[test]
+fn a_descent_ends_where_no_step_lowers_the_error() {
+    const N: usize = 64;
+    for seed in 0..20 {
+        // Inputs that have much in common.
+        let own = noise(N * N, seed);
+        let mut h = Matrix::zeros(N, N);
+        for (a, b) in (0..N * N).map(|i| (i / N, i % N)) {
+            let product: f32 = (0..N).map(|k| own[a * N + k] * own[b * N + k]).sum();
+            h[(a, b)] = f64::from(product) + 4.0;
+        }
+        let targets: Vec<f64> = noise(N, seed + 100).iter().map(|&t| 12.0 * f64::from(t)).collect();
+        let slopes = |q: &[f64]| -> Vec<f64> {
+            (0..N).map(|a| (0..N).map(|b| h[(a, b)] * (targets[b] - q[b])).sum()).collect()
+        };
+        let error = |q: &[f64]| -> f64 {
+            slopes(q).iter().zip(targets.iter().zip(q)).map(|(slope, (t, q))| slope * (t - q)).sum()
+        };
+        let bounds = Bounds { low: -7, high: 7, pairs: None };
+        let mut q: Vec<f64> = targets.iter().map(|t| t.round()).collect();
+        let (before, mut slope) = (error(&q), slopes(&q));
+        let change = Bowl::new(&h, &[]).descend(&bounds, &[1.0; N], &mut q, &mut slope);
+        let after = error(&q);
+        assert!(
+            (after - before - change).abs() < 1e-6 * before,
+            "{seed}: {before} {after} {change}"
+        );
+        for k in 0..N {
+            for by in [-1.0, 1.0] {
+                let mut other = q.clone();
+                other[k] += by;
+                assert!(error(&other) > after - 1e-6 || other[k].abs() > 7.0, "{seed}: {k}");
+            }
+        }
     }
 }
 
