@@ -1,6 +1,6 @@
 //! For each rule what breaks it.
 
-use crate::models::*;
+use super::models::*;
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
 

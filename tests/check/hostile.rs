@@ -1,8 +1,8 @@
 //! No model makes a rule panic.
 
-use crate::cases::CASES;
-use crate::models::{good, graph};
-use crate::table;
+use super::cases::CASES;
+use super::models::{good, graph};
+use super::table;
 use mqq::onnx::proto::*;
 use mqq::scheme::{self, Scheme};
 use mqq::verify::{Severity, findings};
