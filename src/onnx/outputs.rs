@@ -1,6 +1,7 @@
 //! What a run may write: no file that it reads, no file twice, nothing but files.
 
-use super::{external, staged};
+use super::external;
+use super::staged::{data_path, folder_of, target_of, temporary_in};
 use crate::diag::WithHint;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,37 +41,6 @@ impl RunFile {
     }
 }
 
-/// The file beside the model at `path` that its large tensors are written to.
-pub(super) fn data_path(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{name}.data"))
-}
-
-/// The folder of a file.
-pub(super) fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Links that are followed from one path: as many as Linux follows.
-const MAX_LINKS: usize = 40;
-
-/// The file that is written under the name `path`: where symbolic links lead, whether or not it exists.
-///
-/// # Errors
-/// If links lead in a circle, or one cannot be read.
-pub(super) fn target_of(path: &Path) -> Result<PathBuf> {
-    let mut target = path.to_path_buf();
-    for _ in 0..MAX_LINKS {
-        if !target.is_symlink() {
-            let folder = folder_of(&target);
-            let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-            return Ok(folder.join(target.file_name().unwrap_or_default()));
-        }
-        target = folder_of(&target).join(std::fs::read_link(&target)?);
-    }
-    bail!("is a link that leads in a circle, expected a file")
-}
-
 /// What tells an existing file from others, whatever the names that lead to it.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
@@ -104,7 +74,7 @@ pub fn check_outputs(
     let targets: Vec<PathBuf> = written.iter().map(target).collect::<Result<_>>()?;
     let folders: BTreeSet<&Path> = targets.iter().map(|target| folder_of(target)).collect();
     for folder in folders {
-        staged::temporary_in(folder, None)
+        temporary_in(folder, None)
             .with_context(|| format!("`{}`: the folder cannot be written", folder.display()))?;
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! Files that take the places of others all at once, whole or not at all.
 
 use super::external;
-use super::outputs::{data_path, folder_of, target_of};
 use super::proto::ModelProto;
 use anyhow::{Context, Result, bail};
 use prost::Message;
@@ -108,6 +107,37 @@ impl Staged {
         }
         Ok(())
     }
+}
+
+/// The file beside the model at `path` that its large tensors are written to.
+pub(super) fn data_path(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{name}.data"))
+}
+
+/// The folder of a file.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Links that are followed from one path: as many as Linux follows.
+const MAX_LINKS: usize = 40;
+
+/// The file that is written under the name `path`: where symbolic links lead, whether or not it exists.
+///
+/// # Errors
+/// If links lead in a circle, or one cannot be read.
+pub(super) fn target_of(path: &Path) -> Result<PathBuf> {
+    let mut target = path.to_path_buf();
+    for _ in 0..MAX_LINKS {
+        if !target.is_symlink() {
+            let folder = folder_of(&target);
+            let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+            return Ok(folder.join(target.file_name().unwrap_or_default()));
+        }
+        target = folder_of(&target).join(std::fs::read_link(&target)?);
+    }
+    bail!("is a link that leads in a circle, expected a file")
 }
 
 /// How the names of temporary files begin, before the process id and random characters. The dot hides them from
