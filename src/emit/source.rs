@@ -81,7 +81,7 @@ impl<'a> Source<'a> {
     }
 
     /// Nodes in their order.
-    pub fn nodes(&self) -> impl Iterator<Item = &'a NodeFacts> {
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = &'a NodeFacts> {
         self.sidecar.graph.nodes.iter()
     }
 

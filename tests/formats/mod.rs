@@ -381,3 +381,43 @@ fn export_gives_the_same_where_only_some_weights_are_learned() {
     done(command.arg("--model").arg(&model));
     assert!(fs::read(at("again")).unwrap() == fs::read(at("q.deploy.onnx")).unwrap());
 }
+
+/// What a Flatten or Dropout makes of a convolution is quantized behind it; the file names the convolution's output.
+#[test]
+fn a_convolution_may_end_the_network_for_stpu() {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().join("x.npy");
+    fs::write(&data, npy_ramp(&[4, 3, 8, 8])).unwrap();
+    for ops in [&[][..], &["Relu"], &["Flatten"], &["Dropout"], &["Relu", "Dropout", "Flatten"]] {
+        let mut g = GraphBuilder::new(13);
+        g.input("x", &[1, 3, 8, 8]);
+        let mut last = g.conv("x", 3, 4, 3, 1, if ops.is_empty() { "y" } else { "conv" });
+        for (i, op) in ops.iter().enumerate() {
+            let output = if i + 1 == ops.len() { "y".to_owned() } else { format!("t{i}") };
+            last = g.op(op, &[&last], &output);
+        }
+        g.output("y");
+        let path = folder.path().join("model.onnx");
+        mqq::onnx::save(&g.build(), &path).unwrap();
+        let mut command = mqq();
+        command.arg("calibrate").arg(&path).args(["-b", "stpu", "--quiet", "--data"]).arg(&data);
+        done(command.arg("--out-dir").arg(folder.path()));
+        let file = fs::read(folder.path().join("model.stpu.stpu_minmax.json")).unwrap();
+        let ranges: serde_json::Value = serde_json::from_slice(&file).unwrap();
+        let of_conv = if ops.is_empty() { &ranges["y"] } else { &ranges["conv"] };
+        assert_eq!(of_conv["max"], ranges["y"]["max"], "{ops:?}");
+        assert!(of_conv["emin"].is_i64(), "{ops:?}");
+    }
+}
+
+/// A `.npy` file of float32 that rise from -1 to 1.
+fn npy_ramp(shape: &[usize]) -> Vec<u8> {
+    let n: usize = shape.iter().product();
+    let dims: String = shape.iter().map(|dim| format!("{dim},")).collect();
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({dims}), }}");
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend(118u16.to_le_bytes());
+    file.extend(format!("{header:<117}\n").bytes());
+    file.extend((0..n).flat_map(|i| (2.0 * i as f32 / n as f32 - 1.0).to_le_bytes()));
+    file
+}

@@ -35,6 +35,16 @@ impl Emitter for Stpu {
                 ranges.set(&format!("{}_weights", node.name), weight.amax_int8()?);
             }
         }
+        // MQBench quantizes behind these, also where they make the network's output.
+        let last = source.nodes().rev().filter(|node| MOVED_PAST.contains(&node.op_type.as_str()));
+        for node in last {
+            let ends = node.inputs.first().zip(node.outputs.first());
+            if let Some((input, amax)) = ends.and_then(|(i, o)| Some((i, ranges.amax(o)?)))
+                && ranges.amax(input).is_none()
+            {
+                ranges.set(input, amax);
+            }
+        }
         for node in source.nodes() {
             let Some(output) = node.outputs.first() else { continue };
             match node.op_type.as_str() {
@@ -81,6 +91,9 @@ impl Emitter for Stpu {
     }
 }
 
+/// Operators without an integer form of their own: what they make has the range of what they read.
+const MOVED_PAST: [&str; 2] = ["Flatten", "Dropout"];
+
 /// Largest absolute values by name, in the order in which they came.
 #[derive(Default)]
 struct Ranges {
@@ -126,10 +139,11 @@ fn exponent_of<'a>(
             exponent(ranges.required(node, Some(output))?) - 20
         }
         "Conv" | "ConvTranspose" => {
-            let Some(weight) = source.weight_of(node) else { return Ok(None) };
+            let found = source.weight_of(node).zip(ranges.amax(output));
+            let Some((weight, amax)) = found else { return Ok(None) };
             let input = ranges.required(node, node.inputs.first())?;
             let product = n_summands(weight).sqrt() * input * weight.amax_int8()?;
-            exponent(product.max(ranges.required(node, Some(output))?)) - 10
+            exponent(product.max(amax)) - 10
         }
         "Gemm" if ranges.amax(output).is_some() => 128,
         _ => return Ok(None),
