@@ -180,7 +180,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     request.ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
     let written = all_paths.iter().filter(|paths| !paths.are_left_alone(args));
     let written: Vec<RunFile> = written.flat_map(Paths::written).collect();
-    check_outputs(&written, || read_files(args), args.out_dir.as_deref())
+    check_outputs(&written, |visit| read_files(args, visit), args.out_dir.as_deref())
         .map_err(Failure::Usage)?;
     let mut report = Report::new(&request.scheme.name);
     let mut exit = Exit::Done;
@@ -336,17 +336,12 @@ fn ensure_all_readable(args: &Args) -> Result<()> {
 }
 
 /// Everything that is read.
-fn read_files(args: &Args) -> Vec<RunFile> {
+fn read_files(args: &Args, visit: &mut dyn FnMut(RunFile)) {
     let models = args.models.iter().flat_map(|model| RunFile::read_model("float model", model));
-    let data = data::files(&args.data).into_iter();
-    let data = data.map(|path| RunFile::new("calibration data", &path));
     let ranges = args.ranges_from.iter().map(|path| RunFile::new("ranges to import", path));
-    models
-        .chain(data)
-        .chain(ranges)
-        .chain(args.backend.files())
-        .chain(args.preprocess.file())
-        .collect()
+    models.for_each(&mut *visit);
+    data::files(&args.data, &mut |path| visit(RunFile::new("calibration data", path)));
+    ranges.chain(args.backend.files()).chain(args.preprocess.file()).for_each(visit);
 }
 
 fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {

@@ -46,9 +46,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     }
     check_models(&args.model).map_err(Failure::Usage)?;
     args.model.iter().chain([path]).try_for_each(|input| ensure_readable(input))?;
-    let read = || {
+    let read = |visit: &mut dyn FnMut(RunFile)| {
         let model = args.model.iter().flat_map(|model| RunFile::read_model("float model", model));
-        model.chain([RunFile::new("sidecar", path)]).collect()
+        model.chain([RunFile::new("sidecar", path)]).for_each(visit);
     };
     let written = [RunFile::new(format!("format `{format}`"), &output)];
     check_outputs(&written, read, None).map_err(Failure::Usage)?;

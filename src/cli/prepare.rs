@@ -35,9 +35,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     check_models([&args.model]).map_err(Failure::Usage)?;
     ensure_readable(&args.model)?;
-    let read = || {
+    let read = |visit: &mut dyn FnMut(RunFile)| {
         let model = RunFile::read_model("float model", &args.model);
-        model.into_iter().chain(args.backend.files()).collect()
+        model.into_iter().chain(args.backend.files()).for_each(visit);
     };
     let written = RunFile::written_model("prepared model", &args.output);
     check_outputs(&written, read, None).map_err(Failure::Usage)?;

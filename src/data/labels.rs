@@ -31,7 +31,7 @@ impl Labels {
         let read = || -> Result<Labels> {
             let folder = list.parent().unwrap_or(Path::new(""));
             let mut rows: BTreeMap<PathBuf, Row> = BTreeMap::new();
-            for table::Row { line, cells } in table::read(list, &["file", "class_index"])? {
+            table::read(list, &["file", "class_index"], |table::Row { line, cells }| {
                 let [file, class] = &cells[..] else { bail!("internal error: not two columns") };
                 ensure!(!file.is_empty(), "line {line}: no file, expected one");
                 let class = class.parse().ok().with_context(|| {
@@ -50,7 +50,8 @@ impl Labels {
                     earlier.class,
                     earlier.line
                 );
-            }
+                Ok(())
+            })?;
             Ok(Labels { list: list.to_path_buf(), rows })
         };
         read().with_context(|| format!("`{}`", list.display()))

@@ -1,8 +1,8 @@
 //! Calibration data: files decoded into what the model takes.
 //!
 //! In: folders, files, patterns or lists, the model's [`InputSpec`]s, a [`Preprocessing`]. Out: a
-//! [`Dataset`] whose samples are loaded one at a time, from any thread and in any order, so that memory
-//! does not grow with their number. It does not run the model, and leaves out no bad file by itself.
+//! [`Dataset`] whose samples are loaded one at a time, from any thread and in any order: what stays of one is its path,
+//! in some ten bytes. It does not run the model, and leaves out no bad file by itself.
 //!
 //! Images are preprocessed; arrays are what the model gets, value for value.
 
@@ -12,6 +12,7 @@ mod image;
 mod kept;
 mod labels;
 mod npy;
+mod paths;
 mod pb;
 mod preprocess;
 mod presets;
@@ -30,9 +31,10 @@ use crate::diag::{WithHint, copy_of};
 use anyhow::{Context, Result, anyhow, ensure};
 use columns::{ArrayFile, Cache};
 use kept::Kept;
+use paths::Paths;
 use recipe::Recipe;
 use sources::Found;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One input that the model takes.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,13 +71,15 @@ pub struct Array {
 /// One sample: an array per input, in the order of the inputs.
 pub type Sample = Vec<Array>;
 
-/// Where samples come from; each item but `Arrays` is one sample.
+/// Where samples come from.
 enum Item {
-    /// As many images as the input's batch holds.
-    Images(Vec<PathBuf>),
+    /// A run of samples, each of as many images as the input's batch holds: from this one of [`Dataset::images`] on.
+    Images(usize),
+    /// A run of array files of one sample each: from this one of [`Dataset::arrays`] on.
+    Single(usize),
     /// All samples of a file, or of a folder of `.pb` files.
     Arrays(ArrayFile),
-    /// A file that cannot be used, and why.
+    /// A file that cannot be used, and why; one sample.
     Bad { path: PathBuf, error: anyhow::Error },
 }
 
@@ -88,6 +92,10 @@ pub struct Dataset {
     /// Number of samples up to and with each item.
     ends: Vec<usize>,
     n_samples: usize,
+    images: Paths,
+    /// How many of the images are part of a sample.
+    n_images: usize,
+    arrays: Paths,
     cache: Cache,
     kept: Kept,
 }
@@ -125,23 +133,30 @@ impl Dataset {
             items: Vec::new(),
             ends: Vec::new(),
             n_samples: 0,
+            images: Paths::default(),
+            n_images: 0,
+            arrays: Paths::default(),
             cache: Cache::default(),
             kept: Kept::default(),
         };
-        let mut images = Vec::new();
         for source in sources {
-            for found in sources::expand(source, inputs.len())? {
-                if dataset.n_samples >= limit {
-                    break;
+            let mut added = Ok(());
+            sources::expand(source, inputs.len(), &mut |found| {
+                if added.is_ok() && dataset.n_samples < limit {
+                    added = match found {
+                        Found::Image(path) => dataset.add_image(&path, preprocessing),
+                        Found::Arrays(path) => {
+                            dataset.add_arrays(path);
+                            Ok(())
+                        }
+                    };
                 }
-                match found {
-                    Found::Image(path) => dataset.add_image(path, &mut images, preprocessing)?,
-                    Found::Arrays(path) => dataset.add_arrays(path),
-                }
-            }
+            })?;
+            added?;
         }
-        if dataset.n_samples < limit && !images.is_empty() {
-            let (n, batch, input) = (images.len(), dataset.batch(), &inputs[0].name);
+        let n = dataset.images.len() - dataset.n_images;
+        if dataset.n_samples < limit && n > 0 {
+            let (batch, input) = (dataset.batch(), &inputs[0].name);
             let hint = match dataset.n_samples {
                 0 => format!(
                     "give {batch} images or more, or another batch by --shape where the model leaves it open"
@@ -173,26 +188,26 @@ impl Dataset {
         self
     }
 
-    fn add_image(
-        &mut self,
-        path: PathBuf,
-        pending: &mut Vec<PathBuf>,
-        preprocessing: &Preprocessing,
-    ) -> Result<()> {
+    fn add_image(&mut self, path: &Path, preprocessing: &Preprocessing) -> Result<()> {
         if self.recipe.is_none() {
             let input = recipe::image_input(&self.inputs);
             let input = input.with_context(|| format!("`{}`", path.display()))?;
             self.recipe = Some(Recipe::new(input, preprocessing)?);
         }
-        pending.push(path);
-        if self.recipe.as_ref().is_some_and(|recipe| recipe.batch == pending.len()) {
-            self.push(Item::Images(std::mem::take(pending)), 1);
+        self.images.push(path);
+        if self.images.len() - self.n_images == self.batch() {
+            self.push(Item::Images(self.n_images), 1);
+            self.n_images = self.images.len();
         }
         Ok(())
     }
 
     fn add_arrays(&mut self, path: PathBuf) {
         match ArrayFile::open(&path, &self.inputs) {
+            Ok(file) if file.n_samples() == 1 => {
+                self.arrays.push(&path);
+                self.push(Item::Single(self.arrays.len() - 1), 1);
+            }
             Ok(file) => {
                 let n_samples = file.n_samples();
                 self.push(Item::Arrays(file), n_samples);
@@ -204,8 +219,18 @@ impl Dataset {
         }
     }
 
+    /// Adds samples: to the last item, where they go on with its run.
     fn push(&mut self, item: Item, n_samples: usize) {
         self.n_samples = self.n_samples.saturating_add(n_samples);
+        if let (Some(last), Some(end)) = (self.items.last(), self.ends.last_mut())
+            && matches!(
+                (last, &item),
+                (Item::Images(_), Item::Images(_)) | (Item::Single(_), Item::Single(_))
+            )
+        {
+            *end = self.n_samples;
+            return;
+        }
         self.items.push(item);
         self.ends.push(self.n_samples);
     }
@@ -242,15 +267,23 @@ impl Dataset {
         (item_idx, &self.items[item_idx], i - start)
     }
 
+    /// The images of a sample, by its position in a run that begins with the image `first`.
+    fn images_of(&self, first: usize, sample: usize) -> Vec<PathBuf> {
+        let first = first + sample * self.batch();
+        (first..first + self.batch()).map(|image| self.images.get(image)).collect()
+    }
+
     /// The file of sample `i`, with its position where the file holds several: `data.npy[3]`.
     ///
     /// # Panics
     /// If `i` is not below [`Dataset::len`].
     pub fn name(&self, i: usize) -> String {
         match self.locate(i) {
-            (_, Item::Images(paths), _) => paths[0].display().to_string(),
-            (_, Item::Arrays(file), _) if file.n_samples() == 1 => {
-                file.path().display().to_string()
+            (_, Item::Images(first), sample) => {
+                self.images.get(first + sample * self.batch()).display().to_string()
+            }
+            (_, Item::Single(first), sample) => {
+                self.arrays.get(first + sample).display().to_string()
             }
             (_, Item::Arrays(file), sample) => format!("{}[{sample}]", file.path().display()),
             (_, Item::Bad { path, .. }, _) => path.display().to_string(),
@@ -264,13 +297,19 @@ impl Dataset {
     /// If `i` is not below [`Dataset::len`].
     pub fn parts(&self, i: usize) -> Vec<String> {
         let batch = self.batch();
+        let entries = |path: &Path, sample: usize| {
+            let entries = sample * batch..(sample + 1) * batch;
+            entries.map(|entry| format!("{}[{entry}]", path.display())).collect()
+        };
         match self.locate(i) {
-            (_, Item::Images(paths), _) => {
-                paths.iter().map(|path| path.display().to_string()).collect()
+            (_, Item::Images(first), sample) => {
+                let images = self.images_of(*first, sample).into_iter();
+                images.map(|path| path.display().to_string()).collect()
             }
-            (_, Item::Arrays(file), sample) if batch != 1 => (sample * batch..(sample + 1) * batch)
-                .map(|entry| format!("{}[{entry}]", file.path().display()))
-                .collect(),
+            (_, Item::Single(first), sample) if batch != 1 => {
+                entries(&self.arrays.get(first + sample), 0)
+            }
+            (_, Item::Arrays(file), sample) if batch != 1 => entries(file.path(), sample),
             _ => vec![self.name(i)],
         }
     }
@@ -284,10 +323,19 @@ impl Dataset {
     /// If `i` is not below [`Dataset::len`].
     pub fn load(&self, i: usize) -> Result<Sample> {
         match self.locate(i) {
-            (_, Item::Images(paths), _) => {
+            (_, Item::Images(first), sample) => {
                 let recipe = self.recipe.as_ref().context("internal error: images, no recipe")?;
                 let array = |images: &[_]| vec![recipe.array(images, &self.inputs[0])];
-                self.kept.with(i, || recipe.read(paths), array)
+                self.kept.with(i, || recipe.read(&self.images_of(*first, sample)), array)
+            }
+            (item_idx, Item::Single(first), sample) => {
+                let path = self.arrays.get(first + sample);
+                let load = || {
+                    let file = ArrayFile::open(&path, &self.inputs)?;
+                    ensure!(file.n_samples() == 1, "has changed since it was opened");
+                    file.load(0, &self.inputs, item_idx, &self.cache)
+                };
+                load().with_context(|| format!("`{}`", path.display()))
             }
             (item_idx, Item::Arrays(file), sample) => file
                 .load(sample, &self.inputs, item_idx, &self.cache)

@@ -1,11 +1,12 @@
 //! Which files a source means: folders, files, patterns and lists, expanded in a stated order.
 
+use super::paths::Names;
 use super::table;
 use crate::diag::WithHint;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use globset::GlobBuilder;
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// Extensions of image files.
@@ -25,45 +26,60 @@ pub enum Found {
     Arrays(PathBuf),
 }
 
-/// The data files behind `source`: by name in folders and patterns, as listed in lists.
+/// Who is told of the data files, one by one: there may be too many to hold their paths.
+pub type Visit<'v> = dyn FnMut(Found) + 'v;
+
+/// Visits the data files behind `source`: by name in folders and patterns, as listed in lists.
 ///
 /// # Errors
 /// If the source does not exist, or holds no data.
-pub fn expand(source: &str, n_inputs: usize) -> Result<Vec<Found>> {
+pub fn expand(source: &str, n_inputs: usize, visit: &mut Visit) -> Result<()> {
     let path = Path::new(source);
     let place = || format!("`{source}`");
     if path.is_dir() {
-        let found = folder(path, n_inputs).with_context(place)?;
-        if found.is_empty() {
-            let n_folders = entries(path)?.iter().filter(|entry| entry.is_dir()).count();
+        let mut is_empty = true;
+        let mut visit = |found| {
+            is_empty = false;
+            visit(found);
+        };
+        folder(path, n_inputs, &mut visit).with_context(place)?;
+        if is_empty {
+            let n_folders = entries(path)?.filter(|entry| entry.is_dir()).count();
             let hint = match n_folders {
                 0 => String::new(),
                 n => format!("it has {n} folders: give a pattern, as in '{source}/*/*.jpg'"),
             };
             return Err(anyhow!("`{source}`: holds no data, expected {KINDS}").hint(hint));
         }
-        return Ok(found);
+        return Ok(());
     }
     if path.is_file() {
         return match extension(path).as_str() {
-            "txt" => list(path, n_inputs, ListKind::Lines).with_context(place),
-            "csv" => list(path, n_inputs, ListKind::Csv).with_context(place),
-            _ => Ok(vec![file(path).with_context(place)?]),
+            "txt" => list(path, n_inputs, ListKind::Lines, visit).with_context(place),
+            "csv" => list(path, n_inputs, ListKind::Csv, visit).with_context(place),
+            _ => {
+                visit(file(path).with_context(place)?);
+                Ok(())
+            }
         };
     }
     ensure!(
         source.contains(['*', '?', '[', '{']),
         "`{source}`: does not exist, expected a folder, a file, a list (.txt, .csv) or a pattern"
     );
-    pattern(source, n_inputs).with_context(place)
+    pattern(source, n_inputs, visit).with_context(place)
 }
 
-/// The files that sources mean, lists themselves included. One that [`expand`] refuses means none.
-pub fn files(sources: &[String]) -> Vec<PathBuf> {
-    // To a model with one input every file is data of its own.
-    let found = sources.iter().flat_map(|source| expand(source, 1).unwrap_or_default());
-    let found = found.map(|(Found::Image(path) | Found::Arrays(path))| path);
-    sources.iter().map(PathBuf::from).chain(found).collect()
+/// Visits the files that sources mean, lists themselves included. One that [`expand`] refuses is no matter here.
+pub fn files(sources: &[String], visit: &mut dyn FnMut(&Path)) {
+    for source in sources {
+        visit(Path::new(source));
+        // To a model with one input every file is data of its own.
+        let mut found = |found: Found| match found {
+            Found::Image(path) | Found::Arrays(path) => visit(&path),
+        };
+        _ = expand(source, 1, &mut found);
+    }
 }
 
 /// Whether a file holds images or arrays, by its extension or its first bytes. A `.pb` file may be a model.
@@ -81,7 +97,7 @@ pub fn is_data(path: &Path) -> bool {
 /// # Errors
 /// As said.
 pub fn ensure_found(sources: &[String]) -> Result<()> {
-    sources.iter().try_for_each(|source| expand(source, 1).map(drop))
+    sources.iter().try_for_each(|source| expand(source, 1, &mut |_| {}))
 }
 
 /// Lower-case extension.
@@ -101,8 +117,8 @@ pub fn test_input_idx(path: &Path) -> Option<usize> {
 
 /// The `.pb` files of a folder by name, without `output_<i>.pb` where there is `input_<i>.pb`.
 pub fn pb_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = entries(folder)?;
-    files.retain(|file| extension(file) == "pb" && file.is_file());
+    let is_pb = |file: &PathBuf| extension(file) == "pb" && file.is_file();
+    let mut files: Vec<PathBuf> = entries(folder)?.filter(is_pb).collect();
     if files.iter().any(|file| test_input_idx(file).is_some()) {
         files.retain(|file| !file_name(file).starts_with("output_"));
     }
@@ -110,36 +126,34 @@ pub fn pb_files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Files and folders in a folder, by name, without hidden ones.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut entries = Vec::new();
+fn entries(folder: &Path) -> Result<impl Iterator<Item = PathBuf>> {
+    let mut names = Names::default();
     for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        if !entry.file_name().to_string_lossy().starts_with('.') {
-            entries.push(entry.path());
+        let name = entry?.file_name();
+        if !name.to_string_lossy().starts_with('.') {
+            names.push(&name);
         }
     }
-    entries.sort();
-    Ok(entries)
+    Ok(names.sorted().map(|name| folder.join(name)))
 }
 
-fn folder(path: &Path, n_inputs: usize) -> Result<Vec<Found>> {
-    let mut found = Vec::new();
+fn folder(path: &Path, n_inputs: usize, visit: &mut Visit) -> Result<()> {
     let pb_files = pb_files(path)?;
     if n_inputs > 1 && !pb_files.is_empty() {
-        found.push(Found::Arrays(path.to_path_buf()));
+        visit(Found::Arrays(path.to_path_buf()));
     }
     for entry in entries(path)? {
         if entry.is_dir() {
-            found.extend(test_data_set(&entry, n_inputs)?);
+            test_data_set(&entry, n_inputs)?.into_iter().for_each(&mut *visit);
         } else if extension(&entry) == "pb" {
             if n_inputs == 1 && pb_files.contains(&entry) {
-                found.push(Found::Arrays(entry));
+                visit(Found::Arrays(entry));
             }
-        } else {
-            found.extend(known(&entry)?);
+        } else if let Some(found) = known(&entry)? {
+            visit(found);
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// What a folder holds as one of ONNX's test data sets: `input_0.pb` and so on. Else nothing.
@@ -185,25 +199,13 @@ enum ListKind {
     Csv,
 }
 
-fn list(path: &Path, n_inputs: usize, kind: ListKind) -> Result<Vec<Found>> {
+fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut Visit) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let entries: Vec<(u64, String)> = match kind {
-        ListKind::Lines => {
-            let text = std::fs::read_to_string(path)?;
-            let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines().map(str::trim));
-            let named = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-            named.map(|(line, entry)| (line, entry.to_owned())).collect()
-        }
-        ListKind::Csv => {
-            let rows = table::read(path, &["file"])?.into_iter();
-            rows.map(|row| (row.line, row.cells.concat())).collect()
-        }
-    };
-    let mut found = Vec::new();
-    for (line, entry) in entries {
+    let mut is_empty = true;
+    let mut visit_entry = |line: u64, entry: &str| -> Result<()> {
+        is_empty = false;
         // A list often stands beside the folder that it is named after.
-        let mut candidates =
-            [folder.join(&entry), path.with_extension("").join(&entry)].into_iter();
+        let mut candidates = [folder.join(entry), path.with_extension("").join(entry)].into_iter();
         let place = || format!("line {line}: `{entry}`");
         let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists())
         else {
@@ -212,16 +214,32 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind) -> Result<Vec<Found>> {
         if path.is_dir() {
             let files = test_data_set(&path, n_inputs).with_context(place)?;
             ensure!(!files.is_empty(), "{}: is a folder, expected a file", place());
-            found.extend(files);
+            files.into_iter().for_each(&mut *visit);
         } else {
-            found.push(file(&path).with_context(place)?);
+            visit(file(&path).with_context(place)?);
+        }
+        Ok(())
+    };
+    match kind {
+        ListKind::Lines => {
+            for (line_number, line) in (1..).zip(BufReader::new(File::open(path)?).lines()) {
+                let line = line?;
+                // The first may begin with a byte order mark.
+                let entry = line.trim_start_matches('\u{feff}').trim();
+                if !entry.is_empty() && !entry.starts_with('#') {
+                    visit_entry(line_number, entry)?;
+                }
+            }
+        }
+        ListKind::Csv => {
+            table::read(path, &["file"], |row| visit_entry(row.line, &row.cells.concat()))?;
         }
     }
-    ensure!(!found.is_empty(), "names no files, expected a path per line");
-    Ok(found)
+    ensure!(!is_empty, "names no files, expected a path per line");
+    Ok(())
 }
 
-fn pattern(pattern: &str, n_inputs: usize) -> Result<Vec<Found>> {
+fn pattern(pattern: &str, n_inputs: usize, visit: &mut Visit) -> Result<()> {
     let parts: Vec<_> = Path::new(pattern).components().collect();
     // Written as the paths below are: without doubled or closing separators.
     let normal: PathBuf = parts.iter().collect();
@@ -237,35 +255,31 @@ fn pattern(pattern: &str, n_inputs: usize) -> Result<Vec<Found>> {
         true => usize::MAX,
         false => parts.len() - n_literal,
     };
-    let mut matched = Vec::new();
+    let (mut n_matched, mut n_found) = (0, 0);
     walk(&root, depth, &mut |path| {
-        if matcher.is_match(path) {
-            matched.push(path.to_path_buf());
+        if !matcher.is_match(path) {
+            return Ok(());
         }
+        n_matched += 1;
+        let found = match path.is_dir() {
+            true => test_data_set(path, n_inputs)?,
+            false => known(path)?.into_iter().collect(),
+        };
+        n_found += found.len();
+        found.into_iter().for_each(&mut *visit);
+        Ok(())
     })?;
-    ensure!(!matched.is_empty(), "matches no file");
-    matched.sort();
-    let mut found = Vec::new();
-    for path in &matched {
-        match path.is_dir() {
-            true => found.extend(test_data_set(path, n_inputs)?),
-            false => found.extend(known(path)?),
-        }
-    }
-    ensure!(
-        !found.is_empty(),
-        "matches {} files, but none is data, expected {KINDS}",
-        matched.len()
-    );
-    Ok(found)
+    ensure!(n_matched > 0, "matches no file");
+    ensure!(n_found > 0, "matches {n_matched} files, but none is data, expected {KINDS}");
+    Ok(())
 }
 
-/// Calls `visit` with everything below `folder`, down to `depth` levels.
-fn walk(folder: &Path, depth: usize, visit: &mut impl FnMut(&Path)) -> Result<()> {
+/// Calls `visit` with everything below `folder`, down to `depth` levels; paths come sorted.
+fn walk(folder: &Path, depth: usize, visit: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
     let here = folder.as_os_str().is_empty();
     for entry in entries(if here { Path::new(".") } else { folder })? {
         let entry = if here { PathBuf::from(file_name(&entry)) } else { entry };
-        visit(&entry);
+        visit(&entry)?;
         if depth > 1 && entry.is_dir() && !entry.is_symlink() {
             walk(&entry, depth - 1, visit)?;
         }

@@ -11,12 +11,12 @@ pub struct Row {
     pub cells: Vec<String>,
 }
 
-/// The rows of a CSV file whose first line names its columns, in their order; `columns` are those that are wanted. Empty
-/// lines and those that begin with `#` are left out.
+/// Visits the rows of a CSV file whose first line names its columns, in their order; `columns` are those that are wanted.
+/// Empty lines and those that begin with `#` are left out.
 ///
 /// # Errors
-/// If the file cannot be read or lacks a column. The message does not name the file.
-pub fn read(path: &Path, columns: &[&str]) -> Result<Vec<Row>> {
+/// If the file cannot be read or lacks a column, or `visit` fails. The message does not name the file.
+pub fn read(path: &Path, columns: &[&str], mut visit: impl FnMut(Row) -> Result<()>) -> Result<()> {
     let mut reader = csv::ReaderBuilder::new()
         .flexible(true)
         .trim(csv::Trim::All)
@@ -32,7 +32,6 @@ pub fn read(path: &Path, columns: &[&str]) -> Result<Vec<Row>> {
         })
     };
     let positions: Vec<usize> = columns.iter().map(position).collect::<Result<_>>()?;
-    let mut rows = Vec::new();
     for record in reader.records() {
         let record = record?;
         if record.iter().all(str::is_empty) {
@@ -40,7 +39,7 @@ pub fn read(path: &Path, columns: &[&str]) -> Result<Vec<Row>> {
         }
         let cell = |&position: &usize| record.get(position).unwrap_or_default().to_string();
         let line = record.position().map_or(0, csv::Position::line);
-        rows.push(Row { line, cells: positions.iter().map(cell).collect() });
+        visit(Row { line, cells: positions.iter().map(cell).collect() })?;
     }
-    Ok(rows)
+    Ok(())
 }

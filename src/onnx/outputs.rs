@@ -63,7 +63,7 @@ fn identity(path: &Path) -> Option<PathBuf> {
 /// As said. The message starts with the output's path, or its folder's.
 pub fn check_outputs(
     written: &[RunFile],
-    read: impl FnOnce() -> Vec<RunFile>,
+    read: impl FnOnce(&mut dyn FnMut(RunFile)),
     out_dir: Option<&Path>,
 ) -> Result<()> {
     ensure_apart(written, read)?;
@@ -80,7 +80,7 @@ pub fn check_outputs(
     Ok(())
 }
 
-fn ensure_apart(written: &[RunFile], read: impl FnOnce() -> Vec<RunFile>) -> Result<()> {
+fn ensure_apart(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile))) -> Result<()> {
     let mut targets = BTreeMap::new();
     let mut existing = BTreeMap::new();
     for output in written {
@@ -103,13 +103,15 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce() -> Vec<RunFile>) -> Res
     if existing.is_empty() {
         return Ok(());
     }
-    for input in read() {
-        if let Some(output) = identity(&input.path).and_then(|found| existing.get(&found)) {
+    let mut apart = Ok(());
+    read(&mut |input| {
+        let output = identity(&input.path).and_then(|found| existing.get(&found));
+        if let (Ok(()), Some(output)) = (&apart, output) {
             let link = match input.path == output.path {
                 true => String::new(),
                 false => format!(", there `{}`", input.path.display()),
             };
-            return Err(anyhow!(
+            apart = Err(anyhow!(
                 "`{}` would be written as the {}, but the run reads it as the {}{link}: expected two files",
                 output.path.display(),
                 output.role,
@@ -117,8 +119,8 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce() -> Vec<RunFile>) -> Res
             )
             .hint("give the output another name"));
         }
-    }
-    Ok(())
+    });
+    apart
 }
 
 /// Refuses a path under which no file can be written, or none without harm.

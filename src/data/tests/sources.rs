@@ -117,3 +117,39 @@ fn sources_without_data_say_so() {
         assert!(found.starts_with(expected), "{found}\nexpected: {expected}");
     }
 }
+
+#[test]
+fn images_and_arrays_go_into_samples_in_turns() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    for (name, value) in [("a.png", 1), ("d.png", 2), ("e.png", 3), ("f.png", 4)] {
+        write_image(path(name), 1, 1, &[[value; 3]]);
+    }
+    let two = |value: f32| npy_f32(&[2, 3, 1, 1], &[value; 6]);
+    fs::write(path("b.npy"), two(5.0)).unwrap();
+    fs::write(path("c.npy"), two(6.0)).unwrap();
+    fs::write(path("g.npy"), npy_f32(&[4, 3, 1, 1], &[7.0; 12])).unwrap();
+    fs::write(path("h.npy"), two(8.0)).unwrap();
+    // Two images to the sample, the first of which comes before two arrays and the second behind them.
+    let inputs = [input("x", &[2, 3, 1, 1], FLOAT)];
+    let dataset = open(&folder, &[""], &inputs).unwrap();
+    let sample = |i: usize| {
+        let (name, sample) = (dataset.name(i), dataset.load(i).unwrap());
+        let values = f32s(&sample[0].values);
+        (name.rsplit_once('/').unwrap().1.to_owned(), (values[0], values[5]))
+    };
+    let found: Vec<_> = (0..dataset.len()).map(sample).collect();
+    let expected = [
+        ("b.npy", (5.0, 5.0)),
+        ("c.npy", (6.0, 6.0)),
+        ("a.png", (1.0, 2.0)),
+        ("e.png", (3.0, 4.0)),
+        ("g.npy[0]", (7.0, 7.0)),
+        ("g.npy[1]", (7.0, 7.0)),
+        ("h.npy", (8.0, 8.0)),
+    ];
+    assert_eq!(found, expected.map(|(name, values)| (name.to_owned(), values)));
+    fs::write(path("c.npy"), npy_f32(&[4, 3, 1, 1], &count(12))).unwrap();
+    let error = message(dataset.load(1), &folder);
+    assert_eq!(error, "`c.npy`: has changed since it was opened");
+}

@@ -1,0 +1,144 @@
+//! Many paths in a few bytes each.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+/// Paths in the order in which they came. Of each only what differs from the one before is kept, but for the first of a
+/// block: a hundred thousand images of a folder take about a megabyte.
+#[derive(Default)]
+pub struct Paths {
+    /// Per path: bytes that it begins with like the one before, number of the others, and these.
+    bytes: Vec<u8>,
+    /// Where each block begins.
+    blocks: Vec<usize>,
+    last: Vec<u8>,
+    n: usize,
+}
+
+impl Paths {
+    const BLOCK: usize = 64;
+
+    pub fn len(&self) -> usize {
+        self.n
+    }
+
+    pub fn push(&mut self, path: &Path) {
+        if self.n.is_multiple_of(Paths::BLOCK) {
+            self.blocks.push(self.bytes.len());
+            self.last.clear();
+        }
+        let path = path.as_os_str().as_encoded_bytes();
+        let n_shared = path.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
+        put(&mut self.bytes, n_shared);
+        put(&mut self.bytes, path.len() - n_shared);
+        self.bytes.extend(&path[n_shared..]);
+        self.last.truncate(n_shared);
+        self.last.extend(&path[n_shared..]);
+        self.n += 1;
+    }
+
+    /// # Panics
+    /// If `i` is not below [`Paths::len`].
+    pub fn get(&self, i: usize) -> PathBuf {
+        assert!(i < self.n, "path {i} of {}", self.n);
+        let mut rest = &self.bytes[self.blocks[i / Paths::BLOCK]..];
+        let mut path = Vec::new();
+        for _ in 0..=i % Paths::BLOCK {
+            let (n_shared, n) = (take(&mut rest), take(&mut rest));
+            path.truncate(n_shared);
+            path.extend(&rest[..n]);
+            rest = &rest[n..];
+        }
+        PathBuf::from(os_string(path))
+    }
+}
+
+/// Names of files in a folder, on their way into an order. All are in one place, which is given back as a whole.
+#[derive(Default)]
+pub struct Names {
+    /// Each with a closing separator, which no name holds.
+    bytes: Vec<u8>,
+    starts: Vec<usize>,
+}
+
+impl Names {
+    pub fn push(&mut self, name: &OsStr) {
+        self.starts.push(self.bytes.len());
+        self.bytes.extend(name.as_encoded_bytes());
+        self.bytes.push(b'/');
+    }
+
+    pub fn sorted(self) -> impl Iterator<Item = OsString> {
+        let Names { bytes, mut starts } = self;
+        starts.sort_unstable_by(|&a, &b| name(&bytes, a).cmp(name(&bytes, b)));
+        starts.into_iter().map(move |start| os_string(name(&bytes, start).to_vec()))
+    }
+}
+
+/// The name that begins at `start`.
+fn name(bytes: &[u8], start: usize) -> &[u8] {
+    bytes[start..].split(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// The string that the bytes are of.
+fn os_string(bytes: Vec<u8>) -> OsString {
+    // SAFETY: here are only bytes that a whole string of this process was taken apart into.
+    unsafe { OsString::from_encoded_bytes_unchecked(bytes) }
+}
+
+/// Appends a number, seven bits to the byte.
+fn put(bytes: &mut Vec<u8>, mut n: usize) {
+    while n >= 0x80 {
+        bytes.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    bytes.push(n as u8);
+}
+
+/// Takes a number off the front.
+fn take(bytes: &mut &[u8]) -> usize {
+    let (mut n, mut shift) = (0, 0);
+    while let [byte, rest @ ..] = *bytes {
+        *bytes = rest;
+        n |= usize::from(byte & 0x7f) << shift;
+        shift += 7;
+        if *byte < 0x80 {
+            break;
+        }
+    }
+    n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn paths_come_back(paths in prop::collection::vec("[ab/é]{0,300}", 0..200)) {
+            let mut kept = Paths::default();
+            paths.iter().for_each(|path| kept.push(Path::new(path)));
+            prop_assert_eq!(kept.len(), paths.len());
+            for (i, path) in paths.iter().enumerate() {
+                prop_assert_eq!(kept.get(i), PathBuf::from(path));
+            }
+        }
+    }
+
+    #[test]
+    fn names_come_in_order() {
+        let mut names = Names::default();
+        ["b.png", "a", "a.png", "é", "B"].iter().for_each(|name| names.push(OsStr::new(name)));
+        assert_eq!(names.sorted().collect::<Vec<_>>(), ["B", "a", "a.png", "b.png", "é"]);
+    }
+
+    #[test]
+    fn a_folder_of_images_takes_a_few_bytes_each() {
+        let mut kept = Paths::default();
+        for i in 0..10_000 {
+            kept.push(Path::new(&format!("/data/imagenet/val/ILSVRC2012_val_{i:08}.JPEG")));
+        }
+        assert!(kept.bytes.len() + 8 * kept.blocks.len() < 12 * 10_000);
+    }
+}
