@@ -1,8 +1,8 @@
-//! Cost of watching a tensor, per value: the histogram, the per-sample record, and a plain linear
-//! histogram to compare with.
+//! Cost of watching a tensor, per value: the histogram, the extremes, and a plain linear histogram to compare
+//! with.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use mqq::observe::{Histogram, Sample};
+use mqq::observe::{Histogram, Statistic};
 use std::hint::black_box;
 
 /// Values as a convolution makes them (bell-shaped), and as a ReLU leaves them (half zeros).
@@ -27,8 +27,9 @@ fn benches(criterion: &mut Criterion) {
             let mut histogram = Histogram::default();
             bencher.iter(|| histogram.observe(black_box(&values)));
         });
-        group.bench_function(format!("per-sample record, {name}"), |bencher| {
-            bencher.iter(|| Sample::of(black_box(&values)));
+        group.bench_function(format!("extremes, {name}"), |bencher| {
+            let mut statistic = Statistic::default();
+            bencher.iter(|| statistic.observe_extremes(black_box(&values)));
         });
         group.bench_function(format!("linear histogram of 2048 bins, {name}"), |bencher| {
             let mut counts = vec![0u64; 2048];

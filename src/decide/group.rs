@@ -45,7 +45,7 @@ pub(super) fn decide(
         let mut observed = sites_of_group.iter().filter(|&site| given_of(site).is_none());
         let mut joint = observed.next().map(|&first| {
             let mut joint = Cow::Borrowed(statistics[first].borrow());
-            observed.for_each(|&member| joint.to_mut().join(statistics[member].borrow()));
+            observed.for_each(|&member| joint.to_mut().merge(statistics[member].borrow()));
             joint
         });
         let roles = sites_of_group.iter().map(|&site| sites.activations[site].softmax);

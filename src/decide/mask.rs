@@ -64,15 +64,16 @@ impl Mask {
         if f64::from(value) <= self.highest { self.raised } else { value }
     }
 
-    /// The statistic of the raised values; sums stay those of the values as they are.
+    /// The statistic of the raised values; a mask of minus infinity is taken to be in every batch.
     pub fn raise_all(&self, statistic: &mut Statistic) {
         let is_infinite = statistic.histogram.n_minus_infinity() > 0;
         statistic.histogram.raise(self.highest, self.raised);
-        for sample in &mut statistic.samples {
-            if f64::from(sample.min) <= self.highest || (is_infinite && sample.n_non_finite > 0) {
-                sample.min = self.raised;
+        let batches = statistic.batches.iter_mut().filter(|batch| batch.get().is_some());
+        for seen in batches.chain([&mut statistic.extremes]) {
+            if f64::from(seen.min) <= self.highest || is_infinite {
+                seen.min = self.raised;
             }
-            sample.max = self.raise(sample.max).max(sample.min);
+            seen.max = self.raise(seen.max).max(seen.min);
         }
     }
 }
@@ -121,5 +122,19 @@ mod tests {
         found.raise_all(&mut statistic);
         assert_eq!(statistic.histogram, expected.histogram);
         assert_eq!(statistic.min_max(), expected.min_max());
+    }
+
+    #[test]
+    fn batches_are_raised_as_their_values_are() {
+        let batches = [[-1e4, 2.0], [-1e4, -3.0], [-2.0, 1.0]];
+        let mut statistic = Statistic::default();
+        for (batch, values) in [0, 1, 3].into_iter().zip(&batches) {
+            statistic.observe_in(batch, values);
+        }
+        let found = Mask::in_values(&statistic, SoftmaxRole::Input).unwrap();
+        found.raise_all(&mut statistic);
+        let raised = found.raise(-1e4);
+        let seen: Vec<_> = statistic.batches.iter().map(|batch| batch.get()).collect();
+        assert_eq!(seen, [Some((raised, 2.0)), Some((raised, -3.0)), None, Some((-2.0, 1.0))]);
     }
 }

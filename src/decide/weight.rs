@@ -4,7 +4,7 @@ use super::mask::Mask;
 use super::slices::Slices;
 use super::{Pairs, PlannedWeight, QuantPlan, params_for};
 use crate::diag::WithHint;
-use crate::observe::{Sample, Statistic};
+use crate::observe::Statistic;
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
@@ -141,7 +141,7 @@ pub(super) fn params_of(
     // A histogram per block would cost more than the rest.
     match finder.reads_histogram() || qtype.pot_search > 0 {
         true => statistic.observe(values),
-        false => statistic.samples.push(Sample::of(values)),
+        false => statistic.observe_extremes(values),
     }
     let range = match statistic.min_max() {
         None => Range { min: 0.0, max: 0.0 },

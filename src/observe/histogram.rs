@@ -73,15 +73,6 @@ impl Histogram {
         }
     }
 
-    /// Adds the counts of `other`, taking its memory over where there is none yet.
-    pub fn absorb(&mut self, other: Histogram) {
-        if self.counts.is_empty() {
-            *self = other;
-        } else {
-            self.merge(&other);
-        }
-    }
-
     /// Number of finite values.
     pub fn total(&self) -> u64 {
         self.bins().map(|bin| bin.count).sum()

@@ -1,78 +1,58 @@
 //! Statistics of one tensor, gathered in one pass.
 //!
-//! In: the values of a tensor, sample by sample. Out: a [`Statistic`] that answers every range finder.
-//! It does not choose a range. Memory does not grow with the number of values; it grows by one
-//! [`Sample`] record per sample.
+//! In: the values of a tensor, sample by sample, in any order. Out: a [`Statistic`] that answers every range finder.
+//! It does not choose a range. Memory does not grow with the number of values or samples; where a range finder averages
+//! over batches of samples there is one [`Extremes`] of 8 bytes per batch.
 
 mod histogram;
 
 pub use histogram::{Bin, Histogram};
 
-/// What is kept of one sample (one image, one batch entry) of a tensor. Sums are in f64, over the
-/// finite values only.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
-    /// Lowest finite value; `f32::INFINITY` where there is none.
+/// Lowest and highest of some finite values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Extremes {
+    /// `f32::INFINITY` where there is no value.
     pub min: f32,
-    /// Highest finite value; `f32::NEG_INFINITY` where there is none.
+    /// `f32::NEG_INFINITY` where there is no value.
     pub max: f32,
-    /// Sum of the values.
-    pub sum: f64,
-    /// Sum of the squares.
-    pub sum_squares: f64,
-    /// Sum of the absolute values.
-    pub sum_abs: f64,
-    /// Number of finite values.
-    pub n_finite: u64,
-    /// Number of NaN and infinite values.
-    pub n_non_finite: u64,
 }
 
-impl Sample {
-    /// The record of `values`. Sums are kept in eight lanes that are added at the end, always in the same
-    /// order.
-    pub fn of(values: &[f32]) -> Sample {
-        let mut lanes = Lanes::EMPTY;
-        lanes.add(values);
-        lanes.total(values.len() as u64)
+impl Extremes {
+    /// Of no value.
+    pub const NONE: Extremes = Extremes { min: f32::INFINITY, max: f32::NEG_INFINITY };
+
+    /// Takes the values of `other` in.
+    pub fn widen(&mut self, other: Extremes) {
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
     }
 
-    /// The record of `values`, which are counted into `histogram` on the way, while they are in the cache.
-    pub fn counted(values: &[f32], histogram: &mut Histogram) -> Sample {
-        let mut lanes = Lanes::EMPTY;
-        for part in values.chunks(8 * BLOCK) {
-            histogram.observe(part);
-            lanes.add(part);
-        }
-        lanes.total(values.len() as u64)
+    /// Both, or `None` where there is no value.
+    pub fn get(self) -> Option<(f32, f32)> {
+        (self.min <= self.max).then_some((self.min, self.max))
     }
 }
 
-/// Values that are looked at together.
-const BLOCK: usize = 512;
-/// From here on the squares of a block might overflow f32.
-const LARGE: f32 = 1e17;
+impl Default for Extremes {
+    fn default() -> Extremes {
+        Extremes::NONE
+    }
+}
+
+/// Values that are looked at together, while they are in the cache.
+const BLOCK: usize = 4096;
 const LANES: usize = 8;
 
-/// Partial results of [`Sample::of`].
-struct Lanes {
+/// What one look at some values finds, in eight lanes.
+struct Scan {
     min: [f32; LANES],
     max: [f32; LANES],
-    sum: [f64; LANES],
-    sum_squares: [f64; LANES],
-    sum_abs: [f64; LANES],
     n_non_finite: u64,
 }
 
-impl Lanes {
-    const EMPTY: Lanes = Lanes {
-        min: [f32::INFINITY; LANES],
-        max: [f32::NEG_INFINITY; LANES],
-        sum: [0.0; LANES],
-        sum_squares: [0.0; LANES],
-        sum_abs: [0.0; LANES],
-        n_non_finite: 0,
-    };
+impl Scan {
+    const EMPTY: Scan =
+        Scan { min: [f32::INFINITY; LANES], max: [f32::NEG_INFINITY; LANES], n_non_finite: 0 };
 
     fn add(&mut self, values: &[f32]) {
         #[cfg(target_arch = "x86_64")]
@@ -80,134 +60,122 @@ impl Lanes {
             // SAFETY: the processor has the feature.
             return unsafe { self.add_avx2(values) };
         }
-        self.add_blocks(values);
+        self.add_chunks(values);
     }
 
-    /// The same operations in the same order, so the same bits, with wider registers.
+    /// The same with wider registers.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     fn add_avx2(&mut self, values: &[f32]) {
-        self.add_blocks(values);
+        self.add_chunks(values);
     }
 
     #[inline(always)]
-    fn add_blocks(&mut self, values: &[f32]) {
-        for block in values.chunks(BLOCK) {
-            let (chunks, rest) = block.as_chunks::<LANES>();
-            let largest = block.iter().fold(0, |largest, x| largest.max(x.abs().to_bits()));
-            if largest < LARGE.to_bits() {
-                self.add_finite(chunks);
-            } else {
-                chunks.iter().for_each(|chunk| self.add_some(chunk));
-            }
-            self.add_some(rest);
-        }
-    }
-
-    /// Adds the chunks of a block of finite values below [`LARGE`]. Its sums are in f32, over few enough
-    /// values to be good to 1e-6, and only then added to those in f64.
-    #[inline(always)]
-    fn add_finite(&mut self, chunks: &[[f32; LANES]]) {
-        let (mut min, mut max) = (self.min, self.max);
-        let (mut sum, mut sum_abs, mut sum_squares) =
-            ([0.0f32; LANES], [0.0f32; LANES], [0.0f32; LANES]);
+    fn add_chunks(&mut self, values: &[f32]) {
+        let Scan { mut min, mut max, .. } = *self;
+        let mut n_non_finite = [0u32; LANES];
+        let mut add = |lane: usize, value: f32| {
+            let is_finite = value.abs() < f32::INFINITY;
+            let low = if is_finite { value } else { f32::INFINITY };
+            let high = if is_finite { value } else { f32::NEG_INFINITY };
+            min[lane] = if low < min[lane] { low } else { min[lane] };
+            max[lane] = if high > max[lane] { high } else { max[lane] };
+            n_non_finite[lane] += u32::from(!is_finite);
+        };
+        let (chunks, rest) = values.as_chunks::<LANES>();
         for chunk in chunks {
-            for lane in 0..LANES {
-                let value = chunk[lane];
-                min[lane] = if value < min[lane] { value } else { min[lane] };
-                max[lane] = if value > max[lane] { value } else { max[lane] };
-                sum[lane] += value;
-                sum_abs[lane] += value.abs();
-                sum_squares[lane] += value * value;
+            for (lane, &value) in chunk.iter().enumerate() {
+                add(lane, value);
             }
         }
+        rest.iter().enumerate().for_each(|(lane, &value)| add(lane, value));
         (self.min, self.max) = (min, max);
-        for lane in 0..LANES {
-            self.sum[lane] += f64::from(sum[lane]);
-            self.sum_abs[lane] += f64::from(sum_abs[lane]);
-            self.sum_squares[lane] += f64::from(sum_squares[lane]);
-        }
+        self.n_non_finite += n_non_finite.into_iter().map(u64::from).sum::<u64>();
     }
 
-    /// Adds at most a chunk, of any values.
-    fn add_some(&mut self, chunk: &[f32]) {
-        for (lane, &value) in chunk.iter().enumerate() {
-            if !value.is_finite() {
-                self.n_non_finite += 1;
-                continue;
-            }
-            self.min[lane] = if value < self.min[lane] { value } else { self.min[lane] };
-            self.max[lane] = if value > self.max[lane] { value } else { self.max[lane] };
-            let value = f64::from(value);
-            self.sum[lane] += value;
-            self.sum_squares[lane] += value * value;
-            self.sum_abs[lane] += value.abs();
-        }
-    }
-
-    fn total(self, n_values: u64) -> Sample {
-        Sample {
-            min: self.min.into_iter().fold(f32::INFINITY, f32::min),
-            max: self.max.into_iter().fold(f32::NEG_INFINITY, f32::max),
-            sum: self.sum.iter().sum(),
-            sum_squares: self.sum_squares.iter().sum(),
-            sum_abs: self.sum_abs.iter().sum(),
-            n_finite: n_values - self.n_non_finite,
-            n_non_finite: self.n_non_finite,
+    /// Zero has no sign, so that the order of the values does not show.
+    fn extremes(&self) -> Extremes {
+        Extremes {
+            min: self.min.into_iter().fold(f32::INFINITY, f32::min) + 0.0,
+            max: self.max.into_iter().fold(f32::NEG_INFINITY, f32::max) + 0.0,
         }
     }
 }
 
-/// Everything known about one tensor: its histogram over all samples and a record per sample.
+/// Everything known about one tensor. It does not depend on the order in which values come, or statistics of parts are
+/// merged.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Statistic {
     /// Counts over all samples.
     pub histogram: Histogram,
-    /// One record per sample, in sample order.
-    pub samples: Vec<Sample>,
+    /// Of the finite values of all samples.
+    pub extremes: Extremes,
+    /// Of the finite values of each batch of samples, for range finders that average over batches; else empty.
+    pub batches: Vec<Extremes>,
+    n_finite: u64,
+    n_non_finite: u64,
 }
 
 impl Statistic {
-    /// Adds one sample.
+    /// Adds values.
     pub fn observe(&mut self, values: &[f32]) {
-        self.samples.push(Sample::counted(values, &mut self.histogram));
+        self.add(values, true);
     }
 
-    /// Appends what `later` saw. Equal to having observed its samples here, bit for bit.
-    pub fn merge(&mut self, later: &Statistic) {
-        self.histogram.merge(&later.histogram);
-        self.samples.extend_from_slice(&later.samples);
-    }
-
-    /// Adds another tensor of the same samples, as if both were one tensor.
-    pub fn join(&mut self, other: &Statistic) {
-        self.histogram.merge(&other.histogram);
-        for (mine, theirs) in self.samples.iter_mut().zip(&other.samples) {
-            mine.min = mine.min.min(theirs.min);
-            mine.max = mine.max.max(theirs.max);
-            mine.sum += theirs.sum;
-            mine.sum_squares += theirs.sum_squares;
-            mine.sum_abs += theirs.sum_abs;
-            mine.n_finite += theirs.n_finite;
-            mine.n_non_finite += theirs.n_non_finite;
+    /// Adds values of a sample that belongs to a batch.
+    pub fn observe_in(&mut self, batch: usize, values: &[f32]) {
+        let extremes = self.add(values, true);
+        if self.batches.len() <= batch {
+            self.batches.resize(batch + 1, Extremes::NONE);
         }
+        self.batches[batch].widen(extremes);
+    }
+
+    /// Adds values, but not to the histogram.
+    pub fn observe_extremes(&mut self, values: &[f32]) {
+        self.add(values, false);
+    }
+
+    fn add(&mut self, values: &[f32], counted: bool) -> Extremes {
+        let mut scan = Scan::EMPTY;
+        for part in values.chunks(BLOCK) {
+            if counted {
+                self.histogram.observe(part);
+            }
+            scan.add(part);
+        }
+        let extremes = scan.extremes();
+        self.extremes.widen(extremes);
+        self.n_finite += values.len() as u64 - scan.n_non_finite;
+        self.n_non_finite += scan.n_non_finite;
+        extremes
+    }
+
+    /// Takes in what `other` saw: of other samples, or of another tensor, as if both were one.
+    pub fn merge(&mut self, other: &Statistic) {
+        self.histogram.merge(&other.histogram);
+        self.extremes.widen(other.extremes);
+        if self.batches.len() < other.batches.len() {
+            self.batches.resize(other.batches.len(), Extremes::NONE);
+        }
+        self.batches.iter_mut().zip(&other.batches).for_each(|(mine, other)| mine.widen(*other));
+        self.n_finite += other.n_finite;
+        self.n_non_finite += other.n_non_finite;
     }
 
     /// Lowest and highest finite value over all samples, or `None` where no value was finite.
     pub fn min_max(&self) -> Option<(f32, f32)> {
-        let min = self.samples.iter().map(|s| s.min).fold(f32::INFINITY, f32::min);
-        let max = self.samples.iter().map(|s| s.max).fold(f32::NEG_INFINITY, f32::max);
-        (min <= max).then_some((min, max))
+        self.extremes.get()
     }
 
     /// Number of finite values over all samples.
     pub fn n_finite(&self) -> u64 {
-        self.samples.iter().map(|s| s.n_finite).sum()
+        self.n_finite
     }
 
     /// Number of NaN and infinite values over all samples.
     pub fn n_non_finite(&self) -> u64 {
-        self.samples.iter().map(|s| s.n_non_finite).sum()
+        self.n_non_finite
     }
 }
 
@@ -230,22 +198,41 @@ mod tests {
         assert_eq!(nothing.min_max(), None);
     }
 
+    #[test]
+    fn zero_has_no_sign() {
+        let mut statistic = Statistic::default();
+        statistic.observe(&[-0.0; 3]);
+        let (min, max) = statistic.min_max().unwrap();
+        assert!(min.is_sign_positive() && max.is_sign_positive());
+    }
+
     proptest! {
         #[test]
-        fn merging_equals_observing_the_whole(
-            values in prop::collection::vec(any::<f32>(), 0..200), split in 0usize..200
+        fn parts_make_the_whole_in_any_order(
+            values in prop::collection::vec(any::<f32>(), 0..200), split in 0usize..200, size in 1usize..9
         ) {
-            let split = split.min(values.len());
             let (mut whole, mut left, mut right) = <(Statistic, Statistic, Statistic)>::default();
-            for (i, value) in values.chunks(7).enumerate() {
-                whole.observe(value);
-                if i * 7 < split { left.observe(value) } else { right.observe(value) }
+            for (i, sample) in values.chunks(7).enumerate() {
+                whole.observe_in(i / size, sample);
+                let part = if i * 7 < split { &mut left } else { &mut right };
+                part.observe_in(i / size, sample);
             }
-            let mut other_order = right.histogram.clone();
-            other_order.merge(&left.histogram);
+            let mut other_order = right.clone();
+            other_order.merge(&left);
             left.merge(&right);
-            prop_assert_eq!(&other_order, &left.histogram);
+            prop_assert_eq!(&other_order, &left);
             prop_assert_eq!(left, whole);
+        }
+
+        #[test]
+        fn extremes_are_those_of_the_finite_values(values in prop::collection::vec(any::<f32>(), 0..99)) {
+            let mut statistic = Statistic::default();
+            statistic.observe_extremes(&values);
+            let finite = || values.iter().copied().filter(|value| value.is_finite());
+            let expected = finite().reduce(f32::min).zip(finite().reduce(f32::max));
+            prop_assert_eq!(statistic.min_max(), expected);
+            prop_assert_eq!(statistic.n_finite(), finite().count() as u64);
+            prop_assert_eq!(statistic.n_non_finite(), (values.len() - finite().count()) as u64);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::external;
 use super::staged::{data_path, folder_of, target_of, temporary_in};
 use crate::diag::WithHint;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::ErrorKind;

@@ -128,15 +128,15 @@ pub(super) fn mixed(
     Ok(None)
 }
 
-/// The samples that layers are ranked by, and those that judge: positions in `run.by_content`. The largest activation has
-/// `largest` values.
+/// The samples that layers are ranked by, and those that judge: positions in the samples by content. The largest
+/// activation has `largest` values.
 fn ranges(
     run: &Run,
     plan: &QuantPlan,
     largest: usize,
     request: &Request,
 ) -> Result<(Range<usize>, Range<usize>)> {
-    let n = run.by_content.len();
+    let n = run.samples.by_content().len();
     ensure!(n >= MIN_SAMPLES, "{n} samples to choose layers by, expected {MIN_SAMPLES} or more");
     let n_ranking = MAX_RANKING.min(n / 2);
     let methods = tune::methods(request, plan);

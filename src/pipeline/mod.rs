@@ -75,6 +75,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether samples are loaded again, in an order of their contents.
+    fn looks_again(&self) -> bool {
+        self.effort.looks_again() || self.methods.is_some() || self.mixed.is_some()
+    }
+
     /// The range finders.
     fn finders(&self) -> Finders<'_> {
         Finders { activation: &*self.activation_finder.0, weight: &*self.weight_finder.0 }
@@ -145,11 +150,11 @@ fn finish(
     let Prepared { mut model, facts, fixed, changes, opset, has_external_data, parsed } = prepared;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let mut sites = place(graph, &facts, &request.scheme, &request.selection);
-    let dataset = statistics::open(&parsed, &sites, request)?;
+    let samples = statistics::open(&parsed, &sites, request)?;
     let stage = equalize::Stage { model: &model, facts: &facts, sites: &sites, request };
-    let proposal = equalize::propose(stage, dataset.as_deref(), progress)?;
+    let proposal = equalize::propose(stage, samples.as_deref(), progress)?;
     let units = proposal.as_ref().map(equalize::Proposal::units).unwrap_or_default();
-    let data = (dataset, &units);
+    let data = (samples, &units);
     let mut gathered = statistics::gather(&model, parsed, &sites, request, data, progress)?;
     let given = request.ranges.as_ref().map(|imported| &imported.ranges);
     let (scheme, finders) = (&request.scheme, request.finders());

@@ -1,9 +1,125 @@
-//! Every sample of the data once, several at a time.
+//! The samples of the data: every one once, several at a time, and an order that follows from their contents alone.
 
-use crate::data::{Dataset, Sample};
+use super::Request;
+use crate::data::{Array, Dataset, Sample, Values};
+use crate::diag::WithHint;
+use crate::progress::Progress;
 use anyhow::{Result, anyhow};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+/// The data, and the order of its samples once they were all loaded.
+pub(super) struct SampleSet {
+    pub dataset: Dataset,
+    order: OnceLock<Order>,
+}
+
+/// An order of the samples that can be read, by their contents.
+pub(super) struct Order {
+    /// The samples; none where nothing loads them again.
+    pub by_content: Vec<usize>,
+    /// Hash of the first sample of each batch but the first.
+    starts: Vec<u64>,
+}
+
+impl SampleSet {
+    pub fn new(dataset: Dataset) -> SampleSet {
+        SampleSet { dataset, order: OnceLock::new() }
+    }
+
+    /// The samples that can be read, by their contents; none before the order is known, or where nothing loads them again.
+    pub fn by_content(&self) -> &[usize] {
+        self.order.get().map_or(&[], |order| &order.by_content)
+    }
+
+    /// Room for the hashes of all samples, where the order is wanted and not known.
+    pub fn hashes(&self, request: &Request) -> Option<Hashes> {
+        let wanted = request.looks_again() && self.order.get().is_none();
+        wanted.then(|| Hashes::of(&self.dataset))
+    }
+
+    /// The order; the samples are loaded for it where that was not done before.
+    ///
+    /// # Errors
+    /// If a sample cannot be loaded, unless such samples are left out.
+    pub fn order(&self, request: &Request, progress: &Progress) -> Result<&Order> {
+        if let Some(order) = self.order.get() {
+            return Ok(order);
+        }
+        let hashes = Hashes::of(&self.dataset);
+        let job = |skipped: &mut Vec<usize>, (): &mut (), sample_idx: usize, loaded| {
+            match usable(loaded, request)? {
+                Ok(sample) => hashes.set(sample_idx, hash(&sample)),
+                Err(_) => skipped.push(sample_idx),
+            }
+            Ok(())
+        };
+        let tick = progress(self.dataset.len());
+        let start = || Ok((Vec::new(), ()));
+        let skipped = each_sample(&self.dataset, request.threads, &*tick, start, job)?.concat();
+        Ok(self.set_order(hashes, skipped, request))
+    }
+
+    /// Keeps the order that follows from the hashes of all samples but those that were `skipped`.
+    pub fn set_order(&self, hashes: Hashes, skipped: Vec<usize>, request: &Request) -> &Order {
+        let batch_size = request.activation_finder.0.batch_size();
+        self.order.get_or_init(|| Order::new(hashes, skipped, batch_size, request.looks_again()))
+    }
+}
+
+impl Order {
+    fn new(
+        hashes: Hashes,
+        mut skipped: Vec<usize>,
+        batch_size: Option<usize>,
+        looks_again: bool,
+    ) -> Order {
+        let hashes: Vec<u64> = hashes.0.into_iter().map(AtomicU64::into_inner).collect();
+        skipped.sort_unstable();
+        let usable = || (0..hashes.len()).filter(|i| skipped.binary_search(i).is_err());
+        let mut starts = Vec::new();
+        if let Some(size) = batch_size {
+            // Each content counts once, so that repeated samples make no batch of their own.
+            let mut contents: Vec<u64> = usable().map(|sample_idx| hashes[sample_idx]).collect();
+            contents.sort_unstable();
+            contents.dedup();
+            starts.extend(contents.into_iter().step_by(size.max(1)).skip(1));
+        }
+        let mut by_content: Vec<usize> = usable().filter(|_| looks_again).collect();
+        by_content.sort_unstable_by_key(|&sample_idx| (hashes[sample_idx], sample_idx));
+        Order { by_content, starts }
+    }
+
+    /// The batch of a sample with this hash.
+    pub fn batch_of(&self, hash: u64) -> usize {
+        self.starts.partition_point(|&start| start <= hash)
+    }
+}
+
+/// The hash of every sample.
+pub(super) struct Hashes(Vec<AtomicU64>);
+
+impl Hashes {
+    fn of(dataset: &Dataset) -> Hashes {
+        Hashes((0..dataset.len()).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    pub fn set(&self, sample_idx: usize, hash: u64) {
+        self.0[sample_idx].store(hash, Ordering::Relaxed);
+    }
+}
+
+/// A sample; the reason where it cannot be read and such samples are left out.
+///
+/// # Errors
+/// If it cannot be read and is not to be left out.
+pub(super) fn usable(loaded: Result<Sample>, request: &Request) -> Result<Result<Sample, String>> {
+    match loaded {
+        Ok(sample) => Ok(Ok(sample)),
+        Err(error) if request.skip_bad_data => Ok(Err(format!("{error:#}"))),
+        Err(error) => Err(error.hint("--skip-bad-data leaves such samples out")),
+    }
+}
 
 /// Loads every sample of `dataset` and calls `job` with its position, on `threads` threads, each with what
 /// `start` makes for it: its share of the result, and what stays in the thread. `tick` is called once per
@@ -55,5 +171,49 @@ pub(super) fn each_sample<S: Send, L>(
     match failed.into_inner().map_err(|error| anyhow!("{error}"))? {
         Some((_, error)) => Err(error),
         None => Ok(shares.into_iter().flatten().collect()),
+    }
+}
+
+/// A number that follows from a sample's values.
+pub(super) fn hash(sample: &[Array]) -> u64 {
+    let mut hash = 0u64;
+    let mut add = |word: u64| {
+        hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    };
+    for array in sample {
+        match &array.values {
+            Values::F32(values) => values.iter().for_each(|v| add(u64::from(v.to_bits()))),
+            Values::I64(values) => values.iter().for_each(|v| add(*v as u64)),
+            Values::I32(values) => values.iter().for_each(|v| add(*v as u64)),
+            Values::I8(values) => values.iter().for_each(|v| add(*v as u64)),
+            Values::U8(values) => values.iter().for_each(|v| add(u64::from(*v))),
+            Values::Bool(values) => values.iter().for_each(|v| add(u64::from(*v))),
+        }
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(hashes: &[u64], skipped: &[usize], batch_size: usize) -> Order {
+        let hashes = Hashes(hashes.iter().map(|&hash| AtomicU64::new(hash)).collect());
+        Order::new(hashes, skipped.to_vec(), Some(batch_size), true)
+    }
+
+    #[test]
+    fn batches_follow_from_contents_each_once() {
+        let batches = |order: &Order| [1, 3, 5, 7, 9].map(|hash| order.batch_of(hash));
+        let plain = order(&[7, 1, 5, 3, 9], &[], 2);
+        assert_eq!(plain.by_content, [1, 3, 2, 0, 4]);
+        assert_eq!(batches(&plain), [0, 0, 1, 1, 2]);
+        let repeated = order(&[9, 1, 1, 9, 3, 5, 1, 7, 1, 7], &[], 2);
+        assert_eq!(repeated.by_content, [1, 2, 6, 8, 4, 5, 7, 9, 0, 3]);
+        assert_eq!(batches(&repeated), batches(&plain));
+        let without = order(&[7, 1, 0, 5, 3, 2, 9], &[5, 2], 2);
+        assert_eq!(without.by_content, [1, 4, 3, 0, 6]);
+        assert_eq!(batches(&without), batches(&plain));
+        assert_eq!(batches(&order(&[7, 1, 5, 3, 9], &[], 5)), [0; 5]);
     }
 }

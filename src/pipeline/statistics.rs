@@ -1,5 +1,6 @@
 //! What is known of the activations before their parameters are chosen: from the data, or from a file.
 
+use super::samples::SampleSet;
 use super::{Request, observe};
 use crate::data::{Dataset, InputSpec};
 use crate::diag::{WithHint, hint_of};
@@ -35,11 +36,9 @@ pub(super) struct Gathered {
 /// The data that was run.
 pub(super) struct Run {
     /// The samples.
-    pub dataset: Arc<Dataset>,
+    pub samples: Arc<SampleSet>,
     /// The inputs that they are for.
     pub inputs: Vec<InputSpec>,
-    /// The samples that were run, in an order that follows from their contents alone.
-    pub by_content: Vec<usize>,
 }
 
 impl Gathered {
@@ -65,7 +64,7 @@ pub(super) fn open(
     parsed: &Result<Parsed>,
     sites: &Sites,
     request: &Request,
-) -> Result<Option<Arc<Dataset>>> {
+) -> Result<Option<Arc<SampleSet>>> {
     if let (Some(ranges), true) = (&request.ranges, request.data.is_empty()) {
         ranges.ensure_all(sites.activations.iter().map(|site| site.tensor.as_str()))?;
     }
@@ -76,7 +75,9 @@ pub(super) fn open(
         parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
     let Request { data, preprocessing, limit, effort, .. } = request;
     let dataset = Dataset::open(data, parsed.inputs(), preprocessing, *limit)?;
-    Ok(Some(Arc::new(if effort.looks_again() { dataset.keeping_images() } else { dataset })))
+    let looks_again = effort.looks_again() || request.activation_finder.0.batch_size().is_some();
+    let dataset = if looks_again { dataset.keeping_images() } else { dataset };
+    Ok(Some(Arc::new(SampleSet::new(dataset))))
 }
 
 /// The sites without a range from a file.
@@ -98,11 +99,11 @@ pub(super) fn gather(
     parsed: Result<Parsed>,
     sites: &Sites,
     request: &Request,
-    (dataset, units): (Option<Arc<Dataset>>, &BTreeMap<String, Units>),
+    (samples, units): (Option<Arc<SampleSet>>, &BTreeMap<String, Units>),
     progress: &Progress,
 ) -> Result<Gathered> {
     let mut statistics = vec![Statistic::default(); sites.activations.len()];
-    let Some(dataset) = dataset else {
+    let Some(samples) = samples else {
         let inputs = resolve_inputs(model, &request.shapes)?;
         let inputs = inputs.into_iter().map(|i| InputFacts { name: i.name, shape: i.shape });
         return Ok(Gathered {
@@ -120,7 +121,7 @@ pub(super) fn gather(
         unknown.iter().map(|&site| sites.activations[site].tensor.clone()).collect();
     let engine = parsed?.build(&watched)?;
     let units: Vec<Option<&Units>> = watched.iter().map(|tensor| units.get(tensor)).collect();
-    let observed = observe::observe(&engine, &units, &dataset, request, progress)?;
+    let observed = observe::observe(&engine, &units, &samples, request, progress)?;
     for (site, statistic) in unknown.iter().zip(observed.statistics) {
         statistics[*site] = statistic;
     }
@@ -131,15 +132,11 @@ pub(super) fn gather(
     Ok(Gathered {
         statistics,
         scaled: scaled.collect(),
-        n_samples: observed.by_content.len(),
+        n_samples: observed.n_samples,
         skipped: observed.skipped,
-        preprocessing: dataset.describe(),
+        preprocessing: samples.dataset.describe(),
         inputs: inputs.collect(),
-        run: Some(Run {
-            inputs: engine.inputs().to_vec(),
-            dataset,
-            by_content: observed.by_content,
-        }),
+        run: Some(Run { inputs: engine.inputs().to_vec(), samples }),
     })
 }
 
@@ -156,5 +153,5 @@ pub(super) fn observe_more(
 ) -> Result<Vec<Statistic>> {
     let engine = Parsed::new(model, &request.shapes)?.build(tensors)?;
     let watched = vec![None; tensors.len()];
-    Ok(observe::observe(&engine, &watched, &run.dataset, request, progress)?.statistics)
+    Ok(observe::observe(&engine, &watched, &run.samples, request, progress)?.statistics)
 }

@@ -22,7 +22,7 @@ fn n_copies(methods: Methods) -> usize {
 
 /// What is known of the float network, and of the plan, from judging equalization or observers.
 pub struct Known {
-    /// Positions in `run.by_content`.
+    /// Positions in the samples by content.
     pub samples: Range<usize>,
     /// What is known.
     pub reference: Reference,
@@ -63,20 +63,20 @@ pub fn tune(
 }
 
 /// How many samples are looked at, those held back included, where the largest activation has `largest` values; they are
-/// the first of `run.by_content`.
+/// the first by content.
 pub(super) fn n_samples(run: &Run, largest: usize, request: &Request, methods: Methods) -> usize {
     let bytes = 4 * n_copies(methods) * largest.max(1);
     let limit = request.effort.max_bytes() / bytes;
-    request.effort.n_samples(largest).min(limit).min(run.by_content.len())
+    request.effort.n_samples(largest).min(limit).min(run.samples.by_content().len())
 }
 
-/// Names of the inputs, and their values for each of the samples at `range` of `run.by_content`.
+/// Names of the inputs, and their values for each of the samples at `range` of those by content.
 pub(super) fn load(run: &Run, range: Range<usize>) -> Result<(Vec<String>, Vec<Vec<Value>>)> {
     let load = |&sample: &usize| -> Result<Vec<Value>> {
-        let arrays = run.dataset.load(sample)?;
+        let arrays = run.samples.dataset.load(sample)?;
         arrays.iter().zip(&run.inputs).map(|(a, input)| Value::of_array(a, input)).collect()
     };
-    let values = run.by_content[range].par_iter().map(load).collect::<Result<_>>()?;
+    let values = run.samples.by_content()[range].par_iter().map(load).collect::<Result<_>>()?;
     Ok((run.inputs.iter().map(|input| input.name.clone()).collect(), values))
 }
 

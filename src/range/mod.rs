@@ -44,9 +44,14 @@ pub trait RangeFinder: std::fmt::Debug + Sync {
     /// If the statistic holds no finite value, or an option of the finder is out of bounds.
     fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range>;
 
-    /// Whether it looks at the histogram; without one, the records of the samples are enough.
+    /// Whether it looks at the histogram; without one, extremes are enough.
     fn reads_histogram(&self) -> bool {
         true
+    }
+
+    /// Samples per batch, if it averages over batches; it reads [`Statistic::batches`] then.
+    fn batch_size(&self) -> Option<usize> {
+        None
     }
 
     /// The finders that it chooses from, if it does; the first is what it does by itself.
@@ -75,12 +80,16 @@ pub fn canonical(spelling: &str) -> String {
     }
 }
 
-/// The finder of a spelling such as `mse`, `percentile:99.9` or `ema=0.95`: a name or an alias, and its option.
+/// The finder of a spelling such as `mse`, `percentile:99.9` or `ema=0.95:64`: a name or an alias, and its options.
 ///
 /// # Errors
 /// If there is no such finder, it takes no option, or the option is no number or out of bounds.
 pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
     let (name, option) = parts(spelling);
+    let (option, batch) = match option.and_then(|text| text.split_once(':')) {
+        Some((ratio, batch)) if name == "ema" => (Some(ratio), Some(batch)),
+        _ => (option, None),
+    };
     let names = || FINDERS.iter().map(|finder| finder.name());
     let number = |default: f64| match option {
         None => Ok(default),
@@ -111,7 +120,14 @@ pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
                 (0.0..1.0).contains(&ratio),
                 "observer `{spelling}`: {ratio}, expected at least 0 and below 1"
             );
-            Box::new(Ema { ratio })
+            let parsed = batch.map_or(Some(Ema::DEFAULT.batch), |text| text.parse().ok());
+            let batch = parsed.filter(|batch| *batch > 0).with_context(|| {
+                format!(
+                    "observer `{spelling}`: batches of `{}` samples, expected 1 or more",
+                    batch.unwrap_or_default()
+                )
+            })?;
+            Box::new(Ema { ratio, batch })
         }
         "max" if option.is_none() => Box::new(Max),
         "entropy" if option.is_none() => Box::new(Entropy),

@@ -141,7 +141,9 @@ fn the_zeros_of_a_relu_do_not_move_entropy() {
 fn a_range_that_grows_is_followed() {
     let first = [0.0, 255.0, 255.0, 255.0, 255.0, 255.0];
     let second = [0.0, 255.0, 255.0, 255.0, 255.0, 256.0];
-    let statistic = statistic(&[&first, &second]);
+    let mut statistic = Statistic::default();
+    statistic.observe_in(0, &first);
+    statistic.observe_in(1, &second);
     assert!((amax(&Mse, &statistic) - 255.0).abs() <= 2.6);
     assert_eq!(amax(&Max, &statistic), 256.0);
     assert!((amax(&Ema::DEFAULT, &statistic) - 255.1).abs() < 1e-9);
@@ -275,4 +277,37 @@ fn shrinking_cuts_each_side_of_the_values() {
     // Of the absolute values, 1 % are far out: percentile cuts them at 1 % in all, shrink at 1 % a side.
     assert!(find(0.9, &Grid::INT8_SYMMETRIC).max > 9.9);
     assert!(find(1.1, &Grid::INT8_SYMMETRIC).max < 1.0);
+}
+
+#[test]
+fn a_moving_average_is_of_batches() {
+    let mut statistic = Statistic::default();
+    for (batch, values) in [(2, [0.0, 16.0]), (0, [-1.0, 4.0]), (2, [-8.0, 0.0]), (0, [0.0, 8.0])] {
+        statistic.observe_in(batch, &values);
+    }
+    // Two batches: [-1, 8] and [-8, 16]; no sample is of batch 1.
+    let find = |spelling: &str| {
+        by_spelling(spelling).unwrap().find(&statistic, &Grid::UINT8_ASYMMETRIC).unwrap()
+    };
+    for (spelling, expected) in [("ema", (-1.7, 8.8)), ("ema:0.5", (-4.5, 12.0))] {
+        let Range { min, max } = find(spelling);
+        let (expected_min, expected_max) = expected;
+        assert!((min - expected_min).abs() < 1e-9 && (max - expected_max).abs() < 1e-9);
+    }
+    // What was not seen in batches was seen at once.
+    let mut at_once = Statistic::default();
+    at_once.observe(&[-3.0, 5.0]);
+    let range = Ema::DEFAULT.find(&at_once, &Grid::UINT8_ASYMMETRIC).unwrap();
+    assert_eq!(range, Range { min: -3.0, max: 5.0 });
+    let sizes = ["ema", "ema:0.5", "ema:0.5:7"].map(|ema| by_spelling(ema).unwrap().batch_size());
+    assert_eq!(sizes, [Some(32), Some(32), Some(7)]);
+    for (spelling, expected) in [
+        ("ema:0.9:0", "observer `ema:0.9:0`: batches of `0` samples, expected 1 or more"),
+        ("ema:0.9:many", "observer `ema:0.9:many`: batches of `many` samples"),
+        ("ema:32", "observer `ema:32`: 32, expected at least 0 and below 1"),
+        ("percentile:99:9", "observer `percentile:99:9`: `99:9` is no number"),
+    ] {
+        let error = by_spelling(spelling).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
 }

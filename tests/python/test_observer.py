@@ -1,13 +1,16 @@
-"""The range finder of activations is chosen by what the network makes of it."""
+"""Range finders of activations: which is chosen, what they may leave out, what they keep of a sample."""
 
 import json
+import random
+import subprocess
+import sys
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from support import mqq, run, sqnr_db
+from support import MQQ, mqq, run, save, sqnr_db
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +72,69 @@ def test_it_is_a_method_and_is_not_tried_where_it_is_not_asked_for(peaked):
         assert sidecar["calibration"]["activation_observer"] == "mse" and "observer" not in report
     _, sidecar, _ = quantized(folder, "alone", "--methods", "observer")
     assert sidecar["calibration"]["activation_observer"] == "percentile:99.999"
+
+
+def ranges(output):
+    encodings = json.loads(output.with_suffix(".json").read_text())["activation_encodings"]
+    return {encoding["name"]: encoding["range"] for encoding in encodings}
+
+
+def test_a_moving_average_is_over_batches_and_knows_no_order(tmp_path):
+    rng = np.random.default_rng(1)
+    save(tmp_path / "m.onnx", [("Conv", ["x", "w"], "a", {}), ("Relu", ["a"], "b", {}), ("Conv", ["b", "w"], "y", {})],
+         {"w": rng.normal(size=(4, 4, 1, 1)).astype(np.float32)}, {"x": [1, 4, 6, 6]})
+    files = [tmp_path / f"{i:02}.npy" for i in range(80)]
+    for file in files:
+        np.save(file, (rng.lognormal() * rng.normal(size=(1, 4, 6, 6))).astype(np.float32))
+    shuffled = random.Random(2).sample(files, len(files))
+    lists = {"sorted": files, "shuffled": shuffled, "repeated": shuffled + files * 2, "few": files[:32]}
+    for name, listed in lists.items():
+        (tmp_path / f"{name}.txt").write_text("".join(f"{file}\n" for file in listed))
+
+    def found(listed, *options, backend="mqbench-tensorrt"):
+        output = tmp_path / "q.onnx"
+        mqq("calibrate", tmp_path / "m.onnx", "-b", backend, "--data", tmp_path / f"{listed}.txt", "-o", output,
+            "--effort", 0, "--quiet", *options)
+        return ranges(output)
+
+    by_table = found("sorted")
+    assert by_table == found("sorted", "--observer", "ema") == found("sorted", "--observer", "ema:0.9:32")
+    assert by_table == found("shuffled") == found("shuffled", "--threads", 1) == found("repeated")
+    # Batches hold the largest of many samples; one batch holds the largest of all.
+    whole, single = found("sorted", "--observer", "max"), found("sorted", "--observer", "ema:0.9:1")
+    for name, (_, high) in whole.items():
+        assert single[name][1] < by_table[name][1] < high
+    assert found("sorted", "--observer", "ema:0.9:80") == whole
+    assert found("few") == found("few", "--observer", "max")
+
+
+# A process counts the memory of the one that started it, so a small one does.
+MEASURE = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def peak_bytes(*args):
+    """Peak resident memory of a run."""
+    done = subprocess.run([sys.executable, "-c", MEASURE, MQQ, *map(str, args)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout) * 1024
+
+
+@pytest.mark.parametrize("observer", ["mse", "ema"])
+def test_memory_does_not_grow_with_the_number_of_samples(observer, tmp_path):
+    nodes, last = [], "x"
+    for k in range(12):
+        nodes += [("Gemm", [last, "w"], f"g{k}", {}), ("Relu", [f"g{k}"], f"r{k}", {})]
+        last = f"r{k}"
+    save(tmp_path / "m.onnx", nodes, {"w": np.eye(8, dtype=np.float32)}, {"x": [1, 8]}, [last])
+    # A few values, so that histograms are of one size.
+    samples = np.random.default_rng(5).integers(1, 9, size=(24_000, 8)).astype(np.float32)
+    peaks = []
+    for n in (200, 24_000):
+        np.save(tmp_path / f"{n}.npy", samples[:n])
+        peaks.append(peak_bytes("calibrate", tmp_path / "m.onnx", "-b", "snpe", "--observer", observer, "--effort", 0,
+                                "--data", tmp_path / f"{n}.npy", "-o", tmp_path / "q.onnx", "--quiet"))
+    assert (peaks[1] - peaks[0]) / 24_000 < 100, peaks

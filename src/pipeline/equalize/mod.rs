@@ -9,7 +9,7 @@ mod changes;
 
 pub(super) use again::again;
 
-use super::observe::by_content;
+use super::samples::SampleSet;
 use super::statistics::{Gathered, Run, gather};
 use super::tune::Known;
 use super::{Request, tune};
@@ -128,10 +128,10 @@ pub(super) struct Proposal {
 /// If a sample cannot be read, unless such samples are left out.
 pub(super) fn propose(
     stage: Stage,
-    dataset: Option<&Dataset>,
+    samples: Option<&SampleSet>,
     progress: &Progress,
 ) -> Result<Option<Proposal>> {
-    let (Some(dataset), methods) = (dataset, tune::exact_methods(stage.request)) else {
+    let (Some(samples), methods) = (samples, tune::exact_methods(stage.request)) else {
         return Ok(None);
     };
     if methods == Methods::default() {
@@ -139,11 +139,11 @@ pub(super) fn propose(
     }
     let start = Instant::now();
     let candidates = Candidates::find(stage, methods)?;
-    let samples = match candidates.is_empty() || stage.request.ranges.is_some() {
-        true => Vec::new(),
-        false => by_content(dataset, stage.request, progress)?,
+    let by_content = match candidates.is_empty() || stage.request.ranges.is_some() {
+        true => &[][..],
+        false => &samples.order(stage.request, progress)?.by_content,
     };
-    let changes = chosen(stage, candidates, (dataset, &samples));
+    let changes = chosen(stage, candidates, (&samples.dataset, by_content));
     Ok(Some(Proposal { changes, seconds: start.elapsed().as_secs_f64() }))
 }
 
@@ -286,8 +286,8 @@ fn plan_for(
     let mut observed = None;
     if !is_observed {
         let parsed = Parsed::new(scaled, &request.shapes);
-        let dataset = gathered.run.as_ref().map(|run| Arc::clone(&run.dataset));
-        let data = (dataset, &BTreeMap::new());
+        let samples = gathered.run.as_ref().map(|run| Arc::clone(&run.samples));
+        let data = (samples, &BTreeMap::new());
         observed = Some(gather(scaled, parsed, sites, request, data, progress)?);
     }
     let statistics = observed.as_ref().unwrap_or(gathered).scaled_statistics();
@@ -295,7 +295,7 @@ fn plan_for(
     Ok((plan, observed))
 }
 
-/// The samples that judge, by their positions in `run.by_content`.
+/// The samples that judge, by their positions in those by content.
 ///
 /// # Errors
 /// If there is no memory for enough of them.
