@@ -3,10 +3,10 @@
 use super::mask::Mask;
 use super::{Alternative, PlannedActivation, QuantPlan, params_for};
 use crate::import::ImportedRange;
-use crate::observe::Statistic;
+use crate::observe::{Extremes, Statistic};
 use crate::place::Sites;
-use crate::quant::{QuantParams, Range, params_for_range};
-use crate::range::RangeFinder;
+use crate::quant::{Grid, QuantParams, Range, params_for_range};
+use crate::range::{RangeFinder, covering};
 use crate::scheme::{FixedGrid, QType, Scheme};
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
@@ -20,6 +20,8 @@ struct Shared {
     params: QuantParams,
     observer: &'static str,
     alternatives: Vec<Alternative>,
+    /// Whether the range was widened to all values of the network's outputs.
+    widened: bool,
     /// The mask that the grid need not reach.
     mask: Option<Mask>,
 }
@@ -54,10 +56,18 @@ pub(super) fn decide(
         if let (Some(mask), Some(joint)) = (mask, &mut joint) {
             mask.raise_all(joint.to_mut());
         }
+        let holds_all =
+            |site: &&usize| sites.activations[**site].holds_all && given_of(site).is_none();
+        let mut of_outputs = Extremes::NONE;
+        for &site in sites_of_group.iter().filter(holds_all) {
+            of_outputs.widen(statistics[site].borrow().extremes);
+        }
+        let raised = |value: f32| mask.map_or(value, |mask| mask.raise(value));
+        let of_outputs = of_outputs.get().map(|(min, max)| (raised(min), raised(max)));
         let qtype = &scheme.types[&first.qtype];
         let shared = match prescribed {
             Some((_, fixed)) => prescribe(fixed, qtype),
-            None => find_shared(joint.as_deref(), &imported, qtype, finder),
+            None => find_shared(joint.as_deref(), of_outputs, &imported, qtype, finder),
         };
         let shared = shared.with_context(|| format!("tensor `{}`", first.tensor))?;
         Ok((group, Shared { mask, ..shared }))
@@ -81,8 +91,12 @@ pub(super) fn decide(
                 n_non_finite + statistic.n_finite()
             ));
         }
+        let mut site = site.clone();
+        if site.holds_all && shared.widened {
+            site.reason.push_str("; its range holds all values that were seen");
+        }
         plan.activations.push(PlannedActivation {
-            site: site.clone(),
+            site,
             qtype: shared.qtype.clone(),
             params: shared.params,
             range: shared.range,
@@ -129,29 +143,42 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
     let end = |q: i32| f64::from(params.dequantize(q));
     let range = Range { min: end(q_min), max: end(q_max) };
     let (qtype, alternatives) = (qtype.clone(), Vec::new());
-    Ok(Shared { qtype, range, params, observer: "fixed", alternatives, mask: None })
+    Ok(Shared { qtype, range, params, observer: "fixed", alternatives, widened: false, mask: None })
 }
 
 /// `joint` is what was observed of the tensors that no range was given for, `imported` the ranges of the
-/// others.
+/// others. `of_outputs` are the lowest and the highest value of the network's outputs among them: the largest values, which
+/// readers look for, would tie where a range ends before them.
 fn find_shared(
     joint: Option<&Statistic>,
+    of_outputs: Option<(f32, f32)>,
     imported: &[ImportedRange],
     qtype: &QType,
     finder: &dyn RangeFinder,
 ) -> Result<Shared> {
+    let whole = |range: Range, grid: &Grid| {
+        of_outputs.map_or(range, |of_outputs| covering(range, of_outputs, grid))
+    };
     if let (Some(joint), []) = (joint, imported) {
         let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));
-        let found = |finder: &dyn RangeFinder| -> Result<Alternative> {
-            let range = finder.find(joint, &qtype.grid())?;
-            let (range, params) = params_for(joint, range, &qtype)?;
-            Ok(Alternative { observer: finder.name(), range, params })
+        let grid = qtype.grid();
+        let found = |finder: &dyn RangeFinder| -> Result<(Alternative, bool)> {
+            let found = finder.find(joint, &grid)?;
+            let (mut range, mut params) = params_for(joint, found, &qtype)?;
+            let mut widened = false;
+            if of_outputs.is_some() {
+                // Nor may the search for a power of two, or rounding to one, leave values out.
+                let (whole, before) = (whole(found, &grid), range);
+                (range, params) = (whole, params_for_range(whole, &grid.never_narrower())?);
+                widened = range != before;
+            }
+            Ok((Alternative { observer: finder.name(), range, params }, widened))
         };
         let mut choices = finder.choices().iter();
         let first = choices.next().map_or(finder, |first| *first);
-        let Alternative { observer, range, params } = found(first)?;
-        let alternatives = choices.map(|finder| found(*finder)).collect::<Result<_>>()?;
-        return Ok(Shared { qtype, range, params, observer, alternatives, mask: None });
+        let (Alternative { observer, range, params }, widened) = found(first)?;
+        let alternatives = choices.map(|finder| Ok(found(*finder)?.0)).collect::<Result<_>>()?;
+        return Ok(Shared { qtype, range, params, observer, alternatives, widened, mask: None });
     }
     let observed = joint.and_then(Statistic::min_max).map(|(min, _)| min);
     let lowest = imported.iter().map(|given| given.range.min as f32).chain(observed);
@@ -160,7 +187,10 @@ fn find_shared(
     let found = joint.map(|joint| finder.find(joint, &grid)).transpose()?;
     let all = imported.iter().map(|given| given.on(&grid)).chain(found);
     let union = |a: Range, b: Range| Range { min: a.min.min(b.min), max: a.max.max(b.max) };
-    let range = all.reduce(union).context("no range, expected one per tensor")?;
+    let before = all.reduce(union).context("no range, expected one per tensor")?;
+    let range = whole(before, &grid);
     let params = params_for_range(range, &grid)?;
-    Ok(Shared { params, qtype, range, observer: "imported", alternatives: Vec::new(), mask: None })
+    let (alternatives, widened) = (Vec::new(), range != before);
+    let observer = "imported";
+    Ok(Shared { params, qtype, range, observer, alternatives, widened, mask: None })
 }

@@ -29,6 +29,7 @@ impl<'a> Draft<'a> {
     fn collect_activations(&self, sites: &mut Sites) {
         let inputs = self.graph.input.iter().map(|value| value.name());
         let outputs = self.graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
+        let of_outputs = self.values_of_outputs();
         // Of a group, tensors of one type lie on one grid: another type cannot.
         let mut groups: BTreeMap<(&str, String), usize> = BTreeMap::new();
         for tensor in inputs.chain(outputs).filter(|name| !name.is_empty()) {
@@ -59,6 +60,7 @@ impl<'a> Draft<'a> {
                 qtype,
                 edges,
                 network_output: output.is_some(),
+                holds_all: of_outputs.contains(tensor),
                 clip,
                 group: *groups.entry(group).or_insert(n_groups),
                 fixed: self.fixed_output(tensor).map(|(_, fixed)| fixed),

@@ -123,6 +123,8 @@ pub struct ActivationSite {
     pub edges: Vec<Edge>,
     /// Whether the network's output of this name is quantized too.
     pub network_output: bool,
+    /// Whether a quantized output of the network is this tensor, or its values moved about: its range holds all of them.
+    pub holds_all: bool,
     /// The Clip or Relu that makes the tensor, if it may go where the grid has its effect.
     pub clip: Option<clips::FoldableClip>,
     /// Sites with the same number lie on one grid.

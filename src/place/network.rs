@@ -2,6 +2,7 @@
 
 use super::{Draft, Rule, Takes, trace};
 use crate::scheme::RuleCall;
+use std::collections::BTreeSet;
 
 /// Quantizes what the network is given. Source: MQBench, `openvino_quantizer.py`: placeholders always.
 pub struct QuantizeNetworkInputs;
@@ -65,5 +66,26 @@ impl Rule for QuantizeNetworkOutputs {
                 draft.quantize_network_output(output.name(), self.name(), &reason);
             }
         }
+    }
+}
+
+/// Operators that keep the order of values, besides those that only move them.
+const RECTIFIERS: &[&str] = &["Relu", "Clip", "LeakyRelu"];
+
+impl<'a> Draft<'a> {
+    /// The quantized outputs of the network, and the tensors whose values they are, moved about or rectified: what is lost
+    /// of these is lost of the outputs.
+    pub(super) fn values_of_outputs(&self) -> BTreeSet<&'a str> {
+        let mut found = BTreeSet::new();
+        for &output in self.network_outputs.keys() {
+            let mut at = Some(output);
+            while let Some(tensor) = at.filter(|tensor| found.insert(*tensor)) {
+                let node = self.index.producer(tensor);
+                let keeps = |op: &str| trace::MOVES.contains(&op) || RECTIFIERS.contains(&op);
+                let node = node.filter(|node| keeps(node.op_type()));
+                at = node.and_then(|node| node.input.first()).map(String::as_str);
+            }
+        }
+        found
     }
 }

@@ -107,6 +107,13 @@ impl Grid {
         }
     }
 
+    /// The same grid where no scale is rounded down to a power of two, which would clip the range.
+    #[must_use]
+    pub fn never_narrower(self) -> Grid {
+        let power_of_two = self.scale_rule.power_of_two.map(|_| PotRounding::Ceil);
+        Grid { scale_rule: ScaleRule { power_of_two, ..self.scale_rule }, ..self }
+    }
+
     /// Whether the grid's range is `[-amax, amax]`.
     pub fn is_centred(&self) -> bool {
         self.signed && self.symmetry == Symmetry::Symmetric

@@ -155,6 +155,12 @@ fn observed(statistic: &Statistic, grid: &Grid) -> Result<Range> {
     Ok(fit(Range { min: f64::from(min), max: f64::from(max) }, grid))
 }
 
+/// `range` widened to hold `values` too, and centred where the grid is.
+pub fn covering(range: Range, (min, max): (f32, f32), grid: &Grid) -> Range {
+    let (min, max) = (range.min.min(f64::from(min)), range.max.max(f64::from(max)));
+    fit(Range { min, max }, grid)
+}
+
 /// `range` widened to hold 0, and centred where the grid is.
 fn fit(range: Range, grid: &Grid) -> Range {
     let range = Range { min: range.min.min(0.0), max: range.max.max(0.0) };

@@ -108,6 +108,46 @@ def test_a_moving_average_is_over_batches_and_knows_no_order(tmp_path):
     assert found("few") == found("few", "--observer", "max")
 
 
+@pytest.fixture(scope="module")
+def tailed(tmp_path_factory):
+    """Two outputs with a few values far out: one behind a Gemm, one that a Reshape makes of a convolution."""
+    folder = tmp_path_factory.mktemp("tailed")
+    rng = np.random.default_rng(4)
+    save(folder / "m.onnx",
+         [("Conv", ["x", "w"], "a", {}), ("Relu", ["a"], "b", {}), ("Conv", ["b", "w"], "c", {}),
+          ("Reshape", ["c", "n_shape"], "moved", {}), ("GlobalAveragePool", ["b"], "p", {}), ("Flatten", ["p"], "f", {}),
+          ("Gemm", ["f", "fc"], "scores", {})],
+         {"w": np.eye(16, dtype=np.float32)[:, :, None, None], "n_shape": np.array([1, -1]),
+          "fc": np.eye(16, dtype=np.float32)},
+         {"x": [1, 16, 8, 8]}, ["moved", "scores"])
+    samples = rng.laplace(size=(48, 16, 8, 8)).astype(np.float32)
+    # Most images have low scores.
+    samples *= np.where(np.arange(48) % 16 == 0, 20, 1).astype(np.float32)[:, None, None, None]
+    np.save(folder / "x.npy", samples)
+    return folder
+
+
+QUANTIZED_OUTPUTS = ["snpe", "pplcuda", "pplw8a16", "stpu", "tengine", "onnx-qnn", "qnn-htp", "tflite", "rknn", "xint8", "esp-dl"]
+
+
+@pytest.mark.parametrize("backend", QUANTIZED_OUTPUTS)
+def test_a_quantized_output_keeps_its_largest_values_whatever_the_observer(backend, tailed, tmp_path):
+    for options in [(), ("--observer", "ema:0.9:1"), ("--observer", "percentile:99"), ("--observer", "mse"),
+                    ("--observer", "entropy"), ("--effort", 2, "--methods", "ranges")]:
+        output = tmp_path / "q.onnx"
+        mqq("calibrate", tailed / "m.onnx", "-b", backend, "--data", tailed / "x.npy", "-o", output, "--quiet",
+            *(options if "--methods" in options else ("--effort", 0, *options)))
+        sidecar = json.loads(output.with_suffix(".json").read_text())
+        held = [e for e in sidecar["activation_encodings"] if e["name"] in ("c", "moved", "scores")]
+        assert any(e.get("network_output") for e in held)
+        for e in held:
+            # Half a step more than the last integer still becomes it.
+            low, high = (e["y_scale"] * (q + d - e["y_zero_point"]) for q, d in zip(e["q_range"], (-0.51, 0.51)))
+            assert low <= e["observed"][0] and e["observed"][1] <= high, (options, e)
+        if options == ("--observer", "percentile:99"):
+            assert all("holds all values" in e["reason"] for e in held if e.get("network_output"))
+
+
 # A process counts the memory of the one that started it, so a small one does.
 MEASURE = """
 import resource, subprocess, sys

@@ -43,10 +43,10 @@ struct Candidates {
 }
 
 impl Candidates {
-    /// `None` where the group's grid is given.
+    /// `None` where the group's grid is given, or an output of the network is to keep all its values.
     fn of(plan: &QuantPlan, group: usize) -> Option<Candidates> {
         let members = || plan.activations.iter().filter(|p| p.site.group == group);
-        if members().any(|p| p.site.fixed.is_some()) {
+        if members().any(|p| p.site.fixed.is_some() || p.site.holds_all) {
             return None;
         }
         let first = members().next()?;
