@@ -554,7 +554,7 @@ fn a_gate_on_quality_exits_with_3() {
 
 /// `mqq compare` of two models on `data`, with a line about the first output or its JSON object.
 fn compare(models: [&Path; 2], data: &Path, extra: &[&str]) -> Ran {
-    run(mqq().arg("compare").args(models).arg("--data").arg(data).arg("--quiet").args(extra))
+    run(mqq().arg("compare").args(models).arg("--data").arg(data).args(extra))
 }
 
 fn first_output(ran: &Ran) -> serde_json::Value {
@@ -841,7 +841,7 @@ const PRINTING: &[&[&str]] = &[
     &["backends", "--json"],
     &["export", "--list"],
     &["inspect", "fixtures/digits_cnn.onnx", "-b", "tensorrt"],
-    &["check", "fixtures/digits_cnn.onnx", "-b", "tensorrt", "--json"],
+    &["inspect", "fixtures/digits_cnn.onnx", "-b", "tensorrt", "--json"],
 ];
 
 #[test]

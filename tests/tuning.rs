@@ -440,7 +440,9 @@ fn weights_on_either_side_of_a_product_have_rows() {
         assert_eq!(ran.code, 0, "{op_type} {inputs:?}: {}", ran.stderr);
         let graph = onnx::load_whole(&output).unwrap().model.graph.unwrap();
         let scale = graph.initializer.iter().find(|t| t.name() == "w_scale").unwrap();
-        assert_eq!(scale.dims, [24], "{op_type} {inputs:?}");
+        // ONNX Runtime takes several scales for a matrix on the right alone.
+        let n_scales: &[i64] = if (op_type, inputs[0]) == ("MatMul", "w") { &[] } else { &[24] };
+        assert_eq!(scale.dims, n_scales, "{op_type} {inputs:?}");
     }
 }
 

@@ -103,7 +103,7 @@ fn a_percentile_of_values_of_both_signs_cuts_half_on_each_side() {
 /// Counts that change every 8 of 2048 bins: 256 levels hold them exactly over the whole range, 128 over half of it.
 #[test]
 fn entropy_spends_all_levels_on_values_of_one_sign() {
-    let counts = |bin: usize| match (bin < 1024, bin / 8 % 2 == 0) {
+    let counts = |bin: usize| match (bin < 1024, (bin / 8).is_multiple_of(2)) {
         (true, true) => 16,
         (false, false) => 0,
         _ => 1,

@@ -59,19 +59,11 @@ impl Moments {
             true => sum / n - a / n * (b / n),
             false => sum / n,
         };
-        for j in 0..self.bb.n_columns() {
-            self.bb
-                .column_mut(j)
-                .iter_mut()
-                .zip(b)
-                .for_each(|(sum, b_i)| *sum = about(*sum, *b_i, b[j]));
-        }
-        for j in 0..self.by.n_columns() {
-            self.by
-                .column_mut(j)
-                .iter_mut()
-                .zip(b)
-                .for_each(|(sum, b_i)| *sum = about(*sum, *b_i, y[j]));
+        for (matrix, columns) in [(&mut self.bb, b), (&mut self.by, y)] {
+            for (j, sum_j) in columns.iter().enumerate() {
+                let column = matrix.column_mut(j).iter_mut().zip(b);
+                column.for_each(|(sum, b_i)| *sum = about(*sum, *b_i, *sum_j));
+            }
         }
         self.b.iter_mut().for_each(|sum| *sum /= n);
         self

@@ -179,8 +179,12 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
     let layer = node("Gemm", &[], &[("transB", 1)]);
     let (given, wanted) = ([0.1f32, 0.3], [1.3f32, -0.9]);
     // Variances 1 and 3, no covariance.
-    let signs =
-        |p: usize| [if p % 2 == 0 { 1.0 } else { -1.0 }, if p / 2 % 2 == 0 { 1.0 } else { -1.0 }];
+    let signs = |p: usize| {
+        [
+            if p.is_multiple_of(2) { 1.0 } else { -1.0 },
+            if (p / 2).is_multiple_of(2) { 1.0 } else { -1.0 },
+        ]
+    };
     let x: Vec<[f32; 2]> = (0..N).map(|p| [signs(p)[0], signs(p)[1] * 3f32.sqrt()]).collect();
     let y: Vec<f32> = x.iter().map(|x| x[0] * wanted[0] + x[1] * wanted[1]).collect();
     let x = [Value::from_f32(&[N, 2], x.concat()).unwrap()];
