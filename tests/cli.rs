@@ -1140,7 +1140,7 @@ fn help_has_every_option_under_its_heading() {
 fn quiet_means_errors_only() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
-    // Weights of a table without a source range are a warning at least once.
+    // Two samples are too few to tune by: warnings.
     let mut command = calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder);
     assert_eq!(run(command.args(["--limit", "2", "--quiet"])).stderr, "");
     let mut command = calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder);

@@ -1,7 +1,8 @@
 //! Classes of samples, from a CSV file.
 
 use super::{Dataset, table};
-use anyhow::{Context, Result, bail, ensure};
+use crate::diag::WithHint;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
@@ -75,10 +76,13 @@ impl Labels {
             let earlier = taken.entry(row).or_insert_with(|| path.clone());
             ensure!(
                 *earlier == path,
-                "`{file}` and `{}` are both line {line} of `{}`, `{}`, expected a row for each\nhint: give the column `file` as much of the paths as tells them apart",
-                earlier.display(),
-                self.list.display(),
-                row.display()
+                anyhow!(
+                    "`{file}` and `{}` are both line {line} of `{}`, `{}`, expected a row for each",
+                    earlier.display(),
+                    self.list.display(),
+                    row.display()
+                )
+                .hint("give the column `file` as much of the paths as tells them apart")
             );
             Ok(*class)
         };

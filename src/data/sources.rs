@@ -70,7 +70,7 @@ pub fn expand(source: &str, n_inputs: usize, visit: &mut Visit) -> Result<()> {
     pattern(source, n_inputs, visit).with_context(place)
 }
 
-/// Visits the files that sources mean, lists themselves included. One that [`expand`] refuses is no matter here.
+/// Visits the files that sources mean, lists themselves included. One that does not exist or holds no data is no matter here.
 pub fn files(sources: &[String], visit: &mut dyn FnMut(&Path)) {
     for source in sources {
         visit(Path::new(source));
