@@ -56,7 +56,7 @@ $(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt tests/
 	touch $@
 
 # Costs as ratios against something in the same run: statistics, decoding, watching against bare
-# inference, and whole runs against ONNX Runtime's own tool.
+# inference, whole runs against ONNX Runtime's own tool, and memory by the number of images.
 bench: $(VENV)/ready
 	$(BUILD)
 	cargo bench --locked
@@ -65,6 +65,7 @@ bench: $(VENV)/ready
 		target/release/examples/overhead $(ZOO)/models/mobilenetv1_025_imagenet.onnx $(ZOO)/imagenet/calib imagenet && \
 		target/release/examples/overhead $(ZOO)/models/squeezenet1_1_logits_op13.onnx $(ZOO)/imagenet/calib imagenet-caffe; fi
 	MQQ_ZOO=$(ZOO) $(VENV)/bin/python benches/against_onnxruntime.py
+	$(VENV)/bin/python benches/memory.py
 
 # Trains the fixture models again; an environment of some gigabytes.
 fixtures:

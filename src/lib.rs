@@ -14,6 +14,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_op_in_unsafe_fn)]
 
+pub mod aligned;
 pub mod cli;
 pub mod data;
 pub mod decide;

@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: mqq::aligned::Aligned = mqq::aligned::Aligned;
+
 fn main() -> ExitCode {
     mqq::cli::main()
 }

@@ -79,6 +79,7 @@ const ROOMS: &[Room] = &[
     Room { floor: 0, modules: &["quant"], may_use: Only(&[]) },
     Room { floor: 0, modules: &["statistics", "observe"], may_use: Only(&[]) },
     Room { floor: 0, modules: &["diag", "progress"], may_use: Only(&[]) },
+    Room { floor: 0, modules: &["aligned"], may_use: Only(&[]) },
     // A crate of its own.
     Room { floor: 0, modules: &["concrete"], may_use: Only(&[]) },
 ];
