@@ -1,4 +1,4 @@
-//! Files that take the places of others all at once, whole or not at all.
+//! Files that are written to temporary ones first, and get their names when all are complete.
 
 use super::external;
 use super::proto::ModelProto;
