@@ -1,14 +1,31 @@
 //! mqq: post-training quantization of ONNX models.
 //!
-//! Modules in reading order; a module never imports one below it in this table, except as shown.
+//! Modules in the order of data; `tests/layering.rs` holds which may use which.
 //!
 //! | module | job | does not |
 //! | --- | --- | --- |
 //! | [`quant`] | integer grids, affine parameters, the crate's only rounding | look at data |
 //! | [`observe`] | streaming statistics of a tensor, mergeable in any order | choose a range |
 //! | [`range`] | statistics and a grid to the interval that is kept | touch a graph |
+//! | [`metrics`] | how far outputs are from those of the float model | run a model |
 //! | [`onnx`] | lossless ONNX messages, load and save | interpret ops |
 //! | [`data`] | images and arrays to samples of the inputs | run the model, skip a bad file |
+//! | [`scheme`] | backend tables, merged and checked | place anything |
+//! | [`prepare`] | passes on the float model that keep its outputs | look at data |
+//! | [`place`] | a table and a graph to what is quantized, and why | look at data |
+//! | [`engine`] | runs models, hands tensors out | gather statistics |
+//! | [`decide`] | statistics to scales, zero points, integers | touch the graph |
+//! | [`equalize`] | channel scales from layer to layer | decide whether they are kept |
+//! | [`mixed`] | which layers get another precision, by simulation | run the written model |
+//! | [`tune`] | better weights, biases and ranges, by simulation | place or remove Q/DQ |
+//! | [`rewrite`] | the plan into the graph | see statistics |
+//! | [`verify`] | soundness of the result, rules of targets | repair |
+//! | [`emit`] | the sidecar, other tools' formats | decide anything |
+//! | [`import`] | ranges from other tools' files | decide anything |
+//! | [`pipeline`] | the order of all that | know a file's format |
+//! | [`cli`] | options, printing, exit codes | quantize |
+//! | [`diag`], [`progress`] | hints of errors, suggestions; what is told of progress | print |
+//! | [`aligned`] | memory of tensors in the usual alignment | |
 #![deny(missing_docs)]
 // Only `cli::print` writes on stdout and stderr.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
