@@ -5,7 +5,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// The system's allocator, asked for no more than [`USUAL`] alignment.
+/// The system's allocator, asked for no more than the usual alignment.
 pub struct Aligned;
 
 /// What every allocator aligns to.
