@@ -3,12 +3,12 @@
 //! thread, and prints the median ratio.
 
 use anyhow::{Context, Result, bail};
+use mqq::backends;
 use mqq::data::{Dataset, Preprocessing, Sample};
 use mqq::engine::{Engine, Shapes};
 use mqq::observe::Statistic;
 use mqq::pipeline::prepare_file;
 use mqq::place::{Selection, place};
-use mqq::scheme;
 use std::path::Path;
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ fn main() -> Result<()> {
         [model, images, preset, backend] => (model, images, preset, backend.as_str()),
         _ => bail!("expected MODEL.onnx IMAGES PRESET [BACKEND]"),
     };
-    let scheme = scheme::resolve(backend)?;
+    let scheme = backends::resolve(backend)?;
     let engine = |watch: bool| -> Result<(Engine, usize)> {
         let prepared = prepare_file(Path::new(model), &scheme, &Shapes::new())?;
         let graph = prepared.model.graph.as_ref().context("model has no graph")?;

@@ -20,6 +20,7 @@
 //! | [`tune`] | better weights, biases and ranges, by simulation | place or remove Q/DQ |
 //! | [`rewrite`] | the plan into the graph | see statistics |
 //! | [`verify`] | soundness of the result, rules of targets | repair |
+//! | [`backends`] | built-in tables, and the lists that tables take names from | read a graph |
 //! | [`emit`] | the sidecar, other tools' formats | decide anything |
 //! | [`import`] | ranges from other tools' files | decide anything |
 //! | [`pipeline`] | the order of all that | know a file's format |
@@ -32,6 +33,7 @@
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 pub mod aligned;
+pub mod backends;
 pub mod cli;
 pub mod data;
 pub mod decide;

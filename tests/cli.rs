@@ -3,9 +3,9 @@
 use crate::support::command::{Ran, mqq, run};
 use crate::support::{Attr, GraphBuilder, repository};
 use assert_cmd::Command;
+use mqq::backends;
 use mqq::onnx;
 use mqq::range::FINDERS;
-use mqq::scheme;
 use mqq::tune::Method;
 use rayon::prelude::*;
 use std::fs;
@@ -151,7 +151,7 @@ fn existing_results_are_left_alone_when_asked() {
 /// Every table, every observer and every method, on the same images in another order and on any number of threads.
 #[test]
 fn same_input_gives_same_bytes() {
-    let tables = scheme::BUILT_IN.iter().map(|(name, _)| (*name, vec![]));
+    let tables = backends::BUILT_IN.iter().map(|(name, _)| (*name, vec![]));
     let observers = FINDERS.iter().map(|it| ("onnxruntime", vec!["--observer", it.name()]));
     let methods = Method::ALL
         .iter()

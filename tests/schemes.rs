@@ -2,11 +2,11 @@
 //! grid. No image and no engine.
 
 use crate::support::{Attr, GraphBuilder};
+use mqq::backends;
 use mqq::diag::explain;
 use mqq::onnx::facts::{Fact, Facts};
 use mqq::onnx::proto::ModelProto;
 use mqq::place::{Selection, Sites, place};
-use mqq::scheme;
 
 /// Sites of `model` for `backend`; tensors of `shapes` have these shapes.
 fn sites(model: &ModelProto, backend: &str, shapes: &[(&str, &[usize])]) -> Sites {
@@ -14,7 +14,7 @@ fn sites(model: &ModelProto, backend: &str, shapes: &[(&str, &[usize])]) -> Site
     for (name, shape) in shapes {
         facts.insert(name, Fact { data_type: Some(1), shape: Some(shape.to_vec()) });
     }
-    let scheme = scheme::resolve(backend).unwrap();
+    let scheme = backends::resolve(backend).unwrap();
     place(model.graph.as_ref().unwrap(), &facts, &scheme, &Selection::default())
 }
 
@@ -50,7 +50,7 @@ fn other_constants_of_a_product_than_a_matrix_on_the_right_have_one_scale() {
     let model = g.build();
     let shape: &[usize] = &[2, 32, 32];
     let mut per_channel = Vec::new();
-    for (backend, _) in scheme::BUILT_IN {
+    for (backend, _) in backends::BUILT_IN {
         let sites = sites(&model, backend, &[("a", shape), ("b", shape), ("c", shape)]);
         for site in sites.weights.iter().filter(|site| site.axis.is_some()) {
             assert_eq!((site.tensor.as_str(), site.axis), ("matrix", Some(1)), "{backend}");
@@ -298,7 +298,7 @@ fn weights_and_biases_follow_the_table() {
         .collect();
     assert_eq!(biases, ["a.bias", "bias"]);
 
-    let mut scheme = scheme::resolve("tensorrt").unwrap();
+    let mut scheme = backends::resolve("tensorrt").unwrap();
     scheme.switch_on("conv-transpose-per-channel").unwrap();
     let facts = Facts::of_model(&model);
     let sites = place(model.graph.as_ref().unwrap(), &facts, &scheme, &Selection::default());
@@ -309,7 +309,7 @@ fn weights_and_biases_follow_the_table() {
 fn the_user_leaves_nodes_out() {
     let model = concat_model();
     let facts = Facts::of_model(&model);
-    let scheme = scheme::resolve("tensorrt").unwrap();
+    let scheme = backends::resolve("tensorrt").unwrap();
     let graph = model.graph.as_ref().unwrap();
     let quantized = |exclude: &[&str], only: &[&str]| -> Vec<String> {
         let own = |patterns: &[&str]| patterns.iter().map(|p| p.to_string()).collect::<Vec<_>>();
@@ -330,17 +330,17 @@ fn the_user_leaves_nodes_out() {
 
 #[test]
 fn every_built_in_table_is_sound_and_wrong_ones_are_explained() {
-    for (name, _) in scheme::BUILT_IN {
-        let scheme = scheme::resolve(name).unwrap();
+    for (name, _) in backends::BUILT_IN {
+        let scheme = backends::resolve(name).unwrap();
         assert_eq!(scheme.name, *name);
         assert!(!scheme.source.is_empty() && !scheme.description.is_empty(), "{name}");
         // What `mqq backends NAME` prints is a table again.
         let text = serde_yaml::to_string(&scheme).unwrap();
         let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        assert_eq!(scheme::resolve(file.path().to_str().unwrap()).unwrap(), scheme, "{name}");
+        assert_eq!(backends::resolve(file.path().to_str().unwrap()).unwrap(), scheme, "{name}");
     }
-    let good = scheme::BUILT_IN.iter().find(|(name, _)| *name == "tensorrt").unwrap().1;
+    let good = backends::BUILT_IN.iter().find(|(name, _)| *name == "tensorrt").unwrap().1;
     let cases = [
         ("min_opset: 13", "min_opest: 13", "min_opset"),
         ("bits: 8,", "bits: 40,", "expected 2 to 16"),
@@ -353,7 +353,7 @@ fn every_built_in_table_is_sound_and_wrong_ones_are_explained() {
         let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
         std::fs::write(file.path(), good.replacen(from, to, 1)).unwrap();
         let path = file.path().to_str().unwrap();
-        let error = explain(&scheme::resolve(path).unwrap_err());
+        let error = explain(&backends::resolve(path).unwrap_err());
         assert!(error.contains(expected) && error.contains(path), "{to}: {error}");
     }
 }

@@ -2,12 +2,13 @@
 
 use crate::support::command::{mqq, run};
 use crate::support::{GraphBuilder, repository};
+use mqq::backends;
 use mqq::diag::explain;
 use mqq::engine::Shapes;
 use mqq::onnx::proto::{Dimension, ModelProto, TensorShapeProto, ValueInfoProto};
 use mqq::onnx::{self, tensor};
 use mqq::pipeline::{Prepared, prepare_file};
-use mqq::scheme::{self, Scheme};
+use mqq::scheme::Scheme;
 use std::fs;
 use tempfile::TempDir;
 
@@ -53,7 +54,7 @@ fn prepared(model: &ModelProto, shapes: &[(&str, &[usize])]) -> Result<Prepared,
     onnx::save(model, &path).unwrap();
     let shapes: Shapes =
         shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect();
-    let scheme = Scheme { static_shapes: true, ..scheme::resolve("onnxruntime").unwrap() };
+    let scheme = Scheme { static_shapes: true, ..backends::resolve("onnxruntime").unwrap() };
     prepare_file(&path, &scheme, &shapes).map_err(|error| explain(&error))
 }
 
@@ -104,7 +105,7 @@ fn contradictions_are_errors() {
 
 #[test]
 fn models_without_open_dimensions_and_other_tables_stay_as_they_are() {
-    let scheme = scheme::resolve("onnxruntime").unwrap();
+    let scheme = backends::resolve("onnxruntime").unwrap();
     let fixture = repository("fixtures/digits_cnn.onnx");
     let left = prepare_file(&fixture, &scheme, &Shapes::default()).unwrap();
     assert_eq!((dims(&left.model.graph.unwrap().input[0])[0], left.fixed.len()), (-1, 0));

@@ -3,6 +3,8 @@
 
 use crate::support::{GraphBuilder, repository};
 use assert_cmd::Command;
+use mqq::backends;
+use mqq::backends::BUILT_IN;
 use mqq::decide::{Finders, QuantPlan, decide};
 use mqq::diag::explain;
 use mqq::engine::Shapes;
@@ -13,7 +15,7 @@ use mqq::onnx::proto::ModelProto;
 use mqq::pipeline::prepare_file;
 use mqq::place::{Selection, Sites, place};
 use mqq::range::by_spelling;
-use mqq::scheme::{self, BUILT_IN, BiasRow, Scheme};
+use mqq::scheme::{self, BiasRow, Scheme};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -21,8 +23,8 @@ use tempfile::TempDir;
 #[test]
 fn every_built_in_table_is_sound_and_places_on_the_fixture() {
     let mut descriptions = std::collections::BTreeSet::new();
-    for (name, _) in scheme::BUILT_IN {
-        let scheme = scheme::resolve(name).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+    for (name, _) in backends::BUILT_IN {
+        let scheme = backends::resolve(name).unwrap_or_else(|error| panic!("{name}: {error:#}"));
         assert_eq!(scheme.name, *name);
         assert!(!scheme.description.is_empty(), "{name}");
         assert!(descriptions.insert(scheme.description.clone()), "{name}: description of another");
@@ -55,7 +57,7 @@ fn files(files: &[(&str, &str)]) -> (TempDir, PathBuf) {
 }
 
 fn resolve(path: &Path) -> Result<Scheme, String> {
-    scheme::resolve(path.to_str().unwrap()).map_err(|error| explain(&error))
+    backends::resolve(path.to_str().unwrap()).map_err(|error| explain(&error))
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn a_table_extends_another_key_by_key() {
         ),
         ("base.yaml", "name: base\nextends: tensorrt\nmin_opset: 17\n"),
     ]);
-    let base = scheme::resolve("tensorrt").unwrap();
+    let base = backends::resolve("tensorrt").unwrap();
     let mine = resolve(&path).unwrap();
     assert_eq!((mine.name.as_str(), mine.min_opset), ("mine", 17));
     assert_eq!((mine.types["act8"].bits, mine.types["act8"].signed), (8, false));
@@ -178,22 +180,22 @@ fn chains_that_lead_nowhere_are_errors() {
 fn an_alias_is_one_table_and_is_not_inherited() {
     let mut names: Vec<String> = BUILT_IN.iter().map(|(name, _)| name.to_string()).collect();
     for (name, _) in BUILT_IN {
-        for alias in scheme::resolve(name).unwrap().aliases {
-            assert_eq!(scheme::resolve(&alias).unwrap().name, *name);
+        for alias in backends::resolve(name).unwrap().aliases {
+            assert_eq!(backends::resolve(&alias).unwrap().name, *name);
             assert!(!names.contains(&alias), "{alias}");
             names.push(alias);
         }
     }
     let (_folder, path) = files(&[("mine.yaml", "name: mine\nextends: trt\n")]);
     let mine = resolve(&path).unwrap();
-    assert_eq!((mine.aliases.len(), mine.types), (0, scheme::resolve("tensorrt").unwrap().types));
+    assert_eq!((mine.aliases.len(), mine.types), (0, backends::resolve("tensorrt").unwrap().types));
 }
 
 #[test]
 fn values_are_set_after_switches() {
     let own = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
     let with = |backend: &str, switches: &[&str], sets: &[&str]| {
-        scheme::resolve_with(backend, &own(switches), &own(sets)).map_err(|error| explain(&error))
+        backends::resolve_with(backend, &own(switches), &own(sets)).map_err(|error| explain(&error))
     };
     let scheme = with("academic", &[], &["types.act.bits=4", "types.wgt.bits=3"]).unwrap();
     assert_eq!((scheme.types["act"].bits, scheme.types["wgt"].bits), (4, 3));
@@ -295,7 +297,7 @@ fn activation<'p>(plan: &'p QuantPlan, tensor: &str) -> &'p mqq::decide::Planned
 
 #[test]
 fn the_sign_of_a_type_adapts_to_what_was_observed() {
-    let mut scheme = scheme::resolve("mqbench-openvino").unwrap();
+    let mut scheme = backends::resolve("mqbench-openvino").unwrap();
     scheme.observers.activation = "max".into();
     let (_, plan) = plan(&model(), &scheme, values);
     let (x, r) = (activation(&plan, "x"), activation(&plan, "r"));
@@ -312,7 +314,7 @@ fn the_sign_of_a_type_adapts_to_what_was_observed() {
 
 #[test]
 fn prescribed_outputs_and_biases_of_their_own_type() {
-    let (_, plan_of_stpu) = plan(&model(), &scheme::resolve("stpu").unwrap(), values);
+    let (_, plan_of_stpu) = plan(&model(), &backends::resolve("stpu").unwrap(), values);
     let s = activation(&plan_of_stpu, "s");
     assert_eq!(
         (s.params.scale, s.params.zero_point, s.observer),
@@ -320,7 +322,7 @@ fn prescribed_outputs_and_biases_of_their_own_type() {
     );
     assert_ne!(activation(&plan_of_stpu, "b").observer, "fixed");
 
-    let (_, plan) = plan(&model(), &scheme::resolve("vitis").unwrap(), values);
+    let (_, plan) = plan(&model(), &backends::resolve("vitis").unwrap(), values);
     assert_eq!(plan.biases.len(), 3);
     let scales = plan.biases.iter().flat_map(|bias| &bias.scales);
     let scales = scales.chain(plan.activations.iter().map(|planned| &planned.params.scale));
@@ -336,7 +338,7 @@ fn prescribed_outputs_and_biases_of_their_own_type() {
 
 #[test]
 fn no_scale_is_finer_than_the_fraction_bits_of_its_type() {
-    let mut scheme = scheme::resolve("vitis").unwrap();
+    let mut scheme = backends::resolve("vitis").unwrap();
     assert!(scheme.types.values().all(|qtype| qtype.max_fraction_bits == Some(12)));
     let scales = |scheme: &Scheme| -> Vec<f32> {
         let (_, plan) = plan(&model(), scheme, values);
@@ -358,7 +360,7 @@ fn no_scale_is_finer_than_the_fraction_bits_of_its_type() {
 fn every_type_of_scale_covers_what_was_observed() {
     // A ramp of -2 to 2.55: with powers of two rounded up, nothing is clipped.
     for backend in ["tidl-wc8symp2-at8symp2", "tidl-wc8p2-at8p2"] {
-        let mut scheme = scheme::resolve(backend).unwrap();
+        let mut scheme = backends::resolve(backend).unwrap();
         scheme.observers.activation = "max".into();
         let (_, plan) = plan(&model(), &scheme, values);
         let x = activation(&plan, "x").params;
@@ -393,7 +395,7 @@ placement: [skip_non_constant_weights, quantize_weights_alone]
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("weights.yaml");
     std::fs::write(&path, TABLE).unwrap();
-    let scheme = scheme::resolve(path.to_str().unwrap()).unwrap();
+    let scheme = backends::resolve(path.to_str().unwrap()).unwrap();
     let mut g = GraphBuilder::new(21);
     g.input("x", &[8, 40]);
     g.weight("w", &[40, 24]);
@@ -408,7 +410,7 @@ placement: [skip_non_constant_weights, quantize_weights_alone]
 
 #[test]
 fn scales_per_block_follow_the_reduction_axis() {
-    let mut scheme = scheme::resolve("tensorrt").unwrap();
+    let mut scheme = backends::resolve("tensorrt").unwrap();
     scheme.min_opset = 21;
     let wgt = scheme.types.get_mut("wgt8").unwrap();
     *wgt = serde_yaml_type(

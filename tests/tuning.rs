@@ -3,6 +3,7 @@
 
 use crate::support::command::{mqq, run};
 use crate::support::{Attr, GraphBuilder, facts, repository};
+use mqq::backends;
 use mqq::data::{Array, Dataset, PRESETS, Preprocessing, Values};
 use mqq::decide::{Finders, QuantPlan, decide};
 use mqq::engine::{Engine, Parsed, Shapes, Value};
@@ -15,7 +16,7 @@ use mqq::place::{Selection, Sites, place};
 use mqq::prepare::prepare;
 use mqq::range::{Mse, RangeFinder};
 use mqq::rewrite::rewrite;
-use mqq::scheme::{self, Scheme, WeightStorage};
+use mqq::scheme::{Scheme, WeightStorage};
 use mqq::tune::{Compared, Methods, Reference, Tuned, compare_plans, simulate, tune};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -85,7 +86,7 @@ fn the_simulation_is_the_written_model() {
         ("fixtures/digits_old.onnx", "tensorrt"),
         ("fixtures/digits_cnn.onnx", "xint8"),
     ] {
-        let scheme = scheme::resolve(backend).unwrap();
+        let scheme = backends::resolve(backend).unwrap();
         let (model, facts) = prepared(fixture, &scheme);
         let Planned { mut model, plan, inputs, samples, values, .. } =
             planned(model, &facts, &scheme);
@@ -118,7 +119,7 @@ fn a_float_network_in_other_units_need_not_be_run() {
         ("fixtures/digits_old.onnx", "onnxruntime", true),
         ("fixtures/digits_cnn.onnx", "openvino", false),
     ] {
-        let scheme = scheme::resolve(backend).unwrap();
+        let scheme = backends::resolve(backend).unwrap();
         let (model, facts) = prepared(fixture, &scheme);
         let (mut scaled, mut units) = (model.clone(), BTreeMap::new());
         for space in find(model.graph.as_ref().unwrap(), &facts).0 {
@@ -178,7 +179,7 @@ fn a_range_follows_the_layer_behind_a_concat() {
         g.output(&y);
         g.build()
     };
-    let scheme = scheme::resolve("onnxruntime").unwrap();
+    let scheme = backends::resolve("onnxruntime").unwrap();
     let scales = |model: ModelProto| -> Vec<[f32; 2]> {
         let facts = facts(&model);
         let Planned { mut model, mut plan, mut sites, inputs, values, .. } =
@@ -204,7 +205,7 @@ fn a_range_follows_the_layer_behind_a_concat() {
 /// Of 6 samples, 2 judge and teach afterwards: which they are makes no difference. Of 12, those that judge do not teach.
 #[test]
 fn where_samples_are_few_those_that_judged_teach_too() {
-    let scheme = scheme::resolve("tensorrt").unwrap();
+    let scheme = backends::resolve("tensorrt").unwrap();
     let (model, facts) = prepared("fixtures/digits_cnn.onnx", &scheme);
     let planned = planned(model, &facts, &scheme);
     let table = (&scheme, &mqq::range::Max as &dyn RangeFinder);

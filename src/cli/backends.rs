@@ -3,8 +3,9 @@
 use super::Failure;
 use super::options::resolve_backend;
 use super::print::out;
+use crate::backends::{BUILT_IN, resolve};
 use crate::diag::Exit;
-use crate::scheme::{BUILT_IN, Scheme, resolve};
+use crate::scheme::Scheme;
 
 /// Arguments of `mqq backends`.
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 //! Groups with a heading of their own come last in a command's arguments: what follows would stand under it.
 
 use super::Failure;
+use crate::backends;
 use crate::data::{
     Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option,
 };
@@ -111,7 +112,7 @@ pub struct BackendArgs {
 impl BackendArgs {
     /// The files that the table is read from.
     pub fn files(&self) -> Vec<RunFile> {
-        let files = scheme::files(&self.backend).into_iter();
+        let files = backends::files(&self.backend).into_iter();
         files.map(|path| RunFile::new("backend's table", &path)).collect()
     }
 
@@ -128,9 +129,9 @@ pub(super) fn resolve_backend(
     sets: &[String],
 ) -> Result<Scheme, Failure> {
     if scheme::is_path(backend) {
-        scheme::resolve(backend)?;
+        backends::resolve(backend)?;
     }
-    scheme::resolve_with(backend, switches, sets).map_err(Failure::Usage)
+    backends::resolve_with(backend, switches, sets).map_err(Failure::Usage)
 }
 
 /// Which nodes are quantized.

@@ -2,10 +2,9 @@
 
 use super::mask::Mask;
 use super::{Alternative, PlannedActivation, QuantPlan, params_for};
-use crate::import::ImportedRange;
 use crate::observe::{Extremes, Statistic};
 use crate::place::Sites;
-use crate::quant::{Grid, QuantParams, Range, params_for_range};
+use crate::quant::{GivenRange, Grid, QuantParams, Range, params_for_range};
 use crate::range::{RangeFinder, covering};
 use crate::scheme::{FixedGrid, QType, Scheme};
 use anyhow::{Context, Result, ensure};
@@ -29,7 +28,7 @@ struct Shared {
 pub(super) fn decide(
     sites: &Sites,
     statistics: &[impl Borrow<Statistic> + Sync],
-    given: Option<&BTreeMap<String, ImportedRange>>,
+    given: Option<&BTreeMap<String, GivenRange>>,
     scheme: &Scheme,
     finder: &dyn RangeFinder,
     plan: &mut QuantPlan,
@@ -43,7 +42,7 @@ pub(super) fn decide(
         // A prescribed grid brings its own type.
         let first = &sites.activations[prescribed.map_or(sites_of_group[0], |(site, _)| site)];
         let given_of = |&site: &usize| given?.get(&sites.activations[site].tensor).copied();
-        let imported: Vec<ImportedRange> = sites_of_group.iter().filter_map(given_of).collect();
+        let imported: Vec<GivenRange> = sites_of_group.iter().filter_map(given_of).collect();
         let mut observed = sites_of_group.iter().filter(|&site| given_of(site).is_none());
         let mut joint = observed.next().map(|&first| {
             let mut joint = Cow::Borrowed(statistics[first].borrow());
@@ -152,7 +151,7 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
 fn find_shared(
     joint: Option<&Statistic>,
     of_outputs: Option<(f32, f32)>,
-    imported: &[ImportedRange],
+    imported: &[GivenRange],
     qtype: &QType,
     finder: &dyn RangeFinder,
 ) -> Result<Shared> {

@@ -18,12 +18,11 @@ pub use pairs::Pairs;
 pub(crate) use slices::{Slices, scale_shape};
 pub use weight::round;
 
-use crate::import::ImportedRange;
 use crate::observe::Statistic;
 use crate::onnx::proto::GraphProto;
 use crate::place::clips::FoldableClip;
 use crate::place::{ActivationSite, BiasSite, Sites, WeightSite};
-use crate::quant::{QuantParams, Range, params_for_range};
+use crate::quant::{GivenRange, QuantParams, Range, params_for_range};
 use crate::range::{RangeFinder, pot_search};
 use crate::scheme::{QType, Scheme, SymmetryName};
 use anyhow::{Result, ensure};
@@ -190,7 +189,7 @@ pub fn decide(
     graph: &GraphProto,
     sites: &Sites,
     statistics: &[impl Borrow<Statistic> + Sync],
-    given: Option<&BTreeMap<String, ImportedRange>>,
+    given: Option<&BTreeMap<String, GivenRange>>,
     scheme: &Scheme,
     finders: Finders,
 ) -> Result<QuantPlan> {

@@ -9,8 +9,9 @@ use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::mixed::Mixed;
 use crate::onnx::facts::Facts;
 use crate::onnx::node::attribute;
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, NodeProto};
-use crate::place::{Sites, node_name};
+use crate::place::Sites;
 use crate::scheme::{QType, Scheme, SymmetryName};
 use anyhow::Result;
 

@@ -1,8 +1,9 @@
 //! Edits of the prepared model for formats that are graphs.
 
 use super::sidecar::Encoding;
+use crate::onnx::graph::Edge;
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-use crate::place::{Edge, node_name};
 use crate::verify;
 use anyhow::{Context, Result, ensure};
 use prost::Message;

@@ -11,9 +11,9 @@ use super::{ChannelStatistic, Channels, Declined, LEAST_GAIN_DB, Linear, Reason,
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor;
-use crate::place::node_name;
 use anyhow::{Context, Result, ensure};
 
 /// A tensor whose channels can be moved.

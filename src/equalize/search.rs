@@ -12,9 +12,9 @@ use super::{Declined, End, Linear, Reason, Space};
 use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor;
-use crate::place::node_name;
 use std::collections::BTreeSet;
 
 /// Every space of `graph`, and the inputs of layers that are in none. Each tensor is in one space at most.

@@ -1,8 +1,8 @@
 //! Qualcomm's encodings files of the versions 0.6.1, 1.0.0 and 2.x; `emit` writes the same and has the
 //! conventions of their signs. Entries of float types, and parameters, are passed over.
 
-use super::{Contents, Format, ImportedRange};
-use crate::quant::Range;
+use super::{Contents, Format};
+use crate::quant::{GivenRange, Range};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ fn only<'a>(value: &'a Value, key: &str) -> Result<&'a Value> {
 }
 
 /// The grid of an entry of 0.6.1 or 1.0.0, whose offset is for unsigned integers.
-fn of_offset(scale: f64, offset: f64, bits: f64, symmetric: bool) -> Result<ImportedRange> {
+fn of_offset(scale: f64, offset: f64, bits: f64, symmetric: bool) -> Result<GivenRange> {
     ensure!(
         bits.fract() == 0.0 && (2.0..=16.0).contains(&bits),
         "has {bits} bits, expected 2 to 16"
@@ -40,8 +40,8 @@ fn of_offset(scale: f64, offset: f64, bits: f64, symmetric: bool) -> Result<Impo
     );
     let half = (bits - 1.0).exp2();
     match symmetric && offset == -half {
-        true => ImportedRange::of_grid(scale, 0, bits as u64, true),
-        false => ImportedRange::of_grid(scale, -offset as i64, bits as u64, false),
+        true => GivenRange::of_grid(scale, 0, bits as u64, true),
+        false => GivenRange::of_grid(scale, -offset as i64, bits as u64, false),
     }
 }
 
@@ -60,7 +60,7 @@ impl Format for Encodings061 {
             && matches!(version(contents), None | Some("0.6.1" | "0.5.0" | "0.4.0"))
     }
 
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>> {
+    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
         let by_tensor = contents.json.as_ref().and_then(|json| json.get("activation_encodings"));
         let by_tensor =
             by_tensor.and_then(Value::as_object).context("has no activation_encodings")?;
@@ -73,7 +73,7 @@ impl Format for Encodings061 {
     }
 }
 
-fn read_061(entry: &Value) -> Result<Option<ImportedRange>> {
+fn read_061(entry: &Value) -> Result<Option<GivenRange>> {
     let entry = only(entry, "the entry")?;
     if entry.get("dtype").and_then(Value::as_str) == Some("float") {
         return Ok(None);
@@ -94,7 +94,7 @@ fn read_061(entry: &Value) -> Result<Option<ImportedRange>> {
         range.min,
         range.max
     );
-    Ok(Some(ImportedRange { range, amax: None }))
+    Ok(Some(GivenRange { range, amax: None }))
 }
 
 /// `{"activation_encodings": [{name, bw, is_sym, scale: [s], offset: [o]}]}`.
@@ -109,8 +109,8 @@ impl Format for Encodings100 {
         version(contents) == Some("1.0.0")
     }
 
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>> {
-        let read = |entry: &Value| -> Result<Option<ImportedRange>> {
+    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
+        let read = |entry: &Value| -> Result<Option<GivenRange>> {
             if entry.get("dtype").and_then(Value::as_str) == Some("FLOAT") {
                 return Ok(None);
             }
@@ -140,8 +140,8 @@ impl Format for Encodings2 {
         version(contents).is_some_and(|version| version.starts_with("2."))
     }
 
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>> {
-        let read = |entry: &Value| -> Result<Option<ImportedRange>> {
+    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
+        let read = |entry: &Value| -> Result<Option<GivenRange>> {
             let dtype = entry.get("output_dtype").and_then(Value::as_str);
             let dtype = dtype.context("has no text output_dtype")?;
             let (digits, signed) = match (dtype.strip_prefix("uint"), dtype.strip_prefix("int")) {
@@ -164,7 +164,7 @@ impl Format for Encodings2 {
                     .with_context(|| format!("y_zero_point is {value}, expected an integer"))?,
             };
             let scale = number(entry, "y_scale")?;
-            ImportedRange::of_grid(scale, zero_point, bits, signed).map(Some)
+            GivenRange::of_grid(scale, zero_point, bits, signed).map(Some)
         };
         entries(contents, "encodings", read)
     }
@@ -173,8 +173,8 @@ impl Format for Encodings2 {
 fn entries(
     contents: &Contents,
     key: &str,
-    read: impl Fn(&Value) -> Result<Option<ImportedRange>>,
-) -> Result<BTreeMap<String, ImportedRange>> {
+    read: impl Fn(&Value) -> Result<Option<GivenRange>>,
+) -> Result<BTreeMap<String, GivenRange>> {
     let list = contents.json.as_ref().and_then(|json| json.get(key)).and_then(Value::as_array);
     let mut ranges = BTreeMap::new();
     for (position, entry) in list.with_context(|| format!("has no list {key}"))?.iter().enumerate()

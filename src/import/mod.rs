@@ -8,8 +8,8 @@ mod sidecar;
 mod trt_cache;
 
 use crate::diag::{WithHint, did_you_mean};
-use crate::quant::{Grid, Range, Symmetry};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use crate::quant::GivenRange;
+use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub trait Format: Sync {
     ///
     /// # Errors
     /// If an entry is wrong; the message names its line or tensor.
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>>;
+    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>>;
 }
 
 /// Every format.
@@ -45,50 +45,6 @@ pub struct Contents {
     pub json: Option<serde_json::Value>,
 }
 
-/// One tensor's interval, in its own unit.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ImportedRange {
-    /// Ends of the grid that the file describes.
-    pub range: Range,
-    /// For a grid that is symmetric about 0, the value of its highest integer: its lowest may have no
-    /// counterpart.
-    pub amax: Option<f64>,
-}
-
-impl ImportedRange {
-    /// The interval to lay on `grid`, so that a grid of the file's own kind has the file's scale.
-    pub fn on(&self, grid: &Grid) -> Range {
-        match self.amax {
-            Some(amax) if grid.signed && grid.symmetry == Symmetry::Symmetric => {
-                Range::symmetric(amax)
-            }
-            _ => self.range,
-        }
-    }
-
-    /// The interval of a grid of `bits` with this `scale` and `zero_point`.
-    ///
-    /// # Errors
-    /// If the scale is no positive number, or the grid has less than 2 or more than 16 bits.
-    fn of_grid(scale: f64, zero_point: i64, bits: u64, signed: bool) -> Result<ImportedRange> {
-        ensure!(
-            scale.is_finite() && scale >= 0.0,
-            "scale is {scale}, expected a number that is not negative"
-        );
-        ensure!((2..=16).contains(&bits), "has {bits} bits, expected 2 to 16");
-        let (q_min, q_max) = match signed {
-            true => (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1),
-            false => (0, (1i64 << bits) - 1),
-        };
-        let at = |q: i64| scale * (q as f64 - zero_point as f64);
-        let symmetric = signed && zero_point == 0;
-        Ok(ImportedRange {
-            range: Range { min: at(q_min), max: at(q_max) },
-            amax: symmetric.then_some(at(q_max)),
-        })
-    }
-}
-
 /// A file's ranges.
 #[derive(Debug, Clone)]
 pub struct ImportedRanges {
@@ -97,7 +53,7 @@ pub struct ImportedRanges {
     /// [`Format::name`].
     pub format: &'static str,
     /// By tensor.
-    pub ranges: BTreeMap<String, ImportedRange>,
+    pub ranges: BTreeMap<String, GivenRange>,
 }
 
 /// Reads a file in any of [`FORMATS`].

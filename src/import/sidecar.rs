@@ -1,9 +1,9 @@
 //! The sidecar of an earlier run, maybe for another backend: the intervals that its range finder kept.
 
-use super::{Contents, Format, ImportedRange};
+use super::{Contents, Format};
 use crate::diag::WithHint;
 use crate::emit;
-use crate::quant::Range;
+use crate::quant::{GivenRange, Range};
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ impl Format for Sidecar {
         contents.json.as_ref().is_some_and(|json| json.get("schema_version").is_some())
     }
 
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>> {
+    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
         let sidecar = emit::Sidecar::from_json(&contents.text)?;
         let equalized = sidecar.equalization.as_ref().is_some_and(|facts| facts.kept);
         ensure!(
@@ -28,7 +28,7 @@ impl Format for Sidecar {
         );
         let entry = |encoding: emit::Encoding| {
             let [min, max] = encoding.range?;
-            let range = ImportedRange { range: Range { min, max }, amax: None };
+            let range = GivenRange { range: Range { min, max }, amax: None };
             Some((encoding.name, range))
         };
         Ok(sidecar.activation_encodings.into_iter().filter_map(entry).collect())

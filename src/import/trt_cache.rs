@@ -1,7 +1,8 @@
 //! TensorRT's calibration cache: a line `TRT-…`, then `tensor: <scale>` with the bits of a float32 in
 //! hexadecimal. `amax = 127 * scale`.
 
-use super::{Contents, Format, ImportedRange};
+use super::{Contents, Format};
+use crate::quant::GivenRange;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ impl Format for TrtCache {
         contents.text.starts_with("TRT-")
     }
 
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, ImportedRange>> {
+    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
         let mut ranges = BTreeMap::new();
         for (line_idx, line) in contents.text.lines().enumerate().skip(1) {
             if line.trim().is_empty() {
@@ -33,7 +34,7 @@ impl Format for TrtCache {
                     "line {line_number}: is `{line}`, expected `tensor: ` and 8 hexadecimal digits"
                 )
             })?;
-            let range = ImportedRange::of_grid(f64::from(scale), 0, 8, true)
+            let range = GivenRange::of_grid(f64::from(scale), 0, 8, true)
                 .with_context(|| format!("line {line_number}: tensor `{name}`"))?;
             let earlier = ranges.insert(name, range);
             ensure!(

@@ -1,9 +1,10 @@
 //! The layers that precision is chosen for, and what their weights cost.
 
 use crate::decide::QuantPlan;
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor::DataType;
-use crate::place::{Assigned, Sites, WeightSite, node_name};
+use crate::place::{Assigned, Sites, WeightSite};
 use crate::scheme::{Constraint, FLOAT, Precision, QType, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 

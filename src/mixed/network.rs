@@ -7,9 +7,9 @@
 use super::shifts::{Mode, Shifts};
 use crate::decide::{PlannedActivation, PlannedWeight, QuantPlan};
 use crate::engine::Value;
+use crate::onnx::graph::Edge;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-use crate::place::Edge;
 use crate::quant::{Codes, QuantParams};
 use crate::tune::{SingleNode, dequantized, fake_quantize, passed, runtime_inputs, takes_bias};
 use anyhow::{Context, Result, ensure};

@@ -4,11 +4,11 @@
 use crate::decide::{
     Finders, PlannedActivation, PlannedWeight, QuantPlan, decide, decide_biases, round,
 };
-use crate::import::ImportedRange;
 use crate::observe::Statistic;
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::GraphProto;
 use crate::place::{ActivationSite, Assigned, Selection, Sites, WeightSite, place_assigned};
+use crate::quant::GivenRange;
 use crate::scheme::Scheme;
 use anyhow::{Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ pub struct Source<'a> {
     /// Range finders.
     pub finders: Finders<'a>,
     /// Ranges that need no statistics.
-    pub given: Option<&'a BTreeMap<String, ImportedRange>>,
+    pub given: Option<&'a BTreeMap<String, GivenRange>>,
 }
 
 /// Observes tensors: a statistic for each, in their order.

@@ -6,6 +6,9 @@ use super::proto::{GraphProto, NodeProto, TensorProto};
 use super::{node, tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A use of a tensor: the consuming node's position in the graph, and the position among its inputs.
+pub type Edge = (usize, usize);
+
 /// Index of one graph. Positions are those of `graph.node`.
 #[derive(Debug)]
 pub struct GraphIndex<'a> {

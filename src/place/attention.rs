@@ -1,7 +1,7 @@
 //! The rule about attention.
 
-use super::{Draft, Rule, Takes};
-use crate::scheme::RuleCall;
+use super::{Draft, Rule};
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Leaves the two products of an attention float where the backend has no fused kernel for it.
 /// Source: Model-Optimizer, `find_nodes_from_mha_to_exclude` and `partitioning`.
@@ -16,8 +16,8 @@ impl Rule for SkipAttentionScores {
         "MatMul, Softmax, MatMul with an added mask, or a sequence above `max_sequence`, stays float"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("max_sequence", Takes::Number)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("max_sequence", ParameterKind::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

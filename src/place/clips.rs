@@ -1,8 +1,8 @@
 //! The rule about activation functions whose effect lies in the grid.
 
-use super::{Draft, Rule, Takes};
+use super::{Draft, Rule};
 use crate::quant::{Codes, QuantParams};
-use crate::scheme::RuleCall;
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// A Relu or Clip in front of a quantized tensor.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,8 +43,8 @@ impl Rule for FoldClips {
          saturates at its bounds, which is proved on the final scale; elsewhere it stays"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("ops", Takes::Ops)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("ops", ParameterKind::Ops)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -1,7 +1,7 @@
 //! Rules about operands that are, or are not, constant.
 
-use super::{Draft, Rule, Takes};
-use crate::scheme::RuleCall;
+use super::{Draft, Rule};
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Leaves operators whose weight is computed at run time float.
 pub struct SkipNonConstantWeights;
@@ -15,8 +15,8 @@ impl Rule for SkipNonConstantWeights {
         "an operator of `ops`, by default a convolution, whose weight is computed at run time stays float"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("ops", Takes::Ops)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("ops", ParameterKind::Ops)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {
@@ -46,8 +46,8 @@ impl Rule for SkipConstantOperands {
         "an elementwise operator with a constant operand stays float (parameter `ops`)"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("ops", Takes::Ops)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("ops", ParameterKind::Ops)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

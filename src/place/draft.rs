@@ -1,8 +1,8 @@
 //! What the rules write on: the state of every node and use while placement runs.
 
-use super::Edge;
 use super::clips::FoldableClip;
 use crate::onnx::facts::Facts;
+use crate::onnx::graph::Edge;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor::DataType;

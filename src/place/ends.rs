@@ -1,7 +1,7 @@
 //! Rules about the first and the last layers, which lose most to few bits.
 
-use super::{Draft, Rule, Takes};
-use crate::scheme::RuleCall;
+use super::{Draft, Rule};
+use crate::scheme::{ParameterKind, RuleCall};
 use std::collections::BTreeSet;
 
 /// Which end of the network.
@@ -49,9 +49,9 @@ impl Draft<'_> {
     }
 }
 
-const OPS: &[(&str, Takes)] = &[("ops", Takes::Ops)];
-const TYPES: &[(&str, Takes)] =
-    &[("ops", Takes::Ops), ("input", Takes::Type), ("weight", Takes::Type)];
+const OPS: &[(&str, ParameterKind)] = &[("ops", ParameterKind::Ops)];
+const TYPES: &[(&str, ParameterKind)] =
+    &[("ops", ParameterKind::Ops), ("input", ParameterKind::Type), ("weight", ParameterKind::Type)];
 
 /// Leaves the first layers float.
 pub struct SkipFirstLayers;
@@ -65,7 +65,7 @@ impl Rule for SkipFirstLayers {
         "layers with a weight that no other stands before stay float; `ops` names which operators count"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
         OPS
     }
 
@@ -88,7 +88,7 @@ impl Rule for SkipLastLayers {
         "layers with a weight that no other stands behind stay float; `ops` names which operators count"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
         OPS
     }
 
@@ -112,7 +112,7 @@ impl Rule for SetFirstLayerTypes {
         "layers with a weight that no other stands before get the types `input` and `weight`"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
         TYPES
     }
 
@@ -135,7 +135,7 @@ impl Rule for SetLastLayerTypes {
         "layers with a weight that no other stands behind get the types `input` and `weight`"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
         TYPES
     }
 

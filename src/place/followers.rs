@@ -1,7 +1,7 @@
 //! The rule about operators that are quantized because what they read is.
 
-use super::{Draft, Rule, Takes};
-use crate::scheme::RuleCall;
+use super::{Draft, Rule};
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Quantizes pooling and elementwise operators that follow quantized ones. Source: Model-Optimizer,
 /// `filter_quantizable_kgen_heads`.
@@ -17,8 +17,8 @@ impl Rule for QuantizeFollowers {
          that run at the end of one convolution, or have a constant operand, stay float"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("ops", Takes::Ops), ("fuse", Takes::Number)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("ops", ParameterKind::Ops), ("fuse", ParameterKind::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

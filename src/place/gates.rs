@@ -1,8 +1,8 @@
 //! Activation functions that are spelled out as several operators.
 
 use super::trace::{BINARY, POINTWISE};
-use super::{Draft, Rule, Takes};
-use crate::scheme::RuleCall;
+use super::{Draft, Rule};
+use crate::scheme::{ParameterKind, RuleCall};
 use std::collections::BTreeSet;
 
 /// Most operators that a spelled-out activation function has.
@@ -115,8 +115,8 @@ impl Rule for SkipFusedGates {
          stays float inside: it runs at the end of the layer; with `alone: 1` also elsewhere"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("alone", Takes::Number)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("alone", ParameterKind::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

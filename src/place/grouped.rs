@@ -1,8 +1,8 @@
 //! The rule about grouped convolutions.
 
-use super::{Draft, Rule, Takes};
+use super::{Draft, Rule};
 use crate::onnx::node::int;
-use crate::scheme::RuleCall;
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Leaves grouped convolutions float. Source: MQBench, `hardware/nnie.rst`: the NNIE tools skip them.
 pub struct SkipGroupedConvs;
@@ -17,8 +17,8 @@ impl Rule for SkipGroupedConvs {
          `depthwise: 1` only those with one input channel per group"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("depthwise", Takes::Number)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("depthwise", ParameterKind::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -1,6 +1,7 @@
 //! Arithmetic of indices stays float, whatever a table says: a position of 5 that a grid makes 4.99 becomes 4.
 
-use super::{Draft, Edge, trace};
+use super::{Draft, trace};
+use crate::onnx::graph::Edge;
 use crate::onnx::node;
 use crate::onnx::tensor::DataType;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! The rule that quantizes the inputs of operators with weights.
 
-use super::{Draft, Rule, Takes};
-use crate::scheme::{OpRow, RuleCall};
+use super::{Draft, Rule};
+use crate::scheme::{OpRow, ParameterKind, RuleCall};
 
 /// Quantizes the activations that convolutions and matrix products read.
 pub struct QuantizeWeightedInputs;
@@ -68,8 +68,8 @@ impl Rule for QuantizeInputs {
          `all_uses: 1` every other reader of these tensors reads them quantized too"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("ops", Takes::Ops), ("all_uses", Takes::Number)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("ops", ParameterKind::Ops), ("all_uses", ParameterKind::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -1,9 +1,9 @@
 //! The rule about convolutions that run by Winograd's algorithm.
 
-use super::{Draft, Rule, Takes};
+use super::{Draft, Rule};
 use crate::onnx::node::{attribute, int};
 use crate::onnx::proto::NodeProto;
-use crate::scheme::RuleCall;
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Gives ungrouped 3x3 convolutions of stride 1 a weight type of their own: Winograd's transform needs
 /// head room. Source: esp-ppq, `quantizer/NCNNQuantizer.py` (6 bits for ncnn).
@@ -18,8 +18,8 @@ impl Rule for SetWinogradTypes {
         "ungrouped 3x3 convolutions of stride 1 and dilation 1 get the weight type `weight`"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("weight", Takes::Type)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("weight", ParameterKind::Type)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -1,7 +1,7 @@
 //! The rule about pairs of operators that a target runs as one.
 
-use super::{Draft, Rule, Takes};
-use crate::scheme::RuleCall;
+use super::{Draft, Rule};
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Keeps the tensor between two merged operators float. Source: MQBench, `model_quantizer.py`,
 /// `implicit_merge_patterns`: add ← mul; `tensorrt_quantizer.py`: add ← truediv, the mask of attention.
@@ -17,8 +17,8 @@ impl Rule for SkipMergedInputs {
          as one"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("into", Takes::Ops), ("from", Takes::Ops)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("into", ParameterKind::Ops), ("from", ParameterKind::Ops)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -36,11 +36,12 @@ pub use assigned::Assigned;
 pub use draft::Draft;
 pub use softmax::SoftmaxRole;
 
-pub use crate::onnx::node::node_name;
+use crate::onnx::graph::Edge;
+use crate::onnx::node::node_name;
 
 use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, NodeProto};
-use crate::scheme::{FixedGrid, RuleCall, Scheme};
+use crate::scheme::{FixedGrid, ParameterKind, RuleCall, Scheme};
 use anyhow::{Context, Result};
 use globset::{Glob, GlobMatcher};
 use std::collections::BTreeMap;
@@ -54,23 +55,12 @@ pub trait Rule: Sync {
     fn description(&self) -> &'static str;
 
     /// The parameters that it takes; a table that gives another is wrong.
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
         &[]
     }
 
     /// Marks nodes and uses of `draft`. A rule that finds nothing to do leaves it as it is.
     fn apply(&self, draft: &mut Draft, call: &RuleCall);
-}
-
-/// What a parameter of a rule holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
-    /// A whole number; 0 and 1 switch off and on.
-    Number,
-    /// A list of operator types.
-    Ops,
-    /// A name of the table's `types`.
-    Type,
 }
 
 /// Every placement rule.
@@ -108,9 +98,6 @@ pub const RULES: &[&dyn Rule] = &[
     &clips::FoldClips,
     &share::ShareScales,
 ];
-
-/// A use of a tensor: the consuming node's position in the graph, and the position among its inputs.
-pub type Edge = (usize, usize);
 
 /// An activation to quantize.
 #[derive(Debug, Clone, PartialEq)]

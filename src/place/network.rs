@@ -1,7 +1,7 @@
 //! Rules about the inputs and outputs of the network.
 
-use super::{Draft, Rule, Takes, trace};
-use crate::scheme::RuleCall;
+use super::{Draft, Rule, trace};
+use crate::scheme::{ParameterKind, RuleCall};
 use std::collections::BTreeSet;
 
 /// Quantizes what the network is given. Source: MQBench, `openvino_quantizer.py`: placeholders always.
@@ -38,8 +38,8 @@ impl Rule for QuantizeNetworkOutputs {
          directly or before operators of `past` and those that only move values"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("past", Takes::Ops)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("past", ParameterKind::Ops)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -1,7 +1,7 @@
 //! The rule that quantizes outputs.
 
-use super::{Draft, Rule, Takes};
-use crate::scheme::RuleCall;
+use super::{Draft, Rule};
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Quantizes what quantized operators make, behind the activation function that follows.
 pub struct QuantizeOutputs;
@@ -16,8 +16,8 @@ impl Rule for QuantizeOutputs {
          `past` that alone follow it; an output of the network stays float"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("past", Takes::Ops)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("past", ParameterKind::Ops)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -1,7 +1,7 @@
 //! The rule about tensors on one grid.
 
-use super::{Draft, Rule, Takes, trace};
-use crate::scheme::{Constraint, RuleCall};
+use super::{Draft, Rule, trace};
+use crate::scheme::{Constraint, ParameterKind, RuleCall};
 
 /// Puts tensors that an operator only moves or joins on one grid, so that it can run on integers.
 pub struct ShareScales;
@@ -15,8 +15,8 @@ impl Rule for ShareScales {
         "tensors joined by a row's constraint get one bit-identical scale and zero point; with `clips_apart: 1` not those that a Clip makes which may go where the grid has its effect"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("clips_apart", Takes::Number)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("clips_apart", ParameterKind::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

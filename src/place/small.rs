@@ -1,8 +1,8 @@
 //! Rules about work too small to gain from integers.
 
-use super::{Draft, Rule, Takes};
+use super::{Draft, Rule};
 use crate::onnx::node::int;
-use crate::scheme::RuleCall;
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Leaves convolutions with few channels float. Source: Model-Optimizer, `graph_utils`.
 pub struct SkipSmallConvs;
@@ -17,8 +17,8 @@ impl Rule for SkipSmallConvs {
          float, unless its shape has an integer kernel"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("min_channels", Takes::Number), ("multiple", Takes::Number)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("min_channels", ParameterKind::Number), ("multiple", ParameterKind::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {
@@ -64,8 +64,8 @@ impl Rule for SkipSmallMatmuls {
         "a matrix product that is a matrix-vector product, or has a dimension below `min_dim`, stays float"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("min_dim", Takes::Number)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("min_dim", ParameterKind::Number)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -1,8 +1,8 @@
 //! Rules about single inputs that need a type of their own.
 
 use super::trace::MOVES;
-use super::{Draft, Rule, Takes};
-use crate::scheme::RuleCall;
+use super::{Draft, Rule};
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Gives one input of listed operators another type. Source: ONNX Runtime,
 /// `execution_providers/qnn/quant_config.py`: the second input of MatMul has 8 bits beside 16-bit
@@ -18,8 +18,12 @@ impl Rule for SetInputType {
         "input `input` (from 0) of the operators of `ops` gets the type `type`"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("ops", Takes::Ops), ("input", Takes::Number), ("type", Takes::Type)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[
+            ("ops", ParameterKind::Ops),
+            ("input", ParameterKind::Number),
+            ("type", ParameterKind::Type),
+        ]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {
@@ -53,8 +57,8 @@ impl Rule for SetProductInputTypes {
          operator of `except_behind`"
     }
 
-    fn parameters(&self) -> &'static [(&'static str, Takes)] {
-        &[("type", Takes::Type), ("except_behind", Takes::Ops)]
+    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
+        &[("type", ParameterKind::Type), ("except_behind", ParameterKind::Ops)]
     }
 
     fn apply(&self, draft: &mut Draft, call: &RuleCall) {

@@ -5,9 +5,11 @@
 //!
 //! Sources: ONNX `QuantizeLinear` (opset 13 and 21); gemmlowp, `doc/quantization.md`.
 
+mod given;
 mod nnie;
 mod power_of_two;
 
+pub use given::GivenRange;
 pub use power_of_two::PotRounding;
 
 use anyhow::{Result, ensure};

@@ -7,10 +7,10 @@
 
 use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::onnx::graph;
+use crate::onnx::graph::Edge;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{AttributeProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
-use crate::place::Edge;
 use crate::quant::{Codes, QuantParams};
 use crate::scheme::{QType, WeightStorage};
 use anyhow::{Context, Result, bail};

@@ -2,14 +2,10 @@
 
 use super::mixed::check_mixed;
 use super::{
-    Axis, BiasRow, Constraint, Granularity, Kind, Parameter, QType, RuleCall, ScaleName, Scheme,
-    SymmetryName,
+    Axis, BiasRow, Catalog, Constraint, Granularity, Kind, Parameter, ParameterKind, QType,
+    RuleCall, ScaleName, Scheme, SymmetryName,
 };
 use crate::diag::{WithHint, did_you_mean};
-use crate::emit::{SIDECAR, by_name};
-use crate::place::{RULES, Takes};
-use crate::range::by_spelling;
-use crate::verify::check_call;
 use anyhow::anyhow;
 
 /// What is wrong in a table, and where.
@@ -31,18 +27,19 @@ pub(super) fn ensure(fine: bool, at: &str, message: impl FnOnce() -> String) -> 
 }
 
 /// Checks the table and each of its variants.
-pub(super) fn check(scheme: &Scheme) -> Result<(), Wrong> {
-    check_one(scheme)?;
+pub(super) fn check(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
+    check_one(scheme, catalog)?;
     for name in scheme.switches.keys() {
         let mut variant = scheme.clone();
         let at = format!("switches.{name}");
         variant.switch_on(name).map_err(|error| wrong(at.clone(), error))?;
-        check_one(&variant).map_err(|inner| wrong(format!("{at}.{}", inner.at), inner.error))?;
+        check_one(&variant, catalog)
+            .map_err(|inner| wrong(format!("{at}.{}", inner.at), inner.error))?;
     }
     Ok(())
 }
 
-fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
+fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     for (name, qtype) in &scheme.types {
         let min_opset = if scheme.is_placed(name) { scheme.min_opset } else { i64::MAX };
         check_type(qtype, min_opset, &format!("types.{name}"))?;
@@ -52,27 +49,26 @@ fn check_one(scheme: &Scheme) -> Result<(), Wrong> {
         check_row(scheme, op)?;
     }
     for (position, call) in scheme.placement.iter().enumerate() {
-        let names = || RULES.iter().map(|rule| rule.name());
+        let names = || catalog.rules.iter().map(|(name, _)| *name);
         let at = format!("placement.{position}");
         if !names().any(|name| name == call.rule) {
             let names_all = names().collect::<Vec<_>>().join(", ");
             let error = anyhow!("rule `{}` is unknown, expected one of: {names_all}", call.rule);
             return Err(wrong(at, error.hint(did_you_mean(&call.rule, names()))));
         }
-        check_parameters(scheme, call, &at)?;
+        check_parameters(scheme, call, &at, catalog)?;
     }
     for (position, call) in scheme.check.iter().enumerate() {
-        check_call(call).map_err(|error| wrong(format!("check.{position}"), error))?;
+        (catalog.check_call)(call).map_err(|error| wrong(format!("check.{position}"), error))?;
     }
     for (position, name) in scheme.emit.iter().enumerate() {
-        if name != SIDECAR {
-            by_name(name).map_err(|error| wrong(format!("emit.{position}"), error))?;
-        }
+        (catalog.check_format)(name).map_err(|error| wrong(format!("emit.{position}"), error))?;
     }
     for (key, observer) in
         [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
     {
-        by_spelling(observer).map_err(|error| wrong(format!("observers.{key}"), error))?;
+        (catalog.check_observer)(observer)
+            .map_err(|error| wrong(format!("observers.{key}"), error))?;
     }
     Ok(())
 }
@@ -206,9 +202,14 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
 }
 
 /// The parameters of one rule: their names, and what they hold.
-fn check_parameters(scheme: &Scheme, call: &RuleCall, at: &str) -> Result<(), Wrong> {
-    let rule = RULES.iter().find(|rule| rule.name() == call.rule);
-    let known = rule.map(|rule| rule.parameters()).unwrap_or_default();
+fn check_parameters(
+    scheme: &Scheme,
+    call: &RuleCall,
+    at: &str,
+    catalog: &Catalog,
+) -> Result<(), Wrong> {
+    let rule = catalog.rules.iter().find(|(name, _)| *name == call.rule);
+    let known = rule.map(|(_, parameters)| *parameters).unwrap_or_default();
     let names = || known.iter().map(|(name, _)| *name);
     for (name, value) in &call.parameters {
         let at = format!("{at}.{}.{name}", call.rule);
@@ -222,11 +223,14 @@ fn check_parameters(scheme: &Scheme, call: &RuleCall, at: &str) -> Result<(), Wr
             return Err(wrong(at, error.hint(did_you_mean(name, names()))));
         };
         let expected = match (takes, value) {
-            (Takes::Number, Parameter::Number(_)) | (Takes::Ops, Parameter::Ops(_)) => continue,
-            (Takes::Type, Parameter::Name(qtype)) if scheme.types.contains_key(qtype) => continue,
-            (Takes::Number, _) => anyhow!("expected a whole number"),
-            (Takes::Ops, _) => anyhow!("expected a list of operator types"),
-            (Takes::Type, _) => {
+            (ParameterKind::Number, Parameter::Number(_))
+            | (ParameterKind::Ops, Parameter::Ops(_)) => continue,
+            (ParameterKind::Type, Parameter::Name(qtype)) if scheme.types.contains_key(qtype) => {
+                continue;
+            }
+            (ParameterKind::Number, _) => anyhow!("expected a whole number"),
+            (ParameterKind::Ops, _) => anyhow!("expected a list of operator types"),
+            (ParameterKind::Type, _) => {
                 let types = || scheme.types.keys().map(String::as_str);
                 let hint = match value {
                     Parameter::Name(found) => did_you_mean(found, types()),

@@ -1,6 +1,5 @@
 //! Tables that extend each other, merged into one.
 
-use super::BUILT_IN;
 use super::check::{Wrong, wrong};
 use super::locate::line_of;
 use crate::diag::{WithHint, did_you_mean, hint_of};
@@ -9,6 +8,9 @@ use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Built-in tables: name and YAML.
+type Tables = &'static [(&'static str, &'static str)];
 
 /// One file of a chain.
 struct Layer {
@@ -32,19 +34,19 @@ enum Place {
 
 impl Place {
     /// `name` is a built-in table or a path, relative to `folder`.
-    fn of(name: &str, folder: Option<&Path>) -> Result<Place> {
-        let built_in = |wanted: &str| BUILT_IN.iter().find(|(known, _)| *known == wanted);
+    fn of(name: &str, folder: Option<&Path>, tables: Tables) -> Result<Place> {
+        let built_in = |wanted: &str| tables.iter().find(|(known, _)| *known == wanted);
         if let Some((name, yaml)) = built_in(name) {
             return Ok(Place::BuiltIn(name, yaml));
         }
         if is_path(name) {
             return Ok(Place::File(folder.map_or_else(|| name.into(), |folder| folder.join(name))));
         }
-        let aliases = aliases();
+        let aliases = aliases(tables);
         if let Some((name, yaml)) = aliases.get(name).and_then(|table| built_in(table)) {
             return Ok(Place::BuiltIn(name, yaml));
         }
-        let known = BUILT_IN.iter().map(|(name, _)| *name);
+        let known = tables.iter().map(|(name, _)| *name);
         let hint = match did_you_mean(name, known.chain(aliases.keys().map(String::as_str))) {
             hint if hint.is_empty() => "`mqq backends` lists them".to_string(),
             hint => hint,
@@ -95,7 +97,7 @@ pub fn is_path(backend: &str) -> bool {
 }
 
 /// The built-in table of each alias.
-fn aliases() -> BTreeMap<String, &'static str> {
+fn aliases(tables: Tables) -> BTreeMap<String, &'static str> {
     #[derive(Deserialize)]
     struct Named {
         #[serde(default)]
@@ -106,7 +108,7 @@ fn aliases() -> BTreeMap<String, &'static str> {
         let name = *name;
         named.aliases.into_iter().map(move |alias| (alias, name))
     };
-    BUILT_IN.iter().flat_map(of).collect()
+    tables.iter().flat_map(of).collect()
 }
 
 fn explain_syntax(error: serde_yaml::Error) -> anyhow::Error {
@@ -120,8 +122,8 @@ impl Layers {
     ///
     /// # Errors
     /// If one does not exist or is no YAML, or they extend each other in a circle.
-    pub fn read(backend: &str) -> Result<Layers> {
-        let mut place = Place::of(backend, None)?;
+    pub fn read(backend: &str, tables: Tables) -> Result<Layers> {
+        let mut place = Place::of(backend, None, tables)?;
         let mut places = Vec::new();
         let mut layers = Layers(Vec::new());
         loop {
@@ -146,7 +148,7 @@ impl Layers {
                 Place::File(path) => path.parent(),
                 Place::BuiltIn(..) => None,
             };
-            let next = Place::of(name, folder).with_context(at)?;
+            let next = Place::of(name, folder, tables).with_context(at)?;
             if let Some(start) = places.iter().position(|earlier| earlier.same_as(&next)) {
                 let chain = places[start..].iter().chain([&next]);
                 let chain: Vec<String> = chain.map(Place::label).collect();

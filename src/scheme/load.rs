@@ -1,7 +1,7 @@
 //! From YAML to a checked [`Scheme`].
 
 use super::layers::Layers;
-use super::{Scheme, check};
+use super::{Catalog, Scheme, check};
 use crate::diag::{WithHint, did_you_mean};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_path_to_error::Segment;
@@ -12,10 +12,10 @@ use std::path::PathBuf;
 ///
 /// # Errors
 /// If there is no such backend or file, or the table is wrong: file, line, key, what was expected.
-pub fn resolve(backend: &str) -> Result<Scheme> {
-    let layers = Layers::read(backend)?;
+pub fn resolve(backend: &str, catalog: &Catalog) -> Result<Scheme> {
+    let layers = Layers::read(backend, catalog.tables)?;
     let scheme = from_value(layers.merged()?).and_then(|scheme| {
-        check::check(&scheme)?;
+        check::check(&scheme, catalog)?;
         Ok(scheme)
     });
     scheme.map_err(|wrong| layers.explain(&wrong.at, &wrong.error))
@@ -23,8 +23,8 @@ pub fn resolve(backend: &str) -> Result<Scheme> {
 
 /// The files that the table of `backend` is read from: its own and those it extends, without built-in ones. None where
 /// [`resolve`] fails.
-pub fn files(backend: &str) -> Vec<PathBuf> {
-    Layers::read(backend).map(Layers::files).unwrap_or_default()
+pub fn files(backend: &str, catalog: &Catalog) -> Vec<PathBuf> {
+    Layers::read(backend, catalog.tables).map(Layers::files).unwrap_or_default()
 }
 
 /// [`resolve`], then `switches` of the table turned on, then `sets` of the form `types.act8.bits=4` laid
@@ -33,8 +33,13 @@ pub fn files(backend: &str) -> Vec<PathBuf> {
 /// # Errors
 /// As [`resolve`]; if a switch is unknown; if a path leads through a key that does not exist, or to a
 /// value that the table cannot have.
-pub fn resolve_with(backend: &str, switches: &[String], sets: &[String]) -> Result<Scheme> {
-    let mut scheme = resolve(backend)?;
+pub fn resolve_with(
+    backend: &str,
+    switches: &[String],
+    sets: &[String],
+    catalog: &Catalog,
+) -> Result<Scheme> {
+    let mut scheme = resolve(backend, catalog)?;
     for switch in switches {
         scheme.switch_on(switch)?;
     }
@@ -46,7 +51,7 @@ pub fn resolve_with(backend: &str, switches: &[String], sets: &[String]) -> Resu
         lay_over(&mut value, set).with_context(|| format!("--set {set}"))?;
     }
     let scheme = from_value(value).and_then(|scheme| {
-        check::check(&scheme)?;
+        check::check(&scheme, catalog)?;
         Ok(scheme)
     });
     scheme.map_err(|wrong| {

@@ -1,9 +1,9 @@
 //! Backend tables: what a target can run on integers, and how.
 //!
 //! In: a YAML file of `backends/`, or a user's own, which may extend another. Out: a checked [`Scheme`].
-//! Nothing else in the crate knows a backend's name; a new backend is a file and a line in [`BUILT_IN`].
+//! Nothing else in the crate knows a backend's name; a new backend is a file and a line in `backends::BUILT_IN`.
 
-mod built_in;
+mod catalog;
 mod check;
 mod layers;
 mod load;
@@ -12,7 +12,7 @@ mod mixed;
 mod qtype;
 mod row;
 
-pub use built_in::BUILT_IN;
+pub use catalog::{Catalog, ParameterKind};
 pub use layers::is_path;
 pub use load::{files, resolve, resolve_with};
 pub use mixed::{FLOAT, Precision};

@@ -7,8 +7,9 @@
 use super::bias::{OutChannels, Passed};
 use crate::decide::{QuantPlan, bias_grids};
 use crate::engine::Value;
+use crate::onnx::graph::Edge;
 use crate::onnx::proto::{GraphProto, NodeProto};
-use crate::place::{BiasSite, Edge, Sites};
+use crate::place::{BiasSite, Sites};
 use crate::quant::QuantParams;
 use crate::range::RangeFinder;
 use crate::scheme::{BiasRow, QType, Scheme};

@@ -36,11 +36,13 @@ pub(crate) use step::Step as SingleNode;
 
 use crate::decide::{QuantPlan, decide_biases};
 use crate::engine::Value;
+use crate::onnx::graph::Edge;
 use crate::onnx::graph::drop_unused;
 use crate::onnx::names::Names;
+use crate::onnx::node::node_name;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::tensor;
-use crate::place::{BiasSite, Edge, Sites, node_name};
+use crate::place::{BiasSite, Sites};
 use crate::range::RangeFinder;
 use crate::scheme::Scheme;
 use anyhow::{Context, Result, ensure};

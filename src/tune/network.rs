@@ -5,9 +5,10 @@ use super::bias_grid::BiasGrids;
 use super::step::Step;
 use crate::decide::QuantPlan;
 use crate::engine::Value;
+use crate::onnx::graph::Edge;
 use crate::onnx::graph::GraphIndex;
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-use crate::place::{Edge, node_name};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 

@@ -9,8 +9,8 @@ use super::variant::Variant;
 use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::equalize::Units;
+use crate::onnx::graph::Edge;
 use crate::onnx::proto::GraphProto;
-use crate::place::Edge;
 use std::collections::BTreeMap;
 
 /// Of the float network, over the samples of a walk.

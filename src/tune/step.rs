@@ -3,11 +3,11 @@
 use super::bias::Passed;
 use crate::diag::copy_of;
 use crate::engine::{Engine, Parsed, Session, Shapes, Value};
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{
     Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorType,
     TypeProto, ValueInfoProto,
 };
-use crate::place::node_name;
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 

@@ -8,7 +8,7 @@ use super::step::Step;
 use super::walk::{At, Lanes};
 use crate::decide::QuantPlan;
 use crate::engine::Value;
-use crate::place::Edge;
+use crate::onnx::graph::Edge;
 use crate::quant::{Codes, QuantParams};
 use anyhow::{Context, Result};
 use rayon::prelude::*;

@@ -3,8 +3,9 @@
 use super::cases::CASES;
 use super::models::{good, graph};
 use super::table;
+use mqq::backends;
 use mqq::onnx::proto::*;
-use mqq::scheme::{self, Scheme};
+use mqq::scheme::Scheme;
 use mqq::verify::{Severity, findings};
 
 /// Every rule with parameters that let it look everywhere.
@@ -20,7 +21,7 @@ fn every_rule() -> Scheme {
 #[test]
 fn no_model_makes_a_rule_panic() {
     let mut schemes = vec![every_rule()];
-    schemes.extend(scheme::BUILT_IN.iter().map(|(name, _)| scheme::resolve(name).unwrap()));
+    schemes.extend(backends::BUILT_IN.iter().map(|(name, _)| backends::resolve(name).unwrap()));
     let n_nodes = good().graph.unwrap().node.len();
     let n_tensors = good().graph.unwrap().initializer.len();
     let of_nodes: &[fn(&mut NodeProto)] = &[

@@ -7,10 +7,11 @@ mod models;
 use crate::support::{Attr, GraphBuilder};
 use cases::{CASES, Case};
 use models::*;
+use mqq::backends;
 use mqq::diag::explain;
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
-use mqq::scheme::{self, Scheme};
+use mqq::scheme::Scheme;
 use mqq::verify::{CHECKS, Finding, Severity, findings};
 
 /// A table that holds nothing but these calls of rules.
@@ -21,7 +22,7 @@ fn table(calls: &str) -> anyhow::Result<Scheme> {
          observers: {{ activation: max, weight: max }}\ncheck: {calls}\n"
     );
     std::fs::write(file.path(), text).unwrap();
-    scheme::resolve(file.path().to_str().unwrap())
+    backends::resolve(file.path().to_str().unwrap())
 }
 
 /// Findings of the rule under test.
@@ -162,7 +163,7 @@ fn a_model_that_stays_float_by_its_table_is_no_finding() {
     g.conv("x", 3, 4, 1, 1, "y");
     g.output("y");
     let of = |backend: &str| {
-        let found = findings(&g.build(), &scheme::resolve(backend).unwrap());
+        let found = findings(&g.build(), &backends::resolve(backend).unwrap());
         found.iter().any(|finding| finding.rule == "quantized")
     };
     assert!(of("tensorrt") && of("onnxruntime") && !of("nnie"));

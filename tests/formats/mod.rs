@@ -4,6 +4,7 @@ mod ranges;
 use crate::support::command::{Ran, mqq, run};
 use crate::support::{Attr, GraphBuilder, repository};
 use assert_cmd::Command;
+use mqq::backends;
 use mqq::emit::{EMITTERS, Emitter};
 use std::collections::BTreeSet;
 use std::fs;
@@ -270,8 +271,8 @@ fn export_refuses_what_it_cannot_read() {
 /// Every table's own formats can hold its plans, and its sidecar has all that a second run needs.
 #[test]
 fn every_backend_gives_the_formats_that_its_table_names() {
-    for (backend, _) in mqq::scheme::BUILT_IN {
-        let table = mqq::scheme::resolve(backend).unwrap();
+    for (backend, _) in backends::BUILT_IN {
+        let table = mqq::backends::resolve(backend).unwrap();
         let folder = TempDir::new().unwrap();
         done(with_data(&mut digits(backend, folder.path())).args(["--limit", "8", "--quiet"]));
         let formats = mqq::emit::by_names(table.emit.iter().map(String::as_str)).unwrap();

@@ -2,9 +2,9 @@
 
 use crate::support::repository;
 use assert_cmd::Command;
+use mqq::backends;
 use mqq::emit::{EMITTERS, SCHEMA_VERSION, Sidecar};
 use mqq::place::RULES;
-use mqq::scheme;
 use serde::Deserialize;
 use serde::de::value::{Error, MapAccessDeserializer, MapDeserializer, SeqDeserializer};
 use serde::de::{Deserializer, IntoDeserializer, Visitor};
@@ -39,8 +39,8 @@ fn the_worked_example_quantizes_the_bundled_model() {
     compare.args(["--data", "calib_data/eval", "--preprocess", "half", "--min-sqnr", "15"]);
     compare.assert().success();
     // It is the built-in table but for its name.
-    let own = scheme::resolve(path.to_str().unwrap()).unwrap();
-    let built_in = scheme::resolve("tflitemicro").unwrap();
+    let own = backends::resolve(path.to_str().unwrap()).unwrap();
+    let built_in = backends::resolve("tflitemicro").unwrap();
     assert_eq!(
         (own.types, own.ops, own.placement),
         (built_in.types, built_in.ops, built_in.placement)
@@ -58,9 +58,9 @@ fn every_rule_and_key_is_explained() {
         }
     }
     // Keys that a resolved table can have, from all built-in ones.
-    for (name, _) in scheme::BUILT_IN {
+    for (name, _) in backends::BUILT_IN {
         assert!(explained(name), "table {name}");
-        let value = serde_yaml::to_value(scheme::resolve(name).unwrap()).unwrap();
+        let value = serde_yaml::to_value(backends::resolve(name).unwrap()).unwrap();
         let keys = |value: &serde_yaml::Value| -> Vec<String> {
             let mapping = value.as_mapping().into_iter().flatten();
             mapping.filter_map(|(key, _)| key.as_str().map(str::to_string)).collect()

@@ -3,9 +3,11 @@
 
 use super::place_by;
 use crate::support::{Attr, GraphBuilder, repository};
+use mqq::backends;
+use mqq::onnx::node::node_name;
 use mqq::onnx::proto::ModelProto;
-use mqq::place::{Sites, node_name};
-use mqq::scheme::{self, Scheme};
+use mqq::place::Sites;
+use mqq::scheme::Scheme;
 use std::fmt::Write;
 
 /// Operators of one input of the shape of its output.
@@ -169,8 +171,8 @@ fn every_op_of(scheme: &Scheme) -> String {
 fn every_table_on_every_operator_of_it() {
     let update = std::env::var_os("MQQ_UPDATE_GOLDEN").is_some();
     let mut wrong = Vec::new();
-    for (name, _) in scheme::BUILT_IN {
-        let found = every_op_of(&scheme::resolve(name).unwrap());
+    for (name, _) in backends::BUILT_IN {
+        let found = every_op_of(&backends::resolve(name).unwrap());
         let file = repository(&format!("tests/golden/placement/{name}.txt"));
         if update {
             std::fs::write(&file, found).unwrap();

@@ -8,10 +8,12 @@ mod rules_of_chains;
 mod vendors;
 
 use crate::support::GraphBuilder;
+use mqq::backends;
 use mqq::onnx::facts::{Fact, Facts};
+use mqq::onnx::node::node_name;
 use mqq::onnx::proto::ModelProto;
-use mqq::place::{ActivationSite, Selection, Sites, node_name, place};
-use mqq::scheme::{self, Scheme};
+use mqq::place::{ActivationSite, Selection, Sites, place};
+use mqq::scheme::Scheme;
 
 /// Sites of `model` for a table; tensors of `shapes` have these shapes.
 fn place_by(model: &ModelProto, scheme: &Scheme, shapes: &[(&str, &[usize])]) -> Sites {
@@ -54,7 +56,7 @@ placement: {placement}
     );
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     std::fs::write(file.path(), yaml).unwrap();
-    scheme::resolve(file.path().to_str().unwrap()).unwrap()
+    backends::resolve(file.path().to_str().unwrap()).unwrap()
 }
 
 /// `tensor -> node, node`, a line per quantized activation; ` (output)` where the network's is quantized.

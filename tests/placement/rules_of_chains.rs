@@ -214,6 +214,6 @@ fn tensorrt_runs_a_spelled_out_hard_swish_at_the_end_of_its_convolution() {
         g.conv("hard", 16, 16, 3, 1, "y");
     };
     let model = graph(build, &["y"]);
-    let scheme = mqq::scheme::resolve("tensorrt").unwrap();
+    let scheme = mqq::backends::resolve("tensorrt").unwrap();
     assert_eq!(uses(&model, &place_by(&model, &scheme, &[])), ["x -> c", "hard -> y"]);
 }

@@ -5,10 +5,10 @@
 
 use super::{place_by, uses};
 use crate::support::{Attr, GraphBuilder};
+use mqq::backends;
 use mqq::onnx::proto::ModelProto;
 use mqq::place::Sites;
 use mqq::prepare::prepare;
-use mqq::scheme;
 
 fn conv_bn(g: &mut GraphBuilder, x: &str, c_in: usize, groups: i64, y: &str) {
     let conv = format!("{y}.conv");
@@ -59,7 +59,7 @@ struct Placed {
 fn placed(backend: &str) -> Placed {
     let model = network();
     let shapes: &[(&str, &[usize])] = &[("flat", &[1, 64]), ("y", &[1, 10])];
-    let sites = place_by(&model, &scheme::resolve(backend).unwrap(), shapes);
+    let sites = place_by(&model, &backends::resolve(backend).unwrap(), shapes);
     let uses = uses(&model, &sites);
     let weight = |site: &mqq::place::WeightSite| {
         format!("{}{}", site.qtype, if site.axis.is_some() { " per channel" } else { "" })
@@ -101,7 +101,7 @@ fn tensorrt_as_model_optimizer() {
     assert!(found.one_grid(&["clip", "pool", "r5", "joined"]));
     assert_eq!(found.weights, ["wgt8 per channel"; 5]);
     assert_eq!(found.biases, 0);
-    assert!(!scheme::resolve("tensorrt").unwrap().types["act8"].grid().narrow_range);
+    assert!(!backends::resolve("tensorrt").unwrap().types["act8"].grid().narrow_range);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn openvino_as_nncf() {
     assert_eq!(found.weights[0], "wgt7 per channel");
     assert_eq!(found.weights[1..], ["wgt8 per channel"; 5]);
     assert_eq!(found.biases, 0);
-    assert!(scheme::resolve("openvino").unwrap().types["act8"].ada_sign);
+    assert!(backends::resolve("openvino").unwrap().types["act8"].ada_sign);
 }
 
 #[test]
@@ -190,6 +190,6 @@ fn xint8_as_quark() {
     assert_eq!(found.biases, 6);
     assert!(found.sites.biases.iter().all(|bias| bias.qtype.as_deref() == Some("bias8")));
     assert!(found.sites.activations.iter().all(|site| site.clip.is_none()));
-    let types = scheme::resolve("xint8").unwrap().types;
+    let types = backends::resolve("xint8").unwrap().types;
     assert!(types.values().all(|qtype| qtype.grid().scale_rule.power_of_two.is_some()));
 }

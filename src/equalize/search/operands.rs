@@ -3,9 +3,9 @@
 use super::super::edit::{Edit, Map, is_own};
 use super::{Channels, End, Growth, Linear, Pending, Reason, Stop};
 use crate::onnx::node;
+use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
-use crate::place::node_name;
 
 /// Its slot, how its entries lie along the axis of the channels, where there is one per channel, and the
 /// other operand.

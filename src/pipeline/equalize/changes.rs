@@ -9,9 +9,9 @@ use crate::equalize::{
     ChannelStatistic, Channels, Choice, Declined, Movable, Reason, Space, Units, Watched, absorb,
     choose, find, movable, scale, watched,
 };
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::pipeline::Request;
-use crate::place::node_name;
 use crate::scheme::SymmetryName;
 use crate::tune::{Method, Methods};
 use anyhow::{Context, Result};

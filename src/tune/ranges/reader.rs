@@ -6,7 +6,7 @@ use super::super::network::Network;
 use super::super::step::Step;
 use crate::decide::QuantPlan;
 use crate::engine::Value;
-use crate::place::Edge;
+use crate::onnx::graph::Edge;
 use anyhow::Result;
 use rayon::prelude::*;
 

@@ -1,7 +1,7 @@
 //! What a rule found.
 
+use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
-use crate::place::node_name;
 use serde::Serialize;
 
 /// How bad a finding is.
