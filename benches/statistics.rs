@@ -2,7 +2,7 @@
 //! with.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use mqq::observe::{Histogram, Statistic};
+use mqq::statistics::{Histogram, TensorStatistics};
 use std::hint::black_box;
 
 /// Values as a convolution makes them (bell-shaped), and as a ReLU leaves them (half zeros).
@@ -28,7 +28,7 @@ fn benches(criterion: &mut Criterion) {
             bencher.iter(|| histogram.observe(black_box(&values)));
         });
         group.bench_function(format!("extremes, {name}"), |bencher| {
-            let mut statistic = Statistic::default();
+            let mut statistic = TensorStatistics::default();
             bencher.iter(|| statistic.observe_extremes(black_box(&values)));
         });
         group.bench_function(format!("linear histogram of 2048 bins, {name}"), |bencher| {

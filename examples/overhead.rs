@@ -6,9 +6,9 @@ use anyhow::{Context, Result, bail};
 use mqq::backends;
 use mqq::data::{Dataset, Preprocessing, Sample};
 use mqq::engine::{Engine, Shapes};
-use mqq::observe::Statistic;
 use mqq::pipeline::prepare_file;
 use mqq::place::{Selection, place};
+use mqq::statistics::TensorStatistics;
 use std::path::Path;
 use std::time::Instant;
 
@@ -26,8 +26,8 @@ fn main() -> Result<()> {
     let engine = |watch: bool| -> Result<(Engine, usize)> {
         let prepared = prepare_file(Path::new(model), &scheme, &Shapes::new())?;
         let graph = prepared.model.graph.as_ref().context("model has no graph")?;
-        let sites = place(graph, &prepared.facts, &scheme, &Selection::default());
-        let names = sites.activations.into_iter().map(|site| site.tensor);
+        let placement = place(graph, &prepared.value_info, &scheme, &Selection::default());
+        let names = placement.activations.into_iter().map(|quantizer| quantizer.tensor);
         let watched: Vec<String> = names.filter(|_| watch).collect();
         Ok((prepared.parsed?.build(&watched)?, watched.len()))
     };
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
         (0..dataset.len()).map(|i| dataset.load(i)).collect::<Result<_>>()?;
     let decoding = start.elapsed().as_secs_f64() / samples.len() as f64;
 
-    let pass = |engine: &Engine, statistics: &mut [Statistic]| -> Result<f64> {
+    let pass = |engine: &Engine, statistics: &mut [TensorStatistics]| -> Result<f64> {
         let mut session = engine.session()?;
         let start = Instant::now();
         for sample in &samples {
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
         }
         Ok(start.elapsed().as_secs_f64() / samples.len() as f64)
     };
-    let mut statistics = vec![Statistic::default(); n_watched];
+    let mut statistics = vec![TensorStatistics::default(); n_watched];
     pass(&bare, &mut [])?;
     pass(&watching, &mut statistics)?;
     let mut rounds = Vec::with_capacity(N_ROUNDS);

@@ -5,8 +5,8 @@
 //! | module | job | does not |
 //! | --- | --- | --- |
 //! | [`quant`] | integer grids, affine parameters, the crate's only rounding | look at data |
-//! | [`observe`] | streaming statistics of a tensor, mergeable in any order | choose a range |
-//! | [`range`] | statistics and a grid to the interval that is kept | touch a graph |
+//! | [`statistics`] | streaming statistics of a tensor, mergeable in any order | choose a range |
+//! | [`observers`] | statistics and a grid to the interval that is kept | touch a graph |
 //! | [`metrics`] | how far outputs are from those of the float model | run a model |
 //! | [`onnx`] | lossless ONNX messages, load and save | interpret ops |
 //! | [`data`] | images and arrays to samples of the inputs | run the model, skip a bad file |
@@ -14,12 +14,12 @@
 //! | [`prepare`] | passes on the float model that keep its outputs | look at data |
 //! | [`place`] | a table and a graph to what is quantized, and why | look at data |
 //! | [`engine`] | runs models, hands tensors out | gather statistics |
-//! | [`decide`] | statistics to scales, zero points, integers | touch the graph |
+//! | [`plan`] | statistics to scales, zero points, integers | touch the graph |
 //! | [`equalize`] | channel scales from layer to layer | decide whether they are kept |
 //! | [`mixed`] | which layers get another precision, by simulation | run the written model |
 //! | [`tune`] | better weights, biases and ranges, by simulation | place or remove Q/DQ |
 //! | [`rewrite`] | the plan into the graph | see statistics |
-//! | [`verify`] | soundness of the result, rules of targets | repair |
+//! | [`check`] | soundness of the result, rules of targets | repair |
 //! | [`backends`] | built-in tables, and the lists that tables take names from | read a graph |
 //! | [`emit`] | the sidecar, other tools' formats | decide anything |
 //! | [`import`] | ranges from other tools' files | decide anything |
@@ -34,9 +34,9 @@
 
 pub mod aligned;
 pub mod backends;
+pub mod check;
 pub mod cli;
 pub mod data;
-pub mod decide;
 pub mod diag;
 pub mod emit;
 pub mod engine;
@@ -44,15 +44,15 @@ pub mod equalize;
 pub mod import;
 pub mod metrics;
 pub mod mixed;
-pub mod observe;
+pub mod observers;
 pub mod onnx;
 pub mod pipeline;
 pub mod place;
+pub mod plan;
 pub mod prepare;
 pub mod progress;
 pub mod quant;
-pub mod range;
 pub mod rewrite;
 pub mod scheme;
+pub mod statistics;
 pub mod tune;
-pub mod verify;

@@ -2,7 +2,7 @@
 //! is left alone with the reason; and a tensor whose channels lie apart is quantized better for it.
 
 use crate::support::command::{mqq, run};
-use crate::support::{Attr, GraphBuilder, facts, outputs, repository};
+use crate::support::{Attr, GraphBuilder, outputs, repository, value_info};
 use mqq::equalize::{Declined, Movable, absorb, movable};
 use mqq::onnx::proto::ModelProto;
 use prost::Message;
@@ -17,7 +17,7 @@ fn built(chain: Chain) -> ModelProto {
 }
 
 fn found(model: &ModelProto, tensors: &[&str]) -> (Vec<Movable>, Vec<Declined>) {
-    movable(model.graph.as_ref().unwrap(), &facts(model), tensors)
+    movable(model.graph.as_ref().unwrap(), &value_info(model), tensors)
 }
 
 /// A convolution whose output nothing pads or bends, and its reader.

@@ -4,8 +4,8 @@ use crate::support::command::{Ran, mqq, run};
 use crate::support::{Attr, GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::backends;
+use mqq::observers::OBSERVERS;
 use mqq::onnx;
-use mqq::range::FINDERS;
 use mqq::tune::Method;
 use rayon::prelude::*;
 use std::fs;
@@ -154,7 +154,7 @@ fn same_input_gives_same_bytes() {
     // Two batches of those that moving averages are over. No step of an order shares a factor with it.
     const N_IMAGES: usize = 37;
     let tables = backends::BUILT_IN.iter().map(|(name, _)| (*name, vec![]));
-    let observers = FINDERS.iter().map(|it| ("onnxruntime", vec!["--observer", it.name()]));
+    let observers = OBSERVERS.iter().map(|it| ("onnxruntime", vec!["--observer", it.name()]));
     let methods = Method::ALL
         .iter()
         .map(|method| ("academic", vec!["--set", "types.wgt.bits=4", "--methods", method.name()]));

@@ -4,33 +4,33 @@
 use crate::support::{Attr, GraphBuilder};
 use mqq::backends;
 use mqq::diag::explain;
-use mqq::onnx::facts::{Fact, Facts};
 use mqq::onnx::proto::ModelProto;
-use mqq::place::{Selection, Sites, place};
+use mqq::onnx::value_info::{ValueInfo, ValueInfos};
+use mqq::place::{Placement, Selection, place};
 
-/// Sites of `model` for `backend`; tensors of `shapes` have these shapes.
-fn sites(model: &ModelProto, backend: &str, shapes: &[(&str, &[usize])]) -> Sites {
-    let mut facts = Facts::of_model(model);
+/// Placement of `model` for `backend`; tensors of `shapes` have these shapes.
+fn placement(model: &ModelProto, backend: &str, shapes: &[(&str, &[usize])]) -> Placement {
+    let mut value_info = ValueInfos::of_model(model);
     for (name, shape) in shapes {
-        facts.insert(name, Fact { data_type: Some(1), shape: Some(shape.to_vec()) });
+        value_info.insert(name, ValueInfo { data_type: Some(1), shape: Some(shape.to_vec()) });
     }
     let scheme = backends::resolve(backend).unwrap();
-    place(model.graph.as_ref().unwrap(), &facts, &scheme, &Selection::default())
+    place(model.graph.as_ref().unwrap(), &value_info, &scheme, &Selection::default())
 }
 
 /// `tensor -> node, node`, a line per quantized activation.
-fn uses(model: &ModelProto, sites: &Sites) -> Vec<String> {
+fn uses(model: &ModelProto, placement: &Placement) -> Vec<String> {
     let nodes = &model.graph.as_ref().unwrap().node;
-    let line = |site: &mqq::place::ActivationSite| {
+    let line = |quantizer: &mqq::place::ActivationQuantizer| {
         let readers: Vec<&str> =
-            site.edges.iter().map(|edge| nodes[edge.0].output[0].as_str()).collect();
-        format!("{} -> {}", site.tensor, readers.join(", "))
+            quantizer.edges.iter().map(|edge| nodes[edge.0].output[0].as_str()).collect();
+        format!("{} -> {}", quantizer.tensor, readers.join(", "))
     };
-    sites.activations.iter().map(line).collect()
+    placement.activations.iter().map(line).collect()
 }
 
-fn group(sites: &Sites, tensor: &str) -> usize {
-    sites.activations.iter().find(|site| site.tensor == tensor).unwrap().group
+fn group(placement: &Placement, tensor: &str) -> usize {
+    placement.activations.iter().find(|quantizer| quantizer.tensor == tensor).unwrap().group
 }
 
 /// Kernels of integers take scales per channel for the columns of a matrix on the right, of a product's constants.
@@ -51,9 +51,13 @@ fn other_constants_of_a_product_than_a_matrix_on_the_right_have_one_scale() {
     let shape: &[usize] = &[2, 32, 32];
     let mut per_channel = Vec::new();
     for (backend, _) in backends::BUILT_IN {
-        let sites = sites(&model, backend, &[("a", shape), ("b", shape), ("c", shape)]);
-        for site in sites.weights.iter().filter(|site| site.axis.is_some()) {
-            assert_eq!((site.tensor.as_str(), site.axis), ("matrix", Some(1)), "{backend}");
+        let placement = placement(&model, backend, &[("a", shape), ("b", shape), ("c", shape)]);
+        for quantizer in placement.weights.iter().filter(|quantizer| quantizer.axis.is_some()) {
+            assert_eq!(
+                (quantizer.tensor.as_str(), quantizer.axis),
+                ("matrix", Some(1)),
+                "{backend}"
+            );
             per_channel.push(*backend);
         }
     }
@@ -229,7 +233,7 @@ fn uses_of_every_pattern() {
                     if case.name.contains("matrix") { &[4, 16, 32][..] } else { &[1, 16, 8, 8] },
                 )])
                 .collect();
-            let found = uses(&model, &sites(&model, backend, &shapes));
+            let found = uses(&model, &placement(&model, backend, &shapes));
             if found != expected {
                 failures.push(format!(
                     "{backend}: {}\n  found    {found:?}\n  expected {expected:?}",
@@ -259,12 +263,12 @@ fn concat_model() -> ModelProto {
 fn concat_and_pooling_share_one_grid() {
     let model = concat_model();
     for backend in ["tensorrt", "onnxruntime"] {
-        let sites = sites(&model, backend, &[]);
-        let shared = group(&sites, "joined");
+        let placement = placement(&model, backend, &[]);
+        let shared = group(&placement, "joined");
         for tensor in ["ra", "rb", "pool"] {
-            assert_eq!(group(&sites, tensor), shared, "{backend}: {tensor}");
+            assert_eq!(group(&placement, tensor), shared, "{backend}: {tensor}");
         }
-        assert_ne!(group(&sites, "x"), shared, "{backend}");
+        assert_ne!(group(&placement, "x"), shared, "{backend}");
     }
 }
 
@@ -283,15 +287,15 @@ fn weights_and_biases_follow_the_table() {
     let model = g.build();
     let shapes: &[(&str, &[usize])] = &[("m", &[256, 16]), ("y", &[256, 64])];
     let axes = |backend: &str| -> Vec<(String, Option<usize>)> {
-        let sites = sites(&model, backend, shapes);
-        sites.weights.iter().map(|weight| (weight.tensor.clone(), weight.axis)).collect()
+        let placement = placement(&model, backend, shapes);
+        placement.weights.iter().map(|weight| (weight.tensor.clone(), weight.axis)).collect()
     };
     let expected =
         [("a.weight".to_string(), Some(0)), ("t".to_string(), None), ("w".to_string(), Some(0))];
     assert_eq!(axes("tensorrt"), expected);
     assert_eq!(axes("onnxruntime"), expected);
-    assert!(sites(&model, "tensorrt", shapes).biases.is_empty());
-    let biases: Vec<String> = sites(&model, "onnxruntime", shapes)
+    assert!(placement(&model, "tensorrt", shapes).biases.is_empty());
+    let biases: Vec<String> = placement(&model, "onnxruntime", shapes)
         .biases
         .iter()
         .map(|bias| bias.tensor.clone())
@@ -300,23 +304,24 @@ fn weights_and_biases_follow_the_table() {
 
     let mut scheme = backends::resolve("tensorrt").unwrap();
     scheme.switch_on("conv-transpose-per-channel").unwrap();
-    let facts = Facts::of_model(&model);
-    let sites = place(model.graph.as_ref().unwrap(), &facts, &scheme, &Selection::default());
-    assert_eq!(sites.weights.iter().find(|weight| weight.tensor == "t").unwrap().axis, Some(1));
+    let value_info = ValueInfos::of_model(&model);
+    let placement =
+        place(model.graph.as_ref().unwrap(), &value_info, &scheme, &Selection::default());
+    assert_eq!(placement.weights.iter().find(|weight| weight.tensor == "t").unwrap().axis, Some(1));
 }
 
 #[test]
 fn the_user_leaves_nodes_out() {
     let model = concat_model();
-    let facts = Facts::of_model(&model);
+    let value_info = ValueInfos::of_model(&model);
     let scheme = backends::resolve("tensorrt").unwrap();
     let graph = model.graph.as_ref().unwrap();
     let quantized = |exclude: &[&str], only: &[&str]| -> Vec<String> {
         let own = |patterns: &[&str]| patterns.iter().map(|p| p.to_string()).collect::<Vec<_>>();
         let selection = Selection::new(&own(exclude), &own(only)).unwrap();
-        let sites = place(graph, &facts, &scheme, &selection);
+        let placement = place(graph, &value_info, &scheme, &selection);
         let name = |&node: &usize| graph.node[node].name().to_string();
-        sites.quantized_nodes.iter().map(name).collect()
+        placement.quantized_nodes.iter().map(name).collect()
     };
     let all = ["Conv_a", "Conv_b", "Concat_joined", "MaxPool_pool", "Conv_y"];
     assert_eq!(quantized(&[], &[]), all);

@@ -5,17 +5,17 @@ use crate::support::{GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::backends;
 use mqq::backends::BUILT_IN;
-use mqq::decide::{Finders, QuantPlan, decide};
 use mqq::diag::explain;
 use mqq::engine::Shapes;
 use mqq::mixed::{Goal, Wanted};
-use mqq::observe::Statistic;
-use mqq::onnx::facts::Facts;
+use mqq::observers::by_spelling;
 use mqq::onnx::proto::ModelProto;
+use mqq::onnx::value_info::ValueInfos;
 use mqq::pipeline::prepare_file;
-use mqq::place::{Selection, Sites, place};
-use mqq::range::by_spelling;
+use mqq::place::{Placement, Selection, place};
+use mqq::plan::{Observers, QuantPlan, decide};
 use mqq::scheme::{self, BiasRow, Scheme};
+use mqq::statistics::TensorStatistics;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -35,11 +35,11 @@ fn every_built_in_table_is_sound_and_places_on_the_fixture() {
         let fixture = repository("fixtures/digits_cnn.onnx");
         let prepared = prepare_file(&fixture, &scheme, &Shapes::default()).unwrap();
         let graph = prepared.model.graph.as_ref().unwrap();
-        let sites = place(graph, &prepared.facts, &scheme, &Selection::default());
-        assert!(!sites.activations.is_empty(), "{name}: nothing is quantized");
-        assert!(!sites.weights.is_empty(), "{name}: no weight is quantized");
-        for site in &sites.activations {
-            assert!(scheme.types.contains_key(&site.qtype), "{name}: `{}`", site.tensor);
+        let placement = place(graph, &prepared.value_info, &scheme, &Selection::default());
+        assert!(!placement.activations.is_empty(), "{name}: nothing is quantized");
+        assert!(!placement.weights.is_empty(), "{name}: no weight is quantized");
+        for quantizer in &placement.activations {
+            assert!(scheme.types.contains_key(&quantizer.qtype), "{name}: `{}`", quantizer.tensor);
         }
     }
 }
@@ -252,20 +252,25 @@ fn types_for_single_layers_need_their_operator_set_only_where_they_are_chosen() 
 }
 
 /// The plan of `model` for a table; activations were observed to hold what `values` gives.
-fn plan(model: &ModelProto, scheme: &Scheme, values: fn(&str) -> Vec<f32>) -> (Sites, QuantPlan) {
+fn plan(
+    model: &ModelProto,
+    scheme: &Scheme,
+    values: fn(&str) -> Vec<f32>,
+) -> (Placement, QuantPlan) {
     let graph = model.graph.as_ref().unwrap();
-    let sites = place(graph, &Facts::of_model(model), scheme, &Selection::default());
+    let placement = place(graph, &ValueInfos::of_model(model), scheme, &Selection::default());
     let statistic = |tensor: &str| {
-        let mut statistic = Statistic::default();
+        let mut statistic = TensorStatistics::default();
         statistic.observe(&values(tensor));
         statistic
     };
-    let statistics: Vec<_> = sites.activations.iter().map(|site| statistic(&site.tensor)).collect();
+    let statistics: Vec<_> =
+        placement.activations.iter().map(|quantizer| statistic(&quantizer.tensor)).collect();
     let activation = by_spelling(&scheme.observers.activation).unwrap();
     let weight = by_spelling(&scheme.observers.weight).unwrap();
-    let finders = Finders { activation: &*activation, weight: &*weight };
-    let plan = decide(graph, &sites, &statistics, None, scheme, finders).unwrap();
-    (sites, plan)
+    let observers = Observers { activation: &*activation, weight: &*weight };
+    let plan = decide(graph, &placement, &statistics, None, scheme, observers).unwrap();
+    (placement, plan)
 }
 
 /// Conv, Relu, Conv, Sigmoid, Conv.
@@ -291,8 +296,8 @@ fn values(tensor: &str) -> Vec<f32> {
     (0..=1000).map(|i| min + (max - min) * i as f32 / 1000.0).collect()
 }
 
-fn activation<'p>(plan: &'p QuantPlan, tensor: &str) -> &'p mqq::decide::PlannedActivation {
-    plan.activations.iter().find(|planned| planned.site.tensor == tensor).unwrap()
+fn activation<'p>(plan: &'p QuantPlan, tensor: &str) -> &'p mqq::plan::PlannedActivation {
+    plan.activations.iter().find(|planned| planned.quantizer.tensor == tensor).unwrap()
 }
 
 #[test]
@@ -302,7 +307,7 @@ fn the_sign_of_a_type_adapts_to_what_was_observed() {
     let (_, plan) = plan(&model(), &scheme, values);
     let (x, r) = (activation(&plan, "x"), activation(&plan, "r"));
     assert_eq!((x.qtype.dtype().as_str(), x.params.q_min, x.params.zero_point), ("int8", -128, 0));
-    let max = |planned: &mqq::decide::PlannedActivation| f64::from(planned.observed.unwrap().1);
+    let max = |planned: &mqq::plan::PlannedActivation| f64::from(planned.observed.unwrap().1);
     assert_eq!(x.params.scale, (max(x) / 127.5) as f32);
     assert_eq!((r.qtype.dtype().as_str(), r.params.q_min, r.params.zero_point), ("uint8", 0, 0));
     assert_eq!(r.params.scale, (max(r) / 255.0) as f32);
@@ -402,8 +407,8 @@ placement: [skip_non_constant_weights, quantize_weights_alone]
     g.op("MatMul", &["x", "w"], "a");
     g.op("Relu", &["a"], "y");
     g.output("y");
-    let (sites, plan) = plan(&g.build(), &scheme, values);
-    assert!(sites.activations.is_empty() && sites.quantized_nodes == [0]);
+    let (placement, plan) = plan(&g.build(), &scheme, values);
+    assert!(placement.activations.is_empty() && placement.quantized_nodes == [0]);
     assert_eq!(plan.weights.len(), 1);
     assert_eq!(plan.weights[0].scale_shape(), [3, 24]);
 }
@@ -424,8 +429,9 @@ fn scales_per_block_follow_the_reduction_axis() {
     g.weight("w2", &[32, 24]);
     g.op_with("Gemm", &["a", "w2"], "y", &[("transB", crate::support::Attr::Int(1))]);
     g.output("y");
-    let (sites, plan) = plan(&g.build(), &scheme, values);
-    let axes: Vec<_> = sites.weights.iter().map(|site| (site.axis, site.block)).collect();
+    let (placement, plan) = plan(&g.build(), &scheme, values);
+    let axes: Vec<_> =
+        placement.weights.iter().map(|quantizer| (quantizer.axis, quantizer.block)).collect();
     assert_eq!(axes, [(Some(0), Some(16)), (Some(1), Some(16))]);
     let shapes: Vec<_> = plan.weights.iter().map(|weight| weight.scale_shape()).collect();
     assert_eq!(shapes, [[3, 24], [32, 2]]);

@@ -2,21 +2,21 @@
 //! levels of effort bring, and weights that kernels with sums of 16 bits can take.
 
 use crate::support::command::{mqq, run};
-use crate::support::{Attr, GraphBuilder, facts, repository};
+use crate::support::{Attr, GraphBuilder, repository, value_info};
 use mqq::backends;
 use mqq::data::{Array, Dataset, PRESETS, Preprocessing, Values};
-use mqq::decide::{Finders, QuantPlan, decide};
 use mqq::engine::{Engine, Parsed, Shapes, Value};
 use mqq::equalize::{Units, find, scale};
-use mqq::observe::Statistic;
+use mqq::observers::{Mse, Observer};
 use mqq::onnx;
-use mqq::onnx::facts::Facts;
 use mqq::onnx::proto::ModelProto;
-use mqq::place::{Selection, Sites, place};
+use mqq::onnx::value_info::ValueInfos;
+use mqq::place::{Placement, Selection, place};
+use mqq::plan::{Observers, QuantPlan, decide};
 use mqq::prepare::prepare;
-use mqq::range::{Mse, RangeFinder};
 use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
+use mqq::statistics::TensorStatistics;
 use mqq::tune::{Compared, Methods, Reference, Tuned, compare_plans, simulate, tune};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -35,28 +35,28 @@ fn engine(model: &ModelProto, watched: &[String]) -> Engine {
 #[derive(Clone)]
 struct Planned {
     model: ModelProto,
-    sites: Sites,
+    placement: Placement,
     plan: QuantPlan,
     inputs: Vec<String>,
     samples: Vec<Vec<Array>>,
     values: Vec<Vec<Value>>,
 }
 
-fn prepared(fixture: &str, scheme: &Scheme) -> (ModelProto, Facts) {
+fn prepared(fixture: &str, scheme: &Scheme) -> (ModelProto, ValueInfos) {
     let mut model = onnx::load_whole(&repository(fixture)).unwrap().model;
     prepare(&mut model, scheme.min_opset).unwrap();
-    let facts = facts(&model);
-    (model, facts)
+    let value_info = value_info(&model);
+    (model, value_info)
 }
 
-fn planned(model: ModelProto, facts: &Facts, scheme: &Scheme) -> Planned {
+fn planned(model: ModelProto, value_info: &ValueInfos, scheme: &Scheme) -> Planned {
     let graph = model.graph.as_ref().unwrap();
-    let sites = place(graph, facts, scheme, &Selection::default());
-    let watched: Vec<String> = sites.activations.iter().map(|s| s.tensor.clone()).collect();
+    let placement = place(graph, value_info, scheme, &Selection::default());
+    let watched: Vec<String> = placement.activations.iter().map(|s| s.tensor.clone()).collect();
     let float = engine(&model, &watched);
     let folder = repository("calib_data/calib").display().to_string();
     let dataset = Dataset::open(&[folder], float.inputs(), &half(), Some(12)).unwrap();
-    let mut statistics = vec![Statistic::default(); watched.len()];
+    let mut statistics = vec![TensorStatistics::default(); watched.len()];
     let mut session = float.session().unwrap();
     let mut samples = Vec::new();
     for i in 0..dataset.len() {
@@ -68,13 +68,13 @@ fn planned(model: ModelProto, facts: &Facts, scheme: &Scheme) -> Planned {
         session.run(&sample, &mut seen).unwrap();
         samples.push(sample);
     }
-    let finders = Finders { activation: &Mse, weight: &mqq::range::Max };
-    let plan = decide(graph, &sites, &statistics, None, scheme, finders).unwrap();
+    let observers = Observers { activation: &Mse, weight: &mqq::observers::Max };
+    let plan = decide(graph, &placement, &statistics, None, scheme, observers).unwrap();
     let input = &float.inputs()[0];
     let value = |sample: &Vec<Array>| vec![Value::of_array(&sample[0], input).unwrap()];
     let values = samples.iter().map(value).collect();
     let inputs = vec![input.name.clone()];
-    Planned { model, sites, plan, inputs, samples, values }
+    Planned { model, placement, plan, inputs, samples, values }
 }
 
 /// Every bit of the simulation but the order of additions is that of the written model.
@@ -87,9 +87,9 @@ fn the_simulation_is_the_written_model() {
         ("fixtures/digits_cnn.onnx", "xint8"),
     ] {
         let scheme = backends::resolve(backend).unwrap();
-        let (model, facts) = prepared(fixture, &scheme);
+        let (model, value_info) = prepared(fixture, &scheme);
         let Planned { mut model, plan, inputs, samples, values, .. } =
-            planned(model, &facts, &scheme);
+            planned(model, &value_info, &scheme);
         let simulated = simulate(&model, &plan, &inputs, &values).unwrap();
         rewrite(&mut model, &plan, WeightStorage::Integer).unwrap();
         let written = engine(&model, &[]);
@@ -120,21 +120,22 @@ fn a_float_network_in_other_units_need_not_be_run() {
         ("fixtures/digits_cnn.onnx", "openvino", false),
     ] {
         let scheme = backends::resolve(backend).unwrap();
-        let (model, facts) = prepared(fixture, &scheme);
+        let (model, value_info) = prepared(fixture, &scheme);
         let (mut scaled, mut units) = (model.clone(), BTreeMap::new());
-        for space in find(model.graph.as_ref().unwrap(), &facts).0 {
+        for space in find(model.graph.as_ref().unwrap(), &value_info).0 {
             let factors: Vec<f32> = (0..space.n).map(|c| ((c % 3) as f32 - 1.0).exp2()).collect();
             scale(scaled.graph.as_mut().unwrap(), &space, &factors).unwrap();
             let tensors = space.tensors.into_iter();
             units.extend(tensors.map(|(tensor, at)| (tensor, Units::new(at, &factors))));
         }
         assert!(units.len() > 3, "{fixture} {backend}");
-        let (before, after) = (planned(model, &facts, &scheme), planned(scaled, &facts, &scheme));
-        let table = (&scheme, &mqq::range::Max as &dyn RangeFinder);
+        let (before, after) =
+            (planned(model, &value_info, &scheme), planned(scaled, &value_info, &scheme));
+        let table = (&scheme, &mqq::observers::Max as &dyn Observer);
         let compare = |units: Option<&BTreeMap<String, Units>>| {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
             let compared =
-                Compared { models, plans, sites: &before.sites, units, table, corrected };
+                Compared { models, plans, placement: &before.placement, units, table, corrected };
             compare_plans(compared, (&before.inputs, &before.values[..7]), None).unwrap()
         };
         let (run, [_, none]) = compare(None);
@@ -144,10 +145,11 @@ fn a_float_network_in_other_units_need_not_be_run() {
         assert!(run.gain_db != 0.0, "{fixture} {backend}");
         for (planned, reference) in [(before, of_model), (after, of_scaled)] {
             let tune = |reference: Option<&Reference>| {
-                let Planned { mut model, mut plan, mut sites, inputs, values, .. } =
+                let Planned { mut model, mut plan, mut placement, inputs, values, .. } =
                     planned.clone();
                 let (data, bias) = ((&inputs[..], &values[..7], 5), Methods::of("bias").unwrap());
-                let tuned = tune(&mut model, &mut plan, &mut sites, table, data, bias, reference);
+                let tuned =
+                    tune(&mut model, &mut plan, &mut placement, table, data, bias, reference);
                 let Tuned { biases, gain_db, sqnr_db, .. } = tuned.unwrap().unwrap();
                 (biases, gain_db, sqnr_db)
             };
@@ -181,17 +183,18 @@ fn a_range_follows_the_layer_behind_a_concat() {
     };
     let scheme = backends::resolve("onnxruntime").unwrap();
     let scales = |model: ModelProto| -> Vec<[f32; 2]> {
-        let facts = facts(&model);
-        let Planned { mut model, mut plan, mut sites, inputs, values, .. } =
-            planned(model, &facts, &scheme);
+        let value_info = value_info(&model);
+        let Planned { mut model, mut plan, mut placement, inputs, values, .. } =
+            planned(model, &value_info, &scheme);
         let before = plan.clone();
-        let table = (&scheme, &mqq::range::Max as &dyn RangeFinder);
+        let table = (&scheme, &mqq::observers::Max as &dyn Observer);
         let (data, ranges) = ((&inputs[..], &values[..], 9), Methods::of("ranges").unwrap());
-        let tuned = tune(&mut model, &mut plan, &mut sites, table, data, ranges, None);
+        let tuned = tune(&mut model, &mut plan, &mut placement, table, data, ranges, None);
         let tuned = tuned.unwrap().unwrap();
         assert_eq!(tuned.steps[0].kept, tuned.n_ranges > 0);
         let pairs = before.activations.iter().zip(&plan.activations);
-        let joined = pairs.filter(|(a, _)| ["a", "b", "joined"].contains(&a.site.tensor.as_str()));
+        let joined =
+            pairs.filter(|(a, _)| ["a", "b", "joined"].contains(&a.quantizer.tensor.as_str()));
         joined.map(|(a, b)| [a.params.scale, b.params.scale]).collect()
     };
     // The wide channel is the third: what it loses weighs little, or most.
@@ -206,15 +209,16 @@ fn a_range_follows_the_layer_behind_a_concat() {
 #[test]
 fn where_samples_are_few_those_that_judged_teach_too() {
     let scheme = backends::resolve("tensorrt").unwrap();
-    let (model, facts) = prepared("fixtures/digits_cnn.onnx", &scheme);
-    let planned = planned(model, &facts, &scheme);
-    let table = (&scheme, &mqq::range::Max as &dyn RangeFinder);
+    let (model, value_info) = prepared("fixtures/digits_cnn.onnx", &scheme);
+    let planned = planned(model, &value_info, &scheme);
+    let table = (&scheme, &mqq::observers::Max as &dyn Observer);
     let biases = |n: usize, n_tune: usize, first: usize| -> Vec<f32> {
-        let Planned { mut model, mut plan, mut sites, inputs, mut values, .. } = planned.clone();
+        let Planned { mut model, mut plan, mut placement, inputs, mut values, .. } =
+            planned.clone();
         values.truncate(n);
         values.rotate_left(first);
         let (data, bias) = ((&inputs[..], &values[..], n_tune), Methods::of("bias").unwrap());
-        let tuned = tune(&mut model, &mut plan, &mut sites, table, data, bias, None);
+        let tuned = tune(&mut model, &mut plan, &mut placement, table, data, bias, None);
         let tuned = tuned.unwrap().unwrap();
         assert!(
             tuned.steps[0].kept && (tuned.n_samples, tuned.n_held_back) == (n_tune, n - n_tune)

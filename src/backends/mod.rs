@@ -5,7 +5,7 @@
 
 use crate::place::RULES;
 use crate::scheme::{self, Catalog, Scheme};
-use crate::{emit, range, verify};
+use crate::{check, emit, observers};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -56,12 +56,12 @@ fn catalog() -> Catalog {
     Catalog {
         tables: BUILT_IN,
         rules: RULES.iter().map(|rule| (rule.name(), rule.parameters())).collect(),
-        check_observer: |spelling| range::by_spelling(spelling).map(drop),
+        check_observer: |spelling| observers::by_spelling(spelling).map(drop),
         check_format: |name| match name {
             emit::SIDECAR => Ok(()),
             name => emit::by_name(name).map(drop),
         },
-        check_call: verify::check_call,
+        check_call: check::check_call,
     }
 }
 

@@ -13,9 +13,9 @@ use crate::diag::{Exit, WithHint};
 use crate::emit::{self, Emitter, Sidecar};
 use crate::import;
 use crate::mixed::{Missed, Mixed};
+use crate::observers::{OBSERVERS, by_spelling, canonical};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{self, Quantized, Request, quantize};
-use crate::range::{FINDERS, by_spelling, canonical};
 use crate::scheme::{Scheme, WeightStorage};
 use crate::tune::{Effort, Method, Methods};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -158,7 +158,7 @@ fn effort_levels() -> clap::builder::PossibleValuesParser {
 }
 
 fn observer_help() -> String {
-    let names: Vec<&str> = FINDERS.iter().map(|finder| finder.name()).collect();
+    let names: Vec<&str> = OBSERVERS.iter().map(|observer| observer.name()).collect();
     format!(
         "Observer of activations: {}; an option follows a colon, as in percentile:99.99 [default: the backend's]",
         names.join(", ")
@@ -245,7 +245,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
 /// What the options ask for, without the ranges of a file.
 fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Result<Request> {
     let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty())?;
-    let finder = |asked: &Option<String>, default: &str| -> Result<_> {
+    let observer = |asked: &Option<String>, default: &str| -> Result<_> {
         let spelling = canonical(asked.as_deref().unwrap_or(default));
         Ok((by_spelling(&spelling)?, spelling))
     };
@@ -263,17 +263,17 @@ fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Res
         args.effort != "0" || methods.unwrap_or_default() == Methods::default(),
         "--methods with --effort 0, expected 1 or more: 0 looks at no samples"
     );
-    let activation_finder = finder(&args.observer, &scheme.observers.activation)?;
-    let weight_finder = finder(&args.weight_observer, &scheme.observers.weight)?;
+    let activation_observer = observer(&args.observer, &scheme.observers.activation)?;
+    let weight_observer = observer(&args.weight_observer, &scheme.observers.weight)?;
     ensure!(
-        args.effort != "0" || activation_finder.0.choices().is_empty(),
+        args.effort != "0" || activation_observer.0.choices().is_empty(),
         "observer `{}` with --effort 0, expected 1 or more: 0 looks at no samples",
-        activation_finder.1
+        activation_observer.1
     );
     ensure!(
-        weight_finder.0.choices().is_empty(),
+        weight_observer.0.choices().is_empty(),
         "observer `{}` is for activations, expected another one for weights",
-        weight_finder.1
+        weight_observer.1
     );
     Ok(Request {
         data: args.data.clone(),
@@ -281,9 +281,9 @@ fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Res
         preprocessing,
         shapes: args.shape.resolve()?,
         selection: args.select.resolve()?,
-        activation_finder,
+        activation_observer,
         observer_is_given: args.observer.is_some(),
-        weight_finder,
+        weight_observer,
         storage,
         limit: args.samples.limit,
         threads: args.samples.threads(),
@@ -355,7 +355,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         prepared,
         has_external_data,
         sidecar,
-        sites,
+        placement,
         plan,
         n_samples,
         preprocessing,
@@ -380,8 +380,8 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         n_samples,
         n_activations: plan.activations.len(),
         n_weights: plan.weights.len(),
-        n_quantized_nodes: sites.quantized_nodes.len(),
-        n_float_nodes: sites.float_nodes.len(),
+        n_quantized_nodes: placement.quantized_nodes.len(),
+        n_float_nodes: placement.float_nodes.len(),
         preprocessing,
         static_shapes: fixed,
         equalized,

@@ -50,11 +50,11 @@ struct Report {
     inputs: Vec<String>,
     outputs: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    placement: Option<Placement>,
+    placement: Option<PlacementReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct Placement {
+struct PlacementReport {
     backend: String,
     prepared: Vec<String>,
     /// Why the model cannot be calibrated, where it cannot.
@@ -142,32 +142,32 @@ fn placement(
     scheme: &Scheme,
     shapes: &Shapes,
     selection: &Selection,
-) -> Result<Placement> {
+) -> Result<PlacementReport> {
     let prepared = prepare_file(model, scheme, shapes)?;
     let graph = prepared.model.graph.as_ref().context("model has no graph")?;
-    let sites = place(graph, &prepared.facts, scheme, selection);
+    let placement = place(graph, &prepared.value_info, scheme, selection);
     let name = |node_idx: usize| node_name(&graph.node[node_idx]).to_string();
     let op_type = |node_idx: usize| graph.node[node_idx].op_type().to_string();
     let refused = prepared.parsed.as_ref().err().map(ErrorReport::of);
     let (engine_error, engine_hint) = refused.map_or((None, None), |e| (Some(e.error), e.hint));
-    Ok(Placement {
+    Ok(PlacementReport {
         backend: scheme.name.clone(),
         prepared: prepared.fixed.into_iter().chain(prepared.changes).collect(),
         engine_error,
         engine_hint,
-        quantized_tensors: sites
+        quantized_tensors: placement
             .activations
             .iter()
-            .map(|site| Tensor {
-                tensor: site.tensor.clone(),
-                rule: site.rule.to_string(),
-                reason: site.reason.clone(),
-                consumers: site.edges.iter().map(|edge| name(edge.0)).collect(),
-                group: site.group,
+            .map(|quantizer| Tensor {
+                tensor: quantizer.tensor.clone(),
+                rule: quantizer.rule.to_string(),
+                reason: quantizer.reason.clone(),
+                consumers: quantizer.edges.iter().map(|edge| name(edge.0)).collect(),
+                group: quantizer.group,
             })
             .collect(),
-        weights: sites.weights.iter().map(|site| site.tensor.clone()).collect(),
-        quantized_nodes: sites
+        weights: placement.weights.iter().map(|quantizer| quantizer.tensor.clone()).collect(),
+        quantized_nodes: placement
             .quantized_nodes
             .iter()
             .map(|&node| Node {
@@ -177,7 +177,7 @@ fn placement(
                 reason: String::new(),
             })
             .collect(),
-        float_nodes: sites
+        float_nodes: placement
             .float_nodes
             .iter()
             .map(|float| Node {

@@ -1,7 +1,7 @@
 //! What formats ask of one tensor's parameters.
 
 use super::sidecar::{Encoding, OneOrMany};
-use crate::decide::Slices;
+use crate::plan::Slices;
 use crate::quant::{Codes, QuantParams};
 use anyhow::{Context, Result, ensure};
 

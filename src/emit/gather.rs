@@ -5,13 +5,13 @@ use super::sidecar::{
     CalibrationFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts, ModelFacts, NodeFacts,
     OneOrMany, Producer, SCHEMA_VERSION, SchemeFacts, Sidecar, TuningFacts,
 };
-use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::mixed::Mixed;
-use crate::onnx::facts::Facts;
 use crate::onnx::node::attribute;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, NodeProto};
-use crate::place::Sites;
+use crate::onnx::value_info::ValueInfos;
+use crate::place::Placement;
+use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::scheme::{QType, Scheme, SymmetryName};
 use anyhow::Result;
 
@@ -31,16 +31,16 @@ fn is_symmetric(qtype: &QType) -> bool {
     qtype.symmetry == SymmetryName::Symmetric
 }
 
-/// Gathers the file's contents. `graph` is the prepared one, before rewriting; `facts` are its.
+/// Gathers the file's contents. `graph` is the prepared one, before rewriting; `value_info` are its.
 ///
 /// # Errors
 /// If the graph lacks a weight of the plan.
 #[allow(clippy::too_many_arguments)]
 pub fn sidecar(
     graph: &GraphProto,
-    facts: &Facts,
+    value_info: &ValueInfos,
     scheme: &Scheme,
-    sites: &Sites,
+    placement: &Placement,
     plan: &QuantPlan,
     model: ModelFacts,
     calibration: CalibrationFacts,
@@ -51,9 +51,9 @@ pub fn sidecar(
     let consumers = |nodes: &mut dyn Iterator<Item = usize>| {
         nodes.map(|node_idx| node_name(&graph.node[node_idx]).to_string()).collect()
     };
-    let shape = |tensor: &str| facts.shape(tensor).map(<[usize]>::to_vec);
+    let shape = |tensor: &str| value_info.shape(tensor).map(<[usize]>::to_vec);
     let activation = |planned: &PlannedActivation| Encoding {
-        name: planned.site.tensor.clone(),
+        name: planned.quantizer.tensor.clone(),
         output_dtype: planned.qtype.dtype(),
         y_scale: OneOrMany::One(planned.params.scale),
         y_zero_point: OneOrMany::One(planned.params.zero_point),
@@ -62,7 +62,7 @@ pub fn sidecar(
         bits: planned.qtype.bits,
         q_range: q_range(&planned.qtype),
         symmetric: is_symmetric(&planned.qtype),
-        shape: shape(&planned.site.tensor),
+        shape: shape(&planned.quantizer.tensor),
         range: Some([planned.range.min, planned.range.max]),
         observed: planned.observed.map(|(min, max)| [min, max]),
         observer: Some(planned.observer.to_string()),
@@ -71,18 +71,19 @@ pub fn sidecar(
         n_masked: (planned.n_masked > 0).then_some(planned.n_masked),
         shared_with: {
             let others = plan.activations.iter().filter(|other| {
-                other.site.group == planned.site.group && other.site.tensor != planned.site.tensor
+                other.quantizer.group == planned.quantizer.group
+                    && other.quantizer.tensor != planned.quantizer.tensor
             });
-            let others: Vec<String> = others.map(|other| other.site.tensor.clone()).collect();
+            let others: Vec<String> = others.map(|other| other.quantizer.tensor.clone()).collect();
             (!others.is_empty()).then_some(others)
         },
         removed_node: planned
             .removed_clip()
             .map(|clip| node_name(&graph.node[clip.node]).to_string()),
-        network_output: planned.site.network_output,
-        consumers: consumers(&mut planned.site.edges.iter().map(|edge| edge.0)),
-        rule: planned.site.rule.to_string(),
-        reason: planned.site.reason.clone(),
+        network_output: planned.quantizer.network_output,
+        consumers: consumers(&mut planned.quantizer.edges.iter().map(|edge| edge.0)),
+        rule: planned.quantizer.rule.to_string(),
+        reason: planned.quantizer.reason.clone(),
     };
     let rounding = |planned: &PlannedWeight| match planned.learned {
         true => planned.differences(graph).and_then(|all| pack(&all)).map(Some),
@@ -90,18 +91,18 @@ pub fn sidecar(
     };
     let weight = |planned: &PlannedWeight| -> Result<Encoding> {
         Ok(Encoding {
-            name: planned.site.tensor.clone(),
+            name: planned.quantizer.tensor.clone(),
             output_dtype: planned.qtype.dtype(),
             y_scale: one_or_many(
                 planned.params.iter().map(|params| params.scale).collect(),
-                planned.site.axis.is_some(),
+                planned.quantizer.axis.is_some(),
             ),
             y_zero_point: one_or_many(
                 planned.params.iter().map(|params| params.zero_point).collect(),
-                planned.site.axis.is_some(),
+                planned.quantizer.axis.is_some(),
             ),
-            axis: planned.site.axis,
-            block_size: planned.site.block,
+            axis: planned.quantizer.axis,
+            block_size: planned.quantizer.block,
             bits: planned.qtype.bits,
             q_range: q_range(&planned.qtype),
             symmetric: is_symmetric(&planned.qtype),
@@ -115,7 +116,7 @@ pub fn sidecar(
             shared_with: None,
             removed_node: None,
             network_output: false,
-            consumers: consumers(&mut planned.site.edges.iter().map(|edge| edge.0)),
+            consumers: consumers(&mut planned.quantizer.edges.iter().map(|edge| edge.0)),
             rule: String::new(),
             reason: match planned.dead.len() {
                 0 => "weight".to_string(),
@@ -124,7 +125,7 @@ pub fn sidecar(
         })
     };
     let bias = |planned: &PlannedBias| Encoding {
-        name: planned.site.tensor.clone(),
+        name: planned.quantizer.tensor.clone(),
         output_dtype: planned.qtype.as_ref().map_or("int32".into(), QType::dtype),
         y_scale: one_or_many(planned.scales.clone(), planned.scales.len() > 1),
         y_zero_point: OneOrMany::One(planned.zero_point),
@@ -143,10 +144,12 @@ pub fn sidecar(
         shared_with: None,
         removed_node: None,
         network_output: false,
-        consumers: consumers(&mut std::iter::once(planned.site.edge.0)),
+        consumers: consumers(&mut std::iter::once(planned.quantizer.edge.0)),
         rule: String::new(),
         reason: match planned.qtype {
-            None => format!("bias; scale of `{}` times scale of the weight", planned.site.input),
+            None => {
+                format!("bias; scale of `{}` times scale of the weight", planned.quantizer.input)
+            }
             Some(_) => "bias on a grid of its own".to_string(),
         },
     };
@@ -168,7 +171,7 @@ pub fn sidecar(
         tuning,
         activation_encodings: plan.activations.iter().map(activation).collect(),
         param_encodings: weights.into_iter().chain(plan.biases.iter().map(bias)).collect(),
-        float_nodes: sites
+        float_nodes: placement
             .float_nodes
             .iter()
             .filter(|float| !removed.contains(&float.node))

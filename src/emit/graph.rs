@@ -1,10 +1,10 @@
 //! Edits of the prepared model for formats that are graphs.
 
 use super::sidecar::Encoding;
+use crate::check;
 use crate::onnx::graph::Edge;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-use crate::verify;
 use anyhow::{Context, Result, ensure};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +89,7 @@ impl Inserted {
 /// # Errors
 /// If the graph is not sound, or too large for one file.
 pub(super) fn encode(model: &ModelProto) -> Result<Vec<u8>> {
-    verify::check(model)?;
+    check::check(model)?;
     let n_bytes = model.encoded_len();
     ensure!(
         n_bytes < 1 << 31,

@@ -1,6 +1,6 @@
 //! What is written beside the model.
 //!
-//! In: a finished plan, gathered as a [`Sidecar`]. Out: files, byte for byte the same for the same plan. It
+//! In: a finished plan, calibration as a [`Sidecar`]. Out: files, byte for byte the same for the same plan. It
 //! decides nothing. [`EMITTERS`] is the open list of formats that other tools read; `docs/formats.md` has
 //! their shapes and sources. Every one is made from the sidecar alone, or from it and the float model.
 

@@ -84,12 +84,12 @@ pub struct CalibrationFacts {
     pub n_samples: usize,
     /// Samples left out because their files could not be read.
     pub n_skipped: usize,
-    /// Range finder of the activations, with its options.
+    /// Range observer of the activations, with its options.
     pub activation_observer: String,
     /// Others that were tried; absent where none was.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tried_observers: Vec<TriedObserver>,
-    /// Range finder of the weights, with its options.
+    /// Range observer of the weights, with its options.
     pub weight_observer: String,
     /// The file that ranges of activations were taken from, and its format; absent where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,10 +101,10 @@ pub struct CalibrationFacts {
     pub inputs: Vec<InputFacts>,
 }
 
-/// A range finder of all activations that was tried in place of the table's.
+/// A range observer of all activations that was tried in place of the table's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TriedObserver {
-    /// The range finder, with its options.
+    /// The range observer, with its options.
     pub observer: String,
     /// How much less noise the outputs have with it than with the table's, in dB.
     pub gain_db: f64,
@@ -283,13 +283,13 @@ pub struct Encoding {
     /// Dimensions, where they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<usize>>,
-    /// The interval that the range finder kept.
+    /// The interval that the range observer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<[f64; 2]>,
     /// Lowest and highest finite value seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<[f32; 2]>,
-    /// The range finder.
+    /// The range observer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observer: Option<String>,
     /// By how much each integer differs from the nearest one, where rounding was learned: zigzag in LEB128,

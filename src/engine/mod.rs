@@ -1,7 +1,7 @@
 //! Runs the float model and hands its tensors out. The only place that knows tract.
 //!
 //! In: a [`ModelProto`], a shape per input, the names of the tensors to watch. Out: what each tensor
-//! looks like ([`Facts`]), and its values at the moment they exist. It does not gather statistics and
+//! looks like ([`ValueInfos`]), and its values at the moment they exist. It does not gather statistics and
 //! does not change the model.
 //!
 //! Watched tensors are made outputs of the graph before it is optimized, so that each keeps a place of
@@ -18,8 +18,8 @@ pub use value::Value;
 
 use crate::data::{Array, InputSpec, Values};
 use crate::diag::WithHint;
-use crate::onnx::facts::{Fact, Facts};
 use crate::onnx::proto::{Dimension, GraphProto, ModelProto};
+use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use anyhow::{Context, Result, anyhow, ensure};
 use guard::guarded;
 use prost::Message;
@@ -198,18 +198,18 @@ impl Parsed {
     ///
     /// # Errors
     /// If the graph contradicts itself for these shapes.
-    pub fn facts(&mut self) -> Result<Facts> {
+    pub fn value_info(&mut self) -> Result<ValueInfos> {
         guarded(|| {
             self.model.analyse(false)?;
-            let mut facts = Facts::default();
+            let mut value_info = ValueInfos::default();
             for (name, &outlet) in &self.outlets {
                 let fact = self.model.outlet_fact(outlet)?;
                 let dims = fact.shape.concretize();
                 let shape = dims.and_then(|dims| dims.iter().map(|d| d.to_usize().ok()).collect());
                 let data_type = fact.datum_type.concretize().and_then(convert::data_type);
-                facts.insert(name, Fact { data_type, shape });
+                value_info.insert(name, ValueInfo { data_type, shape });
             }
-            Ok(facts)
+            Ok(value_info)
         })
     }
 

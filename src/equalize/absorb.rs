@@ -7,13 +7,15 @@
 //! residual stream the branch that an Add brings in makes up for the difference of its two sides.
 
 use super::edit::{change, is_own};
-use super::{ChannelStatistic, Channels, Declined, LEAST_GAIN_DB, Linear, Reason, Watched, search};
-use crate::onnx::facts::Facts;
+use super::{
+    ChannelStatistics, Channels, Declined, LEAST_GAIN_DB, Linear, Reason, Watched, search,
+};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor;
+use crate::onnx::value_info::ValueInfos;
 use anyhow::{Context, Result, ensure};
 
 /// A tensor whose channels can be moved.
@@ -47,11 +49,11 @@ enum By {
 /// The inputs of layers that can be moved, and of those among `tensors` that cannot the reason.
 pub fn movable(
     graph: &GraphProto,
-    facts: &Facts,
+    value_info: &ValueInfos,
     tensors: &[&str],
 ) -> (Vec<Movable>, Vec<Declined>) {
     let index = GraphIndex::new(graph);
-    let search = Search { graph, index: &index, facts };
+    let search = Search { graph, index: &index, value_info };
     let (mut movable, mut declined): (Vec<Movable>, Vec<Declined>) = (Vec::new(), Vec::new());
     for node in &graph.node {
         let Some((tensor, channels)) = search.layer_input(node) else { continue };
@@ -79,7 +81,7 @@ impl Movable {
     ///
     /// # Errors
     /// If it does not.
-    pub fn offsets(&self, seen: &ChannelStatistic, symmetric: bool) -> Result<Vec<f32>, Reason> {
+    pub fn offsets(&self, seen: &ChannelStatistics, symmetric: bool) -> Result<Vec<f32>, Reason> {
         let ranges = || seen.min.iter().zip(&seen.max).map(|(&min, &max)| (min, max));
         let middle = |(min, max): (f32, f32)| if min <= max { min / 2.0 + max / 2.0 } else { 0.0 };
         let offsets: Vec<f32> = ranges().map(middle).collect();
@@ -129,15 +131,15 @@ pub fn absorb(graph: &mut GraphProto, movable: &Movable, offsets: &[f32]) -> Res
 struct Search<'a> {
     graph: &'a GraphProto,
     index: &'a GraphIndex<'a>,
-    facts: &'a Facts,
+    value_info: &'a ValueInfos,
 }
 
 impl<'a> Search<'a> {
     fn layer_input(&self, node: &'a NodeProto) -> Option<(&'a str, Channels)> {
         self.linear(node)?;
-        let (tensor, channels) = search::layer_input(node, self.index, self.facts)?;
+        let (tensor, channels) = search::layer_input(node, self.index, self.value_info)?;
         let turned = node::int(node, "transA", 0) != 0;
-        (!turned && channels.fits(self.facts.shape(tensor)?)).then_some((tensor, channels))
+        (!turned && channels.fits(self.value_info.shape(tensor)?)).then_some((tensor, channels))
     }
 
     /// A Conv, Gemm or MatMul with a constant float32 weight.
@@ -179,7 +181,7 @@ impl<'a> Search<'a> {
                 branch.ok_or_else(|| Reason::NoBranch(node_name(node).to_string()))
             }
             "LayerNormalization" => {
-                let shape = node.output.first().and_then(|output| self.facts.shape(output));
+                let shape = node.output.first().and_then(|output| self.value_info.shape(output));
                 let rank = shape.map_or(0, <[usize]>::len);
                 let last = node::axis_position(node::int(node, "axis", -1), rank) + 1 == rank;
                 self.bias(node, channels).filter(|_| last).ok_or_else(|| refused(node))
@@ -231,13 +233,13 @@ impl<'a> Search<'a> {
 
     /// The bias of a layer that makes `name` for one Add and nothing else.
     fn branch(&self, name: &str, channels: Channels) -> Option<String> {
-        let shape = self.facts.shape(name).filter(|shape| channels.fits(shape))?;
+        let shape = self.value_info.shape(name).filter(|shape| channels.fits(shape))?;
         let &[(add, slot)] = self.index.consumers(name) else { return None };
         if slot == usize::MAX || self.index.is_output(name) {
             return None;
         }
         let sum = self.graph.node[add].output.first()?;
-        if self.facts.shape(sum) != Some(shape) {
+        if self.value_info.shape(sum) != Some(shape) {
             return None;
         }
         let maker = self.index.producer(name)?;
@@ -276,7 +278,7 @@ impl<'a> Search<'a> {
             None => return Err(Reason::NoBias(node_name(node).to_string())),
         }
         let shape = self.index.initializer(constant).and_then(|c| tensor::shape(c).ok());
-        let output = node.output.first().and_then(|output| self.facts.shape(output));
+        let output = node.output.first().and_then(|output| self.value_info.shape(output));
         let fits = shape.zip(output).is_some_and(|(shape, output)| {
             let axis = (channels.axis + shape.len()).checked_sub(output.len());
             let per_channel = axis.and_then(|axis| shape.get(axis)) == Some(&channels.n);

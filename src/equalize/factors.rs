@@ -2,10 +2,10 @@
 
 use super::descent::{MAX_EXPONENT, PER_OCTAVE, descend, factor, noise};
 use super::objective::{Objective, OtherFactors, Setting};
-use super::{ChannelStatistic, LEAST_GAIN_DB, Reason, Space};
+use super::{ChannelStatistics, LEAST_GAIN_DB, Reason, Space};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
-use crate::place::Sites;
+use crate::place::Placement;
 use crate::scheme::Scheme;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -40,13 +40,13 @@ const STARTS: [(f64, f64); 9] = [
 /// [`watched`](super::watched) names.
 pub fn choose(
     spaces: &[Space],
-    statistics: &BTreeMap<String, ChannelStatistic>,
+    statistics: &BTreeMap<String, ChannelStatistics>,
     graph: &GraphProto,
-    sites: &Sites,
+    placement: &Placement,
     scheme: &Scheme,
 ) -> Vec<Result<Choice, Reason>> {
     let index = GraphIndex::new(graph);
-    let setting = Setting { graph, index: &index, sites, scheme, statistics };
+    let setting = Setting { graph, index: &index, placement, scheme, statistics };
     let mut choices: Vec<Result<Choice, Reason>> = vec![Err(Reason::NoGain); spaces.len()];
     for _ in 0..MAX_ROUNDS {
         let (mut depends, mut changed) = (false, false);

@@ -28,7 +28,7 @@ pub use edit::{Edit, scale};
 pub use factors::{Choice, choose};
 pub use linear::Linear;
 pub use search::find;
-pub use statistics::{ChannelStatistic, Watched, watched};
+pub use statistics::{ChannelStatistics, Watched, watched};
 
 use std::collections::BTreeMap;
 use std::fmt;

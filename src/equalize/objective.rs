@@ -8,11 +8,11 @@
 //! noise as a quantized tensor does; a scale per row takes the factor up and adds nothing. Every reader's
 //! noise is divided by the power of its output.
 
-use super::{ChannelStatistic, End, Linear, Space};
+use super::{ChannelStatistics, End, Linear, Space};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::{node, tensor};
-use crate::place::{ActivationSite, Sites};
+use crate::place::{ActivationQuantizer, Placement};
 use crate::quant::{Codes, Grid, Range, params_for_range};
 use crate::scheme::{ScaleName, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,11 +25,11 @@ pub struct Setting<'a> {
     /// Index of the graph.
     pub index: &'a GraphIndex<'a>,
     /// Where it is quantized.
-    pub sites: &'a Sites,
+    pub placement: &'a Placement,
     /// With which types.
     pub scheme: &'a Scheme,
     /// Channels of tensors.
-    pub statistics: &'a BTreeMap<String, ChannelStatistic>,
+    pub statistics: &'a BTreeMap<String, ChannelStatistics>,
 }
 
 /// Factors that other spaces give the weights of a node: by output and by input channel.
@@ -117,14 +117,14 @@ impl Objective {
             load
         };
         readers.iter().for_each(|reader| objective.add_reader(reader, setting, others));
-        for site in &setting.sites.activations {
-            let Some(channels) = space.tensors.get(&site.tensor) else { continue };
-            let qtype = setting.scheme.types.get(&site.qtype);
-            let statistic = setting.statistics.get(&site.tensor);
-            let (Some(qtype), Some(statistic), None) = (qtype, statistic, site.fixed) else {
+        for quantizer in &setting.placement.activations {
+            let Some(channels) = space.tensors.get(&quantizer.tensor) else { continue };
+            let qtype = setting.scheme.types.get(&quantizer.qtype);
+            let statistic = setting.statistics.get(&quantizer.tensor);
+            let (Some(qtype), Some(statistic), None) = (qtype, statistic, quantizer.fixed) else {
                 continue;
             };
-            let reached = reached(site, space, setting);
+            let reached = reached(quantizer, space, setting);
             let load = load(&|reader| reached.contains(&reader.end.node));
             let lowest = statistic.min.iter().copied().fold(f32::INFINITY, f32::min);
             let grid = qtype.adapted(Some(lowest)).grid();
@@ -272,10 +272,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The nodes of the space that values pass which were laid on the grid of `site`.
-fn reached(site: &ActivationSite, space: &Space, setting: &Setting) -> BTreeSet<usize> {
+/// The nodes of the space that values pass which were laid on the grid of `quantizer`.
+fn reached(quantizer: &ActivationQuantizer, space: &Space, setting: &Setting) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
-    let mut pending: Vec<usize> = site.edges.iter().map(|(node, _)| *node).collect();
+    let mut pending: Vec<usize> = quantizer.edges.iter().map(|(node, _)| *node).collect();
     while let Some(node) = pending.pop() {
         if reached.insert(node) {
             let outputs = setting.graph.node.get(node).into_iter().flat_map(|node| &node.output);
@@ -295,14 +295,15 @@ fn weight_values(end: &End, setting: &Setting) -> Option<Vec<f32>> {
 /// The grid of a node's weight, where it is quantized, and whether every row has a scale of its own. Scales
 /// along the input channels take every factor up: no noise depends on it.
 fn weight_grid(end: &End, setting: &Setting) -> Option<(Grid, bool)> {
-    let site = setting.sites.weights.iter().find(|w| w.edges.contains(&(end.node, end.slot)))?;
-    let grid = setting.scheme.types.get(&site.qtype)?.grid();
+    let quantizer =
+        setting.placement.weights.iter().find(|w| w.edges.contains(&(end.node, end.slot)))?;
+    let grid = setting.scheme.types.get(&quantizer.qtype)?.grid();
     let node = &setting.graph.node[end.node];
     let shape = setting.index.initializer(&node.input[end.slot])?;
     let axis = node::axis_position(node::output_axis(node, end.slot), shape.dims.len());
-    match site.axis {
+    match quantizer.axis {
         None => Some((grid, false)),
-        Some(_) if site.block.is_some() => Some((grid, true)),
+        Some(_) if quantizer.block.is_some() => Some((grid, true)),
         Some(found) => (found == axis).then_some((grid, true)),
     }
 }

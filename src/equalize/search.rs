@@ -9,26 +9,26 @@ mod operands;
 use super::channels::{Channels, Way, passed};
 use super::edit::Map;
 use super::{Declined, End, Linear, Reason, Space};
-use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor;
+use crate::onnx::value_info::ValueInfos;
 use std::collections::BTreeSet;
 
 /// Every space of `graph`, and the inputs of layers that are in none. Each tensor is in one space at most.
-pub fn find(graph: &GraphProto, facts: &Facts) -> (Vec<Space>, Vec<Declined>) {
+pub fn find(graph: &GraphProto, value_info: &ValueInfos) -> (Vec<Space>, Vec<Declined>) {
     let index = GraphIndex::new(graph);
     let (mut spaces, mut declined): (Vec<Space>, Vec<Declined>) = (Vec::new(), Vec::new());
     for node in graph.node.iter().filter(|node| is_default(node)) {
-        let Some((tensor, channels)) = layer_input(node, &index, facts) else { continue };
+        let Some((tensor, channels)) = layer_input(node, &index, value_info) else { continue };
         let known = spaces.iter().any(|space| space.tensors.contains_key(tensor))
             || declined.iter().any(|declined| declined.tensor == *tensor);
         if known {
             continue;
         }
-        match space(graph, &index, facts, tensor, channels) {
+        match space(graph, &index, value_info, tensor, channels) {
             Ok(space) => spaces.push(space),
             Err(reason) => declined.push(Declined { tensor: tensor.to_string(), reason }),
         }
@@ -41,13 +41,13 @@ pub fn find(graph: &GraphProto, facts: &Facts) -> (Vec<Space>, Vec<Declined>) {
 pub(super) fn layer_input<'a>(
     node: &'a NodeProto,
     index: &GraphIndex,
-    facts: &Facts,
+    value_info: &ValueInfos,
 ) -> Option<(&'a str, Channels)> {
     let shape = |name: &String| tensor::shape(index.initializer(name)?).ok();
     if node.op_type() == "Mul" {
         let slot = index.constant_operand(node)?;
         let (factors, tensor) = (shape(&node.input[slot])?, &node.input[1 - slot]);
-        let rank = facts.shape(tensor)?.len();
+        let rank = value_info.shape(tensor)?.len();
         let along = |axis: usize| (axis + rank).checked_sub(factors.len());
         let mut wide = factors.iter().enumerate().filter(|(_, dim)| **dim > 1);
         let ((axis, &n), None) = (wide.next()?, wide.next()) else { return None };
@@ -55,7 +55,7 @@ pub(super) fn layer_input<'a>(
     }
     let linear = Linear::of(node, &shape(node.input.get(1)?)?)?;
     let tensor = node.input.first()?;
-    let axis = input_axis(node, facts.shape(tensor).map_or(0, <[usize]>::len));
+    let axis = input_axis(node, value_info.shape(tensor).map_or(0, <[usize]>::len));
     Some((tensor, Channels { axis, run: 1, first: 0, n: linear.n_in }))
 }
 
@@ -74,7 +74,7 @@ fn input_axis(node: &NodeProto, rank: usize) -> usize {
 fn space(
     graph: &GraphProto,
     index: &GraphIndex,
-    facts: &Facts,
+    value_info: &ValueInfos,
     tensor: &str,
     channels: Channels,
 ) -> Result<Space, Reason> {
@@ -82,7 +82,7 @@ fn space(
     // No tensor needs to be a start twice.
     for _ in 0..=graph.node.len() {
         let space = Space { tensor: tensor.clone(), n: channels.n, ..Space::default() };
-        let mut growth = Growth { graph, index, facts, space, shifted: BTreeSet::new() };
+        let mut growth = Growth { graph, index, value_info, space, shifted: BTreeSet::new() };
         match growth.grow(&tensor, channels) {
             Ok(()) if growth.space.n < 2 => return Err(Reason::OneChannel),
             Ok(()) => return Ok(growth.space),
@@ -109,7 +109,7 @@ impl From<Reason> for Stop {
 struct Growth<'a> {
     graph: &'a GraphProto,
     index: &'a GraphIndex<'a>,
-    facts: &'a Facts,
+    value_info: &'a ValueInfos,
     space: Space,
     /// Nodes whose constant summand is among the edits.
     shifted: BTreeSet<usize>,
@@ -127,7 +127,7 @@ impl Growth<'_> {
                 Some(_) => return Err(Reason::Misaligned(tensor).into()),
                 None => {}
             }
-            if !channels.fits(self.shape(&tensor)?) || !self.facts.is_float(&tensor) {
+            if !channels.fits(self.shape(&tensor)?) || !self.value_info.is_float(&tensor) {
                 return Err(Reason::Unknown(tensor).into());
             }
             if self.index.is_output(&tensor) {
@@ -149,7 +149,7 @@ impl Growth<'_> {
     }
 
     fn shape(&self, tensor: &str) -> Result<&[usize], Reason> {
-        self.facts.shape(tensor).ok_or_else(|| Reason::Unknown(tensor.to_string()))
+        self.value_info.shape(tensor).ok_or_else(|| Reason::Unknown(tensor.to_string()))
     }
 
     fn refused(&self, node: &NodeProto) -> Stop {
@@ -251,7 +251,7 @@ impl Growth<'_> {
 
     /// Planes that a reshape turned into entries: a start where the channels are whole.
     fn coarser(&self, node: &NodeProto, input: &str) -> Option<Stop> {
-        let shape = self.facts.shape(input)?;
+        let shape = self.value_info.shape(input)?;
         let planes = matches!(node.op_type(), "Flatten" | "Reshape") && shape.len() > 2;
         let channels = Channels { axis: 1, run: 1, first: 0, n: shape.get(1).copied()? };
         planes.then(|| Stop::Wider(input.to_string(), channels))

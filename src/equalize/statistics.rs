@@ -1,9 +1,9 @@
 //! What samples show of a tensor, channel by channel.
 
 use super::{Channels, Space};
-use crate::onnx::facts::Facts;
 use crate::onnx::proto::GraphProto;
-use crate::place::Sites;
+use crate::onnx::value_info::ValueInfos;
+use crate::place::Placement;
 use std::collections::BTreeMap;
 
 /// Values of a channel beside those seen that are taken to reach as far as the channels of its tensor usually do.
@@ -23,7 +23,7 @@ pub struct Watched {
 
 /// One tensor's values over the samples, in the tensor's own units; NaN counts for nothing.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ChannelStatistic {
+pub struct ChannelStatistics {
     channels: Channels,
     /// Lowest value of each channel.
     pub min: Vec<f32>,
@@ -34,11 +34,11 @@ pub struct ChannelStatistic {
     n_values: u64,
 }
 
-impl ChannelStatistic {
+impl ChannelStatistics {
     /// Nothing seen yet.
-    pub fn new(channels: Channels) -> ChannelStatistic {
+    pub fn new(channels: Channels) -> ChannelStatistics {
         let channels = Channels { first: 0, ..channels };
-        ChannelStatistic {
+        ChannelStatistics {
             channels,
             min: vec![f32::INFINITY; channels.n],
             max: vec![f32::NEG_INFINITY; channels.n],
@@ -74,7 +74,7 @@ impl ChannelStatistic {
     }
 
     /// Adds what another thread or sample has seen.
-    pub fn absorb(&mut self, other: &ChannelStatistic) {
+    pub fn absorb(&mut self, other: &ChannelStatistics) {
         for (channel, min) in self.min.iter_mut().enumerate() {
             *min = min.min(other.min[channel]);
             self.max[channel] = self.max[channel].max(other.max[channel]);
@@ -125,11 +125,17 @@ impl ChannelStatistic {
 
 /// The tensors whose values decide about factors: those that are quantized, those that the spaces' readers
 /// take, and what their producers read.
-pub fn watched(spaces: &[Space], graph: &GraphProto, facts: &Facts, sites: &Sites) -> Vec<Watched> {
+pub fn watched(
+    spaces: &[Space],
+    graph: &GraphProto,
+    value_info: &ValueInfos,
+    placement: &Placement,
+) -> Vec<Watched> {
     let mut tensors: BTreeMap<&str, Channels> = BTreeMap::new();
     for space in spaces {
         for (tensor, channels) in &space.tensors {
-            let quantized = sites.activations.iter().any(|site| site.tensor == *tensor);
+            let quantized =
+                placement.activations.iter().any(|quantizer| quantizer.tensor == *tensor);
             if quantized || space.consumers.iter().any(|end| end.tensor == *tensor) {
                 tensors.insert(tensor, *channels);
             }
@@ -137,7 +143,7 @@ pub fn watched(spaces: &[Space], graph: &GraphProto, facts: &Facts, sites: &Site
     }
     for end in spaces.iter().flat_map(|space| &space.producers) {
         let Some(tensor) = graph.node[end.node].input.first() else { continue };
-        let Some(&run) = facts.shape(tensor).and_then(<[usize]>::first) else { continue };
+        let Some(&run) = value_info.shape(tensor).and_then(<[usize]>::first) else { continue };
         let whole = Channels { axis: 0, run, first: 0, n: 1 };
         if end.linear.is_some() {
             tensors.entry(tensor).or_insert(whole);
@@ -156,27 +162,27 @@ mod tests {
 
     #[test]
     fn what_few_values_show_is_not_all_there_is() {
-        let mut statistic = ChannelStatistic::new(Channels { axis: 0, run: 1, first: 0, n: 4 });
+        let mut statistic = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 4 });
         statistic.observe(&[4, 1], &[0.0, 0.1, -3.0, 8.0]);
         assert_eq!(statistic.least_reach(), 3.0 * 32.0 / 33.0);
         (0..31).for_each(|_| statistic.observe(&[4, 1], &[0.0; 4]));
         assert_eq!(statistic.least_reach(), 1.5);
-        let nothing = ChannelStatistic::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
+        let nothing = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
         assert_eq!(nothing.least_reach(), 0.0);
     }
 
     #[test]
     fn channels_are_seen_apart() {
         let runs = Channels { axis: 1, run: 2, first: 7, n: 2 };
-        let mut statistic = ChannelStatistic::new(runs);
+        let mut statistic = ChannelStatistics::new(runs);
         statistic.observe(&[1, 4], &[1.0, -3.0, 2.0, 0.5]);
-        let mut other = ChannelStatistic::new(runs);
+        let mut other = ChannelStatistics::new(runs);
         other.observe(&[2, 4], &[0.0, 1.0, 8.0, 0.0, 2.0, f32::NAN, 0.0, 0.0]);
         statistic.absorb(&other);
         assert_eq!(statistic.min, [-3.0, 0.0]);
         assert_eq!(statistic.max, [2.0, 8.0]);
         assert!((statistic.mean_square(1) - (4.0 + 0.25 + 64.0) / 6.0).abs() < 1e-9);
-        let mut moved = ChannelStatistic::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
+        let mut moved = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
         moved.observe(&[2, 2], &[1.0, 3.0, -5.0, -5.0]);
         moved.subtract(&[2.0, -5.0]);
         assert_eq!((&moved.min[..], &moved.max[..]), (&[-1.0, 0.0][..], &[1.0, 0.0][..]));

@@ -1,4 +1,4 @@
-//! The sidecar of an earlier run, maybe for another backend: the intervals that its range finder kept.
+//! The sidecar of an earlier run, maybe for another backend: the intervals that its range observer kept.
 
 use super::{Contents, Format};
 use crate::diag::WithHint;

@@ -2,9 +2,9 @@
 
 use super::figures::Figures;
 use super::network::{Lane, Network, Samples};
-use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::onnx::proto::ModelProto;
+use crate::plan::QuantPlan;
 use anyhow::{Context, Result};
 
 /// Samples that are run at a time.

@@ -1,10 +1,10 @@
 //! The layers that precision is chosen for, and what their weights cost.
 
-use crate::decide::QuantPlan;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor::DataType;
-use crate::place::{Assigned, Sites, WeightSite};
+use crate::place::{Assigned, Placement, WeightQuantizer};
+use crate::plan::QuantPlan;
 use crate::scheme::{Constraint, FLOAT, Precision, QType, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,22 +30,28 @@ pub struct Layer {
     pub is_prescribed: bool,
 }
 
-/// The quantized nodes of `sites` that compute; what only moves values on one grid adds no noise.
-pub fn layers(graph: &GraphProto, sites: &Sites, scheme: &Scheme) -> Vec<Layer> {
-    let nodes = sites.quantized_nodes.iter().filter_map(|&i| Some((i, graph.node.get(i)?)));
+/// The quantized nodes of `placement` that compute; what only moves values on one grid adds no noise.
+pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec<Layer> {
+    let nodes = placement.quantized_nodes.iter().filter_map(|&i| Some((i, graph.node.get(i)?)));
     let layer = |(node_idx, node): (usize, &NodeProto)| {
         let constraint = scheme.ops.get(node.op_type()).and_then(|row| row.constraint);
         let reads = |edges: &[(usize, usize)]| edges.iter().any(|edge| edge.0 == node_idx);
-        let mut weights = sites.weights.iter().filter(|site| reads(&site.edges));
-        let of_product =
-            |site: &&WeightSite| PRODUCTS.contains(&node.op_type()) && reads(&site.edges);
-        let n_weights =
-            sites.weights.iter().filter(of_product).map(|site| n_values(graph, &site.tensor)).sum();
-        let weight = weights.next().filter(|_| n_weights > 0).map(|site| site.qtype.clone());
+        let mut weights = placement.weights.iter().filter(|quantizer| reads(&quantizer.edges));
+        let of_product = |quantizer: &&WeightQuantizer| {
+            PRODUCTS.contains(&node.op_type()) && reads(&quantizer.edges)
+        };
+        let n_weights = placement
+            .weights
+            .iter()
+            .filter(of_product)
+            .map(|quantizer| n_values(graph, &quantizer.tensor))
+            .sum();
+        let weight =
+            weights.next().filter(|_| n_weights > 0).map(|quantizer| quantizer.qtype.clone());
         if weight.is_none() && constraint == Some(Constraint::SameAsInput) {
             return None;
         }
-        let read = || sites.activations.iter().filter(|site| reads(&site.edges));
+        let read = || placement.activations.iter().filter(|quantizer| reads(&quantizer.edges));
         let fixed = matches!(constraint, Some(Constraint::FixedOutput(_)));
         Some(Layer {
             node: node_idx,
@@ -53,8 +59,8 @@ pub fn layers(graph: &GraphProto, sites: &Sites, scheme: &Scheme) -> Vec<Layer> 
             op_type: node.op_type().to_string(),
             n_weights,
             weight,
-            activation: read().next().map(|site| site.qtype.clone()),
-            is_prescribed: fixed || read().any(|site| site.fixed.is_some()),
+            activation: read().next().map(|quantizer| quantizer.qtype.clone()),
+            is_prescribed: fixed || read().any(|quantizer| quantizer.fixed.is_some()),
         })
     };
     nodes.filter_map(layer).collect()
@@ -160,9 +166,10 @@ impl WeightCost {
         let mut bits = 0;
         for (tensor, &n) in &self.n_values {
             let mut float = self.uses[tensor].clone();
-            for planned in plan.weights.iter().filter(|planned| planned.site.tensor == *tensor) {
+            for planned in plan.weights.iter().filter(|planned| planned.quantizer.tensor == *tensor)
+            {
                 bits += n * stored_bits(&planned.qtype) as usize;
-                float.retain(|edge| !planned.site.edges.contains(edge));
+                float.retain(|edge| !planned.quantizer.edges.contains(edge));
             }
             bits += if float.is_empty() { 0 } else { 32 * n };
         }

@@ -23,9 +23,9 @@ pub use planner::{Observe, Planner, Source};
 pub use report::{ChosenLayer, CurvePoint, LayerNoise, Missed, Mixed};
 pub use search::Search;
 
-use crate::decide::QuantPlan;
 use crate::engine::Value;
-use crate::place::Sites;
+use crate::place::Placement;
+use crate::plan::QuantPlan;
 
 /// Samples that layers are ranked by, at most.
 pub const MAX_RANKING: usize = 16;
@@ -60,7 +60,7 @@ pub struct Ranking<'a> {
 /// What was chosen.
 pub struct Choice {
     /// Where the model is quantized.
-    pub sites: Sites,
+    pub placement: Placement,
     /// With which parameters.
     pub plan: QuantPlan,
     /// How it was chosen.

@@ -5,11 +5,11 @@
 //! is not computed again. A plan that differs in one layer so costs the nodes behind that layer alone.
 
 use super::shifts::{Mode, Shifts};
-use crate::decide::{PlannedActivation, PlannedWeight, QuantPlan};
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::plan::{PlannedActivation, PlannedWeight, QuantPlan};
 use crate::quant::{Codes, QuantParams};
 use crate::tune::{SingleNode, dequantized, fake_quantize, passed, runtime_inputs, takes_bias};
 use anyhow::{Context, Result, ensure};
@@ -73,15 +73,15 @@ struct View<'p> {
 impl<'p> View<'p> {
     fn of(plan: &'p QuantPlan) -> View<'p> {
         let grids = plan.activations.iter().map(|planned| {
-            let edges = planned.site.edges.iter().copied().collect();
-            (planned.site.tensor.as_str(), (planned, edges))
+            let edges = planned.quantizer.edges.iter().copied().collect();
+            (planned.quantizer.tensor.as_str(), (planned, edges))
         });
         let weights = plan.weights.iter().flat_map(|planned| {
             let id = hash_of(|h| {
-                planned.site.qtype.hash(h);
+                planned.quantizer.qtype.hash(h);
                 planned.params.iter().for_each(|params| hash_params(params, h));
             });
-            planned.site.edges.iter().map(move |edge| (*edge, (planned, id)))
+            planned.quantizer.edges.iter().map(move |edge| (*edge, (planned, id)))
         });
         View { grids: grids.collect(), weights: weights.collect() }
     }
@@ -95,7 +95,7 @@ impl<'p> View<'p> {
     /// The grid that the network gives the tensor out on.
     fn output_grid(&self, tensor: &str) -> Option<&'p QuantParams> {
         let (planned, _) = self.grids.get(tensor)?;
-        planned.site.network_output.then_some(&planned.params)
+        planned.quantizer.network_output.then_some(&planned.params)
     }
 
     /// Weights of the node, by the input's name.

@@ -13,10 +13,10 @@ use super::planner::Planner;
 use super::report::{ChosenLayer, CurvePoint, LayerNoise, Mixed};
 use super::shifts::{Mode, Shifts};
 use super::{Choice, MAX_BYTES, MAX_RANKING, MAX_WORK, MIN_RANKING, Ranking};
-use crate::decide::QuantPlan;
 use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
-use crate::place::{Assigned, Sites};
+use crate::place::{Assigned, Placement};
+use crate::plan::QuantPlan;
 use crate::progress::Progress;
 use crate::scheme::FLOAT;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -54,13 +54,13 @@ pub struct Search<'a, 'p> {
 }
 
 impl<'a, 'p> Search<'a, 'p> {
-    /// Begins with `sites`, where `model` is quantized without a choice. Layers are ranked by `ranking`;
+    /// Begins with `placement`, where `model` is quantized without a choice. Layers are ranked by `ranking`;
     /// `judge` has other samples. `progress` is told a number of steps, and gives what to call after each.
     ///
     /// # Errors
     /// If a node cannot be run by itself, or no output has what the goal is about.
     pub fn new(
-        (model, sites): (&'a ModelProto, &Sites),
+        (model, placement): (&'a ModelProto, &Placement),
         planner: &'a mut Planner<'p>,
         wanted: &'a Wanted,
         ranking: Ranking,
@@ -71,7 +71,7 @@ impl<'a, 'p> Search<'a, 'p> {
         let Ranking { names, samples, corrected } = ranking;
         let first = samples.first().context("there are no samples to rank layers by")?;
         let mut network = Network::new(model, names, first)?;
-        let layers = layers(graph, sites, planner.source.scheme);
+        let layers = layers(graph, placement, planner.source.scheme);
         let bytes = network.bytes_per_sample().max(1);
         let cheap = (MAX_WORK / (bytes.div_ceil(1024) * layers.len().max(1))).max(MIN_RANKING);
         let n_ranking = samples.len().min(MAX_RANKING).min(cheap).min((MAX_BYTES / bytes).max(4));
@@ -79,7 +79,7 @@ impl<'a, 'p> Search<'a, 'p> {
         network.shifts = corrected.then(Shifts::default);
         let float = network.run(&QuantPlan::default(), &mut samples, true)?;
         network.set(Mode::Learn);
-        let plan = planner.plan(sites)?;
+        let plan = planner.plan(placement)?;
         let mut search = Search {
             wanted,
             network,
@@ -189,11 +189,11 @@ impl<'a, 'p> Search<'a, 'p> {
         let is_new =
             |moved: &&Move| !self.noise.contains_key(*moved) && moved.1.as_deref() != Some(FLOAT);
         let moves: Vec<Move> = moves.iter().filter(is_new).cloned().collect();
-        let placements: Vec<Sites> = moves.iter().map(|moved| self.alone(moved)).collect();
+        let placements: Vec<Placement> = moves.iter().map(|moved| self.alone(moved)).collect();
         self.planner.ensure_known(&placements)?;
         let tick = (self.progress)(moves.len());
-        for (moved, sites) in moves.into_iter().zip(placements) {
-            let plan = self.planner.plan(&sites)?;
+        for (moved, placement) in moves.into_iter().zip(placements) {
+            let plan = self.planner.plan(&placement)?;
             let noise = self.figures_of(&plan, false)?.noise();
             self.noise.insert(moved, noise);
             tick();
@@ -202,13 +202,13 @@ impl<'a, 'p> Search<'a, 'p> {
     }
 
     /// Where the model is quantized if all other layers are float.
-    fn alone(&self, (layer, precision): &Move) -> Sites {
+    fn alone(&self, (layer, precision): &Move) -> Placement {
         let mut assigned = Assigned::default();
         for (_, other) in self.layers.iter().enumerate().filter(|(i, _)| i != layer) {
             assigned.float.insert(other.node, String::new());
         }
         self.assign(&mut assigned, *layer, precision.as_deref(), "");
-        self.planner.sites(&assigned)
+        self.planner.placement(&assigned)
     }
 
     /// The next layer to raise: of the first few that are left, the one with the least noise together with
@@ -241,8 +241,8 @@ impl<'a, 'p> Search<'a, 'p> {
     pub(super) fn plan_with(&mut self, (layer, precision): &Move) -> Result<QuantPlan> {
         let mut assigned = self.assigned.clone();
         self.assign(&mut assigned, *layer, precision.as_deref(), "");
-        let sites = self.planner.sites(&assigned);
-        self.planner.plan(&sites)
+        let placement = self.planner.placement(&assigned);
+        self.planner.plan(&placement)
     }
 
     fn assign(&self, assigned: &mut Assigned, layer: usize, precision: Option<&str>, reason: &str) {
@@ -267,8 +267,8 @@ impl<'a, 'p> Search<'a, 'p> {
         let mut assigned = std::mem::take(&mut self.assigned);
         self.assign(&mut assigned, layer, precision.as_deref(), &reason);
         self.assigned = assigned;
-        let sites = self.planner.sites(&self.assigned);
-        let plan = self.planner.plan(&sites)?;
+        let placement = self.planner.placement(&self.assigned);
+        let plan = self.planner.plan(&placement)?;
         let before = std::mem::take(&mut self.figures);
         self.settle(plan, true)?;
         self.chosen.retain(|(i, _)| *i != layer);
@@ -322,8 +322,8 @@ impl<'a, 'p> Search<'a, 'p> {
     /// # Errors
     /// If the plan cannot be made.
     pub fn choice(&mut self) -> Result<Choice> {
-        let sites = self.planner.sites(&self.assigned);
-        let plan = self.planner.decide(&sites)?;
+        let placement = self.planner.placement(&self.assigned);
+        let plan = self.planner.decide(&placement)?;
         let chosen = self.chosen.iter().map(|(_, chosen)| chosen.clone());
         let mixed = Mixed {
             goal: self.wanted.goal,
@@ -338,7 +338,7 @@ impl<'a, 'p> Search<'a, 'p> {
             sensitivity: self.sensitivity(),
             seconds: 0.0,
         };
-        Ok(Choice { sites, plan, mixed })
+        Ok(Choice { placement, plan, mixed })
     }
 
     /// What the layers' own precision costs, the most first.

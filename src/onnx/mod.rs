@@ -5,7 +5,6 @@
 //! them in. [`Staged`] is the one way in which a run writes files, models or not.
 
 mod external;
-pub mod facts;
 pub mod graph;
 pub mod integers;
 pub mod names;
@@ -14,6 +13,7 @@ mod outputs;
 pub mod proto;
 mod staged;
 pub mod tensor;
+pub mod value_info;
 
 pub use outputs::{RunFile, check_outputs};
 pub use staged::{Staged, save};

@@ -1,13 +1,13 @@
 //! Two models over the same data.
 
 use super::samples::each_sample;
+use crate::check::is_quantized;
 use crate::data::{Array, Dataset, Labels, Preprocessing, Sample, Values};
 use crate::diag::WithHint;
 use crate::engine::{Engine, Parsed, Session, Shapes};
 use crate::metrics::{Comparison, Figures, n_classes};
 use crate::onnx;
 use crate::onnx::proto::{ModelProto, ValueInfoProto};
-use crate::verify::is_quantized;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;

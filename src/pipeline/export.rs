@@ -2,12 +2,12 @@
 
 use super::prepared::prepare_again;
 use super::{equalize, sha256_of};
-use crate::decide::{OnGrids, QuantPlan};
 use crate::diag::WithHint;
 use crate::emit::{BiasFacts, Emitter, Encoding, Sidecar, Source, unpack, uses};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{self, Loaded, tensor};
+use crate::plan::{OnGrids, QuantPlan};
 use crate::tune::{NewBias, Tuned, replace_biases};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::Path;
@@ -109,9 +109,9 @@ pub(super) fn tuned_float(
     let graph = float.graph.as_mut().context("model has no graph")?;
     for weight in plan.weights.iter().filter(|weight| weight.learned) {
         let index = GraphIndex::new(graph);
-        let name = &weight.site.tensor;
+        let name = &weight.quantizer.tensor;
         // Its other readers take it as it is.
-        if !index.has_only(name, weight.site.edges.len()) {
+        if !index.has_only(name, weight.quantizer.edges.len()) {
             continue;
         }
         let rounded = tensor::from_f32(name, &weight.shape, &weight.dequantized())?;

@@ -1,16 +1,16 @@
 //! Precisions of single layers: the samples that choose them, and what more is observed for that.
 
 use super::Request;
-use super::statistics::{Gathered, Run, observe_more};
+use super::statistics::{CalibrationStatistics, Run, observe_more};
 use super::tune::{self, Known};
-use crate::decide::{Finders, QuantPlan};
 use crate::mixed::{
     Choice, Judge, MAX_RANKING, MIN_SAMPLES, Missed, Mixed, Observe, Planner, Ranking, Search,
     Source, max_judges,
 };
-use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
-use crate::place::Sites;
+use crate::onnx::value_info::ValueInfos;
+use crate::place::Placement;
+use crate::plan::{Observers, QuantPlan};
 use crate::progress::Progress;
 use crate::tune::{Method, Methods, Tuned};
 use anyhow::{Context, Result, ensure};
@@ -32,11 +32,11 @@ pub(super) struct Stage<'a> {
     /// The prepared model.
     pub model: &'a ModelProto,
     /// Types and shapes of its tensors.
-    pub facts: &'a Facts,
+    pub value_info: &'a ValueInfos,
     /// What was asked for.
     pub request: &'a Request,
-    /// The range finders.
-    pub finders: Finders<'a>,
+    /// The range observers.
+    pub observers: Observers<'a>,
     /// What is known of the float network and the plan as it is.
     pub known: Option<&'a Known>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Chosen {
     /// The model, with its final biases.
     pub model: ModelProto,
     /// Where it is quantized.
-    pub sites: Sites,
+    pub placement: Placement,
     /// With which parameters.
     pub plan: QuantPlan,
     /// What tuning did.
@@ -55,23 +55,23 @@ pub(super) struct Chosen {
     pub mixed: Mixed,
 }
 
-/// Chooses the precisions that the request asks for, beginning with `sites`, and tunes the plan. Where the
+/// Chooses the precisions that the request asks for, beginning with `placement`, and tunes the plan. Where the
 /// tuned plan misses the goal, more layers are chosen.
 ///
 /// # Errors
 /// If the final plan misses the goal: an error of type [`Missed`].
 pub(super) fn mixed(
     stage: Stage,
-    sites: &Sites,
+    placement: &Placement,
     plan: &QuantPlan,
-    gathered: &mut Gathered,
+    calibration: &mut CalibrationStatistics,
     progress: &Progress,
 ) -> Result<Option<Chosen>> {
-    let Stage { model, facts, request, finders, known } = stage;
+    let Stage { model, value_info, request, observers, known } = stage;
     let Some(wanted) = &request.mixed else { return Ok(None) };
     let start = Instant::now();
-    let statistics = std::mem::take(&mut gathered.statistics);
-    let run = gathered.run.as_ref();
+    let statistics = std::mem::take(&mut calibration.statistics);
+    let run = calibration.run.as_ref();
     let run = run.with_context(|| {
         format!(
             "{}: there are no samples, expected --data to choose layers by",
@@ -79,16 +79,16 @@ pub(super) fn mixed(
         )
     })?;
     let corrected = tune::methods(request, plan).contains(Method::Bias);
-    let largest = facts.largest_activation(model);
+    let largest = value_info.largest_activation(model);
     let (ranking, judging) = ranges(run, plan, largest, request)?;
-    let tensors = sites.activations.iter().map(|site| site.tensor.clone());
+    let tensors = placement.activations.iter().map(|quantizer| quantizer.tensor.clone());
     let statistics: BTreeMap<_, _> = tensors.zip(statistics).collect();
     let source = Source {
         graph: model.graph.as_ref().context("model has no graph")?,
-        facts,
+        value_info,
         scheme: &request.scheme,
         selection: &request.selection,
-        finders,
+        observers,
         given: request.ranges.as_ref().map(|imported| &imported.ranges),
     };
     let mut observe = |tensors: &[String]| observe_more(model, run, tensors, request, progress);
@@ -102,11 +102,11 @@ pub(super) fn mixed(
     let mut planner = Planner::new(source, statistics, observe);
     let samples = Ranking { names: &names, samples: &ranked, corrected };
     let mut search = pool.install(|| {
-        Search::new((model, sites), &mut planner, wanted, samples, &mut judge, progress)
+        Search::new((model, placement), &mut planner, wanted, samples, &mut judge, progress)
     })?;
     let mut margin = 0.0;
     for round in 1.. {
-        let Choice { mut sites, mut plan, mut mixed } = pool.install(|| {
+        let Choice { mut placement, mut plan, mut mixed } = pool.install(|| {
             search.go_on(margin)?;
             search.choice()
         })?;
@@ -114,11 +114,19 @@ pub(super) fn mixed(
         // Of the plan as it was; and biases that come with it are of no sample that judges.
         let known =
             known.filter(|known| mixed.layers.is_empty() && known.samples.end <= first_judge);
-        let tuned = tune::tune(&mut model, &mut plan, &mut sites, facts, request, gathered, known)?;
+        let tuned = tune::tune(
+            &mut model,
+            &mut plan,
+            &mut placement,
+            value_info,
+            request,
+            calibration,
+            known,
+        )?;
         pool.install(|| search.judge(&model, &plan, &mut mixed))?;
         mixed.seconds = start.elapsed().as_secs_f64();
         if mixed.met {
-            return Ok(Some(Chosen { model, sites, plan, tuned, mixed }));
+            return Ok(Some(Chosen { model, placement, plan, tuned, mixed }));
         }
         if round == MAX_ROUNDS || !search.can_go_on() {
             return Err(Missed(Box::new(mixed)).into());

@@ -19,20 +19,20 @@ pub use export::{emit, prepared_for};
 pub use observer::ObserverChoice;
 pub use prepared::{Prepared, prepare_file};
 
+use crate::check;
 use crate::data::Preprocessing;
-use crate::decide::{Finders, QuantPlan, decide};
 use crate::emit::{CalibrationFacts, ModelFacts, RangesFrom, Sidecar, sidecar};
 use crate::engine::Shapes;
 use crate::import::ImportedRanges;
 use crate::mixed::{Mixed, Wanted};
+use crate::observers::Observer;
 use crate::onnx::proto::ModelProto;
-use crate::place::{Selection, Sites, place};
+use crate::place::{Placement, Selection, place};
+use crate::plan::{Observers, QuantPlan, decide};
 use crate::progress::Progress;
-use crate::range::RangeFinder;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
 use crate::tune::{Effort, Methods, Tuned};
-use crate::verify;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::io::Read;
@@ -52,12 +52,12 @@ pub struct Request {
     pub shapes: Shapes,
     /// Which nodes to leave out, or to keep.
     pub selection: Selection,
-    /// Range finder of activations, and its spelling with options.
-    pub activation_finder: (Box<dyn RangeFinder + Send>, String),
+    /// Range observer of activations, and its spelling with options.
+    pub activation_observer: (Box<dyn Observer + Send>, String),
     /// Whether that was asked for, and is not the table's.
     pub observer_is_given: bool,
-    /// Range finder of weights, and its spelling with options.
-    pub weight_finder: (Box<dyn RangeFinder + Send>, String),
+    /// Range observer of weights, and its spelling with options.
+    pub weight_observer: (Box<dyn Observer + Send>, String),
     /// How weights are stored.
     pub storage: WeightStorage,
     /// At most so many samples.
@@ -80,9 +80,9 @@ impl Request {
         self.effort.looks_again() || self.methods.is_some() || self.mixed.is_some()
     }
 
-    /// The range finders.
-    fn finders(&self) -> Finders<'_> {
-        Finders { activation: &*self.activation_finder.0, weight: &*self.weight_finder.0 }
+    /// The range observers.
+    fn observers(&self) -> Observers<'_> {
+        Observers { activation: &*self.activation_observer.0, weight: &*self.weight_observer.0 }
     }
 }
 
@@ -97,7 +97,7 @@ pub struct Quantized {
     /// The sidecar.
     pub sidecar: Sidecar,
     /// Where it is quantized.
-    pub sites: Sites,
+    pub placement: Placement,
     /// With which parameters.
     pub plan: QuantPlan,
     /// Samples observed.
@@ -108,7 +108,7 @@ pub struct Quantized {
     pub fixed: Vec<String>,
     /// What equalization did, where it was asked for.
     pub equalized: Option<Equalized>,
-    /// How the range finder of activations was chosen, where others were tried.
+    /// How the range observer of activations was chosen, where others were tried.
     pub observer: Option<ObserverChoice>,
     /// Which layers got another precision, where that was asked for.
     pub mixed: Option<Mixed>,
@@ -147,49 +147,59 @@ fn finish(
     prepared: Prepared,
     progress: &Progress,
 ) -> Result<Quantized> {
-    let Prepared { mut model, facts, fixed, changes, opset, has_external_data, parsed } = prepared;
+    let Prepared { mut model, value_info, fixed, changes, opset, has_external_data, parsed } =
+        prepared;
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let mut sites = place(graph, &facts, &request.scheme, &request.selection);
-    let samples = statistics::open(&parsed, &sites, request)?;
-    let stage = equalize::Stage { model: &model, facts: &facts, sites: &sites, request };
+    let mut placement = place(graph, &value_info, &request.scheme, &request.selection);
+    let samples = statistics::open(&parsed, &placement, request)?;
+    let stage =
+        equalize::Stage { model: &model, value_info: &value_info, placement: &placement, request };
     let proposal = equalize::propose(stage, samples.as_deref(), progress)?;
     let units = proposal.as_ref().map(equalize::Proposal::units).unwrap_or_default();
     let data = (samples, &units);
-    let mut gathered = statistics::gather(&model, parsed, &sites, request, data, progress)?;
+    let mut calibration = statistics::gather(&model, parsed, &placement, request, data, progress)?;
     let given = request.ranges.as_ref().map(|imported| &imported.ranges);
-    let (scheme, finders) = (&request.scheme, request.finders());
-    let mut plan = decide(graph, &sites, &gathered.statistics, given, scheme, finders)?;
-    let judged = proposal.map(|it| it.judge(stage, &mut plan, &mut gathered, progress));
+    let (scheme, observers) = (&request.scheme, request.observers());
+    let mut plan = decide(graph, &placement, &calibration.statistics, given, scheme, observers)?;
+    let judged = proposal.map(|it| it.judge(stage, &mut plan, &mut calibration, progress));
     let Judged { equalized, replaced, mut known } = judged.unwrap_or_default();
     if let Some(replaced) = replaced {
         (model, plan) = replaced;
     }
-    let stage = equalize::Stage { model: &model, facts: &facts, sites: &sites, request };
-    let observer = observer::choose(stage, &mut plan, &gathered, &mut known);
-    let taken = observer.as_ref().map(ObserverChoice::finder).transpose()?;
-    let activation: &dyn RangeFinder = match &taken {
+    let stage =
+        equalize::Stage { model: &model, value_info: &value_info, placement: &placement, request };
+    let observer = observer::choose(stage, &mut plan, &calibration, &mut known);
+    let taken = observer.as_ref().map(ObserverChoice::observer).transpose()?;
+    let activation: &dyn Observer = match &taken {
         Some(taken) => &**taken,
-        None => finders.activation,
+        None => observers.activation,
     };
-    let finders = Finders { activation, ..finders };
+    let observers = Observers { activation, ..observers };
     let known = known.as_ref();
-    let stage = mixed::Stage { model: &model, facts: &facts, request, finders, known };
-    let (tuned, mixed) = match mixed::mixed(stage, &sites, &plan, &mut gathered, progress)? {
+    let stage = mixed::Stage { model: &model, value_info: &value_info, request, observers, known };
+    let (tuned, mixed) = match mixed::mixed(stage, &placement, &plan, &mut calibration, progress)? {
         None => {
-            let tuned =
-                tune::tune(&mut model, &mut plan, &mut sites, &facts, request, &gathered, known)?;
+            let tuned = tune::tune(
+                &mut model,
+                &mut plan,
+                &mut placement,
+                &value_info,
+                request,
+                &calibration,
+                known,
+            )?;
             (tuned, None)
         }
         Some(chosen) => {
             // Those about equalization; those about tensors come again with the new plan.
             let earlier = plan.warnings;
-            (model, sites, plan) = (chosen.model, chosen.sites, chosen.plan);
+            (model, placement, plan) = (chosen.model, chosen.placement, chosen.plan);
             plan.keep_warnings(earlier);
             (chosen.tuned, Some(chosen.mixed))
         }
     };
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let skipped = gathered.skipped.iter().map(|reason| format!("left out: {reason}"));
+    let skipped = calibration.skipped.iter().map(|reason| format!("left out: {reason}"));
     plan.warnings.splice(0..0, skipped);
     for pattern in request.selection.unmatched(graph) {
         plan.warnings.push(format!("`{pattern}` matches no node"));
@@ -197,48 +207,49 @@ fn finish(
     if plan.activations.is_empty() {
         plan.warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
     }
-    let calibration = CalibrationFacts {
-        n_samples: gathered.n_samples,
-        n_skipped: gathered.skipped.len(),
-        activation_observer: observer
-            .as_ref()
-            .map_or_else(|| request.activation_finder.1.clone(), |chosen| chosen.observer.clone()),
+    let record = CalibrationFacts {
+        n_samples: calibration.n_samples,
+        n_skipped: calibration.skipped.len(),
+        activation_observer: observer.as_ref().map_or_else(
+            || request.activation_observer.1.clone(),
+            |chosen| chosen.observer.clone(),
+        ),
         tried_observers: observer.as_ref().map(|chosen| chosen.tried.clone()).unwrap_or_default(),
-        weight_observer: request.weight_finder.1.clone(),
+        weight_observer: request.weight_observer.1.clone(),
         ranges_from: request.ranges.as_ref().map(|imported| RangesFrom {
             file: imported.file.clone(),
             format: imported.format.to_string(),
         }),
-        preprocessing: gathered.preprocessing.clone(),
-        inputs: gathered.inputs,
+        preprocessing: calibration.preprocessing.clone(),
+        inputs: calibration.inputs,
     };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let done = fixed.iter().cloned().chain(changes).collect();
     let model_facts = ModelFacts { file, sha256: sha256_of(path)?, opset, prepared: done };
     let sidecar = sidecar(
         graph,
-        &facts,
+        &value_info,
         &request.scheme,
-        &sites,
+        &placement,
         &plan,
         model_facts,
-        calibration,
+        record,
         equalized.as_ref().map(Equalized::facts),
         mixed.clone(),
         tuned.as_ref().map(tune::facts),
     )?;
     let prepared = tuned_float(&model, &plan, tuned.as_ref())?;
     rewrite(&mut model, &plan, request.storage)?;
-    plan.warnings.extend(verify::ensure_kept(&model, &request.scheme)?);
+    plan.warnings.extend(check::ensure_kept(&model, &request.scheme)?);
     Ok(Quantized {
         model,
         prepared,
         has_external_data,
         sidecar,
-        sites,
+        placement,
         plan,
-        n_samples: gathered.n_samples,
-        preprocessing: gathered.preprocessing,
+        n_samples: calibration.n_samples,
+        preprocessing: calibration.preprocessing,
         fixed,
         equalized,
         observer,

@@ -5,16 +5,16 @@ use super::samples::{SampleSet, each_sample, hash, usable};
 use crate::data::Array;
 use crate::engine::{Engine, Session};
 use crate::equalize::Units;
-use crate::observe::Statistic;
 use crate::progress::Progress;
+use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result, ensure};
 
 /// What the pass saw.
 pub struct Observed {
     /// One per watched tensor.
-    pub statistics: Vec<Statistic>,
+    pub statistics: Vec<TensorStatistics>,
     /// One per watched tensor, of its values in other units where these were asked for.
-    pub scaled: Vec<Option<Statistic>>,
+    pub scaled: Vec<Option<TensorStatistics>>,
     /// Samples that were left out, with the reason, by the names of their files.
     pub skipped: Vec<String>,
     /// Number of samples that were run.
@@ -24,12 +24,12 @@ pub struct Observed {
 /// One thread's share.
 struct Share {
     /// Of the watched tensors, then of the same in other units.
-    statistics: Vec<Statistic>,
+    statistics: Vec<TensorStatistics>,
     skipped: Vec<(usize, String)>,
 }
 
 /// Runs every sample and gathers the statistics of the tensors that the engine watches, of some in other units as well.
-/// The result does not depend on the number of threads. Where the range finder averages over batches, all samples are
+/// The result does not depend on the number of threads. Where the range observer averages over batches, all samples are
 /// loaded before, to put them in order. Where samples are loaded again, `samples` knows their order afterwards.
 ///
 /// # Errors
@@ -43,14 +43,14 @@ pub(super) fn observe(
     progress: &Progress,
 ) -> Result<Observed> {
     let (n, dataset) = (watched.len(), &samples.dataset);
-    let batch_size = request.activation_finder.0.batch_size();
+    let batch_size = request.activation_observer.0.batch_size();
     let order = match batch_size.is_some_and(|size| size < dataset.len()) {
         true => Some(samples.order(request, progress)?),
         false => None,
     };
     let hashes = samples.hashes(request);
     let start = || {
-        let statistics = vec![Statistic::default(); 2 * n];
+        let statistics = vec![TensorStatistics::default(); 2 * n];
         Ok((Share { statistics, skipped: Vec::new() }, (engine.session()?, Vec::new())))
     };
     let job = |share: &mut Share,

@@ -1,28 +1,28 @@
-//! Other range finders for all activations, where the outputs are nearer to float with one of them.
+//! Other range observers for all activations, where the outputs are nearer to float with one of them.
 //!
 //! The squared error of a tensor counts a value that is clipped like one that is rounded. Behind it they differ: roundings
 //! average out, and what a range cuts off is of one sign. How much that matters is the network's affair, and is
 //! measured at its outputs.
 
 use super::equalize::{Stage, judges};
-use super::statistics::Gathered;
+use super::statistics::CalibrationStatistics;
 use super::tune::{self, Known};
-use crate::decide::{Finders, QuantPlan, decide};
 use crate::emit::TriedObserver;
-use crate::range::{RangeFinder, by_spelling};
+use crate::observers::{Observer, by_spelling};
+use crate::plan::{Observers, QuantPlan, decide};
 use crate::tune::{Compared, Comparison, Method, Reference, compare_plans};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// The range finder of a table that others are tried against.
+/// The range observer of a table that others are tried against.
 const DEFAULT: &str = "mse";
 /// The others, and by how many standard deviations each must be better: what a narrow range cuts off shows on images
 /// that reach further than those that judge. Figures: docs/design/observers.md.
 const RIVALS: [(&str, f64); 2] = [("percentile:99.999", 0.0), ("percentile:99.99", 2.0)];
 
-/// How the range finder of activations was chosen.
+/// How the range observer of activations was chosen.
 #[derive(Debug, Clone, Serialize)]
 pub struct ObserverChoice {
     /// What ranges are by in the end.
@@ -51,30 +51,30 @@ impl ObserverChoice {
         }
     }
 
-    /// The range finder.
-    pub(super) fn finder(&self) -> Result<Box<dyn RangeFinder + Send>> {
+    /// The range observer.
+    pub(super) fn observer(&self) -> Result<Box<dyn Observer + Send>> {
         by_spelling(&self.observer)
     }
 }
 
-/// Tries other range finders of activations than the table's, unless one was asked for, and replaces `plan` and what is
+/// Tries other range observers of activations than the table's, unless one was asked for, and replaces `plan` and what is
 /// `known` by those of the best. Where a network cannot be walked node by node `plan` gets a warning.
 pub(super) fn choose(
     stage: Stage,
     plan: &mut QuantPlan,
-    gathered: &Gathered,
+    calibration: &CalibrationStatistics,
     known: &mut Option<Known>,
 ) -> Option<ObserverChoice> {
     let Stage { request, .. } = stage;
     let wanted = tune::methods(request, plan).contains(Method::Observer)
         && !request.observer_is_given
-        && request.activation_finder.1 == DEFAULT
+        && request.activation_observer.1 == DEFAULT
         && request.ranges.is_none()
-        && gathered.run.is_some();
+        && calibration.run.is_some();
     if !wanted || plan.activations.is_empty() || plan.weights.is_empty() {
         return None;
     }
-    let chosen = attempt(stage, plan, gathered, known);
+    let chosen = attempt(stage, plan, calibration, known);
     chosen.unwrap_or_else(|error| {
         plan.warnings.push(format!("no other observer was tried: {error:#}"));
         None
@@ -84,13 +84,13 @@ pub(super) fn choose(
 fn attempt(
     stage: Stage,
     plan: &mut QuantPlan,
-    gathered: &Gathered,
+    calibration: &CalibrationStatistics,
     known: &mut Option<Known>,
 ) -> Result<Option<ObserverChoice>> {
-    let Stage { model, sites, request, .. } = stage;
+    let Stage { model, placement, request, .. } = stage;
     let start = Instant::now();
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let run = gathered.run.as_ref().context("nothing was observed")?;
+    let run = calibration.run.as_ref().context("nothing was observed")?;
     let samples = known.as_ref().map(|known| Ok(known.samples.clone()));
     // Else there are too few, as for all that is tuned.
     let Ok(samples) = samples.unwrap_or_else(|| judges(stage, run, plan)) else { return Ok(None) };
@@ -102,14 +102,15 @@ fn attempt(
     let mut tried = Vec::new();
     for (observer, deviations) in RIVALS {
         let activation = by_spelling(observer)?;
-        let finders = Finders { activation: &*activation, ..request.finders() };
-        let rival = decide(graph, sites, &gathered.statistics, None, &request.scheme, finders)?;
+        let observers = Observers { activation: &*activation, ..request.observers() };
+        let rival =
+            decide(graph, placement, &calibration.statistics, None, &request.scheme, observers)?;
         let compared = Compared {
             models: [model; 2],
             plans: [plan, &rival],
-            sites,
+            placement,
             units: Some(&BTreeMap::new()),
-            table: (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder),
+            table: (&request.scheme, &*request.weight_observer.0 as &dyn Observer),
             corrected,
         };
         let before = of_default.as_ref().or(known.as_ref().map(|known| &known.reference));
@@ -143,7 +144,7 @@ fn wins(comparison: &Comparison, best_db: f64, deviations: f64) -> bool {
     comparison.is_gain_by(deviations) && comparison.gain_db > best_db
 }
 
-/// Another range finder that is better than the table's.
+/// Another range observer that is better than the table's.
 struct Rival {
     observer: &'static str,
     plan: QuantPlan,

@@ -2,8 +2,8 @@
 
 use crate::emit::Sidecar;
 use crate::engine::{Parsed, Shapes, resolve_inputs};
-use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
+use crate::onnx::value_info::ValueInfos;
 use crate::onnx::{self, Loaded};
 use crate::prepare::{self, default_opset, prepare};
 use crate::scheme::Scheme;
@@ -15,7 +15,7 @@ pub struct Prepared {
     /// The prepared model.
     pub model: ModelProto,
     /// Types and shapes of its tensors.
-    pub facts: Facts,
+    pub value_info: ValueInfos,
     /// A line per input whose open dimensions got numbers.
     pub fixed: Vec<String>,
     /// A line per other change.
@@ -41,12 +41,12 @@ pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<Pre
     let Loaded { mut model, has_external_data } = onnx::load_whole(path)?;
     let name = || format!("`{}`", path.display());
     let Done { fixed, changes, opset } = demands.meet(&mut model, shapes).with_context(name)?;
-    let (facts, parsed) = known(&model, shapes);
+    let (value_info, parsed) = known(&model, shapes);
     if demands.static_shapes {
-        prepare::fill_in(&mut model, &facts);
+        prepare::fill_in(&mut model, &value_info);
     }
     let parsed = parsed.with_context(name);
-    Ok(Prepared { model, facts, fixed, changes, opset, has_external_data, parsed })
+    Ok(Prepared { model, value_info, fixed, changes, opset, has_external_data, parsed })
 }
 
 /// Prepares a model as it was for a sidecar, and says what was done, a line each.
@@ -64,8 +64,8 @@ pub(super) fn prepare_again(model: &mut ModelProto, sidecar: &Sidecar) -> Result
     let shapes = inputs.map(|input| (input.name.clone(), input.shape.clone())).collect();
     let Done { mut fixed, changes, .. } = demands.meet(model, &shapes)?;
     if demands.static_shapes {
-        let (facts, _) = known(model, &shapes);
-        prepare::fill_in(model, &facts);
+        let (value_info, _) = known(model, &shapes);
+        prepare::fill_in(model, &value_info);
     }
     fixed.extend(changes);
     Ok(fixed)
@@ -104,11 +104,11 @@ impl Demands {
 }
 
 /// What is known of the tensors, by the engine too where it takes the model.
-fn known(model: &ModelProto, shapes: &Shapes) -> (Facts, Result<Parsed>) {
-    let mut facts = Facts::of_model(model);
+fn known(model: &ModelProto, shapes: &Shapes) -> (ValueInfos, Result<Parsed>) {
+    let mut value_info = ValueInfos::of_model(model);
     let parsed = Parsed::new(model, shapes).and_then(|mut parsed| {
-        facts.extend(&parsed.facts()?);
+        value_info.extend(&parsed.value_info()?);
         Ok(parsed)
     });
-    (facts, parsed)
+    (value_info, parsed)
 }

@@ -7,20 +7,20 @@ use crate::diag::{WithHint, hint_of};
 use crate::emit::InputFacts;
 use crate::engine::{Parsed, resolve_inputs};
 use crate::equalize::Units;
-use crate::observe::Statistic;
 use crate::onnx::proto::ModelProto;
-use crate::place::Sites;
+use crate::place::Placement;
 use crate::progress::Progress;
+use crate::statistics::TensorStatistics;
 use anyhow::{Result, anyhow};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Statistics and where they are from.
-pub(super) struct Gathered {
-    /// One per activation site; empty for those whose range was given.
-    pub statistics: Vec<Statistic>,
-    /// Those of the sites whose channels are to change, with the changes.
-    pub scaled: BTreeMap<usize, Statistic>,
+pub(super) struct CalibrationStatistics {
+    /// One per activation quantizer; empty for those whose range was given.
+    pub statistics: Vec<TensorStatistics>,
+    /// Those of the placement whose channels are to change, with the changes.
+    pub scaled: BTreeMap<usize, TensorStatistics>,
     /// Samples observed.
     pub n_samples: usize,
     /// Samples left out, with the reason.
@@ -41,55 +41,59 @@ pub(super) struct Run {
     pub inputs: Vec<InputSpec>,
 }
 
-impl Gathered {
-    /// One per activation site, of the model with the changed channels.
-    pub fn scaled_statistics(&self) -> Vec<&Statistic> {
-        let changed = |(site, statistic)| self.scaled.get(&site).unwrap_or(statistic);
+impl CalibrationStatistics {
+    /// One per activation quantizer, of the model with the changed channels.
+    pub fn scaled_statistics(&self) -> Vec<&TensorStatistics> {
+        let changed = |(quantizer, statistic)| self.scaled.get(&quantizer).unwrap_or(statistic);
         self.statistics.iter().enumerate().map(changed).collect()
     }
 
     /// The model with the changed channels takes the place of the other.
     pub fn take_scaled(&mut self) {
-        for (site, statistic) in std::mem::take(&mut self.scaled) {
-            self.statistics[site] = statistic;
+        for (quantizer, statistic) in std::mem::take(&mut self.scaled) {
+            self.statistics[quantizer] = statistic;
         }
     }
 }
 
-/// The data for the sites that `request.ranges` says nothing of; `None` where there are none, and nothing is to be run.
+/// The data for the placement that `request.ranges` says nothing of; `None` where there are none, and nothing is to be run.
 ///
 /// # Errors
-/// If a site has neither data nor a range, or the engine does not take the model.
+/// If a quantizer has neither data nor a range, or the engine does not take the model.
 pub(super) fn open(
     parsed: &Result<Parsed>,
-    sites: &Sites,
+    placement: &Placement,
     request: &Request,
 ) -> Result<Option<Arc<SampleSet>>> {
     if let (Some(ranges), true) = (&request.ranges, request.data.is_empty()) {
-        ranges.ensure_all(sites.activations.iter().map(|site| site.tensor.as_str()))?;
+        ranges
+            .ensure_all(placement.activations.iter().map(|quantizer| quantizer.tensor.as_str()))?;
     }
-    if request.ranges.is_some() && unknown(sites, request).is_empty() {
+    if request.ranges.is_some() && unknown(placement, request).is_empty() {
         return Ok(None);
     }
     let parsed =
         parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
     let Request { data, preprocessing, limit, effort, .. } = request;
     let dataset = Dataset::open(data, parsed.inputs(), preprocessing, *limit)?;
-    let looks_again = effort.looks_again() || request.activation_finder.0.batch_size().is_some();
+    let looks_again = effort.looks_again() || request.activation_observer.0.batch_size().is_some();
     let dataset = if looks_again { dataset.keeping_images() } else { dataset };
     Ok(Some(Arc::new(SampleSet::new(dataset))))
 }
 
-/// The sites without a range from a file.
-fn unknown(sites: &Sites, request: &Request) -> Vec<usize> {
+/// The placement without a range from a file.
+fn unknown(placement: &Placement, request: &Request) -> Vec<usize> {
     let given = |tensor: &str| {
         request.ranges.as_ref().is_some_and(|ranges| ranges.ranges.contains_key(tensor))
     };
-    let sites = sites.activations.iter().enumerate();
-    sites.filter(|(_, site)| !given(&site.tensor)).map(|(site_idx, _)| site_idx).collect()
+    let placement = placement.activations.iter().enumerate();
+    placement
+        .filter(|(_, quantizer)| !given(&quantizer.tensor))
+        .map(|(quantizer_idx, _)| quantizer_idx)
+        .collect()
 }
 
-/// Runs the data, where there is some, for the sites without a range from a file, and in other units as well where
+/// Runs the data, where there is some, for the placement without a range from a file, and in other units as well where
 /// there are some for them.
 ///
 /// # Errors
@@ -97,16 +101,16 @@ fn unknown(sites: &Sites, request: &Request) -> Vec<usize> {
 pub(super) fn gather(
     model: &ModelProto,
     parsed: Result<Parsed>,
-    sites: &Sites,
+    placement: &Placement,
     request: &Request,
     (samples, units): (Option<Arc<SampleSet>>, &BTreeMap<String, Units>),
     progress: &Progress,
-) -> Result<Gathered> {
-    let mut statistics = vec![Statistic::default(); sites.activations.len()];
+) -> Result<CalibrationStatistics> {
+    let mut statistics = vec![TensorStatistics::default(); placement.activations.len()];
     let Some(samples) = samples else {
         let inputs = resolve_inputs(model, &request.shapes)?;
         let inputs = inputs.into_iter().map(|i| InputFacts { name: i.name, shape: i.shape });
-        return Ok(Gathered {
+        return Ok(CalibrationStatistics {
             statistics,
             scaled: BTreeMap::new(),
             n_samples: 0,
@@ -116,20 +120,20 @@ pub(super) fn gather(
             run: None,
         });
     };
-    let unknown = unknown(sites, request);
+    let unknown = unknown(placement, request);
     let watched: Vec<String> =
-        unknown.iter().map(|&site| sites.activations[site].tensor.clone()).collect();
+        unknown.iter().map(|&quantizer| placement.activations[quantizer].tensor.clone()).collect();
     let engine = parsed?.build(&watched)?;
     let units: Vec<Option<&Units>> = watched.iter().map(|tensor| units.get(tensor)).collect();
     let observed = observe::observe(&engine, &units, &samples, request, progress)?;
-    for (site, statistic) in unknown.iter().zip(observed.statistics) {
-        statistics[*site] = statistic;
+    for (quantizer, statistic) in unknown.iter().zip(observed.statistics) {
+        statistics[*quantizer] = statistic;
     }
     let scaled = unknown.iter().zip(observed.scaled);
-    let scaled = scaled.filter_map(|(site, statistic)| Some((*site, statistic?)));
+    let scaled = scaled.filter_map(|(quantizer, statistic)| Some((*quantizer, statistic?)));
     let inputs = engine.inputs().iter();
     let inputs = inputs.map(|i| InputFacts { name: i.name.clone(), shape: i.shape.clone() });
-    Ok(Gathered {
+    Ok(CalibrationStatistics {
         statistics,
         scaled: scaled.collect(),
         n_samples: observed.n_samples,
@@ -150,7 +154,7 @@ pub(super) fn observe_more(
     tensors: &[String],
     request: &Request,
     progress: &Progress,
-) -> Result<Vec<Statistic>> {
+) -> Result<Vec<TensorStatistics>> {
     let engine = Parsed::new(model, &request.shapes)?.build(tensors)?;
     let watched = vec![None; tensors.len()];
     Ok(observe::observe(&engine, &watched, &run.samples, request, progress)?.statistics)

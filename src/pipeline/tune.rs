@@ -1,14 +1,14 @@
 //! The samples that tuning looks at, and what happens where it cannot run.
 
 use super::Request;
-use super::statistics::{Gathered, Run};
-use crate::decide::QuantPlan;
+use super::statistics::{CalibrationStatistics, Run};
 use crate::emit::{BiasFacts, StepFacts, TuningFacts};
 use crate::engine::Value;
-use crate::onnx::facts::Facts;
+use crate::observers::Observer;
 use crate::onnx::proto::ModelProto;
-use crate::place::Sites;
-use crate::range::RangeFinder;
+use crate::onnx::value_info::ValueInfos;
+use crate::place::Placement;
+use crate::plan::QuantPlan;
 use crate::tune::{Method, Methods, NewBias, Reference, Step, Tuned, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
@@ -33,15 +33,15 @@ pub struct Known {
 pub fn tune(
     model: &mut ModelProto,
     plan: &mut QuantPlan,
-    sites: &mut Sites,
-    facts: &Facts,
+    placement: &mut Placement,
+    value_info: &ValueInfos,
     request: &Request,
-    gathered: &Gathered,
+    calibration: &CalibrationStatistics,
     known: Option<&Known>,
 ) -> Result<Option<Tuned>> {
-    let Some(run) = &gathered.run else { return Ok(None) };
+    let Some(run) = &calibration.run else { return Ok(None) };
     let methods = methods(request, plan);
-    let largest = facts.largest_activation(model);
+    let largest = value_info.largest_activation(model);
     let n = n_samples(run, largest, request, methods);
     if n == 0 || methods == Methods::default() {
         return Ok(None);
@@ -51,10 +51,10 @@ pub fn tune(
         let (inputs, values) = load(run, 0..n)?;
         let n_tune = request.effort.n_tune(n);
         let data = (inputs.as_slice(), values.as_slice(), n_tune);
-        let table = (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder);
+        let table = (&request.scheme, &*request.weight_observer.0 as &dyn Observer);
         let known = known.filter(|known| known.samples == (0..n));
         let reference = known.map(|known| &known.reference);
-        let outcome = tune_plan(model, plan, sites, table, data, methods, reference);
+        let outcome = tune_plan(model, plan, placement, table, data, methods, reference);
         Ok(outcome.unwrap_or_else(|error| {
             plan.warnings.push(format!("not tuned: {error:#}"));
             None
@@ -86,7 +86,7 @@ pub(super) fn exact_methods(request: &Request) -> Methods {
     methods.iter().filter(|method| method.is_exact()).fold(Methods::default(), Methods::with)
 }
 
-/// What to try for a plan. Ranges are refined where range finders are to be chosen from.
+/// What to try for a plan. Ranges are refined where range observers are to be chosen from.
 pub(super) fn methods(request: &Request, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
     let methods = request.methods.unwrap_or_else(|| {

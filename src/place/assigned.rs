@@ -31,7 +31,7 @@ impl Assigned {
             draft.set_types(node_idx, None, Some(qtype));
         }
         for (&node_idx, qtype) in &self.activations {
-            for tensor in draft.sites_around(node_idx) {
+            for tensor in draft.quantizers_around(node_idx) {
                 let group = draft.group_of(tensor);
                 draft.group_types.insert(group, qtype.clone());
             }
@@ -41,23 +41,23 @@ impl Assigned {
 
 impl<'a> Draft<'a> {
     /// The quantized tensors that a node reads, and those that it makes, behind what runs at its end.
-    fn sites_around(&self, node_idx: usize) -> Vec<&'a str> {
+    fn quantizers_around(&self, node_idx: usize) -> Vec<&'a str> {
         let graph = self.graph;
         let Some(node) = graph.node.get(node_idx) else { return Vec::new() };
         let inputs = node.input.iter().enumerate();
         let read = inputs.filter(|(i, _)| self.is_quantized_edge((node_idx, *i)));
-        let mut sites: Vec<&str> = read.map(|(_, name)| name.as_str()).collect();
+        let mut placement: Vec<&str> = read.map(|(_, name)| name.as_str()).collect();
         for output in node.output.iter().filter(|name| !name.is_empty()) {
-            sites.extend(self.site_after(output));
+            placement.extend(self.quantizer_after(output));
         }
-        sites
+        placement
     }
 
     /// `tensor`, or the quantized tensor that a chain of float operators makes of it alone.
-    fn site_after(&self, mut tensor: &'a str) -> Option<&'a str> {
+    fn quantizer_after(&self, mut tensor: &'a str) -> Option<&'a str> {
         let graph = self.graph;
         for _ in 0..=graph.node.len() {
-            if self.is_site(tensor) {
+            if self.is_quantizer(tensor) {
                 return Some(tensor);
             }
             let [(next, 0)] = self.index.consumers(tensor) else { return None };

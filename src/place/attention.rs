@@ -29,8 +29,11 @@ impl Rule for SkipAttentionScores {
                 continue;
             };
             let Some((first, masked)) = self.scores_product(draft, scores) else { continue };
-            let long =
-                draft.facts.shape(scores).and_then(|s| s.last()).is_some_and(|&n| n > max_sequence);
+            let long = draft
+                .value_info
+                .shape(scores)
+                .and_then(|s| s.last())
+                .is_some_and(|&n| n > max_sequence);
             let reason = match (masked, long) {
                 (true, _) => "attention with an added mask",
                 (_, true) => "attention over a long sequence",

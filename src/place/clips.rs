@@ -61,11 +61,11 @@ impl Rule for FoldClips {
             let alone = draft.index.consumers(input) == [(node_idx, 0)]
                 && draft.index.producer(input).is_some()
                 && !draft.index.is_output(input)
-                && !draft.is_site(input);
+                && !draft.is_quantizer(input);
             let Some((min, max)) = alone.then(|| draft.index.clip_bounds(node)).flatten() else {
                 continue;
             };
-            if draft.is_site(output) {
+            if draft.is_quantizer(output) {
                 let clip = FoldableClip { node: node_idx, input: input.clone(), min, max };
                 draft.fold_clip(output, clip);
             }

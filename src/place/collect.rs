@@ -1,7 +1,8 @@
-//! What the marks come to: sites, weights, biases, and the nodes that stay float.
+//! What the marks come to: placement, weights, biases, and the nodes that stay float.
 
 use super::{
-    ActivationSite, BiasSite, Draft, Edge, FloatNode, Sites, WeightSite, node_name, softmax,
+    ActivationQuantizer, BiasQuantizer, Draft, Edge, FloatNode, Placement, WeightQuantizer,
+    node_name, softmax,
 };
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
@@ -11,22 +12,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl<'a> Draft<'a> {
     /// Gathers the marks.
-    pub fn finish(self) -> Sites {
-        let mut sites = Sites::default();
-        self.collect_activations(&mut sites);
-        self.collect_weights(&mut sites);
+    pub fn finish(self) -> Placement {
+        let mut placement = Placement::default();
+        self.collect_activations(&mut placement);
+        self.collect_weights(&mut placement);
         let roles = softmax::roles(self.graph, &self.index);
-        for site in &mut sites.activations {
-            site.softmax = roles.get(site.tensor.as_str()).copied();
+        for quantizer in &mut placement.activations {
+            quantizer.softmax = roles.get(quantizer.tensor.as_str()).copied();
         }
-        for site in &mut sites.weights {
-            site.softmax = roles.get(site.tensor.as_str()).copied();
+        for quantizer in &mut placement.weights {
+            quantizer.softmax = roles.get(quantizer.tensor.as_str()).copied();
         }
-        self.collect_float_nodes(&mut sites);
-        sites
+        self.collect_float_nodes(&mut placement);
+        placement
     }
 
-    fn collect_activations(&self, sites: &mut Sites) {
+    fn collect_activations(&self, placement: &mut Placement) {
         let inputs = self.graph.input.iter().map(|value| value.name());
         let outputs = self.graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
         let of_outputs = self.values_of_outputs();
@@ -55,7 +56,7 @@ impl<'a> Draft<'a> {
             let n_groups = groups.len();
             let qtype = self.qtype_of(tensor, &edges);
             let group = (self.group_of(tensor), qtype.clone());
-            sites.activations.push(ActivationSite {
+            placement.activations.push(ActivationQuantizer {
                 tensor: tensor.to_string(),
                 qtype,
                 edges,
@@ -99,12 +100,12 @@ impl<'a> Draft<'a> {
         of_reader.or_else(of_producer).or_else(any).unwrap_or_default()
     }
 
-    fn collect_weights(&self, sites: &mut Sites) {
+    fn collect_weights(&self, placement: &mut Placement) {
         for (node_idx, node) in self.graph.node.iter().enumerate() {
             if !self.is_quantized(node_idx) {
                 continue;
             }
-            sites.quantized_nodes.push(node_idx);
+            placement.quantized_nodes.push(node_idx);
             let Some(row) = self.row(node_idx) else { continue };
             let weight_input = self.weight_input(node_idx);
             if let Some(qtype) = &row.constant {
@@ -112,7 +113,7 @@ impl<'a> Draft<'a> {
                     let bias = row.weight.is_some() && input_idx >= 2;
                     if self.is_float_initializer(tensor) && weight_input != Some(input_idx) && !bias
                     {
-                        self.add_weight(sites, tensor, qtype, None, (node_idx, input_idx));
+                        self.add_weight(placement, tensor, qtype, None, (node_idx, input_idx));
                     }
                 }
             }
@@ -133,8 +134,8 @@ impl<'a> Draft<'a> {
                 Axis::Number(number) => Some(node::axis_position(number, rank)),
                 Axis::Columns | Axis::Output => Some(node::axis_position(default, rank)),
             });
-            let weight = self.add_weight(sites, tensor, qtype, axis, (node_idx, input_idx));
-            sites.biases.extend(match &row.bias {
+            let weight = self.add_weight(placement, tensor, qtype, axis, (node_idx, input_idx));
+            placement.biases.extend(match &row.bias {
                 BiasRow::Int32 if input_idx == 1 => self.int32_bias_of(node_idx, node, weight),
                 BiasRow::Type(qtype) => self.typed_bias_of(node_idx, node, weight, qtype),
                 BiasRow::Int32 | BiasRow::Float => None,
@@ -145,16 +146,17 @@ impl<'a> Draft<'a> {
     /// Adds a use of a constant; its position among the weights.
     fn add_weight(
         &self,
-        sites: &mut Sites,
+        placement: &mut Placement,
         tensor: &str,
         qtype: &str,
         axis: Option<usize>,
         edge: Edge,
     ) -> usize {
-        let same =
-            |site: &WeightSite| site.tensor == tensor && site.axis == axis && site.qtype == qtype;
-        let weight = sites.weights.iter().position(same).unwrap_or_else(|| {
-            sites.weights.push(WeightSite {
+        let same = |quantizer: &WeightQuantizer| {
+            quantizer.tensor == tensor && quantizer.axis == axis && quantizer.qtype == qtype
+        };
+        let weight = placement.weights.iter().position(same).unwrap_or_else(|| {
+            placement.weights.push(WeightQuantizer {
                 tensor: tensor.to_string(),
                 qtype: qtype.to_string(),
                 axis,
@@ -162,9 +164,9 @@ impl<'a> Draft<'a> {
                 edges: Vec::new(),
                 softmax: None,
             });
-            sites.weights.len() - 1
+            placement.weights.len() - 1
         });
-        sites.weights[weight].edges.push(edge);
+        placement.weights[weight].edges.push(edge);
         weight
     }
 
@@ -179,10 +181,10 @@ impl<'a> Draft<'a> {
         node: &NodeProto,
         weight: usize,
         qtype: &str,
-    ) -> Option<BiasSite> {
+    ) -> Option<BiasQuantizer> {
         let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
         let initializer = self.index.initializer(tensor)?;
-        (initializer.data_type() == DataType::Float as i32).then(|| BiasSite {
+        (initializer.data_type() == DataType::Float as i32).then(|| BiasQuantizer {
             tensor: tensor.clone(),
             qtype: Some(qtype.to_string()),
             input: node.input[0].clone(),
@@ -191,13 +193,18 @@ impl<'a> Draft<'a> {
         })
     }
 
-    fn int32_bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize) -> Option<BiasSite> {
+    fn int32_bias_of(
+        &self,
+        node_idx: usize,
+        node: &NodeProto,
+        weight: usize,
+    ) -> Option<BiasQuantizer> {
         let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
         let initializer = self.index.initializer(tensor)?;
         let scaled = node::is_scaled(node);
         let plain =
             initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
-        (plain && !scaled && self.is_quantized_edge((node_idx, 0))).then(|| BiasSite {
+        (plain && !scaled && self.is_quantized_edge((node_idx, 0))).then(|| BiasQuantizer {
             tensor: tensor.clone(),
             qtype: None,
             input: node.input[0].clone(),
@@ -206,10 +213,10 @@ impl<'a> Draft<'a> {
         })
     }
 
-    fn collect_float_nodes(&self, sites: &mut Sites) {
-        let quantized: BTreeSet<usize> = sites.quantized_nodes.iter().copied().collect();
+    fn collect_float_nodes(&self, placement: &mut Placement) {
+        let quantized: BTreeSet<usize> = placement.quantized_nodes.iter().copied().collect();
         for (node_idx, node) in self.graph.node.iter().enumerate() {
-            let float = node.output.iter().any(|name| self.facts.is_float(name));
+            let float = node.output.iter().any(|name| self.value_info.is_float(name));
             if quantized.contains(&node_idx) || !float {
                 continue;
             }
@@ -217,7 +224,7 @@ impl<'a> Draft<'a> {
                 Some(mark) => (mark.rule, mark.reason.clone()),
                 None => ("", self.why_untouched(node_idx)),
             };
-            sites.float_nodes.push(FloatNode { node: node_idx, rule, reason });
+            placement.float_nodes.push(FloatNode { node: node_idx, rule, reason });
         }
     }
 

@@ -21,9 +21,9 @@ impl Rule for QuantizeConcatInputs {
             let node = &draft.graph.node[node_idx];
             let inputs = draft.activation_inputs(node_idx);
             let comes_quantized = |i: &usize| {
-                draft.is_site(&node.input[*i]) || draft.backbone(&node.input[*i]).is_some()
+                draft.is_quantizer(&node.input[*i]) || draft.backbone(&node.input[*i]).is_some()
             };
-            let wanted = node.output.first().is_some_and(|output| draft.is_site(output));
+            let wanted = node.output.first().is_some_and(|output| draft.is_quantizer(output));
             if wanted && inputs.iter().any(comes_quantized) {
                 for input_idx in inputs {
                     let reason = "input of a Concat whose output is quantized";

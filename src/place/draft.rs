@@ -1,11 +1,11 @@
 //! What the rules write on: the state of every node and use while placement runs.
 
 use super::clips::FoldableClip;
-use crate::onnx::facts::Facts;
 use crate::onnx::graph::Edge;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor::DataType;
+use crate::onnx::value_info::ValueInfos;
 use crate::scheme::{OpRow, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub struct Draft<'a> {
     /// Its producers and consumers.
     pub index: GraphIndex<'a>,
     /// Types and shapes.
-    pub facts: &'a Facts,
+    pub value_info: &'a ValueInfos,
     pub(super) scheme: &'a Scheme,
     pub(super) float: BTreeMap<usize, Mark>,
     pub(super) edges: BTreeMap<Edge, Mark>,
@@ -63,11 +63,11 @@ pub struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// Nothing is marked yet.
-    pub fn new(graph: &'a GraphProto, facts: &'a Facts, scheme: &'a Scheme) -> Draft<'a> {
+    pub fn new(graph: &'a GraphProto, value_info: &'a ValueInfos, scheme: &'a Scheme) -> Draft<'a> {
         Draft {
             graph,
             index: GraphIndex::new(graph),
-            facts,
+            value_info,
             scheme,
             float: BTreeMap::new(),
             edges: BTreeMap::new(),
@@ -120,7 +120,7 @@ impl<'a> Draft<'a> {
         let n_data = if FIRST_INPUT_ONLY.contains(&node.op_type()) { 1 } else { usize::MAX };
         let inputs = node.input.iter().enumerate().take(n_data);
         let inputs = inputs.filter(|(_, name)| {
-            !name.is_empty() && !self.is_constant(name) && self.facts.is_float(name)
+            !name.is_empty() && !self.is_constant(name) && self.value_info.is_float(name)
         });
         inputs.map(|(input_idx, _)| input_idx).collect()
     }
@@ -143,7 +143,7 @@ impl<'a> Draft<'a> {
     /// Makes one use read the quantized tensor, where the tensor is an activation.
     pub fn quantize_edge(&mut self, edge: Edge, rule: &'static str, reason: impl Into<String>) {
         let Some(name) = self.graph.node[edge.0].input.get(edge.1) else { return };
-        let open = !name.is_empty() && !self.is_constant(name) && self.facts.is_float(name);
+        let open = !name.is_empty() && !self.is_constant(name) && self.value_info.is_float(name);
         if !open || self.float_edges.contains(&edge) {
             return;
         }
@@ -160,7 +160,7 @@ impl<'a> Draft<'a> {
     pub fn quantize_network_output(&mut self, tensor: &str, rule: &'static str, reason: &str) {
         let Some(name) = self.tensor_name(tensor) else { return };
         let made = self.index.producer(name).is_some() && self.index.is_output(name);
-        if made && !self.is_constant(name) && self.facts.is_float(name) {
+        if made && !self.is_constant(name) && self.value_info.is_float(name) {
             let mark = Mark { rule, reason: reason.to_string() };
             self.network_outputs.entry(name).or_insert(mark);
         }
@@ -201,14 +201,14 @@ impl<'a> Draft<'a> {
     /// Makes every use of the tensor read it quantized.
     pub fn quantize_tensor(&mut self, tensor: &str, rule: &'static str, reason: impl Into<String>) {
         let Some(name) = self.tensor_name(tensor) else { return };
-        if self.is_constant(name) || !self.facts.is_float(name) {
+        if self.is_constant(name) || !self.value_info.is_float(name) {
             return;
         }
         self.whole.entry(name).or_insert_with(|| Mark { rule, reason: reason.into() });
     }
 
     /// Whether some use of the tensor reads it quantized, or the network gives it out quantized.
-    pub fn is_site(&self, tensor: &str) -> bool {
+    pub fn is_quantizer(&self, tensor: &str) -> bool {
         self.whole.contains_key(tensor)
             || self.network_outputs.contains_key(tensor)
             || self.index.consumers(tensor).iter().any(|edge| self.edges.contains_key(edge))

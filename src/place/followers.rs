@@ -54,7 +54,9 @@ impl Rule for QuantizeFollowers {
                 continue;
             }
             let keep_float = |i: usize| {
-                fuse && node.op_type() == "Add" && !follows(i) && !draft.is_site(&node.input[i])
+                fuse && node.op_type() == "Add"
+                    && !follows(i)
+                    && !draft.is_quantizer(&node.input[i])
             };
             let chosen: Vec<usize> = inputs.into_iter().filter(|&i| !keep_float(i)).collect();
             let reason = format!("input of {}, which follows a quantized operator", node.op_type());

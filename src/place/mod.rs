@@ -1,6 +1,6 @@
 //! Where to quantize: a backend's table applied to a graph.
 //!
-//! In: a prepared graph, what is known of its tensors, a [`Scheme`]. Out: [`Sites`]: the tensors to
+//! In: a prepared graph, what is known of its tensors, a [`Scheme`]. Out: [`Placement`]: the tensors to
 //! quantize with the uses that read them quantized, and every node that stays float with the reason. It
 //! looks at no data. [`RULES`] is the open list of placement rules; a table names those it wants, in the
 //! order in which they run.
@@ -39,8 +39,8 @@ pub use softmax::SoftmaxRole;
 use crate::onnx::graph::Edge;
 use crate::onnx::node::node_name;
 
-use crate::onnx::facts::Facts;
 use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::value_info::ValueInfos;
 use crate::scheme::{FixedGrid, ParameterKind, RuleCall, Scheme};
 use anyhow::{Context, Result};
 use globset::{Glob, GlobMatcher};
@@ -101,7 +101,7 @@ pub const RULES: &[&dyn Rule] = &[
 
 /// An activation to quantize.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ActivationSite {
+pub struct ActivationQuantizer {
     /// ONNX name of the tensor.
     pub tensor: String,
     /// Name of the type in the table.
@@ -114,7 +114,7 @@ pub struct ActivationSite {
     pub holds_all: bool,
     /// The Clip or Relu that makes the tensor, if it may go where the grid has its effect.
     pub clip: Option<clips::FoldableClip>,
-    /// Sites with the same number lie on one grid.
+    /// Placement with the same number lie on one grid.
     pub group: usize,
     /// Parameters that the table prescribes for what this tensor's producer makes.
     pub fixed: Option<FixedGrid>,
@@ -128,7 +128,7 @@ pub struct ActivationSite {
 
 /// A constant weight to quantize.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WeightSite {
+pub struct WeightQuantizer {
     /// ONNX name of the initializer.
     pub tensor: String,
     /// Name of the type in the table.
@@ -145,14 +145,14 @@ pub struct WeightSite {
 
 /// A bias to store as integers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BiasSite {
+pub struct BiasQuantizer {
     /// ONNX name of the initializer.
     pub tensor: String,
     /// Name of its own type in the table; `None` for int32 with `scale = scale(input) * scale(weight)`.
     pub qtype: Option<String>,
     /// The node's quantized input.
     pub input: String,
-    /// Index into [`Sites::weights`].
+    /// Index into [`Placement::weights`].
     pub weight: usize,
     /// The use.
     pub edge: Edge,
@@ -171,13 +171,13 @@ pub struct FloatNode {
 
 /// The outcome of placement.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Sites {
+pub struct Placement {
     /// Activations, in the order of the graph.
-    pub activations: Vec<ActivationSite>,
+    pub activations: Vec<ActivationQuantizer>,
     /// Weights, in the order of their first use.
-    pub weights: Vec<WeightSite>,
+    pub weights: Vec<WeightQuantizer>,
     /// Biases, in the order of the graph.
-    pub biases: Vec<BiasSite>,
+    pub biases: Vec<BiasQuantizer>,
     /// Nodes that compute on quantized inputs, by position.
     pub quantized_nodes: Vec<usize>,
     /// Nodes with float outputs that stay float, by position.
@@ -236,19 +236,24 @@ impl Pattern {
 }
 
 /// Applies the rules of `scheme` to `graph`.
-pub fn place(graph: &GraphProto, facts: &Facts, scheme: &Scheme, selection: &Selection) -> Sites {
-    place_assigned(graph, facts, scheme, selection, &Assigned::default())
+pub fn place(
+    graph: &GraphProto,
+    value_info: &ValueInfos,
+    scheme: &Scheme,
+    selection: &Selection,
+) -> Placement {
+    place_assigned(graph, value_info, scheme, selection, &Assigned::default())
 }
 
 /// [`place`], with precisions of their own for single nodes.
 pub fn place_assigned(
     graph: &GraphProto,
-    facts: &Facts,
+    value_info: &ValueInfos,
     scheme: &Scheme,
     selection: &Selection,
     assigned: &Assigned,
-) -> Sites {
-    let mut draft = Draft::new(graph, facts, scheme);
+) -> Placement {
+    let mut draft = Draft::new(graph, value_info, scheme);
     for (node_idx, node) in graph.node.iter().enumerate() {
         if let Some(reason) = selection.reason_to_skip(node) {
             draft.leave_float(node_idx, "selection", reason);

@@ -26,10 +26,12 @@ impl Rule for ShareScales {
                 continue;
             };
             let node = &draft.graph.node[node_idx];
-            let outputs = node.output.iter().filter(|name| draft.is_site(name)).collect::<Vec<_>>();
+            let outputs =
+                node.output.iter().filter(|name| draft.is_quantizer(name)).collect::<Vec<_>>();
             match constraint {
                 Constraint::SameAsInput => {
-                    let Some(source) = node.input.first().and_then(|name| draft.site_behind(name))
+                    let Some(source) =
+                        node.input.first().and_then(|name| draft.quantizer_behind(name))
                     else {
                         continue;
                     };
@@ -63,11 +65,11 @@ impl Rule for ShareScales {
 }
 
 impl Draft<'_> {
-    /// The sites behind `inputs` that no row prescribes a grid for: on a prescribed one the others would
+    /// The placement behind `inputs` that no row prescribes a grid for: on a prescribed one the others would
     /// saturate, so that the backend converts between the two. With `clips_apart` not those either whose grid takes a
     /// Clip's place: on a wider one it could not.
     fn free_sources(&self, inputs: &[String], clips_apart: bool) -> Vec<String> {
-        let sources = inputs.iter().filter_map(|name| self.site_behind(name));
+        let sources = inputs.iter().filter_map(|name| self.quantizer_behind(name));
         let clips = |source: &str| {
             self.clips.keys().any(|tensor| self.group_of(tensor) == self.group_of(source))
         };
@@ -82,10 +84,10 @@ impl Draft<'_> {
         prescribed.any(|output| self.group_of(output) == self.group_of(tensor))
     }
 
-    /// `tensor`, or the site that reaches it through operators that only move values.
-    fn site_behind<'t>(&'t self, mut tensor: &'t str) -> Option<&'t str> {
+    /// `tensor`, or the quantizer that reaches it through operators that only move values.
+    fn quantizer_behind<'t>(&'t self, mut tensor: &'t str) -> Option<&'t str> {
         loop {
-            if self.is_site(tensor) {
+            if self.is_quantizer(tensor) {
                 return Some(tensor);
             }
             let node = self.index.producer(tensor)?;

@@ -72,7 +72,7 @@ impl Rule for SkipSmallMatmuls {
         let min = call.number("min_dim", 16) as usize;
         for node_idx in draft.open_nodes(&["MatMul", "Gemm"]) {
             let node = &draft.graph.node[node_idx];
-            let shape = |name: Option<&String>| name.and_then(|name| draft.facts.shape(name));
+            let shape = |name: Option<&String>| name.and_then(|name| draft.value_info.shape(name));
             let Some(out) = shape(node.output.first()) else {
                 draft.leave_float(node_idx, self.name(), "its output's shape is not known");
                 continue;

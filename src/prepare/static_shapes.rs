@@ -5,8 +5,8 @@
 //! that names another batch contradicts the shapes, and whoever infers shapes behind this finds that.
 
 use crate::diag::WithHint;
-use crate::onnx::facts::Facts;
 use crate::onnx::proto::{Dimension, ModelProto, TensorShapeProto, TensorType, ValueInfoProto};
+use crate::onnx::value_info::ValueInfos;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
@@ -60,11 +60,11 @@ pub fn fix_inputs(
 }
 
 /// Gives the outputs and `value_info` the numbers that are known of their open dimensions.
-pub fn fill_in(model: &mut ModelProto, facts: &Facts) {
+pub fn fill_in(model: &mut ModelProto, value_info: &ValueInfos) {
     let Some(graph) = &mut model.graph else { return };
     for value in graph.output.iter_mut().chain(&mut graph.value_info) {
         let name = value.name().to_string();
-        let (Some(known), Some(tensor)) = (facts.shape(&name), tensor_type(value)) else {
+        let (Some(known), Some(tensor)) = (value_info.shape(&name), tensor_type(value)) else {
             continue;
         };
         let shape = tensor.shape.get_or_insert_with(|| TensorShapeProto {

@@ -9,12 +9,12 @@
 
 use super::{Pass, default_opset, edit};
 use crate::diag::WithHint;
-use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
+use crate::onnx::value_info::ValueInfos;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeSet;
 
@@ -25,18 +25,18 @@ const OLDEST: i64 = 7;
 pub struct UpgradeOpset;
 
 /// What an adapter sees.
-struct Site<'a> {
+struct OldNode<'a> {
     node: NodeProto,
     names: &'a mut Names,
     initializers: &'a mut Vec<TensorProto>,
-    facts: &'a Facts,
+    value_info: &'a ValueInfos,
     /// Initializers of the graph, beside the new ones.
     known: &'a [TensorProto],
     /// Tensors that some node reads, or that the graph gives out.
     used: &'a BTreeSet<String>,
 }
 
-type Adapter = fn(Site) -> Result<Vec<NodeProto>>;
+type Adapter = fn(OldNode) -> Result<Vec<NodeProto>>;
 
 /// Operator, version at which it changed, what to do with a node of an earlier version.
 const ADAPTERS: &[(&str, i64, Adapter)] = &[
@@ -47,32 +47,32 @@ const ADAPTERS: &[(&str, i64, Adapter)] = &[
     ("Slice", 10, slice),
     ("TopK", 10, top_k),
     ("Scatter", 11, scatter),
-    ("Scan", 9, |site| unsupported(site, "its inputs were reordered at version 9")),
+    ("Scan", 9, |old| unsupported(old, "its inputs were reordered at version 9")),
     ("BatchNormalization", 9, batch_normalization),
     ("BatchNormalization", 14, batch_normalization),
     ("Dropout", 12, dropout),
     ("Softmax", 13, softmax),
     ("LogSoftmax", 13, softmax),
     ("Hardmax", 13, softmax),
-    ("Squeeze", 13, |site| ints_to_input(site, "axes", 1)),
-    ("Unsqueeze", 13, |site| ints_to_input(site, "axes", 1)),
-    ("ReduceSum", 13, |site| ints_to_input(site, "axes", 1)),
-    ("Split", 13, |site| ints_to_input(site, "split", 1)),
+    ("Squeeze", 13, |old| ints_to_input(old, "axes", 1)),
+    ("Unsqueeze", 13, |old| ints_to_input(old, "axes", 1)),
+    ("ReduceSum", 13, |old| ints_to_input(old, "axes", 1)),
+    ("Split", 13, |old| ints_to_input(old, "split", 1)),
     ("Split", 18, split_equally),
     ("RoiAlign", 16, roi_align),
-    ("ReduceL1", 18, |site| ints_to_input(site, "axes", 1)),
-    ("ReduceL2", 18, |site| ints_to_input(site, "axes", 1)),
-    ("ReduceLogSum", 18, |site| ints_to_input(site, "axes", 1)),
-    ("ReduceLogSumExp", 18, |site| ints_to_input(site, "axes", 1)),
-    ("ReduceMax", 18, |site| ints_to_input(site, "axes", 1)),
-    ("ReduceMean", 18, |site| ints_to_input(site, "axes", 1)),
-    ("ReduceMin", 18, |site| ints_to_input(site, "axes", 1)),
-    ("ReduceProd", 18, |site| ints_to_input(site, "axes", 1)),
-    ("ReduceSumSquare", 18, |site| ints_to_input(site, "axes", 1)),
+    ("ReduceL1", 18, |old| ints_to_input(old, "axes", 1)),
+    ("ReduceL2", 18, |old| ints_to_input(old, "axes", 1)),
+    ("ReduceLogSum", 18, |old| ints_to_input(old, "axes", 1)),
+    ("ReduceLogSumExp", 18, |old| ints_to_input(old, "axes", 1)),
+    ("ReduceMax", 18, |old| ints_to_input(old, "axes", 1)),
+    ("ReduceMean", 18, |old| ints_to_input(old, "axes", 1)),
+    ("ReduceMin", 18, |old| ints_to_input(old, "axes", 1)),
+    ("ReduceProd", 18, |old| ints_to_input(old, "axes", 1)),
+    ("ReduceSumSquare", 18, |old| ints_to_input(old, "axes", 1)),
     ("GridSample", 20, grid_sample),
-    ("DFT", 20, |site| unsupported(site, "its axis became an input at version 20")),
-    ("GroupNormalization", 21, |site| {
-        unsupported(site, "its scale changed from groups to channels at version 21")
+    ("DFT", 20, |old| unsupported(old, "its axis became an input at version 20")),
+    ("GroupNormalization", 21, |old| {
+        unsupported(old, "its scale changed from groups to channels at version 21")
     }),
 ];
 
@@ -91,10 +91,10 @@ impl Pass for UpgradeOpset {
             anyhow!("opset is {from}, expected {OLDEST} or later")
                 .hint("export the model again with opset 13")
         );
-        let facts = Facts::of_model(model);
+        let value_info = ValueInfos::of_model(model);
         let graph = model.graph.as_mut().context("model has no graph")?;
         let mut names = Names::of(graph);
-        upgrade(graph, from, min_opset, &mut names, &facts)?;
+        upgrade(graph, from, min_opset, &mut names, &value_info)?;
         for import in &mut model.opset_import {
             if matches!(import.domain(), "" | "ai.onnx") {
                 import.version = Some(min_opset);
@@ -116,7 +116,7 @@ fn upgrade(
     from: i64,
     to: i64,
     names: &mut Names,
-    facts: &Facts,
+    value_info: &ValueInfos,
 ) -> Result<()> {
     let mut initializers = Vec::new();
     let used = used_tensors(graph);
@@ -135,9 +135,15 @@ fn upgrade(
                 continue;
             }
             let label = node_name(&node).to_string();
-            let site =
-                Site { node, names, initializers: &mut initializers, facts, known, used: &used };
-            let adapted = adapter(site)
+            let old = OldNode {
+                node,
+                names,
+                initializers: &mut initializers,
+                value_info,
+                known,
+                used: &used,
+            };
+            let adapted = adapter(old)
                 .with_context(|| format!("node `{label}` ({op_type}) of opset {from}"))?;
             nodes.extend(adapted);
         }
@@ -148,7 +154,7 @@ fn upgrade(
     for node in &mut graph.node {
         for attribute in &mut node.attribute {
             for nested in attribute.g.iter_mut().chain(&mut attribute.graphs) {
-                upgrade(nested, from, to, names, facts)?;
+                upgrade(nested, from, to, names, value_info)?;
             }
         }
     }
@@ -166,11 +172,11 @@ fn is(node: &NodeProto, op_type: &str) -> bool {
     node.op_type() == op_type && matches!(node.domain(), "" | "ai.onnx")
 }
 
-fn unsupported(_site: Site, why: &str) -> Result<Vec<NodeProto>> {
+fn unsupported(_site: OldNode, why: &str) -> Result<Vec<NodeProto>> {
     Err(anyhow!("cannot be upgraded: {why}").hint("export the model again with a newer opset"))
 }
 
-impl Site<'_> {
+impl OldNode<'_> {
     /// An initializer for a value that was an attribute.
     fn constant(
         &mut self,
@@ -194,126 +200,126 @@ impl Site<'_> {
     }
 }
 
-fn ints_to_input(mut site: Site, name: &str, position: usize) -> Result<Vec<NodeProto>> {
-    if let Some(attribute) = edit::take(&mut site.node, name) {
-        let input = site.ints(name, &attribute.ints)?;
-        site.node.input.truncate(position);
-        site.node.input.resize(position, String::new());
-        site.node.input.push(input);
+fn ints_to_input(mut old: OldNode, name: &str, position: usize) -> Result<Vec<NodeProto>> {
+    if let Some(attribute) = edit::take(&mut old.node, name) {
+        let input = old.ints(name, &attribute.ints)?;
+        old.node.input.truncate(position);
+        old.node.input.resize(position, String::new());
+        old.node.input.push(input);
     }
-    Ok(vec![site.node])
+    Ok(vec![old.node])
 }
 
 /// Upsample of opset 7 has `scales` as an attribute, of opset 9 as an input; both sample as Resize does
 /// with asymmetric coordinates.
-fn upsample(mut site: Site) -> Result<Vec<NodeProto>> {
-    if let Some(scales) = edit::take(&mut site.node, "scales") {
+fn upsample(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    if let Some(scales) = edit::take(&mut old.node, "scales") {
         let values = scales.floats;
         let name =
-            site.constant("scales", |name| tensor::from_f32(name, &[values.len()], &values))?;
-        site.node.input.truncate(1);
-        site.node.input.push(name);
+            old.constant("scales", |name| tensor::from_f32(name, &[values.len()], &values))?;
+        old.node.input.truncate(1);
+        old.node.input.push(name);
     }
     // The adapter of Resize does the rest.
-    site.node.op_type = Some("Resize".into());
-    Ok(vec![site.node])
+    old.node.op_type = Some("Resize".into());
+    Ok(vec![old.node])
 }
 
-fn resize(mut site: Site) -> Result<Vec<NodeProto>> {
-    ensure!(site.node.input.len() == 2, "has {} inputs, expected 2", site.node.input.len());
-    site.node.input.insert(1, String::new());
-    let mode = node::text(&site.node, "mode", "nearest");
+fn resize(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    ensure!(old.node.input.len() == 2, "has {} inputs, expected 2", old.node.input.len());
+    old.node.input.insert(1, String::new());
+    let mode = node::text(&old.node, "mode", "nearest");
     let mode = if mode == "bilinear" { "linear".to_string() } else { mode };
-    edit::set_text(&mut site.node, "mode", &mode);
-    edit::set_text(&mut site.node, "coordinate_transformation_mode", "asymmetric");
+    edit::set_text(&mut old.node, "mode", &mode);
+    edit::set_text(&mut old.node, "coordinate_transformation_mode", "asymmetric");
     if mode == "nearest" {
         // The standard left the rounding open; this is ONNX Runtime's, which rounds up where it reduces.
-        let scales = site.floats(&site.node.input[2]);
+        let scales = old.floats(&old.node.input[2]);
         let reduces = scales.iter().any(|&scale| scale < 1.0);
         ensure!(
             !(reduces && scales.iter().any(|&scale| scale > 1.0)),
             "scales are {scales:?}, expected all at most 1 or all at least 1: the nearest value is not \
              defined otherwise"
         );
-        edit::set_text(&mut site.node, "nearest_mode", if reduces { "ceil" } else { "floor" });
+        edit::set_text(&mut old.node, "nearest_mode", if reduces { "ceil" } else { "floor" });
     }
-    Ok(vec![site.node])
+    Ok(vec![old.node])
 }
 
-fn clip(mut site: Site) -> Result<Vec<NodeProto>> {
-    let bounds = ["min", "max"].map(|name| edit::take(&mut site.node, name).map(|a| a.f()));
-    site.node.input.truncate(1);
+fn clip(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    let bounds = ["min", "max"].map(|name| edit::take(&mut old.node, name).map(|a| a.f()));
+    old.node.input.truncate(1);
     for (name, bound) in ["min", "max"].into_iter().zip(bounds) {
         let input = match bound {
-            Some(bound) => site.constant(name, |name| tensor::from_f32(name, &[], &[bound]))?,
+            Some(bound) => old.constant(name, |name| tensor::from_f32(name, &[], &[bound]))?,
             None => String::new(),
         };
-        site.node.input.push(input);
+        old.node.input.push(input);
     }
-    while site.node.input.last().is_some_and(String::is_empty) {
-        site.node.input.pop();
+    while old.node.input.last().is_some_and(String::is_empty) {
+        old.node.input.pop();
     }
-    Ok(vec![site.node])
+    Ok(vec![old.node])
 }
 
-fn pad(mut site: Site) -> Result<Vec<NodeProto>> {
+fn pad(mut old: OldNode) -> Result<Vec<NodeProto>> {
     let pads =
-        edit::take(&mut site.node, "pads").context("has no attribute `pads`, expected one")?;
-    let value = edit::take(&mut site.node, "value").map_or(0.0, |attribute| attribute.f());
-    let pads = site.ints("pads", &pads.ints)?;
-    let value = site.constant("value", |name| tensor::from_f32(name, &[], &[value]))?;
-    site.node.input.truncate(1);
-    site.node.input.extend([pads, value]);
-    Ok(vec![site.node])
+        edit::take(&mut old.node, "pads").context("has no attribute `pads`, expected one")?;
+    let value = edit::take(&mut old.node, "value").map_or(0.0, |attribute| attribute.f());
+    let pads = old.ints("pads", &pads.ints)?;
+    let value = old.constant("value", |name| tensor::from_f32(name, &[], &[value]))?;
+    old.node.input.truncate(1);
+    old.node.input.extend([pads, value]);
+    Ok(vec![old.node])
 }
 
-fn slice(mut site: Site) -> Result<Vec<NodeProto>> {
+fn slice(mut old: OldNode) -> Result<Vec<NodeProto>> {
     let [starts, ends, axes] =
-        ["starts", "ends", "axes"].map(|name| edit::take(&mut site.node, name));
+        ["starts", "ends", "axes"].map(|name| edit::take(&mut old.node, name));
     let starts = starts.context("has no attribute `starts`, expected one")?;
     let ends = ends.context("has no attribute `ends`, expected one")?;
-    let starts = site.ints("starts", &starts.ints)?;
-    let ends = site.ints("ends", &ends.ints)?;
-    site.node.input.truncate(1);
-    site.node.input.extend([starts, ends]);
+    let starts = old.ints("starts", &starts.ints)?;
+    let ends = old.ints("ends", &ends.ints)?;
+    old.node.input.truncate(1);
+    old.node.input.extend([starts, ends]);
     if let Some(axes) = axes {
-        let axes = site.ints("axes", &axes.ints)?;
-        site.node.input.push(axes);
+        let axes = old.ints("axes", &axes.ints)?;
+        old.node.input.push(axes);
     }
-    Ok(vec![site.node])
+    Ok(vec![old.node])
 }
 
-fn top_k(mut site: Site) -> Result<Vec<NodeProto>> {
-    let k = edit::take(&mut site.node, "k").context("has no attribute `k`, expected one")?;
-    let k = site.ints("k", &[k.i()])?;
-    site.node.input.truncate(1);
-    site.node.input.push(k);
-    Ok(vec![site.node])
+fn top_k(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    let k = edit::take(&mut old.node, "k").context("has no attribute `k`, expected one")?;
+    let k = old.ints("k", &[k.i()])?;
+    old.node.input.truncate(1);
+    old.node.input.push(k);
+    Ok(vec![old.node])
 }
 
-fn scatter(mut site: Site) -> Result<Vec<NodeProto>> {
-    site.node.op_type = Some("ScatterElements".into());
-    Ok(vec![site.node])
+fn scatter(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    old.node.op_type = Some("ScatterElements".into());
+    Ok(vec![old.node])
 }
 
-fn batch_normalization(mut site: Site) -> Result<Vec<NodeProto>> {
-    let spatial = edit::take(&mut site.node, "spatial").map_or(1, |attribute| attribute.i());
+fn batch_normalization(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    let spatial = edit::take(&mut old.node, "spatial").map_or(1, |attribute| attribute.i());
     ensure!(spatial == 1, "normalizes every element (spatial = 0), expected every channel");
-    let extra = site.node.output.iter().skip(1).find(|output| site.used.contains(*output));
+    let extra = old.node.output.iter().skip(1).find(|output| old.used.contains(*output));
     ensure!(extra.is_none(), "its statistics are used: it was exported for training");
-    site.node.output.truncate(1);
-    Ok(vec![site.node])
+    old.node.output.truncate(1);
+    Ok(vec![old.node])
 }
 
 /// In inference a Dropout passes its input on.
-fn dropout(mut site: Site) -> Result<Vec<NodeProto>> {
-    let mask = site.node.output.get(1).filter(|mask| site.used.contains(*mask));
+fn dropout(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    let mask = old.node.output.get(1).filter(|mask| old.used.contains(*mask));
     ensure!(mask.is_none(), "its mask is used, expected a model for inference");
-    site.node.op_type = Some("Identity".into());
-    site.node.attribute.clear();
-    site.node.input.truncate(1);
-    site.node.output.truncate(1);
-    Ok(vec![site.node])
+    old.node.op_type = Some("Identity".into());
+    old.node.attribute.clear();
+    old.node.input.truncate(1);
+    old.node.output.truncate(1);
+    Ok(vec![old.node])
 }
 
 /// Identities, which Dropouts became, go unless they make an output of the graph.
@@ -334,11 +340,11 @@ fn bypass_identities_of_dropout(graph: &mut GraphProto) {
 }
 
 /// Before opset 13 the tensor is seen as a matrix, cut before `axis`; since then one axis counts.
-fn softmax(mut site: Site) -> Result<Vec<NodeProto>> {
-    let axis = node::int(&site.node, "axis", 1);
-    let input = site.node.input.first().cloned().context("has no input, expected one")?;
-    let output = site.node.output.first().cloned().context("has no output, expected one")?;
-    let shape = site.facts.shape(&input).or_else(|| site.facts.shape(&output));
+fn softmax(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    let axis = node::int(&old.node, "axis", 1);
+    let input = old.node.input.first().cloned().context("has no input, expected one")?;
+    let output = old.node.output.first().cloned().context("has no output, expected one")?;
+    let shape = old.value_info.shape(&input).or_else(|| old.value_info.shape(&output));
     let same = match shape {
         Some(shape) => {
             let rank = shape.len() as i64;
@@ -347,49 +353,49 @@ fn softmax(mut site: Site) -> Result<Vec<NodeProto>> {
         }
         None => axis == -1,
     };
-    edit::take(&mut site.node, "axis");
+    edit::take(&mut old.node, "axis");
     if same {
-        edit::set_int(&mut site.node, "axis", axis);
-        return Ok(vec![site.node]);
+        edit::set_int(&mut old.node, "axis", axis);
+        return Ok(vec![old.node]);
     }
-    let base = node_name(&site.node).to_string();
+    let base = node_name(&old.node).to_string();
     let [shape, flat, soft] =
-        ["shape", "flat", "matrix"].map(|what| site.names.fresh(&format!("{base}_{what}")));
+        ["shape", "flat", "matrix"].map(|what| old.names.fresh(&format!("{base}_{what}")));
     let mut flatten = edit::node("Flatten", &flat, &[&input], &flat);
     edit::set_int(&mut flatten, "axis", axis);
-    edit::set_int(&mut site.node, "axis", -1);
-    site.node.input[0].clone_from(&flat);
-    site.node.output[0].clone_from(&soft);
-    let reshaped = site.names.fresh(&format!("{base}_reshape"));
+    edit::set_int(&mut old.node, "axis", -1);
+    old.node.input[0].clone_from(&flat);
+    old.node.output[0].clone_from(&soft);
+    let reshaped = old.names.fresh(&format!("{base}_reshape"));
     Ok(vec![
         edit::node("Shape", &shape, &[&input], &shape),
         flatten,
-        site.node,
+        old.node,
         edit::node("Reshape", &reshaped, &[&soft, &shape], &output),
     ])
 }
 
 /// Since opset 18 a Split without lengths says into how many parts.
-fn split_equally(mut site: Site) -> Result<Vec<NodeProto>> {
-    if site.node.input.get(1).is_none_or(|lengths| lengths.is_empty()) {
-        let n = site.node.output.len() as i64;
-        edit::set_int(&mut site.node, "num_outputs", n);
+fn split_equally(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    if old.node.input.get(1).is_none_or(|lengths| lengths.is_empty()) {
+        let n = old.node.output.len() as i64;
+        edit::set_int(&mut old.node, "num_outputs", n);
     }
-    Ok(vec![site.node])
+    Ok(vec![old.node])
 }
 
 /// Since opset 16 coordinates are shifted by half a pixel unless said otherwise.
-fn roi_align(mut site: Site) -> Result<Vec<NodeProto>> {
-    edit::set_text(&mut site.node, "coordinate_transformation_mode", "output_half_pixel");
-    Ok(vec![site.node])
+fn roi_align(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    edit::set_text(&mut old.node, "coordinate_transformation_mode", "output_half_pixel");
+    Ok(vec![old.node])
 }
 
-fn grid_sample(mut site: Site) -> Result<Vec<NodeProto>> {
-    let mode = match node::text(&site.node, "mode", "bilinear").as_str() {
+fn grid_sample(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    let mode = match node::text(&old.node, "mode", "bilinear").as_str() {
         "bilinear" => "linear".to_string(),
         "bicubic" => "cubic".to_string(),
         other => other.to_string(),
     };
-    edit::set_text(&mut site.node, "mode", &mode);
-    Ok(vec![site.node])
+    edit::set_text(&mut old.node, "mode", &mode);
+    Ok(vec![old.node])
 }

@@ -5,12 +5,12 @@
 //! activations stay as they are. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
 //! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
 
-use crate::decide::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::onnx::graph;
 use crate::onnx::graph::Edge;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{AttributeProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
+use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::{Codes, QuantParams};
 use crate::scheme::{QType, WeightStorage};
 use anyhow::{Context, Result, bail};
@@ -83,8 +83,8 @@ pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage)
 /// nothing uses them any more.
 fn drop_unused(model: &mut ModelProto, plan: &QuantPlan, clip_bounds: &[String]) {
     let Some(graph) = model.graph.as_mut() else { return };
-    let weights = plan.weights.iter().map(|weight| &weight.site.tensor);
-    let biases = plan.biases.iter().map(|bias| &bias.site.tensor);
+    let weights = plan.weights.iter().map(|weight| &weight.quantizer.tensor);
+    let biases = plan.biases.iter().map(|bias| &bias.quantizer.tensor);
     let unused = graph::drop_unused(graph, weights.chain(biases).chain(clip_bounds).cloned());
     graph.value_info.retain(|value| !unused.contains(value.name()));
 }
@@ -106,7 +106,7 @@ impl Writer {
         if planned.params.codes != Codes::Affine {
             return Ok(());
         }
-        let tensor = &planned.site.tensor;
+        let tensor = &planned.quantizer.tensor;
         let (scale, zero_point) =
             self.parameters(tensor, std::slice::from_ref(&planned.params), &[], &planned.qtype)?;
         let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
@@ -118,7 +118,7 @@ impl Writer {
             self.removed.insert(clip.node);
         }
         // An output of the network keeps its name behind the pair.
-        let dequantized = if planned.site.network_output {
+        let dequantized = if planned.quantizer.network_output {
             if planned.removed_clip().is_none() {
                 source = self.names.fresh(&format!("{tensor}_float"));
                 self.renamed.insert(tensor.clone(), source.clone());
@@ -131,22 +131,23 @@ impl Writer {
             node("QuantizeLinear", [&source, &scale, &zero_point], &quantized, &[]),
             node("DequantizeLinear", [&quantized, &scale, &zero_point], &dequantized, &[]),
         ];
-        if planned.site.network_output {
+        if planned.quantizer.network_output {
             // A node of the model may have the output's name.
             pair[1].name = Some(self.names.fresh(&format!("{tensor}_DequantizeLinear")));
         }
         self.after_tensor.entry(after.clone()).or_default().extend(pair);
-        self.replace(&planned.site.edges, &dequantized);
+        self.replace(&planned.quantizer.edges, &dequantized);
         Ok(())
     }
 
     fn weight(&mut self, planned: &PlannedWeight, storage: WeightStorage) -> Result<()> {
-        let tensor = &planned.site.tensor;
+        let tensor = &planned.quantizer.tensor;
         if planned.params.iter().any(|params| params.codes != Codes::Affine) {
             return self.rounded_weight(planned);
         }
-        let axis = planned.site.axis.map(|axis| ("axis", axis));
-        let block = planned.site.block.filter(|_| axis.is_some()).map(|size| ("block_size", size));
+        let axis = planned.quantizer.axis.map(|axis| ("axis", axis));
+        let block =
+            planned.quantizer.block.filter(|_| axis.is_some()).map(|size| ("block_size", size));
         let attributes: Vec<(&str, usize)> = axis.into_iter().chain(block).collect();
         let shape = planned.scale_shape();
         let (scale, zero_point) =
@@ -174,25 +175,25 @@ impl Writer {
         }
         let inputs = [&quantized, &scale, &zero_point];
         nodes.push(node("DequantizeLinear", inputs, &dequantized, &attributes));
-        self.before_first(&planned.site.edges, nodes);
-        self.replace(&planned.site.edges, &dequantized);
+        self.before_first(&planned.quantizer.edges, nodes);
+        self.replace(&planned.quantizer.edges, &dequantized);
         Ok(())
     }
 
     /// A weight on a grid that ONNX has no operator for: floats that lie on it.
     fn rounded_weight(&mut self, planned: &PlannedWeight) -> Result<()> {
-        let rounded = self.names.fresh(&format!("{}_rounded", planned.site.tensor));
+        let rounded = self.names.fresh(&format!("{}_rounded", planned.quantizer.tensor));
         let [params] = planned.params[..] else {
-            bail!("`{}`: several scales, expected one", planned.site.tensor)
+            bail!("`{}`: several scales, expected one", planned.quantizer.tensor)
         };
         let values: Vec<f32> = planned.integers.iter().map(|&q| params.dequantize(q)).collect();
         self.initializers.push(tensor::from_f32(&rounded, &planned.shape, &values)?);
-        self.replace(&planned.site.edges, &rounded);
+        self.replace(&planned.quantizer.edges, &rounded);
         Ok(())
     }
 
     fn bias(&mut self, planned: &PlannedBias) -> Result<()> {
-        let tensor = &planned.site.tensor;
+        let tensor = &planned.quantizer.tensor;
         let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
         let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
         let scale = self.names.fresh(&format!("{tensor}_scale"));
@@ -215,8 +216,8 @@ impl Writer {
                 vec![node("DequantizeLinear", inputs, &dequantized, &[])]
             }
         };
-        self.before_first(&[planned.site.edge], nodes);
-        self.replace(&[planned.site.edge], &dequantized);
+        self.before_first(&[planned.quantizer.edge], nodes);
+        self.replace(&[planned.quantizer.edge], &dequantized);
         Ok(())
     }
 

@@ -49,7 +49,7 @@ pub struct Scheme {
     pub multiply_and_add: bool,
     /// Integer types by the names that the rows use.
     pub types: BTreeMap<String, QType>,
-    /// Which range finders to use where the command line says nothing.
+    /// Which range observers to use where the command line says nothing.
     pub observers: Observers,
     /// How quantized weights are stored.
     #[serde(default)]
@@ -93,7 +93,7 @@ impl Scheme {
     }
 }
 
-/// Names of range finders.
+/// Names of range observers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Observers {
@@ -132,7 +132,7 @@ pub struct Switch {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "RuleForm", into = "RuleForm")]
 pub struct RuleCall {
-    /// Name of the rule, as in `place::RULES` or `verify::CHECKS`.
+    /// Name of the rule, as in `place::RULES` or `check::CHECKS`.
     pub rule: String,
     /// Parameters by name.
     pub parameters: BTreeMap<String, Parameter>,

@@ -5,13 +5,13 @@
 //! activation: the bias of a channel that never fires may saturate.
 
 use super::bias::{OutChannels, Passed};
-use crate::decide::{QuantPlan, bias_grids};
 use crate::engine::Value;
+use crate::observers::Observer;
 use crate::onnx::graph::Edge;
 use crate::onnx::proto::{GraphProto, NodeProto};
-use crate::place::{BiasSite, Sites};
+use crate::place::{BiasQuantizer, Placement};
+use crate::plan::{QuantPlan, bias_grids};
 use crate::quant::QuantParams;
-use crate::range::RangeFinder;
 use crate::scheme::{BiasRow, QType, Scheme};
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -19,25 +19,27 @@ use std::collections::BTreeMap;
 /// The types of the biases that have one of their own.
 pub struct BiasGrids<'a> {
     types: BTreeMap<Edge, &'a QType>,
-    finder: &'a dyn RangeFinder,
+    observer: &'a dyn Observer,
 }
 
 impl<'a> BiasGrids<'a> {
-    /// Those of `sites`, and of layers without a bias that may get one.
+    /// Those of `placement`, and of layers without a bias that may get one.
     pub fn of(
         graph: &GraphProto,
-        sites: &Sites,
+        placement: &Placement,
         plan: &QuantPlan,
-        (scheme, finder): (&'a Scheme, &'a dyn RangeFinder),
+        (scheme, observer): (&'a Scheme, &'a dyn Observer),
     ) -> BiasGrids<'a> {
         let new = |(node_idx, node): (usize, &NodeProto)| {
             let none = node.input.get(2).is_none_or(String::is_empty);
-            let site = new_site(node, (node_idx, 2), sites, plan, scheme)?;
-            none.then_some(site)
+            let quantizer = new_quantizer(node, (node_idx, 2), placement, plan, scheme)?;
+            none.then_some(quantizer)
         };
-        let new: Vec<BiasSite> = graph.node.iter().enumerate().filter_map(new).collect();
-        let of = |site: &BiasSite| Some((site.edge, scheme.types.get(site.qtype.as_ref()?)?));
-        BiasGrids { types: sites.biases.iter().chain(&new).filter_map(of).collect(), finder }
+        let new: Vec<BiasQuantizer> = graph.node.iter().enumerate().filter_map(new).collect();
+        let of = |quantizer: &BiasQuantizer| {
+            Some((quantizer.edge, scheme.types.get(quantizer.qtype.as_ref()?)?))
+        };
+        BiasGrids { types: placement.biases.iter().chain(&new).filter_map(of).collect(), observer }
     }
 
     /// The grids that the bias at an input of a node may lie on; `None` where it has no type of its own.
@@ -45,28 +47,29 @@ impl<'a> BiasGrids<'a> {
     /// # Errors
     /// If the values have no grid.
     pub fn of_bias(&self, edge: Edge, values: &[f32]) -> Result<Option<Vec<QuantParams>>> {
-        let grids = self.types.get(&edge).map(|qtype| bias_grids(values, qtype, self.finder));
+        let grids = self.types.get(&edge).map(|qtype| bias_grids(values, qtype, self.observer));
         grids.transpose()
     }
 }
 
 /// Where the table quantizes a bias that the node gets, as yet without a name.
-pub fn new_site(
+pub fn new_quantizer(
     node: &NodeProto,
     edge: Edge,
-    sites: &Sites,
+    placement: &Placement,
     plan: &QuantPlan,
     scheme: &Scheme,
-) -> Option<BiasSite> {
+) -> Option<BiasQuantizer> {
     let qtype = match &scheme.ops.get(node.op_type())?.bias {
         BiasRow::Int32 => None,
         BiasRow::Type(qtype) => Some(qtype.clone()),
         BiasRow::Float => return None,
     };
-    let weight = plan.weights.iter().position(|w| w.site.edges.contains(&(edge.0, 1)))?;
-    let quantized = sites.activations.iter().any(|site| site.edges.contains(&(edge.0, 0)));
+    let weight = plan.weights.iter().position(|w| w.quantizer.edges.contains(&(edge.0, 1)))?;
+    let quantized =
+        placement.activations.iter().any(|quantizer| quantizer.edges.contains(&(edge.0, 0)));
     let (tensor, input) = (String::new(), node.input.first()?.clone());
-    quantized.then_some(BiasSite { tensor, qtype, input, weight, edge })
+    quantized.then_some(BiasQuantizer { tensor, qtype, input, weight, edge })
 }
 
 /// The grid that changes least of what comes through the function behind a layer, if `bias` is laid on it;

@@ -10,10 +10,10 @@ use super::rounding::{self, Learned, MAX_ROW};
 use super::scales::{self, Bounds, Problem, Rows};
 use super::variant::{Variant, run};
 use super::walk::At;
-use crate::decide::{PlannedBias, PlannedWeight};
 use crate::engine::Value;
 use crate::onnx::node::node_name;
 use crate::onnx::tensor;
+use crate::plan::{PlannedBias, PlannedWeight};
 use crate::quant::QuantParams;
 use crate::scheme::ScaleName;
 use anyhow::{Context, Result};
@@ -71,7 +71,7 @@ impl Variant {
         if !self.changes_biases() {
             let bias = self.bias_on_grid(at.node_idx);
             let stored = |bias: &PlannedBias| {
-                tensor::from_f32(&bias.site.tensor, &bias.shape, &bias.dequantized())
+                tensor::from_f32(&bias.quantizer.tensor, &bias.shape, &bias.dequantized())
             };
             constants.extend(bias.map(stored).transpose()?);
         }
@@ -95,7 +95,7 @@ impl Variant {
         let centred = self.methods.contains(Method::Bias) && self.bias_of(net, at).is_some();
         let planned = &self.plan.weights[weight_idx];
         let input = node.input.first().map_or("", String::as_str);
-        let second = node.input.get(1).is_some_and(|name| *name == planned.site.tensor);
+        let second = node.input.get(1).is_some_and(|name| *name == planned.quantizer.tensor);
         if !second || self.changed.contains(&weight_idx) || net.is_constant(input) {
             return Ok(None);
         }
@@ -105,7 +105,7 @@ impl Variant {
             return Ok(None);
         };
         let Some(scale_idx) = scale_indices(planned, &layer) else { return Ok(None) };
-        let initializer = net.index.initializer(&planned.site.tensor);
+        let initializer = net.index.initializer(&planned.quantizer.tensor);
         let Some(initializer) = initializer else { return Ok(None) };
         let values = tensor::f32_values(initializer)?;
         let w = (0..values.len()).map(|i| values[layer.at(i / layer.n_in, i % layer.n_in)]);
@@ -158,7 +158,7 @@ fn scale_indices(planned: &PlannedWeight, layer: &Layer) -> Option<Vec<u32>> {
         return None;
     }
     let n = layer.n_out * layer.n_in;
-    match (planned.site.axis, planned.site.block) {
+    match (planned.quantizer.axis, planned.quantizer.block) {
         (Some(axis), None) if axis == layer.out_axis() => Some(Vec::new()),
         (Some(axis), Some(_)) if axis != layer.out_axis() => {
             let of_value = planned.scale_of_value();

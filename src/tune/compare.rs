@@ -6,12 +6,12 @@ use super::methods::{Method, Methods};
 use super::reference::Reference;
 use super::variant::Variant;
 use super::walk::Walk;
-use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::equalize::Units;
+use crate::observers::Observer;
 use crate::onnx::proto::ModelProto;
-use crate::place::Sites;
-use crate::range::RangeFinder;
+use crate::place::Placement;
+use crate::plan::QuantPlan;
 use crate::scheme::Scheme;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -44,12 +44,12 @@ pub struct Compared<'a> {
     /// Their plans.
     pub plans: [&'a QuantPlan; 2],
     /// Where both are quantized.
-    pub sites: &'a Sites,
+    pub placement: &'a Placement,
     /// The units of the second's tensors that are others than the first's, where that is all the difference; none of
     /// one model.
     pub units: Option<&'a BTreeMap<String, Units>>,
-    /// The backend's table and the range finder of the weights.
-    pub table: (&'a Scheme, &'a dyn RangeFinder),
+    /// The backend's table and the range observer of the weights.
+    pub table: (&'a Scheme, &'a dyn Observer),
     /// Whether biases are to be corrected: both plans have theirs corrected on these samples first. Mean errors that go
     /// away later would decide otherwise.
     pub corrected: bool,
@@ -100,7 +100,7 @@ impl Compared<'_> {
         let methods = Methods::default();
         let methods = if self.corrected { methods.with(Method::Bias) } else { methods };
         let graph = model.graph.as_ref().context("model has no graph")?;
-        let grids = BiasGrids::of(graph, self.sites, plan, self.table);
+        let grids = BiasGrids::of(graph, self.placement, plan, self.table);
         let variant = Variant::new(plan.clone(), methods, 0);
         let walk = Walk::new(model, vec![variant], samples.len())?.judged_by_all().knowing(known);
         let (variants, kept) = walk.with_bias_grids(&grids).run_and_keep(inputs, samples)?;

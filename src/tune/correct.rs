@@ -7,13 +7,13 @@ use super::methods::Method;
 use super::network::{Network, activation};
 use super::variant::Variant;
 use super::walk::At;
-use crate::decide::PlannedBias;
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::is_scaled;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
+use crate::plan::PlannedBias;
 use crate::quant::QuantParams;
 use anyhow::Result;
 use rayon::prelude::*;
@@ -52,7 +52,7 @@ impl Variant {
     /// The node's bias as planned, where it has a grid of its own.
     pub(super) fn bias_on_grid(&self, node_idx: usize) -> Option<&PlannedBias> {
         let mut biases = self.plan.biases.iter().filter(|bias| bias.qtype.is_some());
-        biases.find(|bias| bias.site.edge.0 == node_idx)
+        biases.find(|bias| bias.quantizer.edge.0 == node_idx)
     }
 
     /// The node's bias: the third input of a layer, or the constant that an Add gives to a MatMul. `None`

@@ -1,10 +1,10 @@
 //! Values as the target will see them, in float32.
 
 use super::bias::OutChannels;
-use crate::decide::PlannedWeight;
 use crate::engine::Value;
 use crate::onnx::proto::{NodeProto, TensorProto};
 use crate::onnx::tensor;
+use crate::plan::PlannedWeight;
 use crate::quant::QuantParams;
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ pub fn out_channels(node: &NodeProto, y: &Value) -> Option<OutChannels> {
 
 /// The weight as the target will see it.
 pub fn dequantized(planned: &PlannedWeight) -> Result<TensorProto> {
-    tensor::from_f32(&planned.site.tensor, &planned.shape, &planned.dequantized())
+    tensor::from_f32(&planned.quantizer.tensor, &planned.shape, &planned.dequantized())
 }
 
 /// `value` laid on a grid: divided by the scale, saturated, rounded half to even, multiplied again; in place where nobody

@@ -11,7 +11,7 @@ pub enum Method {
     Equalize,
     /// Offsets of channels moved into the biases behind: [`crate::equalize::Movable`].
     Absorb,
-    /// Another range finder for all activations, where the outputs are nearer to float with it.
+    /// Another range observer for all activations, where the outputs are nearer to float with it.
     Observer,
     /// Scales of weights by the error that they leave at the layer's output.
     Clip,

@@ -34,16 +34,16 @@ pub(crate) use network::{passed, runtime_inputs};
 pub use reference::Reference;
 pub(crate) use step::Step as SingleNode;
 
-use crate::decide::{QuantPlan, decide_biases};
 use crate::engine::Value;
+use crate::observers::Observer;
 use crate::onnx::graph::Edge;
 use crate::onnx::graph::drop_unused;
 use crate::onnx::names::Names;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::tensor;
-use crate::place::{BiasSite, Sites};
-use crate::range::RangeFinder;
+use crate::place::{BiasQuantizer, Placement};
+use crate::plan::{QuantPlan, decide_biases};
 use crate::scheme::Scheme;
 use anyhow::{Context, Result, ensure};
 use bias_grid::BiasGrids;
@@ -115,7 +115,7 @@ pub const MIN_SAMPLES: usize = 4;
 /// With fewer samples, what was kept learns again from all of them, those that judged it too.
 const FEW_SAMPLES: usize = 8;
 
-/// Tunes `plan` and the biases of `model` by `methods`; `finder` is that of the weights. `samples` holds the
+/// Tunes `plan` and the biases of `model` by `methods`; `observer` is that of the weights. `samples` holds the
 /// values of the inputs `inputs` for each sample, and the first `n_tune` are learned from: the others decide
 /// whether a method is kept. `known` is what an earlier walk over these samples kept of the float network; biases that
 /// it corrected by all of them are taken, where correcting them is kept.
@@ -125,8 +125,8 @@ const FEW_SAMPLES: usize = 8;
 pub fn tune(
     model: &mut ModelProto,
     plan: &mut QuantPlan,
-    sites: &mut Sites,
-    (scheme, finder): (&Scheme, &dyn RangeFinder),
+    placement: &mut Placement,
+    (scheme, observer): (&Scheme, &dyn Observer),
     (inputs, samples, n_tune): (&[String], &[Vec<Value>], usize),
     methods: Methods,
     known: Option<&Reference>,
@@ -144,7 +144,7 @@ pub fn tune(
         false => None,
     };
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let grids = BiasGrids::of(graph, sites, plan, (scheme, finder));
+    let grids = BiasGrids::of(graph, placement, plan, (scheme, observer));
     let known = known.filter(|_| pending == [Method::Bias]);
     let decided = match methods.contains(Method::Ranges) {
         true => ranges::ahead(
@@ -238,9 +238,9 @@ pub fn tune(
         *plan = tuned;
         report.biases = new_biases(model, biases)?;
         replace_biases(model, &report.biases)?;
-        add_sites(model, sites, plan, scheme, &report.biases)?;
+        add_quantizers(model, placement, plan, scheme, &report.biases)?;
         let graph = model.graph.as_ref().context("model has no graph")?;
-        decide_biases(graph, sites, scheme, finder, plan, false)?;
+        decide_biases(graph, placement, scheme, observer, plan, false)?;
     }
     report.seconds = start.elapsed().as_secs_f64();
     Ok(Some(report))
@@ -255,7 +255,7 @@ fn n_changed_weights(before: &QuantPlan, after: &QuantPlan) -> usize {
 /// Groups of activations with other ranges.
 fn n_changed_ranges(before: &QuantPlan, after: &QuantPlan) -> usize {
     let pairs = before.activations.iter().zip(&after.activations);
-    let changed = pairs.filter(|(a, b)| a.params != b.params).map(|(a, _)| a.site.group);
+    let changed = pairs.filter(|(a, b)| a.params != b.params).map(|(a, _)| a.quantizer.group);
     changed.collect::<std::collections::BTreeSet<usize>>().len()
 }
 
@@ -315,10 +315,10 @@ pub fn replace_biases(model: &mut ModelProto, biases: &[NewBias]) -> Result<()> 
     Ok(())
 }
 
-/// The new biases as sites, where the table stores biases as integers.
-fn add_sites(
+/// The new biases as placement, where the table stores biases as integers.
+fn add_quantizers(
     model: &ModelProto,
-    sites: &mut Sites,
+    placement: &mut Placement,
     plan: &QuantPlan,
     scheme: &Scheme,
     biases: &[NewBias],
@@ -326,13 +326,15 @@ fn add_sites(
     let graph = model.graph.as_ref().context("model has no graph")?;
     for NewBias { node_idx, input_idx, name, .. } in biases {
         let (tensor, edge) = (name.clone(), (*node_idx, *input_idx));
-        if let Some(site) = sites.biases.iter_mut().find(|site| site.edge == edge) {
-            site.tensor = tensor;
+        if let Some(quantizer) =
+            placement.biases.iter_mut().find(|quantizer| quantizer.edge == edge)
+        {
+            quantizer.tensor = tensor;
             continue;
         }
         let node = &graph.node[*node_idx];
-        let site = bias_grid::new_site(node, edge, sites, plan, scheme);
-        sites.biases.extend(site.map(|site| BiasSite { tensor, ..site }));
+        let quantizer = bias_grid::new_quantizer(node, edge, placement, plan, scheme);
+        placement.biases.extend(quantizer.map(|quantizer| BiasQuantizer { tensor, ..quantizer }));
     }
     Ok(())
 }

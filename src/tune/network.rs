@@ -3,12 +3,12 @@
 use super::bias::Passed;
 use super::bias_grid::BiasGrids;
 use super::step::Step;
-use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::plan::QuantPlan;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ impl<'a> Network<'a> {
     pub fn new(model: &'a ModelProto, plan: &QuantPlan, n_tune: usize) -> Result<Network<'a>> {
         let graph = model.graph.as_ref().context("model has no graph")?;
         let weights = plan.weights.iter().enumerate();
-        let weights =
-            weights.flat_map(|(i, planned)| planned.site.edges.iter().map(move |edge| (*edge, i)));
+        let weights = weights
+            .flat_map(|(i, planned)| planned.quantizer.edges.iter().map(move |edge| (*edge, i)));
         let weights = weights.collect();
         let initializers = graph.initializer.iter();
         let constants = initializers.map(|t| (t.name().to_string(), t.clone())).collect();

@@ -6,11 +6,11 @@
 use super::bias::Sum;
 use super::judge::Noise;
 use super::variant::Variant;
-use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::equalize::Units;
 use crate::onnx::graph::Edge;
 use crate::onnx::proto::GraphProto;
+use crate::plan::QuantPlan;
 use std::collections::BTreeMap;
 
 /// Of the float network, over the samples of a walk.

@@ -6,8 +6,8 @@
 
 use super::layer::Layer;
 use super::moments::variances;
-use crate::decide::Pairs;
 use crate::engine::Value;
+use crate::plan::Pairs;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 

@@ -6,9 +6,9 @@ use super::methods::{Method, Methods};
 use super::network::Network;
 use super::step::Step;
 use super::walk::{At, Lanes};
-use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
+use crate::plan::QuantPlan;
 use crate::quant::{Codes, QuantParams};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
@@ -54,8 +54,8 @@ impl Variant {
     /// The network of `plan` under `methods`, for the samples from `first` on. What learns begins with 0.
     pub fn new(plan: QuantPlan, methods: Methods, first: usize) -> Variant {
         let grids = plan.activations.iter().map(|planned| {
-            let edges = planned.site.edges.iter().copied().collect();
-            (planned.site.tensor.clone(), (planned.params, edges))
+            let edges = planned.quantizer.edges.iter().copied().collect();
+            (planned.quantizer.tensor.clone(), (planned.params, edges))
         });
         Variant {
             grids: grids.collect(),
@@ -190,8 +190,8 @@ impl Variant {
     /// The values that leave the network by the name of an output, or that the nodes behind read.
     fn seen(&self, name: &str) -> Option<&[Value]> {
         let lane = self.lanes.get(name)?;
-        let mut planned = self.plan.activations.iter().filter(|p| p.site.tensor == name);
-        let on_grid = lane.values.is_empty() || planned.any(|p| p.site.network_output);
+        let mut planned = self.plan.activations.iter().filter(|p| p.quantizer.tensor == name);
+        let on_grid = lane.values.is_empty() || planned.any(|p| p.quantizer.network_output);
         Some(lane.on_grid.as_deref().filter(|_| on_grid).unwrap_or(&lane.values))
     }
 

@@ -4,9 +4,9 @@ use super::cases::CASES;
 use super::models::{good, graph};
 use super::table;
 use mqq::backends;
+use mqq::check::{Severity, findings};
 use mqq::onnx::proto::*;
 use mqq::scheme::Scheme;
-use mqq::verify::{Severity, findings};
 
 /// Every rule with parameters that let it look everywhere.
 fn every_rule() -> Scheme {

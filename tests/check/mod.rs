@@ -8,11 +8,11 @@ use crate::support::{Attr, GraphBuilder};
 use cases::{CASES, Case};
 use models::*;
 use mqq::backends;
+use mqq::check::{CHECKS, Finding, Severity, findings};
 use mqq::diag::explain;
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
 use mqq::scheme::Scheme;
-use mqq::verify::{CHECKS, Finding, Severity, findings};
 
 /// A table that holds nothing but these calls of rules.
 fn table(calls: &str) -> anyhow::Result<Scheme> {

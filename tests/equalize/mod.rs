@@ -4,7 +4,7 @@
 
 mod chains;
 use crate::support::command::{mqq, run};
-use crate::support::{facts, repository, seen_and_outputs};
+use crate::support::{repository, seen_and_outputs, value_info};
 use chains::{CHAINS, DECLINED, built};
 use mqq::equalize::{Declined, Space, Units, find, scale};
 use mqq::onnx;
@@ -16,7 +16,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 fn spaces(model: &ModelProto) -> (Vec<Space>, Vec<Declined>) {
-    find(model.graph.as_ref().unwrap(), &facts(model))
+    find(model.graph.as_ref().unwrap(), &value_info(model))
 }
 
 /// Powers of two that look random.

@@ -6,7 +6,7 @@ use crate::support::{Attr, GraphBuilder, repository};
 use mqq::backends;
 use mqq::onnx::node::node_name;
 use mqq::onnx::proto::ModelProto;
-use mqq::place::Sites;
+use mqq::place::Placement;
 use mqq::scheme::Scheme;
 use std::fmt::Write;
 
@@ -106,42 +106,50 @@ fn graph_of(op: &str) -> Option<ModelProto> {
 }
 
 /// One operator's outcome, a line per tensor and node.
-fn outcome(model: &ModelProto, sites: &Sites) -> String {
+fn outcome(model: &ModelProto, placement: &Placement) -> String {
     let nodes = &model.graph.as_ref().unwrap().node;
     let names = |positions: &mut dyn Iterator<Item = usize>| {
         positions.map(|i| node_name(&nodes[i])).collect::<Vec<_>>().join(", ")
     };
     let mut text = String::new();
-    for site in &sites.activations {
-        let first_of_group = sites.activations.iter().find(|other| other.group == site.group);
+    for quantizer in &placement.activations {
+        let first_of_group =
+            placement.activations.iter().find(|other| other.group == quantizer.group);
         let shares = match first_of_group {
-            Some(first) if first.tensor != site.tensor => format!(", the grid of {}", first.tensor),
+            Some(first) if first.tensor != quantizer.tensor => {
+                format!(", the grid of {}", first.tensor)
+            }
             _ => String::new(),
         };
-        let fixed = site.fixed.map_or(String::new(), |fixed| {
+        let fixed = quantizer.fixed.map_or(String::new(), |fixed| {
             format!(", scale {} zero point {}", fixed.scale, fixed.zero_point)
         });
-        let output = if site.network_output { ", network output" } else { "" };
-        let clip = if site.clip.is_some() { ", may take in what makes it" } else { "" };
-        let readers = names(&mut site.edges.iter().map(|edge| edge.0));
+        let output = if quantizer.network_output { ", network output" } else { "" };
+        let clip = if quantizer.clip.is_some() { ", may take in what makes it" } else { "" };
+        let readers = names(&mut quantizer.edges.iter().map(|edge| edge.0));
         writeln!(
             text,
             "  {} ({}{shares}{fixed}{output}{clip}) -> {readers}",
-            site.tensor, site.qtype
+            quantizer.tensor, quantizer.qtype
         )
         .unwrap();
     }
     // Those of the convolutions around it are the same everywhere.
     let around = |name: &str| ["b.", "c.", "y."].iter().any(|conv| name.starts_with(conv));
-    for site in sites.weights.iter().filter(|site| !around(&site.tensor)) {
-        let axis = site.axis.map_or(String::new(), |axis| format!(", axis {axis}"));
-        writeln!(text, "  constant {} ({}{axis})", site.tensor, site.qtype).unwrap();
+    for quantizer in placement.weights.iter().filter(|quantizer| !around(&quantizer.tensor)) {
+        let axis = quantizer.axis.map_or(String::new(), |axis| format!(", axis {axis}"));
+        writeln!(text, "  constant {} ({}{axis})", quantizer.tensor, quantizer.qtype).unwrap();
     }
-    for site in sites.biases.iter().filter(|site| !around(&site.tensor)) {
-        writeln!(text, "  bias {} ({})", site.tensor, site.qtype.as_deref().unwrap_or("int32"))
-            .unwrap();
+    for quantizer in placement.biases.iter().filter(|quantizer| !around(&quantizer.tensor)) {
+        writeln!(
+            text,
+            "  bias {} ({})",
+            quantizer.tensor,
+            quantizer.qtype.as_deref().unwrap_or("int32")
+        )
+        .unwrap();
     }
-    for float in &sites.float_nodes {
+    for float in &placement.float_nodes {
         let rule = if float.rule.is_empty() { "" } else { &format!(" [{}]", float.rule) };
         writeln!(text, "  float {}: {}{rule}", node_name(&nodes[float.node]), float.reason)
             .unwrap();
@@ -160,9 +168,9 @@ fn every_op_of(scheme: &Scheme) -> String {
     let mut text = format!("source: {}\n", scheme.source);
     for (op, row) in &scheme.ops {
         let model = graph_of(op).unwrap_or_else(|| panic!("no tiny graph for {op}: add one above"));
-        let sites = place_by(&model, scheme, shapes);
+        let placement = place_by(&model, scheme, shapes);
         let source = row.source.as_ref().map_or(String::new(), |source| format!(": {source}"));
-        write!(text, "{op}{source}\n{}", outcome(&model, &sites)).unwrap();
+        write!(text, "{op}{source}\n{}", outcome(&model, &placement)).unwrap();
     }
     text
 }

@@ -13,9 +13,14 @@ const RULES: &str = "[quantize_weighted_inputs, { quantize_outputs: { past: [Rel
 /// `tensor: min max` of every Clip that may go.
 fn foldable(build: impl Fn(&mut GraphBuilder), outputs: &[&str]) -> Vec<String> {
     let model: ModelProto = graph(build, outputs);
-    let sites = place_by(&model, &scheme_with(RULES), &[]);
-    let clips = sites.activations.iter().filter_map(|site| Some((site, site.clip.as_ref()?)));
-    clips.map(|(site, clip)| format!("{}: {:?} {:?}", site.tensor, clip.min, clip.max)).collect()
+    let placement = place_by(&model, &scheme_with(RULES), &[]);
+    let clips = placement
+        .activations
+        .iter()
+        .filter_map(|quantizer| Some((quantizer, quantizer.clip.as_ref()?)));
+    clips
+        .map(|(quantizer, clip)| format!("{}: {:?} {:?}", quantizer.tensor, clip.min, clip.max))
+        .collect()
 }
 
 fn clip6(g: &mut GraphBuilder, input: &str, output: &str) {

@@ -9,19 +9,19 @@ mod vendors;
 
 use crate::support::GraphBuilder;
 use mqq::backends;
-use mqq::onnx::facts::{Fact, Facts};
 use mqq::onnx::node::node_name;
 use mqq::onnx::proto::ModelProto;
-use mqq::place::{ActivationSite, Selection, Sites, place};
+use mqq::onnx::value_info::{ValueInfo, ValueInfos};
+use mqq::place::{ActivationQuantizer, Placement, Selection, place};
 use mqq::scheme::Scheme;
 
-/// Sites of `model` for a table; tensors of `shapes` have these shapes.
-fn place_by(model: &ModelProto, scheme: &Scheme, shapes: &[(&str, &[usize])]) -> Sites {
-    let mut facts = Facts::of_model(model);
+/// Placement of `model` for a table; tensors of `shapes` have these shapes.
+fn place_by(model: &ModelProto, scheme: &Scheme, shapes: &[(&str, &[usize])]) -> Placement {
+    let mut value_info = ValueInfos::of_model(model);
     for (name, shape) in shapes {
-        facts.insert(name, Fact { data_type: Some(1), shape: Some(shape.to_vec()) });
+        value_info.insert(name, ValueInfo { data_type: Some(1), shape: Some(shape.to_vec()) });
     }
-    place(model.graph.as_ref().unwrap(), &facts, scheme, &Selection::default())
+    place(model.graph.as_ref().unwrap(), &value_info, scheme, &Selection::default())
 }
 
 /// A table with rows for the usual operators and these placement rules, a YAML list.
@@ -60,15 +60,15 @@ placement: {placement}
 }
 
 /// `tensor -> node, node`, a line per quantized activation; ` (output)` where the network's is quantized.
-fn uses(model: &ModelProto, sites: &Sites) -> Vec<String> {
+fn uses(model: &ModelProto, placement: &Placement) -> Vec<String> {
     let nodes = &model.graph.as_ref().unwrap().node;
-    let line = |site: &ActivationSite| {
+    let line = |quantizer: &ActivationQuantizer| {
         let readers: Vec<&str> =
-            site.edges.iter().map(|edge| nodes[edge.0].output[0].as_str()).collect();
-        let output = if site.network_output { " (output)" } else { "" };
-        format!("{} -> {}{output}", site.tensor, readers.join(", "))
+            quantizer.edges.iter().map(|edge| nodes[edge.0].output[0].as_str()).collect();
+        let output = if quantizer.network_output { " (output)" } else { "" };
+        format!("{} -> {}{output}", quantizer.tensor, readers.join(", "))
     };
-    sites.activations.iter().map(line).collect()
+    placement.activations.iter().map(line).collect()
 }
 
 /// What the rules quantize in a graph from `x` to the last of `outputs`.
@@ -89,8 +89,8 @@ fn graph(build: impl Fn(&mut GraphBuilder), outputs: &[&str]) -> ModelProto {
 }
 
 /// Names of the nodes that a rule left float.
-fn left_float(model: &ModelProto, sites: &Sites, rule: &str) -> Vec<String> {
+fn left_float(model: &ModelProto, placement: &Placement, rule: &str) -> Vec<String> {
     let nodes = &model.graph.as_ref().unwrap().node;
-    let floats = sites.float_nodes.iter().filter(|float| float.rule == rule);
+    let floats = placement.float_nodes.iter().filter(|float| float.rule == rule);
     floats.map(|float| node_name(&nodes[float.node]).to_string()).collect()
 }

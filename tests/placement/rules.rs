@@ -147,17 +147,17 @@ fn first_and_last_layers() {
     assert_eq!(skip("skip_last_layers"), ["x -> b", "r -> a", "joined -> c"]);
     assert_eq!(skip("skip_last_layers: { ops: [Conv] }"), ["x -> b", "r -> a", "f -> y"]);
     let types = |rule: &str| -> Vec<String> {
-        let sites = place_by(
+        let placement = place_by(
             &model,
             &scheme_with(&format!(
                 "[{{ {rule}: {{ input: wide, weight: wide }} }}, quantize_inputs]"
             )),
             &[],
         );
-        let wide = sites.activations.iter().filter(|site| site.qtype == "wide");
-        let wide = wide.map(|site| site.tensor.clone());
-        let weights = sites.weights.iter().filter(|site| site.qtype == "wide");
-        wide.chain(weights.map(|site| site.tensor.clone())).collect()
+        let wide = placement.activations.iter().filter(|quantizer| quantizer.qtype == "wide");
+        let wide = wide.map(|quantizer| quantizer.tensor.clone());
+        let weights = placement.weights.iter().filter(|quantizer| quantizer.qtype == "wide");
+        wide.chain(weights.map(|quantizer| quantizer.tensor.clone())).collect()
     };
     assert_eq!(types("set_first_layer_types"), ["x", "r", "a.weight", "b.weight"]);
     assert_eq!(types("set_last_layer_types"), ["f", "w"]);
@@ -190,11 +190,14 @@ fn types_of_single_uses_and_of_winograd_kernels() {
         &["y"],
     );
     let rules = "[{ set_winograd_types: { weight: wide } }, { set_input_type: { ops: [MatMul], input: 0, type: wide } }, quantize_inputs]";
-    let sites = place_by(&model, &scheme_with(rules), &[]);
-    let wide = sites.weights.iter().filter(|site| site.qtype == "wide");
-    assert_eq!(wide.map(|site| site.tensor.as_str()).collect::<Vec<_>>(), ["plain.weight"]);
-    let wide = sites.activations.iter().filter(|site| site.qtype == "wide");
-    assert_eq!(wide.map(|site| site.tensor.as_str()).collect::<Vec<_>>(), ["s"]);
+    let placement = place_by(&model, &scheme_with(rules), &[]);
+    let wide = placement.weights.iter().filter(|quantizer| quantizer.qtype == "wide");
+    assert_eq!(
+        wide.map(|quantizer| quantizer.tensor.as_str()).collect::<Vec<_>>(),
+        ["plain.weight"]
+    );
+    let wide = placement.activations.iter().filter(|quantizer| quantizer.qtype == "wide");
+    assert_eq!(wide.map(|quantizer| quantizer.tensor.as_str()).collect::<Vec<_>>(), ["s"]);
 }
 
 #[test]
@@ -215,8 +218,11 @@ fn operands_of_products_that_no_softmax_made_get_their_type() {
     );
     let rules =
         "[{ set_product_input_types: { type: wide, except_behind: [Softmax] } }, quantize_inputs]";
-    let sites = place_by(&model, &scheme_with(rules), &[]);
-    let types = sites.activations.iter().map(|site| (site.tensor.as_str(), site.qtype.as_str()));
+    let placement = place_by(&model, &scheme_with(rules), &[]);
+    let types = placement
+        .activations
+        .iter()
+        .map(|quantizer| (quantizer.tensor.as_str(), quantizer.qtype.as_str()));
     let types: Vec<(&str, &str)> = types.collect();
     for expected in [("q", "wide"), ("kt", "wide"), ("d", "a"), ("mixed", "a")] {
         assert!(types.contains(&expected), "{expected:?}: {types:?}");
@@ -237,8 +243,8 @@ fn prescribed_grids_do_not_spread_to_other_inputs_of_a_concat() {
         },
         &["y"],
     );
-    let sites = place_by(&model, &scheme_with("[quantize_inputs, share_scales]"), &[]);
-    let group = |name: &str| sites.activations.iter().find(|s| s.tensor == name).unwrap().group;
+    let placement = place_by(&model, &scheme_with("[quantize_inputs, share_scales]"), &[]);
+    let group = |name: &str| placement.activations.iter().find(|s| s.tensor == name).unwrap().group;
     assert_eq!(group("a"), group("joined"));
     assert_ne!(group("s"), group("joined"));
     assert_eq!(group("s"), group("p"));
@@ -255,14 +261,14 @@ fn constants_follow_the_row() {
         },
         &["y"],
     );
-    let sites = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
-    // One constant, one site; Sub's row has no type for it.
-    assert_eq!(sites.weights.len(), 1);
-    assert_eq!(sites.weights[0].edges, [(0, 1), (2, 1)]);
+    let placement = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
+    // One constant, one quantizer; Sub's row has no type for it.
+    assert_eq!(placement.weights.len(), 1);
+    assert_eq!(placement.weights[0].edges, [(0, 1), (2, 1)]);
     let scheme = scheme_with("[skip_constant_operands: { ops: [Mul] }, quantize_inputs]");
-    let sites = place_by(&model, &scheme, &[]);
-    assert_eq!(sites.weights[0].edges, [(2, 1)]);
-    assert_eq!(left_float(&model, &sites, "skip_constant_operands"), ["Mul_m"]);
+    let placement = place_by(&model, &scheme, &[]);
+    assert_eq!(placement.weights[0].edges, [(2, 1)]);
+    assert_eq!(left_float(&model, &placement, "skip_constant_operands"), ["Mul_m"]);
 }
 
 #[test]
@@ -281,8 +287,8 @@ fn numbers_that_become_indices_stay_float_in_every_table() {
             },
             &["rows", "z"],
         );
-        let sites = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
-        (left_float(&model, &sites, "indices"), uses(&model, &sites))
+        let placement = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
+        (left_float(&model, &placement, "indices"), uses(&model, &placement))
     };
     const INT64: i64 = 7;
     const UINT8: i64 = 2;
@@ -310,11 +316,12 @@ fn what_only_a_softmax_makes_use_of() {
         },
         &["y"],
     );
-    let sites = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
+    let placement = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
     let role = |tensor: &str| {
-        let of_activation = sites.activations.iter().find(|site| site.tensor == tensor);
-        let of_weight = || sites.weights.iter().find(|site| site.tensor == tensor);
-        of_activation.map_or_else(|| of_weight().unwrap().softmax, |site| site.softmax)
+        let of_activation =
+            placement.activations.iter().find(|quantizer| quantizer.tensor == tensor);
+        let of_weight = || placement.weights.iter().find(|quantizer| quantizer.tensor == tensor);
+        of_activation.map_or_else(|| of_weight().unwrap().softmax, |quantizer| quantizer.softmax)
     };
     assert_eq!(role("scores"), Some(SoftmaxRole::Addend));
     assert_eq!(role("mask"), Some(SoftmaxRole::Addend));

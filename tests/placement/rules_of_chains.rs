@@ -62,10 +62,10 @@ fn a_fused_activation_function_is_quantized_behind_its_last_node() {
         &["y"],
     );
     let rules = "[quantize_weighted_inputs, skip_fused_gates, quantize_inputs]";
-    let sites = place_by(&model, &scheme_with(rules), &[]);
-    assert_eq!(uses(&model, &sites), ["x -> c", "hard -> y"]);
-    let sites = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
-    assert_eq!(uses(&model, &sites).len(), 5);
+    let placement = place_by(&model, &scheme_with(rules), &[]);
+    assert_eq!(uses(&model, &placement), ["x -> c", "hard -> y"]);
+    let placement = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
+    assert_eq!(uses(&model, &placement).len(), 5);
 }
 
 fn gelu(g: &mut GraphBuilder) {

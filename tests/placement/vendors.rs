@@ -7,7 +7,7 @@ use super::{place_by, uses};
 use crate::support::{Attr, GraphBuilder};
 use mqq::backends;
 use mqq::onnx::proto::ModelProto;
-use mqq::place::Sites;
+use mqq::place::Placement;
 use mqq::prepare::prepare;
 
 fn conv_bn(g: &mut GraphBuilder, x: &str, c_in: usize, groups: i64, y: &str) {
@@ -49,7 +49,7 @@ fn network() -> ModelProto {
 }
 
 struct Placed {
-    sites: Sites,
+    placement: Placement,
     uses: Vec<String>,
     /// `constant: type`, ` per channel` where there is an axis.
     weights: Vec<String>,
@@ -59,20 +59,21 @@ struct Placed {
 fn placed(backend: &str) -> Placed {
     let model = network();
     let shapes: &[(&str, &[usize])] = &[("flat", &[1, 64]), ("y", &[1, 10])];
-    let sites = place_by(&model, &backends::resolve(backend).unwrap(), shapes);
-    let uses = uses(&model, &sites);
-    let weight = |site: &mqq::place::WeightSite| {
-        format!("{}{}", site.qtype, if site.axis.is_some() { " per channel" } else { "" })
+    let placement = place_by(&model, &backends::resolve(backend).unwrap(), shapes);
+    let uses = uses(&model, &placement);
+    let weight = |quantizer: &mqq::place::WeightQuantizer| {
+        format!("{}{}", quantizer.qtype, if quantizer.axis.is_some() { " per channel" } else { "" })
     };
-    let weights = sites.weights.iter().map(weight).collect();
-    let biases = sites.biases.len();
-    Placed { sites, uses, weights, biases }
+    let weights = placement.weights.iter().map(weight).collect();
+    let biases = placement.biases.len();
+    Placed { placement, uses, weights, biases }
 }
 
 impl Placed {
     fn one_grid(&self, tensors: &[&str]) -> bool {
-        let group =
-            |name: &&str| self.sites.activations.iter().find(|s| s.tensor == **name).unwrap().group;
+        let group = |name: &&str| {
+            self.placement.activations.iter().find(|s| s.tensor == **name).unwrap().group
+        };
         tensors.windows(2).all(|pair| group(&pair[0]) == group(&pair[1]))
     }
 }
@@ -173,8 +174,8 @@ fn qnn_as_aimet_and_onnx_runtime() {
     // ONNX Runtime.
     assert!(found.one_grid(&["clip", "pool"]) && found.one_grid(&["mean", "flat"]));
     assert!(!found.one_grid(&["pool", "joined"]) && !found.one_grid(&["pool", "r5"]));
-    let clips = found.sites.activations.iter().filter(|site| site.clip.is_some());
-    let clips: Vec<&str> = clips.map(|site| site.tensor.as_str()).collect();
+    let clips = found.placement.activations.iter().filter(|quantizer| quantizer.clip.is_some());
+    let clips: Vec<&str> = clips.map(|quantizer| quantizer.tensor.as_str()).collect();
     assert_eq!(clips, ["r1", "r2", "r3", "clip", "r5"]);
     assert_eq!(found.weights, ["wgt8"; 6]);
     assert_eq!(found.biases, 6);
@@ -188,8 +189,8 @@ fn xint8_as_quark() {
     assert!(found.one_grid(&["clip", "pool", "r5", "joined"]) && found.one_grid(&["mean", "flat"]));
     assert_eq!(found.weights, ["wgt8"; 6]);
     assert_eq!(found.biases, 6);
-    assert!(found.sites.biases.iter().all(|bias| bias.qtype.as_deref() == Some("bias8")));
-    assert!(found.sites.activations.iter().all(|site| site.clip.is_none()));
+    assert!(found.placement.biases.iter().all(|bias| bias.qtype.as_deref() == Some("bias8")));
+    assert!(found.placement.activations.iter().all(|quantizer| quantizer.clip.is_none()));
     let types = backends::resolve("xint8").unwrap().types;
     assert!(types.values().all(|qtype| qtype.grid().scale_rule.power_of_two.is_some()));
 }

@@ -1,4 +1,4 @@
-"""Range finders of activations: which is chosen, what they may leave out, what they keep of a sample."""
+"""Observers of activations: which is chosen, what they may leave out, what they keep of a sample."""
 
 import json
 import random

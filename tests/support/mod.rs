@@ -5,9 +5,9 @@ pub mod command;
 
 use mqq::data::{Array, Values};
 use mqq::engine::{Parsed, Shapes};
-use mqq::onnx::facts::Facts;
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
+use mqq::onnx::value_info::ValueInfos;
 use std::path::PathBuf;
 
 /// A graph under construction. Values are names; every method returns the name of what it made.
@@ -34,7 +34,7 @@ impl GraphBuilder {
     }
 
     pub fn input(&mut self, name: &str, shape: &[i64]) -> String {
-        self.graph.input.push(value_info(name, shape));
+        self.graph.input.push(value_of_shape(name, shape));
         name.into()
     }
 
@@ -115,7 +115,7 @@ impl GraphBuilder {
     }
 
     pub fn output(&mut self, name: &str) -> &mut GraphBuilder {
-        self.graph.output.push(value_info(name, &[]));
+        self.graph.output.push(value_of_shape(name, &[]));
         self.graph
             .output
             .last_mut()
@@ -143,7 +143,7 @@ impl GraphBuilder {
     }
 }
 
-fn value_info(name: &str, shape: &[i64]) -> ValueInfoProto {
+fn value_of_shape(name: &str, shape: &[i64]) -> ValueInfoProto {
     let dim = |n: &i64| Dimension { dim_value: Some(*n), ..Default::default() };
     let tensor = TensorType {
         elem_type: Some(1),
@@ -220,10 +220,10 @@ pub fn seen_and_outputs(
 }
 
 /// Types and shapes of a model's tensors, those that the engine finds too.
-pub fn facts(model: &ModelProto) -> Facts {
-    let mut facts = Facts::of_model(model);
-    facts.extend(&Parsed::new(model, &Shapes::new()).unwrap().facts().unwrap());
-    facts
+pub fn value_info(model: &ModelProto) -> ValueInfos {
+    let mut value_info = ValueInfos::of_model(model);
+    value_info.extend(&Parsed::new(model, &Shapes::new()).unwrap().value_info().unwrap());
+    value_info
 }
 
 /// A file of this repository.

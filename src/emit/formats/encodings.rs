@@ -8,9 +8,9 @@
 //! output channels, where the kernel of a convolution has one position. Widths are those of the integers that
 //! hold the values: a grid of 7 bits in int8 is written as 8 bits, with the same scale.
 
-use crate::decide::scale_shape;
 use crate::emit::source::{Entries, json};
 use crate::emit::{Emitter, Encoding, OneOrMany, Source};
+use crate::plan::scale_shape;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 

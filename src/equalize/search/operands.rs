@@ -115,7 +115,7 @@ impl Growth<'_> {
         };
         let shape = self.shape(other)?;
         // A constant that is larger than the tensor makes it larger.
-        if node.output.first().and_then(|output| self.facts.shape(output)) != Some(shape) {
+        if node.output.first().and_then(|output| self.value_info.shape(output)) != Some(shape) {
             return Err(self.refused(node));
         }
         let dims = self.constant_shape(node, name)?;

@@ -4,8 +4,8 @@ use crate::diag::WithHint;
 use crate::emit::{EqualizationFacts, InputFacts, OffsetFacts, SpaceFacts};
 use crate::engine::{Parsed, Shapes};
 use crate::equalize::{absorb, find, movable, scale};
-use crate::onnx::facts::Facts;
 use crate::onnx::proto::ModelProto;
+use crate::onnx::value_info::ValueInfos;
 use anyhow::{Context, Result, anyhow};
 
 /// Scales the channels of a prepared model as a sidecar says.
@@ -22,12 +22,12 @@ pub(in crate::pipeline) fn again(
         return Ok(());
     }
     let shapes: Shapes = inputs.iter().map(|i| (i.name.clone(), i.shape.clone())).collect();
-    let mut facts = Facts::of_model(model);
-    facts.extend(&Parsed::new(model, &shapes)?.facts()?);
+    let mut value_info = ValueInfos::of_model(model);
+    value_info.extend(&Parsed::new(model, &shapes)?.value_info()?);
     let graph = model.graph.as_mut().context("model has no graph")?;
-    let (spaces, _) = find(graph, &facts);
-    let tensors: Vec<&str> = offsets.iter().map(|facts| facts.tensor.as_str()).collect();
-    let (movables, _) = movable(graph, &facts, &tensors);
+    let (spaces, _) = find(graph, &value_info);
+    let tensors: Vec<&str> = offsets.iter().map(|value_info| value_info.tensor.as_str()).collect();
+    let (movables, _) = movable(graph, &value_info, &tensors);
     let other = |tensor: &str| {
         anyhow!(
             "this version of mqq does not equalize the tensor `{tensor}`, which the sidecar does"

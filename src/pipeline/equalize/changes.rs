@@ -6,7 +6,7 @@ use crate::diag::copy_of;
 use crate::emit::{DeclinedFacts, OffsetFacts, SpaceFacts};
 use crate::engine::{Parsed, Session};
 use crate::equalize::{
-    ChannelStatistic, Channels, Choice, Declined, Movable, Reason, Space, Units, Watched, absorb,
+    ChannelStatistics, Channels, Choice, Declined, Movable, Reason, Space, Units, Watched, absorb,
     choose, find, movable, scale, watched,
 };
 use crate::onnx::node::node_name;
@@ -42,13 +42,14 @@ impl Candidates {
     pub fn find(stage: Stage, methods: Methods) -> Result<Candidates> {
         let graph = stage.model.graph.as_ref().context("model has no graph")?;
         let (spaces, declined) = match methods.contains(Method::Equalize) {
-            true => find(graph, stage.facts),
+            true => find(graph, stage.value_info),
             false => Default::default(),
         };
         let (movables, not_absorbed) = match methods.contains(Method::Absorb) {
             true => {
-                let tensors = stage.sites.activations.iter().map(|site| site.tensor.as_str());
-                movable(graph, stage.facts, &tensors.collect::<Vec<&str>>())
+                let tensors =
+                    stage.placement.activations.iter().map(|quantizer| quantizer.tensor.as_str());
+                movable(graph, stage.value_info, &tensors.collect::<Vec<&str>>())
             }
             false => Default::default(),
         };
@@ -72,9 +73,9 @@ impl Candidates {
         if is_empty {
             return Ok(changes);
         }
-        let Stage { model, facts, sites, request } = stage;
+        let Stage { model, value_info, placement, request } = stage;
         let graph = model.graph.as_ref().context("model has no graph")?;
-        let mut watched = watched(&spaces, graph, facts, sites);
+        let mut watched = watched(&spaces, graph, value_info, placement);
         let (movables, others): (Vec<Movable>, Vec<Movable>) =
             movables.into_iter().partition(|movable| watch(&mut watched, movable));
         for Movable { tensor, .. } in others {
@@ -95,7 +96,7 @@ impl Candidates {
                 }
             }
         }
-        let choices = choose(&spaces, &statistics, graph, sites, &request.scheme);
+        let choices = choose(&spaces, &statistics, graph, placement, &request.scheme);
         for (space, choice) in spaces.into_iter().zip(choices) {
             match choice {
                 Ok(choice) => changes.factors.push((space, choice)),
@@ -107,10 +108,10 @@ impl Candidates {
 }
 
 /// Whether the tensor lies on a grid whose middle is 0.
-fn is_symmetric(tensor: &str, Stage { sites, request, .. }: Stage) -> bool {
-    let mut sites = sites.activations.iter().filter(|site| site.tensor == tensor);
+fn is_symmetric(tensor: &str, Stage { placement, request, .. }: Stage) -> bool {
+    let mut placement = placement.activations.iter().filter(|quantizer| quantizer.tensor == tensor);
     let symmetry = |name: &String| request.scheme.types.get(name).map(|qtype| qtype.symmetry);
-    sites.any(|site| symmetry(&site.qtype) == Some(SymmetryName::Symmetric))
+    placement.any(|quantizer| symmetry(&quantizer.qtype) == Some(SymmetryName::Symmetric))
 }
 
 impl Changes {
@@ -193,17 +194,17 @@ fn look(
     watched: &[Watched],
     (dataset, samples): (&Dataset, &[usize]),
     request: &Request,
-) -> Result<BTreeMap<String, ChannelStatistic>> {
+) -> Result<BTreeMap<String, ChannelStatistics>> {
     let names: Vec<String> = watched.iter().map(|watched| watched.tensor.clone()).collect();
     let engine = Parsed::new(model, &request.shapes)?.build(&names)?;
-    let empty = || -> Vec<ChannelStatistic> {
-        watched.iter().map(|watched| ChannelStatistic::new(watched.channels)).collect()
+    let empty = || -> Vec<ChannelStatistics> {
+        watched.iter().map(|watched| ChannelStatistics::new(watched.channels)).collect()
     };
     let mut totals = empty();
     // As many samples at a time as there are threads, added in their order.
     for part in samples.chunks(request.threads.max(1)) {
         let one =
-            |session: &mut Result<Session>, &sample: &usize| -> Result<Vec<ChannelStatistic>> {
+            |session: &mut Result<Session>, &sample: &usize| -> Result<Vec<ChannelStatistics>> {
                 let session = session.as_mut().map_err(|error| copy_of(error))?;
                 let mut seen = empty();
                 let mut visit = |at: usize, shape: &[usize], values: &[f32]| {
@@ -213,7 +214,7 @@ fn look(
                 Session::run(session, &dataset.load(sample)?, &mut visit)?;
                 Ok(seen)
             };
-        let parts: Vec<Vec<ChannelStatistic>> =
+        let parts: Vec<Vec<ChannelStatistics>> =
             part.par_iter().map_init(|| engine.session(), one).collect::<Result<_>>()?;
         for part in parts {
             totals.iter_mut().zip(&part).for_each(|(total, part)| total.absorb(part));

@@ -10,19 +10,19 @@ mod changes;
 pub(super) use again::again;
 
 use super::samples::SampleSet;
-use super::statistics::{Gathered, Run, gather};
+use super::statistics::{CalibrationStatistics, Run, gather};
 use super::tune::Known;
 use super::{Request, tune};
 use crate::data::Dataset;
-use crate::decide::{QuantPlan, decide};
 use crate::emit::{DeclinedFacts, EqualizationFacts, OffsetFacts, SpaceFacts};
 use crate::engine::Parsed;
 use crate::equalize::Units;
-use crate::onnx::facts::Facts;
+use crate::observers::Observer;
 use crate::onnx::proto::{GraphProto, ModelProto};
-use crate::place::Sites;
+use crate::onnx::value_info::ValueInfos;
+use crate::place::Placement;
+use crate::plan::{QuantPlan, decide};
 use crate::progress::Progress;
-use crate::range::RangeFinder;
 use crate::tune::{Compared, MIN_SAMPLES, Method, Methods, compare_plans};
 use anyhow::{Context, Result, ensure};
 use changes::{Candidates, Changes};
@@ -97,9 +97,9 @@ pub(super) struct Stage<'a> {
     /// The prepared model.
     pub model: &'a ModelProto,
     /// Types and shapes of its tensors.
-    pub facts: &'a Facts,
+    pub value_info: &'a ValueInfos,
     /// Where it is quantized.
-    pub sites: &'a Sites,
+    pub placement: &'a Placement,
     /// What was asked for.
     pub request: &'a Request,
 }
@@ -163,7 +163,7 @@ fn chosen(
         candidates.is_empty() || n >= LEAST_SAMPLES,
         "{n} samples, expected {LEAST_SAMPLES} or more"
     );
-    let largest = stage.facts.largest_activation(stage.model);
+    let largest = stage.value_info.largest_activation(stage.model);
     let n_tune = request.effort.n_tune(request.effort.n_samples(largest).min(n));
     let n_samples = n_tune.clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
@@ -178,20 +178,20 @@ impl Proposal {
         changes.and_then(|(changes, _)| changes.units()).unwrap_or_default()
     }
 
-    /// What came of the changes for `plan` and its model; `gathered` is of the model that stays. `plan` gets a warning
+    /// What came of the changes for `plan` and its model; `calibration` is of the model that stays. `plan` gets a warning
     /// where equalization cannot run.
     pub fn judge(
         self,
         stage: Stage,
         plan: &mut QuantPlan,
-        gathered: &mut Gathered,
+        calibration: &mut CalibrationStatistics,
         progress: &Progress,
     ) -> Judged {
         let start = Instant::now();
         let judged = self.changes.and_then(|changes| {
             let pool =
                 rayon::ThreadPoolBuilder::new().num_threads(stage.request.threads).build()?;
-            pool.install(|| attempt(stage, plan, gathered, changes, progress))
+            pool.install(|| attempt(stage, plan, calibration, changes, progress))
         });
         let mut judged = judged.unwrap_or_else(|error| {
             plan.warnings.push(format!("not equalized: {error:#}"));
@@ -226,17 +226,17 @@ impl Equalized {
     }
 }
 
-/// Judges the changes. `gathered` is of the model without them, and where they are kept of the one with them.
+/// Judges the changes. `calibration` is of the model without them, and where they are kept of the one with them.
 fn attempt(
     stage: Stage,
     plan: &QuantPlan,
-    gathered: &mut Gathered,
+    calibration: &mut CalibrationStatistics,
     (changes, n_samples): (Changes, usize),
     progress: &Progress,
 ) -> Result<Judged> {
-    let Stage { model, sites, request, .. } = stage;
+    let Stage { model, placement, request, .. } = stage;
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let run = gathered.run.as_ref().context("nothing was observed")?;
+    let run = calibration.run.as_ref().context("nothing was observed")?;
     let mut equalized = Equalized::new(graph, &changes, n_samples);
     if changes.is_empty() {
         return Ok(Judged { equalized: Some(equalized), ..Judged::default() });
@@ -244,16 +244,16 @@ fn attempt(
     let judges = judges(stage, run, plan)?;
     let scaled = changes.made(model)?;
     let units = changes.units();
-    let (scaled_plan, observed) = plan_for(stage, &scaled, units.is_some(), gathered, progress)?;
+    let (scaled_plan, observed) = plan_for(stage, &scaled, units.is_some(), calibration, progress)?;
     equalized.n_judges = judges.len();
     let (inputs, values) = tune::load(run, judges.clone())?;
     let corrected = tune::methods(request, plan).contains(Method::Bias);
     let compared = Compared {
         models: [model, &scaled],
         plans: [plan, &scaled_plan],
-        sites,
+        placement,
         units: units.as_ref(),
-        table: (&request.scheme, &*request.weight_finder.0 as &dyn RangeFinder),
+        table: (&request.scheme, &*request.weight_observer.0 as &dyn Observer),
         corrected,
     };
     let (compared, [of_model, of_scaled]) = compare_plans(compared, (&inputs, &values), None)?;
@@ -266,9 +266,9 @@ fn attempt(
     let known = reference.map(|reference| Known { samples: judges, reference });
     let replaced = equalized.kept.then_some((scaled, scaled_plan));
     match (equalized.kept, observed) {
-        (true, Some(observed)) => *gathered = observed,
-        (true, None) => gathered.take_scaled(),
-        (false, _) => gathered.scaled.clear(),
+        (true, Some(observed)) => *calibration = observed,
+        (true, None) => calibration.take_scaled(),
+        (false, _) => calibration.scaled.clear(),
     }
     Ok(Judged { equalized: Some(equalized), replaced, known })
 }
@@ -276,22 +276,22 @@ fn attempt(
 /// The plan for the changed model. Where that was not observed together with the other, it is observed now, and what
 /// was seen is given as well.
 fn plan_for(
-    Stage { sites, request, .. }: Stage,
+    Stage { placement, request, .. }: Stage,
     scaled: &ModelProto,
     is_observed: bool,
-    gathered: &Gathered,
+    calibration: &CalibrationStatistics,
     progress: &Progress,
-) -> Result<(QuantPlan, Option<Gathered>)> {
+) -> Result<(QuantPlan, Option<CalibrationStatistics>)> {
     let graph = scaled.graph.as_ref().context("model has no graph")?;
     let mut observed = None;
     if !is_observed {
         let parsed = Parsed::new(scaled, &request.shapes);
-        let samples = gathered.run.as_ref().map(|run| Arc::clone(&run.samples));
+        let samples = calibration.run.as_ref().map(|run| Arc::clone(&run.samples));
         let data = (samples, &BTreeMap::new());
-        observed = Some(gather(scaled, parsed, sites, request, data, progress)?);
+        observed = Some(gather(scaled, parsed, placement, request, data, progress)?);
     }
-    let statistics = observed.as_ref().unwrap_or(gathered).scaled_statistics();
-    let plan = decide(graph, sites, &statistics, None, &request.scheme, request.finders())?;
+    let statistics = observed.as_ref().unwrap_or(calibration).scaled_statistics();
+    let plan = decide(graph, placement, &statistics, None, &request.scheme, request.observers())?;
     Ok((plan, observed))
 }
 
@@ -300,8 +300,8 @@ fn plan_for(
 /// # Errors
 /// If there is no memory for enough of them.
 pub(super) fn judges(stage: Stage, run: &Run, plan: &QuantPlan) -> Result<Range<usize>> {
-    let Stage { model, facts, request, .. } = stage;
-    let largest = facts.largest_activation(model);
+    let Stage { model, value_info, request, .. } = stage;
+    let largest = value_info.largest_activation(model);
     let n = tune::n_samples(run, largest, request, tune::methods(request, plan));
     ensure!(n >= MIN_SAMPLES, "memory for {n} samples to judge by, expected {MIN_SAMPLES} or more");
     let n_judges = (n - request.effort.n_tune(n)).max(n.min(MAX_SAMPLES));

@@ -7,9 +7,9 @@
 use super::super::network::Network;
 use super::super::walk::Walk;
 use super::{Alternative, Candidates, N_SAMPLES, error, follow, least, readers};
-use crate::decide::{PlannedActivation, QuantPlan};
 use crate::engine::Value;
 use crate::onnx::proto::ModelProto;
+use crate::plan::{PlannedActivation, QuantPlan};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,18 +49,18 @@ struct Measured {
 
 impl<'p> Ahead<'p> {
     fn new(plan: &'p QuantPlan, centred: bool) -> Ahead<'p> {
-        let layers = plan.weights.iter().flat_map(|weight| &weight.site.edges);
+        let layers = plan.weights.iter().flat_map(|weight| &weight.quantizer.edges);
         let layers: BTreeSet<usize> = layers.map(|(node_idx, _)| *node_idx).collect();
         let is_read = |planned: &PlannedActivation| {
-            planned.site.edges.iter().any(|(node_idx, _)| layers.contains(node_idx))
+            planned.quantizer.edges.iter().any(|(node_idx, _)| layers.contains(node_idx))
         };
         let (mut seen, mut groups) = (BTreeSet::new(), BTreeMap::new());
         for planned in &plan.activations {
-            let group = planned.site.group;
+            let group = planned.quantizer.group;
             if !seen.insert(group) || is_read(planned) {
                 continue;
             }
-            let mut members = plan.activations.iter().filter(|p| p.site.group == group);
+            let mut members = plan.activations.iter().filter(|p| p.quantizer.group == group);
             if let (true, Some(candidates)) = (members.any(is_read), Candidates::of(plan, group)) {
                 let unmeasured = |all: Vec<Alternative>| all.into_iter().map(|one| (one, 0.0));
                 let ways = candidates.shares(&candidates.found[0]);
@@ -79,11 +79,12 @@ impl<'p> Ahead<'p> {
     /// # Errors
     /// If a layer cannot be run by itself.
     pub fn meet(&mut self, net: &Network, name: &str, float: &[Value]) -> Result<()> {
-        let Some(planned) = self.plan.activations.iter().find(|p| p.site.tensor == name) else {
+        let Some(planned) = self.plan.activations.iter().find(|p| p.quantizer.tensor == name)
+        else {
             return Ok(());
         };
-        let Some(group) = self.groups.get_mut(&planned.site.group) else { return Ok(()) };
-        let edges = &planned.site.edges;
+        let Some(group) = self.groups.get_mut(&planned.quantizer.group) else { return Ok(()) };
+        let edges = &planned.quantizer.edges;
         let readers = readers(net, self.plan, (name, edges), float, self.centred)?;
         if readers.is_empty() {
             return Ok(());

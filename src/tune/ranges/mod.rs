@@ -2,7 +2,7 @@
 //!
 //! A tensor's own squared error treats its channels alike; a layer may hardly look at the one whose outliers
 //! widen the range, or depend on it. So the layers are run with several scales, and the one with the least
-//! error against their float outputs stays. Where finders are to be chosen from, the best of their ranges is where
+//! error against their float outputs stays. Where observers are to be chosen from, the best of their ranges is where
 //! the search begins.
 
 mod ahead;
@@ -14,9 +14,9 @@ use super::grid::fake_quantize;
 use super::methods::Method;
 use super::network::Network;
 use super::variant::Variant;
-use crate::decide::{Alternative, PlannedActivation, QuantPlan};
 use crate::engine::Value;
 use crate::place::clips::FoldableClip;
+use crate::plan::{Alternative, PlannedActivation, QuantPlan};
 use crate::quant::{QuantParams, Range};
 use crate::scheme::ScaleName;
 use anyhow::Result;
@@ -34,7 +34,7 @@ const N_SAMPLES: usize = 16;
 
 /// The grids that a group of activations can have.
 struct Candidates {
-    /// As planned, and as other finders would have it.
+    /// As planned, and as other observers would have it.
     found: Vec<Alternative>,
     scale: ScaleName,
     min_scale: f32,
@@ -45,8 +45,8 @@ struct Candidates {
 impl Candidates {
     /// `None` where the group's grid is given, or an output of the network is to keep all its values.
     fn of(plan: &QuantPlan, group: usize) -> Option<Candidates> {
-        let members = || plan.activations.iter().filter(|p| p.site.group == group);
-        if members().any(|p| p.site.fixed.is_some() || p.site.holds_all) {
+        let members = || plan.activations.iter().filter(|p| p.quantizer.group == group);
+        if members().any(|p| p.quantizer.fixed.is_some() || p.quantizer.holds_all) {
             return None;
         }
         let first = members().next()?;
@@ -140,10 +140,11 @@ impl Variant {
         float: &[Value],
         quantized: &[Value],
     ) -> Result<()> {
-        let Some(planned) = self.plan.activations.iter().find(|p| p.site.tensor == name) else {
+        let Some(planned) = self.plan.activations.iter().find(|p| p.quantizer.tensor == name)
+        else {
             return Ok(());
         };
-        let group = planned.site.group;
+        let group = planned.quantizer.group;
         if !self.settled.insert(group) {
             return Ok(());
         }
@@ -175,13 +176,13 @@ impl Variant {
     /// Gives the group another grid; no tensor of it may have met its values.
     fn settle(&mut self, group: usize, chosen: &Alternative) {
         self.settled.insert(group);
-        for planned in self.plan.activations.iter_mut().filter(|p| p.site.group == group) {
+        for planned in self.plan.activations.iter_mut().filter(|p| p.quantizer.group == group) {
             if planned.params == chosen.params {
                 continue;
             }
             let Alternative { observer, range, params } = *chosen;
             (planned.observer, planned.range, planned.params) = (observer, range, params);
-            if let Some((params, _)) = self.grids.get_mut(&planned.site.tensor) {
+            if let Some((params, _)) = self.grids.get_mut(&planned.quantizer.tensor) {
                 *params = planned.params;
             }
         }

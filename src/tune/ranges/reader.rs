@@ -4,9 +4,9 @@ use super::super::bias::{OutChannels, Passed, Sum, difference};
 use super::super::grid::{dequantized, out_channels};
 use super::super::network::Network;
 use super::super::step::Step;
-use crate::decide::QuantPlan;
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
+use crate::plan::QuantPlan;
 use anyhow::Result;
 use rayon::prelude::*;
 

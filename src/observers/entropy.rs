@@ -1,6 +1,6 @@
-use super::{RangeFinder, observed};
-use crate::observe::Statistic;
+use super::{Observer, observed};
 use crate::quant::{Grid, Range};
+use crate::statistics::TensorStatistics;
 use anyhow::Result;
 
 /// Linear bins over `[0, amax]`, as pytorch-quantization has.
@@ -22,12 +22,12 @@ const START_BIN: usize = 128;
 #[derive(Debug, Clone, Copy)]
 pub struct Entropy;
 
-impl RangeFinder for Entropy {
+impl Observer for Entropy {
     fn name(&self) -> &'static str {
         "entropy"
     }
 
-    fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range> {
+    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
         let whole = observed(statistic, grid)?;
         let amax = whole.amax();
         if amax == 0.0 {
@@ -43,7 +43,7 @@ impl RangeFinder for Entropy {
 }
 
 /// Counts of |x| in equal bins over `[0, amax]`; a float-prefix bin is spread over those it overlaps.
-fn linear_counts(statistic: &Statistic, amax: f64) -> Vec<f64> {
+fn linear_counts(statistic: &TensorStatistics, amax: f64) -> Vec<f64> {
     let mut counts = vec![0.0; N_BINS];
     let per_real = N_BINS as f64 / amax;
     for bin in statistic.histogram.bins() {

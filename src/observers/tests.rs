@@ -1,6 +1,6 @@
 use super::*;
-use crate::observe::Bin;
 use crate::quant::{PotRounding, ScaleRule, params_for_range};
+use crate::statistics::Bin;
 
 /// The first `n` numbers of the Mersenne Twister MT19937 seeded with 12345, 24 bits each in [0, 1).
 fn twister(n: usize) -> Vec<f32> {
@@ -31,21 +31,21 @@ fn twister(n: usize) -> Vec<f32> {
 }
 
 /// NVIDIA's test shape 11x7x3x3 with one value replaced.
-fn golden(at_76: f32) -> Statistic {
+fn golden(at_76: f32) -> TensorStatistics {
     let mut values = twister(693);
     assert_eq!(values[0], 0.981_718_2);
     values[76] = at_76;
     statistic(&[&values])
 }
 
-fn statistic(samples: &[&[f32]]) -> Statistic {
-    let mut statistic = Statistic::default();
+fn statistic(samples: &[&[f32]]) -> TensorStatistics {
+    let mut statistic = TensorStatistics::default();
     samples.iter().for_each(|values| statistic.observe(values));
     statistic
 }
 
-fn amax(finder: &dyn RangeFinder, statistic: &Statistic) -> f64 {
-    finder.find(statistic, &Grid::INT8_SYMMETRIC).unwrap().max
+fn amax(observer: &dyn Observer, statistic: &TensorStatistics) -> f64 {
+    observer.find(statistic, &Grid::INT8_SYMMETRIC).unwrap().max
 }
 
 /// Source: ports of pytorch-quantization's and MQBench's calibrators run on the same numbers. The width
@@ -54,7 +54,7 @@ fn amax(finder: &dyn RangeFinder, statistic: &Statistic) -> f64 {
 fn golden_vector_with_one_outlier() {
     let statistic = golden(10.0);
     let percentile = |percent| Percentile { percent };
-    let cases: [(&dyn RangeFinder, f64, f64); 6] = [
+    let cases: [(&dyn Observer, f64, f64); 6] = [
         (&Max, 10.0, 0.0),
         (&Entropy, 0.996_093_75, 0.01),
         (&Mse, 10.0, 0.0),
@@ -62,18 +62,21 @@ fn golden_vector_with_one_outlier() {
         (&percentile(99.9), 9.995_117_187_5, 0.01),
         (&percentile(100.0), 10.0, 0.0),
     ];
-    for (finder, expected, tolerance) in cases {
-        let found = amax(finder, &statistic);
-        assert!((found - expected).abs() <= tolerance, "{finder:?}: {found}, expected {expected}");
+    for (observer, expected, tolerance) in cases {
+        let found = amax(observer, &statistic);
+        assert!(
+            (found - expected).abs() <= tolerance,
+            "{observer:?}: {found}, expected {expected}"
+        );
     }
 }
 
 #[test]
 fn golden_vector_without_the_outlier() {
     let statistic = golden(0.5);
-    for (finder, expected) in [(&Entropy as &dyn RangeFinder, 0.997_288_7), (&Mse, 0.993_636_5)] {
-        let found = amax(finder, &statistic);
-        assert!((found - expected).abs() <= 0.01, "{finder:?}: {found}, expected {expected}");
+    for (observer, expected) in [(&Entropy as &dyn Observer, 0.997_288_7), (&Mse, 0.993_636_5)] {
+        let found = amax(observer, &statistic);
+        assert!((found - expected).abs() <= 0.01, "{observer:?}: {found}, expected {expected}");
     }
 }
 
@@ -141,7 +144,7 @@ fn the_zeros_of_a_relu_do_not_move_entropy() {
 fn a_range_that_grows_is_followed() {
     let first = [0.0, 255.0, 255.0, 255.0, 255.0, 255.0];
     let second = [0.0, 255.0, 255.0, 255.0, 255.0, 256.0];
-    let mut statistic = Statistic::default();
+    let mut statistic = TensorStatistics::default();
     statistic.observe_in(0, &first);
     statistic.observe_in(1, &second);
     assert!((amax(&Mse, &statistic) - 255.0).abs() <= 2.6);
@@ -150,7 +153,7 @@ fn a_range_that_grows_is_followed() {
 }
 
 #[test]
-fn every_finder_takes_every_tensor() {
+fn every_observer_takes_every_tensor() {
     let one_huge: Vec<f32> =
         (0..1000).map(|i| if i == 7 { 1e30 } else { 0.001 * i as f32 }).collect();
     let relu: Vec<f32> = (0..1000).map(|i| (i as f32 - 900.0).max(0.0)).collect();
@@ -163,24 +166,24 @@ fn every_finder_takes_every_tensor() {
         &one_huge,
         &relu,
     ];
-    for finder in FINDERS {
+    for observer in OBSERVERS {
         for (bits, grid) in [8, 4].into_iter().flat_map(|bits| {
             [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC].map(|grid| (bits, Grid { bits, ..grid }))
         }) {
             for values in tensors {
                 let statistic = statistic(&[values]);
-                let range = finder.find(&statistic, &grid).unwrap();
+                let range = observer.find(&statistic, &grid).unwrap();
                 let whole = Max.find(&statistic, &grid).unwrap();
                 assert!(
                     whole.min <= range.min
                         && range.min <= 0.0
                         && 0.0 <= range.max
                         && range.max <= whole.max,
-                    "{finder:?} with {bits} bits: {range:?} outside {whole:?}"
+                    "{observer:?} with {bits} bits: {range:?} outside {whole:?}"
                 );
                 assert!(!grid.is_centred() || range.min == -range.max);
             }
-            assert!(finder.find(&statistic(&[&[f32::NAN]]), &grid).is_err());
+            assert!(observer.find(&statistic(&[&[f32::NAN]]), &grid).is_err());
         }
     }
 }
@@ -193,8 +196,8 @@ fn mse_is_never_worse_than_max_and_helps_on_a_long_tail() {
     for grid in
         [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC, Grid { bits: 4, ..Grid::UINT8_ASYMMETRIC }]
     {
-        let error = |finder: &dyn RangeFinder| {
-            mse::squared_error(&bins, finder.find(&statistic, &grid).unwrap(), &grid).unwrap()
+        let error = |observer: &dyn Observer| {
+            mse::squared_error(&bins, observer.find(&statistic, &grid).unwrap(), &grid).unwrap()
         };
         assert!(error(&Mse) <= error(&Max), "{grid:?}");
         assert!(grid.bits > 4 || error(&Mse) < 0.9 * error(&Max), "{grid:?}");
@@ -281,7 +284,7 @@ fn shrinking_cuts_each_side_of_the_values() {
 
 #[test]
 fn a_moving_average_is_of_batches() {
-    let mut statistic = Statistic::default();
+    let mut statistic = TensorStatistics::default();
     for (batch, values) in [(2, [0.0, 16.0]), (0, [-1.0, 4.0]), (2, [-8.0, 0.0]), (0, [0.0, 8.0])] {
         statistic.observe_in(batch, &values);
     }
@@ -295,7 +298,7 @@ fn a_moving_average_is_of_batches() {
         assert!((min - expected_min).abs() < 1e-9 && (max - expected_max).abs() < 1e-9);
     }
     // What was not seen in batches was seen at once.
-    let mut at_once = Statistic::default();
+    let mut at_once = TensorStatistics::default();
     at_once.observe(&[-3.0, 5.0]);
     let range = Ema::DEFAULT.find(&at_once, &Grid::UINT8_ASYMMETRIC).unwrap();
     assert_eq!(range, Range { min: -3.0, max: 5.0 });

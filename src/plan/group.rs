@@ -2,11 +2,11 @@
 
 use super::mask::Mask;
 use super::{Alternative, PlannedActivation, QuantPlan, params_for};
-use crate::observe::{Extremes, Statistic};
-use crate::place::Sites;
+use crate::observers::{Observer, covering};
+use crate::place::Placement;
 use crate::quant::{GivenRange, Grid, QuantParams, Range, params_for_range};
-use crate::range::{RangeFinder, covering};
 use crate::scheme::{FixedGrid, QType, Scheme};
+use crate::statistics::{Extremes, TensorStatistics};
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 use std::borrow::{Borrow, Cow};
@@ -26,47 +26,52 @@ struct Shared {
 }
 
 pub(super) fn decide(
-    sites: &Sites,
-    statistics: &[impl Borrow<Statistic> + Sync],
+    placement: &Placement,
+    statistics: &[impl Borrow<TensorStatistics> + Sync],
     given: Option<&BTreeMap<String, GivenRange>>,
     scheme: &Scheme,
-    finder: &dyn RangeFinder,
+    observer: &dyn Observer,
     plan: &mut QuantPlan,
 ) -> Result<()> {
     let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (site_idx, site) in sites.activations.iter().enumerate() {
-        members.entry(site.group).or_default().push(site_idx);
+    for (quantizer_idx, quantizer) in placement.activations.iter().enumerate() {
+        members.entry(quantizer.group).or_default().push(quantizer_idx);
     }
-    let find = |(&group, sites_of_group): (&usize, &Vec<usize>)| {
-        let prescribed = prescribed(sites, sites_of_group, &mut Vec::new());
+    let find = |(&group, quantizers_of_group): (&usize, &Vec<usize>)| {
+        let prescribed = prescribed(placement, quantizers_of_group, &mut Vec::new());
         // A prescribed grid brings its own type.
-        let first = &sites.activations[prescribed.map_or(sites_of_group[0], |(site, _)| site)];
-        let given_of = |&site: &usize| given?.get(&sites.activations[site].tensor).copied();
-        let imported: Vec<GivenRange> = sites_of_group.iter().filter_map(given_of).collect();
-        let mut observed = sites_of_group.iter().filter(|&site| given_of(site).is_none());
+        let first = &placement.activations
+            [prescribed.map_or(quantizers_of_group[0], |(quantizer, _)| quantizer)];
+        let given_of =
+            |&quantizer: &usize| given?.get(&placement.activations[quantizer].tensor).copied();
+        let imported: Vec<GivenRange> = quantizers_of_group.iter().filter_map(given_of).collect();
+        let mut observed =
+            quantizers_of_group.iter().filter(|&quantizer| given_of(quantizer).is_none());
         let mut joint = observed.next().map(|&first| {
             let mut joint = Cow::Borrowed(statistics[first].borrow());
             observed.for_each(|&member| joint.to_mut().merge(statistics[member].borrow()));
             joint
         });
-        let roles = sites_of_group.iter().map(|&site| sites.activations[site].softmax);
+        let roles =
+            quantizers_of_group.iter().map(|&quantizer| placement.activations[quantizer].softmax);
         let role = roles.collect::<Option<Vec<_>>>().and_then(|roles| roles.into_iter().max());
         let mask = joint.as_deref().and_then(|joint| Mask::in_values(joint, role?));
         if let (Some(mask), Some(joint)) = (mask, &mut joint) {
             mask.raise_all(joint.to_mut());
         }
-        let holds_all =
-            |site: &&usize| sites.activations[**site].holds_all && given_of(site).is_none();
+        let holds_all = |quantizer: &&usize| {
+            placement.activations[**quantizer].holds_all && given_of(quantizer).is_none()
+        };
         let mut of_outputs = Extremes::NONE;
-        for &site in sites_of_group.iter().filter(holds_all) {
-            of_outputs.widen(statistics[site].borrow().extremes);
+        for &quantizer in quantizers_of_group.iter().filter(holds_all) {
+            of_outputs.widen(statistics[quantizer].borrow().extremes);
         }
         let raised = |value: f32| mask.map_or(value, |mask| mask.raise(value));
         let of_outputs = of_outputs.get().map(|(min, max)| (raised(min), raised(max)));
         let qtype = &scheme.types[&first.qtype];
         let shared = match prescribed {
             Some((_, fixed)) => prescribe(fixed, qtype),
-            None => find_shared(joint.as_deref(), of_outputs, &imported, qtype, finder),
+            None => find_shared(joint.as_deref(), of_outputs, &imported, qtype, observer),
         };
         let shared = shared.with_context(|| format!("tensor `{}`", first.tensor))?;
         Ok((group, Shared { mask, ..shared }))
@@ -74,11 +79,11 @@ pub(super) fn decide(
     // The first error in the order of the groups is reported, whatever thread met one first.
     let found: Vec<Result<(usize, Shared)>> = members.par_iter().map(find).collect();
     let groups: BTreeMap<usize, Shared> = found.into_iter().collect::<Result<_>>()?;
-    for sites_of_group in members.values() {
-        prescribed(sites, sites_of_group, &mut plan.warnings);
+    for quantizers_of_group in members.values() {
+        prescribed(placement, quantizers_of_group, &mut plan.warnings);
     }
-    for (site, statistic) in sites.activations.iter().zip(statistics) {
-        let (shared, statistic) = (&groups[&site.group], statistic.borrow());
+    for (quantizer, statistic) in placement.activations.iter().zip(statistics) {
+        let (shared, statistic) = (&groups[&quantizer.group], statistic.borrow());
         let n_masked = shared.mask.map_or(0, |mask| mask.n_masked(statistic));
         // What a mask makes infinite is meant to be.
         let n_infinite = statistic.histogram.n_minus_infinity().min(n_masked);
@@ -86,16 +91,16 @@ pub(super) fn decide(
         if n_non_finite > 0 {
             plan.warnings.push(format!(
                 "tensor `{}`: {n_non_finite} of {} values are NaN or infinite; they were left out",
-                site.tensor,
+                quantizer.tensor,
                 n_non_finite + statistic.n_finite()
             ));
         }
-        let mut site = site.clone();
-        if site.holds_all && shared.widened {
-            site.reason.push_str("; its range holds all values that were seen");
+        let mut quantizer = quantizer.clone();
+        if quantizer.holds_all && shared.widened {
+            quantizer.reason.push_str("; its range holds all values that were seen");
         }
         plan.activations.push(PlannedActivation {
-            site,
+            quantizer,
             qtype: shared.qtype.clone(),
             params: shared.params,
             range: shared.range,
@@ -112,18 +117,19 @@ pub(super) fn decide(
 /// The first grid that the table prescribes in the group, and whose; warns where it prescribes another
 /// one too.
 fn prescribed(
-    sites: &Sites,
-    sites_of_group: &[usize],
+    placement: &Placement,
+    quantizers_of_group: &[usize],
     warnings: &mut Vec<String>,
 ) -> Option<(usize, FixedGrid)> {
-    let all = sites_of_group.iter().filter_map(|&i| Some((i, sites.activations[i].fixed?)));
+    let all =
+        quantizers_of_group.iter().filter_map(|&i| Some((i, placement.activations[i].fixed?)));
     let all: Vec<(usize, FixedGrid)> = all.collect();
     let &(first, fixed) = all.first()?;
     if let Some((other, _)) = all.iter().find(|(_, another)| *another != fixed) {
         warnings.push(format!(
             "tensors `{}` and `{}` lie on one grid, but the table prescribes different ones; that of \
              the first was taken",
-            sites.activations[first].tensor, sites.activations[*other].tensor
+            placement.activations[first].tensor, placement.activations[*other].tensor
         ));
     }
     Some((first, fixed))
@@ -149,11 +155,11 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
 /// others. `of_outputs` are the lowest and the highest value of the network's outputs among them: the largest values, which
 /// readers look for, would tie where a range ends before them.
 fn find_shared(
-    joint: Option<&Statistic>,
+    joint: Option<&TensorStatistics>,
     of_outputs: Option<(f32, f32)>,
     imported: &[GivenRange],
     qtype: &QType,
-    finder: &dyn RangeFinder,
+    observer: &dyn Observer,
 ) -> Result<Shared> {
     let whole = |range: Range, grid: &Grid| {
         of_outputs.map_or(range, |of_outputs| covering(range, of_outputs, grid))
@@ -161,8 +167,8 @@ fn find_shared(
     if let (Some(joint), []) = (joint, imported) {
         let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));
         let grid = qtype.grid();
-        let found = |finder: &dyn RangeFinder| -> Result<(Alternative, bool)> {
-            let found = finder.find(joint, &grid)?;
+        let found = |observer: &dyn Observer| -> Result<(Alternative, bool)> {
+            let found = observer.find(joint, &grid)?;
             let (mut range, mut params) = params_for(joint, found, &qtype)?;
             let mut widened = false;
             if of_outputs.is_some() {
@@ -171,19 +177,20 @@ fn find_shared(
                 (range, params) = (whole, params_for_range(whole, &grid.never_narrower())?);
                 widened = range != before;
             }
-            Ok((Alternative { observer: finder.name(), range, params }, widened))
+            Ok((Alternative { observer: observer.name(), range, params }, widened))
         };
-        let mut choices = finder.choices().iter();
-        let first = choices.next().map_or(finder, |first| *first);
+        let mut choices = observer.choices().iter();
+        let first = choices.next().map_or(observer, |first| *first);
         let (Alternative { observer, range, params }, widened) = found(first)?;
-        let alternatives = choices.map(|finder| Ok(found(*finder)?.0)).collect::<Result<_>>()?;
+        let alternatives =
+            choices.map(|observer| Ok(found(*observer)?.0)).collect::<Result<_>>()?;
         return Ok(Shared { qtype, range, params, observer, alternatives, widened, mask: None });
     }
-    let observed = joint.and_then(Statistic::min_max).map(|(min, _)| min);
+    let observed = joint.and_then(TensorStatistics::min_max).map(|(min, _)| min);
     let lowest = imported.iter().map(|given| given.range.min as f32).chain(observed);
     let qtype = qtype.adapted(lowest.reduce(f32::min));
     let grid = qtype.grid();
-    let found = joint.map(|joint| finder.find(joint, &grid)).transpose()?;
+    let found = joint.map(|joint| observer.find(joint, &grid)).transpose()?;
     let all = imported.iter().map(|given| given.on(&grid)).chain(found);
     let union = |a: Range, b: Range| Range { min: a.min.min(b.min), max: a.max.max(b.max) };
     let before = all.reduce(union).context("no range, expected one per tensor")?;

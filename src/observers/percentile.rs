@@ -1,6 +1,6 @@
-use super::{RangeFinder, fit, observed};
-use crate::observe::{Bin, Statistic};
+use super::{Observer, fit, observed};
 use crate::quant::{Grid, Range};
+use crate::statistics::{Bin, TensorStatistics};
 use anyhow::{Result, ensure};
 
 /// The interval that holds `percent` of the values: of the absolute values on a centred grid, otherwise
@@ -19,12 +19,12 @@ impl Percentile {
     pub const DEFAULT: Percentile = Percentile { percent: 99.99 };
 }
 
-impl RangeFinder for Percentile {
+impl Observer for Percentile {
     fn name(&self) -> &'static str {
         "percentile"
     }
 
-    fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range> {
+    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
         ensure!(
             self.percent > 0.0 && self.percent <= 100.0,
             "percentile is {}, expected above 0 and at most 100",

@@ -1,7 +1,7 @@
-//! Range finders: which interval of a tensor to keep.
+//! Range observers: which interval of a tensor to keep.
 //!
-//! In: a [`Statistic`] and the [`Grid`] it will be laid on. Out: a [`Range`]. Pure functions; they do
-//! not compute scales and do not know tensors' names. [`FINDERS`] is the open list: a new one is a file
+//! In: a [`TensorStatistics`] and the [`Grid`] it will be laid on. Out: a [`Range`]. Pure functions; they do
+//! not compute scales and do not know tensors' names. [`OBSERVERS`] is the open list: a new one is a file
 //! here, a `mod` line and a line in the list.
 
 mod auto;
@@ -23,12 +23,12 @@ pub use pot_search::pot_search;
 pub use shrink::Shrink;
 
 use crate::diag::{WithHint, did_you_mean};
-use crate::observe::Statistic;
 use crate::quant::{Grid, Range};
+use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 /// Chooses the interval of a tensor that its grid will cover.
-pub trait RangeFinder: std::fmt::Debug + Sync {
+pub trait Observer: std::fmt::Debug + Sync {
     /// The name on the command line and in a backend table.
     fn name(&self) -> &'static str;
 
@@ -41,38 +41,38 @@ pub trait RangeFinder: std::fmt::Debug + Sync {
     /// grid, and is the same whatever order the histogram was filled in.
     ///
     /// # Errors
-    /// If the statistic holds no finite value, or an option of the finder is out of bounds.
-    fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range>;
+    /// If the statistic holds no finite value, or an option of the observer is out of bounds.
+    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range>;
 
     /// Whether it looks at the histogram; without one, extremes are enough.
     fn reads_histogram(&self) -> bool {
         true
     }
 
-    /// Samples per batch, if it averages over batches; it reads [`Statistic::batches`] then.
+    /// Samples per batch, if it averages over batches; it reads [`TensorStatistics::batches`] then.
     fn batch_size(&self) -> Option<usize> {
         None
     }
 
-    /// The finders that it chooses from, if it does; the first is what it does by itself.
-    fn choices(&self) -> &'static [&'static dyn RangeFinder] {
+    /// The observers that it chooses from, if it does; the first is what it does by itself.
+    fn choices(&self) -> &'static [&'static dyn Observer] {
         &[]
     }
 }
 
-/// Every finder, with its default options.
-pub const FINDERS: &[&dyn RangeFinder] =
+/// Every observer, with its default options.
+pub const OBSERVERS: &[&dyn Observer] =
     &[&Max, &Ema::DEFAULT, &Percentile::DEFAULT, &Shrink::DEFAULT, &Entropy, &Mse, &Auto];
 
 /// A name and its option: `percentile` and `99.9` of `percentile:99.9` or `percentile=99.9`.
 fn parts(spelling: &str) -> (&str, Option<&str>) {
     let parts = spelling.split_once([':', '=']);
     let (name, option) = parts.map_or((spelling, None), |(name, option)| (name, Some(option)));
-    let called = FINDERS.iter().find(|finder| finder.aliases().contains(&name));
-    (called.map_or(name, |finder| finder.name()), option)
+    let called = OBSERVERS.iter().find(|observer| observer.aliases().contains(&name));
+    (called.map_or(name, |observer| observer.name()), option)
 }
 
-/// The one spelling of a finder among those that [`by_spelling`] takes: its name, a colon, its option.
+/// The one spelling of a observer among those that [`by_spelling`] takes: its name, a colon, its option.
 pub fn canonical(spelling: &str) -> String {
     match parts(spelling) {
         (name, Some(option)) => format!("{name}:{option}"),
@@ -80,24 +80,24 @@ pub fn canonical(spelling: &str) -> String {
     }
 }
 
-/// The finder of a spelling such as `mse`, `percentile:99.9` or `ema=0.95:64`: a name or an alias, and its options.
+/// The observer of a spelling such as `mse`, `percentile:99.9` or `ema=0.95:64`: a name or an alias, and its options.
 ///
 /// # Errors
-/// If there is no such finder, it takes no option, or the option is no number or out of bounds.
-pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
+/// If there is no such observer, it takes no option, or the option is no number or out of bounds.
+pub fn by_spelling(spelling: &str) -> Result<Box<dyn Observer + Send>> {
     let (name, option) = parts(spelling);
     let (option, batch) = match option.and_then(|text| text.split_once(':')) {
         Some((ratio, batch)) if name == "ema" => (Some(ratio), Some(batch)),
         _ => (option, None),
     };
-    let names = || FINDERS.iter().map(|finder| finder.name());
+    let names = || OBSERVERS.iter().map(|observer| observer.name());
     let number = |default: f64| match option {
         None => Ok(default),
         Some(text) => text
             .parse::<f64>()
             .with_context(|| format!("observer `{spelling}`: `{text}` is no number, expected one")),
     };
-    let finder: Box<dyn RangeFinder + Send> = match name {
+    let observer: Box<dyn Observer + Send> = match name {
         "percentile" => {
             let percent = number(Percentile::DEFAULT.percent)?;
             ensure!(
@@ -137,7 +137,7 @@ pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
             bail!("observer `{name}` takes no option, found `{spelling}`")
         }
         _ => {
-            let aliases = FINDERS.iter().flat_map(|finder| finder.aliases()).copied();
+            let aliases = OBSERVERS.iter().flat_map(|observer| observer.aliases()).copied();
             return Err(anyhow!(
                 "observer `{name}` is unknown, expected one of: {}",
                 names().collect::<Vec<_>>().join(", ")
@@ -145,11 +145,11 @@ pub fn by_spelling(spelling: &str) -> Result<Box<dyn RangeFinder + Send>> {
             .hint(did_you_mean(name, names().chain(aliases))));
         }
     };
-    Ok(finder)
+    Ok(observer)
 }
 
 /// The observed range, widened to hold 0 and centred where the grid is.
-fn observed(statistic: &Statistic, grid: &Grid) -> Result<Range> {
+fn observed(statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
     let (min, max) =
         statistic.min_max().context("no finite value was observed, expected at least one")?;
     Ok(fit(Range { min: f64::from(min), max: f64::from(max) }, grid))

@@ -3,10 +3,10 @@
 
 use super::weight::{params_of, values};
 use super::{PlannedBias, QuantPlan};
+use crate::observers::Observer;
 use crate::onnx::proto::GraphProto;
-use crate::place::{BiasSite, Sites};
+use crate::place::{BiasQuantizer, Placement};
 use crate::quant::{QuantParams, round_half_even};
-use crate::range::RangeFinder;
 use crate::scheme::{QType, Scheme};
 use anyhow::Result;
 
@@ -20,27 +20,27 @@ const MAX_BIAS: f64 = i32::MAX as f64;
 /// If a bias is not finite; the message names it.
 pub fn decide_biases(
     graph: &GraphProto,
-    sites: &Sites,
+    placement: &Placement,
     scheme: &Scheme,
-    finder: &dyn RangeFinder,
+    observer: &dyn Observer,
     plan: &mut QuantPlan,
     widen: bool,
 ) -> Result<()> {
     plan.biases.clear();
-    let floats = sites.biases.iter().map(|site| values(graph, &site.tensor));
+    let floats = placement.biases.iter().map(|quantizer| values(graph, &quantizer.tensor));
     let floats: Vec<(Vec<usize>, Vec<f32>)> = floats.collect::<Result<_>>()?;
     if widen {
-        widen_weights(sites, &floats, plan);
+        widen_weights(placement, &floats, plan);
     }
-    for (site, (shape, values)) in sites.biases.iter().zip(floats) {
-        let Some(name) = &site.qtype else {
-            plan.biases.extend(int32(plan, site, shape, &values));
+    for (quantizer, (shape, values)) in placement.biases.iter().zip(floats) {
+        let Some(name) = &quantizer.qtype else {
+            plan.biases.extend(int32(plan, quantizer, shape, &values));
             continue;
         };
         let qtype = scheme.types[name].adapted(values.iter().copied().reduce(f32::min));
-        let (_, params) = params_of(&values, &qtype, finder)?;
+        let (_, params) = params_of(&values, &qtype, observer)?;
         plan.biases.push(PlannedBias {
-            site: site.clone(),
+            quantizer: quantizer.clone(),
             zero_point: params.zero_point,
             shape,
             scales: vec![params.scale],
@@ -59,21 +59,22 @@ pub fn decide_biases(
 pub fn bias_grids(
     values: &[f32],
     qtype: &QType,
-    finder: &dyn RangeFinder,
+    observer: &dyn Observer,
 ) -> Result<Vec<QuantParams>> {
     let qtype = qtype.adapted(values.iter().copied().reduce(f32::min));
-    let (_, widest) = params_of(values, &QType { pot_search: 0, ..qtype.clone() }, finder)?;
+    let (_, widest) = params_of(values, &QType { pot_search: 0, ..qtype.clone() }, observer)?;
     let n_halvings = qtype.n_halvings(widest.scale);
     let halved = |n: u8| QuantParams { scale: widest.scale / f32::from(n).exp2(), ..widest };
     Ok((0..=n_halvings).map(halved).filter(|params| params.scale.is_normal()).collect())
 }
 
 /// Widens the weights' scales where an int32 would overflow: a weight may serve several biases.
-fn widen_weights(sites: &Sites, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut QuantPlan) {
-    let int32 = sites.biases.iter().zip(floats).filter(|(site, _)| site.qtype.is_none());
-    for (site, (_, values)) in int32 {
-        let Some(s_x) = input_scale(plan, &site.input) else { continue };
-        let weight = &mut plan.weights[site.weight];
+fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut QuantPlan) {
+    let int32 =
+        placement.biases.iter().zip(floats).filter(|(quantizer, _)| quantizer.qtype.is_none());
+    for (quantizer, (_, values)) in int32 {
+        let Some(s_x) = input_scale(plan, &quantizer.input) else { continue };
+        let weight = &mut plan.weights[quantizer.weight];
         let qtype = weight.qtype.clone();
         let n_scales = weight.params.len();
         for (channel, &value) in values.iter().enumerate() {
@@ -89,7 +90,7 @@ fn widen_weights(sites: &Sites, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut Qu
             if overflows {
                 plan.warnings.push(format!(
                     "initializer `{}`: channel {channel} overflows int32; the scale of `{}` was widened",
-                    site.tensor, weight.site.tensor
+                    quantizer.tensor, weight.quantizer.tensor
                 ));
             }
         }
@@ -98,12 +99,12 @@ fn widen_weights(sites: &Sites, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut Qu
 
 fn int32(
     plan: &QuantPlan,
-    site: &BiasSite,
+    quantizer: &BiasQuantizer,
     shape: Vec<usize>,
     values: &[f32],
 ) -> Option<PlannedBias> {
-    let s_x = input_scale(plan, &site.input)?;
-    let weight = &plan.weights[site.weight];
+    let s_x = input_scale(plan, &quantizer.input)?;
+    let weight = &plan.weights[quantizer.weight];
     let scales: Vec<f32> =
         weight.params.iter().map(|params| (s_x * f64::from(params.scale)) as f32).collect();
     if scales.len() != 1 && scales.len() != values.len() {
@@ -115,10 +116,17 @@ fn int32(
             .clamp(-MAX_BIAS, MAX_BIAS) as i32
     };
     let integers = values.iter().enumerate().map(quantize).collect();
-    Some(PlannedBias { site: site.clone(), qtype: None, zero_point: 0, shape, scales, integers })
+    Some(PlannedBias {
+        quantizer: quantizer.clone(),
+        qtype: None,
+        zero_point: 0,
+        shape,
+        scales,
+        integers,
+    })
 }
 
 fn input_scale(plan: &QuantPlan, input: &str) -> Option<f64> {
-    let activation = plan.activations.iter().find(|planned| planned.site.tensor == input)?;
+    let activation = plan.activations.iter().find(|planned| planned.quantizer.tensor == input)?;
     Some(f64::from(activation.params.scale))
 }

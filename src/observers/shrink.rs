@@ -1,7 +1,7 @@
 use super::percentile::edge_after_cutting;
-use super::{RangeFinder, fit, observed};
-use crate::observe::{Bin, Statistic};
+use super::{Observer, fit, observed};
 use crate::quant::{Grid, Range};
+use crate::statistics::{Bin, TensorStatistics};
 use anyhow::{Result, ensure};
 
 /// The observed range with `percent` of the values cut on each side, then centred where the grid is: on a
@@ -21,12 +21,12 @@ impl Shrink {
     pub const DEFAULT: Shrink = Shrink { percent: 0.01 };
 }
 
-impl RangeFinder for Shrink {
+impl Observer for Shrink {
     fn name(&self) -> &'static str {
         "shrink"
     }
 
-    fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range> {
+    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
         ensure!(
             (0.0..50.0).contains(&self.percent),
             "shrink is {}, expected at least 0 and below 50",

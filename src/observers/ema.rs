@@ -1,11 +1,11 @@
-use super::{RangeFinder, fit, observed};
-use crate::observe::Statistic;
+use super::{Observer, fit, observed};
 use crate::quant::{Grid, Range};
+use crate::statistics::TensorStatistics;
 use anyhow::{Result, ensure};
 
 /// Exponential moving average of the minimum and maximum of each batch of samples:
 /// `m = ratio * m + (1 - ratio) * batch`; the first batch sets it. Which samples make a batch follows from their contents,
-/// not from their order ([`Statistic::batches`]).
+/// not from their order ([`TensorStatistics::batches`]).
 ///
 /// Source: MQBench, `EMAMinMaxObserver` (ratio 0.9), over the batches of the calibration data.
 #[derive(Debug, Clone, Copy)]
@@ -21,12 +21,12 @@ impl Ema {
     pub const DEFAULT: Ema = Ema { ratio: 0.9, batch: 32 };
 }
 
-impl RangeFinder for Ema {
+impl Observer for Ema {
     fn name(&self) -> &'static str {
         "ema"
     }
 
-    fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range> {
+    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
         ensure!(
             (0.0..1.0).contains(&self.ratio),
             "ema ratio is {}, expected at least 0 and below 1",

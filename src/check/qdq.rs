@@ -3,11 +3,11 @@
 //! Anyone's model may stand here: nothing is taken for granted, a missing input is a value.
 
 use super::linear::{Kind, Linear, Role, Values};
-use crate::onnx::facts::Facts;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::integers::{integer_values, scale_values};
 use crate::onnx::node::attribute;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::value_info::ValueInfos;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub struct QdqGraph<'a> {
     pub index: GraphIndex<'a>,
     /// Every QuantizeLinear and DequantizeLinear of the main graph, in its order.
     pub linears: Vec<Linear<'a>>,
-    facts: Facts,
+    value_info: ValueInfos,
     constants: BTreeMap<&'a str, Cow<'a, TensorProto>>,
     by_output: BTreeMap<&'a str, usize>,
 }
@@ -53,7 +53,7 @@ impl<'a> QdqGraph<'a> {
             graph,
             index: GraphIndex::new(graph),
             linears: Vec::new(),
-            facts: Facts::of_model(model),
+            value_info: ValueInfos::of_model(model),
             constants,
             by_output: BTreeMap::new(),
         };
@@ -78,7 +78,7 @@ impl<'a> QdqGraph<'a> {
         let number = |key: &str, default: i64| attribute(node, key).map_or(default, |a| a.i());
         let type_of = |tensor: &str| match self.constants.get(tensor) {
             Some(tensor) => tensor.data_type,
-            None => self.facts.data_type(tensor),
+            None => self.value_info.data_type(tensor),
         };
         let made_by = self.by_output.get(name(0)).and_then(|&i| self.linears.get(i));
         let data_type = match kind {
@@ -160,7 +160,7 @@ impl<'a> QdqGraph<'a> {
     pub fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
         match self.constants.get(tensor) {
             Some(tensor) => crate::onnx::tensor::shape(tensor).ok(),
-            None => self.facts.shape(tensor).map(<[usize]>::to_vec),
+            None => self.value_info.shape(tensor).map(<[usize]>::to_vec),
         }
     }
 
@@ -178,7 +178,7 @@ impl<'a> QdqGraph<'a> {
 
     /// Whether `tensor` is known to hold float32, float16 or bfloat16 values.
     pub fn is_float(&self, tensor: &str) -> bool {
-        matches!(self.facts.data_type(tensor), Some(1 | 10 | 16))
+        matches!(self.value_info.data_type(tensor), Some(1 | 10 | 16))
     }
 
     /// The Q or DQ that makes `tensor`.

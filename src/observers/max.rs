@@ -1,13 +1,13 @@
-use super::{RangeFinder, observed};
-use crate::observe::Statistic;
+use super::{Observer, observed};
 use crate::quant::{Grid, Range};
+use crate::statistics::TensorStatistics;
 use anyhow::Result;
 
 /// The whole observed range. Nothing clips; one outlier sets the scale.
 #[derive(Debug, Clone, Copy)]
 pub struct Max;
 
-impl RangeFinder for Max {
+impl Observer for Max {
     fn name(&self) -> &'static str {
         "max"
     }
@@ -16,7 +16,7 @@ impl RangeFinder for Max {
         &["minmax"]
     }
 
-    fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range> {
+    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
         observed(statistic, grid)
     }
 

@@ -71,8 +71,8 @@ impl PlannedWeight {
     /// # Errors
     /// If the graph has no such weight.
     pub(super) fn nearest(&self, graph: &GraphProto) -> Result<Vec<i32>> {
-        let (shape, values) = values_of(graph, &self.site)?;
-        let (axis, block) = (self.site.axis, self.site.block);
+        let (shape, values) = values_of(graph, &self.quantizer)?;
+        let (axis, block) = (self.quantizer.axis, self.quantizer.block);
         OnGrids { shape: &shape, axis, block, params: &self.params }.nearest(&values)
     }
 

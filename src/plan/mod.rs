@@ -1,6 +1,6 @@
 //! From statistics to parameters.
 //!
-//! In: [`Sites`], a [`Statistic`] per activation, the graph's constants, the [`Scheme`]. Out: a
+//! In: [`Placement`], a [`TensorStatistics`] per activation, the graph's constants, the [`Scheme`]. Out: a
 //! [`QuantPlan`]: scale and zero point of every tensor, the integers of weights and biases. It does not
 //! touch the graph.
 
@@ -18,13 +18,13 @@ pub use pairs::Pairs;
 pub(crate) use slices::{Slices, scale_shape};
 pub use weight::round;
 
-use crate::observe::Statistic;
+use crate::observers::{Observer, pot_search};
 use crate::onnx::proto::GraphProto;
 use crate::place::clips::FoldableClip;
-use crate::place::{ActivationSite, BiasSite, Sites, WeightSite};
+use crate::place::{ActivationQuantizer, BiasQuantizer, Placement, WeightQuantizer};
 use crate::quant::{GivenRange, QuantParams, Range, params_for_range};
-use crate::range::{RangeFinder, pot_search};
 use crate::scheme::{QType, Scheme, SymmetryName};
+use crate::statistics::TensorStatistics;
 use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use std::borrow::Borrow;
@@ -34,11 +34,11 @@ use std::sync::Arc;
 /// Everything that will be written into the graph.
 #[derive(Debug, Clone, Default)]
 pub struct QuantPlan {
-    /// As [`Sites::activations`].
+    /// As [`Placement::activations`].
     pub activations: Vec<PlannedActivation>,
-    /// As [`Sites::weights`].
+    /// As [`Placement::weights`].
     pub weights: Vec<PlannedWeight>,
-    /// As [`Sites::biases`].
+    /// As [`Placement::biases`].
     pub biases: Vec<PlannedBias>,
     /// What the user should know.
     pub warnings: Vec<String>,
@@ -56,7 +56,7 @@ impl QuantPlan {
 #[derive(Debug, Clone)]
 pub struct PlannedActivation {
     /// Where it is.
-    pub site: ActivationSite,
+    pub quantizer: ActivationQuantizer,
     /// Its integer type.
     pub qtype: QType,
     /// Scale and zero point.
@@ -69,13 +69,13 @@ pub struct PlannedActivation {
     pub n_non_finite: u64,
     /// Values of a mask of attention, minus infinity too: the grid need not reach them.
     pub n_masked: u64,
-    /// The range finder's name.
+    /// The range observer's name.
     pub observer: &'static str,
-    /// What other finders would do, where one is to be chosen by the layers behind.
+    /// What other observers would do, where one is to be chosen by the layers behind.
     pub alternatives: Vec<Alternative>,
 }
 
-/// What another range finder makes of an activation.
+/// What another range observer makes of an activation.
 #[derive(Debug, Clone)]
 pub struct Alternative {
     /// Its name.
@@ -89,7 +89,7 @@ pub struct Alternative {
 impl PlannedActivation {
     /// The Clip or Relu in front of the tensor, if it goes because the grid has its effect.
     pub fn removed_clip(&self) -> Option<&FoldableClip> {
-        self.site.clip.as_ref().filter(|clip| clip.has_no_effect_on(&self.params))
+        self.quantizer.clip.as_ref().filter(|clip| clip.has_no_effect_on(&self.params))
     }
 }
 
@@ -97,7 +97,7 @@ impl PlannedActivation {
 #[derive(Debug, Clone)]
 pub struct PlannedWeight {
     /// Where it is.
-    pub site: WeightSite,
+    pub quantizer: WeightQuantizer,
     /// Its integer type.
     pub qtype: QType,
     /// One per slice of the axis, one per block in row-major order, or one.
@@ -108,7 +108,7 @@ pub struct PlannedWeight {
     pub shape: Vec<usize>,
     /// Lowest and highest value.
     pub observed: (f32, f32),
-    /// The range finder's name.
+    /// The range observer's name.
     pub observer: &'static str,
     /// Slices without values to speak of, by position.
     pub dead: Vec<usize>,
@@ -121,7 +121,7 @@ pub struct PlannedWeight {
 impl PlannedWeight {
     /// The values that the integers stand for, in their order.
     pub fn dequantized(&self) -> Vec<f32> {
-        let slices = slices::Slices::of(&self.shape, self.site.axis, self.site.block);
+        let slices = slices::Slices::of(&self.shape, self.quantizer.axis, self.quantizer.block);
         let value =
             |(position, &q): (usize, &i32)| self.params[slices.of_value(position)].dequantize(q);
         self.integers.iter().enumerate().map(value).collect()
@@ -129,19 +129,19 @@ impl PlannedWeight {
 
     /// Whether its grid has few values for most of what it holds: fewer than 8 bits, or one scale for all channels.
     pub fn is_coarse(&self) -> bool {
-        let one_scale = self.params.len() == 1 && self.site.block.is_none();
+        let one_scale = self.params.len() == 1 && self.quantizer.block.is_none();
         self.qtype.bits < 8 || one_scale && self.qtype.bits == 8
     }
 
     /// The index of the scale of the value at a position.
     pub fn scale_of_value(&self) -> impl Fn(usize) -> usize + use<> {
-        let slices = slices::Slices::of(&self.shape, self.site.axis, self.site.block);
+        let slices = slices::Slices::of(&self.shape, self.quantizer.axis, self.quantizer.block);
         move |position| slices.of_value(position)
     }
 
     /// Dimensions of the tensor of scales; none for one scale.
     pub fn scale_shape(&self) -> Vec<usize> {
-        slices::scale_shape(&self.shape, self.site.axis, self.site.block)
+        slices::scale_shape(&self.shape, self.quantizer.axis, self.quantizer.block)
     }
 }
 
@@ -149,7 +149,7 @@ impl PlannedWeight {
 #[derive(Debug, Clone)]
 pub struct PlannedBias {
     /// Where it is.
-    pub site: BiasSite,
+    pub quantizer: BiasQuantizer,
     /// Its own integer type; `None` for int32.
     pub qtype: Option<QType>,
     /// The integer that stands for 0.0.
@@ -171,45 +171,49 @@ impl PlannedBias {
     }
 }
 
-/// Which range finders to use.
+/// Which range observers to use.
 #[derive(Debug, Clone, Copy)]
-pub struct Finders<'a> {
+pub struct Observers<'a> {
     /// For activations.
-    pub activation: &'a dyn RangeFinder,
+    pub activation: &'a dyn Observer,
     /// For weights.
-    pub weight: &'a dyn RangeFinder,
+    pub weight: &'a dyn Observer,
 }
 
-/// Chooses the parameters. `statistics` holds one entry per activation site, in their order; a tensor of
+/// Chooses the parameters. `statistics` holds one entry per activation quantizer, in their order; a tensor of
 /// `given` has its range from there, and its statistic does not count.
 ///
 /// # Errors
 /// If a tensor had no finite value, or a weight or bias is not finite; the message names it.
 pub fn decide(
     graph: &GraphProto,
-    sites: &Sites,
-    statistics: &[impl Borrow<Statistic> + Sync],
+    placement: &Placement,
+    statistics: &[impl Borrow<TensorStatistics> + Sync],
     given: Option<&BTreeMap<String, GivenRange>>,
     scheme: &Scheme,
-    finders: Finders,
+    observers: Observers,
 ) -> Result<QuantPlan> {
     ensure!(
-        statistics.len() == sites.activations.len(),
+        statistics.len() == placement.activations.len(),
         "{} statistics, expected {}: one per activation",
         statistics.len(),
-        sites.activations.len()
+        placement.activations.len()
     );
     let mut plan = QuantPlan::default();
-    group::decide(sites, statistics, given, scheme, finders.activation, &mut plan)?;
-    weight::decide(graph, sites, scheme, finders.weight, &mut plan)?;
-    decide_biases(graph, sites, scheme, finders.weight, &mut plan, true)?;
+    group::decide(placement, statistics, given, scheme, observers.activation, &mut plan)?;
+    weight::decide(graph, placement, scheme, observers.weight, &mut plan)?;
+    decide_biases(graph, placement, scheme, observers.weight, &mut plan, true)?;
     plan.weights.par_iter_mut().try_for_each(|weight| round(graph, weight))?;
     Ok(plan)
 }
 
 /// Parameters for `range` on the type's grid, refined on what was observed where the type asks for it,
 /// and the range that they keep.
-fn params_for(statistic: &Statistic, range: Range, qtype: &QType) -> Result<(Range, QuantParams)> {
+fn params_for(
+    statistic: &TensorStatistics,
+    range: Range,
+    qtype: &QType,
+) -> Result<(Range, QuantParams)> {
     let params = params_for_range(range, &qtype.grid())?;
     if qtype.pot_search == 0 {
         return Ok((range, params));

@@ -6,56 +6,57 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one tensor.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Fact {
+pub struct ValueInfo {
     /// Element type, by its number in `TensorProto.DataType`.
     pub data_type: Option<i32>,
     /// Dimensions, outermost first, where all are known.
     pub shape: Option<Vec<usize>>,
 }
 
-/// Facts by tensor name.
+/// What is known of tensors, by name.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Facts {
-    by_name: BTreeMap<String, Fact>,
+pub struct ValueInfos {
+    by_name: BTreeMap<String, ValueInfo>,
 }
 
-impl Facts {
+impl ValueInfos {
     /// What the model itself says: initializers, inputs, outputs, `value_info`, and the element types
     /// that follow from them.
-    pub fn of_model(model: &ModelProto) -> Facts {
-        let mut facts = Facts::default();
-        let Some(graph) = &model.graph else { return facts };
+    pub fn of_model(model: &ModelProto) -> ValueInfos {
+        let mut value_info = ValueInfos::default();
+        let Some(graph) = &model.graph else { return value_info };
         for value in graph.value_info.iter().chain(&graph.output).chain(&graph.input) {
-            facts.insert(value.name(), fact_of(value));
+            value_info.insert(value.name(), value_info_of(value));
         }
         for initializer in &graph.initializer {
-            let fact =
-                Fact { data_type: initializer.data_type, shape: tensor::shape(initializer).ok() };
-            facts.insert(initializer.name(), fact);
+            let shape = tensor::shape(initializer).ok();
+            let of_initializer = ValueInfo { data_type: initializer.data_type, shape };
+            value_info.insert(initializer.name(), of_initializer);
         }
-        facts.propagate_types(graph);
-        facts
+        value_info.propagate_types(graph);
+        value_info
     }
 
-    /// Adds what is known of `tensor`; what was known before stays where `fact` says nothing.
-    pub fn insert(&mut self, tensor: &str, fact: Fact) {
+    /// Adds what is known of `tensor`; what was known before stays where `value_info` says nothing.
+    pub fn insert(&mut self, tensor: &str, value_info: ValueInfo) {
         let known = self.by_name.entry(tensor.to_string()).or_default();
-        known.data_type = fact.data_type.or(known.data_type);
-        if fact.shape.is_some() {
-            known.shape = fact.shape;
+        known.data_type = value_info.data_type.or(known.data_type);
+        if value_info.shape.is_some() {
+            known.shape = value_info.shape;
         }
     }
 
     /// Adds everything that `other` knows.
-    pub fn extend(&mut self, other: &Facts) {
-        for (tensor, fact) in &other.by_name {
-            self.insert(tensor, fact.clone());
+    pub fn extend(&mut self, other: &ValueInfos) {
+        for (tensor, value_info) in &other.by_name {
+            self.insert(tensor, value_info.clone());
         }
     }
 
     /// Whether `tensor` holds float32 values.
     pub fn is_float(&self, tensor: &str) -> bool {
-        self.by_name.get(tensor).and_then(|fact| fact.data_type) == Some(DataType::Float as i32)
+        self.by_name.get(tensor).and_then(|value_info| value_info.data_type)
+            == Some(DataType::Float as i32)
     }
 
     /// Elements of the largest tensor of known shape that depends on the inputs of `model`; 0 where none is known.
@@ -77,7 +78,7 @@ impl Facts {
 
     /// Element type of `tensor` by its number in `TensorProto.DataType`, where it is known.
     pub fn data_type(&self, tensor: &str) -> Option<i32> {
-        self.by_name.get(tensor).and_then(|fact| fact.data_type)
+        self.by_name.get(tensor).and_then(|value_info| value_info.data_type)
     }
 
     /// The shape of `tensor`, where it is known.
@@ -89,12 +90,13 @@ impl Facts {
     fn propagate_types(&mut self, graph: &GraphProto) {
         for node in &graph.node {
             for (slot, output) in node.output.iter().enumerate().filter(|(_, o)| !o.is_empty()) {
-                if self.by_name.get(output).is_some_and(|fact| fact.data_type.is_some()) {
+                if self.by_name.get(output).is_some_and(|value_info| value_info.data_type.is_some())
+                {
                     continue;
                 }
                 let of_input = |i: usize| {
                     let name = node.input.get(i)?;
-                    self.by_name.get(name).and_then(|fact| fact.data_type)
+                    self.by_name.get(name).and_then(|value_info| value_info.data_type)
                 };
                 let attribute = |name: &str| node.attribute.iter().find(|a| a.name() == name);
                 let data_type = match (node.op_type(), slot) {
@@ -124,17 +126,17 @@ impl Facts {
                     ("If" | "Loop" | "Scan" | "SequenceAt" | "Optional", _) => None,
                     _ => (0..node.input.len()).find_map(of_input),
                 };
-                self.insert(output, Fact { data_type, shape: None });
+                self.insert(output, ValueInfo { data_type, shape: None });
             }
         }
     }
 }
 
-fn fact_of(value: &ValueInfoProto) -> Fact {
+fn value_info_of(value: &ValueInfoProto) -> ValueInfo {
     let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
     let shape = tensor.and_then(|tensor| tensor.shape.as_ref()).and_then(|shape| {
         let dims = shape.dim.iter();
         dims.map(|dim| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize)).collect()
     });
-    Fact { data_type: tensor.map(|tensor| tensor.elem_type()), shape }
+    ValueInfo { data_type: tensor.map(|tensor| tensor.elem_type()), shape }
 }

@@ -4,8 +4,8 @@
 //! reaches there has one step for all scores (`scale = 40` for -10000), and minus infinity lies on none. It only has to
 //! reach so far that the exponential is next to nothing; what is lower saturates.
 
-use crate::observe::Statistic;
 use crate::place::SoftmaxRole;
+use crate::statistics::TensorStatistics;
 
 /// From here down values may be a mask's: beside a value of -16 one of -64 weighs 1e-21.
 const MASKED: f64 = -64.0;
@@ -27,7 +27,7 @@ pub(super) struct Mask {
 
 impl Mask {
     /// The mask in a tensor's values; `None` where there is none.
-    pub fn in_values(statistic: &Statistic, role: SoftmaxRole) -> Option<Mask> {
+    pub fn in_values(statistic: &TensorStatistics, role: SoftmaxRole) -> Option<Mask> {
         let bins: Vec<_> = statistic.histogram.bins().collect();
         let lower_end = |i: usize| bins[i].inner.min(bins[i].outer);
         let parts = |&i: &usize| {
@@ -54,7 +54,7 @@ impl Mask {
     }
 
     /// How many values it holds.
-    pub fn n_masked(&self, statistic: &Statistic) -> u64 {
+    pub fn n_masked(&self, statistic: &TensorStatistics) -> u64 {
         let masked = statistic.histogram.bins().take_while(|bin| bin.inner <= self.highest);
         masked.map(|bin| bin.count).sum::<u64>() + statistic.histogram.n_minus_infinity()
     }
@@ -65,7 +65,7 @@ impl Mask {
     }
 
     /// The statistic of the raised values; a mask of minus infinity is taken to be in every batch.
-    pub fn raise_all(&self, statistic: &mut Statistic) {
+    pub fn raise_all(&self, statistic: &mut TensorStatistics) {
         let is_infinite = statistic.histogram.n_minus_infinity() > 0;
         statistic.histogram.raise(self.highest, self.raised);
         let batches = statistic.batches.iter_mut().filter(|batch| batch.get().is_some());
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn mask(values: &[f32], role: SoftmaxRole) -> Option<Mask> {
-        let mut statistic = Statistic::default();
+        let mut statistic = TensorStatistics::default();
         statistic.observe(values);
         Mask::in_values(&statistic, role)
     }
@@ -115,7 +115,8 @@ mod tests {
     fn a_statistic_is_raised_as_its_values_are() {
         let values = [f32::NEG_INFINITY, -1e4, 2.0, -3.0];
         let found = mask(&values, SoftmaxRole::Input).unwrap();
-        let (mut statistic, mut expected) = (Statistic::default(), Statistic::default());
+        let (mut statistic, mut expected) =
+            (TensorStatistics::default(), TensorStatistics::default());
         statistic.observe(&values);
         expected.observe(&values.map(|value| found.raise(value)));
         assert_eq!(found.n_masked(&statistic), 2);
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn batches_are_raised_as_their_values_are() {
         let batches = [[-1e4, 2.0], [-1e4, -3.0], [-2.0, 1.0]];
-        let mut statistic = Statistic::default();
+        let mut statistic = TensorStatistics::default();
         for (batch, values) in [0, 1, 3].into_iter().zip(&batches) {
             statistic.observe_in(batch, values);
         }

@@ -1,6 +1,6 @@
-use super::{RangeFinder, observed};
-use crate::observe::{Bin, Statistic};
+use super::{Observer, observed};
 use crate::quant::{Codes, Grid, QuantParams, Range, params_for_range};
+use crate::statistics::{Bin, TensorStatistics};
 use anyhow::Result;
 
 /// Candidates per end: 1 % to 100 % of the observed end.
@@ -19,12 +19,12 @@ const N_ROUNDS: usize = 3;
 #[derive(Debug, Clone, Copy)]
 pub struct Mse;
 
-impl RangeFinder for Mse {
+impl Observer for Mse {
     fn name(&self) -> &'static str {
         "mse"
     }
 
-    fn find(&self, statistic: &Statistic, grid: &Grid) -> Result<Range> {
+    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
         let whole = observed(statistic, grid)?;
         let bins: Vec<Bin> = statistic.histogram.bins().collect();
         let mut best = whole;

@@ -4,14 +4,14 @@ use super::mask::Mask;
 use super::slices::Slices;
 use super::{Pairs, PlannedWeight, QuantPlan, params_for};
 use crate::diag::WithHint;
-use crate::observe::Statistic;
+use crate::observers::Observer;
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
-use crate::place::{Sites, WeightSite};
+use crate::place::{Placement, WeightQuantizer};
 use crate::quant::{QuantParams, Range};
-use crate::range::RangeFinder;
 use crate::scheme::{QType, Scheme};
+use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result, anyhow, ensure};
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -27,16 +27,19 @@ pub(super) fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<
 }
 
 /// Shape and values of a weight, or of a constant whose mask is raised to where its grid begins.
-pub(super) fn values_of(graph: &GraphProto, site: &WeightSite) -> Result<(Vec<usize>, Vec<f32>)> {
-    let (shape, mut values) = read(graph, &site.tensor)?;
-    if let Some(role) = site.softmax {
-        let mut statistic = Statistic::default();
+pub(super) fn values_of(
+    graph: &GraphProto,
+    quantizer: &WeightQuantizer,
+) -> Result<(Vec<usize>, Vec<f32>)> {
+    let (shape, mut values) = read(graph, &quantizer.tensor)?;
+    if let Some(role) = quantizer.softmax {
+        let mut statistic = TensorStatistics::default();
         statistic.observe(&values);
         if let Some(mask) = Mask::in_values(&statistic, role) {
             values.iter_mut().for_each(|value| *value = mask.raise(*value));
         }
     }
-    ensure_finite(&site.tensor, &values)?;
+    ensure_finite(&quantizer.tensor, &values)?;
     Ok((shape, values))
 }
 
@@ -63,14 +66,16 @@ fn ensure_finite(name: &str, values: &[f32]) -> Result<()> {
 
 pub(super) fn decide(
     graph: &GraphProto,
-    sites: &Sites,
+    placement: &Placement,
     scheme: &Scheme,
-    finder: &dyn RangeFinder,
+    observer: &dyn Observer,
     plan: &mut QuantPlan,
 ) -> Result<()> {
-    let planned = |site: &WeightSite| planned(graph, site, &scheme.types[&site.qtype], finder);
+    let planned = |quantizer: &WeightQuantizer| {
+        planned(graph, quantizer, &scheme.types[&quantizer.qtype], observer)
+    };
     // Of several errors the first is given.
-    let weights: Vec<Result<PlannedWeight>> = sites.weights.par_iter().map(planned).collect();
+    let weights: Vec<Result<PlannedWeight>> = placement.weights.par_iter().map(planned).collect();
     for weight in weights {
         let weight = weight?;
         plan.warnings.extend(warning(&weight));
@@ -82,19 +87,19 @@ pub(super) fn decide(
 /// One weight with its parameters, not rounded yet.
 fn planned(
     graph: &GraphProto,
-    site: &WeightSite,
+    quantizer: &WeightQuantizer,
     qtype: &QType,
-    finder: &dyn RangeFinder,
+    observer: &dyn Observer,
 ) -> Result<PlannedWeight> {
-    let (shape, values) = values_of(graph, site)?;
-    let slices = Slices::of(&shape, site.axis, site.block);
+    let (shape, values) = values_of(graph, quantizer)?;
+    let slices = Slices::of(&shape, quantizer.axis, quantizer.block);
     let mut by_slice: Vec<Vec<f32>> = vec![Vec::new(); slices.n];
     for (position, &value) in values.iter().enumerate() {
         by_slice[slices.of_value(position)].push(value);
     }
     let mut params = Vec::with_capacity(slices.n);
     for slice in &by_slice {
-        params.push(params_of(slice, qtype, finder)?.1);
+        params.push(params_of(slice, qtype, observer)?.1);
     }
     let peak = |slice: &[f32]| slice.iter().fold(0f32, |peak, value| peak.max(value.abs()));
     let nothing = peak(&values) * NOTHING;
@@ -104,13 +109,13 @@ fn planned(
     let min = values.iter().copied().fold(f32::INFINITY, f32::min);
     let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut planned = PlannedWeight {
-        site: site.clone(),
+        quantizer: quantizer.clone(),
         qtype: qtype.clone(),
         params,
         integers: Arc::default(),
         shape,
         observed: (min, max),
-        observer: finder.name(),
+        observer: observer.name(),
         dead,
         learned: false,
         pairs: None,
@@ -120,14 +125,14 @@ fn planned(
 }
 
 /// What the user should know of slices without values.
-fn warning(PlannedWeight { site, params, dead, .. }: &PlannedWeight) -> Option<String> {
+fn warning(PlannedWeight { quantizer, params, dead, .. }: &PlannedWeight) -> Option<String> {
     let first = dead.first().filter(|_| params.len() > 1)?;
     Some(format!(
         "initializer `{}`: {} of {} {} are zero, or nearly (the first is {first}); they take the median scale of the others",
-        site.tensor,
+        quantizer.tensor,
         dead.len(),
         params.len(),
-        if site.block.is_some() { "blocks" } else { "channels" },
+        if quantizer.block.is_some() { "blocks" } else { "channels" },
     ))
 }
 
@@ -135,17 +140,17 @@ fn warning(PlannedWeight { site, params, dead, .. }: &PlannedWeight) -> Option<S
 pub(super) fn params_of(
     values: &[f32],
     qtype: &QType,
-    finder: &dyn RangeFinder,
+    observer: &dyn Observer,
 ) -> Result<(Range, QuantParams)> {
-    let mut statistic = Statistic::default();
+    let mut statistic = TensorStatistics::default();
     // A histogram per block would cost more than the rest.
-    match finder.reads_histogram() || qtype.pot_search > 0 {
+    match observer.reads_histogram() || qtype.pot_search > 0 {
         true => statistic.observe(values),
         false => statistic.observe_extremes(values),
     }
     let range = match statistic.min_max() {
         None => Range { min: 0.0, max: 0.0 },
-        Some(_) => finder.find(&statistic, &qtype.grid())?,
+        Some(_) => observer.find(&statistic, &qtype.grid())?,
     };
     params_for(&statistic, range, qtype)
 }
@@ -166,12 +171,12 @@ fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
 
 /// Widens the scales of rows whose neighbours are too heavy together; the scale of all where there is one.
 fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeight) {
-    let Some(&(node_idx, input_idx)) = weight.site.edges.first() else { return };
+    let Some(&(node_idx, input_idx)) = weight.quantizer.edges.first() else { return };
     let Some(node) = graph.node.get(node_idx) else { return };
     let pairs = Pairs::of(node, input_idx, &weight.shape, weight.qtype.max_pair_sum);
-    let (Some(pairs), false) = (pairs, weight.site.block.is_some()) else { return };
+    let (Some(pairs), false) = (pairs, weight.quantizer.block.is_some()) else { return };
     let axis = node::axis_position(node::output_axis(node, input_idx), weight.shape.len());
-    if weight.site.axis.is_some_and(|of_scales| of_scales != axis) {
+    if weight.quantizer.axis.is_some_and(|of_scales| of_scales != axis) {
         // The scales do not go by rows: none could be widened for one.
         return;
     }
@@ -181,7 +186,7 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
         by_row[rows.of_value(position)].push(value);
     }
     for (o, row) in by_row.iter().enumerate() {
-        let params = match weight.site.axis {
+        let params = match weight.quantizer.axis {
             None => &mut weight.params[0],
             Some(_) => &mut weight.params[o],
         };

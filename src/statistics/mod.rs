@@ -1,7 +1,7 @@
-//! Statistics of one tensor, gathered in one pass.
+//! Statistics of one tensor, calibration in one pass.
 //!
-//! In: the values of a tensor, sample by sample, in any order. Out: a [`Statistic`] that answers every range finder.
-//! It does not choose a range. Memory does not grow with the number of values or samples; where a range finder averages
+//! In: the values of a tensor, sample by sample, in any order. Out: a [`TensorStatistics`] that answers every range observer.
+//! It does not choose a range. Memory does not grow with the number of values or samples; where a range observer averages
 //! over batches of samples there is one [`Extremes`] of 8 bytes per batch.
 
 mod histogram;
@@ -105,18 +105,18 @@ impl Scan {
 /// Everything known about one tensor. It does not depend on the order in which values come, or statistics of parts are
 /// merged.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Statistic {
+pub struct TensorStatistics {
     /// Counts over all samples.
     pub histogram: Histogram,
     /// Of the finite values of all samples.
     pub extremes: Extremes,
-    /// Of the finite values of each batch of samples, for range finders that average over batches; else empty.
+    /// Of the finite values of each batch of samples, for range observers that average over batches; else empty.
     pub batches: Vec<Extremes>,
     n_finite: u64,
     n_non_finite: u64,
 }
 
-impl Statistic {
+impl TensorStatistics {
     /// Adds values.
     pub fn observe(&mut self, values: &[f32]) {
         self.add(values, true);
@@ -152,7 +152,7 @@ impl Statistic {
     }
 
     /// Takes in what `other` saw: of other samples, or of another tensor, as if both were one.
-    pub fn merge(&mut self, other: &Statistic) {
+    pub fn merge(&mut self, other: &TensorStatistics) {
         self.histogram.merge(&other.histogram);
         self.extremes.widen(other.extremes);
         if self.batches.len() < other.batches.len() {
@@ -186,21 +186,21 @@ mod tests {
 
     #[test]
     fn counts_what_is_not_finite_and_leaves_it_out() {
-        let mut statistic = Statistic::default();
+        let mut statistic = TensorStatistics::default();
         statistic.observe(&[1.0, f32::NAN, -2.0, f32::INFINITY, f32::NEG_INFINITY, 0.0]);
         assert_eq!((statistic.n_finite(), statistic.n_non_finite()), (3, 3));
         assert_eq!(statistic.min_max(), Some((-2.0, 1.0)));
         assert_eq!(statistic.histogram.total(), 3);
         assert_eq!(statistic.histogram.n_non_finite(), 3);
 
-        let mut nothing = Statistic::default();
+        let mut nothing = TensorStatistics::default();
         nothing.observe(&[f32::NAN]);
         assert_eq!(nothing.min_max(), None);
     }
 
     #[test]
     fn zero_has_no_sign() {
-        let mut statistic = Statistic::default();
+        let mut statistic = TensorStatistics::default();
         statistic.observe(&[-0.0; 3]);
         let (min, max) = statistic.min_max().unwrap();
         assert!(min.is_sign_positive() && max.is_sign_positive());
@@ -211,7 +211,7 @@ mod tests {
         fn parts_make_the_whole_in_any_order(
             values in prop::collection::vec(any::<f32>(), 0..200), split in 0usize..200, size in 1usize..9
         ) {
-            let (mut whole, mut left, mut right) = <(Statistic, Statistic, Statistic)>::default();
+            let (mut whole, mut left, mut right) = <(TensorStatistics, TensorStatistics, TensorStatistics)>::default();
             for (i, sample) in values.chunks(7).enumerate() {
                 whole.observe_in(i / size, sample);
                 let part = if i * 7 < split { &mut left } else { &mut right };
@@ -226,7 +226,7 @@ mod tests {
 
         #[test]
         fn extremes_are_those_of_the_finite_values(values in prop::collection::vec(any::<f32>(), 0..99)) {
-            let mut statistic = Statistic::default();
+            let mut statistic = TensorStatistics::default();
             statistic.observe_extremes(&values);
             let finite = || values.iter().copied().filter(|value| value.is_finite());
             let expected = finite().reduce(f32::min).zip(finite().reduce(f32::max));
