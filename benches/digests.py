@@ -40,7 +40,7 @@ ZOO = Path(os.environ.get("MQQ_ZOO", ROOT.parent / "shared" / "zoo"))
 FIVE = ["tensorrt", "onnxruntime", "openvino", "qnn-htp", "xint8"]
 MODELS = ["digits_cnn", "digits_old"]
 OBSERVERS = ["max", "ema", "ema:0.5", "percentile", "percentile:99.9", "shrink", "entropy", "mse"]
-METHODS = ["equalize", "absorb", "equalize,absorb,bias", "observer", "clip", "bias", "bias-calibration", "ranges",
+METHODS = ["equalize", "equalize,bias", "observer", "clip", "bias", "bias-calibration", "ranges",
            "rounding", "none"]
 GOALS = [["--keep-float", "0"], ["--keep-float", "2"], ["--target-sqnr", "45"], ["--target-sqnr", "200"],
          ["--max-drop", "1"], ["--bits-budget", "6"], ["--bits-budget", "12"]]

@@ -2,7 +2,6 @@
 
 mod support;
 
-mod absorb;
 mod check;
 mod cli;
 mod equalize;

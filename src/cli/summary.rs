@@ -85,27 +85,15 @@ pub fn print_summary(
 
 fn describe_equalized(equalized: &Equalized) -> String {
     let Equalized {
-        n_samples,
-        n_judges,
-        n_spaces,
-        n_declined,
-        n_absorbed,
-        gain_db,
-        chance_db,
-        seconds,
-        ..
+        n_samples, n_judges, n_spaces, n_declined, gain_db, chance_db, seconds, ..
     } = equalized;
-    if *n_spaces + n_absorbed == 0 {
+    if *n_spaces == 0 {
         return format!("nothing; {n_declined} layers' inputs were left alone ({seconds:.2} s)");
     }
     let [before, after] = equalized.sqnr_db;
     let outcome = if equalized.kept { "kept" } else { "undone" };
-    let absorbed = match n_absorbed {
-        0 => String::new(),
-        n => format!(" and the offsets of {n} tensors"),
-    };
     format!(
-        "{n_spaces} groups of tensors{absorbed} on {n_samples} samples, {n_declined} left alone; on {n_judges} {before:.2} -> {after:.2} dB, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome} ({seconds:.2} s)"
+        "{n_spaces} groups of tensors on {n_samples} samples, {n_declined} left alone; on {n_judges} {before:.2} -> {after:.2} dB, gain {gain_db:+.2} ± {chance_db:.2} dB: {outcome} ({seconds:.2} s)"
     )
 }
 

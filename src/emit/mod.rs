@@ -17,8 +17,8 @@ pub use graph::uses;
 pub use packed::unpack;
 pub use sidecar::{
     BiasFacts, CalibrationFacts, DeclinedFacts, Encoding, EqualizationFacts, FloatNode, GraphFacts,
-    InputFacts, ModelFacts, NodeFacts, OffsetFacts, OneOrMany, Producer, RangesFrom,
-    SCHEMA_VERSION, SchemeFacts, Sidecar, SpaceFacts, StepFacts, TriedObserver, TuningFacts,
+    InputFacts, ModelFacts, NodeFacts, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION,
+    SchemeFacts, Sidecar, SpaceFacts, StepFacts, TriedObserver, TuningFacts,
 };
 pub use source::Source;
 

@@ -180,21 +180,9 @@ pub struct EqualizationFacts {
     pub spaces: Vec<SpaceFacts>,
     /// Inputs of layers that got no factors.
     pub declined: Vec<DeclinedFacts>,
-    /// What went from channels into biases, before the factors; nothing where the result was not kept.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub offsets: Vec<OffsetFacts>,
-    /// Inputs of layers that got no offsets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_absorbed: Vec<DeclinedFacts>,
-}
-
-/// A tensor whose channels were moved.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OffsetFacts {
-    /// ONNX name.
-    pub tensor: String,
-    /// What was taken out, one per channel, in the units of the float model.
-    pub offsets: Vec<f32>,
+    /// What earlier versions of mqq moved from channels into biases: such a model is not made again.
+    #[serde(default, skip_serializing)]
+    pub offsets: Vec<serde_json::Value>,
 }
 
 /// Tensors that share a factor per channel.
@@ -418,11 +406,7 @@ impl Sidecar {
         let scaled = equalization.clone().flat_map(|facts| &facts.spaces).map(SpaceFacts::describe);
         let declined = equalization.clone().flat_map(|facts| &facts.declined);
         let declined = declined.map(|d| format!("not equalized: `{}`: {}", d.tensor, d.reason));
-        let moved = equalization.clone().flat_map(|facts| &facts.offsets);
-        let moved = moved.map(|m| format!("absorbed: `{}`: {} offsets", m.tensor, m.offsets.len()));
-        let kept = equalization.flat_map(|facts| &facts.not_absorbed);
-        let kept = kept.map(|d| format!("not absorbed: `{}`: {}", d.tensor, d.reason));
-        changes.chain(floats).chain(scaled).chain(declined).chain(moved).chain(kept).collect()
+        changes.chain(floats).chain(scaled).chain(declined).collect()
     }
 
     /// The file's text, with a final newline.

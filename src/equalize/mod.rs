@@ -10,9 +10,7 @@
 //! al. 2022, arXiv 2211.10438) are the same transformation behind different producers. Outputs stay the same to
 //! float rounding; where factors are powers of two, to the bit.
 //!
-//! A [`Movable`] tensor can give up an offset per channel to the biases around it.
 
-mod absorb;
 mod channels;
 mod descent;
 mod edit;
@@ -22,7 +20,6 @@ mod objective;
 mod search;
 mod statistics;
 
-pub use absorb::{Movable, absorb, movable};
 pub use channels::{Channels, Units};
 pub use edit::{Edit, scale};
 pub use factors::{Choice, choose};
@@ -33,7 +30,7 @@ pub use statistics::{ChannelStatistics, Watched, watched};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What factors or offsets must promise, in dB.
+/// What factors must promise, in dB.
 const LEAST_GAIN_DB: f64 = 0.05;
 
 /// Tensors that share a factor per channel.
@@ -77,7 +74,7 @@ pub struct Declined {
     pub reason: Reason,
 }
 
-/// Why a tensor takes no factors, or no offsets.
+/// Why a tensor takes no factors.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
     /// It is an input of the network, or a constant.
@@ -110,15 +107,11 @@ pub enum Reason {
     Misaligned(String),
     /// A nested graph reads the tensor.
     Nested(String),
-    /// A layer that reads the tensor pads it with zeros.
-    Padded(String),
-    /// A node has no bias of its own.
-    NoBias(String),
     /// An Add brings two tensors together that others read, too.
     NoBranch(String),
     /// There is one channel.
     OneChannel,
-    /// No factors, or no offsets, promise a gain.
+    /// No factors promise a gain.
     NoGain,
 }
 
@@ -149,8 +142,6 @@ impl fmt::Display for Reason {
                 write!(f, "two ways to `{tensor}` disagree about its channels")
             }
             Reason::Nested(tensor) => write!(f, "a nested graph reads `{tensor}`"),
-            Reason::Padded(node) => write!(f, "`{node}` pads with zeros"),
-            Reason::NoBias(node) => write!(f, "node `{node}` has no bias of its own"),
             Reason::NoBranch(node) => {
                 write!(f, "no operand of Add `{node}` is made by a layer for it alone")
             }

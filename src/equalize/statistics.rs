@@ -74,7 +74,7 @@ impl ChannelStatistics {
     }
 
     /// Adds what another thread or sample has seen.
-    pub fn absorb(&mut self, other: &ChannelStatistics) {
+    pub fn merge(&mut self, other: &ChannelStatistics) {
         for (channel, min) in self.min.iter_mut().enumerate() {
             *min = min.min(other.min[channel]);
             self.max[channel] = self.max[channel].max(other.max[channel]);
@@ -82,19 +82,6 @@ impl ChannelStatistics {
             self.sum_squares[channel] += other.sum_squares[channel];
         }
         self.n_values += other.n_values;
-    }
-
-    /// What would have been seen with `offsets` taken out of the channels.
-    pub fn subtract(&mut self, offsets: &[f32]) {
-        let n = self.n_values as f64;
-        for (channel, &offset) in offsets.iter().enumerate() {
-            self.min[channel] -= offset;
-            self.max[channel] -= offset;
-            let offset = f64::from(offset);
-            let squares = self.sum_squares[channel] - 2.0 * offset * self.sums[channel];
-            self.sum_squares[channel] = (squares + offset * offset * n).max(0.0);
-            self.sums[channel] -= offset * n;
-        }
     }
 
     /// How far every channel is taken to reach at least: the median over the channels, by the share of the values that
@@ -178,14 +165,9 @@ mod tests {
         statistic.observe(&[1, 4], &[1.0, -3.0, 2.0, 0.5]);
         let mut other = ChannelStatistics::new(runs);
         other.observe(&[2, 4], &[0.0, 1.0, 8.0, 0.0, 2.0, f32::NAN, 0.0, 0.0]);
-        statistic.absorb(&other);
+        statistic.merge(&other);
         assert_eq!(statistic.min, [-3.0, 0.0]);
         assert_eq!(statistic.max, [2.0, 8.0]);
         assert!((statistic.mean_square(1) - (4.0 + 0.25 + 64.0) / 6.0).abs() < 1e-9);
-        let mut moved = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
-        moved.observe(&[2, 2], &[1.0, 3.0, -5.0, -5.0]);
-        moved.subtract(&[2.0, -5.0]);
-        assert_eq!((&moved.min[..], &moved.max[..]), (&[-1.0, 0.0][..], &[1.0, 0.0][..]));
-        assert_eq!((moved.mean_square(0), moved.mean_square(1)), (1.0, 0.0));
     }
 }

@@ -153,7 +153,7 @@ impl Comparison {
     }
 
     /// Adds the samples of `other` behind those seen so far.
-    pub fn absorb(&mut self, other: &Comparison) {
+    pub fn merge(&mut self, other: &Comparison) {
         self.signal += other.signal;
         self.noise += other.noise;
         self.max_difference = self.max_difference.max(other.max_difference);
@@ -214,7 +214,7 @@ mod tests {
         for (name, float, quantized) in samples {
             let mut one = Comparison::default();
             one.add(name, float, quantized);
-            total.absorb(&one);
+            total.merge(&one);
         }
         total.figures("y")
     }

@@ -27,7 +27,7 @@ impl InOrder {
     fn add(&mut self, sample_idx: usize, outputs: Vec<Comparison>) {
         self.early.insert(sample_idx, outputs);
         while let Some(outputs) = self.early.remove(&self.next) {
-            self.totals.iter_mut().zip(&outputs).for_each(|(total, one)| total.absorb(one));
+            self.totals.iter_mut().zip(&outputs).for_each(|(total, one)| total.merge(one));
             self.next += 1;
         }
     }

@@ -161,7 +161,7 @@ fn finish(
     let given = request.ranges.as_ref().map(|imported| &imported.ranges);
     let (scheme, observers) = (&request.scheme, request.observers());
     let mut plan = decide(graph, &placement, &calibration.statistics, given, scheme, observers)?;
-    let judged = proposal.map(|it| it.judge(stage, &mut plan, &mut calibration, progress));
+    let judged = proposal.map(|it| it.judge(stage, &mut plan, &mut calibration));
     let Judged { equalized, replaced, mut known } = judged.unwrap_or_default();
     if let Some(replaced) = replaced {
         (model, plan) = replaced;

@@ -9,8 +9,6 @@ use serde::{Serialize, Serializer};
 pub enum Method {
     /// Factors of channels between layers, from each to the next: [`crate::equalize`].
     Equalize,
-    /// Offsets of channels moved into the biases behind: [`crate::equalize::Movable`].
-    Absorb,
     /// Another range observer for all activations, where the outputs are nearer to float with it.
     Observer,
     /// Scales of weights by the error that they leave at the layer's output.
@@ -29,7 +27,6 @@ impl Method {
     /// Every method, in the order in which they are tried.
     pub const ALL: &[Method] = &[
         Method::Equalize,
-        Method::Absorb,
         Method::Observer,
         Method::Clip,
         Method::Bias,
@@ -42,7 +39,6 @@ impl Method {
     pub fn name(self) -> &'static str {
         match self {
             Method::Equalize => "equalize",
-            Method::Absorb => "absorb",
             Method::Observer => "observer",
             Method::Clip => "clip",
             Method::Bias => "bias",
@@ -54,7 +50,7 @@ impl Method {
 
     /// Whether it changes the float model, before tuning, and leaves what it computes.
     pub fn is_exact(self) -> bool {
-        matches!(self, Method::Equalize | Method::Absorb)
+        self == Method::Equalize
     }
 
     /// Whether it tunes a plan, on top of the methods before it.

@@ -1,9 +1,9 @@
-//! The channels of a prepared model, scaled and moved as a sidecar says.
+//! The channels of a prepared model, scaled as a sidecar says.
 
 use crate::diag::WithHint;
-use crate::emit::{EqualizationFacts, InputFacts, OffsetFacts, SpaceFacts};
+use crate::emit::{EqualizationFacts, InputFacts, SpaceFacts};
 use crate::engine::{Parsed, Shapes};
-use crate::equalize::{absorb, find, movable, scale};
+use crate::equalize::{find, scale};
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use anyhow::{Context, Result, anyhow};
@@ -18,7 +18,13 @@ pub(in crate::pipeline) fn again(
     inputs: &[InputFacts],
 ) -> Result<()> {
     let EqualizationFacts { spaces: scaled, offsets, .. } = equalization;
-    if scaled.is_empty() && offsets.is_empty() {
+    if !offsets.is_empty() {
+        return Err(anyhow!(
+            "this version of mqq moves no channels into biases, which the sidecar does"
+        )
+        .hint("calibrate again with this version of mqq"));
+    }
+    if scaled.is_empty() {
         return Ok(());
     }
     let shapes: Shapes = inputs.iter().map(|i| (i.name.clone(), i.shape.clone())).collect();
@@ -26,18 +32,12 @@ pub(in crate::pipeline) fn again(
     value_info.extend(&Parsed::new(model, &shapes)?.value_info()?);
     let graph = model.graph.as_mut().context("model has no graph")?;
     let (spaces, _) = find(graph, &value_info);
-    let tensors: Vec<&str> = offsets.iter().map(|value_info| value_info.tensor.as_str()).collect();
-    let (movables, _) = movable(graph, &value_info, &tensors);
     let other = |tensor: &str| {
         anyhow!(
             "this version of mqq does not equalize the tensor `{tensor}`, which the sidecar does"
         )
         .hint("calibrate again with this version of mqq")
     };
-    for OffsetFacts { tensor, offsets } in offsets {
-        let movable = movables.iter().find(|movable| movable.tensor == *tensor);
-        absorb(graph, movable.ok_or_else(|| other(tensor))?, offsets)?;
-    }
     for SpaceFacts { tensor, factors, .. } in scaled {
         let space = spaces.iter().find(|space| space.tensor == *tensor);
         let space = space.ok_or_else(|| other(tensor))?;

@@ -1,6 +1,6 @@
-//! Equalized and centred channels, where they pay on calibration samples.
+//! Equalized channels, where they pay on calibration samples.
 //!
-//! A short pass over the float model looks at the channels and proposes factors and offsets. The pass that observes
+//! A short pass over the float model looks at the channels and proposes factors. The pass that observes
 //! the model then observes what the tensors would be with these factors as well, and the better of the two plans is
 //! kept.
 
@@ -10,12 +10,11 @@ mod changes;
 pub(super) use again::again;
 
 use super::samples::SampleSet;
-use super::statistics::{CalibrationStatistics, Run, gather};
+use super::statistics::{CalibrationStatistics, Run};
 use super::tune::Known;
 use super::{Request, tune};
 use crate::data::Dataset;
-use crate::emit::{DeclinedFacts, EqualizationFacts, OffsetFacts, SpaceFacts};
-use crate::engine::Parsed;
+use crate::emit::{DeclinedFacts, EqualizationFacts, SpaceFacts};
 use crate::equalize::Units;
 use crate::observers::Observer;
 use crate::onnx::proto::{GraphProto, ModelProto};
@@ -29,7 +28,6 @@ use changes::{Candidates, Changes};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// Samples by which factors are chosen, at most.
@@ -58,15 +56,11 @@ pub struct Equalized {
     pub n_spaces: usize,
     /// Inputs of layers that got none.
     pub n_declined: usize,
-    /// Tensors whose offsets went into biases.
-    pub n_absorbed: usize,
     #[serde(skip)]
     spaces: Vec<SpaceFacts>,
+    /// What got no factors.
     #[serde(skip)]
-    offsets: Vec<OffsetFacts>,
-    /// What got no factors, and what no offsets.
-    #[serde(skip)]
-    refused: [Vec<DeclinedFacts>; 2],
+    declined: Vec<DeclinedFacts>,
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,
@@ -75,7 +69,6 @@ pub struct Equalized {
 impl Equalized {
     /// What the sidecar says of it.
     pub(super) fn facts(&self) -> EqualizationFacts {
-        let [declined, not_absorbed] = self.refused.clone();
         EqualizationFacts {
             n_samples: self.n_samples,
             n_judges: self.n_judges,
@@ -84,9 +77,8 @@ impl Equalized {
             chance_db: self.chance_db,
             kept: self.kept,
             spaces: if self.kept { self.spaces.clone() } else { Vec::new() },
-            declined,
-            offsets: if self.kept { self.offsets.clone() } else { Vec::new() },
-            not_absorbed,
+            declined: self.declined.clone(),
+            offsets: Vec::new(),
         }
     }
 }
@@ -175,7 +167,7 @@ impl Proposal {
     /// The units that tensors are to be observed in as well.
     pub fn units(&self) -> BTreeMap<String, Units> {
         let changes = self.changes.as_ref().ok();
-        changes.and_then(|(changes, _)| changes.units()).unwrap_or_default()
+        changes.map(|(changes, _)| changes.units()).unwrap_or_default()
     }
 
     /// What came of the changes for `plan` and its model; `calibration` is of the model that stays. `plan` gets a warning
@@ -185,13 +177,12 @@ impl Proposal {
         stage: Stage,
         plan: &mut QuantPlan,
         calibration: &mut CalibrationStatistics,
-        progress: &Progress,
     ) -> Judged {
         let start = Instant::now();
         let judged = self.changes.and_then(|changes| {
             let pool =
                 rayon::ThreadPoolBuilder::new().num_threads(stage.request.threads).build()?;
-            pool.install(|| attempt(stage, plan, calibration, changes, progress))
+            pool.install(|| attempt(stage, plan, calibration, changes))
         });
         let mut judged = judged.unwrap_or_else(|error| {
             plan.warnings.push(format!("not equalized: {error:#}"));
@@ -207,7 +198,7 @@ impl Proposal {
 impl Equalized {
     /// What is known before it is judged.
     fn new(graph: &GraphProto, changes: &Changes, n_samples: usize) -> Equalized {
-        let [n_spaces, n_declined, n_absorbed] = changes.counts();
+        let [n_spaces, n_declined] = changes.counts();
         Equalized {
             n_samples,
             n_judges: 0,
@@ -217,10 +208,8 @@ impl Equalized {
             kept: false,
             n_spaces,
             n_declined,
-            n_absorbed,
             spaces: changes.spaces(graph),
-            offsets: changes.offsets(),
-            refused: changes.refused(),
+            declined: changes.declined(),
             seconds: 0.0,
         }
     }
@@ -232,7 +221,6 @@ fn attempt(
     plan: &QuantPlan,
     calibration: &mut CalibrationStatistics,
     (changes, n_samples): (Changes, usize),
-    progress: &Progress,
 ) -> Result<Judged> {
     let Stage { model, placement, request, .. } = stage;
     let graph = model.graph.as_ref().context("model has no graph")?;
@@ -244,7 +232,11 @@ fn attempt(
     let judges = judges(stage, run, plan)?;
     let scaled = changes.made(model)?;
     let units = changes.units();
-    let (scaled_plan, observed) = plan_for(stage, &scaled, units.is_some(), calibration, progress)?;
+    let scaled_graph = scaled.graph.as_ref().context("model has no graph")?;
+    let statistics = calibration.scaled_statistics();
+    let scheme = &request.scheme;
+    let scaled_plan =
+        decide(scaled_graph, placement, &statistics, None, scheme, request.observers())?;
     equalized.n_judges = judges.len();
     let (inputs, values) = tune::load(run, judges.clone())?;
     let corrected = tune::methods(request, plan).contains(Method::Bias);
@@ -252,7 +244,7 @@ fn attempt(
         models: [model, &scaled],
         plans: [plan, &scaled_plan],
         placement,
-        units: units.as_ref(),
+        units: Some(&units),
         table: (&request.scheme, &*request.weight_observer.0 as &dyn Observer),
         corrected,
     };
@@ -265,34 +257,11 @@ fn attempt(
     let reference = if equalized.kept { of_scaled } else { of_model };
     let known = reference.map(|reference| Known { samples: judges, reference });
     let replaced = equalized.kept.then_some((scaled, scaled_plan));
-    match (equalized.kept, observed) {
-        (true, Some(observed)) => *calibration = observed,
-        (true, None) => calibration.take_scaled(),
-        (false, _) => calibration.scaled.clear(),
+    match equalized.kept {
+        true => calibration.take_scaled(),
+        false => calibration.scaled.clear(),
     }
     Ok(Judged { equalized: Some(equalized), replaced, known })
-}
-
-/// The plan for the changed model. Where that was not observed together with the other, it is observed now, and what
-/// was seen is given as well.
-fn plan_for(
-    Stage { placement, request, .. }: Stage,
-    scaled: &ModelProto,
-    is_observed: bool,
-    calibration: &CalibrationStatistics,
-    progress: &Progress,
-) -> Result<(QuantPlan, Option<CalibrationStatistics>)> {
-    let graph = scaled.graph.as_ref().context("model has no graph")?;
-    let mut observed = None;
-    if !is_observed {
-        let parsed = Parsed::new(scaled, &request.shapes);
-        let samples = calibration.run.as_ref().map(|run| Arc::clone(&run.samples));
-        let data = (samples, &BTreeMap::new());
-        observed = Some(gather(scaled, parsed, placement, request, data, progress)?);
-    }
-    let statistics = observed.as_ref().unwrap_or(calibration).scaled_statistics();
-    let plan = decide(graph, placement, &statistics, None, &request.scheme, request.observers())?;
-    Ok((plan, observed))
 }
 
 /// The samples that judge, by their positions in those by content.
