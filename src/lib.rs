@@ -16,6 +16,7 @@
 //! | [`engine`] | runs models, hands tensors out | gather statistics |
 //! | [`plan`] | statistics to scales, zero points, integers | touch the graph |
 //! | [`equalize`] | channel scales from layer to layer | decide whether they are kept |
+//! | [`simulate`] | the quantized network node by node, without writing it | decide anything |
 //! | [`mixed`] | which layers get another precision, by simulation | run the written model |
 //! | [`tune`] | better weights, biases and ranges, by simulation | place or remove Q/DQ |
 //! | [`rewrite`] | the plan into the graph | see statistics |
@@ -54,5 +55,6 @@ pub mod progress;
 pub mod quant;
 pub mod rewrite;
 pub mod scheme;
+pub mod simulate;
 pub mod statistics;
 pub mod tune;

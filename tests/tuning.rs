@@ -7,7 +7,7 @@ use mqq::backends;
 use mqq::data::{Array, Dataset, PRESETS, Preprocessing, Values};
 use mqq::engine::{Engine, Parsed, Shapes, Value};
 use mqq::equalize::{Units, find, scale};
-use mqq::observers::{Mse, Observer};
+use mqq::observers::Mse;
 use mqq::onnx;
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::value_info::ValueInfos;
@@ -16,8 +16,11 @@ use mqq::plan::{Observers, QuantPlan, decide};
 use mqq::prepare::prepare;
 use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
+use mqq::simulate::Samples;
 use mqq::statistics::TensorStatistics;
-use mqq::tune::{Compared, Methods, Reference, Tuned, compare_plans, simulate, tune};
+use mqq::tune::{
+    Compared, Methods, Reference, Tuned, Tuning, WeightScheme, compare_plans, simulate, tune,
+};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -90,7 +93,8 @@ fn the_simulation_is_the_written_model() {
         let (model, value_info) = prepared(fixture, &scheme);
         let Planned { mut model, plan, inputs, samples, values, .. } =
             planned(model, &value_info, &scheme);
-        let simulated = simulate(&model, &plan, &inputs, &values).unwrap();
+        let simulated =
+            simulate(&model, &plan, Samples { names: &inputs, values: &values }).unwrap();
         rewrite(&mut model, &plan, WeightStorage::Integer).unwrap();
         let written = engine(&model, &[]);
         let mut session = written.session().unwrap();
@@ -131,12 +135,13 @@ fn a_float_network_in_other_units_need_not_be_run() {
         assert!(units.len() > 3, "{fixture} {backend}");
         let (before, after) =
             (planned(model, &value_info, &scheme), planned(scaled, &value_info, &scheme));
-        let table = (&scheme, &mqq::observers::Max as &dyn Observer);
+        let table = WeightScheme { scheme: &scheme, observer: &mqq::observers::Max };
         let compare = |units: Option<&BTreeMap<String, Units>>| {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
             let compared =
                 Compared { models, plans, placement: &before.placement, units, table, corrected };
-            compare_plans(compared, (&before.inputs, &before.values[..7]), None).unwrap()
+            let samples = Samples { names: &before.inputs, values: &before.values[..7] };
+            compare_plans(compared, samples, None).unwrap()
         };
         let (run, [_, none]) = compare(None);
         let (known, [of_model, of_scaled]) = compare(Some(&units));
@@ -147,9 +152,10 @@ fn a_float_network_in_other_units_need_not_be_run() {
             let tune = |reference: Option<&Reference>| {
                 let Planned { mut model, mut plan, mut placement, inputs, values, .. } =
                     planned.clone();
-                let (data, bias) = ((&inputs[..], &values[..7], 5), Methods::of("bias").unwrap());
-                let tuned =
-                    tune(&mut model, &mut plan, &mut placement, table, data, bias, reference);
+                let samples = Samples { names: &inputs, values: &values[..7] };
+                let methods = Methods::of("bias").unwrap();
+                let tuning = Tuning { table, samples, n_tune: 5, methods, known: reference };
+                let tuned = tune(&mut model, &mut plan, &mut placement, tuning);
                 let Tuned { biases, gain_db, sqnr_db, .. } = tuned.unwrap().unwrap();
                 (biases, gain_db, sqnr_db)
             };
@@ -187,9 +193,11 @@ fn a_range_follows_the_layer_behind_a_concat() {
         let Planned { mut model, mut plan, mut placement, inputs, values, .. } =
             planned(model, &value_info, &scheme);
         let before = plan.clone();
-        let table = (&scheme, &mqq::observers::Max as &dyn Observer);
-        let (data, ranges) = ((&inputs[..], &values[..], 9), Methods::of("ranges").unwrap());
-        let tuned = tune(&mut model, &mut plan, &mut placement, table, data, ranges, None);
+        let table = WeightScheme { scheme: &scheme, observer: &mqq::observers::Max };
+        let samples = Samples { names: &inputs, values: &values };
+        let methods = Methods::of("ranges").unwrap();
+        let tuning = Tuning { table, samples, n_tune: 9, methods, known: None };
+        let tuned = tune(&mut model, &mut plan, &mut placement, tuning);
         let tuned = tuned.unwrap().unwrap();
         assert_eq!(tuned.steps[0].kept, tuned.n_ranges > 0);
         let pairs = before.activations.iter().zip(&plan.activations);
@@ -211,14 +219,16 @@ fn where_samples_are_few_those_that_judged_teach_too() {
     let scheme = backends::resolve("tensorrt").unwrap();
     let (model, value_info) = prepared("fixtures/digits_cnn.onnx", &scheme);
     let planned = planned(model, &value_info, &scheme);
-    let table = (&scheme, &mqq::observers::Max as &dyn Observer);
+    let table = WeightScheme { scheme: &scheme, observer: &mqq::observers::Max };
     let biases = |n: usize, n_tune: usize, first: usize| -> Vec<f32> {
         let Planned { mut model, mut plan, mut placement, inputs, mut values, .. } =
             planned.clone();
         values.truncate(n);
         values.rotate_left(first);
-        let (data, bias) = ((&inputs[..], &values[..], n_tune), Methods::of("bias").unwrap());
-        let tuned = tune(&mut model, &mut plan, &mut placement, table, data, bias, None);
+        let samples = Samples { names: &inputs, values: &values };
+        let methods = Methods::of("bias").unwrap();
+        let tuning = Tuning { table, samples, n_tune, methods, known: None };
+        let tuned = tune(&mut model, &mut plan, &mut placement, tuning);
         let tuned = tuned.unwrap().unwrap();
         assert!(
             tuned.steps[0].kept && (tuned.n_samples, tuned.n_held_back) == (n_tune, n - n_tune)

@@ -1,11 +1,11 @@
 //! Samples that were held back, and the float network's outputs for them.
 
 use super::figures::Figures;
-use super::network::{Lane, Network, Samples};
-use crate::engine::Value;
+use super::network::{CachedSamples, Lane, Network};
 use crate::onnx::proto::ModelProto;
 use crate::plan::QuantPlan;
-use anyhow::{Context, Result};
+use crate::simulate::Samples;
+use anyhow::{Result, ensure};
 
 /// Samples that are run at a time.
 const CHUNK: usize = 16;
@@ -19,26 +19,26 @@ pub struct Judge {
 }
 
 struct Chunk {
-    samples: Samples,
+    samples: CachedSamples,
     /// Outputs of the float network, per output.
     float: Vec<Lane>,
 }
 
 impl Judge {
-    /// `samples` holds the values of the inputs `names` of each sample.
+    /// By these samples.
     ///
     /// # Errors
     /// If a node of `model` cannot be run by itself; the message names it.
-    pub fn new(model: &ModelProto, names: &[String], samples: &[Vec<Value>]) -> Result<Judge> {
-        let first = samples.first().context("there are no samples to judge by")?;
-        let mut network = Network::new(model, names, first)?;
+    pub fn new(model: &ModelProto, samples: Samples) -> Result<Judge> {
+        ensure!(!samples.is_empty(), "there are no samples to judge by");
+        let mut network = Network::new(model, samples)?;
         let mut chunks = Vec::new();
-        for part in samples.chunks(CHUNK) {
-            let mut samples = Samples::new(names, part, 0);
+        for values in samples.values.chunks(CHUNK) {
+            let mut samples = CachedSamples::new(Samples { values, ..samples }, 0);
             let float = network.run(&QuantPlan::default(), &mut samples, false)?;
             chunks.push(Chunk { samples, float });
         }
-        Ok(Judge { names: names.to_vec(), chunks, n: samples.len() })
+        Ok(Judge { names: samples.names.to_vec(), chunks, n: samples.len() })
     }
 
     /// The figures of a plan for `model`, which may have other biases than the one that is judged by.
@@ -47,7 +47,8 @@ impl Judge {
     /// As [`Judge::new`].
     pub fn figures(&mut self, model: &ModelProto, plan: &QuantPlan) -> Result<Figures> {
         let first = self.chunks.first().and_then(|chunk| chunk.samples.first(&self.names));
-        let mut network = Network::new(model, &self.names, &first.unwrap_or_default())?;
+        let first = Samples { names: &self.names, values: &[first.unwrap_or_default()] };
+        let mut network = Network::new(model, first)?;
         self.of_network(&mut network, plan)
     }
 

@@ -23,9 +23,9 @@ pub use planner::{Observe, Planner, Source};
 pub use report::{ChosenLayer, CurvePoint, LayerNoise, Missed, Mixed};
 pub use search::Search;
 
-use crate::engine::Value;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
+use crate::simulate::Samples;
 
 /// Samples that layers are ranked by, at most.
 pub const MAX_RANKING: usize = 16;
@@ -49,10 +49,8 @@ pub fn max_judges(goal: Goal) -> usize {
 /// The samples that layers are ranked by.
 #[derive(Clone, Copy)]
 pub struct Ranking<'a> {
-    /// Names of the network's inputs.
-    pub names: &'a [String],
-    /// Their values, per sample.
-    pub samples: &'a [Vec<Value>],
+    /// Values of the network's inputs.
+    pub samples: Samples<'a>,
     /// Whether biases will be corrected: then they are on the way, too.
     pub corrected: bool,
 }

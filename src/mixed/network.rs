@@ -11,6 +11,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::plan::{PlannedActivation, PlannedWeight, QuantPlan};
 use crate::quant::{Codes, QuantParams};
+use crate::simulate::Samples;
 use crate::tune::{SingleNode, dequantized, fake_quantize, passed, runtime_inputs, takes_bias};
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
@@ -24,7 +25,7 @@ pub type Lane = Vec<Value>;
 
 /// Some samples, and what is known of their run.
 #[derive(Default)]
-pub struct Samples {
+pub struct CachedSamples {
     /// Values of the network's inputs, by name.
     inputs: BTreeMap<String, Lane>,
     n: usize,
@@ -33,12 +34,13 @@ pub struct Samples {
     max_bytes: usize,
 }
 
-impl Samples {
-    /// `values` holds the inputs `names` of each sample; up to `max_bytes` of intermediate values are kept.
-    pub fn new(names: &[String], values: &[Vec<Value>], max_bytes: usize) -> Samples {
+impl CachedSamples {
+    /// Up to `max_bytes` of intermediate values are kept.
+    pub fn new(samples: Samples, max_bytes: usize) -> CachedSamples {
+        let Samples { names, values } = samples;
         let lane = |i: usize| values.iter().filter_map(|sample| sample.get(i).cloned()).collect();
         let inputs = names.iter().enumerate().map(|(i, name)| (name.clone(), lane(i))).collect();
-        Samples { inputs, n: values.len(), kept: HashMap::new(), max_bytes }
+        CachedSamples { inputs, n: values.len(), kept: HashMap::new(), max_bytes }
     }
 
     /// Values of the inputs `names` of the first sample.
@@ -128,11 +130,13 @@ fn bytes_of(lane: &Lane) -> usize {
 }
 
 impl<'a> Network<'a> {
-    /// `model` is a prepared float model, `sample` the values of its inputs `names`.
+    /// `model` is a prepared float model; shapes are those of the first of the `samples`.
     ///
     /// # Errors
     /// If a node cannot be run by itself: control flow, or an operator that the engine lacks.
-    pub fn new(model: &'a ModelProto, names: &[String], sample: &[Value]) -> Result<Network<'a>> {
+    pub fn new(model: &'a ModelProto, samples: Samples) -> Result<Network<'a>> {
+        let (names, sample) =
+            (samples.names, samples.values.first().context("there are no samples")?);
         let graph = model.graph.as_ref().context("model has no graph")?;
         let initializers = graph.initializer.iter();
         let mut network = Network {
@@ -226,7 +230,7 @@ impl<'a> Network<'a> {
     pub fn run(
         &mut self,
         plan: &QuantPlan,
-        samples: &mut Samples,
+        samples: &mut CachedSamples,
         keep: bool,
     ) -> Result<Vec<Lane>> {
         let affine = |params: &QuantParams| params.codes == Codes::Affine;
@@ -338,7 +342,7 @@ impl<'a> Network<'a> {
     }
 
     /// The nodes that must be run for the outputs.
-    fn needed(&self, keys: &BTreeMap<&str, u64>, samples: &Samples) -> Vec<bool> {
+    fn needed(&self, keys: &BTreeMap<&str, u64>, samples: &CachedSamples) -> Vec<bool> {
         let mut needed = vec![false; self.graph.node.len()];
         let mut pending: Vec<&str> = self.graph.output.iter().map(|output| output.name()).collect();
         while let Some(name) = pending.pop() {
@@ -368,7 +372,7 @@ impl<'a> Lanes<'a> {
         &mut self,
         name: &'a str,
         keys: &BTreeMap<&str, u64>,
-        samples: &Samples,
+        samples: &CachedSamples,
     ) -> Result<()> {
         if self.lanes.contains_key(name) {
             return Ok(());

@@ -8,7 +8,7 @@ use super::figures::{Figures, db_of_noise};
 use super::goal::{Goal, Wanted};
 use super::judge::Judge;
 use super::layers::{Layer, WeightCost, layers};
-use super::network::{Lane, Network, Samples};
+use super::network::{CachedSamples, Lane, Network};
 use super::planner::Planner;
 use super::report::{ChosenLayer, CurvePoint, LayerNoise, Mixed};
 use super::shifts::{Mode, Shifts};
@@ -33,7 +33,7 @@ pub struct Search<'a, 'p> {
     pub(super) planner: &'a mut Planner<'p>,
     pub(super) wanted: &'a Wanted,
     network: Network<'a>,
-    ranking: Samples,
+    ranking: CachedSamples,
     n_ranking: usize,
     float: Vec<Lane>,
     judge: &'a mut Judge,
@@ -60,7 +60,8 @@ impl<'a, 'p> Search<'a, 'p> {
     /// # Errors
     /// If a node cannot be run by itself, or no output has what the goal is about.
     pub fn new(
-        (model, placement): (&'a ModelProto, &Placement),
+        model: &'a ModelProto,
+        placement: &Placement,
         planner: &'a mut Planner<'p>,
         wanted: &'a Wanted,
         ranking: Ranking,
@@ -68,14 +69,14 @@ impl<'a, 'p> Search<'a, 'p> {
         progress: &'a Progress<'a>,
     ) -> Result<Search<'a, 'p>> {
         let graph = model.graph.as_ref().context("model has no graph")?;
-        let Ranking { names, samples, corrected } = ranking;
-        let first = samples.first().context("there are no samples to rank layers by")?;
-        let mut network = Network::new(model, names, first)?;
+        let Ranking { samples, corrected } = ranking;
+        ensure!(!samples.is_empty(), "there are no samples to rank layers by");
+        let mut network = Network::new(model, samples)?;
         let layers = layers(graph, placement, planner.source.scheme);
         let bytes = network.bytes_per_sample().max(1);
         let cheap = (MAX_WORK / (bytes.div_ceil(1024) * layers.len().max(1))).max(MIN_RANKING);
         let n_ranking = samples.len().min(MAX_RANKING).min(cheap).min((MAX_BYTES / bytes).max(4));
-        let mut samples = Samples::new(names, &samples[..n_ranking], MAX_BYTES);
+        let mut samples = CachedSamples::new(samples.first(n_ranking), MAX_BYTES);
         network.shifts = corrected.then(Shifts::default);
         let float = network.run(&QuantPlan::default(), &mut samples, true)?;
         network.set(Mode::Learn);

@@ -12,6 +12,7 @@ use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::{Observers, QuantPlan};
 use crate::progress::Progress;
+use crate::simulate::Samples;
 use crate::tune::{Method, Methods, Tuned};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -97,12 +98,14 @@ pub(super) fn mixed(
     let (names, ranked) = pool.install(|| tune::load(run, ranking))?;
     let first_judge = judging.start;
     let (_, judged) = pool.install(|| tune::load(run, judging))?;
-    let mut judge = pool.install(|| Judge::new(model, &names, &judged))?;
+    let mut judge =
+        pool.install(|| Judge::new(model, Samples { names: &names, values: &judged }))?;
     drop(judged);
     let mut planner = Planner::new(source, statistics, observe);
-    let samples = Ranking { names: &names, samples: &ranked, corrected };
+    let samples = Samples { names: &names, values: &ranked };
+    let ranking = Ranking { samples, corrected };
     let mut search = pool.install(|| {
-        Search::new((model, placement), &mut planner, wanted, samples, &mut judge, progress)
+        Search::new(model, placement, &mut planner, wanted, ranking, &mut judge, progress)
     })?;
     let mut margin = 0.0;
     for round in 1.. {

@@ -10,7 +10,8 @@ use super::tune::{self, Known};
 use crate::emit::TriedObserver;
 use crate::observers::{Observer, by_spelling};
 use crate::plan::{Observers, QuantPlan, decide};
-use crate::tune::{Compared, Comparison, Method, Reference, compare_plans};
+use crate::simulate::Samples;
+use crate::tune::{Compared, Method, PlanComparison, Reference, compare_plans};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -110,14 +111,15 @@ fn attempt(
             plans: [plan, &rival],
             placement,
             units: Some(&BTreeMap::new()),
-            table: (&request.scheme, &*request.weight_observer.0 as &dyn Observer),
+            table: tune::weight_scheme(request),
             corrected,
         };
         let before = of_default.as_ref().or(known.as_ref().map(|known| &known.reference));
-        let compare = || compare_plans(compared, (&inputs, &values), before);
+        let samples = Samples { names: &inputs, values: &values };
+        let compare = || compare_plans(compared, samples, before);
         let (comparison, [reference, of_rival]) = pool.install(compare)?;
         of_default = reference;
-        let Comparison { gain_db, chance_db, .. } = comparison;
+        let PlanComparison { gain_db, standard_deviation_db: chance_db, .. } = comparison;
         tried.push(TriedObserver { observer: observer.to_string(), gain_db, chance_db });
         if wins(&comparison, best.as_ref().map_or(0.0, |best| best.gain_db), deviations) {
             best = Some(Rival { observer, plan: rival, gain_db, reference: of_rival });
@@ -140,7 +142,7 @@ fn attempt(
 }
 
 /// Whether an observer is better than what gains `best_db`, and by so many standard deviations than the table's.
-fn wins(comparison: &Comparison, best_db: f64, deviations: f64) -> bool {
+fn wins(comparison: &PlanComparison, best_db: f64, deviations: f64) -> bool {
     comparison.is_gain_by(deviations) && comparison.gain_db > best_db
 }
 
@@ -160,7 +162,11 @@ mod tests {
 
     #[test]
     fn an_observer_wins_by_what_was_measured() {
-        let of = |gain_db, chance_db| Comparison { sqnr_db: [0.0; 2], gain_db, chance_db };
+        let of = |gain_db, standard_deviation_db| PlanComparison {
+            sqnr_db: [0.0; 2],
+            gain_db,
+            standard_deviation_db,
+        };
         assert!(wins(&of(1.0, 0.4), 0.5, 2.0));
         assert!(!wins(&of(1.0, 0.6), 0.5, 2.0) && !wins(&of(1.0, 0.4), 1.5, 2.0));
         for unknown in [f64::NAN, f64::INFINITY] {

@@ -4,12 +4,14 @@ use super::Request;
 use super::statistics::{CalibrationStatistics, Run};
 use crate::emit::{BiasFacts, StepFacts, TuningFacts};
 use crate::engine::Value;
-use crate::observers::Observer;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
-use crate::tune::{Method, Methods, NewBias, Reference, Step, Tuned, tune as tune_plan};
+use crate::simulate::Samples;
+use crate::tune::{
+    Method, Methods, NewBias, Reference, Step, Tuned, Tuning, WeightScheme, tune as tune_plan,
+};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -49,17 +51,25 @@ pub fn tune(
     let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
     pool.install(|| {
         let (inputs, values) = load(run, 0..n)?;
-        let n_tune = request.effort.n_tune(n);
-        let data = (inputs.as_slice(), values.as_slice(), n_tune);
-        let table = (&request.scheme, &*request.weight_observer.0 as &dyn Observer);
         let known = known.filter(|known| known.samples == (0..n));
-        let reference = known.map(|known| &known.reference);
-        let outcome = tune_plan(model, plan, placement, table, data, methods, reference);
+        let tuning = Tuning {
+            table: weight_scheme(request),
+            samples: Samples { names: &inputs, values: &values },
+            n_tune: request.effort.n_tune(n),
+            methods,
+            known: known.map(|known| &known.reference),
+        };
+        let outcome = tune_plan(model, plan, placement, tuning);
         Ok(outcome.unwrap_or_else(|error| {
             plan.warnings.push(format!("not tuned: {error:#}"));
             None
         }))
     })
+}
+
+/// The scheme of the request, and its observer of weights.
+pub(super) fn weight_scheme(request: &Request) -> WeightScheme<'_> {
+    WeightScheme { scheme: &request.scheme, observer: &*request.weight_observer.0 }
 }
 
 /// How many samples are looked at, those held back included, where the largest activation has `largest` values; they are

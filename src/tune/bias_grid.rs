@@ -4,6 +4,7 @@
 //! see what it does, and takes the grid among those that the table allows that changes least behind the layer's
 //! activation: the bias of a channel that never fires may saturate.
 
+use super::WeightScheme;
 use super::bias::{OutChannels, Passed};
 use crate::engine::Value;
 use crate::observers::Observer;
@@ -28,8 +29,9 @@ impl<'a> BiasGrids<'a> {
         graph: &GraphProto,
         placement: &Placement,
         plan: &QuantPlan,
-        (scheme, observer): (&'a Scheme, &'a dyn Observer),
+        table: WeightScheme<'a>,
     ) -> BiasGrids<'a> {
+        let WeightScheme { scheme, observer } = table;
         let new = |(node_idx, node): (usize, &NodeProto)| {
             let none = node.input.get(2).is_none_or(String::is_empty);
             let quantizer = new_quantizer(node, (node_idx, 2), placement, plan, scheme)?;

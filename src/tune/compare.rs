@@ -1,38 +1,38 @@
 //! Two plans against the same float network.
 
+use super::WeightScheme;
 use super::bias_grid::BiasGrids;
 use super::judge;
 use super::methods::{Method, Methods};
 use super::reference::Reference;
 use super::variant::Variant;
 use super::walk::Walk;
-use crate::engine::Value;
 use crate::equalize::Units;
-use crate::observers::Observer;
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
-use crate::scheme::Scheme;
+use crate::simulate::Samples;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
 /// Two plans on the same samples.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Comparison {
+pub struct PlanComparison {
     /// Mean SQNR of the outputs, in dB.
     pub sqnr_db: [f64; 2],
     /// How much less noise the second has, in dB.
     pub gain_db: f64,
     /// How far that is a matter of the samples, in dB: one standard deviation.
-    pub chance_db: f64,
+    pub standard_deviation_db: f64,
 }
 
-impl Comparison {
+impl PlanComparison {
     /// Whether the gain is above so many standard deviations; below 0: whether it is not a loss of so many. No figure
     /// that is NaN or infinite is a gain.
     pub fn is_gain_by(&self, deviations: f64) -> bool {
-        let Comparison { gain_db, chance_db, .. } = *self;
-        gain_db.is_finite() && chance_db.is_finite() && gain_db > deviations * chance_db
+        let PlanComparison { gain_db, standard_deviation_db, .. } = *self;
+        let is_finite = gain_db.is_finite() && standard_deviation_db.is_finite();
+        is_finite && gain_db > deviations * standard_deviation_db
     }
 }
 
@@ -48,8 +48,8 @@ pub struct Compared<'a> {
     /// The units of the second's tensors that are others than the first's, where that is all the difference; none of
     /// one model.
     pub units: Option<&'a BTreeMap<String, Units>>,
-    /// The backend's table and the range observer of the weights.
-    pub table: (&'a Scheme, &'a dyn Observer),
+    /// The scheme that they follow.
+    pub table: WeightScheme<'a>,
     /// Whether biases are to be corrected: both plans have theirs corrected on these samples first. Mean errors that go
     /// away later would decide otherwise.
     pub corrected: bool,
@@ -63,25 +63,25 @@ pub struct Compared<'a> {
 /// As [`simulate`](super::simulate).
 pub fn compare_plans(
     compared: Compared,
-    (inputs, samples): (&[String], &[Vec<Value>]),
+    samples: Samples,
     known: Option<&Reference>,
-) -> Result<(Comparison, [Option<Reference>; 2])> {
+) -> Result<(PlanComparison, [Option<Reference>; 2])> {
     let graph = compared.models[1].graph.as_ref().context("model has no graph")?;
     let corrected = known.and_then(Reference::corrected);
     let (before, reference) = match known.zip(corrected) {
         Some((known, corrected)) => (corrected.noise.clone(), known.clone()),
         None => {
-            let (variant, kept) = compared.walk(0, inputs, samples, known)?;
+            let (variant, kept) = compared.walk(0, samples, known)?;
             let reference = known.cloned().unwrap_or(kept);
             (variant.noise.clone(), reference.with_corrected(variant, compared.corrected))
         }
     };
     let converted = compared.units.and_then(|units| reference.converted(graph, units));
-    let (variant, _) = compared.walk(1, inputs, samples, converted.as_ref())?;
-    let comparison = Comparison {
+    let (variant, _) = compared.walk(1, samples, converted.as_ref())?;
+    let comparison = PlanComparison {
         sqnr_db: [judge::sqnr_db(&before), judge::sqnr_db(&variant.noise)],
         gain_db: judge::gain_db(&before, &variant.noise),
-        chance_db: judge::chance_db(&before, &variant.noise),
+        standard_deviation_db: judge::chance_db(&before, &variant.noise),
     };
     let converted = converted.map(|known| known.with_corrected(variant, compared.corrected));
     Ok((comparison, [Some(reference), converted]))
@@ -92,8 +92,7 @@ impl Compared<'_> {
     fn walk(
         &self,
         which: usize,
-        inputs: &[String],
-        samples: &[Vec<Value>],
+        samples: Samples,
         known: Option<&Reference>,
     ) -> Result<(Variant, Reference)> {
         let (model, plan) = (self.models[which], self.plans[which]);
@@ -103,7 +102,7 @@ impl Compared<'_> {
         let grids = BiasGrids::of(graph, self.placement, plan, self.table);
         let variant = Variant::new(plan.clone(), methods, 0);
         let walk = Walk::new(model, vec![variant], samples.len())?.judged_by_all().knowing(known);
-        let (variants, kept) = walk.with_bias_grids(&grids).run_and_keep(inputs, samples)?;
+        let (variants, kept) = walk.with_bias_grids(&grids).run_and_keep(samples)?;
         let variant = variants.into_iter().next().context("internal error: a walk of nothing")?;
         Ok((variant, kept))
     }
@@ -113,8 +112,8 @@ impl Compared<'_> {
 mod tests {
     use super::*;
 
-    fn is_gain_by(gain_db: f64, chance_db: f64, deviations: f64) -> bool {
-        Comparison { sqnr_db: [0.0; 2], gain_db, chance_db }.is_gain_by(deviations)
+    fn is_gain_by(gain_db: f64, standard_deviation_db: f64, deviations: f64) -> bool {
+        PlanComparison { sqnr_db: [0.0; 2], gain_db, standard_deviation_db }.is_gain_by(deviations)
     }
 
     #[test]

@@ -25,7 +25,7 @@ mod variant;
 mod walk;
 
 pub(crate) use bias::{OutChannels, Passed, Sum, correction};
-pub use compare::{Compared, Comparison, compare_plans};
+pub use compare::{Compared, PlanComparison, compare_plans};
 pub(crate) use correct::takes_bias;
 pub(crate) use grid::{dequantized, fake_quantize, out_channels};
 pub(crate) use judge::{Noise, gain_db};
@@ -45,6 +45,7 @@ use crate::onnx::tensor;
 use crate::place::{BiasQuantizer, Placement};
 use crate::plan::{QuantPlan, decide_biases};
 use crate::scheme::Scheme;
+use crate::simulate::Samples;
 use anyhow::{Context, Result, ensure};
 use bias_grid::BiasGrids;
 use serde::Serialize;
@@ -115,10 +116,32 @@ pub const MIN_SAMPLES: usize = 4;
 /// With fewer samples, what was kept learns again from all of them, those that judged it too.
 const FEW_SAMPLES: usize = 8;
 
-/// Tunes `plan` and the biases of `model` by `methods`; `observer` is that of the weights. `samples` holds the
-/// values of the inputs `inputs` for each sample, and the first `n_tune` are learned from: the others decide
-/// whether a method is kept. `known` is what an earlier walk over these samples kept of the float network; biases that
-/// it corrected by all of them are taken, where correcting them is kept.
+/// A scheme, and the observer of weights.
+#[derive(Clone, Copy)]
+pub struct WeightScheme<'a> {
+    /// The backend's.
+    pub scheme: &'a Scheme,
+    /// What gives weights their ranges.
+    pub observer: &'a dyn Observer,
+}
+
+/// What tuning goes by.
+#[derive(Clone, Copy)]
+pub struct Tuning<'a> {
+    /// The scheme that the plan follows.
+    pub table: WeightScheme<'a>,
+    /// Calibration samples.
+    pub samples: Samples<'a>,
+    /// The first so many are learned from; the others are held-out: they decide whether a method is accepted.
+    pub n_tune: usize,
+    /// What is tried.
+    pub methods: Methods,
+    /// What an earlier evaluation over these samples kept of the float network; biases that it corrected by all of
+    /// them are taken, where correcting them is accepted.
+    pub known: Option<&'a Reference>,
+}
+
+/// Tunes `plan` and the biases of `model`.
 ///
 /// # Errors
 /// If there are too few samples, or a node cannot be run by itself; the message names it, and nothing was changed.
@@ -126,11 +149,10 @@ pub fn tune(
     model: &mut ModelProto,
     plan: &mut QuantPlan,
     placement: &mut Placement,
-    (scheme, observer): (&Scheme, &dyn Observer),
-    (inputs, samples, n_tune): (&[String], &[Vec<Value>], usize),
-    methods: Methods,
-    known: Option<&Reference>,
+    tuning: Tuning,
 ) -> Result<Option<Tuned>> {
+    let Tuning { table, samples, n_tune, methods, known } = tuning;
+    let WeightScheme { scheme, observer } = table;
     let mut pending: Vec<Method> = methods.iter().filter(|m| m.is_tuning()).collect();
     let none = methods == Methods::default() || plan.weights.is_empty();
     if none || n_tune >= samples.len() {
@@ -140,19 +162,14 @@ pub fn tune(
     ensure!(n >= MIN_SAMPLES, "{n} samples, expected {MIN_SAMPLES} or more");
     let start = Instant::now();
     let mut plain = match pending.is_empty() {
-        true => Some(walk::plain(model, plan, inputs, &samples[n_tune..])?.0),
+        true => Some(walk::plain(model, plan, samples.from(n_tune))?.0),
         false => None,
     };
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let grids = BiasGrids::of(graph, placement, plan, (scheme, observer));
+    let grids = BiasGrids::of(graph, placement, plan, table);
     let known = known.filter(|_| pending == [Method::Bias]);
     let decided = match methods.contains(Method::Ranges) {
-        true => ranges::ahead(
-            model,
-            plan,
-            (inputs, &samples[..n_tune]),
-            methods.contains(Method::Bias),
-        )?,
+        true => ranges::ahead(model, plan, samples.first(n_tune), methods.contains(Method::Bias))?,
         false => BTreeMap::new(),
     };
     let variant = |methods: Methods| {
@@ -174,7 +191,7 @@ pub fn tune(
             variants.push(variant(tried));
         }
         let walk = Walk::new(model, variants, n_tune)?.with_bias_grids(&grids).knowing(known);
-        let mut variants = walk.run(inputs, samples)?.into_iter();
+        let mut variants = walk.run(samples)?.into_iter();
         if plain.is_none() {
             plain = variants.next().map(|variant| variant.noise);
         }
@@ -200,7 +217,7 @@ pub fn tune(
         } else if n < FEW_SAMPLES {
             let again = variant(best.methods);
             let walk = Walk::new(model, vec![again], n)?.with_bias_grids(&grids);
-            if let Some(again) = walk.run(inputs, samples)?.pop() {
+            if let Some(again) = walk.run(samples)?.pop() {
                 (best.plan, best.biases) = (again.plan, again.biases);
             }
         }
@@ -264,13 +281,8 @@ fn n_changed_ranges(before: &QuantPlan, after: &QuantPlan) -> usize {
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it.
-pub fn simulate(
-    model: &ModelProto,
-    plan: &QuantPlan,
-    inputs: &[String],
-    samples: &[Vec<Value>],
-) -> Result<Vec<Vec<Value>>> {
-    Ok(plain(model, plan, inputs, samples)?.1)
+pub fn simulate(model: &ModelProto, plan: &QuantPlan, samples: Samples) -> Result<Vec<Vec<Value>>> {
+    Ok(plain(model, plan, samples)?.1)
 }
 
 /// Names for the new biases.

@@ -17,6 +17,7 @@ use super::variant::{Twin, Variant, run};
 use crate::engine::Value;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::plan::QuantPlan;
+use crate::simulate::Samples;
 use anyhow::{Result, ensure};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -125,13 +126,12 @@ impl<'a> Walk<'a> {
         self
     }
 
-    /// Walks through the graph and gives the variants back, with what they found. `samples` holds the values
-    /// of the inputs `inputs` for each sample.
+    /// Walks through the graph and gives the variants back, with what they found.
     ///
     /// # Errors
     /// If a node cannot be run by itself: control flow, or shapes that depend on values.
-    pub fn run(mut self, inputs: &[String], samples: &[Vec<Value>]) -> Result<Vec<Variant>> {
-        self.walk(inputs, samples)?;
+    pub fn run(mut self, samples: Samples) -> Result<Vec<Variant>> {
+        self.walk(samples)?;
         Ok(self.variants)
     }
 
@@ -139,13 +139,9 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// As [`Walk::run`].
-    pub fn run_and_keep(
-        mut self,
-        inputs: &[String],
-        samples: &[Vec<Value>],
-    ) -> Result<(Vec<Variant>, Reference)> {
+    pub fn run_and_keep(mut self, samples: Samples) -> Result<(Vec<Variant>, Reference)> {
         self.kept = Some(Reference::default());
-        self.walk(inputs, samples)?;
+        self.walk(samples)?;
         Ok((self.variants, self.kept.unwrap_or_default()))
     }
 
@@ -153,18 +149,14 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// As [`Walk::run`].
-    pub fn look_ahead(
-        mut self,
-        inputs: &[String],
-        samples: &[Vec<Value>],
-    ) -> Result<Option<Ahead<'a>>> {
-        self.walk(inputs, samples)?;
+    pub fn look_ahead(mut self, samples: Samples) -> Result<Option<Ahead<'a>>> {
+        self.walk(samples)?;
         Ok(self.ahead)
     }
 
-    fn walk(&mut self, inputs: &[String], samples: &[Vec<Value>]) -> Result<()> {
-        for (position, name) in inputs.iter().enumerate() {
-            let values: Vec<Value> = samples.iter().map(|s| s[position].clone()).collect();
+    fn walk(&mut self, samples: Samples) -> Result<()> {
+        for (position, name) in samples.names.iter().enumerate() {
+            let values: Vec<Value> = samples.values.iter().map(|s| s[position].clone()).collect();
             let of = |variant: &Variant| values[variant.first..].to_vec();
             let made: Vec<Vec<Value>> = self.variants.iter().map(of).collect();
             let twins: Vec<Twin> = (0..self.variants.len())
@@ -319,11 +311,10 @@ fn by_output(values: Vec<Vec<Value>>, n_outputs: usize) -> Vec<Vec<Value>> {
 pub(super) fn plain(
     model: &ModelProto,
     plan: &QuantPlan,
-    inputs: &[String],
-    samples: &[Vec<Value>],
+    samples: Samples,
 ) -> Result<(Vec<Noise>, Vec<Vec<Value>>)> {
     let variant = Variant::new(plan.clone(), super::Methods::default(), 0);
-    let variants = Walk::new(model, vec![variant], 0)?.run(inputs, samples)?;
+    let variants = Walk::new(model, vec![variant], 0)?.run(samples)?;
     let variant = variants.into_iter().next().map(|variant| (variant.noise, variant.outputs));
     Ok(variant.unwrap_or_default())
 }

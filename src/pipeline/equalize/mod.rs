@@ -16,12 +16,12 @@ use super::{Request, tune};
 use crate::data::Dataset;
 use crate::emit::{DeclinedFacts, EqualizationFacts, SpaceFacts};
 use crate::equalize::Units;
-use crate::observers::Observer;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::{QuantPlan, decide};
 use crate::progress::Progress;
+use crate::simulate::Samples;
 use crate::tune::{Compared, MIN_SAMPLES, Method, Methods, compare_plans};
 use anyhow::{Context, Result, ensure};
 use changes::{Candidates, Changes};
@@ -240,18 +240,19 @@ fn attempt(
     equalized.n_judges = judges.len();
     let (inputs, values) = tune::load(run, judges.clone())?;
     let corrected = tune::methods(request, plan).contains(Method::Bias);
+    let samples = Samples { names: &inputs, values: &values };
     let compared = Compared {
         models: [model, &scaled],
         plans: [plan, &scaled_plan],
         placement,
         units: Some(&units),
-        table: (&request.scheme, &*request.weight_observer.0 as &dyn Observer),
+        table: tune::weight_scheme(request),
         corrected,
     };
-    let (compared, [of_model, of_scaled]) = compare_plans(compared, (&inputs, &values), None)?;
+    let (compared, [of_model, of_scaled]) = compare_plans(compared, samples, None)?;
     equalized.sqnr_db = compared.sqnr_db;
     equalized.gain_db = compared.gain_db;
-    equalized.chance_db = compared.chance_db;
+    equalized.chance_db = compared.standard_deviation_db;
     // The model of the noise promised a gain, and two standard deviations are what samples do by chance.
     equalized.kept = compared.is_gain_by(-2.0);
     let reference = if equalized.kept { of_scaled } else { of_model };

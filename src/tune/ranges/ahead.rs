@@ -10,18 +10,19 @@ use super::{Alternative, Candidates, N_SAMPLES, error, follow, least, readers};
 use crate::engine::Value;
 use crate::onnx::proto::ModelProto;
 use crate::plan::{PlannedActivation, QuantPlan};
+use crate::simulate::Samples;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The best grids for the groups of `plan` whose first tensor no layer reads, by group;
-/// `samples` holds the values of the inputs `inputs` for each sample, and `centred` tells that biases will be corrected.
+/// The best grids for the groups of `plan` whose first tensor no layer reads, by group; `centred` tells that biases will
+/// be corrected.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it.
 pub fn ahead(
     model: &ModelProto,
     plan: &QuantPlan,
-    (inputs, samples): (&[String], &[Vec<Value>]),
+    samples: Samples,
     centred: bool,
 ) -> Result<BTreeMap<usize, Alternative>> {
     let ahead = Ahead::new(plan, centred);
@@ -29,7 +30,7 @@ pub fn ahead(
         return Ok(BTreeMap::new());
     }
     let n = samples.len().min(N_SAMPLES);
-    let ahead = Walk::ahead(model, plan, ahead, n)?.look_ahead(inputs, &samples[..n])?;
+    let ahead = Walk::ahead(model, plan, ahead, n)?.look_ahead(samples.first(n))?;
     ahead.map_or(Ok(BTreeMap::new()), Ahead::chosen)
 }
 
