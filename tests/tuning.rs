@@ -6,7 +6,7 @@ use crate::support::{Attr, GraphBuilder, repository, value_info};
 use mqq::backends;
 use mqq::data::{Array, Dataset, PRESETS, Preprocessing, Values};
 use mqq::engine::{Engine, Parsed, Shapes, Value};
-use mqq::equalize::{Units, find, scale};
+use mqq::equalize::{find, scale};
 use mqq::observers::Mse;
 use mqq::onnx;
 use mqq::onnx::proto::ModelProto;
@@ -14,6 +14,7 @@ use mqq::onnx::value_info::ValueInfos;
 use mqq::place::{Placement, Selection, place};
 use mqq::plan::{Observers, QuantPlan, decide};
 use mqq::prepare::prepare;
+use mqq::quant::ChannelScaling;
 use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
 use mqq::simulate::Samples;
@@ -130,13 +131,13 @@ fn a_float_network_in_other_units_need_not_be_run() {
             let factors: Vec<f32> = (0..space.n).map(|c| ((c % 3) as f32 - 1.0).exp2()).collect();
             scale(scaled.graph.as_mut().unwrap(), &space, &factors).unwrap();
             let tensors = space.tensors.into_iter();
-            units.extend(tensors.map(|(tensor, at)| (tensor, Units::new(at, &factors))));
+            units.extend(tensors.map(|(tensor, at)| (tensor, at.scaling(&factors))));
         }
         assert!(units.len() > 3, "{fixture} {backend}");
         let (before, after) =
             (planned(model, &value_info, &scheme), planned(scaled, &value_info, &scheme));
         let table = WeightScheme { scheme: &scheme, observer: &mqq::observers::Max };
-        let compare = |units: Option<&BTreeMap<String, Units>>| {
+        let compare = |units: Option<&BTreeMap<String, ChannelScaling>>| {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
             let compared =
                 Compared { models, plans, placement: &before.placement, units, table, corrected };

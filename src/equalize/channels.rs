@@ -2,6 +2,7 @@
 
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
+use crate::quant::ChannelScaling;
 
 /// Entry `i` along `axis` belongs to channel `first + i / run` of the space; there are `n` such channels.
 /// A Flatten turns planes into runs; a Concat puts several tensors behind each other.
@@ -38,6 +39,12 @@ impl Channels {
         self.first..self.first + self.n
     }
 
+    /// What a tensor with these channels is multiplied by where `factors`, one per channel of the space, divide it.
+    pub fn scaling(self, factors: &[f32]) -> ChannelScaling {
+        let by = factors[self.range()].iter().map(|factor| factor.recip()).collect();
+        ChannelScaling::new(self.axis, self.run, by)
+    }
+
     /// The place after a reshape from `from` to `to`, which keeps the order of the values: the axis on
     /// which the channels still lie one behind another, in runs.
     fn reshaped(self, from: &[usize], to: &[usize]) -> Option<Channels> {
@@ -47,42 +54,6 @@ impl Channels {
             let fits = inner > 0 && period.is_multiple_of(inner) && len == self.n * period / inner;
             fits.then(|| Channels { axis, run: period / inner, ..self })
         })
-    }
-}
-
-/// Other units of a tensor: each channel times a number.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Units {
-    channels: Channels,
-    /// One number per channel of the tensor.
-    by: Vec<f32>,
-}
-
-impl Units {
-    /// Those that `factors`, one per channel of the space, bring a tensor into.
-    pub fn new(channels: Channels, factors: &[f32]) -> Units {
-        Units {
-            channels,
-            by: factors[channels.range()].iter().map(|factor| factor.recip()).collect(),
-        }
-    }
-
-    /// Entries along the axis of the channels.
-    pub fn n_entries(&self) -> usize {
-        self.channels.n_entries()
-    }
-
-    /// What entry `i` along the axis of the channels is multiplied by.
-    pub fn of(&self, i: usize) -> f32 {
-        self.by[i / self.channels.run]
-    }
-
-    /// Brings the values of a tensor of `shape`, in row-major order, into these units; `out` gets them.
-    pub fn convert(&self, shape: &[usize], values: &[f32], out: &mut Vec<f32>) {
-        let inner = shape.iter().skip(self.channels.axis + 1).product::<usize>();
-        let parts = values.chunks((inner * self.channels.run).max(1)).zip(self.by.iter().cycle());
-        out.clear();
-        parts.for_each(|(part, by)| out.extend(part.iter().map(|value| value * by)));
     }
 }
 
@@ -188,13 +159,10 @@ mod tests {
     }
 
     #[test]
-    fn units_are_those_of_the_channels() {
+    fn a_tensor_is_divided_by_the_factors_of_its_channels() {
         let channels = Channels { axis: 1, run: 2, first: 1, n: 2 };
-        let units = Units::new(channels, &[8.0, 2.0, 0.25]);
-        let mut out = vec![9.0];
-        units.convert(&[2, 4, 1], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], &mut out);
-        assert_eq!(out, [0.5, 1.0, 12.0, 16.0, 2.5, 3.0, 28.0, 32.0]);
-        assert_eq!((0..4).map(|i| units.of(i)).collect::<Vec<f32>>(), [0.5, 0.5, 4.0, 4.0]);
+        let expected = ChannelScaling::new(1, 2, vec![0.5, 4.0]);
+        assert_eq!(channels.scaling(&[8.0, 2.0, 0.25]), expected);
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod objective;
 mod search;
 mod statistics;
 
-pub use channels::{Channels, Units};
+pub use channels::Channels;
 pub use edit::{Edit, scale};
 pub use factors::{Choice, choose};
 pub use linear::Linear;

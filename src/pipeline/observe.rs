@@ -4,8 +4,8 @@ use super::Request;
 use super::samples::{SampleSet, each_sample, hash, usable};
 use crate::data::Array;
 use crate::engine::{Engine, Session};
-use crate::equalize::Units;
 use crate::progress::Progress;
+use crate::quant::ChannelScaling;
 use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result, ensure};
 
@@ -37,7 +37,7 @@ struct Share {
 /// the one with the lowest sample is reported.
 pub(super) fn observe(
     engine: &Engine,
-    watched: &[Option<&Units>],
+    watched: &[Option<&ChannelScaling>],
     samples: &SampleSet,
     request: &Request,
     progress: &Progress,
@@ -75,7 +75,7 @@ pub(super) fn observe(
             };
             count(at, values);
             if let Some(units) = watched[at] {
-                units.convert(shape, values, scaled);
+                units.apply(shape, values, scaled);
                 count(n + at, scaled);
             }
             Ok(())

@@ -6,10 +6,10 @@ use crate::data::{Dataset, InputSpec};
 use crate::diag::{WithHint, hint_of};
 use crate::emit::InputFacts;
 use crate::engine::{Parsed, resolve_inputs};
-use crate::equalize::Units;
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::progress::Progress;
+use crate::quant::ChannelScaling;
 use crate::statistics::TensorStatistics;
 use anyhow::{Result, anyhow};
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ pub(super) fn gather(
     parsed: Result<Parsed>,
     placement: &Placement,
     request: &Request,
-    (samples, units): (Option<Arc<SampleSet>>, &BTreeMap<String, Units>),
+    (samples, units): (Option<Arc<SampleSet>>, &BTreeMap<String, ChannelScaling>),
     progress: &Progress,
 ) -> Result<CalibrationStatistics> {
     let mut statistics = vec![TensorStatistics::default(); placement.activations.len()];
@@ -124,7 +124,8 @@ pub(super) fn gather(
     let watched: Vec<String> =
         unknown.iter().map(|&quantizer| placement.activations[quantizer].tensor.clone()).collect();
     let engine = parsed?.build(&watched)?;
-    let units: Vec<Option<&Units>> = watched.iter().map(|tensor| units.get(tensor)).collect();
+    let units: Vec<Option<&ChannelScaling>> =
+        watched.iter().map(|tensor| units.get(tensor)).collect();
     let observed = observe::observe(&engine, &units, &samples, request, progress)?;
     for (quantizer, statistic) in unknown.iter().zip(observed.statistics) {
         statistics[*quantizer] = statistic;

@@ -8,9 +8,11 @@
 mod given;
 mod nnie;
 mod power_of_two;
+mod scaling;
 
 pub use given::GivenRange;
 pub use power_of_two::PotRounding;
+pub use scaling::ChannelScaling;
 
 use anyhow::{Result, ensure};
 use power_of_two::power_of_two;

@@ -7,10 +7,10 @@ use super::methods::{Method, Methods};
 use super::reference::Reference;
 use super::variant::Variant;
 use super::walk::Walk;
-use crate::equalize::Units;
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
+use crate::quant::ChannelScaling;
 use crate::simulate::Samples;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub struct Compared<'a> {
     pub placement: &'a Placement,
     /// The units of the second's tensors that are others than the first's, where that is all the difference; none of
     /// one model.
-    pub units: Option<&'a BTreeMap<String, Units>>,
+    pub units: Option<&'a BTreeMap<String, ChannelScaling>>,
     /// The scheme that they follow.
     pub table: WeightScheme<'a>,
     /// Whether biases are to be corrected: both plans have theirs corrected on these samples first. Mean errors that go

@@ -7,10 +7,10 @@ use super::bias::Sum;
 use super::judge::Noise;
 use super::variant::Variant;
 use crate::engine::Value;
-use crate::equalize::Units;
 use crate::onnx::graph::Edge;
 use crate::onnx::proto::GraphProto;
 use crate::plan::QuantPlan;
+use crate::quant::ChannelScaling;
 use std::collections::BTreeMap;
 
 /// Of the float network, over the samples of a walk.
@@ -71,7 +71,7 @@ impl Reference {
     pub fn converted(
         &self,
         graph: &GraphProto,
-        units: &BTreeMap<String, Units>,
+        units: &BTreeMap<String, ChannelScaling>,
     ) -> Option<Reference> {
         if self.judged.keys().any(|tensor| units.contains_key(tensor)) {
             return None;

@@ -6,7 +6,7 @@ mod chains;
 use crate::support::command::{mqq, run};
 use crate::support::{repository, seen_and_outputs, value_info};
 use chains::{CHAINS, DECLINED, built};
-use mqq::equalize::{Declined, Space, Units, find, scale};
+use mqq::equalize::{Declined, Space, find, scale};
 use mqq::onnx;
 use mqq::onnx::proto::ModelProto;
 use mqq::prepare::prepare;
@@ -56,7 +56,7 @@ fn expect_same(
         let factors = factors(space.n, at);
         scale(scaled.graph.as_mut().unwrap(), space, &factors).unwrap();
         let tensors = space.tensors.iter();
-        units.extend(tensors.map(|(name, at)| (name.clone(), Units::new(*at, &factors))));
+        units.extend(tensors.map(|(name, at)| (name.clone(), at.scaling(&factors))));
     }
     assert!(scaled != *model, "{name}");
     let watched: Vec<String> = units.keys().cloned().collect();
@@ -68,7 +68,7 @@ fn expect_same(
         let mut converted = Vec::new();
         for (((shape, values), scaled), units) in seen.iter().zip(&seen_scaled).zip(units.values())
         {
-            units.convert(shape, values, &mut converted);
+            units.apply(shape, values, &mut converted);
             assert!(same(&converted, &scaled.1), "{name}");
         }
     }

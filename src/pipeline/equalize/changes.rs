@@ -6,12 +6,12 @@ use crate::diag::copy_of;
 use crate::emit::{DeclinedFacts, SpaceFacts};
 use crate::engine::{Parsed, Session};
 use crate::equalize::{
-    ChannelStatistics, Channels, Choice, Declined, Space, Units, Watched, choose, find, scale,
-    watched,
+    ChannelStatistics, Channels, Choice, Declined, Space, Watched, choose, find, scale, watched,
 };
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::pipeline::Request;
+use crate::quant::ChannelScaling;
 use crate::tune::{Method, Methods};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
@@ -94,10 +94,10 @@ impl Changes {
     }
 
     /// The units that tensors get by these changes.
-    pub fn units(&self) -> BTreeMap<String, Units> {
-        let of_space = |(space, choice): &(Space, Choice)| -> Vec<(String, Units)> {
+    pub fn units(&self) -> BTreeMap<String, ChannelScaling> {
+        let of_space = |(space, choice): &(Space, Choice)| -> Vec<(String, ChannelScaling)> {
             let tensors = space.tensors.iter();
-            let units = |channels: &Channels| Units::new(*channels, &choice.factors);
+            let units = |channels: &Channels| channels.scaling(&choice.factors);
             tensors.map(|(tensor, channels)| (tensor.clone(), units(channels))).collect()
         };
         self.factors.iter().flat_map(of_space).collect()

@@ -15,12 +15,12 @@ use super::tune::Known;
 use super::{Request, tune};
 use crate::data::Dataset;
 use crate::emit::{DeclinedFacts, EqualizationFacts, SpaceFacts};
-use crate::equalize::Units;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::{QuantPlan, decide};
 use crate::progress::Progress;
+use crate::quant::ChannelScaling;
 use crate::simulate::Samples;
 use crate::tune::{Compared, MIN_SAMPLES, Method, Methods, compare_plans};
 use anyhow::{Context, Result, ensure};
@@ -165,7 +165,7 @@ fn chosen(
 
 impl Proposal {
     /// The units that tensors are to be observed in as well.
-    pub fn units(&self) -> BTreeMap<String, Units> {
+    pub fn units(&self) -> BTreeMap<String, ChannelScaling> {
         let changes = self.changes.as_ref().ok();
         changes.map(|(changes, _)| changes.units()).unwrap_or_default()
     }
