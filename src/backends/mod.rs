@@ -3,9 +3,10 @@
 //! In: a backend's name, or the path of a table. Out: its checked [`Scheme`]. A new backend is a file in `backends/` and a
 //! line in [`BUILT_IN`]; nothing else in the crate knows a backend's name.
 
+use crate::check::CHECKS;
 use crate::place::RULES;
 use crate::scheme::{self, Catalog, Scheme};
-use crate::{check, emit, observers};
+use crate::{emit, observers};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -55,13 +56,13 @@ pub const BUILT_IN: &[(&str, &str)] = tables![
 fn catalog() -> Catalog {
     Catalog {
         tables: BUILT_IN,
-        rules: RULES.iter().map(|rule| (rule.name(), rule.parameters())).collect(),
+        rules: RULES.iter().map(|rule| (rule.name, rule.takes)).collect(),
+        checks: CHECKS.iter().map(|check| (check.name, check.takes)).collect(),
         check_observer: |spelling| observers::by_spelling(spelling).map(drop),
         check_format: |name| match name {
             emit::SIDECAR => Ok(()),
             name => emit::by_name(name).map(drop),
         },
-        check_call: check::check_call,
     }
 }
 

@@ -1,6 +1,7 @@
 //! One QuantizeLinear or DequantizeLinear, its parameters decoded.
 
 use crate::onnx::proto::NodeProto;
+use crate::scheme::RuleCall;
 
 /// Which of the two operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,17 +26,22 @@ pub enum Role {
 }
 
 impl Role {
-    /// Every role by its name in a table.
-    pub const NAMES: [(&'static str, Role); 4] = [
-        ("activation", Role::Activation),
-        ("weight", Role::Weight),
-        ("bias", Role::Bias),
-        ("constant", Role::Constant),
-    ];
+    /// The names of all roles in a table.
+    pub const NAMES: &'static [&'static str] = &["activation", "weight", "bias", "constant"];
 
     /// The name in a table.
     pub fn name(self) -> &'static str {
-        Role::NAMES.iter().find(|(_, role)| *role == self).map_or("", |(name, _)| name)
+        match self {
+            Role::Activation => "activation",
+            Role::Weight => "weight",
+            Role::Bias => "bias",
+            Role::Constant => "constant",
+        }
+    }
+
+    /// Whether parameter `of` of the call names it; every role is meant where it is not given.
+    pub(super) fn is_among(self, call: &RuleCall) -> bool {
+        call.ops("of").is_empty() || call.lists("of", self.name())
     }
 }
 

@@ -8,10 +8,7 @@ mod rules;
 
 pub use linear::{Kind, Linear, Role, Values};
 pub use qdq::QdqGraph;
-pub use rules::{
-    CHECKS, Check, Finding, Report, Severity, Wanted, check_call, ensure_kept, findings,
-    is_quantized,
-};
+pub use rules::{CHECKS, Check, Finding, Report, Severity, ensure_kept, findings, is_quantized};
 
 use crate::onnx::proto::ModelProto;
 use anyhow::{Context, Result, ensure};

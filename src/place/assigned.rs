@@ -20,8 +20,9 @@ pub struct Assigned {
 impl Assigned {
     /// Before the rules run, as for nodes that the user takes out.
     pub(super) fn leave_float(&self, draft: &mut Draft) {
+        draft.rule = RULE;
         for (&node_idx, reason) in &self.float {
-            draft.leave_float(node_idx, RULE, reason.clone());
+            draft.leave_float(node_idx, reason.clone());
         }
     }
 

@@ -5,106 +5,89 @@ use crate::scheme::{ParameterKind, RuleCall};
 
 /// Leaves the two products of an attention float where the backend has no fused kernel for it.
 /// Source: Model-Optimizer, `find_nodes_from_mha_to_exclude` and `partitioning`.
-pub struct SkipAttentionScores;
+pub const SKIP_ATTENTION_SCORES: Rule = Rule {
+    name: "skip_attention_scores",
+    about: "MatMul, Softmax, MatMul with an added mask, or a sequence above `max_sequence`, stays float",
+    takes: &[("max_sequence", ParameterKind::Number)],
+    apply: skip_attention_scores,
+};
 
-impl Rule for SkipAttentionScores {
-    fn name(&self) -> &'static str {
-        "skip_attention_scores"
-    }
-
-    fn description(&self) -> &'static str {
-        "MatMul, Softmax, MatMul with an added mask, or a sequence above `max_sequence`, stays float"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("max_sequence", ParameterKind::Number)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let max_sequence = call.number("max_sequence", 512) as usize;
-        let softmaxes = draft.graph.node.iter().filter(|node| node.op_type() == "Softmax");
-        for softmax in softmaxes.collect::<Vec<_>>() {
-            let (Some(scores), Some(weights)) = (softmax.input.first(), softmax.output.first())
-            else {
-                continue;
-            };
-            let Some((first, masked)) = self.scores_product(draft, scores) else { continue };
-            let long = draft
-                .value_info
-                .shape(scores)
-                .and_then(|s| s.last())
-                .is_some_and(|&n| n > max_sequence);
-            let reason = match (masked, long) {
-                (true, _) => "attention with an added mask",
-                (_, true) => "attention over a long sequence",
-                _ => continue,
-            };
-            draft.leave_float(first, self.name(), reason);
-            let second = draft.index.consumers(weights).iter().map(|edge| edge.0);
-            for node_idx in second.collect::<Vec<_>>() {
-                if draft.graph.node[node_idx].op_type() == "MatMul" {
-                    draft.leave_float(node_idx, self.name(), reason);
-                }
+fn skip_attention_scores(draft: &mut Draft, call: &RuleCall) {
+    let max_sequence = call.number("max_sequence", 512) as usize;
+    let softmaxes = draft.graph.node.iter().filter(|node| node.op_type() == "Softmax");
+    for softmax in softmaxes.collect::<Vec<_>>() {
+        let (Some(scores), Some(weights)) = (softmax.input.first(), softmax.output.first()) else {
+            continue;
+        };
+        let Some((first, masked)) = scores_product(draft, scores) else { continue };
+        let long = draft
+            .value_info
+            .shape(scores)
+            .and_then(|s| s.last())
+            .is_some_and(|&n| n > max_sequence);
+        let reason = match (masked, long) {
+            (true, _) => "attention with an added mask",
+            (_, true) => "attention over a long sequence",
+            _ => continue,
+        };
+        draft.leave_float(first, reason);
+        let second = draft.index.consumers(weights).iter().map(|edge| edge.0);
+        for node_idx in second.collect::<Vec<_>>() {
+            if draft.graph.node[node_idx].op_type() == "MatMul" {
+                draft.leave_float(node_idx, reason);
             }
         }
     }
 }
 
-impl SkipAttentionScores {
-    /// The product behind the scores, back through scaling, reshaping and an added mask; and whether
-    /// there was a mask.
-    fn scores_product(&self, draft: &Draft, scores: &str) -> Option<(usize, bool)> {
-        let (mut tensor, mut masked) = (scores, false);
-        for _ in 0..8 {
-            let node_idx = draft.index.producer_idx(tensor)?;
-            let node = &draft.graph.node[node_idx];
-            let varying = draft.activation_inputs(node_idx);
-            match node.op_type() {
-                "MatMul" => return (varying.len() == 2).then_some((node_idx, masked)),
-                "Add" => masked |= varying.len() == 2,
-                "Mul" | "Div" | "Reshape" | "Transpose" | "Where" => {}
-                _ => return None,
-            }
-            tensor = node.input.get(*varying.first()?)?;
+/// The product behind the scores, back through scaling, reshaping and an added mask; and whether
+/// there was a mask.
+fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool)> {
+    let (mut tensor, mut masked) = (scores, false);
+    for _ in 0..8 {
+        let node_idx = draft.index.producer_idx(tensor)?;
+        let node = &draft.graph.node[node_idx];
+        let varying = draft.activation_inputs(node_idx);
+        match node.op_type() {
+            "MatMul" => return (varying.len() == 2).then_some((node_idx, masked)),
+            "Add" => masked |= varying.len() == 2,
+            "Mul" | "Div" | "Reshape" | "Transpose" | "Where" => {}
+            _ => return None,
         }
-        None
+        tensor = node.input.get(*varying.first()?)?;
     }
+    None
 }
 
 /// Leaves the product of attention's weights with the values float, where the values come through
 /// operators that move them. Source: NNCF, `onnx/quantization/ignored_patterns.py`,
 /// `MULTIHEAD_ATTENTION_OUTPUT`.
-pub struct SkipAttentionOutput;
+pub const SKIP_ATTENTION_OUTPUT: Rule = Rule {
+    name: "skip_attention_output",
+    about: "a MatMul of what a Softmax makes, directly or behind a Reshape, and of what a Reshape, Transpose, \
+     Gather, Split, Squeeze or Concat makes, stays float",
+    takes: &[],
+    apply: skip_attention_output,
+};
 
-impl Rule for SkipAttentionOutput {
-    fn name(&self) -> &'static str {
-        "skip_attention_output"
-    }
-
-    fn description(&self) -> &'static str {
-        "a MatMul of what a Softmax makes, directly or behind a Reshape, and of what a Reshape, Transpose, \
-         Gather, Split, Squeeze or Concat makes, stays float"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        const BRANCH: &[&str] = &["Reshape", "Transpose", "Gather", "Split", "Squeeze", "Concat"];
-        for node_idx in draft.open_nodes(&["MatMul", "Gemm"]) {
-            let node = &draft.graph.node[node_idx];
-            let [a, b, ..] = node.input.as_slice() else { continue };
-            let op = |name: &str| draft.index.producer(name).map_or("", |made| made.op_type());
-            let from_softmax = |name: &str| match op(name) {
-                "Softmax" => true,
-                "Reshape" => {
-                    let source = draft.index.producer(name).and_then(|made| made.input.first());
-                    source.is_some_and(|source| op(source) == "Softmax")
-                }
-                _ => false,
-            };
-            if (from_softmax(a) && BRANCH.contains(&op(b)))
-                || (from_softmax(b) && BRANCH.contains(&op(a)))
-            {
-                draft.leave_float(node_idx, self.name(), "the output of an attention");
+fn skip_attention_output(draft: &mut Draft, _: &RuleCall) {
+    const BRANCH: &[&str] = &["Reshape", "Transpose", "Gather", "Split", "Squeeze", "Concat"];
+    for node_idx in draft.open_nodes(&["MatMul", "Gemm"]) {
+        let node = &draft.graph.node[node_idx];
+        let [a, b, ..] = node.input.as_slice() else { continue };
+        let op = |name: &str| draft.index.producer(name).map_or("", |made| made.op_type());
+        let from_softmax = |name: &str| match op(name) {
+            "Softmax" => true,
+            "Reshape" => {
+                let source = draft.index.producer(name).and_then(|made| made.input.first());
+                source.is_some_and(|source| op(source) == "Softmax")
             }
+            _ => false,
+        };
+        if (from_softmax(a) && BRANCH.contains(&op(b)))
+            || (from_softmax(b) && BRANCH.contains(&op(a)))
+        {
+            draft.leave_float(node_idx, "the output of an attention");
         }
     }
 }

@@ -5,23 +5,18 @@ use crate::scheme::RuleCall;
 
 /// Leaves layer and RMS normalization that is spelled out float. Source: Model-Optimizer,
 /// `partitioning.py`, layer-norm chains.
-pub struct SkipLayerNormChains;
+pub const SKIP_LAYER_NORM_CHAINS: Rule = Rule {
+    name: "skip_layer_norm_chains",
+    about: "ReduceMean, Sub, Pow, ReduceMean, Add, Sqrt, Div and the Mul and Add behind them stay float",
+    takes: &[],
+    apply: skip_layer_norm_chains,
+};
 
-impl Rule for SkipLayerNormChains {
-    fn name(&self) -> &'static str {
-        "skip_layer_norm_chains"
-    }
-
-    fn description(&self) -> &'static str {
-        "ReduceMean, Sub, Pow, ReduceMean, Add, Sqrt, Div and the Mul and Add behind them stay float"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        for node_idx in 0..draft.graph.node.len() {
-            if draft.graph.node[node_idx].op_type() == "Sqrt" {
-                for part in draft.layer_norm_around(node_idx).unwrap_or_default() {
-                    draft.leave_float(part, self.name(), "part of a layer normalization");
-                }
+fn skip_layer_norm_chains(draft: &mut Draft, _: &RuleCall) {
+    for node_idx in 0..draft.graph.node.len() {
+        if draft.graph.node[node_idx].op_type() == "Sqrt" {
+            for part in draft.layer_norm_around(node_idx).unwrap_or_default() {
+                draft.leave_float(part, "part of a layer normalization");
             }
         }
     }
@@ -29,24 +24,19 @@ impl Rule for SkipLayerNormChains {
 
 /// Leaves GELU that is spelled out float. Source: Model-Optimizer, `partitioning.py`
 /// (Div-Erf-Add-Mul-Mul).
-pub struct SkipGeluChains;
+pub const SKIP_GELU_CHAINS: Rule = Rule {
+    name: "skip_gelu_chains",
+    about: "Div, Erf, Add, Mul, Mul, and GELU spelled out with Tanh and a cube, stay float",
+    takes: &[],
+    apply: skip_gelu_chains,
+};
 
-impl Rule for SkipGeluChains {
-    fn name(&self) -> &'static str {
-        "skip_gelu_chains"
-    }
-
-    fn description(&self) -> &'static str {
-        "Div, Erf, Add, Mul, Mul, and GELU spelled out with Tanh and a cube, stay float"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        for gate in draft.gates() {
-            let with_cube = gate.has(draft, &["Tanh"]) && gate.has(draft, &["Add"]);
-            if gate.has(draft, &["Erf"]) || with_cube {
-                for &node_idx in &gate.nodes {
-                    draft.leave_float(node_idx, self.name(), "part of a GELU");
-                }
+fn skip_gelu_chains(draft: &mut Draft, _: &RuleCall) {
+    for gate in draft.gates() {
+        let with_cube = gate.has(draft, &["Tanh"]) && gate.has(draft, &["Add"]);
+        if gate.has(draft, &["Erf"]) || with_cube {
+            for &node_idx in &gate.nodes {
+                draft.leave_float(node_idx, "part of a GELU");
             }
         }
     }

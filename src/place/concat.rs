@@ -4,31 +4,26 @@ use super::{Draft, Rule};
 use crate::scheme::RuleCall;
 
 /// Quantizes what goes into a Concat whose output is quantized, so that it moves integers.
-pub struct QuantizeConcatInputs;
+pub const QUANTIZE_CONCAT_INPUTS: Rule = Rule {
+    name: "quantize_concat_inputs",
+    about: "the inputs of a Concat whose output is quantized are quantized too",
+    takes: &[],
+    apply: quantize_concat_inputs,
+};
 
-impl Rule for QuantizeConcatInputs {
-    fn name(&self) -> &'static str {
-        "quantize_concat_inputs"
-    }
-
-    fn description(&self) -> &'static str {
-        "the inputs of a Concat whose output is quantized are quantized too"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        // From the last to the first: a Concat of a Concat sees that its output is quantized.
-        for node_idx in draft.open_nodes(&["Concat"]).into_iter().rev() {
-            let node = &draft.graph.node[node_idx];
-            let inputs = draft.activation_inputs(node_idx);
-            let comes_quantized = |i: &usize| {
-                draft.is_quantizer(&node.input[*i]) || draft.backbone(&node.input[*i]).is_some()
-            };
-            let wanted = node.output.first().is_some_and(|output| draft.is_quantizer(output));
-            if wanted && inputs.iter().any(comes_quantized) {
-                for input_idx in inputs {
-                    let reason = "input of a Concat whose output is quantized";
-                    draft.quantize_edge((node_idx, input_idx), self.name(), reason);
-                }
+fn quantize_concat_inputs(draft: &mut Draft, _: &RuleCall) {
+    // From the last to the first: a Concat of a Concat sees that its output is quantized.
+    for node_idx in draft.open_nodes(&["Concat"]).into_iter().rev() {
+        let node = &draft.graph.node[node_idx];
+        let inputs = draft.activation_inputs(node_idx);
+        let comes_quantized = |i: &usize| {
+            draft.is_quantizer(&node.input[*i]) || draft.backbone(&node.input[*i]).is_some()
+        };
+        let wanted = node.output.first().is_some_and(|output| draft.is_quantizer(output));
+        if wanted && inputs.iter().any(comes_quantized) {
+            for input_idx in inputs {
+                let reason = "input of a Concat whose output is quantized";
+                draft.quantize_edge((node_idx, input_idx), reason);
             }
         }
     }

@@ -4,59 +4,41 @@ use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Leaves operators whose weight is computed at run time float.
-pub struct SkipNonConstantWeights;
+pub const SKIP_NON_CONSTANT_WEIGHTS: Rule = Rule {
+    name: "skip_non_constant_weights",
+    about: "an operator of `ops`, by default a convolution, whose weight is computed at run time stays float",
+    takes: &[("ops", ParameterKind::Ops)],
+    apply: skip_non_constant_weights,
+};
 
-impl Rule for SkipNonConstantWeights {
-    fn name(&self) -> &'static str {
-        "skip_non_constant_weights"
-    }
-
-    fn description(&self) -> &'static str {
-        "an operator of `ops`, by default a convolution, whose weight is computed at run time stays float"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("ops", ParameterKind::Ops)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let ops: Vec<&str> = match call.ops("ops") {
-            [] => vec!["Conv", "ConvTranspose"],
-            ops => ops.iter().map(String::as_str).collect(),
-        };
-        for node_idx in draft.open_nodes(&ops) {
-            let product = matches!(draft.graph.node[node_idx].op_type(), "Gemm" | "MatMul");
-            let weight = draft.weight_input(node_idx);
-            if weight != Some(1) && !(product && weight == Some(0)) {
-                draft.leave_float(node_idx, self.name(), "its weight is not a float constant");
-            }
+fn skip_non_constant_weights(draft: &mut Draft, call: &RuleCall) {
+    let ops: Vec<&str> = match call.ops("ops") {
+        [] => vec!["Conv", "ConvTranspose"],
+        ops => ops.iter().map(String::as_str).collect(),
+    };
+    for node_idx in draft.open_nodes(&ops) {
+        let product = matches!(draft.graph.node[node_idx].op_type(), "Gemm" | "MatMul");
+        let weight = draft.weight_input(node_idx);
+        if weight != Some(1) && !(product && weight == Some(0)) {
+            draft.leave_float(node_idx, "its weight is not a float constant");
         }
     }
 }
 
 /// Leaves elementwise operators with a constant operand float: a bias or a scaling, which backends fuse.
-pub struct SkipConstantOperands;
+pub const SKIP_CONSTANT_OPERANDS: Rule = Rule {
+    name: "skip_constant_operands",
+    about: "an elementwise operator with a constant operand stays float (parameter `ops`)",
+    takes: &[("ops", ParameterKind::Ops)],
+    apply: skip_constant_operands,
+};
 
-impl Rule for SkipConstantOperands {
-    fn name(&self) -> &'static str {
-        "skip_constant_operands"
-    }
-
-    fn description(&self) -> &'static str {
-        "an elementwise operator with a constant operand stays float (parameter `ops`)"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("ops", ParameterKind::Ops)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
-        for node_idx in draft.open_nodes(&ops) {
-            let node = &draft.graph.node[node_idx];
-            if node.input.iter().any(|name| !name.is_empty() && draft.is_constant(name)) {
-                draft.leave_float(node_idx, self.name(), "one operand is constant");
-            }
+fn skip_constant_operands(draft: &mut Draft, call: &RuleCall) {
+    let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
+    for node_idx in draft.open_nodes(&ops) {
+        let node = &draft.graph.node[node_idx];
+        if node.input.iter().any(|name| !name.is_empty() && draft.is_constant(name)) {
+            draft.leave_float(node_idx, "one operand is constant");
         }
     }
 }

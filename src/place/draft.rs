@@ -38,6 +38,8 @@ pub struct Draft<'a> {
     /// Types and shapes.
     pub value_info: &'a ValueInfos,
     pub(super) scheme: &'a Scheme,
+    /// The rule that is running, which every mark names.
+    pub(super) rule: &'static str,
     pub(super) float: BTreeMap<usize, Mark>,
     pub(super) edges: BTreeMap<Edge, Mark>,
     /// Tensors whose every use is quantized.
@@ -69,6 +71,7 @@ impl<'a> Draft<'a> {
             index: GraphIndex::new(graph),
             value_info,
             scheme,
+            rule: "",
             float: BTreeMap::new(),
             edges: BTreeMap::new(),
             whole: BTreeMap::new(),
@@ -82,6 +85,10 @@ impl<'a> Draft<'a> {
             fused_input: BTreeMap::new(),
             shared_with: BTreeMap::new(),
         }
+    }
+
+    fn mark(&self, reason: impl Into<String>) -> Mark {
+        Mark { rule: self.rule, reason: reason.into() }
     }
 
     /// The table's row for a node that may still be quantized.
@@ -102,9 +109,10 @@ impl<'a> Draft<'a> {
     }
 
     /// Leaves a node float, and what it reads, whatever rules have asked for; the first reason stays.
-    pub fn leave_float(&mut self, node_idx: usize, rule: &'static str, reason: impl Into<String>) {
+    pub fn leave_float(&mut self, node_idx: usize, reason: impl Into<String>) {
         self.edges.retain(|edge, _| edge.0 != node_idx);
-        self.float.entry(node_idx).or_insert_with(|| Mark { rule, reason: reason.into() });
+        let mark = self.mark(reason);
+        self.float.entry(node_idx).or_insert(mark);
     }
 
     /// Whether `tensor` holds the same float values in every run.
@@ -141,13 +149,14 @@ impl<'a> Draft<'a> {
     }
 
     /// Makes one use read the quantized tensor, where the tensor is an activation.
-    pub fn quantize_edge(&mut self, edge: Edge, rule: &'static str, reason: impl Into<String>) {
+    pub fn quantize_edge(&mut self, edge: Edge, reason: impl Into<String>) {
         let Some(name) = self.graph.node[edge.0].input.get(edge.1) else { return };
         let open = !name.is_empty() && !self.is_constant(name) && self.value_info.is_float(name);
         if !open || self.float_edges.contains(&edge) {
             return;
         }
-        self.edges.entry(edge).or_insert_with(|| Mark { rule, reason: reason.into() });
+        let mark = self.mark(reason);
+        self.edges.entry(edge).or_insert(mark);
     }
 
     /// Keeps one use float, now and against later rules.
@@ -157,11 +166,11 @@ impl<'a> Draft<'a> {
     }
 
     /// Quantizes an output of the network that a node makes; whoever runs it sees values of the grid.
-    pub fn quantize_network_output(&mut self, tensor: &str, rule: &'static str, reason: &str) {
+    pub fn quantize_network_output(&mut self, tensor: &str, reason: &str) {
         let Some(name) = self.tensor_name(tensor) else { return };
         let made = self.index.producer(name).is_some() && self.index.is_output(name);
         if made && !self.is_constant(name) && self.value_info.is_float(name) {
-            let mark = Mark { rule, reason: reason.to_string() };
+            let mark = self.mark(reason);
             self.network_outputs.entry(name).or_insert(mark);
         }
     }
@@ -199,12 +208,13 @@ impl<'a> Draft<'a> {
     }
 
     /// Makes every use of the tensor read it quantized.
-    pub fn quantize_tensor(&mut self, tensor: &str, rule: &'static str, reason: impl Into<String>) {
+    pub fn quantize_tensor(&mut self, tensor: &str, reason: impl Into<String>) {
         let Some(name) = self.tensor_name(tensor) else { return };
         if self.is_constant(name) || !self.value_info.is_float(name) {
             return;
         }
-        self.whole.entry(name).or_insert_with(|| Mark { rule, reason: reason.into() });
+        let mark = self.mark(reason);
+        self.whole.entry(name).or_insert(mark);
     }
 
     /// Whether some use of the tensor reads it quantized, or the network gives it out quantized.

@@ -5,33 +5,28 @@ use crate::scheme::RuleCall;
 
 /// Leaves the sum of word, position and token embeddings float. Source: MQBench,
 /// `tensorrt_quantizer.py`, `_is_skiped_add`.
-pub struct SkipEmbeddingAdds;
+pub const SKIP_EMBEDDING_ADDS: Rule = Rule {
+    name: "skip_embedding_adds",
+    about: "an Add of what a Gather takes from a constant table stays float, and so does an Add of such a sum",
+    takes: &[],
+    apply: skip_embedding_adds,
+};
 
-impl Rule for SkipEmbeddingAdds {
-    fn name(&self) -> &'static str {
-        "skip_embedding_adds"
-    }
-
-    fn description(&self) -> &'static str {
-        "an Add of what a Gather takes from a constant table stays float, and so does an Add of such a sum"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        // Nodes are in topological order: a sum is known before the sum that it goes into.
-        let mut sums: Vec<usize> = Vec::new();
-        for node_idx in draft.open_nodes(&["Add"]) {
-            let node = &draft.graph.node[node_idx];
-            let from_table = |name: &String| {
-                let producer = draft.producer_behind_moves(name);
-                producer.is_some_and(|i| sums.contains(&i) || draft.reads_table(i))
-            };
-            if node.input.iter().any(from_table) {
-                sums.push(node_idx);
-            }
+fn skip_embedding_adds(draft: &mut Draft, _: &RuleCall) {
+    // Nodes are in topological order: a sum is known before the sum that it goes into.
+    let mut sums: Vec<usize> = Vec::new();
+    for node_idx in draft.open_nodes(&["Add"]) {
+        let node = &draft.graph.node[node_idx];
+        let from_table = |name: &String| {
+            let producer = draft.producer_behind_moves(name);
+            producer.is_some_and(|i| sums.contains(&i) || draft.reads_table(i))
+        };
+        if node.input.iter().any(from_table) {
+            sums.push(node_idx);
         }
-        for node_idx in sums {
-            draft.leave_float(node_idx, self.name(), "a sum of embeddings");
-        }
+    }
+    for node_idx in sums {
+        draft.leave_float(node_idx, "a sum of embeddings");
     }
 }
 

@@ -54,94 +54,58 @@ const TYPES: &[(&str, ParameterKind)] =
     &[("ops", ParameterKind::Ops), ("input", ParameterKind::Type), ("weight", ParameterKind::Type)];
 
 /// Leaves the first layers float.
-pub struct SkipFirstLayers;
+pub const SKIP_FIRST_LAYERS: Rule = Rule {
+    name: "skip_first_layers",
+    about: "layers with a weight that no other stands before stay float; `ops` names which operators count",
+    takes: OPS,
+    apply: skip_first_layers,
+};
 
-impl Rule for SkipFirstLayers {
-    fn name(&self) -> &'static str {
-        "skip_first_layers"
-    }
-
-    fn description(&self) -> &'static str {
-        "layers with a weight that no other stands before stay float; `ops` names which operators count"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        OPS
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        for node_idx in draft.end_layers(End::First, call.ops("ops")) {
-            draft.leave_float(node_idx, self.name(), "one of the first layers");
-        }
+fn skip_first_layers(draft: &mut Draft, call: &RuleCall) {
+    for node_idx in draft.end_layers(End::First, call.ops("ops")) {
+        draft.leave_float(node_idx, "one of the first layers");
     }
 }
 
 /// Leaves the last layers float.
-pub struct SkipLastLayers;
+pub const SKIP_LAST_LAYERS: Rule = Rule {
+    name: "skip_last_layers",
+    about: "layers with a weight that no other stands behind stay float; `ops` names which operators count",
+    takes: OPS,
+    apply: skip_last_layers,
+};
 
-impl Rule for SkipLastLayers {
-    fn name(&self) -> &'static str {
-        "skip_last_layers"
-    }
-
-    fn description(&self) -> &'static str {
-        "layers with a weight that no other stands behind stay float; `ops` names which operators count"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        OPS
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        for node_idx in draft.end_layers(End::Last, call.ops("ops")) {
-            draft.leave_float(node_idx, self.name(), "one of the last layers");
-        }
+fn skip_last_layers(draft: &mut Draft, call: &RuleCall) {
+    for node_idx in draft.end_layers(End::Last, call.ops("ops")) {
+        draft.leave_float(node_idx, "one of the last layers");
     }
 }
 
 /// Gives the first layers types of their own. Source: NNCF, `OverflowFix.FIRST_LAYER`; MQBench,
 /// `academic_quantizer.py`.
-pub struct SetFirstLayerTypes;
+pub const SET_FIRST_LAYER_TYPES: Rule = Rule {
+    name: "set_first_layer_types",
+    about: "layers with a weight that no other stands before get the types `input` and `weight`",
+    takes: TYPES,
+    apply: set_first_layer_types,
+};
 
-impl Rule for SetFirstLayerTypes {
-    fn name(&self) -> &'static str {
-        "set_first_layer_types"
-    }
-
-    fn description(&self) -> &'static str {
-        "layers with a weight that no other stands before get the types `input` and `weight`"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        TYPES
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        for node_idx in draft.end_layers(End::First, call.ops("ops")) {
-            draft.set_types(node_idx, call.name("input"), call.name("weight"));
-        }
+fn set_first_layer_types(draft: &mut Draft, call: &RuleCall) {
+    for node_idx in draft.end_layers(End::First, call.ops("ops")) {
+        draft.set_types(node_idx, call.name("input"), call.name("weight"));
     }
 }
 
 /// Gives the last layers types of their own. Source: MQBench, `academic_quantizer.py`.
-pub struct SetLastLayerTypes;
+pub const SET_LAST_LAYER_TYPES: Rule = Rule {
+    name: "set_last_layer_types",
+    about: "layers with a weight that no other stands behind get the types `input` and `weight`",
+    takes: TYPES,
+    apply: set_last_layer_types,
+};
 
-impl Rule for SetLastLayerTypes {
-    fn name(&self) -> &'static str {
-        "set_last_layer_types"
-    }
-
-    fn description(&self) -> &'static str {
-        "layers with a weight that no other stands behind get the types `input` and `weight`"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        TYPES
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        for node_idx in draft.end_layers(End::Last, call.ops("ops")) {
-            draft.set_types(node_idx, call.name("input"), call.name("weight"));
-        }
+fn set_last_layer_types(draft: &mut Draft, call: &RuleCall) {
+    for node_idx in draft.end_layers(End::Last, call.ops("ops")) {
+        draft.set_types(node_idx, call.name("input"), call.name("weight"));
     }
 }

@@ -5,64 +5,53 @@ use crate::scheme::{ParameterKind, RuleCall};
 
 /// Quantizes pooling and elementwise operators that follow quantized ones. Source: Model-Optimizer,
 /// `filter_quantizable_kgen_heads`.
-pub struct QuantizeFollowers;
+pub const QUANTIZE_FOLLOWERS: Rule = Rule {
+    name: "quantize_followers",
+    about: "operators of `ops` that read what a quantized operator makes are quantized; with `fuse: 1` those \
+     that run at the end of one convolution, or have a constant operand, stay float",
+    takes: &[("ops", ParameterKind::Ops), ("fuse", ParameterKind::Number)],
+    apply: quantize_followers,
+};
 
-impl Rule for QuantizeFollowers {
-    fn name(&self) -> &'static str {
-        "quantize_followers"
-    }
-
-    fn description(&self) -> &'static str {
-        "operators of `ops` that read what a quantized operator makes are quantized; with `fuse: 1` those \
-         that run at the end of one convolution, or have a constant operand, stay float"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("ops", ParameterKind::Ops), ("fuse", ParameterKind::Number)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
-        let fuse = call.number("fuse", 0) != 0;
-        for node_idx in draft.open_nodes(&ops) {
-            if draft.fused_input.contains_key(&node_idx) {
+fn quantize_followers(draft: &mut Draft, call: &RuleCall) {
+    let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
+    let fuse = call.number("fuse", 0) != 0;
+    for node_idx in draft.open_nodes(&ops) {
+        if draft.fused_input.contains_key(&node_idx) {
+            continue;
+        }
+        let node = &draft.graph.node[node_idx];
+        let inputs = draft.activation_inputs(node_idx);
+        let pointwise = matches!(node.op_type(), "Add" | "Mul" | "Sub" | "Div");
+        let has_constant = node.input.iter().any(|n| !n.is_empty() && draft.is_constant(n));
+        if fuse && pointwise {
+            let output = node.output.first().and_then(|output| draft.backbone(output));
+            if has_constant || output.is_some() {
                 continue;
             }
-            let node = &draft.graph.node[node_idx];
-            let inputs = draft.activation_inputs(node_idx);
-            let pointwise = matches!(node.op_type(), "Add" | "Mul" | "Sub" | "Div");
-            let has_constant = node.input.iter().any(|n| !n.is_empty() && draft.is_constant(n));
-            if fuse && pointwise {
-                let output = node.output.first().and_then(|output| draft.backbone(output));
-                if has_constant || output.is_some() {
-                    continue;
+        }
+        let follows = |i: usize| {
+            let tensor = &node.input[i];
+            match draft.backbone(tensor) {
+                // What a matrix product adds to is a residual stream, kept in float.
+                Some(backbone) if fuse && pointwise => {
+                    draft.graph.node[backbone].op_type().starts_with("Conv")
                 }
+                Some(_) => true,
+                None => comes_quantized(draft, tensor),
             }
-            let follows = |i: usize| {
-                let tensor = &node.input[i];
-                match draft.backbone(tensor) {
-                    // What a matrix product adds to is a residual stream, kept in float.
-                    Some(backbone) if fuse && pointwise => {
-                        draft.graph.node[backbone].op_type().starts_with("Conv")
-                    }
-                    Some(_) => true,
-                    None => comes_quantized(draft, tensor),
-                }
-            };
-            let following: Vec<usize> = inputs.iter().copied().filter(|&i| follows(i)).collect();
-            if following.is_empty() {
-                continue;
-            }
-            let keep_float = |i: usize| {
-                fuse && node.op_type() == "Add"
-                    && !follows(i)
-                    && !draft.is_quantizer(&node.input[i])
-            };
-            let chosen: Vec<usize> = inputs.into_iter().filter(|&i| !keep_float(i)).collect();
-            let reason = format!("input of {}, which follows a quantized operator", node.op_type());
-            for input_idx in chosen {
-                draft.quantize_edge((node_idx, input_idx), self.name(), reason.clone());
-            }
+        };
+        let following: Vec<usize> = inputs.iter().copied().filter(|&i| follows(i)).collect();
+        if following.is_empty() {
+            continue;
+        }
+        let keep_float = |i: usize| {
+            fuse && node.op_type() == "Add" && !follows(i) && !draft.is_quantizer(&node.input[i])
+        };
+        let chosen: Vec<usize> = inputs.into_iter().filter(|&i| !keep_float(i)).collect();
+        let reason = format!("input of {}, which follows a quantized operator", node.op_type());
+        for input_idx in chosen {
+            draft.quantize_edge((node_idx, input_idx), reason.clone());
         }
     }
 }

@@ -103,31 +103,22 @@ impl Draft<'_> {
 /// Leaves SiLU, hard-swish and Mish that are spelled out float where they run at the end of a
 /// convolution or matrix product. Source: Model-Optimizer, `partitioning.py` (Conv-Sigmoid-Mul); NNCF,
 /// `onnx/hardware/fused_patterns.py` (swish, hard-swish).
-pub struct SkipFusedGates;
+pub const SKIP_FUSED_GATES: Rule = Rule {
+    name: "skip_fused_gates",
+    about: "x * f(x) spelled out with Sigmoid, HardSigmoid, Clip, Softplus or Erf behind a quantized layer \
+     stays float inside: it runs at the end of the layer; with `alone: 1` also elsewhere",
+    takes: &[("alone", ParameterKind::Number)],
+    apply: skip_fused_gates,
+};
 
-impl Rule for SkipFusedGates {
-    fn name(&self) -> &'static str {
-        "skip_fused_gates"
-    }
-
-    fn description(&self) -> &'static str {
-        "x * f(x) spelled out with Sigmoid, HardSigmoid, Clip, Softplus or Erf behind a quantized layer \
-         stays float inside: it runs at the end of the layer; with `alone: 1` also elsewhere"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("alone", ParameterKind::Number)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let alone = call.number("alone", 0) != 0;
-        for gate in draft.gates() {
-            let saturates = ["Sigmoid", "HardSigmoid", "Clip", "Relu", "Softplus", "Erf", "Tanh"];
-            if gate.has(draft, &saturates) && (alone || draft.backbone(&gate.input).is_some()) {
-                for &node_idx in &gate.nodes {
-                    let reason = "part of an activation function that is spelled out";
-                    draft.leave_float(node_idx, self.name(), reason);
-                }
+fn skip_fused_gates(draft: &mut Draft, call: &RuleCall) {
+    let alone = call.number("alone", 0) != 0;
+    for gate in draft.gates() {
+        let saturates = ["Sigmoid", "HardSigmoid", "Clip", "Relu", "Softplus", "Erf", "Tanh"];
+        if gate.has(draft, &saturates) && (alone || draft.backbone(&gate.input).is_some()) {
+            for &node_idx in &gate.nodes {
+                let reason = "part of an activation function that is spelled out";
+                draft.leave_float(node_idx, reason);
             }
         }
     }

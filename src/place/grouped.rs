@@ -5,36 +5,27 @@ use crate::onnx::node::int;
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Leaves grouped convolutions float. Source: MQBench, `hardware/nnie.rst`: the NNIE tools skip them.
-pub struct SkipGroupedConvs;
+pub const SKIP_GROUPED_CONVS: Rule = Rule {
+    name: "skip_grouped_convs",
+    about: "a convolution of more than one group, depthwise ones among them, stays float; with \
+     `depthwise: 1` only those with one input channel per group",
+    takes: &[("depthwise", ParameterKind::Number)],
+    apply: skip_grouped_convs,
+};
 
-impl Rule for SkipGroupedConvs {
-    fn name(&self) -> &'static str {
-        "skip_grouped_convs"
-    }
-
-    fn description(&self) -> &'static str {
-        "a convolution of more than one group, depthwise ones among them, stays float; with \
-         `depthwise: 1` only those with one input channel per group"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("depthwise", ParameterKind::Number)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let depthwise_only = call.number("depthwise", 0) != 0;
-        for node_idx in draft.open_nodes(&["Conv", "ConvTranspose"]) {
-            let node = &draft.graph.node[node_idx];
-            let groups = int(node, "group", 1);
-            let weight = node.input.get(1).and_then(|name| draft.index.initializer(name));
-            let per_group = weight.and_then(|w| match node.op_type() {
-                "Conv" => w.dims.get(1).copied(),
-                _ => w.dims.first().map(|n| n / groups.max(1)),
-            });
-            if groups > 1 && (!depthwise_only || per_group == Some(1)) {
-                let reason = format!("a convolution of {groups} groups");
-                draft.leave_float(node_idx, self.name(), reason);
-            }
+fn skip_grouped_convs(draft: &mut Draft, call: &RuleCall) {
+    let depthwise_only = call.number("depthwise", 0) != 0;
+    for node_idx in draft.open_nodes(&["Conv", "ConvTranspose"]) {
+        let node = &draft.graph.node[node_idx];
+        let groups = int(node, "group", 1);
+        let weight = node.input.get(1).and_then(|name| draft.index.initializer(name));
+        let per_group = weight.and_then(|w| match node.op_type() {
+            "Conv" => w.dims.get(1).copied(),
+            _ => w.dims.first().map(|n| n / groups.max(1)),
+        });
+        if groups > 1 && (!depthwise_only || per_group == Some(1)) {
+            let reason = format!("a convolution of {groups} groups");
+            draft.leave_float(node_idx, reason);
         }
     }
 }

@@ -4,93 +4,74 @@ use super::{Draft, Rule};
 use crate::scheme::{OpRow, ParameterKind, RuleCall};
 
 /// Quantizes the activations that convolutions and matrix products read.
-pub struct QuantizeWeightedInputs;
+pub const QUANTIZE_WEIGHTED_INPUTS: Rule = Rule {
+    name: "quantize_weighted_inputs",
+    about: "the activations that an operator with a weight row reads are quantized",
+    takes: &[],
+    apply: quantize_weighted_inputs,
+};
 
-impl Rule for QuantizeWeightedInputs {
-    fn name(&self) -> &'static str {
-        "quantize_weighted_inputs"
-    }
-
-    fn description(&self) -> &'static str {
-        "the activations that an operator with a weight row reads are quantized"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        for node_idx in 0..draft.graph.node.len() {
-            let Some(row) = draft.row(node_idx) else { continue };
-            if row.weight.is_none() || row.input.is_none() {
-                continue;
-            }
-            let op = draft.graph.node[node_idx].op_type();
-            let operands = draft.activation_inputs(node_idx).into_iter().filter(|&input| input < 2);
-            for input_idx in operands.collect::<Vec<_>>() {
-                draft.quantize_edge((node_idx, input_idx), self.name(), format!("input of {op}"));
-            }
+fn quantize_weighted_inputs(draft: &mut Draft, _: &RuleCall) {
+    for node_idx in 0..draft.graph.node.len() {
+        let Some(row) = draft.row(node_idx) else { continue };
+        if row.weight.is_none() || row.input.is_none() {
+            continue;
+        }
+        let op = draft.graph.node[node_idx].op_type();
+        let operands = draft.activation_inputs(node_idx).into_iter().filter(|&input| input < 2);
+        for input_idx in operands.collect::<Vec<_>>() {
+            draft.quantize_edge((node_idx, input_idx), format!("input of {op}"));
         }
     }
 }
 
 /// Quantizes weights where the table has no type for what is multiplied with them. Source: ONNX Runtime,
 /// `matmul_nbits_quantizer.py`.
-pub struct QuantizeWeightsAlone;
+pub const QUANTIZE_WEIGHTS_ALONE: Rule = Rule {
+    name: "quantize_weights_alone",
+    about: "the weights of operators with a weight row and no input row are quantized, and nothing else of them",
+    takes: &[],
+    apply: quantize_weights_alone,
+};
 
-impl Rule for QuantizeWeightsAlone {
-    fn name(&self) -> &'static str {
-        "quantize_weights_alone"
-    }
-
-    fn description(&self) -> &'static str {
-        "the weights of operators with a weight row and no input row are quantized, and nothing else of them"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        for node_idx in 0..draft.graph.node.len() {
-            let alone = |row: &OpRow| row.weight.is_some() && row.input.is_none();
-            if draft.row(node_idx).is_some_and(alone) && draft.weight_input(node_idx).is_some() {
-                draft.weights_alone.insert(node_idx);
-            }
+fn quantize_weights_alone(draft: &mut Draft, _: &RuleCall) {
+    for node_idx in 0..draft.graph.node.len() {
+        let alone = |row: &OpRow| row.weight.is_some() && row.input.is_none();
+        if draft.row(node_idx).is_some_and(alone) && draft.weight_input(node_idx).is_some() {
+            draft.weights_alone.insert(node_idx);
         }
     }
 }
 
 /// Quantizes the activations that listed operators read. Source: MQBench, `model_quantizer.py`,
 /// `module_type_to_quant_input`; ONNX Runtime, `op_types_to_quantize`.
-pub struct QuantizeInputs;
+pub const QUANTIZE_INPUTS: Rule = Rule {
+    name: "quantize_inputs",
+    about: "the activations that operators of `ops`, or without it all with an input row, read are quantized, \
+     whatever makes them; with \
+     `all_uses: 1` every other reader of these tensors reads them quantized too",
+    takes: &[("ops", ParameterKind::Ops), ("all_uses", ParameterKind::Number)],
+    apply: quantize_inputs,
+};
 
-impl Rule for QuantizeInputs {
-    fn name(&self) -> &'static str {
-        "quantize_inputs"
-    }
-
-    fn description(&self) -> &'static str {
-        "the activations that operators of `ops`, or without it all with an input row, read are quantized, \
-         whatever makes them; with \
-         `all_uses: 1` every other reader of these tensors reads them quantized too"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("ops", ParameterKind::Ops), ("all_uses", ParameterKind::Number)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let ops = call.ops("ops");
-        let all_uses = call.number("all_uses", 0) != 0;
-        for node_idx in 0..draft.graph.node.len() {
-            let node = &draft.graph.node[node_idx];
-            let listed = ops.is_empty() || ops.iter().any(|op| op == node.op_type());
-            if !listed || draft.row(node_idx).is_none_or(|row| row.input.is_none()) {
+fn quantize_inputs(draft: &mut Draft, call: &RuleCall) {
+    let ops = call.ops("ops");
+    let all_uses = call.number("all_uses", 0) != 0;
+    for node_idx in 0..draft.graph.node.len() {
+        let node = &draft.graph.node[node_idx];
+        let listed = ops.is_empty() || ops.iter().any(|op| op == node.op_type());
+        if !listed || draft.row(node_idx).is_none_or(|row| row.input.is_none()) {
+            continue;
+        }
+        let has_weight = draft.row(node_idx).is_some_and(|row| row.weight.is_some());
+        let reason = format!("input of {}", node.op_type());
+        for input_idx in draft.activation_inputs(node_idx) {
+            if has_weight && input_idx >= 2 {
                 continue;
             }
-            let has_weight = draft.row(node_idx).is_some_and(|row| row.weight.is_some());
-            let reason = format!("input of {}", node.op_type());
-            for input_idx in draft.activation_inputs(node_idx) {
-                if has_weight && input_idx >= 2 {
-                    continue;
-                }
-                draft.quantize_edge((node_idx, input_idx), self.name(), reason.clone());
-                if all_uses && draft.is_quantized_edge((node_idx, input_idx)) {
-                    draft.quantize_tensor(&node.input[input_idx], self.name(), reason.clone());
-                }
+            draft.quantize_edge((node_idx, input_idx), reason.clone());
+            if all_uses && draft.is_quantized_edge((node_idx, input_idx)) {
+                draft.quantize_tensor(&node.input[input_idx], reason.clone());
             }
         }
     }

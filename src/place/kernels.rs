@@ -7,33 +7,24 @@ use crate::scheme::{ParameterKind, RuleCall};
 
 /// Gives ungrouped 3x3 convolutions of stride 1 a weight type of their own: Winograd's transform needs
 /// head room. Source: esp-ppq, `quantizer/NCNNQuantizer.py` (6 bits for ncnn).
-pub struct SetWinogradTypes;
+pub const SET_WINOGRAD_TYPES: Rule = Rule {
+    name: "set_winograd_types",
+    about: "ungrouped 3x3 convolutions of stride 1 and dilation 1 get the weight type `weight`",
+    takes: &[("weight", ParameterKind::Type)],
+    apply: set_winograd_types,
+};
 
-impl Rule for SetWinogradTypes {
-    fn name(&self) -> &'static str {
-        "set_winograd_types"
-    }
-
-    fn description(&self) -> &'static str {
-        "ungrouped 3x3 convolutions of stride 1 and dilation 1 get the weight type `weight`"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("weight", ParameterKind::Type)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        for node_idx in draft.open_nodes(&["Conv"]) {
-            let node = &draft.graph.node[node_idx];
-            let weight = node.input.get(1).and_then(|name| draft.index.initializer(name));
-            let square = weight.is_some_and(|w| w.dims.len() == 4 && w.dims[2..] == [3, 3]);
-            if square
-                && int(node, "group", 1) == 1
-                && all_one(node, "strides")
-                && all_one(node, "dilations")
-            {
-                draft.set_types(node_idx, None, call.name("weight"));
-            }
+fn set_winograd_types(draft: &mut Draft, call: &RuleCall) {
+    for node_idx in draft.open_nodes(&["Conv"]) {
+        let node = &draft.graph.node[node_idx];
+        let weight = node.input.get(1).and_then(|name| draft.index.initializer(name));
+        let square = weight.is_some_and(|w| w.dims.len() == 4 && w.dims[2..] == [3, 3]);
+        if square
+            && int(node, "group", 1) == 1
+            && all_one(node, "strides")
+            && all_one(node, "dilations")
+        {
+            draft.set_types(node_idx, None, call.name("weight"));
         }
     }
 }

@@ -5,33 +5,23 @@ use crate::scheme::{ParameterKind, RuleCall};
 
 /// Keeps the tensor between two merged operators float. Source: MQBench, `model_quantizer.py`,
 /// `implicit_merge_patterns`: add ← mul; `tensorrt_quantizer.py`: add ← truediv, the mask of attention.
-pub struct SkipMergedInputs;
+pub const SKIP_MERGED_INPUTS: Rule = Rule {
+    name: "skip_merged_inputs",
+    about: "an operator of `into` reads what an operator of `from` makes in float: the target runs the two \
+     as one",
+    takes: &[("into", ParameterKind::Ops), ("from", ParameterKind::Ops)],
+    apply: skip_merged_inputs,
+};
 
-impl Rule for SkipMergedInputs {
-    fn name(&self) -> &'static str {
-        "skip_merged_inputs"
-    }
-
-    fn description(&self) -> &'static str {
-        "an operator of `into` reads what an operator of `from` makes in float: the target runs the two \
-         as one"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("into", ParameterKind::Ops), ("from", ParameterKind::Ops)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let into: Vec<&str> = call.ops("into").iter().map(String::as_str).collect();
-        for node_idx in draft.open_nodes(&into) {
-            for input_idx in draft.activation_inputs(node_idx) {
-                let producer = draft.index.producer(&draft.graph.node[node_idx].input[input_idx]);
-                let merged = producer.is_some_and(|producer| {
-                    call.ops("from").iter().any(|op| op == producer.op_type())
-                });
-                if merged {
-                    draft.keep_edge_float((node_idx, input_idx));
-                }
+fn skip_merged_inputs(draft: &mut Draft, call: &RuleCall) {
+    let into: Vec<&str> = call.ops("into").iter().map(String::as_str).collect();
+    for node_idx in draft.open_nodes(&into) {
+        for input_idx in draft.activation_inputs(node_idx) {
+            let producer = draft.index.producer(&draft.graph.node[node_idx].input[input_idx]);
+            let merged = producer
+                .is_some_and(|producer| call.ops("from").iter().any(|op| op == producer.op_type()));
+            if merged {
+                draft.keep_edge_float((node_idx, input_idx));
             }
         }
     }

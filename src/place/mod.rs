@@ -41,62 +41,55 @@ use crate::onnx::node::node_name;
 
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
-use crate::scheme::{FixedGrid, ParameterKind, RuleCall, Scheme};
+use crate::scheme::{FixedGrid, RuleCall, Scheme, Takes};
 use anyhow::{Context, Result};
 use globset::{Glob, GlobMatcher};
-use std::collections::BTreeMap;
 
 /// A rule that marks what is quantized and what stays float.
-pub trait Rule: Sync {
+pub struct Rule {
     /// The name in a backend's table.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// One line: what it does and why.
-    fn description(&self) -> &'static str;
-
+    pub about: &'static str,
     /// The parameters that it takes; a table that gives another is wrong.
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[]
-    }
-
-    /// Marks nodes and uses of `draft`. A rule that finds nothing to do leaves it as it is.
-    fn apply(&self, draft: &mut Draft, call: &RuleCall);
+    pub takes: Takes,
+    /// Marks nodes and uses of the draft; leaves it as it is where there is nothing to do.
+    pub apply: fn(&mut Draft, &RuleCall),
 }
 
 /// Every placement rule.
-pub const RULES: &[&dyn Rule] = &[
-    &constants::SkipNonConstantWeights,
-    &constants::SkipConstantOperands,
-    &small::SkipSmallConvs,
-    &small::SkipSmallMatmuls,
-    &grouped::SkipGroupedConvs,
-    &attention::SkipAttentionScores,
-    &attention::SkipAttentionOutput,
-    &squeeze::SkipSqueezeExcite,
-    &embeddings::SkipEmbeddingAdds,
-    &chains::SkipLayerNormChains,
-    &chains::SkipGeluChains,
-    &ends::SkipFirstLayers,
-    &ends::SkipLastLayers,
-    &ends::SetFirstLayerTypes,
-    &ends::SetLastLayerTypes,
-    &kernels::SetWinogradTypes,
-    &types::SetInputType,
-    &types::SetProductInputTypes,
-    &merges::SkipMergedInputs,
-    &inputs::QuantizeWeightedInputs,
-    &inputs::QuantizeWeightsAlone,
-    &gates::SkipFusedGates,
-    &residual::ResidualAddLongestPathFloat,
-    &residual::ResidualAddConvFloat,
-    &inputs::QuantizeInputs,
-    &followers::QuantizeFollowers,
-    &outputs::QuantizeOutputs,
-    &network::QuantizeNetworkInputs,
-    &network::QuantizeNetworkOutputs,
-    &concat::QuantizeConcatInputs,
-    &clips::FoldClips,
-    &share::ShareScales,
+pub const RULES: &[Rule] = &[
+    constants::SKIP_NON_CONSTANT_WEIGHTS,
+    constants::SKIP_CONSTANT_OPERANDS,
+    small::SKIP_SMALL_CONVS,
+    small::SKIP_SMALL_MATMULS,
+    grouped::SKIP_GROUPED_CONVS,
+    attention::SKIP_ATTENTION_SCORES,
+    attention::SKIP_ATTENTION_OUTPUT,
+    squeeze::SKIP_SQUEEZE_EXCITE,
+    embeddings::SKIP_EMBEDDING_ADDS,
+    chains::SKIP_LAYER_NORM_CHAINS,
+    chains::SKIP_GELU_CHAINS,
+    ends::SKIP_FIRST_LAYERS,
+    ends::SKIP_LAST_LAYERS,
+    ends::SET_FIRST_LAYER_TYPES,
+    ends::SET_LAST_LAYER_TYPES,
+    kernels::SET_WINOGRAD_TYPES,
+    types::SET_INPUT_TYPE,
+    types::SET_PRODUCT_INPUT_TYPES,
+    merges::SKIP_MERGED_INPUTS,
+    inputs::QUANTIZE_WEIGHTED_INPUTS,
+    inputs::QUANTIZE_WEIGHTS_ALONE,
+    gates::SKIP_FUSED_GATES,
+    residual::RESIDUAL_ADD_LONGEST_PATH_FLOAT,
+    inputs::QUANTIZE_INPUTS,
+    followers::QUANTIZE_FOLLOWERS,
+    outputs::QUANTIZE_OUTPUTS,
+    network::QUANTIZE_NETWORK_INPUTS,
+    network::QUANTIZE_NETWORK_OUTPUTS,
+    concat::QUANTIZE_CONCAT_INPUTS,
+    clips::FOLD_CLIPS,
+    share::SHARE_SCALES,
 ];
 
 /// An activation to quantize.
@@ -254,22 +247,21 @@ pub fn place_assigned(
     assigned: &Assigned,
 ) -> Placement {
     let mut draft = Draft::new(graph, value_info, scheme);
+    draft.rule = "selection";
     for (node_idx, node) in graph.node.iter().enumerate() {
         if let Some(reason) = selection.reason_to_skip(node) {
-            draft.leave_float(node_idx, "selection", reason);
+            draft.leave_float(node_idx, reason);
         }
     }
     assigned.leave_float(&mut draft);
+    draft.rule = "indices";
     indices::leave_indices_float(&mut draft);
-    let rules: BTreeMap<&str, &dyn Rule> = RULES.iter().map(|rule| (rule.name(), *rule)).collect();
     for call in &scheme.placement {
-        if let Some(rule) = rules.get(call.rule.as_str()) {
-            rule.apply(&mut draft, call);
+        if let Some(rule) = RULES.iter().find(|rule| rule.name == call.rule) {
+            draft.rule = rule.name;
+            (rule.apply)(&mut draft, call);
         }
     }
     assigned.set_types(&mut draft);
     draft.finish()
 }
-
-#[cfg(test)]
-mod tests;

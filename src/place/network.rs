@@ -5,66 +5,52 @@ use crate::scheme::{ParameterKind, RuleCall};
 use std::collections::BTreeSet;
 
 /// Quantizes what the network is given. Source: MQBench, `openvino_quantizer.py`: placeholders always.
-pub struct QuantizeNetworkInputs;
+pub const QUANTIZE_NETWORK_INPUTS: Rule = Rule {
+    name: "quantize_network_inputs",
+    about: "every use of the network's inputs reads them quantized",
+    takes: &[],
+    apply: quantize_network_inputs,
+};
 
-impl Rule for QuantizeNetworkInputs {
-    fn name(&self) -> &'static str {
-        "quantize_network_inputs"
-    }
-
-    fn description(&self) -> &'static str {
-        "every use of the network's inputs reads them quantized"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        let graph = draft.graph;
-        for input in &graph.input {
-            draft.quantize_tensor(input.name(), self.name(), "input of the network");
-        }
+fn quantize_network_inputs(draft: &mut Draft, _: &RuleCall) {
+    let graph = draft.graph;
+    for input in &graph.input {
+        draft.quantize_tensor(input.name(), "input of the network");
     }
 }
 
 /// Quantizes what the network gives. Source: ONNX Runtime, `qdq_quantizer.py`; targets that compute on
 /// integers from end to end need it.
-pub struct QuantizeNetworkOutputs;
+pub const QUANTIZE_NETWORK_OUTPUTS: Rule = Rule {
+    name: "quantize_network_outputs",
+    about: "an output of the network is quantized where a quantized operator with an output row makes it, \
+     directly or before operators of `past` and those that only move values",
+    takes: &[("past", ParameterKind::Ops)],
+    apply: quantize_network_outputs,
+};
 
-impl Rule for QuantizeNetworkOutputs {
-    fn name(&self) -> &'static str {
-        "quantize_network_outputs"
-    }
-
-    fn description(&self) -> &'static str {
-        "an output of the network is quantized where a quantized operator with an output row makes it, \
-         directly or before operators of `past` and those that only move values"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("past", ParameterKind::Ops)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let graph = draft.graph;
-        for output in &graph.output {
-            let mut tensor = output.name();
-            let maker = loop {
-                let Some(node_idx) = draft.index.producer_idx(tensor) else { break None };
-                let node = &draft.graph.node[node_idx];
-                if draft.is_quantized(node_idx) {
-                    break draft.row(node_idx).filter(|row| row.output.is_some()).map(|_| node);
-                }
-                let op = node.op_type();
-                if !trace::MOVES.contains(&op) && !call.ops("past").iter().any(|past| past == op) {
-                    break None;
-                }
-                match node.input.first() {
-                    Some(input) => tensor = input,
-                    None => break None,
-                }
-            };
-            if let Some(maker) = maker {
-                let reason = format!("output of the network, made by {}", maker.op_type());
-                draft.quantize_network_output(output.name(), self.name(), &reason);
+fn quantize_network_outputs(draft: &mut Draft, call: &RuleCall) {
+    let graph = draft.graph;
+    for output in &graph.output {
+        let mut tensor = output.name();
+        let maker = loop {
+            let Some(node_idx) = draft.index.producer_idx(tensor) else { break None };
+            let node = &draft.graph.node[node_idx];
+            if draft.is_quantized(node_idx) {
+                break draft.row(node_idx).filter(|row| row.output.is_some()).map(|_| node);
             }
+            let op = node.op_type();
+            if !trace::MOVES.contains(&op) && !call.ops("past").iter().any(|past| past == op) {
+                break None;
+            }
+            match node.input.first() {
+                Some(input) => tensor = input,
+                None => break None,
+            }
+        };
+        if let Some(maker) = maker {
+            let reason = format!("output of the network, made by {}", maker.op_type());
+            draft.quantize_network_output(output.name(), &reason);
         }
     }
 }

@@ -4,38 +4,29 @@ use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Quantizes what quantized operators make, behind the activation function that follows.
-pub struct QuantizeOutputs;
+pub const QUANTIZE_OUTPUTS: Rule = Rule {
+    name: "quantize_outputs",
+    about: "the outputs of a quantized operator with an output row are quantized, behind the operators of \
+     `past` that alone follow it; an output of the network stays float",
+    takes: &[("past", ParameterKind::Ops)],
+    apply: quantize_outputs,
+};
 
-impl Rule for QuantizeOutputs {
-    fn name(&self) -> &'static str {
-        "quantize_outputs"
-    }
-
-    fn description(&self) -> &'static str {
-        "the outputs of a quantized operator with an output row are quantized, behind the operators of \
-         `past` that alone follow it; an output of the network stays float"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("past", ParameterKind::Ops)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let (graph, past) = (draft.graph, call.ops("past"));
-        for node_idx in 0..draft.graph.node.len() {
-            let Some(row) = draft.row(node_idx) else { continue };
-            if row.output.is_none() || !draft.is_quantized(node_idx) {
-                continue;
-            }
-            let node = &graph.node[node_idx];
-            // A Split makes several; what nothing reads is left alone.
-            for output in &node.output {
-                if !draft.index.consumers(output).is_empty() {
-                    let tensor = behind(draft, output, past);
-                    if !draft.index.is_output(tensor) {
-                        let reason = format!("output of {}", node.op_type());
-                        draft.quantize_tensor(tensor, self.name(), reason);
-                    }
+fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
+    let (graph, past) = (draft.graph, call.ops("past"));
+    for node_idx in 0..draft.graph.node.len() {
+        let Some(row) = draft.row(node_idx) else { continue };
+        if row.output.is_none() || !draft.is_quantized(node_idx) {
+            continue;
+        }
+        let node = &graph.node[node_idx];
+        // A Split makes several; what nothing reads is left alone.
+        for output in &node.output {
+            if !draft.index.consumers(output).is_empty() {
+                let tensor = behind(draft, output, past);
+                if !draft.index.is_output(tensor) {
+                    let reason = format!("output of {}", node.op_type());
+                    draft.quantize_tensor(tensor, reason);
                 }
             }
         }

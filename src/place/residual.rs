@@ -5,91 +5,48 @@ use crate::scheme::RuleCall;
 
 /// Leaves one input of a residual Add float, so that the addition runs at the end of the convolution
 /// that makes it, and quantizes the other. Source: Model-Optimizer, `build_non_residual_input_map`.
-pub struct ResidualAddLongestPathFloat;
+pub const RESIDUAL_ADD_LONGEST_PATH_FLOAT: Rule = Rule {
+    name: "residual_add_longest_path_float",
+    about: "of an Add's two inputs, the one on the longer path from where they part stays float and is fused \
+     with its convolution; the other is quantized",
+    takes: &[],
+    apply: residual_add_longest_path_float,
+};
 
-impl Rule for ResidualAddLongestPathFloat {
-    fn name(&self) -> &'static str {
-        "residual_add_longest_path_float"
-    }
-
-    fn description(&self) -> &'static str {
-        "of an Add's two inputs, the one on the longer path from where they part stays float and is fused \
-         with its convolution; the other is quantized"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        for node_idx in draft.open_nodes(&["Add"]) {
-            let node = &draft.graph.node[node_idx];
-            if draft.activation_inputs(node_idx) != [0, 1] {
-                continue;
-            }
-            let producers = [0, 1].map(|i| draft.index.producer_idx(&node.input[i]));
-            let [Some(first), Some(second)] = producers else { continue };
-            let conv = |i: usize| {
-                let backbone = draft.backbone(&node.input[i])?;
-                draft.graph.node[backbone].op_type().starts_with("Conv").then_some(backbone)
-            };
-            let fused = match (conv(0), conv(1)) {
-                (Some(a), Some(b)) if a == b => continue,
-                (Some(_), Some(_)) => match draft.steps_to_common_ancestor(first, second) {
-                    Some((a, b)) if a > b => 0,
-                    _ => 1,
-                },
-                // Where one input is the very convolution that the other starts from, there is no
-                // epilogue to save.
-                (Some(a), None) if draft.is_ancestor(a, second) && a == first => continue,
-                (None, Some(b)) if draft.is_ancestor(b, first) && b == second => continue,
-                (Some(_), None) => 0,
-                (None, Some(_)) => 1,
-                (None, None) => continue,
-            };
-            draft.fused_input.insert(node_idx, fused);
-            let reason = "the shorter path of a residual Add";
-            draft.quantize_edge((node_idx, 1 - fused), self.name(), reason);
+fn residual_add_longest_path_float(draft: &mut Draft, _: &RuleCall) {
+    for node_idx in draft.open_nodes(&["Add"]) {
+        let node = &draft.graph.node[node_idx];
+        if draft.activation_inputs(node_idx) != [0, 1] {
+            continue;
         }
+        let producers = [0, 1].map(|i| draft.index.producer_idx(&node.input[i]));
+        let [Some(first), Some(second)] = producers else { continue };
+        let conv = |i: usize| {
+            let backbone = draft.backbone(&node.input[i])?;
+            draft.graph.node[backbone].op_type().starts_with("Conv").then_some(backbone)
+        };
+        let fused = match (conv(0), conv(1)) {
+            (Some(a), Some(b)) if a == b => continue,
+            (Some(_), Some(_)) => match draft.steps_to_common_ancestor(first, second) {
+                Some((a, b)) if a > b => 0,
+                _ => 1,
+            },
+            // Where one input is the very convolution that the other starts from, there is no
+            // epilogue to save.
+            (Some(a), None) if draft.is_ancestor(a, second) && a == first => continue,
+            (None, Some(b)) if draft.is_ancestor(b, first) && b == second => continue,
+            (Some(_), None) => 0,
+            (None, Some(_)) => 1,
+            (None, None) => continue,
+        };
+        draft.fused_input.insert(node_idx, fused);
+        let reason = "the shorter path of a residual Add";
+        draft.quantize_edge((node_idx, 1 - fused), reason);
     }
 }
 
 impl Draft<'_> {
     fn is_ancestor(&self, ancestor: usize, of: usize) -> bool {
         self.steps_to_common_ancestor(ancestor, of).is_some_and(|(up, _)| up == 0)
-    }
-}
-
-/// Leaves the input of an Add float that a convolution or matrix product makes for it alone. Source:
-/// MQBench, `tensorrt_quantizer.py`, `_find_add_merge_node`: the inputs are looked at from the last to
-/// the first, and the first that fits is merged.
-pub struct ResidualAddConvFloat;
-
-impl Rule for ResidualAddConvFloat {
-    fn name(&self) -> &'static str {
-        "residual_add_conv_float"
-    }
-
-    fn description(&self) -> &'static str {
-        "of an Add's inputs, from the last to the first, the first that a layer makes for this Add alone \
-         stays float"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        for node_idx in draft.open_nodes(&["Add"]) {
-            let node = &draft.graph.node[node_idx];
-            let inputs = draft.activation_inputs(node_idx);
-            let merges = |&i: &usize| {
-                let layer = draft.index.producer(&node.input[i]).is_some_and(|producer| {
-                    matches!(producer.op_type(), "Conv" | "Gemm" | "MatMul")
-                });
-                layer
-                    && draft.index.consumers(&node.input[i]).len() == 1
-                    && !draft.index.is_output(&node.input[i])
-            };
-            if inputs.len() < 2 {
-                continue;
-            }
-            if let Some(&fused) = inputs.iter().rev().find(|i| merges(i)) {
-                draft.fused_input.insert(node_idx, fused);
-                draft.keep_edge_float((node_idx, fused));
-            }
-        }
     }
 }

@@ -4,59 +4,49 @@ use super::{Draft, Rule, trace};
 use crate::scheme::{Constraint, ParameterKind, RuleCall};
 
 /// Puts tensors that an operator only moves or joins on one grid, so that it can run on integers.
-pub struct ShareScales;
+pub const SHARE_SCALES: Rule = Rule {
+    name: "share_scales",
+    about: "tensors joined by a row's constraint get one bit-identical scale and zero point; with `clips_apart: 1` not those that a Clip makes which may go where the grid has its effect",
+    takes: &[("clips_apart", ParameterKind::Number)],
+    apply: share_scales,
+};
 
-impl Rule for ShareScales {
-    fn name(&self) -> &'static str {
-        "share_scales"
-    }
-
-    fn description(&self) -> &'static str {
-        "tensors joined by a row's constraint get one bit-identical scale and zero point; with `clips_apart: 1` not those that a Clip makes which may go where the grid has its effect"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("clips_apart", ParameterKind::Number)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let clips_apart = call.number("clips_apart", 0) != 0;
-        for node_idx in 0..draft.graph.node.len() {
-            let Some(constraint) = draft.row(node_idx).and_then(|row| row.constraint) else {
-                continue;
-            };
-            let node = &draft.graph.node[node_idx];
-            let outputs =
-                node.output.iter().filter(|name| draft.is_quantizer(name)).collect::<Vec<_>>();
-            match constraint {
-                Constraint::SameAsInput => {
-                    let Some(source) =
-                        node.input.first().and_then(|name| draft.quantizer_behind(name))
-                    else {
-                        continue;
-                    };
-                    let source = source.to_string();
-                    outputs.into_iter().for_each(|output| draft.share(&source, output));
+fn share_scales(draft: &mut Draft, call: &RuleCall) {
+    let clips_apart = call.number("clips_apart", 0) != 0;
+    for node_idx in 0..draft.graph.node.len() {
+        let Some(constraint) = draft.row(node_idx).and_then(|row| row.constraint) else {
+            continue;
+        };
+        let node = &draft.graph.node[node_idx];
+        let outputs =
+            node.output.iter().filter(|name| draft.is_quantizer(name)).collect::<Vec<_>>();
+        match constraint {
+            Constraint::SameAsInput => {
+                let Some(source) = node.input.first().and_then(|name| draft.quantizer_behind(name))
+                else {
+                    continue;
+                };
+                let source = source.to_string();
+                outputs.into_iter().for_each(|output| draft.share(&source, output));
+            }
+            Constraint::FixedOutput(_) => {}
+            Constraint::SameInputs => {
+                let sources = draft.free_sources(&node.input, clips_apart);
+                for pair in sources.windows(2) {
+                    draft.share(&pair[0], &pair[1]);
                 }
-                Constraint::FixedOutput(_) => {}
-                Constraint::SameInputs => {
-                    let sources = draft.free_sources(&node.input, clips_apart);
-                    for pair in sources.windows(2) {
-                        draft.share(&pair[0], &pair[1]);
-                    }
+            }
+            Constraint::SameAsOutput => {
+                // Also where the output itself stays float: the kernel joins integers.
+                let read =
+                    (0..node.input.len()).filter(|&i| draft.is_quantized_edge((node_idx, i)));
+                let read: Vec<String> = read.map(|i| node.input[i].clone()).collect();
+                for pair in draft.free_sources(&read, clips_apart).windows(2) {
+                    draft.share(&pair[0], &pair[1]);
                 }
-                Constraint::SameAsOutput => {
-                    // Also where the output itself stays float: the kernel joins integers.
-                    let read =
-                        (0..node.input.len()).filter(|&i| draft.is_quantized_edge((node_idx, i)));
-                    let read: Vec<String> = read.map(|i| node.input[i].clone()).collect();
-                    for pair in draft.free_sources(&read, clips_apart).windows(2) {
-                        draft.share(&pair[0], &pair[1]);
-                    }
-                    for output in outputs {
-                        for source in draft.free_sources(&node.input, clips_apart) {
-                            draft.share(&source, output);
-                        }
+                for output in outputs {
+                    for source in draft.free_sources(&node.input, clips_apart) {
+                        draft.share(&source, output);
                     }
                 }
             }

@@ -5,97 +5,79 @@ use crate::onnx::node::int;
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Leaves convolutions with few channels float. Source: Model-Optimizer, `graph_utils`.
-pub struct SkipSmallConvs;
+pub const SKIP_SMALL_CONVS: Rule = Rule {
+    name: "skip_small_convs",
+    about: "a convolution with fewer input channels per group or output channels than `min_channels` stays \
+     float, unless its shape has an integer kernel",
+    takes: &[("min_channels", ParameterKind::Number), ("multiple", ParameterKind::Number)],
+    apply: skip_small_convs,
+};
 
-impl Rule for SkipSmallConvs {
-    fn name(&self) -> &'static str {
-        "skip_small_convs"
-    }
-
-    fn description(&self) -> &'static str {
-        "a convolution with fewer input channels per group or output channels than `min_channels` stays \
-         float, unless its shape has an integer kernel"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("min_channels", ParameterKind::Number), ("multiple", ParameterKind::Number)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let min = call.number("min_channels", 16);
-        let multiple = call.number("multiple", 8).max(1);
-        for node_idx in draft.open_nodes(&["Conv"]) {
-            let node = &draft.graph.node[node_idx];
-            let Some(weight) = node.input.get(1).and_then(|w| draft.index.initializer(w)) else {
-                continue;
-            };
-            let [out, per_group, kernel @ ..] = weight.dims.as_slice() else { continue };
-            let (out, per_group) = (*out, *per_group);
-            if out >= min && per_group >= min {
-                continue;
-            }
-            let first = node.input.first().is_some_and(|x| draft.index.producer(x).is_none());
-            let has_kernel = if int(node, "group", 1) == 1 {
-                (out % multiple == 0 || per_group % multiple == 0)
-                    && (first || out >= min || per_group >= min)
-                    && kernel.iter().all(|size| size == &kernel[0])
-            } else {
-                out % multiple == 0 && kernel.iter().all(|&size| size >= 3)
-            };
-            if !has_kernel {
-                let reason = format!(
-                    "{per_group} input channels per group and {out} output channels, expected {min}"
-                );
-                draft.leave_float(node_idx, self.name(), reason);
-            }
+fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
+    let min = call.number("min_channels", 16);
+    let multiple = call.number("multiple", 8).max(1);
+    for node_idx in draft.open_nodes(&["Conv"]) {
+        let node = &draft.graph.node[node_idx];
+        let Some(weight) = node.input.get(1).and_then(|w| draft.index.initializer(w)) else {
+            continue;
+        };
+        let [out, per_group, kernel @ ..] = weight.dims.as_slice() else { continue };
+        let (out, per_group) = (*out, *per_group);
+        if out >= min && per_group >= min {
+            continue;
+        }
+        let first = node.input.first().is_some_and(|x| draft.index.producer(x).is_none());
+        let has_kernel = if int(node, "group", 1) == 1 {
+            (out % multiple == 0 || per_group % multiple == 0)
+                && (first || out >= min || per_group >= min)
+                && kernel.iter().all(|size| size == &kernel[0])
+        } else {
+            out % multiple == 0 && kernel.iter().all(|&size| size >= 3)
+        };
+        if !has_kernel {
+            let reason = format!(
+                "{per_group} input channels per group and {out} output channels, expected {min}"
+            );
+            draft.leave_float(node_idx, reason);
         }
     }
 }
 
 /// Leaves matrix-vector products and tiny products float. Source: Model-Optimizer, `graph_utils`.
-pub struct SkipSmallMatmuls;
+pub const SKIP_SMALL_MATMULS: Rule = Rule {
+    name: "skip_small_matmuls",
+    about: "a matrix product that is a matrix-vector product, or has a dimension below `min_dim`, stays float",
+    takes: &[("min_dim", ParameterKind::Number)],
+    apply: skip_small_matmuls,
+};
 
-impl Rule for SkipSmallMatmuls {
-    fn name(&self) -> &'static str {
-        "skip_small_matmuls"
-    }
-
-    fn description(&self) -> &'static str {
-        "a matrix product that is a matrix-vector product, or has a dimension below `min_dim`, stays float"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("min_dim", ParameterKind::Number)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let min = call.number("min_dim", 16) as usize;
-        for node_idx in draft.open_nodes(&["MatMul", "Gemm"]) {
-            let node = &draft.graph.node[node_idx];
-            let shape = |name: Option<&String>| name.and_then(|name| draft.value_info.shape(name));
-            let Some(out) = shape(node.output.first()) else {
-                draft.leave_float(node_idx, self.name(), "its output's shape is not known");
-                continue;
-            };
-            let both_vary = draft.weight_input(node_idx).is_none();
-            let last_two = &out[out.len().saturating_sub(2)..];
-            let is_vector = match both_vary {
-                true => last_two.len() < 2 || last_two.contains(&1),
-                false => out.len() < 3 && out.contains(&1),
-            };
-            let k = shape(node.input.get(1)).filter(|b| b.len() >= 2).map(|b| {
-                let axis = if int(node, "transB", 0) != 0 { 1 } else { 2 };
-                b[b.len() - axis]
-            });
-            let n = out.last().copied().filter(|_| out.len() >= 2);
-            let reason = if is_vector {
-                format!("its output is {out:?}: a matrix-vector product")
-            } else if let Some(small) = [k, n].into_iter().flatten().find(|&dim| dim < min) {
-                format!("a dimension is {small}, expected {min} or more")
-            } else {
-                continue;
-            };
-            draft.leave_float(node_idx, self.name(), reason);
-        }
+fn skip_small_matmuls(draft: &mut Draft, call: &RuleCall) {
+    let min = call.number("min_dim", 16) as usize;
+    for node_idx in draft.open_nodes(&["MatMul", "Gemm"]) {
+        let node = &draft.graph.node[node_idx];
+        let shape = |name: Option<&String>| name.and_then(|name| draft.value_info.shape(name));
+        let Some(out) = shape(node.output.first()) else {
+            draft.leave_float(node_idx, "its output's shape is not known");
+            continue;
+        };
+        let both_vary = draft.weight_input(node_idx).is_none();
+        let last_two = &out[out.len().saturating_sub(2)..];
+        let is_vector = match both_vary {
+            true => last_two.len() < 2 || last_two.contains(&1),
+            false => out.len() < 3 && out.contains(&1),
+        };
+        let k = shape(node.input.get(1)).filter(|b| b.len() >= 2).map(|b| {
+            let axis = if int(node, "transB", 0) != 0 { 1 } else { 2 };
+            b[b.len() - axis]
+        });
+        let n = out.last().copied().filter(|_| out.len() >= 2);
+        let reason = if is_vector {
+            format!("its output is {out:?}: a matrix-vector product")
+        } else if let Some(small) = [k, n].into_iter().flatten().find(|&dim| dim < min) {
+            format!("a dimension is {small}, expected {min} or more")
+        } else {
+            continue;
+        };
+        draft.leave_float(node_idx, reason);
     }
 }

@@ -5,29 +5,24 @@ use crate::scheme::RuleCall;
 
 /// Leaves the pooling and the product of a squeeze-and-excite block float. Source: NNCF,
 /// `onnx/quantization/ignored_patterns.py`, `SE_BLOCK`.
-pub struct SkipSqueezeExcite;
+pub const SKIP_SQUEEZE_EXCITE: Rule = Rule {
+    name: "skip_squeeze_excite",
+    about: "in x * Sigmoid(Conv(f(Conv(mean(x))))) the mean and the product read x in float",
+    takes: &[],
+    apply: skip_squeeze_excite,
+};
 
-impl Rule for SkipSqueezeExcite {
-    fn name(&self) -> &'static str {
-        "skip_squeeze_excite"
-    }
-
-    fn description(&self) -> &'static str {
-        "in x * Sigmoid(Conv(f(Conv(mean(x))))) the mean and the product read x in float"
-    }
-
-    fn apply(&self, draft: &mut Draft, _call: &RuleCall) {
-        for node_idx in 0..draft.graph.node.len() {
-            if draft.graph.node[node_idx].op_type() != "Mul" {
-                continue;
-            }
-            let [a, b] = draft.graph.node[node_idx].input.as_slice() else { continue };
-            let mean = draft.mean_behind_gate(b, a).or_else(|| draft.mean_behind_gate(a, b));
-            if let Some(mean) = mean {
-                let reason = "part of a squeeze-and-excite block";
-                draft.leave_float(node_idx, self.name(), reason);
-                draft.leave_float(mean, self.name(), reason);
-            }
+fn skip_squeeze_excite(draft: &mut Draft, _: &RuleCall) {
+    for node_idx in 0..draft.graph.node.len() {
+        if draft.graph.node[node_idx].op_type() != "Mul" {
+            continue;
+        }
+        let [a, b] = draft.graph.node[node_idx].input.as_slice() else { continue };
+        let mean = draft.mean_behind_gate(b, a).or_else(|| draft.mean_behind_gate(a, b));
+        if let Some(mean) = mean {
+            let reason = "part of a squeeze-and-excite block";
+            draft.leave_float(node_idx, reason);
+            draft.leave_float(mean, reason);
         }
     }
 }

@@ -7,78 +7,60 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Gives one input of listed operators another type. Source: ONNX Runtime,
 /// `execution_providers/qnn/quant_config.py`: the second input of MatMul has 8 bits beside 16-bit
 /// activations.
-pub struct SetInputType;
+pub const SET_INPUT_TYPE: Rule = Rule {
+    name: "set_input_type",
+    about: "input `input` (from 0) of the operators of `ops` gets the type `type`",
+    takes: &[
+        ("ops", ParameterKind::Ops),
+        ("input", ParameterKind::Number),
+        ("type", ParameterKind::Type),
+    ],
+    apply: set_input_type,
+};
 
-impl Rule for SetInputType {
-    fn name(&self) -> &'static str {
-        "set_input_type"
-    }
-
-    fn description(&self) -> &'static str {
-        "input `input` (from 0) of the operators of `ops` gets the type `type`"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[
-            ("ops", ParameterKind::Ops),
-            ("input", ParameterKind::Number),
-            ("type", ParameterKind::Type),
-        ]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
-        let (Ok(input_idx), Some(qtype)) =
-            (usize::try_from(call.number("input", 0)), call.name("type"))
-        else {
-            return;
-        };
-        for node_idx in draft.open_nodes(&ops) {
-            draft.set_input_type((node_idx, input_idx), qtype);
-        }
+fn set_input_type(draft: &mut Draft, call: &RuleCall) {
+    let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
+    let (Ok(input_idx), Some(qtype)) =
+        (usize::try_from(call.number("input", 0)), call.name("type"))
+    else {
+        return;
+    };
+    for node_idx in draft.open_nodes(&ops) {
+        draft.set_input_type((node_idx, input_idx), qtype);
     }
 }
 
 /// Gives the operands of products of two activations another type. Source: TI edgeai-tensorlab,
 /// `xmodelopt/quantization/v2/qconfig_types.py`, `adjust_matmul_inputs_qconfig`: symmetric, but for what
 /// comes from a Softmax.
-pub struct SetProductInputTypes;
+pub const SET_PRODUCT_INPUT_TYPES: Rule = Rule {
+    name: "set_product_input_types",
+    about: "both operands of a MatMul of two activations get the type `type`, but for what comes from an \
+     operator of `except_behind`",
+    takes: &[("type", ParameterKind::Type), ("except_behind", ParameterKind::Ops)],
+    apply: set_product_input_types,
+};
 
 /// Farthest that TI looks back for a Softmax.
 const MAX_STEPS_BACK: usize = 5;
 
-impl Rule for SetProductInputTypes {
-    fn name(&self) -> &'static str {
-        "set_product_input_types"
-    }
-
-    fn description(&self) -> &'static str {
-        "both operands of a MatMul of two activations get the type `type`, but for what comes from an \
-         operator of `except_behind`"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, ParameterKind)] {
-        &[("type", ParameterKind::Type), ("except_behind", ParameterKind::Ops)]
-    }
-
-    fn apply(&self, draft: &mut Draft, call: &RuleCall) {
-        let (graph, except) = (draft.graph, call.ops("except_behind"));
-        let Some(qtype) = call.name("type") else { return };
-        for node_idx in draft.open_nodes(&["MatMul"]) {
-            let operands = draft.activation_inputs(node_idx);
-            if operands.len() < 2 {
+fn set_product_input_types(draft: &mut Draft, call: &RuleCall) {
+    let (graph, except) = (draft.graph, call.ops("except_behind"));
+    let Some(qtype) = call.name("type") else { return };
+    for node_idx in draft.open_nodes(&["MatMul"]) {
+        let operands = draft.activation_inputs(node_idx);
+        if operands.len() < 2 {
+            continue;
+        }
+        for input_idx in operands {
+            let tensor = &graph.node[node_idx].input[input_idx];
+            if comes_from(draft, tensor, except) {
                 continue;
             }
-            for input_idx in operands {
-                let tensor = &graph.node[node_idx].input[input_idx];
-                if comes_from(draft, tensor, except) {
-                    continue;
-                }
-                draft.set_input_type((node_idx, input_idx), qtype);
-                // What only moves the values reads them in the same type, so that they share a grid.
-                for mover in movers(draft, tensor) {
-                    draft.set_input_type((mover, 0), qtype);
-                }
+            draft.set_input_type((node_idx, input_idx), qtype);
+            // What only moves the values reads them in the same type, so that they share a grid.
+            for mover in movers(draft, tensor) {
+                draft.set_input_type((mover, 0), qtype);
             }
         }
     }

@@ -1,30 +1,13 @@
 //! What a table must hold to beyond its form.
 
 use super::mixed::check_mixed;
+use super::wrong::{Wrong, ensure, wrong};
 use super::{
-    Axis, BiasRow, Catalog, Constraint, Granularity, Kind, Parameter, ParameterKind, QType,
-    RuleCall, ScaleName, Scheme, SymmetryName,
+    Axis, BiasRow, Catalog, Constraint, Granularity, Kind, ParameterKind, QType, RuleCall,
+    ScaleName, Scheme, SymmetryName,
 };
 use crate::diag::{WithHint, did_you_mean};
 use anyhow::anyhow;
-
-/// What is wrong in a table, and where.
-#[derive(Debug)]
-pub(super) struct Wrong {
-    /// Dotted path of keys.
-    pub at: String,
-    /// What was found, what was expected.
-    pub error: anyhow::Error,
-}
-
-pub(super) fn wrong(at: impl Into<String>, error: anyhow::Error) -> Wrong {
-    Wrong { at: at.into(), error }
-}
-
-/// Fails with `message` at `at` where `fine` does not hold.
-pub(super) fn ensure(fine: bool, at: &str, message: impl FnOnce() -> String) -> Result<(), Wrong> {
-    if fine { Ok(()) } else { Err(wrong(at, anyhow!(message()))) }
-}
 
 /// Checks the table and each of its variants.
 pub(super) fn check(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
@@ -48,18 +31,23 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     for op in scheme.ops.keys() {
         check_row(scheme, op)?;
     }
-    for (position, call) in scheme.placement.iter().enumerate() {
-        let names = || catalog.rules.iter().map(|(name, _)| *name);
-        let at = format!("placement.{position}");
-        if !names().any(|name| name == call.rule) {
-            let names_all = names().collect::<Vec<_>>().join(", ");
-            let error = anyhow!("rule `{}` is unknown, expected one of: {names_all}", call.rule);
-            return Err(wrong(at, error.hint(did_you_mean(&call.rule, names()))));
+    let severity = ("severity", ParameterKind::Word(&["error", "warning"]));
+    for (key, calls, rules, common) in [
+        ("placement", &scheme.placement, &catalog.rules, None),
+        ("check", &scheme.check, &catalog.checks, Some(severity)),
+    ] {
+        let names = || rules.iter().map(|(name, _)| *name);
+        for (position, call) in calls.iter().enumerate() {
+            let at = format!("{key}.{position}");
+            let Some((_, takes)) = rules.iter().find(|(name, _)| *name == call.rule) else {
+                return Err(wrong(
+                    at,
+                    unknown(&format!("rule `{}`", call.rule), &call.rule, names()),
+                ));
+            };
+            let takes: Vec<_> = takes.iter().copied().chain(common).collect();
+            check_parameters(scheme, call, &takes, &at)?;
         }
-        check_parameters(scheme, call, &at, catalog)?;
-    }
-    for (position, call) in scheme.check.iter().enumerate() {
-        (catalog.check_call)(call).map_err(|error| wrong(format!("check.{position}"), error))?;
     }
     for (position, name) in scheme.emit.iter().enumerate() {
         (catalog.check_format)(name).map_err(|error| wrong(format!("emit.{position}"), error))?;
@@ -135,12 +123,9 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
 fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
     let row = &scheme.ops[op];
     let find = |name: &str, at: &str| {
-        let names = || scheme.types.keys().map(String::as_str);
-        scheme.types.get(name).ok_or_else(|| {
-            let expected = names().collect::<Vec<_>>().join(", ");
-            let error = anyhow!("type `{name}` is unknown, expected one of: {expected}");
-            wrong(at, error.hint(did_you_mean(name, names())))
-        })
+        let names = scheme.types.keys().map(String::as_str);
+        let error = || wrong(at, unknown(&format!("type `{name}`"), name, names));
+        scheme.types.get(name).ok_or_else(error)
     };
     let per_tensor = |name: &str, at: &str| {
         let qtype = find(name, at)?;
@@ -205,16 +190,16 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
 fn check_parameters(
     scheme: &Scheme,
     call: &RuleCall,
+    takes: &[(&'static str, ParameterKind)],
     at: &str,
-    catalog: &Catalog,
 ) -> Result<(), Wrong> {
-    let rule = catalog.rules.iter().find(|(name, _)| *name == call.rule);
-    let known = rule.map(|(_, parameters)| *parameters).unwrap_or_default();
-    let names = || known.iter().map(|(name, _)| *name);
+    let types: Vec<&str> = scheme.types.keys().map(String::as_str).collect();
     for (name, value) in &call.parameters {
         let at = format!("{at}.{}.{name}", call.rule);
-        let Some((_, takes)) = known.iter().find(|(known, _)| known == name) else {
-            let expected = match known.is_empty() {
+        let find = |name: &str| takes.iter().find(|(known, _)| *known == name);
+        let Some((_, kind)) = find(name).or_else(|| find("*")) else {
+            let names = || takes.iter().map(|(name, _)| *name);
+            let expected = match takes.is_empty() {
                 true => "none".to_string(),
                 false => format!("one of: {}", names().collect::<Vec<_>>().join(", ")),
             };
@@ -222,25 +207,17 @@ fn check_parameters(
                 anyhow!("rule `{}` has no parameter `{name}`, expected {expected}", call.rule);
             return Err(wrong(at, error.hint(did_you_mean(name, names()))));
         };
-        let expected = match (takes, value) {
-            (ParameterKind::Number, Parameter::Number(_))
-            | (ParameterKind::Ops, Parameter::Ops(_)) => continue,
-            (ParameterKind::Type, Parameter::Name(qtype)) if scheme.types.contains_key(qtype) => {
-                continue;
-            }
-            (ParameterKind::Number, _) => anyhow!("expected a whole number"),
-            (ParameterKind::Ops, _) => anyhow!("expected a list of operator types"),
-            (ParameterKind::Type, _) => {
-                let types = || scheme.types.keys().map(String::as_str);
-                let hint = match value {
-                    Parameter::Name(found) => did_you_mean(found, types()),
-                    _ => String::new(),
-                };
-                let names = types().collect::<Vec<_>>().join(", ");
-                anyhow!("expected one of: {names}").hint(hint)
-            }
-        };
-        return Err(wrong(at, expected));
+        kind.check(value, &types).map_err(|error| wrong(at, error))?;
     }
     Ok(())
+}
+
+/// `what`, which is called `name`, is none of `names`.
+fn unknown<'a>(
+    what: &str,
+    name: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> anyhow::Error {
+    let expected = names.clone().collect::<Vec<_>>().join(", ");
+    anyhow!("{what} is unknown, expected one of: {expected}").hint(did_you_mean(name, names))
 }

@@ -1,7 +1,7 @@
 //! Tables that extend each other, merged into one.
 
-use super::check::{Wrong, wrong};
 use super::locate::line_of;
+use super::wrong::{Wrong, wrong};
 use crate::diag::{WithHint, did_you_mean, hint_of};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;

@@ -1,6 +1,7 @@
 //! From YAML to a checked [`Scheme`].
 
 use super::layers::Layers;
+use super::wrong::{Wrong, wrong};
 use super::{Catalog, Scheme, check};
 use crate::diag::{WithHint, did_you_mean};
 use anyhow::{Context, Result, anyhow, bail};
@@ -91,7 +92,7 @@ fn lay_over(table: &mut Value, set: &str) -> Result<()> {
     Ok(())
 }
 
-fn from_value(value: Value) -> Result<Scheme, check::Wrong> {
+fn from_value(value: Value) -> Result<Scheme, Wrong> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let step = |segment: &Segment| match segment {
             Segment::Seq { index } => Some(index.to_string()),
@@ -99,7 +100,7 @@ fn from_value(value: Value) -> Result<Scheme, check::Wrong> {
             Segment::Enum { .. } | Segment::Unknown => None,
         };
         let at: Vec<String> = error.path().iter().filter_map(step).collect();
-        check::wrong(at.join("."), explain(&error.into_inner().to_string()))
+        wrong(at.join("."), explain(&error.into_inner().to_string()))
     })
 }
 

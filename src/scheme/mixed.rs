@@ -1,6 +1,6 @@
 //! What single layers may have instead of the types of their rows.
 
-use super::check::{Wrong, ensure, wrong};
+use super::wrong::{Wrong, ensure, wrong};
 use super::{BiasRow, Granularity, Kind, Parameter, QType, Scheme};
 use crate::diag::{WithHint, did_you_mean};
 use anyhow::anyhow;

@@ -3,6 +3,7 @@
 //! In: a YAML file of `backends/`, or a user's own, which may extend another. Out: a checked [`Scheme`].
 //! Nothing else in the crate knows a backend's name; a new backend is a file and a line in `backends::BUILT_IN`.
 
+mod call;
 mod catalog;
 mod check;
 mod layers;
@@ -11,8 +12,10 @@ mod locate;
 mod mixed;
 mod qtype;
 mod row;
+mod wrong;
 
-pub use catalog::{Catalog, ParameterKind};
+pub use call::{Parameter, ParameterKind, RuleCall};
+pub use catalog::{Catalog, Takes};
 pub use layers::is_path;
 pub use load::{files, resolve, resolve_with};
 pub use mixed::{FLOAT, Precision};
@@ -126,81 +129,4 @@ pub struct Switch {
     /// Rows that replace those of the same name.
     #[serde(default)]
     pub ops: BTreeMap<String, OpRow>,
-}
-
-/// A rule with its parameters: `name`, or `name: { parameter: value }`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "RuleForm", into = "RuleForm")]
-pub struct RuleCall {
-    /// Name of the rule, as in `place::RULES` or `check::CHECKS`.
-    pub rule: String,
-    /// Parameters by name.
-    pub parameters: BTreeMap<String, Parameter>,
-}
-
-/// A parameter of a rule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Parameter {
-    /// A number.
-    Number(i64),
-    /// A name.
-    Name(String),
-    /// A list of operator types.
-    Ops(Vec<String>),
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(untagged)]
-enum RuleForm {
-    Name(String),
-    Call(BTreeMap<String, BTreeMap<String, Parameter>>),
-}
-
-impl From<RuleForm> for RuleCall {
-    fn from(form: RuleForm) -> RuleCall {
-        match form {
-            RuleForm::Name(rule) => RuleCall { rule, parameters: BTreeMap::new() },
-            RuleForm::Call(call) => {
-                let names: Vec<&str> = call.keys().map(String::as_str).collect();
-                let rule = names.join(", ");
-                RuleCall { rule, parameters: call.into_values().next().unwrap_or_default() }
-            }
-        }
-    }
-}
-
-impl From<RuleCall> for RuleForm {
-    fn from(call: RuleCall) -> RuleForm {
-        match call.parameters.is_empty() {
-            true => RuleForm::Name(call.rule),
-            false => RuleForm::Call(BTreeMap::from([(call.rule, call.parameters)])),
-        }
-    }
-}
-
-impl RuleCall {
-    /// A number, or `default` where the table does not give it.
-    pub fn number(&self, name: &str, default: i64) -> i64 {
-        match self.parameters.get(name) {
-            Some(Parameter::Number(value)) => *value,
-            _ => default,
-        }
-    }
-
-    /// A name, where the table gives it.
-    pub fn name(&self, name: &str) -> Option<&str> {
-        match self.parameters.get(name) {
-            Some(Parameter::Name(value)) => Some(value),
-            _ => None,
-        }
-    }
-
-    /// A list of operator types; empty where the table does not give it.
-    pub fn ops(&self, name: &str) -> &[String] {
-        match self.parameters.get(name) {
-            Some(Parameter::Ops(ops)) => ops,
-            _ => &[],
-        }
-    }
 }

@@ -52,9 +52,9 @@ fn every_rule_and_key_is_explained() {
     let document = fs::read_to_string(repository("docs/backends.md")).unwrap();
     let explained = |name: &str| document.contains(&format!("`{name}`"));
     for rule in RULES {
-        assert!(explained(rule.name()), "rule {}", rule.name());
-        for (parameter, _) in rule.parameters() {
-            assert!(explained(parameter), "parameter {parameter} of rule {}", rule.name());
+        assert!(explained(rule.name), "rule {}", rule.name);
+        for (parameter, _) in rule.takes {
+            assert!(explained(parameter), "parameter {parameter} of rule {}", rule.name);
         }
     }
     // Keys that a resolved table can have, from all built-in ones.

@@ -4,14 +4,6 @@ use super::{graph, left_float, place_by, quantized, scheme_with, uses};
 use crate::support::{Attr, GraphBuilder};
 use mqq::place::SoftmaxRole;
 
-fn residual(g: &mut GraphBuilder) {
-    g.conv("x", 16, 16, 3, 1, "a");
-    g.conv("a", 16, 16, 3, 1, "b");
-    g.conv("a", 16, 16, 3, 1, "c");
-    g.op("Add", &["b", "c"], "sum");
-    g.conv("sum", 16, 16, 3, 1, "y");
-}
-
 #[test]
 fn inputs_of_listed_operators() {
     let build = |g: &mut GraphBuilder| {
@@ -89,26 +81,6 @@ fn network_inputs_and_outputs() {
     assert_eq!(quantized(rules, build, &["y", "z"]), ["x -> a", "y ->  (output)"]);
     let rules = "[quantize_weighted_inputs, quantize_network_outputs]";
     assert_eq!(quantized(rules, build, &["y", "z"]), ["x -> a"]);
-}
-
-#[test]
-fn of_a_residual_add_the_last_layer_made_for_it_alone_stays_float() {
-    let rules = "[quantize_weighted_inputs, residual_add_conv_float, quantize_inputs]";
-    let found = quantized(rules, residual, &["y"]);
-    assert_eq!(found, ["x -> a", "a -> b, c", "b -> sum", "sum -> y"]);
-    // A layer that another operator reads too is not merged; nor one behind an activation function.
-    let shared = |g: &mut GraphBuilder| {
-        residual(g);
-        g.op("Exp", &["c"], "z");
-    };
-    let found = quantized(rules, shared, &["y", "z"]);
-    assert_eq!(found, ["x -> a", "a -> b, c", "c -> sum", "sum -> y"]);
-    let behind_relu = |g: &mut GraphBuilder| {
-        g.conv("x", 16, 16, 3, 1, "a");
-        g.op("Relu", &["a"], "r");
-        g.op("Add", &["r", "x"], "y");
-    };
-    assert_eq!(quantized(rules, behind_relu, &["y"]), ["x -> a, y", "r -> y"]);
 }
 
 #[test]

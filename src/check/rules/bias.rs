@@ -2,14 +2,22 @@
 
 use super::super::linear::{Kind, Linear};
 use super::super::qdq::QdqGraph;
-use super::parameters::Wanted;
 use super::{Check, Finding, Report};
 use crate::onnx::integers::type_name;
 use crate::onnx::proto::NodeProto;
-use crate::scheme::RuleCall;
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// How a bias is stored.
-pub struct Bias;
+pub const BIAS: Check = Check {
+    name: "bias",
+    about: "a bias is `stored` as float, as int32 (scale of the input times scale of the weight, zero point 0), or as int8; `otherwise: float` admits float as well",
+    takes: &[
+        ("stored", ParameterKind::Word(&["float", "int32", "int8"])),
+        ("otherwise", ParameterKind::Word(&["float"])),
+    ],
+    run: bias,
+    ..Check::DEFAULT
+};
 
 /// Largest relative difference between a bias's scale and the product of the others: the product may
 /// have been rounded once or twice in float32.
@@ -17,48 +25,31 @@ const TOLERANCE: f64 = 1e-6;
 
 const INT32: i32 = 6;
 
-impl Check for Bias {
-    fn name(&self) -> &'static str {
-        "bias"
-    }
-
-    fn description(&self) -> &'static str {
-        "a bias is `stored` as float, as int32 (scale of the input times scale of the weight, zero point 0), or as int8; `otherwise: float` admits float as well"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
-        &[
-            ("stored", Wanted::Word(&["float", "int32", "int8"])),
-            ("otherwise", Wanted::Word(&["float"])),
-        ]
-    }
-
-    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        let stored = call.name("stored").unwrap_or("float");
-        for node in &graph.graph.node {
-            if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm") {
-                continue;
+fn bias(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+    let stored = call.name("stored").unwrap_or("float");
+    for node in &graph.graph.node {
+        if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm") {
+            continue;
+        }
+        let input = |i: usize| node.input.get(i).filter(|name| !name.is_empty());
+        let Some(name) = input(2) else { continue };
+        let quantized = [0, 1].map(|i| input(i).and_then(|tensor| graph.dequantize_of(tensor)));
+        let bias = graph.dequantize_of(name);
+        match (bias, quantized) {
+            (Some(bias), _) if stored == "float" => {
+                let found = bias.data_type.map_or("integers", type_name);
+                report.add(Finding::new("bias", found, "float").at(node).on(bias.input));
             }
-            let input = |i: usize| node.input.get(i).filter(|name| !name.is_empty());
-            let Some(name) = input(2) else { continue };
-            let quantized = [0, 1].map(|i| input(i).and_then(|tensor| graph.dequantize_of(tensor)));
-            let bias = graph.dequantize_of(name);
-            match (bias, quantized) {
-                (Some(bias), _) if stored == "float" => {
-                    let found = bias.data_type.map_or("integers", type_name);
-                    report.add(Finding::new("bias", found, "float").at(node).on(bias.input));
-                }
-                (Some(bias), [Some(x), Some(weight)]) => {
-                    check_stored(node, bias, x, weight, stored, report);
-                }
-                (None, [Some(_), Some(_)])
-                    if stored != "float" && call.name("otherwise") != Some("float") =>
-                {
-                    let expected = format!("{stored} behind DequantizeLinear");
-                    report.add(Finding::new("bias", "float", expected).at(node).on(name));
-                }
-                _ => {}
+            (Some(bias), [Some(x), Some(weight)]) => {
+                check_stored(node, bias, x, weight, stored, report);
             }
+            (None, [Some(_), Some(_)])
+                if stored != "float" && call.name("otherwise") != Some("float") =>
+            {
+                let expected = format!("{stored} behind DequantizeLinear");
+                report.add(Finding::new("bias", "float", expected).at(node).on(name));
+            }
+            _ => {}
         }
     }
 }

@@ -1,70 +1,53 @@
 //! One scale, or one per channel, and along which axis.
 
-use super::super::linear::Linear;
+use super::super::linear::{Linear, Role};
 use super::super::qdq::QdqGraph;
-use super::parameters::Wanted;
 use super::{Check, Finding, Report};
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
-use crate::scheme::{Parameter, RuleCall};
+use crate::scheme::{Parameter, ParameterKind, RuleCall};
 
 /// One scale per tensor.
-pub struct PerTensor;
+pub const PER_TENSOR: Check = Check {
+    name: "per_tensor",
+    about: "one scale per tensor; `of` names the roles, all by default",
+    takes: &[("of", ParameterKind::Words(Role::NAMES))],
+    run: per_tensor,
+    ..Check::DEFAULT
+};
 
-impl Check for PerTensor {
-    fn name(&self) -> &'static str {
-        "per_tensor"
-    }
-
-    fn description(&self) -> &'static str {
-        "one scale per tensor; `of` names the roles, all by default"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
-        &[("of", Wanted::Roles)]
-    }
-
-    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        let several = graph.distinct().filter(|linear| linear.is_per_channel());
-        for linear in several.filter(|linear| call.is_of(linear)) {
-            let found = linear.scale.known().map_or(0, <[f32]>::len).to_string();
-            let what = format!("number of scales of the {}", linear.role.name());
-            report.add(Finding::new(what, found, "1").at(linear.node).on(linear.input));
-        }
+fn per_tensor(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+    let several = graph.distinct().filter(|linear| linear.is_per_channel());
+    for linear in several.filter(|linear| linear.role.is_among(call)) {
+        let found = linear.scale.known().map_or(0, <[f32]>::len).to_string();
+        let what = format!("number of scales of the {}", linear.role.name());
+        report.add(Finding::new(what, found, "1").at(linear.node).on(linear.input));
     }
 }
 
 /// Scales per channel run along the axis that the operator wants.
-pub struct PerChannelAxis;
+pub const PER_CHANNEL_AXIS: Check = Check {
+    name: "per_channel_axis",
+    about: "by operator type the axis of a weight's scales: a number, `output`, `columns` of a matrix, or `none` for one scale",
+    takes: &[("*", ParameterKind::Axis)],
+    run: per_channel_axis,
+    ..Check::DEFAULT
+};
 
-impl Check for PerChannelAxis {
-    fn name(&self) -> &'static str {
-        "per_channel_axis"
-    }
-
-    fn description(&self) -> &'static str {
-        "by operator type the axis of a weight's scales: a number, `output`, `columns` of a matrix, or `none` for one scale"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
-        &[("*", Wanted::Axis)]
-    }
-
-    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        for node in &graph.graph.node {
-            let Some(wanted) = call.parameters.get(node.op_type()) else { continue };
-            for (i, input) in node.input.iter().enumerate() {
-                let Some(linear) = graph.dequantize_of(input).filter(|l| l.is_per_channel()) else {
-                    continue;
-                };
-                if super::super::qdq::operand_role(node, i) != super::super::linear::Role::Weight
-                    || !graph.is_constant(linear.input)
-                    || linear.block_size != 0
-                {
-                    continue;
-                }
-                check_axis(graph, node, i, linear, wanted, report);
+fn per_channel_axis(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+    for node in &graph.graph.node {
+        let Some(wanted) = call.parameters.get(node.op_type()) else { continue };
+        for (i, input) in node.input.iter().enumerate() {
+            let Some(linear) = graph.dequantize_of(input).filter(|l| l.is_per_channel()) else {
+                continue;
+            };
+            if super::super::qdq::operand_role(node, i) != super::super::linear::Role::Weight
+                || !graph.is_constant(linear.input)
+                || linear.block_size != 0
+            {
+                continue;
             }
+            check_axis(graph, node, i, linear, wanted, report);
         }
     }
 }

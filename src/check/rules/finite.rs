@@ -8,53 +8,39 @@ use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 
 /// Weights and biases are finite, and no constant is NaN.
-pub struct FiniteValues;
+pub const FINITE_VALUES: Check = Check {
+    name: "finite_values",
+    about: "float weights and biases are finite, and no other constant is NaN (a mask may be infinite)",
+    is_about_the_float_model: true,
+    run: finite_values,
+    ..Check::DEFAULT
+};
 
-impl Check for FiniteValues {
-    fn name(&self) -> &'static str {
-        "finite_values"
-    }
-
-    fn description(&self) -> &'static str {
-        "float weights and biases are finite, and no other constant is NaN (a mask may be infinite)"
-    }
-
-    fn is_universal(&self) -> bool {
-        true
-    }
-
-    fn is_about_the_float_model(&self) -> bool {
-        true
-    }
-
-    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-        let initializers = graph.graph.initializer.iter().map(|tensor| tensor.name());
-        let nodes = graph.graph.node.iter().filter(|node| node.op_type() == "Constant");
-        let made = nodes.filter_map(|node| Some(node.output.first()?.as_str()));
-        for name in initializers.chain(made) {
-            // What is wrong with a scale of Q/DQ is said by the rule for scales.
-            let mut uses = graph.operators_behind(name);
-            uses.retain(|(node, _)| {
-                !matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear")
-            });
-            let Some((node, _)) = uses.first().copied() else { continue };
-            let Some(Ok(values)) = graph.constant(name).map(scale_values) else { continue };
-            let of_layer = uses.iter().find_map(|(node, i)| Some((*node, parameter(node, *i)?)));
-            let (bad, is_bad): (&str, fn(&f32) -> bool) = match of_layer {
-                Some(_) => ("NaN or infinite", |value| !value.is_finite()),
-                None => ("NaN", |value| value.is_nan()),
-            };
-            let Some(first) = values.iter().position(is_bad) else { continue };
-            let n_bad = values.iter().filter(|value| is_bad(value)).count();
-            let (node, what) = of_layer.unwrap_or((node, "constant"));
-            let found = format!("{} ({n_bad} of {} are {bad})", values[first], values.len());
-            report.add(
-                Finding::new(format!("{what} [{first}]"), found, "a finite number")
-                    .at(node)
-                    .on(name)
-                    .hint("mend the float model and quantize it again"),
-            );
-        }
+fn finite_values(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+    let initializers = graph.graph.initializer.iter().map(|tensor| tensor.name());
+    let nodes = graph.graph.node.iter().filter(|node| node.op_type() == "Constant");
+    let made = nodes.filter_map(|node| Some(node.output.first()?.as_str()));
+    for name in initializers.chain(made) {
+        // What is wrong with a scale of Q/DQ is said by the rule for scales.
+        let mut uses = graph.operators_behind(name);
+        uses.retain(|(node, _)| !matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear"));
+        let Some((node, _)) = uses.first().copied() else { continue };
+        let Some(Ok(values)) = graph.constant(name).map(scale_values) else { continue };
+        let of_layer = uses.iter().find_map(|(node, i)| Some((*node, parameter(node, *i)?)));
+        let (bad, is_bad): (&str, fn(&f32) -> bool) = match of_layer {
+            Some(_) => ("NaN or infinite", |value| !value.is_finite()),
+            None => ("NaN", |value| value.is_nan()),
+        };
+        let Some(first) = values.iter().position(is_bad) else { continue };
+        let n_bad = values.iter().filter(|value| is_bad(value)).count();
+        let (node, what) = of_layer.unwrap_or((node, "constant"));
+        let found = format!("{} ({n_bad} of {} are {bad})", values[first], values.len());
+        report.add(
+            Finding::new(format!("{what} [{first}]"), found, "a finite number")
+                .at(node)
+                .on(name)
+                .hint("mend the float model and quantize it again"),
+        );
     }
 }
 

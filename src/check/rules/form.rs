@@ -10,7 +10,13 @@ use crate::onnx::integers::type_name;
 use crate::scheme::RuleCall;
 
 /// The nodes are valid ONNX: inputs, element types of the opset, shapes of the parameters.
-pub struct LinearForm;
+pub const LINEAR_FORM: Check = Check {
+    name: "linear_form",
+    about: "Q and DQ are valid in the model's operator sets: inputs, types, axis, shapes of parameters",
+    is_universal: true,
+    run: linear_form,
+    ..Check::DEFAULT
+};
 
 /// First version of the default operator set whose Q and DQ take the type.
 fn since(data_type: i32, kind: Kind) -> Option<i64> {
@@ -30,31 +36,17 @@ fn is_contrib_type(data_type: i32) -> bool {
     matches!(data_type, 2..=6 | 17..=22)
 }
 
-impl Check for LinearForm {
-    fn name(&self) -> &'static str {
-        "linear_form"
-    }
-
-    fn description(&self) -> &'static str {
-        "Q and DQ are valid in the model's operator sets: inputs, types, axis, shapes of parameters"
-    }
-
-    fn is_universal(&self) -> bool {
-        true
-    }
-
-    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-        for linear in &graph.linears {
-            let inputs = linear.node.input.iter().take(2).filter(|name| !name.is_empty()).count();
-            if inputs < 2 || linear.output.is_empty() {
-                let found = format!("{inputs} inputs and {} outputs", linear.node.output.len());
-                let expected = "a tensor, a scale, perhaps a zero point, and one output";
-                report.add(Finding::new("node", found, expected).at(linear.node));
-                continue;
-            }
-            check_type(graph, linear, report);
-            check_parameters(graph, linear, report);
+fn linear_form(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+    for linear in &graph.linears {
+        let inputs = linear.node.input.iter().take(2).filter(|name| !name.is_empty()).count();
+        if inputs < 2 || linear.output.is_empty() {
+            let found = format!("{inputs} inputs and {} outputs", linear.node.output.len());
+            let expected = "a tensor, a scale, perhaps a zero point, and one output";
+            report.add(Finding::new("node", found, expected).at(linear.node));
+            continue;
         }
+        check_type(graph, linear, report);
+        check_parameters(graph, linear, report);
     }
 }
 

@@ -2,10 +2,9 @@
 
 use super::super::linear::{Linear, Role};
 use super::super::qdq::{QdqGraph, operand_role};
-use super::parameters::Wanted;
 use super::{Check, Finding, Report, Severity};
 use crate::onnx::proto::NodeProto;
-use crate::scheme::RuleCall;
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Longest chain of activation functions that is followed from an operator to its Q.
 const MAX_CHAIN: usize = 4;
@@ -29,156 +28,119 @@ fn operands<'g, 'a>(
 }
 
 /// Of an operator either every operand is quantized or none.
-pub struct QuantizedInputs;
+pub const QUANTIZED_INPUTS: Check = Check {
+    name: "quantized_inputs",
+    about: "operators of `ops` have all their operands quantized or none: with one float they run in float",
+    takes: &[("ops", ParameterKind::Ops)],
+    severity: Severity::Warning,
+    run: quantized_inputs,
+    ..Check::DEFAULT
+};
 
-impl Check for QuantizedInputs {
-    fn name(&self) -> &'static str {
-        "quantized_inputs"
-    }
-
-    fn description(&self) -> &'static str {
-        "operators of `ops` have all their operands quantized or none: with one float they run in float"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
-        &[("ops", Wanted::Ops)]
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
-            let operands = operands(graph, node);
-            let quantized = operands.iter().filter(|(_, linear)| linear.is_some()).count();
-            if quantized == 0 {
-                continue;
-            }
-            for (i, (name, linear)) in operands.iter().enumerate() {
-                if linear.is_none() {
-                    let what = match (graph.is_constant(name), operand_role(node, i)) {
-                        (true, Role::Weight) => "weight",
-                        (true, _) => "constant operand",
-                        (false, _) => "input",
-                    };
-                    report.add(
-                        Finding::new(what, "float", "quantized, as another operand is")
-                            .at(node)
-                            .on(name),
-                    );
-                }
+fn quantized_inputs(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+    for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
+        let operands = operands(graph, node);
+        let quantized = operands.iter().filter(|(_, linear)| linear.is_some()).count();
+        if quantized == 0 {
+            continue;
+        }
+        for (i, (name, linear)) in operands.iter().enumerate() {
+            if linear.is_none() {
+                let what = match (graph.is_constant(name), operand_role(node, i)) {
+                    (true, Role::Weight) => "weight",
+                    (true, _) => "constant operand",
+                    (false, _) => "input",
+                };
+                report.add(
+                    Finding::new(what, "float", "quantized, as another operand is")
+                        .at(node)
+                        .on(name),
+                );
             }
         }
     }
 }
 
 /// An operator whose inputs are quantized gives its output to a Q.
-pub struct QuantizedOutput;
+pub const QUANTIZED_OUTPUT: Check = Check {
+    name: "quantized_output",
+    about: "operators of `ops` with quantized operands give their output to Q, directly or past one operator of `past`; outputs of the graph are left out",
+    takes: &[("ops", ParameterKind::Ops), ("past", ParameterKind::Ops)],
+    severity: Severity::Warning,
+    run: quantized_output,
+    ..Check::DEFAULT
+};
 
-impl Check for QuantizedOutput {
-    fn name(&self) -> &'static str {
-        "quantized_output"
-    }
-
-    fn description(&self) -> &'static str {
-        "operators of `ops` with quantized operands give their output to Q, directly or past one operator of `past`; outputs of the graph are left out"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
-        &[("ops", Wanted::Ops), ("past", Wanted::Ops)]
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
-            let operands = operands(graph, node);
-            if operands.is_empty() || operands.iter().any(|(_, linear)| linear.is_none()) {
-                continue;
-            }
-            let Some(mut tensor) = node.output.first().map(String::as_str) else { continue };
-            for _ in 0..MAX_CHAIN {
-                match graph.users(tensor).as_slice() {
-                    [(next, _)]
-                        if call.lists("past", next.op_type()) && !graph.index.is_output(tensor) =>
-                    {
-                        match next.output.first() {
-                            Some(output) => tensor = output,
-                            None => break,
-                        }
+fn quantized_output(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+    for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
+        let operands = operands(graph, node);
+        if operands.is_empty() || operands.iter().any(|(_, linear)| linear.is_none()) {
+            continue;
+        }
+        let Some(mut tensor) = node.output.first().map(String::as_str) else { continue };
+        for _ in 0..MAX_CHAIN {
+            match graph.users(tensor).as_slice() {
+                [(next, _)]
+                    if call.lists("past", next.op_type()) && !graph.index.is_output(tensor) =>
+                {
+                    match next.output.first() {
+                        Some(output) => tensor = output,
+                        None => break,
                     }
-                    _ => break,
                 }
+                _ => break,
             }
-            if graph.index.is_output(tensor) {
-                continue;
-            }
-            let users = graph.users(tensor);
-            let float = users.iter().find(|(user, _)| user.op_type() != "QuantizeLinear");
-            if let Some((user, _)) = float {
-                let found = format!("read as float by {}", user.op_type());
-                report.add(
-                    Finding::new("output", found, "read by QuantizeLinear only")
-                        .at(node)
-                        .on(tensor),
-                );
-            }
+        }
+        if graph.index.is_output(tensor) {
+            continue;
+        }
+        let users = graph.users(tensor);
+        let float = users.iter().find(|(user, _)| user.op_type() != "QuantizeLinear");
+        if let Some((user, _)) = float {
+            let found = format!("read as float by {}", user.op_type());
+            report.add(
+                Finding::new("output", found, "read by QuantizeLinear only").at(node).on(tensor),
+            );
         }
     }
 }
 
 /// No operator computes in float.
-pub struct NoFloatNodes;
+pub const NO_FLOAT_NODES: Check = Check {
+    name: "no_float_nodes",
+    about: "every operator on float tensors reads them from DQ; those of `fuse` also directly behind a quantized operator; `except` may stay float",
+    takes: &[("except", ParameterKind::Ops), ("fuse", ParameterKind::Ops)],
+    severity: Severity::Warning,
+    run: no_float_nodes,
+    ..Check::DEFAULT
+};
 
-impl Check for NoFloatNodes {
-    fn name(&self) -> &'static str {
-        "no_float_nodes"
+fn no_float_nodes(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+    if graph.linears.is_empty() {
+        return;
     }
-
-    fn description(&self) -> &'static str {
-        "every operator on float tensors reads them from DQ; those of `fuse` also directly behind a quantized operator; `except` may stay float"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
-        &[("except", Wanted::Ops), ("fuse", Wanted::Ops)]
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        if graph.linears.is_empty() {
-            return;
+    for node in &graph.graph.node {
+        let op_type = node.op_type();
+        let linear = matches!(op_type, "QuantizeLinear" | "DequantizeLinear" | "Constant");
+        if linear || call.lists("except", op_type) {
+            continue;
         }
-        for node in &graph.graph.node {
-            let op_type = node.op_type();
-            let linear = matches!(op_type, "QuantizeLinear" | "DequantizeLinear" | "Constant");
-            if linear || call.lists("except", op_type) {
-                continue;
-            }
-            let operands = operands(graph, node);
-            let float = operands.iter().find(|(name, dequantize)| {
-                dequantize.is_none() && graph.is_float(name) && !graph.is_constant(name)
+        let operands = operands(graph, node);
+        let float = operands.iter().find(|(name, dequantize)| {
+            dequantize.is_none() && graph.is_float(name) && !graph.is_constant(name)
+        });
+        let Some((name, _)) = float else { continue };
+        let producer = graph.index.producer(name);
+        let fuses = call.lists("fuse", op_type)
+            && producer.is_some_and(|producer| {
+                self::operands(graph, producer).iter().any(|(_, dequantize)| dequantize.is_some())
             });
-            let Some((name, _)) = float else { continue };
-            let producer = graph.index.producer(name);
-            let fuses = call.lists("fuse", op_type)
-                && producer.is_some_and(|producer| {
-                    self::operands(graph, producer)
-                        .iter()
-                        .any(|(_, dequantize)| dequantize.is_some())
-                });
-            if !fuses {
-                report.add(
-                    Finding::new("input", "float", "quantized: the target has no float units")
-                        .at(node)
-                        .on(name),
-                );
-            }
+        if !fuses {
+            report.add(
+                Finding::new("input", "float", "quantized: the target has no float units")
+                    .at(node)
+                    .on(name),
+            );
         }
     }
 }

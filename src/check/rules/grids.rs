@@ -3,49 +3,40 @@
 use super::super::linear::{Linear, Role};
 use super::super::qdq::QdqGraph;
 use super::fusing::n_data_inputs;
-use super::parameters::Wanted;
 use super::{Check, Finding, Report};
-use crate::scheme::RuleCall;
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Inputs and output of operators that only move or select values have the same parameters.
-pub struct SharedGrids;
+pub const SHARED_GRIDS: Check = Check {
+    name: "shared_grids",
+    about: "quantized inputs and outputs of `ops` (with `among: inputs` the inputs that are not constant) have the same scale and zero point bit for bit",
+    takes: &[("ops", ParameterKind::Ops), ("among", ParameterKind::Word(&["all", "inputs"]))],
+    run: shared_grids,
+    ..Check::DEFAULT
+};
 
-impl Check for SharedGrids {
-    fn name(&self) -> &'static str {
-        "shared_grids"
-    }
-
-    fn description(&self) -> &'static str {
-        "quantized inputs and outputs of `ops` (with `among: inputs` the inputs that are not constant) have the same scale and zero point bit for bit"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
-        &[("ops", Wanted::Ops), ("among", Wanted::Word(&["all", "inputs"]))]
-    }
-
-    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
-            let inputs = node.input.iter().take(n_data_inputs(node));
-            let with_constants = call.name("among") != Some("inputs");
-            let mut around: Vec<(&str, &Linear)> = inputs
-                .filter_map(|name| Some((name.as_str(), graph.dequantize_of(name)?)))
-                .filter(|(_, linear)| with_constants || linear.role == Role::Activation)
-                .collect();
-            let n_inputs = around.len();
-            let with_outputs = call.name("among") != Some("inputs");
-            let outputs = node.output.iter().filter(|name| with_outputs && !name.is_empty());
-            for output in outputs {
-                let readers = graph.quantizes_of(output);
-                around.extend(readers.into_iter().map(|quantize| (output.as_str(), quantize)));
-            }
-            let Some(((first_name, first), others)) = around.split_first() else { continue };
-            for (i, (name, other)) in others.iter().enumerate() {
-                if !other.same_grid(first) {
-                    let what =
-                        if i + 1 < n_inputs { "grid of the input" } else { "grid of the output" };
-                    let expected = format!("that of `{first_name}` ({})", first.parameters());
-                    report.add(Finding::new(what, other.parameters(), expected).at(node).on(name));
-                }
+fn shared_grids(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+    for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
+        let inputs = node.input.iter().take(n_data_inputs(node));
+        let with_constants = call.name("among") != Some("inputs");
+        let mut around: Vec<(&str, &Linear)> = inputs
+            .filter_map(|name| Some((name.as_str(), graph.dequantize_of(name)?)))
+            .filter(|(_, linear)| with_constants || linear.role == Role::Activation)
+            .collect();
+        let n_inputs = around.len();
+        let with_outputs = call.name("among") != Some("inputs");
+        let outputs = node.output.iter().filter(|name| with_outputs && !name.is_empty());
+        for output in outputs {
+            let readers = graph.quantizes_of(output);
+            around.extend(readers.into_iter().map(|quantize| (output.as_str(), quantize)));
+        }
+        let Some(((first_name, first), others)) = around.split_first() else { continue };
+        for (i, (name, other)) in others.iter().enumerate() {
+            if !other.same_grid(first) {
+                let what =
+                    if i + 1 < n_inputs { "grid of the input" } else { "grid of the output" };
+                let expected = format!("that of `{first_name}` ({})", first.parameters());
+                report.add(Finding::new(what, other.parameters(), expected).at(node).on(name));
             }
         }
     }

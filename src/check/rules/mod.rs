@@ -15,80 +15,76 @@ mod grids;
 mod ints;
 mod model;
 mod pairing;
-mod parameters;
 mod scales;
 
 pub use finding::{Finding, Report, Severity};
 pub use model::is_quantized;
-pub use parameters::{Wanted, check_call};
 
 use super::qdq::QdqGraph;
 use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
 use crate::quant::Codes;
-use crate::scheme::{RuleCall, Scheme};
+use crate::scheme::{RuleCall, Scheme, Takes};
 use anyhow::{Result, anyhow};
 use std::collections::BTreeMap;
 
 /// A rule that a model may break.
-pub trait Check: Sync {
+pub struct Check {
     /// The name in a backend's table.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// One line: what it demands.
-    fn description(&self) -> &'static str;
-
-    /// Its parameters by name; the name `*` stands for every operator type. `severity` is understood by
-    /// every rule.
-    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
-        &[]
-    }
-
-    /// Whether breaking it is an error where the table does not say otherwise.
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
+    pub about: &'static str,
+    /// Its parameters by name; the name `*` stands for every operator type. `severity` is understood by every rule.
+    pub takes: Takes,
+    /// How bad a finding is where the table does not say.
+    pub severity: Severity,
     /// Whether it holds for every table, named or not.
-    fn is_universal(&self) -> bool {
-        false
-    }
-
+    pub is_universal: bool,
     /// Whether it asks for something that quantization does not touch, such as fixed input shapes.
-    fn is_about_the_float_model(&self) -> bool {
-        false
-    }
+    pub is_about_the_float_model: bool,
+    /// Adds what is broken to the report.
+    pub run: fn(&QdqGraph, &RuleCall, &mut Report),
+}
 
-    /// Adds what is broken to `report`.
-    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report);
+impl Check {
+    /// Errors, for the tables that name it.
+    const DEFAULT: Check = Check {
+        name: "",
+        about: "",
+        takes: &[],
+        severity: Severity::Error,
+        is_universal: false,
+        is_about_the_float_model: false,
+        run: |_, _, _| (),
+    };
 }
 
 /// Every rule.
-pub const CHECKS: &[&dyn Check] = &[
-    &model::SoundGraph,
-    &model::Quantized,
-    &model::Scope,
-    &model::OperatorSet,
-    &model::QdqOnly,
-    &model::StaticInputs,
-    &form::LinearForm,
-    &scales::PositiveScales,
-    &finite::FiniteValues,
-    &scales::ConstantParameters,
-    &scales::PowerOfTwo,
-    &scales::Symmetric,
-    &dtypes::Dtypes,
-    &dtypes::DtypePairs,
-    &ints::IntegerRange,
-    &channels::PerTensor,
-    &channels::PerChannelAxis,
-    &pairing::Paired,
-    &bias::Bias,
-    &grids::SharedGrids,
-    &fixed::FixedOutput,
-    &fusing::QuantizedInputs,
-    &fusing::QuantizedOutput,
-    &fusing::NoFloatNodes,
+pub const CHECKS: &[Check] = &[
+    model::SOUND_GRAPH,
+    model::QUANTIZED,
+    model::SCOPE,
+    model::OPERATOR_SET,
+    model::QDQ_ONLY,
+    model::STATIC_INPUTS,
+    form::LINEAR_FORM,
+    scales::POSITIVE_SCALES,
+    finite::FINITE_VALUES,
+    scales::CONSTANT_PARAMETERS,
+    scales::POWER_OF_TWO,
+    scales::SYMMETRIC,
+    dtypes::DTYPES,
+    dtypes::DTYPE_PAIRS,
+    ints::INTEGER_RANGE,
+    channels::PER_TENSOR,
+    channels::PER_CHANNEL_AXIS,
+    pairing::PAIRED,
+    bias::BIAS,
+    grids::SHARED_GRIDS,
+    fixed::FIXED_OUTPUT,
+    fusing::QUANTIZED_INPUTS,
+    fusing::QUANTIZED_OUTPUT,
+    fusing::NO_FLOAT_NODES,
 ];
 
 /// Every rule of `scheme` that `model` breaks, in the order of [`CHECKS`] for the universal ones and then
@@ -98,32 +94,32 @@ pub fn findings(model: &ModelProto, scheme: &Scheme) -> Vec<Finding> {
         return vec![Finding::new("model", "no graph", "a graph").of("sound_graph")];
     };
     let mut found = Vec::new();
-    let by_name: BTreeMap<&str, &dyn Check> = CHECKS.iter().map(|c| (c.name(), *c)).collect();
+    let by_name: BTreeMap<&str, &Check> = CHECKS.iter().map(|c| (c.name, c)).collect();
     // Where ONNX has no operator for a type's codes the model stays float.
     let stays_float = scheme.types.values().any(|qtype| qtype.grid().codes != Codes::Affine);
-    let quantized = model::Quantized.name();
-    let universal = CHECKS.iter().filter(|check| check.is_universal());
-    for check in universal.filter(|check| !(stays_float && check.name() == quantized)) {
-        let call = RuleCall { rule: check.name().to_string(), parameters: BTreeMap::new() };
-        run(*check, &graph, &call, &mut found);
+    let quantized = model::QUANTIZED.name;
+    let universal = CHECKS.iter().filter(|check| check.is_universal);
+    for check in universal.filter(|check| !(stays_float && check.name == quantized)) {
+        let call = RuleCall { rule: check.name.to_string(), parameters: BTreeMap::new() };
+        run(check, &graph, &call, &mut found);
     }
     for call in &scheme.check {
         match by_name.get(call.rule.as_str()) {
-            Some(check) if !check.is_universal() => run(*check, &graph, call, &mut found),
+            Some(check) if !check.is_universal => run(check, &graph, call, &mut found),
             _ => {}
         }
     }
     found
 }
 
-fn run(check: &dyn Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Finding>) {
+fn run(check: &Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Finding>) {
     let severity = match call.name("severity") {
         Some("warning") => Severity::Warning,
         Some("error") => Severity::Error,
-        _ => check.severity(),
+        _ => check.severity,
     };
-    let mut report = Report::new(check.name(), severity);
-    check.run(graph, call, &mut report);
+    let mut report = Report::new(check.name, severity);
+    (check.run)(graph, call, &mut report);
     found.extend(report.into_findings());
 }
 
@@ -133,13 +129,13 @@ fn run(check: &dyn Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Fin
 /// If the model breaks a rule that quantization is to keep; that is a defect of mqq, or of the table.
 pub fn ensure_kept(model: &ModelProto, scheme: &Scheme) -> Result<Vec<String>> {
     let is_about_the_float_model = |rule: &str| {
-        CHECKS.iter().any(|check| check.name() == rule && check.is_about_the_float_model())
+        CHECKS.iter().any(|check| check.name == rule && check.is_about_the_float_model)
     };
     let mut warnings = Vec::new();
     for finding in findings(model, scheme) {
         match finding.severity {
             // Where nothing was quantized there is a warning already.
-            _ if finding.rule == model::Quantized.name() => {}
+            _ if finding.rule == model::QUANTIZED.name => {}
             Severity::Error if is_about_the_float_model(finding.rule) => {
                 warnings.push(format!("breaks [{}] of {}: {finding}", finding.rule, scheme.name));
             }

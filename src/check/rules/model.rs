@@ -2,69 +2,57 @@
 
 use super::super::linear::{Kind, Linear};
 use super::super::qdq::QdqGraph;
-use super::parameters::Wanted;
 use super::{Check, Finding, Report, Severity};
 use crate::onnx::proto::{ModelProto, NodeProto};
-use crate::scheme::RuleCall;
+use crate::scheme::{ParameterKind, RuleCall};
 
 /// Nodes are in order, and every tensor is made once.
-pub struct SoundGraph;
+pub const SOUND_GRAPH: Check = Check {
+    name: "sound_graph",
+    about: "nodes in topological order, every tensor made once, every output made",
+    is_universal: true,
+    run: sound_graph,
+    ..Check::DEFAULT
+};
 
-impl Check for SoundGraph {
-    fn name(&self) -> &'static str {
-        "sound_graph"
-    }
-
-    fn description(&self) -> &'static str {
-        "nodes in topological order, every tensor made once, every output made"
-    }
-
-    fn is_universal(&self) -> bool {
-        true
-    }
-
-    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-        if let Err(error) = super::super::check(graph.model) {
-            report.add(Finding::new("graph", format!("unsound ({error:#})"), "a sound graph"));
-        }
+fn sound_graph(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+    if let Err(error) = super::super::check(graph.model) {
+        report.add(Finding::new("graph", format!("unsound ({error:#})"), "a sound graph"));
     }
 }
 
 /// Lowest version of ONNX's operator set.
-pub struct OperatorSet;
+pub const OPERATOR_SET: Check = Check {
+    name: "operator_set",
+    about: "the default operator set has at least version `min`, and at most `max`",
+    takes: &[("min", ParameterKind::Number), ("max", ParameterKind::Number)],
+    run: operator_set,
+    ..Check::DEFAULT
+};
 
-impl Check for OperatorSet {
-    fn name(&self) -> &'static str {
-        "operator_set"
-    }
-
-    fn description(&self) -> &'static str {
-        "the default operator set has at least version `min`, and at most `max`"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, Wanted)] {
-        &[("min", Wanted::Number), ("max", Wanted::Number)]
-    }
-
-    fn run(&self, graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-        let (min, max) = (call.number("min", 1), call.number("max", i64::MAX));
-        let found = graph.opset("");
-        if !found.is_some_and(|version| (min..=max).contains(&version)) {
-            let expected = match max {
-                i64::MAX => format!("{min} or later"),
-                max => format!("{min} to {max}"),
-            };
-            let found = found.map_or("missing".to_string(), |version| version.to_string());
-            report.add(
-                Finding::new("operator set", found, expected)
-                    .hint("convert the float model (`mqq prepare --opset`) and quantize it again"),
-            );
-        }
+fn operator_set(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+    let (min, max) = (call.number("min", 1), call.number("max", i64::MAX));
+    let found = graph.opset("");
+    if !found.is_some_and(|version| (min..=max).contains(&version)) {
+        let expected = match max {
+            i64::MAX => format!("{min} or later"),
+            max => format!("{min} to {max}"),
+        };
+        let found = found.map_or("missing".to_string(), |version| version.to_string());
+        report.add(
+            Finding::new("operator set", found, expected)
+                .hint("convert the float model (`mqq prepare --opset`) and quantize it again"),
+        );
     }
 }
 
 /// No operators that hold integers themselves.
-pub struct QdqOnly;
+pub const QDQ_ONLY: Check = Check {
+    name: "qdq_only",
+    about: "quantized by Q/DQ pairs, without QLinear…, …Integer and DynamicQuantizeLinear operators",
+    run: qdq_only,
+    ..Check::DEFAULT
+};
 
 fn is_integer_operator(op_type: &str) -> bool {
     op_type.starts_with("QLinear")
@@ -74,96 +62,67 @@ fn is_integer_operator(op_type: &str) -> bool {
         )
 }
 
-impl Check for QdqOnly {
-    fn name(&self) -> &'static str {
-        "qdq_only"
+fn qdq_only(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+    for node in graph.graph.node.iter().filter(|node| is_integer_operator(node.op_type())) {
+        report.add(
+            Finding::new("operator", "one on integers", "a float operator between DQ and Q")
+                .at(node),
+        );
     }
+}
 
-    fn description(&self) -> &'static str {
-        "quantized by Q/DQ pairs, without QLinear…, …Integer and DynamicQuantizeLinear operators"
-    }
+/// Inputs have fixed shapes.
+pub const STATIC_INPUTS: Check = Check {
+    name: "static_inputs",
+    about: "every dimension of every input is a number",
+    is_about_the_float_model: true,
+    run: static_inputs,
+    ..Check::DEFAULT
+};
 
-    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-        for node in graph.graph.node.iter().filter(|node| is_integer_operator(node.op_type())) {
+fn static_inputs(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+    let constants = |name: &str| graph.index.initializer(name).is_some();
+    for input in graph.graph.input.iter().filter(|input| !constants(input.name())) {
+        let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+        let Some(shape) = tensor.and_then(|tensor| tensor.shape.as_ref()) else {
+            report.add(Finding::new("shape", "missing", "numbers").on(input.name()));
+            continue;
+        };
+        let open = shape.dim.iter().position(|dim| dim.dim_value.is_none_or(|n| n < 1));
+        if let Some(i) = open {
+            let name = shape.dim.get(i).and_then(|dim| dim.dim_param.clone());
+            let found = name.map_or("open".to_string(), |name| format!("`{name}`"));
             report.add(
-                Finding::new("operator", "one on integers", "a float operator between DQ and Q")
-                    .at(node),
+                Finding::new(format!("dimension {i} of the input"), found, "a number")
+                    .on(input.name())
+                    .hint("write the shape into the float model and quantize it again"),
             );
         }
     }
 }
 
-/// Inputs have fixed shapes.
-pub struct StaticInputs;
-
-impl Check for StaticInputs {
-    fn name(&self) -> &'static str {
-        "static_inputs"
-    }
-
-    fn description(&self) -> &'static str {
-        "every dimension of every input is a number"
-    }
-
-    fn is_about_the_float_model(&self) -> bool {
-        true
-    }
-
-    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-        let constants = |name: &str| graph.index.initializer(name).is_some();
-        for input in graph.graph.input.iter().filter(|input| !constants(input.name())) {
-            let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-            let Some(shape) = tensor.and_then(|tensor| tensor.shape.as_ref()) else {
-                report.add(Finding::new("shape", "missing", "numbers").on(input.name()));
-                continue;
-            };
-            let open = shape.dim.iter().position(|dim| dim.dim_value.is_none_or(|n| n < 1));
-            if let Some(i) = open {
-                let name = shape.dim.get(i).and_then(|dim| dim.dim_param.clone());
-                let found = name.map_or("open".to_string(), |name| format!("`{name}`"));
-                report.add(
-                    Finding::new(format!("dimension {i} of the input"), found, "a number")
-                        .on(input.name())
-                        .hint("write the shape into the float model and quantize it again"),
-                );
-            }
-        }
-    }
-}
-
 /// All Q/DQ are seen.
-pub struct Scope;
+pub const SCOPE: Check = Check {
+    name: "scope",
+    about: "nested graphs (If, Loop, Scan) and functions hold no Q/DQ: rules look at the main graph",
+    severity: Severity::Warning,
+    is_universal: true,
+    run: scope,
+    ..Check::DEFAULT
+};
 
-impl Check for Scope {
-    fn name(&self) -> &'static str {
-        "scope"
-    }
-
-    fn description(&self) -> &'static str {
-        "nested graphs (If, Loop, Scan) and functions hold no Q/DQ: rules look at the main graph"
-    }
-
-    fn is_universal(&self) -> bool {
-        true
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-        for node in &graph.graph.node {
-            let n_nested = n_nested_linears(node);
-            if n_nested > 0 {
-                let found = format!("{n_nested} Q/DQ that are not checked");
-                report.add(Finding::new("in nested graphs", found, "none").at(node));
-            }
+fn scope(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+    for node in &graph.graph.node {
+        let n_nested = n_nested_linears(node);
+        if n_nested > 0 {
+            let found = format!("{n_nested} Q/DQ that are not checked");
+            report.add(Finding::new("in nested graphs", found, "none").at(node));
         }
-        for function in &graph.model.functions {
-            if function.node.iter().any(is_linear) {
-                let found = format!("Q/DQ in function `{}`, not checked", function.name());
-                report.add(Finding::new("in functions", found, "none"));
-            }
+    }
+    for function in &graph.model.functions {
+        if function.node.iter().any(is_linear) {
+            let found = format!("Q/DQ in function `{}`, not checked", function.name());
+            report.add(Finding::new("in functions", found, "none"));
         }
     }
 }
@@ -179,40 +138,32 @@ fn n_nested_linears(node: &NodeProto) -> usize {
 }
 
 /// Something is quantized.
-pub struct Quantized;
+pub const QUANTIZED: Check = Check {
+    name: "quantized",
+    about: "an operator reads what a DQ makes, or computes on integers",
+    is_universal: true,
+    run: quantized,
+    ..Check::DEFAULT
+};
 
-impl Check for Quantized {
-    fn name(&self) -> &'static str {
-        "quantized"
+fn quantized(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+    let is_read = |linear: &Linear| {
+        let mut readers = graph.users(linear.output).into_iter();
+        linear.kind == Kind::Dequantize && readers.any(|(node, _)| !is_linear(node))
+    };
+    // What nested graphs and functions hold is not looked at.
+    let n_seen = graph.linears.len();
+    if graph.linears.iter().any(is_read) || n_quantized(graph.model) > n_seen {
+        return;
     }
-
-    fn description(&self) -> &'static str {
-        "an operator reads what a DQ makes, or computes on integers"
-    }
-
-    fn is_universal(&self) -> bool {
-        true
-    }
-
-    fn run(&self, graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-        let is_read = |linear: &Linear| {
-            let mut readers = graph.users(linear.output).into_iter();
-            linear.kind == Kind::Dequantize && readers.any(|(node, _)| !is_linear(node))
-        };
-        // What nested graphs and functions hold is not looked at.
-        let n_seen = graph.linears.len();
-        if graph.linears.iter().any(is_read) || n_quantized(graph.model) > n_seen {
-            return;
-        }
-        let found = match n_seen {
-            0 => "float, without Q/DQ".to_string(),
-            n => format!("float: no operator reads what its {n} Q/DQ make"),
-        };
-        report.add(
-            Finding::new("model", found, "a quantized one")
-                .hint("give the model that `mqq calibrate` or another quantizer wrote"),
-        );
-    }
+    let found = match n_seen {
+        0 => "float, without Q/DQ".to_string(),
+        n => format!("float: no operator reads what its {n} Q/DQ make"),
+    };
+    report.add(
+        Finding::new("model", found, "a quantized one")
+            .hint("give the model that `mqq calibrate` or another quantizer wrote"),
+    );
 }
 
 /// Whether the model holds QuantizeLinear, DequantizeLinear or operators on integers.

@@ -1,1 +1,0 @@
-//! Placement by table.

@@ -1,0 +1,201 @@
+//! Calls of rules in a table, of placement and of a target's checks, and what their parameters may hold.
+
+use crate::diag::{WithHint, did_you_mean};
+use crate::onnx::integers::{type_names, type_number};
+use anyhow::{Result, anyhow, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a parameter of a rule holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParameterKind {
+    /// A whole number; 0 and 1 switch off and on.
+    Number,
+    /// A number, or a fraction such as `1/256`.
+    Fraction,
+    /// A list of operator types.
+    Ops,
+    /// A name of the table's `types`.
+    Type,
+    /// Element types by their ONNX names; empty for none.
+    Dtypes,
+    /// Pairs of element types, such as `int8/uint8`.
+    DtypePairs,
+    /// An axis: a number, `output` for the output channels, `columns` for those of a matrix that is the second
+    /// operand and else one scale, or `none` for one scale.
+    Axis,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Some of these words.
+    Words(&'static [&'static str]),
+}
+
+/// A rule with its parameters: `name`, or `name: { parameter: value }`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "RuleForm", into = "RuleForm")]
+pub struct RuleCall {
+    /// Name of the rule, as in `place::RULES` or `check::CHECKS`.
+    pub rule: String,
+    /// Parameters by name.
+    pub parameters: BTreeMap<String, Parameter>,
+}
+
+/// A parameter of a rule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Parameter {
+    /// A number.
+    Number(i64),
+    /// A name.
+    Name(String),
+    /// A list of operator types.
+    Ops(Vec<String>),
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+enum RuleForm {
+    Name(String),
+    Call(BTreeMap<String, BTreeMap<String, Parameter>>),
+}
+
+impl From<RuleForm> for RuleCall {
+    fn from(form: RuleForm) -> RuleCall {
+        match form {
+            RuleForm::Name(rule) => RuleCall { rule, parameters: BTreeMap::new() },
+            RuleForm::Call(call) => {
+                let names: Vec<&str> = call.keys().map(String::as_str).collect();
+                let rule = names.join(", ");
+                RuleCall { rule, parameters: call.into_values().next().unwrap_or_default() }
+            }
+        }
+    }
+}
+
+impl From<RuleCall> for RuleForm {
+    fn from(call: RuleCall) -> RuleForm {
+        match call.parameters.is_empty() {
+            true => RuleForm::Name(call.rule),
+            false => RuleForm::Call(BTreeMap::from([(call.rule, call.parameters)])),
+        }
+    }
+}
+
+impl RuleCall {
+    /// A number, or `default` where the table does not give it.
+    pub fn number(&self, name: &str, default: i64) -> i64 {
+        match self.parameters.get(name) {
+            Some(Parameter::Number(value)) => *value,
+            _ => default,
+        }
+    }
+
+    /// A name, where the table gives it.
+    pub fn name(&self, name: &str) -> Option<&str> {
+        match self.parameters.get(name) {
+            Some(Parameter::Name(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// A list of operator types; empty where the table does not give it.
+    pub fn ops(&self, name: &str) -> &[String] {
+        match self.parameters.get(name) {
+            Some(Parameter::Ops(ops)) => ops,
+            _ => &[],
+        }
+    }
+
+    /// Whether the list `name` holds `op_type`.
+    pub fn lists(&self, name: &str, op_type: &str) -> bool {
+        self.ops(name).iter().any(|op| op == op_type)
+    }
+
+    /// A positive number that may be written as a fraction.
+    pub fn fraction(&self, name: &str) -> Option<f32> {
+        match self.parameters.get(name)? {
+            Parameter::Number(n) => Some(*n as f32),
+            Parameter::Name(text) => fraction(text),
+            Parameter::Ops(_) => None,
+        }
+    }
+
+    /// Element types by number; `None` where the table does not give the parameter.
+    pub fn dtypes(&self, name: &str) -> Option<Vec<i32>> {
+        match self.parameters.get(name)? {
+            Parameter::Ops(names) => Some(names.iter().filter_map(|n| type_number(n)).collect()),
+            Parameter::Name(name) => Some(type_number(name).into_iter().collect()),
+            Parameter::Number(_) => None,
+        }
+    }
+}
+
+fn fraction(text: &str) -> Option<f32> {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let value = match text.split_once('/') {
+        Some((a, b)) => number(a)? / number(b)?,
+        None => number(text)?,
+    };
+    Some(value as f32).filter(|value| value.is_normal() && *value > 0.0)
+}
+
+impl ParameterKind {
+    /// Fails where `value` is of another kind; `types` are the table's.
+    pub(super) fn check(self, value: &Parameter, types: &[&str]) -> Result<()> {
+        let one_of = |found: &str, names: &[&str]| {
+            ensure!(
+                names.contains(&found),
+                anyhow!("`{found}` is unknown, expected one of: {}", names.join(", "))
+                    .hint(did_you_mean(found, names.iter().copied()))
+            );
+            Ok(())
+        };
+        let dtypes: Vec<&str> = type_names().collect();
+        match (self, value) {
+            (
+                ParameterKind::Number | ParameterKind::Fraction | ParameterKind::Axis,
+                Parameter::Number(_),
+            )
+            | (ParameterKind::Ops, Parameter::Ops(_)) => Ok(()),
+            (ParameterKind::Type, Parameter::Name(name)) if types.contains(&name.as_str()) => {
+                Ok(())
+            }
+            (ParameterKind::Words(words), Parameter::Ops(list)) => {
+                list.iter().try_for_each(|name| one_of(name, words))
+            }
+            (ParameterKind::Word(words), Parameter::Name(text)) => one_of(text, words),
+            (ParameterKind::Dtypes, Parameter::Ops(list)) => {
+                list.iter().try_for_each(|name| one_of(name, &dtypes))
+            }
+            (ParameterKind::Dtypes, Parameter::Name(name)) => one_of(name, &dtypes),
+            (ParameterKind::DtypePairs, Parameter::Ops(list)) => list.iter().try_for_each(|pair| {
+                let both =
+                    pair.split_once('/').map(|(a, b)| [a, b].map(|t| type_number(t).is_some()));
+                ensure!(both == Some([true; 2]), "`{pair}`, expected two types such as int8/uint8");
+                Ok(())
+            }),
+            (ParameterKind::Fraction, Parameter::Name(text)) => {
+                ensure!(fraction(text).is_some(), "`{text}`, expected a number or a fraction");
+                Ok(())
+            }
+            (ParameterKind::Axis, Parameter::Name(text)) => {
+                one_of(text, &["output", "columns", "none"])
+            }
+            (ParameterKind::Number, _) => bail!("expected a whole number"),
+            (ParameterKind::Ops, _) => bail!("expected a list of operator types"),
+            (ParameterKind::Type, value) => {
+                let hint = match value {
+                    Parameter::Name(found) => did_you_mean(found, types.iter().copied()),
+                    _ => String::new(),
+                };
+                Err(anyhow!("expected one of: {}", types.join(", ")).hint(hint))
+            }
+            (ParameterKind::Words(words), _) => bail!("expected a list of: {}", words.join(", ")),
+            (ParameterKind::Word(words), _) => bail!("expected one of: {}", words.join(", ")),
+            (ParameterKind::Dtypes, _) => bail!("expected element types"),
+            (ParameterKind::DtypePairs, _) => bail!("expected a list of pairs of element types"),
+            (ParameterKind::Fraction, _) => bail!("expected a number or a fraction"),
+            (ParameterKind::Axis, _) => bail!("expected a number, `output`, `columns` or `none`"),
+        }
+    }
+}
