@@ -124,8 +124,6 @@ const CIRCLES_OF_FILES: &[&str] = &[
     "data::recipe",
     "mixed::network",
     "mixed::shifts",
-    "scheme::check",
-    "scheme::mixed",
     "tune::ranges",
     "tune::reference",
     "tune::variant",
