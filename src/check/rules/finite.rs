@@ -11,6 +11,7 @@ use crate::scheme::RuleCall;
 pub const FINITE_VALUES: Check = Check {
     name: "finite_values",
     about: "float weights and biases are finite, and no other constant is NaN (a mask may be infinite)",
+    is_universal: true,
     is_about_the_float_model: true,
     run: finite_values,
     ..Check::DEFAULT
