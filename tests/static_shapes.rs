@@ -7,7 +7,7 @@ use mqq::diag::explain;
 use mqq::engine::Shapes;
 use mqq::onnx::proto::{Dimension, ModelProto, TensorShapeProto, ValueInfoProto};
 use mqq::onnx::{self, tensor};
-use mqq::pipeline::{Prepared, prepare_file};
+use mqq::prepare::{PreparedGraph, prepare_file};
 use mqq::scheme::Scheme;
 use std::fs;
 use tempfile::TempDir;
@@ -48,7 +48,7 @@ fn two_inputs(target: &[i64]) -> ModelProto {
     model
 }
 
-fn prepared(model: &ModelProto, shapes: &[(&str, &[usize])]) -> Result<Prepared, String> {
+fn prepared(model: &ModelProto, shapes: &[(&str, &[usize])]) -> Result<PreparedGraph, String> {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("model.onnx");
     onnx::save(model, &path).unwrap();
@@ -61,13 +61,14 @@ fn prepared(model: &ModelProto, shapes: &[(&str, &[usize])]) -> Result<Prepared,
 #[test]
 fn what_is_given_for_one_input_holds_wherever_its_dimensions_stand() {
     let prepared = prepared(&two_inputs(&[0, -1]), &[("b", &[2, 3, 8, 6])]).unwrap();
+    let fixed = prepared.fixed_shapes();
     let graph = prepared.model.graph.unwrap();
     assert_eq!(dims(&graph.input[0]), [2, 3, 8, 6]);
     assert_eq!(dims(&graph.input[1]), [2, 3, 8, 6]);
     assert_eq!(dims(&graph.value_info[0]), [2, 4, 8, 6]);
     assert_eq!(dims(&graph.output[0]), [2, 4 * 8 * 6]);
     assert_eq!(
-        prepared.fixed,
+        fixed,
         [
             "input `a`: shape [N, 3, H, W] is now [2, 3, 8, 6]",
             "input `b`: shape [N, 3, H, W] is now [2, 3, 8, 6]",
@@ -88,8 +89,8 @@ fn an_open_batch_is_1_and_other_open_dimensions_are_asked_for() {
         set_shape(input, &["N", "3", "8", "8"]);
     }
     let prepared = prepared(&model, &[]).unwrap();
+    assert_eq!(prepared.fixed_shapes().len(), 2);
     assert_eq!(dims(&prepared.model.graph.unwrap().output[0]), [1, 256]);
-    assert_eq!(prepared.fixed.len(), 2);
 }
 
 #[test]
@@ -108,12 +109,13 @@ fn models_without_open_dimensions_and_other_tables_stay_as_they_are() {
     let scheme = backends::resolve("onnxruntime").unwrap();
     let fixture = repository("fixtures/digits_cnn.onnx");
     let left = prepare_file(&fixture, &scheme, &Shapes::default()).unwrap();
-    assert_eq!((dims(&left.model.graph.unwrap().input[0])[0], left.fixed.len()), (-1, 0));
+    assert!(left.fixed_shapes().is_empty());
+    assert_eq!(dims(&left.model.graph.unwrap().input[0])[0], -1);
     let mut fixed = two_inputs(&[0, -1]);
     for input in &mut fixed.graph.as_mut().unwrap().input {
         set_shape(input, &["2", "3", "8", "8"]);
     }
-    assert!(prepared(&fixed, &[]).unwrap().fixed.is_empty());
+    assert!(prepared(&fixed, &[]).unwrap().fixed_shapes().is_empty());
 }
 
 #[test]

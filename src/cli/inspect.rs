@@ -8,8 +8,8 @@ use crate::diag::Exit;
 use crate::engine::Shapes;
 use crate::onnx;
 use crate::onnx::node::node_name;
-use crate::pipeline::prepare_file;
 use crate::place::{Selection, place};
+use crate::prepare::{Change, prepare_file};
 use crate::scheme::Scheme;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -152,7 +152,7 @@ fn placement(
     let (engine_error, engine_hint) = refused.map_or((None, None), |e| (Some(e.error), e.hint));
     Ok(PlacementReport {
         backend: scheme.name.clone(),
-        prepared: prepared.fixed.into_iter().chain(prepared.changes).collect(),
+        prepared: prepared.changes.iter().map(Change::to_string).collect(),
         engine_error,
         engine_hint,
         quantized_tensors: placement

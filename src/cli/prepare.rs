@@ -6,7 +6,7 @@ use super::options::{BackendArgs, ShapeArgs, StaticArgs};
 use super::print::out;
 use crate::diag::Exit;
 use crate::onnx::{RunFile, Staged, check_outputs};
-use crate::pipeline::{Prepared, prepare_file};
+use crate::prepare::{PreparedGraph, prepare_file};
 use std::path::PathBuf;
 
 /// Arguments of `mqq prepare`.
@@ -42,10 +42,10 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let written = RunFile::written_model("prepared model", &args.output);
     check_outputs(&written, read, None).map_err(Failure::Usage)?;
     scheme.min_opset = args.opset.unwrap_or(scheme.min_opset).max(scheme.min_opset);
-    let Prepared { model, fixed, changes, has_external_data, .. } =
+    let PreparedGraph { model, changes, has_external_data, .. } =
         prepare_file(&args.model, &scheme, &shapes)?;
     Staged::model(model, &args.output, has_external_data)?.commit()?;
     out!("{} -> {}", args.model.display(), args.output.display());
-    fixed.iter().chain(&changes).for_each(|change| out!("  {change}"));
+    changes.iter().for_each(|change| out!("  {change}"));
     Ok(Exit::Done)
 }

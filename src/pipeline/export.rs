@@ -1,6 +1,5 @@
 //! Formats of other tools from a sidecar.
 
-use super::prepared::prepare_again;
 use super::{equalize, sha256_of};
 use crate::diag::WithHint;
 use crate::emit::{BiasFacts, Emitter, Encoding, Sidecar, Source, unpack, uses};
@@ -8,6 +7,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{self, Loaded, tensor};
 use crate::plan::{OnGrids, QuantPlan};
+use crate::prepare::{Change, Demands, PreparedGraph};
 use crate::tune::{NewBias, Tuned, replace_biases};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::Path;
@@ -39,10 +39,14 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
             sidecar.model.file,
             sidecar.model.sha256
         );
-        let Loaded { mut model, .. } = onnx::load_whole(path)?;
-        let changes = prepare_again(&mut model, sidecar)?;
+        let Loaded { model, .. } = onnx::load_whole(path)?;
+        let shapes = sidecar.calibration.inputs.iter();
+        let shapes = shapes.map(|input| (input.name.clone(), input.shape.clone())).collect();
+        let PreparedGraph { mut model, changes, .. } =
+            PreparedGraph::new(model, &demands_of(sidecar), &shapes)?;
+        let before = sidecar.model.prepared.iter().map(|change| Change::parse(change));
         ensure!(
-            changes == sidecar.model.prepared,
+            changes.into_iter().map(Some).eq(before),
             anyhow!("was prepared in another way by the version that wrote the sidecar")
                 .hint("calibrate again with this version of mqq")
         );
@@ -75,6 +79,16 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
         Ok(model)
     };
     load().with_context(|| format!("`{}`", path.display()))
+}
+
+/// What the target of a sidecar wanted of the float model.
+fn demands_of(sidecar: &Sidecar) -> Demands {
+    let is_set = |key: &str| sidecar.scheme.resolved.get(key) == Some(&true.into());
+    Demands {
+        min_opset: sidecar.model.opset[1],
+        static_shapes: is_set("static_shapes"),
+        multiply_and_add: is_set("multiply_and_add"),
+    }
 }
 
 /// Lays a weight whose rounding was learned on its grid, as [`tuned_float`] did.

@@ -6,7 +6,6 @@ mod export;
 mod mixed;
 mod observe;
 mod observer;
-mod prepared;
 mod samples;
 mod statistics;
 mod tune;
@@ -17,7 +16,6 @@ use equalize::Judged;
 use export::tuned_float;
 pub use export::{emit, prepared_for};
 pub use observer::ObserverChoice;
-pub use prepared::{Prepared, prepare_file};
 
 use crate::check;
 use crate::data::Preprocessing;
@@ -29,6 +27,7 @@ use crate::observers::Observer;
 use crate::onnx::proto::ModelProto;
 use crate::place::{Placement, Selection, place};
 use crate::plan::{Observers, QuantPlan, decide};
+use crate::prepare::{Change, PreparedGraph, prepare_file};
 use crate::progress::Progress;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
@@ -144,10 +143,11 @@ fn sha256_of(path: &Path) -> Result<String> {
 fn finish(
     path: &Path,
     request: &Request,
-    prepared: Prepared,
+    prepared: PreparedGraph,
     progress: &Progress,
 ) -> Result<Quantized> {
-    let Prepared { mut model, value_info, fixed, changes, opset, has_external_data, parsed } =
+    let fixed = prepared.fixed_shapes();
+    let PreparedGraph { mut model, value_info, changes, opset, has_external_data, parsed } =
         prepared;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let mut placement = place(graph, &value_info, &request.scheme, &request.selection);
@@ -224,7 +224,7 @@ fn finish(
         inputs: calibration.inputs,
     };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let done = fixed.iter().cloned().chain(changes).collect();
+    let done = changes.iter().map(Change::to_string).collect();
     let model_facts = ModelFacts { file, sha256: sha256_of(path)?, opset, prepared: done };
     let sidecar = sidecar(
         graph,

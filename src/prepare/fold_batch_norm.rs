@@ -10,7 +10,7 @@
 //!
 //! A weight that others use too is copied first.
 
-use super::{Pass, is_float_initializer};
+use super::{Change, Pass, is_float_initializer};
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::names::Names;
 use crate::onnx::node;
@@ -20,40 +20,34 @@ use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 
 /// See the module.
-pub struct FoldBatchNorm;
+pub const FOLD_BATCH_NORM: Pass = Pass { name: "fold_batch_norm", run };
 
-impl Pass for FoldBatchNorm {
-    fn name(&self) -> &'static str {
-        "fold_batch_norm"
-    }
-
-    fn run(&self, model: &mut ModelProto, _min_opset: i64) -> Result<Vec<String>> {
-        let graph = model.graph.as_mut().context("model has no graph")?;
-        let mut names = Names::of(graph);
-        let mut folded = 0;
-        let mut declined = BTreeSet::new();
-        loop {
-            let next = graph.node.iter().position(|node| {
-                node.op_type() == "BatchNormalization"
-                    && node.output.first().is_some_and(|output| !declined.contains(output))
-            });
-            let Some(position) = next else { break };
-            let output = graph.node[position].output[0].clone();
-            match plan(graph, position) {
-                Some(fold) => {
-                    apply(graph, position, fold, &mut names)?;
-                    folded += 1;
-                }
-                None => {
-                    declined.insert(output);
-                }
+fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let mut names = Names::of(graph);
+    let mut folded = 0;
+    let mut declined = BTreeSet::new();
+    loop {
+        let next = graph.node.iter().position(|node| {
+            node.op_type() == "BatchNormalization"
+                && node.output.first().is_some_and(|output| !declined.contains(output))
+        });
+        let Some(position) = next else { break };
+        let output = graph.node[position].output[0].clone();
+        match plan(graph, position) {
+            Some(fold) => {
+                apply(graph, position, fold, &mut names)?;
+                folded += 1;
+            }
+            None => {
+                declined.insert(output);
             }
         }
-        if folded == 0 {
-            return Ok(Vec::new());
-        }
-        Ok(vec![format!("{folded} BatchNormalization nodes were folded")])
     }
+    if folded == 0 {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Change::FoldedBatchNorms(folded)])
 }
 
 /// What replaces a pair of nodes.

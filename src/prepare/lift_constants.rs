@@ -8,7 +8,7 @@
 //!    initializer; the node goes unless it makes an output of the graph.
 //! 4. Inputs that are left out at the end of a node's list are dropped from it, which means the same.
 
-use super::{Pass, edit};
+use super::{Change, Pass, edit};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
@@ -17,68 +17,61 @@ use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 
 /// See the module.
-pub struct LiftConstants;
+pub const LIFT_CONSTANTS: Pass = Pass { name: "lift_constants", run };
 
-impl Pass for LiftConstants {
-    fn name(&self) -> &'static str {
-        "lift_constants"
+fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let mut changes = Vec::new();
+    let outputs: BTreeSet<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
+
+    let mut lifted = 0;
+    let mut kept = Vec::with_capacity(graph.node.len());
+    for node in std::mem::take(&mut graph.node) {
+        match constant(&node).filter(|tensor| !outputs.contains(tensor.name())) {
+            Some(tensor) => {
+                graph.initializer.push(tensor);
+                lifted += 1;
+            }
+            None => kept.push(node),
+        }
+    }
+    graph.node = kept;
+    if lifted > 0 {
+        changes.push(Change::LiftedConstants(lifted));
     }
 
-    fn run(&self, model: &mut ModelProto, _min_opset: i64) -> Result<Vec<String>> {
-        let graph = model.graph.as_mut().context("model has no graph")?;
-        let mut changes = Vec::new();
-        let outputs: BTreeSet<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
-
-        let mut lifted = 0;
-        let mut kept = Vec::with_capacity(graph.node.len());
-        for node in std::mem::take(&mut graph.node) {
-            match constant(&node).filter(|tensor| !outputs.contains(tensor.name())) {
-                Some(tensor) => {
-                    graph.initializer.push(tensor);
-                    lifted += 1;
-                }
-                None => kept.push(node),
-            }
+    for node in &mut graph.node {
+        while node.input.last().is_some_and(String::is_empty) {
+            node.input.pop();
         }
-        graph.node = kept;
-        if lifted > 0 {
-            changes.push(format!("{lifted} Constant nodes became initializers"));
-        }
-
-        for node in &mut graph.node {
-            while node.input.last().is_some_and(String::is_empty) {
-                node.input.pop();
-            }
-        }
-
-        let names: BTreeSet<String> =
-            graph.initializer.iter().map(|tensor| tensor.name().to_string()).collect();
-        let n_inputs = graph.input.len();
-        graph.input.retain(|value| !names.contains(value.name()));
-        let removed = n_inputs - graph.input.len();
-        if removed > 0 {
-            changes.push(format!("{removed} initializers are no inputs of the graph any more"));
-            model.ir_version = model.ir_version.map(|version| version.max(4));
-        }
-
-        let mut bypassed = 0;
-        loop {
-            let index = GraphIndex::new(graph);
-            let found = graph.node.iter().position(|node| {
-                node.input.first().is_some_and(|input| passes_on(&index, node, input))
-                    && node.output.first().is_some_and(|output| !index.is_output(output))
-            });
-            let Some(position) = found else { break };
-            let node = graph.node.remove(position);
-            edit::replace_uses(graph, &node.output[0], &node.input[0]);
-            bypassed += 1;
-        }
-        if bypassed > 0 {
-            changes
-                .push(format!("{bypassed} Identity and Cast nodes of initializers were bypassed"));
-        }
-        Ok(changes)
     }
+
+    let names: BTreeSet<String> =
+        graph.initializer.iter().map(|tensor| tensor.name().to_string()).collect();
+    let n_inputs = graph.input.len();
+    graph.input.retain(|value| !names.contains(value.name()));
+    let removed = n_inputs - graph.input.len();
+    if removed > 0 {
+        changes.push(Change::TakenOffInputs(removed));
+        model.ir_version = model.ir_version.map(|version| version.max(4));
+    }
+
+    let mut bypassed = 0;
+    loop {
+        let index = GraphIndex::new(graph);
+        let found = graph.node.iter().position(|node| {
+            node.input.first().is_some_and(|input| passes_on(&index, node, input))
+                && node.output.first().is_some_and(|output| !index.is_output(output))
+        });
+        let Some(position) = found else { break };
+        let node = graph.node.remove(position);
+        edit::replace_uses(graph, &node.output[0], &node.input[0]);
+        bypassed += 1;
+    }
+    if bypassed > 0 {
+        changes.push(Change::BypassedNodes(bypassed));
+    }
+    Ok(changes)
 }
 
 /// Whether the node makes the initializer `input` again.

@@ -3,17 +3,21 @@
 //! In: a float model as loaded. Out: constants as initializers, the backend's operator set, batch
 //! normalization folded. Graph inputs and outputs keep their names. [`PASSES`] is the open list, in the
 //! order in which the passes run; each says in its file what it does and where it must not act.
-//! [`fix_inputs`] and [`multiply_and_add`] are no passes: only some targets want them.
+//! Fixed shapes of inputs and [`multiply_and_add`] are no passes: only some targets want them. [`PreparedGraph`] is all of
+//! that for one target, and each step says what it did as a [`Change`].
 
+mod change;
 mod edit;
 mod fold_batch_norm;
+mod graph;
 mod lift_constants;
 mod multiply_and_add;
 mod static_shapes;
 mod upgrade_opset;
 
+pub use change::Change;
+pub use graph::{Demands, PreparedGraph, prepare_file};
 pub use multiply_and_add::multiply_and_add;
-pub use static_shapes::{fill_in, fix_inputs};
 
 use crate::diag::WithHint;
 use crate::onnx::proto::{GraphProto, ModelProto};
@@ -22,34 +26,31 @@ use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
 /// A change to a model that leaves its outputs as they are.
-pub trait Pass: Sync {
+pub struct Pass {
     /// Its name in messages.
-    fn name(&self) -> &'static str;
-
-    /// Changes `model` and says what was done, a line each; nothing where nothing was.
-    ///
-    /// # Errors
-    /// If the model cannot be brought to what the pass must reach; the message names the node.
-    fn run(&self, model: &mut ModelProto, min_opset: i64) -> Result<Vec<String>>;
+    pub name: &'static str,
+    /// Changes the model, whose operator set is to have this version or a later one, and says what was done; nothing
+    /// where nothing was. Fails if the model cannot be brought to what the pass must reach; the message names the node.
+    pub run: fn(&mut ModelProto, i64) -> Result<Vec<Change>>,
 }
 
 /// Every pass. Constants come first, so that the others find them; folding comes last, as the upgrade
 /// settles what a BatchNormalization means.
-pub const PASSES: &[&dyn Pass] = &[
-    &lift_constants::LiftConstants,
-    &upgrade_opset::UpgradeOpset,
-    &fold_batch_norm::FoldBatchNorm,
+pub const PASSES: &[Pass] = &[
+    lift_constants::LIFT_CONSTANTS,
+    upgrade_opset::UPGRADE_OPSET,
+    fold_batch_norm::FOLD_BATCH_NORM,
 ];
 
 /// Runs every pass; `min_opset` is the lowest version of the default operator set that will do.
 ///
 /// # Errors
 /// As [`Pass::run`].
-pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<String>> {
+pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     for pass in PASSES {
-        let done = pass.run(model, min_opset).with_context(|| format!("{} failed", pass.name()))?;
-        changes.extend(done);
+        let done = (pass.run)(model, min_opset);
+        changes.extend(done.with_context(|| format!("{} failed", pass.name))?);
     }
     Ok(changes)
 }

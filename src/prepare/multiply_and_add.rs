@@ -4,7 +4,7 @@
 //! The others are the same to the bit: `x - c` becomes `x + (-c)`, `c - x` becomes `c + (-x)` with a Neg, and `x ^ 2`
 //! becomes `x * x`. A divisor that is 0, or whose reciprocal is no normal number, stays, and so does a 2 that is no scalar.
 
-use super::{edit, is_float_initializer};
+use super::{Change, edit, is_float_initializer};
 use crate::onnx::graph::drop_unused;
 use crate::onnx::names::Names;
 use crate::onnx::node::node_name;
@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 ///
 /// # Errors
 /// If the model has no graph.
-pub fn multiply_and_add(model: &mut ModelProto) -> Result<Vec<String>> {
+pub fn multiply_and_add(model: &mut ModelProto) -> Result<Vec<Change>> {
     let graph = model.graph.as_mut().context("model has no graph")?;
     let mut names = Names::of(graph);
     let mut n_changed = 0;
@@ -32,7 +32,7 @@ pub fn multiply_and_add(model: &mut ModelProto) -> Result<Vec<String>> {
     drop_unused(graph, operands);
     Ok(match n_changed {
         0 => Vec::new(),
-        n => vec![format!("{n} Div, Sub and Pow nodes with a constant became Mul and Add")],
+        n => vec![Change::MultipliedAndAdded(n)],
     })
 }
 

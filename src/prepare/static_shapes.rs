@@ -4,20 +4,21 @@
 //! input binds has its number wherever the name stands. Nodes and constants are left as they are: a Reshape
 //! that names another batch contradicts the shapes, and whoever infers shapes behind this finds that.
 
+use super::Change;
 use crate::diag::WithHint;
 use crate::onnx::proto::{Dimension, ModelProto, TensorShapeProto, TensorType, ValueInfoProto};
 use crate::onnx::value_info::ValueInfos;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
-/// Gives the inputs the shapes of `shapes`, and says what was open, a line each; nothing where nothing was.
+/// Gives the inputs the shapes of `shapes`, and says what was open; nothing where nothing was.
 ///
 /// # Errors
 /// If one dimension's name would stand for two numbers.
 pub fn fix_inputs(
     model: &mut ModelProto,
     shapes: &BTreeMap<String, Vec<usize>>,
-) -> Result<Vec<String>> {
+) -> Result<Vec<Change>> {
     let graph = model.graph.as_mut().context("model has no graph")?;
     let mut bound: BTreeMap<String, (usize, String)> = BTreeMap::new();
     let mut changes = Vec::new();
@@ -44,7 +45,7 @@ pub fn fix_inputs(
         tensor.shape = Some(TensorShapeProto { dim: dims });
         if was_open {
             let after = show(tensor.shape.as_ref());
-            changes.push(format!("input `{name}`: shape {before} is now {after}"));
+            changes.push(Change::FixedShape { input: name, before, after });
         }
     }
     for value in graph.output.iter_mut().chain(&mut graph.value_info) {

@@ -7,7 +7,7 @@
 //!
 //! Source: ONNX, `docs/Changelog.md`.
 
-use super::{Pass, default_opset, edit};
+use super::{Change, Pass, default_opset, edit};
 use crate::diag::WithHint;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 const OLDEST: i64 = 7;
 
 /// See the module.
-pub struct UpgradeOpset;
+pub const UPGRADE_OPSET: Pass = Pass { name: "upgrade_opset", run };
 
 /// What an adapter sees.
 struct OldNode<'a> {
@@ -76,39 +76,33 @@ const ADAPTERS: &[(&str, i64, Adapter)] = &[
     }),
 ];
 
-impl Pass for UpgradeOpset {
-    fn name(&self) -> &'static str {
-        "upgrade_opset"
+fn run(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
+    let from = default_opset(model)?;
+    if from >= min_opset {
+        return Ok(Vec::new());
     }
-
-    fn run(&self, model: &mut ModelProto, min_opset: i64) -> Result<Vec<String>> {
-        let from = default_opset(model)?;
-        if from >= min_opset {
-            return Ok(Vec::new());
+    ensure!(
+        from >= OLDEST,
+        anyhow!("opset is {from}, expected {OLDEST} or later")
+            .hint("export the model again with opset 13")
+    );
+    let value_info = ValueInfos::of_model(model);
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let mut names = Names::of(graph);
+    upgrade(graph, from, min_opset, &mut names, &value_info)?;
+    for import in &mut model.opset_import {
+        if matches!(import.domain(), "" | "ai.onnx") {
+            import.version = Some(min_opset);
         }
-        ensure!(
-            from >= OLDEST,
-            anyhow!("opset is {from}, expected {OLDEST} or later")
-                .hint("export the model again with opset 13")
-        );
-        let value_info = ValueInfos::of_model(model);
-        let graph = model.graph.as_mut().context("model has no graph")?;
-        let mut names = Names::of(graph);
-        upgrade(graph, from, min_opset, &mut names, &value_info)?;
-        for import in &mut model.opset_import {
-            if matches!(import.domain(), "" | "ai.onnx") {
-                import.version = Some(min_opset);
-            }
-        }
-        let ir = match min_opset {
-            ..=14 => 7,
-            15..=18 => 8,
-            19 | 20 => 9,
-            _ => 10,
-        };
-        model.ir_version = model.ir_version.map(|version| version.max(ir));
-        Ok(vec![format!("opset {from} was upgraded to {min_opset}")])
     }
+    let ir = match min_opset {
+        ..=14 => 7,
+        15..=18 => 8,
+        19 | 20 => 9,
+        _ => 10,
+    };
+    model.ir_version = model.ir_version.map(|version| version.max(ir));
+    Ok(vec![Change::UpgradedOpset { from, to: min_opset }])
 }
 
 fn upgrade(

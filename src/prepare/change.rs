@@ -1,0 +1,111 @@
+//! What passes did to a model, as values with a fixed wording.
+
+use std::fmt;
+
+/// A change to a float model. Its text is part of the sidecar's schema 1.x, and [`Change::parse`] reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// An input's open dimensions got numbers.
+    FixedShape {
+        /// ONNX name.
+        input: String,
+        /// The shape, as in `[N, 3, ?]`.
+        before: String,
+        /// The same with numbers.
+        after: String,
+    },
+    /// The default operator set is of a later version.
+    UpgradedOpset {
+        /// Version before.
+        from: i64,
+        /// Version now.
+        to: i64,
+    },
+    /// Constant nodes became initializers.
+    LiftedConstants(usize),
+    /// Initializers were inputs of the graph and are none any more.
+    TakenOffInputs(usize),
+    /// Identity and Cast nodes of initializers have no reader any more.
+    BypassedNodes(usize),
+    /// BatchNormalization nodes are part of the layers before them.
+    FoldedBatchNorms(usize),
+    /// Div, Sub and Pow nodes became Mul and Add.
+    MultipliedAndAdded(usize),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::FixedShape { input, before, after } => {
+                write!(f, "input `{input}`: shape {before} is now {after}")
+            }
+            Change::UpgradedOpset { from, to } => write!(f, "opset {from} was upgraded to {to}"),
+            Change::LiftedConstants(n) => write!(f, "{n} Constant nodes became initializers"),
+            Change::TakenOffInputs(n) => {
+                write!(f, "{n} initializers are no inputs of the graph any more")
+            }
+            Change::BypassedNodes(n) => {
+                write!(f, "{n} Identity and Cast nodes of initializers were bypassed")
+            }
+            Change::FoldedBatchNorms(n) => write!(f, "{n} BatchNormalization nodes were folded"),
+            Change::MultipliedAndAdded(n) => {
+                write!(f, "{n} Div, Sub and Pow nodes with a constant became Mul and Add")
+            }
+        }
+    }
+}
+
+impl Change {
+    /// The change of which this is the text; `None` where it is no text of this version.
+    pub fn parse(text: &str) -> Option<Change> {
+        const COUNTED: [fn(usize) -> Change; 5] = [
+            Change::LiftedConstants,
+            Change::TakenOffInputs,
+            Change::BypassedNodes,
+            Change::FoldedBatchNorms,
+            Change::MultipliedAndAdded,
+        ];
+        let (first, rest) = text.split_once(' ')?;
+        match first {
+            "input" => {
+                let (input, shapes) = rest.strip_prefix('`')?.rsplit_once("`: shape ")?;
+                let (before, after) = shapes.split_once(" is now ")?;
+                let [input, before, after] = [input, before, after].map(str::to_string);
+                Some(Change::FixedShape { input, before, after })
+            }
+            "opset" => {
+                let (from, to) = rest.split_once(" was upgraded to ")?;
+                Some(Change::UpgradedOpset { from: from.parse().ok()?, to: to.parse().ok()? })
+            }
+            count => {
+                let n = count.parse().ok()?;
+                COUNTED.map(|of| of(n)).into_iter().find(|change| change.to_string() == text)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_read_as_what_it_was_written_for() {
+        let [input, before, after] = ["a `b`", "[N, 3, ?]", "[1, 3, 8]"].map(str::to_string);
+        let changes = [
+            Change::FixedShape { input, before, after },
+            Change::UpgradedOpset { from: 9, to: 13 },
+            Change::LiftedConstants(3),
+            Change::TakenOffInputs(1),
+            Change::BypassedNodes(2),
+            Change::FoldedBatchNorms(20),
+            Change::MultipliedAndAdded(7),
+        ];
+        for change in changes {
+            assert_eq!(Change::parse(&change.to_string()), Some(change));
+        }
+        for other in ["", "3 nodes were changed", "opset 9 was upgraded", "input `x`: is open"] {
+            assert_eq!(Change::parse(other), None, "{other}");
+        }
+    }
+}
