@@ -6,7 +6,7 @@ use super::options::{PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs};
 use super::print::{Bar, out};
 use crate::data::{self, Labels, parse_number};
 use crate::diag::Exit;
-use crate::metrics::{Figures, NonFinite};
+use crate::metrics::{NonFinite, OutputFigures};
 use crate::pipeline::compare;
 use anyhow::Result;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         args.samples.threads(),
         &|n| Bar::new(n, "compare", quiet).tick(),
     )?;
-    let misses = |output: &Figures| args.min_sqnr.is_some_and(|min| !output.reaches(min));
+    let misses = |output: &OutputFigures| args.min_sqnr.is_some_and(|min| !output.reaches(min));
     if args.json() {
         let report = serde_json::json!({
             "schema_version": super::JSON_VERSION,
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 /// A line about one output.
-fn describe(figures: &Figures) -> String {
+fn describe(figures: &OutputFigures) -> String {
     let mut parts = Vec::new();
     let mut count = |non_finite: &Option<NonFinite>, what: &str| {
         if let Some(NonFinite { n_values, first_sample }) = non_finite {

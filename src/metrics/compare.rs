@@ -1,10 +1,10 @@
 //! Figures of how two models' outputs agree.
 
+use super::classes::{argmax, same_class};
+use super::decibels::{MAX_DB, sqnr_db};
+use super::value_and_error;
 use serde::Serialize;
-
-/// Figures in dB end here: no error at all, or with the other sign the worst there is, a value that is NaN or infinite
-/// where float has a number.
-pub const MAX_DB: f64 = 200.0;
+use std::collections::BTreeMap;
 
 /// Values of an output that are NaN or infinite.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -17,9 +17,9 @@ pub struct NonFinite {
 
 /// Sums over the samples of one output. Results do not depend on anything but the order of the samples.
 #[derive(Debug, Clone, Default)]
-pub struct Comparison {
+pub struct OutputComparison {
     signal: f64,
-    noise: f64,
+    error: f64,
     max_difference: f64,
     n_values: usize,
     n_samples: usize,
@@ -33,7 +33,7 @@ pub struct Comparison {
 
 /// What is reported of one output.
 #[derive(Debug, Clone, Serialize)]
-pub struct Figures {
+pub struct OutputFigures {
     /// ONNX name.
     pub output: String,
     /// `10 log10(sum of float^2 / sum of (float - quantized)^2)` over all samples, in dB, within ±[`MAX_DB`];
@@ -59,50 +59,11 @@ pub struct Figures {
     pub float_non_finite: Option<NonFinite>,
 }
 
-impl Figures {
+impl OutputFigures {
     /// Whether the SQNR is `min_db` or more. What could not be measured is not.
     pub fn reaches(&self, min_db: f64) -> bool {
         let measured = self.non_finite.is_none() && self.float_non_finite.is_none();
         measured && self.sqnr_db.is_none_or(|db| db >= min_db)
-    }
-}
-
-/// A float value and what the other is off, in double precision; both 0 for an infinity that both are.
-pub fn value_and_error(float: f32, other: f32) -> (f64, f64) {
-    if float.is_infinite() && float == other {
-        return (0.0, 0.0);
-    }
-    (f64::from(float), f64::from(float) - f64::from(other))
-}
-
-/// Position of the largest value, the first of equal ones; `None` where a value is NaN or there is none.
-pub fn argmax(values: &[f32]) -> Option<usize> {
-    let mut best = None;
-    for (i, value) in values.iter().enumerate() {
-        if value.is_nan() {
-            return None;
-        }
-        if best.is_none_or(|best: usize| *value > values[best]) {
-            best = Some(i);
-        }
-    }
-    best
-}
-
-/// Whether the largest of two rows of class scores is the same; never where `other` has a value that is NaN or infinite
-/// and `float` has not.
-pub fn same_class(float: &[f32], other: &[f32]) -> bool {
-    let is_sound = |(a, b): (&f32, &f32)| b.is_finite() || a == b;
-    let top = argmax(float);
-    top.is_some() && top == argmax(other) && float.iter().zip(other).all(is_sound)
-}
-
-/// The number of classes where an output of this shape is a vector of class scores for each of the `batch` parts of a
-/// sample, or for all of it: `[N, C]` or `[N, C, 1, 1]` with C above 1.
-pub fn n_classes(shape: &[usize], batch: usize) -> Option<usize> {
-    match *shape {
-        [n, c] | [n, c, 1, 1] if c > 1 && (n == batch || n == 1) => Some(c),
-        _ => None,
     }
 }
 
@@ -111,10 +72,10 @@ fn count(non_finite: &mut Option<NonFinite>, sample: &str) {
     non_finite.get_or_insert_with(first).n_values += 1;
 }
 
-impl Comparison {
+impl OutputComparison {
     /// Adds the values of the output for `sample`, as many of both models.
     pub fn add(&mut self, sample: &str, float: &[f32], quantized: &[f32]) {
-        let (mut signal, mut noise) = (0.0, 0.0);
+        let (mut signal, mut squares) = (0.0, 0.0);
         for (&a, &b) in float.iter().zip(quantized) {
             let (value, error) = value_and_error(a, b);
             if !value.is_finite() {
@@ -123,12 +84,12 @@ impl Comparison {
                 count(&mut self.non_finite, sample);
             } else {
                 signal += value * value;
-                noise += error * error;
+                squares += error * error;
                 self.max_difference = self.max_difference.max(error.abs());
             }
         }
         self.signal += signal;
-        self.noise += noise;
+        self.error += squares;
         self.n_values += float.len();
         self.n_samples += 1;
     }
@@ -136,7 +97,8 @@ impl Comparison {
     /// Adds rows of `n_classes` class scores each, and the label of each where there are labels.
     pub fn add_scores(
         &mut self,
-        (float, quantized): (&[f32], &[f32]),
+        float: &[f32],
+        quantized: &[f32],
         n_classes: usize,
         labels: Option<&[usize]>,
     ) {
@@ -153,9 +115,9 @@ impl Comparison {
     }
 
     /// Adds the samples of `other` behind those seen so far.
-    pub fn merge(&mut self, other: &Comparison) {
+    pub fn merge(&mut self, other: &OutputComparison) {
         self.signal += other.signal;
-        self.noise += other.noise;
+        self.error += other.error;
         self.max_difference = self.max_difference.max(other.max_difference);
         self.n_values += other.n_values;
         self.n_samples += other.n_samples;
@@ -178,17 +140,17 @@ impl Comparison {
     }
 
     /// The figures of output `output`.
-    pub fn figures(&self, output: &str) -> Figures {
+    pub fn figures(&self, output: &str) -> OutputFigures {
         let percent = |n: usize, of: usize| 100.0 * n as f64 / of as f64;
         let measured = self.non_finite.is_none() && self.float_non_finite.is_none();
         let sqnr_db = match measured && self.n_values > 0 {
             false => Some(-MAX_DB),
-            true if self.noise > 0.0 => {
-                Some((10.0 * (self.signal / self.noise).log10()).clamp(-MAX_DB, MAX_DB))
+            true if self.error > 0.0 => {
+                Some(sqnr_db(self.signal, self.error).clamp(-MAX_DB, MAX_DB))
             }
             true => None,
         };
-        Figures {
+        OutputFigures {
             output: output.to_string(),
             sqnr_db,
             max_difference: self.max_difference,
@@ -202,6 +164,37 @@ impl Comparison {
     }
 }
 
+/// Sums over the samples, added in their order whatever order they come in.
+#[derive(Debug, Default)]
+pub struct InOrder {
+    /// The sample whose turn it is.
+    next: usize,
+    /// Samples that came before their turn.
+    early: BTreeMap<usize, Vec<OutputComparison>>,
+    totals: Vec<OutputComparison>,
+}
+
+impl InOrder {
+    /// For so many outputs.
+    pub fn new(n_outputs: usize) -> InOrder {
+        InOrder { totals: vec![OutputComparison::default(); n_outputs], ..InOrder::default() }
+    }
+
+    /// Adds what was compared of a sample, output by output.
+    pub fn add(&mut self, sample_idx: usize, outputs: Vec<OutputComparison>) {
+        self.early.insert(sample_idx, outputs);
+        while let Some(outputs) = self.early.remove(&self.next) {
+            self.totals.iter_mut().zip(&outputs).for_each(|(total, one)| total.merge(one));
+            self.next += 1;
+        }
+    }
+
+    /// The sums, output by output.
+    pub fn into_totals(self) -> Vec<OutputComparison> {
+        self.totals
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,10 +202,10 @@ mod tests {
     const NAN: f32 = f32::NAN;
     const INF: f32 = f32::INFINITY;
 
-    fn figures(samples: &[(&str, &[f32], &[f32])]) -> Figures {
-        let mut total = Comparison::default();
+    fn figures(samples: &[(&str, &[f32], &[f32])]) -> OutputFigures {
+        let mut total = OutputComparison::default();
         for (name, float, quantized) in samples {
-            let mut one = Comparison::default();
+            let mut one = OutputComparison::default();
             one.add(name, float, quantized);
             total.merge(&one);
         }
@@ -255,43 +248,14 @@ mod tests {
 
     #[test]
     fn rows_are_classified_one_by_one() {
-        let mut comparison = Comparison::default();
+        let mut comparison = OutputComparison::default();
         let float = [0.0, 9.0, 1.0, 8.0, 0.0, 1.0, 0.0, 0.0, 7.0];
         let quantized = [0.0, 9.0, 1.0, 8.0, 0.0, 9.0, 0.0, 0.0, 7.0];
         comparison.add("a", &float, &quantized);
-        comparison.add_scores((&float, &quantized), 3, Some(&[1, 0, 2]));
+        comparison.add_scores(&float, &quantized, 3, Some(&[1, 0, 2]));
         let found = comparison.figures("y");
         let third = |n: usize| 100.0 * n as f64 / 3.0;
         assert_eq!(found.agreement_percent, Some(third(2)));
         assert_eq!(found.top1_percent, Some([third(3), third(2)]));
-    }
-
-    #[test]
-    fn rows_that_are_no_numbers_have_no_class() {
-        assert_eq!((argmax(&[NAN, 1.0]), argmax(&[]), argmax(&[NAN, NAN])), (None, None, None));
-        assert_eq!((argmax(&[1.0, 2.0, 2.0]), argmax(&[-INF, -INF])), (Some(1), Some(0)));
-        assert!(same_class(&[1.0, -INF], &[2.0, -INF]));
-        assert!(!same_class(&[NAN; 2], &[NAN; 2]) && !same_class(&[1.0, 0.0], &[NAN, NAN]));
-        assert!(!same_class(&[1.0, 0.0], &[INF, 0.0]) && !same_class(&[1.0, 0.0], &[1.0, -INF]));
-    }
-
-    #[test]
-    fn class_scores_are_one_vector_per_part_of_the_batch() {
-        let cases: [(&[usize], usize, Option<usize>); 11] = [
-            (&[1, 10], 1, Some(10)),
-            (&[4, 10], 4, Some(10)),
-            (&[1, 10], 4, Some(10)),
-            (&[4, 10, 1, 1], 4, Some(10)),
-            (&[100, 4], 1, None),
-            (&[1, 1], 1, None),
-            (&[10], 1, None),
-            (&[1, 100, 4], 1, None),
-            (&[1, 10, 1], 1, None),
-            (&[1, 2, 8, 8], 1, None),
-            (&[], 1, None),
-        ];
-        for (shape, batch, expected) in cases {
-            assert_eq!(n_classes(shape, batch), expected, "{shape:?}");
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! Samples that were held back, and the float network's outputs for them.
 
-use super::figures::Figures;
 use super::network::{CachedSamples, Lane, Network};
+use crate::engine::Value;
+use crate::metrics::OutputErrors;
 use crate::onnx::proto::ModelProto;
 use crate::plan::QuantPlan;
 use crate::simulate::Samples;
@@ -45,7 +46,7 @@ impl Judge {
     ///
     /// # Errors
     /// As [`Judge::new`].
-    pub fn figures(&mut self, model: &ModelProto, plan: &QuantPlan) -> Result<Figures> {
+    pub fn figures(&mut self, model: &ModelProto, plan: &QuantPlan) -> Result<OutputErrors> {
         let first = self.chunks.first().and_then(|chunk| chunk.samples.first(&self.names));
         let first = Samples { names: &self.names, values: &[first.unwrap_or_default()] };
         let mut network = Network::new(model, first)?;
@@ -57,11 +58,23 @@ impl Judge {
         &mut self,
         network: &mut Network,
         plan: &QuantPlan,
-    ) -> Result<Figures> {
-        let mut figures = Figures::default();
+    ) -> Result<OutputErrors> {
+        let n_outputs = self.chunks.first().map_or(0, |chunk| chunk.float.len());
+        let mut figures = OutputErrors::new(n_outputs);
         for Chunk { samples, float } in &mut self.chunks {
-            figures.add(float, &network.run(plan, samples, false)?);
+            add_outputs(&mut figures, float, &network.run(plan, samples, false)?);
         }
         Ok(figures)
+    }
+}
+
+/// Adds samples: the outputs of the float network and of another, per output and sample.
+pub(super) fn add_outputs(errors: &mut OutputErrors, float: &[Vec<Value>], other: &[Vec<Value>]) {
+    for (output_idx, (float, other)) in float.iter().zip(other).enumerate() {
+        for (a, b) in float.iter().zip(other) {
+            if let (Some(float), Some(other)) = (a.f32s(), b.f32s()) {
+                errors.add(output_idx, a.shape(), float, other);
+            }
+        }
     }
 }

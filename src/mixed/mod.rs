@@ -7,7 +7,6 @@
 //! together with those before it.
 
 mod budget;
-mod figures;
 mod goal;
 mod judge;
 mod layers;

@@ -4,9 +4,8 @@
 //! The other way round, all layers quantized but one, the errors of layers that cancel each other hide what
 //! each does (docs/design/mixed-precision.md).
 
-use super::figures::{Figures, db_of_noise};
 use super::goal::{Goal, Wanted};
-use super::judge::Judge;
+use super::judge::{Judge, add_outputs};
 use super::layers::{Layer, WeightCost, layers};
 use super::network::{CachedSamples, Lane, Network};
 use super::planner::Planner;
@@ -14,6 +13,7 @@ use super::report::{ChosenLayer, CurvePoint, LayerNoise, Mixed};
 use super::shifts::{Mode, Shifts};
 use super::{Choice, MAX_BYTES, MAX_RANKING, MAX_WORK, MIN_RANKING, Ranking};
 use crate::diag::WithHint;
+use crate::metrics::{OutputErrors, relative_error_db};
 use crate::onnx::proto::ModelProto;
 use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
@@ -43,8 +43,8 @@ pub struct Search<'a, 'p> {
     assigned: Assigned,
     /// The current plan.
     pub(super) plan: QuantPlan,
-    figures: Figures,
-    judged: Figures,
+    figures: OutputErrors,
+    judged: OutputErrors,
     curve: Vec<CurvePoint>,
     chosen: Vec<(usize, ChosenLayer)>,
     /// Noise that layers add alone, relative to the outputs.
@@ -93,8 +93,8 @@ impl<'a, 'p> Search<'a, 'p> {
             cost: WeightCost::of(graph),
             assigned: Assigned::default(),
             plan: QuantPlan::default(),
-            figures: Figures::default(),
-            judged: Figures::default(),
+            figures: OutputErrors::default(),
+            judged: OutputErrors::default(),
             curve: Vec::new(),
             chosen: Vec::new(),
             noise: BTreeMap::new(),
@@ -195,7 +195,7 @@ impl<'a, 'p> Search<'a, 'p> {
         let tick = (self.progress)(moves.len());
         for (moved, placement) in moves.into_iter().zip(placements) {
             let plan = self.planner.plan(&placement)?;
-            let noise = self.figures_of(&plan, false)?.noise();
+            let noise = self.figures_of(&plan, false)?.relative_error();
             self.noise.insert(moved, noise);
             tick();
         }
@@ -231,10 +231,10 @@ impl<'a, 'p> Search<'a, 'p> {
         Ok(next)
     }
 
-    fn figures_of(&mut self, plan: &QuantPlan, keep: bool) -> Result<Figures> {
+    fn figures_of(&mut self, plan: &QuantPlan, keep: bool) -> Result<OutputErrors> {
         let outputs = self.network.run(plan, &mut self.ranking, keep)?;
-        let mut figures = Figures::default();
-        figures.add(&self.float, &outputs);
+        let mut figures = OutputErrors::new(self.float.len());
+        add_outputs(&mut figures, &self.float, &outputs);
         Ok(figures)
     }
 
@@ -264,7 +264,7 @@ impl<'a, 'p> Search<'a, 'p> {
     pub(super) fn commit(&mut self, (layer, precision): Move) -> Result<()> {
         let own = self.noise.get(&(layer, None)).copied().unwrap_or_default();
         let goal = self.wanted.goal.spelled();
-        let reason = format!("{goal}: quantized alone it leaves {:.2} dB", db_of_noise(own));
+        let reason = format!("{goal}: quantized alone it leaves {:.2} dB", relative_error_db(own));
         let mut assigned = std::mem::take(&mut self.assigned);
         self.assign(&mut assigned, layer, precision.as_deref(), &reason);
         self.assigned = assigned;
@@ -348,7 +348,7 @@ impl<'a, 'p> Search<'a, 'p> {
         let of = |((layer, _), noise): (&Move, &f64)| LayerNoise {
             layer: self.layers[*layer].name.clone(),
             op_type: self.layers[*layer].op_type.clone(),
-            sqnr_db: db_of_noise(*noise),
+            sqnr_db: relative_error_db(*noise),
         };
         let mut list: Vec<LayerNoise> = own.map(of).collect();
         list.sort_by(|a, b| a.sqnr_db.total_cmp(&b.sqnr_db));

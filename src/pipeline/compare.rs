@@ -5,33 +5,12 @@ use crate::check::is_quantized;
 use crate::data::{Array, Dataset, Labels, Preprocessing, Sample, Values};
 use crate::diag::WithHint;
 use crate::engine::{Engine, Parsed, Session, Shapes};
-use crate::metrics::{Comparison, Figures, n_classes};
+use crate::metrics::{InOrder, OutputComparison, OutputFigures, n_classes};
 use crate::onnx;
 use crate::onnx::proto::{ModelProto, ValueInfoProto};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
-
-/// Sums over the samples, added in their order whatever order they come in.
-#[derive(Default)]
-struct InOrder {
-    /// The sample whose turn it is.
-    next: usize,
-    /// Samples that came before their turn.
-    early: BTreeMap<usize, Vec<Comparison>>,
-    totals: Vec<Comparison>,
-}
-
-impl InOrder {
-    fn add(&mut self, sample_idx: usize, outputs: Vec<Comparison>) {
-        self.early.insert(sample_idx, outputs);
-        while let Some(outputs) = self.early.remove(&self.next) {
-            self.totals.iter_mut().zip(&outputs).for_each(|(total, one)| total.merge(one));
-            self.next += 1;
-        }
-    }
-}
 
 /// Runs both models and compares their outputs by position. `labels` gives the class by file.
 ///
@@ -48,7 +27,7 @@ pub fn compare(
     limit: Option<usize>,
     threads: usize,
     progress: &dyn Fn(usize) -> Box<dyn Fn() + Sync>,
-) -> Result<Vec<Figures>> {
+) -> Result<Vec<OutputFigures>> {
     let [float, quantized] =
         [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
     if is_quantized(&float) && !is_quantized(&quantized) {
@@ -76,8 +55,7 @@ pub fn compare(
     let dataset = Dataset::open(data, float.inputs(), preprocessing, limit)?;
     let labels = labels.map(|labels| labels.of_dataset(&dataset)).transpose()?;
     let tick = progress(dataset.len());
-    let totals = vec![Comparison::default(); outputs.len()];
-    let sums = Mutex::new(InOrder { totals, ..InOrder::default() });
+    let sums = Mutex::new(InOrder::new(outputs.len()));
     let start = || Ok(((), [float.session()?, quantized.session()?]));
     let job = |_: &mut (),
                [float, quantized]: &mut [Session; 2],
@@ -96,8 +74,8 @@ pub fn compare(
     };
     each_sample(&dataset, threads, &*tick, start, job)?;
     let sums = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
-    let figures = |(total, output): (&Comparison, &Output)| total.figures(&output.name);
-    Ok(sums.totals.iter().zip(&outputs).map(figures).collect())
+    let figures = |(total, output): (&OutputComparison, &Output)| total.figures(&output.name);
+    Ok(sums.into_totals().iter().zip(&outputs).map(figures).collect())
 }
 
 /// An output of a model.
@@ -124,7 +102,7 @@ fn compare_sample(
     (float, quantized): &(Vec<Array>, Vec<Array>),
     (name, batch): (&str, usize),
     labels: Option<&[usize]>,
-) -> Result<Vec<Comparison>> {
+) -> Result<Vec<OutputComparison>> {
     let mut has_scores = false;
     let mut compared = Vec::new();
     for (output, (a, b)) in outputs.iter().zip(float.iter().zip(quantized)) {
@@ -138,13 +116,13 @@ fn compare_sample(
             b.shape,
             a.shape
         );
-        let mut comparison = Comparison::default();
+        let mut comparison = OutputComparison::default();
         comparison.add(name, x, y);
         if let Some(n) = n_classes(&a.shape, batch).filter(|_| output.is_float) {
             // Scores for the batch as a whole are none for its parts.
             let labels = labels.filter(|labels| labels.len() == a.shape[0]);
             has_scores |= labels.is_some();
-            comparison.add_scores((x, y), n, labels);
+            comparison.add_scores(x, y, n, labels);
         }
         compared.push(comparison);
     }

@@ -8,10 +8,11 @@ use super::equalize::{Stage, judges};
 use super::statistics::CalibrationStatistics;
 use super::tune::{self, Known};
 use crate::emit::TriedObserver;
+use crate::metrics::Gain;
 use crate::observers::{Observer, by_spelling};
 use crate::plan::{Observers, QuantPlan, decide};
 use crate::simulate::Samples;
-use crate::tune::{Compared, Method, PlanComparison, Reference, compare_plans};
+use crate::tune::{Compared, Method, Reference, compare_plans};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -119,7 +120,7 @@ fn attempt(
         let compare = || compare_plans(compared, samples, before);
         let (comparison, [reference, of_rival]) = pool.install(compare)?;
         of_default = reference;
-        let PlanComparison { gain_db, standard_deviation_db: chance_db, .. } = comparison;
+        let Gain { gain_db, standard_deviation_db: chance_db, .. } = comparison;
         tried.push(TriedObserver { observer: observer.to_string(), gain_db, chance_db });
         if wins(&comparison, best.as_ref().map_or(0.0, |best| best.gain_db), deviations) {
             best = Some(Rival { observer, plan: rival, gain_db, reference: of_rival });
@@ -142,8 +143,8 @@ fn attempt(
 }
 
 /// Whether an observer is better than what gains `best_db`, and by so many standard deviations than the table's.
-fn wins(comparison: &PlanComparison, best_db: f64, deviations: f64) -> bool {
-    comparison.is_gain_by(deviations) && comparison.gain_db > best_db
+fn wins(gain: &Gain, best_db: f64, deviations: f64) -> bool {
+    gain.is_gain_by(deviations) && gain.gain_db > best_db
 }
 
 /// Another range observer that is better than the table's.
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_observer_wins_by_what_was_measured() {
-        let of = |gain_db, standard_deviation_db| PlanComparison {
+        let of = |gain_db, standard_deviation_db| Gain {
             sqnr_db: [0.0; 2],
             gain_db,
             standard_deviation_db,

@@ -25,16 +25,16 @@ mod variant;
 mod walk;
 
 pub(crate) use bias::{OutChannels, Passed, Sum, correction};
-pub use compare::{Compared, PlanComparison, compare_plans};
+pub use compare::{Compared, compare_plans};
 pub(crate) use correct::takes_bias;
 pub(crate) use grid::{dequantized, fake_quantize, out_channels};
-pub(crate) use judge::{Noise, gain_db};
 pub use methods::{Effort, Method, Methods};
 pub(crate) use network::{passed, runtime_inputs};
 pub use reference::Reference;
 pub(crate) use step::Step as SingleNode;
 
 use crate::engine::Value;
+use crate::metrics::{gain_db, mean_sqnr_db};
 use crate::observers::Observer;
 use crate::onnx::graph::Edge;
 use crate::onnx::graph::drop_unused;
@@ -193,7 +193,7 @@ pub fn tune(
         let walk = Walk::new(model, variants, n_tune)?.with_bias_grids(&grids).knowing(known);
         let mut variants = walk.run(samples)?.into_iter();
         if plain.is_none() {
-            plain = variants.next().map(|variant| variant.noise);
+            plain = variants.next().map(|variant| variant.errors);
         }
         for variant in variants {
             let kept = best.as_ref().map_or(Methods::default(), |best| best.methods);
@@ -202,8 +202,8 @@ pub fn tune(
                 break;
             }
             let method = pending.remove(0);
-            let before = best.as_ref().map(|best| &best.noise).or(plain.as_ref());
-            let gain_db = before.map_or(0.0, |before| judge::gain_db(before, &variant.noise));
+            let before = best.as_ref().map(|best| &best.errors).or(plain.as_ref());
+            let gain_db = before.map_or(0.0, |before| gain_db(before, &variant.errors));
             let better = gain_db > 0.0;
             steps.push(Step { method, gain_db, kept: better, seconds: variant.seconds });
             if better {
@@ -223,7 +223,7 @@ pub fn tune(
         }
     }
     let plain = plain.unwrap_or_default();
-    let sqnr_db = judge::sqnr_db(&plain);
+    let sqnr_db = mean_sqnr_db(&plain);
     let mut report = Tuned {
         n_samples: n_tune,
         n_held_back: samples.len() - n_tune,
@@ -238,16 +238,16 @@ pub fn tune(
         seconds: 0.0,
     };
     // What was kept has none.
-    let unknown = plain.iter().map(|noise| best.is_none() && noise.is_unknown());
+    let unknown = plain.iter().map(|error| best.is_none() && error.is_unknown());
     for (output, _) in graph.output.iter().zip(unknown).filter(|(_, unknown)| *unknown) {
         plan.warnings.push(format!(
             "output `{}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept",
             output.name()
         ));
     }
-    if let Some(Variant { plan: tuned, biases, noise, .. }) = best {
-        report.sqnr_db[1] = judge::sqnr_db(&noise);
-        report.gain_db = judge::gain_db(&plain, &noise);
+    if let Some(Variant { plan: tuned, biases, errors, .. }) = best {
+        report.sqnr_db[1] = mean_sqnr_db(&errors);
+        report.gain_db = gain_db(&plain, &errors);
         report.n_biases = biases.len();
         report.n_weights = n_changed_weights(plan, &tuned);
         report.n_ranges = n_changed_ranges(plan, &tuned);

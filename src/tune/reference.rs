@@ -4,9 +4,9 @@
 //! two times the first's, to float rounding elsewhere. What bias correction makes of a plan on these samples is kept with it.
 
 use super::bias::Sum;
-use super::judge::Noise;
 use super::variant::Variant;
 use crate::engine::Value;
+use crate::metrics::QuantizationError;
 use crate::onnx::graph::Edge;
 use crate::onnx::proto::GraphProto;
 use crate::plan::QuantPlan;
@@ -32,7 +32,7 @@ pub(super) struct Corrected {
     /// The new biases.
     pub biases: BTreeMap<Edge, Vec<f32>>,
     /// How far the network is from the float one with them, on the same samples.
-    pub noise: Vec<Noise>,
+    pub errors: Vec<QuantizationError>,
 }
 
 impl Reference {
@@ -47,8 +47,8 @@ impl Reference {
     /// With the plan of `variant` and its biases, where these are `corrected` by all samples of the walk.
     #[must_use]
     pub(super) fn with_corrected(self, variant: Variant, corrected: bool) -> Reference {
-        let Variant { plan, biases, noise, .. } = variant;
-        Reference { corrected: corrected.then_some(Corrected { plan, biases, noise }), ..self }
+        let Variant { plan, biases, errors, .. } = variant;
+        Reference { corrected: corrected.then_some(Corrected { plan, biases, errors }), ..self }
     }
 
     /// The plan and the biases that bias correction by all these samples leads to, where a walk tried that.

@@ -1,13 +1,15 @@
 //! One quantized network of a walk: a plan, and what some methods make of it.
 
 use super::grid::fake_quantize;
-use super::judge::{Judged, Noise};
+use super::judge::Judged;
 use super::methods::{Method, Methods};
 use super::network::Network;
 use super::step::Step;
 use super::walk::{At, Lanes};
 use crate::engine::Value;
+use crate::metrics::{Centred, QuantizationError};
 use crate::onnx::graph::Edge;
+use crate::onnx::node::axis_position;
 use crate::plan::QuantPlan;
 use crate::quant::{Codes, QuantParams};
 use anyhow::{Context, Result};
@@ -26,8 +28,8 @@ pub struct Variant {
     pub methods: Methods,
     /// The first sample that it sees.
     pub first: usize,
-    /// Noise over the samples that are held back, per output of the graph.
-    pub noise: Vec<Noise>,
+    /// Over the held-out samples, per output of the graph.
+    pub errors: Vec<QuantizationError>,
     /// The outputs of the graph, per output and sample.
     pub outputs: Vec<Vec<Value>>,
     /// New biases, a value per output channel: at which node, and which of its inputs.
@@ -62,7 +64,7 @@ impl Variant {
             plan,
             methods,
             first,
-            noise: Vec::new(),
+            errors: Vec::new(),
             outputs: Vec::new(),
             biases: BTreeMap::new(),
             seconds: 0.0,
@@ -203,15 +205,18 @@ impl Variant {
         judged: &Judged,
         float: &[Value],
     ) {
-        let mut noise = Noise::default();
+        let mut error = QuantizationError::default();
         let first = net.judges.max(self.first);
         if let Some(values) = self.seen(&judged.tensor) {
             for (a, b) in float[first..].iter().zip(&values[first - self.first..]) {
-                noise.add(a, b, judged.centred);
+                let (Some(float), Some(quantized)) = (a.f32s(), b.f32s()) else { continue };
+                let shape = a.shape();
+                let axis = judged.centred.map(|axis| axis_position(axis, shape.len()));
+                error.add(float, quantized, axis.map(|axis| Centred { shape, axis }));
             }
         }
-        self.noise.resize_with(self.noise.len().max(output_idx + 1), Noise::default);
-        self.noise[output_idx] = noise;
+        self.errors.resize_with(self.errors.len().max(output_idx + 1), QuantizationError::default);
+        self.errors[output_idx] = error;
     }
 
     /// Keeps an output of the graph.

@@ -8,13 +8,14 @@
 
 use super::bias::Sum;
 use super::bias_grid::BiasGrids;
-use super::judge::{Judged, Noise, judged};
+use super::judge::{Judged, judged};
 use super::network::{Network, runtime_inputs};
 use super::ranges::Ahead;
 use super::reference::Reference;
 use super::step::Step;
 use super::variant::{Twin, Variant, run};
 use crate::engine::Value;
+use crate::metrics::QuantizationError;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::plan::QuantPlan;
 use crate::simulate::Samples;
@@ -312,9 +313,9 @@ pub(super) fn plain(
     model: &ModelProto,
     plan: &QuantPlan,
     samples: Samples,
-) -> Result<(Vec<Noise>, Vec<Vec<Value>>)> {
+) -> Result<(Vec<QuantizationError>, Vec<Vec<Value>>)> {
     let variant = Variant::new(plan.clone(), super::Methods::default(), 0);
     let variants = Walk::new(model, vec![variant], 0)?.run(samples)?;
-    let variant = variants.into_iter().next().map(|variant| (variant.noise, variant.outputs));
+    let variant = variants.into_iter().next().map(|variant| (variant.errors, variant.outputs));
     Ok(variant.unwrap_or_default())
 }

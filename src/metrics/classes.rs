@@ -1,0 +1,79 @@
+//! Class scores: which class has the largest.
+
+/// Position of the largest value, the first of equal ones; `None` where a value is NaN or there is none.
+pub fn argmax(values: &[f32]) -> Option<usize> {
+    let mut best = None;
+    for (i, value) in values.iter().enumerate() {
+        if value.is_nan() {
+            return None;
+        }
+        if best.is_none_or(|best: usize| *value > values[best]) {
+            best = Some(i);
+        }
+    }
+    best
+}
+
+/// Whether the largest of two rows of class scores is the same; never where `other` has a value that is NaN or infinite
+/// and `float` has not.
+pub fn same_class(float: &[f32], other: &[f32]) -> bool {
+    let is_sound = |(a, b): (&f32, &f32)| b.is_finite() || a == b;
+    let top = argmax(float);
+    top.is_some() && top == argmax(other) && float.iter().zip(other).all(is_sound)
+}
+
+/// The number of classes where an output of this shape is a vector of class scores for each of the `batch` parts of a
+/// sample, or for all of it: `[N, C]` or `[N, C, 1, 1]` with C above 1.
+pub fn n_classes(shape: &[usize], batch: usize) -> Option<usize> {
+    match *shape {
+        [n, c] | [n, c, 1, 1] if c > 1 && (n == batch || n == 1) => Some(c),
+        _ => None,
+    }
+}
+
+/// Values per row of class scores, where the output's shape is that of some: rows of two values or more, with no other
+/// axis than that of the rows.
+pub(super) fn row_length(shape: &[usize]) -> Option<usize> {
+    let mut long = shape.iter().skip(1).filter(|&&dim| dim != 1);
+    match (long.next(), long.next()) {
+        (Some(&n), None) if n > 1 => Some(n),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAN: f32 = f32::NAN;
+    const INF: f32 = f32::INFINITY;
+
+    #[test]
+    fn rows_that_are_no_numbers_have_no_class() {
+        assert_eq!((argmax(&[NAN, 1.0]), argmax(&[]), argmax(&[NAN, NAN])), (None, None, None));
+        assert_eq!((argmax(&[1.0, 2.0, 2.0]), argmax(&[-INF, -INF])), (Some(1), Some(0)));
+        assert!(same_class(&[1.0, -INF], &[2.0, -INF]));
+        assert!(!same_class(&[NAN; 2], &[NAN; 2]) && !same_class(&[1.0, 0.0], &[NAN, NAN]));
+        assert!(!same_class(&[1.0, 0.0], &[INF, 0.0]) && !same_class(&[1.0, 0.0], &[1.0, -INF]));
+    }
+
+    #[test]
+    fn class_scores_are_one_vector_per_part_of_the_batch() {
+        let cases: [(&[usize], usize, Option<usize>); 11] = [
+            (&[1, 10], 1, Some(10)),
+            (&[4, 10], 4, Some(10)),
+            (&[1, 10], 4, Some(10)),
+            (&[4, 10, 1, 1], 4, Some(10)),
+            (&[100, 4], 1, None),
+            (&[1, 1], 1, None),
+            (&[10], 1, None),
+            (&[1, 100, 4], 1, None),
+            (&[1, 10, 1], 1, None),
+            (&[1, 2, 8, 8], 1, None),
+            (&[], 1, None),
+        ];
+        for (shape, batch, expected) in cases {
+            assert_eq!(n_classes(shape, batch), expected, "{shape:?}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Whether one network is nearer to the float one than another, sample by sample.
+
+use super::decibels::{MAX_DB, sqnr_db};
+use super::value_and_error;
+
+/// Sums of squares over one sample of one output.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Squares {
+    /// Of the float values.
+    signal: f64,
+    /// Of what the quantized ones are off.
+    error: f64,
+}
+
+/// The axis of an output along which only differences count, as in front of a Softmax.
+#[derive(Debug, Clone, Copy)]
+pub struct Centred<'a> {
+    /// The output's shape.
+    pub shape: &'a [usize],
+    /// The axis.
+    pub axis: usize,
+}
+
+/// How far one output of a quantized network is from the float one, sample by sample.
+#[derive(Debug, Clone, Default)]
+pub struct QuantizationError {
+    samples: Vec<Squares>,
+}
+
+impl QuantizationError {
+    /// Adds one sample, as many values of both networks.
+    pub fn add(&mut self, float: &[f32], quantized: &[f32], centred: Option<Centred>) {
+        let pairs = || float.iter().zip(quantized).map(|(&a, &b)| value_and_error(a, b));
+        let (values, errors) = (pairs().map(|pair| pair.0), pairs().map(|pair| pair.1));
+        self.samples.push(match centred {
+            None => Squares { signal: values.map(square).sum(), error: errors.map(square).sum() },
+            Some(centred) => Squares {
+                signal: variation(&values.collect::<Vec<_>>(), centred),
+                error: variation(&errors.collect::<Vec<_>>(), centred),
+            },
+        });
+    }
+
+    /// Whether a value is NaN or infinite, in one of the networks or in both.
+    pub fn is_unknown(&self) -> bool {
+        self.samples.iter().any(|sample| !sample.error.is_finite())
+    }
+
+    /// Sum over the first `n` samples.
+    fn total(&self, n: usize) -> f64 {
+        self.samples[..n].iter().map(|sample| sample.error).sum()
+    }
+
+    /// SQNR over all samples, in dB; the worst where a value is NaN or infinite, `None` where there is no error.
+    fn sqnr_db(&self) -> Option<f64> {
+        if self.is_unknown() {
+            return Some(-MAX_DB);
+        }
+        let signal: f64 = self.samples.iter().map(|sample| sample.signal).sum();
+        let error = self.total(self.samples.len());
+        let db = sqnr_db(signal, error);
+        (error > 0.0 && db.is_finite()).then_some(db)
+    }
+
+    /// How much smaller `other` is, in dB: the mean of what all samples together gain and of what one sample
+    /// typically gains. The SQNR of all is ruled by a few bad samples; the typical sample by those with hardly any
+    /// error, so that a quarter of the mean error is added to each.
+    fn gain_db(&self, other: &QuantizationError) -> Option<f64> {
+        let n = self.samples.len().min(other.samples.len());
+        let mean = self.total(self.samples.len()) / n.max(1) as f64;
+        let floor = 0.25 * mean;
+        let pairs = self.samples.iter().zip(&other.samples);
+        let typical: f64 =
+            pairs.map(|(a, b)| 10.0 * ((a.error + floor) / (b.error + floor)).log10()).sum::<f64>();
+        let overall = 10.0 * (self.total(n) / other.total(n).max(f64::MIN_POSITIVE)).log10();
+        let gain = 0.5 * (typical / n as f64 + overall);
+        (n > 0 && floor > 0.0 && gain.is_finite()).then_some(gain)
+    }
+}
+
+fn square(x: f64) -> f64 {
+    x * x
+}
+
+/// Sum of the squares about the means along an axis.
+fn variation(values: &[f64], Centred { shape, axis }: Centred) -> f64 {
+    let n = shape.get(axis).copied().unwrap_or(1).max(1);
+    let inner = shape.iter().skip(axis + 1).product::<usize>().max(1);
+    let of_line = |part: &[f64], i: usize| {
+        let line = || part[i..].iter().step_by(inner);
+        let mean = line().sum::<f64>() / n as f64;
+        line().map(|x| square(x - mean)).sum::<f64>()
+    };
+    let parts = values.chunks_exact(n * inner);
+    parts.flat_map(|part| (0..inner).map(move |i| of_line(part, i))).sum()
+}
+
+fn mean(values: impl Iterator<Item = Option<f64>>) -> f64 {
+    let values: Vec<f64> = values.flatten().collect();
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Mean SQNR over the outputs, in dB.
+pub fn mean_sqnr_db(outputs: &[QuantizationError]) -> f64 {
+    mean(outputs.iter().map(QuantizationError::sqnr_db))
+}
+
+/// Mean gain over the outputs, in dB; above 0 where `after` is nearer to the float network. The worst where a value of
+/// `after` is NaN or infinite, whatever other outputs gain, and the best where that was so only `before`.
+pub fn gain_db(before: &[QuantizationError], after: &[QuantizationError]) -> f64 {
+    match (unknown(before), unknown(after)) {
+        (_, true) => -MAX_DB,
+        (true, false) => MAX_DB,
+        (false, false) => {
+            mean(before.iter().zip(after).map(|(before, after)| before.gain_db(after)))
+        }
+    }
+}
+
+fn unknown(outputs: &[QuantizationError]) -> bool {
+    outputs.iter().any(QuantizationError::is_unknown)
+}
+
+/// How far the gain may be off because the samples are these and not others, in dB: one standard deviation,
+/// by leaving out one sample at a time (the jackknife). 0 where a value is NaN or infinite: no sample puts that in doubt.
+fn standard_deviation_db(before: &[QuantizationError], after: &[QuantizationError]) -> f64 {
+    if unknown(before) || unknown(after) {
+        return 0.0;
+    }
+    let n = before.iter().map(|error| error.samples.len()).max().unwrap_or(0);
+    let without = |errors: &[QuantizationError], left_out: usize| -> Vec<QuantizationError> {
+        let of = |error: &QuantizationError| {
+            let mut error = error.clone();
+            if left_out < error.samples.len() {
+                error.samples.remove(left_out);
+            }
+            error
+        };
+        errors.iter().map(of).collect()
+    };
+    let gains: Vec<f64> =
+        (0..n).map(|i| gain_db(&without(before, i), &without(after, i))).collect();
+    let mean = gains.iter().sum::<f64>() / n.max(1) as f64;
+    let spread: f64 = gains.iter().map(|gain| square(gain - mean)).sum();
+    (spread * (n as f64 - 1.0).max(0.0) / n.max(1) as f64).sqrt()
+}
+
+/// What a second network gains over a first, on the same samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gain {
+    /// Mean SQNR of the outputs, in dB.
+    pub sqnr_db: [f64; 2],
+    /// How much smaller the second's error is, in dB.
+    pub gain_db: f64,
+    /// How far that is a matter of the samples, in dB: one standard deviation.
+    pub standard_deviation_db: f64,
+}
+
+impl Gain {
+    /// Of the errors of a second network over those of a first, output by output.
+    pub fn of(before: &[QuantizationError], after: &[QuantizationError]) -> Gain {
+        Gain {
+            sqnr_db: [mean_sqnr_db(before), mean_sqnr_db(after)],
+            gain_db: gain_db(before, after),
+            standard_deviation_db: standard_deviation_db(before, after),
+        }
+    }
+
+    /// Whether the gain is above so many standard deviations; below 0: whether it is not a loss of so many. No figure
+    /// that is NaN or infinite is a gain.
+    pub fn is_gain_by(&self, deviations: f64) -> bool {
+        let Gain { gain_db, standard_deviation_db, .. } = *self;
+        let is_finite = gain_db.is_finite() && standard_deviation_db.is_finite();
+        is_finite && gain_db > deviations * standard_deviation_db
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(samples: &[f64]) -> QuantizationError {
+        let of = |&error: &f64| Squares { signal: 1.0, error };
+        QuantizationError { samples: samples.iter().map(of).collect() }
+    }
+
+    #[test]
+    fn a_constant_in_front_of_a_softmax_is_no_error() {
+        let (float, moved) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 3.0, 4.0, 1.0, 2.0, 3.5]);
+        let mut error = QuantizationError::default();
+        error.add(&float, &moved, Some(Centred { shape: &[1, 2, 3], axis: 2 }));
+        let third = 0.5f64 / 3.0;
+        let expected = Squares { signal: 4.0, error: 2.0 * third.powi(2) + (0.5 - third).powi(2) };
+        assert_eq!(error.samples, [expected]);
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_never_a_gain() {
+        let (good, better) = (error(&[1.0; 4]), error(&[0.1; 4]));
+        for bad in [f64::NAN, f64::INFINITY] {
+            let bad = error(&[0.1, bad, 0.1, 0.1]);
+            let after = [better.clone(), bad.clone()];
+            let before = [good.clone(), good.clone()];
+            assert_eq!(
+                (gain_db(&before, &after), standard_deviation_db(&before, &after)),
+                (-MAX_DB, 0.0)
+            );
+            assert_eq!((gain_db(&after, &after), gain_db(&after, &before)), (-MAX_DB, MAX_DB));
+            assert_eq!(
+                (mean_sqnr_db(&[bad]), standard_deviation_db(&after, &before)),
+                (-MAX_DB, 0.0)
+            );
+        }
+    }
+
+    #[test]
+    fn what_only_one_network_has_as_a_number_is_error_and_an_infinity_of_both_is_none() {
+        let masked = [f32::NEG_INFINITY, 2.0, 3.0];
+        for centred in [None, Some(Centred { shape: &[1, 3], axis: 1 })] {
+            let mut same = QuantizationError::default();
+            same.add(&masked, &[f32::NEG_INFINITY, 2.0, 2.0], centred);
+            assert!(!same.is_unknown() && same.samples[0].error > 0.0, "{same:?}");
+            let mut other = QuantizationError::default();
+            other.add(&masked, &[-9.0, 2.0, 3.0], centred);
+            assert!(other.is_unknown(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_standard_deviation_is_what_samples_disagree_about() {
+        let before = [error(&[1.0; 8])];
+        assert!(standard_deviation_db(&before, &[error(&[0.5; 8])]) < 1e-9);
+        let mut mixed = [0.5f64; 8];
+        mixed[4..].fill(2.0);
+        let deviation = standard_deviation_db(&before, &[error(&mixed)]);
+        // The typical gain is 0, each sample 3 dB off, less what the mean error of 1/4 levels.
+        assert!((0.4..1.6).contains(&deviation), "{deviation}");
+    }
+
+    #[test]
+    fn most_samples_decide() {
+        let before = error(&[1.0, 1.0, 1.0, 1.0, 20.0]);
+        let after = error(&[0.1, 0.1, 0.1, 0.1, 30.0]);
+        let (before, after) = ([before], [after]);
+        assert!(mean_sqnr_db(&before) > mean_sqnr_db(&after));
+        assert!(gain_db(&before, &after) > 0.0);
+        assert!(gain_db(&after, &before) < 0.0);
+    }
+
+    #[test]
+    fn samples_without_error_to_speak_of_do_not() {
+        let before = error(&[1.0, 1.0, 1e-9]);
+        let after = error(&[0.5, 0.5, 1e-6]);
+        assert!(gain_db(&[before], &[after]) > 1.0);
+    }
+
+    fn is_gain_by(gain_db: f64, standard_deviation_db: f64, deviations: f64) -> bool {
+        Gain { sqnr_db: [0.0; 2], gain_db, standard_deviation_db }.is_gain_by(deviations)
+    }
+
+    #[test]
+    fn a_gain_is_above_what_chance_does() {
+        assert!(is_gain_by(0.5, 0.2, 2.0) && !is_gain_by(0.5, 0.3, 2.0));
+        assert!(is_gain_by(-0.5, 0.3, -2.0) && !is_gain_by(-0.5, 0.2, -2.0));
+        assert!(!is_gain_by(0.0, 0.0, 0.0) && !is_gain_by(0.0, 0.0, -2.0));
+    }
+
+    #[test]
+    fn what_could_not_be_measured_is_no_gain() {
+        for unknown in [f64::NAN, f64::INFINITY] {
+            for deviations in [-2.0, 0.0, 2.0] {
+                assert!(!is_gain_by(unknown, 0.0, deviations));
+                assert!(!is_gain_by(1.0, unknown, deviations));
+                assert!(!is_gain_by(-1.0, unknown, deviations));
+            }
+        }
+    }
+}
