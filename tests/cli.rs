@@ -154,7 +154,7 @@ fn same_input_gives_same_bytes() {
     // Two batches of those that moving averages are over. No step of an order shares a factor with it.
     const N_IMAGES: usize = 37;
     let tables = backends::BUILT_IN.iter().map(|(name, _)| (*name, vec![]));
-    let observers = OBSERVERS.iter().map(|it| ("onnxruntime", vec!["--observer", it.name()]));
+    let observers = OBSERVERS.iter().map(|it| ("onnxruntime", vec!["--observer", it.name]));
     let methods = Method::ALL
         .iter()
         .map(|method| ("academic", vec!["--set", "types.wgt.bits=4", "--methods", method.name()]));

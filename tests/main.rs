@@ -8,6 +8,7 @@ mod equalize;
 mod formats;
 mod hostile;
 mod mixed;
+mod observers;
 mod placement;
 mod roundtrip;
 mod schemes;

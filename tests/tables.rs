@@ -268,7 +268,7 @@ fn plan(
         placement.activations.iter().map(|quantizer| statistic(&quantizer.tensor)).collect();
     let activation = by_spelling(&scheme.observers.activation).unwrap();
     let weight = by_spelling(&scheme.observers.weight).unwrap();
-    let observers = Observers { activation: &*activation, weight: &*weight };
+    let observers = Observers { activation: &activation, weight: &weight };
     let plan = decide(graph, &placement, &statistics, None, scheme, observers).unwrap();
     (placement, plan)
 }

@@ -7,7 +7,7 @@ use mqq::backends;
 use mqq::data::{Array, Dataset, PRESETS, Preprocessing, Values};
 use mqq::engine::{Engine, Parsed, Shapes, Value};
 use mqq::equalize::{find, scale};
-use mqq::observers::Mse;
+use mqq::observers::by_spelling;
 use mqq::onnx;
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::value_info::ValueInfos;
@@ -72,7 +72,10 @@ fn planned(model: ModelProto, value_info: &ValueInfos, scheme: &Scheme) -> Plann
         session.run(&sample, &mut seen).unwrap();
         samples.push(sample);
     }
-    let observers = Observers { activation: &Mse, weight: &mqq::observers::Max };
+    let observers = Observers {
+        activation: &by_spelling("mse").unwrap(),
+        weight: &by_spelling("max").unwrap(),
+    };
     let plan = decide(graph, &placement, &statistics, None, scheme, observers).unwrap();
     let input = &float.inputs()[0];
     let value = |sample: &Vec<Array>| vec![Value::of_array(&sample[0], input).unwrap()];
@@ -136,7 +139,7 @@ fn a_float_network_in_other_units_need_not_be_run() {
         assert!(units.len() > 3, "{fixture} {backend}");
         let (before, after) =
             (planned(model, &value_info, &scheme), planned(scaled, &value_info, &scheme));
-        let table = WeightScheme { scheme: &scheme, observer: &mqq::observers::Max };
+        let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
         let compare = |units: Option<&BTreeMap<String, ChannelScaling>>| {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
             let compared =
@@ -194,7 +197,7 @@ fn a_range_follows_the_layer_behind_a_concat() {
         let Planned { mut model, mut plan, mut placement, inputs, values, .. } =
             planned(model, &value_info, &scheme);
         let before = plan.clone();
-        let table = WeightScheme { scheme: &scheme, observer: &mqq::observers::Max };
+        let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
         let samples = Samples { names: &inputs, values: &values };
         let methods = Methods::of("ranges").unwrap();
         let tuning = Tuning { table, samples, n_tune: 9, methods, known: None };
@@ -220,7 +223,7 @@ fn where_samples_are_few_those_that_judged_teach_too() {
     let scheme = backends::resolve("tensorrt").unwrap();
     let (model, value_info) = prepared("fixtures/digits_cnn.onnx", &scheme);
     let planned = planned(model, &value_info, &scheme);
-    let table = WeightScheme { scheme: &scheme, observer: &mqq::observers::Max };
+    let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
     let biases = |n: usize, n_tune: usize, first: usize| -> Vec<f32> {
         let Planned { mut model, mut plan, mut placement, inputs, mut values, .. } =
             planned.clone();

@@ -158,7 +158,7 @@ fn effort_levels() -> clap::builder::PossibleValuesParser {
 }
 
 fn observer_help() -> String {
-    let names: Vec<&str> = OBSERVERS.iter().map(|observer| observer.name()).collect();
+    let names: Vec<&str> = OBSERVERS.iter().map(|observer| observer.name).collect();
     format!(
         "Observer of activations: {}; an option follows a colon, as in percentile:99.99 [default: the backend's]",
         names.join(", ")
@@ -266,12 +266,12 @@ fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Res
     let activation_observer = observer(&args.observer, &scheme.observers.activation)?;
     let weight_observer = observer(&args.weight_observer, &scheme.observers.weight)?;
     ensure!(
-        args.effort != "0" || activation_observer.0.choices().is_empty(),
+        args.effort != "0" || activation_observer.0.choices.is_empty(),
         "observer `{}` with --effort 0, expected 1 or more: 0 looks at no samples",
         activation_observer.1
     );
     ensure!(
-        weight_observer.0.choices().is_empty(),
+        weight_observer.0.choices.is_empty(),
         "observer `{}` is for activations, expected another one for weights",
         weight_observer.1
     );

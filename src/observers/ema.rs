@@ -1,51 +1,41 @@
-use super::{Observer, fit, observed};
+use super::{Observer, fit, number, observed};
 use crate::quant::{Grid, Range};
 use crate::statistics::TensorStatistics;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// Exponential moving average of the minimum and maximum of each batch of samples:
 /// `m = ratio * m + (1 - ratio) * batch`; the first batch sets it. Which samples make a batch follows from their contents,
 /// not from their order ([`TensorStatistics::batches`]).
 ///
 /// Source: MQBench, `EMAMinMaxObserver` (ratio 0.9), over the batches of the calibration data.
-#[derive(Debug, Clone, Copy)]
-pub struct Ema {
-    /// Weight of the past, at least 0 and below 1.
-    pub ratio: f64,
-    /// Samples per batch, at least 1.
-    pub batch: usize,
+/// Its options are the weight of the past and samples per batch; by default MQBench's ratio, over batches of 32.
+pub const EMA: Observer = Observer {
+    name: "ema",
+    option: 0.9,
+    batch_size: Some(32),
+    parse: Some(parse),
+    find,
+    reads_histogram: false,
+    ..Observer::PLAIN
+};
+
+fn parse(ema: Observer, text: &str) -> Result<Observer> {
+    let (ratio, batch) =
+        text.split_once(':').map_or((text, None), |(ratio, batch)| (ratio, Some(batch)));
+    let option = number(ratio)?;
+    ensure!((0.0..1.0).contains(&option), "{option}, expected at least 0 and below 1");
+    let Some(batch) = batch else { return Ok(Observer { option, ..ema }) };
+    let size = batch.parse().ok().filter(|size| *size > 0);
+    let size = size.with_context(|| format!("batches of `{batch}` samples, expected 1 or more"))?;
+    Ok(Observer { option, batch_size: Some(size), ..ema })
 }
 
-impl Ema {
-    /// MQBench's ratio, over batches of 32.
-    pub const DEFAULT: Ema = Ema { ratio: 0.9, batch: 32 };
-}
-
-impl Observer for Ema {
-    fn name(&self) -> &'static str {
-        "ema"
-    }
-
-    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
-        ensure!(
-            (0.0..1.0).contains(&self.ratio),
-            "ema ratio is {}, expected at least 0 and below 1",
-            self.ratio
-        );
-        let batches = statistic.batches.iter().filter_map(|batch| batch.get());
-        let batches = batches.map(|(min, max)| Range { min: f64::from(min), max: f64::from(max) });
-        let blend = |past: f64, new: f64| self.ratio * past + (1.0 - self.ratio) * new;
-        let mean = batches
-            .reduce(|m, new| Range { min: blend(m.min, new.min), max: blend(m.max, new.max) });
-        // What was seen at once is one batch.
-        mean.map_or_else(|| observed(statistic, grid), |range| Ok(fit(range, grid)))
-    }
-
-    fn reads_histogram(&self) -> bool {
-        false
-    }
-
-    fn batch_size(&self) -> Option<usize> {
-        Some(self.batch)
-    }
+fn find(ema: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
+    let batches = statistics.batches.iter().filter_map(|batch| batch.get());
+    let batches = batches.map(|(min, max)| Range { min: f64::from(min), max: f64::from(max) });
+    let blend = |past: f64, new: f64| ema.option * past + (1.0 - ema.option) * new;
+    let mean =
+        batches.reduce(|m, new| Range { min: blend(m.min, new.min), max: blend(m.max, new.max) });
+    // What was seen at once is one batch.
+    mean.map_or_else(|| observed(statistics, grid), |range| Ok(fit(range, grid)))
 }

@@ -19,34 +19,27 @@ const START_BIN: usize = 128;
 ///
 /// Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017; pytorch-quantization's
 /// `HistogramCalibrator`, with bins from the float-prefix histogram.
-#[derive(Debug, Clone, Copy)]
-pub struct Entropy;
+pub const ENTROPY: Observer = Observer { name: "entropy", find, ..Observer::PLAIN };
 
-impl Observer for Entropy {
-    fn name(&self) -> &'static str {
-        "entropy"
+fn find(_: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
+    let whole = observed(statistics, grid)?;
+    let amax = whole.amax();
+    if amax == 0.0 {
+        return Ok(whole);
     }
-
-    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
-        let whole = observed(statistic, grid)?;
-        let amax = whole.amax();
-        if amax == 0.0 {
-            return Ok(whole);
-        }
-        let one_sided = !grid.is_centred() && (whole.min == 0.0 || whole.max == 0.0);
-        let n_levels = 1usize << (u32::from(grid.bits) - u32::from(!one_sided));
-        let mut counts = linear_counts(statistic, amax);
-        counts[0] = counts[1];
-        let threshold = best_threshold(&counts, n_levels) as f64 / N_BINS as f64 * amax;
-        Ok(Range { min: whole.min.max(-threshold), max: whole.max.min(threshold) })
-    }
+    let one_sided = !grid.is_centred() && (whole.min == 0.0 || whole.max == 0.0);
+    let n_levels = 1usize << (u32::from(grid.bits) - u32::from(!one_sided));
+    let mut counts = linear_counts(statistics, amax);
+    counts[0] = counts[1];
+    let threshold = best_threshold(&counts, n_levels) as f64 / N_BINS as f64 * amax;
+    Ok(Range { min: whole.min.max(-threshold), max: whole.max.min(threshold) })
 }
 
 /// Counts of |x| in equal bins over `[0, amax]`; a float-prefix bin is spread over those it overlaps.
-fn linear_counts(statistic: &TensorStatistics, amax: f64) -> Vec<f64> {
+fn linear_counts(statistics: &TensorStatistics, amax: f64) -> Vec<f64> {
     let mut counts = vec![0.0; N_BINS];
     let per_real = N_BINS as f64 / amax;
-    for bin in statistic.histogram.bins() {
+    for bin in statistics.histogram.bins() {
         let from = (bin.inner.abs() * per_real).min(N_BINS as f64);
         let to = (bin.outer.abs() * per_real).min(N_BINS as f64);
         let (first, last) = ((from as usize).min(N_BINS - 1), (to as usize).min(N_BINS - 1));

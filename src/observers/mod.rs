@@ -1,8 +1,8 @@
 //! Range observers: which interval of a tensor to keep.
 //!
-//! In: a [`TensorStatistics`] and the [`Grid`] it will be laid on. Out: a [`Range`]. Pure functions; they do
-//! not compute scales and do not know tensors' names. [`OBSERVERS`] is the open list: a new one is a file
-//! here, a `mod` line and a line in the list.
+//! In: [`TensorStatistics`] and the [`Grid`] that the tensor will be quantized to. Out: a [`Range`]. Pure functions; they do
+//! not compute scales and do not know tensors' names. [`OBSERVERS`] is the open list: a new one is a file here, a `mod`
+//! line and a line in the list.
 
 mod auto;
 mod ema;
@@ -13,66 +13,78 @@ mod percentile;
 mod pot_search;
 mod shrink;
 
-pub use auto::Auto;
-pub use ema::Ema;
-pub use entropy::Entropy;
-pub use max::Max;
-pub use mse::Mse;
-pub use percentile::Percentile;
+/// Every observer, with its default option.
+pub const OBSERVERS: &[Observer] = &[
+    max::MAX,
+    ema::EMA,
+    percentile::PERCENTILE,
+    shrink::SHRINK,
+    entropy::ENTROPY,
+    mse::MSE,
+    auto::AUTO,
+];
+
+pub use mse::squared_error;
 pub use pot_search::pot_search;
-pub use shrink::Shrink;
 
 use crate::diag::{WithHint, did_you_mean};
 use crate::quant::{Grid, Range};
 use crate::statistics::TensorStatistics;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow};
 
 /// Chooses the interval of a tensor that its grid will cover.
-pub trait Observer: std::fmt::Debug + Sync {
-    /// The name on the command line and in a backend table.
-    fn name(&self) -> &'static str;
-
+#[derive(Debug, Clone, Copy)]
+pub struct Observer {
+    /// The name on the command line and in a backend's table.
+    pub name: &'static str,
     /// What other tools call it; taken like the name.
-    fn aliases(&self) -> &'static [&'static str] {
-        &[]
-    }
+    pub aliases: &'static [&'static str],
+    /// Its number, if it takes one: a percentage, a ratio.
+    pub option: f64,
+    /// Reads an option and gives the observer that has it; `None` where there is none to give.
+    parse: Option<fn(Observer, &str) -> Result<Observer>>,
+    /// As [`Observer::find`].
+    find: fn(&Observer, &TensorStatistics, &Grid) -> Result<Range>,
+    /// Whether it looks at the histogram; without one, extremes are enough.
+    pub reads_histogram: bool,
+    /// Samples per batch, if it averages over batches; it reads [`TensorStatistics::batches`] then.
+    pub batch_size: Option<usize>,
+    /// The observers that it chooses from, if it does; the first is what it does by itself.
+    pub choices: &'static [Observer],
+}
+
+impl Observer {
+    /// One without options that looks at the histogram.
+    const PLAIN: Observer = Observer {
+        name: "",
+        aliases: &[],
+        option: 0.0,
+        parse: None,
+        find: |_, statistics, grid| observed(statistics, grid),
+        reads_histogram: true,
+        batch_size: None,
+        choices: &[],
+    };
 
     /// The interval to keep. It lies inside the observed range, is centred on 0 for a symmetric signed
     /// grid, and is the same whatever order the histogram was filled in.
     ///
     /// # Errors
-    /// If the statistic holds no finite value, or an option of the observer is out of bounds.
-    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range>;
-
-    /// Whether it looks at the histogram; without one, extremes are enough.
-    fn reads_histogram(&self) -> bool {
-        true
-    }
-
-    /// Samples per batch, if it averages over batches; it reads [`TensorStatistics::batches`] then.
-    fn batch_size(&self) -> Option<usize> {
-        None
-    }
-
-    /// The observers that it chooses from, if it does; the first is what it does by itself.
-    fn choices(&self) -> &'static [&'static dyn Observer] {
-        &[]
+    /// If the statistics hold no finite value.
+    pub fn find(&self, statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
+        (self.find)(self, statistics, grid)
     }
 }
-
-/// Every observer, with its default options.
-pub const OBSERVERS: &[&dyn Observer] =
-    &[&Max, &Ema::DEFAULT, &Percentile::DEFAULT, &Shrink::DEFAULT, &Entropy, &Mse, &Auto];
 
 /// A name and its option: `percentile` and `99.9` of `percentile:99.9` or `percentile=99.9`.
 fn parts(spelling: &str) -> (&str, Option<&str>) {
     let parts = spelling.split_once([':', '=']);
     let (name, option) = parts.map_or((spelling, None), |(name, option)| (name, Some(option)));
-    let called = OBSERVERS.iter().find(|observer| observer.aliases().contains(&name));
-    (called.map_or(name, |observer| observer.name()), option)
+    let called = OBSERVERS.iter().find(|observer| observer.aliases.contains(&name));
+    (called.map_or(name, |observer| observer.name), option)
 }
 
-/// The one spelling of a observer among those that [`by_spelling`] takes: its name, a colon, its option.
+/// The one spelling of an observer among those that [`by_spelling`] takes: its name, a colon, its option.
 pub fn canonical(spelling: &str) -> String {
     match parts(spelling) {
         (name, Some(option)) => format!("{name}:{option}"),
@@ -84,74 +96,33 @@ pub fn canonical(spelling: &str) -> String {
 ///
 /// # Errors
 /// If there is no such observer, it takes no option, or the option is no number or out of bounds.
-pub fn by_spelling(spelling: &str) -> Result<Box<dyn Observer + Send>> {
+pub fn by_spelling(spelling: &str) -> Result<Observer> {
     let (name, option) = parts(spelling);
-    let (option, batch) = match option.and_then(|text| text.split_once(':')) {
-        Some((ratio, batch)) if name == "ema" => (Some(ratio), Some(batch)),
-        _ => (option, None),
+    let names = || OBSERVERS.iter().map(|observer| observer.name);
+    let Some(observer) = OBSERVERS.iter().find(|observer| observer.name == name) else {
+        let aliases = OBSERVERS.iter().flat_map(|observer| observer.aliases).copied();
+        return Err(anyhow!(
+            "observer `{name}` is unknown, expected one of: {}",
+            names().collect::<Vec<_>>().join(", ")
+        )
+        .hint(did_you_mean(name, names().chain(aliases))));
     };
-    let names = || OBSERVERS.iter().map(|observer| observer.name());
-    let number = |default: f64| match option {
-        None => Ok(default),
-        Some(text) => text
-            .parse::<f64>()
-            .with_context(|| format!("observer `{spelling}`: `{text}` is no number, expected one")),
-    };
-    let observer: Box<dyn Observer + Send> = match name {
-        "percentile" => {
-            let percent = number(Percentile::DEFAULT.percent)?;
-            ensure!(
-                percent > 0.0 && percent <= 100.0,
-                "observer `{spelling}`: {percent}, expected above 0 and at most 100"
-            );
-            Box::new(Percentile { percent })
-        }
-        "shrink" => {
-            let percent = number(Shrink::DEFAULT.percent)?;
-            ensure!(
-                (0.0..50.0).contains(&percent),
-                "observer `{spelling}`: {percent}, expected at least 0 and below 50"
-            );
-            Box::new(Shrink { percent })
-        }
-        "ema" => {
-            let ratio = number(Ema::DEFAULT.ratio)?;
-            ensure!(
-                (0.0..1.0).contains(&ratio),
-                "observer `{spelling}`: {ratio}, expected at least 0 and below 1"
-            );
-            let parsed = batch.map_or(Some(Ema::DEFAULT.batch), |text| text.parse().ok());
-            let batch = parsed.filter(|batch| *batch > 0).with_context(|| {
-                format!(
-                    "observer `{spelling}`: batches of `{}` samples, expected 1 or more",
-                    batch.unwrap_or_default()
-                )
-            })?;
-            Box::new(Ema { ratio, batch })
-        }
-        "max" if option.is_none() => Box::new(Max),
-        "entropy" if option.is_none() => Box::new(Entropy),
-        "mse" if option.is_none() => Box::new(Mse),
-        "auto" if option.is_none() => Box::new(Auto),
-        _ if names().any(|known| known == name) => {
-            bail!("observer `{name}` takes no option, found `{spelling}`")
-        }
-        _ => {
-            let aliases = OBSERVERS.iter().flat_map(|observer| observer.aliases()).copied();
-            return Err(anyhow!(
-                "observer `{name}` is unknown, expected one of: {}",
-                names().collect::<Vec<_>>().join(", ")
-            )
-            .hint(did_you_mean(name, names().chain(aliases))));
-        }
-    };
-    Ok(observer)
+    let Some(option) = option else { return Ok(*observer) };
+    let parse = observer
+        .parse
+        .with_context(|| format!("observer `{name}` takes no option, found `{spelling}`"))?;
+    parse(*observer, option).with_context(|| format!("observer `{spelling}`"))
+}
+
+/// A number.
+fn number(text: &str) -> Result<f64> {
+    text.parse().with_context(|| format!("`{text}` is no number, expected one"))
 }
 
 /// The observed range, widened to hold 0 and centred where the grid is.
-fn observed(statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
+fn observed(statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
     let (min, max) =
-        statistic.min_max().context("no finite value was observed, expected at least one")?;
+        statistics.min_max().context("no finite value was observed, expected at least one")?;
     Ok(fit(Range { min: f64::from(min), max: f64::from(max) }, grid))
 }
 
@@ -166,6 +137,3 @@ fn fit(range: Range, grid: &Grid) -> Range {
     let range = Range { min: range.min.min(0.0), max: range.max.max(0.0) };
     if grid.is_centred() { Range::symmetric(range.amax()) } else { range }
 }
-
-#[cfg(test)]
-mod tests;

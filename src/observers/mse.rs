@@ -16,52 +16,45 @@ const N_ROUNDS: usize = 3;
 ///
 /// Source: the search of MQBench's `MSEObserver` (both ends in 1 % steps), over the histogram of all
 /// samples instead of batch by batch.
-#[derive(Debug, Clone, Copy)]
-pub struct Mse;
+pub const MSE: Observer = Observer { name: "mse", find, ..Observer::PLAIN };
 
-impl Observer for Mse {
-    fn name(&self) -> &'static str {
-        "mse"
-    }
-
-    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
-        let whole = observed(statistic, grid)?;
-        let bins: Vec<Bin> = statistic.histogram.bins().collect();
-        let mut best = whole;
-        let mut best_error = squared_error(&bins, whole, grid)?;
-        let shrink = |step: u32| f64::from(step) / f64::from(N_STEPS);
-        let mut try_range = |range: Range, best: &mut Range| -> Result<()> {
-            let error = squared_error(&bins, range, grid)?;
-            if error < best_error {
-                (best_error, *best) = (error, range);
-            }
-            Ok(())
-        };
-        if grid.is_centred() {
-            for step in (1..N_STEPS).rev() {
-                try_range(Range::symmetric(whole.max * shrink(step)), &mut best)?;
-            }
-            return Ok(best);
+fn find(_: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
+    let whole = observed(statistics, grid)?;
+    let bins: Vec<Bin> = statistics.histogram.bins().collect();
+    let mut best = whole;
+    let mut best_error = squared_error(&bins, whole, grid)?;
+    let shrink = |step: u32| f64::from(step) / f64::from(N_STEPS);
+    let mut try_range = |range: Range, best: &mut Range| -> Result<()> {
+        let error = squared_error(&bins, range, grid)?;
+        if error < best_error {
+            (best_error, *best) = (error, range);
         }
-        for _ in 0..N_ROUNDS {
-            let before = best;
-            for step in (1..N_STEPS).rev() {
-                try_range(Range { max: whole.max * shrink(step), ..best }, &mut best)?;
-            }
-            let lower = if whole.min < 0.0 { N_STEPS } else { 1 };
-            for step in (1..lower).rev() {
-                try_range(Range { min: whole.min * shrink(step), ..best }, &mut best)?;
-            }
-            if best == before {
-                break;
-            }
+        Ok(())
+    };
+    if grid.is_centred() {
+        for step in (1..N_STEPS).rev() {
+            try_range(Range::symmetric(whole.max * shrink(step)), &mut best)?;
         }
-        Ok(best)
+        return Ok(best);
     }
+    for _ in 0..N_ROUNDS {
+        let before = best;
+        for step in (1..N_STEPS).rev() {
+            try_range(Range { max: whole.max * shrink(step), ..best }, &mut best)?;
+        }
+        let lower = if whole.min < 0.0 { N_STEPS } else { 1 };
+        for step in (1..lower).rev() {
+            try_range(Range { min: whole.min * shrink(step), ..best }, &mut best)?;
+        }
+        if best == before {
+            break;
+        }
+    }
+    Ok(best)
 }
 
 /// Sum of squared differences between the bins' centers and their values on the grid.
-pub(super) fn squared_error(bins: &[Bin], range: Range, grid: &Grid) -> Result<f64> {
+pub fn squared_error(bins: &[Bin], range: Range, grid: &Grid) -> Result<f64> {
     let params = params_for_range(range, grid)?;
     Ok(squared_error_on(bins, &params))
 }

@@ -1,4 +1,4 @@
-use super::{Observer, fit, observed};
+use super::{Observer, fit, number, observed};
 use crate::quant::{Grid, Range};
 use crate::statistics::{Bin, TensorStatistics};
 use anyhow::{Result, ensure};
@@ -8,42 +8,31 @@ use anyhow::{Result, ensure};
 ///
 /// The outer edge of the histogram bin that crosses the mark is taken, so that at least `percent` of
 /// the values are kept (pytorch-quantization takes the inner edge, and can never return the maximum).
-#[derive(Debug, Clone, Copy)]
-pub struct Percentile {
-    /// Above 0, at most 100.
-    pub percent: f64,
+///
+/// By default 99.99 % of the values are kept, as in pytorch-quantization.
+pub const PERCENTILE: Observer =
+    Observer { name: "percentile", option: 99.99, parse: Some(parse), find, ..Observer::PLAIN };
+
+fn parse(observer: Observer, text: &str) -> Result<Observer> {
+    let option = number(text)?;
+    ensure!(option > 0.0 && option <= 100.0, "{option}, expected above 0 and at most 100");
+    Ok(Observer { option, ..observer })
 }
 
-impl Percentile {
-    /// Keeps 99.99 % of the values, as pytorch-quantization does.
-    pub const DEFAULT: Percentile = Percentile { percent: 99.99 };
-}
-
-impl Observer for Percentile {
-    fn name(&self) -> &'static str {
-        "percentile"
+fn find(observer: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
+    let whole = observed(statistics, grid)?;
+    let mut bins: Vec<Bin> = statistics.histogram.bins().collect();
+    let total = statistics.n_finite() as f64;
+    let cut = 1.0 - observer.option / 100.0;
+    if grid.is_centred() {
+        bins.sort_by(|a, b| b.outer.abs().total_cmp(&a.outer.abs()));
+        let amax = edge_after_cutting(bins.iter(), cut * total).abs();
+        return Ok(Range::symmetric(amax.min(whole.max)));
     }
-
-    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
-        ensure!(
-            self.percent > 0.0 && self.percent <= 100.0,
-            "percentile is {}, expected above 0 and at most 100",
-            self.percent
-        );
-        let whole = observed(statistic, grid)?;
-        let mut bins: Vec<Bin> = statistic.histogram.bins().collect();
-        let total = statistic.n_finite() as f64;
-        let cut = 1.0 - self.percent / 100.0;
-        if grid.is_centred() {
-            bins.sort_by(|a, b| b.outer.abs().total_cmp(&a.outer.abs()));
-            let amax = edge_after_cutting(bins.iter(), cut * total).abs();
-            return Ok(Range::symmetric(amax.min(whole.max)));
-        }
-        let cut = 0.5 * cut * total;
-        let min = edge_after_cutting(bins.iter(), cut).max(whole.min);
-        let max = edge_after_cutting(bins.iter().rev(), cut).min(whole.max);
-        Ok(fit(Range { min, max }, grid))
-    }
+    let cut = 0.5 * cut * total;
+    let min = edge_after_cutting(bins.iter(), cut).max(whole.min);
+    let max = edge_after_cutting(bins.iter().rev(), cut).min(whole.max);
+    Ok(fit(Range { min, max }, grid))
 }
 
 /// The end that is left when whole bins holding at most `n_cut` values are taken away, outermost first.

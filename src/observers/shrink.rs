@@ -1,5 +1,5 @@
 use super::percentile::edge_after_cutting;
-use super::{Observer, fit, observed};
+use super::{Observer, fit, number, observed};
 use crate::quant::{Grid, Range};
 use crate::statistics::{Bin, TensorStatistics};
 use anyhow::{Result, ensure};
@@ -10,33 +10,20 @@ use anyhow::{Result, ensure};
 /// The outer edge of the histogram bin that crosses the mark is taken.
 ///
 /// Source: TI edgeai-torchmodelopt, `range_shrink` (0.01 is version 2's for its tables with `AT8`).
-#[derive(Debug, Clone, Copy)]
-pub struct Shrink {
-    /// At least 0, below 50.
-    pub percent: f64,
+pub const SHRINK: Observer =
+    Observer { name: "shrink", option: 0.01, parse: Some(parse), find, ..Observer::PLAIN };
+
+fn parse(observer: Observer, text: &str) -> Result<Observer> {
+    let option = number(text)?;
+    ensure!((0.0..50.0).contains(&option), "{option}, expected at least 0 and below 50");
+    Ok(Observer { option, ..observer })
 }
 
-impl Shrink {
-    /// TI's.
-    pub const DEFAULT: Shrink = Shrink { percent: 0.01 };
-}
-
-impl Observer for Shrink {
-    fn name(&self) -> &'static str {
-        "shrink"
-    }
-
-    fn find(&self, statistic: &TensorStatistics, grid: &Grid) -> Result<Range> {
-        ensure!(
-            (0.0..50.0).contains(&self.percent),
-            "shrink is {}, expected at least 0 and below 50",
-            self.percent
-        );
-        let whole = observed(statistic, grid)?;
-        let bins: Vec<Bin> = statistic.histogram.bins().collect();
-        let cut = self.percent / 100.0 * statistic.n_finite() as f64;
-        let min = edge_after_cutting(bins.iter(), cut).max(whole.min);
-        let max = edge_after_cutting(bins.iter().rev(), cut).min(whole.max);
-        Ok(fit(Range { min: min.min(0.0), max: max.max(0.0) }, grid))
-    }
+fn find(observer: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
+    let whole = observed(statistics, grid)?;
+    let bins: Vec<Bin> = statistics.histogram.bins().collect();
+    let cut = observer.option / 100.0 * statistics.n_finite() as f64;
+    let min = edge_after_cutting(bins.iter(), cut).max(whole.min);
+    let max = edge_after_cutting(bins.iter().rev(), cut).min(whole.max);
+    Ok(fit(Range { min: min.min(0.0), max: max.max(0.0) }, grid))
 }

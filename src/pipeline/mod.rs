@@ -52,11 +52,11 @@ pub struct Request {
     /// Which nodes to leave out, or to keep.
     pub selection: Selection,
     /// Range observer of activations, and its spelling with options.
-    pub activation_observer: (Box<dyn Observer + Send>, String),
+    pub activation_observer: (Observer, String),
     /// Whether that was asked for, and is not the table's.
     pub observer_is_given: bool,
     /// Range observer of weights, and its spelling with options.
-    pub weight_observer: (Box<dyn Observer + Send>, String),
+    pub weight_observer: (Observer, String),
     /// How weights are stored.
     pub storage: WeightStorage,
     /// At most so many samples.
@@ -81,7 +81,7 @@ impl Request {
 
     /// The range observers.
     fn observers(&self) -> Observers<'_> {
-        Observers { activation: &*self.activation_observer.0, weight: &*self.weight_observer.0 }
+        Observers { activation: &self.activation_observer.0, weight: &self.weight_observer.0 }
     }
 }
 
@@ -170,10 +170,7 @@ fn finish(
         equalize::Stage { model: &model, value_info: &value_info, placement: &placement, request };
     let observer = observer::choose(stage, &mut plan, &calibration, &mut known);
     let taken = observer.as_ref().map(ObserverChoice::observer).transpose()?;
-    let activation: &dyn Observer = match &taken {
-        Some(taken) => &**taken,
-        None => observers.activation,
-    };
+    let activation = taken.as_ref().unwrap_or(observers.activation);
     let observers = Observers { activation, ..observers };
     let known = known.as_ref();
     let stage = mixed::Stage { model: &model, value_info: &value_info, request, observers, known };

@@ -43,7 +43,7 @@ pub(super) fn observe(
     progress: &Progress,
 ) -> Result<Observed> {
     let (n, dataset) = (watched.len(), &samples.dataset);
-    let batch_size = request.activation_observer.0.batch_size();
+    let batch_size = request.activation_observer.0.batch_size;
     let order = match batch_size.is_some_and(|size| size < dataset.len()) {
         true => Some(samples.order(request, progress)?),
         false => None,

@@ -54,7 +54,7 @@ impl ObserverChoice {
     }
 
     /// The range observer.
-    pub(super) fn observer(&self) -> Result<Box<dyn Observer + Send>> {
+    pub(super) fn observer(&self) -> Result<Observer> {
         by_spelling(&self.observer)
     }
 }
@@ -104,7 +104,7 @@ fn attempt(
     let mut tried = Vec::new();
     for (observer, deviations) in RIVALS {
         let activation = by_spelling(observer)?;
-        let observers = Observers { activation: &*activation, ..request.observers() };
+        let observers = Observers { activation: &activation, ..request.observers() };
         let rival =
             decide(graph, placement, &calibration.statistics, None, &request.scheme, observers)?;
         let compared = Compared {

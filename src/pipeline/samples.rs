@@ -62,7 +62,7 @@ impl SampleSet {
 
     /// Keeps the order that follows from the hashes of all samples but those that were `skipped`.
     pub fn set_order(&self, hashes: Hashes, skipped: Vec<usize>, request: &Request) -> &Order {
-        let batch_size = request.activation_observer.0.batch_size();
+        let batch_size = request.activation_observer.0.batch_size;
         self.order.get_or_init(|| Order::new(hashes, skipped, batch_size, request.looks_again()))
     }
 }

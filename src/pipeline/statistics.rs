@@ -76,7 +76,7 @@ pub(super) fn open(
         parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
     let Request { data, preprocessing, limit, effort, .. } = request;
     let dataset = Dataset::open(data, parsed.inputs(), preprocessing, *limit)?;
-    let looks_again = effort.looks_again() || request.activation_observer.0.batch_size().is_some();
+    let looks_again = effort.looks_again() || request.activation_observer.0.batch_size.is_some();
     let dataset = if looks_again { dataset.keeping_images() } else { dataset };
     Ok(Some(Arc::new(SampleSet::new(dataset))))
 }

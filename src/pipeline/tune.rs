@@ -69,7 +69,7 @@ pub fn tune(
 
 /// The scheme of the request, and its observer of weights.
 pub(super) fn weight_scheme(request: &Request) -> WeightScheme<'_> {
-    WeightScheme { scheme: &request.scheme, observer: &*request.weight_observer.0 }
+    WeightScheme { scheme: &request.scheme, observer: &request.weight_observer.0 }
 }
 
 /// How many samples are looked at, those held back included, where the largest activation has `largest` values; they are

@@ -22,7 +22,7 @@ pub fn decide_biases(
     graph: &GraphProto,
     placement: &Placement,
     scheme: &Scheme,
-    observer: &dyn Observer,
+    observer: &Observer,
     plan: &mut QuantPlan,
     widen: bool,
 ) -> Result<()> {
@@ -56,11 +56,7 @@ pub fn decide_biases(
 ///
 /// # Errors
 /// If the values have no range.
-pub fn bias_grids(
-    values: &[f32],
-    qtype: &QType,
-    observer: &dyn Observer,
-) -> Result<Vec<QuantParams>> {
+pub fn bias_grids(values: &[f32], qtype: &QType, observer: &Observer) -> Result<Vec<QuantParams>> {
     let qtype = qtype.adapted(values.iter().copied().reduce(f32::min));
     let (_, widest) = params_of(values, &QType { pot_search: 0, ..qtype.clone() }, observer)?;
     let n_halvings = qtype.n_halvings(widest.scale);

@@ -30,7 +30,7 @@ pub(super) fn decide(
     statistics: &[impl Borrow<TensorStatistics> + Sync],
     given: Option<&BTreeMap<String, GivenRange>>,
     scheme: &Scheme,
-    observer: &dyn Observer,
+    observer: &Observer,
     plan: &mut QuantPlan,
 ) -> Result<()> {
     let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -159,7 +159,7 @@ fn find_shared(
     of_outputs: Option<(f32, f32)>,
     imported: &[GivenRange],
     qtype: &QType,
-    observer: &dyn Observer,
+    observer: &Observer,
 ) -> Result<Shared> {
     let whole = |range: Range, grid: &Grid| {
         of_outputs.map_or(range, |of_outputs| covering(range, of_outputs, grid))
@@ -167,7 +167,7 @@ fn find_shared(
     if let (Some(joint), []) = (joint, imported) {
         let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));
         let grid = qtype.grid();
-        let found = |observer: &dyn Observer| -> Result<(Alternative, bool)> {
+        let found = |observer: &Observer| -> Result<(Alternative, bool)> {
             let found = observer.find(joint, &grid)?;
             let (mut range, mut params) = params_for(joint, found, &qtype)?;
             let mut widened = false;
@@ -177,13 +177,12 @@ fn find_shared(
                 (range, params) = (whole, params_for_range(whole, &grid.never_narrower())?);
                 widened = range != before;
             }
-            Ok((Alternative { observer: observer.name(), range, params }, widened))
+            Ok((Alternative { observer: observer.name, range, params }, widened))
         };
-        let mut choices = observer.choices().iter();
-        let first = choices.next().map_or(observer, |first| *first);
+        let mut choices = observer.choices.iter();
+        let first = choices.next().unwrap_or(observer);
         let (Alternative { observer, range, params }, widened) = found(first)?;
-        let alternatives =
-            choices.map(|observer| Ok(found(*observer)?.0)).collect::<Result<_>>()?;
+        let alternatives = choices.map(|observer| Ok(found(observer)?.0)).collect::<Result<_>>()?;
         return Ok(Shared { qtype, range, params, observer, alternatives, widened, mask: None });
     }
     let observed = joint.and_then(TensorStatistics::min_max).map(|(min, _)| min);

@@ -175,9 +175,9 @@ impl PlannedBias {
 #[derive(Debug, Clone, Copy)]
 pub struct Observers<'a> {
     /// For activations.
-    pub activation: &'a dyn Observer,
+    pub activation: &'a Observer,
     /// For weights.
-    pub weight: &'a dyn Observer,
+    pub weight: &'a Observer,
 }
 
 /// Chooses the parameters. `statistics` holds one entry per activation quantizer, in their order; a tensor of

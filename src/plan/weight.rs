@@ -68,7 +68,7 @@ pub(super) fn decide(
     graph: &GraphProto,
     placement: &Placement,
     scheme: &Scheme,
-    observer: &dyn Observer,
+    observer: &Observer,
     plan: &mut QuantPlan,
 ) -> Result<()> {
     let planned = |quantizer: &WeightQuantizer| {
@@ -89,7 +89,7 @@ fn planned(
     graph: &GraphProto,
     quantizer: &WeightQuantizer,
     qtype: &QType,
-    observer: &dyn Observer,
+    observer: &Observer,
 ) -> Result<PlannedWeight> {
     let (shape, values) = values_of(graph, quantizer)?;
     let slices = Slices::of(&shape, quantizer.axis, quantizer.block);
@@ -115,7 +115,7 @@ fn planned(
         integers: Arc::default(),
         shape,
         observed: (min, max),
-        observer: observer.name(),
+        observer: observer.name,
         dead,
         learned: false,
         pairs: None,
@@ -140,11 +140,11 @@ fn warning(PlannedWeight { quantizer, params, dead, .. }: &PlannedWeight) -> Opt
 pub(super) fn params_of(
     values: &[f32],
     qtype: &QType,
-    observer: &dyn Observer,
+    observer: &Observer,
 ) -> Result<(Range, QuantParams)> {
     let mut statistic = TensorStatistics::default();
     // A histogram per block would cost more than the rest.
-    match observer.reads_histogram() || qtype.pot_search > 0 {
+    match observer.reads_histogram || qtype.pot_search > 0 {
         true => statistic.observe(values),
         false => statistic.observe_extremes(values),
     }

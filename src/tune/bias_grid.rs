@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// The types of the biases that have one of their own.
 pub struct BiasGrids<'a> {
     types: BTreeMap<Edge, &'a QType>,
-    observer: &'a dyn Observer,
+    observer: &'a Observer,
 }
 
 impl<'a> BiasGrids<'a> {

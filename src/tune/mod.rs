@@ -122,7 +122,7 @@ pub struct WeightScheme<'a> {
     /// The backend's.
     pub scheme: &'a Scheme,
     /// What gives weights their ranges.
-    pub observer: &'a dyn Observer,
+    pub observer: &'a Observer,
 }
 
 /// What tuning goes by.

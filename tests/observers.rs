@@ -1,6 +1,13 @@
-use super::*;
-use crate::quant::{PotRounding, ScaleRule, params_for_range};
-use crate::statistics::Bin;
+//! Range observers on the numbers of other tools, on what is known of their results, and on hostile tensors.
+
+use mqq::observers::{OBSERVERS, by_spelling, pot_search, squared_error};
+use mqq::quant::{Grid, PotRounding, Range, ScaleRule, params_for_range};
+use mqq::statistics::{Bin, TensorStatistics};
+
+/// The range by the observer of a spelling.
+fn find(spelling: &str, statistics: &TensorStatistics, grid: &Grid) -> Range {
+    by_spelling(spelling).unwrap().find(statistics, grid).unwrap()
+}
 
 /// The first `n` numbers of the Mersenne Twister MT19937 seeded with 12345, 24 bits each in [0, 1).
 fn twister(n: usize) -> Vec<f32> {
@@ -44,8 +51,8 @@ fn statistic(samples: &[&[f32]]) -> TensorStatistics {
     statistic
 }
 
-fn amax(observer: &dyn Observer, statistic: &TensorStatistics) -> f64 {
-    observer.find(statistic, &Grid::INT8_SYMMETRIC).unwrap().max
+fn amax(spelling: &str, statistic: &TensorStatistics) -> f64 {
+    find(spelling, statistic, &Grid::INT8_SYMMETRIC).max
 }
 
 /// Source: ports of pytorch-quantization's and MQBench's calibrators run on the same numbers. The width
@@ -53,30 +60,26 @@ fn amax(observer: &dyn Observer, statistic: &TensorStatistics) -> f64 {
 #[test]
 fn golden_vector_with_one_outlier() {
     let statistic = golden(10.0);
-    let percentile = |percent| Percentile { percent };
-    let cases: [(&dyn Observer, f64, f64); 6] = [
-        (&Max, 10.0, 0.0),
-        (&Entropy, 0.996_093_75, 0.01),
-        (&Mse, 10.0, 0.0),
-        (&percentile(99.0), 0.976_562_5, 0.01),
-        (&percentile(99.9), 9.995_117_187_5, 0.01),
-        (&percentile(100.0), 10.0, 0.0),
+    let cases = [
+        ("max", 10.0, 0.0),
+        ("entropy", 0.996_093_75, 0.01),
+        ("mse", 10.0, 0.0),
+        ("percentile:99", 0.976_562_5, 0.01),
+        ("percentile:99.9", 9.995_117_187_5, 0.01),
+        ("percentile:100", 10.0, 0.0),
     ];
     for (observer, expected, tolerance) in cases {
         let found = amax(observer, &statistic);
-        assert!(
-            (found - expected).abs() <= tolerance,
-            "{observer:?}: {found}, expected {expected}"
-        );
+        assert!((found - expected).abs() <= tolerance, "{observer}: {found}, expected {expected}");
     }
 }
 
 #[test]
 fn golden_vector_without_the_outlier() {
     let statistic = golden(0.5);
-    for (observer, expected) in [(&Entropy as &dyn Observer, 0.997_288_7), (&Mse, 0.993_636_5)] {
+    for (observer, expected) in [("entropy", 0.997_288_7), ("mse", 0.993_636_5)] {
         let found = amax(observer, &statistic);
-        assert!((found - expected).abs() <= 0.01, "{observer:?}: {found}, expected {expected}");
+        assert!((found - expected).abs() <= 0.01, "{observer}: {found}, expected {expected}");
     }
 }
 
@@ -86,7 +89,7 @@ fn a_percentile_without_a_number_is_99_99() {
     for (n_far, expected) in [(3, 100.0), (1, 1.0)] {
         let mut values = twister(20_000);
         values[..n_far].fill(100.0);
-        let found = amax(&*by_spelling("percentile").unwrap(), &statistic(&[&values]));
+        let found = amax("percentile", &statistic(&[&values]));
         assert!((found - expected).abs() <= 0.01 * expected, "{n_far}: {found}");
     }
 }
@@ -97,9 +100,9 @@ fn a_percentile_of_values_of_both_signs_cuts_half_on_each_side() {
     let mut values = twister(9_800);
     values.extend([[-10.0, 20.0]; 100].as_flattened());
     let statistic = statistic(&[&values]);
-    let find = |percent| Percentile { percent }.find(&statistic, &Grid::UINT8_ASYMMETRIC).unwrap();
-    assert_eq!(find(98.2), Range { min: -10.0, max: 20.0 });
-    let cut = find(97.8);
+    let find = |percentile| find(percentile, &statistic, &Grid::UINT8_ASYMMETRIC);
+    assert_eq!(find("percentile:98.2"), Range { min: -10.0, max: 20.0 });
+    let cut = find("percentile:97.8");
     assert!(cut.min == 0.0 && (cut.max - 1.0).abs() < 0.01, "{cut:?}");
 }
 
@@ -115,7 +118,7 @@ fn entropy_spends_all_levels_on_values_of_one_sign() {
     let mut values: Vec<f32> = (0..2048).flat_map(of_bin).collect();
     values.push(1.0);
     let positive = statistic(&[&values]);
-    let find = |statistic, grid| Entropy.find(statistic, &grid).unwrap();
+    let find = |statistic, grid| find("entropy", statistic, &grid);
     let whole = Range { min: 0.0, max: 1.0 };
     assert_eq!(find(&positive, Grid::UINT8_ASYMMETRIC), whole);
     assert_eq!(find(&positive, Grid::INT8_SYMMETRIC), Range::symmetric(0.5));
@@ -132,8 +135,7 @@ fn entropy_spends_all_levels_on_values_of_one_sign() {
 #[test]
 fn the_zeros_of_a_relu_do_not_move_entropy() {
     let mut values: Vec<f32> = twister(20_000).iter().map(|u| -(1.0 - u).ln()).collect();
-    let find =
-        |values: &[f32]| Entropy.find(&statistic(&[values]), &Grid::UINT8_ASYMMETRIC).unwrap().max;
+    let find = |values: &[f32]| find("entropy", &statistic(&[values]), &Grid::UINT8_ASYMMETRIC).max;
     let without = find(&values);
     values.resize(40_000, 0.0);
     assert_eq!(find(&values), without);
@@ -147,9 +149,9 @@ fn a_range_that_grows_is_followed() {
     let mut statistic = TensorStatistics::default();
     statistic.observe_in(0, &first);
     statistic.observe_in(1, &second);
-    assert!((amax(&Mse, &statistic) - 255.0).abs() <= 2.6);
-    assert_eq!(amax(&Max, &statistic), 256.0);
-    assert!((amax(&Ema::DEFAULT, &statistic) - 255.1).abs() < 1e-9);
+    assert!((amax("mse", &statistic) - 255.0).abs() <= 2.6);
+    assert_eq!(amax("max", &statistic), 256.0);
+    assert!((amax("ema", &statistic) - 255.1).abs() < 1e-9);
 }
 
 #[test]
@@ -173,7 +175,7 @@ fn every_observer_takes_every_tensor() {
             for values in tensors {
                 let statistic = statistic(&[values]);
                 let range = observer.find(&statistic, &grid).unwrap();
-                let whole = Max.find(&statistic, &grid).unwrap();
+                let whole = find("max", &statistic, &grid);
                 assert!(
                     whole.min <= range.min
                         && range.min <= 0.0
@@ -196,11 +198,10 @@ fn mse_is_never_worse_than_max_and_helps_on_a_long_tail() {
     for grid in
         [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC, Grid { bits: 4, ..Grid::UINT8_ASYMMETRIC }]
     {
-        let error = |observer: &dyn Observer| {
-            mse::squared_error(&bins, observer.find(&statistic, &grid).unwrap(), &grid).unwrap()
-        };
-        assert!(error(&Mse) <= error(&Max), "{grid:?}");
-        assert!(grid.bits > 4 || error(&Mse) < 0.9 * error(&Max), "{grid:?}");
+        let error =
+            |spelling| squared_error(&bins, find(spelling, &statistic, &grid), &grid).unwrap();
+        assert!(error("mse") <= error("max"), "{grid:?}");
+        assert!(grid.bits > 4 || error("mse") < 0.9 * error("max"), "{grid:?}");
     }
 }
 
@@ -213,14 +214,14 @@ fn mse_shrinks_both_ends_of_an_asymmetric_grid() {
         values.extend(far);
         let statistic = statistic(&[&values]);
         let bins: Vec<Bin> = statistic.histogram.bins().collect();
-        let error = |range| mse::squared_error(&bins, range, &grid).unwrap();
-        let whole = Max.find(&statistic, &grid).unwrap();
+        let error = |range| squared_error(&bins, range, &grid).unwrap();
+        let whole = find("max", &statistic, &grid);
         let shares = || (1..=100).map(|percent| f64::from(percent) / 100.0);
         let best = shares().flat_map(|low| shares().map(move |high| (low, high)));
         let best =
             best.map(|(low, high)| error(Range { min: whole.min * low, max: whole.max * high }));
         let best = best.fold(f64::INFINITY, f64::min);
-        let found = Mse.find(&statistic, &grid).unwrap();
+        let found = find("mse", &statistic, &grid);
         assert!(error(found) <= 1.02 * best, "{far:?}: {found:?}, {} {best}", error(found));
         assert!(error(whole) > 1.5 * best, "{far:?}: nothing to gain");
     }
@@ -239,11 +240,11 @@ fn mse_finds_the_best_power_of_two() {
     let bins: Vec<Bin> = statistic.histogram.bins().collect();
     for bits in [3, 4, 8] {
         let grid = power_of_two(Grid { bits, ..Grid::UINT8_ASYMMETRIC });
-        let found = Mse.find(&statistic, &grid).unwrap();
-        let error = mse::squared_error(&bins, found, &grid).unwrap();
+        let found = find("mse", &statistic, &grid);
+        let error = squared_error(&bins, found, &grid).unwrap();
         let best = (-10..2).map(|exponent| {
             let max = f64::from(grid.q_max()) * 2f64.powi(exponent);
-            mse::squared_error(&bins, Range { min: 0.0, max }, &grid).unwrap()
+            squared_error(&bins, Range { min: 0.0, max }, &grid).unwrap()
         });
         let best = best.fold(f64::INFINITY, f64::min);
         assert!(error <= best * 1.000_001, "{bits} bits: {error}, the best is {best}");
@@ -258,7 +259,7 @@ fn halves_of_a_power_of_two_are_tried() {
     values.push(8.0);
     let statistic = statistic(&[&values]);
     let grid = power_of_two(Grid::INT8_SYMMETRIC);
-    let first = params_for_range(Max.find(&statistic, &grid).unwrap(), &grid).unwrap();
+    let first = params_for_range(find("max", &statistic, &grid), &grid).unwrap();
     assert_eq!(first.scale, 0.125);
     for (n_halvings, scale) in [(0, 0.125), (1, 0.0625), (4, 0.0625)] {
         assert_eq!(pot_search(&statistic, first, n_halvings).scale, scale, "{n_halvings}");
@@ -271,15 +272,15 @@ fn shrinking_cuts_each_side_of_the_values() {
     let mut values = twister(9_900);
     values.extend([-10.0; 100]);
     let statistic = statistic(&[&values]);
-    let find = |percent: f64, grid: &Grid| Shrink { percent }.find(&statistic, grid).unwrap();
-    let whole = find(0.0, &Grid::UINT8_ASYMMETRIC);
-    assert_eq!(whole, Max.find(&statistic, &Grid::UINT8_ASYMMETRIC).unwrap());
-    assert!(find(0.9, &Grid::UINT8_ASYMMETRIC).min < -9.9);
-    let cut = find(1.1, &Grid::UINT8_ASYMMETRIC);
+    let find = |percent: &str, grid: &Grid| find(&format!("shrink:{percent}"), &statistic, grid);
+    let whole = find("0.0", &Grid::UINT8_ASYMMETRIC);
+    assert_eq!(whole, self::find("max", &statistic, &Grid::UINT8_ASYMMETRIC));
+    assert!(find("0.9", &Grid::UINT8_ASYMMETRIC).min < -9.9);
+    let cut = find("1.1", &Grid::UINT8_ASYMMETRIC);
     assert!(cut.min == 0.0 && (cut.max - 0.989).abs() < 0.01, "{cut:?}");
     // Of the absolute values, 1 % are far out: percentile cuts them at 1 % in all, shrink at 1 % a side.
-    assert!(find(0.9, &Grid::INT8_SYMMETRIC).max > 9.9);
-    assert!(find(1.1, &Grid::INT8_SYMMETRIC).max < 1.0);
+    assert!(find("0.9", &Grid::INT8_SYMMETRIC).max > 9.9);
+    assert!(find("1.1", &Grid::INT8_SYMMETRIC).max < 1.0);
 }
 
 #[test]
@@ -289,20 +290,18 @@ fn a_moving_average_is_of_batches() {
         statistic.observe_in(batch, &values);
     }
     // Two batches: [-1, 8] and [-8, 16]; no sample is of batch 1.
-    let find = |spelling: &str| {
-        by_spelling(spelling).unwrap().find(&statistic, &Grid::UINT8_ASYMMETRIC).unwrap()
-    };
+
     for (spelling, expected) in [("ema", (-1.7, 8.8)), ("ema:0.5", (-4.5, 12.0))] {
-        let Range { min, max } = find(spelling);
+        let Range { min, max } = find(spelling, &statistic, &Grid::UINT8_ASYMMETRIC);
         let (expected_min, expected_max) = expected;
         assert!((min - expected_min).abs() < 1e-9 && (max - expected_max).abs() < 1e-9);
     }
     // What was not seen in batches was seen at once.
     let mut at_once = TensorStatistics::default();
     at_once.observe(&[-3.0, 5.0]);
-    let range = Ema::DEFAULT.find(&at_once, &Grid::UINT8_ASYMMETRIC).unwrap();
+    let range = find("ema", &at_once, &Grid::UINT8_ASYMMETRIC);
     assert_eq!(range, Range { min: -3.0, max: 5.0 });
-    let sizes = ["ema", "ema:0.5", "ema:0.5:7"].map(|ema| by_spelling(ema).unwrap().batch_size());
+    let sizes = ["ema", "ema:0.5", "ema:0.5:7"].map(|ema| by_spelling(ema).unwrap().batch_size);
     assert_eq!(sizes, [Some(32), Some(32), Some(7)]);
     for (spelling, expected) in [
         ("ema:0.9:0", "observer `ema:0.9:0`: batches of `0` samples, expected 1 or more"),
@@ -310,7 +309,8 @@ fn a_moving_average_is_of_batches() {
         ("ema:32", "observer `ema:32`: 32, expected at least 0 and below 1"),
         ("percentile:99:9", "observer `percentile:99:9`: `99:9` is no number"),
     ] {
-        let error = by_spelling(spelling).unwrap_err().to_string();
+        let error = by_spelling(spelling).unwrap_err();
+        let error = format!("{error:#}");
         assert!(error.starts_with(expected), "{error}");
     }
 }
