@@ -22,7 +22,8 @@
 //! | [`rewrite`] | the plan into the graph | see statistics |
 //! | [`check`] | soundness of the result, rules of targets | repair |
 //! | [`backends`] | built-in tables, and the lists that tables take names from | read a graph |
-//! | [`emit`] | the sidecar, other tools' formats | decide anything |
+//! | [`sidecar`] | every scale with its reason, written and read | decide anything |
+//! | [`export`] | other tools' formats | decide anything |
 //! | [`import`] | ranges from other tools' files | decide anything |
 //! | [`pipeline`] | the order of all that | know a file's format |
 //! | [`cli`] | options, printing, exit codes | quantize |
@@ -39,9 +40,9 @@ pub mod check;
 pub mod cli;
 pub mod data;
 pub mod diag;
-pub mod emit;
 pub mod engine;
 pub mod equalize;
+pub mod export;
 pub mod import;
 pub mod metrics;
 pub mod mixed;
@@ -55,6 +56,7 @@ pub mod progress;
 pub mod quant;
 pub mod rewrite;
 pub mod scheme;
+pub mod sidecar;
 pub mod simulate;
 pub mod statistics;
 pub mod tune;

@@ -6,7 +6,7 @@
 use crate::check::CHECKS;
 use crate::place::RULES;
 use crate::scheme::{self, Catalog, Scheme};
-use crate::{emit, observers};
+use crate::{export, observers};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -59,10 +59,7 @@ fn catalog() -> Catalog {
         rules: RULES.iter().map(|rule| (rule.name, rule.takes)).collect(),
         checks: CHECKS.iter().map(|check| (check.name, check.takes)).collect(),
         check_observer: |spelling| observers::by_spelling(spelling).map(drop),
-        check_format: |name| match name {
-            emit::SIDECAR => Ok(()),
-            name => emit::by_name(name).map(drop),
-        },
+        check_format: |name| export::by_names([name]).map(drop),
     }
 }
 

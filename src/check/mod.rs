@@ -9,39 +9,3 @@ mod rules;
 pub use linear::{Kind, Linear, Role, Values};
 pub use qdq::QdqGraph;
 pub use rules::{CHECKS, Check, Finding, Report, Severity, ensure_kept, findings, is_quantized};
-
-use crate::onnx::proto::ModelProto;
-use anyhow::{Context, Result, ensure};
-use std::collections::BTreeSet;
-
-/// Checks what every ONNX runtime demands of a graph with Q/DQ: nodes in topological order, every
-/// tensor made once.
-///
-/// # Errors
-/// If one of these does not hold; the message names node and tensor.
-pub fn check(model: &ModelProto) -> Result<()> {
-    let graph = model.graph.as_ref().context("model has no graph")?;
-    let mut made: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();
-    made.extend(graph.initializer.iter().map(|tensor| tensor.name()));
-    made.extend(graph.sparse_initializer.iter().filter_map(|t| Some(t.values.as_ref()?.name())));
-    for node in &graph.node {
-        for input in node.input.iter().filter(|name| !name.is_empty()) {
-            ensure!(
-                made.contains(input.as_str()),
-                "node `{}`: input `{input}` is not made by an earlier node",
-                node.name()
-            );
-        }
-        for output in node.output.iter().filter(|name| !name.is_empty()) {
-            ensure!(
-                made.insert(output),
-                "node `{}`: output `{output}` is made by an earlier node too",
-                node.name()
-            );
-        }
-    }
-    for output in &graph.output {
-        ensure!(made.contains(output.name()), "output `{}` is made by no node", output.name());
-    }
-    Ok(())
-}

@@ -10,13 +10,14 @@ use super::summary::{Summary, print_summary};
 use super::{ErrorReport, Failure, Report, print_error};
 use crate::data::{self, Preprocessing};
 use crate::diag::{Exit, WithHint};
-use crate::emit::{self, Emitter, Sidecar};
+use crate::export::{self, Format};
 use crate::import;
 use crate::mixed::{Missed, Mixed};
 use crate::observers::{OBSERVERS, by_spelling, canonical};
 use crate::onnx::{RunFile, Staged, check_outputs};
-use crate::pipeline::{self, Quantized, Request, quantize};
+use crate::pipeline::{Quantized, Request, quantize};
 use crate::scheme::{Scheme, WeightStorage};
+use crate::sidecar::Sidecar;
 use crate::tune::{Effort, Method, Methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
@@ -99,7 +100,7 @@ pub(super) struct Paths {
     pub model: PathBuf,
     pub output: PathBuf,
     pub sidecar: PathBuf,
-    pub emitted: Vec<(&'static dyn Emitter, PathBuf)>,
+    pub emitted: Vec<(&'static Format, PathBuf)>,
 }
 
 impl Paths {
@@ -119,15 +120,15 @@ impl Paths {
         let mut written =
             RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
         written.push(RunFile::new(of_model("sidecar"), &self.sidecar));
-        for (emitter, path) in &self.emitted {
-            written.push(RunFile::new(of_model(&format!("format `{}`", emitter.name())), path));
+        for (format, path) in &self.emitted {
+            written.push(RunFile::new(of_model(&format!("format `{}`", format.name)), path));
         }
         written
     }
 
     fn emitted_by_name(&self) -> BTreeMap<&'static str, String> {
         let emitted = self.emitted.iter();
-        emitted.map(|(emitter, path)| (emitter.name(), path.display().to_string())).collect()
+        emitted.map(|(format, path)| (format.name, path.display().to_string())).collect()
     }
 }
 
@@ -304,7 +305,7 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
             .hint("use --out-dir")
     );
     let names = args.emit.as_ref().unwrap_or(&scheme.emit);
-    let emitters = emit::by_names(names.iter().map(String::as_str))?;
+    let formats = export::by_names(names.iter().map(String::as_str))?;
     let mut all = Vec::with_capacity(args.models.len());
     for model in &args.models {
         let output = match (&args.output, &args.out_dir) {
@@ -320,7 +321,7 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
             }
         };
         let sidecar = output.with_extension("json");
-        let emitted = emitters.iter().map(|e| (*e, output.with_extension(e.suffix()))).collect();
+        let emitted = formats.iter().map(|f| (*f, output.with_extension(f.suffix))).collect();
         all.push(Paths { model: model.clone(), output, sidecar, emitted });
     }
     Ok(all)
@@ -370,8 +371,9 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
     staged.add(text.as_bytes(), &paths.sidecar)?;
     // From the file's text, so that the same comes of it later.
     let read = Sidecar::from_json(&text)?;
-    for (emitter, path) in &paths.emitted {
-        let bytes = pipeline::emit(*emitter, &read, Some(&prepared))
+    for (format, path) in &paths.emitted {
+        let bytes = format
+            .bytes(&read, Some(&prepared))
             .with_context(|| format!("`{}`", paths.model.display()))?;
         staged.add(&bytes, path)?;
     }

@@ -4,9 +4,10 @@ use super::Failure;
 use super::files::{check_models, ensure_readable};
 use super::print::out;
 use crate::diag::{Exit, WithHint};
-use crate::emit::{EMITTERS, Sidecar, by_name};
+use crate::export::{FORMATS, by_name};
 use crate::onnx::{RunFile, Staged, check_outputs};
-use crate::pipeline::{emit, prepared_for};
+use crate::pipeline::prepared_for;
+use crate::sidecar::Sidecar;
 use anyhow::{Context, anyhow};
 use std::path::PathBuf;
 
@@ -32,16 +33,16 @@ pub struct Args {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
-    let (Some(path), Some(format)) = (&args.sidecar, &args.format) else {
-        for emitter in EMITTERS {
-            out!("{:<18} {}", emitter.name(), emitter.description());
+    let (Some(path), Some(name)) = (&args.sidecar, &args.format) else {
+        for format in FORMATS {
+            out!("{:<18} {}", format.name, format.description);
         }
         return Ok(Exit::Done);
     };
-    let emitter = by_name(format).map_err(Failure::Usage)?;
-    let output = args.output.clone().unwrap_or_else(|| path.with_extension(emitter.suffix()));
-    if emitter.needs_model() && args.model.is_none() {
-        let error = anyhow!("format `{format}` needs the float model beside the sidecar");
+    let format = by_name(name).map_err(Failure::Usage)?;
+    let output = args.output.clone().unwrap_or_else(|| path.with_extension(format.suffix));
+    if format.needs_model && args.model.is_none() {
+        let error = anyhow!("format `{name}` needs the float model beside the sidecar");
         return Err(Failure::Usage(error.hint("give it with --model")));
     }
     check_models(&args.model).map_err(Failure::Usage)?;
@@ -50,17 +51,17 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         let model = args.model.iter().flat_map(|model| RunFile::read_model("float model", model));
         model.chain([RunFile::new("sidecar", path)]).for_each(visit);
     };
-    let written = [RunFile::new(format!("format `{format}`"), &output)];
+    let written = [RunFile::new(format!("format `{name}`"), &output)];
     check_outputs(&written, read, None).map_err(Failure::Usage)?;
-    let name = || format!("`{}`", path.display());
-    let text = std::fs::read(path).with_context(name)?;
+    let of_path = || format!("`{}`", path.display());
+    let text = std::fs::read(path).with_context(of_path)?;
     let text = String::from_utf8(text).ok().context("is no text, expected a sidecar");
-    let sidecar = text.and_then(|text| Sidecar::from_json(&text)).with_context(name)?;
+    let sidecar = text.and_then(|text| Sidecar::from_json(&text)).with_context(of_path)?;
     let model = match &args.model {
-        Some(model) if emitter.needs_model() => Some(prepared_for(&sidecar, model)?),
+        Some(model) if format.needs_model => Some(prepared_for(&sidecar, model)?),
         _ => None,
     };
-    let bytes = emit(emitter, &sidecar, model.as_ref()).with_context(name)?;
+    let bytes = format.bytes(&sidecar, model.as_ref()).with_context(of_path)?;
     let mut staged = Staged::default();
     staged.add(&bytes, &output)?;
     staged.commit()?;

@@ -3,9 +3,9 @@
 use super::calibrate::Paths;
 use super::mixed;
 use super::print::out;
-use crate::emit::{Sidecar, TriedObserver};
 use crate::mixed::Mixed;
 use crate::pipeline::{Equalized, ObserverChoice, Request};
+use crate::sidecar::{Sidecar, TriedObserver};
 use crate::tune::{Step, Tuned};
 use serde::Serialize;
 
@@ -74,8 +74,8 @@ pub fn print_summary(
         tuned.steps.iter().for_each(|step| out!("    {}", describe_step(step)));
     }
     out!("  sidecar    {}", paths.sidecar.display());
-    for (emitter, path) in &paths.emitted {
-        out!("  {:<10} {}", emitter.name(), path.display());
+    for (format, path) in &paths.emitted {
+        out!("  {:<10} {}", format.name, path.display());
     }
     out!("  time       {:.2} s", summary.seconds);
     if verbose {

@@ -5,7 +5,6 @@ use crate::onnx::proto::TensorProto;
 use crate::onnx::tensor;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use prost::Message;
 use std::fs::File;
 use std::path::Path;
 
@@ -19,8 +18,7 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
     // SAFETY: the map is read-only and private to this process's view; as with every memory map, the
     // file must not be cut short by others while it is in use.
     let map = unsafe { memmap2::Mmap::map(&file)? };
-    let tensor = TensorProto::decode(Bytes::from_owner(map))
-        .context("is no ONNX tensor: it does not parse as `TensorProto`")?;
+    let tensor = tensor::decode(Bytes::from_owner(map))?;
     let data_type = tensor.data_type.unwrap_or_default();
     ensure!(data_type != 0, "is no ONNX tensor: it has no element type");
     let element = Element::from_onnx(data_type).with_context(|| {

@@ -18,11 +18,11 @@ pub use value::Value;
 
 use crate::data::{Array, InputSpec, Values};
 use crate::diag::WithHint;
+use crate::onnx::encode_any;
 use crate::onnx::proto::{Dimension, GraphProto, ModelProto};
 use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use anyhow::{Context, Result, anyhow, ensure};
 use guard::guarded;
-use prost::Message;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tract_onnx::prelude::*;
@@ -152,7 +152,7 @@ impl Parsed {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
             linear::register(&mut onnx.op_register);
             let widened = linear::widened(model)?;
-            let bytes = widened.as_ref().unwrap_or(model).encode_to_vec();
+            let bytes = encode_any(widened.as_ref().unwrap_or(model));
             let proto = onnx.proto_model_for_read(&mut bytes.as_slice())?;
             drop(bytes);
             let parsed = onnx.parse(&proto, None)?;

@@ -1,7 +1,7 @@
 //! Qualcomm's encodings files of the versions 0.6.1, 1.0.0 and 2.x; `emit` writes the same and has the
 //! conventions of their signs. Entries of float types, and parameters, are passed over.
 
-use super::{Contents, Format};
+use super::{Contents, Reader};
 use crate::quant::{GivenRange, Range};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -47,30 +47,24 @@ fn of_offset(scale: f64, offset: f64, bits: f64, symmetric: bool) -> Result<Give
 
 /// `{"activation_encodings": {tensor: [{bitwidth, is_symmetric, scale, offset, min, max}]}}`; also without a
 /// version and with `min` and `max` alone, as overrides for SNPE are.
-pub(super) struct Encodings061;
+pub(super) const V0_6_1: Reader =
+    Reader { name: "encodings-0.6.1", recognizes: recognizes_0_6_1, read: read_0_6_1 };
 
-impl Format for Encodings061 {
-    fn name(&self) -> &'static str {
-        "encodings-0.6.1"
-    }
+fn recognizes_0_6_1(contents: &Contents) -> bool {
+    let by_tensor = contents.json.as_ref().and_then(|json| json.get("activation_encodings"));
+    by_tensor.is_some_and(Value::is_object)
+        && matches!(version(contents), None | Some("0.6.1" | "0.5.0" | "0.4.0"))
+}
 
-    fn recognizes(&self, contents: &Contents) -> bool {
-        let by_tensor = contents.json.as_ref().and_then(|json| json.get("activation_encodings"));
-        by_tensor.is_some_and(Value::is_object)
-            && matches!(version(contents), None | Some("0.6.1" | "0.5.0" | "0.4.0"))
+fn read_0_6_1(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
+    let by_tensor = contents.json.as_ref().and_then(|json| json.get("activation_encodings"));
+    let by_tensor = by_tensor.and_then(Value::as_object).context("has no activation_encodings")?;
+    let mut ranges = BTreeMap::new();
+    for (name, entry) in by_tensor {
+        let range = read_061(entry).with_context(|| format!("tensor `{name}`"))?;
+        ranges.extend(range.map(|range| (name.clone(), range)));
     }
-
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
-        let by_tensor = contents.json.as_ref().and_then(|json| json.get("activation_encodings"));
-        let by_tensor =
-            by_tensor.and_then(Value::as_object).context("has no activation_encodings")?;
-        let mut ranges = BTreeMap::new();
-        for (name, entry) in by_tensor {
-            let range = read_061(entry).with_context(|| format!("tensor `{name}`"))?;
-            ranges.extend(range.map(|range| (name.clone(), range)));
-        }
-        Ok(ranges)
-    }
+    Ok(ranges)
 }
 
 fn read_061(entry: &Value) -> Result<Option<GivenRange>> {
@@ -98,76 +92,67 @@ fn read_061(entry: &Value) -> Result<Option<GivenRange>> {
 }
 
 /// `{"activation_encodings": [{name, bw, is_sym, scale: [s], offset: [o]}]}`.
-pub(super) struct Encodings100;
+pub(super) const V1_0_0: Reader =
+    Reader { name: "encodings-1.0.0", recognizes: recognizes_1_0_0, read: read_1_0_0 };
 
-impl Format for Encodings100 {
-    fn name(&self) -> &'static str {
-        "encodings-1.0.0"
-    }
+fn recognizes_1_0_0(contents: &Contents) -> bool {
+    version(contents) == Some("1.0.0")
+}
 
-    fn recognizes(&self, contents: &Contents) -> bool {
-        version(contents) == Some("1.0.0")
-    }
-
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
-        let read = |entry: &Value| -> Result<Option<GivenRange>> {
-            if entry.get("dtype").and_then(Value::as_str) == Some("FLOAT") {
-                return Ok(None);
-            }
-            let symmetric = entry.get("is_sym").and_then(Value::as_bool).unwrap_or(false);
-            let first = |key: &str| -> Result<f64> {
-                let value = entry.get(key).with_context(|| format!("has no {key}"))?;
-                let value = only(value, key)?;
-                value.as_f64().with_context(|| format!("{key} is {value}, expected a number"))
-            };
-            let shift = entry.get("zero_point_shift").is_some();
-            ensure!(!shift, "has a zero_point_shift, expected an integer zero point");
-            of_offset(first("scale")?, first("offset")?, number(entry, "bw")?, symmetric).map(Some)
+fn read_1_0_0(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
+    let read = |entry: &Value| -> Result<Option<GivenRange>> {
+        if entry.get("dtype").and_then(Value::as_str) == Some("FLOAT") {
+            return Ok(None);
+        }
+        let symmetric = entry.get("is_sym").and_then(Value::as_bool).unwrap_or(false);
+        let first = |key: &str| -> Result<f64> {
+            let value = entry.get(key).with_context(|| format!("has no {key}"))?;
+            let value = only(value, key)?;
+            value.as_f64().with_context(|| format!("{key} is {value}, expected a number"))
         };
-        entries(contents, "activation_encodings", read)
-    }
+        let shift = entry.get("zero_point_shift").is_some();
+        ensure!(!shift, "has a zero_point_shift, expected an integer zero point");
+        of_offset(first("scale")?, first("offset")?, number(entry, "bw")?, symmetric).map(Some)
+    };
+    entries(contents, "activation_encodings", read)
 }
 
 /// `{"encodings": [{name, output_dtype, y_scale, y_zero_point}]}`, parameters among them.
-pub(super) struct Encodings2;
+pub(super) const V2: Reader =
+    Reader { name: "encodings-2.0.0", recognizes: recognizes_2, read: read_2 };
 
-impl Format for Encodings2 {
-    fn name(&self) -> &'static str {
-        "encodings-2.0.0"
-    }
+fn recognizes_2(contents: &Contents) -> bool {
+    version(contents).is_some_and(|version| version.starts_with("2."))
+}
 
-    fn recognizes(&self, contents: &Contents) -> bool {
-        version(contents).is_some_and(|version| version.starts_with("2."))
-    }
-
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
-        let read = |entry: &Value| -> Result<Option<GivenRange>> {
-            let dtype = entry.get("output_dtype").and_then(Value::as_str);
-            let dtype = dtype.context("has no text output_dtype")?;
-            let (digits, signed) = match (dtype.strip_prefix("uint"), dtype.strip_prefix("int")) {
-                (Some(digits), _) => (digits, false),
-                (None, Some(digits)) => (digits, true),
-                (None, None) => return Ok(None),
-            };
-            // Biases, and scales along an axis: parameters, as activations have one scale of 16 bits or less.
-            let y_scale = entry.get("y_scale").context("has no y_scale")?;
-            if digits == "32" || !y_scale.is_number() {
-                return Ok(None);
-            }
-            let bits: u64 = digits.parse().ok().with_context(|| {
-                format!("output_dtype is `{dtype}`, expected for instance int8")
-            })?;
-            let zero_point = match entry.get("y_zero_point") {
-                None | Some(Value::Null) => 0,
-                Some(value) => value
-                    .as_i64()
-                    .with_context(|| format!("y_zero_point is {value}, expected an integer"))?,
-            };
-            let scale = number(entry, "y_scale")?;
-            GivenRange::of_grid(scale, zero_point, bits, signed).map(Some)
+fn read_2(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
+    let read = |entry: &Value| -> Result<Option<GivenRange>> {
+        let dtype = entry.get("output_dtype").and_then(Value::as_str);
+        let dtype = dtype.context("has no text output_dtype")?;
+        let (digits, signed) = match (dtype.strip_prefix("uint"), dtype.strip_prefix("int")) {
+            (Some(digits), _) => (digits, false),
+            (None, Some(digits)) => (digits, true),
+            (None, None) => return Ok(None),
         };
-        entries(contents, "encodings", read)
-    }
+        // Biases, and scales along an axis: parameters, as activations have one scale of 16 bits or less.
+        let y_scale = entry.get("y_scale").context("has no y_scale")?;
+        if digits == "32" || !y_scale.is_number() {
+            return Ok(None);
+        }
+        let bits: u64 = digits
+            .parse()
+            .ok()
+            .with_context(|| format!("output_dtype is `{dtype}`, expected for instance int8"))?;
+        let zero_point = match entry.get("y_zero_point") {
+            None | Some(Value::Null) => 0,
+            Some(value) => value
+                .as_i64()
+                .with_context(|| format!("y_zero_point is {value}, expected an integer"))?,
+        };
+        let scale = number(entry, "y_scale")?;
+        GivenRange::of_grid(scale, zero_point, bits, signed).map(Some)
+    };
+    entries(contents, "encodings", read)
 }
 
 fn entries(

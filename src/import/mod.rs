@@ -1,11 +1,7 @@
 //! Ranges of activations from files that other tools, or an earlier run, have written.
 //!
-//! In: a file in one of [`FORMATS`], recognized by its content. Out: [`ImportedRanges`] by tensor. It does not
+//! In: a file in one of [`READERS`], recognized by its content. Out: [`ImportedRanges`] by tensor. It does not
 //! look at a model. `docs/formats.md` has the shapes and sources.
-
-mod encodings;
-mod sidecar;
-mod trt_cache;
 
 use crate::diag::{WithHint, did_you_mean};
 use crate::quant::GivenRange;
@@ -13,29 +9,23 @@ use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeMap;
 use std::path::Path;
 
+mod encodings;
+mod sidecar;
+mod trt_cache;
+
+/// Every format, in the order in which they are tried.
+pub const READERS: &[Reader] =
+    &[sidecar::READER, trt_cache::READER, encodings::V0_6_1, encodings::V1_0_0, encodings::V2];
+
 /// A format that holds ranges of activations.
-pub trait Format: Sync {
-    /// Its name; that of the emitter of the same format, where there is one.
-    fn name(&self) -> &'static str;
-
-    /// Whether `contents` are of this format.
-    fn recognizes(&self, contents: &Contents) -> bool;
-
-    /// The ranges by tensor.
-    ///
-    /// # Errors
-    /// If an entry is wrong; the message names its line or tensor.
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>>;
+pub struct Reader {
+    /// Its name; that of the exported format, where there is one.
+    pub name: &'static str,
+    /// Whether contents are of this format.
+    recognizes: fn(&Contents) -> bool,
+    /// The ranges by tensor; an error names the line or tensor.
+    read: fn(&Contents) -> Result<BTreeMap<String, GivenRange>>,
 }
-
-/// Every format.
-pub const FORMATS: &[&dyn Format] = &[
-    &sidecar::Sidecar,
-    &trt_cache::TrtCache,
-    &encodings::Encodings061,
-    &encodings::Encodings100,
-    &encodings::Encodings2,
-];
 
 /// A file's text, and what it holds where it is JSON.
 pub struct Contents {
@@ -50,13 +40,13 @@ pub struct Contents {
 pub struct ImportedRanges {
     /// File name without folders.
     pub file: String,
-    /// [`Format::name`].
+    /// [`Reader::name`].
     pub format: &'static str,
     /// By tensor.
     pub ranges: BTreeMap<String, GivenRange>,
 }
 
-/// Reads a file in any of [`FORMATS`].
+/// Reads a file in any of [`READERS`].
 ///
 /// # Errors
 /// If it is in none of them, or wrong. The message starts with the path.
@@ -67,17 +57,17 @@ pub fn read(path: &Path) -> Result<ImportedRanges> {
         let text = String::from_utf8(bytes).ok().with_context(unknown)?;
         let json = serde_json::from_str(&text).ok();
         let contents = Contents { text, json };
-        let Some(format) = FORMATS.iter().find(|format| format.recognizes(&contents)) else {
+        let Some(reader) = READERS.iter().find(|reader| (reader.recognizes)(&contents)) else {
             bail!(unknown())
         };
-        let ranges = format.read(&contents)?;
-        Ok(ImportedRanges { file, format: format.name(), ranges })
+        let ranges = (reader.read)(&contents)?;
+        Ok(ImportedRanges { file, format: reader.name, ranges })
     };
     read().with_context(|| format!("`{}`", path.display()))
 }
 
 fn unknown() -> String {
-    let names: Vec<&str> = FORMATS.iter().map(|format| format.name()).collect();
+    let names: Vec<&str> = READERS.iter().map(|reader| reader.name).collect();
     format!("is in no format that ranges are read from, expected one of: {}", names.join(", "))
 }
 

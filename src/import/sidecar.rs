@@ -1,36 +1,30 @@
 //! The sidecar of an earlier run, maybe for another backend: the intervals that its range observer kept.
 
-use super::{Contents, Format};
+use super::{Contents, Reader};
 use crate::diag::WithHint;
-use crate::emit;
 use crate::quant::{GivenRange, Range};
+use crate::sidecar;
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
-pub(super) struct Sidecar;
+pub(super) const READER: Reader = Reader { name: sidecar::NAME, recognizes, read };
 
-impl Format for Sidecar {
-    fn name(&self) -> &'static str {
-        emit::SIDECAR
-    }
+fn recognizes(contents: &Contents) -> bool {
+    contents.json.as_ref().is_some_and(|json| json.get("schema_version").is_some())
+}
 
-    fn recognizes(&self, contents: &Contents) -> bool {
-        contents.json.as_ref().is_some_and(|json| json.get("schema_version").is_some())
-    }
-
-    fn read(&self, contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
-        let sidecar = emit::Sidecar::from_json(&contents.text)?;
-        let equalized = sidecar.equalization.as_ref().is_some_and(|facts| facts.kept);
-        ensure!(
-            !equalized,
-            anyhow!("its ranges are for a model whose channels were equalized")
-                .hint("calibrate that model with --effort 0 for ranges that others can take")
-        );
-        let entry = |encoding: emit::Encoding| {
-            let [min, max] = encoding.range?;
-            let range = GivenRange { range: Range { min, max }, amax: None };
-            Some((encoding.name, range))
-        };
-        Ok(sidecar.activation_encodings.into_iter().filter_map(entry).collect())
-    }
+fn read(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
+    let sidecar = sidecar::Sidecar::from_json(&contents.text)?;
+    let equalized = sidecar.equalization.as_ref().is_some_and(|facts| facts.kept);
+    ensure!(
+        !equalized,
+        anyhow!("its ranges are for a model whose channels were equalized")
+            .hint("calibrate that model with --effort 0 for ranges that others can take")
+    );
+    let entry = |encoding: sidecar::Encoding| {
+        let [min, max] = encoding.range?;
+        let range = GivenRange { range: Range { min, max }, amax: None };
+        Some((encoding.name, range))
+    };
+    Ok(sidecar.activation_encodings.into_iter().filter_map(entry).collect())
 }

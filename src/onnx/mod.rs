@@ -11,11 +11,13 @@ pub mod names;
 pub mod node;
 mod outputs;
 pub mod proto;
+mod sound;
 mod staged;
 pub mod tensor;
 pub mod value_info;
 
 pub use outputs::{RunFile, check_outputs};
+pub use sound::check_sound;
 pub use staged::{Staged, save};
 
 use anyhow::{Context, Result, ensure};
@@ -71,4 +73,27 @@ pub fn load_whole(path: &Path) -> Result<Loaded> {
     let has_external_data =
         external::resolve(&mut model, folder).with_context(|| format!("`{}`", path.display()))?;
     Ok(Loaded { model, has_external_data })
+}
+
+/// Whether protobuf's readers take a message of this size.
+fn fits(model: &ModelProto) -> bool {
+    model.encoded_len() < 1 << 31
+}
+
+/// The bytes of a model's file.
+///
+/// # Errors
+/// If protobuf cannot hold so many.
+pub fn encode(model: &ModelProto) -> Result<Vec<u8>> {
+    ensure!(
+        fits(model),
+        "model takes {} bytes, expected below 2 GiB: protobuf cannot hold more",
+        model.encoded_len()
+    );
+    Ok(encode_any(model))
+}
+
+/// The bytes of a model of any size, for readers without protobuf's limit.
+pub fn encode_any(model: &ModelProto) -> Vec<u8> {
+    model.encode_to_vec()
 }

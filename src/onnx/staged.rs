@@ -1,17 +1,13 @@
 //! Files that are written to temporary ones first, and get their names when all are complete.
 
-use super::external;
 use super::proto::ModelProto;
+use super::{encode, external, fits};
 use anyhow::{Context, Result, bail};
-use prost::Message;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
-
-/// Largest message that protobuf's readers take.
-const MAX_MESSAGE_BYTES: usize = (1 << 31) - 1;
 
 /// Writes a model: to a temporary file in the same folder, synced, then renamed, so that `path` holds
 /// the whole model or what it held before.
@@ -48,18 +44,13 @@ impl Staged {
     pub fn model(mut model: ModelProto, path: &Path, external_data: bool) -> Result<Staged> {
         let mut staged = Staged::default();
         let mut stage = || -> Result<()> {
-            if external_data || model.encoded_len() > MAX_MESSAGE_BYTES {
+            if external_data || !fits(&model) {
                 let data = data_path(path);
                 let location = data.file_name().context("is no file name")?.to_string_lossy();
                 external::write(&mut model, staged.create(&data)?, &location)?;
             }
-            let n_bytes = model.encoded_len();
-            if n_bytes > MAX_MESSAGE_BYTES {
-                bail!(
-                    "model takes {n_bytes} bytes, expected below 2 GiB: protobuf cannot hold more"
-                );
-            }
-            staged.create(path)?.write_all(&model.encode_to_vec())?;
+            let bytes = encode(&model)?;
+            staged.create(path)?.write_all(&bytes)?;
             Ok(())
         };
         stage().with_context(|| format!("`{}`", path.display()))?;

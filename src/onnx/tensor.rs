@@ -5,6 +5,8 @@
 
 use super::proto::TensorProto;
 use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use prost::Message;
 
 /// Element types of ONNX that mqq computes with, by their number in `TensorProto.DataType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,14 @@ pub fn element_bytes(data_type: i32) -> Option<usize> {
         7 | 11 | 13 => 8,
         _ => return None,
     })
+}
+
+/// The tensor of a `TensorProto` file; raw data stay in `bytes`.
+///
+/// # Errors
+/// If it is none.
+pub fn decode(bytes: Bytes) -> Result<TensorProto> {
+    TensorProto::decode(bytes).context("is no ONNX tensor: it does not parse as `TensorProto`")
 }
 
 /// Dimensions, outermost first.

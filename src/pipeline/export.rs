@@ -2,29 +2,16 @@
 
 use super::{equalize, sha256_of};
 use crate::diag::WithHint;
-use crate::emit::{BiasFacts, Emitter, Encoding, Sidecar, Source, unpack, uses};
+use crate::export::uses;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{self, Loaded, tensor};
 use crate::plan::{OnGrids, QuantPlan};
 use crate::prepare::{Change, Demands, PreparedGraph};
+use crate::sidecar::{BiasRecord, Encoding, Sidecar, unpack};
 use crate::tune::{NewBias, Tuned, replace_biases};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::Path;
-
-/// The bytes of a format.
-///
-/// # Errors
-/// If the format cannot express the plan; the message names the format and the tensor.
-pub fn emit(
-    emitter: &dyn Emitter,
-    sidecar: &Sidecar,
-    prepared: Option<&ModelProto>,
-) -> Result<Vec<u8>> {
-    let source = Source::new(sidecar, prepared);
-    let bytes = source.ensure_held_by(emitter).and_then(|()| emitter.emit(&source));
-    bytes.with_context(|| format!("format `{}`", emitter.name()))
-}
 
 /// The float model that `sidecar` was made for, prepared as it was then.
 ///
@@ -63,7 +50,7 @@ pub fn prepared_for(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
                 )
                 .hint("calibrate again with this version of mqq")
             );
-            let bias = |bias: &BiasFacts| NewBias {
+            let bias = |bias: &BiasRecord| NewBias {
                 node_idx: bias.node,
                 input_idx: bias.input,
                 name: bias.name.clone(),

@@ -13,13 +13,12 @@ mod tune;
 pub use compare::compare;
 pub use equalize::Equalized;
 use equalize::Judged;
+pub use export::prepared_for;
 use export::tuned_float;
-pub use export::{emit, prepared_for};
 pub use observer::ObserverChoice;
 
 use crate::check;
 use crate::data::Preprocessing;
-use crate::emit::{CalibrationFacts, ModelFacts, RangesFrom, Sidecar, sidecar};
 use crate::engine::Shapes;
 use crate::import::ImportedRanges;
 use crate::mixed::{Mixed, Wanted};
@@ -31,6 +30,7 @@ use crate::prepare::{Change, PreparedGraph, prepare_file};
 use crate::progress::Progress;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
+use crate::sidecar::{CalibrationRecord, ModelRecord, RangesFrom, Record, Sidecar};
 use crate::tune::{Effort, Methods, Tuned};
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -204,7 +204,7 @@ fn finish(
     if plan.activations.is_empty() {
         plan.warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
     }
-    let record = CalibrationFacts {
+    let record = CalibrationRecord {
         n_samples: calibration.n_samples,
         n_skipped: calibration.skipped.len(),
         activation_observer: observer.as_ref().map_or_else(
@@ -222,19 +222,19 @@ fn finish(
     };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let done = changes.iter().map(Change::to_string).collect();
-    let model_facts = ModelFacts { file, sha256: sha256_of(path)?, opset, prepared: done };
-    let sidecar = sidecar(
+    let sidecar = Record {
         graph,
-        &value_info,
-        &request.scheme,
-        &placement,
-        &plan,
-        model_facts,
-        record,
-        equalized.as_ref().map(Equalized::facts),
-        mixed.clone(),
-        tuned.as_ref().map(tune::facts),
-    )?;
+        value_info: &value_info,
+        scheme: &request.scheme,
+        placement: &placement,
+        plan: &plan,
+        model: ModelRecord { file, sha256: sha256_of(path)?, opset, prepared: done },
+        calibration: record,
+        equalization: equalized.as_ref().map(Equalized::facts),
+        mixed_precision: mixed.clone(),
+        tuned: tuned.as_ref(),
+    }
+    .sidecar()?;
     let prepared = tuned_float(&model, &plan, tuned.as_ref())?;
     rewrite(&mut model, &plan, request.storage)?;
     plan.warnings.extend(check::ensure_kept(&model, &request.scheme)?);

@@ -7,10 +7,10 @@
 use super::equalize::{Stage, judges};
 use super::statistics::CalibrationStatistics;
 use super::tune::{self, Known};
-use crate::emit::TriedObserver;
 use crate::metrics::Gain;
 use crate::observers::{Observer, by_spelling};
 use crate::plan::{Observers, QuantPlan, decide};
+use crate::sidecar::TriedObserver;
 use crate::simulate::Samples;
 use crate::tune::{Compared, Method, Reference, compare_plans};
 use anyhow::{Context, Result};

@@ -4,12 +4,12 @@ use super::samples::SampleSet;
 use super::{Request, observe};
 use crate::data::{Dataset, InputSpec};
 use crate::diag::{WithHint, hint_of};
-use crate::emit::InputFacts;
 use crate::engine::{Parsed, resolve_inputs};
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
+use crate::sidecar::InputRecord;
 use crate::statistics::TensorStatistics;
 use anyhow::{Result, anyhow};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(super) struct CalibrationStatistics {
     /// How images became inputs.
     pub preprocessing: Option<String>,
     /// Inputs with their shapes.
-    pub inputs: Vec<InputFacts>,
+    pub inputs: Vec<InputRecord>,
     /// What was run; `None` where nothing was.
     pub run: Option<Run>,
 }
@@ -109,7 +109,7 @@ pub(super) fn gather(
     let mut statistics = vec![TensorStatistics::default(); placement.activations.len()];
     let Some(samples) = samples else {
         let inputs = resolve_inputs(model, &request.shapes)?;
-        let inputs = inputs.into_iter().map(|i| InputFacts { name: i.name, shape: i.shape });
+        let inputs = inputs.into_iter().map(|i| InputRecord { name: i.name, shape: i.shape });
         return Ok(CalibrationStatistics {
             statistics,
             scaled: BTreeMap::new(),
@@ -133,7 +133,7 @@ pub(super) fn gather(
     let scaled = unknown.iter().zip(observed.scaled);
     let scaled = scaled.filter_map(|(quantizer, statistic)| Some((*quantizer, statistic?)));
     let inputs = engine.inputs().iter();
-    let inputs = inputs.map(|i| InputFacts { name: i.name.clone(), shape: i.shape.clone() });
+    let inputs = inputs.map(|i| InputRecord { name: i.name.clone(), shape: i.shape.clone() });
     Ok(CalibrationStatistics {
         statistics,
         scaled: scaled.collect(),

@@ -2,16 +2,13 @@
 
 use super::Request;
 use super::statistics::{CalibrationStatistics, Run};
-use crate::emit::{BiasFacts, StepFacts, TuningFacts};
 use crate::engine::Value;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
 use crate::simulate::Samples;
-use crate::tune::{
-    Method, Methods, NewBias, Reference, Step, Tuned, Tuning, WeightScheme, tune as tune_plan,
-};
+use crate::tune::{Method, Methods, Reference, Tuned, Tuning, WeightScheme, tune as tune_plan};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -105,30 +102,4 @@ pub(super) fn methods(request: &Request, plan: &QuantPlan) -> Methods {
     });
     let chooses = plan.activations.iter().any(|planned| !planned.alternatives.is_empty());
     if chooses { methods.with(Method::Ranges) } else { methods }
-}
-
-/// What the sidecar says of it.
-pub fn facts(tuned: &Tuned) -> TuningFacts {
-    let bias = |bias: &NewBias| BiasFacts {
-        node: bias.node_idx,
-        input: bias.input_idx,
-        name: bias.name.clone(),
-        values: bias.values.clone(),
-    };
-    let step = |step: &Step| StepFacts {
-        method: step.method.name().to_string(),
-        gain_db: step.gain_db,
-        kept: step.kept,
-    };
-    TuningFacts {
-        n_samples: tuned.n_samples,
-        n_held_back: tuned.n_held_back,
-        sqnr_db: tuned.sqnr_db,
-        gain_db: tuned.gain_db,
-        steps: tuned.steps.iter().map(step).collect(),
-        n_weights: tuned.n_weights,
-        n_rounded: tuned.n_rounded,
-        n_ranges: tuned.n_ranges,
-        biases: tuned.biases.iter().map(bias).collect(),
-    }
 }

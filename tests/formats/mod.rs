@@ -5,7 +5,7 @@ use crate::support::command::{Ran, mqq, run};
 use crate::support::{Attr, GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::backends;
-use mqq::emit::{EMITTERS, Emitter};
+use mqq::export::{FORMATS, Format};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,12 +97,12 @@ fn calibrate(model: &Path, (table, ranges): (&str, &str), folder: &Path) -> Comm
     command
 }
 
-fn emitted(emitter: &dyn Emitter, model: &Path, folder: &Path) -> (PathBuf, Vec<u8>) {
-    let (table, ranges) = case_of(emitter.name());
+fn emitted(format: &Format, model: &Path, folder: &Path) -> (PathBuf, Vec<u8>) {
+    let (table, ranges) = case_of(format.name);
     let mut command = calibrate(model, (table, ranges), folder);
-    done(command.args(["--emit", emitter.name(), "--quiet"]));
+    done(command.args(["--emit", format.name, "--quiet"]));
     let sidecar = folder.join(format!("model.{table}.json"));
-    let bytes = fs::read(sidecar.with_extension(emitter.suffix())).unwrap();
+    let bytes = fs::read(sidecar.with_extension(format.suffix)).unwrap();
     (sidecar, bytes)
 }
 
@@ -113,30 +113,30 @@ fn every_format_gives_its_golden_file_and_export_gives_the_same() {
     let model = model(folder.path());
     let update = std::env::var_os("MQQ_UPDATE_GOLDEN").is_some();
     let mut wrong = Vec::new();
-    for emitter in EMITTERS {
+    for format in FORMATS {
         let out = TempDir::new().unwrap();
-        let (sidecar, bytes) = emitted(*emitter, &model, out.path());
-        let path = golden(&format!("model.{}", emitter.suffix()));
+        let (sidecar, bytes) = emitted(format, &model, out.path());
+        let path = golden(&format!("model.{}", format.suffix));
         if update {
             fs::write(&path, &bytes).unwrap();
         }
         if fs::read(&path).ok().as_ref() != Some(&bytes) {
-            wrong.push(format!("{}: {}", emitter.name(), String::from_utf8_lossy(&bytes)));
+            wrong.push(format!("{}: {}", format.name, String::from_utf8_lossy(&bytes)));
         }
         let exported = out.path().join("exported");
         let mut command = mqq();
-        command.arg("export").arg(&sidecar).args(["--format", emitter.name(), "-o"]);
+        command.arg("export").arg(&sidecar).args(["--format", format.name, "-o"]);
         done(command.arg(&exported).arg("--model").arg(&model));
-        assert!(fs::read(&exported).unwrap() == bytes, "{}", emitter.name());
+        assert!(fs::read(&exported).unwrap() == bytes, "{}", format.name);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 #[test]
 fn names_and_endings_are_all_different() {
-    let names: BTreeSet<&str> = EMITTERS.iter().map(|emitter| emitter.name()).collect();
-    let endings: BTreeSet<&str> = EMITTERS.iter().map(|emitter| emitter.suffix()).collect();
-    assert_eq!((names.len(), endings.len()), (EMITTERS.len(), EMITTERS.len()));
+    let names: BTreeSet<&str> = FORMATS.iter().map(|format| format.name).collect();
+    let endings: BTreeSet<&str> = FORMATS.iter().map(|format| format.suffix).collect();
+    assert_eq!((names.len(), endings.len()), (FORMATS.len(), FORMATS.len()));
     assert!(!endings.contains("json") && !endings.contains("onnx") && !names.contains("sidecar"));
     let listed = done(mqq().args(["export", "--list"])).stdout;
     assert!(names.iter().all(|name| listed.contains(name)), "{listed}");
@@ -233,7 +233,7 @@ fn export_refuses_what_it_cannot_read() {
         (ran.code, ran.stderr)
     };
     assert_eq!(export(&text, "ppq", None).0, 0);
-    let version = format!("\"schema_version\": \"{}\"", mqq::emit::SCHEMA_VERSION);
+    let version = format!("\"schema_version\": \"{}\"", mqq::sidecar::SCHEMA_VERSION);
     let edits = [
         (version.as_str(), "\"schema_version\": \"2.0\"", "expected 1.1 or a later 1.x"),
         (version.as_str(), "\"schema_version\": \"1.0\"", "calibrate again"),
@@ -275,9 +275,9 @@ fn every_backend_gives_the_formats_that_its_table_names() {
         let table = mqq::backends::resolve(backend).unwrap();
         let folder = TempDir::new().unwrap();
         done(with_data(&mut digits(backend, folder.path())).args(["--limit", "8", "--quiet"]));
-        let formats = mqq::emit::by_names(table.emit.iter().map(String::as_str)).unwrap();
+        let formats = mqq::export::by_names(table.emit.iter().map(String::as_str)).unwrap();
         for format in formats {
-            let path = folder.path().join(format!("digits_cnn.{backend}.{}", format.suffix()));
+            let path = folder.path().join(format!("digits_cnn.{backend}.{}", format.suffix));
             assert!(fs::metadata(&path).unwrap().len() > 20, "{}", path.display());
         }
         let again = TempDir::new().unwrap();

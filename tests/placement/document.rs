@@ -3,8 +3,9 @@
 use crate::support::repository;
 use assert_cmd::Command;
 use mqq::backends;
-use mqq::emit::{EMITTERS, SCHEMA_VERSION, Sidecar};
+use mqq::export::FORMATS;
 use mqq::place::RULES;
+use mqq::sidecar::{SCHEMA_VERSION, Sidecar};
 use serde::Deserialize;
 use serde::de::value::{Error, MapAccessDeserializer, MapDeserializer, SeqDeserializer};
 use serde::de::{Deserializer, IntoDeserializer, Visitor};
@@ -219,9 +220,9 @@ fn every_format_is_in_the_list() {
             (names[0].clone(), cells[1].replace('`', ""), cells[2].contains("the model"))
         })
         .collect();
-    let expected: Vec<(String, String, bool)> = EMITTERS
+    let expected: Vec<(String, String, bool)> = FORMATS
         .iter()
-        .map(|format| (format.name().into(), format.suffix().into(), format.needs_model()))
+        .map(|format| (format.name.into(), format.suffix.into(), format.needs_model))
         .collect();
     assert_eq!(found, expected, "name, ending, needs the model");
 }

@@ -3,6 +3,7 @@
 use super::super::linear::{Kind, Linear};
 use super::super::qdq::QdqGraph;
 use super::{Check, Finding, Report, Severity};
+use crate::onnx::check_sound;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::{ParameterKind, RuleCall};
 
@@ -16,7 +17,7 @@ pub const SOUND_GRAPH: Check = Check {
 };
 
 fn sound_graph(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-    if let Err(error) = super::super::check(graph.model) {
+    if let Err(error) = check_sound(graph.model) {
         report.add(Finding::new("graph", format!("unsound ({error:#})"), "a sound graph"));
     }
 }

@@ -1,11 +1,11 @@
 //! The channels of a prepared model, scaled as a sidecar says.
 
 use crate::diag::WithHint;
-use crate::emit::{EqualizationFacts, InputFacts, SpaceFacts};
 use crate::engine::{Parsed, Shapes};
 use crate::equalize::{find, scale};
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
+use crate::sidecar::{ChannelScalesRecord, EqualizationRecord, InputRecord};
 use anyhow::{Context, Result, anyhow};
 
 /// Scales the channels of a prepared model as a sidecar says.
@@ -14,10 +14,10 @@ use anyhow::{Context, Result, anyhow};
 /// If the model has no such channels.
 pub(in crate::pipeline) fn again(
     model: &mut ModelProto,
-    equalization: &EqualizationFacts,
-    inputs: &[InputFacts],
+    equalization: &EqualizationRecord,
+    inputs: &[InputRecord],
 ) -> Result<()> {
-    let EqualizationFacts { spaces: scaled, offsets, .. } = equalization;
+    let EqualizationRecord { spaces: scaled, offsets, .. } = equalization;
     if !offsets.is_empty() {
         return Err(anyhow!(
             "this version of mqq moves no channels into biases, which the sidecar does"
@@ -38,7 +38,7 @@ pub(in crate::pipeline) fn again(
         )
         .hint("calibrate again with this version of mqq")
     };
-    for SpaceFacts { tensor, factors, .. } in scaled {
+    for ChannelScalesRecord { tensor, factors, .. } in scaled {
         let space = spaces.iter().find(|space| space.tensor == *tensor);
         let space = space.ok_or_else(|| other(tensor))?;
         scale(graph, space, factors)?;

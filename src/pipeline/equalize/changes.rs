@@ -3,7 +3,6 @@
 use super::Stage;
 use crate::data::Dataset;
 use crate::diag::copy_of;
-use crate::emit::{DeclinedFacts, SpaceFacts};
 use crate::engine::{Parsed, Session};
 use crate::equalize::{
     ChannelStatistics, Channels, Choice, Declined, Space, Watched, choose, find, scale, watched,
@@ -12,6 +11,7 @@ use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::pipeline::Request;
 use crate::quant::ChannelScaling;
+use crate::sidecar::{ChannelScalesRecord, SkippedRecord};
 use crate::tune::{Method, Methods};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
@@ -109,13 +109,13 @@ impl Changes {
     }
 
     /// The spaces with factors, for the sidecar.
-    pub fn spaces(&self, graph: &GraphProto) -> Vec<SpaceFacts> {
+    pub fn spaces(&self, graph: &GraphProto) -> Vec<ChannelScalesRecord> {
         self.factors.iter().map(|(space, choice)| space_facts(graph, space, choice)).collect()
     }
 
     /// What got no factors, for the sidecar.
-    pub fn declined(&self) -> Vec<DeclinedFacts> {
-        let facts = |Declined { tensor, reason }: &Declined| DeclinedFacts {
+    pub fn declined(&self) -> Vec<SkippedRecord> {
+        let facts = |Declined { tensor, reason }: &Declined| SkippedRecord {
             tensor: tensor.clone(),
             reason: reason.to_string(),
         };
@@ -158,9 +158,9 @@ fn look(
     Ok(names.into_iter().zip(totals).collect())
 }
 
-fn space_facts(graph: &GraphProto, space: &Space, choice: &Choice) -> SpaceFacts {
+fn space_facts(graph: &GraphProto, space: &Space, choice: &Choice) -> ChannelScalesRecord {
     let name = |end: &crate::equalize::End| node_name(&graph.node[end.node]).to_string();
-    SpaceFacts {
+    ChannelScalesRecord {
         tensor: space.tensor.clone(),
         producers: space.producers.iter().map(name).collect(),
         consumers: space.consumers.iter().map(name).collect(),

@@ -14,13 +14,13 @@ use super::statistics::{CalibrationStatistics, Run};
 use super::tune::Known;
 use super::{Request, tune};
 use crate::data::Dataset;
-use crate::emit::{DeclinedFacts, EqualizationFacts, SpaceFacts};
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::{QuantPlan, decide};
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
+use crate::sidecar::{ChannelScalesRecord, EqualizationRecord, SkippedRecord};
 use crate::simulate::Samples;
 use crate::tune::{Compared, MIN_SAMPLES, Method, Methods, compare_plans};
 use anyhow::{Context, Result, ensure};
@@ -57,10 +57,10 @@ pub struct Equalized {
     /// Inputs of layers that got none.
     pub n_declined: usize,
     #[serde(skip)]
-    spaces: Vec<SpaceFacts>,
+    spaces: Vec<ChannelScalesRecord>,
     /// What got no factors.
     #[serde(skip)]
-    declined: Vec<DeclinedFacts>,
+    declined: Vec<SkippedRecord>,
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,
@@ -68,8 +68,8 @@ pub struct Equalized {
 
 impl Equalized {
     /// What the sidecar says of it.
-    pub(super) fn facts(&self) -> EqualizationFacts {
-        EqualizationFacts {
+    pub(super) fn facts(&self) -> EqualizationRecord {
+        EqualizationRecord {
             n_samples: self.n_samples,
             n_judges: self.n_judges,
             sqnr_db: self.sqnr_db,

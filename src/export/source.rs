@@ -1,9 +1,9 @@
-//! What an emitter works from.
+//! What a format is made from.
 
-use super::Emitter;
-use super::sidecar::{Encoding, NodeFacts, Sidecar};
+use super::Format;
 use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
+use crate::sidecar::{Encoding, NodeRecord, Sidecar};
 use anyhow::{Result, anyhow, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,15 @@ pub struct Source<'a> {
     /// The sidecar.
     pub sidecar: &'a Sidecar,
     model: Option<&'a ModelProto>,
-    consumers: BTreeMap<&'a str, Vec<&'a NodeFacts>>,
-    producers: BTreeMap<&'a str, &'a NodeFacts>,
+    consumers: BTreeMap<&'a str, Vec<&'a NodeRecord>>,
+    producers: BTreeMap<&'a str, &'a NodeRecord>,
     activations: BTreeMap<&'a str, &'a Encoding>,
 }
 
 impl<'a> Source<'a> {
     /// `model` is the prepared float model that the sidecar was made for.
     pub fn new(sidecar: &'a Sidecar, model: Option<&'a ModelProto>) -> Source<'a> {
-        let mut consumers: BTreeMap<&str, Vec<&NodeFacts>> = BTreeMap::new();
+        let mut consumers: BTreeMap<&str, Vec<&NodeRecord>> = BTreeMap::new();
         let mut producers = BTreeMap::new();
         for node in &sidecar.graph.nodes {
             for input in node.inputs.iter().filter(|input| !input.is_empty()) {
@@ -39,19 +39,19 @@ impl<'a> Source<'a> {
         Source { sidecar, model, consumers, producers, activations }
     }
 
-    /// Refuses grids that `emitter` has no numbers for: NNIE's codes, and scales per block.
+    /// Refuses grids that `format` has no numbers for: NNIE's codes, and scales per block.
     ///
     /// # Errors
     /// With the first such tensor.
-    pub fn ensure_held_by(&self, emitter: &dyn Emitter) -> Result<()> {
+    pub fn ensure_held_by(&self, format: &Format) -> Result<()> {
         for encoding in self.activations().chain(&self.sidecar.param_encodings) {
             ensure!(
-                !encoding.is_nnie() || emitter.holds_nnie_codes(),
+                !encoding.is_nnie() || format.holds_nnie_codes,
                 "tensor `{}`: is in NNIE's logarithmic codes, expected integers",
                 encoding.name
             );
             ensure!(
-                encoding.block_size.is_none() || emitter.holds_blocks(),
+                encoding.block_size.is_none() || format.holds_blocks,
                 "tensor `{}`: has a scale per block of {} values, expected one for the tensor or per channel",
                 encoding.name,
                 encoding.block_size.unwrap_or(0)
@@ -81,7 +81,7 @@ impl<'a> Source<'a> {
     }
 
     /// Nodes in their order.
-    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = &'a NodeFacts> {
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = &'a NodeRecord> {
         self.sidecar.graph.nodes.iter()
     }
 
@@ -91,17 +91,17 @@ impl<'a> Source<'a> {
     }
 
     /// Nodes that read `tensor`.
-    pub fn consumers(&self, tensor: &str) -> &[&'a NodeFacts] {
+    pub fn consumers(&self, tensor: &str) -> &[&'a NodeRecord] {
         self.consumers.get(tensor).map_or(&[], Vec::as_slice)
     }
 
     /// The node that makes `tensor`.
-    pub fn producer(&self, tensor: &str) -> Option<&'a NodeFacts> {
+    pub fn producer(&self, tensor: &str) -> Option<&'a NodeRecord> {
         self.producers.get(tensor).copied()
     }
 
     /// The quantized weight that `node` reads.
-    pub fn weight_of(&self, node: &NodeFacts) -> Option<&'a Encoding> {
+    pub fn weight_of(&self, node: &NodeRecord) -> Option<&'a Encoding> {
         self.weights().find(|encoding| {
             node.inputs.iter().take(2).any(|input| *input == encoding.name)
                 && encoding.consumers.contains(&node.name)
@@ -110,7 +110,7 @@ impl<'a> Source<'a> {
 
     /// The parameters of what `node` gives: of its output, or of the Relu or Clip that is its only
     /// reader.
-    pub fn output_of(&self, node: &NodeFacts) -> Option<&'a Encoding> {
+    pub fn output_of(&self, node: &NodeRecord) -> Option<&'a Encoding> {
         let output = node.outputs.first()?;
         if let Some(encoding) = self.activation(output) {
             return Some(encoding);
@@ -140,7 +140,7 @@ impl<'a> Source<'a> {
         all
     }
 
-    fn nearest(&self, node: &'a NodeFacts) -> Option<&'a Encoding> {
+    fn nearest(&self, node: &'a NodeRecord) -> Option<&'a Encoding> {
         let mut at = node;
         for _ in 0..self.sidecar.graph.nodes.len() {
             if let Some(encoding) = self.activation(at.inputs.first()?) {

@@ -1,5 +1,4 @@
-//! The sidecar: every scale with the reason for it, as JSON. Its format is described in
-//! `docs/sidecar.md`; names that AIMET's encodings 2.0 have are used where they mean the same.
+//! The keys of the sidecar, and its text.
 
 use crate::diag::WithHint;
 use crate::mixed::Mixed;
@@ -18,20 +17,20 @@ pub struct Sidecar {
     /// Who wrote it.
     pub producer: Producer,
     /// The float model.
-    pub model: ModelFacts,
+    pub model: ModelRecord,
     /// The backend's table.
-    pub scheme: SchemeFacts,
+    pub scheme: SchemeRecord,
     /// How ranges were found.
-    pub calibration: CalibrationFacts,
+    pub calibration: CalibrationRecord,
     /// What equalization did; absent where it was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub equalization: Option<EqualizationFacts>,
+    pub equalization: Option<EqualizationRecord>,
     /// Which layers got another precision; absent where that was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mixed_precision: Option<Mixed>,
     /// What tuning did; absent where nothing was tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tuning: Option<TuningFacts>,
+    pub tuning: Option<TuningRecord>,
     /// One per quantized activation, in the order of the graph.
     pub activation_encodings: Vec<Encoding>,
     /// One per quantized weight, then one per int32 bias.
@@ -39,7 +38,7 @@ pub struct Sidecar {
     /// Nodes with float outputs that compute in float.
     pub float_nodes: Vec<FloatNode>,
     /// The prepared graph, without attributes and data.
-    pub graph: GraphFacts,
+    pub graph: GraphRecord,
     /// As printed.
     pub warnings: Vec<String>,
 }
@@ -55,7 +54,7 @@ pub struct Producer {
 
 /// What the sidecar says of the float model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ModelFacts {
+pub struct ModelRecord {
     /// File name without folders.
     pub file: String,
     /// Of the file's bytes, in hexadecimal.
@@ -68,7 +67,7 @@ pub struct ModelFacts {
 
 /// What the sidecar says of the backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SchemeFacts {
+pub struct SchemeRecord {
     /// Name of the table.
     pub backend: String,
     /// Where its facts are from.
@@ -79,7 +78,7 @@ pub struct SchemeFacts {
 
 /// What the sidecar says of the calibration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CalibrationFacts {
+pub struct CalibrationRecord {
     /// Samples observed.
     pub n_samples: usize,
     /// Samples left out because their files could not be read.
@@ -98,7 +97,7 @@ pub struct CalibrationFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preprocessing: Option<String>,
     /// Shape of each input.
-    pub inputs: Vec<InputFacts>,
+    pub inputs: Vec<InputRecord>,
 }
 
 /// A range observer of all activations that was tried in place of the table's.
@@ -114,7 +113,7 @@ pub struct TriedObserver {
 
 /// What the sidecar says of tuned weights and biases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TuningFacts {
+pub struct TuningRecord {
     /// Samples that were learned from.
     pub n_samples: usize,
     /// Samples that were held back.
@@ -124,7 +123,7 @@ pub struct TuningFacts {
     /// How much less noise the samples held back have, in dB.
     pub gain_db: f64,
     /// The methods, in the order in which they were tried.
-    pub steps: Vec<StepFacts>,
+    pub steps: Vec<StepRecord>,
     /// Weights whose scales or integers are not those of the observer.
     pub n_weights: usize,
     /// Those among them whose integers are not the nearest ones.
@@ -132,12 +131,12 @@ pub struct TuningFacts {
     /// Groups of activations whose ranges are not those of the observer.
     pub n_ranges: usize,
     /// Biases that replace those of the model.
-    pub biases: Vec<BiasFacts>,
+    pub biases: Vec<BiasRecord>,
 }
 
 /// One method, tried on top of those that were kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StepFacts {
+pub struct StepRecord {
     /// What was tried, as `--methods` spells it.
     pub method: String,
     /// How much less noise the samples held back have with it, in dB.
@@ -148,7 +147,7 @@ pub struct StepFacts {
 
 /// A corrected bias.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BiasFacts {
+pub struct BiasRecord {
     /// Position of the node in the prepared graph.
     pub node: usize,
     /// Which of its inputs it is.
@@ -161,7 +160,7 @@ pub struct BiasFacts {
 
 /// What the sidecar says of equalized channels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EqualizationFacts {
+pub struct EqualizationRecord {
     /// Samples that the factors were chosen by.
     pub n_samples: usize,
     /// Samples that the result was judged by.
@@ -177,9 +176,9 @@ pub struct EqualizationFacts {
     /// Whether the result was kept; otherwise it was worse by more than twice that and everything is as it was.
     pub kept: bool,
     /// The tensors whose channels were scaled; none where the result was not kept.
-    pub spaces: Vec<SpaceFacts>,
+    pub spaces: Vec<ChannelScalesRecord>,
     /// Inputs of layers that got no factors.
-    pub declined: Vec<DeclinedFacts>,
+    pub declined: Vec<SkippedRecord>,
     /// What earlier versions of mqq moved from channels into biases: such a model is not made again.
     #[serde(default, skip_serializing)]
     pub offsets: Vec<serde_json::Value>,
@@ -187,7 +186,7 @@ pub struct EqualizationFacts {
 
 /// Tensors that share a factor per channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SpaceFacts {
+pub struct ChannelScalesRecord {
     /// The tensor that names them, whose channels the factors are for.
     pub tensor: String,
     /// Nodes whose weights, gains and biases were divided by the factors.
@@ -200,7 +199,7 @@ pub struct SpaceFacts {
 
 /// An input of a layer that was left alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DeclinedFacts {
+pub struct SkippedRecord {
     /// ONNX name of the tensor.
     pub tensor: String,
     /// Why, in words.
@@ -218,7 +217,7 @@ pub struct RangesFrom {
 
 /// An input of the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct InputFacts {
+pub struct InputRecord {
     /// ONNX name.
     pub name: String,
     /// Dimensions during calibration.
@@ -324,18 +323,18 @@ pub struct FloatNode {
 
 /// The prepared graph, without attributes and data.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct GraphFacts {
+pub struct GraphRecord {
     /// Names of the graph's inputs.
     pub inputs: Vec<String>,
     /// Names of the graph's outputs.
     pub outputs: Vec<String>,
     /// Nodes in their order.
-    pub nodes: Vec<NodeFacts>,
+    pub nodes: Vec<NodeRecord>,
 }
 
 /// A node of the graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NodeFacts {
+pub struct NodeRecord {
     /// Its name; its first output where it has none.
     pub name: String,
     /// Its operator.
@@ -349,7 +348,7 @@ pub struct NodeFacts {
     pub group: Option<i64>,
 }
 
-impl SpaceFacts {
+impl ChannelScalesRecord {
     fn describe(&self) -> String {
         let min = self.factors.iter().copied().fold(f32::INFINITY, f32::min);
         let max = self.factors.iter().copied().fold(0.0, f32::max);
@@ -403,7 +402,8 @@ impl Sidecar {
             .iter()
             .map(|float| format!("float: {} `{}`: {}", float.op_type, float.node, float.reason));
         let equalization = self.equalization.iter();
-        let scaled = equalization.clone().flat_map(|facts| &facts.spaces).map(SpaceFacts::describe);
+        let scaled =
+            equalization.clone().flat_map(|facts| &facts.spaces).map(ChannelScalesRecord::describe);
         let declined = equalization.clone().flat_map(|facts| &facts.declined);
         let declined = declined.map(|d| format!("not equalized: `{}`: {}", d.tensor, d.reason));
         changes.chain(floats).chain(scaled).chain(declined).collect()

@@ -1,9 +1,11 @@
 //! ncnn's int8 table (Tencent/ncnn, tools/quantize, read by `ncnn2int8`; as OpenPPL/ppq,
 //! ppq/parser/ncnn_exporter.py writes it).
 
-use crate::emit::source::word;
-use crate::emit::{Emitter, Encoding, NodeFacts, Source};
+use super::PLAIN;
+use crate::export::source::word;
+use crate::export::{Format, Source};
 use crate::onnx::node::columns;
+use crate::sidecar::{Encoding, NodeRecord};
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 
@@ -13,48 +15,40 @@ const LAYERS: [&str; 3] = ["Conv", "Gemm", "MatMul"];
 /// First a line `layer_param_0 s0 s1 …` per layer with the scales of its weight, one per output channel
 /// (per group where a convolution has groups); then a line `layer s` with that of its input. Scales are
 /// the inverse of ONNX's: steps per real unit. Layers are called by the names of their nodes.
-pub(in crate::emit) struct Ncnn;
+pub(super) const FORMAT: Format = Format {
+    name: "ncnn",
+    description: "ncnn's int8 table: text, inverse scales of weights and inputs per layer",
+    suffix: "ncnn.table",
+    write,
+    ..PLAIN
+};
 
-impl Emitter for Ncnn {
-    fn name(&self) -> &'static str {
-        "ncnn"
-    }
-
-    fn description(&self) -> &'static str {
-        "ncnn's int8 table: text, inverse scales of weights and inputs per layer"
-    }
-
-    fn suffix(&self) -> &'static str {
-        "ncnn.table"
-    }
-
-    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
-        let mut weights = String::new();
-        let mut inputs = String::new();
-        for node in source.nodes().filter(|node| LAYERS.contains(&node.op_type.as_str())) {
-            let weight = source.weight_of(node).filter(|weight| is_layer(node, weight));
-            let Some(weight) = weight else { continue };
-            let input = node.inputs.iter().find_map(|input| source.activation(input));
-            let input = input.with_context(|| {
-                format!(
-                    "node `{}`: only its weight `{}` is quantized, expected its input too",
-                    node.name, weight.name
-                )
-            })?;
-            write!(weights, "{}_param_0", word(&node.name)?)?;
-            for scale in weight_scales(node, weight)? {
-                write!(weights, " {}", inverse(scale))?;
-            }
-            weights.push('\n');
-            input.symmetric_int8()?;
-            writeln!(inputs, "{} {}", node.name, inverse(input.per_tensor()?.0))?;
+fn write(source: &Source) -> Result<Vec<u8>> {
+    let mut weights = String::new();
+    let mut inputs = String::new();
+    for node in source.nodes().filter(|node| LAYERS.contains(&node.op_type.as_str())) {
+        let weight = source.weight_of(node).filter(|weight| is_layer(node, weight));
+        let Some(weight) = weight else { continue };
+        let input = node.inputs.iter().find_map(|input| source.activation(input));
+        let input = input.with_context(|| {
+            format!(
+                "node `{}`: only its weight `{}` is quantized, expected its input too",
+                node.name, weight.name
+            )
+        })?;
+        write!(weights, "{}_param_0", word(&node.name)?)?;
+        for scale in weight_scales(node, weight)? {
+            write!(weights, " {}", inverse(scale))?;
         }
-        Ok((weights + &inputs).into_bytes())
+        weights.push('\n');
+        input.symmetric_int8()?;
+        writeln!(inputs, "{} {}", node.name, inverse(input.per_tensor()?.0))?;
     }
+    Ok((weights + &inputs).into_bytes())
 }
 
 /// Whether ncnn makes a layer with weights of the node: of a MatMul, where the constant is a matrix on the right.
-fn is_layer(node: &NodeFacts, weight: &Encoding) -> bool {
+fn is_layer(node: &NodeRecord, weight: &Encoding) -> bool {
     let slot = node.inputs.iter().position(|input| *input == weight.name).unwrap_or(0);
     let rank = weight.shape.as_ref().map_or(2, Vec::len);
     node.op_type != "MatMul" || columns(slot, rank).is_some()
@@ -64,7 +58,7 @@ fn inverse(scale: f64) -> f32 {
     (1.0 / scale) as f32
 }
 
-fn weight_scales(node: &NodeFacts, weight: &Encoding) -> Result<Vec<f64>> {
+fn weight_scales(node: &NodeRecord, weight: &Encoding) -> Result<Vec<f64>> {
     let scales = weight.symmetric_int8()?;
     let scales = match weight.is_per_channel() {
         true => scales,

@@ -1,7 +1,7 @@
 //! What formats ask of one tensor's parameters.
 
-use super::sidecar::{Encoding, OneOrMany};
-use crate::plan::Slices;
+use super::schema::{Encoding, OneOrMany};
+use crate::plan::{Slices, scale_shape};
 use crate::quant::{Codes, QuantParams};
 use anyhow::{Context, Result, ensure};
 
@@ -64,6 +64,11 @@ impl Encoding {
             let along = axis.map_or(String::new(), |axis| format!(" along axis {axis}"));
             format!("shape is {shape:?}, expected one for {n} scales{along}")
         })
+    }
+
+    /// Dimensions of the scales, of a tensor of `shape`.
+    pub fn scale_shape(&self, shape: &[usize]) -> Vec<usize> {
+        scale_shape(shape, self.axis, self.block_size)
     }
 
     /// Number of scales.

@@ -1,12 +1,10 @@
 //! Edits of the prepared model for formats that are graphs.
 
-use super::sidecar::Encoding;
-use crate::check;
 use crate::onnx::graph::Edge;
 use crate::onnx::node::node_name;
-use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
+use crate::sidecar::Encoding;
 use anyhow::{Context, Result, ensure};
-use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The uses that read `encoding`'s tensor quantized.
@@ -82,18 +80,4 @@ impl Inserted {
         }
         graph.node = nodes;
     }
-}
-
-/// The model's bytes, checked as the quantized model is.
-///
-/// # Errors
-/// If the graph is not sound, or too large for one file.
-pub(super) fn encode(model: &ModelProto) -> Result<Vec<u8>> {
-    check::check(model)?;
-    let n_bytes = model.encoded_len();
-    ensure!(
-        n_bytes < 1 << 31,
-        "model takes {n_bytes} bytes, expected below 2 GiB: protobuf cannot hold more"
-    );
-    Ok(model.encode_to_vec())
 }

@@ -11,41 +11,34 @@
 //! relative to where they stand and point forwards, except the one from a table to its vtable, which is
 //! subtracted.
 
+use super::PLAIN;
 use super::ort::sorted_amax;
-use crate::emit::{Emitter, Source};
+use crate::export::{Format, Source};
 use anyhow::{Context, Result};
 
 /// Values are texts of `127 * scale`, entries sorted by name.
-pub(in crate::emit) struct OrtFlatbuffers;
+pub(super) const FORMAT: Format = Format {
+    name: "ort-flatbuffers",
+    description: "ONNX Runtime's calibration table for its TensorRT provider: FlatBuffers, amax per tensor",
+    suffix: "ort.flatbuffers",
+    write,
+    ..PLAIN
+};
 
-impl Emitter for OrtFlatbuffers {
-    fn name(&self) -> &'static str {
-        "ort-flatbuffers"
+fn write(source: &Source) -> Result<Vec<u8>> {
+    let entries = sorted_amax(source)?;
+    let mut buffer = Buffer::default();
+    let root = buffer.offset();
+    let [dict] = buffer.table(root)?;
+    buffer.point(dict)?;
+    buffer.u32(u32::try_from(entries.len())?);
+    let offsets: Vec<usize> = entries.iter().map(|_| buffer.offset()).collect();
+    for ((name, amax), at) in entries.iter().zip(offsets) {
+        let [key, value] = buffer.table(at)?;
+        buffer.string(key, name)?;
+        buffer.string(value, &amax.to_string())?;
     }
-
-    fn description(&self) -> &'static str {
-        "ONNX Runtime's calibration table for its TensorRT provider: FlatBuffers, amax per tensor"
-    }
-
-    fn suffix(&self) -> &'static str {
-        "ort.flatbuffers"
-    }
-
-    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
-        let entries = sorted_amax(source)?;
-        let mut buffer = Buffer::default();
-        let root = buffer.offset();
-        let [dict] = buffer.table(root)?;
-        buffer.point(dict)?;
-        buffer.u32(u32::try_from(entries.len())?);
-        let offsets: Vec<usize> = entries.iter().map(|_| buffer.offset()).collect();
-        for ((name, amax), at) in entries.iter().zip(offsets) {
-            let [key, value] = buffer.table(at)?;
-            buffer.string(key, name)?;
-            buffer.string(value, &amax.to_string())?;
-        }
-        Ok(buffer.bytes)
-    }
+    Ok(buffer.bytes)
 }
 
 /// A buffer written front to back: places for offsets are kept, and filled in when their targets are

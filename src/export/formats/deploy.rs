@@ -1,53 +1,38 @@
 //! The float model that MQBench's backends take beside their file of ranges (`*_deploy_model.onnx`;
 //! ModelTC/MQBench, mqbench/deploy/deploy_linear.py, `clip_weight`).
 
-use crate::emit::graph::{encode, initializer, uses};
-use crate::emit::{Emitter, Encoding, Source};
+use crate::export::graph::{initializer, uses};
+use crate::export::{Format, Source};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{GraphProto, TensorProto};
 use crate::onnx::tensor;
+use crate::onnx::{check_sound, encode};
+use crate::sidecar::Encoding;
 use anyhow::{Context, Result};
 
 /// The prepared model without Q/DQ: batch normalization folded, every quantized weight clipped to the ends
 /// of its grid, per channel or block. A weight that some node reads float keeps its values there, and the others
 /// read a clipped copy, `{weight}_clipped`.
-pub(in crate::emit) struct Deploy;
+pub(super) const FORMAT: Format = Format {
+    name: "deploy",
+    description: "float ONNX model with weights clipped to their ranges, for MQBench's files; needs the model",
+    suffix: "deploy.onnx",
+    needs_model: true,
+    holds_nnie_codes: true,
+    holds_blocks: true,
+    write,
+};
 
-impl Emitter for Deploy {
-    fn name(&self) -> &'static str {
-        "deploy"
+fn write(source: &Source) -> Result<Vec<u8>> {
+    let mut model = source.model()?.clone();
+    let graph = model.graph.as_mut().context("model has no graph")?;
+    let mut names = Names::of(graph);
+    for encoding in source.weights() {
+        clip_weight(graph, &mut names, encoding)?;
     }
-
-    fn description(&self) -> &'static str {
-        "float ONNX model with weights clipped to their ranges, for MQBench's files; needs the model"
-    }
-
-    fn suffix(&self) -> &'static str {
-        "deploy.onnx"
-    }
-
-    fn needs_model(&self) -> bool {
-        true
-    }
-
-    fn holds_nnie_codes(&self) -> bool {
-        true
-    }
-
-    fn holds_blocks(&self) -> bool {
-        true
-    }
-
-    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
-        let mut model = source.model()?.clone();
-        let graph = model.graph.as_mut().context("model has no graph")?;
-        let mut names = Names::of(graph);
-        for encoding in source.weights() {
-            clip_weight(graph, &mut names, encoding)?;
-        }
-        encode(&model)
-    }
+    check_sound(&model)?;
+    encode(&model)
 }
 
 /// Clips the weight to the ends of its grid for the nodes that read it quantized, and gives the name that

@@ -2,54 +2,45 @@
 //! protobuf's text form (TexasInstruments/edgeai-tidl-tools, docs, "Quantization Proto"). With a range for
 //! every layer TIDL does not calibrate; it takes symmetric grids only.
 
-use crate::emit::{Emitter, Encoding, NodeFacts, Source};
+use super::PLAIN;
+use crate::export::{Format, Source};
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
+use crate::sidecar::{Encoding, NodeRecord};
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 
 /// A layer per input and node, called by its output; ranges are `±q_max * scale`, scales are steps per real
 /// unit. Biases carry their values, and so need the model.
-pub(in crate::emit) struct TidlQuantParams;
+pub(super) const FORMAT: Format = Format {
+    name: "tidl-quant-params",
+    description: "TIDL's quantization parameters: protobuf text, range per layer; needs the model",
+    suffix: "tidl.prototxt",
+    needs_model: true,
+    write,
+    ..PLAIN
+};
 
-impl Emitter for TidlQuantParams {
-    fn name(&self) -> &'static str {
-        "tidl-quant-params"
+fn write(source: &Source) -> Result<Vec<u8>> {
+    let graph = source.model()?.graph.as_ref().context("model has no graph")?;
+    let mut layers = Vec::new();
+    for input in &source.sidecar.graph.inputs {
+        let encoding = source.activation(input).with_context(|| missing(input))?;
+        layers.push(layer(encoding, Some("TIDL_DataLayer"), String::new())?);
     }
-
-    fn description(&self) -> &'static str {
-        "TIDL's quantization parameters: protobuf text, range per layer; needs the model"
-    }
-
-    fn suffix(&self) -> &'static str {
-        "tidl.prototxt"
-    }
-
-    fn needs_model(&self) -> bool {
-        true
-    }
-
-    fn emit(&self, source: &Source) -> Result<Vec<u8>> {
-        let graph = source.model()?.graph.as_ref().context("model has no graph")?;
-        let mut layers = Vec::new();
-        for input in &source.sidecar.graph.inputs {
-            let encoding = source.activation(input).with_context(|| missing(input))?;
-            layers.push(layer(encoding, Some("TIDL_DataLayer"), String::new())?);
+    for node in source.nodes() {
+        if is_fused(source, node) {
+            continue;
         }
-        for node in source.nodes() {
-            if is_fused(source, node) {
-                continue;
-            }
-            let output = source.output_of(node).with_context(|| {
-                missing(node.outputs.first().map_or(node.name.as_str(), String::as_str))
-            })?;
-            layers.push(layer(output, layer_type(&node.op_type), params(source, graph, node)?)?);
-        }
-        let mut text =
-            format!("num_layers: {}\nquant_type: SYMMETRIC\ncalib_type: PERTENSOR\n", layers.len());
-        text.extend(layers);
-        Ok(text.into_bytes())
+        let output = source.output_of(node).with_context(|| {
+            missing(node.outputs.first().map_or(node.name.as_str(), String::as_str))
+        })?;
+        layers.push(layer(output, layer_type(&node.op_type), params(source, graph, node)?)?);
     }
+    let mut text =
+        format!("num_layers: {}\nquant_type: SYMMETRIC\ncalib_type: PERTENSOR\n", layers.len());
+    text.extend(layers);
+    Ok(text.into_bytes())
 }
 
 fn missing(tensor: &str) -> String {
@@ -59,7 +50,7 @@ fn missing(tensor: &str) -> String {
 }
 
 /// Whether `node` is the Relu or Clip that the node before it is fused with.
-fn is_fused(source: &Source, node: &NodeFacts) -> bool {
+fn is_fused(source: &Source, node: &NodeRecord) -> bool {
     let before = node.inputs.first().and_then(|input| source.producer(input));
     let own = node.outputs.first().and_then(|output| source.activation(output));
     let fused = before.and_then(|before| source.output_of(before));
@@ -99,7 +90,7 @@ fn tensor_params(field: &str, encoding: &Encoding) -> Result<String> {
     ))
 }
 
-fn params(source: &Source, graph: &GraphProto, node: &NodeFacts) -> Result<String> {
+fn params(source: &Source, graph: &GraphProto, node: &NodeRecord) -> Result<String> {
     let Some(weight) = source.weight_of(node) else { return Ok(String::new()) };
     let mut text = tensor_params("weights", weight)?;
     let Some(bias) = node.inputs.get(2).filter(|bias| !bias.is_empty()) else { return Ok(text) };

@@ -1,0 +1,53 @@
+//! PPQ's file for MNN (OpenPPL/ppq, ppq/parser/mnn_exporter.py): the scales of the activations around every
+//! Conv, and behind every Add.
+
+use super::PLAIN;
+use crate::export::source::{Entries, json};
+use crate::export::{Format, Source};
+use crate::sidecar::Encoding;
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+/// `{"shape": {"channels", "height", "width"}, "T input_tensor_0": scale, "T output_tensor_0": scale}`, where
+/// `T` is the output of the Conv or Add, or of the Relu or Clip fused into it.
+pub(super) const FORMAT: Format = Format {
+    name: "mnn",
+    description: "PPQ's scales for MNN: JSON, scales around every Conv and behind every Add",
+    suffix: "mnn.json",
+    write,
+    ..PLAIN
+};
+
+fn write(source: &Source) -> Result<Vec<u8>> {
+    let mut entries = Entries::default();
+    let input = source.sidecar.calibration.inputs.last().context("the sidecar has no input")?;
+    let [_, channels, height, width] = input.shape[..] else {
+        bail!("input `{}`: shape is {:?}, expected [N, C, H, W]", input.name, input.shape);
+    };
+    let shape = json!({ "channels": channels, "height": height, "width": width });
+    entries.add("shape", shape)?;
+    let scale = |encoding: &Encoding| -> Result<f64> {
+        encoding.symmetric_int8()?;
+        Ok(encoding.per_tensor()?.0)
+    };
+    for node in source.nodes().filter(|n| matches!(n.op_type.as_str(), "Conv" | "Add")) {
+        let inputs: Vec<&Encoding> =
+            node.inputs.iter().filter_map(|input| source.activation(input)).collect();
+        if inputs.is_empty() {
+            continue;
+        }
+        let output = source.output_of(node).with_context(|| {
+            format!(
+                "tensor `{}`: is not quantized behind {} `{}`, expected its scale",
+                node.outputs.first().map_or("", String::as_str),
+                node.op_type,
+                node.name
+            )
+        })?;
+        if let ("Conv", Some(first)) = (node.op_type.as_str(), inputs.first()) {
+            entries.add(&format!("{} input_tensor_0", output.name), json!(scale(first)?))?;
+        }
+        entries.add(&format!("{} output_tensor_0", output.name), json!(scale(output)?))?;
+    }
+    json(&entries.into_value())
+}

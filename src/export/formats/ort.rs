@@ -1,0 +1,75 @@
+//! Calibration tables of ONNX Runtime (microsoft/onnxruntime, python/tools/quantization/calibrate.py and
+//! quant_utils.py, `save_tensors_data` and `write_calibration_table`).
+
+use super::PLAIN;
+use crate::export::source::{Entries, json, word};
+use crate::export::{Format, Source};
+use crate::sidecar::Encoding;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Ranges as `onnxruntime.quantization.calibrate.load_tensors_data` reads them.
+pub(super) const JSON: Format = Format {
+    name: "ort-json",
+    description: "ONNX Runtime's calibration data: JSON, lowest and highest value per tensor",
+    suffix: "ort.json",
+    write: write_json,
+    ..PLAIN
+};
+
+fn write_json(source: &Source) -> Result<Vec<u8>> {
+    let array = |value: f64| json!({ "data": value, "dtype": "float32", "CLS": "numpy.array" });
+    let mut tensors = Entries::default();
+    for encoding in source.activations() {
+        let (lowest, highest) = ends(encoding)?;
+        let entry: Value = json!({
+            "lowest": array(lowest),
+            "highest": array(highest),
+            "CLS": "TensorData",
+        });
+        tensors.add(&encoding.name, entry)?;
+    }
+    json(&json!({
+        "CLS": "TensorsData",
+        "data": tensors.into_value(),
+        "calibration_method": { "CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax" },
+        "smooth_quant": false,
+    }))
+}
+
+/// Ends of the range whose scale is the plan's: both ends of an asymmetric grid, and plus and minus the
+/// highest of a symmetric one, whose lowest integer may have no counterpart.
+fn ends(encoding: &Encoding) -> Result<(f64, f64)> {
+    let (lowest, highest) = encoding.per_tensor_bounds()?;
+    match encoding.storage().1 && encoding.symmetric {
+        true => Ok((-highest, highest)),
+        false => Ok((lowest, highest)),
+    }
+}
+
+/// `calibration.cache`: a line `tensor amax` per tensor, sorted by name, as the TensorRT execution
+/// provider's tools write it.
+pub(super) const CACHE: Format = Format {
+    name: "ort-cache",
+    description: "ONNX Runtime's calibration table: text, amax per tensor",
+    suffix: "ort.cache",
+    write: write_cache,
+    ..PLAIN
+};
+
+fn write_cache(source: &Source) -> Result<Vec<u8>> {
+    let mut text = String::new();
+    for (name, amax) in sorted_amax(source)? {
+        writeln!(text, "{} {amax}", word(name)?)?;
+    }
+    Ok(text.into_bytes())
+}
+
+/// Names and `127 * scale`, sorted by name.
+pub(super) fn sorted_amax<'a>(source: &Source<'a>) -> Result<Vec<(&'a str, f64)>> {
+    let amax = |encoding: &'a Encoding| Ok((encoding.name.as_str(), encoding.amax_int8()?));
+    let mut all: Vec<(&str, f64)> = source.activations().map(amax).collect::<Result<_>>()?;
+    all.sort_by(|a, b| a.0.cmp(b.0));
+    Ok(all)
+}

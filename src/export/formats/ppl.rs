@@ -1,0 +1,68 @@
+//! MQBench's files for OpenPPL (ModelTC/MQBench, mqbench/deploy/deploy_linear.py, backends `ppl` and
+//! `ppl-cuda`).
+
+use super::PLAIN;
+use crate::export::source::{Entries, json, word};
+use crate::export::{Format, Source};
+use crate::sidecar::Encoding;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// `{"ppl": {tensor: {"step", "zero_point", "min", "max", "bit", "type": "biased"}}}`; the first four are
+/// lists for weights with a scale per channel. MQBench computes `bit` from the number of integers, rounded
+/// down; here it is the grid's, so that a grid without its lowest integer has its bits too.
+pub(super) const PPL: Format = Format {
+    name: "ppl",
+    description: "MQBench's parameters for OpenPPL (W8A16): JSON, step and zero point per tensor",
+    suffix: "ppl.json",
+    write: write_ppl,
+    ..PLAIN
+};
+
+fn write_ppl(source: &Source) -> Result<Vec<u8>> {
+    let mut entries = Entries::default();
+    for (name, encoding) in source.with_passed_through() {
+        entries.add(name, entry(encoding))?;
+    }
+    for encoding in source.weights() {
+        entries.add(&encoding.name, entry(encoding))?;
+    }
+    json(&json!({ "ppl": entries.into_value() }))
+}
+
+fn entry(encoding: &Encoding) -> Value {
+    let values = |all: Vec<Value>| match encoding.is_per_channel() {
+        true => Value::Array(all),
+        false => all.into_iter().next().unwrap_or_default(),
+    };
+    json!({
+        "step": values(encoding.slices().map(|(scale, _)| json!(scale)).collect()),
+        "zero_point": values(encoding.slices().map(|(_, zero_point)| json!(zero_point)).collect()),
+        "min": values(encoding.bounds().map(|(min, _)| json!(min)).collect()),
+        "max": values(encoding.bounds().map(|(_, max)| json!(max)).collect()),
+        "bit": encoding.bits,
+        "type": "biased",
+    })
+}
+
+/// A line `tensor: amax` per tensor with one scale, where amax is the larger distance of the grid's ends
+/// from 0. MQBench names the file `.json`; it is text.
+pub(super) const PPLCUDA: Format = Format {
+    name: "pplcuda",
+    description: "MQBench's ranges for OpenPPL on CUDA: text, amax per tensor",
+    suffix: "pplcuda.txt",
+    write: write_pplcuda,
+    ..PLAIN
+};
+
+fn write_pplcuda(source: &Source) -> Result<Vec<u8>> {
+    let mut text = String::new();
+    let weights = source.weights().filter(|encoding| !encoding.is_per_channel());
+    let weights = weights.map(|encoding| (encoding.name.as_str(), encoding));
+    for (name, encoding) in source.with_passed_through().into_iter().chain(weights) {
+        let (min, max) = encoding.per_tensor_bounds()?;
+        writeln!(text, "{}: {}", word(name)?, max.max(-min))?;
+    }
+    Ok(text.into_bytes())
+}

@@ -1,0 +1,28 @@
+//! MQBench's `clip_ranges.json` for SNPE (ModelTC/MQBench, mqbench/deploy/deploy_linear.py): overrides of
+//! activations for `snpe-onnx-to-dlc --quantization_overrides`.
+
+use super::PLAIN;
+use crate::export::source::{Entries, json};
+use crate::export::{Format, Source};
+use anyhow::Result;
+use serde_json::json;
+
+/// `{"activation_encodings": {tensor: [{"bitwidth", "min", "max"}]}, "param_encodings": {}}`; parameters are
+/// left to the reader, as MQBench leaves them.
+pub(super) const FORMAT: Format = Format {
+    name: "snpe",
+    description: "MQBench's overrides for SNPE: JSON, range per activation",
+    suffix: "snpe.json",
+    write,
+    ..PLAIN
+};
+
+fn write(source: &Source) -> Result<Vec<u8>> {
+    let mut activations = Entries::default();
+    for (name, encoding) in source.with_passed_through() {
+        let (min, max) = encoding.per_tensor_bounds()?;
+        let entry = json!([{ "bitwidth": encoding.bits, "min": min, "max": max }]);
+        activations.add(name, entry)?;
+    }
+    json(&json!({ "activation_encodings": activations.into_value(), "param_encodings": {} }))
+}

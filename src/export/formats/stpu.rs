@@ -1,0 +1,159 @@
+//! MQBench's file for STPU (ModelTC/MQBench, mqbench/deploy/deploy_stpu.py): symmetric ranges of
+//! activations, weights and the steps of biases.
+
+use super::PLAIN;
+use crate::export::source::json;
+use crate::export::{Format, Source};
+use crate::sidecar::{Encoding, NodeRecord};
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with
+/// `max = 127 * scale`. A Conv fused with Relu or Clip has its range, a Concat's inputs have its output's, a
+/// Sigmoid's output has [-1, 1]; outputs of Conv, Gemm and Resize have an exponent `emin`, too.
+pub(super) const FORMAT: Format = Format {
+    name: "stpu",
+    description: "MQBench's ranges for STPU: JSON, symmetric ranges and steps of biases",
+    suffix: "stpu_minmax.json",
+    write,
+    ..PLAIN
+};
+
+fn write(source: &Source) -> Result<Vec<u8>> {
+    let mut ranges = Ranges::default();
+    for (name, encoding) in source.with_passed_through() {
+        ranges.set(name, encoding.amax_int8()?);
+    }
+    for node in source.nodes() {
+        if let Some(weight) = source.weight_of(node) {
+            ranges.set(&format!("{}_weights", node.name), weight.amax_int8()?);
+        }
+    }
+    // MQBench quantizes behind these, also where they make the network's output.
+    let last = source.nodes().rev().filter(|node| MOVED_PAST.contains(&node.op_type.as_str()));
+    for node in last {
+        let ends = node.inputs.first().zip(node.outputs.first());
+        if let Some((input, amax)) = ends.and_then(|(i, o)| Some((i, ranges.amax(o)?)))
+            && ranges.amax(input).is_none()
+        {
+            ranges.set(input, amax);
+        }
+    }
+    for node in source.nodes() {
+        let Some(output) = node.outputs.first() else { continue };
+        match node.op_type.as_str() {
+            "Sigmoid" => ranges.set(output, 1.0),
+            "Relu" | "Clip" => {
+                let conv = node.inputs.first().filter(|input| source.producer(input).is_some());
+                if let (Some(amax), Some(conv)) = (ranges.amax(output), conv) {
+                    ranges.set(conv, amax);
+                }
+            }
+            _ => {}
+        }
+    }
+    for node in source.nodes().filter(|node| node.op_type == "Concat") {
+        if let Some(amax) = node.outputs.first().and_then(|output| ranges.amax(output)) {
+            node.inputs.iter().for_each(|input| ranges.set(input, amax));
+        }
+    }
+    let mut emin: BTreeMap<&str, i32> = BTreeMap::new();
+    let mut biases = Vec::new();
+    for node in source.nodes() {
+        if let Some((output, exponent)) = exponent_of(source, &ranges, node)? {
+            emin.insert(output, exponent);
+        }
+        let weight = ranges.amax(&format!("{}_weights", node.name));
+        let has_bias = node.inputs.get(2).is_some_and(|bias| !bias.is_empty());
+        if let (Some(weight), true) = (weight, has_bias) {
+            let input = ranges.required(node, node.inputs.first())?;
+            biases.push((format!("{}_bias", node.name), weight / 127.0 * (input / 127.0)));
+        }
+    }
+    let mut file = serde_json::Map::new();
+    for (name, amax) in &ranges.in_order {
+        let mut entry = json!({ "min": -amax, "max": amax });
+        if let Some(&exponent) = emin.get(name.as_str()) {
+            entry["emin"] = json!(exponent);
+        }
+        file.insert(name.clone(), entry);
+    }
+    for (name, alpha) in biases {
+        file.insert(name, json!({ "alpha": alpha, "zero_point": 0 }));
+    }
+    json(&Value::Object(file))
+}
+
+/// Operators without an integer form of their own: what they make has the range of what they read.
+const MOVED_PAST: [&str; 2] = ["Flatten", "Dropout"];
+
+/// Largest absolute values by name, in the order in which they came.
+#[derive(Default)]
+struct Ranges {
+    in_order: Vec<(String, f64)>,
+    positions: BTreeMap<String, usize>,
+}
+
+impl Ranges {
+    fn set(&mut self, name: &str, amax: f64) {
+        match self.positions.get(name) {
+            Some(&position) => self.in_order[position].1 = amax,
+            None => {
+                self.positions.insert(name.to_string(), self.in_order.len());
+                self.in_order.push((name.to_string(), amax));
+            }
+        }
+    }
+
+    fn amax(&self, name: &str) -> Option<f64> {
+        self.positions.get(name).map(|&position| self.in_order[position].1)
+    }
+
+    fn required(&self, node: &NodeRecord, tensor: Option<&String>) -> Result<f64> {
+        let tensor = tensor.map_or("", String::as_str);
+        self.amax(tensor).with_context(|| {
+            format!(
+                "tensor `{tensor}`: is not quantized at {} `{}`, expected its range",
+                node.op_type, node.name
+            )
+        })
+    }
+}
+
+/// The output of `node` and its exponent `emin`, for operators that have one.
+fn exponent_of<'a>(
+    source: &Source,
+    ranges: &Ranges,
+    node: &'a NodeRecord,
+) -> Result<Option<(&'a str, i32)>> {
+    let Some(output) = node.outputs.first() else { return Ok(None) };
+    let exponent = match node.op_type.as_str() {
+        "Upsample" | "Resize" if ranges.amax(output).is_some() => {
+            exponent(ranges.required(node, Some(output))?) - 20
+        }
+        "Conv" | "ConvTranspose" => {
+            let found = source.weight_of(node).zip(ranges.amax(output));
+            let Some((weight, amax)) = found else { return Ok(None) };
+            let input = ranges.required(node, node.inputs.first())?;
+            let product = n_summands(weight).sqrt() * input * weight.amax_int8()?;
+            exponent(product.max(amax)) - 10
+        }
+        "Gemm" if ranges.amax(output).is_some() => 128,
+        _ => return Ok(None),
+    };
+    Ok(Some((output, exponent)))
+}
+
+/// Values of the weight's axes behind the first.
+fn n_summands(weight: &Encoding) -> f64 {
+    weight.shape.iter().flatten().skip(1).map(|&dim| dim as f64).product()
+}
+
+/// The exponent of a float32, as its bits hold it.
+fn exponent(value: f64) -> i32 {
+    match value {
+        0.0 => 0,
+        _ => (value.log2().floor() as i32 + 127).clamp(1, 254),
+    }
+}

@@ -1,0 +1,45 @@
+//! MQBench's scale file for Tengine (ModelTC/MQBench, mqbench/deploy/deploy_tengine.py).
+
+use super::PLAIN;
+use crate::export::source::word;
+use crate::export::{Format, Source};
+use crate::sidecar::Encoding;
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// A line `tensor scale zero_point` per activation. Tengine's converter fuses Conv and the Relu or Clip
+/// behind it, so that the Conv's output has its activation's line.
+pub(super) const FORMAT: Format = Format {
+    name: "tengine",
+    description: "MQBench's scales for Tengine: text, scale and zero point per activation",
+    suffix: "tengine.scale",
+    write,
+    ..PLAIN
+};
+
+fn write(source: &Source) -> Result<Vec<u8>> {
+    let mut text = String::new();
+    let mut written = BTreeSet::new();
+    let mut line = |name: &str, encoding: &Encoding| -> Result<()> {
+        let (scale, zero_point) = encoding.per_tensor()?;
+        if written.insert(name.to_string()) {
+            writeln!(text, "{} {scale} {zero_point}", word(name)?)?;
+        }
+        Ok(())
+    };
+    for (name, encoding) in source.with_passed_through() {
+        line(name, encoding)?;
+        let fused = source
+            .producer(name)
+            .filter(|node| matches!(node.op_type.as_str(), "Relu" | "Clip"))
+            .and_then(|node| source.producer(node.inputs.first()?))
+            .filter(|node| node.op_type == "Conv");
+        if let Some(output) = fused.and_then(|conv| conv.outputs.first())
+            && source.activation(output).is_none()
+        {
+            line(output, encoding)?;
+        }
+    }
+    Ok(text.into_bytes())
+}

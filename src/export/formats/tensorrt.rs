@@ -1,0 +1,58 @@
+//! Ranges for TensorRT's implicit quantization.
+//!
+//! TensorRT computes `scale = amax / 127` and clamps to [-128, 127], so that `amax = 127 * y_scale` holds
+//! whatever the grid's lowest integer is.
+
+use super::PLAIN;
+use crate::export::source::{Entries, json};
+use crate::export::{Format, Source};
+use anyhow::{Result, ensure};
+use serde_json::json;
+use std::fmt::Write;
+
+/// MQBench's `clip_ranges.json` (ModelTC/MQBench, mqbench/deploy/deploy_linear.py, backend `tensorrt`): a
+/// range per tensor for `setDynamicRange`.
+pub(super) const MQBENCH: Format = Format {
+    name: "mqbench-tensorrt",
+    description: "MQBench's ranges for TensorRT: JSON, amax per tensor",
+    suffix: "blob_range.json",
+    write: write_mqbench,
+    ..PLAIN
+};
+
+fn write_mqbench(source: &Source) -> Result<Vec<u8>> {
+    let mut ranges = Entries::default();
+    for (name, encoding) in source.with_passed_through() {
+        ranges.add(name, json!(encoding.amax_int8()?))?;
+    }
+    json(&json!({ "tensorrt": { "blob_range": ranges.into_value() } }))
+}
+
+/// First line of a calibration cache: TensorRT's version (8.6.1) and the calibrator's name.
+const HEADER: &str = "TRT-8601-EntropyCalibration2";
+
+/// The cache that `IInt8Calibrator::writeCalibrationCache` is given: a line per tensor with the bits of
+/// the float32 scale, most significant byte first, in hexadecimal. NVIDIA Model-Optimizer and polygraphy
+/// read it so.
+pub(super) const CACHE: Format = Format {
+    name: "trt-cache",
+    description: "TensorRT calibration cache: text, scale per tensor in hexadecimal",
+    suffix: "trt.cache",
+    write: write_cache,
+    ..PLAIN
+};
+
+fn write_cache(source: &Source) -> Result<Vec<u8>> {
+    let mut text = format!("{HEADER}\n");
+    for (name, encoding) in source.with_passed_through() {
+        encoding.symmetric_int8()?;
+        let (scale, _) = encoding.per_tensor()?;
+        ensure!(
+            !name.contains(['\n', '\r']),
+            "tensor `{}`: its name has a line break, and the format has a line per tensor",
+            name.escape_debug()
+        );
+        writeln!(text, "{name}: {:08x}", (scale as f32).to_bits())?;
+    }
+    Ok(text.into_bytes())
+}

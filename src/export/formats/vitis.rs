@@ -1,0 +1,41 @@
+//! MQBench's file for Vitis AI (ModelTC/MQBench, mqbench/deploy/deploy_linear.py, backend `vitis`).
+
+use super::PLAIN;
+use crate::export::source::{Entries, json};
+use crate::export::{Format, Source};
+use crate::sidecar::Encoding;
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+/// `{"vitis": {tensor: {"scale"}}}`: activations, weights and biases on grids of 8 bits whose scales are
+/// powers of two.
+pub(super) const FORMAT: Format = Format {
+    name: "vitis",
+    description: "MQBench's scales for Vitis AI: JSON, a power of two per tensor",
+    suffix: "vitis.json",
+    write,
+    ..PLAIN
+};
+
+fn write(source: &Source) -> Result<Vec<u8>> {
+    let mut entries = Entries::default();
+    for (name, encoding) in source.with_passed_through() {
+        entries.add(name, json!({ "scale": power_of_two(encoding)? }))?;
+    }
+    for encoding in &source.sidecar.param_encodings {
+        entries.add(&encoding.name, json!({ "scale": power_of_two(encoding)? }))?;
+    }
+    json(&json!({ "vitis": entries.into_value() }))
+}
+
+fn power_of_two(encoding: &Encoding) -> Result<f64> {
+    encoding.symmetric_int8()?;
+    let (scale, _) = encoding.per_tensor()?;
+    const MANTISSA: u64 = (1 << 52) - 1;
+    ensure!(
+        scale > 0.0 && scale.to_bits() & MANTISSA == 0,
+        "tensor `{}`: scale is {scale}, expected a power of two",
+        encoding.name
+    );
+    Ok(scale)
+}

@@ -1,0 +1,239 @@
+//! The sidecar's contents from the outcome of a run.
+
+use super::packed::pack;
+use super::schema::{
+    BiasRecord, CalibrationRecord, Encoding, EqualizationRecord, FloatNode, GraphRecord,
+    ModelRecord, NodeRecord, OneOrMany, Producer, SCHEMA_VERSION, SchemeRecord, Sidecar,
+    StepRecord, TuningRecord,
+};
+use crate::mixed::Mixed;
+use crate::onnx::node::{attribute, node_name};
+use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::value_info::ValueInfos;
+use crate::place::Placement;
+use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
+use crate::scheme::{QType, Scheme, SymmetryName};
+use crate::tune::{NewBias, Step, Tuned};
+use anyhow::Result;
+
+/// The outcome of a run.
+pub struct Record<'a> {
+    /// The prepared graph, before rewriting.
+    pub graph: &'a GraphProto,
+    /// Types and shapes of its tensors.
+    pub value_info: &'a ValueInfos,
+    /// The backend's table, switches applied.
+    pub scheme: &'a Scheme,
+    /// Where the graph is quantized.
+    pub placement: &'a Placement,
+    /// With which parameters.
+    pub plan: &'a QuantPlan,
+    /// The float model.
+    pub model: ModelRecord,
+    /// How ranges were found.
+    pub calibration: CalibrationRecord,
+    /// What equalization did.
+    pub equalization: Option<EqualizationRecord>,
+    /// Which layers got another precision.
+    pub mixed_precision: Option<Mixed>,
+    /// What tuning did.
+    pub tuned: Option<&'a Tuned>,
+}
+
+impl Record<'_> {
+    /// The file's contents.
+    ///
+    /// # Errors
+    /// If the graph lacks a weight of the plan.
+    pub fn sidecar(self) -> Result<Sidecar> {
+        let plan = self.plan;
+        let activations = plan.activations.iter().map(|planned| self.activation(planned));
+        let weights = plan.weights.iter().map(|planned| self.weight(planned));
+        let biases = plan.biases.iter().map(|planned| Ok(self.bias(planned)));
+        Ok(Sidecar {
+            schema_version: SCHEMA_VERSION.to_string(),
+            producer: Producer { name: "mqq".into(), version: env!("CARGO_PKG_VERSION").into() },
+            activation_encodings: activations.collect(),
+            param_encodings: weights.chain(biases).collect::<Result<_>>()?,
+            float_nodes: self.float_nodes(),
+            graph: graph_record(self.graph),
+            warnings: plan.warnings.clone(),
+            scheme: SchemeRecord {
+                backend: self.scheme.name.clone(),
+                source: self.scheme.source.clone(),
+                resolved: serde_json::to_value(self.scheme).unwrap_or_default(),
+            },
+            model: self.model,
+            calibration: self.calibration,
+            equalization: self.equalization,
+            mixed_precision: self.mixed_precision,
+            tuning: self.tuned.map(tuning),
+        })
+    }
+
+    fn names(&self, nodes: impl Iterator<Item = usize>) -> Vec<String> {
+        nodes.map(|node_idx| node_name(&self.graph.node[node_idx]).to_string()).collect()
+    }
+
+    fn activation(&self, planned: &PlannedActivation) -> Encoding {
+        let quantizer = &planned.quantizer;
+        let others = self.plan.activations.iter().map(|other| &other.quantizer);
+        let others = others.filter(|o| o.group == quantizer.group && o.tensor != quantizer.tensor);
+        let others: Vec<String> = others.map(|other| other.tensor.clone()).collect();
+        Encoding {
+            y_scale: OneOrMany::One(planned.params.scale),
+            y_zero_point: OneOrMany::One(planned.params.zero_point),
+            shape: self.value_info.shape(&quantizer.tensor).map(<[usize]>::to_vec),
+            range: Some([planned.range.min, planned.range.max]),
+            observed: planned.observed.map(|(min, max)| [min, max]),
+            observer: Some(planned.observer.to_string()),
+            n_non_finite: (planned.n_non_finite > 0).then_some(planned.n_non_finite),
+            n_masked: (planned.n_masked > 0).then_some(planned.n_masked),
+            shared_with: (!others.is_empty()).then_some(others),
+            removed_node: planned
+                .removed_clip()
+                .map(|clip| node_name(&self.graph.node[clip.node]).to_string()),
+            network_output: quantizer.network_output,
+            consumers: self.names(quantizer.edges.iter().map(|edge| edge.0)),
+            rule: quantizer.rule.to_string(),
+            reason: quantizer.reason.clone(),
+            ..plain(&quantizer.tensor, Some(&planned.qtype))
+        }
+    }
+
+    fn weight(&self, planned: &PlannedWeight) -> Result<Encoding> {
+        let quantizer = &planned.quantizer;
+        let per_channel = quantizer.axis.is_some();
+        let scales = planned.params.iter().map(|params| params.scale).collect();
+        let zero_points = planned.params.iter().map(|params| params.zero_point).collect();
+        let rounding = match planned.learned {
+            true => Some(pack(&planned.differences(self.graph)?)?),
+            false => None,
+        };
+        Ok(Encoding {
+            y_scale: one_or_many(scales, per_channel),
+            y_zero_point: one_or_many(zero_points, per_channel),
+            axis: quantizer.axis,
+            block_size: quantizer.block,
+            shape: Some(planned.shape.clone()),
+            observed: Some([planned.observed.0, planned.observed.1]),
+            observer: Some(planned.observer.to_string()),
+            rounding,
+            consumers: self.names(quantizer.edges.iter().map(|edge| edge.0)),
+            reason: match planned.dead.len() {
+                0 => "weight".to_string(),
+                n => format!("weight; {n} channels are zero, or nearly"),
+            },
+            ..plain(&quantizer.tensor, Some(&planned.qtype))
+        })
+    }
+
+    fn bias(&self, planned: &PlannedBias) -> Encoding {
+        let quantizer = &planned.quantizer;
+        let per_channel = planned.scales.len() > 1;
+        Encoding {
+            y_scale: one_or_many(planned.scales.clone(), per_channel),
+            y_zero_point: OneOrMany::One(planned.zero_point),
+            axis: per_channel.then_some(0),
+            shape: Some(planned.shape.clone()),
+            consumers: self.names(std::iter::once(quantizer.edge.0)),
+            reason: match planned.qtype {
+                None => format!("bias; scale of `{}` times scale of the weight", quantizer.input),
+                Some(_) => "bias on a grid of its own".to_string(),
+            },
+            ..plain(&quantizer.tensor, planned.qtype.as_ref())
+        }
+    }
+
+    /// Those of the placement but for nodes that are removed.
+    fn float_nodes(&self) -> Vec<FloatNode> {
+        let removed = self.plan.activations.iter().filter_map(|planned| planned.removed_clip());
+        let removed: Vec<usize> = removed.map(|clip| clip.node).collect();
+        let floats = self.placement.float_nodes.iter();
+        let floats = floats.filter(|float| !removed.contains(&float.node)).map(|float| FloatNode {
+            node: node_name(&self.graph.node[float.node]).to_string(),
+            op_type: self.graph.node[float.node].op_type().to_string(),
+            rule: float.rule.to_string(),
+            reason: float.reason.clone(),
+        });
+        floats.collect()
+    }
+}
+
+fn one_or_many<T>(mut values: Vec<T>, per_channel: bool) -> OneOrMany<T> {
+    match values.len() {
+        1 if !per_channel => OneOrMany::One(values.remove(0)),
+        _ => OneOrMany::Many(values),
+    }
+}
+
+/// What a type says of a tensor; without one int32. The rest is left out.
+fn plain(name: &str, qtype: Option<&QType>) -> Encoding {
+    let grid = qtype.map(QType::grid);
+    Encoding {
+        name: name.to_string(),
+        output_dtype: qtype.map_or("int32".into(), QType::dtype),
+        y_scale: OneOrMany::Many(Vec::new()),
+        y_zero_point: OneOrMany::Many(Vec::new()),
+        axis: None,
+        block_size: None,
+        bits: qtype.map_or(32, |qtype| qtype.bits),
+        q_range: grid.map_or([i32::MIN, i32::MAX], |grid| [grid.q_min(), grid.q_max()]),
+        symmetric: qtype.is_none_or(|qtype| qtype.symmetry == SymmetryName::Symmetric),
+        shape: None,
+        range: None,
+        observed: None,
+        observer: None,
+        rounding: None,
+        n_non_finite: None,
+        n_masked: None,
+        shared_with: None,
+        removed_node: None,
+        network_output: false,
+        consumers: Vec::new(),
+        rule: String::new(),
+        reason: String::new(),
+    }
+}
+
+fn tuning(tuned: &Tuned) -> TuningRecord {
+    let bias = |bias: &NewBias| BiasRecord {
+        node: bias.node_idx,
+        input: bias.input_idx,
+        name: bias.name.clone(),
+        values: bias.values.clone(),
+    };
+    let step = |step: &Step| StepRecord {
+        method: step.method.name().to_string(),
+        gain_db: step.gain_db,
+        kept: step.kept,
+    };
+    TuningRecord {
+        n_samples: tuned.n_samples,
+        n_held_back: tuned.n_held_back,
+        sqnr_db: tuned.sqnr_db,
+        gain_db: tuned.gain_db,
+        steps: tuned.steps.iter().map(step).collect(),
+        n_weights: tuned.n_weights,
+        n_rounded: tuned.n_rounded,
+        n_ranges: tuned.n_ranges,
+        biases: tuned.biases.iter().map(bias).collect(),
+    }
+}
+
+fn graph_record(graph: &GraphProto) -> GraphRecord {
+    let is_constant = |name: &str| graph.initializer.iter().any(|tensor| tensor.name() == name);
+    let inputs = graph.input.iter().map(|value| value.name().to_string());
+    let node_record = |node: &NodeProto| NodeRecord {
+        name: node_name(node).to_string(),
+        op_type: node.op_type().to_string(),
+        inputs: node.input.clone(),
+        outputs: node.output.clone(),
+        group: attribute(node, "group").map(|attribute| attribute.i()).filter(|&group| group != 1),
+    };
+    GraphRecord {
+        inputs: inputs.filter(|name| !is_constant(name)).collect(),
+        outputs: graph.output.iter().map(|value| value.name().to_string()).collect(),
+        nodes: graph.node.iter().map(node_record).collect(),
+    }
+}
