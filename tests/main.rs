@@ -4,6 +4,7 @@ mod support;
 
 mod check;
 mod cli;
+mod data;
 mod equalize;
 mod formats;
 mod hostile;

@@ -344,6 +344,3 @@ impl Dataset {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,8 +1,8 @@
 //! Arrays reach the model value for value, whatever they are stored in.
 
 use super::*;
-use crate::onnx::proto::TensorProto;
-use crate::onnx::tensor::from_f32;
+use mqq::onnx::proto::TensorProto;
+use mqq::onnx::tensor::from_f32;
 use prost::Message;
 
 /// The samples of one array file, as lists of values.

@@ -1,7 +1,7 @@
 //! Pixels to values, number by number.
 
 use super::*;
-use ::image::{DynamicImage, GrayImage, ImageBuffer, Luma, LumaA, Rgb, Rgba};
+use image::{DynamicImage, GrayImage, ImageBuffer, Luma, LumaA, Rgb, Rgba};
 
 /// Red, green / blue, and one of its own.
 const FOUR: [[u8; 3]; 4] = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [10, 20, 30]];

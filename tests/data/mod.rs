@@ -6,8 +6,9 @@ mod labels;
 mod options;
 mod sources;
 
-use super::*;
-use crate::diag::explain;
+use anyhow::Result;
+use mqq::data::*;
+use mqq::diag::explain;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -54,7 +55,7 @@ fn f32s(values: &Values) -> &[f32] {
 
 fn write_image(path: impl AsRef<Path>, width: u32, height: u32, pixels: &[[u8; 3]]) {
     let pixels = pixels.concat();
-    ::image::RgbImage::from_raw(width, height, pixels).unwrap().save(path).unwrap();
+    image::RgbImage::from_raw(width, height, pixels).unwrap().save(path).unwrap();
 }
 
 /// A `.npy` file of version 1.
