@@ -1,7 +1,8 @@
 //! Decoding and preprocessing of one image: a bundled PNG, and a larger one that is drawn here.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use mqq::data::{Dataset, InputSpec, Preprocessing};
+use mqq::data::{Dataset, Preprocessing};
+use mqq::onnx::inputs::InputSpec;
 use std::path::Path;
 
 fn benches(criterion: &mut Criterion) {

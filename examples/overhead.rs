@@ -5,7 +5,8 @@
 use anyhow::{Context, Result, bail};
 use mqq::backends;
 use mqq::data::{Dataset, Preprocessing, Sample};
-use mqq::engine::{Engine, Shapes};
+use mqq::engine::Engine;
+use mqq::onnx::inputs::Shapes;
 use mqq::place::{Selection, place};
 use mqq::prepare::prepare_file;
 use mqq::statistics::TensorStatistics;

@@ -104,9 +104,6 @@ const FOREIGN: &[(&str, &str)] = &[];
 const CIRCLES_OF_FILES: &[&str] = &[
     "cli::calibrate",
     "cli::summary",
-    "data::preprocess",
-    "data::presets",
-    "data::recipe",
     "mixed::network",
     "mixed::shifts",
     "tune::ranges",

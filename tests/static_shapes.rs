@@ -4,7 +4,7 @@ use crate::support::command::{mqq, run};
 use crate::support::{GraphBuilder, repository};
 use mqq::backends;
 use mqq::diag::explain;
-use mqq::engine::Shapes;
+use mqq::onnx::inputs::Shapes;
 use mqq::onnx::proto::{Dimension, ModelProto, TensorShapeProto, ValueInfoProto};
 use mqq::onnx::{self, tensor};
 use mqq::prepare::{PreparedGraph, prepare_file};

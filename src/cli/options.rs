@@ -8,8 +8,8 @@ use crate::data::{
     Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option,
 };
 use crate::diag;
-use crate::engine::Shapes;
 use crate::onnx::RunFile;
+use crate::onnx::inputs::Shapes;
 use crate::place::Selection;
 use crate::scheme::{self, Scheme};
 use anyhow::{Context, Result, ensure};

@@ -2,8 +2,9 @@
 //!
 //! Values are kept, never rescaled: what the target type cannot hold is an error.
 
-use super::{InputSpec, Values};
+use super::Values;
 use crate::diag::WithHint;
+use crate::onnx::inputs::InputSpec;
 use anyhow::{Result, anyhow, bail, ensure};
 use half::{bf16, f16};
 

@@ -2,8 +2,9 @@
 
 use super::array::{Element, Raw, n_samples};
 use super::npy::{Archive, Member, Packed, Plain};
-use super::{Array, InputSpec, Sample, pb, sources};
+use super::{Array, Sample, pb, sources};
 use crate::diag::{WithHint, did_you_mean};
+use crate::onnx::inputs::InputSpec;
 use crate::onnx::tensor;
 use anyhow::{Context, Result, anyhow, ensure};
 use bytes::Bytes;

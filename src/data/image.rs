@@ -7,8 +7,9 @@
 use super::preprocess::{Color, Crop, Filter, Layout};
 use super::recipe::Recipe;
 use super::resize::Resize;
-use super::{Array, InputSpec, Values};
+use super::{Array, Values};
 use crate::diag::WithHint;
+use crate::onnx::inputs::InputSpec;
 use anyhow::{Context, Result, anyhow, ensure};
 use image::{DynamicImage, ImageReader};
 use mqq_concrete::resample::{Kernel, resize};

@@ -28,6 +28,7 @@ pub use resize::Resize;
 pub use sources::{ensure_found, files, is_data};
 
 use crate::diag::{WithHint, copy_of};
+use crate::onnx::inputs::InputSpec;
 use anyhow::{Context, Result, anyhow, ensure};
 use columns::{ArrayFile, Cache};
 use kept::Kept;
@@ -35,17 +36,6 @@ use paths::Paths;
 use recipe::Recipe;
 use sources::Found;
 use std::path::{Path, PathBuf};
-
-/// One input that the model takes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct InputSpec {
-    /// ONNX name.
-    pub name: String,
-    /// Dimensions, outermost first, all fixed.
-    pub shape: Vec<usize>,
-    /// Element type, by its number in `TensorProto.DataType`.
-    pub data_type: i32,
-}
 
 /// Values of an array, in row-major order.
 #[derive(Debug, Clone, PartialEq)]

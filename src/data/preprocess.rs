@@ -1,16 +1,13 @@
 //! What is done to an image before the model takes it: the options, their YAML, and how they are laid
 //! over each other. It does not touch images.
 
-use super::recipe::Recipe;
 use super::resize::Resize;
-use super::{InputSpec, presets};
 use crate::diag::{WithHint, did_you_mean};
 use anyhow::{Context, Result, anyhow};
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
-use std::path::Path;
 
 /// How new pixels are computed. All but `nearest` widen with the shrinking, as PIL's do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,7 +216,7 @@ pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
 }
 
 /// The error `text`, with a suggestion where serde's `message` lists what could have been.
-fn suggesting(message: &str, text: String) -> anyhow::Error {
+pub(super) fn suggesting(message: &str, text: String) -> anyhow::Error {
     let listed = message.split_once("unknown ").map_or("", |(_, listed)| listed);
     let mut quoted = listed.split('`').skip(1).step_by(2);
     let found = quoted.next().unwrap_or_default();
@@ -227,50 +224,6 @@ fn suggesting(message: &str, text: String) -> anyhow::Error {
 }
 
 impl Preprocessing {
-    /// The preset of that name, or what the YAML file at that path says.
-    ///
-    /// # Errors
-    /// If there is neither, or the file has an unknown key or a wrong value: file, line and key.
-    pub fn named(name: &str) -> Result<Preprocessing> {
-        if let Some(preset) = presets::find(name) {
-            return Ok(preset.preprocessing());
-        }
-        if !Path::new(name).is_file() {
-            let what = if name.ends_with(".yaml") || name.ends_with(".yml") {
-                format!("`{name}`: does not exist, expected a YAML file or one of the presets")
-            } else {
-                format!("preprocessing `{name}` is unknown, expected a YAML file or one of")
-            };
-            return Err(presets::unknown(&what, name));
-        }
-        let yaml = std::fs::read_to_string(name).with_context(|| format!("`{name}`"))?;
-        Preprocessing::from_yaml(&yaml, name)
-    }
-
-    /// What a YAML text says, over the preset that it names. `file` is for messages.
-    ///
-    /// # Errors
-    /// If it has an unknown key or a wrong value: file, line and key.
-    pub fn from_yaml(yaml: &str, file: &str) -> Result<Preprocessing> {
-        let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
-        if yaml.lines().all(is_blank) {
-            return Ok(Preprocessing::default());
-        }
-        let parsed: Preprocessing = serde_yaml::from_str(yaml).map_err(|error| {
-            let place =
-                error.location().map_or(String::new(), |place| format!(":{}", place.line()));
-            let text = error.to_string();
-            let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-            let is_key = |c: char| c.is_ascii_alphanumeric() || "_[].".contains(c);
-            let message = match text.split_once(": ") {
-                Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {rest}"),
-                _ => text.to_owned(),
-            };
-            suggesting(&message, format!("`{file}`{place}: {message}"))
-        })?;
-        parsed.resolved().with_context(|| format!("`{file}`: `preset`"))
-    }
-
     /// What `over` sets, and the rest from `self`.
     pub fn overlaid(self, over: Preprocessing) -> Preprocessing {
         Preprocessing {
@@ -284,26 +237,6 @@ impl Preprocessing {
             mean: over.mean.or(self.mean),
             std: over.std.or(self.std),
             layout: over.layout.or(self.layout),
-        }
-    }
-
-    /// With the options of the preset that it names.
-    ///
-    /// # Errors
-    /// If there is no such preset.
-    pub fn resolved(self) -> Result<Preprocessing> {
-        let Some(name) = &self.preset else { return Ok(self) };
-        let preset = presets::find(name).ok_or_else(|| {
-            presets::unknown(&format!("preset `{name}` is unknown, expected one of"), name)
-        })?;
-        Ok(preset.preprocessing().overlaid(self))
-    }
-
-    /// One line: what is done to images for `input`, and what of it is a default.
-    pub fn describe(&self, input: &InputSpec) -> String {
-        match Recipe::new(input, self) {
-            Ok(recipe) => recipe.describe(input),
-            Err(error) => format!("no images: {error:#}"),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Named preprocessings: what families of models were trained with.
+//! Named preprocessings, what families of models were trained with; and those of a file, over a named one.
 
-use super::preprocess::{Color, Preprocessing};
+use super::preprocess::{Color, Preprocessing, suggesting};
 use super::resize::Resize;
 use crate::diag::{WithHint, did_you_mean};
-use anyhow::anyhow;
+use anyhow::{Context, Result, anyhow};
+use std::path::Path;
 
 /// A named preprocessing.
 pub struct Preset {
@@ -158,12 +159,70 @@ impl Preset {
     }
 }
 
-pub fn find(name: &str) -> Option<&'static Preset> {
+impl Preprocessing {
+    /// The preset of that name, or what the YAML file at that path says.
+    ///
+    /// # Errors
+    /// If there is neither, or the file has an unknown key or a wrong value: file, line and key.
+    pub fn named(name: &str) -> Result<Preprocessing> {
+        if let Some(preset) = find(name) {
+            return Ok(preset.preprocessing());
+        }
+        if !Path::new(name).is_file() {
+            let what = if name.ends_with(".yaml") || name.ends_with(".yml") {
+                format!("`{name}`: does not exist, expected a YAML file or one of the presets")
+            } else {
+                format!("preprocessing `{name}` is unknown, expected a YAML file or one of")
+            };
+            return Err(unknown(&what, name));
+        }
+        let yaml = std::fs::read_to_string(name).with_context(|| format!("`{name}`"))?;
+        Preprocessing::from_yaml(&yaml, name)
+    }
+
+    /// What a YAML text says, over the preset that it names. `file` is for messages.
+    ///
+    /// # Errors
+    /// If it has an unknown key or a wrong value: file, line and key.
+    pub fn from_yaml(yaml: &str, file: &str) -> Result<Preprocessing> {
+        let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+        if yaml.lines().all(is_blank) {
+            return Ok(Preprocessing::default());
+        }
+        let parsed: Preprocessing = serde_yaml::from_str(yaml).map_err(|error| {
+            let place =
+                error.location().map_or(String::new(), |place| format!(":{}", place.line()));
+            let text = error.to_string();
+            let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+            let is_key = |c: char| c.is_ascii_alphanumeric() || "_[].".contains(c);
+            let message = match text.split_once(": ") {
+                Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {rest}"),
+                _ => text.to_owned(),
+            };
+            suggesting(&message, format!("`{file}`{place}: {message}"))
+        })?;
+        parsed.resolved().with_context(|| format!("`{file}`: `preset`"))
+    }
+
+    /// With the options of the preset that it names.
+    ///
+    /// # Errors
+    /// If there is no such preset.
+    pub fn resolved(self) -> Result<Preprocessing> {
+        let Some(name) = &self.preset else { return Ok(self) };
+        let preset = find(name).ok_or_else(|| {
+            unknown(&format!("preset `{name}` is unknown, expected one of"), name)
+        })?;
+        Ok(preset.preprocessing().overlaid(self))
+    }
+}
+
+fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
 /// The error `what`, with the names of all presets behind it, and the one nearest to `found` as a hint.
-pub fn unknown(what: &str, found: &str) -> anyhow::Error {
+fn unknown(what: &str, found: &str) -> anyhow::Error {
     let names = || PRESETS.iter().map(|preset| preset.name);
     let list = names().collect::<Vec<_>>().join(", ");
     anyhow!("{what} {list}").hint(did_you_mean(found, names()))

@@ -1,9 +1,10 @@
 //! What is done for one input, with every default settled, and how that is told.
 
+use super::array;
 use super::preprocess::{Color, Crop, Filter, Layout, Preprocessing};
 use super::resize::Resize;
-use super::{InputSpec, array};
 use crate::diag::WithHint;
+use crate::onnx::inputs::InputSpec;
 use anyhow::{Result, anyhow, bail, ensure};
 
 /// The steps for one input, with every default settled.
@@ -64,6 +65,16 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
         ),
     };
     Err(error.hint("give .npz files with a key per input"))
+}
+
+impl Preprocessing {
+    /// One line: what is done to images for `input`, and what of it is a default.
+    pub fn describe(&self, input: &InputSpec) -> String {
+        match Recipe::new(input, self) {
+            Ok(recipe) => recipe.describe(input),
+            Err(error) => format!("no images: {error:#}"),
+        }
+    }
 }
 
 impl Recipe {

@@ -1,6 +1,7 @@
 //! Between our arrays and tract's tensors.
 
-use crate::data::{Array, InputSpec, Values};
+use crate::data::{Array, Values};
+use crate::onnx::inputs::InputSpec;
 use anyhow::{Result, bail, ensure};
 use std::sync::Arc;
 use tract_onnx::prelude::*;

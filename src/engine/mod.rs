@@ -16,14 +16,14 @@ mod value;
 
 pub use value::Value;
 
-use crate::data::{Array, InputSpec, Values};
-use crate::diag::WithHint;
+use crate::data::{Array, Values};
 use crate::onnx::encode_any;
-use crate::onnx::proto::{Dimension, GraphProto, ModelProto};
+use crate::onnx::inputs::{InputSpec, Shapes, resolve_inputs};
+use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use anyhow::{Context, Result, anyhow, ensure};
 use guard::guarded;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::DimLike;
@@ -31,110 +31,12 @@ use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::plan;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
 
-/// A shape per input name, for inputs whose shape the model leaves open.
-pub type Shapes = BTreeMap<String, Vec<usize>>;
-
 /// A model that the engine understands, with every input's shape fixed.
 pub struct Parsed {
     model: InferenceModel,
     outlets: HashMap<String, OutletId>,
     inputs: Vec<InputSpec>,
     outputs: Vec<String>,
-}
-
-/// The inputs of `model` with concrete shapes: those of `shapes`, else those of the model, where a dimension
-/// has the number that its name stands for in `shapes`, and an open first one is 1. Initializers that are
-/// also inputs do not count.
-///
-/// # Errors
-/// If another dimension is open, `shapes` contradicts the model or names no input of it, or an input is
-/// no tensor.
-pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSpec>> {
-    let graph = model.graph.as_ref().context("model has no graph")?;
-    let bound = bound_symbols(graph, shapes);
-    let mut inputs = Vec::new();
-    for value in &graph.input {
-        if graph.initializer.iter().any(|tensor| tensor.name == value.name) {
-            continue;
-        }
-        let name = value.name();
-        let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-        let tensor = tensor.with_context(|| format!("input `{name}` is not a tensor"))?;
-        let given = shapes.get(name);
-        let declared: Option<Vec<Option<usize>>> = tensor.shape.as_ref().map(|shape| {
-            let number = |dim: &Dimension| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize);
-            let symbol = |dim: &Dimension| bound.get(dim.dim_param()).copied();
-            let dims = shape.dim.iter();
-            dims.map(|dim| number(dim).or_else(|| symbol(dim).filter(|_| given.is_none())))
-                .collect()
-        });
-        let shape = match (given, declared) {
-            (Some(given), Some(declared)) => {
-                let fits = given.len() == declared.len()
-                    && given.iter().zip(&declared).all(|(g, d)| d.is_none_or(|d| d == *g));
-                ensure!(
-                    fits,
-                    "input `{name}`: --shape gives {given:?}, expected {}",
-                    show_dims(&declared)
-                );
-                given.clone()
-            }
-            (Some(given), None) => given.clone(),
-            (None, None) => {
-                return Err(anyhow!("input `{name}` has no shape")
-                    .hint(format!("give one, for instance --shape {name}=1x3x224x224")));
-            }
-            (None, Some(declared)) => {
-                let concrete: Option<Vec<usize>> = declared
-                    .iter()
-                    .enumerate()
-                    .map(|(axis, dim)| dim.or((axis == 0).then_some(1)))
-                    .collect();
-                concrete.ok_or_else(|| {
-                    let example: Vec<String> = declared
-                        .iter()
-                        .enumerate()
-                        .map(|(axis, dim)| {
-                            dim.unwrap_or(if axis == 0 { 1 } else { 224 }).to_string()
-                        })
-                        .collect();
-                    let example = example.join("x");
-                    let found = show_dims(&declared);
-                    anyhow!("input `{name}` has the shape {found}, expected fixed dimensions")
-                        .hint(format!("fix them, for instance --shape {name}={example}"))
-                })?
-            }
-        };
-        inputs.push(InputSpec { name: name.into(), shape, data_type: tensor.elem_type() });
-    }
-    for name in shapes.keys() {
-        let known: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
-        ensure!(
-            known.contains(&name.as_str()),
-            "--shape names the input `{name}`, expected one of: {}",
-            known.join(", ")
-        );
-    }
-    Ok(inputs)
-}
-
-/// What the names of open dimensions stand for, as far as `shapes` says.
-fn bound_symbols<'a>(graph: &'a GraphProto, shapes: &Shapes) -> BTreeMap<&'a str, usize> {
-    let mut bound = BTreeMap::new();
-    for value in &graph.input {
-        let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-        let declared = tensor.and_then(|tensor| tensor.shape.as_ref());
-        let (Some(given), Some(declared)) = (shapes.get(value.name()), declared) else { continue };
-        let named = declared.dim.iter().zip(given).filter(|(dim, _)| !dim.dim_param().is_empty());
-        bound.extend(named.map(|(dim, &n)| (dim.dim_param(), n)));
-    }
-    bound
-}
-
-fn show_dims(dims: &[Option<usize>]) -> String {
-    let dims: Vec<String> =
-        dims.iter().map(|dim| dim.map_or("?".into(), |dim| dim.to_string())).collect();
-    format!("[{}]", dims.join(", "))
 }
 
 impl Parsed {

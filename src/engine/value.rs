@@ -1,7 +1,8 @@
 //! A tensor of the engine, of any element type, shared without copying.
 
 use super::convert;
-use crate::data::{Array, InputSpec};
+use crate::data::Array;
+use crate::onnx::inputs::InputSpec;
 use crate::onnx::proto::TensorProto;
 use anyhow::{Context, Result};
 use std::sync::Arc;

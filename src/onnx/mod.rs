@@ -6,6 +6,7 @@
 
 mod external;
 pub mod graph;
+pub mod inputs;
 pub mod integers;
 pub mod names;
 pub mod node;

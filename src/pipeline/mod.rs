@@ -10,6 +10,7 @@ mod samples;
 mod statistics;
 mod tune;
 
+use crate::onnx::inputs::Shapes;
 pub use compare::compare;
 pub use equalize::Equalized;
 use equalize::Judged;
@@ -19,7 +20,6 @@ pub use observer::ObserverChoice;
 
 use crate::check;
 use crate::data::Preprocessing;
-use crate::engine::Shapes;
 use crate::import::ImportedRanges;
 use crate::mixed::{Mixed, Wanted};
 use crate::observers::Observer;

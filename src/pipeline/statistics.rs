@@ -2,9 +2,10 @@
 
 use super::samples::SampleSet;
 use super::{Request, observe};
-use crate::data::{Dataset, InputSpec};
+use crate::data::Dataset;
 use crate::diag::{WithHint, hint_of};
-use crate::engine::{Parsed, resolve_inputs};
+use crate::engine::Parsed;
+use crate::onnx::inputs::{InputSpec, resolve_inputs};
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::progress::Progress;

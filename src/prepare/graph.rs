@@ -1,7 +1,8 @@
 //! A model ready for placement: loaded, taken through the passes that its target wants, its tensors known.
 
 use super::{Change, check_float, default_opset, multiply_and_add, prepare, static_shapes};
-use crate::engine::{Parsed, Shapes, resolve_inputs};
+use crate::engine::Parsed;
+use crate::onnx::inputs::{Shapes, resolve_inputs};
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::onnx::{self, Loaded};

@@ -2,7 +2,8 @@
 
 use super::bias::Passed;
 use crate::diag::copy_of;
-use crate::engine::{Engine, Parsed, Session, Shapes, Value};
+use crate::engine::{Engine, Parsed, Session, Value};
+use crate::onnx::inputs::Shapes;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{
     Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorType,

@@ -9,6 +9,7 @@ mod sources;
 use anyhow::Result;
 use mqq::data::*;
 use mqq::diag::explain;
+use mqq::onnx::inputs::InputSpec;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;

@@ -4,7 +4,8 @@
 pub mod command;
 
 use mqq::data::{Array, Values};
-use mqq::engine::{Parsed, Shapes};
+use mqq::engine::Parsed;
+use mqq::onnx::inputs::Shapes;
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
 use mqq::onnx::value_info::ValueInfos;

@@ -1,8 +1,9 @@
 //! The channels of a prepared model, scaled as a sidecar says.
 
 use crate::diag::WithHint;
-use crate::engine::{Parsed, Shapes};
+use crate::engine::Parsed;
 use crate::equalize::{find, scale};
+use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::sidecar::{ChannelScalesRecord, EqualizationRecord, InputRecord};
