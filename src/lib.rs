@@ -14,6 +14,7 @@
 //! | [`prepare`] | passes on the float model that keep its outputs | look at data |
 //! | [`place`] | a table and a graph to what is quantized, and why | look at data |
 //! | [`engine`] | runs models, hands tensors out | gather statistics |
+//! | [`calibrate`] | the parallel pass over the data, to statistics | choose a range |
 //! | [`plan`] | statistics to scales, zero points, integers | touch the graph |
 //! | [`equalize`] | channel scales from layer to layer | decide whether they are kept |
 //! | [`simulate`] | the quantized network node by node, without writing it | decide anything |
@@ -36,6 +37,7 @@
 
 pub mod aligned;
 pub mod backends;
+pub mod calibrate;
 pub mod check;
 pub mod cli;
 pub mod data;

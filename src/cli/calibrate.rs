@@ -8,17 +8,18 @@ use super::options::{
 use super::print::{Bar, err, out};
 use super::summary::{Summary, print_summary};
 use super::{ErrorReport, Failure, Report, print_error};
+use crate::calibrate;
 use crate::data::{self, Preprocessing};
 use crate::diag::{Exit, WithHint};
 use crate::export::{self, Format};
 use crate::import;
 use crate::mixed::{Missed, Mixed};
-use crate::observers::{OBSERVERS, by_spelling, canonical};
+use crate::observers::{self, OBSERVERS, Spelled, by_spelling, canonical};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{Quantized, Request, quantize};
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
-use crate::tune::{Effort, Method, Methods};
+use crate::tune::{self, Effort, Method, Methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -248,7 +249,7 @@ fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Res
     let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty())?;
     let observer = |asked: &Option<String>, default: &str| -> Result<_> {
         let spelling = canonical(asked.as_deref().unwrap_or(default));
-        Ok((by_spelling(&spelling)?, spelling))
+        Ok(Spelled { observer: by_spelling(&spelling)?, spelling })
     };
     let storage = match args.weights.as_deref() {
         Some("float") => WeightStorage::Float,
@@ -264,35 +265,34 @@ fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Res
         args.effort != "0" || methods.unwrap_or_default() == Methods::default(),
         "--methods with --effort 0, expected 1 or more: 0 looks at no samples"
     );
-    let activation_observer = observer(&args.observer, &scheme.observers.activation)?;
-    let weight_observer = observer(&args.weight_observer, &scheme.observers.weight)?;
+    let activation = observer(&args.observer, &scheme.observers.activation)?;
+    let weight = observer(&args.weight_observer, &scheme.observers.weight)?;
     ensure!(
-        args.effort != "0" || activation_observer.0.choices.is_empty(),
+        args.effort != "0" || activation.observer.choices.is_empty(),
         "observer `{}` with --effort 0, expected 1 or more: 0 looks at no samples",
-        activation_observer.1
+        activation.spelling
     );
     ensure!(
-        weight_observer.0.choices.is_empty(),
+        weight.observer.choices.is_empty(),
         "observer `{}` is for activations, expected another one for weights",
-        weight_observer.1
+        weight.spelling
     );
     Ok(Request {
-        data: args.data.clone(),
-        ranges: None,
-        preprocessing,
+        scheme,
         shapes: args.shape.resolve()?,
         selection: args.select.resolve()?,
-        activation_observer,
-        observer_is_given: args.observer.is_some(),
-        weight_observer,
-        storage,
-        limit: args.samples.limit,
-        threads: args.samples.threads(),
-        skip_bad_data: args.skip_bad_data,
-        effort,
-        methods,
+        calibration: calibrate::Options {
+            data: args.data.clone(),
+            preprocessing,
+            limit: args.samples.limit,
+            skip_bad_data: args.skip_bad_data,
+        },
+        ranges: None,
+        observers: observers::Options { activation, is_given: args.observer.is_some(), weight },
+        tune: tune::Options { effort, methods },
         mixed,
-        scheme,
+        storage,
+        threads: args.samples.threads(),
     })
 }
 

@@ -49,7 +49,7 @@ pub fn print_summary(
         summary.n_activations,
         sidecar.calibration.activation_observer,
         summary.n_weights,
-        request.weight_observer.1,
+        request.observers.weight.spelling,
         summary.n_float_nodes
     );
     out!("  data       {} samples", summary.n_samples);

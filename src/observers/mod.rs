@@ -9,6 +9,7 @@ mod ema;
 mod entropy;
 mod max;
 mod mse;
+mod options;
 mod percentile;
 mod pot_search;
 mod shrink;
@@ -25,6 +26,7 @@ pub const OBSERVERS: &[Observer] = &[
 ];
 
 pub use mse::squared_error;
+pub use options::{Options, Spelled};
 pub use pot_search::pot_search;
 
 use crate::diag::{WithHint, did_you_mean};

@@ -1,6 +1,7 @@
 //! Two models over the same data.
 
-use super::samples::each_sample;
+use super::on_threads;
+use crate::calibrate::each_sample;
 use crate::check::is_quantized;
 use crate::data::{Array, Dataset, Labels, Preprocessing, Sample, Values};
 use crate::diag::WithHint;
@@ -73,7 +74,7 @@ pub fn compare(
         sums.lock().map_err(|error| anyhow!("{error}"))?.add(sample_idx, compared);
         Ok(())
     };
-    each_sample(&dataset, threads, &*tick, start, job)?;
+    on_threads(threads, || each_sample(&dataset, &*tick, start, job))?;
     let sums = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
     let figures = |(total, output): (&OutputComparison, &Output)| total.figures(&output.name);
     Ok(sums.into_totals().iter().zip(&outputs).map(figures).collect())

@@ -1,8 +1,8 @@
 //! Precisions of single layers: the samples that choose them, and what more is observed for that.
 
 use super::Request;
-use super::statistics::{CalibrationStatistics, Run, observe_more};
 use super::tune::{self, Known};
+use crate::calibrate::{CalibrationStatistics, SampleSet, observe_more};
 use crate::mixed::{
     Choice, Judge, MAX_RANKING, MIN_SAMPLES, Missed, Mixed, Observe, Planner, Ranking, Search,
     Source, max_judges,
@@ -15,7 +15,6 @@ use crate::progress::Progress;
 use crate::simulate::Samples;
 use crate::tune::{Method, Methods, Tuned};
 use anyhow::{Context, Result, ensure};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -40,6 +39,8 @@ pub(super) struct Stage<'a> {
     pub observers: Observers<'a>,
     /// What is known of the float network and the plan as it is.
     pub known: Option<&'a Known>,
+    /// The calibration data; none where nothing was run.
+    pub samples: Option<&'a SampleSet>,
 }
 
 /// A model with chosen layers, tuned.
@@ -68,11 +69,9 @@ pub(super) fn mixed(
     calibration: &mut CalibrationStatistics,
     progress: &Progress,
 ) -> Result<Option<Chosen>> {
-    let Stage { model, value_info, request, observers, known } = stage;
+    let Stage { model, value_info, request, observers, known, samples: run } = stage;
     let Some(wanted) = &request.mixed else { return Ok(None) };
     let start = Instant::now();
-    let statistics = std::mem::take(&mut calibration.statistics);
-    let run = calibration.run.as_ref();
     let run = run.with_context(|| {
         format!(
             "{}: there are no samples, expected --data to choose layers by",
@@ -82,8 +81,6 @@ pub(super) fn mixed(
     let corrected = tune::methods(request, plan).contains(Method::Bias);
     let largest = value_info.largest_activation(model);
     let (ranking, judging) = ranges(run, plan, largest, request)?;
-    let tensors = placement.activations.iter().map(|quantizer| quantizer.tensor.clone());
-    let statistics: BTreeMap<_, _> = tensors.zip(statistics).collect();
     let source = Source {
         graph: model.graph.as_ref().context("model has no graph")?,
         value_info,
@@ -92,27 +89,23 @@ pub(super) fn mixed(
         observers,
         given: request.ranges.as_ref().map(|imported| &imported.ranges),
     };
-    let mut observe = |tensors: &[String]| observe_more(model, run, tensors, request, progress);
+    let mut observe =
+        |tensors: &[String]| observe_more(model, &request.shapes, tensors, run, progress);
     let observe: &mut Observe = &mut observe;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
-    let (names, ranked) = pool.install(|| tune::load(run, ranking))?;
+    let (names, ranked) = (run.names(), run.values(ranking)?);
     let first_judge = judging.start;
-    let (_, judged) = pool.install(|| tune::load(run, judging))?;
-    let mut judge =
-        pool.install(|| Judge::new(model, Samples { names: &names, values: &judged }))?;
+    let judged = run.values(judging)?;
+    let mut judge = Judge::new(model, Samples { names: &names, values: &judged })?;
     drop(judged);
-    let mut planner = Planner::new(source, statistics, observe);
+    let mut planner = Planner::new(source, calibration.take(), observe);
     let samples = Samples { names: &names, values: &ranked };
     let ranking = Ranking { samples, corrected };
-    let mut search = pool.install(|| {
-        Search::new(model, placement, &mut planner, wanted, ranking, &mut judge, progress)
-    })?;
+    let mut search =
+        Search::new(model, placement, &mut planner, wanted, ranking, &mut judge, progress)?;
     let mut margin = 0.0;
     for round in 1.. {
-        let Choice { mut placement, mut plan, mut mixed } = pool.install(|| {
-            search.go_on(margin)?;
-            search.choice()
-        })?;
+        search.go_on(margin)?;
+        let Choice { mut placement, mut plan, mut mixed } = search.choice()?;
         let mut model = model.clone();
         // Of the plan as it was; and biases that come with it are of no sample that judges.
         let known =
@@ -123,10 +116,10 @@ pub(super) fn mixed(
             &mut placement,
             value_info,
             request,
-            calibration,
+            Some(run),
             known,
         )?;
-        pool.install(|| search.judge(&model, &plan, &mut mixed))?;
+        search.judge(&model, &plan, &mut mixed)?;
         mixed.seconds = start.elapsed().as_secs_f64();
         if mixed.met {
             return Ok(Some(Chosen { model, placement, plan, tuned, mixed }));
@@ -142,18 +135,18 @@ pub(super) fn mixed(
 /// The samples that layers are ranked by, and those that judge: positions in the samples by content. The largest
 /// activation has `largest` values.
 fn ranges(
-    run: &Run,
+    run: &SampleSet,
     plan: &QuantPlan,
     largest: usize,
     request: &Request,
 ) -> Result<(Range<usize>, Range<usize>)> {
-    let n = run.samples.by_content().len();
+    let n = run.by_content().len();
     ensure!(n >= MIN_SAMPLES, "{n} samples to choose layers by, expected {MIN_SAMPLES} or more");
     let n_ranking = MAX_RANKING.min(n / 2);
     let methods = tune::methods(request, plan);
     let learns = methods != Methods::default();
     let n_looked_at = tune::n_samples(run, largest, request, methods);
-    let n_learned = if learns { request.effort.n_tune(n_looked_at) } else { 0 };
+    let n_learned = if learns { request.tune.effort.n_tune(n_looked_at) } else { 0 };
     let first = n_ranking.max(n_learned.min(n.saturating_sub(MIN_APART)));
     let bytes: usize =
         run.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();

@@ -4,13 +4,9 @@ mod compare;
 mod equalize;
 mod export;
 mod mixed;
-mod observe;
 mod observer;
-mod samples;
-mod statistics;
 mod tune;
 
-use crate::onnx::inputs::Shapes;
 pub use compare::compare;
 pub use equalize::Equalized;
 use equalize::Judged;
@@ -18,22 +14,27 @@ pub use export::prepared_for;
 use export::tuned_float;
 pub use observer::ObserverChoice;
 
+use crate::calibrate::{self, CalibrationStatistics, Observed, SampleSet};
 use crate::check;
-use crate::data::Preprocessing;
+use crate::diag::{WithHint, hint_of};
+use crate::engine::Parsed;
 use crate::import::ImportedRanges;
 use crate::mixed::{Mixed, Wanted};
-use crate::observers::Observer;
+use crate::observers;
+use crate::onnx::inputs::{Shapes, resolve_inputs};
 use crate::onnx::proto::ModelProto;
 use crate::place::{Placement, Selection, place};
 use crate::plan::{Observers, QuantPlan, decide};
 use crate::prepare::{Change, PreparedGraph, prepare_file};
 use crate::progress::Progress;
+use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
-use crate::sidecar::{CalibrationRecord, ModelRecord, RangesFrom, Record, Sidecar};
-use crate::tune::{Effort, Methods, Tuned};
-use anyhow::{Context, Result};
+use crate::sidecar::{CalibrationRecord, InputRecord, ModelRecord, RangesFrom, Record, Sidecar};
+use crate::tune::{self as tuning, Tuned};
+use anyhow::{Context, Result, anyhow};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
@@ -41,47 +42,38 @@ use std::path::Path;
 pub struct Request {
     /// The backend's table, switches applied.
     pub scheme: Scheme,
-    /// Calibration data, as `--data` gives it.
-    pub data: Vec<String>,
-    /// Ranges of activations that need no data.
-    pub ranges: Option<ImportedRanges>,
-    /// How images become inputs.
-    pub preprocessing: Preprocessing,
     /// Shapes of inputs that the model leaves open.
     pub shapes: Shapes,
     /// Which nodes to leave out, or to keep.
     pub selection: Selection,
-    /// Range observer of activations, and its spelling with options.
-    pub activation_observer: (Observer, String),
-    /// Whether that was asked for, and is not the table's.
-    pub observer_is_given: bool,
-    /// Range observer of weights, and its spelling with options.
-    pub weight_observer: (Observer, String),
-    /// How weights are stored.
-    pub storage: WeightStorage,
-    /// At most so many samples.
-    pub limit: Option<usize>,
-    /// Samples run at the same time.
-    pub threads: usize,
-    /// Leave samples out that cannot be read.
-    pub skip_bad_data: bool,
+    /// The calibration data.
+    pub calibration: calibrate::Options,
+    /// Ranges of activations that need no data.
+    pub ranges: Option<ImportedRanges>,
+    /// What ranges are by.
+    pub observers: observers::Options,
     /// How much work goes into better weights.
-    pub effort: Effort,
-    /// What it goes into, where that is not the effort's own choice.
-    pub methods: Option<Methods>,
+    pub tune: tuning::Options,
     /// Which layers get another precision than their rows', where that is asked for.
     pub mixed: Option<Wanted>,
+    /// How weights are stored.
+    pub storage: WeightStorage,
+    /// Samples run at the same time.
+    pub threads: usize,
 }
 
 impl Request {
-    /// Whether samples are loaded again, in an order of their contents.
-    fn looks_again(&self) -> bool {
-        self.effort.looks_again() || self.methods.is_some() || self.mixed.is_some()
+    /// Ranges that are given, by tensor.
+    fn given(&self) -> Option<&BTreeMap<String, GivenRange>> {
+        self.ranges.as_ref().map(|imported| &imported.ranges)
     }
 
-    /// The range observers.
-    fn observers(&self) -> Observers<'_> {
-        Observers { activation: &self.activation_observer.0, weight: &self.weight_observer.0 }
+    /// What the samples are for.
+    fn data_use(&self) -> calibrate::Use {
+        calibrate::Use {
+            batch_size: self.observers.activation.observer.batch_size,
+            loads_again: self.tune.looks_again() || self.mixed.is_some(),
+        }
     }
 }
 
@@ -123,7 +115,34 @@ pub struct Quantized {
 /// As the stages; the message begins with the model's path.
 pub fn quantize(path: &Path, request: &Request, progress: &Progress) -> Result<Quantized> {
     let prepared = prepare_file(path, &request.scheme, &request.shapes)?;
-    finish(path, request, prepared, progress).with_context(|| format!("`{}`", path.display()))
+    on_threads(request.threads, || finish(path, request, prepared, progress))
+        .with_context(|| format!("`{}`", path.display()))
+}
+
+/// Runs `work` on a pool of so many threads, for all that it does in parallel.
+fn on_threads<T: Send>(n: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    // As a main thread has it: the engine takes models apart there.
+    const STACK: usize = 8 << 20;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(n.max(1)).stack_size(STACK);
+    pool.build()?.install(work)
+}
+
+/// The calibration data, where there is something to observe.
+fn open_data(
+    parsed: &Result<Parsed>,
+    placement: &Placement,
+    observed: &Observed,
+    request: &Request,
+) -> Result<Option<SampleSet>> {
+    if let (Some(ranges), true) = (&request.ranges, request.calibration.data.is_empty()) {
+        ranges.ensure_all(placement.activations.iter().map(|q| q.tensor.as_str()))?;
+    }
+    if request.ranges.is_some() && observed.is_empty() {
+        return Ok(None);
+    }
+    let parsed =
+        parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
+    SampleSet::open(parsed, &request.calibration, request.data_use()).map(Some)
 }
 
 /// SHA-256 of a file, in hexadecimal; the file is not held in memory.
@@ -151,29 +170,51 @@ fn finish(
         prepared;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let mut placement = place(graph, &value_info, &request.scheme, &request.selection);
-    let samples = statistics::open(&parsed, &placement, request)?;
-    let stage =
-        equalize::Stage { model: &model, value_info: &value_info, placement: &placement, request };
-    let proposal = equalize::propose(stage, samples.as_deref(), progress)?;
+    let given = request.given();
+    let observed = Observed::new(&placement, given);
+    let samples = open_data(&parsed, &placement, &observed, request)?;
+    let inputs = match &samples {
+        Some(samples) => samples.inputs.clone(),
+        None => resolve_inputs(&model, &request.shapes)?,
+    };
+    let samples = samples.as_ref();
+    let stage = equalize::Stage {
+        model: &model,
+        value_info: &value_info,
+        placement: &placement,
+        request,
+        samples,
+    };
+    let proposal = equalize::propose(stage, progress)?;
     let units = proposal.as_ref().map(equalize::Proposal::units).unwrap_or_default();
-    let data = (samples, &units);
-    let mut calibration = statistics::gather(&model, parsed, &placement, request, data, progress)?;
-    let given = request.ranges.as_ref().map(|imported| &imported.ranges);
-    let (scheme, observers) = (&request.scheme, request.observers());
-    let mut plan = decide(graph, &placement, &calibration.statistics, given, scheme, observers)?;
+    let mut calibration = match samples {
+        Some(samples) => {
+            CalibrationStatistics::collect(parsed?, observed, &units, samples, progress)?
+        }
+        None => CalibrationStatistics::default(),
+    };
+    let (scheme, observers) = (&request.scheme, Observers::of(&request.observers));
+    let statistics = calibration.of(&placement);
+    let mut plan = decide(graph, &placement, &statistics, given, scheme, observers)?;
     let judged = proposal.map(|it| it.judge(stage, &mut plan, &mut calibration));
     let Judged { equalized, replaced, mut known } = judged.unwrap_or_default();
     if let Some(replaced) = replaced {
         (model, plan) = replaced;
     }
-    let stage =
-        equalize::Stage { model: &model, value_info: &value_info, placement: &placement, request };
+    let stage = equalize::Stage {
+        model: &model,
+        value_info: &value_info,
+        placement: &placement,
+        request,
+        samples,
+    };
     let observer = observer::choose(stage, &mut plan, &calibration, &mut known);
     let taken = observer.as_ref().map(ObserverChoice::observer).transpose()?;
     let activation = taken.as_ref().unwrap_or(observers.activation);
     let observers = Observers { activation, ..observers };
     let known = known.as_ref();
-    let stage = mixed::Stage { model: &model, value_info: &value_info, request, observers, known };
+    let stage =
+        mixed::Stage { model: &model, value_info: &value_info, request, observers, known, samples };
     let (tuned, mixed) = match mixed::mixed(stage, &placement, &plan, &mut calibration, progress)? {
         None => {
             let tuned = tune::tune(
@@ -182,7 +223,7 @@ fn finish(
                 &mut placement,
                 &value_info,
                 request,
-                &calibration,
+                samples,
                 known,
             )?;
             (tuned, None)
@@ -204,21 +245,22 @@ fn finish(
     if plan.activations.is_empty() {
         plan.warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
     }
+    let preprocessing = samples.and_then(|samples| samples.dataset.describe());
     let record = CalibrationRecord {
         n_samples: calibration.n_samples,
         n_skipped: calibration.skipped.len(),
         activation_observer: observer.as_ref().map_or_else(
-            || request.activation_observer.1.clone(),
+            || request.observers.activation.spelling.clone(),
             |chosen| chosen.observer.clone(),
         ),
         tried_observers: observer.as_ref().map(|chosen| chosen.tried.clone()).unwrap_or_default(),
-        weight_observer: request.weight_observer.1.clone(),
+        weight_observer: request.observers.weight.spelling.clone(),
         ranges_from: request.ranges.as_ref().map(|imported| RangesFrom {
             file: imported.file.clone(),
             format: imported.format.to_string(),
         }),
-        preprocessing: calibration.preprocessing.clone(),
-        inputs: calibration.inputs,
+        preprocessing: preprocessing.clone(),
+        inputs: inputs.into_iter().map(|i| InputRecord { name: i.name, shape: i.shape }).collect(),
     };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let done = changes.iter().map(Change::to_string).collect();
@@ -246,7 +288,7 @@ fn finish(
         placement,
         plan,
         n_samples: calibration.n_samples,
-        preprocessing: calibration.preprocessing,
+        preprocessing,
         fixed,
         equalized,
         observer,

@@ -5,8 +5,8 @@
 //! measured at its outputs.
 
 use super::equalize::{Stage, judges};
-use super::statistics::CalibrationStatistics;
 use super::tune::{self, Known};
+use crate::calibrate::CalibrationStatistics;
 use crate::metrics::Gain;
 use crate::observers::{Observer, by_spelling};
 use crate::plan::{Observers, QuantPlan, decide};
@@ -69,10 +69,10 @@ pub(super) fn choose(
 ) -> Option<ObserverChoice> {
     let Stage { request, .. } = stage;
     let wanted = tune::methods(request, plan).contains(Method::Observer)
-        && !request.observer_is_given
-        && request.activation_observer.1 == DEFAULT
+        && !request.observers.is_given
+        && request.observers.activation.spelling == DEFAULT
         && request.ranges.is_none()
-        && calibration.run.is_some();
+        && stage.samples.is_some();
     if !wanted || plan.activations.is_empty() || plan.weights.is_empty() {
         return None;
     }
@@ -92,21 +92,20 @@ fn attempt(
     let Stage { model, placement, request, .. } = stage;
     let start = Instant::now();
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let run = calibration.run.as_ref().context("nothing was observed")?;
+    let run = stage.samples.context("nothing was observed")?;
     let samples = known.as_ref().map(|known| Ok(known.samples.clone()));
     // Else there are too few, as for all that is tuned.
     let Ok(samples) = samples.unwrap_or_else(|| judges(stage, run, plan)) else { return Ok(None) };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
-    let (inputs, values) = pool.install(|| tune::load(run, samples.clone()))?;
+    let (inputs, values) = (run.names(), run.values(samples.clone())?);
+    let statistics = calibration.of(placement);
     let corrected = tune::methods(request, plan).contains(Method::Bias);
     let mut of_default: Option<Reference> = None;
     let mut best: Option<Rival> = None;
     let mut tried = Vec::new();
     for (observer, deviations) in RIVALS {
         let activation = by_spelling(observer)?;
-        let observers = Observers { activation: &activation, ..request.observers() };
-        let rival =
-            decide(graph, placement, &calibration.statistics, None, &request.scheme, observers)?;
+        let observers = Observers { activation: &activation, ..Observers::of(&request.observers) };
+        let rival = decide(graph, placement, &statistics, None, &request.scheme, observers)?;
         let compared = Compared {
             models: [model; 2],
             plans: [plan, &rival],
@@ -117,8 +116,7 @@ fn attempt(
         };
         let before = of_default.as_ref().or(known.as_ref().map(|known| &known.reference));
         let samples = Samples { names: &inputs, values: &values };
-        let compare = || compare_plans(compared, samples, before);
-        let (comparison, [reference, of_rival]) = pool.install(compare)?;
+        let (comparison, [reference, of_rival]) = compare_plans(compared, samples, before)?;
         of_default = reference;
         let Gain { gain_db, standard_deviation_db: chance_db, .. } = comparison;
         tried.push(TriedObserver { observer: observer.to_string(), gain_db, chance_db });

@@ -1,8 +1,7 @@
 //! The samples that tuning looks at, and what happens where it cannot run.
 
 use super::Request;
-use super::statistics::{CalibrationStatistics, Run};
-use crate::engine::Value;
+use crate::calibrate::SampleSet;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
@@ -10,7 +9,6 @@ use crate::plan::QuantPlan;
 use crate::simulate::Samples;
 use crate::tune::{Method, Methods, Reference, Tuned, Tuning, WeightScheme, tune as tune_plan};
 use anyhow::Result;
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Copies of the largest tensor that are alive at a time, about: input and output of a layer in the float
@@ -35,70 +33,62 @@ pub fn tune(
     placement: &mut Placement,
     value_info: &ValueInfos,
     request: &Request,
-    calibration: &CalibrationStatistics,
+    run: Option<&SampleSet>,
     known: Option<&Known>,
 ) -> Result<Option<Tuned>> {
-    let Some(run) = &calibration.run else { return Ok(None) };
+    let Some(run) = run else { return Ok(None) };
     let methods = methods(request, plan);
     let largest = value_info.largest_activation(model);
     let n = n_samples(run, largest, request, methods);
     if n == 0 || methods == Methods::default() {
         return Ok(None);
     }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
-    pool.install(|| {
-        let (inputs, values) = load(run, 0..n)?;
-        let known = known.filter(|known| known.samples == (0..n));
-        let tuning = Tuning {
-            table: weight_scheme(request),
-            samples: Samples { names: &inputs, values: &values },
-            n_tune: request.effort.n_tune(n),
-            methods,
-            known: known.map(|known| &known.reference),
-        };
-        let outcome = tune_plan(model, plan, placement, tuning);
-        Ok(outcome.unwrap_or_else(|error| {
-            plan.warnings.push(format!("not tuned: {error:#}"));
-            None
-        }))
-    })
+    let (inputs, values) = (run.names(), run.values(0..n)?);
+    let known = known.filter(|known| known.samples == (0..n));
+    let tuning = Tuning {
+        table: weight_scheme(request),
+        samples: Samples { names: &inputs, values: &values },
+        n_tune: request.tune.effort.n_tune(n),
+        methods,
+        known: known.map(|known| &known.reference),
+    };
+    let outcome = tune_plan(model, plan, placement, tuning);
+    Ok(outcome.unwrap_or_else(|error| {
+        plan.warnings.push(format!("not tuned: {error:#}"));
+        None
+    }))
 }
 
 /// The scheme of the request, and its observer of weights.
 pub(super) fn weight_scheme(request: &Request) -> WeightScheme<'_> {
-    WeightScheme { scheme: &request.scheme, observer: &request.weight_observer.0 }
+    WeightScheme { scheme: &request.scheme, observer: &request.observers.weight.observer }
 }
 
 /// How many samples are looked at, those held back included, where the largest activation has `largest` values; they are
 /// the first by content.
-pub(super) fn n_samples(run: &Run, largest: usize, request: &Request, methods: Methods) -> usize {
+pub(super) fn n_samples(
+    run: &SampleSet,
+    largest: usize,
+    request: &Request,
+    methods: Methods,
+) -> usize {
     let bytes = 4 * n_copies(methods) * largest.max(1);
-    let limit = request.effort.max_bytes() / bytes;
-    request.effort.n_samples(largest).min(limit).min(run.samples.by_content().len())
-}
-
-/// Names of the inputs, and their values for each of the samples at `range` of those by content.
-pub(super) fn load(run: &Run, range: Range<usize>) -> Result<(Vec<String>, Vec<Vec<Value>>)> {
-    let load = |&sample: &usize| -> Result<Vec<Value>> {
-        let arrays = run.samples.dataset.load(sample)?;
-        arrays.iter().zip(&run.inputs).map(|(a, input)| Value::of_array(a, input)).collect()
-    };
-    let values = run.samples.by_content()[range].par_iter().map(load).collect::<Result<_>>()?;
-    Ok((run.inputs.iter().map(|input| input.name.clone()).collect(), values))
+    let limit = request.tune.effort.max_bytes() / bytes;
+    request.tune.effort.n_samples(largest).min(limit).min(run.by_content().len())
 }
 
 /// The methods of the request that change the float model, before there is a plan.
 pub(super) fn exact_methods(request: &Request) -> Methods {
-    let methods = request.methods.unwrap_or_else(|| request.effort.methods(false, false));
+    let methods = request.tune.methods.unwrap_or_else(|| request.tune.effort.methods(false, false));
     methods.iter().filter(|method| method.is_exact()).fold(Methods::default(), Methods::with)
 }
 
 /// What to try for a plan. Ranges are refined where range observers are to be chosen from.
 pub(super) fn methods(request: &Request, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
-    let methods = request.methods.unwrap_or_else(|| {
+    let methods = request.tune.methods.unwrap_or_else(|| {
         let coarse = plan.weights.iter().filter(|weight| weight.is_coarse()).count();
-        request.effort.methods(few_bits, 2 * coarse > plan.weights.len())
+        request.tune.effort.methods(few_bits, 2 * coarse > plan.weights.len())
     });
     let chooses = plan.activations.iter().any(|planned| !planned.alternatives.is_empty());
     if chooses { methods.with(Method::Ranges) } else { methods }

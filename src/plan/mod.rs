@@ -18,7 +18,7 @@ pub use pairs::Pairs;
 pub(crate) use slices::{Slices, scale_shape};
 pub use weight::round;
 
-use crate::observers::{Observer, pot_search};
+use crate::observers::{self, Observer, pot_search};
 use crate::onnx::proto::GraphProto;
 use crate::place::clips::FoldableClip;
 use crate::place::{ActivationQuantizer, BiasQuantizer, Placement, WeightQuantizer};
@@ -178,6 +178,14 @@ pub struct Observers<'a> {
     pub activation: &'a Observer,
     /// For weights.
     pub weight: &'a Observer,
+}
+
+impl<'a> Observers<'a> {
+    /// Those of a run.
+    pub fn of(options: &'a observers::Options) -> Observers<'a> {
+        let observers::Options { activation, weight, .. } = options;
+        Observers { activation: &activation.observer, weight: &weight.observer }
+    }
 }
 
 /// Chooses the parameters. `statistics` holds one entry per activation quantizer, in their order; a tensor of

@@ -111,6 +111,22 @@ impl Methods {
     }
 }
 
+/// What is tried for better parameters.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How much work goes into it.
+    pub effort: Effort,
+    /// What it goes into, where that is not the effort's own choice.
+    pub methods: Option<Methods>,
+}
+
+impl Options {
+    /// Whether samples are looked at more than once.
+    pub fn looks_again(&self) -> bool {
+        self.effort.looks_again() || self.methods.is_some()
+    }
+}
+
 /// How much work goes into better parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Effort(u8);

@@ -28,7 +28,7 @@ pub(crate) use bias::{OutChannels, Passed, Sum, correction};
 pub use compare::{Compared, compare_plans};
 pub(crate) use correct::takes_bias;
 pub(crate) use grid::{dequantized, fake_quantize, out_channels};
-pub use methods::{Effort, Method, Methods};
+pub use methods::{Effort, Method, Methods, Options};
 pub(crate) use network::{passed, runtime_inputs};
 pub use reference::Reference;
 pub(crate) use step::Step as SingleNode;

@@ -59,7 +59,7 @@ impl Candidates {
         if is_empty {
             return Ok(changes);
         }
-        let Stage { model, value_info, placement, request } = stage;
+        let Stage { model, value_info, placement, request, .. } = stage;
         let graph = model.graph.as_ref().context("model has no graph")?;
         let watched = watched(&spaces, graph, value_info, placement);
         let statistics = look(model, &watched, data, request)?;
@@ -137,7 +137,7 @@ fn look(
     };
     let mut totals = empty();
     // As many samples at a time as there are threads, added in their order.
-    for part in samples.chunks(request.threads.max(1)) {
+    for part in samples.chunks(rayon::current_num_threads()) {
         let one =
             |session: &mut Result<Session>, &sample: &usize| -> Result<Vec<ChannelStatistics>> {
                 let session = session.as_mut().map_err(|error| copy_of(error))?;

@@ -9,15 +9,14 @@ mod changes;
 
 pub(super) use again::again;
 
-use super::samples::SampleSet;
-use super::statistics::{CalibrationStatistics, Run};
 use super::tune::Known;
 use super::{Request, tune};
+use crate::calibrate::{CalibrationStatistics, SampleSet};
 use crate::data::Dataset;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
-use crate::plan::{QuantPlan, decide};
+use crate::plan::{Observers, QuantPlan, decide};
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::sidecar::{ChannelScalesRecord, EqualizationRecord, SkippedRecord};
@@ -94,6 +93,8 @@ pub(super) struct Stage<'a> {
     pub placement: &'a Placement,
     /// What was asked for.
     pub request: &'a Request,
+    /// The calibration data; none where nothing is run.
+    pub samples: Option<&'a SampleSet>,
 }
 
 /// What came of equalization.
@@ -118,12 +119,8 @@ pub(super) struct Proposal {
 ///
 /// # Errors
 /// If a sample cannot be read, unless such samples are left out.
-pub(super) fn propose(
-    stage: Stage,
-    samples: Option<&SampleSet>,
-    progress: &Progress,
-) -> Result<Option<Proposal>> {
-    let (Some(samples), methods) = (samples, tune::exact_methods(stage.request)) else {
+pub(super) fn propose(stage: Stage, progress: &Progress) -> Result<Option<Proposal>> {
+    let (Some(samples), methods) = (stage.samples, tune::exact_methods(stage.request)) else {
         return Ok(None);
     };
     if methods == Methods::default() {
@@ -133,7 +130,7 @@ pub(super) fn propose(
     let candidates = Candidates::find(stage, methods)?;
     let by_content = match candidates.is_empty() || stage.request.ranges.is_some() {
         true => &[][..],
-        false => &samples.order(stage.request, progress)?.by_content,
+        false => samples.put_in_order(progress)?,
     };
     let changes = chosen(stage, candidates, (&samples.dataset, by_content));
     Ok(Some(Proposal { changes, seconds: start.elapsed().as_secs_f64() }))
@@ -156,10 +153,9 @@ fn chosen(
         "{n} samples, expected {LEAST_SAMPLES} or more"
     );
     let largest = stage.value_info.largest_activation(stage.model);
-    let n_tune = request.effort.n_tune(request.effort.n_samples(largest).min(n));
+    let n_tune = request.tune.effort.n_tune(request.tune.effort.n_samples(largest).min(n));
     let n_samples = n_tune.clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(request.threads).build()?;
-    let changes = pool.install(|| candidates.choose(stage, (dataset, &samples[..n_samples])))?;
+    let changes = candidates.choose(stage, (dataset, &samples[..n_samples]))?;
     Ok((changes, n_samples))
 }
 
@@ -179,11 +175,7 @@ impl Proposal {
         calibration: &mut CalibrationStatistics,
     ) -> Judged {
         let start = Instant::now();
-        let judged = self.changes.and_then(|changes| {
-            let pool =
-                rayon::ThreadPoolBuilder::new().num_threads(stage.request.threads).build()?;
-            pool.install(|| attempt(stage, plan, calibration, changes))
-        });
+        let judged = self.changes.and_then(|changes| attempt(stage, plan, calibration, changes));
         let mut judged = judged.unwrap_or_else(|error| {
             plan.warnings.push(format!("not equalized: {error:#}"));
             Judged::default()
@@ -224,7 +216,7 @@ fn attempt(
 ) -> Result<Judged> {
     let Stage { model, placement, request, .. } = stage;
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let run = calibration.run.as_ref().context("nothing was observed")?;
+    let run = stage.samples.context("nothing was observed")?;
     let mut equalized = Equalized::new(graph, &changes, n_samples);
     if changes.is_empty() {
         return Ok(Judged { equalized: Some(equalized), ..Judged::default() });
@@ -233,12 +225,18 @@ fn attempt(
     let scaled = changes.made(model)?;
     let units = changes.units();
     let scaled_graph = scaled.graph.as_ref().context("model has no graph")?;
-    let statistics = calibration.scaled_statistics();
+    let statistics = calibration.of_scaled(placement);
     let scheme = &request.scheme;
-    let scaled_plan =
-        decide(scaled_graph, placement, &statistics, None, scheme, request.observers())?;
+    let scaled_plan = decide(
+        scaled_graph,
+        placement,
+        &statistics,
+        None,
+        scheme,
+        Observers::of(&request.observers),
+    )?;
     equalized.n_judges = judges.len();
-    let (inputs, values) = tune::load(run, judges.clone())?;
+    let (inputs, values) = (run.names(), run.values(judges.clone())?);
     let corrected = tune::methods(request, plan).contains(Method::Bias);
     let samples = Samples { names: &inputs, values: &values };
     let compared = Compared {
@@ -258,10 +256,7 @@ fn attempt(
     let reference = if equalized.kept { of_scaled } else { of_model };
     let known = reference.map(|reference| Known { samples: judges, reference });
     let replaced = equalized.kept.then_some((scaled, scaled_plan));
-    match equalized.kept {
-        true => calibration.take_scaled(),
-        false => calibration.scaled.clear(),
-    }
+    calibration.settle_scaled(equalized.kept);
     Ok(Judged { equalized: Some(equalized), replaced, known })
 }
 
@@ -269,11 +264,11 @@ fn attempt(
 ///
 /// # Errors
 /// If there is no memory for enough of them.
-pub(super) fn judges(stage: Stage, run: &Run, plan: &QuantPlan) -> Result<Range<usize>> {
+pub(super) fn judges(stage: Stage, run: &SampleSet, plan: &QuantPlan) -> Result<Range<usize>> {
     let Stage { model, value_info, request, .. } = stage;
     let largest = value_info.largest_activation(model);
     let n = tune::n_samples(run, largest, request, tune::methods(request, plan));
     ensure!(n >= MIN_SAMPLES, "memory for {n} samples to judge by, expected {MIN_SAMPLES} or more");
-    let n_judges = (n - request.effort.n_tune(n)).max(n.min(MAX_SAMPLES));
+    let n_judges = (n - request.tune.effort.n_tune(n)).max(n.min(MAX_SAMPLES));
     Ok(n - n_judges..n)
 }

@@ -1,7 +1,6 @@
-//! The pass over the data: samples run in parallel, each thread with statistics of its own.
+//! Samples run in parallel, each thread with statistics of its own.
 
-use super::Request;
-use super::samples::{SampleSet, each_sample, hash, usable};
+use super::samples::{SampleSet, each_sample, hash};
 use crate::data::Array;
 use crate::engine::{Engine, Session};
 use crate::progress::Progress;
@@ -10,10 +9,10 @@ use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result, ensure};
 
 /// What the pass saw.
-pub struct Observed {
+pub struct Pass {
     /// One per watched tensor.
     pub statistics: Vec<TensorStatistics>,
-    /// One per watched tensor, of its values in other units where these were asked for.
+    /// One per watched tensor, of its scaled values where these were asked for.
     pub scaled: Vec<Option<TensorStatistics>>,
     /// Samples that were left out, with the reason, by the names of their files.
     pub skipped: Vec<String>,
@@ -23,32 +22,31 @@ pub struct Observed {
 
 /// One thread's share.
 struct Share {
-    /// Of the watched tensors, then of the same in other units.
+    /// Of the watched tensors, then of the same scaled.
     statistics: Vec<TensorStatistics>,
     skipped: Vec<(usize, String)>,
 }
 
-/// Runs every sample and gathers the statistics of the tensors that the engine watches, of some in other units as well.
-/// The result does not depend on the number of threads. Where the range observer averages over batches, all samples are
-/// loaded before, to put them in order. Where samples are loaded again, `samples` knows their order afterwards.
+/// Runs every sample and gathers the statistics of the tensors that the engine watches, of those with a scaling as
+/// they would be with it, too. Where batches are averaged over, all samples are loaded before, to put them in order.
+/// Where samples are loaded again, `samples` knows their order afterwards.
 ///
 /// # Errors
 /// If a sample cannot be loaded (unless such samples are left out) or run; the message names it. Of several errors
 /// the one with the lowest sample is reported.
-pub(super) fn observe(
+pub fn observe(
     engine: &Engine,
-    watched: &[Option<&ChannelScaling>],
+    scalings: &[Option<&ChannelScaling>],
     samples: &SampleSet,
-    request: &Request,
     progress: &Progress,
-) -> Result<Observed> {
-    let (n, dataset) = (watched.len(), &samples.dataset);
-    let batch_size = request.activation_observer.0.batch_size;
+) -> Result<Pass> {
+    let (n, dataset) = (scalings.len(), &samples.dataset);
+    let batch_size = samples.used.batch_size;
     let order = match batch_size.is_some_and(|size| size < dataset.len()) {
-        true => Some(samples.order(request, progress)?),
+        true => Some(samples.order(progress)?),
         false => None,
     };
-    let hashes = samples.hashes(request);
+    let hashes = samples.hashes();
     let start = || {
         let statistics = vec![TensorStatistics::default(); 2 * n];
         Ok((Share { statistics, skipped: Vec::new() }, (engine.session()?, Vec::new())))
@@ -57,7 +55,7 @@ pub(super) fn observe(
                (session, scaled): &mut (Session, Vec<f32>),
                sample_idx: usize,
                loaded: Result<Vec<Array>>| {
-        let sample = match usable(loaded, request)? {
+        let sample = match samples.usable(loaded)? {
             Ok(sample) => sample,
             Err(reason) => {
                 share.skipped.push((sample_idx, reason));
@@ -74,8 +72,8 @@ pub(super) fn observe(
                 None => share.statistics[at].observe(values),
             };
             count(at, values);
-            if let Some(units) = watched[at] {
-                units.apply(shape, values, scaled);
+            if let Some(scaling) = scalings[at] {
+                scaling.apply(shape, values, scaled);
                 count(n + at, scaled);
             }
             Ok(())
@@ -84,7 +82,7 @@ pub(super) fn observe(
         Ok(())
     };
     let tick = progress(dataset.len());
-    let shares = each_sample(dataset, request.threads, &*tick, start, job)?;
+    let shares = each_sample(dataset, &*tick, start, job)?;
     let mut shares = shares.into_iter();
     let Share { mut statistics, mut skipped } = shares.next().context("nothing was run")?;
     for share in shares {
@@ -98,10 +96,10 @@ pub(super) fn observe(
         skipped.first().map_or("", String::as_str)
     });
     if let Some(hashes) = hashes {
-        samples.set_order(hashes, left_out, request);
+        samples.set_order(hashes, left_out);
     }
     let n_samples = dataset.len() - skipped.len();
-    let scaled = statistics.split_off(n).into_iter().zip(watched);
-    let scaled = scaled.map(|(statistic, units)| units.is_some().then_some(statistic)).collect();
-    Ok(Observed { statistics, scaled, skipped, n_samples })
+    let scaled = statistics.split_off(n).into_iter().zip(scalings);
+    let scaled = scaled.map(|(one, scaling)| scaling.is_some().then_some(one)).collect();
+    Ok(Pass { statistics, scaled, skipped, n_samples })
 }

@@ -1,30 +1,49 @@
 //! The samples of the data: every one once, several at a time, and an order that follows from their contents alone.
 
-use super::Request;
+use super::{Options, Use};
 use crate::data::{Array, Dataset, Sample, Values};
 use crate::diag::WithHint;
+use crate::engine::{Parsed, Value};
+use crate::onnx::inputs::InputSpec;
 use crate::progress::Progress;
 use anyhow::{Result, anyhow};
+use rayon::prelude::*;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 /// The data, and the order of its samples once they were all loaded.
-pub(super) struct SampleSet {
+pub struct SampleSet {
+    /// The samples by their position in the data.
     pub dataset: Dataset,
+    /// The inputs that they are for.
+    pub inputs: Vec<InputSpec>,
+    pub(super) used: Use,
+    skip_bad_data: bool,
     order: OnceLock<Order>,
 }
 
 /// An order of the samples that can be read, by their contents.
-pub(super) struct Order {
+pub struct Order {
     /// The samples; none where nothing loads them again.
-    pub by_content: Vec<usize>,
+    by_content: Vec<usize>,
     /// Hash of the first sample of each batch but the first.
     starts: Vec<u64>,
 }
 
 impl SampleSet {
-    pub fn new(dataset: Dataset) -> SampleSet {
-        SampleSet { dataset, order: OnceLock::new() }
+    /// Opens the data for the inputs of a model.
+    ///
+    /// # Errors
+    /// If they cannot be found, or do not fit.
+    pub fn open(parsed: &Parsed, options: &Options, used: Use) -> Result<SampleSet> {
+        let Options { data, preprocessing, limit, skip_bad_data } = options;
+        let inputs = parsed.inputs().to_vec();
+        let dataset = Dataset::open(data, &inputs, preprocessing, *limit)?;
+        let loads_again = used.loads_again || used.batch_size.is_some();
+        let dataset = if loads_again { dataset.keeping_images() } else { dataset };
+        let skip_bad_data = *skip_bad_data;
+        Ok(SampleSet { dataset, inputs, used, skip_bad_data, order: OnceLock::new() })
     }
 
     /// The samples that can be read, by their contents; none before the order is known, or where nothing loads them again.
@@ -32,23 +51,45 @@ impl SampleSet {
         self.order.get().map_or(&[], |order| &order.by_content)
     }
 
+    /// The same; the samples are loaded for it where that was not done before.
+    ///
+    /// # Errors
+    /// If a sample cannot be loaded, unless such samples are left out.
+    pub fn put_in_order(&self, progress: &Progress) -> Result<&[usize]> {
+        Ok(&self.order(progress)?.by_content)
+    }
+
+    /// Names of the inputs.
+    pub fn names(&self) -> Vec<String> {
+        self.inputs.iter().map(|input| input.name.clone()).collect()
+    }
+
+    /// The values of the inputs for the samples at `range` of those by content.
+    ///
+    /// # Errors
+    /// If a sample cannot be loaded.
+    pub fn values(&self, range: Range<usize>) -> Result<Vec<Vec<Value>>> {
+        let load = |&sample_idx: &usize| -> Result<Vec<Value>> {
+            let arrays = self.dataset.load(sample_idx)?;
+            arrays.iter().zip(&self.inputs).map(|(a, input)| Value::of_array(a, input)).collect()
+        };
+        self.by_content()[range].par_iter().map(load).collect()
+    }
+
     /// Room for the hashes of all samples, where the order is wanted and not known.
-    pub fn hashes(&self, request: &Request) -> Option<Hashes> {
-        let wanted = request.looks_again() && self.order.get().is_none();
+    pub(super) fn hashes(&self) -> Option<Hashes> {
+        let wanted = self.used.loads_again && self.order.get().is_none();
         wanted.then(|| Hashes::of(&self.dataset))
     }
 
     /// The order; the samples are loaded for it where that was not done before.
-    ///
-    /// # Errors
-    /// If a sample cannot be loaded, unless such samples are left out.
-    pub fn order(&self, request: &Request, progress: &Progress) -> Result<&Order> {
+    pub(super) fn order(&self, progress: &Progress) -> Result<&Order> {
         if let Some(order) = self.order.get() {
             return Ok(order);
         }
         let hashes = Hashes::of(&self.dataset);
         let job = |skipped: &mut Vec<usize>, (): &mut (), sample_idx: usize, loaded| {
-            match usable(loaded, request)? {
+            match self.usable(loaded)? {
                 Ok(sample) => hashes.set(sample_idx, hash(&sample)),
                 Err(_) => skipped.push(sample_idx),
             }
@@ -56,14 +97,26 @@ impl SampleSet {
         };
         let tick = progress(self.dataset.len());
         let start = || Ok((Vec::new(), ()));
-        let skipped = each_sample(&self.dataset, request.threads, &*tick, start, job)?.concat();
-        Ok(self.set_order(hashes, skipped, request))
+        let skipped = each_sample(&self.dataset, &*tick, start, job)?.concat();
+        Ok(self.set_order(hashes, skipped))
     }
 
     /// Keeps the order that follows from the hashes of all samples but those that were `skipped`.
-    pub fn set_order(&self, hashes: Hashes, skipped: Vec<usize>, request: &Request) -> &Order {
-        let batch_size = request.activation_observer.0.batch_size;
-        self.order.get_or_init(|| Order::new(hashes, skipped, batch_size, request.looks_again()))
+    pub(super) fn set_order(&self, hashes: Hashes, skipped: Vec<usize>) -> &Order {
+        let Use { batch_size, loads_again } = self.used;
+        self.order.get_or_init(|| Order::new(hashes, skipped, batch_size, loads_again))
+    }
+
+    /// A sample; the reason where it cannot be read and such samples are left out.
+    ///
+    /// # Errors
+    /// If it cannot be read and is not to be left out.
+    pub(super) fn usable(&self, loaded: Result<Sample>) -> Result<Result<Sample, String>> {
+        match loaded {
+            Ok(sample) => Ok(Ok(sample)),
+            Err(error) if self.skip_bad_data => Ok(Err(format!("{error:#}"))),
+            Err(error) => Err(error.hint("--skip-bad-data leaves such samples out")),
+        }
     }
 }
 
@@ -97,7 +150,7 @@ impl Order {
 }
 
 /// The hash of every sample.
-pub(super) struct Hashes(Vec<AtomicU64>);
+pub struct Hashes(Vec<AtomicU64>);
 
 impl Hashes {
     fn of(dataset: &Dataset) -> Hashes {
@@ -109,28 +162,15 @@ impl Hashes {
     }
 }
 
-/// A sample; the reason where it cannot be read and such samples are left out.
-///
-/// # Errors
-/// If it cannot be read and is not to be left out.
-pub(super) fn usable(loaded: Result<Sample>, request: &Request) -> Result<Result<Sample, String>> {
-    match loaded {
-        Ok(sample) => Ok(Ok(sample)),
-        Err(error) if request.skip_bad_data => Ok(Err(format!("{error:#}"))),
-        Err(error) => Err(error.hint("--skip-bad-data leaves such samples out")),
-    }
-}
-
-/// Loads every sample of `dataset` and calls `job` with its position, on `threads` threads, each with what
+/// Loads every sample of `dataset` and calls `job` with its position, on the threads of the current pool, each with what
 /// `start` makes for it: its share of the result, and what stays in the thread. `tick` is called once per
 /// sample. Gives the shares.
 ///
 /// # Errors
 /// If `start` or `job` fails: no further sample is begun, and of several errors the one with the lowest
 /// sample is given.
-pub(super) fn each_sample<S: Send, L>(
+pub fn each_sample<S: Send, L>(
     dataset: &Dataset,
-    threads: usize,
     tick: &(dyn Fn() + Sync),
     start: impl Fn() -> Result<(S, L)> + Sync,
     job: impl Fn(&mut S, &mut L, usize, Result<Sample>) -> Result<()> + Sync,
@@ -161,13 +201,8 @@ pub(super) fn each_sample<S: Send, L>(
         }
         Some(share)
     };
-    let threads = threads.clamp(1, dataset.len().max(1));
-    let shares = if threads == 1 {
-        vec![work()]
-    } else {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-        pool.broadcast(|_| work())
-    };
+    let is_needed = |thread: usize| thread < dataset.len().max(1);
+    let shares = rayon::broadcast(|thread| is_needed(thread.index()).then(&work).flatten());
     match failed.into_inner().map_err(|error| anyhow!("{error}"))? {
         Some((_, error)) => Err(error),
         None => Ok(shares.into_iter().flatten().collect()),
@@ -175,7 +210,7 @@ pub(super) fn each_sample<S: Send, L>(
 }
 
 /// A number that follows from a sample's values.
-pub(super) fn hash(sample: &[Array]) -> u64 {
+pub fn hash(sample: &[Array]) -> u64 {
     let mut hash = 0u64;
     let mut add = |word: u64| {
         hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);

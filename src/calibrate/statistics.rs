@@ -1,0 +1,112 @@
+//! What is known of the activations before their parameters are chosen: from the data, unless a range is given.
+
+use super::observe::observe;
+use super::samples::SampleSet;
+use crate::engine::Parsed;
+use crate::onnx::inputs::Shapes;
+use crate::onnx::proto::ModelProto;
+use crate::place::Placement;
+use crate::progress::Progress;
+use crate::quant::{ChannelScaling, GivenRange};
+use crate::statistics::TensorStatistics;
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The tensors that are observed.
+pub struct Observed(Vec<String>);
+
+impl Observed {
+    /// The activations of `placement` without a `given` range, each once.
+    pub fn new(placement: &Placement, given: Option<&BTreeMap<String, GivenRange>>) -> Observed {
+        let mut seen = BTreeSet::new();
+        let tensors = placement.activations.iter().map(|quantizer| &quantizer.tensor);
+        let unknown = tensors.filter(|tensor| !given.is_some_and(|all| all.contains_key(*tensor)));
+        Observed(unknown.filter(|tensor| seen.insert(*tensor)).cloned().collect())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Statistics by tensor, and how many samples they are from.
+#[derive(Default)]
+pub struct CalibrationStatistics {
+    by_tensor: BTreeMap<String, TensorStatistics>,
+    /// Those of tensors with a scaling, as they would be with it.
+    scaled: BTreeMap<String, TensorStatistics>,
+    /// Of a tensor that was not observed.
+    none: TensorStatistics,
+    /// Samples observed.
+    pub n_samples: usize,
+    /// Samples left out, with the reason.
+    pub skipped: Vec<String>,
+}
+
+impl CalibrationStatistics {
+    /// Runs the samples and observes tensors, those in `scalings` as they would be with these, too.
+    ///
+    /// # Errors
+    /// If the data cannot be read or run.
+    pub fn collect(
+        parsed: Parsed,
+        Observed(tensors): Observed,
+        scalings: &BTreeMap<String, ChannelScaling>,
+        samples: &SampleSet,
+        progress: &Progress,
+    ) -> Result<CalibrationStatistics> {
+        let engine = parsed.build(&tensors)?;
+        let by_position: Vec<Option<&ChannelScaling>> =
+            tensors.iter().map(|tensor| scalings.get(tensor)).collect();
+        let pass = observe(&engine, &by_position, samples, progress)?;
+        let scaled = tensors.iter().zip(pass.scaled);
+        Ok(CalibrationStatistics {
+            scaled: scaled.filter_map(|(name, one)| Some((name.clone(), one?))).collect(),
+            by_tensor: tensors.into_iter().zip(pass.statistics).collect(),
+            none: TensorStatistics::default(),
+            n_samples: pass.n_samples,
+            skipped: pass.skipped,
+        })
+    }
+
+    /// One per activation quantizer; empty ones for those whose range was given.
+    pub fn of(&self, placement: &Placement) -> Vec<&TensorStatistics> {
+        let of = |tensor: &str| self.by_tensor.get(tensor).unwrap_or(&self.none);
+        placement.activations.iter().map(|quantizer| of(&quantizer.tensor)).collect()
+    }
+
+    /// One per activation quantizer, of the model with the scaled channels.
+    pub fn of_scaled(&self, placement: &Placement) -> Vec<&TensorStatistics> {
+        let scaled = placement.activations.iter().map(|q| self.scaled.get(&q.tensor));
+        scaled.zip(self.of(placement)).map(|(scaled, plain)| scaled.unwrap_or(plain)).collect()
+    }
+
+    /// Ends the choice between the two: the model with the scaled channels takes the place of the other, or goes.
+    pub fn settle_scaled(&mut self, takes: bool) {
+        let scaled = std::mem::take(&mut self.scaled);
+        if takes {
+            self.by_tensor.extend(scaled);
+        }
+    }
+
+    /// Takes the statistics out, by tensor.
+    pub fn take(&mut self) -> BTreeMap<String, TensorStatistics> {
+        std::mem::take(&mut self.by_tensor)
+    }
+}
+
+/// Runs the samples again for other tensors of `model`: statistics for each.
+///
+/// # Errors
+/// If the data cannot be read or run.
+pub fn observe_more(
+    model: &ModelProto,
+    shapes: &Shapes,
+    tensors: &[String],
+    samples: &SampleSet,
+    progress: &Progress,
+) -> Result<Vec<TensorStatistics>> {
+    let engine = Parsed::new(model, shapes)?.build(tensors)?;
+    Ok(observe(&engine, &vec![None; tensors.len()], samples, progress)?.statistics)
+}
