@@ -6,9 +6,10 @@ use crate::support::{Attr, GraphBuilder, repository, value_info};
 use mqq::backends;
 use mqq::data::{Array, Dataset, PRESETS, Preprocessing, Values};
 use mqq::engine::{Engine, Parsed, Value};
-use mqq::equalize::{find, scale};
+use mqq::equalize::find;
 use mqq::observers::by_spelling;
 use mqq::onnx;
+use mqq::onnx::edit::apply;
 use mqq::onnx::inputs::Shapes;
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::value_info::ValueInfos;
@@ -133,7 +134,7 @@ fn a_float_network_in_other_units_need_not_be_run() {
         let (mut scaled, mut units) = (model.clone(), BTreeMap::new());
         for space in find(model.graph.as_ref().unwrap(), &value_info).0 {
             let factors: Vec<f32> = (0..space.n).map(|c| ((c % 3) as f32 - 1.0).exp2()).collect();
-            scale(scaled.graph.as_mut().unwrap(), &space, &factors).unwrap();
+            apply(scaled.graph.as_mut().unwrap(), &space.edits(&factors).unwrap()).unwrap();
             let tensors = space.tensors.into_iter();
             units.extend(tensors.map(|(tensor, at)| (tensor, at.scaling(&factors))));
         }

@@ -4,9 +4,8 @@ use super::Failure;
 use super::files::{check_models, ensure_readable};
 use super::print::out;
 use crate::diag::{Exit, WithHint};
-use crate::export::{FORMATS, by_name};
+use crate::export::{FORMATS, by_name, float_model};
 use crate::onnx::{RunFile, Staged, check_outputs};
-use crate::pipeline::prepared_for;
 use crate::sidecar::Sidecar;
 use anyhow::{Context, anyhow};
 use std::path::PathBuf;
@@ -58,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let text = String::from_utf8(text).ok().context("is no text, expected a sidecar");
     let sidecar = text.and_then(|text| Sidecar::from_json(&text)).with_context(of_path)?;
     let model = match &args.model {
-        Some(model) if format.needs_model => Some(prepared_for(&sidecar, model)?),
+        Some(model) if format.needs_model => Some(float_model(&sidecar, model)?),
         _ => None,
     };
     let bytes = format.bytes(&sidecar, model.as_ref()).with_context(of_path)?;

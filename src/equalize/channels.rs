@@ -29,6 +29,11 @@ impl Channels {
         self.n * self.run
     }
 
+    /// The `factors`, one per channel of the space, of the entries along the axis.
+    pub fn by_entry(self, factors: &[f32]) -> Vec<f32> {
+        (0..self.n_entries()).map(|i| factors[self.of(i)]).collect()
+    }
+
     /// Whether a tensor of this shape can hold them.
     pub fn fits(self, shape: &[usize]) -> bool {
         shape.get(self.axis) == Some(&self.n_entries())

@@ -79,8 +79,7 @@ fn other_factors(spaces: &[Space], choices: &[Result<Choice, Reason>], at: usize
         }
         let ends = space.producers.iter().map(|end| (end, true));
         for (end, is_output) in ends.chain(space.consumers.iter().map(|end| (end, false))) {
-            let by_entry = (0..end.channels.n_entries()).map(|i| factors[end.channels.of(i)]);
-            others.insert((end.node, is_output), by_entry.collect());
+            others.insert((end.node, is_output), end.channels.by_entry(factors));
         }
     }
     others

@@ -1,12 +1,12 @@
 //! Which output and which input channel a value of a weight connects.
 
+use crate::onnx::edit::Entries;
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 
 /// A node that multiplies its first input by the constant weight at its second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Linear {
-    kind: Kind,
     /// Output channels.
     pub n_out: usize,
     /// Input channels.
@@ -15,42 +15,46 @@ pub struct Linear {
     pub groups: usize,
     /// Values per pair of an output and an input channel.
     pub area: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Weight `[out, in / groups, kernel…]`.
-    Conv,
-    /// Weight `[in, out / groups, kernel…]`.
-    ConvTranspose,
-    /// Weight `[in, out]`.
-    Product,
-    /// Weight `[out, in]`.
-    Transposed,
-    /// One factor per channel.
-    Diagonal,
+    /// The output channel of each value of the weight.
+    pub(super) outputs: Entries,
+    /// The input channel of each value of the weight.
+    pub(super) inputs: Entries,
 }
 
 impl Linear {
     /// The node with a weight of this shape; `None` for other operators and weights of other ranks.
     pub fn of(node: &NodeProto, weight: &[usize]) -> Option<Linear> {
         let groups = usize::try_from(node::int(node, "group", 1)).ok().filter(|&n| n > 0)?;
-        let linear = match (node.op_type(), weight) {
-            ("Conv", [n_out, per_group, kernel @ ..]) if !kernel.is_empty() => {
-                let (area, n_in) = (kernel.iter().product(), per_group * groups);
-                Linear { kind: Kind::Conv, n_out: *n_out, n_in, groups, area }
+        // The weight is `[rows, columns]` with an `area` of values for each; the columns of a group are its own.
+        let (rows, columns, area) = match (node.op_type(), weight) {
+            ("Conv" | "ConvTranspose", [rows, columns, kernel @ ..]) if !kernel.is_empty() => {
+                (*rows, *columns, kernel.iter().product::<usize>())
             }
-            ("ConvTranspose", [n_in, per_group, kernel @ ..]) if !kernel.is_empty() => {
-                let (area, n_out) = (kernel.iter().product(), per_group * groups);
-                Linear { kind: Kind::ConvTranspose, n_out, n_in: *n_in, groups, area }
-            }
-            ("Gemm", &[n_out, n_in]) if node::int(node, "transB", 0) != 0 => {
-                Linear { kind: Kind::Transposed, n_out, n_in, groups: 1, area: 1 }
-            }
-            ("Gemm" | "MatMul", &[n_in, n_out]) => {
-                Linear { kind: Kind::Product, n_out, n_in, groups: 1, area: 1 }
-            }
+            ("Gemm" | "MatMul", &[rows, columns]) => (rows, columns, 1),
             _ => return None,
+        };
+        let groups = if weight.len() == 2 { 1 } else { groups };
+        let of_rows = Entries::of_axis(columns * area, rows);
+        let of_columns = Entries::of_groups(area, columns, rows / groups * columns * area);
+        // Rows are outputs.
+        let turned = node.op_type() == "Gemm" && node::int(node, "transB", 0) != 0;
+        let linear = match turned || node.op_type() == "Conv" {
+            true => Linear {
+                n_out: rows,
+                n_in: columns * groups,
+                groups,
+                area,
+                outputs: of_rows,
+                inputs: of_columns,
+            },
+            false => Linear {
+                n_out: columns * groups,
+                n_in: rows,
+                groups,
+                area,
+                outputs: of_columns,
+                inputs: of_rows,
+            },
         };
         let divides = linear.n_out.is_multiple_of(groups) && linear.n_in.is_multiple_of(groups);
         (divides && linear.n_out > 0 && linear.n_in > 0 && linear.area > 0).then_some(linear)
@@ -58,7 +62,8 @@ impl Linear {
 
     /// A factor per channel: a depthwise convolution of one value.
     pub fn diagonal(n: usize) -> Linear {
-        Linear { kind: Kind::Diagonal, n_out: n, n_in: n, groups: n, area: 1 }
+        let each = Entries::of_axis(1, n);
+        Linear { n_out: n, n_in: n, groups: n, area: 1, outputs: each, inputs: each }
     }
 
     /// Input channels per group.
@@ -73,21 +78,7 @@ impl Linear {
 
     /// Output and input channel of the weight's value `i`, in row-major order.
     pub fn ends(&self, i: usize) -> (usize, usize) {
-        let (n_in, n_out) = (self.n_in_per_group(), self.n_out_per_group());
-        let pair = i / self.area;
-        match self.kind {
-            Kind::Conv => {
-                let out = pair / n_in;
-                (out, out / n_out * n_in + pair % n_in)
-            }
-            Kind::ConvTranspose => {
-                let from = pair / n_out;
-                (from / n_in * n_out + pair % n_out, from)
-            }
-            Kind::Product => (i % self.n_out, i / self.n_out),
-            Kind::Transposed => (i / self.n_in, i % self.n_in),
-            Kind::Diagonal => (i, i),
-        }
+        (self.outputs.of(i), self.inputs.of(i))
     }
 }
 

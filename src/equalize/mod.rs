@@ -21,7 +21,7 @@ mod search;
 mod statistics;
 
 pub use channels::Channels;
-pub use edit::{Edit, scale};
+pub use edit::ScaledConstant;
 pub use factors::{Choice, choose};
 pub use linear::Linear;
 pub use search::find;
@@ -47,7 +47,7 @@ pub struct Space {
     /// Nodes that read the tensors, and can make up for it.
     pub consumers: Vec<End>,
     /// What changes with the factors.
-    pub edits: Vec<Edit>,
+    pub constants: Vec<ScaledConstant>,
 }
 
 /// A node at an end of a space.

@@ -7,8 +7,8 @@
 mod operands;
 
 use super::channels::{Channels, Way, passed};
-use super::edit::Map;
 use super::{Declined, End, Linear, Reason, Space};
+use crate::onnx::edit::Entries;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::node::node_name;
@@ -175,14 +175,14 @@ impl Growth<'_> {
                 if channels.axis != axis || channels.n_entries() != linear.n_out {
                     return Err(Reason::Misaligned(tensor.to_string()).into());
                 }
-                self.edit(&node.input[1], Map::Out(linear), channels, false)?;
+                self.edit(&node.input[1], linear.outputs, channels, false)?;
                 if let Some(bias) = node.input.get(2).filter(|name| !name.is_empty()) {
                     let dims = self.constant_shape(node, bias)?;
                     if dims.last() != Some(&linear.n_out) {
                         return Err(Reason::NotPerChannel(bias.clone()).into());
                     }
-                    let map = Map::Axis { inner: 1, len: linear.n_out };
-                    self.edit(bias, map, channels, false)?;
+                    let entries = Entries::of_axis(1, linear.n_out);
+                    self.edit(bias, entries, channels, false)?;
                 }
                 self.producer(node_idx, 1, Some(linear), (tensor, channels));
             }
@@ -224,7 +224,7 @@ impl Growth<'_> {
                 if channels.axis != axis || channels.n_entries() != linear.n_in || turned {
                     return Err(Reason::Misaligned(tensor.to_string()).into());
                 }
-                self.edit(&node.input[1], Map::In(linear), channels, true)?;
+                self.edit(&node.input[1], linear.inputs, channels, true)?;
                 self.consumer(node_idx, 1, linear, (tensor, channels));
             }
             "Mul" | "Add" | "Sub" => {

@@ -1,46 +1,8 @@
 //! Edits of the prepared model for formats that are graphs.
 
-use crate::onnx::graph::Edge;
-use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
-use crate::sidecar::Encoding;
-use anyhow::{Context, Result, ensure};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The uses that read `encoding`'s tensor quantized.
-///
-/// # Errors
-/// If the model has no such use, or the names of nodes do not tell which.
-pub fn uses(graph: &GraphProto, encoding: &Encoding) -> Result<Vec<Edge>> {
-    let wanted: BTreeSet<&str> = encoding.consumers.iter().map(String::as_str).collect();
-    let mut found: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut edges = Vec::new();
-    for (node_idx, node) in graph.node.iter().enumerate() {
-        let name = node_name(node);
-        if !wanted.contains(name) || !node.input.contains(&encoding.name) {
-            continue;
-        }
-        *found.entry(name).or_default() += 1;
-        let inputs = node.input.iter().enumerate();
-        edges
-            .extend(inputs.filter(|(_, i)| **i == encoding.name).map(|(slot, _)| (node_idx, slot)));
-    }
-    for name in wanted {
-        let n = found.get(name).copied().unwrap_or(0);
-        ensure!(
-            n > 0,
-            "tensor `{}`: no node `{name}` of the model reads it, as the sidecar says",
-            encoding.name
-        );
-        let listed = encoding.consumers.iter().filter(|consumer| *consumer == name).count();
-        ensure!(
-            n <= listed,
-            "tensor `{}`: {n} nodes called `{name}` read it, expected names that tell them apart",
-            encoding.name
-        );
-    }
-    Ok(edges)
-}
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
 
 /// The initializer of this name.
 ///

@@ -6,10 +6,11 @@
 
 mod formats;
 mod graph;
+mod replay;
 mod source;
 
 pub use formats::FORMATS;
-pub use graph::uses;
+pub use replay::float_model;
 pub use source::Source;
 
 use crate::diag::{WithHint, did_you_mean};

@@ -4,6 +4,7 @@
 //! interpret operators. [`load`] leaves tensors in external files as references; [`load_whole`] brings
 //! them in. [`Staged`] is the one way in which a run writes files, models or not.
 
+pub mod edit;
 mod external;
 pub mod graph;
 pub mod inputs;
@@ -25,7 +26,9 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use prost::Message;
 use proto::ModelProto;
+use sha2::{Digest, Sha256};
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 /// Reads a model through a memory map; raw tensor data stay in the map until they are changed.
@@ -97,4 +100,21 @@ pub fn encode(model: &ModelProto) -> Result<Vec<u8>> {
 /// The bytes of a model of any size, for readers without protobuf's limit.
 pub fn encode_any(model: &ModelProto) -> Vec<u8> {
     model.encode_to_vec()
+}
+
+/// SHA-256 of a file, in hexadecimal; the file is not held in memory.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn sha256(path: &Path) -> Result<String> {
+    let mut hasher = Sha256::new();
+    let mut file = File::open(path)?;
+    let mut part = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut part)? {
+            0 => break,
+            n => hasher.update(&part[..n]),
+        }
+    }
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

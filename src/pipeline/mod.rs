@@ -2,7 +2,6 @@
 
 mod compare;
 mod equalize;
-mod export;
 mod mixed;
 mod observer;
 mod tune;
@@ -10,8 +9,6 @@ mod tune;
 pub use compare::compare;
 pub use equalize::Equalized;
 use equalize::Judged;
-pub use export::prepared_for;
-use export::tuned_float;
 pub use observer::ObserverChoice;
 
 use crate::calibrate::{self, CalibrationStatistics, Observed, SampleSet};
@@ -21,8 +18,10 @@ use crate::engine::Parsed;
 use crate::import::ImportedRanges;
 use crate::mixed::{Mixed, Wanted};
 use crate::observers;
+use crate::onnx::edit::apply;
 use crate::onnx::inputs::{Shapes, resolve_inputs};
 use crate::onnx::proto::ModelProto;
+use crate::onnx::sha256;
 use crate::place::{Placement, Selection, place};
 use crate::plan::{Observers, QuantPlan, decide};
 use crate::prepare::{Change, PreparedGraph, prepare_file};
@@ -33,9 +32,7 @@ use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::{CalibrationRecord, InputRecord, ModelRecord, RangesFrom, Record, Sidecar};
 use crate::tune::{self as tuning, Tuned};
 use anyhow::{Context, Result, anyhow};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 
 /// What a run of the main job is asked for.
@@ -143,20 +140,6 @@ fn open_data(
     let parsed =
         parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
     SampleSet::open(parsed, &request.calibration, request.data_use()).map(Some)
-}
-
-/// SHA-256 of a file, in hexadecimal; the file is not held in memory.
-fn sha256_of(path: &Path) -> Result<String> {
-    let mut hasher = Sha256::new();
-    let mut file = std::fs::File::open(path)?;
-    let mut part = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut part)? {
-            0 => break,
-            n => hasher.update(&part[..n]),
-        }
-    }
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn finish(
@@ -270,14 +253,16 @@ fn finish(
         scheme: &request.scheme,
         placement: &placement,
         plan: &plan,
-        model: ModelRecord { file, sha256: sha256_of(path)?, opset, prepared: done },
+        model: ModelRecord { file, sha256: sha256(path)?, opset, prepared: done },
         calibration: record,
         equalization: equalized.as_ref().map(Equalized::facts),
         mixed_precision: mixed.clone(),
         tuned: tuned.as_ref(),
     }
     .sidecar()?;
-    let prepared = tuned_float(&model, &plan, tuned.as_ref())?;
+    let learned = plan.learned_weights(graph);
+    let mut prepared = model.clone();
+    apply(prepared.graph.as_mut().context("model has no graph")?, &learned)?;
     rewrite(&mut model, &plan, request.storage)?;
     plan.warnings.extend(check::ensure_kept(&model, &request.scheme)?);
     Ok(Quantized {

@@ -1,8 +1,10 @@
 //! Learned integers, by how far they are from the nearest ones.
 
-use super::PlannedWeight;
 use super::slices::Slices;
 use super::weight::values_of;
+use super::{PlannedWeight, QuantPlan};
+use crate::onnx::edit::ModelEdit;
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::quant::QuantParams;
 use anyhow::{Result, ensure};
@@ -83,5 +85,22 @@ impl PlannedWeight {
     pub fn differences(&self, graph: &GraphProto) -> Result<Vec<i32>> {
         let nearest = self.nearest(graph)?;
         Ok(self.integers.iter().zip(nearest).map(|(q, nearest)| q - nearest).collect())
+    }
+}
+
+impl QuantPlan {
+    /// What gives every weight of learned rounding the values that its integers stand for, so that rounding them again
+    /// gives these; `graph` is the one that is quantized. A weight that other nodes read as it is stays so.
+    pub fn learned_weights(&self, graph: &GraphProto) -> Vec<ModelEdit> {
+        let index = GraphIndex::new(graph);
+        let learned = self.weights.iter().filter(|weight| {
+            let quantizer = &weight.quantizer;
+            weight.learned && index.has_only(&quantizer.tensor, quantizer.edges.len())
+        });
+        let edit = |weight: &PlannedWeight| ModelEdit::ReplaceValues {
+            tensor: weight.quantizer.tensor.clone(),
+            values: weight.dequantized(),
+        };
+        learned.map(edit).collect()
     }
 }

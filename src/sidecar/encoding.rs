@@ -1,9 +1,13 @@
 //! What formats ask of one tensor's parameters.
 
 use super::schema::{Encoding, OneOrMany};
+use crate::onnx::graph::Edge;
+use crate::onnx::node::node_name;
+use crate::onnx::proto::GraphProto;
 use crate::plan::{Slices, scale_shape};
 use crate::quant::{Codes, QuantParams};
 use anyhow::{Context, Result, ensure};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Logarithmic codes of HiSilicon's NNIE; their scale is the largest value.
 pub(super) const NNIE_CODES: &str = "nnie8";
@@ -69,6 +73,41 @@ impl Encoding {
     /// Dimensions of the scales, of a tensor of `shape`.
     pub fn scale_shape(&self, shape: &[usize]) -> Vec<usize> {
         scale_shape(shape, self.axis, self.block_size)
+    }
+
+    /// The uses that read the tensor quantized.
+    ///
+    /// # Errors
+    /// If the model has no such use, or the names of nodes do not tell which.
+    pub fn uses(&self, graph: &GraphProto) -> Result<Vec<Edge>> {
+        let wanted: BTreeSet<&str> = self.consumers.iter().map(String::as_str).collect();
+        let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut edges = Vec::new();
+        for (node_idx, node) in graph.node.iter().enumerate() {
+            let name = node_name(node);
+            if !wanted.contains(name) || !node.input.contains(&self.name) {
+                continue;
+            }
+            *found.entry(name).or_default() += 1;
+            let inputs = node.input.iter().enumerate();
+            edges
+                .extend(inputs.filter(|(_, i)| **i == self.name).map(|(slot, _)| (node_idx, slot)));
+        }
+        for name in wanted {
+            let n = found.get(name).copied().unwrap_or(0);
+            ensure!(
+                n > 0,
+                "tensor `{}`: no node `{name}` of the model reads it, as the sidecar says",
+                self.name
+            );
+            let listed = self.consumers.iter().filter(|consumer| *consumer == name).count();
+            ensure!(
+                n <= listed,
+                "tensor `{}`: {n} nodes called `{name}` read it, expected names that tell them apart",
+                self.name
+            );
+        }
+        Ok(edges)
     }
 
     /// Number of scales.

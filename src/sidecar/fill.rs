@@ -7,13 +7,14 @@ use super::schema::{
     StepRecord, TuningRecord,
 };
 use crate::mixed::Mixed;
+use crate::onnx::edit::NewBias;
 use crate::onnx::node::{attribute, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::scheme::{QType, Scheme, SymmetryName};
-use crate::tune::{NewBias, Step, Tuned};
+use crate::tune::{Step, Tuned};
 use anyhow::Result;
 
 /// The outcome of a run.

@@ -7,10 +7,10 @@
 mod encoding;
 mod fill;
 mod packed;
+mod read;
 mod schema;
 
 pub use fill::Record;
-pub use packed::unpack;
 pub use schema::{
     BiasRecord, CalibrationRecord, ChannelScalesRecord, Encoding, EqualizationRecord, FloatNode,
     GraphRecord, InputRecord, ModelRecord, NodeRecord, OneOrMany, Producer, RangesFrom,

@@ -1,8 +1,6 @@
 //! The keys of the sidecar, and its text.
 
-use crate::diag::WithHint;
 use crate::mixed::Mixed;
-use anyhow::{Context, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
@@ -363,37 +361,6 @@ impl ChannelScalesRecord {
 }
 
 impl Sidecar {
-    /// Reads the file's text.
-    ///
-    /// # Errors
-    /// If it is no sidecar, or of a version that this program does not read.
-    pub fn from_json(text: &str) -> Result<Sidecar> {
-        let value: serde_json::Value =
-            serde_json::from_str(text).context("does not parse as JSON, expected a sidecar")?;
-        let version = value.get("schema_version").and_then(|version| version.as_str());
-        let version = version
-            .context("has no text `schema_version`, expected a sidecar of `mqq calibrate`")?
-            .to_string();
-        let parts = |version: &str| -> Option<(u32, u32)> {
-            let (major, minor) = version.split_once('.')?;
-            Some((major.parse().ok()?, minor.parse().ok()?))
-        };
-        let found = parts(&version)
-            .with_context(|| format!("schema_version is `{version}`, expected two numbers"))?;
-        let known = parts(SCHEMA_VERSION).context("the program's own version is wrong")?;
-        ensure!(
-            found.0 == known.0 && found.1 >= 1,
-            anyhow!("schema_version is {version}, expected {0}.1 or a later {0}.x", known.0)
-                .hint("calibrate again with this version of mqq")
-        );
-        let sidecar: Sidecar = serde_json::from_value(value)
-            .with_context(|| format!("a key of schema_version {version} is missing or wrong"))?;
-        for encoding in sidecar.activation_encodings.iter().chain(&sidecar.param_encodings) {
-            encoding.check().with_context(|| format!("tensor `{}`", encoding.name))?;
-        }
-        Ok(sidecar)
-    }
-
     /// Lines for people: what was changed, and every node that stays float with its reason.
     pub fn details(&self) -> Vec<String> {
         let changes = self.model.prepared.iter().map(|change| format!("prepared: {change}"));

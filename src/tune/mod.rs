@@ -36,12 +36,11 @@ pub(crate) use step::Step as SingleNode;
 use crate::engine::Value;
 use crate::metrics::{gain_db, mean_sqnr_db};
 use crate::observers::Observer;
+use crate::onnx::edit::{ModelEdit, NewBias, apply};
 use crate::onnx::graph::Edge;
-use crate::onnx::graph::drop_unused;
 use crate::onnx::names::Names;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::ModelProto;
-use crate::onnx::tensor;
 use crate::place::{BiasQuantizer, Placement};
 use crate::plan::{QuantPlan, decide_biases};
 use crate::scheme::Scheme;
@@ -96,19 +95,6 @@ pub struct Tuned {
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,
-}
-
-/// A bias that replaces that of a node.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewBias {
-    /// Position of the node.
-    pub node_idx: usize,
-    /// Which of its inputs it is.
-    pub input_idx: usize,
-    /// Name of the initializer.
-    pub name: String,
-    /// One per output channel.
-    pub values: Vec<f32>,
 }
 
 /// Fewest samples to learn from and to judge by. Bias correction and learned rounding see many positions of each.
@@ -254,7 +240,9 @@ pub fn tune(
         report.n_rounded = tuned.weights.iter().filter(|weight| weight.learned).count();
         *plan = tuned;
         report.biases = new_biases(model, biases)?;
-        replace_biases(model, &report.biases)?;
+        let edits: Vec<ModelEdit> =
+            report.biases.iter().cloned().map(ModelEdit::ReplaceBias).collect();
+        apply(model.graph.as_mut().context("model has no graph")?, &edits)?;
         add_quantizers(model, placement, plan, scheme, &report.biases)?;
         let graph = model.graph.as_ref().context("model has no graph")?;
         decide_biases(graph, placement, scheme, observer, plan, false)?;
@@ -299,32 +287,6 @@ fn new_biases(model: &ModelProto, biases: BTreeMap<Edge, Vec<f32>>) -> Result<Ve
         NewBias { node_idx, input_idx, name, values }
     });
     Ok(named.collect())
-}
-
-/// Gives nodes biases of their own; those that nothing reads any more go.
-///
-/// # Errors
-/// If the model has no such node.
-pub fn replace_biases(model: &mut ModelProto, biases: &[NewBias]) -> Result<()> {
-    let graph = model.graph.as_mut().context("model has no graph")?;
-    let mut replaced = Vec::new();
-    for bias in biases {
-        let node = graph.node.get_mut(bias.node_idx);
-        let node = node.with_context(|| format!("the graph has no node {}", bias.node_idx))?;
-        let n_inputs = node.input.len();
-        ensure!(
-            bias.input_idx <= n_inputs,
-            "the node has {n_inputs} inputs, not {}",
-            bias.input_idx
-        );
-        replaced.extend(node.input.get(bias.input_idx).cloned());
-        node.input.resize(n_inputs.max(bias.input_idx + 1), String::new());
-        node.input[bias.input_idx].clone_from(&bias.name);
-        let stored = tensor::from_f32(&bias.name, &[bias.values.len()], &bias.values)?;
-        graph.initializer.push(stored);
-    }
-    drop_unused(graph, replaced);
-    Ok(())
 }
 
 /// The new biases as placement, where the table stores biases as integers.

@@ -6,8 +6,9 @@ mod chains;
 use crate::support::command::{mqq, run};
 use crate::support::{repository, seen_and_outputs, value_info};
 use chains::{CHAINS, DECLINED, built};
-use mqq::equalize::{Declined, Space, find, scale};
+use mqq::equalize::{Declined, Space, find};
 use mqq::onnx;
+use mqq::onnx::edit::apply;
 use mqq::onnx::proto::ModelProto;
 use mqq::prepare::prepare;
 use prost::Message;
@@ -54,7 +55,7 @@ fn expect_same(
     let (mut scaled, mut units) = (model.clone(), BTreeMap::new());
     for (at, space) in spaces.iter().enumerate() {
         let factors = factors(space.n, at);
-        scale(scaled.graph.as_mut().unwrap(), space, &factors).unwrap();
+        apply(scaled.graph.as_mut().unwrap(), &space.edits(&factors).unwrap()).unwrap();
         let tensors = space.tensors.iter();
         units.extend(tensors.map(|(name, at)| (name.clone(), at.scaling(&factors))));
     }
@@ -124,7 +125,7 @@ fn ill_conditioned(path: &Path) {
     let (spaces, _) = spaces(&model);
     for space in &spaces {
         let factors: Vec<f32> = (0..space.n).map(|c| ((c * 5 % 9) as f32 - 4.0).exp2()).collect();
-        scale(model.graph.as_mut().unwrap(), space, &factors).unwrap();
+        apply(model.graph.as_mut().unwrap(), &space.edits(&factors).unwrap()).unwrap();
     }
     std::fs::write(path, model.encode_to_vec()).unwrap();
 }

@@ -1,7 +1,8 @@
 //! Constants at the ends of a space: weights, gains, factors and summands.
 
-use super::super::edit::{Edit, Map, is_own};
+use super::super::edit::{ScaledConstant, is_own};
 use super::{Channels, End, Growth, Linear, Pending, Reason, Stop};
+use crate::onnx::edit::Entries;
 use crate::onnx::node;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
@@ -9,7 +10,7 @@ use crate::onnx::tensor;
 
 /// Its slot, how its entries lie along the axis of the channels, where there is one per channel, and the
 /// other operand.
-type ConstantOperand<'n> = (usize, Option<Map>, &'n str);
+type ConstantOperand<'n> = (usize, Option<Entries>, &'n str);
 
 impl Growth<'_> {
     /// The weight at the second input.
@@ -29,11 +30,11 @@ impl Growth<'_> {
         shape.ok_or_else(|| Reason::NoWeight(node_name(node).to_string()))
     }
 
-    /// Adds a constant to the edits.
+    /// Adds a constant to those that are scaled.
     pub(super) fn edit(
         &mut self,
         name: &str,
-        map: Map,
+        entries: Entries,
         channels: Channels,
         multiply: bool,
     ) -> Result<(), Reason> {
@@ -41,7 +42,8 @@ impl Growth<'_> {
             None => Err(Reason::NoWeight(name.to_string())),
             Some(false) => Err(Reason::Shared(name.to_string())),
             Some(true) => {
-                self.space.edits.push(Edit { tensor: name.to_string(), map, channels, multiply });
+                let tensor = name.to_string();
+                self.space.constants.push(ScaledConstant { tensor, entries, channels, multiply });
                 Ok(())
             }
         }
@@ -93,8 +95,8 @@ impl Growth<'_> {
             if self.constant_shape(node, name)? != [channels.n_entries()] {
                 return Err(Reason::NotPerChannel(name.clone()).into());
             }
-            let map = Map::Axis { inner: 1, len: channels.n_entries() };
-            self.edit(name, map, channels, false)?;
+            let entries = Entries::of_axis(1, channels.n_entries());
+            self.edit(name, entries, channels, false)?;
         }
         self.producer(node_idx, 1, None, (tensor, channels));
         Ok(())
@@ -120,24 +122,24 @@ impl Growth<'_> {
         }
         let dims = self.constant_shape(node, name)?;
         let axis = (channels.axis + dims.len()).checked_sub(shape.len());
-        let map = axis.and_then(|axis| {
+        let entries = axis.and_then(|axis| {
             let inner = dims[axis + 1..].iter().product();
-            (dims[axis] > 1).then_some(Map::Axis { inner, len: dims[axis] })
+            (dims[axis] > 1).then_some(Entries::of_axis(inner, dims[axis]))
         });
-        Ok(Some((slot, map, other)))
+        Ok(Some((slot, entries, other)))
     }
 
     /// A constant summand is divided as the tensor is; once for a node.
     fn summand(
         &mut self,
         node_idx: usize,
-        (slot, map): (usize, Option<Map>),
+        (slot, entries): (usize, Option<Entries>),
         channels: Channels,
     ) -> Result<(), Stop> {
         let name = self.graph.node[node_idx].input[slot].clone();
-        let map = map.ok_or_else(|| Reason::NotPerChannel(name.clone()))?;
+        let entries = entries.ok_or_else(|| Reason::NotPerChannel(name.clone()))?;
         if self.shifted.insert(node_idx) {
-            self.edit(&name, map, channels, false)?;
+            self.edit(&name, entries, channels, false)?;
         }
         Ok(())
     }
@@ -152,14 +154,14 @@ impl Growth<'_> {
         let node = &self.graph.node[node_idx];
         let constant = self.constant_operand(node, channels)?;
         match (node.op_type(), constant) {
-            ("Mul", Some((slot, Some(map), _))) => {
-                self.edit(&node.input[slot], map, channels, false)?;
+            ("Mul", Some((slot, Some(entries), _))) => {
+                self.edit(&node.input[slot], entries, channels, false)?;
                 self.producer(node_idx, slot, None, (tensor, channels));
             }
             ("Mul", Some((_, None, other))) => pending.push((other.to_string(), channels)),
             ("Mul", None) => return Err(self.refused(node)),
-            (_, Some((slot, map, other))) => {
-                self.summand(node_idx, (slot, map), channels)?;
+            (_, Some((slot, entries, other))) => {
+                self.summand(node_idx, (slot, entries), channels)?;
                 pending.push((other.to_string(), channels));
             }
             (_, None) => {
@@ -185,16 +187,16 @@ impl Growth<'_> {
         let node = &self.graph.node[node_idx];
         let output = node.output[0].clone();
         match (node.op_type(), self.constant_operand(node, channels)?) {
-            ("Mul", Some((constant, Some(map), _))) => {
-                self.edit(&node.input[constant], map, channels, true)?;
+            ("Mul", Some((constant, Some(entries), _))) => {
+                self.edit(&node.input[constant], entries, channels, true)?;
                 let linear = Linear::diagonal(channels.n_entries());
                 self.consumer(node_idx, constant, linear, (tensor, channels));
             }
             ("Mul", None) => return Err(self.refused(node)),
             ("Mul", Some((_, None, _))) => pending.push((output, channels)),
-            (_, Some((constant, map, _))) => {
+            (_, Some((constant, entries, _))) => {
                 debug_assert_ne!(slot, constant);
-                self.summand(node_idx, (constant, map), channels)?;
+                self.summand(node_idx, (constant, entries), channels)?;
                 pending.push((output, channels));
             }
             (_, None) => {

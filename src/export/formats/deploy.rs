@@ -1,7 +1,7 @@
 //! The float model that MQBench's backends take beside their file of ranges (`*_deploy_model.onnx`;
 //! ModelTC/MQBench, mqbench/deploy/deploy_linear.py, `clip_weight`).
 
-use crate::export::graph::{initializer, uses};
+use crate::export::graph::initializer;
 use crate::export::{Format, Source};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
@@ -42,7 +42,7 @@ pub(super) fn clip_weight(
     names: &mut Names,
     encoding: &Encoding,
 ) -> Result<String> {
-    let edges = uses(graph, encoding)?;
+    let edges = encoding.uses(graph)?;
     let everywhere = GraphIndex::new(graph).has_only(&encoding.name, edges.len());
     let original = initializer(graph, &encoding.name)?;
     let mut clipped =

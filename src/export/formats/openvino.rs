@@ -9,7 +9,7 @@
 
 use super::PLAIN;
 use super::deploy::clip_weight;
-use crate::export::graph::{Inserted, initializer, uses};
+use crate::export::graph::{Inserted, initializer};
 use crate::export::{Format, Source};
 use crate::onnx::names::Names;
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
@@ -46,7 +46,7 @@ fn write(source: &Source) -> Result<Vec<u8>> {
             Some(_) => tensor::shape(initializer(graph, &encoding.name)?)?,
             None => Vec::new(),
         };
-        let edges = uses(graph, encoding)?;
+        let edges = encoding.uses(graph)?;
         // The levels of the integers reach beyond the ends of a grid of fewer bits.
         let read = match is_widened(encoding) && initializer(graph, &encoding.name).is_ok() {
             true => clip_weight(graph, &mut names, encoding)?,

@@ -5,8 +5,9 @@ use crate::data::Dataset;
 use crate::diag::copy_of;
 use crate::engine::{Parsed, Session};
 use crate::equalize::{
-    ChannelStatistics, Channels, Choice, Declined, Space, Watched, choose, find, scale, watched,
+    ChannelStatistics, Channels, Choice, Declined, Space, Watched, choose, find, watched,
 };
+use crate::onnx::edit::apply;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::pipeline::Request;
@@ -88,7 +89,7 @@ impl Changes {
         let mut changed = model.clone();
         let graph = changed.graph.as_mut().context("model has no graph")?;
         for (space, choice) in &self.factors {
-            scale(graph, space, &choice.factors)?;
+            apply(graph, &space.edits(&choice.factors)?)?;
         }
         Ok(changed)
     }

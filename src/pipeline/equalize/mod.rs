@@ -4,10 +4,7 @@
 //! the model then observes what the tensors would be with these factors as well, and the better of the two plans is
 //! kept.
 
-mod again;
 mod changes;
-
-pub(super) use again::again;
 
 use super::tune::Known;
 use super::{Request, tune};

@@ -1,0 +1,120 @@
+//! Changes of a float model's constants as values, and the one function that makes them.
+
+use super::graph::drop_unused;
+use super::proto::{GraphProto, TensorProto};
+use super::tensor;
+use anyhow::{Context, Result, ensure};
+
+/// A change of a float model.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelEdit {
+    /// Other values for the channels of a float32 initializer.
+    ScaleChannels {
+        /// Name of the initializer.
+        tensor: String,
+        /// Which factor each value takes.
+        entries: Entries,
+        /// One per entry.
+        factors: Vec<f32>,
+        /// Whether values are multiplied by the factors; otherwise divided.
+        multiply: bool,
+    },
+    /// Another bias for a node.
+    ReplaceBias(NewBias),
+    /// Other values for a float32 initializer.
+    ReplaceValues {
+        /// Name of the initializer.
+        tensor: String,
+        /// In row-major order.
+        values: Vec<f32>,
+    },
+}
+
+/// A bias that replaces that of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewBias {
+    /// Position of the node.
+    pub node_idx: usize,
+    /// Which of its inputs it is.
+    pub input_idx: usize,
+    /// Name of the initializer.
+    pub name: String,
+    /// One per output channel.
+    pub values: Vec<f32>,
+}
+
+/// How the values of a tensor in row-major order go round the entries of an axis: `inner` values each, `len` entries,
+/// then the first again. Where channels come in groups of `len`, the next group's follow after `period` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entries {
+    inner: usize,
+    len: usize,
+    period: usize,
+}
+
+impl Entries {
+    /// An axis of `len` entries with `inner` values behind each.
+    pub fn of_axis(inner: usize, len: usize) -> Entries {
+        Entries::of_groups(inner, len, usize::MAX)
+    }
+
+    /// As [`Entries::of_axis`], with `len` entries more after every `period` values.
+    pub fn of_groups(inner: usize, len: usize, period: usize) -> Entries {
+        Entries { inner: inner.max(1), len: len.max(1), period: period.max(1) }
+    }
+
+    /// The entry of the value at position `i`.
+    pub fn of(self, i: usize) -> usize {
+        i / self.period * self.len + i / self.inner % self.len
+    }
+}
+
+/// Makes the changes in their order. Biases that nothing reads any more go.
+///
+/// # Errors
+/// If the graph has no such node or initializer, or one of another size; the message names it.
+pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
+    let mut replaced = Vec::new();
+    for edit in edits {
+        match edit {
+            ModelEdit::ScaleChannels { tensor, entries, factors, multiply } => {
+                let stored = initializer(graph, tensor)?;
+                let mut values = tensor::f32_values(stored)?;
+                for (i, value) in values.iter_mut().enumerate() {
+                    let factor = factors.get(entries.of(i));
+                    let factor = factor.with_context(|| {
+                        format!("initializer `{tensor}`: {} factors are too few", factors.len())
+                    })?;
+                    *value = if *multiply { *value * factor } else { *value / factor };
+                }
+                *stored = tensor::from_f32(tensor, &tensor::shape(stored)?, &values)?;
+            }
+            ModelEdit::ReplaceBias(bias) => replaced.extend(replace_bias(graph, bias)?),
+            ModelEdit::ReplaceValues { tensor, values } => {
+                let stored = initializer(graph, tensor)?;
+                *stored = tensor::from_f32(tensor, &tensor::shape(stored)?, values)?;
+            }
+        }
+    }
+    drop_unused(graph, replaced);
+    Ok(())
+}
+
+fn initializer<'a>(graph: &'a mut GraphProto, name: &str) -> Result<&'a mut TensorProto> {
+    let found = graph.initializer.iter_mut().find(|tensor| tensor.name() == name);
+    found.with_context(|| format!("initializer `{name}` does not exist"))
+}
+
+/// The name of the bias that was replaced.
+fn replace_bias(graph: &mut GraphProto, bias: &NewBias) -> Result<Option<String>> {
+    let NewBias { node_idx, input_idx, name, values } = bias;
+    let node = graph.node.get_mut(*node_idx);
+    let node = node.with_context(|| format!("the graph has no node {node_idx}"))?;
+    let n_inputs = node.input.len();
+    ensure!(*input_idx <= n_inputs, "the node has {n_inputs} inputs, not {input_idx}");
+    let replaced = node.input.get(*input_idx).cloned();
+    node.input.resize(n_inputs.max(input_idx + 1), String::new());
+    node.input[*input_idx].clone_from(name);
+    graph.initializer.push(tensor::from_f32(name, &[values.len()], values)?);
+    Ok(replaced)
+}

@@ -1,0 +1,96 @@
+//! The file of an earlier run: its text, and the changes of the float model that it tells of.
+
+use super::packed::unpack;
+use super::schema::{BiasRecord, Encoding, SCHEMA_VERSION, Sidecar};
+use crate::diag::WithHint;
+use crate::onnx::edit::{ModelEdit, NewBias};
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::GraphProto;
+use crate::onnx::tensor;
+use crate::plan::OnGrids;
+use anyhow::{Context, Result, anyhow, ensure};
+
+impl Sidecar {
+    /// Reads the file's text.
+    ///
+    /// # Errors
+    /// If it is no sidecar, or of a version that this program does not read.
+    pub fn from_json(text: &str) -> Result<Sidecar> {
+        let value: serde_json::Value =
+            serde_json::from_str(text).context("does not parse as JSON, expected a sidecar")?;
+        let version = value.get("schema_version").and_then(|version| version.as_str());
+        let version = version
+            .context("has no text `schema_version`, expected a sidecar of `mqq calibrate`")?
+            .to_string();
+        let parts = |version: &str| -> Option<(u32, u32)> {
+            let (major, minor) = version.split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        };
+        let found = parts(&version)
+            .with_context(|| format!("schema_version is `{version}`, expected two numbers"))?;
+        let known = parts(SCHEMA_VERSION).context("the program's own version is wrong")?;
+        ensure!(
+            found.0 == known.0 && found.1 >= 1,
+            anyhow!("schema_version is {version}, expected {0}.1 or a later {0}.x", known.0)
+                .hint("calibrate again with this version of mqq")
+        );
+        let sidecar: Sidecar = serde_json::from_value(value)
+            .with_context(|| format!("a key of schema_version {version} is missing or wrong"))?;
+        for encoding in sidecar.activation_encodings.iter().chain(&sidecar.param_encodings) {
+            encoding.check().with_context(|| format!("tensor `{}`", encoding.name))?;
+        }
+        Ok(sidecar)
+    }
+
+    /// The corrected biases.
+    pub fn new_biases(&self) -> Vec<ModelEdit> {
+        let bias = |bias: &BiasRecord| NewBias {
+            node_idx: bias.node,
+            input_idx: bias.input,
+            name: bias.name.clone(),
+            values: bias.values.clone(),
+        };
+        let biases = self.tuning.iter().flat_map(|tuning| &tuning.biases);
+        biases.map(bias).map(ModelEdit::ReplaceBias).collect()
+    }
+
+    /// The weights of learned rounding, as [`QuantPlan::learned_weights`](crate::plan::QuantPlan::learned_weights) gives
+    /// them; `graph` holds them before, all other changes made.
+    ///
+    /// # Errors
+    /// If the file lacks one, or the graph is another; the message names it.
+    pub fn learned_weights(&self, graph: &GraphProto) -> Result<Vec<ModelEdit>> {
+        let learned = self.param_encodings.iter().filter_map(|e| Some((e, e.rounding.as_ref()?)));
+        let n_learned = self.tuning.as_ref().map_or(learned.clone().count(), |it| it.n_rounded);
+        ensure!(
+            n_learned == learned.clone().count(),
+            anyhow!(
+                "the sidecar does not hold the {n_learned} weights whose rounding was learned: it is of an earlier version"
+            )
+            .hint("calibrate again with this version of mqq")
+        );
+        let index = GraphIndex::new(graph);
+        let mut edits = Vec::new();
+        for (encoding, rounding) in learned {
+            let name = || format!("initializer `{}`", encoding.name);
+            // Other readers take it as it is.
+            if index.has_only(&encoding.name, encoding.uses(graph).with_context(name)?.len()) {
+                edits.push(encoding.learned(&index, rounding).with_context(name)?);
+            }
+        }
+        Ok(edits)
+    }
+}
+
+impl Encoding {
+    /// The weight with the integers that are as far from the nearest ones as `rounding` says.
+    fn learned(&self, index: &GraphIndex, rounding: &str) -> Result<ModelEdit> {
+        let stored = index.initializer(&self.name).context("does not exist")?;
+        let (shape, values) = (tensor::shape(stored)?, tensor::f32_values(stored)?);
+        let differences = unpack(rounding, values.len()).context("its `rounding`")?;
+        let (axis, block, params) = (self.axis, self.block_size, self.params());
+        let grids = OnGrids { shape: &shape, axis, block, params: &params };
+        let values = grids.moved(&values, &differences)?;
+        Ok(ModelEdit::ReplaceValues { tensor: self.name.clone(), values })
+    }
+}
