@@ -16,7 +16,7 @@ use crate::import;
 use crate::mixed::{Missed, Mixed};
 use crate::observers::{self, OBSERVERS, Spelled, by_spelling, canonical};
 use crate::onnx::{RunFile, Staged, check_outputs};
-use crate::pipeline::{Quantized, Request, quantize};
+use crate::pipeline::{self, Improved, Outcome, Request};
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::tune::{self, Effort, Method, Methods};
@@ -350,8 +350,8 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
     let quiet = args.print.quiet;
     let name =
         paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let quantized = quantize(&paths.model, request, &|n| Bar::new(n, &name, quiet).tick())?;
-    let Quantized {
+    let outcome = pipeline::run(&paths.model, request, &|n| Bar::new(n, &name, quiet).tick())?;
+    let Outcome {
         model,
         prepared,
         has_external_data,
@@ -361,11 +361,9 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         n_samples,
         preprocessing,
         fixed,
-        equalized,
-        observer,
-        mixed,
-        tuned,
-    } = quantized;
+        improved,
+    } = outcome;
+    let Improved { equalized, observer, mixed, tuned } = improved;
     let mut staged = Staged::model(model, &paths.output, has_external_data)?;
     let text = sidecar.to_json();
     staged.add(text.as_bytes(), &paths.sidecar)?;

@@ -4,9 +4,9 @@ use super::calibrate::Paths;
 use super::mixed;
 use super::print::out;
 use crate::mixed::Mixed;
-use crate::pipeline::{Equalized, ObserverChoice, Request};
-use crate::sidecar::{Sidecar, TriedObserver};
-use crate::tune::{Step, Tuned};
+use crate::pipeline::Request;
+use crate::sidecar::Sidecar;
+use crate::tune::{Equalized, ObserverChoice, Step, TriedObserver, Tuned};
 use serde::Serialize;
 
 /// What was done with a model; `summary` of its report.

@@ -7,6 +7,7 @@
 //! together with those before it.
 
 mod budget;
+mod choose;
 mod goal;
 mod judge;
 mod layers;
@@ -16,6 +17,7 @@ mod report;
 mod search;
 mod shifts;
 
+pub use choose::{Task, choose_precisions};
 pub use goal::{Goal, Wanted};
 pub use judge::Judge;
 pub use planner::{Observe, Planner, Source};

@@ -1,36 +1,36 @@
-//! The order of the stages. The only file that knows it.
+//! The order of the stages. The only room that knows it.
+//!
+//! In: a model's path and a [`Request`], the sum of the rooms' options. Out: an [`Outcome`] with the quantized model and
+//! its sidecar. It writes no file.
 
 mod compare;
-mod equalize;
-mod mixed;
-mod observer;
-mod tune;
+mod record;
 
 pub use compare::compare;
-pub use equalize::Equalized;
-use equalize::Judged;
-pub use observer::ObserverChoice;
 
 use crate::calibrate::{self, CalibrationStatistics, Observed, SampleSet};
 use crate::check;
 use crate::diag::{WithHint, hint_of};
 use crate::engine::Parsed;
 use crate::import::ImportedRanges;
-use crate::mixed::{Mixed, Wanted};
+use crate::mixed::{Mixed, Task, Wanted, choose_precisions};
 use crate::observers;
 use crate::onnx::edit::apply;
-use crate::onnx::inputs::{Shapes, resolve_inputs};
-use crate::onnx::proto::ModelProto;
-use crate::onnx::sha256;
+use crate::onnx::inputs::Shapes;
+use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, place};
 use crate::plan::{Observers, QuantPlan, decide};
-use crate::prepare::{Change, PreparedGraph, prepare_file};
+use crate::prepare::{PreparedGraph, prepare_file};
 use crate::progress::Progress;
 use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
-use crate::sidecar::{CalibrationRecord, InputRecord, ModelRecord, RangesFrom, Record, Sidecar};
-use crate::tune::{self as tuning, Tuned};
+use crate::sidecar::{Record, Sidecar};
+use crate::tune::{
+    self, Equalized, ObserverChoice, PlannedModel, Proposal, Setup, Tuned, choose_observer,
+    propose, tune_planned,
+};
 use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -50,7 +50,7 @@ pub struct Request {
     /// What ranges are by.
     pub observers: observers::Options,
     /// How much work goes into better weights.
-    pub tune: tuning::Options,
+    pub tune: tune::Options,
     /// Which layers get another precision than their rows', where that is asked for.
     pub mixed: Option<Wanted>,
     /// How weights are stored.
@@ -65,6 +65,23 @@ impl Request {
         self.ranges.as_ref().map(|imported| &imported.ranges)
     }
 
+    /// What methods go by.
+    fn setup<'a>(
+        &'a self,
+        value_info: &'a ValueInfos,
+        samples: Option<&'a SampleSet>,
+    ) -> Setup<'a> {
+        Setup {
+            scheme: &self.scheme,
+            value_info,
+            shapes: &self.shapes,
+            observers: &self.observers,
+            has_given_ranges: self.ranges.is_some(),
+            options: self.tune,
+            samples,
+        }
+    }
+
     /// What the samples are for.
     fn data_use(&self) -> calibrate::Use {
         calibrate::Use {
@@ -75,7 +92,7 @@ impl Request {
 }
 
 /// What a run gives.
-pub struct Quantized {
+pub struct Outcome {
     /// The model with Q/DQ.
     pub model: ModelProto,
     /// The float model that it was made from, as placement saw it; shares its tensors' data.
@@ -94,13 +111,19 @@ pub struct Quantized {
     pub preprocessing: Option<String>,
     /// A line per input whose open dimensions got numbers in the model that is written.
     pub fixed: Vec<String>,
-    /// What equalization did, where it was asked for.
+    /// What methods did.
+    pub improved: Improved,
+}
+
+/// What methods did to the first plan.
+pub struct Improved {
+    /// Equalization, where it was asked for.
     pub equalized: Option<Equalized>,
     /// How the range observer of activations was chosen, where others were tried.
     pub observer: Option<ObserverChoice>,
     /// Which layers got another precision, where that was asked for.
     pub mixed: Option<Mixed>,
-    /// What tuning did, where it did something.
+    /// Tuning, where it did something.
     pub tuned: Option<Tuned>,
 }
 
@@ -110,10 +133,72 @@ pub struct Quantized {
 ///
 /// # Errors
 /// As the stages; the message begins with the model's path.
-pub fn quantize(path: &Path, request: &Request, progress: &Progress) -> Result<Quantized> {
+pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcome> {
     let prepared = prepare_file(path, &request.scheme, &request.shapes)?;
     on_threads(request.threads, || finish(path, request, prepared, progress))
         .with_context(|| format!("`{}`", path.display()))
+}
+
+/// The stages behind preparing.
+fn finish(
+    path: &Path,
+    request: &Request,
+    prepared: PreparedGraph,
+    progress: &Progress,
+) -> Result<Outcome> {
+    let fixed = prepared.fixed_shapes();
+    let about_model = record::model(path, &prepared)?;
+    let PreparedGraph { model, value_info, has_external_data, parsed, .. } = prepared;
+    let placement = place(graph(&model)?, &value_info, &request.scheme, &request.selection);
+    let samples = open_data(&parsed, &placement, request)?;
+    let setup = request.setup(&value_info, samples.as_ref());
+    let proposal = propose(setup, &model, &placement, progress)?;
+    let mut calibration = observe(parsed, &placement, proposal.as_ref(), setup, request, progress)?;
+    let statistics = calibration.of(&placement);
+    let (given, observers) = (request.given(), setup.range_observers());
+    let plan = decide(graph(&model)?, &placement, &statistics, given, setup.scheme, observers)?;
+    let mut planned = PlannedModel { model, placement, plan };
+    let improved = improve(setup, request, &mut planned, proposal, &mut calibration, progress)?;
+    let PlannedModel { mut model, placement, mut plan } = planned;
+    add_warnings(&mut plan, graph(&model)?, &calibration, &request.selection);
+    let about_data = record::calibration(setup, request, &calibration, &model)?;
+    let preprocessing = about_data.preprocessing.clone();
+    let sidecar = Record {
+        graph: graph(&model)?,
+        value_info: &value_info,
+        scheme: &request.scheme,
+        placement: &placement,
+        plan: &plan,
+        model: about_model,
+        calibration: about_data,
+        equalized: improved.equalized.as_ref(),
+        observer: improved.observer.as_ref(),
+        mixed_precision: improved.mixed.as_ref(),
+        tuned: improved.tuned.as_ref(),
+    }
+    .sidecar()?;
+    let learned = plan.learned_weights(graph(&model)?);
+    let mut prepared = model.clone();
+    apply(prepared.graph.as_mut().context("model has no graph")?, &learned)?;
+    rewrite(&mut model, &plan, request.storage)?;
+    plan.warnings.extend(check::ensure_kept(&model, &request.scheme)?);
+    let n_samples = calibration.n_samples;
+    Ok(Outcome {
+        model,
+        prepared,
+        has_external_data,
+        sidecar,
+        placement,
+        plan,
+        n_samples,
+        preprocessing,
+        fixed,
+        improved,
+    })
+}
+
+fn graph(model: &ModelProto) -> Result<&GraphProto> {
+    model.graph.as_ref().context("model has no graph")
 }
 
 /// Runs `work` on a pool of so many threads, for all that it does in parallel.
@@ -128,13 +213,12 @@ fn on_threads<T: Send>(n: usize, work: impl FnOnce() -> Result<T> + Send) -> Res
 fn open_data(
     parsed: &Result<Parsed>,
     placement: &Placement,
-    observed: &Observed,
     request: &Request,
 ) -> Result<Option<SampleSet>> {
     if let (Some(ranges), true) = (&request.ranges, request.calibration.data.is_empty()) {
         ranges.ensure_all(placement.activations.iter().map(|q| q.tensor.as_str()))?;
     }
-    if request.ranges.is_some() && observed.is_empty() {
+    if request.ranges.is_some() && Observed::new(placement, request.given()).is_empty() {
         return Ok(None);
     }
     let parsed =
@@ -142,142 +226,64 @@ fn open_data(
     SampleSet::open(parsed, &request.calibration, request.data_use()).map(Some)
 }
 
-fn finish(
-    path: &Path,
+/// Runs the data, where there are some.
+fn observe(
+    parsed: Result<Parsed>,
+    placement: &Placement,
+    proposal: Option<&Proposal>,
+    setup: Setup,
     request: &Request,
-    prepared: PreparedGraph,
     progress: &Progress,
-) -> Result<Quantized> {
-    let fixed = prepared.fixed_shapes();
-    let PreparedGraph { mut model, value_info, changes, opset, has_external_data, parsed } =
-        prepared;
-    let graph = model.graph.as_ref().context("model has no graph")?;
-    let mut placement = place(graph, &value_info, &request.scheme, &request.selection);
-    let given = request.given();
-    let observed = Observed::new(&placement, given);
-    let samples = open_data(&parsed, &placement, &observed, request)?;
-    let inputs = match &samples {
-        Some(samples) => samples.inputs.clone(),
-        None => resolve_inputs(&model, &request.shapes)?,
-    };
-    let samples = samples.as_ref();
-    let stage = equalize::Stage {
-        model: &model,
-        value_info: &value_info,
-        placement: &placement,
-        request,
-        samples,
-    };
-    let proposal = equalize::propose(stage, progress)?;
-    let units = proposal.as_ref().map(equalize::Proposal::units).unwrap_or_default();
-    let mut calibration = match samples {
-        Some(samples) => {
-            CalibrationStatistics::collect(parsed?, observed, &units, samples, progress)?
-        }
-        None => CalibrationStatistics::default(),
-    };
-    let (scheme, observers) = (&request.scheme, Observers::of(&request.observers));
-    let statistics = calibration.of(&placement);
-    let mut plan = decide(graph, &placement, &statistics, given, scheme, observers)?;
-    let judged = proposal.map(|it| it.judge(stage, &mut plan, &mut calibration));
-    let Judged { equalized, replaced, mut known } = judged.unwrap_or_default();
-    if let Some(replaced) = replaced {
-        (model, plan) = replaced;
-    }
-    let stage = equalize::Stage {
-        model: &model,
-        value_info: &value_info,
-        placement: &placement,
-        request,
-        samples,
-    };
-    let observer = observer::choose(stage, &mut plan, &calibration, &mut known);
-    let taken = observer.as_ref().map(ObserverChoice::observer).transpose()?;
-    let activation = taken.as_ref().unwrap_or(observers.activation);
+) -> Result<CalibrationStatistics> {
+    let Some(samples) = setup.samples else { return Ok(CalibrationStatistics::default()) };
+    let observed = Observed::new(placement, request.given());
+    let scalings = proposal.map(Proposal::scalings).unwrap_or_default();
+    CalibrationStatistics::collect(parsed?, observed, &scalings, samples, progress)
+}
+
+/// What methods make of the first plan: equalization, then the observer of activations, then precisions of single layers
+/// with tuning or tuning alone.
+fn improve(
+    setup: Setup,
+    request: &Request,
+    planned: &mut PlannedModel,
+    proposal: Option<Proposal>,
+    calibration: &mut CalibrationStatistics,
+    progress: &Progress,
+) -> Result<Improved> {
+    let evaluated = proposal.map(|proposal| proposal.evaluate(setup, planned, calibration));
+    let (equalized, mut known) = evaluated.unwrap_or_default();
+    let observer = choose_observer(setup, planned, calibration, &mut known);
+    let chosen = observer.as_ref().map(ObserverChoice::chosen).transpose()?;
+    let observers = setup.range_observers();
+    let activation = chosen.as_ref().unwrap_or(observers.activation);
     let observers = Observers { activation, ..observers };
-    let known = known.as_ref();
-    let stage =
-        mixed::Stage { model: &model, value_info: &value_info, request, observers, known, samples };
-    let (tuned, mixed) = match mixed::mixed(stage, &placement, &plan, &mut calibration, progress)? {
-        None => {
-            let tuned = tune::tune(
-                &mut model,
-                &mut plan,
-                &mut placement,
-                &value_info,
-                request,
-                samples,
-                known,
-            )?;
-            (tuned, None)
-        }
-        Some(chosen) => {
-            // Those about equalization; those about tensors come again with the new plan.
-            let earlier = plan.warnings;
-            (model, placement, plan) = (chosen.model, chosen.placement, chosen.plan);
-            plan.keep_warnings(earlier);
-            (chosen.tuned, Some(chosen.mixed))
+    let (mixed, tuned) = match &request.mixed {
+        None => (None, tune_planned(setup, planned, known.as_ref())?),
+        Some(wanted) => {
+            let (selection, given) = (&request.selection, request.given());
+            let known = known.as_ref();
+            let task = Task { wanted, setup, observers, selection, given, known };
+            let (mixed, tuned) = choose_precisions(task, planned, calibration, progress)?;
+            (Some(mixed), tuned)
         }
     };
-    let graph = model.graph.as_ref().context("model has no graph")?;
+    Ok(Improved { equalized, observer, mixed, tuned })
+}
+
+/// What the user is told besides what the stages said.
+fn add_warnings(
+    plan: &mut QuantPlan,
+    graph: &GraphProto,
+    calibration: &CalibrationStatistics,
+    selection: &Selection,
+) {
     let skipped = calibration.skipped.iter().map(|reason| format!("left out: {reason}"));
     plan.warnings.splice(0..0, skipped);
-    for pattern in request.selection.unmatched(graph) {
+    for pattern in selection.unmatched(graph) {
         plan.warnings.push(format!("`{pattern}` matches no node"));
     }
     if plan.activations.is_empty() {
         plan.warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
     }
-    let preprocessing = samples.and_then(|samples| samples.dataset.describe());
-    let record = CalibrationRecord {
-        n_samples: calibration.n_samples,
-        n_skipped: calibration.skipped.len(),
-        activation_observer: observer.as_ref().map_or_else(
-            || request.observers.activation.spelling.clone(),
-            |chosen| chosen.observer.clone(),
-        ),
-        tried_observers: observer.as_ref().map(|chosen| chosen.tried.clone()).unwrap_or_default(),
-        weight_observer: request.observers.weight.spelling.clone(),
-        ranges_from: request.ranges.as_ref().map(|imported| RangesFrom {
-            file: imported.file.clone(),
-            format: imported.format.to_string(),
-        }),
-        preprocessing: preprocessing.clone(),
-        inputs: inputs.into_iter().map(|i| InputRecord { name: i.name, shape: i.shape }).collect(),
-    };
-    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let done = changes.iter().map(Change::to_string).collect();
-    let sidecar = Record {
-        graph,
-        value_info: &value_info,
-        scheme: &request.scheme,
-        placement: &placement,
-        plan: &plan,
-        model: ModelRecord { file, sha256: sha256(path)?, opset, prepared: done },
-        calibration: record,
-        equalization: equalized.as_ref().map(Equalized::facts),
-        mixed_precision: mixed.clone(),
-        tuned: tuned.as_ref(),
-    }
-    .sidecar()?;
-    let learned = plan.learned_weights(graph);
-    let mut prepared = model.clone();
-    apply(prepared.graph.as_mut().context("model has no graph")?, &learned)?;
-    rewrite(&mut model, &plan, request.storage)?;
-    plan.warnings.extend(check::ensure_kept(&model, &request.scheme)?);
-    Ok(Quantized {
-        model,
-        prepared,
-        has_external_data,
-        sidecar,
-        placement,
-        plan,
-        n_samples: calibration.n_samples,
-        preprocessing,
-        fixed,
-        equalized,
-        observer,
-        mixed,
-        tuned,
-    })
 }

@@ -2,9 +2,9 @@
 
 use super::packed::pack;
 use super::schema::{
-    BiasRecord, CalibrationRecord, Encoding, EqualizationRecord, FloatNode, GraphRecord,
-    ModelRecord, NodeRecord, OneOrMany, Producer, SCHEMA_VERSION, SchemeRecord, Sidecar,
-    StepRecord, TuningRecord,
+    BiasRecord, CalibrationRecord, ChannelScalesRecord, Encoding, EqualizationRecord, FloatNode,
+    GraphRecord, ModelRecord, NodeRecord, OneOrMany, Producer, SCHEMA_VERSION, SchemeRecord,
+    Sidecar, SkippedRecord, StepRecord, TriedObserver, TuningRecord,
 };
 use crate::mixed::Mixed;
 use crate::onnx::edit::NewBias;
@@ -14,7 +14,7 @@ use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::scheme::{QType, Scheme, SymmetryName};
-use crate::tune::{Step, Tuned};
+use crate::tune::{Equalized, ObserverChoice, ScaledGroup, Step, Tuned};
 use anyhow::Result;
 
 /// The outcome of a run.
@@ -34,9 +34,11 @@ pub struct Record<'a> {
     /// How ranges were found.
     pub calibration: CalibrationRecord,
     /// What equalization did.
-    pub equalization: Option<EqualizationRecord>,
+    pub equalized: Option<&'a Equalized>,
+    /// How the observer of activations was chosen, where others were tried.
+    pub observer: Option<&'a ObserverChoice>,
     /// Which layers got another precision.
-    pub mixed_precision: Option<Mixed>,
+    pub mixed_precision: Option<&'a Mixed>,
     /// What tuning did.
     pub tuned: Option<&'a Tuned>,
 }
@@ -65,9 +67,9 @@ impl Record<'_> {
                 resolved: serde_json::to_value(self.scheme).unwrap_or_default(),
             },
             model: self.model,
-            calibration: self.calibration,
-            equalization: self.equalization,
-            mixed_precision: self.mixed_precision,
+            calibration: calibration(self.calibration, self.observer),
+            equalization: self.equalized.map(equalization),
+            mixed_precision: self.mixed_precision.cloned(),
             tuning: self.tuned.map(tuning),
         })
     }
@@ -194,6 +196,46 @@ fn plain(name: &str, qtype: Option<&QType>) -> Encoding {
         consumers: Vec::new(),
         rule: String::new(),
         reason: String::new(),
+    }
+}
+
+/// With the observer that was chosen, and those that were tried.
+fn calibration(record: CalibrationRecord, choice: Option<&ObserverChoice>) -> CalibrationRecord {
+    let Some(choice) = choice else { return record };
+    let tried = choice.tried.iter().map(|tried| TriedObserver {
+        observer: tried.observer.clone(),
+        gain_db: tried.gain_db,
+        chance_db: tried.chance_db,
+    });
+    CalibrationRecord {
+        activation_observer: choice.observer.clone(),
+        tried_observers: tried.collect(),
+        ..record
+    }
+}
+
+fn equalization(equalized: &Equalized) -> EqualizationRecord {
+    let group = |group: &ScaledGroup| ChannelScalesRecord {
+        tensor: group.tensor.clone(),
+        producers: group.producers.clone(),
+        consumers: group.consumers.clone(),
+        factors: group.scales.clone(),
+    };
+    let groups = equalized.groups.iter().filter(|_| equalized.kept).map(group).collect();
+    let skipped = equalized.skipped.iter().map(|skipped| SkippedRecord {
+        tensor: skipped.tensor.clone(),
+        reason: skipped.reason.to_string(),
+    });
+    EqualizationRecord {
+        n_samples: equalized.n_samples,
+        n_judges: equalized.n_judges,
+        sqnr_db: equalized.sqnr_db,
+        gain_db: equalized.gain_db,
+        chance_db: equalized.chance_db,
+        kept: equalized.kept,
+        spaces: groups,
+        declined: skipped.collect(),
+        offsets: Vec::new(),
     }
 }
 

@@ -10,6 +10,7 @@ mod change;
 mod compare;
 mod correct;
 mod descent;
+mod effort;
 mod grid;
 mod judge;
 mod layer;
@@ -20,6 +21,7 @@ mod ranges;
 mod reference;
 mod rounding;
 mod scales;
+mod setup;
 mod step;
 mod variant;
 mod walk;
@@ -27,10 +29,16 @@ mod walk;
 pub(crate) use bias::{OutChannels, Passed, Sum, correction};
 pub use compare::{Compared, compare_plans};
 pub(crate) use correct::takes_bias;
+pub use effort::{Effort, Options};
 pub(crate) use grid::{dequantized, fake_quantize, out_channels};
-pub use methods::{Effort, Method, Methods, Options};
+pub use methods::{
+    Equalized, Method, Methods, ObserverChoice, Proposal, ScaledGroup, TriedObserver,
+    choose_observer, propose,
+};
 pub(crate) use network::{passed, runtime_inputs};
 pub use reference::Reference;
+use setup::MIN_SAMPLES;
+pub use setup::{Evaluation, PlannedModel, Setup, tune_planned};
 pub(crate) use step::Step as SingleNode;
 
 use crate::engine::Value;
@@ -97,8 +105,6 @@ pub struct Tuned {
     pub seconds: f64,
 }
 
-/// Fewest samples to learn from and to judge by. Bias correction and learned rounding see many positions of each.
-pub const MIN_SAMPLES: usize = 4;
 /// With fewer samples, what was kept learns again from all of them, those that judged it too.
 const FEW_SAMPLES: usize = 8;
 

@@ -1,4 +1,12 @@
-//! What tuning tries, and on how many samples.
+//! What tuning tries.
+
+mod channel_scales;
+mod equalize;
+mod observer;
+
+pub use channel_scales::ScaledGroup;
+pub use equalize::{Equalized, Proposal, propose};
+pub use observer::{ObserverChoice, TriedObserver, choose_observer};
 
 use crate::diag::{WithHint, did_you_mean};
 use anyhow::{Result, anyhow};
@@ -108,88 +116,5 @@ impl Methods {
             methods.0 |= 1 << *method as u16;
         }
         Ok(methods)
-    }
-}
-
-/// What is tried for better parameters.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// How much work goes into it.
-    pub effort: Effort,
-    /// What it goes into, where that is not the effort's own choice.
-    pub methods: Option<Methods>,
-}
-
-impl Options {
-    /// Whether samples are looked at more than once.
-    pub fn looks_again(&self) -> bool {
-        self.effort.looks_again() || self.methods.is_some()
-    }
-}
-
-/// How much work goes into better parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Effort(u8);
-
-/// Values of the largest tensor, over all samples, up to which more samples cost little.
-const CHEAP: usize = 1 << 22;
-
-impl Effort {
-    /// Levels, with what each does.
-    pub const LEVELS: &[(&str, &str)] = &[
-        ("0", "plain observers"),
-        (
-            "1",
-            "equalization, choice of the observer, bias correction, rounding of coarse weights, on 32 samples or more",
-        ),
-        ("2", "as 1, and ranges of activations, or coarse weights as in 3"),
-        ("3", "as 1, and learned rounding, on 96 samples"),
-    ];
-
-    /// The level of a digit.
-    pub fn of(level: &str) -> Option<Effort> {
-        Effort::LEVELS.iter().position(|(name, _)| *name == level).map(|level| Effort(level as u8))
-    }
-
-    /// What it tries. Learned rounding comes without refined ranges (docs/design/observers.md); below level 3 it is for
-    /// `coarse` weights, where rounding is most of the error. Scales of weights are tried only where some have
-    /// `few_bits` (docs/design/rounding.md).
-    pub fn methods(self, few_bits: bool, coarse: bool) -> Methods {
-        let methods = match self.0 {
-            0 => &[][..],
-            1 if !coarse => &[Method::Clip, Method::Bias],
-            2 if !coarse => &[Method::Clip, Method::Bias, Method::Ranges],
-            _ => &[Method::Clip, Method::Bias, Method::Rounding],
-        };
-        let before = if self.0 > 0 { &[Method::Equalize, Method::Observer][..] } else { &[] };
-        let methods = before.iter().chain(methods);
-        let wanted = methods.filter(|method| few_bits || **method != Method::Clip);
-        wanted.fold(Methods::default(), |all, &method| all.with(method))
-    }
-
-    /// Whether samples are looked at more than once.
-    pub fn looks_again(self) -> bool {
-        self.0 > 0
-    }
-
-    /// Samples that are looked at, those held back included, where the network's largest tensor has
-    /// `largest` values.
-    pub fn n_samples(self, largest: usize) -> usize {
-        match self.0 {
-            0 => 0,
-            1 => (CHEAP / largest.max(1)).clamp(32, 96),
-            _ => 96,
-        }
-    }
-
-    /// Bytes that the tensors of all samples may take at a time, about; fewer samples are looked at where
-    /// they would take more.
-    pub fn max_bytes(self) -> usize {
-        if self.0 <= 1 { 1 << 30 } else { 3 << 30 }
-    }
-
-    /// Samples to learn from, of `n`; the others are held back, two or more.
-    pub fn n_tune(self, n: usize) -> usize {
-        n.saturating_sub(if self.0 <= 1 { n / 4 } else { n / 3 }.max(2))
     }
 }

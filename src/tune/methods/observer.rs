@@ -4,15 +4,13 @@
 //! average out, and what a range cuts off is of one sign. How much that matters is the network's affair, and is
 //! measured at its outputs.
 
-use super::equalize::{Stage, judges};
-use super::tune::{self, Known};
+use super::Method;
 use crate::calibrate::CalibrationStatistics;
 use crate::metrics::Gain;
 use crate::observers::{Observer, by_spelling};
 use crate::plan::{Observers, QuantPlan, decide};
-use crate::sidecar::TriedObserver;
 use crate::simulate::Samples;
-use crate::tune::{Compared, Method, Reference, compare_plans};
+use crate::tune::{Compared, Evaluation, PlannedModel, Reference, Setup, compare_plans};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -21,7 +19,7 @@ use std::time::Instant;
 /// The range observer of a table that others are tried against.
 const DEFAULT: &str = "mse";
 /// The others, and by how many standard deviations each must be better: what a narrow range cuts off shows on images
-/// that reach further than those that judge. Figures: docs/design/observers.md.
+/// that reach further than those that evaluate. Figures: docs/design/observers.md.
 const RIVALS: [(&str, f64); 2] = [("percentile:99.999", 0.0), ("percentile:99.99", 2.0)];
 
 /// How the range observer of activations was chosen.
@@ -31,13 +29,24 @@ pub struct ObserverChoice {
     pub observer: String,
     /// What they were by, as the table says.
     pub table: String,
-    /// Samples that judged, with biases that were corrected on them where biases will be.
+    /// Samples that evaluated, with biases that were corrected on them where biases will be.
     pub n_judges: usize,
     /// What was tried besides the table's.
     pub tried: Vec<TriedObserver>,
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,
+}
+
+/// A range observer that was tried in place of the table's.
+#[derive(Debug, Clone, Serialize)]
+pub struct TriedObserver {
+    /// The range observer, with its options.
+    pub observer: String,
+    /// How much less quantization error the outputs have with it than with the table's, in dB.
+    pub gain_db: f64,
+    /// How far that is a matter of the samples, in dB: one standard deviation.
+    pub chance_db: f64,
 }
 
 impl ObserverChoice {
@@ -54,68 +63,73 @@ impl ObserverChoice {
     }
 
     /// The range observer.
-    pub(super) fn observer(&self) -> Result<Observer> {
+    ///
+    /// # Errors
+    /// None for those that are tried.
+    pub fn chosen(&self) -> Result<Observer> {
         by_spelling(&self.observer)
     }
 }
 
-/// Tries other range observers of activations than the table's, unless one was asked for, and replaces `plan` and what is
-/// `known` by those of the best. Where a network cannot be walked node by node `plan` gets a warning.
-pub(super) fn choose(
-    stage: Stage,
-    plan: &mut QuantPlan,
+/// Tries other range observers of activations than the table's, unless one was asked for, and replaces the plan and what
+/// is `known` by those of the best. Where a network cannot be run node by node the plan gets a warning.
+pub fn choose_observer(
+    setup: Setup,
+    planned: &mut PlannedModel,
     calibration: &CalibrationStatistics,
-    known: &mut Option<Known>,
+    known: &mut Option<Evaluation>,
 ) -> Option<ObserverChoice> {
-    let Stage { request, .. } = stage;
-    let wanted = tune::methods(request, plan).contains(Method::Observer)
-        && !request.observers.is_given
-        && request.observers.activation.spelling == DEFAULT
-        && request.ranges.is_none()
-        && stage.samples.is_some();
+    let plan = &planned.plan;
+    let wanted = setup.methods(plan).contains(Method::Observer)
+        && !setup.observers.is_given
+        && setup.observers.activation.spelling == DEFAULT
+        && !setup.has_given_ranges
+        && setup.samples.is_some();
     if !wanted || plan.activations.is_empty() || plan.weights.is_empty() {
         return None;
     }
-    let chosen = attempt(stage, plan, calibration, known);
+    let chosen = attempt(setup, planned, calibration, known);
     chosen.unwrap_or_else(|error| {
-        plan.warnings.push(format!("no other observer was tried: {error:#}"));
+        planned.plan.warnings.push(format!("no other observer was tried: {error:#}"));
         None
     })
 }
 
 fn attempt(
-    stage: Stage,
-    plan: &mut QuantPlan,
+    setup: Setup,
+    planned: &mut PlannedModel,
     calibration: &CalibrationStatistics,
-    known: &mut Option<Known>,
+    known: &mut Option<Evaluation>,
 ) -> Result<Option<ObserverChoice>> {
-    let Stage { model, placement, request, .. } = stage;
+    let PlannedModel { model, placement, plan } = planned;
+    let (model, placement) = (&*model, &*placement);
     let start = Instant::now();
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let run = stage.samples.context("nothing was observed")?;
+    let data = setup.samples.context("nothing was observed")?;
     let samples = known.as_ref().map(|known| Ok(known.samples.clone()));
+    let samples = samples.unwrap_or_else(|| setup.evaluation_samples(data, model, plan));
     // Else there are too few, as for all that is tuned.
-    let Ok(samples) = samples.unwrap_or_else(|| judges(stage, run, plan)) else { return Ok(None) };
-    let (inputs, values) = (run.names(), run.values(samples.clone())?);
+    let Ok(samples) = samples else { return Ok(None) };
+    let (names, values) = (data.names(), data.values(samples.clone())?);
     let statistics = calibration.of(placement);
-    let corrected = tune::methods(request, plan).contains(Method::Bias);
+    let corrected = setup.methods(plan).contains(Method::Bias);
     let mut of_default: Option<Reference> = None;
     let mut best: Option<Rival> = None;
     let mut tried = Vec::new();
     for (observer, deviations) in RIVALS {
         let activation = by_spelling(observer)?;
-        let observers = Observers { activation: &activation, ..Observers::of(&request.observers) };
-        let rival = decide(graph, placement, &statistics, None, &request.scheme, observers)?;
+        let observers = Observers { activation: &activation, ..setup.range_observers() };
+        let rival = decide(graph, placement, &statistics, None, setup.scheme, observers)?;
         let compared = Compared {
             models: [model; 2],
             plans: [plan, &rival],
             placement,
             units: Some(&BTreeMap::new()),
-            table: tune::weight_scheme(request),
+            table: setup.weight_scheme(),
             corrected,
         };
         let before = of_default.as_ref().or(known.as_ref().map(|known| &known.reference));
-        let samples = Samples { names: &inputs, values: &values };
+        let samples = Samples { names: &names, values: &values };
         let (comparison, [reference, of_rival]) = compare_plans(compared, samples, before)?;
         of_default = reference;
         let Gain { gain_db, standard_deviation_db: chance_db, .. } = comparison;
@@ -130,7 +144,7 @@ fn attempt(
         best.plan.keep_warnings(std::mem::take(&mut plan.warnings));
         (observer, reference, *plan) = (best.observer, best.reference, best.plan);
     }
-    *known = reference.map(|reference| Known { samples, reference });
+    *known = reference.map(|reference| Evaluation { samples, reference });
     Ok(Some(ObserverChoice {
         observer: observer.to_string(),
         table: DEFAULT.to_string(),

@@ -1,0 +1,180 @@
+//! Which channels of a model get scales, by what calibration samples show of them.
+
+use super::{Method, Methods};
+use crate::calibrate::SampleSet;
+use crate::diag::copy_of;
+use crate::engine::{Parsed, Session};
+use crate::equalize::{
+    ChannelStatistics, Channels, Choice, Declined, Space, Watched, choose, find, watched,
+};
+use crate::onnx::edit::apply;
+use crate::onnx::inputs::Shapes;
+use crate::onnx::node::node_name;
+use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::onnx::value_info::ValueInfos;
+use crate::place::Placement;
+use crate::quant::ChannelScaling;
+use crate::tune::Setup;
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+
+/// What could get channel scales.
+pub struct Candidates {
+    groups: Vec<Space>,
+    skipped: Vec<Declined>,
+}
+
+/// What gets which.
+pub struct ChannelScales {
+    chosen: Vec<(Space, Choice)>,
+    /// What gets none, and why.
+    pub skipped: Vec<Declined>,
+}
+
+/// Tensors that share a scale per channel.
+#[derive(Debug, Clone)]
+pub struct ScaledGroup {
+    /// The tensor that names them, whose channels the scales are for.
+    pub tensor: String,
+    /// Nodes whose weights, gains and biases are divided by the scales.
+    pub producers: Vec<String>,
+    /// Nodes whose weights are multiplied by them.
+    pub consumers: Vec<String>,
+    /// One per channel.
+    pub scales: Vec<f32>,
+}
+
+impl Candidates {
+    /// Those that `methods` ask for.
+    ///
+    /// # Errors
+    /// If the model has no graph.
+    pub fn find(
+        model: &ModelProto,
+        value_info: &ValueInfos,
+        methods: Methods,
+    ) -> Result<Candidates> {
+        let graph = model.graph.as_ref().context("model has no graph")?;
+        let (groups, skipped) = match methods.contains(Method::Equalize) {
+            true => find(graph, value_info),
+            false => Default::default(),
+        };
+        Ok(Candidates { groups, skipped })
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Looks at samples, given by their positions in the data, and chooses by what is seen; at none where there are no
+    /// candidates.
+    ///
+    /// # Errors
+    /// If the engine does not run the model or a sample.
+    pub fn choose(
+        self,
+        setup: Setup,
+        model: &ModelProto,
+        placement: &Placement,
+        positions: &[usize],
+    ) -> Result<ChannelScales> {
+        let is_empty = self.is_empty();
+        let Candidates { groups, skipped } = self;
+        let mut scales = ChannelScales { chosen: Vec::new(), skipped };
+        if is_empty {
+            return Ok(scales);
+        }
+        let graph = model.graph.as_ref().context("model has no graph")?;
+        let watched = watched(&groups, graph, setup.value_info, placement);
+        let samples = setup.samples.context("nothing was observed")?;
+        let statistics = look(model, setup.shapes, &watched, samples, positions)?;
+        let choices = choose(&groups, &statistics, graph, placement, setup.scheme);
+        for (group, choice) in groups.into_iter().zip(choices) {
+            match choice {
+                Ok(choice) => scales.chosen.push((group, choice)),
+                Err(reason) => scales.skipped.push(Declined { tensor: group.tensor, reason }),
+            }
+        }
+        Ok(scales)
+    }
+}
+
+impl ChannelScales {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.chosen.is_empty()
+    }
+
+    /// The model with these scales.
+    ///
+    /// # Errors
+    /// If it is not the one that they were found in.
+    pub fn applied(&self, model: &ModelProto) -> Result<ModelProto> {
+        let mut changed = model.clone();
+        let graph = changed.graph.as_mut().context("model has no graph")?;
+        for (group, choice) in &self.chosen {
+            apply(graph, &group.edits(&choice.factors)?)?;
+        }
+        Ok(changed)
+    }
+
+    /// What the channels of tensors are multiplied by.
+    pub fn scalings(&self) -> BTreeMap<String, ChannelScaling> {
+        let of_group = |(group, choice): &(Space, Choice)| -> Vec<(String, ChannelScaling)> {
+            let tensors = group.tensors.iter();
+            let scaling = |channels: &Channels| channels.scaling(&choice.factors);
+            tensors.map(|(tensor, channels)| (tensor.clone(), scaling(channels))).collect()
+        };
+        self.chosen.iter().flat_map(of_group).collect()
+    }
+
+    /// The groups with scales, by names.
+    pub fn groups(&self, graph: &GraphProto) -> Vec<ScaledGroup> {
+        let name = |end: &crate::equalize::End| node_name(&graph.node[end.node]).to_string();
+        let of = |(group, choice): &(Space, Choice)| ScaledGroup {
+            tensor: group.tensor.clone(),
+            producers: group.producers.iter().map(name).collect(),
+            consumers: group.consumers.iter().map(name).collect(),
+            scales: choice.factors.clone(),
+        };
+        self.chosen.iter().map(of).collect()
+    }
+}
+
+/// Runs samples of the data and looks at the channels of the watched tensors.
+fn look(
+    model: &ModelProto,
+    shapes: &Shapes,
+    watched: &[Watched],
+    samples: &SampleSet,
+    positions: &[usize],
+) -> Result<BTreeMap<String, ChannelStatistics>> {
+    let names: Vec<String> = watched.iter().map(|watched| watched.tensor.clone()).collect();
+    let engine = Parsed::new(model, shapes)?.build(&names)?;
+    let empty = || -> Vec<ChannelStatistics> {
+        watched.iter().map(|watched| ChannelStatistics::new(watched.channels)).collect()
+    };
+    let mut totals = empty();
+    // As many samples at a time as there are threads, added in their order.
+    for part in positions.chunks(rayon::current_num_threads()) {
+        let one =
+            |session: &mut Result<Session>, &sample: &usize| -> Result<Vec<ChannelStatistics>> {
+                let session = session.as_mut().map_err(|error| copy_of(error))?;
+                let mut seen = empty();
+                let mut visit = |at: usize, shape: &[usize], values: &[f32]| {
+                    seen[at].observe(shape, values);
+                    Ok(())
+                };
+                Session::run(session, &samples.dataset.load(sample)?, &mut visit)?;
+                Ok(seen)
+            };
+        let parts: Vec<Vec<ChannelStatistics>> =
+            part.par_iter().map_init(|| engine.session(), one).collect::<Result<_>>()?;
+        for part in parts {
+            totals.iter_mut().zip(&part).for_each(|(total, part)| total.merge(part));
+        }
+    }
+    Ok(names.into_iter().zip(totals).collect())
+}

@@ -1,0 +1,215 @@
+//! Equalized channels, where they pay on calibration samples.
+//!
+//! A short pass over the float model looks at the channels and proposes channel scales. The pass that observes
+//! the model then observes what the tensors would be with these as well, and the better of the two plans is
+//! accepted.
+
+use super::channel_scales::{Candidates, ChannelScales, ScaledGroup};
+use super::{Method, Methods};
+use crate::calibrate::CalibrationStatistics;
+use crate::equalize::Declined;
+use crate::onnx::proto::ModelProto;
+use crate::place::Placement;
+use crate::plan::decide;
+use crate::progress::Progress;
+use crate::quant::ChannelScaling;
+use crate::simulate::Samples;
+use crate::tune::{Compared, Evaluation, PlannedModel, Setup, compare_plans};
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Samples by which channel scales are chosen, at most.
+const MAX_SAMPLES: usize = 32;
+/// Fewest. Channel scales follow from the largest value of each channel, which a few samples do not show.
+const LEAST_SAMPLES: usize = 16;
+
+/// What equalization did.
+#[derive(Debug, Clone, Serialize)]
+pub struct Equalized {
+    /// Samples that the channel scales were chosen by.
+    pub n_samples: usize,
+    /// Samples that the result was evaluated by: the held-out ones, and more where those are few. The
+    /// channel scales follow from the largest and the mean of each channel, and hardly fit themselves to samples.
+    pub n_judges: usize,
+    /// Mean SQNR of the outputs over these samples, before and after, in dB; with biases that were corrected on
+    /// them where biases will be.
+    pub sqnr_db: [f64; 2],
+    /// How much less quantization error they have, in dB.
+    pub gain_db: f64,
+    /// One standard deviation of that, by which samples there are, in dB.
+    pub chance_db: f64,
+    /// Whether the change was accepted.
+    pub kept: bool,
+    /// Groups of tensors that got channel scales.
+    pub n_spaces: usize,
+    /// Inputs of layers that got none.
+    pub n_declined: usize,
+    /// The groups, accepted or not.
+    #[serde(skip)]
+    pub groups: Vec<ScaledGroup>,
+    /// What got no channel scales.
+    #[serde(skip)]
+    pub skipped: Vec<Declined>,
+    /// Wall time.
+    #[serde(skip)]
+    pub seconds: f64,
+}
+
+/// What equalization would change, before the model is observed.
+pub struct Proposal {
+    /// The channel scales and the number of samples that they were chosen by, or why there are none.
+    scales: Result<(ChannelScales, usize)>,
+    seconds: f64,
+}
+
+/// Looks at the data and proposes channel scales, where the options ask for it and there is data to run.
+///
+/// # Errors
+/// If a sample cannot be read, unless such samples are left out.
+pub fn propose(
+    setup: Setup,
+    model: &ModelProto,
+    placement: &Placement,
+    progress: &Progress,
+) -> Result<Option<Proposal>> {
+    let (Some(samples), methods) = (setup.samples, setup.exact_methods()) else { return Ok(None) };
+    if methods == Methods::default() {
+        return Ok(None);
+    }
+    let start = Instant::now();
+    let candidates = Candidates::find(model, setup.value_info, methods)?;
+    let by_content = match candidates.is_empty() || setup.has_given_ranges {
+        true => &[][..],
+        false => samples.put_in_order(progress)?,
+    };
+    let scales = chosen(setup, model, placement, candidates, by_content);
+    Ok(Some(Proposal { scales, seconds: start.elapsed().as_secs_f64() }))
+}
+
+/// The channel scales that some of the samples suggest, and the number of these.
+///
+/// # Errors
+/// If there are too few, or they cannot be run.
+fn chosen(
+    setup: Setup,
+    model: &ModelProto,
+    placement: &Placement,
+    candidates: Candidates,
+    samples: &[usize],
+) -> Result<(ChannelScales, usize)> {
+    ensure!(!setup.has_given_ranges, "ranges from a file are for the tensors as they are");
+    let n = samples.len();
+    ensure!(
+        candidates.is_empty() || n >= LEAST_SAMPLES,
+        "{n} samples, expected {LEAST_SAMPLES} or more"
+    );
+    let effort = setup.options.effort;
+    let largest = setup.value_info.largest_activation(model);
+    let n_tune = effort.n_tune(effort.n_samples(largest).min(n));
+    let n_samples = n_tune.clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n);
+    let scales = candidates.choose(setup, model, placement, &samples[..n_samples])?;
+    Ok((scales, n_samples))
+}
+
+impl Proposal {
+    /// What tensors are to be observed with as well.
+    pub fn scalings(&self) -> BTreeMap<String, ChannelScaling> {
+        let scales = self.scales.as_ref().ok();
+        scales.map(|(scales, _)| scales.scalings()).unwrap_or_default()
+    }
+
+    /// Changes the model and its plan where that is accepted; `calibration` is of the model that stays. The plan gets a
+    /// warning where equalization cannot run. Gives what it did, and what is known by evaluating it.
+    pub fn evaluate(
+        self,
+        setup: Setup,
+        planned: &mut PlannedModel,
+        calibration: &mut CalibrationStatistics,
+    ) -> (Option<Equalized>, Option<Evaluation>) {
+        let start = Instant::now();
+        let outcome = self.scales.and_then(|(scales, n_samples)| {
+            let equalized = Equalized::new(&planned.model, &scales, n_samples)?;
+            attempt(setup, planned, calibration, &scales, equalized)
+        });
+        match outcome {
+            Ok((equalized, known)) => {
+                let seconds = self.seconds + start.elapsed().as_secs_f64();
+                (Some(Equalized { seconds, ..equalized }), known)
+            }
+            Err(error) => {
+                planned.plan.warnings.push(format!("not equalized: {error:#}"));
+                (None, None)
+            }
+        }
+    }
+}
+
+impl Equalized {
+    /// What is known before it is evaluated.
+    fn new(model: &ModelProto, scales: &ChannelScales, n_samples: usize) -> Result<Equalized> {
+        let graph = model.graph.as_ref().context("model has no graph")?;
+        let (groups, skipped) = (scales.groups(graph), scales.skipped.clone());
+        Ok(Equalized {
+            n_samples,
+            n_judges: 0,
+            sqnr_db: [0.0; 2],
+            gain_db: 0.0,
+            chance_db: 0.0,
+            kept: false,
+            n_spaces: groups.len(),
+            n_declined: skipped.len(),
+            groups,
+            skipped,
+            seconds: 0.0,
+        })
+    }
+}
+
+/// Evaluates the channel scales. `calibration` is of the model without them, and where they are accepted of the one with
+/// them.
+fn attempt(
+    setup: Setup,
+    planned: &mut PlannedModel,
+    calibration: &mut CalibrationStatistics,
+    scales: &ChannelScales,
+    mut equalized: Equalized,
+) -> Result<(Equalized, Option<Evaluation>)> {
+    let PlannedModel { model, placement, plan } = &*planned;
+    let data = setup.samples.context("nothing was observed")?;
+    if scales.is_empty() {
+        return Ok((equalized, None));
+    }
+    let evaluated_by = setup.evaluation_samples(data, model, plan)?;
+    let scaled = scales.applied(model)?;
+    let scalings = scales.scalings();
+    let scaled_graph = scaled.graph.as_ref().context("model has no graph")?;
+    let statistics = calibration.of_scaled(placement);
+    let observers = setup.range_observers();
+    let scaled_plan = decide(scaled_graph, placement, &statistics, None, setup.scheme, observers)?;
+    equalized.n_judges = evaluated_by.len();
+    let (names, values) = (data.names(), data.values(evaluated_by.clone())?);
+    let samples = Samples { names: &names, values: &values };
+    let compared = Compared {
+        models: [model, &scaled],
+        plans: [plan, &scaled_plan],
+        placement,
+        units: Some(&scalings),
+        table: setup.weight_scheme(),
+        corrected: setup.methods(plan).contains(Method::Bias),
+    };
+    let (gain, [of_model, of_scaled]) = compare_plans(compared, samples, None)?;
+    equalized.sqnr_db = gain.sqnr_db;
+    equalized.gain_db = gain.gain_db;
+    equalized.chance_db = gain.standard_deviation_db;
+    // The objective promised a gain, and two standard deviations are what samples do by chance.
+    equalized.kept = gain.is_gain_by(-2.0);
+    calibration.settle_scaled(equalized.kept);
+    let reference = if equalized.kept { of_scaled } else { of_model };
+    if equalized.kept {
+        (planned.model, planned.plan) = (scaled, scaled_plan);
+    }
+    let known = reference.map(|reference| Evaluation { samples: evaluated_by, reference });
+    Ok((equalized, known))
+}
