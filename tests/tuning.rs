@@ -19,11 +19,9 @@ use mqq::prepare::prepare;
 use mqq::quant::ChannelScaling;
 use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
-use mqq::simulate::Samples;
+use mqq::simulate::{Samples, simulate};
 use mqq::statistics::TensorStatistics;
-use mqq::tune::{
-    Compared, Methods, Reference, Tuned, Tuning, WeightScheme, compare_plans, simulate, tune,
-};
+use mqq::tune::{Compared, Methods, Reference, Tuned, Tuning, WeightScheme, compare_plans, tune};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -99,8 +97,8 @@ fn the_simulation_is_the_written_model() {
         let (model, value_info) = prepared(fixture, &scheme);
         let Planned { mut model, plan, inputs, samples, values, .. } =
             planned(model, &value_info, &scheme);
-        let simulated =
-            simulate(&model, &plan, Samples { names: &inputs, values: &values }).unwrap();
+        let data = Samples { names: &inputs, values: &values };
+        let simulated = simulate(&model, &plan, data).unwrap().outputs;
         rewrite(&mut model, &plan, WeightStorage::Integer).unwrap();
         let written = engine(&model, &[]);
         let mut session = written.session().unwrap();

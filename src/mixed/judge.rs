@@ -1,11 +1,11 @@
 //! Samples that were held back, and the float network's outputs for them.
 
-use super::network::{CachedSamples, Lane, Network};
+use super::bias::{BiasCorrection, as_hook};
 use crate::engine::Value;
 use crate::metrics::OutputErrors;
 use crate::onnx::proto::ModelProto;
 use crate::plan::QuantPlan;
-use crate::simulate::Samples;
+use crate::simulate::{CachedNetwork, CachedSamples, SampleValues, Samples};
 use anyhow::{Result, ensure};
 
 /// Samples that are run at a time.
@@ -22,7 +22,7 @@ pub struct Judge {
 struct Chunk {
     samples: CachedSamples,
     /// Outputs of the float network, per output.
-    float: Vec<Lane>,
+    float: Vec<SampleValues>,
 }
 
 impl Judge {
@@ -32,11 +32,11 @@ impl Judge {
     /// If a node of `model` cannot be run by itself; the message names it.
     pub fn new(model: &ModelProto, samples: Samples) -> Result<Judge> {
         ensure!(!samples.is_empty(), "there are no samples to judge by");
-        let mut network = Network::new(model, samples)?;
+        let mut network = CachedNetwork::new(model, samples)?;
         let mut chunks = Vec::new();
         for values in samples.values.chunks(CHUNK) {
             let mut samples = CachedSamples::new(Samples { values, ..samples }, 0);
-            let float = network.run(&QuantPlan::default(), &mut samples, false)?;
+            let float = network.run(&QuantPlan::default(), &mut samples, false, None)?;
             chunks.push(Chunk { samples, float });
         }
         Ok(Judge { names: samples.names.to_vec(), chunks, n: samples.len() })
@@ -49,20 +49,22 @@ impl Judge {
     pub fn figures(&mut self, model: &ModelProto, plan: &QuantPlan) -> Result<OutputErrors> {
         let first = self.chunks.first().and_then(|chunk| chunk.samples.first(&self.names));
         let first = Samples { names: &self.names, values: &[first.unwrap_or_default()] };
-        let mut network = Network::new(model, first)?;
-        self.of_network(&mut network, plan)
+        let mut network = CachedNetwork::new(model, first)?;
+        self.of_network(&mut network, plan, &mut None)
     }
 
-    /// The figures of a plan for a network that is ready.
+    /// The figures of a plan for a network that is ready, with biases corrected as was learned.
     pub(super) fn of_network(
         &mut self,
-        network: &mut Network,
+        network: &mut CachedNetwork,
         plan: &QuantPlan,
+        biases: &mut Option<BiasCorrection>,
     ) -> Result<OutputErrors> {
         let n_outputs = self.chunks.first().map_or(0, |chunk| chunk.float.len());
         let mut figures = OutputErrors::new(n_outputs);
         for Chunk { samples, float } in &mut self.chunks {
-            add_outputs(&mut figures, float, &network.run(plan, samples, false)?);
+            let outputs = network.run(plan, samples, false, as_hook(biases))?;
+            add_outputs(&mut figures, float, &outputs);
         }
         Ok(figures)
     }

@@ -6,16 +6,15 @@
 //! placement. Layers are ranked by simulation, one at a time, and changed one after the other, each judged
 //! together with those before it.
 
+mod bias;
 mod budget;
 mod choose;
 mod goal;
 mod judge;
 mod layers;
-mod network;
 mod planner;
 mod report;
 mod search;
-mod shifts;
 
 pub use choose::{Task, choose_precisions};
 pub use goal::{Goal, Wanted};

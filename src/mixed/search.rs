@@ -4,13 +4,12 @@
 //! The other way round, all layers quantized but one, the errors of layers that cancel each other hide what
 //! each does (docs/design/mixed-precision.md).
 
+use super::bias::{BiasCorrection, BiasMode, as_hook};
 use super::goal::{Goal, Wanted};
 use super::judge::{Judge, add_outputs};
 use super::layers::{Layer, WeightCost, layers};
-use super::network::{CachedSamples, Lane, Network};
 use super::planner::Planner;
 use super::report::{ChosenLayer, CurvePoint, LayerNoise, Mixed};
-use super::shifts::{Mode, Shifts};
 use super::{Choice, MAX_BYTES, MAX_RANKING, MAX_WORK, MIN_RANKING, Ranking};
 use crate::diag::WithHint;
 use crate::metrics::{OutputErrors, relative_error_db};
@@ -19,6 +18,7 @@ use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
 use crate::progress::Progress;
 use crate::scheme::FLOAT;
+use crate::simulate::{CachedNetwork, CachedSamples, SampleValues};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
@@ -32,10 +32,12 @@ const WINDOW: usize = 2;
 pub struct Search<'a, 'p> {
     pub(super) planner: &'a mut Planner<'p>,
     pub(super) wanted: &'a Wanted,
-    network: Network<'a>,
+    network: CachedNetwork<'a>,
+    /// Where biases will be corrected.
+    biases: Option<BiasCorrection>,
     ranking: CachedSamples,
     n_ranking: usize,
-    float: Vec<Lane>,
+    float: Vec<SampleValues>,
     judge: &'a mut Judge,
     progress: &'a Progress<'a>,
     pub(super) layers: Vec<Layer>,
@@ -71,19 +73,21 @@ impl<'a, 'p> Search<'a, 'p> {
         let graph = model.graph.as_ref().context("model has no graph")?;
         let Ranking { samples, corrected } = ranking;
         ensure!(!samples.is_empty(), "there are no samples to rank layers by");
-        let mut network = Network::new(model, samples)?;
+        let mut network = CachedNetwork::new(model, samples)?;
         let layers = layers(graph, placement, planner.source.scheme);
         let bytes = network.bytes_per_sample().max(1);
         let cheap = (MAX_WORK / (bytes.div_ceil(1024) * layers.len().max(1))).max(MIN_RANKING);
         let n_ranking = samples.len().min(MAX_RANKING).min(cheap).min((MAX_BYTES / bytes).max(4));
         let mut samples = CachedSamples::new(samples.first(n_ranking), MAX_BYTES);
-        network.shifts = corrected.then(Shifts::default);
-        let float = network.run(&QuantPlan::default(), &mut samples, true)?;
-        network.set(Mode::Learn);
+        let mut biases = corrected.then(BiasCorrection::default);
+        let hook = as_hook(&mut biases);
+        let float = network.run(&QuantPlan::default(), &mut samples, true, hook)?;
+        biases.iter_mut().for_each(|biases| biases.set(BiasMode::Learn));
         let plan = planner.plan(placement)?;
         let mut search = Search {
             wanted,
             network,
+            biases,
             ranking: samples,
             n_ranking,
             float,
@@ -232,7 +236,8 @@ impl<'a, 'p> Search<'a, 'p> {
     }
 
     fn figures_of(&mut self, plan: &QuantPlan, keep: bool) -> Result<OutputErrors> {
-        let outputs = self.network.run(plan, &mut self.ranking, keep)?;
+        let hook = as_hook(&mut self.biases);
+        let outputs = self.network.run(plan, &mut self.ranking, keep, hook)?;
         let mut figures = OutputErrors::new(self.float.len());
         add_outputs(&mut figures, &self.float, &outputs);
         Ok(figures)
@@ -291,11 +296,16 @@ impl<'a, 'p> Search<'a, 'p> {
     /// Makes `plan` the one that others are compared with; with `keep`, its values are kept.
     fn settle(&mut self, plan: QuantPlan, keep: bool) -> Result<()> {
         self.figures = self.figures_of(&plan, keep)?;
-        self.network.set(Mode::Apply);
-        self.judged = self.judge.of_network(&mut self.network, &plan)?;
-        self.network.set(Mode::Learn);
+        self.set(BiasMode::Apply);
+        self.judged = self.judge.of_network(&mut self.network, &plan, &mut self.biases)?;
+        self.set(BiasMode::Learn);
         self.plan = plan;
         Ok(())
+    }
+
+    /// What happens to biases from now on, where they are corrected.
+    fn set(&mut self, mode: BiasMode) {
+        self.biases.iter_mut().for_each(|biases| biases.set(mode));
     }
 
     fn add_point(&mut self, moved: Option<Move>) {

@@ -5,6 +5,7 @@
 //!
 //! Sources: ONNX `QuantizeLinear` (opset 13 and 21); gemmlowp, `doc/quantization.md`.
 
+mod fake;
 mod given;
 mod nnie;
 mod power_of_two;

@@ -1,8 +1,32 @@
 //! The quantized network without writing it: its nodes one by one, over all samples at once, in float32.
 //!
-//! In: a prepared float model, a plan, values of the inputs. Out: the outputs that the written model would have. It
-//! decides nothing.
+//! In: a prepared float model, plans, values of the inputs. Out: the outputs that the written models would have, and how
+//! far they are from the float ones. It decides nothing: what learns on the way is a [`LayerHook`] of its owner.
+//!
+//! Two drivers go through one [`Network`], each plan seen through a [`PlanView`]: [`ForwardPass`] takes several candidates
+//! side by side with the float network, [`CachedNetwork`] one plan after another and keeps what they have in common.
 
+mod cached;
+mod candidate;
+mod channels;
+mod evaluated;
+mod hook;
+mod network;
+mod node;
+mod pass;
+mod reference;
 mod samples;
+mod single_node;
+mod view;
 
+pub use cached::{CachedNetwork, CachedSamples, OutputAt, OutputHook, SampleValues};
+pub use candidate::{BiasOf, Candidate};
+pub use channels::{ActivationBounds, ChannelSum, OutChannels, correction, difference};
+pub use hook::{LayerHook, NoHook, TensorAt, Touched};
+pub use network::{Clips, Network};
+pub use node::{NodeAt, added_to_product, takes_bias};
+pub use pass::{ForwardPass, Simulated, simulate};
+pub use reference::FloatReference;
 pub use samples::Samples;
+pub use single_node::{NamedValue, SingleNode};
+pub use view::{PlanView, dequantized, fake_quantize};

@@ -1,11 +1,10 @@
 //! Biases that are stored as integers on a grid of their own, far coarser than that of an int32.
 //!
-//! Such a grid moves every channel by up to half a step. The walk lays biases on it, so that the layers behind
+//! Such a grid moves every channel by up to half a step. The forward pass fake-quantizes biases, so that the layers behind
 //! see what it does, and takes the grid among those that the table allows that changes least behind the layer's
 //! activation: the bias of a channel that never fires may saturate.
 
 use super::WeightScheme;
-use super::bias::{OutChannels, Passed};
 use crate::engine::Value;
 use crate::observers::Observer;
 use crate::onnx::graph::Edge;
@@ -14,6 +13,7 @@ use crate::place::{BiasQuantizer, Placement};
 use crate::plan::{QuantPlan, bias_grids};
 use crate::quant::QuantParams;
 use crate::scheme::{BiasRow, QType, Scheme};
+use crate::simulate::{ActivationBounds, OutChannels};
 use anyhow::Result;
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ impl<'a> BiasGrids<'a> {
         BiasGrids { types: placement.biases.iter().chain(&new).filter_map(of).collect(), observer }
     }
 
-    /// The grids that the bias at an input of a node may lie on; `None` where it has no type of its own.
+    /// The grids that the bias at an input of a node may have; `None` where it has no type of its own.
     ///
     /// # Errors
     /// If the values have no grid.
@@ -74,51 +74,51 @@ pub fn new_quantizer(
     quantized.then_some(BiasQuantizer { tensor, qtype, input, weight, edge })
 }
 
-/// The grid that changes least of what comes through the function behind a layer, if `bias` is laid on it;
+/// The parameters that change least of what comes through the activation behind a layer, if `bias` is fake-quantized;
 /// `outputs` have it as it is.
 pub fn least_changing(
     grids: Vec<QuantParams>,
     bias: &[f32],
     channels: &OutChannels,
-    passed: Passed,
+    bounds: ActivationBounds,
     outputs: &[&Value],
 ) -> Option<QuantParams> {
     let change = |grid: &QuantParams| -> f64 {
         let by: Vec<f32> = bias.iter().map(|&b| grid.fake_quantize(b) - b).collect();
-        outputs.iter().map(|y| channels.change(y, passed, &by)).sum()
+        outputs.iter().map(|y| channels.change(y, bounds, &by)).sum()
     };
     let changes = grids.into_iter().map(|grid| (change(&grid), grid));
     changes.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, grid)| grid)
 }
 
-/// A bias on its grid.
-pub struct Laid {
+/// A bias with quantization parameters of its own.
+pub struct QuantizedBias {
     /// Which input of which node it is.
     pub edge: Edge,
     /// The output channels that it shifts.
     pub channels: OutChannels,
-    /// The grid.
-    pub grid: QuantParams,
+    /// Its parameters.
+    pub params: QuantParams,
     /// The bias that the model has; 0 where it has none.
     pub stored: Vec<f32>,
     /// What it should be.
     pub wanted: Vec<f32>,
 }
 
-impl Laid {
-    /// What it is on the grid.
+impl QuantizedBias {
+    /// What it is fake-quantized.
     pub fn values(&self) -> Vec<f32> {
-        self.wanted.iter().map(|&b| self.grid.fake_quantize(b)).collect()
+        self.wanted.iter().map(|&b| self.params.fake_quantize(b)).collect()
     }
 
-    /// The values next to the one of channel `o` on the grid, the nearest first; one where it saturates.
+    /// The values next to the one of channel `o` that integers stand for, the nearest first; one where it saturates.
     pub fn around(&self, o: usize) -> Vec<f32> {
         let wanted = self.wanted[o];
-        let q = self.grid.quantize(wanted);
-        let nearest = self.grid.dequantize(q);
+        let q = self.params.quantize(wanted);
+        let nearest = self.params.dequantize(q);
         let other = if nearest > wanted { q - 1 } else { q + 1 };
-        match (self.grid.q_min..=self.grid.q_max).contains(&other) {
-            true => vec![nearest, self.grid.dequantize(other)],
+        match (self.params.q_min..=self.params.q_max).contains(&other) {
+            true => vec![nearest, self.params.dequantize(other)],
             false => vec![nearest],
         }
     }

@@ -1,63 +1,58 @@
-//! Biases corrected while a walk passes by.
+//! Biases corrected while a forward pass goes by.
 
-use super::bias::{OutChannels, Passed, Sum, calibration, correction};
-use super::bias_grid::{Laid, least_changing};
-use super::grid::{on_grid, out_channels};
-use super::methods::Method;
-use super::network::{Network, activation};
-use super::variant::Variant;
-use super::walk::At;
+use super::bias::calibration;
+use super::bias_grid::{BiasGrids, QuantizedBias, least_changing};
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
-use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::is_scaled;
-use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
-use crate::plan::PlannedBias;
 use crate::quant::QuantParams;
+use crate::simulate::{
+    ActivationBounds, Candidate, ChannelSum, Network, NodeAt, OutChannels, added_to_product,
+    correction,
+};
 use anyhow::Result;
 use rayon::prelude::*;
 
+/// What biases are corrected by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BiasRule {
+    /// The means of the float network's outputs.
+    FloatMeans,
+    /// The error that the outputs' own quantization brings.
+    OwnGrid,
+}
+
+impl BiasRule {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            BiasRule::FloatMeans => "float means",
+            BiasRule::OwnGrid => "own grid",
+        }
+    }
+}
+
+/// Corrects biases.
+pub struct BiasCorrector<'a> {
+    /// By what.
+    pub rule: BiasRule,
+    /// Of biases that have quantization parameters of their own; others stay float.
+    pub grids: &'a BiasGrids<'a>,
+}
+
 /// Where a node takes its bias from.
-pub(super) struct BiasSlot {
+pub struct BiasSlot {
     /// Position among the node's inputs.
     pub input_idx: usize,
     /// One per output channel; empty where there is none yet.
     values: Vec<f32>,
 }
 
-/// Whether a bias can shift the output channels of the node: a layer, or an Add that gives a constant to a
-/// MatMul.
-pub fn takes_bias(node: &NodeProto, index: &GraphIndex) -> bool {
-    match node.op_type() {
-        "Conv" | "ConvTranspose" | "Gemm" => !is_scaled(node),
-        "Add" => added_to_product(node, index).is_some(),
-        _ => false,
-    }
-}
-
-/// The position of the constant that an Add gives to a MatMul.
-fn added_to_product(node: &NodeProto, index: &GraphIndex) -> Option<usize> {
-    let slot = index.constant_operand(node)?;
-    let product = index.producer(&node.input[1 - slot])?;
-    (product.op_type() == "MatMul").then_some(slot)
-}
-
-impl Variant {
-    /// Whether a method corrects biases.
-    pub(super) fn changes_biases(&self) -> bool {
-        self.methods.contains(Method::Bias) || self.methods.contains(Method::BiasCalibration)
-    }
-
-    /// The node's bias as planned, where it has a grid of its own.
-    pub(super) fn bias_on_grid(&self, node_idx: usize) -> Option<&PlannedBias> {
-        let mut biases = self.plan.biases.iter().filter(|bias| bias.qtype.is_some());
-        biases.find(|bias| bias.quantizer.edge.0 == node_idx)
-    }
-
+impl BiasSlot {
     /// The node's bias: the third input of a layer, or the constant that an Add gives to a MatMul. `None`
     /// where it cannot have one or it is not plain.
-    pub(super) fn bias_of(&self, net: &Network, at: &At) -> Option<BiasSlot> {
+    pub fn of(net: &Network, at: &NodeAt, candidate: &Candidate) -> Option<BiasSlot> {
         let node = at.node;
         let plain = |name: &str| -> Option<Vec<f32>> {
             let stored = net.index.initializer(name)?;
@@ -76,39 +71,42 @@ impl Variant {
             }
             "Add" => {
                 let input_idx = added_to_product(node, &net.index)?;
-                let free = !self.is_planned(net, (at.node_idx, input_idx));
+                let free = !candidate.view().is_quantized((at.node_idx, input_idx));
                 let values = plain(&node.input[input_idx]).filter(|_| free)?;
                 Some(BiasSlot { input_idx, values })
             }
             _ => None,
         }
     }
+}
 
-    /// The `outputs`, the first with the means that it has in the float network, by another bias; and that bias where
-    /// it has a grid of its own, which it is laid on.
-    pub(super) fn correct(
-        &mut self,
+impl BiasCorrector<'_> {
+    /// The `outputs`, the first with the means that the rule asks for, by another bias of the candidate; and that bias
+    /// where it has quantization parameters of its own.
+    pub fn correct(
+        &self,
         net: &Network,
-        at: &At,
+        at: &NodeAt,
+        candidate: &mut Candidate,
         mut outputs: Vec<Vec<Value>>,
-    ) -> Result<(Vec<Vec<Value>>, Option<Laid>)> {
-        let slot = self.bias_of(net, at).filter(|_| self.changes_biases());
+    ) -> Result<(Vec<Vec<Value>>, Option<QuantizedBias>)> {
+        let slot = BiasSlot::of(net, at, candidate);
         let y = outputs.first().and_then(|outputs| outputs.first());
-        let channels = y.and_then(|y| out_channels(at.node, y));
+        let channels = y.and_then(|y| OutChannels::of(at.node, y));
         let (Some(slot), Some(channels)) = (slot, channels) else { return Ok((outputs, None)) };
         if !slot.values.is_empty() && slot.values.len() != channels.n_out {
             return Ok((outputs, None));
         }
         let edge = (at.node_idx, slot.input_idx);
-        let by = match self.methods.contains(Method::Bias) {
-            true => self.by_float(net, at, &channels, &outputs),
-            false => self.by_grid(net, at, &channels, &outputs),
+        let by = match self.rule {
+            BiasRule::FloatMeans => by_float(net, at, &channels, &outputs),
+            BiasRule::OwnGrid => by_grid(net, at, candidate, &channels, &outputs),
         };
         let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
         if by.iter().any(|by| !by.is_finite()) || by.iter().all(|by| *by == 0.0) {
             // As it is, where integers of its own do not make it another.
-            if let Some(planned) = self.bias_on_grid(at.node_idx) {
-                rebias(&channels, &mut outputs, (&slot.values, &planned.dequantized()))?;
+            if let Some(planned) = candidate.quantized_bias(at.node_idx) {
+                rebias(&channels, &mut outputs, &slot.values, &planned.dequantized())?;
             }
             return Ok((outputs, None));
         }
@@ -116,68 +114,71 @@ impl Variant {
         let mut stored = slot.values;
         stored.resize(channels.n_out, 0.0);
         let wanted: Vec<f32> = stored.iter().zip(&by).map(|(b, by)| b + by).collect();
-        let Some(grid) = grid_of(net, at, (edge, &wanted), &channels, &outputs)? else {
-            self.biases.insert(edge, wanted);
+        let params = self.params_of(net, at, edge, &wanted, &channels, &outputs)?;
+        let Some(params) = params else {
+            candidate.biases.insert(edge, wanted);
             return Ok((outputs, None));
         };
-        let laid = Laid { edge, channels, grid, stored, wanted };
-        let values = laid.values();
-        rebias(&channels, &mut outputs, (&laid.wanted, &values))?;
-        self.biases.insert(edge, values);
-        Ok((outputs, Some(laid)))
+        let bias = QuantizedBias { edge, channels, params, stored, wanted };
+        let values = bias.values();
+        rebias(&channels, &mut outputs, &bias.wanted, &values)?;
+        candidate.biases.insert(edge, values);
+        Ok((outputs, Some(bias)))
     }
 
-    /// By the means of the float network's outputs.
-    fn by_float(
+    /// The parameters that a bias is fake-quantized with, where it has some of its own; the `outputs` have the bias as
+    /// it is.
+    fn params_of(
         &self,
         net: &Network,
-        at: &At,
+        at: &NodeAt,
+        edge: Edge,
+        bias: &[f32],
         channels: &OutChannels,
         outputs: &[Vec<Value>],
-    ) -> Vec<f64> {
-        let passed = net.passed(at.node);
-        // Nothing where a walk that did run the float network had nothing to correct.
-        let float = at.sums.get_or_init(|| {
-            let y: Vec<&Value> = at.first_outputs(net.n_tune).collect();
-            y.par_iter().map(|y| channels.sums(y, passed)).collect()
-        });
-        let quantized: Vec<Vec<Sum>> = outputs[..float.len()]
-            .par_iter()
-            .map(|outputs| channels.sums(&outputs[0], passed))
-            .collect();
-        correction(float, &quantized)
-    }
-
-    /// By the error of the grid of the outputs, or of what a Relu or Clip makes of them; empty without one.
-    fn by_grid(
-        &self,
-        net: &Network,
-        at: &At,
-        channels: &OutChannels,
-        outputs: &[Vec<Value>],
-    ) -> Vec<f64> {
-        let activation = activation(at.node, net.graph, &net.index);
-        let (node, passed) = activation.unwrap_or((at.node, Passed::ALL));
-        let grid = node.output.first().and_then(|name| self.grids.get(name));
-        let Some((params, _)) = grid else { return Vec::new() };
-        let outputs = outputs.iter().take(net.n_tune).filter_map(|outputs| outputs.first());
-        calibration(channels, outputs, passed, on_grid(params))
+    ) -> Result<Option<QuantParams>> {
+        let grids = self.grids.of_bias(edge, bias)?;
+        Ok(grids.and_then(|grids| {
+            let seen: Vec<&Value> = outputs.iter().take(at.n_tune).map(|y| &y[0]).collect();
+            least_changing(grids, bias, channels, net.bounds_behind(at.node), &seen)
+        }))
     }
 }
 
-/// The grid that a bias is laid on, where it has one of its own; the `outputs` have the bias as it is.
-fn grid_of(
+/// By the means of the float network's outputs.
+fn by_float(
     net: &Network,
-    at: &At,
-    (edge, bias): (Edge, &[f32]),
+    at: &NodeAt,
     channels: &OutChannels,
     outputs: &[Vec<Value>],
-) -> Result<Option<QuantParams>> {
-    let grids = net.bias_grids.map(|grids| grids.of_bias(edge, bias)).transpose()?.flatten();
-    Ok(grids.and_then(|grids| {
-        let seen: Vec<&Value> = outputs.iter().take(net.n_tune).map(|y| &y[0]).collect();
-        least_changing(grids, bias, channels, net.passed(at.node), &seen)
-    }))
+) -> Vec<f64> {
+    let bounds = net.bounds_behind(at.node);
+    // Nothing where a pass that did run the float network had nothing to correct.
+    let float = at.float_sums(|| {
+        let y: Vec<&Value> = at.float_outputs().collect();
+        y.par_iter().map(|y| channels.sums(y, bounds)).collect()
+    });
+    let quantized: Vec<Vec<ChannelSum>> = outputs[..float.len()]
+        .par_iter()
+        .map(|outputs| channels.sums(&outputs[0], bounds))
+        .collect();
+    correction(float, &quantized)
+}
+
+/// By the error of the quantization of the outputs, or of what a Relu or Clip makes of them; empty without one.
+fn by_grid(
+    net: &Network,
+    at: &NodeAt,
+    candidate: &Candidate,
+    channels: &OutChannels,
+    outputs: &[Vec<Value>],
+) -> Vec<f64> {
+    let activation = net.activation_behind(at.node);
+    let (node, bounds) = activation.unwrap_or((at.node, ActivationBounds::ALL));
+    let params = node.output.first().and_then(|name| candidate.view().params(name));
+    let Some(params) = params else { return Vec::new() };
+    let outputs = outputs.iter().take(at.n_tune).filter_map(|outputs| outputs.first());
+    calibration(channels, outputs, bounds, params.fake_quantizer())
 }
 
 /// Adds `by` to the channels of the first output of every sample.
@@ -185,11 +186,12 @@ fn shift(channels: &OutChannels, outputs: &mut [Vec<Value>], by: &[f32]) -> Resu
     outputs.par_iter_mut().try_for_each(|outputs| channels.shift(&mut outputs[0], by))
 }
 
-/// Gives the first output of every sample the second bias for the first.
-pub(super) fn rebias(
+/// Gives the first output of every sample the bias `to` in place of `from`.
+pub fn rebias(
     channels: &OutChannels,
     outputs: &mut [Vec<Value>],
-    (from, to): (&[f32], &[f32]),
+    from: &[f32],
+    to: &[f32],
 ) -> Result<()> {
     let by: Vec<f32> = to.iter().zip(from).map(|(to, from)| to - from).collect();
     shift(channels, outputs, &by)

@@ -6,42 +6,30 @@
 
 mod bias;
 mod bias_grid;
-mod change;
 mod compare;
 mod correct;
 mod descent;
 mod effort;
-mod grid;
-mod judge;
+mod hook;
 mod layer;
 mod methods;
 mod moments;
-mod network;
 mod ranges;
 mod reference;
 mod rounding;
 mod scales;
 mod setup;
-mod step;
-mod variant;
-mod walk;
+mod weights;
 
-pub(crate) use bias::{OutChannels, Passed, Sum, correction};
 pub use compare::{Compared, compare_plans};
-pub(crate) use correct::takes_bias;
 pub use effort::{Effort, Options};
-pub(crate) use grid::{dequantized, fake_quantize, out_channels};
 pub use methods::{
     Equalized, Method, Methods, ObserverChoice, Proposal, ScaledGroup, TriedObserver,
     choose_observer, propose,
 };
-pub(crate) use network::{passed, runtime_inputs};
 pub use reference::Reference;
-use setup::MIN_SAMPLES;
 pub use setup::{Evaluation, PlannedModel, Setup, tune_planned};
-pub(crate) use step::Step as SingleNode;
 
-use crate::engine::Value;
 use crate::metrics::{gain_db, mean_sqnr_db};
 use crate::observers::Observer;
 use crate::onnx::edit::{ModelEdit, NewBias, apply};
@@ -52,14 +40,14 @@ use crate::onnx::proto::ModelProto;
 use crate::place::{BiasQuantizer, Placement};
 use crate::plan::{QuantPlan, decide_biases};
 use crate::scheme::Scheme;
-use crate::simulate::Samples;
+use crate::simulate::{Candidate, ForwardPass, NoHook, Samples, simulate};
 use anyhow::{Context, Result, ensure};
 use bias_grid::BiasGrids;
+use hook::TuningHook;
 use serde::Serialize;
+use setup::MIN_SAMPLES;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use variant::Variant;
-use walk::{Walk, plain};
 
 /// One method that was tried on top of those that were kept.
 #[derive(Debug, Clone, Serialize)]
@@ -154,7 +142,7 @@ pub fn tune(
     ensure!(n >= MIN_SAMPLES, "{n} samples, expected {MIN_SAMPLES} or more");
     let start = Instant::now();
     let mut plain = match pending.is_empty() {
-        true => Some(walk::plain(model, plan, samples.from(n_tune))?.0),
+        true => Some(simulate(model, plan, samples.from(n_tune))?.errors),
         false => None,
     };
     let graph = model.graph.as_ref().context("model has no graph")?;
@@ -164,52 +152,53 @@ pub fn tune(
         true => ranges::ahead(model, plan, samples.first(n_tune), methods.contains(Method::Bias))?,
         false => BTreeMap::new(),
     };
-    let variant = |methods: Methods| {
-        let decided = methods.contains(Method::Ranges).then_some(&decided);
-        Variant::new(plan.clone(), methods, 0).with_grids(decided.into_iter().flatten())
+    let with_methods = |methods: Methods| -> Result<(Candidate, TuningHook)> {
+        let (mut candidate, mut hook) =
+            (Candidate::new(plan.clone(), 0)?, TuningHook::new(methods, &grids));
+        hook.decide(&mut candidate, &decided);
+        Ok((candidate, hook))
     };
-    let mut best: Option<Variant> = None;
+    let mut best: Option<Accepted> = None;
     let mut steps = Vec::new();
-    // Each method on top of all before it, in one walk; where one is undone, the rest walk again without it.
+    // Each method on top of all before it, in one pass; where one is rejected, the rest pass again without it.
     while !pending.is_empty() {
-        let kept = best.as_ref().map_or(Methods::default(), |best| best.methods);
-        let mut variants = Vec::new();
+        let mut pass = ForwardPass::new(model, n_tune)?.knowing(known.map(|known| &known.float));
         if plain.is_none() {
-            variants.push(Variant::new(plan.clone(), Methods::default(), n_tune));
+            pass = pass.with(Candidate::new(plan.clone(), n_tune)?, NoHook);
         }
-        let mut tried = kept;
+        let mut tried = Vec::new();
         for &method in &pending {
-            tried = tried.with(method);
-            variants.push(variant(tried));
+            let before = tried.last().copied().unwrap_or_else(|| accepted_methods(best.as_ref()));
+            tried.push(before.with(method));
+            let (candidate, hook) = with_methods(before.with(method))?;
+            pass = pass.with(candidate, hook);
         }
-        let walk = Walk::new(model, variants, n_tune)?.with_bias_grids(&grids).knowing(known);
-        let mut variants = walk.run(samples)?.into_iter();
+        let mut candidates = pass.run(samples)?.into_iter();
         if plain.is_none() {
-            plain = variants.next().map(|variant| variant.errors);
+            plain = candidates.next().map(|candidate| candidate.errors);
         }
-        for variant in variants {
-            let kept = best.as_ref().map_or(Methods::default(), |best| best.methods);
-            if variant.methods != kept.with(pending[0]) {
-                // It has a method in it that was undone.
+        for (candidate, methods) in candidates.zip(tried) {
+            if methods != accepted_methods(best.as_ref()).with(pending[0]) {
+                // It has a method in it that was rejected.
                 break;
             }
             let method = pending.remove(0);
-            let before = best.as_ref().map(|best| &best.errors).or(plain.as_ref());
-            let gain_db = before.map_or(0.0, |before| gain_db(before, &variant.errors));
+            let before = best.as_ref().map(|best| &best.candidate.errors).or(plain.as_ref());
+            let gain_db = before.map_or(0.0, |before| gain_db(before, &candidate.errors));
             let better = gain_db > 0.0;
-            steps.push(Step { method, gain_db, kept: better, seconds: variant.seconds });
+            steps.push(Step { method, gain_db, kept: better, seconds: candidate.seconds });
             if better {
-                best = Some(variant);
+                best = Some(Accepted { methods, candidate });
             }
         }
     }
-    if let Some(best) = &mut best {
-        if let Some(corrected) = known.and_then(Reference::corrected) {
+    if let Some(Accepted { methods, candidate: best }) = &mut best {
+        if let Some(corrected) = known.and_then(|known| known.corrected.as_ref()) {
             (best.plan, best.biases) = (corrected.plan.clone(), corrected.biases.clone());
         } else if n < FEW_SAMPLES {
-            let again = variant(best.methods);
-            let walk = Walk::new(model, vec![again], n)?.with_bias_grids(&grids);
-            if let Some(again) = walk.run(samples)?.pop() {
+            let (again, hook) = with_methods(*methods)?;
+            let pass = ForwardPass::new(model, n)?.with(again, hook);
+            if let Some(again) = pass.run(samples)?.pop() {
                 (best.plan, best.biases) = (again.plan, again.biases);
             }
         }
@@ -237,7 +226,8 @@ pub fn tune(
             output.name()
         ));
     }
-    if let Some(Variant { plan: tuned, biases, errors, .. }) = best {
+    if let Some(Accepted { candidate, .. }) = best {
+        let Candidate { plan: tuned, biases, errors, .. } = candidate;
         report.sqnr_db[1] = mean_sqnr_db(&errors);
         report.gain_db = gain_db(&plain, &errors);
         report.n_biases = biases.len();
@@ -257,6 +247,16 @@ pub fn tune(
     Ok(Some(report))
 }
 
+/// The network of all methods that were accepted so far.
+struct Accepted {
+    methods: Methods,
+    candidate: Candidate,
+}
+
+fn accepted_methods(best: Option<&Accepted>) -> Methods {
+    best.map_or(Methods::default(), |best| best.methods)
+}
+
 /// Weights with other scales or integers.
 fn n_changed_weights(before: &QuantPlan, after: &QuantPlan) -> usize {
     let pairs = before.weights.iter().zip(&after.weights);
@@ -268,15 +268,6 @@ fn n_changed_ranges(before: &QuantPlan, after: &QuantPlan) -> usize {
     let pairs = before.activations.iter().zip(&after.activations);
     let changed = pairs.filter(|(a, b)| a.params != b.params).map(|(a, _)| a.quantizer.group);
     changed.collect::<std::collections::BTreeSet<usize>>().len()
-}
-
-/// The outputs of the network that `plan` makes of the float `model`, per output and sample, without writing
-/// it: values are laid on their grids on the way, in float32, whatever the bits. Biases stay float.
-///
-/// # Errors
-/// If a node cannot be run by itself; the message names it.
-pub fn simulate(model: &ModelProto, plan: &QuantPlan, samples: Samples) -> Result<Vec<Vec<Value>>> {
-    Ok(plain(model, plan, samples)?.1)
 }
 
 /// Names for the new biases.

@@ -19,8 +19,7 @@
 
 use super::descent::Bowl;
 use super::moments::{Moments, gather};
-use super::scales::{Problem, Rows, choose};
-use crate::engine::Value;
+use super::scales::{LayerData, Problem, Rows, choose};
 use anyhow::{Result, anyhow};
 use mqq_concrete::matrix::Matrix;
 use rayon::prelude::*;
@@ -39,12 +38,12 @@ pub const MAX_ROW: usize = 4608;
 /// Rows that are multiplied at a time.
 const BLOCK: usize = 32;
 
-/// Rounds the weight for the inputs `b` of the quantized network and the outputs `y` of the float one.
-/// `centred` says that the layer's bias will be corrected afterwards.
+/// Rounds the weight for the inputs of the quantized network and the outputs of the float one.
 ///
 /// # Errors
 /// If the inputs' moments are not finite.
-pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> Result<Learned> {
+pub fn round(problem: &Problem, data: LayerData) -> Result<RoundedWeight> {
+    let LayerData { b, y, centred } = data;
     let layer = &problem.layer;
     let n_integers = problem.bounds.high - problem.bounds.low + 1;
     let ridge = RIDGES[usize::from(n_integers >= MANY)];
@@ -62,11 +61,11 @@ pub fn round(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> 
     let rounded = rows.map(|((group, given), steps)| group.round(problem, given, steps));
     let (integers, slopes): (Vec<Vec<i32>>, Vec<Vec<f64>>) =
         rounded.collect::<Vec<_>>().into_iter().flatten().unzip();
-    Ok(Learned { rows: Rows { integers: integers.concat(), scales }, slopes, groups })
+    Ok(RoundedWeight { rows: Rows { integers: integers.concat(), scales }, slopes, groups })
 }
 
 /// Learned integers, and what they were learned from.
-pub struct Learned {
+pub struct RoundedWeight {
     /// The integers and their scales.
     pub rows: Rows,
     /// Half the slope of each row's error, downwards.
@@ -74,7 +73,7 @@ pub struct Learned {
     groups: Vec<Group>,
 }
 
-impl Learned {
+impl RoundedWeight {
     /// Other integers, which make up for biases that are not what they should be: `errors` holds for each row by how
     /// much, one or more of which one is taken. Gives their positions.
     pub fn make_up(&mut self, problem: &Problem, errors: &[Vec<f64>]) -> Vec<usize> {

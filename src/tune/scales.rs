@@ -82,6 +82,17 @@ impl Problem {
     }
 }
 
+/// What a layer reads and makes, per sample.
+#[derive(Clone, Copy)]
+pub struct LayerData<'a> {
+    /// Its inputs in the quantized network.
+    pub b: &'a [Value],
+    /// Its outputs in the float network.
+    pub y: &'a [Value],
+    /// Whether its bias will be corrected afterwards.
+    pub centred: bool,
+}
+
 /// A weight's integers and scales.
 pub struct Rows {
     /// `[n_out, n_in]`, rows as in [`Layer`].
@@ -90,10 +101,10 @@ pub struct Rows {
     pub scales: Vec<f32>,
 }
 
-/// The nearest integers on the scales with the least error at the layer's output, for its inputs `b` in
-/// the quantized network; of its outputs `y` only the shapes count. `centred` says that the layer's bias
-/// will be corrected afterwards. `None` where the inputs are not finite or always 0.
-pub fn clip(problem: &Problem, (b, y): (&[Value], &[Value]), centred: bool) -> Option<Rows> {
+/// The nearest integers on the scales with the least error at the layer's output; of the float outputs only the shapes
+/// count. `None` where the inputs are not finite or always 0.
+pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
+    let LayerData { b, y, centred } = data;
     let n_in = problem.layer.n_in;
     let mut variances = variances(&problem.layer, b, y, centred);
     let mean = variances.iter().sum::<f64>() / variances.len() as f64;

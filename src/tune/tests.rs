@@ -1,10 +1,13 @@
-use super::bias::{OutChannels, Passed, Sum, calibration, correction};
+use super::bias::calibration;
 use super::descent::Bowl;
 use super::layer::Layer;
 use super::rounding;
-use super::scales::{Bounds, Problem};
+use super::scales::{Bounds, LayerData, Problem};
 use crate::engine::Value;
 use crate::onnx::proto::{AttributeProto, NodeProto};
+use crate::simulate::{
+    ActivationBounds, ChannelSum, NamedValue, OutChannels, SingleNode, correction,
+};
 use mqq_concrete::matrix::Matrix;
 use proptest::prelude::*;
 
@@ -89,7 +92,8 @@ fn patches_times_rows_are_the_operator() {
         let model =
             ModelProto { ir_version: Some(8), opset_import: vec![opset], ..Default::default() };
         let constant = crate::onnx::tensor::from_f32("w", weight_shape, &w).unwrap();
-        let step = super::step::Step::new(&model, &node, vec![constant], &[("x", &x)]).unwrap();
+        let input = NamedValue { name: "x", value: &x };
+        let step = SingleNode::new(&model, &node, vec![constant], &[input]).unwrap();
         let y = step.run(1, |_| vec![x.clone()]).unwrap()[0][0].clone();
         let layer = Layer::of(&node, weight_shape, &x).unwrap();
         let ours = product(&layer, &w, &x, &y);
@@ -103,10 +107,10 @@ fn correction_of(
     channels: &OutChannels,
     float: &[Value],
     quantized: &[Value],
-    passed: Passed,
+    bounds: ActivationBounds,
 ) -> Vec<f64> {
-    let sums = |values: &[Value]| -> Vec<Vec<Sum>> {
-        values.iter().map(|value| channels.sums(value, passed)).collect()
+    let sums = |values: &[Value]| -> Vec<Vec<ChannelSum>> {
+        values.iter().map(|value| channels.sums(value, bounds)).collect()
     };
     correction(&sums(float), &sums(quantized))
 }
@@ -121,7 +125,7 @@ fn corrected_means_are_those_of_the_float_outputs() {
     };
     let float: Vec<Value> = (0..6).map(|i| value(i, 0.0)).collect();
     let mut quantized: Vec<Value> = (0..6).map(|i| value(i, 0.25)).collect();
-    let by = correction_of(&channels, &float, &quantized, Passed::ALL);
+    let by = correction_of(&channels, &float, &quantized, ActivationBounds::ALL);
     for (o, by) in by.iter().enumerate() {
         assert!((by + 0.25 * o as f64).abs() < 1e-6, "{o}: {by}");
     }
@@ -129,7 +133,7 @@ fn corrected_means_are_those_of_the_float_outputs() {
     let before = quantized.clone();
     quantized.iter_mut().for_each(|value| channels.shift(value, &by).unwrap());
     assert_ne!(before[0].f32s(), quantized[0].f32s(), "a clone was changed as well");
-    let left = correction_of(&channels, &float, &quantized, Passed::ALL);
+    let left = correction_of(&channels, &float, &quantized, ActivationBounds::ALL);
     assert!(left.iter().all(|left| left.abs() < 1e-6), "{left:?}");
 }
 
@@ -140,9 +144,9 @@ fn an_error_that_a_relu_swallows_moves_no_bias() {
         (0..4).map(|_| Value::from_f32(&[2, 1], vec![negative, positive]).unwrap()).collect()
     };
     let (float, quantized) = (values(-5.0, 1.0), values(-1.0, 1.5));
-    let relu = Passed { low: 0.0, high: f32::INFINITY };
+    let relu = ActivationBounds { low: 0.0, high: f32::INFINITY };
     assert_eq!(correction_of(&channels, &float, &quantized, relu), [-0.5]);
-    assert_eq!(correction_of(&channels, &float, &quantized, Passed::ALL), [-2.25]);
+    assert_eq!(correction_of(&channels, &float, &quantized, ActivationBounds::ALL), [-2.25]);
 }
 
 #[test]
@@ -152,7 +156,7 @@ fn a_mean_that_is_only_noise_is_not_corrected() {
     let errors = [1.0f32, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -0.9];
     let quantized: Vec<Value> =
         errors.iter().map(|&e| Value::from_f32(&[1, 1], vec![e]).unwrap()).collect();
-    assert_eq!(correction_of(&channels, &float, &quantized, Passed::ALL), [0.0]);
+    assert_eq!(correction_of(&channels, &float, &quantized, ActivationBounds::ALL), [0.0]);
 }
 
 /// b <- b + 0.01 (mean(x) - mean(FQ(x))), sample after sample, behind a Relu, on a grid of integers.
@@ -160,7 +164,7 @@ fn a_mean_that_is_only_noise_is_not_corrected() {
 fn bias_calibration_moves_by_a_part_of_the_grids_error() {
     let channels = OutChannels { n_out: 2, planes: false };
     let sample = || Value::from_f32(&[2, 2], vec![0.3, 1.8, 0.1, -4.0]).unwrap();
-    let relu = Passed { low: 0.0, high: f32::INFINITY };
+    let relu = ActivationBounds { low: 0.0, high: f32::INFINITY };
     let by = calibration(&channels, [sample(), sample()].iter(), relu, f32::round_ties_even);
     // 0.3 and 0.1 become 0; 1.8 becomes 2, and -4 never comes to the grid.
     let first = [0.01 * 0.2, 0.01 * -0.1];
@@ -200,7 +204,8 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
             bounds: Bounds { low: -bound, high: bound, pairs: None },
             free: false,
         };
-        let learned = rounding::round(&problem, (&x, &y), false).unwrap();
+        let learned =
+            rounding::round(&problem, LayerData { b: &x, y: &y, centred: false }).unwrap();
         let expected =
             [1.0, 3.0].iter().zip(given).zip(wanted).map(|((variance, given), wanted)| {
                 let ridge = share * (variance + 2.0) / 2.0;
@@ -270,7 +275,7 @@ fn integers_make_up_for_a_bias_that_is_off() {
         bounds: Bounds { low: -127, high: 127, pairs: None },
         free: false,
     };
-    let mut learned = rounding::round(&problem, (&x, &y), true).unwrap();
+    let mut learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: true }).unwrap();
     let real =
         |integers: &[i32]| -> Vec<f32> { integers.iter().map(|&q| q as f32 * scales[0]).collect() };
     // Mean squared error of a row, with a bias that takes the mean of `first` away and is then off.
@@ -332,7 +337,7 @@ proptest! {
         let (layer, scale_idx) = (layer.clone(), Vec::new());
         let (weight, steps) = (w.clone(), scales.clone());
         let problem = Problem { layer, w: weight, scales: steps, scale_idx, bounds, free: false };
-        let rows = rounding::round(&problem, (&x, &y), false).unwrap().rows;
+        let rows = rounding::round(&problem, LayerData { b: &x, y: &y, centred: false }).unwrap().rows;
         let real = |q: &dyn Fn(usize) -> f32| -> Vec<f32> {
             (0..w.len()).map(|i| q(i) * scales[i / n_in]).collect()
         };

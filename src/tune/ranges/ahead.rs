@@ -4,18 +4,17 @@
 //! from a bad one may come later: behind a Concat or a pooling. So the float network is run alone before, and
 //! each grid is judged by what the values lose on it at all layers that read a tensor of the group.
 
-use super::super::network::Network;
-use super::super::walk::Walk;
-use super::{Alternative, Candidates, N_SAMPLES, error, follow, least, readers};
+use super::reader::{Quantized, readers};
+use super::{Alternative, Candidates, N_SAMPLES, error, follow, least};
 use crate::engine::Value;
 use crate::onnx::proto::ModelProto;
 use crate::plan::{PlannedActivation, QuantPlan};
-use crate::simulate::Samples;
+use crate::simulate::{ForwardPass, Network, PlanView, Samples};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The best grids for the groups of `plan` whose first tensor no layer reads, by group; `centred` tells that biases will
-/// be corrected.
+/// The best grids for the groups of `plan` whose first tensor no layer reads, by group; `corrects` tells that biases will
+/// be corrected by the float network.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it.
@@ -23,21 +22,23 @@ pub fn ahead(
     model: &ModelProto,
     plan: &QuantPlan,
     samples: Samples,
-    centred: bool,
+    corrects: bool,
 ) -> Result<BTreeMap<usize, Alternative>> {
-    let ahead = Ahead::new(plan, centred);
+    let mut ahead = Ahead::new(plan, corrects)?;
     if ahead.groups.is_empty() {
         return Ok(BTreeMap::new());
     }
     let n = samples.len().min(N_SAMPLES);
-    let ahead = Walk::ahead(model, plan, ahead, n)?.look_ahead(samples.first(n))?;
-    ahead.map_or(Ok(BTreeMap::new()), Ahead::chosen)
+    let on_float = |net: &Network, name: &str, float: &[Value]| ahead.meet(net, name, float);
+    ForwardPass::new(model, n)?.run_telling(samples.first(n), on_float)?;
+    ahead.chosen()
 }
 
 /// The search for the grids of some groups, on the way through the float network.
-pub struct Ahead<'p> {
+struct Ahead<'p> {
     plan: &'p QuantPlan,
-    centred: bool,
+    view: PlanView,
+    corrects: bool,
     groups: BTreeMap<usize, Measured>,
 }
 
@@ -49,7 +50,7 @@ struct Measured {
 }
 
 impl<'p> Ahead<'p> {
-    fn new(plan: &'p QuantPlan, centred: bool) -> Ahead<'p> {
+    fn new(plan: &'p QuantPlan, corrects: bool) -> Result<Ahead<'p>> {
         let layers = plan.weights.iter().flat_map(|weight| &weight.quantizer.edges);
         let layers: BTreeSet<usize> = layers.map(|(node_idx, _)| *node_idx).collect();
         let is_read = |planned: &PlannedActivation| {
@@ -72,21 +73,23 @@ impl<'p> Ahead<'p> {
                 );
             }
         }
-        Ahead { plan, centred, groups }
+        Ok(Ahead { plan, view: PlanView::of(plan)?, corrects, groups })
     }
 
     /// Measures the grids of the tensor's group at the layers that read the tensor, whose values are `float`.
     ///
     /// # Errors
     /// If a layer cannot be run by itself.
-    pub fn meet(&mut self, net: &Network, name: &str, float: &[Value]) -> Result<()> {
+    fn meet(&mut self, net: &Network, name: &str, float: &[Value]) -> Result<()> {
         let Some(planned) = self.plan.activations.iter().find(|p| p.quantizer.tensor == name)
         else {
             return Ok(());
         };
         let Some(group) = self.groups.get_mut(&planned.quantizer.group) else { return Ok(()) };
         let edges = &planned.quantizer.edges;
-        let readers = readers(net, self.plan, (name, edges), float, self.centred)?;
+        let Ahead { plan, ref view, corrects, .. } = *self;
+        let quantized = Quantized { plan, view, corrects };
+        let readers = readers(net, quantized, name, edges, float)?;
         if readers.is_empty() {
             return Ok(());
         }
@@ -103,7 +106,7 @@ impl<'p> Ahead<'p> {
         for (group, Measured { found, ways }) in self.groups {
             let measured = |(_, error): &(Alternative, f64)| Ok(*error);
             let Some((best, error)) = least(&found, measured)? else { continue };
-            let followed = follow((found[0].1, error), ways, measured)?;
+            let followed = follow(found[0].1, error, ways, measured)?;
             chosen.insert(group, followed.unwrap_or_else(|| best.clone()).0);
         }
         Ok(chosen)

@@ -8,20 +8,17 @@
 mod ahead;
 mod reader;
 
-pub(super) use ahead::{Ahead, ahead};
+pub(super) use ahead::ahead;
 
-use super::grid::fake_quantize;
-use super::methods::Method;
-use super::network::Network;
-use super::variant::Variant;
 use crate::engine::Value;
 use crate::place::clips::FoldableClip;
 use crate::plan::{Alternative, PlannedActivation, QuantPlan};
 use crate::quant::{QuantParams, Range};
 use crate::scheme::ScaleName;
+use crate::simulate::{Candidate, Network, TensorAt, fake_quantize};
 use anyhow::Result;
-use rayon::prelude::*;
-use reader::{Reader, readers};
+use reader::{Quantized, Reader, readers};
+use std::collections::BTreeSet;
 
 /// Shares of the scale that are tried, downwards and upwards, each way until one is worse than the last.
 const SHARES: [&[f32]; 2] = [&[0.9, 0.8, 0.7, 0.6, 0.5], &[1.1, 1.2]];
@@ -102,7 +99,8 @@ fn least<C>(
 /// The best of the `ways`, if it is enough better than `plain`, the least error so far: each is followed from where
 /// the error is `start` for as long as `error` falls.
 fn follow<C>(
-    (start, plain): (f64, f64),
+    start: f64,
+    plain: f64,
     ways: [Vec<C>; 2],
     mut error: impl FnMut(&C) -> Result<f64>,
 ) -> Result<Option<C>> {
@@ -123,68 +121,58 @@ fn follow<C>(
     Ok(best)
 }
 
-/// Noise at the outputs of all `readers` over their signal, for the values `x` laid on a grid.
+/// Error at the outputs of all `readers` over their signal, for the values `x` fake-quantized.
 fn error(readers: &[Reader], x: &[Value], params: &QuantParams) -> Result<f64> {
-    let on_grid = x.par_iter().map(|value| fake_quantize(value.clone(), params));
-    let on_grid: Vec<Value> = on_grid.collect::<Result<_>>()?;
-    readers.iter().map(|reader| reader.error(&on_grid)).sum()
+    let fake_quantized = fake_quantize(x.to_vec(), params)?;
+    readers.iter().map(|reader| reader.error(&fake_quantized)).sum()
 }
 
-impl Variant {
-    /// Changes the range of the group of the tensor `name`, whose values are `float` in the float network
-    /// and `quantized` in the other before they are laid on the grid. The first tensor of a group decides.
-    pub(super) fn refine_range(
+/// Chooses the ranges of a candidate's activations.
+pub struct RangeSearch {
+    /// Whether biases are corrected by the float network.
+    corrects: bool,
+    /// Groups of activations that have met their values: no range of theirs may change any more.
+    settled: BTreeSet<usize>,
+}
+
+impl RangeSearch {
+    /// `corrects` tells whether biases are corrected by the float network.
+    pub fn new(corrects: bool) -> RangeSearch {
+        RangeSearch { corrects, settled: BTreeSet::new() }
+    }
+
+    /// Gives the group another range; no tensor of it may have met its values.
+    pub fn settle(&mut self, candidate: &mut Candidate, group: usize, chosen: &Alternative) {
+        self.settled.insert(group);
+        candidate.set_range(group, chosen);
+    }
+
+    /// Changes the range of the group of a tensor that comes. The first tensor of a group decides.
+    pub fn refine(
         &mut self,
         net: &Network,
-        name: &str,
-        float: &[Value],
-        quantized: &[Value],
+        at: &TensorAt,
+        candidate: &mut Candidate,
     ) -> Result<()> {
-        let Some(planned) = self.plan.activations.iter().find(|p| p.quantizer.tensor == name)
-        else {
-            return Ok(());
-        };
+        let mut planned = candidate.plan.activations.iter();
+        let Some(planned) = planned.find(|p| p.quantizer.tensor == at.name) else { return Ok(()) };
         let group = planned.quantizer.group;
         if !self.settled.insert(group) {
             return Ok(());
         }
-        let Some(candidates) = Candidates::of(&self.plan, group) else { return Ok(()) };
-        let n = net.n_tune.min(float.len()).min(N_SAMPLES);
-        let Some((_, edges)) = self.grids.get(name) else { return Ok(()) };
-        let centred = self.methods.contains(Method::Bias);
-        let readers = readers(net, &self.plan, (name, edges), &float[..n], centred)?;
+        let Some(candidates) = Candidates::of(&candidate.plan, group) else { return Ok(()) };
+        let n = at.n_tune.min(at.float.len()).min(N_SAMPLES);
+        let Some(edges) = candidate.view().edges(at.name) else { return Ok(()) };
+        let quantized =
+            Quantized { plan: &candidate.plan, view: candidate.view(), corrects: self.corrects };
+        let readers = readers(net, quantized, at.name, edges, &at.float[..n])?;
         if readers.is_empty() {
             return Ok(());
         }
-        let error = |other: &Alternative| error(&readers, &quantized[..n], &other.params);
+        let error = |other: &Alternative| error(&readers, &at.quantized[..n], &other.params);
         let Some((start, plain)) = least(&candidates.found, error)? else { return Ok(()) };
-        let best = follow((plain, plain), candidates.shares(start), error)?;
-        self.settle(group, best.as_ref().unwrap_or(start));
+        let best = follow(plain, plain, candidates.shares(start), error)?;
+        self.settle(candidate, group, best.as_ref().unwrap_or(start));
         Ok(())
-    }
-
-    /// The network with other grids for some groups.
-    #[must_use]
-    pub(super) fn with_grids<'d>(
-        mut self,
-        decided: impl IntoIterator<Item = (&'d usize, &'d Alternative)>,
-    ) -> Variant {
-        decided.into_iter().for_each(|(group, chosen)| self.settle(*group, chosen));
-        self
-    }
-
-    /// Gives the group another grid; no tensor of it may have met its values.
-    fn settle(&mut self, group: usize, chosen: &Alternative) {
-        self.settled.insert(group);
-        for planned in self.plan.activations.iter_mut().filter(|p| p.quantizer.group == group) {
-            if planned.params == chosen.params {
-                continue;
-            }
-            let Alternative { observer, range, params } = *chosen;
-            (planned.observer, planned.range, planned.params) = (observer, range, params);
-            if let Some((params, _)) = self.grids.get_mut(&planned.quantizer.tensor) {
-                *params = planned.params;
-            }
-        }
     }
 }

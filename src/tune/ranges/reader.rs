@@ -1,63 +1,75 @@
 //! The layers behind a tensor, and what a grid for it leaves of their outputs.
 
-use super::super::bias::{OutChannels, Passed, Sum, difference};
-use super::super::grid::{dequantized, out_channels};
-use super::super::network::Network;
-use super::super::step::Step;
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
 use crate::plan::QuantPlan;
+use crate::simulate::{
+    ActivationBounds, ChannelSum, NamedValue, Network, OutChannels, PlanView, SingleNode,
+    dequantized, difference,
+};
 use anyhow::Result;
 use rayon::prelude::*;
 
 /// A layer behind the tensor, and its float outputs.
 pub(super) struct Reader {
-    step: Step,
+    single: SingleNode,
     y: Vec<Value>,
-    /// What the function behind the layer lets through.
-    passed: Passed,
+    /// Of the activation behind the layer.
+    bounds: ActivationBounds,
     /// The layer's outputs lose their mean error anyway, channel by channel: their channels, and the sums of
     /// these per sample.
-    corrected: Option<(OutChannels, Vec<Vec<Sum>>)>,
+    corrected: Option<(OutChannels, Vec<Vec<ChannelSum>>)>,
     /// Signal of the float outputs.
     signal: f64,
 }
 
-/// The layers among the uses `edges` of the tensor `name` that read nothing else that is no constant, with the weights
-/// of `plan`. `float` is the tensor in the float network; `centred`, whether biases will be corrected.
+/// The quantized network that a layer is part of.
+#[derive(Clone, Copy)]
+pub(super) struct Quantized<'a> {
+    /// Its plan.
+    pub plan: &'a QuantPlan,
+    /// Where that quantizes.
+    pub view: &'a PlanView,
+    /// Whether biases are corrected by the float network.
+    pub corrects: bool,
+}
+
+/// The layers among the uses `edges` of the tensor `name` that read nothing else that is no constant, with their
+/// quantized weights. `float` is the tensor in the float network.
 ///
 /// # Errors
 /// If a layer cannot be run by itself.
 pub(super) fn readers<'e>(
     net: &Network,
-    plan: &QuantPlan,
-    (name, edges): (&str, impl IntoIterator<Item = &'e Edge>),
+    quantized: Quantized,
+    name: &str,
+    edges: impl IntoIterator<Item = &'e Edge>,
     float: &[Value],
-    centred: bool,
 ) -> Result<Vec<Reader>> {
+    let Quantized { plan, view, corrects } = quantized;
     let mut readers = Vec::new();
     for &(node_idx, input_idx) in edges {
         let node = &net.graph.node[node_idx];
         let others = node.input.iter().filter(|input| *input != name && !input.is_empty());
         let alone = others.into_iter().all(|input| net.is_constant(input));
-        let weight = net.weights_of(node_idx, node).filter(|_| input_idx == 0 && alone);
+        let weight = view.weight_of(node_idx, node).filter(|_| input_idx == 0 && alone);
         let (Some(weight), Some(first)) = (weight, float.first()) else { continue };
-        let run = |step: &Step, values: &[Value]| -> Result<Vec<Value>> {
-            let outputs = step.run(values.len(), |sample| vec![values[sample].clone()])?;
+        let run = |single: &SingleNode, values: &[Value]| -> Result<Vec<Value>> {
+            let outputs = single.run(values.len(), |sample| vec![values[sample].clone()])?;
             Ok(outputs.into_iter().filter_map(|mut outputs| outputs.drain(..).next()).collect())
         };
-        let inputs = [(name, first)];
-        let y = run(&net.step(node, &inputs, &[])?, float)?;
+        let inputs = [NamedValue { name, value: first }];
+        let y = run(&net.single_node(node, &inputs, &[])?, float)?;
         let weight = dequantized(&plan.weights[weight])?;
-        let step = net.step(node, &inputs, &[weight])?;
-        let passed = net.passed(node);
-        let channels = y.first().and_then(|y| out_channels(node, y)).filter(|_| centred);
+        let single = net.single_node(node, &inputs, &[weight])?;
+        let bounds = net.bounds_behind(node);
+        let channels = y.first().and_then(|y| OutChannels::of(node, y)).filter(|_| corrects);
         let corrected = channels
-            .map(|channels| (channels, y.par_iter().map(|y| channels.sums(y, passed)).collect()));
-        let square = |x: &f32| f64::from(passed.of(*x)).powi(2);
+            .map(|channels| (channels, y.par_iter().map(|y| channels.sums(y, bounds)).collect()));
+        let square = |x: &f32| f64::from(bounds.apply(*x)).powi(2);
         let signal: f64 = y.iter().flat_map(|y| y.f32s().unwrap_or_default()).map(square).sum();
         if signal > 0.0 && signal.is_finite() {
-            readers.push(Reader { step, y, passed, corrected, signal });
+            readers.push(Reader { single, y, bounds, corrected, signal });
         }
     }
     Ok(readers)
@@ -69,17 +81,18 @@ impl Reader {
     /// # Errors
     /// If the layer cannot be run on them.
     pub fn error(&self, x: &[Value]) -> Result<f64> {
-        let outputs = self.step.run(x.len(), |sample| vec![x[sample].clone()])?;
+        let outputs = self.single.run(x.len(), |sample| vec![x[sample].clone()])?;
         let of = |(y, outputs): (&Value, &Vec<Value>)| -> f64 {
             let (Some(a), Some(b)) = (y.f32s(), outputs[0].f32s()) else { return 0.0 };
-            let error = |(&a, &b): (&f32, &f32)| f64::from(self.passed.of(a) - self.passed.of(b));
+            let error =
+                |(&a, &b): (&f32, &f32)| f64::from(self.bounds.apply(a) - self.bounds.apply(b));
             a.iter().zip(b).map(|pair| error(pair).powi(2)).sum()
         };
         let noise: Vec<f64> = self.y.par_iter().zip(&outputs).map(of).collect();
         let noise: f64 = noise.iter().sum();
         let corrected = self.corrected.as_ref().map_or(0.0, |(channels, float)| {
-            let sums = outputs.par_iter().map(|outputs| channels.sums(&outputs[0], self.passed));
-            mean_error(float, &sums.collect::<Vec<Vec<Sum>>>())
+            let sums = outputs.par_iter().map(|outputs| channels.sums(&outputs[0], self.bounds));
+            mean_error(float, &sums.collect::<Vec<Vec<ChannelSum>>>())
         });
         Ok(share(noise - corrected, self.signal))
     }
@@ -91,7 +104,7 @@ fn share(noise: f64, signal: f64) -> f64 {
 }
 
 /// The part of the noise that a correction of the means takes away.
-fn mean_error(float: &[Vec<Sum>], quantized: &[Vec<Sum>]) -> f64 {
+fn mean_error(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> f64 {
     let of_channel = |o: usize| {
         let total = difference(float, quantized, o);
         total.sum.powi(2) / total.n_passed
@@ -114,6 +127,6 @@ mod tests {
         let error = |noise: &f64| Ok(share(*noise, 1.0));
         assert_eq!(least(&[3.0, f64::NAN, 2.0], error).unwrap(), Some((&2.0, 2.0)));
         assert_eq!(least(&[f64::NAN, 2.0], error).unwrap(), Some((&2.0, 2.0)));
-        assert_eq!(follow((3.0, 3.0), [vec![f64::NAN], vec![2.0]], error).unwrap(), Some(2.0));
+        assert_eq!(follow(3.0, 3.0, [vec![f64::NAN], vec![2.0]], error).unwrap(), Some(2.0));
     }
 }

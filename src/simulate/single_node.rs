@@ -1,6 +1,6 @@
 //! One node of the graph as a model of its own, run on every sample.
 
-use super::bias::Passed;
+use super::channels::ActivationBounds;
 use crate::diag::copy_of;
 use crate::engine::{Engine, Parsed, Session, Value};
 use crate::onnx::inputs::Shapes;
@@ -12,24 +12,33 @@ use crate::onnx::proto::{
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
+/// A value of an input, by the input's name.
+#[derive(Clone, Copy)]
+pub struct NamedValue<'v> {
+    /// The name.
+    pub name: &'v str,
+    /// A value like those that will come.
+    pub value: &'v Value,
+}
+
 /// A node, ready to run.
-pub struct Step(Kind);
+pub struct SingleNode(Kind);
 
 enum Kind {
     /// By the engine.
     Engine(Engine),
     /// A Relu or Clip of float32, which the engine would copy its input for.
-    Clip(Passed),
+    Clip(ActivationBounds),
 }
 
-impl Step {
+impl SingleNode {
     /// A Relu or Clip.
-    pub fn clip(passed: Passed) -> Step {
-        Step(Kind::Clip(passed))
+    pub fn clip(bounds: ActivationBounds) -> SingleNode {
+        SingleNode(Kind::Clip(bounds))
     }
 
     /// `node` of `model` with its `constants`, for inputs like those given: names without repetition, in
-    /// the order in which [`Step::run`] takes them.
+    /// the order in which [`SingleNode::run`] takes them.
     ///
     /// # Errors
     /// If the engine does not take the node; the message names it.
@@ -37,14 +46,14 @@ impl Step {
         model: &ModelProto,
         node: &NodeProto,
         constants: Vec<TensorProto>,
-        inputs: &[(&str, &Value)],
-    ) -> Result<Step> {
+        inputs: &[NamedValue],
+    ) -> Result<SingleNode> {
         let outputs = node.output.iter().filter(|name| !name.is_empty());
         let graph = GraphProto {
             name: Some("step".into()),
             node: vec![node.clone()],
             initializer: constants,
-            input: inputs.iter().map(|(name, value)| value_info(name, value)).collect(),
+            input: inputs.iter().map(|input| value_info(input.name, input.value)).collect(),
             output: outputs
                 .map(|name| ValueInfoProto { name: Some(name.clone()), ..Default::default() })
                 .collect(),
@@ -58,7 +67,15 @@ impl Step {
         };
         let engine = Parsed::new(&model, &Shapes::new()).and_then(|parsed| parsed.build(&[]));
         let engine = engine.with_context(|| format!("node `{}`", node_name(node)))?;
-        Ok(Step(Kind::Engine(engine)))
+        Ok(SingleNode(Kind::Engine(engine)))
+    }
+
+    /// As [`SingleNode::run`], for inputs that are given per sample.
+    ///
+    /// # Errors
+    /// If the node fails on a sample.
+    pub fn run_all(&self, inputs: &[&[Value]], n_samples: usize) -> Result<Vec<Vec<Value>>> {
+        self.run(n_samples, |sample| inputs.iter().map(|values| values[sample].clone()).collect())
     }
 
     /// The outputs that have names, for each of `n_samples` samples.
@@ -73,8 +90,8 @@ impl Step {
         let samples = (0..n_samples).into_par_iter();
         let engine = match &self.0 {
             Kind::Engine(engine) => engine,
-            Kind::Clip(passed) => {
-                let clip = |value: &Value| value.map_f32(|x| passed.of(x));
+            Kind::Clip(bounds) => {
+                let clip = |value: &Value| value.map_f32(|x| bounds.apply(x));
                 return samples.map(|i| inputs(i).iter().map(clip).collect()).collect();
             }
         };

@@ -1,0 +1,407 @@
+//! The network under many plans: what two plans have in common is computed once.
+//!
+//! What a node makes follows from the node, the
+//! grids and weights before it, and the samples; a hash of these names it, and what is kept under the name
+//! is not computed again. A plan that differs in one layer so costs the nodes behind that layer alone.
+
+use super::network::{Clips, Network};
+use super::samples::Samples;
+use super::single_node::{NamedValue, SingleNode};
+use super::view::{PlanView, dequantized, fake_quantize};
+use crate::engine::Value;
+use crate::onnx::graph::Edge;
+use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
+use crate::plan::{PlannedWeight, QuantPlan};
+use crate::quant::QuantParams;
+use anyhow::{Context, Result, ensure};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A value per sample.
+pub type SampleValues = Vec<Value>;
+
+/// Some samples, and what is known of their run.
+#[derive(Default)]
+pub struct CachedSamples {
+    /// Values of the network's inputs, by name.
+    inputs: BTreeMap<String, SampleValues>,
+    n: usize,
+    kept: HashMap<u64, SampleValues>,
+    /// Bytes that may be kept.
+    max_bytes: usize,
+}
+
+impl CachedSamples {
+    /// Up to `max_bytes` of intermediate values are kept.
+    pub fn new(samples: Samples, max_bytes: usize) -> CachedSamples {
+        let Samples { names, values } = samples;
+        let of_input =
+            |i: usize| values.iter().filter_map(|sample| sample.get(i).cloned()).collect();
+        let inputs =
+            names.iter().enumerate().map(|(i, name)| (name.clone(), of_input(i))).collect();
+        CachedSamples { inputs, n: values.len(), kept: HashMap::new(), max_bytes }
+    }
+
+    /// Values of the inputs `names` of the first sample.
+    pub fn first(&self, names: &[String]) -> Option<Vec<Value>> {
+        names.iter().map(|name| self.inputs.get(name)?.first().cloned()).collect()
+    }
+}
+
+/// The first output of a node that was run.
+pub struct OutputAt<'r> {
+    /// The network.
+    pub net: &'r Network<'r>,
+    /// Position of the node.
+    pub node_idx: usize,
+    /// The node.
+    pub node: &'r NodeProto,
+    /// Names the output: equal ones have equal values on the same samples.
+    pub key: u64,
+}
+
+/// Changes outputs on the way.
+pub trait OutputHook {
+    /// Looks at the first output of a node, a value per sample, and may shift it.
+    ///
+    /// # Errors
+    /// If there is no memory for a copy.
+    fn output(&mut self, at: &OutputAt, values: &mut SampleValues) -> Result<()>;
+
+    /// Forgets what is about outputs of other names.
+    fn retain(&mut self, outputs: &BTreeSet<u64>);
+}
+
+/// A network for one plan after another.
+pub struct CachedNetwork<'a> {
+    net: Network<'a>,
+    /// Per node, the inputs that are no constants, without repetition; none where its outputs are constants.
+    runtime: Vec<Vec<&'a str>>,
+    /// One value of every tensor that is no constant, for its shape.
+    examples: BTreeMap<&'a str, Value>,
+    /// Nodes ready to run, by position and weights.
+    nodes: HashMap<(usize, u64), Arc<SingleNode>>,
+}
+
+/// What a run goes by.
+struct Run<'p> {
+    plan: &'p QuantPlan,
+    view: PlanView,
+    /// What tells the plan's weights apart, by their positions.
+    weight_ids: Vec<u64>,
+}
+
+impl<'p> Run<'p> {
+    fn of(plan: &'p QuantPlan) -> Result<Run<'p>> {
+        let id = |planned: &PlannedWeight| {
+            hash_of(|h| {
+                planned.quantizer.qtype.hash(h);
+                planned.params.iter().for_each(|params| hash_params(params, h));
+            })
+        };
+        let weight_ids = plan.weights.iter().map(id).collect();
+        Ok(Run { plan, view: PlanView::of(plan)?, weight_ids })
+    }
+
+    /// What tells the weight at an input of a node apart.
+    fn weight_id(&self, edge: Edge) -> Option<u64> {
+        Some(self.weight_ids[self.view.weight_at(edge)?])
+    }
+
+    /// The weights of the plan that the node reads.
+    fn weights_of(&self, node_idx: usize, node: &NodeProto) -> Vec<WeightInput<'p>> {
+        let inputs = (0..node.input.len()).filter_map(|input_idx| {
+            let weight_idx = self.view.weight_at((node_idx, input_idx))?;
+            let planned = &self.plan.weights[weight_idx];
+            Some(WeightInput { input_idx, planned, id: self.weight_ids[weight_idx] })
+        });
+        inputs.collect()
+    }
+}
+
+/// An input of a node that is a weight of the plan.
+struct WeightInput<'p> {
+    input_idx: usize,
+    planned: &'p PlannedWeight,
+    /// What tells the weight apart.
+    id: u64,
+}
+
+fn hash_of(write: impl FnOnce(&mut DefaultHasher)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    write(&mut hasher);
+    hasher.finish()
+}
+
+fn hash_params(params: &QuantParams, hasher: &mut DefaultHasher) {
+    (params.scale.to_bits(), params.zero_point, params.q_min, params.q_max).hash(hasher);
+}
+
+fn bytes_of(values: &SampleValues) -> usize {
+    values.iter().map(|value| 4 * value.shape().iter().product::<usize>()).sum()
+}
+
+impl<'a> CachedNetwork<'a> {
+    /// `model` is a prepared float model; shapes are those of the first of the `samples`.
+    ///
+    /// # Errors
+    /// If a node cannot be run by itself: control flow, or an operator that the engine lacks.
+    pub fn new(model: &'a ModelProto, samples: Samples) -> Result<CachedNetwork<'a>> {
+        let first = samples.values.first().context("there are no samples")?;
+        let net = Network::new(model, Clips::ByEngine)?;
+        let graph = net.graph;
+        let mut network = CachedNetwork {
+            net,
+            runtime: Vec::with_capacity(graph.node.len()),
+            examples: BTreeMap::new(),
+            nodes: HashMap::new(),
+        };
+        for input in &graph.input {
+            if let Some(i) = samples.names.iter().position(|name| name == input.name()) {
+                network.examples.extend(first.get(i).map(|value| (input.name(), value.clone())));
+            }
+        }
+        for (node_idx, node) in graph.node.iter().enumerate() {
+            network.prepare(node_idx, node)?;
+        }
+        Ok(network)
+    }
+
+    /// Bytes that the intermediate values of one sample take.
+    pub fn bytes_per_sample(&self) -> usize {
+        self.examples.values().map(|value| 4 * value.shape().iter().product::<usize>()).sum()
+    }
+
+    /// Runs the node on the one sample.
+    fn prepare(&mut self, node_idx: usize, node: &'a NodeProto) -> Result<()> {
+        let runtime = self.net.runtime_inputs(node, |name| self.examples.contains_key(name))?;
+        let single = self.single_node(node_idx, node, &runtime, &[])?;
+        let inputs: Vec<Value> = runtime.iter().map(|name| self.examples[*name].clone()).collect();
+        let outputs: Vec<Value> =
+            single.run(1, |_| inputs.clone())?.into_iter().flatten().collect();
+        if Network::makes_constants(node, &runtime) {
+            self.runtime.push(Vec::new());
+            return self.net.add_constants(node, outputs);
+        }
+        let names = node.output.iter().filter(|name| !name.is_empty()).map(String::as_str);
+        self.examples.extend(names.zip(outputs));
+        self.runtime.push(runtime);
+        Ok(())
+    }
+
+    /// The node as a model of its own, with these weights in place of the constants of their names.
+    fn single_node(
+        &mut self,
+        node_idx: usize,
+        node: &NodeProto,
+        runtime: &[&str],
+        weights: &[WeightInput],
+    ) -> Result<Arc<SingleNode>> {
+        let name = |weight: &WeightInput| &node.input[weight.input_idx];
+        let id = hash_of(|h| weights.iter().for_each(|weight| (name(weight), weight.id).hash(h)));
+        if let Some(single) = self.nodes.get(&(node_idx, id)) {
+            return Ok(single.clone());
+        }
+        let replaced = weights.iter().map(|weight| dequantized(weight.planned));
+        let replaced: Vec<TensorProto> = replaced.collect::<Result<_>>()?;
+        let examples = &self.examples;
+        let inputs: Vec<NamedValue> =
+            runtime.iter().map(|name| NamedValue { name, value: &examples[*name] }).collect();
+        let single = Arc::new(self.net.single_node(node, &inputs, &replaced)?);
+        self.nodes.insert((node_idx, id), single.clone());
+        Ok(single)
+    }
+
+    /// The outputs under `plan`, per output and sample. With `keep`, what was computed is kept for the
+    /// plans that follow, in place of what was.
+    ///
+    /// # Errors
+    /// If the plan's codes are not affine, or shapes depend on the sample.
+    pub fn run(
+        &mut self,
+        plan: &QuantPlan,
+        samples: &mut CachedSamples,
+        keep: bool,
+        mut hook: Option<&mut dyn OutputHook>,
+    ) -> Result<Vec<SampleValues>> {
+        let run = Run::of(plan)?;
+        let keys = self.keys(&run);
+        let needed = self.needed(&keys, samples);
+        let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
+        let graph = self.net.graph;
+        for (node_idx, runtime) in self.runtime.iter().enumerate() {
+            if needed[node_idx] {
+                runtime.iter().for_each(|name| *uses.entry(name).or_default() += 1);
+            }
+        }
+        graph.output.iter().for_each(|output| *uses.entry(output.name()).or_default() += 1);
+        if keep {
+            let known: BTreeSet<u64> = keys.values().copied().collect();
+            samples.kept.retain(|key, _| known.contains(key));
+            hook.iter_mut().for_each(|hook| hook.retain(&known));
+        }
+        let mut kept_bytes: usize = samples.kept.values().map(bytes_of).sum();
+        let mut tensors = Tensors { values: BTreeMap::new(), fake_quantized: BTreeMap::new() };
+        for (node_idx, node) in graph.node.iter().enumerate().filter(|(i, _)| needed[*i]) {
+            let runtime = self.runtime[node_idx].clone();
+            for name in &runtime {
+                tensors.fetch(name, &keys, samples)?;
+            }
+            let weights = run.weights_of(node_idx, node);
+            let single = self.single_node(node_idx, node, &runtime, &weights)?;
+            let inputs = tensors.read(node_idx, node, &runtime, &run.view)?;
+            let inputs: Vec<&[Value]> = inputs.iter().map(Vec::as_slice).collect();
+            let outputs = single.run_all(&inputs, samples.n)?;
+            let names = node.output.iter().filter(|name| !name.is_empty());
+            for (position, name) in names.enumerate() {
+                let mut values: SampleValues =
+                    outputs.iter().filter_map(|values| values.get(position).cloned()).collect();
+                let key = keys.get(name.as_str()).copied();
+                if let (0, Some(hook), Some(key)) = (position, &mut hook, key) {
+                    let at = OutputAt { net: &self.net, node_idx, node, key };
+                    hook.output(&at, &mut values)?;
+                }
+                let shape = self.examples.get(name.as_str()).map(Value::shape);
+                ensure!(
+                    values.iter().all(|value| Some(value.shape()) == shape),
+                    "tensor `{name}`: its shape depends on the sample"
+                );
+                let bytes = bytes_of(&values);
+                if let (true, Some(key)) = (keep && kept_bytes + bytes <= samples.max_bytes, key) {
+                    kept_bytes += bytes;
+                    samples.kept.insert(key, values.clone());
+                }
+                if uses.contains_key(name.as_str()) {
+                    tensors.values.insert(name, values);
+                }
+            }
+            for name in runtime {
+                tensors.used(name, &mut uses);
+            }
+        }
+        let mut outputs = Vec::with_capacity(graph.output.len());
+        for output in &graph.output {
+            let name = output.name();
+            if self.net.is_constant(name) {
+                outputs.push(Vec::new());
+                continue;
+            }
+            tensors.fetch(name, &keys, samples)?;
+            let values = tensors.values.get(name).cloned().unwrap_or_default();
+            outputs.push(match run.view.output_params(name) {
+                Some(params) => fake_quantize(values, params)?,
+                None => values,
+            });
+        }
+        Ok(outputs)
+    }
+
+    /// What names each tensor that is no constant.
+    fn keys(&self, run: &Run) -> BTreeMap<&'a str, u64> {
+        let inputs = self.net.graph.input.iter().map(|input| input.name());
+        let mut keys: BTreeMap<&str, u64> =
+            inputs.map(|name| (name, hash_of(|h| name.hash(h)))).collect();
+        for (node_idx, node) in self.net.graph.node.iter().enumerate() {
+            if self.runtime[node_idx].is_empty() {
+                continue;
+            }
+            let key = hash_of(|h| {
+                node_idx.hash(h);
+                for (input, name) in node.input.iter().enumerate() {
+                    let edge = (node_idx, input);
+                    (input, keys.get(name.as_str())).hash(h);
+                    run.weight_id(edge).hash(h);
+                    if let Some(params) = run.view.params_at(name, edge) {
+                        hash_params(params, h);
+                    }
+                }
+            });
+            for (position, name) in node.output.iter().enumerate() {
+                keys.insert(name, hash_of(|h| (key, position).hash(h)));
+            }
+        }
+        keys
+    }
+
+    /// The nodes that must be run for the outputs.
+    fn needed(&self, keys: &BTreeMap<&str, u64>, samples: &CachedSamples) -> Vec<bool> {
+        let mut needed = vec![false; self.net.graph.node.len()];
+        let mut pending: Vec<&str> =
+            self.net.graph.output.iter().map(|output| output.name()).collect();
+        while let Some(name) = pending.pop() {
+            let kept = keys.get(name).is_some_and(|key| samples.kept.contains_key(key));
+            if let (false, Some(node_idx)) = (kept, self.net.index.producer_idx(name))
+                && !needed[node_idx]
+                && !self.runtime[node_idx].is_empty()
+            {
+                needed[node_idx] = true;
+                pending.extend(&self.runtime[node_idx]);
+            }
+        }
+        needed
+    }
+}
+
+/// The tensors of a run in progress.
+struct Tensors<'a> {
+    values: BTreeMap<&'a str, SampleValues>,
+    /// The same fake-quantized, for the uses that read them so.
+    fake_quantized: BTreeMap<&'a str, SampleValues>,
+}
+
+impl<'a> Tensors<'a> {
+    /// Makes sure that a tensor is there, which was made, kept, or is an input.
+    fn fetch(
+        &mut self,
+        name: &'a str,
+        keys: &BTreeMap<&str, u64>,
+        samples: &CachedSamples,
+    ) -> Result<()> {
+        if self.values.contains_key(name) {
+            return Ok(());
+        }
+        let kept = keys.get(name).and_then(|key| samples.kept.get(key));
+        let values = kept.or_else(|| samples.inputs.get(name));
+        let values = values.with_context(|| format!("tensor `{name}` does not exist"))?;
+        self.values.insert(name, values.clone());
+        Ok(())
+    }
+
+    /// What the node reads of its inputs.
+    fn read(
+        &mut self,
+        node_idx: usize,
+        node: &NodeProto,
+        runtime: &[&'a str],
+        view: &PlanView,
+    ) -> Result<Vec<SampleValues>> {
+        let mut inputs = Vec::with_capacity(runtime.len());
+        for &name in runtime {
+            let position = node.input.iter().position(|input| input == name).unwrap_or_default();
+            let values = &self.values[name];
+            inputs.push(match view.params_at(name, (node_idx, position)) {
+                None => values.clone(),
+                Some(params) => {
+                    if !self.fake_quantized.contains_key(name) {
+                        let fake_quantized = fake_quantize(values.clone(), params)?;
+                        self.fake_quantized.insert(name, fake_quantized);
+                    }
+                    self.fake_quantized[name].clone()
+                }
+            });
+        }
+        Ok(inputs)
+    }
+
+    fn used(&mut self, name: &str, uses: &mut BTreeMap<&str, usize>) {
+        if let Some(left) = uses.get_mut(name) {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.values.remove(name);
+                self.fake_quantized.remove(name);
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Single nodes: what the graph says of them, and where a forward pass meets them.
+
+use super::channels::{ActivationBounds, ChannelSum};
+use super::single_node::SingleNode;
+use crate::engine::Value;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::node::{is_scaled, node_name};
+use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
+use anyhow::{Result, bail, ensure};
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+/// A node that a forward pass has come to.
+pub struct NodeAt<'w> {
+    /// Its position.
+    pub node_idx: usize,
+    /// The node.
+    pub node: &'w NodeProto,
+    /// Its inputs that are no constants, without repetition.
+    pub runtime: &'w [&'w str],
+    /// The node in the float network; none for a layer where that network is not run.
+    pub(super) single: Option<&'w SingleNode>,
+    /// What it makes there, per sample; nothing where the float network is known from another pass.
+    pub(super) float: &'w [Vec<Value>],
+    /// Sums of the channels of its first output there, once they are asked for.
+    pub(super) sums: OnceCell<Vec<Vec<ChannelSum>>>,
+    /// Samples of the pass.
+    pub n_samples: usize,
+    /// The first so many samples are learned from.
+    pub n_tune: usize,
+}
+
+impl NodeAt<'_> {
+    /// The first output in the float network, for the samples that are learned from; nothing where that network is known
+    /// from another pass.
+    pub fn float_outputs(&self) -> impl Iterator<Item = &Value> {
+        self.float.iter().take(self.n_tune).filter_map(|outputs| outputs.first())
+    }
+
+    /// The sums of the channels of the first output in the float network, per sample that is learned from, as `sums`
+    /// makes them of [`NodeAt::float_outputs`]; those of another pass where it kept them.
+    pub fn float_sums(&self, sums: impl FnOnce() -> Vec<Vec<ChannelSum>>) -> &[Vec<ChannelSum>] {
+        self.sums.get_or_init(sums)
+    }
+}
+
+/// The inputs of a node that are no constants, without repetition; `exists` tells which tensors there are.
+///
+/// # Errors
+/// If the node cannot be run by itself, or reads a tensor that does not exist.
+pub fn runtime_inputs<'n>(
+    node: &'n NodeProto,
+    constants: &BTreeMap<String, TensorProto>,
+    exists: impl Fn(&str) -> bool,
+) -> Result<Vec<&'n str>> {
+    let nested = node.attribute.iter().any(|attr| attr.g.is_some() || !attr.graphs.is_empty());
+    if nested {
+        bail!("node `{}`: {} holds a graph of its own", node_name(node), node.op_type());
+    }
+    let mut runtime: Vec<&str> = Vec::new();
+    for name in node.input.iter().filter(|name| !name.is_empty()) {
+        if !constants.contains_key(name) && !runtime.contains(&name.as_str()) {
+            ensure!(exists(name), "node `{}`: tensor `{name}` does not exist", node_name(node));
+            runtime.push(name);
+        }
+    }
+    Ok(runtime)
+}
+
+/// The Relu or Clip that alone reads the node's output, and its bounds.
+pub fn activation_behind<'a>(
+    node: &NodeProto,
+    graph: &'a GraphProto,
+    index: &GraphIndex,
+) -> Option<(&'a NodeProto, ActivationBounds)> {
+    let output = node.output.first().filter(|name| !index.is_output(name))?;
+    let &[(reader, 0)] = index.consumers(output) else { return None };
+    let reader = &graph.node[reader];
+    Some((reader, activation_bounds(reader, index)?))
+}
+
+/// The bounds of a Relu or Clip.
+pub fn activation_bounds(node: &NodeProto, index: &GraphIndex) -> Option<ActivationBounds> {
+    let (low, high) = index.clip_bounds(node)?;
+    let (low, high) = (low.unwrap_or(f32::NEG_INFINITY), high.unwrap_or(f32::INFINITY));
+    Some(ActivationBounds { low, high })
+}
+
+/// Whether a bias can shift the output channels of the node: a layer, or an Add that gives a constant to a
+/// MatMul.
+pub fn takes_bias(node: &NodeProto, index: &GraphIndex) -> bool {
+    match node.op_type() {
+        "Conv" | "ConvTranspose" | "Gemm" => !is_scaled(node),
+        "Add" => added_to_product(node, index).is_some(),
+        _ => false,
+    }
+}
+
+/// The position of the constant that an Add gives to a MatMul.
+pub fn added_to_product(node: &NodeProto, index: &GraphIndex) -> Option<usize> {
+    let slot = index.constant_operand(node)?;
+    let product = index.producer(&node.input[1 - slot])?;
+    (product.op_type() == "MatMul").then_some(slot)
+}

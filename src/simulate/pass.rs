@@ -1,0 +1,365 @@
+//! The float network and quantized ones side by side, node by node, over all samples at once.
+//!
+//! Each node runs on every sample before the next one does, so that a hook can change a layer when its
+//! quantized input is known and its output is not. The float network runs once for all the quantized ones, or not at
+//! all where another pass kept what is asked of it.
+//! A tensor is freed after its last use: memory holds the tensors that are alive, of every network, for all
+//! samples.
+
+use super::candidate::{BiasOf, Candidate};
+use super::evaluated::EvaluatedTensor;
+use super::hook::{LayerHook, NoHook, TensorAt};
+use super::network::{Clips, Network};
+use super::node::NodeAt;
+use super::reference::FloatReference;
+use super::samples::Samples;
+use super::single_node::NamedValue;
+use crate::engine::Value;
+use crate::metrics::QuantizationError;
+use crate::onnx::proto::{ModelProto, NodeProto};
+use crate::plan::QuantPlan;
+use anyhow::{Context, Result, ensure};
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What is told of each tensor of the float network.
+type OnFloat<'a> = dyn FnMut(&Network, &str, &[Value]) -> Result<()> + 'a;
+
+/// A forward pass over some samples.
+pub struct ForwardPass<'a> {
+    net: Network<'a>,
+    /// The first so many samples are learned from.
+    n_tune: usize,
+    /// Samples from here on are evaluated.
+    evaluate_from: usize,
+    evaluated: Vec<EvaluatedTensor>,
+    /// Tensors of the float network that are alive, a value per sample.
+    float: BTreeMap<String, Vec<Value>>,
+    /// What is known of the float network, which is not run then.
+    known: Option<&'a FloatReference>,
+    /// What is kept of it.
+    kept: Option<FloatReference>,
+    on_float: Option<Box<OnFloat<'a>>>,
+    branches: Vec<Branch<'a>>,
+    uses_left: BTreeMap<&'a str, usize>,
+}
+
+/// A candidate, and what changes it.
+struct Branch<'a> {
+    candidate: Candidate,
+    hook: Box<dyn LayerHook + 'a>,
+}
+
+/// The earlier branch whose values a branch shares, if there is one.
+type Shared = Option<usize>;
+
+impl<'a> ForwardPass<'a> {
+    /// Over `model`, a prepared float model, and as yet no candidate. The first `n_tune` samples are learned from, the
+    /// others are held-out.
+    ///
+    /// # Errors
+    /// If the model has no graph.
+    pub fn new(model: &'a ModelProto, n_tune: usize) -> Result<ForwardPass<'a>> {
+        let net = Network::new(model, Clips::InPlace)?;
+        let graph = net.graph;
+        let mut uses_left: BTreeMap<&str, usize> = BTreeMap::new();
+        let inputs = graph.node.iter().flat_map(|node| &node.input).map(String::as_str);
+        let outputs = graph.output.iter().map(|value| value.name());
+        inputs.chain(outputs).for_each(|name| *uses_left.entry(name).or_default() += 1);
+        let outputs = graph.output.iter();
+        let evaluated =
+            outputs.map(|output| EvaluatedTensor::of(&net.index, output.name())).collect();
+        let (float, known, kept, on_float, branches) = Default::default();
+        let evaluate_from = n_tune;
+        Ok(ForwardPass {
+            net,
+            n_tune,
+            evaluate_from,
+            evaluated,
+            float,
+            known,
+            kept,
+            on_float,
+            branches,
+            uses_left,
+        })
+    }
+
+    /// With a candidate more; the weights of all candidates are those of the first, in its order.
+    #[must_use]
+    pub fn with(mut self, candidate: Candidate, hook: impl LayerHook + 'a) -> ForwardPass<'a> {
+        self.branches.push(Branch { candidate, hook: Box::new(hook) });
+        self
+    }
+
+    /// Evaluates by all samples, those that are learned from too.
+    #[must_use]
+    pub fn evaluated_by_all(mut self) -> ForwardPass<'a> {
+        self.evaluate_from = 0;
+        self
+    }
+
+    /// Does not run the float network, as far as sums of channels and evaluation go: `reference` is what another pass
+    /// over the same samples kept of it.
+    #[must_use]
+    pub fn knowing(mut self, reference: Option<&'a FloatReference>) -> ForwardPass<'a> {
+        self.known = reference;
+        self
+    }
+
+    /// Goes through the graph and gives the candidates back, with what was found of them.
+    ///
+    /// # Errors
+    /// If a node cannot be run by itself: control flow, or shapes that depend on values.
+    pub fn run(mut self, samples: Samples) -> Result<Vec<Candidate>> {
+        self.pass(samples)?;
+        Ok(self.branches.into_iter().map(|branch| branch.candidate).collect())
+    }
+
+    /// As [`ForwardPass::run`], with what other passes over these samples can use.
+    ///
+    /// # Errors
+    /// As [`ForwardPass::run`].
+    pub fn run_and_keep(mut self, samples: Samples) -> Result<(Vec<Candidate>, FloatReference)> {
+        self.kept = Some(FloatReference::default());
+        self.pass(samples)?;
+        let candidates = self.branches.into_iter().map(|branch| branch.candidate);
+        Ok((candidates.collect(), self.kept.unwrap_or_default()))
+    }
+
+    /// As [`ForwardPass::run`]; `on_float` is told every tensor of the float network, with its values per sample.
+    ///
+    /// # Errors
+    /// As [`ForwardPass::run`], or if `on_float` fails.
+    pub fn run_telling(
+        mut self,
+        samples: Samples,
+        on_float: impl FnMut(&Network, &str, &[Value]) -> Result<()> + 'a,
+    ) -> Result<Vec<Candidate>> {
+        self.on_float = Some(Box::new(on_float));
+        self.run(samples)
+    }
+
+    fn pass(&mut self, samples: Samples) -> Result<()> {
+        for (position, name) in samples.names.iter().enumerate() {
+            let values: Vec<Value> = samples.values.iter().map(|s| s[position].clone()).collect();
+            let first: Vec<usize> = self.branches.iter().map(|b| b.candidate.first).collect();
+            let made = first.iter().map(|&first| values[first..].to_vec()).collect();
+            let shared: Vec<Shared> =
+                (0..first.len()).map(|k| first[..k].iter().position(|f| *f == first[k])).collect();
+            let float = if self.known.is_some() { Vec::new() } else { values };
+            self.store(name, float, made, &shared)?;
+        }
+        for (node_idx, node) in self.net.graph.node.iter().enumerate() {
+            self.node(node_idx, node, samples.len())?;
+            for name in &node.input {
+                self.used(name);
+            }
+        }
+        for branch in &mut self.branches {
+            let outputs = self.net.graph.output.iter();
+            outputs.for_each(|output| branch.candidate.finish(output.name()));
+        }
+        Ok(())
+    }
+
+    /// A tensor's value for some sample, for its shape and type.
+    fn example(&self, name: &str) -> Option<&Value> {
+        let float = self.float.get(name)?.first();
+        float.or_else(|| self.branches.first()?.candidate.example(name))
+    }
+
+    fn used(&mut self, name: &str) {
+        if let Some(left) = self.uses_left.get_mut(name) {
+            *left -= 1;
+            if *left == 0 {
+                self.float.remove(name);
+                self.branches.iter_mut().for_each(|branch| branch.candidate.free(name));
+            }
+        }
+    }
+
+    /// Keeps a tensor of the float network and of every candidate; `shared` says which earlier candidate a
+    /// candidate's values are from.
+    fn store(
+        &mut self,
+        name: &str,
+        float: Vec<Value>,
+        made: Vec<Vec<Value>>,
+        shared: &[Shared],
+    ) -> Result<()> {
+        if self.uses_left.get(name).is_none_or(|left| *left == 0) {
+            return Ok(());
+        }
+        let same = float.windows(2).all(|pair| pair[0].shape() == pair[1].shape());
+        ensure!(same, "tensor `{name}`: its shape depends on the sample");
+        if let Some(on_float) = &mut self.on_float {
+            on_float(&self.net, name, &float)?;
+        }
+        for (k, (values, shared)) in made.into_iter().zip(shared).enumerate() {
+            let (earlier, rest) = self.branches.split_at_mut(k);
+            let start = Instant::now();
+            let shared = shared.map(|shared| &earlier[shared].candidate);
+            let Branch { candidate, hook } = &mut rest[0];
+            let at = TensorAt { name, float: &float, quantized: &values, n_tune: self.n_tune };
+            hook.tensor(&self.net, &at, candidate)?;
+            candidate.store(&self.net, name, values, shared)?;
+            let evaluated = self.evaluated.iter().enumerate();
+            for (output_idx, evaluated) in evaluated.filter(|(_, e)| e.tensor == name) {
+                let float = self.known.map_or(&float[..], |known| known.evaluated(name));
+                candidate.evaluate(output_idx, evaluated, float, self.evaluate_from);
+            }
+            candidate.seconds += start.elapsed().as_secs_f64();
+        }
+        if let Some(kept) = &mut self.kept
+            && self.evaluated.iter().any(|evaluated| evaluated.tensor == name)
+        {
+            kept.keep_evaluated(name, &float);
+        }
+        self.float.insert(name.to_string(), float);
+        Ok(())
+    }
+
+    fn node(&mut self, node_idx: usize, node: &'a NodeProto, n_samples: usize) -> Result<()> {
+        let runtime = self.net.runtime_inputs(node, |name| self.float.contains_key(name))?;
+        let named = |name: &&'a str| Some(NamedValue { name, value: self.example(name)? });
+        let first: Vec<NamedValue> = runtime.iter().filter_map(named).collect();
+        if Network::makes_constants(node, &runtime) {
+            let single = self.net.single_node(node, &first, &[])?;
+            let inputs: Vec<Value> = first.iter().map(|input| input.value.clone()).collect();
+            let outputs = single.run(1, |_| inputs.clone())?;
+            return self.net.add_constants(node, outputs.into_iter().flatten().collect());
+        }
+        let branch = self.branches.first();
+        let is_layer =
+            branch.is_some_and(|b| b.candidate.view().weight_of(node_idx, node).is_some());
+        let is_run = self.known.is_none() || !is_layer;
+        let single = is_run.then(|| self.net.single_node(node, &first, &[])).transpose()?;
+        let inputs: Vec<&[Value]> = runtime.iter().map(|name| &self.float[*name][..]).collect();
+        let float = match (&single, self.known) {
+            (Some(single), None) => single.run_all(&inputs, n_samples)?,
+            _ => Vec::new(),
+        };
+        let sums = self.known.and_then(|known| known.sums(node_idx, self.n_tune));
+        let at = NodeAt {
+            node_idx,
+            node,
+            runtime: &runtime,
+            single: single.as_ref(),
+            float: &float,
+            sums: sums.map_or_else(OnceCell::new, OnceCell::from),
+            n_samples,
+            n_tune: self.n_tune,
+        };
+        let mut made: Vec<Vec<Vec<Value>>> = Vec::with_capacity(self.branches.len());
+        let mut shared: Vec<Shared> = Vec::with_capacity(self.branches.len());
+        for k in 0..self.branches.len() {
+            let (earlier, rest) = self.branches.split_at_mut(k);
+            let branch = &mut rest[0];
+            let start = Instant::now();
+            let same = earlier.iter().position(|other| branch.shares(other, &at));
+            made.push(match same {
+                Some(same) => {
+                    branch.candidate.share_biases(&earlier[same].candidate, node_idx);
+                    made[same].clone()
+                }
+                None => branch.node(&self.net, &at, &self.float)?,
+            });
+            shared.push(same);
+            branch.candidate.seconds += start.elapsed().as_secs_f64();
+        }
+        if let (Some(kept), Some(sums)) = (&mut self.kept, at.sums.into_inner()) {
+            kept.keep_sums(node_idx, sums);
+        }
+        let names: Vec<&String> = node.output.iter().filter(|name| !name.is_empty()).collect();
+        let float = by_output(float, names.len());
+        let made = made.into_iter().map(|made| by_output(made, names.len()));
+        let mut made: Vec<std::vec::IntoIter<Vec<Value>>> = made.map(Vec::into_iter).collect();
+        for (name, float) in names.into_iter().zip(float) {
+            let made = made.iter_mut().map(|made| made.next().unwrap_or_default()).collect();
+            self.store(name, float, made, &shared)?;
+        }
+        Ok(())
+    }
+}
+
+impl Branch<'_> {
+    /// Whether the node makes the same of the same in both.
+    fn shares(&self, other: &Branch, at: &NodeAt) -> bool {
+        let (touched, of_other) = (self.hook.touched(), other.hook.touched());
+        let (a, b) = (&self.candidate, &other.candidate);
+        let weights = match a.view().weight_of(at.node_idx, at.node) {
+            None => true,
+            Some(_) if touched.weights || of_other.weights => false,
+            Some(idx) => {
+                let (a, b) = (&a.plan.weights[idx], &b.plan.weights[idx]);
+                a.params == b.params && Arc::ptr_eq(&a.integers, &b.integers)
+            }
+        };
+        let inputs = || at.runtime.iter().map(|name| (a.read(at, name), b.read(at, name)));
+        a.first == b.first
+            && touched.biases == of_other.biases
+            && weights
+            && inputs().all(|(a, b)| a.iter().zip(b).all(|(a, b)| a.is(b)))
+    }
+
+    /// Runs a node, changed as the hook does; `float` holds the tensors of the float network.
+    fn node(
+        &mut self,
+        net: &Network,
+        at: &NodeAt,
+        float: &BTreeMap<String, Vec<Value>>,
+    ) -> Result<Vec<Vec<Value>>> {
+        let Branch { candidate, hook } = self;
+        if candidate.view().weight_of(at.node_idx, at.node).is_some() {
+            hook.weight(net, at, candidate)?;
+            let biases = hook.touched().biases;
+            let bias = if biases.is_some() { BiasOf::Model } else { BiasOf::Plan };
+            let outputs = candidate.run_layer(net, at, bias)?;
+            return hook.outputs(net, at, candidate, outputs);
+        }
+        let inputs = candidate.inputs(at);
+        let same = |(name, values): (&&str, &&[Value])| {
+            float[*name][candidate.first..].iter().zip(*values).all(|(a, b)| a.is(b))
+        };
+        if !at.float.is_empty() && at.runtime.iter().zip(&inputs).all(same) {
+            return Ok(at.float[candidate.first..].to_vec());
+        }
+        let single = at.single.context("internal error: a node without a model of its own")?;
+        let outputs = single.run_all(&inputs, at.n_samples - candidate.first)?;
+        hook.outputs(net, at, candidate, outputs)
+    }
+}
+
+/// The values per output and sample, which are given per sample and output.
+fn by_output(values: Vec<Vec<Value>>, n_outputs: usize) -> Vec<Vec<Value>> {
+    let mut outputs: Vec<Vec<Value>> = Vec::new();
+    outputs.resize_with(n_outputs, || Vec::with_capacity(values.len()));
+    for sample in values {
+        outputs.iter_mut().zip(sample).for_each(|(output, value)| output.push(value));
+    }
+    outputs
+}
+
+/// What the quantized network of a plan makes.
+pub struct Simulated {
+    /// The outputs of the graph, per output and sample.
+    pub outputs: Vec<Vec<Value>>,
+    /// How far they are from the float network's, per output.
+    pub errors: Vec<QuantizationError>,
+}
+
+/// Runs the network that `plan` makes of the float `model`, without writing it: values are fake-quantized on the way, in
+/// float32, whatever the bits. Biases stay float, but those with quantization parameters of their own.
+///
+/// # Errors
+/// If a node cannot be run by itself; the message names it.
+pub fn simulate(model: &ModelProto, plan: &QuantPlan, samples: Samples) -> Result<Simulated> {
+    let candidate = Candidate::new(plan.clone(), 0)?;
+    let mut candidates = ForwardPass::new(model, 0)?.with(candidate, NoHook).run(samples)?;
+    let Candidate { outputs, errors, .. } =
+        candidates.pop().context("internal error: a pass without a candidate")?;
+    Ok(Simulated { outputs, errors })
+}

@@ -1,0 +1,63 @@
+//! What a forward pass keeps of the float network, so that another one over the same samples needs none of its own.
+//!
+//! Where the other network has channels in other units, all that is kept follows: exactly where these are powers of
+//! two times the first's, to float rounding elsewhere.
+
+use super::channels::ChannelSum;
+use crate::engine::Value;
+use crate::onnx::proto::GraphProto;
+use crate::quant::ChannelScaling;
+use std::collections::BTreeMap;
+
+/// Of the float network, over the samples of a pass.
+#[derive(Clone, Default)]
+pub struct FloatReference {
+    /// Sums of the channels of a node's first output, per sample, by the node's position.
+    sums: BTreeMap<usize, Vec<Vec<ChannelSum>>>,
+    /// The tensors by which outputs are evaluated, a value per sample.
+    evaluated: BTreeMap<String, Vec<Value>>,
+}
+
+impl FloatReference {
+    pub(super) fn keep_sums(&mut self, node_idx: usize, sums: Vec<Vec<ChannelSum>>) {
+        self.sums.insert(node_idx, sums);
+    }
+
+    pub(super) fn keep_evaluated(&mut self, tensor: &str, values: &[Value]) {
+        self.evaluated.insert(tensor.to_string(), values.to_vec());
+    }
+
+    /// The sums of the node over the first `n` samples.
+    pub(super) fn sums(&self, node_idx: usize, n: usize) -> Option<Vec<Vec<ChannelSum>>> {
+        let sums = self.sums.get(&node_idx)?;
+        Some(sums[..n.min(sums.len())].to_vec())
+    }
+
+    pub(super) fn evaluated(&self, tensor: &str) -> &[Value] {
+        self.evaluated.get(tensor).map_or(&[], Vec::as_slice)
+    }
+
+    /// The same of the network `graph` with tensors in other `units`; `None` where it does not follow.
+    pub fn converted(
+        &self,
+        graph: &GraphProto,
+        units: &BTreeMap<String, ChannelScaling>,
+    ) -> Option<FloatReference> {
+        if self.evaluated.keys().any(|tensor| units.contains_key(tensor)) {
+            return None;
+        }
+        let mut converted = self.clone();
+        for (&node_idx, sums) in &mut converted.sums {
+            let output = graph.node.get(node_idx).and_then(|node| node.output.first());
+            let Some(units) = output.and_then(|name| units.get(name)) else { continue };
+            for sums in sums {
+                if sums.len() != units.n_entries() {
+                    return None;
+                }
+                let channels = sums.iter_mut().enumerate();
+                channels.for_each(|(o, sum)| sum.sum *= f64::from(units.of(o)));
+            }
+        }
+        Some(converted)
+    }
+}

@@ -1,0 +1,114 @@
+//! A plan by the tensors and uses that it is about, and what it makes of their values.
+
+use crate::engine::Value;
+use crate::onnx::graph::Edge;
+use crate::onnx::proto::{NodeProto, TensorProto};
+use crate::onnx::tensor;
+use crate::plan::{PlannedWeight, QuantPlan};
+use crate::quant::{Codes, QuantParams};
+use anyhow::{Result, ensure};
+use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where a plan quantizes.
+pub struct PlanView {
+    activations: BTreeMap<String, Activation>,
+    /// Positions of the plan's weights, by their uses.
+    weights: BTreeMap<Edge, usize>,
+}
+
+struct Activation {
+    params: QuantParams,
+    /// The uses that read it fake-quantized.
+    edges: BTreeSet<Edge>,
+    /// Whether the network gives it out fake-quantized.
+    network_output: bool,
+}
+
+impl PlanView {
+    /// Of `plan`.
+    ///
+    /// # Errors
+    /// If it has codes that are no integers times a scale.
+    pub fn of(plan: &QuantPlan) -> Result<PlanView> {
+        let params = plan.activations.iter().map(|planned| &planned.params);
+        let of_weights = plan.weights.iter().flat_map(|planned| &planned.params);
+        let is_affine = |params: &QuantParams| params.codes == Codes::Affine;
+        ensure!(params.chain(of_weights).all(is_affine), "its codes are not affine");
+        let activations = plan.activations.iter().map(|planned| {
+            let quantizer = &planned.quantizer;
+            let activation = Activation {
+                params: planned.params,
+                edges: quantizer.edges.iter().copied().collect(),
+                network_output: quantizer.network_output,
+            };
+            (quantizer.tensor.clone(), activation)
+        });
+        let weights = plan.weights.iter().enumerate().flat_map(|(weight_idx, planned)| {
+            planned.quantizer.edges.iter().map(move |edge| (*edge, weight_idx))
+        });
+        Ok(PlanView { activations: activations.collect(), weights: weights.collect() })
+    }
+
+    /// The parameters of a tensor, whatever its uses.
+    pub fn params(&self, tensor: &str) -> Option<&QuantParams> {
+        Some(&self.activations.get(tensor)?.params)
+    }
+
+    /// The parameters that the use reads the tensor with.
+    pub fn params_at(&self, tensor: &str, edge: Edge) -> Option<&QuantParams> {
+        let activation = self.activations.get(tensor)?;
+        activation.edges.contains(&edge).then_some(&activation.params)
+    }
+
+    /// The parameters that the network gives the tensor out with.
+    pub fn output_params(&self, tensor: &str) -> Option<&QuantParams> {
+        let activation = self.activations.get(tensor)?;
+        activation.network_output.then_some(&activation.params)
+    }
+
+    /// Gives a tensor other parameters; nothing where it has none.
+    pub(super) fn set_params(&mut self, tensor: &str, params: QuantParams) {
+        if let Some(activation) = self.activations.get_mut(tensor) {
+            activation.params = params;
+        }
+    }
+
+    /// The uses that read the tensor fake-quantized.
+    pub fn edges(&self, tensor: &str) -> Option<&BTreeSet<Edge>> {
+        Some(&self.activations.get(tensor)?.edges)
+    }
+
+    /// The position of the weight at an input of a node.
+    pub fn weight_at(&self, edge: Edge) -> Option<usize> {
+        self.weights.get(&edge).copied()
+    }
+
+    /// The position of the first weight that the node reads.
+    pub fn weight_of(&self, node_idx: usize, node: &NodeProto) -> Option<usize> {
+        (0..node.input.len()).find_map(|input| self.weight_at((node_idx, input)))
+    }
+
+    /// Whether an input of a node is quantized.
+    pub fn is_quantized(&self, edge: Edge) -> bool {
+        self.weights.contains_key(&edge)
+            || self.activations.values().any(|activation| activation.edges.contains(&edge))
+    }
+}
+
+/// The weight as the target will see it.
+///
+/// # Errors
+/// If the plan's integers are not as many as its shape says.
+pub fn dequantized(planned: &PlannedWeight) -> Result<TensorProto> {
+    tensor::from_f32(&planned.quantizer.tensor, &planned.shape, &planned.dequantized())
+}
+
+/// `values` fake-quantized, each in place where nobody else holds it.
+///
+/// # Errors
+/// If there is no memory for a copy of a value that is shared.
+pub fn fake_quantize(values: Vec<Value>, params: &QuantParams) -> Result<Vec<Value>> {
+    let fake_quantize = params.fake_quantizer();
+    values.into_par_iter().map(|value| value.into_mapped_f32(fake_quantize)).collect()
+}

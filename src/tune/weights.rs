@@ -1,0 +1,153 @@
+//! A layer's weight, changed while its quantized input is known and its output is not.
+
+use super::bias_grid::QuantizedBias;
+use super::correct::{BiasSlot, rebias};
+use super::layer::Layer;
+use super::rounding::{self, MAX_ROW, RoundedWeight};
+use super::scales::{self, Bounds, LayerData, Problem, Rows};
+use crate::engine::Value;
+use crate::onnx::tensor;
+use crate::plan::PlannedWeight;
+use crate::quant::QuantParams;
+use crate::scheme::ScaleName;
+use crate::simulate::{BiasOf, Candidate, Network, NodeAt};
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Changes the weights of a candidate.
+pub struct WeightSearch {
+    /// Learns integers; where not, or where a row is too long for that, scales.
+    rounding: bool,
+    /// Whether biases are corrected by the float network.
+    corrects: bool,
+    /// Weights that were changed.
+    changed: BTreeSet<usize>,
+}
+
+/// What was learned of a weight.
+pub struct Learned {
+    weight_idx: usize,
+    problem: Problem,
+    rounded: RoundedWeight,
+}
+
+impl WeightSearch {
+    /// With learned integers or scales alone; `corrects` tells whether biases are corrected by the float network.
+    pub fn new(rounding: bool, corrects: bool) -> WeightSearch {
+        WeightSearch { rounding, corrects, changed: BTreeSet::new() }
+    }
+
+    /// Other integers, which make up for what the grid of the bias leaves, but not where it saturates; and what the
+    /// layer makes with them.
+    pub fn make_up(
+        &mut self,
+        net: &Network,
+        at: &NodeAt,
+        candidate: &mut Candidate,
+        learned: Learned,
+        bias: &QuantizedBias,
+    ) -> Result<Vec<Vec<Value>>> {
+        let Learned { weight_idx, problem, mut rounded } = learned;
+        let around: Vec<Vec<f32>> = (0..bias.wanted.len()).map(|o| bias.around(o)).collect();
+        let errors = around.iter().zip(&bias.wanted).map(|(around, wanted)| -> Vec<f64> {
+            let errors = around.iter().map(|value| f64::from(value - wanted));
+            errors.filter(|error| error.abs() <= f64::from(bias.params.scale)).collect()
+        });
+        let chosen = rounded.make_up(&problem, &errors.collect::<Vec<_>>());
+        self.keep(candidate, weight_idx, &problem.layer, &rounded.rows);
+        let values: Vec<f32> = around.iter().zip(chosen).map(|(around, i)| around[i]).collect();
+        let mut outputs = candidate.run_layer(net, at, BiasOf::Model)?;
+        rebias(&bias.channels, &mut outputs, &bias.stored, &values)?;
+        candidate.biases.insert(bias.edge, values);
+        Ok(outputs)
+    }
+
+    /// Other scales and integers for the weight of a layer; a weight that several layers share is changed
+    /// for the first. Gives what was learned.
+    pub fn change(
+        &mut self,
+        net: &Network,
+        at: &NodeAt,
+        candidate: &mut Candidate,
+    ) -> Result<Option<Learned>> {
+        let node = at.node;
+        let weight_idx = candidate.view().weight_of(at.node_idx, node);
+        let Some(weight_idx) = weight_idx else { return Ok(None) };
+        let centred = self.corrects && BiasSlot::of(net, at, candidate).is_some();
+        let planned = &candidate.plan.weights[weight_idx];
+        let input = node.input.first().map_or("", String::as_str);
+        let second = node.input.get(1).is_some_and(|name| *name == planned.quantizer.tensor);
+        if !second || self.changed.contains(&weight_idx) || net.is_constant(input) {
+            return Ok(None);
+        }
+        let y: Vec<Value> = at.float_outputs().cloned().collect();
+        let b = &candidate.read(at, input)[..y.len()];
+        let Some(layer) = b.first().and_then(|x| Layer::of(node, &planned.shape, x)) else {
+            return Ok(None);
+        };
+        let Some(scale_idx) = scale_indices(planned, &layer) else { return Ok(None) };
+        let initializer = net.index.initializer(&planned.quantizer.tensor);
+        let Some(initializer) = initializer else { return Ok(None) };
+        let values = tensor::f32_values(initializer)?;
+        let w = (0..values.len()).map(|i| values[layer.at(i / layer.n_in, i % layer.n_in)]);
+        // The integers of the problem are counted from the zero point.
+        let QuantParams { q_min, q_max, zero_point, .. } = planned.params[0];
+        let (low, high) = (q_min - zero_point, q_max - zero_point);
+        let problem = Problem {
+            w: w.collect(),
+            scales: planned.params.iter().map(|params| params.scale).collect(),
+            scale_idx,
+            bounds: Bounds { low, high, pairs: planned.pairs },
+            free: planned.qtype.scale == ScaleName::Float,
+            layer,
+        };
+        let data = LayerData { b, y: &y, centred };
+        if self.rounding && problem.layer.n_in <= MAX_ROW {
+            let rounded = rounding::round(&problem, data)?;
+            self.keep(candidate, weight_idx, &problem.layer, &rounded.rows);
+            candidate.plan.weights[weight_idx].learned = true;
+            return Ok(Some(Learned { weight_idx, problem, rounded }));
+        }
+        let searched = problem.free.then(|| scales::search(&problem, data)).flatten();
+        if let Some(rows) = searched {
+            self.keep(candidate, weight_idx, &problem.layer, &rows);
+        }
+        Ok(None)
+    }
+
+    /// Takes integers and scales over.
+    fn keep(&mut self, candidate: &mut Candidate, weight_idx: usize, layer: &Layer, rows: &Rows) {
+        let Rows { integers, scales } = rows;
+        let planned = &mut candidate.plan.weights[weight_idx];
+        let zero_point = planned.params[0].zero_point;
+        let stored = Arc::make_mut(&mut planned.integers);
+        for (i, &q) in integers.iter().enumerate() {
+            stored[layer.at(i / layer.n_in, i % layer.n_in)] = q + zero_point;
+        }
+        for (params, &scale) in planned.params.iter_mut().zip(scales) {
+            params.scale = scale;
+        }
+        self.changed.insert(weight_idx);
+    }
+}
+
+/// The index of the scale of each weight, row by row; empty where each row has its own. `None` where rows
+/// share scales in part, or zero points differ.
+fn scale_indices(planned: &PlannedWeight, layer: &Layer) -> Option<Vec<u32>> {
+    let zero_point = planned.params.first()?.zero_point;
+    let differ = planned.params.iter().any(|params| params.zero_point != zero_point);
+    if differ || zero_point != 0 && planned.pairs.is_some() {
+        return None;
+    }
+    let n = layer.n_out * layer.n_in;
+    match (planned.quantizer.axis, planned.quantizer.block) {
+        (Some(axis), None) if axis == layer.out_axis() => Some(Vec::new()),
+        (Some(axis), Some(_)) if axis != layer.out_axis() => {
+            let of_value = planned.scale_of_value();
+            let at = |i: usize| layer.at(i / layer.n_in, i % layer.n_in);
+            Some((0..n).map(|i| of_value(at(i)) as u32).collect())
+        }
+        _ => (planned.params.len() == 1).then(|| vec![0; n]),
+    }
+}
