@@ -6,12 +6,12 @@
 
 mod formats;
 mod graph;
+mod index;
 mod replay;
-mod source;
 
 pub use formats::FORMATS;
+pub use index::SidecarIndex;
 pub use replay::float_model;
-pub use source::Source;
 
 use crate::diag::{WithHint, did_you_mean};
 use crate::onnx::proto::ModelProto;
@@ -26,14 +26,14 @@ pub struct Format {
     pub description: &'static str,
     /// What replaces `onnx` at the end of the quantized model's file name.
     pub suffix: &'static str,
-    /// Whether [`Source::model`] must be there.
+    /// Whether [`SidecarIndex::model`] must be there.
     pub needs_model: bool,
     /// Whether it can hold the quantization parameters of NNIE, whose codes are logarithms.
     pub holds_nnie_codes: bool,
     /// Whether it can hold a scale per block of a weight.
     pub holds_blocks: bool,
     /// The file's bytes; an error names the tensor that the format cannot express.
-    write: fn(&Source) -> Result<Vec<u8>>,
+    write: fn(&SidecarIndex) -> Result<Vec<u8>>,
 }
 
 impl Format {
@@ -43,8 +43,8 @@ impl Format {
     /// If the format cannot express the plan, or the model is needed and not there; the message names the format and the
     /// tensor.
     pub fn bytes(&self, sidecar: &Sidecar, prepared: Option<&ModelProto>) -> Result<Vec<u8>> {
-        let source = Source::new(sidecar, prepared);
-        let bytes = source.ensure_held_by(self).and_then(|()| (self.write)(&source));
+        let index = SidecarIndex::new(sidecar, prepared);
+        let bytes = index.ensure_held_by(self).and_then(|()| (self.write)(&index));
         bytes.with_context(|| format!("format `{}`", self.name))
     }
 }

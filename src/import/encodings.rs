@@ -1,7 +1,7 @@
 //! Qualcomm's encodings files of the versions 0.6.1, 1.0.0 and 2.x; `emit` writes the same and has the
 //! conventions of their signs. Entries of float types, and parameters, are passed over.
 
-use super::{Contents, Reader};
+use super::{Contents, RangeReader};
 use crate::quant::{GivenRange, Range};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -47,8 +47,8 @@ fn of_offset(scale: f64, offset: f64, bits: f64, symmetric: bool) -> Result<Give
 
 /// `{"activation_encodings": {tensor: [{bitwidth, is_symmetric, scale, offset, min, max}]}}`; also without a
 /// version and with `min` and `max` alone, as overrides for SNPE are.
-pub(super) const V0_6_1: Reader =
-    Reader { name: "encodings-0.6.1", recognizes: recognizes_0_6_1, read: read_0_6_1 };
+pub(super) const V0_6_1: RangeReader =
+    RangeReader { name: "encodings-0.6.1", recognizes: recognizes_0_6_1, read: read_0_6_1 };
 
 fn recognizes_0_6_1(contents: &Contents) -> bool {
     let by_tensor = contents.json.as_ref().and_then(|json| json.get("activation_encodings"));
@@ -92,8 +92,8 @@ fn read_061(entry: &Value) -> Result<Option<GivenRange>> {
 }
 
 /// `{"activation_encodings": [{name, bw, is_sym, scale: [s], offset: [o]}]}`.
-pub(super) const V1_0_0: Reader =
-    Reader { name: "encodings-1.0.0", recognizes: recognizes_1_0_0, read: read_1_0_0 };
+pub(super) const V1_0_0: RangeReader =
+    RangeReader { name: "encodings-1.0.0", recognizes: recognizes_1_0_0, read: read_1_0_0 };
 
 fn recognizes_1_0_0(contents: &Contents) -> bool {
     version(contents) == Some("1.0.0")
@@ -118,8 +118,8 @@ fn read_1_0_0(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
 }
 
 /// `{"encodings": [{name, output_dtype, y_scale, y_zero_point}]}`, parameters among them.
-pub(super) const V2: Reader =
-    Reader { name: "encodings-2.0.0", recognizes: recognizes_2, read: read_2 };
+pub(super) const V2: RangeReader =
+    RangeReader { name: "encodings-2.0.0", recognizes: recognizes_2, read: read_2 };
 
 fn recognizes_2(contents: &Contents) -> bool {
     version(contents).is_some_and(|version| version.starts_with("2."))

@@ -14,11 +14,11 @@ mod sidecar;
 mod trt_cache;
 
 /// Every format, in the order in which they are tried.
-pub const READERS: &[Reader] =
+pub const READERS: &[RangeReader] =
     &[sidecar::READER, trt_cache::READER, encodings::V0_6_1, encodings::V1_0_0, encodings::V2];
 
 /// A format that holds ranges of activations.
-pub struct Reader {
+pub struct RangeReader {
     /// Its name; that of the exported format, where there is one.
     pub name: &'static str,
     /// Whether contents are of this format.
@@ -40,7 +40,7 @@ pub struct Contents {
 pub struct ImportedRanges {
     /// File name without folders.
     pub file: String,
-    /// [`Reader::name`].
+    /// [`RangeReader::name`].
     pub format: &'static str,
     /// By tensor.
     pub ranges: BTreeMap<String, GivenRange>,

@@ -1,13 +1,13 @@
 //! The sidecar of an earlier run, maybe for another backend: the intervals that its range observer kept.
 
-use super::{Contents, Reader};
+use super::{Contents, RangeReader};
 use crate::diag::WithHint;
 use crate::quant::{GivenRange, Range};
 use crate::sidecar;
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
-pub(super) const READER: Reader = Reader { name: sidecar::NAME, recognizes, read };
+pub(super) const READER: RangeReader = RangeReader { name: sidecar::NAME, recognizes, read };
 
 fn recognizes(contents: &Contents) -> bool {
     contents.json.as_ref().is_some_and(|json| json.get("schema_version").is_some())

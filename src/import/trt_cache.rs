@@ -1,12 +1,12 @@
 //! TensorRT's calibration cache: a line `TRT-…`, then `tensor: <scale>` with the bits of a float32 in
 //! hexadecimal. `amax = 127 * scale`.
 
-use super::{Contents, Reader};
+use super::{Contents, RangeReader};
 use crate::quant::GivenRange;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 
-pub(super) const READER: Reader = Reader { name: "trt-cache", recognizes, read };
+pub(super) const READER: RangeReader = RangeReader { name: "trt-cache", recognizes, read };
 
 fn recognizes(contents: &Contents) -> bool {
     contents.text.starts_with("TRT-")

@@ -2,9 +2,9 @@
 
 use super::packed::pack;
 use super::schema::{
-    BiasRecord, CalibrationRecord, ChannelScalesRecord, Encoding, EqualizationRecord, FloatNode,
-    GraphRecord, ModelRecord, NodeRecord, OneOrMany, Producer, SCHEMA_VERSION, SchemeRecord,
-    Sidecar, SkippedRecord, StepRecord, TriedObserver, TuningRecord,
+    BiasRecord, CalibrationRecord, ChannelScalesRecord, Encoding, EqualizationRecord,
+    FloatNodeRecord, GraphRecord, ModelRecord, NodeRecord, OneOrMany, Producer, SCHEMA_VERSION,
+    SchemeRecord, Sidecar, SkippedRecord, StepRecord, TriedObserverRecord, TuningRecord,
 };
 use crate::mixed::Mixed;
 use crate::onnx::edit::NewBias;
@@ -149,16 +149,17 @@ impl Record<'_> {
     }
 
     /// Those of the placement but for nodes that are removed.
-    fn float_nodes(&self) -> Vec<FloatNode> {
+    fn float_nodes(&self) -> Vec<FloatNodeRecord> {
         let removed = self.plan.activations.iter().filter_map(|planned| planned.removed_clip());
         let removed: Vec<usize> = removed.map(|clip| clip.node).collect();
         let floats = self.placement.float_nodes.iter();
-        let floats = floats.filter(|float| !removed.contains(&float.node)).map(|float| FloatNode {
-            node: node_name(&self.graph.node[float.node]).to_string(),
-            op_type: self.graph.node[float.node].op_type().to_string(),
-            rule: float.rule.to_string(),
-            reason: float.reason.clone(),
-        });
+        let floats =
+            floats.filter(|float| !removed.contains(&float.node)).map(|float| FloatNodeRecord {
+                node: node_name(&self.graph.node[float.node]).to_string(),
+                op_type: self.graph.node[float.node].op_type().to_string(),
+                rule: float.rule.to_string(),
+                reason: float.reason.clone(),
+            });
         floats.collect()
     }
 }
@@ -202,7 +203,7 @@ fn plain(name: &str, qtype: Option<&QType>) -> Encoding {
 /// With the observer that was chosen, and those that were tried.
 fn calibration(record: CalibrationRecord, choice: Option<&ObserverChoice>) -> CalibrationRecord {
     let Some(choice) = choice else { return record };
-    let tried = choice.tried.iter().map(|tried| TriedObserver {
+    let tried = choice.tried.iter().map(|tried| TriedObserverRecord {
         observer: tried.observer.clone(),
         gain_db: tried.gain_db,
         chance_db: tried.chance_db,

@@ -34,7 +34,7 @@ pub struct Sidecar {
     /// One per quantized weight, then one per int32 bias.
     pub param_encodings: Vec<Encoding>,
     /// Nodes with float outputs that compute in float.
-    pub float_nodes: Vec<FloatNode>,
+    pub float_nodes: Vec<FloatNodeRecord>,
     /// The prepared graph, without attributes and data.
     pub graph: GraphRecord,
     /// As printed.
@@ -85,7 +85,7 @@ pub struct CalibrationRecord {
     pub activation_observer: String,
     /// Others that were tried; absent where none was.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tried_observers: Vec<TriedObserver>,
+    pub tried_observers: Vec<TriedObserverRecord>,
     /// Range observer of the weights, with its options.
     pub weight_observer: String,
     /// The file that ranges of activations were taken from, and its format; absent where there was none.
@@ -100,7 +100,7 @@ pub struct CalibrationRecord {
 
 /// A range observer of all activations that was tried in place of the table's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TriedObserver {
+pub struct TriedObserverRecord {
     /// The range observer, with its options.
     pub observer: String,
     /// How much less noise the outputs have with it than with the table's, in dB.
@@ -307,7 +307,7 @@ pub struct Encoding {
 
 /// A node that stays float.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FloatNode {
+pub struct FloatNodeRecord {
     /// Its name.
     pub node: String,
     /// Its operator.

@@ -2,7 +2,7 @@
 //! ModelTC/MQBench, mqbench/deploy/deploy_linear.py, `clip_weight`).
 
 use crate::export::graph::initializer;
-use crate::export::{Format, Source};
+use crate::export::{Format, SidecarIndex};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{GraphProto, TensorProto};
@@ -24,11 +24,11 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
-    let mut model = source.model()?.clone();
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let mut model = index.model()?.clone();
     let graph = model.graph.as_mut().context("model has no graph")?;
     let mut names = Names::of(graph);
-    for encoding in source.weights() {
+    for encoding in index.weights() {
         clip_weight(graph, &mut names, encoding)?;
     }
     check_sound(&model)?;

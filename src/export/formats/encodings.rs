@@ -9,8 +9,8 @@
 //! hold the values: a grid of 7 bits in int8 is written as 8 bits, with the same scale.
 
 use super::PLAIN;
-use crate::export::source::{Entries, json};
-use crate::export::{Format, Source};
+use crate::export::index::{UniqueMap, json};
+use crate::export::{Format, SidecarIndex};
 use crate::sidecar::{Encoding, OneOrMany};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -27,22 +27,22 @@ fn offset(encoding: &Encoding, zero_point: i32) -> i64 {
 }
 
 /// What AIMET says of the whole model.
-fn quantizer_args(source: &Source) -> Value {
+fn quantizer_args(index: &SidecarIndex) -> Value {
     let bits = |encoding: Option<&Encoding>| encoding.map_or(8, |encoding| encoding.storage().0);
-    let weight = source.weights().next();
+    let weight = index.weights().next();
     json!({
         "quant_scheme": "post_training_tf",
         "param_bitwidth": bits(weight),
-        "activation_bitwidth": bits(source.activations().next()),
+        "activation_bitwidth": bits(index.activations().next()),
         "dtype": "int",
         "is_symmetric": weight.is_none_or(is_symmetric),
-        "per_channel_quantization": source.weights().any(Encoding::is_per_channel),
+        "per_channel_quantization": index.weights().any(Encoding::is_per_channel),
     })
 }
 
 /// A list with an entry per `name`, as the readers demand; a weight of two nodes may come twice.
 fn listed(entries: impl Iterator<Item = Result<Value>>) -> Result<Value> {
-    let mut by_name = Entries::default();
+    let mut by_name = UniqueMap::default();
     for entry in entries {
         let entry = entry?;
         let name = entry["name"].as_str().unwrap_or_default().to_string();
@@ -96,7 +96,7 @@ pub(super) const V0_6_1: Format = Format {
     ..PLAIN
 };
 
-fn write_0_6_1(source: &Source) -> Result<Vec<u8>> {
+fn write_0_6_1(index: &SidecarIndex) -> Result<Vec<u8>> {
     let entry = |encoding: &Encoding| -> Value {
         let (bits, _) = encoding.storage();
         let slice = |(scale, zero_point): (f64, i32)| {
@@ -114,19 +114,19 @@ fn write_0_6_1(source: &Source) -> Result<Vec<u8>> {
         };
         encoding.slices().map(slice).collect()
     };
-    let mut activations = Entries::default();
-    for encoding in source.activations() {
+    let mut activations = UniqueMap::default();
+    for encoding in index.activations() {
         activations.add(&encoding.name, entry(encoding))?;
     }
-    let mut params = Entries::default();
-    for encoding in source.weights() {
+    let mut params = UniqueMap::default();
+    for encoding in index.weights() {
         params.add(&encoding.name, entry(encoding))?;
     }
     json(&json!({
         "version": "0.6.1",
         "activation_encodings": activations.into_value(),
         "param_encodings": params.into_value(),
-        "quantizer_args": quantizer_args(source),
+        "quantizer_args": quantizer_args(index),
         "excluded_layers": [],
     }))
 }
@@ -141,7 +141,7 @@ pub(super) const V1_0_0: Format = Format {
     ..PLAIN
 };
 
-fn write_1_0_0(source: &Source) -> Result<Vec<u8>> {
+fn write_1_0_0(index: &SidecarIndex) -> Result<Vec<u8>> {
     let entry = |encoding: &Encoding| -> Result<Value> {
         let enc_type = match (encoding.is_per_channel(), encoding.block_size) {
             (_, Some(_)) => "PER_BLOCK",
@@ -169,9 +169,9 @@ fn write_1_0_0(source: &Source) -> Result<Vec<u8>> {
     };
     json(&json!({
         "version": "1.0.0",
-        "activation_encodings": listed(source.activations().map(entry))?,
-        "param_encodings": listed(source.weights().map(entry))?,
-        "quantizer_args": quantizer_args(source),
+        "activation_encodings": listed(index.activations().map(entry))?,
+        "param_encodings": listed(index.weights().map(entry))?,
+        "quantizer_args": quantizer_args(index),
         "excluded_layers": [],
     }))
 }
@@ -186,7 +186,7 @@ pub(super) const V2_0_0: Format = Format {
     ..PLAIN
 };
 
-fn write_2_0_0(source: &Source) -> Result<Vec<u8>> {
+fn write_2_0_0(index: &SidecarIndex) -> Result<Vec<u8>> {
     let shaped = |encoding: &Encoding, values: Vec<Value>| -> Result<Value> {
         if !encoding.is_per_channel() {
             return Ok(values.into_iter().next().unwrap_or_default());
@@ -219,7 +219,7 @@ fn write_2_0_0(source: &Source) -> Result<Vec<u8>> {
         }
         Ok(entry)
     };
-    let all = source.activations().chain(&source.sidecar.param_encodings);
+    let all = index.activations().chain(&index.sidecar.param_encodings);
     json(&json!({
         "version": "2.0.0",
         "encodings": listed(all.map(entry))?,

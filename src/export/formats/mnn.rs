@@ -2,8 +2,8 @@
 //! Conv, and behind every Add.
 
 use super::PLAIN;
-use crate::export::source::{Entries, json};
-use crate::export::{Format, Source};
+use crate::export::index::{UniqueMap, json};
+use crate::export::{Format, SidecarIndex};
 use crate::sidecar::Encoding;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -18,9 +18,9 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
-    let mut entries = Entries::default();
-    let input = source.sidecar.calibration.inputs.last().context("the sidecar has no input")?;
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let mut entries = UniqueMap::default();
+    let input = index.sidecar.calibration.inputs.last().context("the sidecar has no input")?;
     let [_, channels, height, width] = input.shape[..] else {
         bail!("input `{}`: shape is {:?}, expected [N, C, H, W]", input.name, input.shape);
     };
@@ -30,13 +30,13 @@ fn write(source: &Source) -> Result<Vec<u8>> {
         encoding.symmetric_int8()?;
         Ok(encoding.per_tensor()?.0)
     };
-    for node in source.nodes().filter(|n| matches!(n.op_type.as_str(), "Conv" | "Add")) {
+    for node in index.nodes().filter(|n| matches!(n.op_type.as_str(), "Conv" | "Add")) {
         let inputs: Vec<&Encoding> =
-            node.inputs.iter().filter_map(|input| source.activation(input)).collect();
+            node.inputs.iter().filter_map(|input| index.activation(input)).collect();
         if inputs.is_empty() {
             continue;
         }
-        let output = source.output_of(node).with_context(|| {
+        let output = index.output_of(node).with_context(|| {
             format!(
                 "tensor `{}`: is not quantized behind {} `{}`, expected its scale",
                 node.outputs.first().map_or("", String::as_str),

@@ -2,8 +2,8 @@
 //! ppq/parser/ncnn_exporter.py writes it).
 
 use super::PLAIN;
-use crate::export::source::word;
-use crate::export::{Format, Source};
+use crate::export::index::word;
+use crate::export::{Format, SidecarIndex};
 use crate::onnx::node::columns;
 use crate::sidecar::{Encoding, NodeRecord};
 use anyhow::{Context, Result, ensure};
@@ -23,13 +23,13 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     let mut weights = String::new();
     let mut inputs = String::new();
-    for node in source.nodes().filter(|node| LAYERS.contains(&node.op_type.as_str())) {
-        let weight = source.weight_of(node).filter(|weight| is_layer(node, weight));
+    for node in index.nodes().filter(|node| LAYERS.contains(&node.op_type.as_str())) {
+        let weight = index.weight_of(node).filter(|weight| is_layer(node, weight));
         let Some(weight) = weight else { continue };
-        let input = node.inputs.iter().find_map(|input| source.activation(input));
+        let input = node.inputs.iter().find_map(|input| index.activation(input));
         let input = input.with_context(|| {
             format!(
                 "node `{}`: only its weight `{}` is quantized, expected its input too",

@@ -2,8 +2,8 @@
 //! quantized input of a layer, by the layer's name.
 
 use super::PLAIN;
-use crate::export::source::json;
-use crate::export::{Format, Source};
+use crate::export::index::json;
+use crate::export::{Format, SidecarIndex};
 use crate::sidecar::Encoding;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
@@ -37,10 +37,10 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     let mut layers = Map::new();
     let mut n_upsampling = 0;
-    for node in source.nodes().filter(|node| !EXCLUDED.contains(&node.op_type.as_str())) {
+    for node in index.nodes().filter(|node| !EXCLUDED.contains(&node.op_type.as_str())) {
         if node.group.is_some() {
             continue;
         }
@@ -48,7 +48,7 @@ fn write(source: &Source) -> Result<Vec<u8>> {
         let n_inputs = if upsampling { 1 } else { node.inputs.len() };
         let mut clips = Vec::new();
         for input in &node.inputs[..n_inputs.min(node.inputs.len())] {
-            if let Some(encoding) = source.activation(input) {
+            if let Some(encoding) = index.activation(input) {
                 clips.push(json!(clip(encoding)?));
             }
         }

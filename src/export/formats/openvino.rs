@@ -10,7 +10,7 @@
 use super::PLAIN;
 use super::deploy::clip_weight;
 use crate::export::graph::{Inserted, initializer};
-use crate::export::{Format, Source};
+use crate::export::{Format, SidecarIndex};
 use crate::onnx::names::Names;
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
 use crate::onnx::tensor;
@@ -34,14 +34,14 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
-    let mut model = source.model()?.clone();
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let mut model = index.model()?.clone();
     let graph = model.graph.as_mut().context("model has no graph")?;
     let mut names = Names::of(graph);
     let mut inserted = Inserted::default();
     let mut ends = Vec::new();
     let mut rewired = Vec::new();
-    for encoding in source.activations().chain(source.weights()) {
+    for encoding in index.activations().chain(index.weights()) {
         let shape = match encoding.axis {
             Some(_) => tensor::shape(initializer(graph, &encoding.name)?)?,
             None => Vec::new(),

@@ -2,8 +2,8 @@
 //! quant_utils.py, `save_tensors_data` and `write_calibration_table`).
 
 use super::PLAIN;
-use crate::export::source::{Entries, json, word};
-use crate::export::{Format, Source};
+use crate::export::index::{UniqueMap, json, word};
+use crate::export::{Format, SidecarIndex};
 use crate::sidecar::Encoding;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -18,10 +18,10 @@ pub(super) const JSON: Format = Format {
     ..PLAIN
 };
 
-fn write_json(source: &Source) -> Result<Vec<u8>> {
+fn write_json(index: &SidecarIndex) -> Result<Vec<u8>> {
     let array = |value: f64| json!({ "data": value, "dtype": "float32", "CLS": "numpy.array" });
-    let mut tensors = Entries::default();
-    for encoding in source.activations() {
+    let mut tensors = UniqueMap::default();
+    for encoding in index.activations() {
         let (lowest, highest) = ends(encoding)?;
         let entry: Value = json!({
             "lowest": array(lowest),
@@ -58,18 +58,18 @@ pub(super) const CACHE: Format = Format {
     ..PLAIN
 };
 
-fn write_cache(source: &Source) -> Result<Vec<u8>> {
+fn write_cache(index: &SidecarIndex) -> Result<Vec<u8>> {
     let mut text = String::new();
-    for (name, amax) in sorted_amax(source)? {
+    for (name, amax) in sorted_amax(index)? {
         writeln!(text, "{} {amax}", word(name)?)?;
     }
     Ok(text.into_bytes())
 }
 
 /// Names and `127 * scale`, sorted by name.
-pub(super) fn sorted_amax<'a>(source: &Source<'a>) -> Result<Vec<(&'a str, f64)>> {
+pub(super) fn sorted_amax<'a>(index: &SidecarIndex<'a>) -> Result<Vec<(&'a str, f64)>> {
     let amax = |encoding: &'a Encoding| Ok((encoding.name.as_str(), encoding.amax_int8()?));
-    let mut all: Vec<(&str, f64)> = source.activations().map(amax).collect::<Result<_>>()?;
+    let mut all: Vec<(&str, f64)> = index.activations().map(amax).collect::<Result<_>>()?;
     all.sort_by(|a, b| a.0.cmp(b.0));
     Ok(all)
 }

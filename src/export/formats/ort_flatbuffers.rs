@@ -13,7 +13,7 @@
 
 use super::PLAIN;
 use super::ort::sorted_amax;
-use crate::export::{Format, Source};
+use crate::export::{Format, SidecarIndex};
 use anyhow::{Context, Result};
 
 /// Values are texts of `127 * scale`, entries sorted by name.
@@ -25,8 +25,8 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
-    let entries = sorted_amax(source)?;
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let entries = sorted_amax(index)?;
     let mut buffer = Buffer::default();
     let root = buffer.offset();
     let [dict] = buffer.table(root)?;

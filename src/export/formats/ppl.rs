@@ -2,8 +2,8 @@
 //! `ppl-cuda`).
 
 use super::PLAIN;
-use crate::export::source::{Entries, json, word};
-use crate::export::{Format, Source};
+use crate::export::index::{UniqueMap, json, word};
+use crate::export::{Format, SidecarIndex};
 use crate::sidecar::Encoding;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -20,12 +20,12 @@ pub(super) const PPL: Format = Format {
     ..PLAIN
 };
 
-fn write_ppl(source: &Source) -> Result<Vec<u8>> {
-    let mut entries = Entries::default();
-    for (name, encoding) in source.with_passed_through() {
+fn write_ppl(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let mut entries = UniqueMap::default();
+    for (name, encoding) in index.with_passed_through() {
         entries.add(name, entry(encoding))?;
     }
-    for encoding in source.weights() {
+    for encoding in index.weights() {
         entries.add(&encoding.name, entry(encoding))?;
     }
     json(&json!({ "ppl": entries.into_value() }))
@@ -56,11 +56,11 @@ pub(super) const PPLCUDA: Format = Format {
     ..PLAIN
 };
 
-fn write_pplcuda(source: &Source) -> Result<Vec<u8>> {
+fn write_pplcuda(index: &SidecarIndex) -> Result<Vec<u8>> {
     let mut text = String::new();
-    let weights = source.weights().filter(|encoding| !encoding.is_per_channel());
+    let weights = index.weights().filter(|encoding| !encoding.is_per_channel());
     let weights = weights.map(|encoding| (encoding.name.as_str(), encoding));
-    for (name, encoding) in source.with_passed_through().into_iter().chain(weights) {
+    for (name, encoding) in index.with_passed_through().into_iter().chain(weights) {
         let (min, max) = encoding.per_tensor_bounds()?;
         writeln!(text, "{}: {}", word(name)?, max.max(-min))?;
     }

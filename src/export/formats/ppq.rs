@@ -2,8 +2,8 @@
 //! quantized activation.
 
 use super::PLAIN;
-use crate::export::source::{Entries, json};
-use crate::export::{Format, Source};
+use crate::export::index::{UniqueMap, json};
+use crate::export::{Format, SidecarIndex};
 use anyhow::Result;
 use serde_json::json;
 
@@ -17,9 +17,9 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
-    let mut ranges = Entries::default();
-    for encoding in source.activations() {
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let mut ranges = UniqueMap::default();
+    for encoding in index.activations() {
         ranges.add(&encoding.name, json!(encoding.amax_int8()?))?;
     }
     json(&json!({ "act_quant_info": ranges.into_value() }))

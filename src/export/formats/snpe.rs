@@ -2,8 +2,8 @@
 //! activations for `snpe-onnx-to-dlc --quantization_overrides`.
 
 use super::PLAIN;
-use crate::export::source::{Entries, json};
-use crate::export::{Format, Source};
+use crate::export::index::{UniqueMap, json};
+use crate::export::{Format, SidecarIndex};
 use anyhow::Result;
 use serde_json::json;
 
@@ -17,9 +17,9 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
-    let mut activations = Entries::default();
-    for (name, encoding) in source.with_passed_through() {
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let mut activations = UniqueMap::default();
+    for (name, encoding) in index.with_passed_through() {
         let (min, max) = encoding.per_tensor_bounds()?;
         let entry = json!([{ "bitwidth": encoding.bits, "min": min, "max": max }]);
         activations.add(name, entry)?;

@@ -2,8 +2,8 @@
 //! activations, weights and the steps of biases.
 
 use super::PLAIN;
-use crate::export::source::json;
-use crate::export::{Format, Source};
+use crate::export::index::json;
+use crate::export::{Format, SidecarIndex};
 use crate::sidecar::{Encoding, NodeRecord};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -20,18 +20,18 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     let mut ranges = Ranges::default();
-    for (name, encoding) in source.with_passed_through() {
+    for (name, encoding) in index.with_passed_through() {
         ranges.set(name, encoding.amax_int8()?);
     }
-    for node in source.nodes() {
-        if let Some(weight) = source.weight_of(node) {
+    for node in index.nodes() {
+        if let Some(weight) = index.weight_of(node) {
             ranges.set(&format!("{}_weights", node.name), weight.amax_int8()?);
         }
     }
     // MQBench quantizes behind these, also where they make the network's output.
-    let last = source.nodes().rev().filter(|node| MOVED_PAST.contains(&node.op_type.as_str()));
+    let last = index.nodes().rev().filter(|node| MOVED_PAST.contains(&node.op_type.as_str()));
     for node in last {
         let ends = node.inputs.first().zip(node.outputs.first());
         if let Some((input, amax)) = ends.and_then(|(i, o)| Some((i, ranges.amax(o)?)))
@@ -40,12 +40,12 @@ fn write(source: &Source) -> Result<Vec<u8>> {
             ranges.set(input, amax);
         }
     }
-    for node in source.nodes() {
+    for node in index.nodes() {
         let Some(output) = node.outputs.first() else { continue };
         match node.op_type.as_str() {
             "Sigmoid" => ranges.set(output, 1.0),
             "Relu" | "Clip" => {
-                let conv = node.inputs.first().filter(|input| source.producer(input).is_some());
+                let conv = node.inputs.first().filter(|input| index.producer(input).is_some());
                 if let (Some(amax), Some(conv)) = (ranges.amax(output), conv) {
                     ranges.set(conv, amax);
                 }
@@ -53,15 +53,15 @@ fn write(source: &Source) -> Result<Vec<u8>> {
             _ => {}
         }
     }
-    for node in source.nodes().filter(|node| node.op_type == "Concat") {
+    for node in index.nodes().filter(|node| node.op_type == "Concat") {
         if let Some(amax) = node.outputs.first().and_then(|output| ranges.amax(output)) {
             node.inputs.iter().for_each(|input| ranges.set(input, amax));
         }
     }
     let mut emin: BTreeMap<&str, i32> = BTreeMap::new();
     let mut biases = Vec::new();
-    for node in source.nodes() {
-        if let Some((output, exponent)) = exponent_of(source, &ranges, node)? {
+    for node in index.nodes() {
+        if let Some((output, exponent)) = exponent_of(index, &ranges, node)? {
             emin.insert(output, exponent);
         }
         let weight = ranges.amax(&format!("{}_weights", node.name));
@@ -123,7 +123,7 @@ impl Ranges {
 
 /// The output of `node` and its exponent `emin`, for operators that have one.
 fn exponent_of<'a>(
-    source: &Source,
+    index: &SidecarIndex,
     ranges: &Ranges,
     node: &'a NodeRecord,
 ) -> Result<Option<(&'a str, i32)>> {
@@ -133,7 +133,7 @@ fn exponent_of<'a>(
             exponent(ranges.required(node, Some(output))?) - 20
         }
         "Conv" | "ConvTranspose" => {
-            let found = source.weight_of(node).zip(ranges.amax(output));
+            let found = index.weight_of(node).zip(ranges.amax(output));
             let Some((weight, amax)) = found else { return Ok(None) };
             let input = ranges.required(node, node.inputs.first())?;
             let product = n_summands(weight).sqrt() * input * weight.amax_int8()?;

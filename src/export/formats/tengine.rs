@@ -1,8 +1,8 @@
 //! MQBench's scale file for Tengine (ModelTC/MQBench, mqbench/deploy/deploy_tengine.py).
 
 use super::PLAIN;
-use crate::export::source::word;
-use crate::export::{Format, Source};
+use crate::export::index::word;
+use crate::export::{Format, SidecarIndex};
 use crate::sidecar::Encoding;
 use anyhow::Result;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     let mut text = String::new();
     let mut written = BTreeSet::new();
     let mut line = |name: &str, encoding: &Encoding| -> Result<()> {
@@ -28,15 +28,15 @@ fn write(source: &Source) -> Result<Vec<u8>> {
         }
         Ok(())
     };
-    for (name, encoding) in source.with_passed_through() {
+    for (name, encoding) in index.with_passed_through() {
         line(name, encoding)?;
-        let fused = source
+        let fused = index
             .producer(name)
             .filter(|node| matches!(node.op_type.as_str(), "Relu" | "Clip"))
-            .and_then(|node| source.producer(node.inputs.first()?))
+            .and_then(|node| index.producer(node.inputs.first()?))
             .filter(|node| node.op_type == "Conv");
         if let Some(output) = fused.and_then(|conv| conv.outputs.first())
-            && source.activation(output).is_none()
+            && index.activation(output).is_none()
         {
             line(output, encoding)?;
         }

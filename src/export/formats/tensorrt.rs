@@ -4,8 +4,8 @@
 //! whatever the grid's lowest integer is.
 
 use super::PLAIN;
-use crate::export::source::{Entries, json};
-use crate::export::{Format, Source};
+use crate::export::index::{UniqueMap, json};
+use crate::export::{Format, SidecarIndex};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use std::fmt::Write;
@@ -20,9 +20,9 @@ pub(super) const MQBENCH: Format = Format {
     ..PLAIN
 };
 
-fn write_mqbench(source: &Source) -> Result<Vec<u8>> {
-    let mut ranges = Entries::default();
-    for (name, encoding) in source.with_passed_through() {
+fn write_mqbench(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let mut ranges = UniqueMap::default();
+    for (name, encoding) in index.with_passed_through() {
         ranges.add(name, json!(encoding.amax_int8()?))?;
     }
     json(&json!({ "tensorrt": { "blob_range": ranges.into_value() } }))
@@ -42,9 +42,9 @@ pub(super) const CACHE: Format = Format {
     ..PLAIN
 };
 
-fn write_cache(source: &Source) -> Result<Vec<u8>> {
+fn write_cache(index: &SidecarIndex) -> Result<Vec<u8>> {
     let mut text = format!("{HEADER}\n");
-    for (name, encoding) in source.with_passed_through() {
+    for (name, encoding) in index.with_passed_through() {
         encoding.symmetric_int8()?;
         let (scale, _) = encoding.per_tensor()?;
         ensure!(

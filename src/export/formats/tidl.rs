@@ -2,8 +2,8 @@
 //! edgeai-tidl-tools, docs/tidl_fsg_quantization.md and examples/osrt_python/README.md).
 
 use super::PLAIN;
-use crate::export::source::json;
-use crate::export::{Format, Source};
+use crate::export::index::json;
+use crate::export::{Format, SidecarIndex};
 use anyhow::{Result, ensure};
 use serde_json::json;
 
@@ -18,8 +18,8 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
-    let all = || source.activations().chain(source.weights());
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let all = || index.activations().chain(index.weights());
     for encoding in all() {
         let (bits, _) = encoding.storage();
         ensure!(
@@ -31,7 +31,7 @@ fn write(source: &Source) -> Result<Vec<u8>> {
     }
     const MANTISSA: u32 = (1 << 23) - 1;
     let scales = || all().flat_map(|encoding| encoding.y_scale.as_slice());
-    let scale_type = if source.weights().any(|weight| weight.is_per_channel()) {
+    let scale_type = if index.weights().any(|weight| weight.is_per_channel()) {
         4
     } else if scales().all(|scale| scale.to_bits() & MANTISSA == 0) {
         1

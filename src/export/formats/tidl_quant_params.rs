@@ -3,7 +3,7 @@
 //! every layer TIDL does not calibrate; it takes symmetric grids only.
 
 use super::PLAIN;
-use crate::export::{Format, Source};
+use crate::export::{Format, SidecarIndex};
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
 use crate::sidecar::{Encoding, NodeRecord};
@@ -21,21 +21,21 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
-    let graph = source.model()?.graph.as_ref().context("model has no graph")?;
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let graph = index.model()?.graph.as_ref().context("model has no graph")?;
     let mut layers = Vec::new();
-    for input in &source.sidecar.graph.inputs {
-        let encoding = source.activation(input).with_context(|| missing(input))?;
+    for input in &index.sidecar.graph.inputs {
+        let encoding = index.activation(input).with_context(|| missing(input))?;
         layers.push(layer(encoding, Some("TIDL_DataLayer"), String::new())?);
     }
-    for node in source.nodes() {
-        if is_fused(source, node) {
+    for node in index.nodes() {
+        if is_fused(index, node) {
             continue;
         }
-        let output = source.output_of(node).with_context(|| {
+        let output = index.output_of(node).with_context(|| {
             missing(node.outputs.first().map_or(node.name.as_str(), String::as_str))
         })?;
-        layers.push(layer(output, layer_type(&node.op_type), params(source, graph, node)?)?);
+        layers.push(layer(output, layer_type(&node.op_type), params(index, graph, node)?)?);
     }
     let mut text =
         format!("num_layers: {}\nquant_type: SYMMETRIC\ncalib_type: PERTENSOR\n", layers.len());
@@ -50,10 +50,10 @@ fn missing(tensor: &str) -> String {
 }
 
 /// Whether `node` is the Relu or Clip that the node before it is fused with.
-fn is_fused(source: &Source, node: &NodeRecord) -> bool {
-    let before = node.inputs.first().and_then(|input| source.producer(input));
-    let own = node.outputs.first().and_then(|output| source.activation(output));
-    let fused = before.and_then(|before| source.output_of(before));
+fn is_fused(index: &SidecarIndex, node: &NodeRecord) -> bool {
+    let before = node.inputs.first().and_then(|input| index.producer(input));
+    let own = node.outputs.first().and_then(|output| index.activation(output));
+    let fused = before.and_then(|before| index.output_of(before));
     matches!(node.op_type.as_str(), "Relu" | "Clip")
         && own.is_some_and(|own| fused.is_some_and(|fused| fused.name == own.name))
 }
@@ -90,8 +90,8 @@ fn tensor_params(field: &str, encoding: &Encoding) -> Result<String> {
     ))
 }
 
-fn params(source: &Source, graph: &GraphProto, node: &NodeRecord) -> Result<String> {
-    let Some(weight) = source.weight_of(node) else { return Ok(String::new()) };
+fn params(index: &SidecarIndex, graph: &GraphProto, node: &NodeRecord) -> Result<String> {
+    let Some(weight) = index.weight_of(node) else { return Ok(String::new()) };
     let mut text = tensor_params("weights", weight)?;
     let Some(bias) = node.inputs.get(2).filter(|bias| !bias.is_empty()) else { return Ok(text) };
     let initializer = graph.initializer.iter().find(|tensor| tensor.name() == bias);

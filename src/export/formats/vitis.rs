@@ -1,8 +1,8 @@
 //! MQBench's file for Vitis AI (ModelTC/MQBench, mqbench/deploy/deploy_linear.py, backend `vitis`).
 
 use super::PLAIN;
-use crate::export::source::{Entries, json};
-use crate::export::{Format, Source};
+use crate::export::index::{UniqueMap, json};
+use crate::export::{Format, SidecarIndex};
 use crate::sidecar::Encoding;
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -17,12 +17,12 @@ pub(super) const FORMAT: Format = Format {
     ..PLAIN
 };
 
-fn write(source: &Source) -> Result<Vec<u8>> {
-    let mut entries = Entries::default();
-    for (name, encoding) in source.with_passed_through() {
+fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
+    let mut entries = UniqueMap::default();
+    for (name, encoding) in index.with_passed_through() {
         entries.add(name, json!({ "scale": power_of_two(encoding)? }))?;
     }
-    for encoding in &source.sidecar.param_encodings {
+    for encoding in &index.sidecar.param_encodings {
         entries.add(&encoding.name, json!({ "scale": power_of_two(encoding)? }))?;
     }
     json(&json!({ "vitis": entries.into_value() }))

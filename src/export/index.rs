@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const PASSED_THROUGH: [&str; 3] = ["Flatten", "Resize", "Reshape"];
 
 /// The sidecar, with indices over its graph, and the prepared model where it is at hand.
-pub struct Source<'a> {
+pub struct SidecarIndex<'a> {
     /// The sidecar.
     pub sidecar: &'a Sidecar,
     model: Option<&'a ModelProto>,
@@ -21,9 +21,9 @@ pub struct Source<'a> {
     activations: BTreeMap<&'a str, &'a Encoding>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> SidecarIndex<'a> {
     /// `model` is the prepared float model that the sidecar was made for.
-    pub fn new(sidecar: &'a Sidecar, model: Option<&'a ModelProto>) -> Source<'a> {
+    pub fn new(sidecar: &'a Sidecar, model: Option<&'a ModelProto>) -> SidecarIndex<'a> {
         let mut consumers: BTreeMap<&str, Vec<&NodeRecord>> = BTreeMap::new();
         let mut producers = BTreeMap::new();
         for node in &sidecar.graph.nodes {
@@ -36,7 +36,7 @@ impl<'a> Source<'a> {
         }
         let encodings = sidecar.activation_encodings.iter();
         let activations = encodings.map(|encoding| (encoding.name.as_str(), encoding)).collect();
-        Source { sidecar, model, consumers, producers, activations }
+        SidecarIndex { sidecar, model, consumers, producers, activations }
     }
 
     /// Refuses grids that `format` has no numbers for: NNIE's codes, and scales per block.
@@ -174,11 +174,11 @@ pub(super) fn word(name: &str) -> Result<&str> {
 
 /// A map from names that refuses two values for one.
 #[derive(Default)]
-pub(super) struct Entries {
+pub(super) struct UniqueMap {
     map: serde_json::Map<String, serde_json::Value>,
 }
 
-impl Entries {
+impl UniqueMap {
     pub(super) fn add(&mut self, name: &str, value: serde_json::Value) -> Result<()> {
         match self.map.get(name) {
             Some(earlier) if *earlier != value => bail!(
