@@ -9,20 +9,17 @@ mod group;
 mod learned;
 mod mask;
 mod pairs;
-mod slices;
 mod weight;
 
 pub use bias::{bias_grids, decide_biases};
-pub use learned::OnGrids;
 pub use pairs::Pairs;
-pub(crate) use slices::{Slices, scale_shape};
 pub use weight::round;
 
 use crate::observers::{self, Observer, pot_search};
 use crate::onnx::proto::GraphProto;
 use crate::place::clips::FoldableClip;
 use crate::place::{ActivationQuantizer, BiasQuantizer, Placement, WeightQuantizer};
-use crate::quant::{GivenRange, QuantParams, Range, params_for_range};
+use crate::quant::{GivenRange, QuantParams, Range, ScaleLayout, params_for_range, scale_shape};
 use crate::scheme::{QType, Scheme, SymmetryName};
 use crate::statistics::TensorStatistics;
 use anyhow::{Result, ensure};
@@ -121,9 +118,9 @@ pub struct PlannedWeight {
 impl PlannedWeight {
     /// The values that the integers stand for, in their order.
     pub fn dequantized(&self) -> Vec<f32> {
-        let slices = slices::Slices::of(&self.shape, self.quantizer.axis, self.quantizer.block);
+        let layout = ScaleLayout::of(&self.shape, self.quantizer.axis, self.quantizer.block);
         let value =
-            |(position, &q): (usize, &i32)| self.params[slices.of_value(position)].dequantize(q);
+            |(position, &q): (usize, &i32)| self.params[layout.scale_of(position)].dequantize(q);
         self.integers.iter().enumerate().map(value).collect()
     }
 
@@ -135,13 +132,13 @@ impl PlannedWeight {
 
     /// The index of the scale of the value at a position.
     pub fn scale_of_value(&self) -> impl Fn(usize) -> usize + use<> {
-        let slices = slices::Slices::of(&self.shape, self.quantizer.axis, self.quantizer.block);
-        move |position| slices.of_value(position)
+        let layout = ScaleLayout::of(&self.shape, self.quantizer.axis, self.quantizer.block);
+        move |position| layout.scale_of(position)
     }
 
     /// Dimensions of the tensor of scales; none for one scale.
     pub fn scale_shape(&self) -> Vec<usize> {
-        slices::scale_shape(&self.shape, self.quantizer.axis, self.quantizer.block)
+        scale_shape(&self.shape, self.quantizer.axis, self.quantizer.block)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Parameters and integers of weights.
 
 use super::mask::Mask;
-use super::slices::Slices;
 use super::{Pairs, PlannedWeight, QuantPlan, params_for};
 use crate::diag::WithHint;
 use crate::observers::Observer;
@@ -9,7 +8,7 @@ use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
 use crate::place::{Placement, WeightQuantizer};
-use crate::quant::{QuantParams, Range};
+use crate::quant::{QuantParams, Range, ScaleLayout};
 use crate::scheme::{QType, Scheme};
 use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -92,19 +91,19 @@ fn planned(
     observer: &Observer,
 ) -> Result<PlannedWeight> {
     let (shape, values) = values_of(graph, quantizer)?;
-    let slices = Slices::of(&shape, quantizer.axis, quantizer.block);
-    let mut by_slice: Vec<Vec<f32>> = vec![Vec::new(); slices.n];
+    let layout = ScaleLayout::of(&shape, quantizer.axis, quantizer.block);
+    let mut by_slice: Vec<Vec<f32>> = vec![Vec::new(); layout.n];
     for (position, &value) in values.iter().enumerate() {
-        by_slice[slices.of_value(position)].push(value);
+        by_slice[layout.scale_of(position)].push(value);
     }
-    let mut params = Vec::with_capacity(slices.n);
+    let mut params = Vec::with_capacity(layout.n);
     for slice in &by_slice {
         params.push(params_of(slice, qtype, observer)?.1);
     }
     let peak = |slice: &[f32]| slice.iter().fold(0f32, |peak, value| peak.max(value.abs()));
     let nothing = peak(&values) * NOTHING;
     let dead = |slice: &Vec<f32>| peak(slice) <= nothing;
-    let dead: Vec<usize> = (0..slices.n).filter(|&channel| dead(&by_slice[channel])).collect();
+    let dead: Vec<usize> = (0..layout.n).filter(|&channel| dead(&by_slice[channel])).collect();
     borrow_scales(&mut params, &dead);
     let min = values.iter().copied().fold(f32::INFINITY, f32::min);
     let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -180,10 +179,10 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
         // The scales do not go by rows: none could be widened for one.
         return;
     }
-    let rows = Slices::of(&weight.shape, Some(axis), None);
+    let rows = ScaleLayout::of(&weight.shape, Some(axis), None);
     let mut by_row = vec![Vec::new(); rows.n];
     for (position, &value) in values.iter().enumerate() {
-        by_row[rows.of_value(position)].push(value);
+        by_row[rows.scale_of(position)].push(value);
     }
     for (o, row) in by_row.iter().enumerate() {
         let params = match weight.quantizer.axis {

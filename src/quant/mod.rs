@@ -5,13 +5,15 @@
 //!
 //! Sources: ONNX `QuantizeLinear` (opset 13 and 21); gemmlowp, `doc/quantization.md`.
 
-mod fake;
 mod given;
+mod layout;
 mod nnie;
 mod power_of_two;
 mod scaling;
+mod vector;
 
 pub use given::GivenRange;
+pub use layout::{ScaleLayout, TensorParams, scale_shape};
 pub use power_of_two::PotRounding;
 pub use scaling::ChannelScaling;
 

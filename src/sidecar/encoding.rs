@@ -4,8 +4,8 @@ use super::schema::{Encoding, OneOrMany};
 use crate::onnx::graph::Edge;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::GraphProto;
-use crate::plan::{Slices, scale_shape};
 use crate::quant::{Codes, QuantParams};
+use crate::quant::{ScaleLayout, scale_shape};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,10 +60,10 @@ impl Encoding {
     ///
     /// # Errors
     /// If the scales are not those of such a tensor.
-    pub fn slices_of(&self, shape: &[usize]) -> Result<Slices> {
+    pub fn layout_of(&self, shape: &[usize]) -> Result<ScaleLayout> {
         let (axis, n) = (self.axis, self.n_scales());
         let fits = axis.is_none_or(|axis| axis < shape.len());
-        let slices = fits.then(|| Slices::of(shape, axis, self.block_size));
+        let slices = fits.then(|| ScaleLayout::of(shape, axis, self.block_size));
         slices.filter(|slices| slices.n == n).with_context(|| {
             let along = axis.map_or(String::new(), |axis| format!(" along axis {axis}"));
             format!("shape is {shape:?}, expected one for {n} scales{along}")

@@ -7,7 +7,7 @@ use crate::onnx::edit::{ModelEdit, NewBias};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
-use crate::plan::OnGrids;
+use crate::quant::TensorParams;
 use anyhow::{Context, Result, anyhow, ensure};
 
 impl Sidecar {
@@ -88,9 +88,11 @@ impl Encoding {
         let stored = index.initializer(&self.name).context("does not exist")?;
         let (shape, values) = (tensor::shape(stored)?, tensor::f32_values(stored)?);
         let differences = unpack(rounding, values.len()).context("its `rounding`")?;
-        let (axis, block, params) = (self.axis, self.block_size, self.params());
-        let grids = OnGrids { shape: &shape, axis, block, params: &params };
-        let values = grids.moved(&values, &differences)?;
+        let params = self.params();
+        let params = TensorParams::new(self.layout_of(&shape)?, &params)?;
+        let nearest = params.quantize(&values)?.into_iter().zip(&differences);
+        let integers: Vec<i32> = nearest.map(|(q, by)| q.saturating_add(*by)).collect();
+        let values = params.dequantize(&integers);
         Ok(ModelEdit::ReplaceValues { tensor: self.name.clone(), values })
     }
 }

@@ -11,7 +11,8 @@ mod narrow;
 
 pub use narrow::widened;
 
-use grid::{Grid, Layout};
+use crate::quant::ScaleLayout;
+use grid::Grid;
 use tract_onnx::model::{OnnxOpRegister, ParsingContext};
 use tract_onnx::pb::NodeProto;
 use tract_onnx::tract_core::ndarray::ArrayD;
@@ -78,7 +79,7 @@ impl Linear {
         };
         let zero_points = inputs.get(2);
         let result = self.result_type(scales.datum_type(), zero_points.map(|z| z.datum_type()));
-        let layout = Layout::new(x.shape(), scales.shape(), self.axis, self.block_size)?;
+        let layout = ScaleLayout::of_node(x.shape(), scales.shape(), self.axis, self.block_size)?;
         let scales = scales.cast_to::<f32>()?;
         let zero_points = zero_points.map(|z| z.cast_to::<i32>()).transpose()?;
         let bounds = self.bounds.or(grid::bounds(result)).unwrap_or([i32::MIN, i32::MAX]);
@@ -94,7 +95,7 @@ impl Linear {
     }
 }
 
-fn quantize(x: &Tensor, grid: &Grid, layout: &Layout, to: DatumType) -> TractResult<Tensor> {
+fn quantize(x: &Tensor, grid: &Grid, layout: &ScaleLayout, to: DatumType) -> TractResult<Tensor> {
     let cast = x.cast_to::<f32>()?;
     let values: &[f32] = cast.try_as_plain_ram()?.as_slice()?;
     match to {
@@ -106,7 +107,7 @@ fn quantize(x: &Tensor, grid: &Grid, layout: &Layout, to: DatumType) -> TractRes
     }
 }
 
-fn dequantize(q: &Tensor, grid: &Grid, layout: &Layout) -> TractResult<Tensor> {
+fn dequantize(q: &Tensor, grid: &Grid, layout: &ScaleLayout) -> TractResult<Tensor> {
     let (shape, plain) = (q.shape(), q.try_as_plain_ram()?);
     match q.datum_type() {
         DatumType::U8 => tensor(shape, grid.dequantize(layout, plain.as_slice::<u8>()?, i32::from)),

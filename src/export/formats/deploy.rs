@@ -70,9 +70,9 @@ fn clip(original: &TensorProto, encoding: &Encoding) -> Result<TensorProto> {
     let shape = tensor::shape(original)?;
     let mut values = tensor::f32_values(original)?;
     let bounds: Vec<(f64, f64)> = encoding.bounds().collect();
-    let slices = encoding.slices_of(&shape)?;
+    let slices = encoding.layout_of(&shape)?;
     for (position, value) in values.iter_mut().enumerate() {
-        let (min, max) = bounds[slices.of_value(position)];
+        let (min, max) = bounds[slices.scale_of(position)];
         *value = value.max(min as f32).min(max as f32);
     }
     tensor::from_f32(original.name(), &shape, &values)

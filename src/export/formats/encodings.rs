@@ -192,7 +192,7 @@ fn write_2_0_0(index: &SidecarIndex) -> Result<Vec<u8>> {
             return Ok(values.into_iter().next().unwrap_or_default());
         }
         let shape = encoding.shape.as_deref().unwrap_or_default();
-        encoding.slices_of(shape).with_context(|| format!("tensor `{}`", encoding.name))?;
+        encoding.layout_of(shape).with_context(|| format!("tensor `{}`", encoding.name))?;
         Ok(nested(&values, &encoding.scale_shape(shape)))
     };
     let scale = |encoding: &Encoding| {

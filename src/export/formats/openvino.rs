@@ -132,9 +132,9 @@ fn ends_of(
     let (low, high) = (per_slice(q_min), per_slice(q_max));
     let (dims, low, high) = match encoding.axis {
         Some(_) if encoding.block_size.is_some() => {
-            let slices = encoding.slices_of(shape)?;
+            let slices = encoding.layout_of(shape)?;
             let spread = |ends: Vec<f32>| -> Vec<f32> {
-                (0..shape.iter().product()).map(|value| ends[slices.of_value(value)]).collect()
+                (0..shape.iter().product()).map(|value| ends[slices.scale_of(value)]).collect()
             };
             (shape.to_vec(), spread(low), spread(high))
         }

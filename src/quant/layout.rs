@@ -1,0 +1,188 @@
+//! Which scale each value of a tensor belongs to.
+
+use super::QuantParams;
+use anyhow::{Context, Result, ensure};
+
+/// The parts of a tensor that have a scale each: the whole, the slices of an axis, or blocks along an axis, in row-major
+/// order of the tensor of scales.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScaleLayout {
+    /// Number of scales.
+    pub n: usize,
+    /// Values of the tensor.
+    n_values: usize,
+    /// Positions along the axis.
+    dim: usize,
+    /// Values behind one position.
+    inner: usize,
+    block: Option<usize>,
+}
+
+/// Dimensions of the scales of a tensor of `shape`; the last block of an axis may be shorter.
+pub fn scale_shape(shape: &[usize], axis: Option<usize>, block: Option<usize>) -> Vec<usize> {
+    match (axis, block) {
+        (None, _) => Vec::new(),
+        (Some(axis), None) => shape.get(axis).copied().into_iter().collect(),
+        (Some(axis), Some(block)) => {
+            let blocks = |(i, &dim): (usize, &usize)| {
+                if i == axis { dim.div_ceil(block.max(1)) } else { dim }
+            };
+            shape.iter().enumerate().map(blocks).collect()
+        }
+    }
+}
+
+impl ScaleLayout {
+    /// That of a tensor of `shape` with scales along `axis`, one for every `block` values of it; `None` for one scale, and
+    /// for one per position.
+    ///
+    /// # Panics
+    /// If the tensor has no such axis.
+    pub fn of(shape: &[usize], axis: Option<usize>, block: Option<usize>) -> ScaleLayout {
+        let n = scale_shape(shape, axis, block).iter().product();
+        let (dim, inner) = match axis {
+            Some(axis) => (shape[axis].max(1), shape[axis + 1..].iter().product::<usize>().max(1)),
+            None => (1, usize::MAX),
+        };
+        let block = axis.and(block).map(|block| block.max(1));
+        ScaleLayout { n, n_values: shape.iter().product(), dim, inner, block }
+    }
+
+    /// That of a Q/DQ node: of a tensor of `shape` and scales of shape `scales`, with the node's `axis` and `block_size`.
+    ///
+    /// # Errors
+    /// If they do not fit.
+    pub fn of_node(
+        shape: &[usize],
+        scales: &[usize],
+        axis: i64,
+        block_size: usize,
+    ) -> Result<ScaleLayout> {
+        let n_scales: usize = scales.iter().product();
+        if block_size == 0 && n_scales == 1 {
+            return Ok(ScaleLayout::of(shape, None, None));
+        }
+        let position = if axis < 0 { axis + shape.len() as i64 } else { axis };
+        let position = usize::try_from(position).ok().filter(|&position| position < shape.len());
+        let position = position.with_context(|| {
+            format!("axis is {axis}, expected one of a tensor of shape {shape:?}")
+        })?;
+        let block = (block_size > 0).then_some(block_size);
+        let expected = scale_shape(shape, Some(position), block);
+        match block {
+            None => ensure!(
+                n_scales == shape[position],
+                "{n_scales} scales, expected {} for axis {axis} of a tensor of shape {shape:?}",
+                shape[position]
+            ),
+            Some(_) => ensure!(
+                scales == expected,
+                "scales have the shape {scales:?}, expected {expected:?} for blocks of {block_size}"
+            ),
+        }
+        Ok(ScaleLayout::of(shape, Some(position), block))
+    }
+
+    /// Index of the scale of the value at `position`.
+    pub fn scale_of(&self, position: usize) -> usize {
+        let along = position / self.inner % self.dim;
+        match self.block {
+            None => along,
+            Some(block) => {
+                let outer = position / self.inner / self.dim;
+                (outer * self.dim.div_ceil(block) + along / block) * self.inner
+                    + position % self.inner
+            }
+        }
+    }
+}
+
+/// The quantization parameters of a tensor, one for each of its scales.
+pub struct TensorParams<'a> {
+    layout: ScaleLayout,
+    params: &'a [QuantParams],
+}
+
+impl<'a> TensorParams<'a> {
+    /// `params` for the scales of `layout`.
+    ///
+    /// # Errors
+    /// If there are not as many.
+    pub fn new(layout: ScaleLayout, params: &'a [QuantParams]) -> Result<TensorParams<'a>> {
+        ensure!(params.len() == layout.n, "has {} scales, expected {}", params.len(), layout.n);
+        Ok(TensorParams { layout, params })
+    }
+
+    /// The nearest integers of `values`, in row-major order.
+    ///
+    /// # Errors
+    /// If there are not as many as the tensor has.
+    pub fn quantize(&self, values: &[f32]) -> Result<Vec<i32>> {
+        let (n, expected) = (values.len(), self.layout.n_values);
+        ensure!(n == expected, "has {n} values, expected {expected}");
+        let q = |(i, x): (usize, &f32)| self.params[self.layout.scale_of(i)].quantize(*x);
+        Ok(values.iter().enumerate().map(q).collect())
+    }
+
+    /// The values of integers in row-major order; those beyond the highest and the lowest integer are taken for these.
+    pub fn dequantize(&self, integers: &[i32]) -> Vec<f32> {
+        let x = |(i, q): (usize, &i32)| {
+            let params = &self.params[self.layout.scale_of(i)];
+            params.dequantize((*q).clamp(params.q_min, params.q_max))
+        };
+        integers.iter().enumerate().map(x).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scales(layout: &ScaleLayout) -> Vec<usize> {
+        (0..layout.n_values).map(|position| layout.scale_of(position)).collect()
+    }
+
+    #[test]
+    fn every_value_finds_its_scale() {
+        let cases: [(&[usize], Option<usize>, Option<usize>, &[usize]); 8] = [
+            (&[2, 2], None, None, &[0, 0, 0, 0]),
+            (&[2, 3], Some(0), None, &[0, 0, 0, 1, 1, 1]),
+            (&[2, 3], Some(1), None, &[0, 1, 2, 0, 1, 2]),
+            (&[1, 2, 2], Some(1), None, &[0, 0, 1, 1]),
+            // Blocks of 2 along 3 positions: the last one is shorter.
+            (&[2, 3], Some(1), Some(2), &[0, 0, 1, 2, 2, 3]),
+            (&[3, 2], Some(0), Some(2), &[0, 1, 0, 1, 2, 3]),
+            (&[3], Some(0), Some(3), &[0, 0, 0]),
+            (&[0, 2], Some(1), None, &[]),
+        ];
+        for (shape, axis, block, expected) in cases {
+            let layout = ScaleLayout::of(shape, axis, block);
+            assert_eq!(scales(&layout), expected, "{shape:?}");
+            // A node says the same, with the axis from the front or from the back.
+            let dims = scale_shape(shape, axis, block);
+            for axis in
+                axis.map_or(vec![1], |axis| vec![axis as i64, axis as i64 - shape.len() as i64])
+            {
+                let of_node = ScaleLayout::of_node(shape, &dims, axis, block.unwrap_or(0)).unwrap();
+                assert_eq!(scales(&of_node), expected, "{shape:?}");
+            }
+        }
+        assert_eq!(scale_shape(&[3, 2], Some(0), Some(2)), [2, 2]);
+        assert_eq!(scale_shape(&[4, 5, 6], Some(1), None), [5]);
+    }
+
+    #[test]
+    fn scales_that_do_not_fit_are_errors() {
+        for (shape, scales, axis, block_size) in [
+            (&[2, 3][..], &[2][..], 1, 0),
+            (&[2, 3], &[3], 2, 0),
+            (&[2, 3], &[3], -3, 0),
+            (&[], &[2], 0, 0),
+            (&[2, 4], &[2], 1, 2),
+            (&[2, 4], &[2, 3], 1, 2),
+        ] {
+            let layout = ScaleLayout::of_node(shape, scales, axis, block_size);
+            assert!(layout.is_err(), "{shape:?} {scales:?}");
+        }
+    }
+}
