@@ -1,10 +1,10 @@
-//! Where a tensor holds the channels of a space, and how that place moves through an operator.
+//! Where a tensor holds the channels of a group, and how that place moves through an operator.
 
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use crate::quant::ChannelScaling;
 
-/// Entry `i` along `axis` belongs to channel `first + i / run` of the space; there are `n` such channels.
+/// Entry `i` along `axis` belongs to channel `first + i / run` of the group; there are `n` such channels.
 /// A Flatten turns planes into runs; a Concat puts several tensors behind each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Channels {
@@ -12,7 +12,7 @@ pub struct Channels {
     pub axis: usize,
     /// Entries of one channel, side by side.
     pub run: usize,
-    /// The space's channel of the first entry.
+    /// The group's channel of the first entry.
     pub first: usize,
     /// Number of channels.
     pub n: usize,
@@ -29,9 +29,9 @@ impl Channels {
         self.n * self.run
     }
 
-    /// The `factors`, one per channel of the space, of the entries along the axis.
-    pub fn by_entry(self, factors: &[f32]) -> Vec<f32> {
-        (0..self.n_entries()).map(|i| factors[self.of(i)]).collect()
+    /// The `scales`, one per channel of the group, of the entries along the axis.
+    pub fn by_entry(self, scales: &[f32]) -> Vec<f32> {
+        (0..self.n_entries()).map(|i| scales[self.of(i)]).collect()
     }
 
     /// Whether a tensor of this shape can hold them.
@@ -39,14 +39,14 @@ impl Channels {
         shape.get(self.axis) == Some(&self.n_entries())
     }
 
-    /// The channels of the space.
+    /// The channels of the group.
     pub fn range(self) -> std::ops::Range<usize> {
         self.first..self.first + self.n
     }
 
-    /// What a tensor with these channels is multiplied by where `factors`, one per channel of the space, divide it.
-    pub fn scaling(self, factors: &[f32]) -> ChannelScaling {
-        let by = factors[self.range()].iter().map(|factor| factor.recip()).collect();
+    /// What a tensor with these channels is multiplied by where `scales`, one per channel of the group, divide it.
+    pub fn scaling(self, scales: &[f32]) -> ChannelScaling {
+        let by = scales[self.range()].iter().map(|factor| factor.recip()).collect();
         ChannelScaling::new(self.axis, self.run, by)
     }
 
@@ -72,7 +72,7 @@ pub enum Way {
 }
 
 /// The place of the channels at the other end of a node that only moves, pools or rectifies them, so that
-/// factors above 0 per channel pass it. `near` is the shape at the known end, `far` the one at the other.
+/// channel scales above 0 per channel pass it. `near` is the shape at the known end, `far` the one at the other.
 /// `None` where the operator mixes channels, or treats them by their size.
 ///
 /// `axes` are those of a reduction.

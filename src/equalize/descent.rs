@@ -1,4 +1,4 @@
-//! Factors that lower the noise: exponents moved by one, channel by channel, while that helps.
+//! Channel scales that lower the quantization error: exponents moved by one, channel by channel, while that helps.
 
 use super::objective::{Objective, RangeTerm, WeightTerm, step};
 use crate::quant::Grid;
@@ -13,7 +13,7 @@ pub const MAX_EXPONENT: i32 = 10 * PER_OCTAVE;
 /// Sweeps over the channels, at most.
 const MAX_SWEEPS: usize = 12 * PER_OCTAVE as usize;
 
-/// Least share of the noise that a move must save.
+/// Least share of the quantization error that a move must save.
 const LEAST: f64 = 1e-9;
 
 /// 2 to the power of `exponent` / 4, the same on every machine.
@@ -77,7 +77,7 @@ impl Steps {
 }
 
 impl RangeTerm {
-    /// The highest values of channels divided by their factors.
+    /// The highest values of channels divided by their channel scales.
     fn highest(&self, exponents: &[i32]) -> Top {
         Top::of(exponents.iter().zip(&self.high).map(|(&e, high)| high / factor(e)))
     }
@@ -94,7 +94,7 @@ struct RangeState<'a> {
     high: Top,
     /// `sum_c s_c^2 * load_c`.
     load: f64,
-    noise: f64,
+    error: f64,
 }
 
 impl<'a> RangeState<'a> {
@@ -102,8 +102,8 @@ impl<'a> RangeState<'a> {
         let (low, high) = (term.lowest(exponents), term.highest(exponents));
         let loads = exponents.iter().zip(&term.load).map(|(&e, load)| load * factor(2 * e));
         let load: f64 = loads.sum();
-        let noise = step(&term.grid, -low.first, high.first).powi(2) * load;
-        RangeState { term, low, high, load, noise }
+        let error = step(&term.grid, -low.first, high.first).powi(2) * load;
+        RangeState { term, low, high, load, error }
     }
 
     fn moved(&self, c: usize, from: i32, to: i32) -> f64 {
@@ -124,7 +124,7 @@ impl<'a> RangeState<'a> {
         if self.low.depends_on(-low[c] / factor(from), -low[c] / factor(to)) {
             self.low = self.term.lowest(exponents);
         }
-        self.noise = step(grid, -self.low.first, self.high.first).powi(2) * self.load;
+        self.error = step(grid, -self.low.first, self.high.first).powi(2) * self.load;
     }
 }
 
@@ -178,7 +178,7 @@ impl<'a> WeightState<'a> {
         tops.iter().map(|top| self.steps.squared(top.first)).sum()
     }
 
-    fn noise(&self) -> f64 {
+    fn error(&self) -> f64 {
         self.energy.iter().zip(&self.squares).map(|(energy, squares)| energy * squares).sum()
     }
 
@@ -191,7 +191,7 @@ impl<'a> WeightState<'a> {
         groups.enumerate().map(move |(i, &first)| (from + i, c - first))
     }
 
-    /// By how much the noise grows when channel `c` moves.
+    /// By how much the quantization error grows when channel `c` moves.
     fn growth(&self, c: usize, from: i32, to: i32) -> f64 {
         let mut growth = 0.0;
         for (group, member) in self.groups_of(c) {
@@ -229,18 +229,18 @@ impl<'a> WeightState<'a> {
     }
 }
 
-/// The noise for these exponents of the factors.
-pub fn noise(objective: &Objective, exponents: &[i32]) -> f64 {
-    let ranges = objective.ranges.iter().map(|term| RangeState::of(term, exponents).noise);
-    let weights = objective.weights.iter().map(|term| WeightState::of(term, exponents).noise());
+/// The quantization error for these exponents of the channel scales.
+pub fn error(objective: &Objective, exponents: &[i32]) -> f64 {
+    let ranges = objective.ranges.iter().map(|term| RangeState::of(term, exponents).error);
+    let weights = objective.weights.iter().map(|term| WeightState::of(term, exponents).error());
     ranges.sum::<f64>() + weights.sum::<f64>()
 }
 
-/// Moves exponents by one while that lowers the noise; gives the noise at the end.
+/// Moves exponents by one while that lowers the quantization error; gives the quantization error at the end.
 pub fn descend(objective: &Objective, exponents: &mut [i32]) -> f64 {
     let mut weights: Vec<WeightState> =
         objective.weights.iter().map(|term| WeightState::of(term, exponents)).collect();
-    let total = noise(objective, exponents);
+    let total = error(objective, exponents);
     for _ in 0..MAX_SWEEPS {
         let mut any = false;
         // Anew for each sweep: sums that are carried along round off.
@@ -249,7 +249,7 @@ pub fn descend(objective: &Objective, exponents: &mut [i32]) -> f64 {
         for c in (0..objective.n).filter(|&c| objective.is_live(c)) {
             let from = exponents[c];
             let growth = |to: i32| -> f64 {
-                let ranges: f64 = ranges.iter().map(|r| r.moved(c, from, to) - r.noise).sum();
+                let ranges: f64 = ranges.iter().map(|r| r.moved(c, from, to) - r.error).sum();
                 ranges + weights.iter().map(|w| w.growth(c, from, to)).sum::<f64>()
             };
             let moves = [from - 1, from + 1].into_iter().filter(|to| to.abs() <= MAX_EXPONENT);
@@ -267,5 +267,5 @@ pub fn descend(objective: &Objective, exponents: &mut [i32]) -> f64 {
             break;
         }
     }
-    noise(objective, exponents)
+    error(objective, exponents)
 }

@@ -1,12 +1,12 @@
 //! Constants that are scaled channel by channel.
 
-use super::{Channels, Space};
+use super::{Channels, EqualizationGroup};
 use crate::onnx::edit::{Entries, ModelEdit};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::tensor::DataType;
 use anyhow::{Result, ensure};
 
-/// A constant that changes with the factors of a space.
+/// A constant that changes with the channel scales of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScaledConstant {
     /// Name of the initializer.
@@ -14,7 +14,7 @@ pub struct ScaledConstant {
     /// Which entry of the channels each of its values is for.
     pub(super) entries: Entries,
     pub(super) channels: Channels,
-    /// Whether it is multiplied by the factors, as at a reader; otherwise divided, as at a producer.
+    /// Whether it is multiplied by the channel scales, as at a reader; otherwise divided, as at a producer.
     pub multiply: bool,
 }
 
@@ -25,25 +25,25 @@ pub(super) fn is_own(index: &GraphIndex, name: &str) -> Option<bool> {
     float.then(|| index.has_only(name, 1))
 }
 
-impl Space {
-    /// What divides the channels by `factors`: the producers make them smaller, the readers make up for it.
+impl EqualizationGroup {
+    /// What divides the channels by `scales`: the producers make them smaller, the readers make up for it.
     ///
     /// # Errors
     /// If there is not one factor per channel, a finite one above 0.
-    pub fn edits(&self, factors: &[f32]) -> Result<Vec<ModelEdit>> {
+    pub fn edits(&self, scales: &[f32]) -> Result<Vec<ModelEdit>> {
         ensure!(
-            factors.len() == self.n,
+            scales.len() == self.n,
             "tensor `{}`: {} factors, expected {}",
             self.tensor,
-            factors.len(),
+            scales.len(),
             self.n
         );
-        let bad = factors.iter().find(|factor| !(factor.is_finite() && **factor > 0.0));
+        let bad = scales.iter().find(|factor| !(factor.is_finite() && **factor > 0.0));
         ensure!(bad.is_none(), "tensor `{}`: factor {bad:?}, expected one above 0", self.tensor);
         let edit = |constant: &ScaledConstant| ModelEdit::ScaleChannels {
             tensor: constant.tensor.clone(),
             entries: constant.entries,
-            factors: constant.channels.by_entry(factors),
+            factors: constant.channels.by_entry(scales),
             multiply: constant.multiply,
         };
         Ok(self.constants.iter().map(edit).collect())

@@ -1,42 +1,42 @@
-//! Factors per channel that make tensors easier to quantize and leave the float outputs as they are.
+//! A scale per channel that makes tensors easier to quantize and leaves the float outputs as they are.
 //!
 //! In: a prepared float model and what calibration samples show of its channels. Out: the same model with
 //! other weights, and for every chain of tensors that was left alone the reason. It does not quantize,
 //! and adds or removes no node.
 //!
-//! A [`Space`] is a set of tensors whose channels can be divided by factors: what makes them is scaled
-//! down, what reads them is scaled up, and everything between lets factors above 0 pass. Cross-layer
+//! An [`EqualizationGroup`] is a set of tensors whose channels can be divided by channel scales: what makes them is scaled
+//! down, what reads them is scaled up, and everything between lets channel scales above 0 pass. Cross-layer
 //! equalization (Nagel et al. 2019, arXiv 1906.04721, section 4.1) and SmoothQuant's smoothing (Xiao et
 //! al. 2022, arXiv 2211.10438) are the same transformation behind different producers. Outputs stay the same to
-//! float rounding; where factors are powers of two, to the bit.
+//! float rounding; where channel scales are powers of two, to the bit.
 //!
 
+mod channel_scales;
 mod channels;
 mod descent;
 mod edit;
-mod factors;
-mod linear;
 mod objective;
 mod search;
 mod statistics;
+mod weight_channels;
 
+pub use channel_scales::{GroupScales, choose};
 pub use channels::Channels;
 pub use edit::ScaledConstant;
-pub use factors::{Choice, choose};
-pub use linear::Linear;
 pub use search::find;
-pub use statistics::{ChannelStatistics, Watched, watched};
+pub use statistics::{ChannelStatistics, ObservedTensor, observed_tensors};
+pub use weight_channels::WeightChannels;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What factors must promise, in dB.
+/// What channel scales must promise, in dB.
 const LEAST_GAIN_DB: f64 = 0.05;
 
 /// Tensors that share a factor per channel.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Space {
-    /// The tensor that it was found from; names the space.
+pub struct EqualizationGroup {
+    /// The tensor that it was found from; names the group.
     pub tensor: String,
     /// Number of channels.
     pub n: usize,
@@ -46,11 +46,11 @@ pub struct Space {
     pub producers: Vec<End>,
     /// Nodes that read the tensors, and can make up for it.
     pub consumers: Vec<End>,
-    /// What changes with the factors.
+    /// What changes with the channel scales.
     pub constants: Vec<ScaledConstant>,
 }
 
-/// A node at an end of a space.
+/// A node at an end of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct End {
     /// Position in the graph.
@@ -58,8 +58,8 @@ pub struct End {
     /// The input that holds the weight.
     pub slot: usize,
     /// How the weight connects channels; `None` for the gain of a normalization, or a factor per channel.
-    pub linear: Option<Linear>,
-    /// The tensor of the space that the node makes or reads.
+    pub weight_channels: Option<WeightChannels>,
+    /// The tensor of the group that the node makes or reads.
     pub tensor: String,
     /// The channels of that tensor.
     pub channels: Channels,
@@ -67,14 +67,14 @@ pub struct End {
 
 /// A tensor that was left alone.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Declined {
+pub struct Skipped {
     /// The tensor that a layer with a constant weight reads.
     pub tensor: String,
     /// Why it takes none.
     pub reason: Reason,
 }
 
-/// Why a tensor takes no factors.
+/// Why a tensor takes no channel scales.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
     /// It is an input of the network, or a constant.
@@ -111,7 +111,7 @@ pub enum Reason {
     NoBranch(String),
     /// There is one channel.
     OneChannel,
-    /// No factors promise a gain.
+    /// No channel scales promise a gain.
     NoGain,
 }
 

@@ -1,14 +1,14 @@
-//! How much noise a space's grids bring into what its readers compute, as a function of the factors.
+//! The quantization error that a group brings into what its readers compute, as a function of the channel scales.
 //!
-//! With factors s, a tensor x of the space becomes x / s and a reader's weight w becomes w s. A grid of step d
-//! has noise of the power d^2 / 12. At a reader's output, that of a quantized tensor has the power
+//! With channel scales s, a tensor x of the group becomes x / s and a reader's weight w becomes w s. A grid of step d
+//! has a quantization error of the power d^2 / 12. At a reader's output, that of a quantized tensor has the power
 //! `d_x^2 / 12 * sum_c s_c^2 * sum_o w_oc^2`, where d_x follows from the range of x / s over all channels, and
 //! that of its weight `sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2`, where d_o follows from the largest
 //! |w_oc s_c| of the row, or of the whole weight where it has one scale. A producer's weight of one scale adds
-//! noise as a quantized tensor does; a scale per row takes the factor up and adds nothing. Every reader's
-//! noise is divided by the power of its output.
+//! quantization error as a quantized tensor does; a scale per row takes the factor up and adds nothing. Every reader's
+//! quantization error is divided by the power of its output.
 
-use super::{ChannelStatistics, End, Linear, Space};
+use super::{ChannelStatistics, End, EqualizationGroup, WeightChannels};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::{node, tensor};
@@ -17,7 +17,7 @@ use crate::quant::{Codes, Grid, Range, params_for_range};
 use crate::scheme::{ScaleName, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known beside the space.
+/// What is known beside the group.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
     /// The graph as it was prepared.
@@ -32,34 +32,34 @@ pub struct Setting<'a> {
     pub statistics: &'a BTreeMap<String, ChannelStatistics>,
 }
 
-/// Factors that other spaces give the weights of a node: by output and by input channel.
-pub type OtherFactors = BTreeMap<(usize, bool), Vec<f32>>;
+/// Channel scales that other groups give the weights of a node: by output and by input channel.
+pub type OtherScales = BTreeMap<(usize, bool), Vec<f32>>;
 
-/// Noise that grows with the range of the space's tensors divided by the factors.
+/// Quantization error that grows with the range of the group's tensors divided by the channel scales.
 pub struct RangeTerm {
     pub grid: Grid,
-    /// Lowest and highest value per channel of the space; 0 for channels of other tensors.
+    /// Lowest and highest value per channel of the group; 0 for channels of other tensors.
     pub low: Vec<f64>,
     pub high: Vec<f64>,
-    /// Noise per channel for a step and a factor of 1.
+    /// Quantization error per channel for a step and a factor of 1.
     pub load: Vec<f64>,
 }
 
-/// Noise of the weight of one reader.
+/// Quantization error of the weight of one reader.
 pub struct WeightTerm {
     pub grid: Grid,
     /// Rows that have scales of their own; those of a group follow each other.
     pub n_rows: usize,
-    /// First channel of the space for each group, and how many there are in each.
+    /// First channel of the equalization group for each group of rows, and how many there are in each.
     pub firsts: Vec<usize>,
     pub n_members: usize,
     /// Largest absolute value, for each group, channel of it and row of it.
     pub peaks: Vec<f64>,
-    /// Noise per row of a group for a step and a factor of 1, for each group and channel of it.
+    /// Quantization error per row of a group for a step and a factor of 1, for each group and channel of it.
     pub energy: Vec<f64>,
 }
 
-/// The noise of one space.
+/// The quantization error of one group.
 pub struct Objective {
     pub n: usize,
     pub ranges: Vec<RangeTerm>,
@@ -69,11 +69,11 @@ pub struct Objective {
     pub peak: Vec<f64>,
     /// Largest absolute value of the producers' weights that have one scale.
     pub made: Vec<f64>,
-    /// Whether noise depends on the factors of other spaces.
+    /// Whether quantization error depends on the channel scales of other groups.
     pub depends: bool,
 }
 
-/// How much further values may reach on other samples, where scales are powers of two: factors would bring a
+/// How much further values may reach on other samples, where scales are powers of two: channel scales would bring a
 /// range just below one.
 const MARGIN: f64 = 1.1;
 
@@ -85,7 +85,7 @@ pub fn step(grid: &Grid, low: f64, high: f64) -> f64 {
 /// A weight as the objective sees it.
 struct Reader<'a> {
     end: &'a End,
-    linear: Linear,
+    weight_channels: WeightChannels,
     values: Vec<f32>,
     /// Power of the output, about: channels add up without correlation.
     power: f64,
@@ -94,21 +94,25 @@ struct Reader<'a> {
 }
 
 impl Objective {
-    /// The noise of `space`; `None` where nothing that depends on its factors is quantized.
-    pub fn of(space: &Space, setting: &Setting, others: &OtherFactors) -> Option<Objective> {
+    /// The quantization error of `group`; `None` where nothing that depends on its channel scales is quantized.
+    pub fn of(
+        group: &EqualizationGroup,
+        setting: &Setting,
+        others: &OtherScales,
+    ) -> Option<Objective> {
         let readers: Vec<Reader> =
-            space.consumers.iter().filter_map(|end| Reader::of(end, space.n, setting)).collect();
+            group.consumers.iter().filter_map(|end| Reader::of(end, group.n, setting)).collect();
         let mut objective = Objective {
-            n: space.n,
+            n: group.n,
             ranges: Vec::new(),
             weights: Vec::new(),
-            reach: vec![0.0; space.n],
-            peak: vec![0.0; space.n],
-            made: vec![0.0; space.n],
+            reach: vec![0.0; group.n],
+            peak: vec![0.0; group.n],
+            made: vec![0.0; group.n],
             depends: false,
         };
         let load = |of: &dyn Fn(&Reader) -> bool| -> Vec<f64> {
-            let mut load = vec![0.0; space.n];
+            let mut load = vec![0.0; group.n];
             for reader in readers.iter().filter(|reader| of(reader)) {
                 for (load, square) in load.iter_mut().zip(&reader.squares) {
                     *load += square / reader.power / 12.0;
@@ -118,22 +122,22 @@ impl Objective {
         };
         readers.iter().for_each(|reader| objective.add_reader(reader, setting, others));
         for quantizer in &setting.placement.activations {
-            let Some(channels) = space.tensors.get(&quantizer.tensor) else { continue };
+            let Some(channels) = group.tensors.get(&quantizer.tensor) else { continue };
             let qtype = setting.scheme.types.get(&quantizer.qtype);
             let statistic = setting.statistics.get(&quantizer.tensor);
             let (Some(qtype), Some(statistic), None) = (qtype, statistic, quantizer.fixed) else {
                 continue;
             };
-            let reached = reached(quantizer, space, setting);
+            let reached = reached(quantizer, group, setting);
             let load = load(&|reader| reached.contains(&reader.end.node));
             let lowest = statistic.min.iter().copied().fold(f32::INFINITY, f32::min);
             let grid = qtype.adapted(Some(lowest)).grid();
             let margin = if qtype.scale == ScaleName::PowerOfTwo { MARGIN } else { 1.0 };
             let mut term = RangeTerm {
                 grid,
-                low: vec![0.0; space.n],
-                high: vec![0.0; space.n],
-                load: vec![0.0; space.n],
+                low: vec![0.0; group.n],
+                high: vec![0.0; group.n],
+                load: vec![0.0; group.n],
             };
             let least = statistic.least_reach();
             for (i, c) in channels.range().enumerate() {
@@ -149,7 +153,7 @@ impl Objective {
             objective.ranges.push(term);
         }
         let all = load(&|_| true);
-        for end in &space.producers {
+        for end in &group.producers {
             objective.add_producer(end, &all, setting, others);
         }
         if objective.ranges.is_empty() {
@@ -173,27 +177,27 @@ impl Objective {
         self.reach[c] > 0.0 && self.peak[c] > 0.0
     }
 
-    fn add_reader(&mut self, reader: &Reader, setting: &Setting, others: &OtherFactors) {
-        let Reader { end, linear, values, power, .. } = reader;
-        let channel = |i: usize| end.channels.of(linear.ends(i).1);
+    fn add_reader(&mut self, reader: &Reader, setting: &Setting, others: &OtherScales) {
+        let Reader { end, weight_channels, values, power, .. } = reader;
+        let channel = |i: usize| end.channels.of(weight_channels.ends(i).1);
         for (i, &value) in values.iter().enumerate() {
             let peak = &mut self.peak[channel(i)];
             *peak = peak.max(f64::from(value.abs()));
         }
         let Some((grid, per_row)) = weight_grid(end, setting) else { return };
-        let (n_in, n_out) = (linear.n_in_per_group(), linear.n_out_per_group());
+        let (n_in, n_out) = (weight_channels.n_in_per_group(), weight_channels.n_out_per_group());
         let statistic = &setting.statistics[&end.tensor];
-        // Values of each channel of the space that a row multiplies.
-        let per_channel = end.channels.run.min(n_in) as f64 * linear.area as f64;
+        // Values of each channel of the group that a row multiplies.
+        let per_channel = end.channels.run.min(n_in) as f64 * weight_channels.area as f64;
         let energy =
             |c: usize| statistic.mean_square(c - end.channels.first) * per_channel / power / 12.0;
         let out = others.get(&(end.node, true));
-        let n_groups = if per_row { linear.groups } else { 1 };
+        let n_groups = if per_row { weight_channels.groups } else { 1 };
         let first_of = |group: usize| match per_row {
             true => end.channels.of(group * n_in),
             false => end.channels.first,
         };
-        let last = end.channels.of(if per_row { n_in } else { linear.n_in } - 1);
+        let last = end.channels.of(if per_row { n_in } else { weight_channels.n_in } - 1);
         let n_members = last - first_of(0) + 1;
         let rows = if per_row { n_out } else { 1 };
         let mut term = WeightTerm {
@@ -205,14 +209,14 @@ impl Objective {
             energy: vec![0.0; n_groups * n_members],
         };
         for (i, &value) in values.iter().enumerate() {
-            let (o, _) = linear.ends(i);
+            let (o, _) = weight_channels.ends(i);
             let (group, row) = if per_row { (o / n_out, o % n_out) } else { (0, 0) };
             let by = out.filter(|_| !per_row).map_or(1.0, |out| out[o]);
             let member = channel(i) - term.firsts[group];
             let peak = &mut term.peaks[(group * n_members + member) * rows + row];
             *peak = peak.max(f64::from((value / by).abs()));
         }
-        // A row's noise in the units that its output has without the other factors.
+        // A row's quantization error in the units that its output has without the other channel scales.
         let scaled = out.filter(|_| !per_row).map_or(1.0, |out| {
             out.iter().map(|s| f64::from(*s) * f64::from(*s)).sum::<f64>() / out.len() as f64
         });
@@ -227,18 +231,18 @@ impl Objective {
         self.weights.push(term);
     }
 
-    fn add_producer(&mut self, end: &End, load: &[f64], setting: &Setting, others: &OtherFactors) {
-        let Some(linear) = end.linear else { return };
+    fn add_producer(&mut self, end: &End, load: &[f64], setting: &Setting, others: &OtherScales) {
+        let Some(weight_channels) = end.weight_channels else { return };
         let Some((grid, false)) = weight_grid(end, setting) else { return };
         let node = &setting.graph.node[end.node];
         let input = setting.statistics.get(&node.input[0]);
         let (Some(values), Some(input)) = (weight_values(end, setting), input) else { return };
         let scale = others.get(&(end.node, false));
-        let per_output = (values.len() / linear.n_out.max(1)) as f64;
+        let per_output = (values.len() / weight_channels.n_out.max(1)) as f64;
         let energy = input.mean_square_of_all() * per_output;
         let mut high = vec![0.0f64; self.n];
         for (i, value) in values.iter().enumerate() {
-            let (o, c) = linear.ends(i);
+            let (o, c) = weight_channels.ends(i);
             let by = scale.map_or(1.0, |scale| scale[c]);
             let high = &mut high[end.channels.of(o)];
             *high = high.max(f64::from((value * by).abs()));
@@ -255,12 +259,13 @@ impl Objective {
 
 impl<'a> Reader<'a> {
     fn of(end: &'a End, n: usize, setting: &Setting) -> Option<Reader<'a>> {
-        let linear = end.linear?;
+        let weight_channels = end.weight_channels?;
         let values = weight_values(end, setting)?;
         let statistic = setting.statistics.get(&end.tensor)?;
         let mut squares = vec![0.0; n];
         for (i, &value) in values.iter().enumerate() {
-            squares[end.channels.of(linear.ends(i).1)] += f64::from(value) * f64::from(value);
+            squares[end.channels.of(weight_channels.ends(i).1)] +=
+                f64::from(value) * f64::from(value);
         }
         let power: f64 = end
             .channels
@@ -268,18 +273,28 @@ impl<'a> Reader<'a> {
             .enumerate()
             .map(|(i, c)| squares[c] * statistic.mean_square(i))
             .sum();
-        (power > 0.0 && power.is_finite()).then_some(Reader { end, linear, values, power, squares })
+        (power > 0.0 && power.is_finite()).then_some(Reader {
+            end,
+            weight_channels,
+            values,
+            power,
+            squares,
+        })
     }
 }
 
-/// The nodes of the space that values pass which were laid on the grid of `quantizer`.
-fn reached(quantizer: &ActivationQuantizer, space: &Space, setting: &Setting) -> BTreeSet<usize> {
+/// The nodes of the group that values pass which were laid on the grid of `quantizer`.
+fn reached(
+    quantizer: &ActivationQuantizer,
+    group: &EqualizationGroup,
+    setting: &Setting,
+) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut pending: Vec<usize> = quantizer.edges.iter().map(|(node, _)| *node).collect();
     while let Some(node) = pending.pop() {
         if reached.insert(node) {
             let outputs = setting.graph.node.get(node).into_iter().flat_map(|node| &node.output);
-            for output in outputs.filter(|output| space.tensors.contains_key(*output)) {
+            for output in outputs.filter(|output| group.tensors.contains_key(*output)) {
                 pending.extend(setting.index.consumers(output).iter().map(|(node, _)| *node));
             }
         }
@@ -293,7 +308,7 @@ fn weight_values(end: &End, setting: &Setting) -> Option<Vec<f32>> {
 }
 
 /// The grid of a node's weight, where it is quantized, and whether every row has a scale of its own. Scales
-/// along the input channels take every factor up: no noise depends on it.
+/// along the input channels take every factor up: no quantization error depends on it.
 fn weight_grid(end: &End, setting: &Setting) -> Option<(Grid, bool)> {
     let quantizer =
         setting.placement.weights.iter().find(|w| w.edges.contains(&(end.node, end.slot)))?;

@@ -1,13 +1,13 @@
-//! Finds the spaces of a graph.
+//! Finds the groups of a graph.
 //!
 //! From the input of every layer with a constant weight the search goes to whatever makes the tensor and to
-//! everything else that reads it, until every way ends at a constant that can take the factors up. One way
-//! that does not declines the whole space, with the reason.
+//! everything else that reads it, until every way ends at a constant that can take the channel scales up. One way
+//! that does not skips the whole group, with the reason.
 
 mod operands;
 
 use super::channels::{Channels, Way, passed};
-use super::{Declined, End, Linear, Reason, Space};
+use super::{End, EqualizationGroup, Reason, Skipped, WeightChannels};
 use crate::onnx::edit::Entries;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
@@ -17,23 +17,24 @@ use crate::onnx::tensor;
 use crate::onnx::value_info::ValueInfos;
 use std::collections::BTreeSet;
 
-/// Every space of `graph`, and the inputs of layers that are in none. Each tensor is in one space at most.
-pub fn find(graph: &GraphProto, value_info: &ValueInfos) -> (Vec<Space>, Vec<Declined>) {
+/// Every group of `graph`, and the inputs of layers that are in none. Each tensor is in one group at most.
+pub fn find(graph: &GraphProto, value_info: &ValueInfos) -> (Vec<EqualizationGroup>, Vec<Skipped>) {
     let index = GraphIndex::new(graph);
-    let (mut spaces, mut declined): (Vec<Space>, Vec<Declined>) = (Vec::new(), Vec::new());
+    let (mut groups, mut skipped): (Vec<EqualizationGroup>, Vec<Skipped>) =
+        (Vec::new(), Vec::new());
     for node in graph.node.iter().filter(|node| is_default(node)) {
         let Some((tensor, channels)) = layer_input(node, &index, value_info) else { continue };
-        let known = spaces.iter().any(|space| space.tensors.contains_key(tensor))
-            || declined.iter().any(|declined| declined.tensor == *tensor);
+        let known = groups.iter().any(|group| group.tensors.contains_key(tensor))
+            || skipped.iter().any(|skipped| skipped.tensor == *tensor);
         if known {
             continue;
         }
-        match space(graph, &index, value_info, tensor, channels) {
-            Ok(space) => spaces.push(space),
-            Err(reason) => declined.push(Declined { tensor: tensor.to_string(), reason }),
+        match group(graph, &index, value_info, tensor, channels) {
+            Ok(group) => groups.push(group),
+            Err(reason) => skipped.push(Skipped { tensor: tensor.to_string(), reason }),
         }
     }
-    (spaces, declined)
+    (groups, skipped)
 }
 
 /// What a layer with a constant weight reads, and where it has its channels. A factor per channel counts as a
@@ -46,17 +47,17 @@ pub(super) fn layer_input<'a>(
     let shape = |name: &String| tensor::shape(index.initializer(name)?).ok();
     if node.op_type() == "Mul" {
         let slot = index.constant_operand(node)?;
-        let (factors, tensor) = (shape(&node.input[slot])?, &node.input[1 - slot]);
+        let (scales, tensor) = (shape(&node.input[slot])?, &node.input[1 - slot]);
         let rank = value_info.shape(tensor)?.len();
-        let along = |axis: usize| (axis + rank).checked_sub(factors.len());
-        let mut wide = factors.iter().enumerate().filter(|(_, dim)| **dim > 1);
+        let along = |axis: usize| (axis + rank).checked_sub(scales.len());
+        let mut wide = scales.iter().enumerate().filter(|(_, dim)| **dim > 1);
         let ((axis, &n), None) = (wide.next()?, wide.next()) else { return None };
         return Some((tensor, Channels { axis: along(axis)?, run: 1, first: 0, n }));
     }
-    let linear = Linear::of(node, &shape(node.input.get(1)?)?)?;
+    let weight_channels = WeightChannels::of(node, &shape(node.input.get(1)?)?)?;
     let tensor = node.input.first()?;
     let axis = input_axis(node, value_info.shape(tensor).map_or(0, <[usize]>::len));
-    Some((tensor, Channels { axis, run: 1, first: 0, n: linear.n_in }))
+    Some((tensor, Channels { axis, run: 1, first: 0, n: weight_channels.n_in }))
 }
 
 fn is_default(node: &NodeProto) -> bool {
@@ -71,22 +72,26 @@ fn input_axis(node: &NodeProto, rank: usize) -> usize {
     }
 }
 
-fn space(
+fn group(
     graph: &GraphProto,
     index: &GraphIndex,
     value_info: &ValueInfos,
     tensor: &str,
     channels: Channels,
-) -> Result<Space, Reason> {
+) -> Result<EqualizationGroup, Reason> {
     let (mut tensor, mut channels) = (tensor.to_string(), channels);
     // No tensor needs to be a start twice.
     for _ in 0..=graph.node.len() {
-        let space = Space { tensor: tensor.clone(), n: channels.n, ..Space::default() };
-        let mut growth = Growth { graph, index, value_info, space, shifted: BTreeSet::new() };
+        let group = EqualizationGroup {
+            tensor: tensor.clone(),
+            n: channels.n,
+            ..EqualizationGroup::default()
+        };
+        let mut growth = Growth { graph, index, value_info, group, shifted: BTreeSet::new() };
         match growth.grow(&tensor, channels) {
-            Ok(()) if growth.space.n < 2 => return Err(Reason::OneChannel),
-            Ok(()) => return Ok(growth.space),
-            Err(Stop::Declined(reason)) => return Err(reason),
+            Ok(()) if growth.group.n < 2 => return Err(Reason::OneChannel),
+            Ok(()) => return Ok(growth.group),
+            Err(Stop::Skipped(reason)) => return Err(reason),
             Err(Stop::Wider(output, wider)) => (tensor, channels) = (output, wider),
         }
     }
@@ -94,7 +99,7 @@ fn space(
 }
 
 enum Stop {
-    Declined(Reason),
+    Skipped(Reason),
     /// The channels are wider than the layer shows, behind a Concat or before a Flatten: the search starts
     /// again from there.
     Wider(String, Channels),
@@ -102,7 +107,7 @@ enum Stop {
 
 impl From<Reason> for Stop {
     fn from(reason: Reason) -> Stop {
-        Stop::Declined(reason)
+        Stop::Skipped(reason)
     }
 }
 
@@ -110,7 +115,7 @@ struct Growth<'a> {
     graph: &'a GraphProto,
     index: &'a GraphIndex<'a>,
     value_info: &'a ValueInfos,
-    space: Space,
+    group: EqualizationGroup,
     /// Nodes whose constant summand is among the edits.
     shifted: BTreeSet<usize>,
 }
@@ -122,7 +127,7 @@ impl Growth<'_> {
     fn grow(&mut self, tensor: &str, channels: Channels) -> Result<(), Stop> {
         let mut pending = vec![(tensor.to_string(), channels)];
         while let Some((tensor, channels)) = pending.pop() {
-            match self.space.tensors.get(&tensor) {
+            match self.group.tensors.get(&tensor) {
                 Some(known) if *known == channels => continue,
                 Some(_) => return Err(Reason::Misaligned(tensor).into()),
                 None => {}
@@ -133,7 +138,7 @@ impl Growth<'_> {
             if self.index.is_output(&tensor) {
                 return Err(Reason::NetworkOutput(tensor).into());
             }
-            self.space.tensors.insert(tensor.clone(), channels);
+            self.group.tensors.insert(tensor.clone(), channels);
             let Some(maker) = self.index.producer_idx(&tensor) else {
                 return Err(Reason::NoProducer(tensor).into());
             };
@@ -170,21 +175,21 @@ impl Growth<'_> {
         }
         match node.op_type() {
             "Conv" | "ConvTranspose" | "Gemm" | "MatMul" => {
-                let linear = self.linear(node)?;
+                let weight_channels = self.weight_channels(node)?;
                 let axis = input_axis(node, self.shape(tensor)?.len());
-                if channels.axis != axis || channels.n_entries() != linear.n_out {
+                if channels.axis != axis || channels.n_entries() != weight_channels.n_out {
                     return Err(Reason::Misaligned(tensor.to_string()).into());
                 }
-                self.edit(&node.input[1], linear.outputs, channels, false)?;
+                self.edit(&node.input[1], weight_channels.outputs, channels, false)?;
                 if let Some(bias) = node.input.get(2).filter(|name| !name.is_empty()) {
                     let dims = self.constant_shape(node, bias)?;
-                    if dims.last() != Some(&linear.n_out) {
+                    if dims.last() != Some(&weight_channels.n_out) {
                         return Err(Reason::NotPerChannel(bias.clone()).into());
                     }
-                    let entries = Entries::of_axis(1, linear.n_out);
+                    let entries = Entries::of_axis(1, weight_channels.n_out);
                     self.edit(bias, entries, channels, false)?;
                 }
-                self.producer(node_idx, 1, Some(linear), (tensor, channels));
+                self.producer(node_idx, 1, Some(weight_channels), (tensor, channels));
             }
             "LayerNormalization" | "BatchNormalization" | "InstanceNormalization" => {
                 self.gain(node_idx, tensor, channels)?;
@@ -218,14 +223,14 @@ impl Growth<'_> {
         }
         match node.op_type() {
             "Conv" | "ConvTranspose" | "Gemm" | "MatMul" if slot == 0 => {
-                let linear = self.linear(node)?;
+                let weight_channels = self.weight_channels(node)?;
                 let axis = input_axis(node, self.shape(tensor)?.len());
                 let turned = node.op_type() == "Gemm" && node::int(node, "transA", 0) != 0;
-                if channels.axis != axis || channels.n_entries() != linear.n_in || turned {
+                if channels.axis != axis || channels.n_entries() != weight_channels.n_in || turned {
                     return Err(Reason::Misaligned(tensor.to_string()).into());
                 }
-                self.edit(&node.input[1], linear.inputs, channels, true)?;
-                self.consumer(node_idx, 1, linear, (tensor, channels));
+                self.edit(&node.input[1], weight_channels.inputs, channels, true)?;
+                self.consumer(node_idx, 1, weight_channels, (tensor, channels));
             }
             "Mul" | "Add" | "Sub" => {
                 self.elementwise_forward(node_idx, slot, tensor, channels, pending)?;
@@ -235,7 +240,7 @@ impl Growth<'_> {
                 let axis = node::axis_position(node::int(node, "axis", 1), shape.len());
                 if axis != channels.axis {
                     pending.push((output, channels));
-                } else if !self.space.tensors.contains_key(&output) {
+                } else if !self.group.tensors.contains_key(&output) {
                     let n = shape[axis] / channels.run;
                     return Err(Stop::Wider(output, Channels { first: 0, n, ..channels }));
                 }
@@ -257,7 +262,7 @@ impl Growth<'_> {
         planes.then(|| Stop::Wider(input.to_string(), channels))
     }
 
-    /// The place of the channels beyond a node that factors pass.
+    /// The place of the channels beyond a node that channel scales pass.
     fn through(
         &self,
         node: &NodeProto,
@@ -277,7 +282,7 @@ impl Growth<'_> {
         passed(node, &axes, channels, near, far, way).ok_or_else(|| self.refused(node))
     }
 
-    /// Whether the values that a node's constants hold let factors pass.
+    /// Whether the values that a node's constants hold let channel scales pass.
     fn ensure_open(&self, node: &NodeProto) -> Result<(), Stop> {
         let operand = |slot: usize| node.input.get(slot).filter(|name| !name.is_empty());
         match node.op_type() {

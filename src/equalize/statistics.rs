@@ -1,6 +1,6 @@
 //! What samples show of a tensor, channel by channel.
 
-use super::{Channels, Space};
+use super::{Channels, EqualizationGroup};
 use crate::onnx::proto::GraphProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 /// Values of a channel beside those seen that are taken to reach as far as the channels of its tensor usually do.
 ///
 /// A fully connected layer shows one value per sample, a Conv thousands: channels that fired on none of the samples would
-/// get the largest factors there are.
+/// get the largest channel scales there are.
 const UNSEEN: f32 = 32.0;
 
 /// A tensor to look at, and where it holds its channels, counted from 0.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Watched {
+pub struct ObservedTensor {
     /// ONNX name.
     pub tensor: String,
-    /// Its channels; one for a tensor of no space.
+    /// Its channels; one for a tensor of no group.
     pub channels: Channels,
 }
 
@@ -110,37 +110,37 @@ impl ChannelStatistics {
     }
 }
 
-/// The tensors whose values decide about factors: those that are quantized, those that the spaces' readers
+/// The tensors whose values decide about channel scales: those that are quantized, those that the groups' readers
 /// take, and what their producers read.
-pub fn watched(
-    spaces: &[Space],
+pub fn observed_tensors(
+    groups: &[EqualizationGroup],
     graph: &GraphProto,
     value_info: &ValueInfos,
     placement: &Placement,
-) -> Vec<Watched> {
+) -> Vec<ObservedTensor> {
     let mut tensors: BTreeMap<&str, Channels> = BTreeMap::new();
-    for space in spaces {
-        for (tensor, channels) in &space.tensors {
+    for group in groups {
+        for (tensor, channels) in &group.tensors {
             let quantized =
                 placement.activations.iter().any(|quantizer| quantizer.tensor == *tensor);
-            if quantized || space.consumers.iter().any(|end| end.tensor == *tensor) {
+            if quantized || group.consumers.iter().any(|end| end.tensor == *tensor) {
                 tensors.insert(tensor, *channels);
             }
         }
     }
-    for end in spaces.iter().flat_map(|space| &space.producers) {
+    for end in groups.iter().flat_map(|group| &group.producers) {
         let Some(tensor) = graph.node[end.node].input.first() else { continue };
         let Some(&run) = value_info.shape(tensor).and_then(<[usize]>::first) else { continue };
         let whole = Channels { axis: 0, run, first: 0, n: 1 };
-        if end.linear.is_some() {
+        if end.weight_channels.is_some() {
             tensors.entry(tensor).or_insert(whole);
         }
     }
-    let watched = |(tensor, channels): (&str, Channels)| Watched {
+    let observed_tensors = |(tensor, channels): (&str, Channels)| ObservedTensor {
         tensor: tensor.to_string(),
         channels: Channels { first: 0, ..channels },
     };
-    tensors.into_iter().map(watched).collect()
+    tensors.into_iter().map(observed_tensors).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod chains;
 use crate::support::command::{mqq, run};
 use crate::support::{repository, seen_and_outputs, value_info};
 use chains::{CHAINS, DECLINED, built};
-use mqq::equalize::{Declined, Space, find};
+use mqq::equalize::{EqualizationGroup, Skipped, find};
 use mqq::onnx;
 use mqq::onnx::edit::apply;
 use mqq::onnx::proto::ModelProto;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tempfile::TempDir;
 
-fn spaces(model: &ModelProto) -> (Vec<Space>, Vec<Declined>) {
+fn spaces(model: &ModelProto) -> (Vec<EqualizationGroup>, Vec<Skipped>) {
     find(model.graph.as_ref().unwrap(), &value_info(model))
 }
 

@@ -1,7 +1,7 @@
-//! Constants at the ends of a space: weights, gains, factors and summands.
+//! Constants at the ends of a group: weights, gains, channel scales and summands.
 
 use super::super::edit::{ScaledConstant, is_own};
-use super::{Channels, End, Growth, Linear, Pending, Reason, Stop};
+use super::{Channels, End, Growth, Pending, Reason, Stop, WeightChannels};
 use crate::onnx::edit::Entries;
 use crate::onnx::node;
 use crate::onnx::node::node_name;
@@ -14,11 +14,11 @@ type ConstantOperand<'n> = (usize, Option<Entries>, &'n str);
 
 impl Growth<'_> {
     /// The weight at the second input.
-    pub(super) fn linear(&self, node: &NodeProto) -> Result<Linear, Reason> {
+    pub(super) fn weight_channels(&self, node: &NodeProto) -> Result<WeightChannels, Reason> {
         let no_weight = || Reason::NoWeight(node_name(node).to_string());
         let name = node.input.get(1).ok_or_else(no_weight)?;
         let shape = self.constant_shape(node, name)?;
-        Linear::of(node, &shape).ok_or_else(no_weight)
+        WeightChannels::of(node, &shape).ok_or_else(no_weight)
     }
 
     pub(super) fn constant_shape(
@@ -43,7 +43,7 @@ impl Growth<'_> {
             Some(false) => Err(Reason::Shared(name.to_string())),
             Some(true) => {
                 let tensor = name.to_string();
-                self.space.constants.push(ScaledConstant { tensor, entries, channels, multiply });
+                self.group.constants.push(ScaledConstant { tensor, entries, channels, multiply });
                 Ok(())
             }
         }
@@ -53,22 +53,22 @@ impl Growth<'_> {
         &mut self,
         node: usize,
         slot: usize,
-        linear: Option<Linear>,
+        weight_channels: Option<WeightChannels>,
         (tensor, channels): (&str, Channels),
     ) {
         let tensor = tensor.to_string();
-        self.space.producers.push(End { node, slot, linear, tensor, channels });
+        self.group.producers.push(End { node, slot, weight_channels, tensor, channels });
     }
 
     pub(super) fn consumer(
         &mut self,
         node: usize,
         slot: usize,
-        linear: Linear,
+        weight_channels: WeightChannels,
         (tensor, channels): (&str, Channels),
     ) {
-        let (linear, tensor) = (Some(linear), tensor.to_string());
-        self.space.consumers.push(End { node, slot, linear, tensor, channels });
+        let (weight_channels, tensor) = (Some(weight_channels), tensor.to_string());
+        self.group.consumers.push(End { node, slot, weight_channels, tensor, channels });
     }
 
     /// Gain and bias of a normalization: one per channel, after everything else.
@@ -189,8 +189,8 @@ impl Growth<'_> {
         match (node.op_type(), self.constant_operand(node, channels)?) {
             ("Mul", Some((constant, Some(entries), _))) => {
                 self.edit(&node.input[constant], entries, channels, true)?;
-                let linear = Linear::diagonal(channels.n_entries());
-                self.consumer(node_idx, constant, linear, (tensor, channels));
+                let weight_channels = WeightChannels::diagonal(channels.n_entries());
+                self.consumer(node_idx, constant, weight_channels, (tensor, channels));
             }
             ("Mul", None) => return Err(self.refused(node)),
             ("Mul", Some((_, None, _))) => pending.push((output, channels)),

@@ -5,7 +5,8 @@ use crate::calibrate::SampleSet;
 use crate::diag::copy_of;
 use crate::engine::{Parsed, Session};
 use crate::equalize::{
-    ChannelStatistics, Channels, Choice, Declined, Space, Watched, choose, find, watched,
+    ChannelStatistics, Channels, EqualizationGroup, GroupScales, ObservedTensor, Skipped, choose,
+    find, observed_tensors,
 };
 use crate::onnx::edit::apply;
 use crate::onnx::inputs::Shapes;
@@ -21,15 +22,15 @@ use std::collections::BTreeMap;
 
 /// What could get channel scales.
 pub struct Candidates {
-    groups: Vec<Space>,
-    skipped: Vec<Declined>,
+    groups: Vec<EqualizationGroup>,
+    skipped: Vec<Skipped>,
 }
 
 /// What gets which.
 pub struct ChannelScales {
-    chosen: Vec<(Space, Choice)>,
+    chosen: Vec<(EqualizationGroup, GroupScales)>,
     /// What gets none, and why.
-    pub skipped: Vec<Declined>,
+    pub skipped: Vec<Skipped>,
 }
 
 /// Tensors that share a scale per channel.
@@ -87,14 +88,14 @@ impl Candidates {
             return Ok(scales);
         }
         let graph = model.graph.as_ref().context("model has no graph")?;
-        let watched = watched(&groups, graph, setup.value_info, placement);
+        let observed = observed_tensors(&groups, graph, setup.value_info, placement);
         let samples = setup.samples.context("nothing was observed")?;
-        let statistics = look(model, setup.shapes, &watched, samples, positions)?;
+        let statistics = look(model, setup.shapes, &observed, samples, positions)?;
         let choices = choose(&groups, &statistics, graph, placement, setup.scheme);
         for (group, choice) in groups.into_iter().zip(choices) {
             match choice {
                 Ok(choice) => scales.chosen.push((group, choice)),
-                Err(reason) => scales.skipped.push(Declined { tensor: group.tensor, reason }),
+                Err(reason) => scales.skipped.push(Skipped { tensor: group.tensor, reason }),
             }
         }
         Ok(scales)
@@ -115,29 +116,30 @@ impl ChannelScales {
         let mut changed = model.clone();
         let graph = changed.graph.as_mut().context("model has no graph")?;
         for (group, choice) in &self.chosen {
-            apply(graph, &group.edits(&choice.factors)?)?;
+            apply(graph, &group.edits(&choice.scales)?)?;
         }
         Ok(changed)
     }
 
     /// What the channels of tensors are multiplied by.
     pub fn scalings(&self) -> BTreeMap<String, ChannelScaling> {
-        let of_group = |(group, choice): &(Space, Choice)| -> Vec<(String, ChannelScaling)> {
-            let tensors = group.tensors.iter();
-            let scaling = |channels: &Channels| channels.scaling(&choice.factors);
-            tensors.map(|(tensor, channels)| (tensor.clone(), scaling(channels))).collect()
-        };
+        let of_group =
+            |(group, choice): &(EqualizationGroup, GroupScales)| -> Vec<(String, ChannelScaling)> {
+                let tensors = group.tensors.iter();
+                let scaling = |channels: &Channels| channels.scaling(&choice.scales);
+                tensors.map(|(tensor, channels)| (tensor.clone(), scaling(channels))).collect()
+            };
         self.chosen.iter().flat_map(of_group).collect()
     }
 
     /// The groups with scales, by names.
     pub fn groups(&self, graph: &GraphProto) -> Vec<ScaledGroup> {
         let name = |end: &crate::equalize::End| node_name(&graph.node[end.node]).to_string();
-        let of = |(group, choice): &(Space, Choice)| ScaledGroup {
+        let of = |(group, choice): &(EqualizationGroup, GroupScales)| ScaledGroup {
             tensor: group.tensor.clone(),
             producers: group.producers.iter().map(name).collect(),
             consumers: group.consumers.iter().map(name).collect(),
-            scales: choice.factors.clone(),
+            scales: choice.scales.clone(),
         };
         self.chosen.iter().map(of).collect()
     }
@@ -147,14 +149,14 @@ impl ChannelScales {
 fn look(
     model: &ModelProto,
     shapes: &Shapes,
-    watched: &[Watched],
+    observed: &[ObservedTensor],
     samples: &SampleSet,
     positions: &[usize],
 ) -> Result<BTreeMap<String, ChannelStatistics>> {
-    let names: Vec<String> = watched.iter().map(|watched| watched.tensor.clone()).collect();
+    let names: Vec<String> = observed.iter().map(|observed| observed.tensor.clone()).collect();
     let engine = Parsed::new(model, shapes)?.build(&names)?;
     let empty = || -> Vec<ChannelStatistics> {
-        watched.iter().map(|watched| ChannelStatistics::new(watched.channels)).collect()
+        observed.iter().map(|observed| ChannelStatistics::new(observed.channels)).collect()
     };
     let mut totals = empty();
     // As many samples at a time as there are threads, added in their order.

@@ -7,7 +7,7 @@
 use super::channel_scales::{Candidates, ChannelScales, ScaledGroup};
 use super::{Method, Methods};
 use crate::calibrate::CalibrationStatistics;
-use crate::equalize::Declined;
+use crate::equalize::Skipped;
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::plan::decide;
@@ -51,7 +51,7 @@ pub struct Equalized {
     pub groups: Vec<ScaledGroup>,
     /// What got no channel scales.
     #[serde(skip)]
-    pub skipped: Vec<Declined>,
+    pub skipped: Vec<Skipped>,
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,

@@ -6,7 +6,7 @@ use crate::onnx::proto::NodeProto;
 
 /// A node that multiplies its first input by the constant weight at its second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Linear {
+pub struct WeightChannels {
     /// Output channels.
     pub n_out: usize,
     /// Input channels.
@@ -21,9 +21,9 @@ pub struct Linear {
     pub(super) inputs: Entries,
 }
 
-impl Linear {
+impl WeightChannels {
     /// The node with a weight of this shape; `None` for other operators and weights of other ranks.
-    pub fn of(node: &NodeProto, weight: &[usize]) -> Option<Linear> {
+    pub fn of(node: &NodeProto, weight: &[usize]) -> Option<WeightChannels> {
         let groups = usize::try_from(node::int(node, "group", 1)).ok().filter(|&n| n > 0)?;
         // The weight is `[rows, columns]` with an `area` of values for each; the columns of a group are its own.
         let (rows, columns, area) = match (node.op_type(), weight) {
@@ -38,8 +38,8 @@ impl Linear {
         let of_columns = Entries::of_groups(area, columns, rows / groups * columns * area);
         // Rows are outputs.
         let turned = node.op_type() == "Gemm" && node::int(node, "transB", 0) != 0;
-        let linear = match turned || node.op_type() == "Conv" {
-            true => Linear {
+        let channels = match turned || node.op_type() == "Conv" {
+            true => WeightChannels {
                 n_out: rows,
                 n_in: columns * groups,
                 groups,
@@ -47,7 +47,7 @@ impl Linear {
                 outputs: of_rows,
                 inputs: of_columns,
             },
-            false => Linear {
+            false => WeightChannels {
                 n_out: columns * groups,
                 n_in: rows,
                 groups,
@@ -56,14 +56,15 @@ impl Linear {
                 inputs: of_rows,
             },
         };
-        let divides = linear.n_out.is_multiple_of(groups) && linear.n_in.is_multiple_of(groups);
-        (divides && linear.n_out > 0 && linear.n_in > 0 && linear.area > 0).then_some(linear)
+        let divides = channels.n_out.is_multiple_of(groups) && channels.n_in.is_multiple_of(groups);
+        (divides && channels.n_out > 0 && channels.n_in > 0 && channels.area > 0)
+            .then_some(channels)
     }
 
     /// A factor per channel: a depthwise convolution of one value.
-    pub fn diagonal(n: usize) -> Linear {
+    pub fn diagonal(n: usize) -> WeightChannels {
         let each = Entries::of_axis(1, n);
-        Linear { n_out: n, n_in: n, groups: n, area: 1, outputs: each, inputs: each }
+        WeightChannels { n_out: n, n_in: n, groups: n, area: 1, outputs: each, inputs: each }
     }
 
     /// Input channels per group.
@@ -99,19 +100,20 @@ mod tests {
 
     #[test]
     fn values_of_a_weight_know_their_channels() {
-        let grouped = Linear::of(&node("Conv", &[("group", 2)]), &[4, 3, 1, 2]).unwrap();
+        let grouped = WeightChannels::of(&node("Conv", &[("group", 2)]), &[4, 3, 1, 2]).unwrap();
         assert_eq!((grouped.n_in, grouped.n_out, grouped.area), (6, 4, 2));
         assert_eq!(grouped.ends(0), (0, 0));
         assert_eq!(grouped.ends(5), (0, 2));
         // The third row is the first of the second group, which reads channels 3 to 5.
         assert_eq!(grouped.ends(12), (2, 3));
-        let transposed = Linear::of(&node("ConvTranspose", &[("group", 2)]), &[4, 3, 2]).unwrap();
+        let transposed =
+            WeightChannels::of(&node("ConvTranspose", &[("group", 2)]), &[4, 3, 2]).unwrap();
         assert_eq!((transposed.n_in, transposed.n_out), (4, 6));
         assert_eq!(transposed.ends(2 * 3 * 2), (3, 2));
-        assert_eq!(Linear::of(&node("Gemm", &[]), &[3, 5]).unwrap().ends(7), (2, 1));
-        let flipped = Linear::of(&node("Gemm", &[("transB", 1)]), &[5, 3]).unwrap();
+        assert_eq!(WeightChannels::of(&node("Gemm", &[]), &[3, 5]).unwrap().ends(7), (2, 1));
+        let flipped = WeightChannels::of(&node("Gemm", &[("transB", 1)]), &[5, 3]).unwrap();
         assert_eq!((flipped.n_in, flipped.ends(7)), (3, (2, 1)));
-        assert_eq!(Linear::of(&node("MatMul", &[]), &[2, 3, 4]), None);
-        assert_eq!(Linear::of(&node("Conv", &[("group", 3)]), &[4, 1, 1]), None);
+        assert_eq!(WeightChannels::of(&node("MatMul", &[]), &[2, 3, 4]), None);
+        assert_eq!(WeightChannels::of(&node("Conv", &[("group", 3)]), &[4, 1, 1]), None);
     }
 }

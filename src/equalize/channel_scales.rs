@@ -1,8 +1,8 @@
-//! Which factors a space gets.
+//! Which channel scales a group gets.
 
-use super::descent::{MAX_EXPONENT, PER_OCTAVE, descend, factor, noise};
-use super::objective::{Objective, OtherFactors, Setting};
-use super::{ChannelStatistics, LEAST_GAIN_DB, Reason, Space};
+use super::descent::{MAX_EXPONENT, PER_OCTAVE, descend, error, factor};
+use super::objective::{Objective, OtherScales, Setting};
+use super::{ChannelStatistics, EqualizationGroup, LEAST_GAIN_DB, Reason};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::place::Placement;
@@ -10,16 +10,16 @@ use crate::scheme::Scheme;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Factors of one space.
+/// Channel scales of one group.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Choice {
+pub struct GroupScales {
     /// One per channel, 2 to the power of a multiple of 1/4.
-    pub factors: Vec<f32>,
-    /// How much less noise the space's readers should have, in dB.
+    pub scales: Vec<f32>,
+    /// How much less quantization error the group's readers should have, in dB.
     pub expected_db: f64,
 }
 
-/// Rounds over the spaces, where weights of one scale make them depend on each other.
+/// Rounds over the groups, where weights of one scale make them depend on each other.
 const MAX_ROUNDS: usize = 3;
 
 /// Exponents of the reach and of the weights' peak: 0.5 and 0.5 are SmoothQuant's, 1 and 0 make all channels
@@ -36,23 +36,23 @@ const STARTS: [(f64, f64); 9] = [
     (0.75, 0.25),
 ];
 
-/// Factors for each of `spaces`, or why there are none. `statistics` holds the tensors that
-/// [`watched`](super::watched) names.
+/// Channel scales for each of `groups`, or why there are none. `statistics` holds the tensors that
+/// [`observed_tensors`](super::observed_tensors) names.
 pub fn choose(
-    spaces: &[Space],
+    groups: &[EqualizationGroup],
     statistics: &BTreeMap<String, ChannelStatistics>,
     graph: &GraphProto,
     placement: &Placement,
     scheme: &Scheme,
-) -> Vec<Result<Choice, Reason>> {
+) -> Vec<Result<GroupScales, Reason>> {
     let index = GraphIndex::new(graph);
     let setting = Setting { graph, index: &index, placement, scheme, statistics };
-    let mut choices: Vec<Result<Choice, Reason>> = vec![Err(Reason::NoGain); spaces.len()];
+    let mut choices: Vec<Result<GroupScales, Reason>> = vec![Err(Reason::NoGain); groups.len()];
     for _ in 0..MAX_ROUNDS {
         let (mut depends, mut changed) = (false, false);
-        for at in 0..spaces.len() {
-            let others = other_factors(spaces, &choices, at);
-            let choice = match Objective::of(&spaces[at], &setting, &others) {
+        for at in 0..groups.len() {
+            let others = other_scales(groups, &choices, at);
+            let choice = match Objective::of(&groups[at], &setting, &others) {
                 Some(objective) => {
                     depends |= objective.depends;
                     best(&objective)
@@ -69,29 +69,33 @@ pub fn choose(
     choices
 }
 
-/// What the other spaces do to the weights at the ends of space `at`.
-fn other_factors(spaces: &[Space], choices: &[Result<Choice, Reason>], at: usize) -> OtherFactors {
-    let mut others = OtherFactors::new();
-    for (other, (space, choice)) in spaces.iter().zip(choices).enumerate() {
-        let Ok(Choice { factors, .. }) = choice else { continue };
+/// What the other groups do to the weights at the ends of group `at`.
+fn other_scales(
+    groups: &[EqualizationGroup],
+    choices: &[Result<GroupScales, Reason>],
+    at: usize,
+) -> OtherScales {
+    let mut others = OtherScales::new();
+    for (other, (group, choice)) in groups.iter().zip(choices).enumerate() {
+        let Ok(GroupScales { scales, .. }) = choice else { continue };
         if other == at {
             continue;
         }
-        let ends = space.producers.iter().map(|end| (end, true));
-        for (end, is_output) in ends.chain(space.consumers.iter().map(|end| (end, false))) {
-            others.insert((end.node, is_output), end.channels.by_entry(factors));
+        let ends = group.producers.iter().map(|end| (end, true));
+        for (end, is_output) in ends.chain(group.consumers.iter().map(|end| (end, false))) {
+            others.insert((end.node, is_output), end.channels.by_entry(scales));
         }
     }
     others
 }
 
-fn best(objective: &Objective) -> Result<Choice, Reason> {
+fn best(objective: &Objective) -> Result<GroupScales, Reason> {
     let nothing = vec![0; objective.n];
-    let before = noise(objective, &nothing);
+    let before = error(objective, &nothing);
     let mut starts: Vec<Vec<i32>> =
         STARTS.iter().map(|&exponents| start(objective, exponents)).collect();
     starts.extend(equal_weights(objective));
-    let start = |start: Vec<i32>| (noise(objective, &start), start);
+    let start = |start: Vec<i32>| (error(objective, &start), start);
     let starts: Vec<(f64, Vec<i32>)> = starts.into_par_iter().map(start).collect();
     let best = starts.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
     let Some((_, mut exponents)) = best else {
@@ -102,8 +106,8 @@ fn best(objective: &Objective) -> Result<Choice, Reason> {
     if !(expected_db.is_finite() && expected_db > LEAST_GAIN_DB) {
         return Err(Reason::NoGain);
     }
-    let factors = exponents.iter().map(|&exponent| factor(exponent) as f32).collect();
-    Ok(Choice { factors, expected_db })
+    let scales = exponents.iter().map(|&exponent| factor(exponent) as f32).collect();
+    Ok(GroupScales { scales, expected_db })
 }
 
 /// `reach^alpha / peak^beta`, against the channel that reaches furthest, which keeps its values.
@@ -123,7 +127,7 @@ fn equal_weights(objective: &Objective) -> Option<Vec<i32>> {
     usable.then(|| rounded(objective, log))
 }
 
-/// The nearest exponents of factors with these logarithms to base 2.
+/// The nearest exponents of channel scales with these logarithms to base 2.
 fn rounded(objective: &Objective, log: impl Fn(usize) -> f64) -> Vec<i32> {
     let nearest = |c: usize| (f64::from(PER_OCTAVE) * log(c)).round() as i32;
     let exponent = |c: usize| match objective.is_live(c) {
