@@ -2,10 +2,12 @@
 //!
 //! In: a model. Out: an error, or findings. It repairs nothing.
 
-mod linear;
-mod qdq;
+mod qdq_graph;
+mod qdq_node;
 mod rules;
 
-pub use linear::{Kind, Linear, Role, Values};
-pub use qdq::QdqGraph;
-pub use rules::{CHECKS, Check, Finding, Report, Severity, ensure_kept, findings, is_quantized};
+pub use qdq_graph::QdqGraph;
+pub use qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
+pub use rules::{
+    CHECKS, Check, Finding, RuleReport, Severity, ensure_kept, findings, is_quantized,
+};

@@ -4,7 +4,7 @@
 //! looks like ([`ValueInfos`]), and its values at the moment they exist. It does not gather statistics and
 //! does not change the model.
 //!
-//! Watched tensors are made outputs of the graph before it is optimized, so that each keeps a place of
+//! Observed tensors are made outputs of the graph before it is optimized, so that each keeps a place of
 //! its own, and are taken off the outputs again before planning, so that each is freed as soon as it
 //! has been handed out.
 
@@ -118,10 +118,10 @@ impl Parsed {
     /// Optimizes the graph and plans its run.
     ///
     /// # Errors
-    /// If `watched` names a tensor that the graph does not have, or the engine cannot run the graph.
-    pub fn build(mut self, watched: &[String]) -> Result<Engine> {
-        let mut outlets = Vec::with_capacity(watched.len() + self.outputs.len());
-        for name in watched.iter().chain(&self.outputs) {
+    /// If `observed` names a tensor that the graph does not have, or the engine cannot run the graph.
+    pub fn build(mut self, observed: &[String]) -> Result<Engine> {
+        let mut outlets = Vec::with_capacity(observed.len() + self.outputs.len());
+        for name in observed.iter().chain(&self.outputs) {
             let outlet = self.outlets.get(name).with_context(|| {
                 format!("tensor `{name}` does not exist in the graph, expected one that does")
             })?;
@@ -133,17 +133,17 @@ impl Parsed {
             // Its rewriting refuses some graphs that it can run (LeViT: a strided Slice behind a Reshape).
             let optimized = typed.clone().into_decluttered().and_then(TypedModel::into_optimized);
             let mut model = optimized.unwrap_or(typed);
-            let (seen, outputs) = model.outputs.split_at(watched.len());
+            let (seen, outputs) = model.outputs.split_at(observed.len());
             let (seen, outputs) = (seen.to_vec(), outputs.to_vec());
             ensure!(outputs.len() == self.outputs.len(), "the engine lost an output of the graph");
-            // Nodes that only a watched tensor needs must stay in the plan: all stay outputs until the
-            // order is made, and a watched value is dropped by the session when it has been seen.
+            // Nodes that only a observed tensor needs must stay in the plan: all stay outputs until the
+            // order is made, and a observed value is dropped by the session when it has been seen.
             let mut taps: Vec<Vec<(usize, usize)>> = vec![Vec::new(); model.nodes.len()];
             let mut constants = Vec::new();
-            for (watched_idx, outlet) in seen.iter().enumerate() {
+            for (observed_idx, outlet) in seen.iter().enumerate() {
                 match model.nodes[outlet.node].op_as::<Const>() {
-                    Some(constant) => constants.push((watched_idx, constant.val().clone())),
-                    None => taps[outlet.node].push((outlet.slot, watched_idx)),
+                    Some(constant) => constants.push((observed_idx, constant.val().clone())),
+                    None => taps[outlet.node].push((outlet.slot, observed_idx)),
                 }
             }
             let needed = leaves(&model, &seen, &outputs);
@@ -160,7 +160,7 @@ impl Parsed {
     }
 }
 
-/// The graph's own outputs, then those watched tensors that none of them depends on.
+/// The graph's own outputs, then those observed tensors that none of them depends on.
 fn leaves(model: &TypedModel, seen: &[OutletId], outputs: &[OutletId]) -> Vec<OutletId> {
     let mut reached = vec![false; model.nodes.len()];
     let mut leaves = outputs.to_vec();
@@ -190,9 +190,9 @@ pub struct Engine {
     plan: Arc<TypedRunnableModel>,
     inputs: Vec<InputSpec>,
     outputs: Vec<(String, usize)>,
-    /// For each node of the plan, which of its outputs are watched: (slot, index into `watched`).
+    /// For each node of the plan, which of its outputs are observed: (slot, index into `observed`).
     taps: Vec<Vec<(usize, usize)>>,
-    /// Watched tensors that do not depend on the inputs.
+    /// Observed tensors that do not depend on the inputs.
     constants: Vec<(usize, Arc<Tensor>)>,
 }
 
@@ -215,7 +215,7 @@ impl Engine {
     }
 }
 
-/// Called with a watched tensor's index, shape and values in row-major order.
+/// Called with a observed tensor's index, shape and values in row-major order.
 pub type Visit<'v> = &'v mut dyn FnMut(usize, &[usize], &[f32]) -> Result<()>;
 
 /// One thread's run of an [`Engine`].
@@ -228,7 +228,7 @@ pub struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs one sample. `visit` gets the index of each watched float32 tensor, its shape and its values
+    /// Runs one sample. `visit` gets the index of each observed float32 tensor, its shape and its values
     /// in row-major order, as soon as they exist; tensors of other types are left out. Returns the
     /// outputs of the graph, as float32.
     ///
@@ -272,19 +272,19 @@ impl Session<'_> {
 
     fn run_plan(&mut self, inputs: TVec<TValue>, visit: Visit) -> Result<TVec<TValue>> {
         let engine = self.engine;
-        for (watched_idx, tensor) in &engine.constants {
+        for (observed_idx, tensor) in &engine.constants {
             if let Some(values) = convert::as_f32(tensor) {
-                visit(*watched_idx, tensor.shape(), values)?;
+                visit(*observed_idx, tensor.shape(), values)?;
             }
         }
         guarded(|| {
             let outcome =
                 self.state.run_plan_with_eval(inputs, |context, op_state, node, inputs| {
                     let values = plan::eval(context, op_state, node, inputs)?;
-                    for &(slot, watched_idx) in &engine.taps[node.id] {
+                    for &(slot, observed_idx) in &engine.taps[node.id] {
                         let value: &Tensor = &values[slot];
                         if let Some(values) = convert::as_f32(value) {
-                            visit(watched_idx, value.shape(), values)?;
+                            visit(observed_idx, value.shape(), values)?;
                         }
                     }
                     TractResult::Ok(values)

@@ -1,8 +1,8 @@
 //! Biases of operators whose input and weight are quantized.
 
-use super::super::linear::{Kind, Linear};
-use super::super::qdq::QdqGraph;
-use super::{Check, Finding, Report};
+use super::super::qdq_graph::QdqGraph;
+use super::super::qdq_node::{QdqNode, QdqOperator};
+use super::{Check, Finding, RuleReport};
 use crate::onnx::integers::type_name;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
@@ -25,7 +25,7 @@ const TOLERANCE: f64 = 1e-6;
 
 const INT32: i32 = 6;
 
-fn bias(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+fn bias(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     let stored = call.name("stored").unwrap_or("float");
     for node in &graph.graph.node {
         if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm") {
@@ -56,11 +56,11 @@ fn bias(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
 
 fn check_stored(
     node: &NodeProto,
-    bias: &Linear,
-    x: &Linear,
-    weight: &Linear,
+    bias: &QdqNode,
+    x: &QdqNode,
+    weight: &QdqNode,
     stored: &str,
-    report: &mut Report,
+    report: &mut RuleReport,
 ) {
     if let Some(found) = bias.data_type
         && type_name(found) != stored
@@ -72,7 +72,7 @@ fn check_stored(
         let found = bias.parameters();
         report.add(Finding::new("zero point of the bias", found, "0").at(node).on(bias.input));
     }
-    if bias.data_type != Some(INT32) || bias.kind != Kind::Dequantize {
+    if bias.data_type != Some(INT32) || bias.operator != QdqOperator::Dequantize {
         return;
     }
     let (Some(b), Some(x), Some(w)) = (bias.scale.known(), x.scale.known(), weight.scale.known())

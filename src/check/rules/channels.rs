@@ -1,8 +1,8 @@
 //! One scale, or one per channel, and along which axis.
 
-use super::super::linear::{Linear, Role};
-use super::super::qdq::QdqGraph;
-use super::{Check, Finding, Report};
+use super::super::qdq_graph::QdqGraph;
+use super::super::qdq_node::{QdqNode, Role};
+use super::{Check, Finding, RuleReport};
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{Parameter, ParameterKind, RuleCall};
@@ -16,12 +16,12 @@ pub const PER_TENSOR: Check = Check {
     ..Check::DEFAULT
 };
 
-fn per_tensor(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-    let several = graph.distinct().filter(|linear| linear.is_per_channel());
-    for linear in several.filter(|linear| linear.role.is_among(call)) {
-        let found = linear.scale.known().map_or(0, <[f32]>::len).to_string();
-        let what = format!("number of scales of the {}", linear.role.name());
-        report.add(Finding::new(what, found, "1").at(linear.node).on(linear.input));
+fn per_tensor(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
+    let several = graph.distinct().filter(|qdq| qdq.is_per_channel());
+    for qdq in several.filter(|qdq| qdq.role.is_among(call)) {
+        let found = qdq.scale.known().map_or(0, <[f32]>::len).to_string();
+        let what = format!("number of scales of the {}", qdq.role.name());
+        report.add(Finding::new(what, found, "1").at(qdq.node).on(qdq.input));
     }
 }
 
@@ -34,20 +34,21 @@ pub const PER_CHANNEL_AXIS: Check = Check {
     ..Check::DEFAULT
 };
 
-fn per_channel_axis(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+fn per_channel_axis(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     for node in &graph.graph.node {
         let Some(wanted) = call.parameters.get(node.op_type()) else { continue };
         for (i, input) in node.input.iter().enumerate() {
-            let Some(linear) = graph.dequantize_of(input).filter(|l| l.is_per_channel()) else {
+            let Some(qdq) = graph.dequantize_of(input).filter(|l| l.is_per_channel()) else {
                 continue;
             };
-            if super::super::qdq::operand_role(node, i) != super::super::linear::Role::Weight
-                || !graph.is_constant(linear.input)
-                || linear.block_size != 0
+            if super::super::qdq_graph::operand_role(node, i)
+                != super::super::qdq_node::Role::Weight
+                || !graph.is_constant(qdq.input)
+                || qdq.block_size != 0
             {
                 continue;
             }
-            check_axis(graph, node, i, linear, wanted, report);
+            check_axis(graph, node, i, qdq, wanted, report);
         }
     }
 }
@@ -56,11 +57,11 @@ fn check_axis(
     graph: &QdqGraph,
     node: &NodeProto,
     input: usize,
-    linear: &Linear,
+    qdq: &QdqNode,
     wanted: &Parameter,
-    report: &mut Report,
+    report: &mut RuleReport,
 ) {
-    let rank = graph.shape(linear.input).map(|shape| shape.len() as i64);
+    let rank = graph.shape(qdq.input).map(|shape| shape.len() as i64);
     let from_front = |axis: i64| match rank {
         Some(rank) if axis < 0 => axis + rank,
         _ => axis,
@@ -75,7 +76,7 @@ fn check_axis(
     };
     if one_scale {
         let found = "one per channel";
-        report.add(Finding::new("scale", found, "one for the tensor").at(node).on(linear.input));
+        report.add(Finding::new("scale", found, "one for the tensor").at(node).on(qdq.input));
         return;
     }
     let expected = match wanted {
@@ -83,13 +84,13 @@ fn check_axis(
         _ => output_axis(node, input, rank),
     };
     if let Some(expected) = expected
-        && from_front(linear.axis) != from_front(expected)
+        && from_front(qdq.axis) != from_front(expected)
     {
-        let (found, expected) = (from_front(linear.axis), from_front(expected));
+        let (found, expected) = (from_front(qdq.axis), from_front(expected));
         report.add(
             Finding::new("axis of the scales", found.to_string(), expected.to_string())
                 .at(node)
-                .on(linear.input),
+                .on(qdq.input),
         );
     }
 }

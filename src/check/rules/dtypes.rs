@@ -1,8 +1,8 @@
 //! Integer types.
 
-use super::super::linear::{Linear, Role};
-use super::super::qdq::QdqGraph;
-use super::{Check, Finding, Report};
+use super::super::qdq_graph::QdqGraph;
+use super::super::qdq_node::{QdqNode, Role};
+use super::{Check, Finding, RuleReport};
 use crate::onnx::integers::type_name;
 use crate::scheme::{ParameterKind, RuleCall};
 
@@ -20,23 +20,21 @@ pub const DTYPES: Check = Check {
     ..Check::DEFAULT
 };
 
-fn dtypes(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-    for linear in graph.distinct() {
-        let allowed = match linear.role {
+fn dtypes(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
+    for qdq in graph.distinct() {
+        let allowed = match qdq.role {
             Role::Constant => call.dtypes("constant").or_else(|| call.dtypes("activation")),
             role => call.dtypes(role.name()),
         };
-        let (Some(allowed), Some(found)) = (allowed, linear.data_type) else { continue };
+        let (Some(allowed), Some(found)) = (allowed, qdq.data_type) else { continue };
         if !allowed.contains(&found) {
             let names: Vec<&str> = allowed.iter().map(|t| type_name(*t)).collect();
             let expected = match names.is_empty() {
                 true => "float".to_string(),
                 false => names.join(" or "),
             };
-            let what = format!("type of the {}", linear.role.name());
-            report.add(
-                Finding::new(what, type_name(found), expected).at(linear.node).on(linear.input),
-            );
+            let what = format!("type of the {}", qdq.role.name());
+            report.add(Finding::new(what, type_name(found), expected).at(qdq.node).on(qdq.input));
         }
     }
 }
@@ -50,11 +48,11 @@ pub const DTYPE_PAIRS: Check = Check {
     ..Check::DEFAULT
 };
 
-fn dtype_pairs(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+fn dtype_pairs(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     for node in &graph.graph.node {
-        let operands: Vec<&Linear> =
+        let operands: Vec<&QdqNode> =
             node.input.iter().filter_map(|input| graph.dequantize_of(input)).collect();
-        let of = |role: Role| operands.iter().find(|linear| linear.role == role);
+        let of = |role: Role| operands.iter().find(|qdq| qdq.role == role);
         let (Some(activation), Some(weight)) = (of(Role::Activation), of(Role::Weight)) else {
             continue;
         };

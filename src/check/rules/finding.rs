@@ -96,15 +96,15 @@ impl std::fmt::Display for Finding {
 }
 
 /// Findings of one rule.
-pub struct Report {
+pub struct RuleReport {
     rule: &'static str,
     severity: Severity,
     findings: Vec<Finding>,
 }
 
-impl Report {
-    pub(super) fn new(rule: &'static str, severity: Severity) -> Report {
-        Report { rule, severity, findings: Vec::new() }
+impl RuleReport {
+    pub(super) fn new(rule: &'static str, severity: Severity) -> RuleReport {
+        RuleReport { rule, severity, findings: Vec::new() }
     }
 
     /// Adds a finding; rule and severity are those of the call.

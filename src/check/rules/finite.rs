@@ -1,8 +1,8 @@
 //! Float constants that are no numbers.
 
-use super::super::linear::Role;
-use super::super::qdq::{QdqGraph, operand_role};
-use super::{Check, Finding, Report};
+use super::super::qdq_graph::{QdqGraph, operand_role};
+use super::super::qdq_node::Role;
+use super::{Check, Finding, RuleReport};
 use crate::onnx::integers::scale_values;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
@@ -17,7 +17,7 @@ pub const FINITE_VALUES: Check = Check {
     ..Check::DEFAULT
 };
 
-fn finite_values(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+fn finite_values(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     let initializers = graph.graph.initializer.iter().map(|tensor| tensor.name());
     let nodes = graph.graph.node.iter().filter(|node| node.op_type() == "Constant");
     let made = nodes.filter_map(|node| Some(node.output.first()?.as_str()));

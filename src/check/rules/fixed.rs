@@ -1,7 +1,7 @@
 //! Outputs whose range follows from the operator.
 
-use super::super::qdq::QdqGraph;
-use super::{Check, Finding, Report};
+use super::super::qdq_graph::QdqGraph;
+use super::{Check, Finding, RuleReport};
 use crate::onnx::integers::type_name;
 use crate::scheme::{ParameterKind, RuleCall};
 
@@ -19,7 +19,7 @@ pub const FIXED_OUTPUT: Check = Check {
     ..Check::DEFAULT
 };
 
-fn fixed_output(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+fn fixed_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     let Some(scale) = call.fraction("scale") else { return };
     let zero_point = call.number("zero_point", 0);
     let dtypes = call.dtypes("dtype");

@@ -3,9 +3,9 @@
 //! Source: ONNX `docs/Changelog.md`, both operators, versions 10, 13, 19, 21, 23, 25; ONNX Runtime
 //! `docs/ContribOperators.md` for the domain `com.microsoft`.
 
-use super::super::linear::{Kind, Linear, Values};
-use super::super::qdq::QdqGraph;
-use super::{Check, Finding, Report};
+use super::super::qdq_graph::QdqGraph;
+use super::super::qdq_node::{NodeInput, QdqNode, QdqOperator};
+use super::{Check, Finding, RuleReport};
 use crate::onnx::integers::type_name;
 use crate::scheme::RuleCall;
 
@@ -19,10 +19,10 @@ pub const LINEAR_FORM: Check = Check {
 };
 
 /// First version of the default operator set whose Q and DQ take the type.
-fn since(data_type: i32, kind: Kind) -> Option<i64> {
+fn since(data_type: i32, operator: QdqOperator) -> Option<i64> {
     Some(match data_type {
         2 | 3 => 10,
-        6 if kind == Kind::Dequantize => 10,
+        6 if operator == QdqOperator::Dequantize => 10,
         17..=20 => 19,
         4 | 5 | 21 | 22 => 21,
         23 => 23,
@@ -36,26 +36,26 @@ fn is_contrib_type(data_type: i32) -> bool {
     matches!(data_type, 2..=6 | 17..=22)
 }
 
-fn linear_form(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-    for linear in &graph.linears {
-        let inputs = linear.node.input.iter().take(2).filter(|name| !name.is_empty()).count();
-        if inputs < 2 || linear.output.is_empty() {
-            let found = format!("{inputs} inputs and {} outputs", linear.node.output.len());
+fn linear_form(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
+    for qdq in &graph.qdq_nodes {
+        let inputs = qdq.node.input.iter().take(2).filter(|name| !name.is_empty()).count();
+        if inputs < 2 || qdq.output.is_empty() {
+            let found = format!("{inputs} inputs and {} outputs", qdq.node.output.len());
             let expected = "a tensor, a scale, perhaps a zero point, and one output";
-            report.add(Finding::new("node", found, expected).at(linear.node));
+            report.add(Finding::new("node", found, expected).at(qdq.node));
             continue;
         }
-        check_type(graph, linear, report);
-        check_parameters(graph, linear, report);
+        check_type(graph, qdq, report);
+        check_parameters(graph, qdq, report);
     }
 }
 
-fn check_type(graph: &QdqGraph, linear: &Linear, report: &mut Report) {
-    let domain = linear.node.domain();
-    let Some(data_type) = linear.data_type else { return };
+fn check_type(graph: &QdqGraph, qdq: &QdqNode, report: &mut RuleReport) {
+    let domain = qdq.node.domain();
+    let Some(data_type) = qdq.data_type else { return };
     let is_contrib = domain == "com.microsoft";
     let version = graph.opset(domain).unwrap_or(0);
-    let expected = match (is_contrib, since(data_type, linear.kind)) {
+    let expected = match (is_contrib, since(data_type, qdq.operator)) {
         (true, _) if is_contrib_type(data_type) => None,
         (false, Some(first)) if version >= first => None,
         (false, Some(first)) if is_contrib_type(data_type) => {
@@ -66,57 +66,54 @@ fn check_type(graph: &QdqGraph, linear: &Linear, report: &mut Report) {
     };
     if let Some(expected) = expected {
         let found = format!("{} in operator set {version}", type_name(data_type));
-        report.add(Finding::new("type", found, expected).at(linear.node).on(linear.input));
+        report.add(Finding::new("type", found, expected).at(qdq.node).on(qdq.input));
     }
     let version = if is_contrib { i64::MAX } else { version };
-    let needs = [
-        (linear.is_per_channel(), "one scale per channel", 13),
-        (linear.block_size != 0, "blocks", 21),
-    ];
+    let needs =
+        [(qdq.is_per_channel(), "one scale per channel", 13), (qdq.block_size != 0, "blocks", 21)];
     for (has, what, first) in needs {
         if has && version < first {
             let found = format!("{what} in operator set {version}");
             let expected = format!("operator set {first} or later");
-            report.add(Finding::new("node", found, expected).at(linear.node).on(linear.input));
+            report.add(Finding::new("node", found, expected).at(qdq.node).on(qdq.input));
         }
     }
 }
 
-fn check_parameters(graph: &QdqGraph, linear: &Linear, report: &mut Report) {
-    let name = |i: usize| linear.node.input.get(i).map_or("", String::as_str);
-    if let Values::Broken(reason) = &linear.scale {
-        report.add(Finding::new("scale", reason, "readable").at(linear.node).on(name(1)));
+fn check_parameters(graph: &QdqGraph, qdq: &QdqNode, report: &mut RuleReport) {
+    let name = |i: usize| qdq.node.input.get(i).map_or("", String::as_str);
+    if let NodeInput::Broken(reason) = &qdq.scale {
+        report.add(Finding::new("scale", reason, "readable").at(qdq.node).on(name(1)));
     }
-    if let Values::Broken(reason) = &linear.zero_point {
-        report.add(Finding::new("zero point", reason, "readable").at(linear.node).on(name(2)));
+    if let NodeInput::Broken(reason) = &qdq.zero_point {
+        report.add(Finding::new("zero point", reason, "readable").at(qdq.node).on(name(2)));
     }
-    let Values::Constant(scales, scale_shape) = &linear.scale else { return };
-    if let Values::Constant(_, shape) = &linear.zero_point
+    let NodeInput::Constant(scales, scale_shape) = &qdq.scale else { return };
+    if let NodeInput::Constant(_, shape) = &qdq.zero_point
         && shape != scale_shape
         && shape.iter().product::<usize>() != 1.max(scales.len())
     {
         let (found, expected) =
             (format!("{shape:?}"), format!("that of the scale, {scale_shape:?}"));
-        report.add(
-            Finding::new("shape of the zero point", found, expected).at(linear.node).on(name(2)),
-        );
+        report
+            .add(Finding::new("shape of the zero point", found, expected).at(qdq.node).on(name(2)));
     }
     if scales.is_empty() {
-        report.add(Finding::new("scale", "empty", "a number").at(linear.node).on(name(1)));
+        report.add(Finding::new("scale", "empty", "a number").at(qdq.node).on(name(1)));
     }
-    let Some(shape) = graph.shape(linear.input) else { return };
-    if !linear.is_per_channel() {
+    let Some(shape) = graph.shape(qdq.input) else { return };
+    if !qdq.is_per_channel() {
         return;
     }
     let rank = shape.len() as i64;
-    let axis = if linear.axis < 0 { linear.axis + rank } else { linear.axis };
+    let axis = if qdq.axis < 0 { qdq.axis + rank } else { qdq.axis };
     let Some(n) = usize::try_from(axis).ok().and_then(|axis| shape.get(axis)) else {
         let expected = format!("within rank {rank}");
-        let found = linear.axis.to_string();
-        report.add(Finding::new("axis", found, expected).at(linear.node).on(linear.input));
+        let found = qdq.axis.to_string();
+        report.add(Finding::new("axis", found, expected).at(qdq.node).on(qdq.input));
         return;
     };
-    let fits = match usize::try_from(linear.block_size) {
+    let fits = match usize::try_from(qdq.block_size) {
         Ok(0) => scale_shape.len() == 1 && scales.len() == *n,
         Ok(block) => {
             let expected = shape.iter().enumerate().map(|(i, dim)| match i as i64 == axis {
@@ -128,11 +125,11 @@ fn check_parameters(graph: &QdqGraph, linear: &Linear, report: &mut Report) {
         Err(_) => false,
     };
     if !fits {
-        let expected = match linear.block_size {
+        let expected = match qdq.block_size {
             0 => format!("[{n}], one per slice of axis {axis} of {shape:?}"),
             block => format!("{shape:?} with axis {axis} divided by {block}"),
         };
         let found = format!("{scale_shape:?}");
-        report.add(Finding::new("shape of the scale", found, expected).at(linear.node).on(name(1)));
+        report.add(Finding::new("shape of the scale", found, expected).at(qdq.node).on(name(1)));
     }
 }

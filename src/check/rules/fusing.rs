@@ -1,8 +1,8 @@
 //! What a target will run in float although Q/DQ stand around it.
 
-use super::super::linear::{Linear, Role};
-use super::super::qdq::{QdqGraph, operand_role};
-use super::{Check, Finding, Report, Severity};
+use super::super::qdq_graph::{QdqGraph, operand_role};
+use super::super::qdq_node::{QdqNode, Role};
+use super::{Check, Finding, RuleReport, Severity};
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
 
@@ -22,7 +22,7 @@ pub(super) fn n_data_inputs(node: &NodeProto) -> usize {
 fn operands<'g, 'a>(
     graph: &'g QdqGraph<'a>,
     node: &'a NodeProto,
-) -> Vec<(&'a str, Option<&'g Linear<'a>>)> {
+) -> Vec<(&'a str, Option<&'g QdqNode<'a>>)> {
     let names = node.input.iter().take(n_data_inputs(node)).filter(|name| !name.is_empty());
     names.map(|name| (name.as_str(), graph.dequantize_of(name))).collect()
 }
@@ -37,15 +37,15 @@ pub const QUANTIZED_INPUTS: Check = Check {
     ..Check::DEFAULT
 };
 
-fn quantized_inputs(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+fn quantized_inputs(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
         let operands = operands(graph, node);
-        let quantized = operands.iter().filter(|(_, linear)| linear.is_some()).count();
+        let quantized = operands.iter().filter(|(_, qdq)| qdq.is_some()).count();
         if quantized == 0 {
             continue;
         }
-        for (i, (name, linear)) in operands.iter().enumerate() {
-            if linear.is_none() {
+        for (i, (name, qdq)) in operands.iter().enumerate() {
+            if qdq.is_none() {
                 let what = match (graph.is_constant(name), operand_role(node, i)) {
                     (true, Role::Weight) => "weight",
                     (true, _) => "constant operand",
@@ -71,10 +71,10 @@ pub const QUANTIZED_OUTPUT: Check = Check {
     ..Check::DEFAULT
 };
 
-fn quantized_output(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+fn quantized_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
         let operands = operands(graph, node);
-        if operands.is_empty() || operands.iter().any(|(_, linear)| linear.is_none()) {
+        if operands.is_empty() || operands.iter().any(|(_, qdq)| qdq.is_none()) {
             continue;
         }
         let Some(mut tensor) = node.output.first().map(String::as_str) else { continue };
@@ -115,14 +115,14 @@ pub const NO_FLOAT_NODES: Check = Check {
     ..Check::DEFAULT
 };
 
-fn no_float_nodes(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-    if graph.linears.is_empty() {
+fn no_float_nodes(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
+    if graph.qdq_nodes.is_empty() {
         return;
     }
     for node in &graph.graph.node {
         let op_type = node.op_type();
-        let linear = matches!(op_type, "QuantizeLinear" | "DequantizeLinear" | "Constant");
-        if linear || call.lists("except", op_type) {
+        let qdq = matches!(op_type, "QuantizeLinear" | "DequantizeLinear" | "Constant");
+        if qdq || call.lists("except", op_type) {
             continue;
         }
         let operands = operands(graph, node);

@@ -1,9 +1,9 @@
 //! Tensors that must lie on one grid.
 
-use super::super::linear::{Linear, Role};
-use super::super::qdq::QdqGraph;
+use super::super::qdq_graph::QdqGraph;
+use super::super::qdq_node::{QdqNode, Role};
 use super::fusing::n_data_inputs;
-use super::{Check, Finding, Report};
+use super::{Check, Finding, RuleReport};
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Inputs and output of operators that only move or select values have the same parameters.
@@ -15,13 +15,13 @@ pub const SHARED_GRIDS: Check = Check {
     ..Check::DEFAULT
 };
 
-fn shared_grids(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+fn shared_grids(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
         let inputs = node.input.iter().take(n_data_inputs(node));
         let with_constants = call.name("among") != Some("inputs");
-        let mut around: Vec<(&str, &Linear)> = inputs
+        let mut around: Vec<(&str, &QdqNode)> = inputs
             .filter_map(|name| Some((name.as_str(), graph.dequantize_of(name)?)))
-            .filter(|(_, linear)| with_constants || linear.role == Role::Activation)
+            .filter(|(_, qdq)| with_constants || qdq.role == Role::Activation)
             .collect();
         let n_inputs = around.len();
         let with_outputs = call.name("among") != Some("inputs");

@@ -1,8 +1,8 @@
 //! Values of stored integers.
 
-use super::super::linear::{Kind, Role};
-use super::super::qdq::QdqGraph;
-use super::{Check, Finding, Report};
+use super::super::qdq_graph::QdqGraph;
+use super::super::qdq_node::{QdqOperator, Role};
+use super::{Check, Finding, RuleReport};
 use crate::onnx::integers::integer_values;
 use crate::scheme::{ParameterKind, RuleCall};
 
@@ -19,20 +19,20 @@ pub const INTEGER_RANGE: Check = Check {
     ..Check::DEFAULT
 };
 
-fn integer_range(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+fn integer_range(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     let (min, max) = (call.number("min", i64::MIN), call.number("max", i64::MAX));
-    let linears = graph.linears.iter().filter(|linear| linear.kind == Kind::Dequantize);
-    for linear in linears.filter(|linear| linear.role.is_among(call)) {
-        let Some(Ok(values)) = graph.constant(linear.input).map(integer_values) else {
+    let qdq_nodes = graph.qdq_nodes.iter().filter(|qdq| qdq.operator == QdqOperator::Dequantize);
+    for qdq in qdq_nodes.filter(|qdq| qdq.role.is_among(call)) {
+        let Some(Ok(values)) = graph.constant(qdq.input).map(integer_values) else {
             continue;
         };
         let inside = |value: &i32| (min..=max).contains(&i64::from(*value));
         if let Some(outside) = values.iter().find(|value| !inside(value)) {
-            let what = format!("an integer of the {}", linear.role.name());
+            let what = format!("an integer of the {}", qdq.role.name());
             report.add(
                 Finding::new(what, outside.to_string(), format!("{min} to {max}"))
-                    .at(linear.node)
-                    .on(linear.input)
+                    .at(qdq.node)
+                    .on(qdq.input)
                     .hint("quantize on the narrow range"),
             );
         }

@@ -17,10 +17,10 @@ mod model;
 mod pairing;
 mod scales;
 
-pub use finding::{Finding, Report, Severity};
+pub use finding::{Finding, RuleReport, Severity};
 pub use model::is_quantized;
 
-use super::qdq::QdqGraph;
+use super::qdq_graph::QdqGraph;
 use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
 use crate::quant::Codes;
@@ -43,7 +43,7 @@ pub struct Check {
     /// Whether it asks for something that quantization does not touch, such as fixed input shapes.
     pub is_about_the_float_model: bool,
     /// Adds what is broken to the report.
-    pub run: fn(&QdqGraph, &RuleCall, &mut Report),
+    pub run: fn(&QdqGraph, &RuleCall, &mut RuleReport),
 }
 
 impl Check {
@@ -118,7 +118,7 @@ fn run(check: &Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Finding
         Some("error") => Severity::Error,
         _ => check.severity,
     };
-    let mut report = Report::new(check.name, severity);
+    let mut report = RuleReport::new(check.name, severity);
     (check.run)(graph, call, &mut report);
     found.extend(report.into_findings());
 }

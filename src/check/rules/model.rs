@@ -1,8 +1,8 @@
 //! The model as a whole.
 
-use super::super::linear::{Kind, Linear};
-use super::super::qdq::QdqGraph;
-use super::{Check, Finding, Report, Severity};
+use super::super::qdq_graph::QdqGraph;
+use super::super::qdq_node::{QdqNode, QdqOperator};
+use super::{Check, Finding, RuleReport, Severity};
 use crate::onnx::check_sound;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::{ParameterKind, RuleCall};
@@ -16,7 +16,7 @@ pub const SOUND_GRAPH: Check = Check {
     ..Check::DEFAULT
 };
 
-fn sound_graph(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+fn sound_graph(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     if let Err(error) = check_sound(graph.model) {
         report.add(Finding::new("graph", format!("unsound ({error:#})"), "a sound graph"));
     }
@@ -31,7 +31,7 @@ pub const OPERATOR_SET: Check = Check {
     ..Check::DEFAULT
 };
 
-fn operator_set(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+fn operator_set(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     let (min, max) = (call.number("min", 1), call.number("max", i64::MAX));
     let found = graph.opset("");
     if !found.is_some_and(|version| (min..=max).contains(&version)) {
@@ -63,7 +63,7 @@ fn is_integer_operator(op_type: &str) -> bool {
         )
 }
 
-fn qdq_only(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+fn qdq_only(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     for node in graph.graph.node.iter().filter(|node| is_integer_operator(node.op_type())) {
         report.add(
             Finding::new("operator", "one on integers", "a float operator between DQ and Q")
@@ -81,7 +81,7 @@ pub const STATIC_INPUTS: Check = Check {
     ..Check::DEFAULT
 };
 
-fn static_inputs(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+fn static_inputs(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     let constants = |name: &str| graph.index.initializer(name).is_some();
     for input in graph.graph.input.iter().filter(|input| !constants(input.name())) {
         let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
@@ -112,7 +112,7 @@ pub const SCOPE: Check = Check {
     ..Check::DEFAULT
 };
 
-fn scope(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
+fn scope(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     for node in &graph.graph.node {
         let n_nested = n_nested_linears(node);
         if n_nested > 0 {
@@ -147,14 +147,14 @@ pub const QUANTIZED: Check = Check {
     ..Check::DEFAULT
 };
 
-fn quantized(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-    let is_read = |linear: &Linear| {
-        let mut readers = graph.users(linear.output).into_iter();
-        linear.kind == Kind::Dequantize && readers.any(|(node, _)| !is_linear(node))
+fn quantized(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
+    let is_read = |qdq: &QdqNode| {
+        let mut readers = graph.users(qdq.output).into_iter();
+        qdq.operator == QdqOperator::Dequantize && readers.any(|(node, _)| !is_linear(node))
     };
     // What nested graphs and functions hold is not looked at.
-    let n_seen = graph.linears.len();
-    if graph.linears.iter().any(is_read) || n_quantized(graph.model) > n_seen {
+    let n_seen = graph.qdq_nodes.len();
+    if graph.qdq_nodes.iter().any(is_read) || n_quantized(graph.model) > n_seen {
         return;
     }
     let found = match n_seen {

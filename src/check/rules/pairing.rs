@@ -1,8 +1,8 @@
 //! Q and DQ belong together.
 
-use super::super::linear::Kind;
-use super::super::qdq::QdqGraph;
-use super::{Check, Finding, Report};
+use super::super::qdq_graph::QdqGraph;
+use super::super::qdq_node::QdqOperator;
+use super::{Check, Finding, RuleReport};
 use crate::scheme::RuleCall;
 
 /// Every Q is read by DQs with its own parameters, and by nothing else.
@@ -13,17 +13,17 @@ pub const PAIRED: Check = Check {
     ..Check::DEFAULT
 };
 
-fn paired(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-    for linear in graph.linears.iter().filter(|linear| !linear.input.is_empty()) {
-        match linear.kind {
-            Kind::Quantize => {
-                let users = graph.users(linear.output);
-                if users.is_empty() && !graph.index.is_output(linear.output) {
+fn paired(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
+    for qdq in graph.qdq_nodes.iter().filter(|qdq| !qdq.input.is_empty()) {
+        match qdq.operator {
+            QdqOperator::Quantize => {
+                let users = graph.users(qdq.output);
+                if users.is_empty() && !graph.index.is_output(qdq.output) {
                     let found = "read by no node";
                     report.add(
                         Finding::new("result of Q", found, "read by DequantizeLinear")
-                            .at(linear.node)
-                            .on(linear.output),
+                            .at(qdq.node)
+                            .on(qdq.output),
                     );
                 }
                 for (node, input) in users {
@@ -39,37 +39,33 @@ fn paired(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
                     let found = format!("read by {} as input {input}", node.op_type());
                     report.add(
                         Finding::new("result of Q", found, "read by DequantizeLinear only")
-                            .at(linear.node)
-                            .on(linear.output)
+                            .at(qdq.node)
+                            .on(qdq.output)
                             .hint(hint),
                     );
                 }
             }
-            Kind::Dequantize => {
-                let Some(source) = graph.linear_of(linear.input) else {
+            QdqOperator::Dequantize => {
+                let Some(source) = graph.qdq_of(qdq.input) else {
                     let from_input =
-                        graph.graph.input.iter().any(|input| input.name() == linear.input);
-                    if !from_input && !graph.is_constant(linear.input) {
-                        let producer = graph.index.producer(linear.input);
+                        graph.graph.input.iter().any(|input| input.name() == qdq.input);
+                    if !from_input && !graph.is_constant(qdq.input) {
+                        let producer = graph.index.producer(qdq.input);
                         let found = producer.map_or("made by no node".to_string(), |node| {
                             format!("made by {}", node.op_type())
                         });
                         let expected = "made by QuantizeLinear, a constant or an input";
                         report.add(
-                            Finding::new("input of DQ", found, expected)
-                                .at(linear.node)
-                                .on(linear.input),
+                            Finding::new("input of DQ", found, expected).at(qdq.node).on(qdq.input),
                         );
                     }
                     continue;
                 };
-                if source.kind == Kind::Quantize && !source.same_grid(linear) {
-                    let (found, expected) = (linear.parameters(), source.parameters());
+                if source.operator == QdqOperator::Quantize && !source.same_grid(qdq) {
+                    let (found, expected) = (qdq.parameters(), source.parameters());
                     let expected = format!("that of its QuantizeLinear ({expected})");
                     report.add(
-                        Finding::new("grid of DQ", found, expected)
-                            .at(linear.node)
-                            .on(linear.input),
+                        Finding::new("grid of DQ", found, expected).at(qdq.node).on(qdq.input),
                     );
                 }
             }

@@ -1,8 +1,8 @@
 //! Scales and zero points by themselves.
 
-use super::super::linear::{Linear, Role, Values};
-use super::super::qdq::QdqGraph;
-use super::{Check, Finding, Report};
+use super::super::qdq_graph::QdqGraph;
+use super::super::qdq_node::{NodeInput, QdqNode, Role};
+use super::{Check, Finding, RuleReport};
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// `scale[3]` of several, `scale` of one.
@@ -11,8 +11,8 @@ fn element(what: &str, i: usize, n: usize) -> String {
 }
 
 /// Name of input `i`.
-fn parameter<'a>(linear: &'a Linear, i: usize) -> &'a str {
-    linear.node.input.get(i).map_or("", String::as_str)
+fn parameter<'a>(qdq: &'a QdqNode, i: usize) -> &'a str {
+    qdq.node.input.get(i).map_or("", String::as_str)
 }
 
 /// Scales are above zero, finite and not subnormal.
@@ -24,9 +24,9 @@ pub const POSITIVE_SCALES: Check = Check {
     ..Check::DEFAULT
 };
 
-fn positive_scales(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-    for linear in graph.distinct() {
-        let Some(scales) = linear.scale.known() else { continue };
+fn positive_scales(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
+    for qdq in graph.distinct() {
+        let Some(scales) = qdq.scale.known() else { continue };
         let bad = scales.iter().position(|scale| !scale.is_normal() || *scale <= 0.0);
         if let Some(i) = bad {
             report.add(
@@ -35,8 +35,8 @@ fn positive_scales(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
                     format!("{:e}", scales[i]),
                     "a normal number above 0",
                 )
-                .at(linear.node)
-                .on(parameter(linear, 1))
+                .at(qdq.node)
+                .on(parameter(qdq, 1))
                 .hint("a tensor or channel without a value other than 0 may take any scale, such as 1"),
             );
         }
@@ -51,17 +51,17 @@ pub const CONSTANT_PARAMETERS: Check = Check {
     ..Check::DEFAULT
 };
 
-fn constant_parameters(graph: &QdqGraph, _: &RuleCall, report: &mut Report) {
-    for linear in &graph.linears {
+fn constant_parameters(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
+    for qdq in &graph.qdq_nodes {
         let computed = [
-            ("scale", 1, linear.scale == Values::Computed),
-            ("zero point", 2, linear.zero_point == Values::Computed),
+            ("scale", 1, qdq.scale == NodeInput::Computed),
+            ("zero point", 2, qdq.zero_point == NodeInput::Computed),
         ];
         for (what, i, _) in computed.iter().filter(|(_, _, computed)| *computed) {
             report.add(
                 Finding::new(*what, "computed in the graph", "a constant")
-                    .at(linear.node)
-                    .on(parameter(linear, *i)),
+                    .at(qdq.node)
+                    .on(parameter(qdq, *i)),
             );
         }
     }
@@ -76,16 +76,16 @@ pub const POWER_OF_TWO: Check = Check {
     ..Check::DEFAULT
 };
 
-fn power_of_two(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
+fn power_of_two(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     const FRACTION: u32 = (1 << 23) - 1;
-    for linear in graph.distinct().filter(|linear| linear.role.is_among(call)) {
-        let Some(scales) = linear.scale.known() else { continue };
+    for qdq in graph.distinct().filter(|qdq| qdq.role.is_among(call)) {
+        let Some(scales) = qdq.scale.known() else { continue };
         if let Some(i) = scales.iter().position(|scale| scale.to_bits() & FRACTION != 0) {
-            let what = element(&format!("scale of the {}", linear.role.name()), i, scales.len());
+            let what = element(&format!("scale of the {}", qdq.role.name()), i, scales.len());
             report.add(
                 Finding::new(what, format!("{:e}", scales[i]), "a power of two")
-                    .at(linear.node)
-                    .on(parameter(linear, 1)),
+                    .at(qdq.node)
+                    .on(parameter(qdq, 1)),
             );
         }
     }
@@ -100,15 +100,15 @@ pub const SYMMETRIC: Check = Check {
     ..Check::DEFAULT
 };
 
-fn symmetric(graph: &QdqGraph, call: &RuleCall, report: &mut Report) {
-    for linear in graph.distinct().filter(|linear| linear.role.is_among(call)) {
-        let Some(zero_points) = linear.zero_point.known() else { continue };
+fn symmetric(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
+    for qdq in graph.distinct().filter(|qdq| qdq.role.is_among(call)) {
+        let Some(zero_points) = qdq.zero_point.known() else { continue };
         if let Some(i) = zero_points.iter().position(|zero_point| *zero_point != 0) {
-            let what = format!("zero point of the {}", linear.role.name());
+            let what = format!("zero point of the {}", qdq.role.name());
             report.add(
                 Finding::new(element(&what, i, zero_points.len()), zero_points[i].to_string(), "0")
-                    .at(linear.node)
-                    .on(parameter(linear, 2))
+                    .at(qdq.node)
+                    .on(parameter(qdq, 2))
                     .hint("quantize symmetrically on a signed grid"),
             );
         }

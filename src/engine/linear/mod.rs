@@ -6,13 +6,13 @@
 //!
 //! Source: ONNX `QuantizeLinear` and `DequantizeLinear`, opset 10 to 25.
 
-mod grid;
 mod narrow;
+mod node_params;
 
 pub use narrow::widened;
 
 use crate::quant::ScaleLayout;
-use grid::Grid;
+use node_params::NodeParams;
 use tract_onnx::model::{OnnxOpRegister, ParsingContext};
 use tract_onnx::pb::NodeProto;
 use tract_onnx::tract_core::ndarray::ArrayD;
@@ -22,23 +22,23 @@ use tract_onnx::tract_hir::internal::*;
 /// Replaces the engine's operators.
 pub fn register(ops: &mut OnnxOpRegister) {
     ops.insert("QuantizeLinear", |_: &ParsingContext, node| {
-        Ok((parse(Kind::Quantize, node)?, vec![]))
+        Ok((parse(Direction::Quantize, node)?, vec![]))
     });
     ops.insert("DequantizeLinear", |_: &ParsingContext, node| {
-        Ok((parse(Kind::Dequantize, node)?, vec![]))
+        Ok((parse(Direction::Dequantize, node)?, vec![]))
     });
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum Direction {
     Quantize,
     Dequantize,
 }
 
 /// One of the two operators. Inputs: the tensor, scales, and zero points where there are some.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Linear {
-    kind: Kind,
+struct QdqOp {
+    direction: Direction,
     /// Axis of several scales; negative counts from the last.
     axis: i64,
     /// Values that share a scale along the axis; 0 where that is all of a channel.
@@ -50,13 +50,13 @@ struct Linear {
     bounds: Option<[i32; 2]>,
 }
 
-fn parse(kind: Kind, node: &NodeProto) -> TractResult<Box<dyn InferenceOp>> {
+fn parse(direction: Direction, node: &NodeProto) -> TractResult<Box<dyn InferenceOp>> {
     let output: i64 = node.get_attr_opt("output_dtype")?.unwrap_or(0);
     let output = if output == 0 { None } else { node.get_attr_opt::<DatumType>("output_dtype")? };
     let lowest: Option<i64> = node.get_attr_opt(narrow::Q_MIN)?;
     let highest: Option<i64> = node.get_attr_opt(narrow::Q_MAX)?;
-    Ok(expand(Linear {
-        kind,
+    Ok(expand(QdqOp {
+        direction,
         axis: node.get_attr_opt("axis")?.unwrap_or(1),
         block_size: node.get_attr_opt("block_size")?.unwrap_or(0),
         has_zero_points: node.input.get(2).is_some_and(|name| !name.is_empty()),
@@ -65,11 +65,11 @@ fn parse(kind: Kind, node: &NodeProto) -> TractResult<Box<dyn InferenceOp>> {
     }))
 }
 
-impl Linear {
+impl QdqOp {
     fn result_type(&self, scale: DatumType, zero_point: Option<DatumType>) -> DatumType {
-        match self.kind {
-            Kind::Quantize => zero_point.or(self.output).unwrap_or(DatumType::U8),
-            Kind::Dequantize => self.output.unwrap_or(scale),
+        match self.direction {
+            Direction::Quantize => zero_point.or(self.output).unwrap_or(DatumType::U8),
+            Direction::Dequantize => self.output.unwrap_or(scale),
         }
     }
 
@@ -82,43 +82,56 @@ impl Linear {
         let layout = ScaleLayout::of_node(x.shape(), scales.shape(), self.axis, self.block_size)?;
         let scales = scales.cast_to::<f32>()?;
         let zero_points = zero_points.map(|z| z.cast_to::<i32>()).transpose()?;
-        let bounds = self.bounds.or(grid::bounds(result)).unwrap_or([i32::MIN, i32::MAX]);
-        let grid = Grid::new(
+        let bounds = self.bounds.or(node_params::bounds(result)).unwrap_or([i32::MIN, i32::MAX]);
+        let node_params = NodeParams::new(
             scales.try_as_plain_ram()?.as_slice()?,
             zero_points.as_ref().map(|z| z.try_as_plain_ram()?.as_slice()).transpose()?,
             bounds,
         )?;
-        match self.kind {
-            Kind::Quantize => quantize(x, &grid, &layout, result),
-            Kind::Dequantize => Ok(dequantize(x, &grid, &layout)?.cast_to_dt(result)?.into_owned()),
+        match self.direction {
+            Direction::Quantize => quantize(x, &node_params, &layout, result),
+            Direction::Dequantize => {
+                Ok(dequantize(x, &node_params, &layout)?.cast_to_dt(result)?.into_owned())
+            }
         }
     }
 }
 
-fn quantize(x: &Tensor, grid: &Grid, layout: &ScaleLayout, to: DatumType) -> TractResult<Tensor> {
+fn quantize(
+    x: &Tensor,
+    node_params: &NodeParams,
+    layout: &ScaleLayout,
+    to: DatumType,
+) -> TractResult<Tensor> {
     let cast = x.cast_to::<f32>()?;
     let values: &[f32] = cast.try_as_plain_ram()?.as_slice()?;
     match to {
-        DatumType::U8 => tensor(x.shape(), grid.quantize(layout, values, |q| q as u8)),
-        DatumType::I8 => tensor(x.shape(), grid.quantize(layout, values, |q| q as i8)),
-        DatumType::U16 => tensor(x.shape(), grid.quantize(layout, values, |q| q as u16)),
-        DatumType::I16 => tensor(x.shape(), grid.quantize(layout, values, |q| q as i16)),
+        DatumType::U8 => tensor(x.shape(), node_params.quantize(layout, values, |q| q as u8)),
+        DatumType::I8 => tensor(x.shape(), node_params.quantize(layout, values, |q| q as i8)),
+        DatumType::U16 => tensor(x.shape(), node_params.quantize(layout, values, |q| q as u16)),
+        DatumType::I16 => tensor(x.shape(), node_params.quantize(layout, values, |q| q as i16)),
         _ => bail!("QuantizeLinear makes {to:?}, expected integers of 16 bits or fewer"),
     }
 }
 
-fn dequantize(q: &Tensor, grid: &Grid, layout: &ScaleLayout) -> TractResult<Tensor> {
+fn dequantize(q: &Tensor, node_params: &NodeParams, layout: &ScaleLayout) -> TractResult<Tensor> {
     let (shape, plain) = (q.shape(), q.try_as_plain_ram()?);
     match q.datum_type() {
-        DatumType::U8 => tensor(shape, grid.dequantize(layout, plain.as_slice::<u8>()?, i32::from)),
-        DatumType::I8 => tensor(shape, grid.dequantize(layout, plain.as_slice::<i8>()?, i32::from)),
+        DatumType::U8 => {
+            tensor(shape, node_params.dequantize(layout, plain.as_slice::<u8>()?, i32::from))
+        }
+        DatumType::I8 => {
+            tensor(shape, node_params.dequantize(layout, plain.as_slice::<i8>()?, i32::from))
+        }
         DatumType::U16 => {
-            tensor(shape, grid.dequantize(layout, plain.as_slice::<u16>()?, i32::from))
+            tensor(shape, node_params.dequantize(layout, plain.as_slice::<u16>()?, i32::from))
         }
         DatumType::I16 => {
-            tensor(shape, grid.dequantize(layout, plain.as_slice::<i16>()?, i32::from))
+            tensor(shape, node_params.dequantize(layout, plain.as_slice::<i16>()?, i32::from))
         }
-        DatumType::I32 => tensor(shape, grid.dequantize(layout, plain.as_slice::<i32>()?, |q| q)),
+        DatumType::I32 => {
+            tensor(shape, node_params.dequantize(layout, plain.as_slice::<i32>()?, |q| q))
+        }
         other => bail!("DequantizeLinear reads {other:?}, expected integers of 32 bits or fewer"),
     }
 }
@@ -127,9 +140,9 @@ fn tensor<T: Datum>(shape: &[usize], values: Vec<T>) -> TractResult<Tensor> {
     Ok(ArrayD::from_shape_vec(shape, values)?.into_tensor())
 }
 
-impl Expansion for Linear {
+impl Expansion for QdqOp {
     fn name(&self) -> StaticName {
-        format!("{:?}Linear", self.kind).into()
+        format!("{:?}Linear", self.direction).into()
     }
 
     fn rules<'r, 'p: 'r, 's: 'r>(
@@ -141,12 +154,12 @@ impl Expansion for Linear {
         check_input_arity(inputs, 2 + usize::from(self.has_zero_points))?;
         check_output_arity(outputs, 1)?;
         s.equals(&inputs[0].shape, &outputs[0].shape)?;
-        match (self.kind, self.has_zero_points) {
-            (Kind::Quantize, true) => s.equals(&outputs[0].datum_type, &inputs[2].datum_type),
-            (Kind::Quantize, false) => {
+        match (self.direction, self.has_zero_points) {
+            (Direction::Quantize, true) => s.equals(&outputs[0].datum_type, &inputs[2].datum_type),
+            (Direction::Quantize, false) => {
                 s.equals(&outputs[0].datum_type, self.result_type(DatumType::F32, None))
             }
-            (Kind::Dequantize, _) => match self.output {
+            (Direction::Dequantize, _) => match self.output {
                 Some(output) => s.equals(&outputs[0].datum_type, output),
                 None => s.equals(&outputs[0].datum_type, &inputs[1].datum_type),
             },
@@ -169,7 +182,7 @@ impl Expansion for Linear {
     }
 }
 
-impl Op for Linear {
+impl Op for QdqOp {
     fn name(&self) -> StaticName {
         Expansion::name(self)
     }
@@ -177,7 +190,7 @@ impl Op for Linear {
     op_as_typed_op!();
 }
 
-impl EvalOp for Linear {
+impl EvalOp for QdqOp {
     op_out_of_plan!();
 
     fn eval(&self, _ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
@@ -186,7 +199,7 @@ impl EvalOp for Linear {
     }
 }
 
-impl TypedOp for Linear {
+impl TypedOp for QdqOp {
     fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
         let (Some(x), Some(scales)) = (inputs.first(), inputs.get(1)) else {
             bail!("{} inputs, expected 2 or 3", inputs.len())

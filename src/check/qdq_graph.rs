@@ -2,7 +2,7 @@
 //!
 //! Anyone's model may stand here: nothing is taken for granted, a missing input is a value.
 
-use super::linear::{Kind, Linear, Role, Values};
+use super::qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::integers::{integer_values, scale_values};
 use crate::onnx::node::attribute;
@@ -23,7 +23,7 @@ pub struct QdqGraph<'a> {
     /// Producers and consumers.
     pub index: GraphIndex<'a>,
     /// Every QuantizeLinear and DequantizeLinear of the main graph, in its order.
-    pub linears: Vec<Linear<'a>>,
+    pub qdq_nodes: Vec<QdqNode<'a>>,
     value_info: ValueInfos,
     constants: BTreeMap<&'a str, Cow<'a, TensorProto>>,
     by_output: BTreeMap<&'a str, usize>,
@@ -52,27 +52,27 @@ impl<'a> QdqGraph<'a> {
             model,
             graph,
             index: GraphIndex::new(graph),
-            linears: Vec::new(),
+            qdq_nodes: Vec::new(),
             value_info: ValueInfos::of_model(model),
             constants,
             by_output: BTreeMap::new(),
         };
         for node in &graph.node {
-            let kind = match node.op_type() {
-                "QuantizeLinear" => Kind::Quantize,
-                "DequantizeLinear" => Kind::Dequantize,
+            let operator = match node.op_type() {
+                "QuantizeLinear" => QdqOperator::Quantize,
+                "DequantizeLinear" => QdqOperator::Dequantize,
                 _ => continue,
             };
-            let linear = view.linear(node, kind);
-            if !linear.output.is_empty() {
-                view.by_output.insert(linear.output, view.linears.len());
+            let qdq = view.qdq(node, operator);
+            if !qdq.output.is_empty() {
+                view.by_output.insert(qdq.output, view.qdq_nodes.len());
             }
-            view.linears.push(linear);
+            view.qdq_nodes.push(qdq);
         }
         Some(view)
     }
 
-    fn linear(&self, node: &'a NodeProto, kind: Kind) -> Linear<'a> {
+    fn qdq(&self, node: &'a NodeProto, operator: QdqOperator) -> QdqNode<'a> {
         let name = |i: usize| node.input.get(i).map_or("", String::as_str);
         let zero_point = self.values(name(2), integer_values);
         let number = |key: &str, default: i64| attribute(node, key).map_or(default, |a| a.i());
@@ -80,19 +80,19 @@ impl<'a> QdqGraph<'a> {
             Some(tensor) => tensor.data_type,
             None => self.value_info.data_type(tensor),
         };
-        let made_by = self.by_output.get(name(0)).and_then(|&i| self.linears.get(i));
-        let data_type = match kind {
+        let made_by = self.by_output.get(name(0)).and_then(|&i| self.qdq_nodes.get(i));
+        let data_type = match operator {
             _ if !name(2).is_empty() => type_of(name(2)),
-            Kind::Quantize => Some(match number("output_dtype", 0) {
+            QdqOperator::Quantize => Some(match number("output_dtype", 0) {
                 0 => 2,
                 n => i32::try_from(n).unwrap_or(0),
             }),
-            Kind::Dequantize => made_by.map_or_else(|| type_of(name(0)), |q| q.data_type),
+            QdqOperator::Dequantize => made_by.map_or_else(|| type_of(name(0)), |q| q.data_type),
         };
         let output = node.output.first().map_or("", String::as_str);
-        Linear {
+        QdqNode {
             node,
-            kind,
+            operator,
             input: name(0),
             output,
             data_type,
@@ -108,15 +108,15 @@ impl<'a> QdqGraph<'a> {
         &self,
         name: &str,
         decode: fn(&TensorProto) -> anyhow::Result<Vec<T>>,
-    ) -> Values<T> {
+    ) -> NodeInput<T> {
         if name.is_empty() {
-            return Values::Absent;
+            return NodeInput::Absent;
         }
-        let Some(tensor) = self.constants.get(name) else { return Values::Computed };
+        let Some(tensor) = self.constants.get(name) else { return NodeInput::Computed };
         let decoded = decode(tensor).and_then(|v| Ok((v, crate::onnx::tensor::shape(tensor)?)));
         match decoded {
-            Ok((values, shape)) => Values::Constant(values, shape),
-            Err(error) => Values::Broken(format!("{error:#}")),
+            Ok((values, shape)) => NodeInput::Constant(values, shape),
+            Err(error) => NodeInput::Broken(format!("{error:#}")),
         }
     }
 
@@ -164,16 +164,18 @@ impl<'a> QdqGraph<'a> {
         }
     }
 
-    /// Whether `linear` is a DQ with the parameters of the Q that it reads: what is wrong with them is
+    /// Whether `qdq` is a DQ with the parameters of the Q that it reads: what is wrong with them is
     /// said once, at the Q.
-    pub fn repeats_its_quantize(&self, linear: &Linear) -> bool {
-        let source = self.linear_of(linear.input).filter(|source| source.kind == Kind::Quantize);
-        linear.kind == Kind::Dequantize && source.is_some_and(|source| source.same_grid(linear))
+    pub fn repeats_its_quantize(&self, qdq: &QdqNode) -> bool {
+        let source =
+            self.qdq_of(qdq.input).filter(|source| source.operator == QdqOperator::Quantize);
+        qdq.operator == QdqOperator::Dequantize
+            && source.is_some_and(|source| source.same_grid(qdq))
     }
 
     /// Every Q, and every DQ that does not just repeat one.
-    pub fn distinct(&self) -> impl Iterator<Item = &Linear<'a>> {
-        self.linears.iter().filter(|linear| !self.repeats_its_quantize(linear))
+    pub fn distinct(&self) -> impl Iterator<Item = &QdqNode<'a>> {
+        self.qdq_nodes.iter().filter(|qdq| !self.repeats_its_quantize(qdq))
     }
 
     /// Whether `tensor` is known to hold float32, float16 or bfloat16 values.
@@ -182,13 +184,13 @@ impl<'a> QdqGraph<'a> {
     }
 
     /// The Q or DQ that makes `tensor`.
-    pub fn linear_of(&self, tensor: &str) -> Option<&Linear<'a>> {
-        self.by_output.get(tensor).and_then(|&i| self.linears.get(i))
+    pub fn qdq_of(&self, tensor: &str) -> Option<&QdqNode<'a>> {
+        self.by_output.get(tensor).and_then(|&i| self.qdq_nodes.get(i))
     }
 
     /// The DQ that makes `tensor`.
-    pub fn dequantize_of(&self, tensor: &str) -> Option<&Linear<'a>> {
-        self.linear_of(tensor).filter(|linear| linear.kind == Kind::Dequantize)
+    pub fn dequantize_of(&self, tensor: &str) -> Option<&QdqNode<'a>> {
+        self.qdq_of(tensor).filter(|qdq| qdq.operator == QdqOperator::Dequantize)
     }
 
     /// Nodes that read `tensor`, with the input's position.
@@ -198,10 +200,10 @@ impl<'a> QdqGraph<'a> {
     }
 
     /// The Q nodes that read `tensor`.
-    pub fn quantizes_of(&self, tensor: &str) -> Vec<&Linear<'a>> {
+    pub fn quantizes_of(&self, tensor: &str) -> Vec<&QdqNode<'a>> {
         let outputs = self.users(tensor).into_iter().filter(|(_, input)| *input == 0);
-        let readers = outputs.filter_map(|(node, _)| self.linear_of(node.output.first()?));
-        readers.filter(|linear| linear.kind == Kind::Quantize).collect()
+        let readers = outputs.filter_map(|(node, _)| self.qdq_of(node.output.first()?));
+        readers.filter(|qdq| qdq.operator == QdqOperator::Quantize).collect()
     }
 
     /// Nodes that read `tensor` directly or behind Q, DQ and nodes that only move values.

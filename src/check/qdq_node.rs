@@ -5,7 +5,7 @@ use crate::scheme::RuleCall;
 
 /// Which of the two operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum QdqOperator {
     /// QuantizeLinear.
     Quantize,
     /// DequantizeLinear.
@@ -47,7 +47,7 @@ impl Role {
 
 /// Scale or zero point of one node.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Values<T> {
+pub enum NodeInput<T> {
     /// The node has no such input.
     Absent,
     /// It has, but the values are computed.
@@ -58,11 +58,11 @@ pub enum Values<T> {
     Broken(String),
 }
 
-impl<T> Values<T> {
+impl<T> NodeInput<T> {
     /// The values, where they are known.
     pub fn known(&self) -> Option<&[T]> {
         match self {
-            Values::Constant(values, _) => Some(values),
+            NodeInput::Constant(values, _) => Some(values),
             _ => None,
         }
     }
@@ -70,11 +70,11 @@ impl<T> Values<T> {
 
 /// One QuantizeLinear or DequantizeLinear.
 #[derive(Debug)]
-pub struct Linear<'a> {
+pub struct QdqNode<'a> {
     /// The node.
     pub node: &'a NodeProto,
     /// Which operator.
-    pub kind: Kind,
+    pub operator: QdqOperator,
     /// The tensor that is converted; empty where the node lacks it.
     pub input: &'a str,
     /// The result; empty where the node lacks it.
@@ -82,9 +82,9 @@ pub struct Linear<'a> {
     /// Element type on the integer side, by its number in `TensorProto.DataType`, where it is known.
     pub data_type: Option<i32>,
     /// Scales.
-    pub scale: Values<f32>,
+    pub scale: NodeInput<f32>,
     /// Zero points.
-    pub zero_point: Values<i32>,
+    pub zero_point: NodeInput<i32>,
     /// Attribute `axis`; ONNX's default is 1.
     pub axis: i64,
     /// Attribute `block_size`; 0 where there is none.
@@ -93,28 +93,28 @@ pub struct Linear<'a> {
     pub role: Role,
 }
 
-impl Linear<'_> {
+impl QdqNode<'_> {
     /// Whether there is more than one scale.
     pub fn is_per_channel(&self) -> bool {
         match &self.scale {
-            Values::Constant(values, shape) => values.len() > 1 || shape.len() > 1,
+            NodeInput::Constant(values, shape) => values.len() > 1 || shape.len() > 1,
             _ => false,
         }
     }
 
     /// Whether both convert with the same parameters, bit for bit. Parameters that are computed are the
     /// same only where they are the same tensors.
-    pub fn same_grid(&self, other: &Linear) -> bool {
-        let input = |linear: &Linear, i: usize| linear.node.input.get(i).cloned();
+    pub fn same_grid(&self, other: &QdqNode) -> bool {
+        let input = |qdq: &QdqNode, i: usize| qdq.node.input.get(i).cloned();
         let scales = match (self.scale.known(), other.scale.known()) {
             (Some(a), Some(b)) => {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
             }
             _ => input(self, 1).is_some() && input(self, 1) == input(other, 1),
         };
-        let zero = |linear: &Linear| match &linear.zero_point {
-            Values::Absent => Some(vec![0]),
-            Values::Constant(values, _) if values.iter().all(|z| *z == 0) => Some(vec![0]),
+        let zero = |qdq: &QdqNode| match &qdq.zero_point {
+            NodeInput::Absent => Some(vec![0]),
+            NodeInput::Constant(values, _) if values.iter().all(|z| *z == 0) => Some(vec![0]),
             values => values.known().map(<[i32]>::to_vec),
         };
         let zero_points = match (zero(self), zero(other)) {

@@ -16,16 +16,20 @@ pub fn bounds(integers: DatumType) -> Option<[i32; 2]> {
 }
 
 /// Scales and zero points.
-pub struct Grid {
+pub struct NodeParams {
     params: Vec<QuantParams>,
 }
 
-impl Grid {
+impl NodeParams {
     /// Zero points are 0 where there are none; `bounds` are the lowest and the highest integer.
     ///
     /// # Errors
     /// If there are not as many zero points as scales, or none at all.
-    pub fn new(scales: &[f32], zero_points: Option<&[i32]>, bounds: [i32; 2]) -> Result<Grid> {
+    pub fn new(
+        scales: &[f32],
+        zero_points: Option<&[i32]>,
+        bounds: [i32; 2],
+    ) -> Result<NodeParams> {
         let n_zero_points = zero_points.map_or(scales.len(), <[i32]>::len);
         ensure!(
             n_zero_points == scales.len() && !scales.is_empty(),
@@ -40,7 +44,7 @@ impl Grid {
             q_max,
             codes: Codes::Affine,
         });
-        Ok(Grid { params: params.collect() })
+        Ok(NodeParams { params: params.collect() })
     }
 
     /// The integers for `x`, each as `narrow` gives it.
@@ -82,20 +86,20 @@ mod tests {
 
     #[test]
     fn scales_and_zero_points_are_as_many() {
-        assert!(Grid::new(&[1.0, 2.0], Some(&[0]), [0, 255]).is_err());
-        assert!(Grid::new(&[], None, [0, 255]).is_err());
+        assert!(NodeParams::new(&[1.0, 2.0], Some(&[0]), [0, 255]).is_err());
+        assert!(NodeParams::new(&[], None, [0, 255]).is_err());
     }
 
     #[test]
     fn values_are_divided_rounded_half_to_even_and_saturated() {
-        let grid = Grid::new(&[0.5], Some(&[3]), [0, 15]).unwrap();
+        let node_params = NodeParams::new(&[0.5], Some(&[3]), [0, 15]).unwrap();
         let single = ScaleLayout::of(&[8], None, None);
         let x = [0.25, 0.75, -0.25, -1e9, 1e9, f32::INFINITY, 6.0, f32::NAN];
-        let q = grid.quantize(&single, &x, |q| q as u8);
+        let q = node_params.quantize(&single, &x, |q| q as u8);
         assert_eq!(q, [3, 5, 3, 0, 15, 15, 15, 3]);
-        let y = grid.dequantize(&single, &q, i32::from);
+        let y = node_params.dequantize(&single, &q, i32::from);
         assert_eq!(y, [0.0, 1.0, 0.0, -1.5, 6.0, 6.0, 6.0, 0.0]);
-        let widest = Grid::new(&[1.0], Some(&[1]), [i32::MIN, i32::MAX]).unwrap();
+        let widest = NodeParams::new(&[1.0], Some(&[1]), [i32::MIN, i32::MAX]).unwrap();
         assert!(widest.dequantize(&single, &[i32::MIN], |q| q)[0] < -2e9);
     }
 }
