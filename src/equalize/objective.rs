@@ -14,7 +14,7 @@ use crate::onnx::proto::GraphProto;
 use crate::onnx::{node, tensor};
 use crate::place::{ActivationQuantizer, Placement};
 use crate::quant::{Codes, Grid, Range, params_for_range};
-use crate::scheme::{ScaleName, Scheme};
+use crate::scheme::{ScaleKind, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known beside the group.
@@ -132,7 +132,7 @@ impl Objective {
             let load = load(&|reader| reached.contains(&reader.end.node));
             let lowest = statistic.min.iter().copied().fold(f32::INFINITY, f32::min);
             let grid = qtype.adapted(Some(lowest)).grid();
-            let margin = if qtype.scale == ScaleName::PowerOfTwo { MARGIN } else { 1.0 };
+            let margin = if qtype.scale == ScaleKind::PowerOfTwo { MARGIN } else { 1.0 };
             let mut term = RangeTerm {
                 grid,
                 low: vec![0.0; group.n],

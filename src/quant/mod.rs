@@ -19,9 +19,11 @@ pub use scaling::ChannelScaling;
 
 use anyhow::{Result, ensure};
 use power_of_two::power_of_two;
+use serde::{Deserialize, Serialize};
 
 /// Whether the grid is centred on zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Symmetry {
     /// `zero_point` is 0 on a signed grid.
     Symmetric,
@@ -30,7 +32,8 @@ pub enum Symmetry {
 }
 
 /// What the integers of a grid mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Codes {
     /// `scale * (q - zero_point)`.
     #[default]

@@ -1,7 +1,10 @@
 //! Scales that are powers of two.
 
+use serde::{Deserialize, Serialize};
+
 /// How a scale becomes a power of two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PotRounding {
     /// To the nearest exponent, half to even: may clip the range by up to a factor of the square root
     /// of 2. Source: MQBench, `pot_scale` (`2 ** round(log2(scale))`).

@@ -3,10 +3,11 @@
 use super::mixed::check_mixed;
 use super::wrong::{Wrong, ensure, wrong};
 use super::{
-    Axis, BiasRow, Catalog, Constraint, Granularity, Kind, ParameterKind, QType, RuleCall,
-    ScaleName, Scheme, SymmetryName,
+    Axis, BiasRow, Catalog, Constraint, Granularity, ParameterKind, QType, RuleCall, ScaleKind,
+    Scheme,
 };
 use crate::diag::{WithHint, did_you_mean};
+use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
 
 /// Checks the table and each of its variants.
@@ -77,8 +78,8 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     ensure(storage == 8 || min_opset >= 21, &key(storage_key), || {
         format!("integers of {storage} bits need `min_opset` 21 or later, found {min_opset}")
     })?;
-    let centred = qtype.symmetry == SymmetryName::Symmetric && qtype.signed;
-    let pot = qtype.scale == ScaleName::PowerOfTwo;
+    let centred = qtype.symmetry == Symmetry::Symmetric && qtype.signed;
+    let pot = qtype.scale == ScaleKind::PowerOfTwo;
     ensure(pot || qtype.pot_rounding.is_none(), &key("pot_rounding"), || {
         "expected only beside `scale: power_of_two`".into()
     })?;
@@ -115,7 +116,7 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
         || format!("scales per block need `min_opset` 21 or later, found {min_opset}"),
     )?;
     let plain = centred && qtype.bits == 8 && !pot && qtype.granularity == Granularity::PerTensor;
-    ensure(qtype.kind != Kind::Nnie || plain, &key("kind"), || {
+    ensure(qtype.kind != Codes::Nnie || plain, &key("kind"), || {
         "NNIE's codes are signed, symmetric, of 8 bits, per tensor and without a scale".into()
     })
 }
@@ -161,7 +162,7 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
                 .into()
         })?;
         let input = row.input.as_ref().and_then(|name| scheme.types.get(name));
-        let affine = [Some(qtype), input].into_iter().flatten().all(|t| t.kind == Kind::Affine);
+        let affine = [Some(qtype), input].into_iter().flatten().all(|t| t.kind == Codes::Affine);
         ensure(!int32 || affine, &bias_at, || {
             "int32 beside an input or a weight without a scale, expected `float`".into()
         })?;

@@ -1,8 +1,9 @@
 //! What single layers may have instead of the types of their rows.
 
 use super::wrong::{Wrong, ensure, wrong};
-use super::{BiasRow, Granularity, Kind, Parameter, QType, Scheme};
+use super::{BiasRow, Granularity, Parameter, QType, Scheme};
 use crate::diag::{WithHint, did_you_mean};
+use crate::quant::Codes;
 use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +94,7 @@ fn check_type(scheme: &Scheme, key: &str, name: &str, at: &str) -> Result<(), Wr
         let error = anyhow!("type `{name}` is unknown, expected one of: {expected}");
         wrong(at, error.hint(did_you_mean(name, names())))
     })?;
-    ensure(qtype.kind == Kind::Affine, at, || {
+    ensure(qtype.kind == Codes::Affine, at, || {
         format!("type `{name}` has codes that cannot be simulated, expected an affine type")
     })?;
     if key == "activation" {

@@ -19,7 +19,7 @@ pub use catalog::{Catalog, Takes};
 pub use layers::is_path;
 pub use load::{files, resolve, resolve_with};
 pub use mixed::{FLOAT, Precision};
-pub use qtype::{DivisorName, Granularity, Kind, PotRoundingName, QType, ScaleName, SymmetryName};
+pub use qtype::{Granularity, QType, ScaleDivisor, ScaleKind};
 pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, WeightRow};
 
 use crate::diag::{WithHint, did_you_mean};

@@ -12,10 +12,10 @@ pub struct QType {
     /// Two's complement or unsigned.
     pub signed: bool,
     /// Symmetric or asymmetric.
-    pub symmetry: SymmetryName,
+    pub symmetry: Symmetry,
     /// What the integers mean.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub kind: Kind,
+    pub kind: Codes,
     /// One scale for the tensor, one per slice of an axis, or one per block along an axis.
     #[serde(default)]
     pub granularity: Granularity,
@@ -34,10 +34,10 @@ pub struct QType {
     pub max_pair_sum: Option<u16>,
     /// Which scales there are.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub scale: ScaleName,
+    pub scale: ScaleKind,
     /// How a scale becomes a power of two; `ceil` where the table says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pot_rounding: Option<PotRoundingName>,
+    pub pot_rounding: Option<PotRounding>,
     /// Halves the scale up to so many times where that lowers the squared error of what was observed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pot_search: u8,
@@ -49,7 +49,7 @@ pub struct QType {
     pub ada_sign: bool,
     /// What the largest absolute value of a symmetric signed grid is divided by.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub scale_divisor: DivisorName,
+    pub scale_divisor: ScaleDivisor,
     /// The narrowest range, in the tensor's units; 0 for none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub min_real_range: f64,
@@ -65,33 +65,20 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 impl QType {
     /// The grid of one scale of this type.
     pub fn grid(&self) -> Grid {
-        let symmetry = match self.symmetry {
-            SymmetryName::Symmetric => Symmetry::Symmetric,
-            SymmetryName::Asymmetric => Symmetry::Asymmetric,
-        };
-        let power_of_two = match (self.scale, self.pot_rounding) {
-            (ScaleName::Float, _) => None,
-            (_, Some(PotRoundingName::Round)) => Some(PotRounding::Round),
-            (_, Some(PotRoundingName::Floor)) => Some(PotRounding::Floor),
-            (_, Some(PotRoundingName::Ceil) | None) => Some(PotRounding::Ceil),
-        };
+        let powers_of_two = self.scale == ScaleKind::PowerOfTwo;
         let scale_rule = ScaleRule {
-            power_of_two,
-            half_range: self.scale_divisor == DivisorName::HalfRange,
+            power_of_two: powers_of_two.then(|| self.pot_rounding.unwrap_or(PotRounding::Ceil)),
+            half_range: self.scale_divisor == ScaleDivisor::HalfRange,
             min_real_range: self.min_real_range,
             min_scale: self.min_scale(),
-        };
-        let codes = match self.kind {
-            Kind::Affine => Codes::Affine,
-            Kind::Nnie => Codes::Nnie,
         };
         Grid {
             bits: self.bits,
             signed: self.signed,
-            symmetry,
+            symmetry: self.symmetry,
             narrow_range: self.narrow_range,
             scale_rule,
-            codes,
+            codes: self.kind,
         }
     }
 
@@ -110,15 +97,15 @@ impl QType {
     pub fn scale_at_least(&self, scale: f64) -> f32 {
         let nearest = scale as f32;
         match self.scale {
-            ScaleName::Float => nearest,
-            ScaleName::PowerOfTwo => f64::from(nearest).log2().ceil().exp2() as f32,
+            ScaleKind::Float => nearest,
+            ScaleKind::PowerOfTwo => f64::from(nearest).log2().ceil().exp2() as f32,
         }
     }
 
     /// The ONNX name of the integer that holds the values; `nnie8` for NNIE's codes, which ONNX does not
     /// have.
     pub fn dtype(&self) -> String {
-        if self.kind == Kind::Nnie {
+        if self.kind == Codes::Nnie {
             return "nnie8".to_string();
         }
         let bits = self.storage_bits.unwrap_or(self.bits);
@@ -134,27 +121,6 @@ impl QType {
             false => self.clone(),
         }
     }
-}
-
-/// How a table spells [`Codes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// `scale * (q - zero_point)`.
-    #[default]
-    Affine,
-    /// HiSilicon NNIE's logarithmic codes; ONNX has no operator for them.
-    Nnie,
-}
-
-/// How a table spells [`Symmetry`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SymmetryName {
-    /// `zero_point` is 0.
-    Symmetric,
-    /// `zero_point` follows from the range.
-    Asymmetric,
 }
 
 /// How many scales a tensor has.
@@ -173,7 +139,7 @@ pub enum Granularity {
 /// Which scales a type has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ScaleName {
+pub enum ScaleKind {
     /// Any float32.
     #[default]
     Float,
@@ -181,22 +147,10 @@ pub enum ScaleName {
     PowerOfTwo,
 }
 
-/// How a table spells [`PotRounding`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PotRoundingName {
-    /// To the nearest exponent.
-    Round,
-    /// Up: never clips more.
-    Ceil,
-    /// Down.
-    Floor,
-}
-
 /// How a table spells the divisor of a symmetric signed grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DivisorName {
+pub enum ScaleDivisor {
     /// The highest integer: 127 for 8 bits.
     #[default]
     QMax,

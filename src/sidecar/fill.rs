@@ -13,7 +13,8 @@ use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
-use crate::scheme::{QType, Scheme, SymmetryName};
+use crate::quant::Symmetry;
+use crate::scheme::{QType, Scheme};
 use crate::tune::{Equalized, ObserverChoice, ScaledGroup, Step, Tuned};
 use anyhow::Result;
 
@@ -183,7 +184,7 @@ fn plain(name: &str, qtype: Option<&QType>) -> Encoding {
         block_size: None,
         bits: qtype.map_or(32, |qtype| qtype.bits),
         q_range: grid.map_or([i32::MIN, i32::MAX], |grid| [grid.q_min(), grid.q_max()]),
-        symmetric: qtype.is_none_or(|qtype| qtype.symmetry == SymmetryName::Symmetric),
+        symmetric: qtype.is_none_or(|qtype| qtype.symmetry == Symmetry::Symmetric),
         shape: None,
         range: None,
         observed: None,

@@ -9,7 +9,7 @@ use crate::engine::Value;
 use crate::onnx::tensor;
 use crate::plan::PlannedWeight;
 use crate::quant::QuantParams;
-use crate::scheme::ScaleName;
+use crate::scheme::ScaleKind;
 use crate::simulate::{BiasOf, Candidate, Network, NodeAt};
 use anyhow::Result;
 use std::collections::BTreeSet;
@@ -99,7 +99,7 @@ impl WeightSearch {
             scales: planned.params.iter().map(|params| params.scale).collect(),
             scale_idx,
             bounds: Bounds { low, high, pairs: planned.pairs },
-            free: planned.qtype.scale == ScaleName::Float,
+            free: planned.qtype.scale == ScaleKind::Float,
             layer,
         };
         let data = LayerData { b, y: &y, centred };

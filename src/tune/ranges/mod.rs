@@ -14,7 +14,7 @@ use crate::engine::Value;
 use crate::place::clips::FoldableClip;
 use crate::plan::{Alternative, PlannedActivation, QuantPlan};
 use crate::quant::{QuantParams, Range};
-use crate::scheme::ScaleName;
+use crate::scheme::ScaleKind;
 use crate::simulate::{Candidate, Network, TensorAt, fake_quantize};
 use anyhow::Result;
 use reader::{Quantized, Reader, readers};
@@ -33,7 +33,7 @@ const N_SAMPLES: usize = 16;
 struct Candidates {
     /// As planned, and as other observers would have it.
     found: Vec<Alternative>,
-    scale: ScaleName,
+    scale: ScaleKind,
     min_scale: f32,
     /// Relus and Clips that go because the grid has their effect: every other one must have it, too.
     removed: Vec<FoldableClip>,
@@ -66,7 +66,7 @@ impl Candidates {
 
     /// `of` with smaller scales, and with larger ones, by distance, as far as they are allowed.
     fn shares(&self, of: &Alternative) -> [Vec<Alternative>; 2] {
-        let shares = if self.scale == ScaleName::PowerOfTwo { POWERS } else { SHARES };
+        let shares = if self.scale == ScaleKind::PowerOfTwo { POWERS } else { SHARES };
         let at = |&share: &f32| {
             let params = QuantParams { scale: of.params.scale * share, ..of.params };
             let by = f64::from(share);
