@@ -1,7 +1,7 @@
 //! Parameters of activations: one type, range and scale per group of tensors on one grid.
 
 use super::mask::Mask;
-use super::{Alternative, PlannedActivation, QuantPlan, params_for};
+use super::{PlannedActivation, QuantPlan, RangeCandidate, params_for};
 use crate::observers::{Observer, covering};
 use crate::place::Placement;
 use crate::quant::{GivenRange, Grid, QuantParams, Range, params_for_range};
@@ -18,7 +18,7 @@ struct Shared {
     range: Range,
     params: QuantParams,
     observer: &'static str,
-    alternatives: Vec<Alternative>,
+    candidates: Vec<RangeCandidate>,
     /// Whether the range was widened to all values of the network's outputs.
     widened: bool,
     /// The mask that the grid need not reach.
@@ -108,7 +108,7 @@ pub(super) fn decide(
             n_non_finite,
             n_masked,
             observer: shared.observer,
-            alternatives: shared.alternatives.clone(),
+            candidates: shared.candidates.clone(),
         });
     }
     Ok(())
@@ -147,8 +147,8 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
     let params = QuantParams { scale, zero_point, q_min, q_max, codes: grid.codes };
     let end = |q: i32| f64::from(params.dequantize(q));
     let range = Range { min: end(q_min), max: end(q_max) };
-    let (qtype, alternatives) = (qtype.clone(), Vec::new());
-    Ok(Shared { qtype, range, params, observer: "fixed", alternatives, widened: false, mask: None })
+    let (qtype, candidates) = (qtype.clone(), Vec::new());
+    Ok(Shared { qtype, range, params, observer: "fixed", candidates, widened: false, mask: None })
 }
 
 /// `joint` is what was observed of the tensors that no range was given for, `imported` the ranges of the
@@ -167,7 +167,7 @@ fn find_shared(
     if let (Some(joint), []) = (joint, imported) {
         let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));
         let grid = qtype.grid();
-        let found = |observer: &Observer| -> Result<(Alternative, bool)> {
+        let found = |observer: &Observer| -> Result<(RangeCandidate, bool)> {
             let found = observer.find(joint, &grid)?;
             let (mut range, mut params) = params_for(joint, found, &qtype)?;
             let mut widened = false;
@@ -177,13 +177,13 @@ fn find_shared(
                 (range, params) = (whole, params_for_range(whole, &grid.never_narrower())?);
                 widened = range != before;
             }
-            Ok((Alternative { observer: observer.name, range, params }, widened))
+            Ok((RangeCandidate { observer: observer.name, range, params }, widened))
         };
         let mut choices = observer.choices.iter();
         let first = choices.next().unwrap_or(observer);
-        let (Alternative { observer, range, params }, widened) = found(first)?;
-        let alternatives = choices.map(|observer| Ok(found(observer)?.0)).collect::<Result<_>>()?;
-        return Ok(Shared { qtype, range, params, observer, alternatives, widened, mask: None });
+        let (RangeCandidate { observer, range, params }, widened) = found(first)?;
+        let candidates = choices.map(|observer| Ok(found(observer)?.0)).collect::<Result<_>>()?;
+        return Ok(Shared { qtype, range, params, observer, candidates, widened, mask: None });
     }
     let observed = joint.and_then(TensorStatistics::min_max).map(|(min, _)| min);
     let lowest = imported.iter().map(|given| given.range.min as f32).chain(observed);
@@ -195,7 +195,7 @@ fn find_shared(
     let before = all.reduce(union).context("no range, expected one per tensor")?;
     let range = whole(before, &grid);
     let params = params_for_range(range, &grid)?;
-    let (alternatives, widened) = (Vec::new(), range != before);
+    let (candidates, widened) = (Vec::new(), range != before);
     let observer = "imported";
-    Ok(Shared { params, qtype, range, observer, alternatives, widened, mask: None })
+    Ok(Shared { params, qtype, range, observer, candidates, widened, mask: None })
 }

@@ -71,12 +71,12 @@ pub struct PlannedActivation {
     /// The range observer's name.
     pub observer: &'static str,
     /// What other observers would do, where one is to be chosen by the layers behind.
-    pub alternatives: Vec<Alternative>,
+    pub candidates: Vec<RangeCandidate>,
 }
 
 /// What another range observer makes of an activation.
 #[derive(Debug, Clone)]
-pub struct Alternative {
+pub struct RangeCandidate {
     /// Its name.
     pub observer: &'static str,
     /// The interval that it keeps.

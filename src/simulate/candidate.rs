@@ -10,7 +10,7 @@ use crate::metrics::{Centred, QuantizationError};
 use crate::onnx::graph::Edge;
 use crate::onnx::node::axis_position;
 use crate::onnx::tensor;
-use crate::plan::{Alternative, PlannedBias, QuantPlan};
+use crate::plan::{PlannedBias, QuantPlan, RangeCandidate};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
@@ -73,12 +73,12 @@ impl Candidate {
     }
 
     /// Gives a group of activations another range; no tensor of it may have met its values.
-    pub fn set_range(&mut self, group: usize, chosen: &Alternative) {
+    pub fn set_range(&mut self, group: usize, chosen: &RangeCandidate) {
         for planned in self.plan.activations.iter_mut().filter(|p| p.quantizer.group == group) {
             if planned.params == chosen.params {
                 continue;
             }
-            let Alternative { observer, range, params } = *chosen;
+            let RangeCandidate { observer, range, params } = *chosen;
             (planned.observer, planned.range, planned.params) = (observer, range, params);
             self.view.set_params(&planned.quantizer.tensor, params);
         }

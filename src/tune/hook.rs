@@ -7,7 +7,7 @@ use super::ranges::RangeSearch;
 use super::weights::{Learned, WeightSearch};
 use crate::engine::Value;
 use crate::onnx::node::node_name;
-use crate::plan::Alternative;
+use crate::plan::RangeCandidate;
 use crate::simulate::{Candidate, LayerHook, Network, NodeAt, TensorAt, Touched};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl<'a> TuningHook<'a> {
     }
 
     /// With ranges of some groups of `candidate` that are decided before.
-    pub fn decide(&mut self, candidate: &mut Candidate, decided: &BTreeMap<usize, Alternative>) {
+    pub fn decide(&mut self, candidate: &mut Candidate, decided: &BTreeMap<usize, RangeCandidate>) {
         if let Some(ranges) = &mut self.ranges {
             decided.iter().for_each(|(group, chosen)| ranges.settle(candidate, *group, chosen));
         }

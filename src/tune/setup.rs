@@ -87,7 +87,7 @@ impl<'a> Setup<'a> {
             let coarse = plan.weights.iter().filter(|weight| weight.is_coarse()).count();
             self.options.effort.methods(few_bits, 2 * coarse > plan.weights.len())
         });
-        let chooses = plan.activations.iter().any(|planned| !planned.alternatives.is_empty());
+        let chooses = plan.activations.iter().any(|planned| !planned.candidates.is_empty());
         if chooses { methods.with(Method::Ranges) } else { methods }
     }
 

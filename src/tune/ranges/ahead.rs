@@ -5,7 +5,7 @@
 //! each grid is judged by what the values lose on it at all layers that read a tensor of the group.
 
 use super::reader::{Quantized, readers};
-use super::{Alternative, Candidates, N_SAMPLES, error, follow, least};
+use super::{Candidates, N_SAMPLES, RangeCandidate, error, follow, least};
 use crate::engine::Value;
 use crate::onnx::proto::ModelProto;
 use crate::plan::{PlannedActivation, QuantPlan};
@@ -23,7 +23,7 @@ pub fn ahead(
     plan: &QuantPlan,
     samples: Samples,
     corrects: bool,
-) -> Result<BTreeMap<usize, Alternative>> {
+) -> Result<BTreeMap<usize, RangeCandidate>> {
     let mut ahead = Ahead::new(plan, corrects)?;
     if ahead.groups.is_empty() {
         return Ok(BTreeMap::new());
@@ -44,9 +44,9 @@ struct Ahead<'p> {
 
 /// What each grid of a group leaves at the layers behind.
 struct Measured {
-    found: Vec<(Alternative, f64)>,
+    found: Vec<(RangeCandidate, f64)>,
     /// Around the first of these.
-    ways: [Vec<(Alternative, f64)>; 2],
+    ways: [Vec<(RangeCandidate, f64)>; 2],
 }
 
 impl<'p> Ahead<'p> {
@@ -64,7 +64,7 @@ impl<'p> Ahead<'p> {
             }
             let mut members = plan.activations.iter().filter(|p| p.quantizer.group == group);
             if let (true, Some(candidates)) = (members.any(is_read), Candidates::of(plan, group)) {
-                let unmeasured = |all: Vec<Alternative>| all.into_iter().map(|one| (one, 0.0));
+                let unmeasured = |all: Vec<RangeCandidate>| all.into_iter().map(|one| (one, 0.0));
                 let ways = candidates.shares(&candidates.found[0]);
                 let ways = ways.map(|way| unmeasured(way).collect());
                 groups.insert(
@@ -101,10 +101,10 @@ impl<'p> Ahead<'p> {
     }
 
     /// The best grid of each group; the planned one where none is better.
-    fn chosen(self) -> Result<BTreeMap<usize, Alternative>> {
+    fn chosen(self) -> Result<BTreeMap<usize, RangeCandidate>> {
         let mut chosen = BTreeMap::new();
         for (group, Measured { found, ways }) in self.groups {
-            let measured = |(_, error): &(Alternative, f64)| Ok(*error);
+            let measured = |(_, error): &(RangeCandidate, f64)| Ok(*error);
             let Some((best, error)) = least(&found, measured)? else { continue };
             let followed = follow(found[0].1, error, ways, measured)?;
             chosen.insert(group, followed.unwrap_or_else(|| best.clone()).0);

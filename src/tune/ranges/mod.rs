@@ -12,7 +12,7 @@ pub(super) use ahead::ahead;
 
 use crate::engine::Value;
 use crate::place::clips::FoldableClip;
-use crate::plan::{Alternative, PlannedActivation, QuantPlan};
+use crate::plan::{PlannedActivation, QuantPlan, RangeCandidate};
 use crate::quant::{QuantParams, Range};
 use crate::scheme::ScaleKind;
 use crate::simulate::{Candidate, Network, TensorAt, fake_quantize};
@@ -32,7 +32,7 @@ const N_SAMPLES: usize = 16;
 /// The grids that a group of activations can have.
 struct Candidates {
     /// As planned, and as other observers would have it.
-    found: Vec<Alternative>,
+    found: Vec<RangeCandidate>,
     scale: ScaleKind,
     min_scale: f32,
     /// Relus and Clips that go because the grid has their effect: every other one must have it, too.
@@ -49,31 +49,31 @@ impl Candidates {
         let first = members().next()?;
         let PlannedActivation { observer, range, params, .. } = *first;
         let mut candidates = Candidates {
-            found: vec![Alternative { observer, range, params }],
+            found: vec![RangeCandidate { observer, range, params }],
             scale: first.qtype.scale,
             min_scale: first.qtype.min_scale() as f32,
             removed: members().filter_map(|p| p.removed_clip().cloned()).collect(),
         };
-        let others = first.alternatives.iter().filter(|other| candidates.allows(other)).cloned();
-        let others: Vec<Alternative> = others.collect();
+        let others = first.candidates.iter().filter(|other| candidates.allows(other)).cloned();
+        let others: Vec<RangeCandidate> = others.collect();
         candidates.found.extend(others);
         Some(candidates)
     }
 
-    fn allows(&self, Alternative { params, .. }: &Alternative) -> bool {
+    fn allows(&self, RangeCandidate { params, .. }: &RangeCandidate) -> bool {
         self.removed.iter().all(|clip| clip.has_no_effect_on(params))
     }
 
     /// `of` with smaller scales, and with larger ones, by distance, as far as they are allowed.
-    fn shares(&self, of: &Alternative) -> [Vec<Alternative>; 2] {
+    fn shares(&self, of: &RangeCandidate) -> [Vec<RangeCandidate>; 2] {
         let shares = if self.scale == ScaleKind::PowerOfTwo { POWERS } else { SHARES };
         let at = |&share: &f32| {
             let params = QuantParams { scale: of.params.scale * share, ..of.params };
             let by = f64::from(share);
             let range = Range { min: of.range.min * by, max: of.range.max * by };
-            Alternative { observer: "layer-error", range, params }
+            RangeCandidate { observer: "layer-error", range, params }
         };
-        let usable = |other: &Alternative| {
+        let usable = |other: &RangeCandidate| {
             let scale = other.params.scale;
             scale.is_normal() && scale >= self.min_scale && self.allows(other)
         };
@@ -142,7 +142,7 @@ impl RangeSearch {
     }
 
     /// Gives the group another range; no tensor of it may have met its values.
-    pub fn settle(&mut self, candidate: &mut Candidate, group: usize, chosen: &Alternative) {
+    pub fn settle(&mut self, candidate: &mut Candidate, group: usize, chosen: &RangeCandidate) {
         self.settled.insert(group);
         candidate.set_range(group, chosen);
     }
@@ -169,7 +169,7 @@ impl RangeSearch {
         if readers.is_empty() {
             return Ok(());
         }
-        let error = |other: &Alternative| error(&readers, &at.quantized[..n], &other.params);
+        let error = |other: &RangeCandidate| error(&readers, &at.quantized[..n], &other.params);
         let Some((start, plain)) = least(&candidates.found, error)? else { return Ok(()) };
         let best = follow(plain, plain, candidates.shares(start), error)?;
         self.settle(candidate, group, best.as_ref().unwrap_or(start));
