@@ -7,7 +7,7 @@ use super::print::{Bar, out};
 use crate::data::{self, Labels, parse_number};
 use crate::diag::Exit;
 use crate::metrics::{NonFinite, OutputFigures};
-use crate::pipeline::compare;
+use crate::pipeline::{CompareRequest, compare};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -55,16 +55,16 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let labels = args.labels.as_deref().map(Labels::read).transpose()?;
     data::ensure_found(&args.data)?;
     let quiet = args.print.quiet;
-    let figures = compare(
-        [&args.float, &args.quantized],
-        &args.data,
-        &preprocessing,
-        &shapes,
-        labels.as_ref(),
-        args.samples.limit,
-        args.samples.threads(),
-        &|n| Bar::new(n, "compare", quiet).tick(),
-    )?;
+    let request = CompareRequest {
+        models: [&args.float, &args.quantized],
+        data: &args.data,
+        preprocessing,
+        limit: args.samples.limit,
+        shapes,
+        labels,
+        threads: args.samples.threads(),
+    };
+    let figures = compare(&request, &|n| Bar::new(n, "compare", quiet).tick())?;
     let misses = |output: &OutputFigures| args.min_sqnr.is_some_and(|min| !output.reaches(min));
     if args.json() {
         let report = serde_json::json!({

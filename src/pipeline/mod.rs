@@ -6,7 +6,7 @@
 mod compare;
 mod record;
 
-pub use compare::compare;
+pub use compare::{CompareRequest, compare};
 
 use crate::calibrate::{self, CalibrationStatistics, Observed, SampleSet};
 use crate::check;
