@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_is_above_what_chance_does() {
+    fn a_gain_is_above_its_standard_deviations() {
         assert!(is_gain_by(0.5, 0.2, 2.0) && !is_gain_by(0.5, 0.3, 2.0));
         assert!(is_gain_by(-0.5, 0.3, -2.0) && !is_gain_by(-0.5, 0.2, -2.0));
         assert!(!is_gain_by(0.0, 0.0, 0.0) && !is_gain_by(0.0, 0.0, -2.0));

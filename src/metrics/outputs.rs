@@ -8,11 +8,11 @@ use super::value_and_error;
 /// Sums over the samples, per output.
 #[derive(Debug, Clone, Default)]
 pub struct OutputErrors {
-    outputs: Vec<Output>,
+    outputs: Vec<OutputSums>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Output {
+struct OutputSums {
     error: QuantizationError,
     /// Values.
     n_values: usize,
@@ -25,7 +25,7 @@ struct Output {
 impl OutputErrors {
     /// For so many outputs.
     pub fn new(n_outputs: usize) -> OutputErrors {
-        OutputErrors { outputs: vec![Output::default(); n_outputs] }
+        OutputErrors { outputs: vec![OutputSums::default(); n_outputs] }
     }
 
     /// Adds one sample of an output of this `shape`, as many values of the float network and of another.
@@ -36,7 +36,7 @@ impl OutputErrors {
     /// The lowest SQNR of an output, in dB; 200 at most, which stands for no error, and -200 where a value is NaN or
     /// infinite, or no output has values that could be measured.
     pub fn sqnr_db(&self) -> f64 {
-        let db = |output: &Output| match output.sums {
+        let db = |output: &OutputSums| match output.sums {
             [signal, error] if error > 0.0 => relative_error_db(error / signal),
             [_, error] => relative_error_db(error),
         };
@@ -54,7 +54,7 @@ impl OutputErrors {
 
     /// Mean over the outputs of the error relative to the output; the largest number where one is NaN or infinite.
     pub fn relative_error(&self) -> f64 {
-        let relative = |output: &Output| {
+        let relative = |output: &OutputSums| {
             let [signal, error] = output.sums;
             if error > 0.0 { error / signal } else { error }
         };
@@ -72,7 +72,7 @@ impl OutputErrors {
     }
 }
 
-impl Output {
+impl OutputSums {
     fn add(&mut self, shape: &[usize], float: &[f32], other: &[f32]) {
         self.error.add(float, other, None);
         self.n_values += float.len();

@@ -1,10 +1,11 @@
 //! Bits of weights within a budget: down where it harms least, then up with what is left.
 
 use super::search::{Move, Search};
+use super::sensitivity::RatedMove;
 use anyhow::Result;
 
 impl Search<'_, '_> {
-    /// Narrows weights until they fit, those first that add least noise per bit saved; then widens those
+    /// Narrows weights until they fit, those first that add the least error per bit saved; then widens those
     /// that add most per bit spent, as long as they fit.
     pub(super) fn fit(&mut self, budget: f64) -> Result<()> {
         while self.mean_bits() > budget {
@@ -41,25 +42,25 @@ impl Search<'_, '_> {
             true => all.filter(|p| bits(*p) > now).min_by_key(|p| bits(*p)),
             false => all.filter(|p| bits(*p) < now).max_by_key(|p| bits(*p)),
         };
-        next.map(|precision| (layer, precision.map(str::to_string)))
+        next.map(|precision| Move { layer, precision: precision.map(str::to_string) })
     }
 
-    /// The move with most noise gone per bit spent, or least noise more per bit saved; `None` where none is
+    /// The move with most error gone per bit spent, or least error more per bit saved; `None` where none is
     /// left, or none that is up does any good.
     fn best(&mut self, moves: &[Move], up: bool) -> Result<Option<Move>> {
         let rated = self.rate(moves)?;
-        let worth = |(moved, less): &(Move, f64)| {
-            let bits = self.bits_moved(moved);
+        let worth = |rated: &RatedMove| {
+            let (bits, gain) = (self.bits_moved(&rated.moved), rated.gain);
             // A move down that does no harm is worth the more the more it saves.
-            if up || *less < 0.0 { less / bits } else { less * bits }
+            if up || gain < 0.0 { gain / bits } else { gain * bits }
         };
-        let rated = rated.iter().filter(|(_, less)| !up || *less > 0.0);
+        let rated = rated.into_iter().filter(|rated| !up || rated.gain > 0.0);
         let best = rated.max_by(|a, b| worth(a).total_cmp(&worth(b)));
-        Ok(best.map(|(moved, _)| moved.clone()))
+        Ok(best.map(|rated| rated.moved))
     }
 
     /// Bits that a move spends or saves.
-    fn bits_moved(&self, (layer, precision): &Move) -> f64 {
+    fn bits_moved(&self, Move { layer, precision }: &Move) -> f64 {
         let of = &self.layers[*layer];
         let scheme = self.planner.source.scheme;
         let bits = |p: Option<&str>| f64::from(of.weight_bits(p, scheme));

@@ -1,8 +1,8 @@
 //! Precisions of single layers: the samples that choose them, and what more is observed for that.
 
 use super::{
-    Choice, Goal, Judge, MAX_RANKING, MIN_SAMPLES, Missed, Mixed, Observe, Planner, Ranking,
-    Search, Source, Wanted, max_judges,
+    AnalysisSamples, ChosenPrecisions, Goal, HeldOut, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed,
+    Observe, PlanSource, Planner, Search, Wanted, max_held_out,
 };
 use crate::calibrate::{CalibrationStatistics, SampleSet, observe_more};
 use crate::place::Selection;
@@ -65,8 +65,8 @@ pub fn choose_precisions(
         true => 0,
         false => setup.options.effort.n_tune(setup.n_samples(samples, model, methods)),
     };
-    let Ranges { ranking, evaluation } = Ranges::of(samples, wanted.goal, n_tune)?;
-    let source = Source {
+    let Ranges { analysis, evaluation } = Ranges::of(samples, wanted.goal, n_tune)?;
+    let source = PlanSource {
         graph: model.graph.as_ref().context("model has no graph")?,
         value_info: setup.value_info,
         scheme: setup.scheme,
@@ -77,27 +77,27 @@ pub fn choose_precisions(
     let mut observe =
         |tensors: &[String]| observe_more(model, setup.shapes, tensors, samples, progress);
     let observe: &mut Observe = &mut observe;
-    let (names, ranked) = (samples.names(), samples.values(ranking)?);
+    let (names, analyzed) = (samples.names(), samples.values(analysis)?);
     let first_evaluated = evaluation.start;
     let evaluated = samples.values(evaluation)?;
-    let mut judge = Judge::new(model, Samples { names: &names, values: &evaluated })?;
+    let mut held_out = HeldOut::new(model, Samples { names: &names, values: &evaluated })?;
     drop(evaluated);
     let mut planner = Planner::new(source, calibration.take(), observe);
-    let samples = Samples { names: &names, values: &ranked };
-    let ranking = Ranking { samples, corrected: methods.contains(Method::Bias) };
+    let samples = Samples { names: &names, values: &analyzed };
+    let analysis = AnalysisSamples { samples, corrected: methods.contains(Method::Bias) };
     let mut search =
-        Search::new(model, placement, &mut planner, wanted, ranking, &mut judge, progress)?;
+        Search::new(model, placement, &mut planner, wanted, analysis, &mut held_out, progress)?;
     let mut margin = 0.0;
     let mut round = 1;
     let (mut chosen, mixed, tuned) = loop {
         search.go_on(margin)?;
-        let Choice { placement, plan, mut mixed } = search.choice()?;
+        let ChosenPrecisions { placement, plan, mut mixed } = search.choice()?;
         let mut chosen = PlannedModel { model: model.clone(), placement, plan };
         // Of the plan as it was; and biases that come with it are of no sample that evaluates.
         let known =
             known.filter(|known| mixed.layers.is_empty() && known.samples.end <= first_evaluated);
         let tuned = tune_planned(setup, &mut chosen, known)?;
-        search.judge(&chosen.model, &chosen.plan, &mut mixed)?;
+        search.evaluate(&chosen.model, &chosen.plan, &mut mixed)?;
         mixed.seconds = start.elapsed().as_secs_f64();
         if mixed.met {
             break (chosen, mixed, tuned);
@@ -116,8 +116,8 @@ pub fn choose_precisions(
 
 /// Positions in the samples by content.
 struct Ranges {
-    /// The samples that layers are ranked by.
-    ranking: Range<usize>,
+    /// The samples of the sensitivity analysis.
+    analysis: Range<usize>,
     /// Those that evaluate.
     evaluation: Range<usize>,
 }
@@ -130,12 +130,12 @@ impl Ranges {
             n >= MIN_SAMPLES,
             "{n} samples to choose layers by, expected {MIN_SAMPLES} or more"
         );
-        let n_ranking = MAX_RANKING.min(n / 2);
-        let first = n_ranking.max(n_tune.min(n.saturating_sub(MIN_APART)));
+        let n_analysis = MAX_ANALYSIS.min(n / 2);
+        let first = n_analysis.max(n_tune.min(n.saturating_sub(MIN_APART)));
         let bytes: usize =
             samples.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();
         let fit = (MAX_BYTES / bytes.max(1)).max(1);
-        let limit = max_judges(goal).min(fit);
-        Ok(Ranges { ranking: 0..n_ranking, evaluation: n - (n - first).min(limit)..n })
+        let limit = max_held_out(goal).min(fit);
+        Ok(Ranges { analysis: 0..n_analysis, evaluation: n - (n - first).min(limit)..n })
     }
 }

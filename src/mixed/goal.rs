@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
-    /// So many layers stay float: those without which the outputs have least noise.
+    /// So many layers stay float: those without which the outputs have the least error.
     KeepFloat(usize),
     /// The fewest layers such that every output has so many dB of SQNR.
     TargetSqnr(f64),

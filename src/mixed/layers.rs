@@ -13,7 +13,7 @@ const PRODUCTS: &[&str] = &["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
 /// A node that computes on quantized inputs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Layer {
+pub struct QuantizedLayer {
     /// Position in the graph.
     pub node: usize,
     /// Its name.
@@ -26,12 +26,12 @@ pub struct Layer {
     pub weight: Option<String>,
     /// The type of the activations that it reads.
     pub activation: Option<String>,
-    /// Whether a grid beside it is prescribed.
+    /// Whether quantization parameters beside it are prescribed.
     pub is_prescribed: bool,
 }
 
-/// The quantized nodes of `placement` that compute; what only moves values on one grid adds no noise.
-pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec<Layer> {
+/// The quantized nodes of `placement` that compute; what only moves values adds no error.
+pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec<QuantizedLayer> {
     let nodes = placement.quantized_nodes.iter().filter_map(|&i| Some((i, graph.node.get(i)?)));
     let layer = |(node_idx, node): (usize, &NodeProto)| {
         let constraint = scheme.ops.get(node.op_type()).and_then(|row| row.constraint);
@@ -53,7 +53,7 @@ pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec
         }
         let read = || placement.activations.iter().filter(|quantizer| reads(&quantizer.edges));
         let fixed = matches!(constraint, Some(Constraint::FixedOutput(_)));
-        Some(Layer {
+        Some(QuantizedLayer {
             node: node_idx,
             name: node_name(node).to_string(),
             op_type: node.op_type().to_string(),
@@ -78,7 +78,7 @@ fn stored_bits(qtype: &QType) -> u32 {
     u32::from(qtype.storage_bits.unwrap_or(qtype.bits))
 }
 
-impl Layer {
+impl QuantizedLayer {
     /// Bits of its weights in `precision`, or in its own for `None`.
     pub fn weight_bits(&self, precision: Option<&str>, scheme: &Scheme) -> u32 {
         let types = precision.and_then(|name| scheme.mixed.get(name));
@@ -90,7 +90,7 @@ impl Layer {
     }
 
     /// Whether `precision` is wider than the layer's own.
-    pub fn is_raised_by(&self, name: &str, scheme: &Scheme) -> bool {
+    pub fn is_promoted_by(&self, name: &str, scheme: &Scheme) -> bool {
         let Some(precision) = scheme.mixed.get(name) else { return false };
         if name == FLOAT {
             return true;

@@ -3,52 +3,53 @@
 //! In: a prepared model, what was observed of it, a [`Wanted`], some calibration samples. Out: the placement
 //! and the plan with the chosen layers float, or of wider or narrower types, and a [`Mixed`] that says how
 //! they were chosen. It does not change weights or ranges: a plan is what the main job decides for that
-//! placement. Layers are ranked by simulation, one at a time, and changed one after the other, each judged
+//! placement. A sensitivity analysis simulates the layers one at a time; they are changed one after the other, each evaluated
 //! together with those before it.
 
 mod bias;
 mod budget;
 mod choose;
 mod goal;
-mod judge;
+mod held_out;
 mod layers;
 mod planner;
 mod report;
 mod search;
+mod sensitivity;
 
 pub use choose::{Task, choose_precisions};
 pub use goal::{Goal, Wanted};
-pub use judge::Judge;
-pub use planner::{Observe, Planner, Source};
-pub use report::{ChosenLayer, CurvePoint, LayerNoise, Missed, Mixed};
+pub use held_out::HeldOut;
+pub use planner::{Observe, PlanSource, Planner};
+pub use report::{ChosenLayer, CurvePoint, LayerSensitivity, Missed, Mixed};
 pub use search::Search;
 
 use crate::place::Placement;
 use crate::plan::QuantPlan;
 use crate::simulate::Samples;
 
-/// Samples that layers are ranked by, at most.
-pub const MAX_RANKING: usize = 16;
-/// Samples that they are ranked by at least, where there are so many, however large the network is.
-const MIN_RANKING: usize = 8;
-/// KiB of values that are computed for the ranking of all layers, about, with more than those samples.
+/// Samples of the sensitivity analysis, at most.
+pub const MAX_ANALYSIS: usize = 16;
+/// Samples of it at least, where there are so many, however large the network is.
+const MIN_ANALYSIS: usize = 8;
+/// KiB of values that it computes for all layers, about, with more than those samples.
 const MAX_WORK: usize = 1 << 26;
-/// Fewest samples to rank and to judge by, together.
+/// Fewest samples of the analysis and held-out ones, together.
 pub const MIN_SAMPLES: usize = 4;
 /// Bytes of intermediate values that are kept between two plans, about.
 const MAX_BYTES: usize = 1 << 30;
 
-/// Samples that a choice is judged by, at most.
-pub fn max_judges(goal: Goal) -> usize {
+/// Held-out samples that a choice is evaluated by, at most.
+pub fn max_held_out(goal: Goal) -> usize {
     match goal {
         Goal::MaxDrop(_) => 128,
         _ => 32,
     }
 }
 
-/// The samples that layers are ranked by.
+/// The samples of the sensitivity analysis.
 #[derive(Clone, Copy)]
-pub struct Ranking<'a> {
+pub struct AnalysisSamples<'a> {
     /// Values of the network's inputs.
     pub samples: Samples<'a>,
     /// Whether biases will be corrected: then they are on the way, too.
@@ -56,7 +57,7 @@ pub struct Ranking<'a> {
 }
 
 /// What was chosen.
-pub struct Choice {
+pub struct ChosenPrecisions {
     /// Where the model is quantized.
     pub placement: Placement,
     /// With which parameters.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What plans are made from.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct PlanSource<'a> {
     /// The prepared model's graph.
     pub graph: &'a GraphProto,
     /// Types and shapes of its tensors.
@@ -44,7 +44,7 @@ type WeightKey = (String, String, Option<usize>);
 /// Makes plans.
 pub struct Planner<'a> {
     /// What they are made from.
-    pub source: Source<'a>,
+    pub source: PlanSource<'a>,
     known: BTreeMap<String, TensorStatistics>,
     /// Of a tensor that is not known.
     none: TensorStatistics,
@@ -75,7 +75,7 @@ fn group_key(members: &[&ActivationQuantizer]) -> GroupKey {
 impl<'a> Planner<'a> {
     /// `known` are statistics by tensor; `observe` is asked for those that other placements need.
     pub fn new(
-        source: Source<'a>,
+        source: PlanSource<'a>,
         known: BTreeMap<String, TensorStatistics>,
         observe: &'a mut Observe<'a>,
     ) -> Planner<'a> {
@@ -85,7 +85,7 @@ impl<'a> Planner<'a> {
 
     /// Where the model is quantized with these precisions.
     pub fn placement(&self, assigned: &Assigned) -> Placement {
-        let Source { graph, value_info, scheme, selection, .. } = self.source;
+        let PlanSource { graph, value_info, scheme, selection, .. } = self.source;
         place_assigned(graph, value_info, scheme, selection, assigned)
     }
 
@@ -117,7 +117,7 @@ impl<'a> Planner<'a> {
     /// The plan as the main job decides it.
     pub fn decide(&mut self, placement: &Placement) -> Result<QuantPlan> {
         self.ensure_known(std::slice::from_ref(placement))?;
-        let Source { graph, scheme, observers, given, .. } = self.source;
+        let PlanSource { graph, scheme, observers, given, .. } = self.source;
         decide(graph, placement, &self.statistics(placement), given, scheme, observers)
     }
 
@@ -149,7 +149,7 @@ impl<'a> Planner<'a> {
             found.0,
             found.1
         );
-        let Source { graph, scheme, observers, .. } = self.source;
+        let PlanSource { graph, scheme, observers, .. } = self.source;
         decide_biases(graph, placement, scheme, observers.weight, &mut plan, true)?;
         for weight in &mut plan.weights {
             // A bias may have widened the scales.
@@ -176,7 +176,7 @@ impl<'a> Planner<'a> {
         if new.activations.is_empty() && new.weights.is_empty() {
             return Ok(());
         }
-        let Source { graph, scheme, observers, given, .. } = self.source;
+        let PlanSource { graph, scheme, observers, given, .. } = self.source;
         let plan = decide(graph, &new, &self.statistics(&new), given, scheme, observers)?;
         for planned in plan.activations {
             let Some(members) = groups.get(&planned.quantizer.group) else { continue };

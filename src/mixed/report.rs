@@ -11,11 +11,11 @@ pub struct Mixed {
     pub goal: Goal,
     /// Whether it was reached, by the final plan.
     pub met: bool,
-    /// Samples that layers were ranked by.
+    /// Samples of the sensitivity analysis.
     pub n_ranking: usize,
-    /// Other samples, by which the goal is judged.
+    /// Held-out samples, by which the goal is evaluated.
     pub n_judges: usize,
-    /// Lowest SQNR of an output of the final plan over the latter, in dB; 200 where there is no noise.
+    /// Lowest SQNR of an output of the final plan over the latter, in dB; 200 where there is no error.
     pub sqnr_db: f64,
     /// Samples with the class that float gives them, in percent; absent where no output has class scores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub struct Mixed {
     /// Layers with another precision than the table's own, in the order in which they were chosen.
     pub layers: Vec<ChosenLayer>,
     /// What each layer's own precision costs, the most first.
-    pub sensitivity: Vec<LayerNoise>,
+    pub sensitivity: Vec<LayerSensitivity>,
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,
@@ -44,7 +44,7 @@ pub struct CurvePoint {
     /// The precision that it got.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<String>,
-    /// Lowest SQNR of an output, in dB; 200 where there is no noise.
+    /// Lowest SQNR of an output, in dB; 200 where there is no error.
     pub sqnr_db: f64,
     /// Samples with the class that float gives them, in percent; absent where no output has class scores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub struct ChosenLayer {
     pub op_type: String,
     /// The precision, by the table's name.
     pub precision: String,
-    /// How much less noise the outputs had when it was chosen, in dB.
+    /// How much smaller the error of the outputs was when it was chosen, in dB.
     pub gain_db: f64,
     /// Why, in words.
     pub reason: String,
@@ -72,18 +72,18 @@ pub struct ChosenLayer {
 
 /// What one layer's precision costs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LayerNoise {
+pub struct LayerSensitivity {
     /// Name of the node.
     pub layer: String,
     /// Its operator.
     pub op_type: String,
     /// SQNR of the outputs where this layer alone is quantized, as the table says, in dB; 200 where that
-    /// makes no noise.
+    /// makes no error.
     pub sqnr_db: f64,
 }
 
 impl Mixed {
-    /// Whether figures reach the goal. A budget of bits is kept by the plan itself.
+    /// Whether figures reach the goal. A budget of bits is met by the plan itself.
     pub(super) fn is_met(
         goal: Goal,
         sqnr_db: f64,
@@ -99,7 +99,7 @@ impl Mixed {
     }
 
     /// Takes the figures of the final plan.
-    pub(super) fn judged(&mut self, sqnr_db: f64, agreement_percent: Option<f64>) {
+    pub(super) fn evaluated(&mut self, sqnr_db: f64, agreement_percent: Option<f64>) {
         (self.sqnr_db, self.agreement_percent) = (sqnr_db, agreement_percent);
         self.met = Mixed::is_met(self.goal, sqnr_db, agreement_percent, self.weight_bits);
     }

@@ -1,22 +1,20 @@
 //! The network under many plans: what two plans have in common is computed once.
 //!
 //! What a node makes follows from the node, the
-//! grids and weights before it, and the samples; a hash of these names it, and what is kept under the name
+//! quantization parameters and weights before it, and the samples; a hash of these names it, and what is kept under the name
 //! is not computed again. A plan that differs in one layer so costs the nodes behind that layer alone.
 
+use super::keyed::{KeyedPlan, WeightInput, hash_of, hash_params};
 use super::network::{Clips, Network};
 use super::samples::Samples;
 use super::single_node::{NamedValue, SingleNode};
 use super::view::{PlanView, dequantized, fake_quantize};
 use crate::engine::Value;
-use crate::onnx::graph::Edge;
 use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
-use crate::plan::{PlannedWeight, QuantPlan};
-use crate::quant::QuantParams;
+use crate::plan::QuantPlan;
 use anyhow::{Context, Result, ensure};
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 use std::sync::Arc;
 
 /// A value per sample.
@@ -83,60 +81,6 @@ pub struct CachedNetwork<'a> {
     examples: BTreeMap<&'a str, Value>,
     /// Nodes ready to run, by position and weights.
     nodes: HashMap<(usize, u64), Arc<SingleNode>>,
-}
-
-/// What a run goes by.
-struct Run<'p> {
-    plan: &'p QuantPlan,
-    view: PlanView,
-    /// What tells the plan's weights apart, by their positions.
-    weight_ids: Vec<u64>,
-}
-
-impl<'p> Run<'p> {
-    fn of(plan: &'p QuantPlan) -> Result<Run<'p>> {
-        let id = |planned: &PlannedWeight| {
-            hash_of(|h| {
-                planned.quantizer.qtype.hash(h);
-                planned.params.iter().for_each(|params| hash_params(params, h));
-            })
-        };
-        let weight_ids = plan.weights.iter().map(id).collect();
-        Ok(Run { plan, view: PlanView::of(plan)?, weight_ids })
-    }
-
-    /// What tells the weight at an input of a node apart.
-    fn weight_id(&self, edge: Edge) -> Option<u64> {
-        Some(self.weight_ids[self.view.weight_at(edge)?])
-    }
-
-    /// The weights of the plan that the node reads.
-    fn weights_of(&self, node_idx: usize, node: &NodeProto) -> Vec<WeightInput<'p>> {
-        let inputs = (0..node.input.len()).filter_map(|input_idx| {
-            let weight_idx = self.view.weight_at((node_idx, input_idx))?;
-            let planned = &self.plan.weights[weight_idx];
-            Some(WeightInput { input_idx, planned, id: self.weight_ids[weight_idx] })
-        });
-        inputs.collect()
-    }
-}
-
-/// An input of a node that is a weight of the plan.
-struct WeightInput<'p> {
-    input_idx: usize,
-    planned: &'p PlannedWeight,
-    /// What tells the weight apart.
-    id: u64,
-}
-
-fn hash_of(write: impl FnOnce(&mut DefaultHasher)) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    write(&mut hasher);
-    hasher.finish()
-}
-
-fn hash_params(params: &QuantParams, hasher: &mut DefaultHasher) {
-    (params.scale.to_bits(), params.zero_point, params.q_min, params.q_max).hash(hasher);
 }
 
 fn bytes_of(values: &SampleValues) -> usize {
@@ -226,7 +170,7 @@ impl<'a> CachedNetwork<'a> {
         keep: bool,
         mut hook: Option<&mut dyn OutputHook>,
     ) -> Result<Vec<SampleValues>> {
-        let run = Run::of(plan)?;
+        let run = KeyedPlan::of(plan)?;
         let keys = self.keys(&run);
         let needed = self.needed(&keys, samples);
         let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
@@ -299,7 +243,7 @@ impl<'a> CachedNetwork<'a> {
     }
 
     /// What names each tensor that is no constant.
-    fn keys(&self, run: &Run) -> BTreeMap<&'a str, u64> {
+    fn keys(&self, run: &KeyedPlan) -> BTreeMap<&'a str, u64> {
         let inputs = self.net.graph.input.iter().map(|input| input.name());
         let mut keys: BTreeMap<&str, u64> =
             inputs.map(|name| (name, hash_of(|h| name.hash(h)))).collect();

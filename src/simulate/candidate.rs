@@ -29,11 +29,11 @@ pub struct Candidate {
     /// Time spent on it, without the float network.
     pub seconds: f64,
     view: PlanView,
-    tensors: BTreeMap<String, Tensor>,
+    tensors: BTreeMap<String, CandidateTensor>,
 }
 
 /// One tensor, a value per sample.
-struct Tensor {
+struct CandidateTensor {
     /// Empty where every use reads the fake-quantized values.
     values: Vec<Value>,
     /// The values fake-quantized, where the tensor is quantized.
@@ -151,7 +151,7 @@ impl Candidate {
         shared: Option<&Candidate>,
     ) -> Result<()> {
         let (Some(params), Some(edges)) = (self.view.params(name), self.view.edges(name)) else {
-            self.tensors.insert(name.to_string(), Tensor { values, fake_quantized: None });
+            self.tensors.insert(name.to_string(), CandidateTensor { values, fake_quantized: None });
             return Ok(());
         };
         let shared = shared.filter(|shared| shared.view.params(name) == Some(params));
@@ -164,7 +164,7 @@ impl Candidate {
             Some(found) => found,
             None => fake_quantize(values, params)?,
         };
-        let tensor = Tensor { values: kept, fake_quantized: Some(fake_quantized) };
+        let tensor = CandidateTensor { values: kept, fake_quantized: Some(fake_quantized) };
         self.tensors.insert(name.to_string(), tensor);
         Ok(())
     }

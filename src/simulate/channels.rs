@@ -66,9 +66,9 @@ pub fn correction(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> V
             (of_sample.sum - mean * of_sample.n_passed).powi(2)
         };
         let spread: f64 = float.iter().zip(quantized).map(square).sum();
-        let noise = spread / (n * n) * n_samples / (n_samples - 1.0);
-        let trusted = if mean == 0.0 { 0.0 } else { 1.0 - noise / (mean * mean) };
-        // One sample says nothing of noise.
+        let variance = spread / (n * n) * n_samples / (n_samples - 1.0);
+        let trusted = if mean == 0.0 { 0.0 } else { 1.0 - variance / (mean * mean) };
+        // One sample has no variance.
         if n_samples > 1.0 { mean * trusted.max(0.0) } else { mean }
     };
     (0..n_out).map(of_channel).collect()

@@ -6,11 +6,13 @@
 //! Two drivers go through one [`Network`], each plan seen through a [`PlanView`]: [`ForwardPass`] takes several candidates
 //! side by side with the float network, [`CachedNetwork`] one plan after another and keeps what they have in common.
 
+mod branch;
 mod cached;
 mod candidate;
 mod channels;
 mod evaluated;
 mod hook;
+mod keyed;
 mod network;
 mod node;
 mod pass;

@@ -6,7 +6,8 @@
 //! A tensor is freed after its last use: memory holds the tensors that are alive, of every network, for all
 //! samples.
 
-use super::candidate::{BiasOf, Candidate};
+use super::branch::Branch;
+use super::candidate::Candidate;
 use super::evaluated::EvaluatedTensor;
 use super::hook::{LayerHook, NoHook, TensorAt};
 use super::network::{Clips, Network};
@@ -21,7 +22,6 @@ use crate::plan::QuantPlan;
 use anyhow::{Context, Result, ensure};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// What is told of each tensor of the float network.
@@ -46,14 +46,8 @@ pub struct ForwardPass<'a> {
     uses_left: BTreeMap<&'a str, usize>,
 }
 
-/// A candidate, and what changes it.
-struct Branch<'a> {
-    candidate: Candidate,
-    hook: Box<dyn LayerHook + 'a>,
-}
-
 /// The earlier branch whose values a branch shares, if there is one.
-type Shared = Option<usize>;
+type SharedWith = Option<usize>;
 
 impl<'a> ForwardPass<'a> {
     /// Over `model`, a prepared float model, and as yet no candidate. The first `n_tune` samples are learned from, the
@@ -147,7 +141,7 @@ impl<'a> ForwardPass<'a> {
             let values: Vec<Value> = samples.values.iter().map(|s| s[position].clone()).collect();
             let first: Vec<usize> = self.branches.iter().map(|b| b.candidate.first).collect();
             let made = first.iter().map(|&first| values[first..].to_vec()).collect();
-            let shared: Vec<Shared> =
+            let shared: Vec<SharedWith> =
                 (0..first.len()).map(|k| first[..k].iter().position(|f| *f == first[k])).collect();
             let float = if self.known.is_some() { Vec::new() } else { values };
             self.store(name, float, made, &shared)?;
@@ -188,7 +182,7 @@ impl<'a> ForwardPass<'a> {
         name: &str,
         float: Vec<Value>,
         made: Vec<Vec<Value>>,
-        shared: &[Shared],
+        shared: &[SharedWith],
     ) -> Result<()> {
         if self.uses_left.get(name).is_none_or(|left| *left == 0) {
             return Ok(());
@@ -254,7 +248,7 @@ impl<'a> ForwardPass<'a> {
             n_tune: self.n_tune,
         };
         let mut made: Vec<Vec<Vec<Value>>> = Vec::with_capacity(self.branches.len());
-        let mut shared: Vec<Shared> = Vec::with_capacity(self.branches.len());
+        let mut shared: Vec<SharedWith> = Vec::with_capacity(self.branches.len());
         for k in 0..self.branches.len() {
             let (earlier, rest) = self.branches.split_at_mut(k);
             let branch = &mut rest[0];
@@ -282,54 +276,6 @@ impl<'a> ForwardPass<'a> {
             self.store(name, float, made, &shared)?;
         }
         Ok(())
-    }
-}
-
-impl Branch<'_> {
-    /// Whether the node makes the same of the same in both.
-    fn shares(&self, other: &Branch, at: &NodeAt) -> bool {
-        let (touched, of_other) = (self.hook.touched(), other.hook.touched());
-        let (a, b) = (&self.candidate, &other.candidate);
-        let weights = match a.view().weight_of(at.node_idx, at.node) {
-            None => true,
-            Some(_) if touched.weights || of_other.weights => false,
-            Some(idx) => {
-                let (a, b) = (&a.plan.weights[idx], &b.plan.weights[idx]);
-                a.params == b.params && Arc::ptr_eq(&a.integers, &b.integers)
-            }
-        };
-        let inputs = || at.runtime.iter().map(|name| (a.read(at, name), b.read(at, name)));
-        a.first == b.first
-            && touched.biases == of_other.biases
-            && weights
-            && inputs().all(|(a, b)| a.iter().zip(b).all(|(a, b)| a.is(b)))
-    }
-
-    /// Runs a node, changed as the hook does; `float` holds the tensors of the float network.
-    fn node(
-        &mut self,
-        net: &Network,
-        at: &NodeAt,
-        float: &BTreeMap<String, Vec<Value>>,
-    ) -> Result<Vec<Vec<Value>>> {
-        let Branch { candidate, hook } = self;
-        if candidate.view().weight_of(at.node_idx, at.node).is_some() {
-            hook.weight(net, at, candidate)?;
-            let biases = hook.touched().biases;
-            let bias = if biases.is_some() { BiasOf::Model } else { BiasOf::Plan };
-            let outputs = candidate.run_layer(net, at, bias)?;
-            return hook.outputs(net, at, candidate, outputs);
-        }
-        let inputs = candidate.inputs(at);
-        let same = |(name, values): (&&str, &&[Value])| {
-            float[*name][candidate.first..].iter().zip(*values).all(|(a, b)| a.is(b))
-        };
-        if !at.float.is_empty() && at.runtime.iter().zip(&inputs).all(same) {
-            return Ok(at.float[candidate.first..].to_vec());
-        }
-        let single = at.single.context("internal error: a node without a model of its own")?;
-        let outputs = single.run_all(&inputs, at.n_samples - candidate.first)?;
-        hook.outputs(net, at, candidate, outputs)
     }
 }
 

@@ -63,7 +63,7 @@ impl Effort {
         self.0 > 0
     }
 
-    /// Samples that are looked at, those held back included, where the network's largest tensor has
+    /// Samples that are looked at, held-out ones included, where the network's largest tensor has
     /// `largest` values.
     pub fn n_samples(self, largest: usize) -> usize {
         match self.0 {
@@ -79,7 +79,7 @@ impl Effort {
         if self.0 <= 1 { 1 << 30 } else { 3 << 30 }
     }
 
-    /// Samples to learn from, of `n`; the others are held back, two or more.
+    /// Samples to learn from, of `n`; the others are held-out, two or more.
     pub fn n_tune(self, n: usize) -> usize {
         n.saturating_sub(if self.0 <= 1 { n / 4 } else { n / 3 }.max(2))
     }

@@ -7,7 +7,7 @@ use crate::onnx::proto::NodeProto;
 /// Conv, Gemm or MatMul over one group of channels at a time: `y[p, o] = sum_k patch[p, k] * row[o, k]`,
 /// with `p` over all positions, `o` over the group's output channels and `k` over its weights.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Layer {
+pub struct LayerProduct {
     kind: Kind,
     /// Output channels of all groups.
     pub n_out: usize,
@@ -15,6 +15,15 @@ pub struct Layer {
     pub n_in: usize,
     /// Groups of channels.
     pub groups: usize,
+}
+
+/// The first two dimensions of a convolution's weight.
+#[derive(Clone, Copy)]
+struct KernelChannels {
+    /// Output channels; input channels where it is transposed.
+    first: usize,
+    /// The other channels, per group.
+    per_group: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -79,17 +88,19 @@ fn declared_pads(node: &NodeProto) -> Option<[isize; 2]> {
     }
 }
 
-impl Layer {
+impl LayerProduct {
     /// The node as a matrix product, for an input like `input` and a weight of shape `weight` at its
     /// second place; `None` for what is none: other operators, three spatial axes, a transposed or
     /// scaled Gemm, a ConvTranspose whose padding is not written down.
-    pub fn of(node: &NodeProto, weight: &[usize], input: &Value) -> Option<Layer> {
+    pub fn of(node: &NodeProto, weight: &[usize], input: &Value) -> Option<LayerProduct> {
         match (node.op_type(), weight) {
             ("Conv", [n_out, per_group, spatial @ ..]) => {
-                Layer::conv(node, (*n_out, *per_group), spatial, input.shape())
+                let channels = KernelChannels { first: *n_out, per_group: *per_group };
+                LayerProduct::conv(node, channels, spatial, input.shape())
             }
             ("ConvTranspose", [n_in, per_group, spatial @ ..]) => {
-                Layer::conv_transpose(node, (*n_in, *per_group), spatial, input.shape())
+                let channels = KernelChannels { first: *n_in, per_group: *per_group };
+                LayerProduct::conv_transpose(node, channels, spatial, input.shape())
             }
             ("Gemm", &[a, b]) => {
                 if node::int(node, "transA", 0) != 0 || node::is_scaled(node) {
@@ -97,21 +108,25 @@ impl Layer {
                 }
                 let transposed = node::output_axis(node, 1) == 0;
                 let (n_in, n_out) = if transposed { (b, a) } else { (a, b) };
-                Some(Layer { kind: Kind::Product { transposed }, n_out, n_in, groups: 1 })
+                Some(LayerProduct { kind: Kind::Product { transposed }, n_out, n_in, groups: 1 })
             }
-            ("MatMul", &[n_in, n_out]) if input.shape().len() >= 2 => {
-                Some(Layer { kind: Kind::Product { transposed: false }, n_out, n_in, groups: 1 })
-            }
+            ("MatMul", &[n_in, n_out]) if input.shape().len() >= 2 => Some(LayerProduct {
+                kind: Kind::Product { transposed: false },
+                n_out,
+                n_in,
+                groups: 1,
+            }),
             _ => None,
         }
     }
 
     fn conv(
         node: &NodeProto,
-        (n_out, per_group): (usize, usize),
+        channels: KernelChannels,
         spatial: &[usize],
         input: &[usize],
-    ) -> Option<Layer> {
+    ) -> Option<LayerProduct> {
+        let KernelChannels { first: n_out, per_group } = channels;
         let kernel = two(spatial)?;
         let size = two(input.get(2..)?)?;
         let (strides, dilations) = steps(node)?;
@@ -137,15 +152,16 @@ impl Layer {
         let divides = groups > 0 && n_out % groups == 0 && input[1] == per_group * groups;
         let n_in = per_group * kernel[0] * kernel[1];
         let kind = Kind::Conv { window: Window { kernel, strides, pads, dilations } };
-        (divides && n_in > 0 && n_out > 0).then_some(Layer { kind, n_out, n_in, groups })
+        (divides && n_in > 0 && n_out > 0).then_some(LayerProduct { kind, n_out, n_in, groups })
     }
 
     fn conv_transpose(
         node: &NodeProto,
-        (channels, per_group): (usize, usize),
+        channels: KernelChannels,
         spatial: &[usize],
         input: &[usize],
-    ) -> Option<Layer> {
+    ) -> Option<LayerProduct> {
+        let KernelChannels { first: channels, per_group } = channels;
         let kernel = two(spatial)?;
         two(input.get(2..)?)?;
         let (strides, dilations) = steps(node)?;
@@ -160,7 +176,7 @@ impl Layer {
         let divides = groups > 0 && channels % groups == 0 && input[1] == channels;
         let (n_out, n_in) = (per_group * groups, channels / groups.max(1) * kernel[0] * kernel[1]);
         let kind = Kind::ConvTranspose { window: Window { kernel, strides, pads, dilations } };
-        (divides && n_in > 0 && n_out > 0).then_some(Layer { kind, n_out, n_in, groups })
+        (divides && n_in > 0 && n_out > 0).then_some(LayerProduct { kind, n_out, n_in, groups })
     }
 
     /// The axis of the weight that counts output channels.

@@ -2,7 +2,7 @@
 //!
 //! In: a prepared model, its plan, some calibration samples. Out: a plan with other integers and scales of
 //! weights, and new biases in the model. It does not place or remove quantization, nor choose the ranges
-//! of activations. A change must pay on samples that were held back, or it is undone.
+//! of activations. A change must gain on held-out samples, or it is rejected.
 
 mod bias;
 mod bias_grid;
@@ -49,14 +49,14 @@ use setup::MIN_SAMPLES;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// One method that was tried on top of those that were kept.
+/// One method that was tried on top of those that were accepted.
 #[derive(Debug, Clone, Serialize)]
 pub struct Step {
     /// What was tried.
     pub method: Method,
-    /// How much less noise the samples held back have with it, in dB: what decides.
+    /// How much smaller the error on the held-out samples is with it, in dB: what decides.
     pub gain_db: f64,
-    /// Whether it was kept.
+    /// Whether it was accepted.
     pub kept: bool,
     /// Wall time.
     #[serde(skip)]
@@ -66,14 +66,14 @@ pub struct Step {
 /// What tuning did.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tuned {
-    /// Samples that were learned from before those held back judged. Where both are few, or judging equalization or
-    /// observers corrected the biases by all, what was kept learned from all in the end.
+    /// Samples that were learned from before the held-out ones decided. Where both are few, or evaluating equalization or
+    /// observers corrected the biases by all, what was accepted learned from all in the end.
     pub n_samples: usize,
-    /// Samples that were held back.
+    /// Held-out samples.
     pub n_held_back: usize,
-    /// Mean SQNR of the outputs over the samples held back, before and after what was kept, in dB.
+    /// Mean SQNR of the outputs over the held-out samples, before and after what was accepted, in dB.
     pub sqnr_db: [f64; 2],
-    /// How much less noise they have with all that was kept, in dB.
+    /// How much smaller their error is with all that was accepted, in dB.
     pub gain_db: f64,
     /// The methods, in the order in which they were tried.
     pub steps: Vec<Step>,
@@ -93,7 +93,7 @@ pub struct Tuned {
     pub seconds: f64,
 }
 
-/// With fewer samples, what was kept learns again from all of them, those that judged it too.
+/// With fewer samples, what was accepted learns again from all of them, the held-out ones too.
 const FEW_SAMPLES: usize = 8;
 
 /// A scheme, and the observer of weights.
@@ -218,7 +218,7 @@ pub fn tune(
         n_ranges: 0,
         seconds: 0.0,
     };
-    // What was kept has none.
+    // What was accepted has none.
     let unknown = plain.iter().map(|error| best.is_none() && error.is_unknown());
     for (output, _) in graph.output.iter().zip(unknown).filter(|(_, unknown)| *unknown) {
         plan.warnings.push(format!(

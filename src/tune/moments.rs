@@ -1,6 +1,6 @@
 //! Second moments of a layer's inputs and outputs, over positions of the calibration samples.
 
-use super::layer::Layer;
+use super::layer::LayerProduct;
 use crate::engine::Value;
 use mqq_concrete::matrix::{Matrix, transposed_product};
 use rayon::prelude::*;
@@ -81,7 +81,7 @@ struct Part {
 
 impl Part {
     fn of(
-        layer: &Layer,
+        layer: &LayerProduct,
         group: usize,
         samples: &[(&Value, &Value)],
         positions: &[Vec<usize>],
@@ -111,7 +111,7 @@ impl Part {
 
 /// The positions of each sample that are looked at: at most about `wanted`, spread evenly.
 fn positions<'a>(
-    layer: &'a Layer,
+    layer: &'a LayerProduct,
     y: &'a [Value],
     wanted: usize,
 ) -> impl Fn(usize) -> Vec<usize> + Sync + 'a {
@@ -123,7 +123,7 @@ fn positions<'a>(
 
 /// Variances of the inputs of every group, or mean squares unless `centred`: `[groups, n_in]`. Only the
 /// shapes of `y` count.
-pub fn variances(layer: &Layer, b: &[Value], y: &[Value], centred: bool) -> Vec<f64> {
+pub fn variances(layer: &LayerProduct, b: &[Value], y: &[Value], centred: bool) -> Vec<f64> {
     let positions = positions(layer, y, MORE_POSITIONS);
     let of = |group: usize| -> Vec<f64> {
         let (mut sums, mut squares) = (vec![0f64; layer.n_in], vec![0f64; layer.n_in]);
@@ -149,7 +149,7 @@ pub fn variances(layer: &Layer, b: &[Value], y: &[Value], centred: bool) -> Vec<
 }
 
 /// Moments of every group over the samples, whatever the number of threads the same bits.
-pub fn gather(layer: &Layer, b: &[Value], y: &[Value], centred: bool) -> Vec<Moments> {
+pub fn gather(layer: &LayerProduct, b: &[Value], y: &[Value], centred: bool) -> Vec<Moments> {
     let positions = positions(layer, y, POSITIONS_PER_WEIGHT * layer.n_in + MORE_POSITIONS);
     let positions: Vec<Vec<usize>> = (0..b.len()).map(positions).collect();
     let samples: Vec<(&Value, &Value)> = b.iter().zip(y).collect();

@@ -4,7 +4,7 @@
 //! `sum_k var(x_k) (w_k - s q_k)^2`, which is the error of the output where the inputs do not depend on each
 //! other.
 
-use super::layer::Layer;
+use super::layer::LayerProduct;
 use super::moments::variances;
 use crate::engine::Value;
 use crate::plan::Pairs;
@@ -57,8 +57,8 @@ impl Bounds {
 /// A weight whose integers are asked for.
 pub struct Problem {
     /// The layer that it belongs to.
-    pub layer: Layer,
-    /// `[n_out, n_in]`, rows as in [`Layer`].
+    pub layer: LayerProduct,
+    /// `[n_out, n_in]`, rows as in [`LayerProduct`].
     pub w: Vec<f32>,
     /// As decided so far.
     pub scales: Vec<f32>,
@@ -95,7 +95,7 @@ pub struct LayerData<'a> {
 
 /// A weight's integers and scales.
 pub struct Rows {
-    /// `[n_out, n_in]`, rows as in [`Layer`].
+    /// `[n_out, n_in]`, rows as in [`LayerProduct`].
     pub integers: Vec<i32>,
     /// As many as the problem has.
     pub scales: Vec<f32>,

@@ -1,6 +1,6 @@
 use super::bias::calibration;
 use super::descent::Bowl;
-use super::layer::Layer;
+use super::layer::LayerProduct;
 use super::rounding;
 use super::scales::{Bounds, LayerData, Problem};
 use crate::engine::Value;
@@ -38,7 +38,7 @@ fn noise(n: usize, seed: u32) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
-fn product(layer: &Layer, w: &[f32], x: &Value, y: &Value) -> Vec<f32> {
+fn product(layer: &LayerProduct, w: &[f32], x: &Value, y: &Value) -> Vec<f32> {
     let mut out = vec![0f32; y.shape().iter().product()];
     let per_group = layer.n_out / layer.groups;
     for group in 0..layer.groups {
@@ -95,7 +95,7 @@ fn patches_times_rows_are_the_operator() {
         let input = NamedValue { name: "x", value: &x };
         let step = SingleNode::new(&model, &node, vec![constant], &[input]).unwrap();
         let y = step.run(1, |_| vec![x.clone()]).unwrap()[0][0].clone();
-        let layer = Layer::of(&node, weight_shape, &x).unwrap();
+        let layer = LayerProduct::of(&node, weight_shape, &x).unwrap();
         let ours = product(&layer, &w, &x, &y);
         for (a, b) in ours.iter().zip(y.f32s().unwrap()) {
             assert!((a - b).abs() < 1e-5, "{node:?}: {a} {b}");
@@ -193,7 +193,7 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
     let y: Vec<f32> = x.iter().map(|x| x[0] * wanted[0] + x[1] * wanted[1]).collect();
     let x = [Value::from_f32(&[N, 2], x.concat()).unwrap()];
     let y = [Value::from_f32(&[N, 1], y).unwrap()];
-    let layer = Layer::of(&layer, &[1, 2], &x[0]).unwrap();
+    let layer = LayerProduct::of(&layer, &[1, 2], &x[0]).unwrap();
     for (bound, share) in [(7, 0.2), (31, 0.2), (32, 1.0), (127, 1.0)] {
         let scale = 1.5 / bound as f32;
         let problem = Problem {
@@ -263,7 +263,8 @@ fn integers_make_up_for_a_bias_that_is_off() {
     let values = noise(400 * N_IN, 3).iter().map(|v| v + 0.7).collect();
     let x = [Value::from_f32(&[400, N_IN], values).unwrap()];
     let w = noise(ROWS * N_IN, 11);
-    let layer = Layer::of(&node("Gemm", &[], &[("transB", 1)]), &[ROWS, N_IN], &x[0]).unwrap();
+    let layer =
+        LayerProduct::of(&node("Gemm", &[], &[("transB", 1)]), &[ROWS, N_IN], &x[0]).unwrap();
     let shape = Value::from_f32(&[400, ROWS], vec![0.0; 400 * ROWS]).unwrap();
     let y = [Value::from_f32(&[400, ROWS], product(&layer, &w, &x[0], &shape)).unwrap()];
     let scales = vec![0.5 / 127.0; ROWS];
@@ -318,7 +319,7 @@ proptest! {
             })
             .collect();
         let w = noise(n_out * n_in, seed + 7);
-        let layer = Layer::of(&gemm, &[n_out, n_in], &x[0]).unwrap();
+        let layer = LayerProduct::of(&gemm, &[n_out, n_in], &x[0]).unwrap();
         let output = |w: &[f32]| -> Vec<Value> {
             x.iter()
                 .map(|x| {

@@ -2,7 +2,7 @@
 
 use super::bias_grid::QuantizedBias;
 use super::correct::{BiasSlot, rebias};
-use super::layer::Layer;
+use super::layer::LayerProduct;
 use super::rounding::{self, MAX_ROW, RoundedWeight};
 use super::scales::{self, Bounds, LayerData, Problem, Rows};
 use crate::engine::Value;
@@ -38,7 +38,7 @@ impl WeightSearch {
         WeightSearch { rounding, corrects, changed: BTreeSet::new() }
     }
 
-    /// Other integers, which make up for what the grid of the bias leaves, but not where it saturates; and what the
+    /// Other integers, which make up for what the quantization of the bias leaves, but not where it saturates; and what the
     /// layer makes with them.
     pub fn make_up(
         &mut self,
@@ -83,7 +83,7 @@ impl WeightSearch {
         }
         let y: Vec<Value> = at.float_outputs().cloned().collect();
         let b = &candidate.read(at, input)[..y.len()];
-        let Some(layer) = b.first().and_then(|x| Layer::of(node, &planned.shape, x)) else {
+        let Some(layer) = b.first().and_then(|x| LayerProduct::of(node, &planned.shape, x)) else {
             return Ok(None);
         };
         let Some(scale_idx) = scale_indices(planned, &layer) else { return Ok(None) };
@@ -117,7 +117,13 @@ impl WeightSearch {
     }
 
     /// Takes integers and scales over.
-    fn keep(&mut self, candidate: &mut Candidate, weight_idx: usize, layer: &Layer, rows: &Rows) {
+    fn keep(
+        &mut self,
+        candidate: &mut Candidate,
+        weight_idx: usize,
+        layer: &LayerProduct,
+        rows: &Rows,
+    ) {
         let Rows { integers, scales } = rows;
         let planned = &mut candidate.plan.weights[weight_idx];
         let zero_point = planned.params[0].zero_point;
@@ -134,7 +140,7 @@ impl WeightSearch {
 
 /// The index of the scale of each weight, row by row; empty where each row has its own. `None` where rows
 /// share scales in part, or zero points differ.
-fn scale_indices(planned: &PlannedWeight, layer: &Layer) -> Option<Vec<u32>> {
+fn scale_indices(planned: &PlannedWeight, layer: &LayerProduct) -> Option<Vec<u32>> {
     let zero_point = planned.params.first()?.zero_point;
     let differ = planned.params.iter().any(|params| params.zero_point != zero_point);
     if differ || zero_point != 0 && planned.pairs.is_some() {

@@ -1,11 +1,11 @@
 //! Ranges of groups whose first tensor no layer reads.
 //!
-//! A group's grid must be known when the first of its tensors meets its values, but the layers that tell a good one
+//! A group's quantization parameters must be known when the first of its tensors meets its values, but the layers that tell a good one
 //! from a bad one may come later: behind a Concat or a pooling. So the float network is run alone before, and
-//! each grid is judged by what the values lose on it at all layers that read a tensor of the group.
+//! each choice is evaluated by what the values lose at all layers that read a tensor of the group.
 
 use super::reader::{Quantized, readers};
-use super::{Candidates, N_SAMPLES, RangeCandidate, error, follow, least};
+use super::{GroupCandidates, N_SAMPLES, RangeCandidate, error, follow, least};
 use crate::engine::Value;
 use crate::onnx::proto::ModelProto;
 use crate::plan::{PlannedActivation, QuantPlan};
@@ -13,7 +13,7 @@ use crate::simulate::{ForwardPass, Network, PlanView, Samples};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The best grids for the groups of `plan` whose first tensor no layer reads, by group; `corrects` tells that biases will
+/// The best ranges for the groups of `plan` whose first tensor no layer reads, by group; `corrects` tells that biases will
 /// be corrected by the float network.
 ///
 /// # Errors
@@ -34,7 +34,7 @@ pub fn ahead(
     ahead.chosen()
 }
 
-/// The search for the grids of some groups, on the way through the float network.
+/// The search for the ranges of some groups, on the way through the float network.
 struct Ahead<'p> {
     plan: &'p QuantPlan,
     view: PlanView,
@@ -42,7 +42,7 @@ struct Ahead<'p> {
     groups: BTreeMap<usize, Measured>,
 }
 
-/// What each grid of a group leaves at the layers behind.
+/// What each range of a group leaves at the layers behind.
 struct Measured {
     found: Vec<(RangeCandidate, f64)>,
     /// Around the first of these.
@@ -63,7 +63,9 @@ impl<'p> Ahead<'p> {
                 continue;
             }
             let mut members = plan.activations.iter().filter(|p| p.quantizer.group == group);
-            if let (true, Some(candidates)) = (members.any(is_read), Candidates::of(plan, group)) {
+            if let (true, Some(candidates)) =
+                (members.any(is_read), GroupCandidates::of(plan, group))
+            {
                 let unmeasured = |all: Vec<RangeCandidate>| all.into_iter().map(|one| (one, 0.0));
                 let ways = candidates.shares(&candidates.found[0]);
                 let ways = ways.map(|way| unmeasured(way).collect());
@@ -76,7 +78,7 @@ impl<'p> Ahead<'p> {
         Ok(Ahead { plan, view: PlanView::of(plan)?, corrects, groups })
     }
 
-    /// Measures the grids of the tensor's group at the layers that read the tensor, whose values are `float`.
+    /// Measures the ranges of the tensor's group at the layers that read the tensor, whose values are `float`.
     ///
     /// # Errors
     /// If a layer cannot be run by itself.
@@ -100,7 +102,7 @@ impl<'p> Ahead<'p> {
         Ok(())
     }
 
-    /// The best grid of each group; the planned one where none is better.
+    /// The best range of each group; the planned one where none is better.
     fn chosen(self) -> Result<BTreeMap<usize, RangeCandidate>> {
         let mut chosen = BTreeMap::new();
         for (group, Measured { found, ways }) in self.groups {

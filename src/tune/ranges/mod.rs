@@ -17,38 +17,38 @@ use crate::quant::{QuantParams, Range};
 use crate::scheme::ScaleKind;
 use crate::simulate::{Candidate, Network, TensorAt, fake_quantize};
 use anyhow::Result;
-use reader::{Quantized, Reader, readers};
+use reader::{LayerReader, Quantized, readers};
 use std::collections::BTreeSet;
 
 /// Shares of the scale that are tried, downwards and upwards, each way until one is worse than the last.
 const SHARES: [&[f32]; 2] = [&[0.9, 0.8, 0.7, 0.6, 0.5], &[1.1, 1.2]];
 /// The same where scales are powers of two.
 const POWERS: [&[f32]; 2] = [&[0.5], &[2.0]];
-/// By how much the error must fall, as a share of it: less is chance.
+/// By how much the error must fall, as a share of it: less may be the samples'.
 const LEAST_GAIN: f64 = 0.05;
 /// Samples that are run for each scale.
 const N_SAMPLES: usize = 16;
 
-/// The grids that a group of activations can have.
-struct Candidates {
+/// The ranges that a group of activations can have.
+struct GroupCandidates {
     /// As planned, and as other observers would have it.
     found: Vec<RangeCandidate>,
     scale: ScaleKind,
     min_scale: f32,
-    /// Relus and Clips that go because the grid has their effect: every other one must have it, too.
+    /// Relus and Clips that go because the quantization parameters have their effect: every other one must have it, too.
     removed: Vec<FoldableClip>,
 }
 
-impl Candidates {
-    /// `None` where the group's grid is given, or an output of the network is to keep all its values.
-    fn of(plan: &QuantPlan, group: usize) -> Option<Candidates> {
+impl GroupCandidates {
+    /// `None` where the group's range is given, or an output of the network is to keep all its values.
+    fn of(plan: &QuantPlan, group: usize) -> Option<GroupCandidates> {
         let members = || plan.activations.iter().filter(|p| p.quantizer.group == group);
         if members().any(|p| p.quantizer.fixed.is_some() || p.quantizer.holds_all) {
             return None;
         }
         let first = members().next()?;
         let PlannedActivation { observer, range, params, .. } = *first;
-        let mut candidates = Candidates {
+        let mut candidates = GroupCandidates {
             found: vec![RangeCandidate { observer, range, params }],
             scale: first.qtype.scale,
             min_scale: first.qtype.min_scale() as f32,
@@ -122,7 +122,7 @@ fn follow<C>(
 }
 
 /// Error at the outputs of all `readers` over their signal, for the values `x` fake-quantized.
-fn error(readers: &[Reader], x: &[Value], params: &QuantParams) -> Result<f64> {
+fn error(readers: &[LayerReader], x: &[Value], params: &QuantParams) -> Result<f64> {
     let fake_quantized = fake_quantize(x.to_vec(), params)?;
     readers.iter().map(|reader| reader.error(&fake_quantized)).sum()
 }
@@ -160,7 +160,7 @@ impl RangeSearch {
         if !self.settled.insert(group) {
             return Ok(());
         }
-        let Some(candidates) = Candidates::of(&candidate.plan, group) else { return Ok(()) };
+        let Some(candidates) = GroupCandidates::of(&candidate.plan, group) else { return Ok(()) };
         let n = at.n_tune.min(at.float.len()).min(N_SAMPLES);
         let Some(edges) = candidate.view().edges(at.name) else { return Ok(()) };
         let quantized =

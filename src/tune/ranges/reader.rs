@@ -1,4 +1,4 @@
-//! The layers behind a tensor, and what a grid for it leaves of their outputs.
+//! The layers behind a tensor, and what quantization parameters for it leave of their outputs.
 
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
@@ -11,7 +11,7 @@ use anyhow::Result;
 use rayon::prelude::*;
 
 /// A layer behind the tensor, and its float outputs.
-pub(super) struct Reader {
+pub(super) struct LayerReader {
     single: SingleNode,
     y: Vec<Value>,
     /// Of the activation behind the layer.
@@ -45,7 +45,7 @@ pub(super) fn readers<'e>(
     name: &str,
     edges: impl IntoIterator<Item = &'e Edge>,
     float: &[Value],
-) -> Result<Vec<Reader>> {
+) -> Result<Vec<LayerReader>> {
     let Quantized { plan, view, corrects } = quantized;
     let mut readers = Vec::new();
     for &(node_idx, input_idx) in edges {
@@ -69,14 +69,14 @@ pub(super) fn readers<'e>(
         let square = |x: &f32| f64::from(bounds.apply(*x)).powi(2);
         let signal: f64 = y.iter().flat_map(|y| y.f32s().unwrap_or_default()).map(square).sum();
         if signal > 0.0 && signal.is_finite() {
-            readers.push(Reader { single, y, bounds, corrected, signal });
+            readers.push(LayerReader { single, y, bounds, corrected, signal });
         }
     }
     Ok(readers)
 }
 
-impl Reader {
-    /// Noise at the layer's outputs over their signal, for the inputs `x`; infinite where a value is no number.
+impl LayerReader {
+    /// Error at the layer's outputs over their signal, for the inputs `x`; infinite where a value is no number.
     ///
     /// # Errors
     /// If the layer cannot be run on them.
@@ -88,22 +88,22 @@ impl Reader {
                 |(&a, &b): (&f32, &f32)| f64::from(self.bounds.apply(a) - self.bounds.apply(b));
             a.iter().zip(b).map(|pair| error(pair).powi(2)).sum()
         };
-        let noise: Vec<f64> = self.y.par_iter().zip(&outputs).map(of).collect();
-        let noise: f64 = noise.iter().sum();
+        let errors: Vec<f64> = self.y.par_iter().zip(&outputs).map(of).collect();
+        let error: f64 = errors.iter().sum();
         let corrected = self.corrected.as_ref().map_or(0.0, |(channels, float)| {
             let sums = outputs.par_iter().map(|outputs| channels.sums(&outputs[0], self.bounds));
             mean_error(float, &sums.collect::<Vec<Vec<ChannelSum>>>())
         });
-        Ok(share(noise - corrected, self.signal))
+        Ok(share(error - corrected, self.signal))
     }
 }
 
-/// Noise over the signal; infinite where it is no number, so that it is never the least.
-fn share(noise: f64, signal: f64) -> f64 {
-    if noise.is_finite() { noise.max(0.0) / signal } else { f64::INFINITY }
+/// Error over the signal; infinite where it is no number, so that it is never the least.
+fn share(error: f64, signal: f64) -> f64 {
+    if error.is_finite() { error.max(0.0) / signal } else { f64::INFINITY }
 }
 
-/// The part of the noise that a correction of the means takes away.
+/// The part of the error that a correction of the means takes away.
 fn mean_error(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> f64 {
     let of_channel = |o: usize| {
         let total = difference(float, quantized, o);
@@ -124,7 +124,7 @@ mod tests {
             (share(f64::NAN, 4.0), share(f64::INFINITY, 4.0)),
             (f64::INFINITY, f64::INFINITY)
         );
-        let error = |noise: &f64| Ok(share(*noise, 1.0));
+        let error = |error: &f64| Ok(share(*error, 1.0));
         assert_eq!(least(&[3.0, f64::NAN, 2.0], error).unwrap(), Some((&2.0, 2.0)));
         assert_eq!(least(&[f64::NAN, 2.0], error).unwrap(), Some((&2.0, 2.0)));
         assert_eq!(follow(3.0, 3.0, [vec![f64::NAN], vec![2.0]], error).unwrap(), Some(2.0));

@@ -1,4 +1,4 @@
-//! Samples that were held back, and the float network's outputs for them.
+//! Held-out samples, and the float network's outputs for them.
 
 use super::bias::{BiasCorrection, as_hook};
 use crate::engine::Value;
@@ -11,8 +11,8 @@ use anyhow::{Result, ensure};
 /// Samples that are run at a time.
 const CHUNK: usize = 16;
 
-/// What plans are judged by.
-pub struct Judge {
+/// What plans are evaluated by.
+pub struct HeldOut {
     names: Vec<String>,
     chunks: Vec<Chunk>,
     /// Samples.
@@ -25,12 +25,12 @@ struct Chunk {
     float: Vec<SampleValues>,
 }
 
-impl Judge {
+impl HeldOut {
     /// By these samples.
     ///
     /// # Errors
     /// If a node of `model` cannot be run by itself; the message names it.
-    pub fn new(model: &ModelProto, samples: Samples) -> Result<Judge> {
+    pub fn new(model: &ModelProto, samples: Samples) -> Result<HeldOut> {
         ensure!(!samples.is_empty(), "there are no samples to judge by");
         let mut network = CachedNetwork::new(model, samples)?;
         let mut chunks = Vec::new();
@@ -39,34 +39,34 @@ impl Judge {
             let float = network.run(&QuantPlan::default(), &mut samples, false, None)?;
             chunks.push(Chunk { samples, float });
         }
-        Ok(Judge { names: samples.names.to_vec(), chunks, n: samples.len() })
+        Ok(HeldOut { names: samples.names.to_vec(), chunks, n: samples.len() })
     }
 
-    /// The figures of a plan for `model`, which may have other biases than the one that is judged by.
+    /// The errors of a plan for `model`, which may have other biases than the model that this was made of.
     ///
     /// # Errors
-    /// As [`Judge::new`].
-    pub fn figures(&mut self, model: &ModelProto, plan: &QuantPlan) -> Result<OutputErrors> {
+    /// As [`HeldOut::new`].
+    pub fn errors(&mut self, model: &ModelProto, plan: &QuantPlan) -> Result<OutputErrors> {
         let first = self.chunks.first().and_then(|chunk| chunk.samples.first(&self.names));
         let first = Samples { names: &self.names, values: &[first.unwrap_or_default()] };
         let mut network = CachedNetwork::new(model, first)?;
-        self.of_network(&mut network, plan, &mut None)
+        self.errors_in(&mut network, plan, &mut None)
     }
 
-    /// The figures of a plan for a network that is ready, with biases corrected as was learned.
-    pub(super) fn of_network(
+    /// The errors of a plan for a network that is ready, with biases corrected as was learned.
+    pub(super) fn errors_in(
         &mut self,
         network: &mut CachedNetwork,
         plan: &QuantPlan,
         biases: &mut Option<BiasCorrection>,
     ) -> Result<OutputErrors> {
         let n_outputs = self.chunks.first().map_or(0, |chunk| chunk.float.len());
-        let mut figures = OutputErrors::new(n_outputs);
+        let mut errors = OutputErrors::new(n_outputs);
         for Chunk { samples, float } in &mut self.chunks {
             let outputs = network.run(plan, samples, false, as_hook(biases))?;
-            add_outputs(&mut figures, float, &outputs);
+            add_outputs(&mut errors, float, &outputs);
         }
-        Ok(figures)
+        Ok(errors)
     }
 }
 

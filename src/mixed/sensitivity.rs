@@ -1,0 +1,90 @@
+//! The sensitivity analysis: what a layer's precision costs with all other layers float.
+
+use super::report::LayerSensitivity;
+use super::search::{Move, Search};
+use crate::metrics::relative_error_db;
+use crate::place::{Assigned, Placement};
+use crate::scheme::FLOAT;
+use anyhow::{Context, Result};
+
+/// A move, and what it is worth.
+pub struct RatedMove {
+    /// The move.
+    pub moved: Move,
+    /// How much less error it leaves of what the layer adds alone, relative to the outputs.
+    pub gain: f64,
+}
+
+impl Search<'_, '_> {
+    /// The layers that can be promoted, the one that gains most first.
+    pub(super) fn by_sensitivity(&mut self) -> Result<Vec<Move>> {
+        let scheme = self.planner.source.scheme;
+        let precision = self.wanted.precisions.first().context("no precision")?.clone();
+        let open = |i: &usize| self.layers[*i].is_promoted_by(&precision, scheme);
+        let moves: Vec<Move> = (0..self.layers.len())
+            .filter(open)
+            .map(|layer| Move { layer, precision: Some(precision.clone()) })
+            .collect();
+        let mut rated = self.rate(&moves)?;
+        rated.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+        Ok(rated.into_iter().map(|rated| rated.moved).collect())
+    }
+
+    /// What each move is worth.
+    pub(super) fn rate(&mut self, moves: &[Move]) -> Result<Vec<RatedMove>> {
+        let now = |search: &Self, layer: usize| -> Move {
+            Move { layer, precision: search.precision_of(layer).map(str::to_string) }
+        };
+        let all: Vec<Move> =
+            moves.iter().flat_map(|moved| [now(self, moved.layer), moved.clone()]).collect();
+        self.measure(&all)?;
+        let rated = moves.iter().map(|moved| {
+            let error = |moved: &Move| self.alone.get(moved).copied().unwrap_or_default();
+            let gain = error(&now(self, moved.layer)) - error(moved);
+            RatedMove { moved: moved.clone(), gain }
+        });
+        Ok(rated.collect())
+    }
+
+    /// Measures the errors that layers add alone, where they are not known.
+    fn measure(&mut self, moves: &[Move]) -> Result<()> {
+        let is_new = |moved: &&Move| {
+            !self.alone.contains_key(*moved) && moved.precision.as_deref() != Some(FLOAT)
+        };
+        let moves: Vec<Move> = moves.iter().filter(is_new).cloned().collect();
+        let placements: Vec<Placement> = moves.iter().map(|moved| self.of_one(moved)).collect();
+        self.planner.ensure_known(&placements)?;
+        let tick = (self.progress)(moves.len());
+        for (moved, placement) in moves.into_iter().zip(placements) {
+            let plan = self.planner.plan(&placement)?;
+            let error = self.errors_of(&plan, false)?.relative_error();
+            self.alone.insert(moved, error);
+            tick();
+        }
+        Ok(())
+    }
+
+    /// Where the model is quantized if all layers but that of the move are float.
+    fn of_one(&self, moved: &Move) -> Placement {
+        let mut assigned = Assigned::default();
+        for (_, other) in self.layers.iter().enumerate().filter(|(i, _)| *i != moved.layer) {
+            assigned.float.insert(other.node, String::new());
+        }
+        self.assign(&mut assigned, moved, "");
+        self.planner.placement(&assigned)
+    }
+
+    /// What the layers' own precision costs, the most first.
+    pub(super) fn sensitivity(&self) -> Vec<LayerSensitivity> {
+        let own = self.alone.iter().filter(|(moved, _)| moved.precision.is_none());
+        let mut list: Vec<LayerSensitivity> = own
+            .map(|(moved, error)| LayerSensitivity {
+                layer: self.layers[moved.layer].name.clone(),
+                op_type: self.layers[moved.layer].op_type.clone(),
+                sqnr_db: relative_error_db(*error),
+            })
+            .collect();
+        list.sort_by(|a, b| a.sqnr_db.total_cmp(&b.sqnr_db));
+        list
+    }
+}

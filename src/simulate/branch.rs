@@ -1,0 +1,66 @@
+//! A candidate of a forward pass with its hook, node by node.
+
+use super::candidate::{BiasOf, Candidate};
+use super::hook::LayerHook;
+use super::network::Network;
+use super::node::NodeAt;
+use crate::engine::Value;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A candidate, and what changes it.
+pub struct Branch<'a> {
+    /// The network.
+    pub candidate: Candidate,
+    /// What is told of each tensor and node.
+    pub hook: Box<dyn LayerHook + 'a>,
+}
+
+impl Branch<'_> {
+    /// Whether the node makes the same of the same in both.
+    pub fn shares(&self, other: &Branch, at: &NodeAt) -> bool {
+        let (touched, of_other) = (self.hook.touched(), other.hook.touched());
+        let (a, b) = (&self.candidate, &other.candidate);
+        let weights = match a.view().weight_of(at.node_idx, at.node) {
+            None => true,
+            Some(_) if touched.weights || of_other.weights => false,
+            Some(idx) => {
+                let (a, b) = (&a.plan.weights[idx], &b.plan.weights[idx]);
+                a.params == b.params && Arc::ptr_eq(&a.integers, &b.integers)
+            }
+        };
+        let inputs = || at.runtime.iter().map(|name| (a.read(at, name), b.read(at, name)));
+        a.first == b.first
+            && touched.biases == of_other.biases
+            && weights
+            && inputs().all(|(a, b)| a.iter().zip(b).all(|(a, b)| a.is(b)))
+    }
+
+    /// Runs a node, changed as the hook does; `float` holds the tensors of the float network.
+    pub fn node(
+        &mut self,
+        net: &Network,
+        at: &NodeAt,
+        float: &BTreeMap<String, Vec<Value>>,
+    ) -> Result<Vec<Vec<Value>>> {
+        let Branch { candidate, hook } = self;
+        if candidate.view().weight_of(at.node_idx, at.node).is_some() {
+            hook.weight(net, at, candidate)?;
+            let biases = hook.touched().biases;
+            let bias = if biases.is_some() { BiasOf::Model } else { BiasOf::Plan };
+            let outputs = candidate.run_layer(net, at, bias)?;
+            return hook.outputs(net, at, candidate, outputs);
+        }
+        let inputs = candidate.inputs(at);
+        let same = |(name, values): (&&str, &&[Value])| {
+            float[*name][candidate.first..].iter().zip(*values).all(|(a, b)| a.is(b))
+        };
+        if !at.float.is_empty() && at.runtime.iter().zip(&inputs).all(same) {
+            return Ok(at.float[candidate.first..].to_vec());
+        }
+        let single = at.single.context("internal error: a node without a model of its own")?;
+        let outputs = single.run_all(&inputs, at.n_samples - candidate.first)?;
+        hook.outputs(net, at, candidate, outputs)
+    }
+}
