@@ -6,7 +6,7 @@ use assert_cmd::Command;
 use mqq::backends;
 use mqq::observers::OBSERVERS;
 use mqq::onnx;
-use mqq::tune::Method;
+use mqq::tune::METHODS;
 use rayon::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -155,9 +155,9 @@ fn same_input_gives_same_bytes() {
     const N_IMAGES: usize = 37;
     let tables = backends::BUILT_IN.iter().map(|(name, _)| (*name, vec![]));
     let observers = OBSERVERS.iter().map(|it| ("onnxruntime", vec!["--observer", it.name]));
-    let methods = Method::ALL
+    let methods = METHODS
         .iter()
-        .map(|method| ("academic", vec!["--set", "types.wgt.bits=4", "--methods", method.name()]));
+        .map(|method| ("academic", vec!["--set", "types.wgt.bits=4", "--methods", method.name]));
     let cases: Vec<_> = tables.chain(observers).chain(methods).enumerate().collect();
     let images = repository("calib_data/calib");
     let images: Vec<String> = files(&images)[..N_IMAGES]

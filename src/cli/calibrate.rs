@@ -19,7 +19,7 @@ use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{self, Improved, Outcome, Request};
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
-use crate::tune::{self, Effort, Method, Methods};
+use crate::tune::{self, Effort, METHODS, Methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -168,7 +168,7 @@ fn observer_help() -> String {
 }
 
 fn methods_help() -> String {
-    let names: Vec<&str> = Method::ALL.iter().map(|method| method.name()).collect();
+    let names: Vec<&str> = METHODS.iter().map(|method| method.name).collect();
     format!("Methods to try instead of the effort's: some of {}, or none", names.join(","))
 }
 
@@ -262,7 +262,7 @@ fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Res
         Some(list) => Some(Methods::of(list).context("--methods")?),
     };
     ensure!(
-        args.effort != "0" || methods.unwrap_or_default() == Methods::default(),
+        args.effort != "0" || methods.unwrap_or_default().is_empty(),
         "--methods with --effort 0, expected 1 or more: 0 looks at no samples"
     );
     let activation = observer(&args.observer, &scheme.observers.activation)?;

@@ -129,6 +129,6 @@ fn describe(tuned: &Tuned) -> String {
 
 fn describe_step(step: &Step) -> String {
     let outcome = if step.kept { "kept" } else { "undone" };
-    let name = step.method.name();
+    let name = step.method.name;
     format!("{name:<8} {:+.2} dB, {outcome} ({:.2} s)", step.gain_db, step.seconds)
 }

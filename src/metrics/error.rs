@@ -165,14 +165,6 @@ impl Gain {
             standard_deviation_db: standard_deviation_db(before, after),
         }
     }
-
-    /// Whether the gain is above so many standard deviations; below 0: whether it is not a loss of so many. No figure
-    /// that is NaN or infinite is a gain.
-    pub fn is_gain_by(&self, deviations: f64) -> bool {
-        let Gain { gain_db, standard_deviation_db, .. } = *self;
-        let is_finite = gain_db.is_finite() && standard_deviation_db.is_finite();
-        is_finite && gain_db > deviations * standard_deviation_db
-    }
 }
 
 #[cfg(test)]
@@ -252,27 +244,5 @@ mod tests {
         let before = error(&[1.0, 1.0, 1e-9]);
         let after = error(&[0.5, 0.5, 1e-6]);
         assert!(gain_db(&[before], &[after]) > 1.0);
-    }
-
-    fn is_gain_by(gain_db: f64, standard_deviation_db: f64, deviations: f64) -> bool {
-        Gain { sqnr_db: [0.0; 2], gain_db, standard_deviation_db }.is_gain_by(deviations)
-    }
-
-    #[test]
-    fn a_gain_is_above_its_standard_deviations() {
-        assert!(is_gain_by(0.5, 0.2, 2.0) && !is_gain_by(0.5, 0.3, 2.0));
-        assert!(is_gain_by(-0.5, 0.3, -2.0) && !is_gain_by(-0.5, 0.2, -2.0));
-        assert!(!is_gain_by(0.0, 0.0, 0.0) && !is_gain_by(0.0, 0.0, -2.0));
-    }
-
-    #[test]
-    fn what_could_not_be_measured_is_no_gain() {
-        for unknown in [f64::NAN, f64::INFINITY] {
-            for deviations in [-2.0, 0.0, 2.0] {
-                assert!(!is_gain_by(unknown, 0.0, deviations));
-                assert!(!is_gain_by(1.0, unknown, deviations));
-                assert!(!is_gain_by(-1.0, unknown, deviations));
-            }
-        }
     }
 }

@@ -10,7 +10,7 @@ use crate::plan::Observers;
 use crate::progress::Progress;
 use crate::quant::GivenRange;
 use crate::simulate::Samples;
-use crate::tune::{Evaluation, Method, Methods, PlannedModel, Setup, Tuned, tune_planned};
+use crate::tune::{Evaluation, PlannedModel, Setup, Tuned, tune_planned};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -61,7 +61,7 @@ pub fn choose_precisions(
         )
     })?;
     let methods = setup.methods(plan);
-    let n_tune = match methods == Methods::default() {
+    let n_tune = match methods.is_empty() {
         true => 0,
         false => setup.options.effort.n_tune(setup.n_samples(samples, model, methods)),
     };
@@ -84,7 +84,7 @@ pub fn choose_precisions(
     drop(evaluated);
     let mut planner = Planner::new(source, calibration.take(), observe);
     let samples = Samples { names: &names, values: &analyzed };
-    let analysis = AnalysisSamples { samples, corrected: methods.contains(Method::Bias) };
+    let analysis = AnalysisSamples { samples, corrected: methods.touches().corrects_biases() };
     let mut search =
         Search::new(model, placement, &mut planner, wanted, analysis, &mut held_out, progress)?;
     let mut margin = 0.0;

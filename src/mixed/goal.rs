@@ -2,6 +2,7 @@
 
 use crate::diag::{WithHint, did_you_mean};
 use crate::scheme::{FLOAT, Precision, Scheme};
+use crate::tune::accept::Limit;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,16 @@ impl Goal {
             Goal::TargetSqnr(db) => Goal::TargetSqnr(db + margin),
             Goal::MaxDrop(percent) => Goal::MaxDrop((percent - margin).max(0.0)),
             goal => goal,
+        }
+    }
+
+    /// What it asks of a network.
+    pub(super) fn limit(self) -> Limit {
+        match self {
+            Goal::KeepFloat(_) => Limit::None,
+            Goal::TargetSqnr(db) => Limit::SqnrDb(db),
+            Goal::MaxDrop(percent) => Limit::DropPercent(percent),
+            Goal::BitsBudget(bits) => Limit::WeightBits(bits),
         }
     }
 

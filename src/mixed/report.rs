@@ -1,6 +1,7 @@
 //! How layers were chosen: for the sidecar, for `--json`, and for people.
 
 use super::goal::Goal;
+use crate::tune::accept::Reached;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -83,36 +84,21 @@ pub struct LayerSensitivity {
 }
 
 impl Mixed {
-    /// Whether figures reach the goal. A budget of bits is met by the plan itself.
-    pub(super) fn is_met(
-        goal: Goal,
-        sqnr_db: f64,
-        agreement: Option<f64>,
-        weight_bits: f64,
-    ) -> bool {
-        match goal {
-            Goal::KeepFloat(_) => true,
-            Goal::TargetSqnr(db) => sqnr_db >= db,
-            Goal::MaxDrop(percent) => agreement.is_some_and(|same| 100.0 - same <= percent),
-            Goal::BitsBudget(bits) => weight_bits <= bits,
-        }
+    /// What the final plan reaches.
+    fn figures(&self) -> Reached {
+        let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
+        Reached { sqnr_db, agreement_percent, weight_bits }
     }
 
     /// Takes the figures of the final plan.
     pub(super) fn evaluated(&mut self, sqnr_db: f64, agreement_percent: Option<f64>) {
         (self.sqnr_db, self.agreement_percent) = (sqnr_db, agreement_percent);
-        self.met = Mixed::is_met(self.goal, sqnr_db, agreement_percent, self.weight_bits);
+        self.met = self.goal.limit().is_met(self.figures());
     }
 
     /// How far the final plan is from the goal, in the goal's unit.
     pub fn shortfall(&self) -> f64 {
-        match self.goal {
-            Goal::TargetSqnr(db) => (db - self.sqnr_db).max(0.0),
-            Goal::MaxDrop(percent) => {
-                (100.0 - self.agreement_percent.unwrap_or_default() - percent).max(0.0)
-            }
-            Goal::KeepFloat(_) | Goal::BitsBudget(_) => 0.0,
-        }
+        self.goal.limit().shortfall(self.figures())
     }
 
     /// What was reached, in words.

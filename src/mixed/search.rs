@@ -18,6 +18,7 @@ use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
 use crate::progress::Progress;
 use crate::simulate::{CachedNetwork, CachedSamples, SampleValues};
+use crate::tune::accept::Reached;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
@@ -276,10 +277,12 @@ impl<'a, 'p> Search<'a, 'p> {
     }
 
     fn is_met(&self, margin: f64) -> bool {
-        let (sqnr_db, agreement) =
-            (self.held_out_errors.sqnr_db(), self.held_out_errors.agreement_percent());
-        let goal = self.wanted.goal.stricter(margin);
-        Mixed::is_met(goal, sqnr_db, agreement, self.cost.mean_bits(&self.plan))
+        let reached = Reached {
+            sqnr_db: self.held_out_errors.sqnr_db(),
+            agreement_percent: self.held_out_errors.agreement_percent(),
+            weight_bits: self.cost.mean_bits(&self.plan),
+        };
+        self.wanted.goal.stricter(margin).limit().is_met(reached)
     }
 
     /// What was chosen by now: the plan as the main job decides it, with its warnings.

@@ -249,7 +249,7 @@ fn tuning(tuned: &Tuned) -> TuningRecord {
         values: bias.values.clone(),
     };
     let step = |step: &Step| StepRecord {
-        method: step.method.name().to_string(),
+        method: step.method.name.to_string(),
         gain_db: step.gain_db,
         kept: step.kept,
     };

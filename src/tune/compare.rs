@@ -3,7 +3,7 @@
 use super::WeightScheme;
 use super::bias_grid::BiasGrids;
 use super::hook::TuningHook;
-use super::methods::{Method, Methods};
+use super::methods::{BIAS, Methods};
 use super::reference::Reference;
 use crate::metrics::Gain;
 use crate::onnx::proto::ModelProto;
@@ -71,13 +71,13 @@ impl Compared<'_> {
     ) -> Result<(Candidate, Reference)> {
         let (model, plan) = (self.models[which], self.plans[which]);
         let methods = Methods::default();
-        let methods = if self.corrected { methods.with(Method::Bias) } else { methods };
+        let methods = if self.corrected { methods.with(BIAS) } else { methods };
         let graph = model.graph.as_ref().context("model has no graph")?;
         let grids = BiasGrids::of(graph, self.placement, plan, self.table);
         let candidate = Candidate::new(plan.clone(), 0)?;
         let pass = ForwardPass::new(model, samples.len())?.evaluated_by_all();
         let pass = pass.knowing(known.map(|known| &known.float));
-        let pass = pass.with(candidate, TuningHook::new(methods, &grids));
+        let pass = pass.with(candidate, TuningHook::new(methods.touches(), &grids));
         let (mut candidates, float) = pass.run_and_keep(samples)?;
         let candidate = candidates.pop().context("internal error: a pass without a candidate")?;
         Ok((candidate, Reference { float, corrected: None }))

@@ -1,6 +1,6 @@
 //! Coordinate descent on the integers of a row.
 
-use super::scales::Bounds;
+use super::methods::clip::Bounds;
 use mqq_concrete::matrix::Matrix;
 
 /// Sweeps over a row, at most.

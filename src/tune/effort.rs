@@ -1,23 +1,5 @@
 //! How much work goes into better parameters, and on how many samples.
 
-use super::methods::{Method, Methods};
-
-/// What is tried for better parameters.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// How much work goes into it.
-    pub effort: Effort,
-    /// What it goes into, where that is not the effort's own choice.
-    pub methods: Option<Methods>,
-}
-
-impl Options {
-    /// Whether samples are looked at more than once.
-    pub fn looks_again(&self) -> bool {
-        self.effort.looks_again() || self.methods.is_some()
-    }
-}
-
 /// How much work goes into better parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Effort(u8);
@@ -42,20 +24,9 @@ impl Effort {
         Effort::LEVELS.iter().position(|(name, _)| *name == level).map(|level| Effort(level as u8))
     }
 
-    /// What it tries. Learned rounding comes without refined ranges (docs/design/observers.md); below level 3 it is for
-    /// `coarse` weights, where rounding is most of the error. Scales of weights are tried only where some have
-    /// `few_bits` (docs/design/rounding.md).
-    pub fn methods(self, few_bits: bool, coarse: bool) -> Methods {
-        let methods = match self.0 {
-            0 => &[][..],
-            1 if !coarse => &[Method::Clip, Method::Bias],
-            2 if !coarse => &[Method::Clip, Method::Bias, Method::Ranges],
-            _ => &[Method::Clip, Method::Bias, Method::Rounding],
-        };
-        let before = if self.0 > 0 { &[Method::Equalize, Method::Observer][..] } else { &[] };
-        let methods = before.iter().chain(methods);
-        let wanted = methods.filter(|method| few_bits || **method != Method::Clip);
-        wanted.fold(Methods::default(), |all, &method| all.with(method))
+    /// The level as a number.
+    pub fn level(self) -> u8 {
+        self.0
     }
 
     /// Whether samples are looked at more than once.

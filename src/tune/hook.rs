@@ -1,9 +1,7 @@
 //! What tuning does to a candidate on its way: ranges, weights and biases, as its methods ask for.
 
 use super::bias_grid::BiasGrids;
-use super::correct::{BiasCorrector, BiasRule};
-use super::methods::{Method, Methods};
-use super::ranges::RangeSearch;
+use super::methods::{BiasCorrector, RangeSearch, Touches};
 use super::weights::{Learned, WeightSearch};
 use crate::engine::Value;
 use crate::onnx::node::node_name;
@@ -23,18 +21,12 @@ pub struct TuningHook<'a> {
 
 impl<'a> TuningHook<'a> {
     /// `grids` are those of biases that have quantization parameters of their own.
-    pub fn new(methods: Methods, grids: &'a BiasGrids<'a>) -> TuningHook<'a> {
-        let has = |method: Method| methods.contains(method);
-        let corrects = has(Method::Bias);
-        let rule = match corrects {
-            true => Some(BiasRule::FloatMeans),
-            false => has(Method::BiasCalibration).then_some(BiasRule::OwnGrid),
-        };
-        let weights = has(Method::Rounding) || has(Method::Clip);
+    pub fn new(touches: Touches, grids: &'a BiasGrids<'a>) -> TuningHook<'a> {
+        let corrects = touches.corrects_biases();
         TuningHook {
-            ranges: has(Method::Ranges).then(|| RangeSearch::new(corrects)),
-            weights: weights.then(|| WeightSearch::new(has(Method::Rounding), corrects)),
-            biases: rule.map(|rule| BiasCorrector { rule, grids }),
+            ranges: touches.ranges.then(|| RangeSearch::new(corrects)),
+            weights: touches.weights.map(|rule| WeightSearch::new(rule, corrects)),
+            biases: touches.biases.map(|rule| BiasCorrector { rule, grids }),
             learned: None,
         }
     }

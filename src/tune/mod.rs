@@ -4,31 +4,27 @@
 //! weights, and new biases in the model. It does not place or remove quantization, nor choose the ranges
 //! of activations. A change must gain on held-out samples, or it is rejected.
 
-mod bias;
+pub(crate) mod accept;
 mod bias_grid;
 mod compare;
-mod correct;
 mod descent;
 mod effort;
 mod hook;
 mod layer;
 mod methods;
 mod moments;
-mod ranges;
 mod reference;
-mod rounding;
-mod scales;
 mod setup;
 mod weights;
 
 pub use compare::{Compared, compare_plans};
-pub use effort::{Effort, Options};
+pub use effort::Effort;
 pub use methods::{
-    Equalized, Method, Methods, ObserverChoice, Proposal, ScaledGroup, TriedObserver,
-    choose_observer, propose,
+    Equalized, METHODS, Method, Methods, ObserverChoice, Proposal, ScaledGroup, Stage,
+    TriedObserver, choose_observer, propose,
 };
 pub use reference::Reference;
-pub use setup::{Evaluation, PlannedModel, Setup, tune_planned};
+pub use setup::{Evaluation, Options, PlannedModel, Setup, tune_planned};
 
 use crate::metrics::{gain_db, mean_sqnr_db};
 use crate::observers::Observer;
@@ -41,9 +37,11 @@ use crate::place::{BiasQuantizer, Placement};
 use crate::plan::{QuantPlan, decide_biases};
 use crate::scheme::Scheme;
 use crate::simulate::{Candidate, ForwardPass, NoHook, Samples, simulate};
+use accept::TUNING;
 use anyhow::{Context, Result, ensure};
 use bias_grid::BiasGrids;
 use hook::TuningHook;
+use methods::{BIAS, ahead};
 use serde::Serialize;
 use setup::MIN_SAMPLES;
 use std::collections::BTreeMap;
@@ -133,8 +131,8 @@ pub fn tune(
 ) -> Result<Option<Tuned>> {
     let Tuning { table, samples, n_tune, methods, known } = tuning;
     let WeightScheme { scheme, observer } = table;
-    let mut pending: Vec<Method> = methods.iter().filter(|m| m.is_tuning()).collect();
-    let none = methods == Methods::default() || plan.weights.is_empty();
+    let mut pending: Vec<Method> = methods.of_stage(Stage::Plan).collect();
+    let none = methods.is_empty() || plan.weights.is_empty();
     if none || n_tune >= samples.len() {
         return Ok(None);
     }
@@ -147,14 +145,15 @@ pub fn tune(
     };
     let graph = model.graph.as_ref().context("model has no graph")?;
     let grids = BiasGrids::of(graph, placement, plan, table);
-    let known = known.filter(|_| pending == [Method::Bias]);
-    let decided = match methods.contains(Method::Ranges) {
-        true => ranges::ahead(model, plan, samples.first(n_tune), methods.contains(Method::Bias))?,
+    let known = known.filter(|_| pending == [BIAS]);
+    let touches = methods.touches();
+    let decided = match touches.ranges {
+        true => ahead(model, plan, samples.first(n_tune), touches.corrects_biases())?,
         false => BTreeMap::new(),
     };
     let with_methods = |methods: Methods| -> Result<(Candidate, TuningHook)> {
         let (mut candidate, mut hook) =
-            (Candidate::new(plan.clone(), 0)?, TuningHook::new(methods, &grids));
+            (Candidate::new(plan.clone(), 0)?, TuningHook::new(methods.touches(), &grids));
         hook.decide(&mut candidate, &decided);
         Ok((candidate, hook))
     };
@@ -185,7 +184,7 @@ pub fn tune(
             let method = pending.remove(0);
             let before = best.as_ref().map(|best| &best.candidate.errors).or(plain.as_ref());
             let gain_db = before.map_or(0.0, |before| gain_db(before, &candidate.errors));
-            let better = gain_db > 0.0;
+            let better = TUNING.accepts(gain_db, 0.0);
             steps.push(Step { method, gain_db, kept: better, seconds: candidate.seconds });
             if better {
                 best = Some(Accepted { methods, candidate });

@@ -1,7 +1,8 @@
 //! What all methods go by besides the model and its plan, and which samples they look at.
 
-use super::methods::{Method, Methods};
-use super::{Options, Reference, Tuned, Tuning, WeightScheme, tune};
+use super::effort::Effort;
+use super::methods::{Case, Methods, RANGES, Stage};
+use super::{Reference, Tuned, Tuning, WeightScheme, tune};
 use crate::calibrate::SampleSet;
 use crate::observers;
 use crate::onnx::inputs::Shapes;
@@ -18,6 +19,22 @@ use std::ops::Range;
 pub const MIN_SAMPLES: usize = 4;
 /// Samples that evaluate more than a few held-out ones, where these are few.
 const MAX_EVALUATION: usize = 32;
+
+/// What is tried for better parameters.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How much work goes into it.
+    pub effort: Effort,
+    /// What it goes into, where that is not the effort's own choice.
+    pub methods: Option<Methods>,
+}
+
+impl Options {
+    /// Whether samples are looked at more than once.
+    pub fn looks_again(&self) -> bool {
+        self.effort.looks_again() || self.methods.is_some()
+    }
+}
 
 /// A float model, where it is quantized, and with which parameters.
 pub struct PlannedModel {
@@ -59,7 +76,7 @@ pub struct Evaluation {
 /// Copies of the largest tensor that are alive at a time, about: input and output of a layer in the float
 /// network, and one more fake-quantized in each quantized one, of which there is one per method.
 fn n_copies(methods: Methods) -> usize {
-    2 + 3 * methods.iter().filter(|method| method.is_tuning()).count().max(1)
+    2 + 3 * methods.of_stage(Stage::Plan).count().max(1)
 }
 
 impl<'a> Setup<'a> {
@@ -76,8 +93,9 @@ impl<'a> Setup<'a> {
     /// The methods that change the float model, before there is a plan.
     pub fn exact_methods(&self) -> Methods {
         let Options { effort, methods } = self.options;
-        let methods = methods.unwrap_or_else(|| effort.methods(false, false));
-        methods.iter().filter(|method| method.is_exact()).fold(Methods::default(), Methods::with)
+        let case = Case { effort, few_bits: false, coarse: false };
+        let methods = methods.unwrap_or_else(|| Methods::tried(case));
+        methods.of_stage(Stage::FloatModel).fold(Methods::default(), Methods::with)
     }
 
     /// What to try for a plan. Ranges are refined where range observers are to be chosen from.
@@ -85,10 +103,11 @@ impl<'a> Setup<'a> {
         let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
         let methods = self.options.methods.unwrap_or_else(|| {
             let coarse = plan.weights.iter().filter(|weight| weight.is_coarse()).count();
-            self.options.effort.methods(few_bits, 2 * coarse > plan.weights.len())
+            let coarse = 2 * coarse > plan.weights.len();
+            Methods::tried(Case { effort: self.options.effort, few_bits, coarse })
         });
         let chooses = plan.activations.iter().any(|planned| !planned.candidates.is_empty());
-        if chooses { methods.with(Method::Ranges) } else { methods }
+        if chooses { methods.with(RANGES) } else { methods }
     }
 
     /// How many of the samples are looked at, held-out ones included; they are the first by content.
@@ -132,7 +151,7 @@ pub fn tune_planned(
     let Some(samples) = setup.samples else { return Ok(None) };
     let methods = setup.methods(&planned.plan);
     let n = setup.n_samples(samples, &planned.model, methods);
-    if n == 0 || methods == Methods::default() {
+    if n == 0 || methods.is_empty() {
         return Ok(None);
     }
     let (names, values) = (samples.names(), samples.values(0..n)?);

@@ -1,8 +1,8 @@
-use super::bias::calibration;
 use super::descent::Bowl;
 use super::layer::LayerProduct;
-use super::rounding;
-use super::scales::{Bounds, LayerData, Problem};
+use super::methods::bias_calibration::calibration;
+use super::methods::clip::{Bounds, LayerData, Problem};
+use super::methods::rounding;
 use crate::engine::Value;
 use crate::onnx::proto::{AttributeProto, NodeProto};
 use crate::simulate::{

@@ -1,10 +1,10 @@
 //! A layer's weight, changed while its quantized input is known and its output is not.
 
 use super::bias_grid::QuantizedBias;
-use super::correct::{BiasSlot, rebias};
 use super::layer::LayerProduct;
-use super::rounding::{self, MAX_ROW, RoundedWeight};
-use super::scales::{self, Bounds, LayerData, Problem, Rows};
+use super::methods::clip::{self, Bounds, LayerData, Problem, Rows};
+use super::methods::rounding::{self, MAX_ROW, RoundedWeight};
+use super::methods::{BiasSlot, WeightRule, rebias};
 use crate::engine::Value;
 use crate::onnx::tensor;
 use crate::plan::PlannedWeight;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Changes the weights of a candidate.
 pub struct WeightSearch {
     /// Learns integers; where not, or where a row is too long for that, scales.
-    rounding: bool,
+    rule: WeightRule,
     /// Whether biases are corrected by the float network.
     corrects: bool,
     /// Weights that were changed.
@@ -34,8 +34,8 @@ pub struct Learned {
 
 impl WeightSearch {
     /// With learned integers or scales alone; `corrects` tells whether biases are corrected by the float network.
-    pub fn new(rounding: bool, corrects: bool) -> WeightSearch {
-        WeightSearch { rounding, corrects, changed: BTreeSet::new() }
+    pub fn new(rule: WeightRule, corrects: bool) -> WeightSearch {
+        WeightSearch { rule, corrects, changed: BTreeSet::new() }
     }
 
     /// Other integers, which make up for what the quantization of the bias leaves, but not where it saturates; and what the
@@ -103,13 +103,13 @@ impl WeightSearch {
             layer,
         };
         let data = LayerData { b, y: &y, centred };
-        if self.rounding && problem.layer.n_in <= MAX_ROW {
+        if self.rule == WeightRule::Rounding && problem.layer.n_in <= MAX_ROW {
             let rounded = rounding::round(&problem, data)?;
             self.keep(candidate, weight_idx, &problem.layer, &rounded.rows);
             candidate.plan.weights[weight_idx].learned = true;
             return Ok(Some(Learned { weight_idx, problem, rounded }));
         }
-        let searched = problem.free.then(|| scales::search(&problem, data)).flatten();
+        let searched = problem.free.then(|| clip::search(&problem, data)).flatten();
         if let Some(rows) = searched {
             self.keep(candidate, weight_idx, &problem.layer, &rows);
         }

@@ -1,6 +1,6 @@
 //! Which channels of a model get scales, by what calibration samples show of them.
 
-use super::{Method, Methods};
+use super::{EQUALIZE, Methods};
 use crate::calibrate::SampleSet;
 use crate::diag::copy_of;
 use crate::engine::{Parsed, Session};
@@ -57,7 +57,7 @@ impl Candidates {
         methods: Methods,
     ) -> Result<Candidates> {
         let graph = model.graph.as_ref().context("model has no graph")?;
-        let (groups, skipped) = match methods.contains(Method::Equalize) {
+        let (groups, skipped) = match methods.contains(EQUALIZE) {
             true => find(graph, value_info),
             false => Default::default(),
         };

@@ -5,7 +5,7 @@
 //! accepted.
 
 use super::channel_scales::{Candidates, ChannelScales, ScaledGroup};
-use super::{Method, Methods};
+use super::{Method, Stage, Touches};
 use crate::calibrate::CalibrationStatistics;
 use crate::equalize::Skipped;
 use crate::onnx::proto::ModelProto;
@@ -14,11 +14,22 @@ use crate::plan::decide;
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::simulate::Samples;
+use crate::tune::accept::EQUALIZATION;
 use crate::tune::{Compared, Evaluation, PlannedModel, Setup, compare_plans};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
+
+/// Channel scales from each layer to the next: [`crate::equalize`].
+pub const EQUALIZE: Method = Method {
+    name: "equalize",
+    about: "scales of channels from each layer to the next, which leave the float outputs as they are",
+    stage: Stage::FloatModel,
+    is_tried: |case| case.effort.level() > 0,
+    needs: &[],
+    touches: Touches::NONE,
+};
 
 /// Samples by which channel scales are chosen, at most.
 const MAX_SAMPLES: usize = 32;
@@ -75,7 +86,7 @@ pub fn propose(
     progress: &Progress,
 ) -> Result<Option<Proposal>> {
     let (Some(samples), methods) = (setup.samples, setup.exact_methods()) else { return Ok(None) };
-    if methods == Methods::default() {
+    if methods.is_empty() {
         return Ok(None);
     }
     let start = Instant::now();
@@ -197,14 +208,13 @@ fn attempt(
         placement,
         units: Some(&scalings),
         table: setup.weight_scheme(),
-        corrected: setup.methods(plan).contains(Method::Bias),
+        corrected: setup.methods(plan).touches().corrects_biases(),
     };
     let (gain, [of_model, of_scaled]) = compare_plans(compared, samples, None)?;
     equalized.sqnr_db = gain.sqnr_db;
     equalized.gain_db = gain.gain_db;
     equalized.chance_db = gain.standard_deviation_db;
-    // The objective promised a gain, and two standard deviations are what samples do by chance.
-    equalized.kept = gain.is_gain_by(-2.0);
+    equalized.kept = EQUALIZATION.accepts(gain.gain_db, gain.standard_deviation_db);
     calibration.settle_scaled(equalized.kept);
     let reference = if equalized.kept { of_scaled } else { of_model };
     if equalized.kept {

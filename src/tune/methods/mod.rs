@@ -1,98 +1,188 @@
-//! What tuning tries.
+//! The methods of tuning: ways to bring the quantized network nearer to the float one.
+//!
+//! [`METHODS`] is the open list. A method says when it is tried, at which stage of a run, and what it changes on the way
+//! through the network; `tune/accept.rs` says when the result is accepted.
 
+mod bias;
+pub mod bias_calibration;
 mod channel_scales;
+pub mod clip;
 mod equalize;
 mod observer;
+mod ranges;
+pub mod rounding;
 
+pub use bias::{BIAS, BiasCorrector, BiasSlot, rebias};
 pub use channel_scales::ScaledGroup;
-pub use equalize::{Equalized, Proposal, propose};
-pub use observer::{ObserverChoice, TriedObserver, choose_observer};
+pub use equalize::{EQUALIZE, Equalized, Proposal, propose};
+pub use observer::{OBSERVER, ObserverChoice, TriedObserver, choose_observer};
+pub use ranges::{RANGES, RangeSearch, ahead};
 
+use super::effort::Effort;
 use crate::diag::{WithHint, did_you_mean};
 use anyhow::{Result, anyhow};
 use serde::{Serialize, Serializer};
 
+/// Every method, in the order in which they are tried.
+pub const METHODS: &[Method] = &[
+    EQUALIZE,
+    OBSERVER,
+    clip::CLIP,
+    BIAS,
+    bias_calibration::BIAS_CALIBRATION,
+    RANGES,
+    rounding::ROUNDING,
+];
+
 /// One way to bring the quantized network nearer to the float one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Method {
-    /// Factors of channels between layers, from each to the next: [`crate::equalize`].
-    Equalize,
-    /// Another range observer for all activations, where the outputs are nearer to float with it.
+#[derive(Debug, Clone, Copy)]
+pub struct Method {
+    /// Its name on the command line and in the sidecar.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub about: &'static str,
+    /// When in a run it is at work.
+    pub stage: Stage,
+    /// Whether it is tried where the user names no methods.
+    pub is_tried: fn(Case) -> bool,
+    /// Names of methods that it cannot do without.
+    pub needs: &'static [&'static str],
+    /// What it changes on the way through the network.
+    pub touches: Touches,
+}
+
+/// When in a run a method is at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It changes the float model, before there is a plan, and leaves what it computes.
+    FloatModel,
+    /// It chooses among plans by other observers.
     Observer,
-    /// Scales of weights by the error that they leave at the layer's output.
-    Clip,
-    /// Biases by the mean error of each output channel.
-    Bias,
-    /// Biases by the mean error that the grid of the layer's own output brings, in small steps.
-    BiasCalibration,
-    /// Ranges of activations by the error that they leave at the outputs of the layers behind.
-    Ranges,
-    /// Integers of weights that reproduce the layer's float output; corrects biases as well.
+    /// It tunes a plan, on top of the methods before it.
+    Plan,
+}
+
+/// What methods are tried for.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// How much work is wanted.
+    pub effort: Effort,
+    /// Whether some weights have fewer than 7 bits.
+    pub few_bits: bool,
+    /// Whether most weights are coarse, so that rounding is most of the error.
+    pub coarse: bool,
+}
+
+/// What is changed on the way through the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Touches {
+    /// Whether ranges of activations are.
+    pub ranges: bool,
+    /// By what weights are, if they are.
+    pub weights: Option<WeightRule>,
+    /// By what biases are, if they are.
+    pub biases: Option<BiasRule>,
+}
+
+/// What weights are changed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WeightRule {
+    /// Other scales, by the error that they leave at the layer's output.
+    Scales,
+    /// Integers that reproduce the layer's float output.
     Rounding,
 }
 
-impl Method {
-    /// Every method, in the order in which they are tried.
-    pub const ALL: &[Method] = &[
-        Method::Equalize,
-        Method::Observer,
-        Method::Clip,
-        Method::Bias,
-        Method::BiasCalibration,
-        Method::Ranges,
-        Method::Rounding,
-    ];
+/// What biases are corrected by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BiasRule {
+    /// The error that the outputs' own quantization brings.
+    OwnGrid,
+    /// The means of the float network's outputs.
+    FloatMeans,
+}
 
-    /// Its name on the command line and in the sidecar.
+impl BiasRule {
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Method::Equalize => "equalize",
-            Method::Observer => "observer",
-            Method::Clip => "clip",
-            Method::Bias => "bias",
-            Method::BiasCalibration => "bias-calibration",
-            Method::Ranges => "ranges",
-            Method::Rounding => "rounding",
+            BiasRule::OwnGrid => "own grid",
+            BiasRule::FloatMeans => "float means",
         }
     }
+}
 
-    /// Whether it changes the float model, before tuning, and leaves what it computes.
-    pub fn is_exact(self) -> bool {
-        self == Method::Equalize
+impl Touches {
+    /// Nothing.
+    const NONE: Touches = Touches { ranges: false, weights: None, biases: None };
+
+    /// Whether biases are corrected by the float network.
+    pub fn corrects_biases(self) -> bool {
+        self.biases == Some(BiasRule::FloatMeans)
     }
+}
 
-    /// Whether it tunes a plan, on top of the methods before it.
-    pub fn is_tuning(self) -> bool {
-        !self.is_exact() && self != Method::Observer
+impl PartialEq for Method {
+    fn eq(&self, other: &Method) -> bool {
+        self.name == other.name
     }
 }
 
 impl Serialize for Method {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
+        serializer.serialize_str(self.name)
     }
 }
 
-/// A set of methods.
+/// A set of methods, by their positions in [`METHODS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Methods(u16);
 
+fn bit(name: &str) -> u16 {
+    METHODS.iter().position(|method| method.name == name).map_or(0, |position| 1 << position)
+}
+
 impl Methods {
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self == Methods::default()
+    }
+
     /// Whether `method` is among them.
     pub fn contains(self, method: Method) -> bool {
-        self.0 & (1 << method as u16) != 0
+        self.0 & bit(method.name) != 0
     }
 
     /// These and `method`, with those that it cannot do without.
     #[must_use]
     pub fn with(self, method: Method) -> Methods {
-        let bias = if method == Method::Rounding { 1 << Method::Bias as u16 } else { 0 };
-        Methods(self.0 | 1 << method as u16 | bias)
+        let needed = method.needs.iter().fold(0, |bits, name| bits | bit(name));
+        Methods(self.0 | bit(method.name) | needed)
     }
 
     /// The methods, in the order in which they are tried.
     pub fn iter(self) -> impl Iterator<Item = Method> {
-        Method::ALL.iter().copied().filter(move |method| self.contains(*method))
+        METHODS.iter().copied().filter(move |method| self.contains(*method))
+    }
+
+    /// Those of a stage.
+    pub fn of_stage(self, stage: Stage) -> impl Iterator<Item = Method> {
+        self.iter().filter(move |method| method.stage == stage)
+    }
+
+    /// Those that are tried where the user names none.
+    pub fn tried(case: Case) -> Methods {
+        let tried = METHODS.iter().filter(|method| (method.is_tried)(case));
+        tried.fold(Methods::default(), |all, &method| all.with(method))
+    }
+
+    /// What they change together; of several rules the one that looks at more.
+    pub fn touches(self) -> Touches {
+        self.iter().map(|method| method.touches).fold(Touches::NONE, |all, one| Touches {
+            ranges: all.ranges || one.ranges,
+            weights: all.weights.max(one.weights),
+            biases: all.biases.max(one.biases),
+        })
     }
 
     /// The methods of a list such as `bias,rounding`; `none` for none.
@@ -105,15 +195,15 @@ impl Methods {
         }
         let mut methods = Methods::default();
         for name in list.split(',').map(str::trim) {
-            let Some(method) = Method::ALL.iter().find(|method| method.name() == name) else {
-                let names = || Method::ALL.iter().map(|method| method.name());
+            if bit(name) == 0 {
+                let names = || METHODS.iter().map(|method| method.name);
                 return Err(anyhow!(
                     "method `{name}` is unknown, expected some of: {}",
                     names().collect::<Vec<_>>().join(", ")
                 )
                 .hint(did_you_mean(name, names())));
-            };
-            methods.0 |= 1 << *method as u16;
+            }
+            methods.0 |= bit(name);
         }
         Ok(methods)
     }

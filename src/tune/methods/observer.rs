@@ -4,23 +4,34 @@
 //! average out, and what a range cuts off is of one sign. How much that matters is the network's affair, and is
 //! measured at its outputs.
 
-use super::Method;
+use super::{Method, Stage, Touches};
 use crate::calibrate::CalibrationStatistics;
 use crate::metrics::Gain;
 use crate::observers::{Observer, by_spelling};
 use crate::plan::{Observers, QuantPlan, decide};
 use crate::simulate::Samples;
+use crate::tune::accept::{Acceptance, NARROW_OBSERVER, WIDE_OBSERVER};
 use crate::tune::{Compared, Evaluation, PlannedModel, Reference, Setup, compare_plans};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+/// Another range observer for all activations, where the outputs are nearer to float with it.
+pub const OBSERVER: Method = Method {
+    name: "observer",
+    about: "another range observer for all activations",
+    stage: Stage::Observer,
+    is_tried: |case| case.effort.level() > 0,
+    needs: &[],
+    touches: Touches::NONE,
+};
+
 /// The range observer of a table that others are tried against.
 const DEFAULT: &str = "mse";
-/// The others, and by how many standard deviations each must be better: what a narrow range cuts off shows on images
-/// that reach further than those that evaluate. Figures: docs/design/observers.md.
-const RIVALS: [(&str, f64); 2] = [("percentile:99.999", 0.0), ("percentile:99.99", 2.0)];
+/// The others, and when each is accepted.
+const RIVALS: [(&str, Acceptance); 2] =
+    [("percentile:99.999", WIDE_OBSERVER), ("percentile:99.99", NARROW_OBSERVER)];
 
 /// How the range observer of activations was chosen.
 #[derive(Debug, Clone, Serialize)]
@@ -54,7 +65,7 @@ impl ObserverChoice {
     pub fn outcome(&self, tried: &TriedObserver) -> &'static str {
         let TriedObserver { observer, gain_db, chance_db } = tried;
         let rival = RIVALS.iter().find(|(name, _)| name == observer);
-        let doubt = rival.map_or(0.0, |(_, deviations)| deviations * chance_db);
+        let doubt = rival.map_or(0.0, |(_, acceptance)| acceptance.deviations() * chance_db);
         match *observer == self.observer {
             true => "kept",
             false if *gain_db > 0.0 && *gain_db <= doubt => "in doubt",
@@ -80,7 +91,7 @@ pub fn choose_observer(
     known: &mut Option<Evaluation>,
 ) -> Option<ObserverChoice> {
     let plan = &planned.plan;
-    let wanted = setup.methods(plan).contains(Method::Observer)
+    let wanted = setup.methods(plan).contains(OBSERVER)
         && !setup.observers.is_given
         && setup.observers.activation.spelling == DEFAULT
         && !setup.has_given_ranges
@@ -112,11 +123,11 @@ fn attempt(
     let Ok(samples) = samples else { return Ok(None) };
     let (names, values) = (data.names(), data.values(samples.clone())?);
     let statistics = calibration.of(placement);
-    let corrected = setup.methods(plan).contains(Method::Bias);
+    let corrected = setup.methods(plan).touches().corrects_biases();
     let mut of_default: Option<Reference> = None;
     let mut best: Option<Rival> = None;
     let mut tried = Vec::new();
-    for (observer, deviations) in RIVALS {
+    for (observer, acceptance) in RIVALS {
         let activation = by_spelling(observer)?;
         let observers = Observers { activation: &activation, ..setup.range_observers() };
         let rival = decide(graph, placement, &statistics, None, setup.scheme, observers)?;
@@ -134,7 +145,7 @@ fn attempt(
         of_default = reference;
         let Gain { gain_db, standard_deviation_db: chance_db, .. } = comparison;
         tried.push(TriedObserver { observer: observer.to_string(), gain_db, chance_db });
-        if wins(&comparison, best.as_ref().map_or(0.0, |best| best.gain_db), deviations) {
+        if wins(&comparison, best.as_ref().map_or(0.0, |best| best.gain_db), acceptance) {
             best = Some(Rival { observer, plan: rival, gain_db, reference: of_rival });
         }
     }
@@ -154,9 +165,9 @@ fn attempt(
     }))
 }
 
-/// Whether an observer is better than what gains `best_db`, and by so many standard deviations than the table's.
-fn wins(gain: &Gain, best_db: f64, deviations: f64) -> bool {
-    gain.is_gain_by(deviations) && gain.gain_db > best_db
+/// Whether an observer is accepted, and better than what gains `best_db`.
+fn wins(gain: &Gain, best_db: f64, acceptance: Acceptance) -> bool {
+    acceptance.accepts(gain.gain_db, gain.standard_deviation_db) && gain.gain_db > best_db
 }
 
 /// Another range observer that is better than the table's.
@@ -180,11 +191,17 @@ mod tests {
             gain_db,
             standard_deviation_db,
         };
-        assert!(wins(&of(1.0, 0.4), 0.5, 2.0));
-        assert!(!wins(&of(1.0, 0.6), 0.5, 2.0) && !wins(&of(1.0, 0.4), 1.5, 2.0));
+        assert!(wins(&of(1.0, 0.4), 0.5, NARROW_OBSERVER));
+        assert!(
+            !wins(&of(1.0, 0.6), 0.5, NARROW_OBSERVER)
+                && !wins(&of(1.0, 0.4), 1.5, NARROW_OBSERVER)
+        );
         for unknown in [f64::NAN, f64::INFINITY] {
-            assert!(!wins(&of(unknown, 0.1), 0.0, 0.0) && !wins(&of(1.0, unknown), 0.0, 0.0));
-            assert!(!wins(&of(1.0, 0.1), f64::NAN, 0.0));
+            assert!(
+                !wins(&of(unknown, 0.1), 0.0, WIDE_OBSERVER)
+                    && !wins(&of(1.0, unknown), 0.0, WIDE_OBSERVER)
+            );
+            assert!(!wins(&of(1.0, 0.1), f64::NAN, WIDE_OBSERVER));
         }
     }
 }

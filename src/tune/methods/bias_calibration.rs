@@ -1,7 +1,18 @@
 //! TI's bias calibration.
 
+use super::{BiasRule, Method, Stage, Touches};
 use crate::engine::Value;
 use crate::simulate::{ActivationBounds, OutChannels};
+
+/// Biases by the mean error that the quantization of the layer's own output brings, in small steps.
+pub const BIAS_CALIBRATION: Method = Method {
+    name: "bias-calibration",
+    about: "biases by the mean error that the quantization of the layer's own output brings, as TI does",
+    stage: Stage::Plan,
+    is_tried: |_| false,
+    needs: &[],
+    touches: Touches { biases: Some(BiasRule::OwnGrid), ..Touches::NONE },
+};
 
 /// Part of a sample's error by which a bias moves, as TI has it.
 const CALIBRATION_FACTOR: f64 = 0.01;

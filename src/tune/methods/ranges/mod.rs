@@ -8,8 +8,9 @@
 mod ahead;
 mod reader;
 
-pub(super) use ahead::ahead;
+pub use ahead::ahead;
 
+use super::{Method, Stage, Touches};
 use crate::engine::Value;
 use crate::place::clips::FoldableClip;
 use crate::plan::{PlannedActivation, QuantPlan, RangeCandidate};
@@ -19,6 +20,16 @@ use crate::simulate::{Candidate, Network, TensorAt, fake_quantize};
 use anyhow::Result;
 use reader::{LayerReader, Quantized, readers};
 use std::collections::BTreeSet;
+
+/// Ranges of activations by the error that they leave at the outputs of the layers behind.
+pub const RANGES: Method = Method {
+    name: "ranges",
+    about: "ranges of activations by the error that they leave at the outputs of the layers behind",
+    stage: Stage::Plan,
+    is_tried: |case| case.effort.level() == 2 && !case.coarse,
+    needs: &[],
+    touches: Touches { ranges: true, ..Touches::NONE },
+};
 
 /// Shares of the scale that are tried, downwards and upwards, each way until one is worse than the last.
 const SHARES: [&[f32]; 2] = [&[0.9, 0.8, 0.7, 0.6, 0.5], &[1.1, 1.2]];

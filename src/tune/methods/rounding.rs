@@ -17,12 +17,24 @@
 //! Sources: GPTQ (Frantar et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134)
 //! for the descent.
 
-use super::descent::Bowl;
-use super::moments::{Moments, gather};
-use super::scales::{LayerData, Problem, Rows, choose};
+use super::clip::{LayerData, Problem, Rows, choose};
+use super::{Method, Stage, Touches, WeightRule};
+use crate::tune::descent::Bowl;
+use crate::tune::moments::{Moments, gather};
 use anyhow::{Result, anyhow};
 use mqq_concrete::matrix::Matrix;
 use rayon::prelude::*;
+
+/// Integers of weights that reproduce the layer's float output. It comes without refined ranges
+/// (docs/design/observers.md); below level 3 it is for coarse weights, where rounding is most of the error.
+pub const ROUNDING: Method = Method {
+    name: "rounding",
+    about: "integers of weights that reproduce the layer's float output; corrects biases as well",
+    stage: Stage::Plan,
+    is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && case.coarse,
+    needs: &["bias"],
+    touches: Touches { weights: Some(WeightRule::Rounding), ..Touches::NONE },
+};
 
 /// Ridge, as a share of the variance of an input, half its own and half the mean of all; for grids of few integers and
 /// of many. The less there is to win by rounding, the less the targets may follow what a few samples ask for.

@@ -1,7 +1,7 @@
 //! Biases corrected while a forward pass goes by.
 
-use super::bias::calibration;
-use super::bias_grid::{BiasGrids, QuantizedBias, least_changing};
+use super::bias_calibration::calibration;
+use super::{BiasRule, Method, Stage, Touches};
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
 use crate::onnx::node::is_scaled;
@@ -11,27 +11,19 @@ use crate::simulate::{
     ActivationBounds, Candidate, ChannelSum, Network, NodeAt, OutChannels, added_to_product,
     correction,
 };
+use crate::tune::bias_grid::{BiasGrids, QuantizedBias, least_changing};
 use anyhow::Result;
 use rayon::prelude::*;
 
-/// What biases are corrected by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BiasRule {
-    /// The means of the float network's outputs.
-    FloatMeans,
-    /// The error that the outputs' own quantization brings.
-    OwnGrid,
-}
-
-impl BiasRule {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            BiasRule::FloatMeans => "float means",
-            BiasRule::OwnGrid => "own grid",
-        }
-    }
-}
+/// Biases by the mean error of each output channel.
+pub const BIAS: Method = Method {
+    name: "bias",
+    about: "biases by the mean error of each output channel",
+    stage: Stage::Plan,
+    is_tried: |case| case.effort.level() > 0,
+    needs: &[],
+    touches: Touches { biases: Some(BiasRule::FloatMeans), ..Touches::NONE },
+};
 
 /// Corrects biases.
 pub struct BiasCorrector<'a> {

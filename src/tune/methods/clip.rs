@@ -4,12 +4,24 @@
 //! `sum_k var(x_k) (w_k - s q_k)^2`, which is the error of the output where the inputs do not depend on each
 //! other.
 
-use super::layer::LayerProduct;
-use super::moments::variances;
+use super::{Method, Stage, Touches, WeightRule};
 use crate::engine::Value;
 use crate::plan::Pairs;
+use crate::tune::layer::LayerProduct;
+use crate::tune::moments::variances;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+
+/// Scales of weights by the error that they leave at the layer's output. They are tried only where some have few bits
+/// (docs/design/rounding.md).
+pub const CLIP: Method = Method {
+    name: "clip",
+    about: "scales of weights by the error that they leave at the layer's output",
+    stage: Stage::Plan,
+    is_tried: |case| case.effort.level() > 0 && case.few_bits,
+    needs: &[],
+    touches: Touches { weights: Some(WeightRule::Scales), ..Touches::NONE },
+};
 
 /// Scales tried, as shares of the one that covers the largest weight.
 const SHARES: std::ops::RangeInclusive<u32> = 16..=40;
