@@ -9,7 +9,7 @@ use mqq::engine::{Engine, Parsed, Value};
 use mqq::equalize::find;
 use mqq::observers::by_spelling;
 use mqq::onnx;
-use mqq::onnx::edit::apply;
+use mqq::onnx::edit::{ModelEdit, apply, edited};
 use mqq::onnx::inputs::Shapes;
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::value_info::ValueInfos;
@@ -160,8 +160,9 @@ fn a_float_network_in_other_units_need_not_be_run() {
                 let methods = Methods::of("bias").unwrap();
                 let tuning = Tuning { table, samples, n_tune: 5, methods, known: reference };
                 let tuned = tune(&mut model, &mut plan, &mut placement, tuning);
-                let Tuned { biases, gain_db, sqnr_db, .. } = tuned.unwrap().unwrap();
-                (biases, gain_db, sqnr_db)
+                let Tuned { gain_db, sqnr_db, .. } = tuned.unwrap().unwrap();
+                assert!(edited(&planned.model, &plan.edits).unwrap() == model);
+                (plan.edits, gain_db, sqnr_db)
             };
             let tuned = tune(None);
             assert!(!corrected || !tuned.0.is_empty(), "{fixture} {backend}");
@@ -237,7 +238,11 @@ fn where_samples_are_few_those_that_judged_teach_too() {
         assert!(
             tuned.steps[0].kept && (tuned.n_samples, tuned.n_held_back) == (n_tune, n - n_tune)
         );
-        tuned.biases.into_iter().flat_map(|bias| bias.values).collect()
+        let values = |edit: ModelEdit| match edit {
+            ModelEdit::ReplaceBias(bias) => bias.values,
+            other => panic!("{other:?}"),
+        };
+        plan.edits.into_iter().flat_map(values).collect()
     };
     let apart = |a: &[f32], b: &[f32]| {
         let difference = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>();

@@ -108,8 +108,8 @@ pub fn choose_precisions(
         margin += mixed.shortfall();
         round += 1;
     };
-    // Warnings about equalization; those about tensors came again with the new plan.
-    chosen.plan.keep_warnings(std::mem::take(&mut planned.plan.warnings));
+    // It has edits and warnings of equalization; warnings about tensors came again with the new plan.
+    chosen.plan.replace(std::mem::take(&mut planned.plan));
     *planned = chosen;
     Ok((mixed, tuned))
 }

@@ -1,7 +1,7 @@
 //! Changes of a float model's constants as values, and the one function that makes them.
 
 use super::graph::drop_unused;
-use super::proto::{GraphProto, TensorProto};
+use super::proto::{GraphProto, ModelProto, TensorProto};
 use super::tensor;
 use anyhow::{Context, Result, ensure};
 
@@ -67,6 +67,16 @@ impl Entries {
     pub fn of(self, i: usize) -> usize {
         i / self.period * self.len + i / self.inner % self.len
     }
+}
+
+/// A model with the changes, made as by [`apply`]; shares the data of other tensors.
+///
+/// # Errors
+/// As [`apply`].
+pub fn edited(model: &ModelProto, edits: &[ModelEdit]) -> Result<ModelProto> {
+    let mut model = model.clone();
+    apply(model.graph.as_mut().context("model has no graph")?, edits)?;
+    Ok(model)
 }
 
 /// Makes the changes in their order. Biases that nothing reads any more go.

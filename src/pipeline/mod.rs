@@ -15,7 +15,7 @@ use crate::engine::Parsed;
 use crate::import::ImportedRanges;
 use crate::mixed::{Mixed, Task, Wanted, choose_precisions};
 use crate::observers;
-use crate::onnx::edit::apply;
+use crate::onnx::edit::edited;
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
@@ -177,9 +177,7 @@ fn finish(
         tuned: improved.tuned.as_ref(),
     }
     .sidecar()?;
-    let learned = plan.learned_weights(graph(&model)?);
-    let mut prepared = model.clone();
-    apply(prepared.graph.as_mut().context("model has no graph")?, &learned)?;
+    let prepared = edited(&model, &plan.learned_weights(graph(&model)?))?;
     rewrite(&mut model, &plan, request.storage)?;
     plan.warnings.extend(check::ensure_kept(&model, &request.scheme)?);
     let n_samples = calibration.n_samples;

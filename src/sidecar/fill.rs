@@ -7,7 +7,7 @@ use super::schema::{
     SchemeRecord, Sidecar, SkippedRecord, StepRecord, TriedObserverRecord, TuningRecord,
 };
 use crate::mixed::Mixed;
-use crate::onnx::edit::NewBias;
+use crate::onnx::edit::{ModelEdit, NewBias};
 use crate::onnx::node::{attribute, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
@@ -71,7 +71,7 @@ impl Record<'_> {
             calibration: calibration(self.calibration, self.observer),
             equalization: self.equalized.map(equalization),
             mixed_precision: self.mixed_precision.cloned(),
-            tuning: self.tuned.map(tuning),
+            tuning: self.tuned.map(|tuned| tuning(tuned, &plan.edits)),
         })
     }
 
@@ -241,12 +241,15 @@ fn equalization(equalized: &Equalized) -> EqualizationRecord {
     }
 }
 
-fn tuning(tuned: &Tuned) -> TuningRecord {
-    let bias = |bias: &NewBias| BiasRecord {
-        node: bias.node_idx,
-        input: bias.input_idx,
-        name: bias.name.clone(),
-        values: bias.values.clone(),
+fn tuning(tuned: &Tuned, edits: &[ModelEdit]) -> TuningRecord {
+    let bias = |edit: &ModelEdit| match edit {
+        ModelEdit::ReplaceBias(NewBias { node_idx, input_idx, name, values }) => Some(BiasRecord {
+            node: *node_idx,
+            input: *input_idx,
+            name: name.clone(),
+            values: values.clone(),
+        }),
+        _ => None,
     };
     let step = |step: &Step| StepRecord {
         method: step.method.name.to_string(),
@@ -262,7 +265,7 @@ fn tuning(tuned: &Tuned) -> TuningRecord {
         n_weights: tuned.n_weights,
         n_rounded: tuned.n_rounded,
         n_ranges: tuned.n_ranges,
-        biases: tuned.biases.iter().map(bias).collect(),
+        biases: edits.iter().filter_map(bias).collect(),
     }
 }
 

@@ -28,7 +28,7 @@ pub use setup::{Evaluation, Options, PlannedModel, Setup, tune_planned};
 
 use crate::metrics::{gain_db, mean_sqnr_db};
 use crate::observers::Observer;
-use crate::onnx::edit::{ModelEdit, NewBias, apply};
+use crate::onnx::edit::{ModelEdit, NewBias, edited};
 use crate::onnx::graph::Edge;
 use crate::onnx::names::Names;
 use crate::onnx::node::node_name;
@@ -75,9 +75,6 @@ pub struct Tuned {
     pub gain_db: f64,
     /// The methods, in the order in which they were tried.
     pub steps: Vec<Step>,
-    /// Biases corrected.
-    #[serde(skip)]
-    pub biases: Vec<NewBias>,
     /// Biases corrected.
     pub n_biases: usize,
     /// Weights with other scales or integers.
@@ -210,7 +207,6 @@ pub fn tune(
         sqnr_db: [sqnr_db, sqnr_db],
         gain_db: 0.0,
         steps,
-        biases: Vec::new(),
         n_biases: 0,
         n_weights: 0,
         n_rounded: 0,
@@ -234,11 +230,11 @@ pub fn tune(
         report.n_ranges = n_changed_ranges(plan, &tuned);
         report.n_rounded = tuned.weights.iter().filter(|weight| weight.learned).count();
         *plan = tuned;
-        report.biases = new_biases(model, biases)?;
-        let edits: Vec<ModelEdit> =
-            report.biases.iter().cloned().map(ModelEdit::ReplaceBias).collect();
-        apply(model.graph.as_mut().context("model has no graph")?, &edits)?;
-        add_quantizers(model, placement, plan, scheme, &report.biases)?;
+        let biases = new_biases(model, biases)?;
+        let edits: Vec<ModelEdit> = biases.iter().cloned().map(ModelEdit::ReplaceBias).collect();
+        *model = edited(model, &edits)?;
+        plan.edits.extend(edits);
+        add_quantizers(model, placement, plan, scheme, &biases)?;
         let graph = model.graph.as_ref().context("model has no graph")?;
         decide_biases(graph, placement, scheme, observer, plan, false)?;
     }

@@ -8,7 +8,7 @@ use crate::equalize::{
     ChannelStatistics, Channels, EqualizationGroup, GroupScales, ObservedTensor, Skipped, choose,
     find, observed_tensors,
 };
-use crate::onnx::edit::apply;
+use crate::onnx::edit::ModelEdit;
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
@@ -108,17 +108,13 @@ impl ChannelScales {
         self.chosen.is_empty()
     }
 
-    /// The model with these scales.
+    /// What gives the model these scales.
     ///
     /// # Errors
-    /// If it is not the one that they were found in.
-    pub fn applied(&self, model: &ModelProto) -> Result<ModelProto> {
-        let mut changed = model.clone();
-        let graph = changed.graph.as_mut().context("model has no graph")?;
-        for (group, choice) in &self.chosen {
-            apply(graph, &group.edits(&choice.scales)?)?;
-        }
-        Ok(changed)
+    /// None for those that were chosen.
+    pub fn edits(&self) -> Result<Vec<ModelEdit>> {
+        let edits = self.chosen.iter().map(|(group, choice)| group.edits(&choice.scales));
+        Ok(edits.collect::<Result<Vec<_>>>()?.concat())
     }
 
     /// What the channels of tensors are multiplied by.

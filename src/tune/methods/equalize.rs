@@ -8,9 +8,10 @@ use super::channel_scales::{Candidates, ChannelScales, ScaledGroup};
 use super::{Method, Stage, Touches};
 use crate::calibrate::CalibrationStatistics;
 use crate::equalize::Skipped;
+use crate::onnx::edit::edited;
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
-use crate::plan::decide;
+use crate::plan::{QuantPlan, decide};
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::simulate::Samples;
@@ -193,7 +194,8 @@ fn attempt(
         return Ok((equalized, None));
     }
     let evaluated_by = setup.evaluation_samples(data, model, plan)?;
-    let scaled = scales.applied(model)?;
+    let edits = scales.edits()?;
+    let scaled = edited(model, &edits)?;
     let scalings = scales.scalings();
     let scaled_graph = scaled.graph.as_ref().context("model has no graph")?;
     let statistics = calibration.of_scaled(placement);
@@ -218,7 +220,7 @@ fn attempt(
     calibration.settle_scaled(equalized.kept);
     let reference = if equalized.kept { of_scaled } else { of_model };
     if equalized.kept {
-        (planned.model, planned.plan) = (scaled, scaled_plan);
+        (planned.model, planned.plan) = (scaled, QuantPlan { edits, ..scaled_plan });
     }
     let known = reference.map(|reference| Evaluation { samples: evaluated_by, reference });
     Ok((equalized, known))

@@ -152,7 +152,7 @@ fn attempt(
     let n_judges = samples.len();
     let (mut observer, mut reference) = (DEFAULT, of_default);
     if let Some(mut best) = best {
-        best.plan.keep_warnings(std::mem::take(&mut plan.warnings));
+        best.plan.replace(std::mem::take(plan));
         (observer, reference, *plan) = (best.observer, best.reference, best.plan);
     }
     *known = reference.map(|reference| Evaluation { samples, reference });
