@@ -95,12 +95,12 @@ fn the_simulation_is_the_written_model() {
     ] {
         let scheme = backends::resolve(backend).unwrap();
         let (model, value_info) = prepared(fixture, &scheme);
-        let Planned { mut model, plan, inputs, samples, values, .. } =
+        let Planned { model, plan, inputs, samples, values, .. } =
             planned(model, &value_info, &scheme);
         let data = Samples { names: &inputs, values: &values };
         let simulated = simulate(&model, &plan, data).unwrap().outputs;
-        rewrite(&mut model, &plan, WeightStorage::Integer).unwrap();
-        let written = engine(&model, &[]);
+        let written = rewrite(model, &plan, WeightStorage::Integer).unwrap().into_model();
+        let written = engine(&written, &[]);
         let mut session = written.session().unwrap();
         let (mut signal, mut noise) = (0.0, 0.0);
         for (sample, simulated) in samples.iter().zip(&simulated[0]) {

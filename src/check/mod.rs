@@ -9,5 +9,5 @@ mod rules;
 pub use qdq_graph::QdqGraph;
 pub use qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
 pub use rules::{
-    CHECKS, Check, Finding, RuleReport, Severity, ensure_kept, findings, is_quantized,
+    CHECKS, Check, Checked, Finding, RuleReport, Severity, ensure_kept, findings, is_quantized,
 };

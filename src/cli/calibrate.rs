@@ -364,7 +364,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         improved,
     } = outcome;
     let Improved { equalized, observer, mixed, tuned } = improved;
-    let mut staged = Staged::model(model, &paths.output, has_external_data)?;
+    let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
     let text = sidecar.to_json();
     staged.add(text.as_bytes(), &paths.sidecar)?;
     // From the file's text, so that the same comes of it later.

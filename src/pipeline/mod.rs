@@ -9,7 +9,7 @@ mod record;
 pub use compare::{CompareRequest, compare};
 
 use crate::calibrate::{self, CalibrationStatistics, Observed, SampleSet};
-use crate::check;
+use crate::check::{Checked, ensure_kept};
 use crate::diag::{WithHint, hint_of};
 use crate::engine::Parsed;
 use crate::import::ImportedRanges;
@@ -94,7 +94,7 @@ impl Request {
 /// What a run gives.
 pub struct Outcome {
     /// The model with Q/DQ.
-    pub model: ModelProto,
+    pub model: Checked,
     /// The float model that it was made from, as placement saw it; shares its tensors' data.
     pub prepared: ModelProto,
     /// Whether tensors go into a file of their own.
@@ -159,7 +159,7 @@ fn finish(
     let plan = decide(graph(&model)?, &placement, &statistics, given, setup.scheme, observers)?;
     let mut planned = PlannedModel { model, placement, plan };
     let improved = improve(setup, request, &mut planned, proposal, &mut calibration, progress)?;
-    let PlannedModel { mut model, placement, mut plan } = planned;
+    let PlannedModel { model, placement, mut plan } = planned;
     add_warnings(&mut plan, graph(&model)?, &calibration, &request.selection);
     let about_data = record::calibration(setup, request, &calibration, &model)?;
     let preprocessing = about_data.preprocessing.clone();
@@ -178,11 +178,12 @@ fn finish(
     }
     .sidecar()?;
     let prepared = edited(&model, &plan.learned_weights(graph(&model)?))?;
-    rewrite(&mut model, &plan, request.storage)?;
-    plan.warnings.extend(check::ensure_kept(&model, &request.scheme)?);
+    let quantized = rewrite(model, &plan, request.storage)?;
+    let checked = ensure_kept(quantized.into_model(), &request.scheme)?;
+    plan.warnings.extend(checked.warnings.iter().cloned());
     let n_samples = calibration.n_samples;
     Ok(Outcome {
-        model,
+        model: checked,
         prepared,
         has_external_data,
         sidecar,

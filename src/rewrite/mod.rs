@@ -1,6 +1,6 @@
 //! The plan written into the graph.
 //!
-//! In: a prepared model and a [`QuantPlan`]. Out: the model with QuantizeLinear and DequantizeLinear
+//! In: a prepared model and a [`QuantPlan`]. Out: a [`QuantizedModel`] with QuantizeLinear and DequantizeLinear
 //! nodes; where ONNX has no operator for a grid (NNIE's codes), weights are floats that lie on it, and
 //! activations stay as they are. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
 //! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
@@ -8,7 +8,7 @@
 use crate::onnx::graph;
 use crate::onnx::graph::Edge;
 use crate::onnx::names::Names;
-use crate::onnx::proto::{AttributeProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::{Codes, QuantParams};
@@ -18,21 +18,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const INT: i32 = 2;
 
-/// Writes `plan` into `model`.
+/// A model with a plan written into it. Only [`rewrite`] makes one.
+pub struct QuantizedModel(ModelProto);
+
+impl QuantizedModel {
+    /// Its message.
+    pub fn into_model(self) -> ModelProto {
+        self.0
+    }
+}
+
+/// Writes `plan` into the prepared `model` that it is a plan of, its edits made.
 ///
 /// # Errors
 /// If the model has no graph, or a type of the plan has no ONNX integer.
-pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage) -> Result<()> {
+pub fn rewrite(
+    mut model: ModelProto,
+    plan: &QuantPlan,
+    storage: WeightStorage,
+) -> Result<QuantizedModel> {
     let graph = model.graph.as_mut().context("model has no graph")?;
-    let mut writer = Writer {
-        names: Names::of(graph),
-        initializers: Vec::new(),
-        after_tensor: BTreeMap::new(),
-        before_node: BTreeMap::new(),
-        replaced: BTreeMap::new(),
-        renamed: BTreeMap::new(),
-        removed: BTreeSet::new(),
-    };
+    let mut writer = Writer { names: Names::of(graph), ..Writer::default() };
     for activation in &plan.activations {
         writer.activation(activation)?;
     }
@@ -42,53 +48,22 @@ pub fn rewrite(model: &mut ModelProto, plan: &QuantPlan, storage: WeightStorage)
     for bias in &plan.biases {
         writer.bias(bias)?;
     }
-    let Writer {
-        initializers, mut after_tensor, mut before_node, replaced, renamed, removed, ..
-    } = writer;
-    let inputs: Vec<String> = graph.input.iter().map(|value| value.name().to_string()).collect();
-    let mut nodes = Vec::with_capacity(graph.node.len() + 2 * plan.activations.len());
-    let mut clip_bounds = Vec::new();
-    for input in inputs {
-        nodes.extend(after_tensor.remove(&input).into_iter().flatten());
-    }
-    for (node_idx, mut node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
-        for (input_idx, input) in node.input.iter_mut().enumerate() {
-            if let Some(name) = replaced.get(&(node_idx, input_idx)).or(renamed.get(input)) {
-                input.clone_from(name);
-            }
-        }
-        if removed.contains(&node_idx) {
-            clip_bounds.extend(node.input.iter().skip(1).cloned());
-            continue;
-        }
-        nodes.extend(before_node.remove(&node_idx).into_iter().flatten());
-        let outputs = node.output.clone();
-        for output in &mut node.output {
-            if let Some(name) = renamed.get(output) {
-                output.clone_from(name);
-            }
-        }
-        nodes.push(node);
-        for output in outputs {
-            nodes.extend(after_tensor.remove(&output).into_iter().flatten());
-        }
-    }
-    graph.node = nodes;
-    graph.initializer.extend(initializers);
-    drop_unused(model, plan, &clip_bounds);
-    Ok(())
+    let clip_bounds = writer.write(graph);
+    drop_unused(graph, plan, clip_bounds);
+    Ok(QuantizedModel(model))
 }
 
 /// Removes the float initializers that the plan has replaced, and the bounds of removed Clips, where
 /// nothing uses them any more.
-fn drop_unused(model: &mut ModelProto, plan: &QuantPlan, clip_bounds: &[String]) {
-    let Some(graph) = model.graph.as_mut() else { return };
+fn drop_unused(graph: &mut GraphProto, plan: &QuantPlan, clip_bounds: Vec<String>) {
     let weights = plan.weights.iter().map(|weight| &weight.quantizer.tensor);
     let biases = plan.biases.iter().map(|bias| &bias.quantizer.tensor);
-    let unused = graph::drop_unused(graph, weights.chain(biases).chain(clip_bounds).cloned());
+    let unused = graph::drop_unused(graph, weights.chain(biases).cloned().chain(clip_bounds));
     graph.value_info.retain(|value| !unused.contains(value.name()));
 }
 
+/// What is to be written.
+#[derive(Default)]
 struct Writer {
     names: Names,
     initializers: Vec<TensorProto>,
@@ -102,6 +77,39 @@ struct Writer {
 }
 
 impl Writer {
+    /// Writes it; gives the bounds of the Clips that were removed.
+    fn write(mut self, graph: &mut GraphProto) -> Vec<String> {
+        let inputs = graph.input.iter();
+        let inserted = inputs.filter_map(|value| self.after_tensor.remove(value.name()));
+        let mut nodes: Vec<NodeProto> = inserted.flatten().collect();
+        let mut clip_bounds = Vec::new();
+        for (node_idx, mut node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
+            for (input_idx, input) in node.input.iter_mut().enumerate() {
+                let edge = (node_idx, input_idx);
+                if let Some(name) = self.replaced.get(&edge).or(self.renamed.get(input)) {
+                    input.clone_from(name);
+                }
+            }
+            if self.removed.contains(&node_idx) {
+                clip_bounds.extend(node.input.into_iter().skip(1));
+                continue;
+            }
+            nodes.extend(self.before_node.remove(&node_idx).into_iter().flatten());
+            let outputs = node.output.clone();
+            for output in &mut node.output {
+                if let Some(name) = self.renamed.get(output) {
+                    output.clone_from(name);
+                }
+            }
+            nodes.push(node);
+            let inserted = outputs.iter().filter_map(|output| self.after_tensor.remove(output));
+            nodes.extend(inserted.flatten());
+        }
+        graph.node = nodes;
+        graph.initializer.extend(self.initializers);
+        clip_bounds
+    }
+
     fn activation(&mut self, planned: &PlannedActivation) -> Result<()> {
         if planned.params.codes != Codes::Affine {
             return Ok(());
@@ -183,10 +191,10 @@ impl Writer {
     /// A weight on a grid that ONNX has no operator for: floats that lie on it.
     fn rounded_weight(&mut self, planned: &PlannedWeight) -> Result<()> {
         let rounded = self.names.fresh(&format!("{}_rounded", planned.quantizer.tensor));
-        let [params] = planned.params[..] else {
+        let [_] = planned.params[..] else {
             bail!("`{}`: several scales, expected one", planned.quantizer.tensor)
         };
-        let values: Vec<f32> = planned.integers.iter().map(|&q| params.dequantize(q)).collect();
+        let values = planned.dequantized();
         self.initializers.push(tensor::from_f32(&rounded, &planned.shape, &values)?);
         self.replace(&planned.quantizer.edges, &rounded);
         Ok(())

@@ -123,16 +123,30 @@ fn run(check: &Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Finding
     found.extend(report.into_findings());
 }
 
-/// Checks a model that mqq wrote. What it gives are warnings: rules that the float model already broke.
+/// A quantized model that keeps the rules of its target. Only [`ensure_kept`] makes one.
+pub struct Checked {
+    model: ModelProto,
+    /// Rules that the float model already broke.
+    pub warnings: Vec<String>,
+}
+
+impl Checked {
+    /// The model.
+    pub fn into_model(self) -> ModelProto {
+        self.model
+    }
+}
+
+/// Checks a quantized model before it is written.
 ///
 /// # Errors
 /// If the model breaks a rule that quantization is to keep; that is a defect of mqq, or of the table.
-pub fn ensure_kept(model: &ModelProto, scheme: &Scheme) -> Result<Vec<String>> {
+pub fn ensure_kept(model: ModelProto, scheme: &Scheme) -> Result<Checked> {
     let is_about_the_float_model = |rule: &str| {
         CHECKS.iter().any(|check| check.name == rule && check.is_about_the_float_model)
     };
     let mut warnings = Vec::new();
-    for finding in findings(model, scheme) {
+    for finding in findings(&model, scheme) {
         match finding.severity {
             // Where nothing was quantized there is a warning already.
             _ if finding.rule == model::QUANTIZED.name => {}
@@ -150,5 +164,5 @@ pub fn ensure_kept(model: &ModelProto, scheme: &Scheme) -> Result<Vec<String>> {
             Severity::Warning => {}
         }
     }
-    Ok(warnings)
+    Ok(Checked { model, warnings })
 }
