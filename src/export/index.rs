@@ -7,7 +7,7 @@ use crate::sidecar::{Encoding, NodeRecord, Sidecar};
 use anyhow::{Result, anyhow, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Operators whose input lies on the grid of what follows them; as MQBench's
+/// Operators whose input has the quantization parameters of what follows them; as MQBench's
 /// `post_process_clip_ranges` (ModelTC/MQBench, mqbench/deploy/deploy_linear.py).
 const PASSED_THROUGH: [&str; 3] = ["Flatten", "Resize", "Reshape"];
 

@@ -103,7 +103,7 @@ pub struct CalibrationRecord {
 pub struct TriedObserverRecord {
     /// The range observer, with its options.
     pub observer: String,
-    /// How much less noise the outputs have with it than with the table's, in dB.
+    /// How much less quantization error the outputs have with it than with the table's, in dB.
     pub gain_db: f64,
     /// How far that is a matter of the samples, in dB: one standard deviation.
     pub chance_db: f64,
@@ -114,11 +114,11 @@ pub struct TriedObserverRecord {
 pub struct TuningRecord {
     /// Samples that were learned from.
     pub n_samples: usize,
-    /// Samples that were held back.
+    /// Held-out samples.
     pub n_held_back: usize,
-    /// Mean SQNR of the outputs over the samples held back, before and after what was kept, in dB.
+    /// Mean SQNR of the outputs over the held-out samples, before and after what was accepted, in dB.
     pub sqnr_db: [f64; 2],
-    /// How much less noise the samples held back have, in dB.
+    /// How much less quantization error the held-out samples have, in dB.
     pub gain_db: f64,
     /// The methods, in the order in which they were tried.
     pub steps: Vec<StepRecord>,
@@ -132,14 +132,14 @@ pub struct TuningRecord {
     pub biases: Vec<BiasRecord>,
 }
 
-/// One method, tried on top of those that were kept.
+/// One method, tried on top of those that were accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// What was tried, as `--methods` spells it.
     pub method: String,
-    /// How much less noise the samples held back have with it, in dB.
+    /// How much less quantization error the held-out samples have with it, in dB.
     pub gain_db: f64,
-    /// Whether it was kept; otherwise it was worse and undone.
+    /// Whether it was accepted; otherwise it was worse and rejected.
     pub kept: bool,
 }
 
@@ -159,35 +159,35 @@ pub struct BiasRecord {
 /// What the sidecar says of equalized channels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EqualizationRecord {
-    /// Samples that the factors were chosen by.
+    /// Samples that the channel scales were chosen by.
     pub n_samples: usize,
-    /// Samples that the result was judged by.
+    /// Samples that the result was evaluated by.
     pub n_judges: usize,
     /// Mean SQNR of the outputs over these samples, before and after, in dB; with biases that were corrected on
     /// them where biases will be.
     pub sqnr_db: [f64; 2],
-    /// How much less noise they have, in dB.
+    /// How much less quantization error they have, in dB.
     pub gain_db: f64,
     /// One standard deviation of that, by which samples there are, in dB.
     #[serde(default)]
     pub chance_db: f64,
-    /// Whether the result was kept; otherwise it was worse by more than twice that and everything is as it was.
+    /// Whether the result was accepted; otherwise it was worse by more than twice that and everything is as it was.
     pub kept: bool,
-    /// The tensors whose channels were scaled; none where the result was not kept.
+    /// The equalization groups whose channels were scaled; none where the result was rejected.
     pub spaces: Vec<ChannelScalesRecord>,
-    /// Inputs of layers that got no factors.
+    /// Inputs of layers that got no channel scales.
     pub declined: Vec<SkippedRecord>,
     /// What earlier versions of mqq moved from channels into biases: such a model is not made again.
     #[serde(default, skip_serializing)]
     pub offsets: Vec<serde_json::Value>,
 }
 
-/// Tensors that share a factor per channel.
+/// An equalization group: tensors that share a scale per channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChannelScalesRecord {
-    /// The tensor that names them, whose channels the factors are for.
+    /// The tensor that names them, whose channels the scales are for.
     pub tensor: String,
-    /// Nodes whose weights, gains and biases were divided by the factors.
+    /// Nodes whose weights, gains and biases were divided by the scales.
     pub producers: Vec<String>,
     /// Nodes whose weights were multiplied by them.
     pub consumers: Vec<String>,
@@ -195,7 +195,7 @@ pub struct ChannelScalesRecord {
     pub factors: Vec<f32>,
 }
 
-/// An input of a layer that was left alone.
+/// An input of a layer that was skipped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SkippedRecord {
     /// ONNX name of the tensor.
@@ -287,7 +287,7 @@ pub struct Encoding {
     /// Values of a mask of attention seen, which saturate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_masked: Option<u64>,
-    /// Other tensors on the same grid.
+    /// Other tensors with the same quantization parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_with: Option<Vec<String>>,
     /// The Clip or Relu that was removed because the grid has its effect.
@@ -370,8 +370,8 @@ impl Sidecar {
             .map(|float| format!("float: {} `{}`: {}", float.op_type, float.node, float.reason));
         let equalization = self.equalization.iter();
         let scaled =
-            equalization.clone().flat_map(|facts| &facts.spaces).map(ChannelScalesRecord::describe);
-        let declined = equalization.clone().flat_map(|facts| &facts.declined);
+            equalization.clone().flat_map(|it| &it.spaces).map(ChannelScalesRecord::describe);
+        let declined = equalization.clone().flat_map(|it| &it.declined);
         let declined = declined.map(|d| format!("not equalized: `{}`: {}", d.tensor, d.reason));
         changes.chain(floats).chain(scaled).chain(declined).collect()
     }
