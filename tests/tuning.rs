@@ -19,7 +19,7 @@ use mqq::prepare::prepare;
 use mqq::quant::ChannelScaling;
 use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
-use mqq::simulate::{Samples, simulate};
+use mqq::simulate::{CachedNetwork, CachedSamples, Samples, simulate};
 use mqq::statistics::TensorStatistics;
 use mqq::tune::{Compared, Methods, Reference, Tuned, Tuning, WeightScheme, compare_plans, tune};
 use prost::Message;
@@ -117,6 +117,25 @@ fn the_simulation_is_the_written_model() {
     }
 }
 
+/// Candidates side by side and one plan after another are the same network, to the bit; so is what was kept of a run.
+#[test]
+fn both_drivers_simulate_the_same_network() {
+    for backend in ["tensorrt", "openvino"] {
+        let scheme = backends::resolve(backend).unwrap();
+        let (model, value_info) = prepared("fixtures/digits_cnn.onnx", &scheme);
+        let Planned { model, plan, inputs, values, .. } = planned(model, &value_info, &scheme);
+        let samples = Samples { names: &inputs, values: &values };
+        let simulated = simulate(&model, &plan, samples).unwrap().outputs;
+        let mut network = CachedNetwork::new(&model, samples).unwrap();
+        let mut cached = CachedSamples::new(samples, 1 << 24);
+        for plan in [&QuantPlan::default(), &plan, &plan] {
+            let outputs = network.run(plan, &mut cached, true, None).unwrap();
+            let same = outputs[0].iter().zip(&simulated[0]).all(|(a, b)| a.f32s() == b.f32s());
+            assert_eq!(same, !plan.weights.is_empty(), "{backend}");
+        }
+    }
+}
+
 /// What follows from the float network by factors alone is, to the bit, what running the other one gives; so are biases
 /// that were corrected by all samples on the way.
 #[test]
@@ -129,26 +148,32 @@ fn a_float_network_in_other_units_need_not_be_run() {
     ] {
         let scheme = backends::resolve(backend).unwrap();
         let (model, value_info) = prepared(fixture, &scheme);
-        let (mut scaled, mut units) = (model.clone(), BTreeMap::new());
+        let (mut scaled, mut scalings) = (model.clone(), BTreeMap::new());
         for space in find(model.graph.as_ref().unwrap(), &value_info).0 {
             let factors: Vec<f32> = (0..space.n).map(|c| ((c % 3) as f32 - 1.0).exp2()).collect();
             apply(scaled.graph.as_mut().unwrap(), &space.edits(&factors).unwrap()).unwrap();
             let tensors = space.tensors.into_iter();
-            units.extend(tensors.map(|(tensor, at)| (tensor, at.scaling(&factors))));
+            scalings.extend(tensors.map(|(tensor, at)| (tensor, at.scaling(&factors))));
         }
-        assert!(units.len() > 3, "{fixture} {backend}");
+        assert!(scalings.len() > 3, "{fixture} {backend}");
         let (before, after) =
             (planned(model, &value_info, &scheme), planned(scaled, &value_info, &scheme));
         let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
-        let compare = |units: Option<&BTreeMap<String, ChannelScaling>>| {
+        let compare = |scalings: Option<&BTreeMap<String, ChannelScaling>>| {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
-            let compared =
-                Compared { models, plans, placement: &before.placement, units, table, corrected };
+            let compared = Compared {
+                models,
+                plans,
+                placement: &before.placement,
+                scalings,
+                table,
+                corrected,
+            };
             let samples = Samples { names: &before.inputs, values: &before.values[..7] };
             compare_plans(compared, samples, None).unwrap()
         };
         let (run, [_, none]) = compare(None);
-        let (known, [of_model, of_scaled]) = compare(Some(&units));
+        let (known, [of_model, of_scaled]) = compare(Some(&scalings));
         assert!(none.is_none());
         assert_eq!(run, known, "{fixture} {backend}");
         assert!(run.gain_db != 0.0, "{fixture} {backend}");

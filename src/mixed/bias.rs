@@ -7,7 +7,7 @@ use anyhow::Result;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Corrections of the layers' outputs, learned on the samples that layers are ranked by.
+/// Corrections of the layers' outputs, learned on the samples of the sensitivity analysis.
 #[derive(Debug, Default)]
 pub struct BiasCorrection {
     /// Per layer, the sums of the output channels in the float network, sample by sample.

@@ -34,7 +34,7 @@ pub struct Task<'a> {
     pub observers: Observers<'a>,
     /// Which nodes the user takes out or asks for.
     pub selection: &'a Selection,
-    /// Ranges that need no statistics.
+    /// SampleRanges that need no statistics.
     pub given: Option<&'a BTreeMap<String, GivenRange>>,
     /// An earlier evaluation of the plan.
     pub known: Option<&'a Evaluation>,
@@ -65,7 +65,7 @@ pub fn choose_precisions(
         true => 0,
         false => setup.options.effort.n_tune(setup.n_samples(samples, model, methods)),
     };
-    let Ranges { analysis, evaluation } = Ranges::of(samples, wanted.goal, n_tune)?;
+    let SampleRanges { analysis, evaluation } = SampleRanges::of(samples, wanted.goal, n_tune)?;
     let source = PlanSource {
         graph: model.graph.as_ref().context("model has no graph")?,
         value_info: setup.value_info,
@@ -115,16 +115,16 @@ pub fn choose_precisions(
 }
 
 /// Positions in the samples by content.
-struct Ranges {
+struct SampleRanges {
     /// The samples of the sensitivity analysis.
     analysis: Range<usize>,
     /// Those that evaluate.
     evaluation: Range<usize>,
 }
 
-impl Ranges {
+impl SampleRanges {
     /// For a goal, where tuning learns from the first `n_tune`.
-    fn of(samples: &SampleSet, goal: Goal, n_tune: usize) -> Result<Ranges> {
+    fn of(samples: &SampleSet, goal: Goal, n_tune: usize) -> Result<SampleRanges> {
         let n = samples.by_content().len();
         ensure!(
             n >= MIN_SAMPLES,
@@ -136,6 +136,6 @@ impl Ranges {
             samples.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();
         let fit = (MAX_BYTES / bytes.max(1)).max(1);
         let limit = max_held_out(goal).min(fit);
-        Ok(Ranges { analysis: 0..n_analysis, evaluation: n - (n - first).min(limit)..n })
+        Ok(SampleRanges { analysis: 0..n_analysis, evaluation: n - (n - first).min(limit)..n })
     }
 }

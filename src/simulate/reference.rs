@@ -37,25 +37,25 @@ impl FloatReference {
         self.evaluated.get(tensor).map_or(&[], Vec::as_slice)
     }
 
-    /// The same of the network `graph` with tensors in other `units`; `None` where it does not follow.
+    /// The same of the network `graph` with `scalings` of tensors; `None` where it does not follow.
     pub fn converted(
         &self,
         graph: &GraphProto,
-        units: &BTreeMap<String, ChannelScaling>,
+        scalings: &BTreeMap<String, ChannelScaling>,
     ) -> Option<FloatReference> {
-        if self.evaluated.keys().any(|tensor| units.contains_key(tensor)) {
+        if self.evaluated.keys().any(|tensor| scalings.contains_key(tensor)) {
             return None;
         }
         let mut converted = self.clone();
         for (&node_idx, sums) in &mut converted.sums {
             let output = graph.node.get(node_idx).and_then(|node| node.output.first());
-            let Some(units) = output.and_then(|name| units.get(name)) else { continue };
+            let Some(scaling) = output.and_then(|name| scalings.get(name)) else { continue };
             for sums in sums {
-                if sums.len() != units.n_entries() {
+                if sums.len() != scaling.n_entries() {
                     return None;
                 }
                 let channels = sums.iter_mut().enumerate();
-                channels.for_each(|(o, sum)| sum.sum *= f64::from(units.of(o)));
+                channels.for_each(|(o, sum)| sum.sum *= f64::from(scaling.of(o)));
             }
         }
         Some(converted)

@@ -22,9 +22,9 @@ pub struct NamedValue<'v> {
 }
 
 /// A node, ready to run.
-pub struct SingleNode(Kind);
+pub struct SingleNode(NodeRunner);
 
-enum Kind {
+enum NodeRunner {
     /// By the engine.
     Engine(Engine),
     /// A Relu or Clip of float32, which the engine would copy its input for.
@@ -34,7 +34,7 @@ enum Kind {
 impl SingleNode {
     /// A Relu or Clip.
     pub fn clip(bounds: ActivationBounds) -> SingleNode {
-        SingleNode(Kind::Clip(bounds))
+        SingleNode(NodeRunner::Clip(bounds))
     }
 
     /// `node` of `model` with its `constants`, for inputs like those given: names without repetition, in
@@ -67,7 +67,7 @@ impl SingleNode {
         };
         let engine = Parsed::new(&model, &Shapes::new()).and_then(|parsed| parsed.build(&[]));
         let engine = engine.with_context(|| format!("node `{}`", node_name(node)))?;
-        Ok(SingleNode(Kind::Engine(engine)))
+        Ok(SingleNode(NodeRunner::Engine(engine)))
     }
 
     /// As [`SingleNode::run`], for inputs that are given per sample.
@@ -89,8 +89,8 @@ impl SingleNode {
     ) -> Result<Vec<Vec<Value>>> {
         let samples = (0..n_samples).into_par_iter();
         let engine = match &self.0 {
-            Kind::Engine(engine) => engine,
-            Kind::Clip(bounds) => {
+            NodeRunner::Engine(engine) => engine,
+            NodeRunner::Clip(bounds) => {
                 let clip = |value: &Value| value.map_f32(|x| bounds.apply(x));
                 return samples.map(|i| inputs(i).iter().map(clip).collect()).collect();
             }

@@ -23,9 +23,9 @@ pub struct Compared<'a> {
     pub plans: [&'a QuantPlan; 2],
     /// Where both are quantized.
     pub placement: &'a Placement,
-    /// The units of the second's tensors that are others than the first's, where that is all the difference; none of
-    /// one model.
-    pub units: Option<&'a BTreeMap<String, ChannelScaling>>,
+    /// What channels of the second's tensors are multiplied by, over the first's, where that is all the difference; none
+    /// of one model.
+    pub scalings: Option<&'a BTreeMap<String, ChannelScaling>>,
     /// The scheme that they follow.
     pub table: WeightScheme<'a>,
     /// Whether biases are to be corrected: both plans have theirs corrected on these samples first. Mean errors that go
@@ -35,7 +35,7 @@ pub struct Compared<'a> {
 
 /// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay float.
 /// `known` is what an earlier evaluation over the same samples kept of the first. Gives what both float networks are known by,
-/// too; of the second only where `units` say how it follows.
+/// too; of the second only where `scalings` say how it follows.
 ///
 /// # Errors
 /// As [`simulate`](crate::simulate::simulate()).
@@ -54,7 +54,7 @@ pub fn compare_plans(
             (candidate.errors.clone(), reference.with_corrected(candidate, compared.corrected))
         }
     };
-    let converted = compared.units.and_then(|units| reference.converted(graph, units));
+    let converted = compared.scalings.and_then(|scalings| reference.converted(graph, scalings));
     let (candidate, _) = compared.pass(1, samples, converted.as_ref())?;
     let gain = Gain::of(&before, &candidate.errors);
     let converted = converted.map(|known| known.with_corrected(candidate, compared.corrected));

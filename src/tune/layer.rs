@@ -8,7 +8,7 @@ use crate::onnx::proto::NodeProto;
 /// with `p` over all positions, `o` over the group's output channels and `k` over its weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerProduct {
-    kind: Kind,
+    kind: ProductKind,
     /// Output channels of all groups.
     pub n_out: usize,
     /// Weights per output channel.
@@ -27,7 +27,7 @@ struct KernelChannels {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Kind {
+enum ProductKind {
     /// Weight `[out, in / groups, kernel…]`.
     Conv { window: Window },
     /// Weight `[in, out / groups, kernel…]`.
@@ -108,10 +108,15 @@ impl LayerProduct {
                 }
                 let transposed = node::output_axis(node, 1) == 0;
                 let (n_in, n_out) = if transposed { (b, a) } else { (a, b) };
-                Some(LayerProduct { kind: Kind::Product { transposed }, n_out, n_in, groups: 1 })
+                Some(LayerProduct {
+                    kind: ProductKind::Product { transposed },
+                    n_out,
+                    n_in,
+                    groups: 1,
+                })
             }
             ("MatMul", &[n_in, n_out]) if input.shape().len() >= 2 => Some(LayerProduct {
-                kind: Kind::Product { transposed: false },
+                kind: ProductKind::Product { transposed: false },
                 n_out,
                 n_in,
                 groups: 1,
@@ -151,7 +156,7 @@ impl LayerProduct {
         }
         let divides = groups > 0 && n_out % groups == 0 && input[1] == per_group * groups;
         let n_in = per_group * kernel[0] * kernel[1];
-        let kind = Kind::Conv { window: Window { kernel, strides, pads, dilations } };
+        let kind = ProductKind::Conv { window: Window { kernel, strides, pads, dilations } };
         (divides && n_in > 0 && n_out > 0).then_some(LayerProduct { kind, n_out, n_in, groups })
     }
 
@@ -175,23 +180,24 @@ impl LayerProduct {
         let pads = if auto_pad == b"VALID" { [0, 0] } else { declared_pads(node)? };
         let divides = groups > 0 && channels % groups == 0 && input[1] == channels;
         let (n_out, n_in) = (per_group * groups, channels / groups.max(1) * kernel[0] * kernel[1]);
-        let kind = Kind::ConvTranspose { window: Window { kernel, strides, pads, dilations } };
+        let kind =
+            ProductKind::ConvTranspose { window: Window { kernel, strides, pads, dilations } };
         (divides && n_in > 0 && n_out > 0).then_some(LayerProduct { kind, n_out, n_in, groups })
     }
 
     /// The axis of the weight that counts output channels.
     pub fn out_axis(&self) -> usize {
         match self.kind {
-            Kind::Conv { .. } | Kind::Product { transposed: true } => 0,
-            Kind::ConvTranspose { .. } | Kind::Product { transposed: false } => 1,
+            ProductKind::Conv { .. } | ProductKind::Product { transposed: true } => 0,
+            ProductKind::ConvTranspose { .. } | ProductKind::Product { transposed: false } => 1,
         }
     }
 
     /// Position in the weight of row `o`, column `k`.
     pub fn at(&self, o: usize, k: usize) -> usize {
         match &self.kind {
-            Kind::Product { transposed: false } => k * self.n_out + o,
-            Kind::ConvTranspose { window } => {
+            ProductKind::Product { transposed: false } => k * self.n_out + o,
+            ProductKind::ConvTranspose { window } => {
                 let spatial: usize = window.kernel.iter().product();
                 let per_group = self.n_out / self.groups;
                 let channel = o / per_group * (self.n_in / spatial) + k / spatial;
@@ -209,8 +215,8 @@ impl LayerProduct {
     /// Where the output holds channel `o` of position `p`.
     pub fn out_at(&self, y: &Value, o: usize, p: usize) -> usize {
         match self.kind {
-            Kind::Product { .. } => p * self.n_out + o,
-            Kind::Conv { .. } | Kind::ConvTranspose { .. } => {
+            ProductKind::Product { .. } => p * self.n_out + o,
+            ProductKind::Conv { .. } | ProductKind::ConvTranspose { .. } => {
                 let area: usize = y.shape()[2..].iter().product();
                 (p / area * self.n_out + o) * area + p % area
             }
@@ -223,8 +229,8 @@ impl LayerProduct {
         let Some(values) = x.f32s() else { return Vec::new() };
         let mut patches = Vec::with_capacity(positions.len() * self.n_in);
         let window = match &self.kind {
-            Kind::Conv { window } | Kind::ConvTranspose { window } => window,
-            Kind::Product { .. } => {
+            ProductKind::Conv { window } | ProductKind::ConvTranspose { window } => window,
+            ProductKind::Product { .. } => {
                 for &p in positions {
                     patches.extend_from_slice(&values[p * self.n_in..(p + 1) * self.n_in]);
                 }
@@ -236,7 +242,7 @@ impl LayerProduct {
         else {
             return Vec::new();
         };
-        let transposed = matches!(self.kind, Kind::ConvTranspose { .. });
+        let transposed = matches!(self.kind, ProductKind::ConvTranspose { .. });
         let kernel = window.kernel;
         let source = |axis: usize, at: usize, tap: usize, size: usize| {
             window.source(transposed, axis, at, tap, size)

@@ -36,13 +36,13 @@ impl Reference {
         Reference { corrected: corrected.then_some(Corrected { plan, biases, errors }), ..self }
     }
 
-    /// The same of the network `graph` with tensors in other `units`, but for corrected biases; `None` where it does
+    /// The same of the network `graph` with `scalings` of tensors, but for corrected biases; `None` where it does
     /// not follow.
     pub(super) fn converted(
         &self,
         graph: &GraphProto,
-        units: &BTreeMap<String, ChannelScaling>,
+        scalings: &BTreeMap<String, ChannelScaling>,
     ) -> Option<Reference> {
-        Some(Reference { float: self.float.converted(graph, units)?, corrected: None })
+        Some(Reference { float: self.float.converted(graph, scalings)?, corrected: None })
     }
 }

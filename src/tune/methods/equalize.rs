@@ -208,7 +208,7 @@ fn attempt(
         models: [model, &scaled],
         plans: [plan, &scaled_plan],
         placement,
-        units: Some(&scalings),
+        scalings: Some(&scalings),
         table: setup.weight_scheme(),
         corrected: setup.methods(plan).touches().corrects_biases(),
     };

@@ -135,7 +135,7 @@ fn attempt(
             models: [model; 2],
             plans: [plan, &rival],
             placement,
-            units: Some(&BTreeMap::new()),
+            scalings: Some(&BTreeMap::new()),
             table: setup.weight_scheme(),
             corrected,
         };
