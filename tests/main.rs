@@ -11,6 +11,7 @@ mod hostile;
 mod mixed;
 mod observers;
 mod placement;
+mod quant;
 mod roundtrip;
 mod schemes;
 mod static_shapes;

@@ -39,54 +39,38 @@ enum Number {
     Float(f64),
 }
 
+/// Every kind: its number in `TensorProto.DataType`, NumPy's kind and size, bytes per element, and what people call it.
+const ELEMENTS: [(Element, i32, &str, usize, &str); 13] = [
+    (Element::F32, 1, "f4", 4, "float32"),
+    (Element::U8, 2, "u1", 1, "uint8"),
+    (Element::I8, 3, "i1", 1, "int8"),
+    (Element::U16, 4, "u2", 2, "uint16"),
+    (Element::I16, 5, "i2", 2, "int16"),
+    (Element::I32, 6, "i4", 4, "int32"),
+    (Element::I64, 7, "i8", 8, "int64"),
+    (Element::Bool, 9, "b1", 1, "bool"),
+    (Element::F16, 10, "f2", 2, "float16"),
+    (Element::F64, 11, "f8", 8, "float64"),
+    (Element::U32, 12, "u4", 4, "uint32"),
+    (Element::U64, 13, "u8", 8, "uint64"),
+    (Element::Bf16, 16, "", 2, "element type 16"),
+];
+
 impl Element {
     /// By the number in `TensorProto.DataType`.
     pub fn from_onnx(data_type: i32) -> Option<Element> {
-        Some(match data_type {
-            1 => Element::F32,
-            2 => Element::U8,
-            3 => Element::I8,
-            4 => Element::U16,
-            5 => Element::I16,
-            6 => Element::I32,
-            7 => Element::I64,
-            9 => Element::Bool,
-            10 => Element::F16,
-            11 => Element::F64,
-            12 => Element::U32,
-            13 => Element::U64,
-            16 => Element::Bf16,
-            _ => return None,
-        })
+        ELEMENTS.iter().find(|(_, number, ..)| *number == data_type).map(|row| row.0)
     }
 
     /// By NumPy's kind and size, as in `f4`.
     pub fn from_numpy(kind: &str) -> Option<Element> {
-        Some(match kind {
-            "b1" => Element::Bool,
-            "u1" => Element::U8,
-            "u2" => Element::U16,
-            "u4" => Element::U32,
-            "u8" => Element::U64,
-            "i1" => Element::I8,
-            "i2" => Element::I16,
-            "i4" => Element::I32,
-            "i8" => Element::I64,
-            "f2" => Element::F16,
-            "f4" => Element::F32,
-            "f8" => Element::F64,
-            _ => return None,
-        })
+        let found = ELEMENTS.iter().find(|(_, _, numpy, ..)| *numpy == kind && !kind.is_empty());
+        found.map(|row| row.0)
     }
 
     /// Bytes per element.
     pub fn size(self) -> usize {
-        match self {
-            Element::Bool | Element::U8 | Element::I8 => 1,
-            Element::U16 | Element::I16 | Element::F16 | Element::Bf16 => 2,
-            Element::U32 | Element::I32 | Element::F32 => 4,
-            Element::U64 | Element::I64 | Element::F64 => 8,
-        }
+        ELEMENTS.iter().find(|row| row.0 == self).map_or(0, |row| row.3)
     }
 
     /// The value whose bits are the low ones of `word`.
@@ -199,23 +183,12 @@ pub fn ensure_supported(input: &InputSpec) -> Result<()> {
 
 /// What people call an element type of ONNX.
 pub fn type_name(data_type: i32) -> String {
-    let name = match data_type {
-        1 => "float32",
-        2 => "uint8",
-        3 => "int8",
-        4 => "uint16",
-        5 => "int16",
-        6 => "int32",
-        7 => "int64",
-        8 => "strings",
-        9 => "bool",
-        10 => "float16",
-        11 => "float64",
-        12 => "uint32",
-        13 => "uint64",
-        other => return format!("element type {other}"),
-    };
-    name.to_owned()
+    let found = ELEMENTS.iter().find(|(_, number, ..)| *number == data_type);
+    match (found, data_type) {
+        (Some((.., name)), _) => (*name).to_owned(),
+        (None, 8) => "strings".to_owned(),
+        (None, other) => format!("element type {other}"),
+    }
 }
 
 /// How many samples an array of the shape `found` holds for an input.

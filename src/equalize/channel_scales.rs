@@ -24,16 +24,16 @@ const MAX_ROUNDS: usize = 3;
 
 /// Exponents of the reach and of the weights' peak: 0.5 and 0.5 are SmoothQuant's, 1 and 0 make all channels
 /// reach equally far, 0 and 0 change nothing.
-const STARTS: [(f64, f64); 9] = [
-    (0.0, 0.0),
-    (0.25, 0.0),
-    (0.5, 0.0),
-    (0.75, 0.0),
-    (1.0, 0.0),
-    (0.25, 0.25),
-    (0.5, 0.25),
-    (0.5, 0.5),
-    (0.75, 0.25),
+const STARTS: [[f64; 2]; 9] = [
+    [0.0, 0.0],
+    [0.25, 0.0],
+    [0.5, 0.0],
+    [0.75, 0.0],
+    [1.0, 0.0],
+    [0.25, 0.25],
+    [0.5, 0.25],
+    [0.5, 0.5],
+    [0.75, 0.25],
 ];
 
 /// Channel scales for each of `groups`, or why there are none. `statistics` holds the tensors that
@@ -111,7 +111,7 @@ fn best(objective: &Objective) -> Result<GroupScales, Reason> {
 }
 
 /// `reach^alpha / peak^beta`, against the channel that reaches furthest, which keeps its values.
-fn start(objective: &Objective, (alpha, beta): (f64, f64)) -> Vec<i32> {
+fn start(objective: &Objective, [alpha, beta]: [f64; 2]) -> Vec<i32> {
     let furthest = (0..objective.n).filter(|&c| objective.is_live(c));
     let furthest = furthest.max_by(|&a, &b| objective.reach[a].total_cmp(&objective.reach[b]));
     let Some(furthest) = furthest else { return vec![0; objective.n] };

@@ -65,6 +65,18 @@ pub struct End {
     pub channels: Channels,
 }
 
+impl End {
+    fn new(
+        node: usize,
+        slot: usize,
+        weight_channels: Option<WeightChannels>,
+        tensor: &str,
+        channels: Channels,
+    ) -> End {
+        End { node, slot, weight_channels, tensor: tensor.to_string(), channels }
+    }
+}
+
 /// A tensor that was left alone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Skipped {

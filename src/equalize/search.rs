@@ -189,7 +189,8 @@ impl Growth<'_> {
                     let entries = Entries::of_axis(1, weight_channels.n_out);
                     self.edit(bias, entries, channels, false)?;
                 }
-                self.producer(node_idx, 1, Some(weight_channels), (tensor, channels));
+                let weight = Some(weight_channels);
+                self.group.producers.push(End::new(node_idx, 1, weight, tensor, channels));
             }
             "LayerNormalization" | "BatchNormalization" | "InstanceNormalization" => {
                 self.gain(node_idx, tensor, channels)?;
@@ -200,7 +201,7 @@ impl Growth<'_> {
             "Concat" => self.concatenated(node, tensor, channels, pending)?,
             _ => {
                 let input = node.input.first().cloned().unwrap_or_default();
-                let moved = self.through(node, (tensor, &input), channels, Way::Backward);
+                let moved = self.through(node, tensor, &input, channels, Way::Backward);
                 let moved = moved.map_err(|stop| self.coarser(node, &input).unwrap_or(stop))?;
                 pending.push((input, moved));
             }
@@ -230,7 +231,8 @@ impl Growth<'_> {
                     return Err(Reason::Misaligned(tensor.to_string()).into());
                 }
                 self.edit(&node.input[1], weight_channels.inputs, channels, true)?;
-                self.consumer(node_idx, 1, weight_channels, (tensor, channels));
+                let weight = Some(weight_channels);
+                self.group.consumers.push(End::new(node_idx, 1, weight, tensor, channels));
             }
             "Mul" | "Add" | "Sub" => {
                 self.elementwise_forward(node_idx, slot, tensor, channels, pending)?;
@@ -246,7 +248,7 @@ impl Growth<'_> {
                 }
             }
             _ if slot == 0 => {
-                let moved = self.through(node, (tensor, &output), channels, Way::Forward)?;
+                let moved = self.through(node, tensor, &output, channels, Way::Forward)?;
                 pending.push((output, moved));
             }
             _ => return Err(self.refused(node)),
@@ -266,7 +268,8 @@ impl Growth<'_> {
     fn through(
         &self,
         node: &NodeProto,
-        (near, far): (&str, &str),
+        near: &str,
+        far: &str,
         channels: Channels,
         way: Way,
     ) -> Result<Channels, Stop> {

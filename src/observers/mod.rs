@@ -128,8 +128,8 @@ fn observed(statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
     Ok(fit(Range { min: f64::from(min), max: f64::from(max) }, grid))
 }
 
-/// `range` widened to hold `values` too, and centred where the grid is.
-pub fn covering(range: Range, (min, max): (f32, f32), grid: &Grid) -> Range {
+/// `range` widened to hold `min` and `max` too, and centred where the grid is.
+pub fn covering(range: Range, min: f32, max: f32, grid: &Grid) -> Range {
     let (min, max) = (range.min.min(f64::from(min)), range.max.max(f64::from(max)));
     fit(Range { min, max }, grid)
 }

@@ -42,7 +42,8 @@ pub(super) fn leave_indices_float(draft: &mut Draft) {
     }
 }
 
-fn reads_index(draft: &Draft, indices: &BTreeSet<&str>, (node_idx, input_idx): Edge) -> bool {
+fn reads_index(draft: &Draft, indices: &BTreeSet<&str>, edge: Edge) -> bool {
+    let (node_idx, input_idx) = edge;
     let node = &draft.graph.node[node_idx];
     let to_integers = || {
         let to = node::int(node, "to", 0);

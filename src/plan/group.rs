@@ -162,7 +162,7 @@ fn find_shared(
     observer: &Observer,
 ) -> Result<Shared> {
     let whole = |range: Range, grid: &Grid| {
-        of_outputs.map_or(range, |of_outputs| covering(range, of_outputs, grid))
+        of_outputs.map_or(range, |(min, max)| covering(range, min, max, grid))
     };
     if let (Some(joint), []) = (joint, imported) {
         let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));

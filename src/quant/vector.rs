@@ -24,36 +24,3 @@ impl QuantParams {
         move |x| ((x / scale).max(low).min(high) + ROUND - ROUND) * scale
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::quant::{Codes, QuantParams};
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn the_fast_way_gives_the_same(
-            scale in 1e-3f32..1e3, zero_point in 0i32..65536, steps in -70_000i32..70_000, off in -1i32..2
-        ) {
-            // Half-way between two integers, and the floats on both sides.
-            let tie = (steps as f32 + 0.5) * scale;
-            let x = f32::from_bits((tie.to_bits() as i32 + off) as u32);
-            let (q_min, q_max) = (0, 65535);
-            let params = QuantParams { scale, zero_point, q_min, q_max, codes: Codes::Affine };
-            prop_assert_eq!(params.quantize_fast(x), params.quantize(x));
-            prop_assert_eq!(params.fake_quantizer()(x), params.fake_quantize(x));
-        }
-    }
-
-    #[test]
-    fn what_is_no_number_becomes_zero_or_the_lowest_value() {
-        let params =
-            QuantParams { scale: 0.5, zero_point: 3, q_min: 0, q_max: 15, codes: Codes::Affine };
-        for (x, q) in [(f32::INFINITY, 15), (f32::NEG_INFINITY, 0), (f32::NAN, 3)] {
-            assert_eq!([params.quantize(x), params.quantize_fast(x)], [q; 2], "{x}");
-        }
-        assert_eq!(params.fake_quantize(f32::NAN), 0.0);
-        assert_eq!(params.fake_quantizer()(f32::NAN), -1.5);
-        assert_eq!(params.fake_quantizer()(f32::INFINITY), 6.0);
-    }
-}

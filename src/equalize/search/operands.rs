@@ -49,28 +49,6 @@ impl Growth<'_> {
         }
     }
 
-    pub(super) fn producer(
-        &mut self,
-        node: usize,
-        slot: usize,
-        weight_channels: Option<WeightChannels>,
-        (tensor, channels): (&str, Channels),
-    ) {
-        let tensor = tensor.to_string();
-        self.group.producers.push(End { node, slot, weight_channels, tensor, channels });
-    }
-
-    pub(super) fn consumer(
-        &mut self,
-        node: usize,
-        slot: usize,
-        weight_channels: WeightChannels,
-        (tensor, channels): (&str, Channels),
-    ) {
-        let (weight_channels, tensor) = (Some(weight_channels), tensor.to_string());
-        self.group.consumers.push(End { node, slot, weight_channels, tensor, channels });
-    }
-
     /// Gain and bias of a normalization: one per channel, after everything else.
     pub(super) fn gain(
         &mut self,
@@ -98,7 +76,7 @@ impl Growth<'_> {
             let entries = Entries::of_axis(1, channels.n_entries());
             self.edit(name, entries, channels, false)?;
         }
-        self.producer(node_idx, 1, None, (tensor, channels));
+        self.group.producers.push(End::new(node_idx, 1, None, tensor, channels));
         Ok(())
     }
 
@@ -133,7 +111,8 @@ impl Growth<'_> {
     fn summand(
         &mut self,
         node_idx: usize,
-        (slot, entries): (usize, Option<Entries>),
+        slot: usize,
+        entries: Option<Entries>,
         channels: Channels,
     ) -> Result<(), Stop> {
         let name = self.graph.node[node_idx].input[slot].clone();
@@ -156,12 +135,12 @@ impl Growth<'_> {
         match (node.op_type(), constant) {
             ("Mul", Some((slot, Some(entries), _))) => {
                 self.edit(&node.input[slot], entries, channels, false)?;
-                self.producer(node_idx, slot, None, (tensor, channels));
+                self.group.producers.push(End::new(node_idx, slot, None, tensor, channels));
             }
             ("Mul", Some((_, None, other))) => pending.push((other.to_string(), channels)),
             ("Mul", None) => return Err(self.refused(node)),
             (_, Some((slot, entries, other))) => {
-                self.summand(node_idx, (slot, entries), channels)?;
+                self.summand(node_idx, slot, entries, channels)?;
                 pending.push((other.to_string(), channels));
             }
             (_, None) => {
@@ -190,13 +169,20 @@ impl Growth<'_> {
             ("Mul", Some((constant, Some(entries), _))) => {
                 self.edit(&node.input[constant], entries, channels, true)?;
                 let weight_channels = WeightChannels::diagonal(channels.n_entries());
-                self.consumer(node_idx, constant, weight_channels, (tensor, channels));
+                let weight_channels = Some(weight_channels);
+                self.group.consumers.push(End::new(
+                    node_idx,
+                    constant,
+                    weight_channels,
+                    tensor,
+                    channels,
+                ));
             }
             ("Mul", None) => return Err(self.refused(node)),
             ("Mul", Some((_, None, _))) => pending.push((output, channels)),
             (_, Some((constant, entries, _))) => {
                 debug_assert_ne!(slot, constant);
-                self.summand(node_idx, (constant, entries), channels)?;
+                self.summand(node_idx, constant, entries, channels)?;
                 pending.push((output, channels));
             }
             (_, None) => {

@@ -1,0 +1,197 @@
+//! The arithmetic of integers: grids, rounding, and which scale is for which value.
+
+use mqq::quant::{
+    Codes, Grid, PotRounding, QuantParams, Range, ScaleLayout, ScaleRule, Symmetry,
+    params_for_range, round_half_even, scale_shape,
+};
+use proptest::prelude::*;
+
+/// The ten numbers of NVIDIA's documented `tensor_quant` example, before printing cut them to four
+/// digits (MT19937 seeded with 12345, 24 bits each).
+const TENSOR_QUANT_INPUT: [f32; 10] = [
+    0.981_718_2,
+    0.879_606_55,
+    0.992_143_45,
+    0.461_067_26,
+    0.083_215_95,
+    0.178_431_1,
+    0.367_431_52,
+    0.567_649_7,
+    0.337_606_73,
+    0.211_946_6,
+];
+
+#[test]
+fn reproduces_the_documented_tensor_quant_example() {
+    let amax = TENSOR_QUANT_INPUT.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+    let params =
+        params_for_range(Range::symmetric(f64::from(amax)), &Grid::INT8_SYMMETRIC).unwrap();
+    assert_eq!(params.scale, 0.007_812_153);
+    let q = TENSOR_QUANT_INPUT.map(|x| params.quantize(x));
+    assert_eq!(q, [126, 113, 127, 59, 11, 23, 47, 73, 43, 27]);
+    let printed = TENSOR_QUANT_INPUT.map(|x| format!("{:.4}", params.fake_quantize(x)));
+    let documented = [
+        "0.9843", "0.8828", "0.9921", "0.4609", "0.0859", "0.1797", "0.3672", "0.5703", "0.3359",
+        "0.2109",
+    ];
+    assert_eq!(printed, documented);
+}
+
+#[test]
+fn ties_round_to_even() {
+    for (x, expected) in [(0.5, 0.0), (1.5, 2.0), (2.5, 2.0), (-0.5, 0.0), (-1.5, -2.0)] {
+        assert_eq!(round_half_even(x), expected, "{x}");
+    }
+}
+
+#[test]
+fn degenerate_ranges_keep_a_usable_scale() {
+    for grid in [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC] {
+        let zero = params_for_range(Range { min: 0.0, max: 0.0 }, &grid).unwrap();
+        assert_eq!((zero.scale, zero.zero_point), (1.0, 0));
+        let tiny = params_for_range(Range { min: 0.0, max: 1e-44 }, &grid).unwrap();
+        assert_eq!(tiny.scale, f32::MIN_POSITIVE);
+        for (min, max) in [(f64::NAN, 1.0), (0.0, f64::INFINITY), (2.0, 1.0)] {
+            assert!(params_for_range(Range { min, max }, &grid).is_err());
+        }
+    }
+}
+
+#[test]
+fn scales_follow_the_rule() {
+    let int8 = Grid { narrow_range: false, ..Grid::INT8_SYMMETRIC };
+    let with = |grid: Grid, power_of_two, half_range, min_real_range| Grid {
+        scale_rule: ScaleRule { power_of_two, half_range, min_real_range, min_scale: 0.0 },
+        ..grid
+    };
+    let (ceil, round) = (Some(PotRounding::Ceil), Some(PotRounding::Round));
+    let u8 = Grid::UINT8_ASYMMETRIC;
+    // (min, max, grid, scale, zero point)
+    let cases = [
+        (-1.0, 0.5, int8, 1.0 / 127.0, 0),
+        (-1.0, 0.5, with(int8, None, true, 0.0), 1.0 / 127.5, 0),
+        (-1.0, 0.5, with(Grid::INT8_SYMMETRIC, None, true, 0.0), 1.0 / 127.0, 0),
+        (-1.0, 0.5, with(int8, ceil, false, 0.0), 2f64.powi(-6), 0),
+        (-1.0, 0.5, with(int8, ceil, true, 0.0), 2f64.powi(-6), 0),
+        (-1.0, 0.5, with(int8, round, false, 0.0), 2f64.powi(-7), 0),
+        // 2.55 / 255 = 0.01 becomes 1/64, and -0.4 then lies 25.6 steps below 0.
+        (-0.4, 2.15, with(u8, None, false, 0.0), 0.01, 40),
+        (-0.4, 2.15, with(u8, ceil, false, 0.0), 2f64.powi(-6), 26),
+        (0.0, 0.0, with(u8, None, false, 1e-4), 1e-4 / 255.0, 0),
+        (-1e-6, 0.0, with(u8, None, false, 1e-4), 1e-4 / 255.0, 3),
+        (0.0, 0.0, with(int8, None, false, 1e-4), 1e-4 / 127.0, 0),
+        (-1.0, 1.0, with(u8, None, false, 1e-4), 2.0 / 255.0, 127),
+    ];
+    for (min, max, grid, scale, zero_point) in cases {
+        let found = params_for_range(Range { min, max }, &grid).unwrap();
+        assert_eq!((found.scale, found.zero_point), (scale as f32, zero_point), "{grid:?}");
+    }
+}
+
+fn grids() -> impl Strategy<Value = Grid> {
+    (prop_oneof![Just(4u8), Just(8), Just(16)], any::<bool>(), any::<bool>(), any::<bool>())
+        .prop_map(|(bits, signed, symmetric, narrow)| Grid {
+            bits,
+            signed,
+            symmetry: if symmetric { Symmetry::Symmetric } else { Symmetry::Asymmetric },
+            narrow_range: narrow && signed,
+            ..Grid::INT8_SYMMETRIC
+        })
+}
+
+proptest! {
+    #[test]
+    fn zero_and_every_integer_survive(grid in grids(), a in -1e6f64..1e6, b in -1e6f64..1e6) {
+        let range = Range { min: a.min(b), max: a.max(b) };
+        let p = params_for_range(range, &grid).unwrap();
+        prop_assert!(p.scale.is_normal() && p.scale > 0.0);
+        prop_assert_eq!(p.quantize(0.0), p.zero_point);
+        prop_assert_eq!(p.dequantize(p.zero_point), 0.0);
+        for q in p.q_min..=p.q_max {
+            prop_assert_eq!(p.quantize(p.dequantize(q)), q);
+        }
+    }
+
+    #[test]
+    fn error_inside_the_grid_is_half_a_step(grid in grids(), amax in 1e-3f64..1e3, t in 0.0f64..1.0) {
+        let p = params_for_range(Range { min: -amax, max: amax }, &grid).unwrap();
+        let (lo, hi) = (p.dequantize(p.q_min), p.dequantize(p.q_max));
+        let x = lo + (hi - lo) * t as f32;
+        let limit = f64::from(p.scale) / 2.0 * (1.0 + 1e-5) + f64::from(hi - lo) * 1e-6;
+        prop_assert!(f64::from((p.fake_quantize(x) - x).abs()) <= limit);
+    }
+}
+
+fn scales(layout: &ScaleLayout, shape: &[usize]) -> Vec<usize> {
+    (0..shape.iter().product()).map(|position| layout.scale_of(position)).collect()
+}
+
+#[test]
+fn every_value_finds_its_scale() {
+    let cases: [(&[usize], Option<usize>, Option<usize>, &[usize]); 8] = [
+        (&[2, 2], None, None, &[0, 0, 0, 0]),
+        (&[2, 3], Some(0), None, &[0, 0, 0, 1, 1, 1]),
+        (&[2, 3], Some(1), None, &[0, 1, 2, 0, 1, 2]),
+        (&[1, 2, 2], Some(1), None, &[0, 0, 1, 1]),
+        // Blocks of 2 along 3 positions: the last one is shorter.
+        (&[2, 3], Some(1), Some(2), &[0, 0, 1, 2, 2, 3]),
+        (&[3, 2], Some(0), Some(2), &[0, 1, 0, 1, 2, 3]),
+        (&[3], Some(0), Some(3), &[0, 0, 0]),
+        (&[0, 2], Some(1), None, &[]),
+    ];
+    for (shape, axis, block, expected) in cases {
+        let layout = ScaleLayout::of(shape, axis, block);
+        assert_eq!(scales(&layout, shape), expected, "{shape:?}");
+        // A node says the same, with the axis from the front or from the back.
+        let dims = scale_shape(shape, axis, block);
+        for axis in axis.map_or(vec![1], |axis| vec![axis as i64, axis as i64 - shape.len() as i64])
+        {
+            let of_node = ScaleLayout::of_node(shape, &dims, axis, block.unwrap_or(0)).unwrap();
+            assert_eq!(scales(&of_node, shape), expected, "{shape:?}");
+        }
+    }
+    assert_eq!(scale_shape(&[3, 2], Some(0), Some(2)), [2, 2]);
+    assert_eq!(scale_shape(&[4, 5, 6], Some(1), None), [5]);
+}
+
+#[test]
+fn scales_that_do_not_fit_are_errors() {
+    for (shape, scales, axis, block_size) in [
+        (&[2, 3][..], &[2][..], 1, 0),
+        (&[2, 3], &[3], 2, 0),
+        (&[2, 3], &[3], -3, 0),
+        (&[], &[2], 0, 0),
+        (&[2, 4], &[2], 1, 2),
+        (&[2, 4], &[2, 3], 1, 2),
+    ] {
+        let layout = ScaleLayout::of_node(shape, scales, axis, block_size);
+        assert!(layout.is_err(), "{shape:?} {scales:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_fast_way_gives_the_same(
+        scale in 1e-3f32..1e3, zero_point in 0i32..65536, steps in -70_000i32..70_000, off in -1i32..2
+    ) {
+        // Half-way between two integers, and the floats on both sides.
+        let tie = (steps as f32 + 0.5) * scale;
+        let x = f32::from_bits((tie.to_bits() as i32 + off) as u32);
+        let (q_min, q_max) = (0, 65535);
+        let params = QuantParams { scale, zero_point, q_min, q_max, codes: Codes::Affine };
+        prop_assert_eq!(params.quantize_fast(x), params.quantize(x));
+        prop_assert_eq!(params.fake_quantizer()(x), params.fake_quantize(x));
+    }
+}
+
+#[test]
+fn what_is_no_number_becomes_zero_or_the_lowest_value() {
+    let params =
+        QuantParams { scale: 0.5, zero_point: 3, q_min: 0, q_max: 15, codes: Codes::Affine };
+    for (x, q) in [(f32::INFINITY, 15), (f32::NEG_INFINITY, 0), (f32::NAN, 3)] {
+        assert_eq!([params.quantize(x), params.quantize_fast(x)], [q; 2], "{x}");
+    }
+    assert_eq!(params.fake_quantize(f32::NAN), 0.0);
+    assert_eq!(params.fake_quantizer()(f32::NAN), -1.5);
+    assert_eq!(params.fake_quantizer()(f32::INFINITY), 6.0);
+}
