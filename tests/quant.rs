@@ -1,7 +1,7 @@
 //! The arithmetic of integers: grids, rounding, and which scale is for which value.
 
 use mqq::quant::{
-    Codes, Grid, PotRounding, QuantParams, Range, ScaleLayout, ScaleRule, Symmetry,
+    ChannelScaling, Codes, Grid, PotRounding, QuantParams, Range, ScaleLayout, ScaleRule, Symmetry,
     params_for_range, round_half_even, scale_shape,
 };
 use proptest::prelude::*;
@@ -128,7 +128,8 @@ fn scales(layout: &ScaleLayout, shape: &[usize]) -> Vec<usize> {
 
 #[test]
 fn every_value_finds_its_scale() {
-    let cases: [(&[usize], Option<usize>, Option<usize>, &[usize]); 8] = [
+    type Case = (&'static [usize], Option<usize>, Option<usize>, &'static [usize]);
+    let cases: [Case; 8] = [
         (&[2, 2], None, None, &[0, 0, 0, 0]),
         (&[2, 3], Some(0), None, &[0, 0, 0, 1, 1, 1]),
         (&[2, 3], Some(1), None, &[0, 1, 2, 0, 1, 2]),
@@ -194,4 +195,13 @@ fn what_is_no_number_becomes_zero_or_the_lowest_value() {
     assert_eq!(params.fake_quantize(f32::NAN), 0.0);
     assert_eq!(params.fake_quantizer()(f32::NAN), -1.5);
     assert_eq!(params.fake_quantizer()(f32::INFINITY), 6.0);
+}
+
+#[test]
+fn each_channel_has_its_factor() {
+    let scaling = ChannelScaling::new(1, 2, vec![0.5, 4.0]);
+    let mut out = vec![9.0];
+    scaling.apply(&[2, 4, 1], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], &mut out);
+    assert_eq!(out, [0.5, 1.0, 12.0, 16.0, 2.5, 3.0, 28.0, 32.0]);
+    assert_eq!((0..4).map(|i| scaling.of(i)).collect::<Vec<f32>>(), [0.5, 0.5, 4.0, 4.0]);
 }

@@ -34,7 +34,7 @@ pub struct Raw<'a> {
 }
 
 /// An element's value.
-enum Number {
+enum ElementValue {
     Int(i128),
     Float(f64),
 }
@@ -74,26 +74,26 @@ impl Element {
     }
 
     /// The value whose bits are the low ones of `word`.
-    fn number(self, word: u64) -> Number {
+    fn number(self, word: u64) -> ElementValue {
         match self {
-            Element::Bool => Number::Int(i128::from(word != 0)),
+            Element::Bool => ElementValue::Int(i128::from(word != 0)),
             Element::U8 | Element::U16 | Element::U32 | Element::U64 => {
-                Number::Int(i128::from(word))
+                ElementValue::Int(i128::from(word))
             }
-            Element::I8 => Number::Int(i128::from(word as i8)),
-            Element::I16 => Number::Int(i128::from(word as i16)),
-            Element::I32 => Number::Int(i128::from(word as i32)),
-            Element::I64 => Number::Int(i128::from(word as i64)),
-            Element::F16 => Number::Float(f16::from_bits(word as u16).to_f64()),
-            Element::Bf16 => Number::Float(bf16::from_bits(word as u16).to_f64()),
-            Element::F32 => Number::Float(f64::from(f32::from_bits(word as u32))),
-            Element::F64 => Number::Float(f64::from_bits(word)),
+            Element::I8 => ElementValue::Int(i128::from(word as i8)),
+            Element::I16 => ElementValue::Int(i128::from(word as i16)),
+            Element::I32 => ElementValue::Int(i128::from(word as i32)),
+            Element::I64 => ElementValue::Int(i128::from(word as i64)),
+            Element::F16 => ElementValue::Float(f16::from_bits(word as u16).to_f64()),
+            Element::Bf16 => ElementValue::Float(bf16::from_bits(word as u16).to_f64()),
+            Element::F32 => ElementValue::Float(f64::from(f32::from_bits(word as u32))),
+            Element::F64 => ElementValue::Float(f64::from_bits(word)),
         }
     }
 }
 
 impl Raw<'_> {
-    fn numbers(&self) -> impl Iterator<Item = Number> + '_ {
+    fn numbers(&self) -> impl Iterator<Item = ElementValue> + '_ {
         self.bytes.chunks_exact(self.element.size()).map(|bytes| {
             let mut word = [0u8; 8];
             word[..bytes.len()].copy_from_slice(bytes);
@@ -105,11 +105,11 @@ impl Raw<'_> {
     }
 
     fn ints<T: TryFrom<i128>>(&self, type_name: &str) -> Result<Vec<T>> {
-        let convert = |(idx, number): (usize, Number)| {
+        let convert = |(idx, number): (usize, ElementValue)| {
             let (whole, shown) = match number {
-                Number::Int(value) => (Some(value), value.to_string()),
+                ElementValue::Int(value) => (Some(value), value.to_string()),
                 // A float beyond i128 saturates, which no target type holds either.
-                Number::Float(value) => {
+                ElementValue::Float(value) => {
                     ((value.fract() == 0.0).then_some(value as i128), format!("{value:?}"))
                 }
             };
@@ -128,9 +128,9 @@ impl Raw<'_> {
             let (chunks, _) = self.bytes.as_chunks::<4>();
             return Ok(chunks.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect());
         }
-        let convert = |(idx, number): (usize, Number)| match number {
-            Number::Int(value) => Ok(value as f32),
-            Number::Float(value) => {
+        let convert = |(idx, number): (usize, ElementValue)| match number {
+            ElementValue::Int(value) => Ok(value as f32),
+            ElementValue::Float(value) => {
                 let narrow = value as f32;
                 ensure!(
                     narrow.is_finite() || !value.is_finite(),

@@ -12,11 +12,11 @@ pub struct Labels {
     /// The list.
     list: PathBuf,
     /// By path: as the list has it, from the root where it leads out of the list's folder.
-    rows: BTreeMap<PathBuf, Row>,
+    rows: BTreeMap<PathBuf, LabelRow>,
 }
 
 #[derive(Debug, Clone)]
-struct Row {
+struct LabelRow {
     line: u64,
     class: usize,
 }
@@ -31,7 +31,7 @@ impl Labels {
     pub fn read(list: &Path) -> Result<Labels> {
         let read = || -> Result<Labels> {
             let folder = list.parent().unwrap_or(Path::new(""));
-            let mut rows: BTreeMap<PathBuf, Row> = BTreeMap::new();
+            let mut rows: BTreeMap<PathBuf, LabelRow> = BTreeMap::new();
             table::read(list, &["file", "class_index"], |table::Row { line, cells }| {
                 let [file, class] = &cells[..] else { bail!("internal error: not two columns") };
                 ensure!(!file.is_empty(), "line {line}: no file, expected one");
@@ -44,7 +44,7 @@ impl Labels {
                 let leads_out =
                     path.has_root() || path.components().any(|c| c == Component::ParentDir);
                 let path = if leads_out { absolute(&folder.join(path))? } else { normal(path) };
-                let earlier = rows.entry(path).or_insert(Row { line, class });
+                let earlier = rows.entry(path).or_insert(LabelRow { line, class });
                 ensure!(
                     earlier.class == class,
                     "line {line}: `{file}` has the class {class}, expected {} as in line {}",
@@ -67,7 +67,7 @@ impl Labels {
         let mut taken: BTreeMap<&Path, PathBuf> = BTreeMap::new();
         let mut of_file = |file: String| -> Result<usize> {
             let path = absolute(Path::new(&file))?;
-            let Some((row, Row { line, class })) = self.find(&path) else {
+            let Some((row, LabelRow { line, class })) = self.find(&path) else {
                 bail!(
                     "`{file}` has no class in `{}`, expected a row whose `file` is this path or the end of it",
                     self.list.display()
@@ -92,7 +92,7 @@ impl Labels {
     }
 
     /// The row with the longest path that `path` ends with.
-    fn find(&self, path: &Path) -> Option<(&Path, &Row)> {
+    fn find(&self, path: &Path) -> Option<(&Path, &LabelRow)> {
         let parts: Vec<Component> = path.components().collect();
         let ends = (0..parts.len()).map(|start| parts[start..].iter().collect::<PathBuf>());
         let row = ends.filter_map(|end| self.rows.get_key_value(&end)).next();

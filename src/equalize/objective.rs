@@ -83,7 +83,7 @@ pub fn step(grid: &Grid, low: f64, high: f64) -> f64 {
 }
 
 /// A weight as the objective sees it.
-struct Reader<'a> {
+struct GroupReader<'a> {
     end: &'a End,
     weight_channels: WeightChannels,
     values: Vec<f32>,
@@ -100,8 +100,11 @@ impl Objective {
         setting: &Setting,
         others: &OtherScales,
     ) -> Option<Objective> {
-        let readers: Vec<Reader> =
-            group.consumers.iter().filter_map(|end| Reader::of(end, group.n, setting)).collect();
+        let readers: Vec<GroupReader> = group
+            .consumers
+            .iter()
+            .filter_map(|end| GroupReader::of(end, group.n, setting))
+            .collect();
         let mut objective = Objective {
             n: group.n,
             ranges: Vec::new(),
@@ -111,7 +114,7 @@ impl Objective {
             made: vec![0.0; group.n],
             depends: false,
         };
-        let load = |of: &dyn Fn(&Reader) -> bool| -> Vec<f64> {
+        let load = |of: &dyn Fn(&GroupReader) -> bool| -> Vec<f64> {
             let mut load = vec![0.0; group.n];
             for reader in readers.iter().filter(|reader| of(reader)) {
                 for (load, square) in load.iter_mut().zip(&reader.squares) {
@@ -177,8 +180,8 @@ impl Objective {
         self.reach[c] > 0.0 && self.peak[c] > 0.0
     }
 
-    fn add_reader(&mut self, reader: &Reader, setting: &Setting, others: &OtherScales) {
-        let Reader { end, weight_channels, values, power, .. } = reader;
+    fn add_reader(&mut self, reader: &GroupReader, setting: &Setting, others: &OtherScales) {
+        let GroupReader { end, weight_channels, values, power, .. } = reader;
         let channel = |i: usize| end.channels.of(weight_channels.ends(i).1);
         for (i, &value) in values.iter().enumerate() {
             let peak = &mut self.peak[channel(i)];
@@ -257,8 +260,8 @@ impl Objective {
     }
 }
 
-impl<'a> Reader<'a> {
-    fn of(end: &'a End, n: usize, setting: &Setting) -> Option<Reader<'a>> {
+impl<'a> GroupReader<'a> {
+    fn of(end: &'a End, n: usize, setting: &Setting) -> Option<GroupReader<'a>> {
         let weight_channels = end.weight_channels?;
         let values = weight_values(end, setting)?;
         let statistic = setting.statistics.get(&end.tensor)?;
@@ -273,7 +276,7 @@ impl<'a> Reader<'a> {
             .enumerate()
             .map(|(i, c)| squares[c] * statistic.mean_square(i))
             .sum();
-        (power > 0.0 && power.is_finite()).then_some(Reader {
+        (power > 0.0 && power.is_finite()).then_some(GroupReader {
             end,
             weight_channels,
             values,

@@ -142,32 +142,3 @@ pub fn observed_tensors(
     };
     tensors.into_iter().map(observed_tensors).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_few_values_show_is_not_all_there_is() {
-        let mut statistic = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 4 });
-        statistic.observe(&[4, 1], &[0.0, 0.1, -3.0, 8.0]);
-        assert_eq!(statistic.least_reach(), 3.0 * 32.0 / 33.0);
-        (0..31).for_each(|_| statistic.observe(&[4, 1], &[0.0; 4]));
-        assert_eq!(statistic.least_reach(), 1.5);
-        let nothing = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
-        assert_eq!(nothing.least_reach(), 0.0);
-    }
-
-    #[test]
-    fn channels_are_seen_apart() {
-        let runs = Channels { axis: 1, run: 2, first: 7, n: 2 };
-        let mut statistic = ChannelStatistics::new(runs);
-        statistic.observe(&[1, 4], &[1.0, -3.0, 2.0, 0.5]);
-        let mut other = ChannelStatistics::new(runs);
-        other.observe(&[2, 4], &[0.0, 1.0, 8.0, 0.0, 2.0, f32::NAN, 0.0, 0.0]);
-        statistic.merge(&other);
-        assert_eq!(statistic.min, [-3.0, 0.0]);
-        assert_eq!(statistic.max, [2.0, 8.0]);
-        assert!((statistic.mean_square(1) - (4.0 + 0.25 + 64.0) / 6.0).abs() < 1e-9);
-    }
-}

@@ -82,38 +82,3 @@ impl WeightChannels {
         (self.outputs.of(i), self.inputs.of(i))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::onnx::proto::AttributeProto;
-
-    fn node(op_type: &str, attributes: &[(&str, i64)]) -> NodeProto {
-        let attribute = attributes.iter().map(|&(name, i)| AttributeProto {
-            name: Some(name.into()),
-            i: Some(i),
-            ..Default::default()
-        });
-        let attribute = attribute.collect();
-        NodeProto { op_type: Some(op_type.into()), attribute, ..Default::default() }
-    }
-
-    #[test]
-    fn values_of_a_weight_know_their_channels() {
-        let grouped = WeightChannels::of(&node("Conv", &[("group", 2)]), &[4, 3, 1, 2]).unwrap();
-        assert_eq!((grouped.n_in, grouped.n_out, grouped.area), (6, 4, 2));
-        assert_eq!(grouped.ends(0), (0, 0));
-        assert_eq!(grouped.ends(5), (0, 2));
-        // The third row is the first of the second group, which reads channels 3 to 5.
-        assert_eq!(grouped.ends(12), (2, 3));
-        let transposed =
-            WeightChannels::of(&node("ConvTranspose", &[("group", 2)]), &[4, 3, 2]).unwrap();
-        assert_eq!((transposed.n_in, transposed.n_out), (4, 6));
-        assert_eq!(transposed.ends(2 * 3 * 2), (3, 2));
-        assert_eq!(WeightChannels::of(&node("Gemm", &[]), &[3, 5]).unwrap().ends(7), (2, 1));
-        let flipped = WeightChannels::of(&node("Gemm", &[("transB", 1)]), &[5, 3]).unwrap();
-        assert_eq!((flipped.n_in, flipped.ends(7)), (3, (2, 1)));
-        assert_eq!(WeightChannels::of(&node("MatMul", &[]), &[2, 3, 4]), None);
-        assert_eq!(WeightChannels::of(&node("Conv", &[("group", 3)]), &[4, 1, 1]), None);
-    }
-}

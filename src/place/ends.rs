@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 /// Which end of the network.
 #[derive(Clone, Copy, PartialEq)]
-enum End {
+enum NetworkEnd {
     First,
     Last,
 }
@@ -14,7 +14,7 @@ enum End {
 impl Draft<'_> {
     /// Open nodes of `ops` (all operators with a weight row if empty) with a constant weight that no
     /// other such node stands before (first) or behind (last).
-    fn end_layers(&self, end: End, ops: &[String]) -> Vec<usize> {
+    fn end_layers(&self, end: NetworkEnd, ops: &[String]) -> Vec<usize> {
         let is_layer = |node_idx: usize| {
             let op = self.graph.node[node_idx].op_type();
             self.row(node_idx).is_some()
@@ -23,8 +23,8 @@ impl Draft<'_> {
         };
         let n = self.graph.node.len();
         let order: Vec<usize> = match end {
-            End::First => (0..n).collect(),
-            End::Last => (0..n).rev().collect(),
+            NetworkEnd::First => (0..n).collect(),
+            NetworkEnd::Last => (0..n).rev().collect(),
         };
         // Tensors that a layer stands before, or behind, in the direction of the walk.
         let mut beyond: BTreeSet<&str> = BTreeSet::new();
@@ -32,8 +32,8 @@ impl Draft<'_> {
         for node_idx in order {
             let node = &self.graph.node[node_idx];
             let (from, to) = match end {
-                End::First => (&node.input, &node.output),
-                End::Last => (&node.output, &node.input),
+                NetworkEnd::First => (&node.input, &node.output),
+                NetworkEnd::Last => (&node.output, &node.input),
             };
             let behind = from.iter().any(|name| beyond.contains(name.as_str()));
             let layer = is_layer(node_idx);
@@ -62,7 +62,7 @@ pub const SKIP_FIRST_LAYERS: Rule = Rule {
 };
 
 fn skip_first_layers(draft: &mut Draft, call: &RuleCall) {
-    for node_idx in draft.end_layers(End::First, call.ops("ops")) {
+    for node_idx in draft.end_layers(NetworkEnd::First, call.ops("ops")) {
         draft.leave_float(node_idx, "one of the first layers");
     }
 }
@@ -76,7 +76,7 @@ pub const SKIP_LAST_LAYERS: Rule = Rule {
 };
 
 fn skip_last_layers(draft: &mut Draft, call: &RuleCall) {
-    for node_idx in draft.end_layers(End::Last, call.ops("ops")) {
+    for node_idx in draft.end_layers(NetworkEnd::Last, call.ops("ops")) {
         draft.leave_float(node_idx, "one of the last layers");
     }
 }
@@ -91,7 +91,7 @@ pub const SET_FIRST_LAYER_TYPES: Rule = Rule {
 };
 
 fn set_first_layer_types(draft: &mut Draft, call: &RuleCall) {
-    for node_idx in draft.end_layers(End::First, call.ops("ops")) {
+    for node_idx in draft.end_layers(NetworkEnd::First, call.ops("ops")) {
         draft.set_types(node_idx, call.name("input"), call.name("weight"));
     }
 }
@@ -105,7 +105,7 @@ pub const SET_LAST_LAYER_TYPES: Rule = Rule {
 };
 
 fn set_last_layer_types(draft: &mut Draft, call: &RuleCall) {
-    for node_idx in draft.end_layers(End::Last, call.ops("ops")) {
+    for node_idx in draft.end_layers(NetworkEnd::Last, call.ops("ops")) {
         draft.set_types(node_idx, call.name("input"), call.name("weight"));
     }
 }

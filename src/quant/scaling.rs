@@ -35,17 +35,3 @@ impl ChannelScaling {
         parts.for_each(|(part, by)| out.extend(part.iter().map(|value| value * by)));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_channel_has_its_factor() {
-        let scaling = ChannelScaling::new(1, 2, vec![0.5, 4.0]);
-        let mut out = vec![9.0];
-        scaling.apply(&[2, 4, 1], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], &mut out);
-        assert_eq!(out, [0.5, 1.0, 12.0, 16.0, 2.5, 3.0, 28.0, 32.0]);
-        assert_eq!((0..4).map(|i| scaling.of(i)).collect::<Vec<f32>>(), [0.5, 0.5, 4.0, 4.0]);
-    }
-}

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 type Tables = &'static [(&'static str, &'static str)];
 
 /// One file of a chain.
-struct Layer {
+struct TableLayer {
     /// The file, as messages name it.
     label: String,
     /// Where it is, if the table is not built in.
@@ -23,7 +23,7 @@ struct Layer {
 }
 
 /// A table and those it extends, the most derived first.
-pub(super) struct Layers(Vec<Layer>);
+pub(super) struct Layers(Vec<TableLayer>);
 
 /// Where a table is.
 #[derive(Clone, PartialEq)]
@@ -73,7 +73,7 @@ impl Place {
         }
     }
 
-    fn read(&self) -> Result<Layer> {
+    fn read(&self) -> Result<TableLayer> {
         let label = self.label();
         let in_file = || format!("`{label}`");
         let (text, path) = match self {
@@ -87,7 +87,7 @@ impl Place {
         let Value::Mapping(value) = value else {
             bail!("`{label}`: line 1: this is no table, expected keys such as `name` and `types`")
         };
-        Ok(Layer { label, path, text, value })
+        Ok(TableLayer { label, path, text, value })
     }
 }
 
@@ -189,7 +189,7 @@ impl Layers {
     pub fn explain(&self, at: &str, error: &anyhow::Error) -> anyhow::Error {
         let steps: Vec<&str> = at.split('.').filter(|step| !step.is_empty()).collect();
         let found = (1..=steps.len()).rev().find_map(|depth| {
-            let line = |layer: &Layer| line_of(&layer.text, &steps[..depth]);
+            let line = |layer: &TableLayer| line_of(&layer.text, &steps[..depth]);
             self.0.iter().find_map(|layer| Some((&layer.label, line(layer)?)))
         });
         let at = if at.is_empty() { String::new() } else { format!("{at}: ") };

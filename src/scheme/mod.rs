@@ -53,7 +53,7 @@ pub struct Scheme {
     /// Integer types by the names that the rows use.
     pub types: BTreeMap<String, QType>,
     /// Which range observers to use where the command line says nothing.
-    pub observers: Observers,
+    pub observers: ObserverNames,
     /// How quantized weights are stored.
     #[serde(default)]
     pub weight_storage: WeightStorage,
@@ -99,7 +99,7 @@ impl Scheme {
 /// Names of range observers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Observers {
+pub struct ObserverNames {
     /// For activations.
     pub activation: String,
     /// For weights.

@@ -140,36 +140,3 @@ impl std::fmt::Debug for Histogram {
         f.debug_list().entries(self.bins()).finish()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn a_value_lies_in_its_bin_and_the_bin_is_narrow(value in any::<f32>()) {
-            let mut histogram = Histogram::default();
-            histogram.observe(&[value]);
-            let bins: Vec<Bin> = histogram.bins().collect();
-            prop_assert_eq!(bins.len(), usize::from(value.is_finite()));
-            if let Some(bin) = bins.first() {
-                let size = f64::from(value.abs());
-                prop_assert!(bin.inner.abs() <= size && size < bin.outer.abs());
-                if value.is_normal() {
-                    prop_assert!(bin.outer.abs() - bin.inner.abs() <= 0.004 * size);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn both_zeros_share_a_bin_and_bins_come_in_order() {
-        let mut histogram = Histogram::default();
-        histogram.observe(&[3.0, -0.0, 0.0, -1.0, -2.0]);
-        let bins: Vec<Bin> = histogram.bins().collect();
-        assert_eq!(bins.iter().map(|b| b.count).collect::<Vec<_>>(), [1, 1, 2, 1]);
-        assert!(bins.windows(2).all(|w| w[0].center() < w[1].center()));
-        assert_eq!(bins[2].center(), 0.0);
-    }
-}

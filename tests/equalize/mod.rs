@@ -3,6 +3,7 @@
 //! that it came from.
 
 mod chains;
+mod channels;
 use crate::support::command::{mqq, run};
 use crate::support::{repository, seen_and_outputs, value_info};
 use chains::{CHAINS, DECLINED, built};

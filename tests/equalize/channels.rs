@@ -1,0 +1,57 @@
+//! Channels of tensors and of weights.
+
+use mqq::equalize::{ChannelStatistics, Channels, WeightChannels};
+use mqq::onnx::proto::{AttributeProto, NodeProto};
+
+#[test]
+fn what_few_values_show_is_not_all_there_is() {
+    let mut statistic = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 4 });
+    statistic.observe(&[4, 1], &[0.0, 0.1, -3.0, 8.0]);
+    assert_eq!(statistic.least_reach(), 3.0 * 32.0 / 33.0);
+    (0..31).for_each(|_| statistic.observe(&[4, 1], &[0.0; 4]));
+    assert_eq!(statistic.least_reach(), 1.5);
+    let nothing = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
+    assert_eq!(nothing.least_reach(), 0.0);
+}
+
+#[test]
+fn channels_are_seen_apart() {
+    let runs = Channels { axis: 1, run: 2, first: 7, n: 2 };
+    let mut statistic = ChannelStatistics::new(runs);
+    statistic.observe(&[1, 4], &[1.0, -3.0, 2.0, 0.5]);
+    let mut other = ChannelStatistics::new(runs);
+    other.observe(&[2, 4], &[0.0, 1.0, 8.0, 0.0, 2.0, f32::NAN, 0.0, 0.0]);
+    statistic.merge(&other);
+    assert_eq!(statistic.min, [-3.0, 0.0]);
+    assert_eq!(statistic.max, [2.0, 8.0]);
+    assert!((statistic.mean_square(1) - (4.0 + 0.25 + 64.0) / 6.0).abs() < 1e-9);
+}
+
+fn node(op_type: &str, attributes: &[(&str, i64)]) -> NodeProto {
+    let attribute = attributes.iter().map(|&(name, i)| AttributeProto {
+        name: Some(name.into()),
+        i: Some(i),
+        ..Default::default()
+    });
+    let attribute = attribute.collect();
+    NodeProto { op_type: Some(op_type.into()), attribute, ..Default::default() }
+}
+
+#[test]
+fn values_of_a_weight_know_their_channels() {
+    let grouped = WeightChannels::of(&node("Conv", &[("group", 2)]), &[4, 3, 1, 2]).unwrap();
+    assert_eq!((grouped.n_in, grouped.n_out, grouped.area), (6, 4, 2));
+    assert_eq!(grouped.ends(0), (0, 0));
+    assert_eq!(grouped.ends(5), (0, 2));
+    // The third row is the first of the second group, which reads channels 3 to 5.
+    assert_eq!(grouped.ends(12), (2, 3));
+    let transposed =
+        WeightChannels::of(&node("ConvTranspose", &[("group", 2)]), &[4, 3, 2]).unwrap();
+    assert_eq!((transposed.n_in, transposed.n_out), (4, 6));
+    assert_eq!(transposed.ends(2 * 3 * 2), (3, 2));
+    assert_eq!(WeightChannels::of(&node("Gemm", &[]), &[3, 5]).unwrap().ends(7), (2, 1));
+    let flipped = WeightChannels::of(&node("Gemm", &[("transB", 1)]), &[5, 3]).unwrap();
+    assert_eq!((flipped.n_in, flipped.ends(7)), (3, (2, 1)));
+    assert_eq!(WeightChannels::of(&node("MatMul", &[]), &[2, 3, 4]), None);
+    assert_eq!(WeightChannels::of(&node("Conv", &[("group", 3)]), &[4, 1, 1]), None);
+}

@@ -1,0 +1,145 @@
+//! Tensors of every type, and who makes and reads them.
+
+use mqq::onnx::graph::GraphIndex;
+use mqq::onnx::integers::{integer_values, scale_values, type_name, type_number};
+use mqq::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
+use mqq::onnx::tensor::{
+    DataType, f32_values, from_f32, from_i4, from_i8, from_i32, from_u4, from_u8, i64_values, shape,
+};
+
+fn raw(data_type: i32, n_values: i64, bytes: &[u8]) -> TensorProto {
+    TensorProto {
+        data_type: Some(data_type),
+        dims: vec![n_values],
+        raw_data: Some(bytes.to_vec().into()),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn integers_of_every_width() {
+    let cases = [
+        (raw(3, 2, &[255, 127]), vec![-1, 127]),
+        (raw(2, 2, &[255, 127]), vec![255, 127]),
+        (raw(5, 1, &[0, 128]), vec![-32768]),
+        (raw(4, 1, &[0, 128]), vec![32768]),
+        (raw(6, 1, &[254, 255, 255, 255]), vec![-2]),
+        (raw(22, 3, &[0x8f, 0x07]), vec![-1, -8, 7]),
+        (raw(21, 3, &[0x8f, 0x07]), vec![15, 8, 7]),
+        (raw(26, 3, &[0b00_10_01_11]), vec![-1, 1, -2]),
+        (raw(17, 2, &[0x80, 1]), vec![0, 1]),
+    ];
+    for (tensor, expected) in cases {
+        assert_eq!(integer_values(&tensor).unwrap(), expected, "{tensor:?}");
+    }
+    let typed = |data_type, n_values, int32_data: &[i32]| TensorProto {
+        data_type: Some(data_type),
+        dims: vec![n_values],
+        int32_data: int32_data.to_vec(),
+        ..Default::default()
+    };
+    assert_eq!(integer_values(&typed(3, 2, &[-1, 5])).unwrap(), [-1, 5]);
+    assert_eq!(integer_values(&typed(22, 3, &[0x8f, 0x07])).unwrap(), [-1, -8, 7]);
+    assert!(integer_values(&raw(3, 3, &[1])).is_err());
+    assert!(integer_values(&raw(1, 1, &[0; 4])).is_err());
+}
+
+#[test]
+fn scales_of_every_float_type() {
+    assert_eq!(scale_values(&raw(10, 2, &[0, 0x3c, 1, 0])).unwrap(), [1.0, 2f32.powi(-24)]);
+    assert_eq!(scale_values(&raw(16, 1, &[0x80, 0x3f])).unwrap(), [1.0]);
+    assert_eq!(scale_values(&raw(1, 1, &[0, 0, 0x80, 0x3f])).unwrap(), [1.0]);
+    assert!(scale_values(&raw(10, 1, &[0, 0x7c])).unwrap()[0].is_infinite());
+    assert!(scale_values(&raw(7, 1, &[0; 8])).is_err());
+}
+
+#[test]
+fn names_and_numbers_agree() {
+    assert_eq!((type_name(22), type_number("int4")), ("int4", Some(22)));
+    assert_eq!((type_name(-1), type_name(99), type_number("int")), ("unknown", "unknown", None));
+}
+
+#[test]
+fn raw_and_typed_storage_read_alike() {
+    let values = [1.5f32, -2.0, 0.0, f32::MAX, 3.25, -0.0];
+    let raw = from_f32("w", &[2, 3], &values).unwrap();
+    let typed = TensorProto { raw_data: None, float_data: values.to_vec(), ..raw.clone() };
+    assert_eq!(f32_values(&raw).unwrap(), values);
+    assert_eq!(f32_values(&typed).unwrap(), values);
+    assert_eq!(shape(&raw).unwrap(), [2, 3]);
+    let ints = TensorProto {
+        data_type: Some(DataType::Int64 as i32),
+        dims: vec![2],
+        int64_data: vec![-1, 7],
+        ..Default::default()
+    };
+    assert_eq!(i64_values(&ints).unwrap(), [-1, 7]);
+}
+
+#[test]
+fn integers_are_stored_as_their_bytes() {
+    let bytes = |tensor: TensorProto| tensor.raw_data.unwrap().to_vec();
+    assert_eq!(bytes(from_i8("q", &[2], &[-1, 127]).unwrap()), [255, 127]);
+    assert_eq!(bytes(from_u8("q", &[2], &[0, 255]).unwrap()), [0, 255]);
+    assert_eq!(bytes(from_i32("q", &[1], &[-2]).unwrap()), [254, 255, 255, 255]);
+    assert_eq!(bytes(from_i4("q", &[3], &[-1, 2, -8]).unwrap()), [0x2f, 0x08]);
+    assert_eq!(bytes(from_u4("q", &[2], &[1, 15]).unwrap()), [0xf1]);
+}
+
+#[test]
+fn sizes_that_do_not_add_up_are_errors() {
+    let good = from_f32("w", &[2], &[1.0, 2.0]).unwrap();
+    let cases = [
+        TensorProto { dims: vec![3], ..good.clone() },
+        TensorProto { dims: vec![-2], ..good.clone() },
+        TensorProto { dims: vec![i64::MAX, i64::MAX], ..good.clone() },
+        TensorProto { data_type: Some(10), ..good.clone() },
+        TensorProto { data_location: Some(1), ..good.clone() },
+        TensorProto { raw_data: None, ..good },
+    ];
+    for case in &cases {
+        assert!(f32_values(case).is_err(), "{case:?}");
+    }
+    assert!(from_f32("w", &[3], &[1.0]).is_err());
+}
+
+fn node(op_type: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+    let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+    NodeProto {
+        op_type: Some(op_type.into()),
+        input: owned(inputs),
+        output: owned(outputs),
+        ..Default::default()
+    }
+}
+
+fn value(name: &str) -> ValueInfoProto {
+    ValueInfoProto { name: Some(name.into()), ..Default::default() }
+}
+
+#[test]
+fn uses_inside_nested_graphs_count() {
+    let body = GraphProto {
+        node: vec![node("Relu", &["outer"], &["inner"]), node("Neg", &["inner"], &["result"])],
+        output: vec![value("result")],
+        ..Default::default()
+    };
+    let mut branch = node("If", &["condition"], &["y"]);
+    branch.attribute.push(AttributeProto { g: Some(body), ..Default::default() });
+    let graph = GraphProto {
+        node: vec![node("Conv", &["x", "w", ""], &["outer"]), branch],
+        initializer: vec![TensorProto { name: Some("w".into()), ..Default::default() }],
+        input: vec![value("x")],
+        output: vec![value("y")],
+        ..Default::default()
+    };
+    let index = GraphIndex::new(&graph);
+    assert_eq!(index.producer("outer").and_then(|n| n.op_type.as_deref()), Some("Conv"));
+    assert_eq!(index.producer_idx("y"), Some(1));
+    assert!(index.producer("x").is_none() && index.producer("inner").is_none());
+    assert_eq!(index.consumers("outer"), [(1, usize::MAX)]);
+    assert_eq!(index.consumers("w"), [(0, 1)]);
+    assert!(index.consumers("").is_empty() && index.consumers("inner").is_empty());
+    assert!(index.initializer("w").is_some() && index.initializer("x").is_none());
+    assert!(index.is_output("y") && !index.is_output("outer"));
+}
