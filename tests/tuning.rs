@@ -21,7 +21,10 @@ use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
 use mqq::simulate::{CachedNetwork, CachedSamples, Samples, simulate};
 use mqq::statistics::TensorStatistics;
-use mqq::tune::{Compared, Methods, Reference, Tuned, Tuning, WeightScheme, compare_plans, tune};
+use mqq::tune::{
+    Case, Compared, Effort, METHODS, Methods, Reference, Tuned, Tuning, WeightScheme,
+    compare_plans, tune,
+};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -383,6 +386,28 @@ fn bias_calibration_of_ti_is_a_method_like_the_others() {
 }
 
 /// All methods share one walk until one of them is undone; the result is that of those that were kept.
+#[test]
+fn the_document_of_methods_is_their_list() {
+    let document = std::fs::read_to_string(repository("docs/methods.md")).unwrap();
+    let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `")).collect();
+    let cases = [(false, false), (false, true), (true, false), (true, true)];
+    let expected = METHODS.iter().map(|method| {
+        let levels = Effort::LEVELS.iter().map(|(level, _)| *level);
+        let tried: Vec<&str> = levels
+            .filter(|level| {
+                let effort = Effort::of(level).unwrap();
+                let tried =
+                    |&(few_bits, coarse): &_| (method.is_tried)(Case { effort, few_bits, coarse });
+                cases.iter().any(tried)
+            })
+            .collect();
+        let tried = if tried.is_empty() { "by name only".to_string() } else { tried.join(", ") };
+        let (name, stage, about) = (method.name, method.stage.name(), method.about);
+        format!("| `{name}` | {stage} | {tried} | {about} |")
+    });
+    assert_eq!(rows, expected.collect::<Vec<_>>());
+}
+
 #[test]
 fn methods_that_were_undone_leave_no_trace() {
     let folder = TempDir::new().unwrap();

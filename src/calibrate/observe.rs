@@ -27,6 +27,13 @@ struct Share {
     skipped: Vec<(usize, String)>,
 }
 
+/// What stays in one thread.
+struct Local<'e> {
+    session: Session<'e>,
+    /// Room for the scaled values of a tensor.
+    scaled: Vec<f32>,
+}
+
 /// Runs every sample and gathers the statistics of the tensors that the engine watches, of those with a scaling as
 /// they would be with it, too. Where batches are averaged over, all samples are loaded before, to put them in order.
 /// Where samples are loaded again, `samples` knows their order afterwards.
@@ -49,38 +56,38 @@ pub fn observe(
     let hashes = samples.hashes();
     let start = || {
         let statistics = vec![TensorStatistics::default(); 2 * n];
-        Ok((Share { statistics, skipped: Vec::new() }, (engine.session()?, Vec::new())))
+        let share = Share { statistics, skipped: Vec::new() };
+        Ok((share, Local { session: engine.session()?, scaled: Vec::new() }))
     };
-    let job = |share: &mut Share,
-               (session, scaled): &mut (Session, Vec<f32>),
-               sample_idx: usize,
-               loaded: Result<Vec<Array>>| {
-        let sample = match samples.usable(loaded)? {
-            Ok(sample) => sample,
-            Err(reason) => {
-                share.skipped.push((sample_idx, reason));
-                return Ok(());
-            }
-        };
-        if let Some(hashes) = &hashes {
-            hashes.set(sample_idx, hash(&sample));
-        }
-        let batch = order.map(|order| order.batch_of(hash(&sample)));
-        let ran = session.run(&sample, &mut |at, shape, values| {
-            let mut count = |at: usize, values: &[f32]| match batch {
-                Some(batch) => share.statistics[at].observe_in(batch, values),
-                None => share.statistics[at].observe(values),
+    let job =
+        |share: &mut Share, local: &mut Local, sample_idx: usize, loaded: Result<Vec<Array>>| {
+            let Local { session, scaled } = local;
+            let sample = match samples.usable(loaded)? {
+                Ok(sample) => sample,
+                Err(reason) => {
+                    share.skipped.push((sample_idx, reason));
+                    return Ok(());
+                }
             };
-            count(at, values);
-            if let Some(scaling) = scalings[at] {
-                scaling.apply(shape, values, scaled);
-                count(n + at, scaled);
+            if let Some(hashes) = &hashes {
+                hashes.set(sample_idx, hash(&sample));
             }
+            let batch = order.map(|order| order.batch_of(hash(&sample)));
+            let ran = session.run(&sample, &mut |at, shape, values| {
+                let mut count = |at: usize, values: &[f32]| match batch {
+                    Some(batch) => share.statistics[at].observe_in(batch, values),
+                    None => share.statistics[at].observe(values),
+                };
+                count(at, values);
+                if let Some(scaling) = scalings[at] {
+                    scaling.apply(shape, values, scaled);
+                    count(n + at, scaled);
+                }
+                Ok(())
+            });
+            ran.with_context(|| format!("`{}`", dataset.name(sample_idx)))?;
             Ok(())
-        });
-        ran.with_context(|| format!("`{}`", dataset.name(sample_idx)))?;
-        Ok(())
-    };
+        };
     let tick = progress(dataset.len());
     let shares = each_sample(dataset, &*tick, start, job)?;
     let mut shares = shares.into_iter();

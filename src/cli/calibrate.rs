@@ -351,18 +351,8 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
     let name =
         paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let outcome = pipeline::run(&paths.model, request, &|n| Bar::new(n, &name, quiet).tick())?;
-    let Outcome {
-        model,
-        prepared,
-        has_external_data,
-        sidecar,
-        placement,
-        plan,
-        n_samples,
-        preprocessing,
-        fixed,
-        improved,
-    } = outcome;
+    let Outcome { model, prepared, has_external_data, sidecar, placement, plan, fixed, improved } =
+        outcome;
     let Improved { equalized, observer, mixed, tuned } = improved;
     let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
     let text = sidecar.to_json();
@@ -377,12 +367,12 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
     }
     staged.commit()?;
     let summary = Summary {
-        n_samples,
+        n_samples: sidecar.calibration.n_samples,
         n_activations: plan.activations.len(),
         n_weights: plan.weights.len(),
         n_quantized_nodes: placement.quantized_nodes.len(),
         n_float_nodes: placement.float_nodes.len(),
-        preprocessing,
+        preprocessing: sidecar.calibration.preprocessing.clone(),
         static_shapes: fixed,
         equalized,
         observer,

@@ -26,7 +26,7 @@ use crate::progress::Progress;
 use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
-use crate::sidecar::{Record, Sidecar};
+use crate::sidecar::Sidecar;
 use crate::tune::{
     self, Equalized, ObserverChoice, PlannedModel, Proposal, Setup, Tuned, choose_observer,
     propose, tune_planned,
@@ -105,10 +105,6 @@ pub struct Outcome {
     pub placement: Placement,
     /// With which parameters.
     pub plan: QuantPlan,
-    /// Samples observed.
-    pub n_samples: usize,
-    /// How images became inputs.
-    pub preprocessing: Option<String>,
     /// A line per input whose open dimensions got numbers in the model that is written.
     pub fixed: Vec<String>,
     /// What methods did.
@@ -147,7 +143,7 @@ fn finish(
     progress: &Progress,
 ) -> Result<Outcome> {
     let fixed = prepared.fixed_shapes();
-    let about_model = record::model(path, &prepared)?;
+    let about_model = record::about_model(path, &prepared)?;
     let PreparedGraph { model, value_info, has_external_data, parsed, .. } = prepared;
     let placement = place(graph(&model)?, &value_info, &request.scheme, &request.selection);
     let samples = open_data(&parsed, &placement, request)?;
@@ -159,41 +155,14 @@ fn finish(
     let plan = decide(graph(&model)?, &placement, &statistics, given, setup.scheme, observers)?;
     let mut planned = PlannedModel { model, placement, plan };
     let improved = improve(setup, request, &mut planned, proposal, &mut calibration, progress)?;
+    add_warnings(&mut planned, &calibration, &request.selection)?;
+    let sidecar = record::sidecar(about_model, setup, request, &planned, &calibration, &improved)?;
     let PlannedModel { model, placement, mut plan } = planned;
-    add_warnings(&mut plan, graph(&model)?, &calibration, &request.selection);
-    let about_data = record::calibration(setup, request, &calibration, &model)?;
-    let preprocessing = about_data.preprocessing.clone();
-    let sidecar = Record {
-        graph: graph(&model)?,
-        value_info: &value_info,
-        scheme: &request.scheme,
-        placement: &placement,
-        plan: &plan,
-        model: about_model,
-        calibration: about_data,
-        equalized: improved.equalized.as_ref(),
-        observer: improved.observer.as_ref(),
-        mixed_precision: improved.mixed.as_ref(),
-        tuned: improved.tuned.as_ref(),
-    }
-    .sidecar()?;
     let prepared = edited(&model, &plan.learned_weights(graph(&model)?))?;
     let quantized = rewrite(model, &plan, request.storage)?;
-    let checked = ensure_kept(quantized.into_model(), &request.scheme)?;
-    plan.warnings.extend(checked.warnings.iter().cloned());
-    let n_samples = calibration.n_samples;
-    Ok(Outcome {
-        model: checked,
-        prepared,
-        has_external_data,
-        sidecar,
-        placement,
-        plan,
-        n_samples,
-        preprocessing,
-        fixed,
-        improved,
-    })
+    let model = ensure_kept(quantized.into_model(), &request.scheme)?;
+    plan.warnings.extend(model.warnings.iter().cloned());
+    Ok(Outcome { model, prepared, has_external_data, sidecar, placement, plan, fixed, improved })
 }
 
 fn graph(model: &ModelProto) -> Result<&GraphProto> {
@@ -272,17 +241,18 @@ fn improve(
 
 /// What the user is told besides what the stages said.
 fn add_warnings(
-    plan: &mut QuantPlan,
-    graph: &GraphProto,
+    planned: &mut PlannedModel,
     calibration: &CalibrationStatistics,
     selection: &Selection,
-) {
+) -> Result<()> {
+    let PlannedModel { model, plan, .. } = planned;
     let skipped = calibration.skipped.iter().map(|reason| format!("left out: {reason}"));
     plan.warnings.splice(0..0, skipped);
-    for pattern in selection.unmatched(graph) {
+    for pattern in selection.unmatched(graph(model)?) {
         plan.warnings.push(format!("`{pattern}` matches no node"));
     }
     if plan.activations.is_empty() {
         plan.warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
     }
+    Ok(())
 }

@@ -1,25 +1,51 @@
-//! What the sidecar says of the model and the data.
+//! The outcome of a run, as the sidecar takes it.
 
-use super::Request;
+use super::{Improved, Request};
 use crate::calibrate::CalibrationStatistics;
 use crate::onnx::inputs::resolve_inputs;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::sha256;
 use crate::prepare::{Change, PreparedGraph};
-use crate::sidecar::{CalibrationRecord, InputRecord, ModelRecord, RangesFrom};
-use crate::tune::Setup;
-use anyhow::Result;
+use crate::sidecar::{CalibrationRecord, InputRecord, ModelRecord, RangesFrom, Record, Sidecar};
+use crate::tune::{PlannedModel, Setup};
+use anyhow::{Context, Result};
 use std::path::Path;
 
 /// Of the float model.
-pub fn model(path: &Path, prepared: &PreparedGraph) -> Result<ModelRecord> {
+pub fn about_model(path: &Path, prepared: &PreparedGraph) -> Result<ModelRecord> {
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let done = prepared.changes.iter().map(Change::to_string).collect();
     Ok(ModelRecord { file, sha256: sha256(path)?, opset: prepared.opset, prepared: done })
 }
 
+/// The sidecar of a run, before the graph is rewritten.
+pub fn sidecar(
+    about_model: ModelRecord,
+    setup: Setup,
+    request: &Request,
+    planned: &PlannedModel,
+    calibration: &CalibrationStatistics,
+    improved: &Improved,
+) -> Result<Sidecar> {
+    let PlannedModel { model, placement, plan } = planned;
+    let record = Record {
+        graph: model.graph.as_ref().context("model has no graph")?,
+        value_info: setup.value_info,
+        scheme: &request.scheme,
+        placement,
+        plan,
+        model: about_model,
+        calibration: about_data(setup, request, calibration, model)?,
+        equalized: improved.equalized.as_ref(),
+        observer: improved.observer.as_ref(),
+        mixed_precision: improved.mixed.as_ref(),
+        tuned: improved.tuned.as_ref(),
+    };
+    record.sidecar()
+}
+
 /// Of the data and the observers that were asked for.
-pub fn calibration(
+fn about_data(
     setup: Setup,
     request: &Request,
     calibration: &CalibrationStatistics,

@@ -20,7 +20,7 @@ mod weights;
 pub use compare::{Compared, compare_plans};
 pub use effort::Effort;
 pub use methods::{
-    Equalized, METHODS, Method, Methods, ObserverChoice, Proposal, ScaledGroup, Stage,
+    Case, Equalized, METHODS, Method, Methods, ObserverChoice, Proposal, ScaledGroup, Stage,
     TriedObserver, choose_observer, propose,
 };
 pub use reference::Reference;

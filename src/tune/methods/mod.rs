@@ -62,6 +62,17 @@ pub enum Stage {
     Plan,
 }
 
+impl Stage {
+    /// What a method works on then.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::FloatModel => "float model",
+            Stage::Observer => "observer",
+            Stage::Plan => "plan",
+        }
+    }
+}
+
 /// What methods are tried for.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
