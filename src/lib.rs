@@ -27,6 +27,7 @@
 //! | [`export`] | other tools' formats | decide anything |
 //! | [`import`] | ranges from other tools' files | decide anything |
 //! | [`pipeline`] | the order of all that | know a file's format |
+//! | [`report`] | what a run says, as JSON and as lines | print |
 //! | [`cli`] | options, printing, exit codes | quantize |
 //! | [`diag`], [`progress`] | hints of errors, suggestions; what is told of progress | print |
 //! | [`aligned`] | memory of tensors in the usual alignment | |
@@ -56,6 +57,7 @@ pub mod plan;
 pub mod prepare;
 pub mod progress;
 pub mod quant;
+pub mod report;
 pub mod rewrite;
 pub mod scheme;
 pub mod sidecar;

@@ -6,7 +6,6 @@ use super::options::{
     BackendArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
 };
 use super::print::{Bar, err, out};
-use super::summary::{Summary, print_summary};
 use super::{ErrorReport, Failure, Report, print_error};
 use crate::calibrate;
 use crate::data::{self, Preprocessing};
@@ -16,7 +15,8 @@ use crate::import;
 use crate::mixed::{Missed, Mixed};
 use crate::observers::{self, OBSERVERS, Spelled, by_spelling, canonical};
 use crate::onnx::{RunFile, Staged, check_outputs};
-use crate::pipeline::{self, Improved, Outcome, Request};
+use crate::pipeline::{self, Outcome, Request};
+use crate::report::{self, Summary};
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::tune::{self, Effort, METHODS, Methods};
@@ -351,9 +351,10 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
     let name =
         paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let outcome = pipeline::run(&paths.model, request, &|n| Bar::new(n, &name, quiet).tick())?;
-    let Outcome { model, prepared, has_external_data, sidecar, placement, plan, fixed, improved } =
-        outcome;
-    let Improved { equalized, observer, mixed, tuned } = improved;
+    let mut lines = report::calibration(&outcome);
+    let details = if args.verbose { report::details(&outcome) } else { Vec::new() };
+    let mut summary = Summary::new(&outcome, 0.0);
+    let Outcome { model, prepared, has_external_data, sidecar, .. } = outcome;
     let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
     let text = sidecar.to_json();
     staged.add(text.as_bytes(), &paths.sidecar)?;
@@ -366,28 +367,19 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
         staged.add(&bytes, path)?;
     }
     staged.commit()?;
-    let summary = Summary {
-        n_samples: sidecar.calibration.n_samples,
-        n_activations: plan.activations.len(),
-        n_weights: plan.weights.len(),
-        n_quantized_nodes: placement.quantized_nodes.len(),
-        n_float_nodes: placement.float_nodes.len(),
-        preprocessing: sidecar.calibration.preprocessing.clone(),
-        static_shapes: fixed,
-        equalized,
-        observer,
-        mixed_precision: mixed,
-        tuned,
-        warnings: plan.warnings.clone(),
-        seconds: start.elapsed().as_secs_f64(),
-    };
+    summary.seconds = start.elapsed().as_secs_f64();
     if !quiet {
         for warning in &summary.warnings {
             err!("warning: `{}`: {warning}", paths.model.display());
         }
     }
     if !quiet && !args.json() {
-        print_summary(request, paths, &summary, &sidecar, args.verbose);
+        lines.push(report::line("sidecar", paths.sidecar.display()));
+        let formats = paths.emitted.iter();
+        lines.extend(formats.map(|(format, path)| report::line(format.name, path.display())));
+        lines.push(report::line("time", format_args!("{:.2} s", summary.seconds)));
+        out!("{} -> {}", paths.model.display(), paths.output.display());
+        lines.iter().chain(&details).for_each(|line| out!("  {line}"));
     }
     Ok(summary)
 }

@@ -7,13 +7,11 @@ use super::{ErrorReport, Failure, Report, print_error};
 use crate::check::{Finding, Severity, findings};
 use crate::diag::Exit;
 use crate::onnx;
+use crate::report::{self, Verbosity};
 use crate::scheme::Scheme;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-
-/// Findings of one rule that are printed without `--verbose`.
-const N_PRINTED: usize = 5;
 
 /// Arguments of `mqq check`.
 #[derive(Debug, clap::Args)]
@@ -135,29 +133,10 @@ fn print(report: &ModelReport, scheme: &Scheme, args: &Args) {
         report.n_quantize,
         report.n_dequantize
     );
-    let mut rest = report.findings.as_slice();
-    while let Some(first) = rest.first() {
-        let of_rule = |f: &&Finding| (f.rule, f.severity) == (first.rule, first.severity);
-        let n = rest.iter().take_while(of_rule).count();
-        let (group, others) = rest.split_at(n);
-        rest = others;
-        if args.print.quiet && first.severity == Severity::Warning {
-            continue;
-        }
-        let n_printed = if args.verbose { n } else { N_PRINTED.min(n) };
-        let severity = match first.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        };
-        for (i, finding) in group.iter().take(n_printed).enumerate() {
-            out!("  {severity} [{}] {finding}", finding.rule);
-            let last_with_it = group.get(i + 1).is_none_or(|next| next.hint != finding.hint);
-            if !finding.hint.is_empty() && (last_with_it || i + 1 == n_printed) {
-                out!("    hint: {}", finding.hint);
-            }
-        }
-        if n > n_printed {
-            out!("  … {} more of [{}] (--verbose prints all)", n - n_printed, first.rule);
-        }
-    }
+    let verbosity = match (args.print.quiet, args.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (false, true) => Verbosity::Verbose,
+        (false, false) => Verbosity::Normal,
+    };
+    report::findings(&report.findings, verbosity).iter().for_each(|line| out!("  {line}"));
 }

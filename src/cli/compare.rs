@@ -6,8 +6,9 @@ use super::options::{PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs};
 use super::print::{Bar, out};
 use crate::data::{self, Labels, parse_number};
 use crate::diag::Exit;
-use crate::metrics::{NonFinite, OutputFigures};
+use crate::metrics::OutputFigures;
 use crate::pipeline::{CompareRequest, compare};
+use crate::report;
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -67,43 +68,17 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let figures = compare(&request, &|n| Bar::new(n, "compare", quiet).tick())?;
     let misses = |output: &OutputFigures| args.min_sqnr.is_some_and(|min| !output.reaches(min));
     if args.json() {
-        let report = serde_json::json!({
+        let object = serde_json::json!({
             "schema_version": super::JSON_VERSION,
             "float": args.float.display().to_string(),
             "quantized": args.quantized.display().to_string(),
             "outputs": figures,
         });
-        out!("{}", serde_json::to_string_pretty(&report)?);
+        out!("{}", serde_json::to_string_pretty(&object)?);
     } else {
         for output in figures.iter().filter(|output| !quiet || misses(output)) {
-            out!("{}", describe(output));
+            out!("{}", report::comparison(output));
         }
     }
     Ok(if figures.iter().any(misses) { Exit::Quality } else { Exit::Done })
-}
-
-/// A line about one output.
-fn describe(figures: &OutputFigures) -> String {
-    let mut parts = Vec::new();
-    let mut count = |non_finite: &Option<NonFinite>, what: &str| {
-        if let Some(NonFinite { n_values, first_sample }) = non_finite {
-            parts.push(format!(
-                "{n_values} values are NaN or infinite {what}, first for `{first_sample}`"
-            ));
-        }
-    };
-    count(&figures.non_finite, "where float has numbers");
-    count(&figures.float_non_finite, "in the float model");
-    parts.push(match figures.sqnr_db {
-        _ if !parts.is_empty() => "SQNR not measured".to_string(),
-        Some(db) => format!("SQNR {db:.2} dB"),
-        None => "equal".to_string(),
-    });
-    parts.extend(figures.agreement_percent.map(|percent| format!("agreement {percent:.1} %")));
-    parts.push(format!("largest difference {:.4}", figures.max_difference));
-    parts.push(format!("{} samples", figures.n_samples));
-    let top1 = figures.top1_percent.map(|[float, quantized]| {
-        format!("; top-1 float {float:.2} %, quantized {quantized:.2} %")
-    });
-    format!("{}: {}{}", figures.output, parts.join(", "), top1.unwrap_or_default())
 }

@@ -7,9 +7,9 @@ use super::{ErrorReport, Failure};
 use crate::diag::Exit;
 use crate::onnx;
 use crate::onnx::inputs::Shapes;
-use crate::onnx::node::node_name;
 use crate::place::{Selection, place};
 use crate::prepare::{Change, prepare_file};
+use crate::report::{self, PlacementReport};
 use crate::scheme::Scheme;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -51,40 +51,6 @@ struct Report {
     outputs: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     placement: Option<PlacementReport>,
-}
-
-#[derive(Debug, Serialize)]
-struct PlacementReport {
-    backend: String,
-    prepared: Vec<String>,
-    /// Why the model cannot be calibrated, where it cannot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    engine_error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    engine_hint: Option<String>,
-    quantized_tensors: Vec<Tensor>,
-    weights: Vec<String>,
-    quantized_nodes: Vec<Node>,
-    float_nodes: Vec<Node>,
-}
-
-#[derive(Debug, Serialize)]
-struct Tensor {
-    tensor: String,
-    rule: String,
-    reason: String,
-    consumers: Vec<String>,
-    group: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct Node {
-    node: String,
-    op_type: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    rule: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
 }
 
 impl Args {
@@ -137,59 +103,6 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn placement(
-    model: &Path,
-    scheme: &Scheme,
-    shapes: &Shapes,
-    selection: &Selection,
-) -> Result<PlacementReport> {
-    let prepared = prepare_file(model, scheme, shapes)?;
-    let graph = prepared.model.graph.as_ref().context("model has no graph")?;
-    let placement = place(graph, &prepared.value_info, scheme, selection);
-    let name = |node_idx: usize| node_name(&graph.node[node_idx]).to_string();
-    let op_type = |node_idx: usize| graph.node[node_idx].op_type().to_string();
-    let refused = prepared.parsed.as_ref().err().map(ErrorReport::of);
-    let (engine_error, engine_hint) = refused.map_or((None, None), |e| (Some(e.error), e.hint));
-    Ok(PlacementReport {
-        backend: scheme.name.clone(),
-        prepared: prepared.changes.iter().map(Change::to_string).collect(),
-        engine_error,
-        engine_hint,
-        quantized_tensors: placement
-            .activations
-            .iter()
-            .map(|quantizer| Tensor {
-                tensor: quantizer.tensor.clone(),
-                rule: quantizer.rule.to_string(),
-                reason: quantizer.reason.clone(),
-                consumers: quantizer.edges.iter().map(|edge| name(edge.0)).collect(),
-                group: quantizer.group,
-            })
-            .collect(),
-        weights: placement.weights.iter().map(|quantizer| quantizer.tensor.clone()).collect(),
-        quantized_nodes: placement
-            .quantized_nodes
-            .iter()
-            .map(|&node| Node {
-                node: name(node),
-                op_type: op_type(node),
-                rule: String::new(),
-                reason: String::new(),
-            })
-            .collect(),
-        float_nodes: placement
-            .float_nodes
-            .iter()
-            .map(|float| Node {
-                node: name(float.node),
-                op_type: op_type(float.node),
-                rule: float.rule.to_string(),
-                reason: float.reason.clone(),
-            })
-            .collect(),
-    })
-}
-
 fn print(report: &Report) {
     out!("{}", report.model);
     let sets = report.opset.iter().map(|(domain, version)| match domain.as_str() {
@@ -201,29 +114,24 @@ fn print(report: &Report) {
     out!("  outputs  {}", report.outputs.join(", "));
     let ops: Vec<String> = report.ops.iter().map(|(op, n)| format!("{n} {op}")).collect();
     out!("  nodes    {}", ops.join(", "));
-    let Some(placement) = &report.placement else { return };
-    out!("\nfor {}:", placement.backend);
-    placement.prepared.iter().for_each(|change| out!("  prepared: {change}"));
-    if let Some(error) = &placement.engine_error {
-        out!("  cannot be calibrated: {error}");
-        placement.engine_hint.iter().for_each(|hint| out!("  hint: {hint}"));
-    }
-    out!("\nquantized tensors ({}):", placement.quantized_tensors.len());
-    for tensor in &placement.quantized_tensors {
-        out!(
-            "  {}  [grid {}] {} ({}) -> {}",
-            tensor.tensor,
-            tensor.group,
-            tensor.reason,
-            tensor.rule,
-            tensor.consumers.join(", ")
-        );
-    }
-    out!("\nquantized weights ({}):", placement.weights.len());
-    placement.weights.iter().for_each(|weight| out!("  {weight}"));
-    out!("\nfloat nodes ({}):", placement.float_nodes.len());
-    for node in &placement.float_nodes {
-        let rule = if node.rule.is_empty() { String::new() } else { format!(" ({})", node.rule) };
-        out!("  {} {}: {}{rule}", node.op_type, node.node, node.reason);
-    }
+    let placement = report.placement.iter().flat_map(PlacementReport::lines);
+    placement.for_each(|line| out!("{line}"));
+}
+
+fn placement(
+    model: &Path,
+    scheme: &Scheme,
+    shapes: &Shapes,
+    selection: &Selection,
+) -> Result<PlacementReport> {
+    let prepared = prepare_file(model, scheme, shapes)?;
+    let graph = prepared.model.graph.as_ref().context("model has no graph")?;
+    let placement = place(graph, &prepared.value_info, scheme, selection);
+    let refused = prepared.parsed.as_ref().err().map(ErrorReport::of);
+    let (engine_error, engine_hint) = refused.map_or((None, None), |e| (Some(e.error), e.hint));
+    let mut report = report::placement(graph, &placement);
+    report.backend = scheme.name.clone();
+    report.prepared = prepared.changes.iter().map(Change::to_string).collect();
+    (report.engine_error, report.engine_hint) = (engine_error, engine_hint);
+    Ok(report)
 }

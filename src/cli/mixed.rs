@@ -1,6 +1,6 @@
 //! Options about the precision of single layers.
 
-use crate::mixed::{Goal, Mixed, Wanted};
+use crate::mixed::{Goal, Wanted};
 use crate::scheme::Scheme;
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -9,19 +9,19 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Precision of single layers (one goal)")]
 pub struct MixedArgs {
-    /// Leave float the N layers whose quantization costs most; 0 only measures
+    /// Keep the N most sensitive layers float; 0 only measures
     #[arg(long, value_name = "N", group = "goal")]
     keep_float: Option<usize>,
-    /// Raise the fewest layers such that every output has so much SQNR, in dB
+    /// Promote the fewest layers such that every output has so much SQNR, in dB
     #[arg(long, value_name = "DB", group = "goal", allow_hyphen_values = true)]
     target_sqnr: Option<f64>,
-    /// Raise the fewest layers such that so many percent of the samples, or fewer, get another class than in float
+    /// Promote the fewest layers such that so many percent of the samples, or fewer, get another class than in float
     #[arg(long, value_name = "PERCENT", group = "goal", allow_hyphen_values = true)]
     max_drop: Option<f64>,
     /// Narrow or widen weights such that they have at most so many bits on average
     #[arg(long, value_name = "BITS", group = "goal", allow_hyphen_values = true)]
     bits_budget: Option<f64>,
-    /// What raised layers get: a name of the backend's key `mixed` [default: float, or else the widest]
+    /// What promoted layers get: a name of the backend's key `mixed` [default: float, or else the widest]
     #[arg(long, value_name = "NAME", requires = "goal")]
     raise_to: Option<String>,
 }
@@ -39,28 +39,4 @@ impl MixedArgs {
         ensure!(has_data, "{} needs --data, expected samples to choose layers by", goal.option());
         Wanted::new(goal, self.raise_to.as_deref(), scheme).map(Some)
     }
-}
-
-/// Points of the curve that are printed, at most.
-const MAX_POINTS: usize = 10;
-
-/// Lines for people: what was reached, and the curve, without its middle where it is long.
-pub fn describe(mixed: &Mixed) -> Vec<String> {
-    let mut lines = vec![format!(
-        "{}: {} on {} samples ({:.2} s)",
-        mixed.goal.spelled(),
-        mixed.reached(),
-        mixed.n_judges,
-        mixed.seconds
-    )];
-    let n = mixed.curve.len();
-    let n_last = if n > MAX_POINTS { MAX_POINTS / 2 } else { n };
-    for (i, point) in mixed.curve.iter().enumerate() {
-        if i < MAX_POINTS - n_last || i >= n - n_last {
-            lines.push(point.describe());
-        } else if i == n - n_last - 1 {
-            lines.push("…  (all in the sidecar)".to_string());
-        }
-    }
-    lines
 }

@@ -14,7 +14,6 @@ mod mixed;
 mod options;
 mod prepare;
 mod print;
-mod summary;
 
 use crate::data;
 use crate::diag::{Exit, hint_of, place_of};

@@ -1,8 +1,9 @@
 //! What the marks come to: placement, weights, biases, and the nodes that stay float.
 
+use super::draft::Mark;
 use super::{
-    ActivationQuantizer, BiasQuantizer, Draft, Edge, FloatNode, Placement, WeightQuantizer,
-    node_name, softmax,
+    ActivationQuantizer, BiasQuantizer, Draft, Edge, FloatCause, FloatNode, Placement,
+    WeightQuantizer, node_name, softmax,
 };
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
@@ -220,31 +221,43 @@ impl<'a> Draft<'a> {
             if quantized.contains(&node_idx) || !float {
                 continue;
             }
-            let (rule, reason) = match self.float.get(&node_idx) {
-                Some(mark) => (mark.rule, mark.reason.clone()),
-                None => ("", self.why_untouched(node_idx)),
+            let float = match self.float.get(&node_idx) {
+                Some(Mark { rule, reason }) => FloatNode {
+                    node: node_idx,
+                    cause: FloatCause::Rule,
+                    rule,
+                    reason: reason.clone(),
+                },
+                None => {
+                    let cause = self.why_untouched(node_idx);
+                    let reason = match cause {
+                        FloatCause::Fused(into) => {
+                            format!("fused into `{}`", node_name(&self.graph.node[into]))
+                        }
+                        FloatCause::NotListed => {
+                            format!("the backend's scheme does not list {}", node.op_type())
+                        }
+                        _ => "nothing beside it is quantized".to_string(),
+                    };
+                    FloatNode { node: node_idx, cause, rule: "", reason }
+                }
             };
-            placement.float_nodes.push(FloatNode { node: node_idx, rule, reason });
+            placement.float_nodes.push(float);
         }
     }
 
-    fn why_untouched(&self, node_idx: usize) -> String {
+    fn why_untouched(&self, node_idx: usize) -> FloatCause {
         let backbones: BTreeSet<usize> = self
             .activation_inputs(node_idx)
             .into_iter()
             .filter_map(|i| self.backbone(&self.graph.node[node_idx].input[i]))
             .collect();
         match backbones.first() {
-            Some(&backbone) if backbones.len() == 1 => {
-                format!("runs at the end of `{}`", node_name(&self.graph.node[backbone]))
-            }
+            Some(&backbone) if backbones.len() == 1 => FloatCause::Fused(backbone),
             _ if !self.scheme.ops.contains_key(self.graph.node[node_idx].op_type()) => {
-                format!(
-                    "the backend's table has no row for {}",
-                    self.graph.node[node_idx].op_type()
-                )
+                FloatCause::NotListed
             }
-            _ => "nothing beside it is quantized".to_string(),
+            _ => FloatCause::Alone,
         }
     }
 }

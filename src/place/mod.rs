@@ -151,12 +151,27 @@ pub struct BiasQuantizer {
     pub edge: Edge,
 }
 
+/// Why a node has no quantizers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FloatCause {
+    /// A rule of the scheme left it float, or the user.
+    Rule,
+    /// It runs within the quantized operator at this position, as a Relu behind a Conv does.
+    Fused(usize),
+    /// The scheme does not list its operator.
+    NotListed,
+    /// Nothing beside it is quantized.
+    Alone,
+}
+
 /// A node that stays float.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FloatNode {
     /// Position in the graph.
     pub node: usize,
-    /// The rule that left it float; empty where the table has no row for its operator.
+    /// Why, as a value.
+    pub cause: FloatCause,
+    /// The rule that left it float; empty where no rule did.
     pub rule: &'static str,
     /// Why, in words.
     pub reason: String,

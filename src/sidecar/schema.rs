@@ -312,7 +312,7 @@ pub struct FloatNodeRecord {
     pub node: String,
     /// Its operator.
     pub op_type: String,
-    /// The rule that left it float; empty where the table has no row for its operator.
+    /// The rule that left it float; empty where no rule did.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
     /// Why, in words.
@@ -346,36 +346,7 @@ pub struct NodeRecord {
     pub group: Option<i64>,
 }
 
-impl ChannelScalesRecord {
-    fn describe(&self) -> String {
-        let min = self.factors.iter().copied().fold(f32::INFINITY, f32::min);
-        let max = self.factors.iter().copied().fold(0.0, f32::max);
-        format!(
-            "equalized: `{}`: {} -> {}: {} factors of {min} to {max}",
-            self.tensor,
-            self.producers.join(", "),
-            self.consumers.join(", "),
-            self.factors.len()
-        )
-    }
-}
-
 impl Sidecar {
-    /// Lines for people: what was changed, and every node that stays float with its reason.
-    pub fn details(&self) -> Vec<String> {
-        let changes = self.model.prepared.iter().map(|change| format!("prepared: {change}"));
-        let floats = self
-            .float_nodes
-            .iter()
-            .map(|float| format!("float: {} `{}`: {}", float.op_type, float.node, float.reason));
-        let equalization = self.equalization.iter();
-        let scaled =
-            equalization.clone().flat_map(|it| &it.spaces).map(ChannelScalesRecord::describe);
-        let declined = equalization.clone().flat_map(|it| &it.declined);
-        let declined = declined.map(|d| format!("not equalized: `{}`: {}", d.tensor, d.reason));
-        changes.chain(floats).chain(scaled).chain(declined).collect()
-    }
-
     /// The file's text, with a final newline.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();

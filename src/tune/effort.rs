@@ -13,10 +13,10 @@ impl Effort {
         ("0", "plain observers"),
         (
             "1",
-            "equalization, choice of the observer, bias correction, rounding of coarse weights, on 32 samples or more",
+            "equalization, observer search, bias correction; rounding where most weights have few bits or one scale per tensor; on 32 samples or more",
         ),
-        ("2", "as 1, and ranges of activations, or coarse weights as in 3"),
-        ("3", "as 1, and learned rounding, on 96 samples"),
+        ("2", "as 1 on 96 samples, and range search where rounding is not learned"),
+        ("3", "as 1 on 96 samples, and learned rounding of all weights"),
     ];
 
     /// The level of a digit.

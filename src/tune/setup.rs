@@ -165,7 +165,7 @@ pub fn tune_planned(
     };
     let PlannedModel { model, placement, plan } = planned;
     Ok(tune(model, plan, placement, tuning).unwrap_or_else(|error| {
-        plan.warnings.push(format!("not tuned: {error:#}"));
+        plan.warnings.push(format!("tuning skipped: {error:#}"));
         None
     }))
 }

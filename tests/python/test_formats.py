@@ -264,16 +264,3 @@ def test_tidl_parses_its_quantization_parameters():
             assert bias.size == len(bias.value)
     conv = net.layers[1]
     assert conv.layer_type == "TIDL_ConvolutionLayer" and len(conv.weights) == len(conv.bias) == 1
-
-
-@pytest.mark.parametrize("version", ["0.6.1", "1.0.0", "2.0.0"])
-def test_aimet_makes_the_same_model_of_the_encodings(made, version):
-    """With AIMET itself, where it is installed (it brings torch): `pip install aimet-onnx`."""
-    quantsim = pytest.importorskip("aimet_onnx.quantsim")
-    floats = onnx.load(ending(made, "deploy.onnx"))
-    model = quantsim.encodings_to_onnx_qdq(floats, str(ending(made, f"{version}.encodings")))
-    theirs = made.with_suffix(f".aimet-{version}.onnx")
-    onnx.save(model, theirs)
-    samples, _ = digits("eval")
-    (expected,), (got,), (floats,) = (run(path, samples[:40]) for path in (made, theirs, FLOAT))
-    assert sqnr_db(expected, got) > sqnr_db(floats, expected) + 3

@@ -227,7 +227,12 @@ CLASSIFIERS = {
     "mobilenetv1_025_imagenet": ("imagenet", *IMAGENET, "RGB"),
     "squeezenet1_1_logits_op13": ("imagenet", "imagenet-caffe", (104, 117, 123), (1, 1, 1), 1, "BGR"),
 }
-needs_zoo = pytest.mark.skipif(not (ZOO / "models").is_dir(), reason=f"no real models at {ZOO}")
+
+
+def needs_zoo(test):
+    """Runs on real models; skipped where there are none."""
+    missing = pytest.mark.skipif(not (ZOO / "models").is_dir(), reason=f"no real models at {ZOO}")
+    return pytest.mark.real_models(missing(test))
 
 
 def images(name, n):

@@ -181,14 +181,3 @@ def test_formats_hold_scales_per_block(signed, tmp_path):
         assert fake[name].op_type == "FakeQuantize" and fake[name].attribute[0].i == 16
         for end, bound in zip(ends, fake[name].input[1:3]):
             np.testing.assert_allclose(bounds[bound], end, rtol=1e-6)
-
-
-def test_aimet_reads_scales_per_block(tmp_path):
-    """With AIMET itself, where it is installed; of 1.0.0 it does not know along which axis blocks lie."""
-    quantsim = pytest.importorskip("aimet_onnx.quantsim")
-    _, samples, output = calibrated(tmp_path, 48, 8, True, "float", "--emit", "encodings-2.0.0,deploy")
-    floats = onnx.load(output.with_name("q.deploy.onnx"))
-    theirs = quantsim.encodings_to_onnx_qdq(floats, str(output.with_name("q.2.0.0.encodings")))
-    onnx.save(theirs, tmp_path / "theirs.onnx")
-    ours, found = run(output, samples)[0], run(tmp_path / "theirs.onnx", samples)[0]
-    assert sqnr_db(ours, found) > 60

@@ -19,7 +19,7 @@ SHAPES = {
 # Lowest output SQNR in dB on noise, below which something is broken. Noise is harder than images.
 LOWEST_DB = 3.0
 
-pytestmark = pytest.mark.skipif(not MODELS, reason=f"no real models at {ZOO}")
+pytestmark = [pytest.mark.real_models, pytest.mark.skipif(not MODELS, reason=f"no real models at {ZOO}")]
 
 
 def text_image(file):

@@ -18,6 +18,7 @@ use rayon::prelude::*;
 /// Biases by the mean error of each output channel.
 pub const BIAS: Method = Method {
     name: "bias",
+    title: "bias correction",
     about: "biases by the mean error of each output channel",
     stage: Stage::Plan,
     is_tried: |case| case.effort.level() > 0,

@@ -7,6 +7,7 @@ use crate::simulate::{ActivationBounds, OutChannels};
 /// Biases by the mean error that the quantization of the layer's own output brings, in small steps.
 pub const BIAS_CALIBRATION: Method = Method {
     name: "bias-calibration",
+    title: "bias calibration",
     about: "biases by the mean error that the quantization of the layer's own output brings, as TI does",
     stage: Stage::Plan,
     is_tried: |_| false,

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 /// (docs/design/rounding.md).
 pub const CLIP: Method = Method {
     name: "clip",
+    title: "weight range search",
     about: "scales of weights by the error that they leave at the layer's output",
     stage: Stage::Plan,
     is_tried: |case| case.effort.level() > 0 && case.few_bits,

@@ -25,6 +25,7 @@ use std::time::Instant;
 /// Channel scales from each layer to the next: [`crate::equalize`].
 pub const EQUALIZE: Method = Method {
     name: "equalize",
+    title: "equalization",
     about: "scales of channels from each layer to the next, which leave the float outputs as they are",
     stage: Stage::FloatModel,
     is_tried: |case| case.effort.level() > 0,
@@ -151,7 +152,7 @@ impl Proposal {
                 (Some(Equalized { seconds, ..equalized }), known)
             }
             Err(error) => {
-                planned.plan.warnings.push(format!("not equalized: {error:#}"));
+                planned.plan.warnings.push(format!("equalization skipped: {error:#}"));
                 (None, None)
             }
         }

@@ -39,6 +39,8 @@ pub const METHODS: &[Method] = &[
 pub struct Method {
     /// Its name on the command line and in the sidecar.
     pub name: &'static str,
+    /// What it is called where people read.
+    pub title: &'static str,
     /// What it does, in a few words.
     pub about: &'static str,
     /// When in a run it is at work.

@@ -20,6 +20,7 @@ use std::time::Instant;
 /// Another range observer for all activations, where the outputs are nearer to float with it.
 pub const OBSERVER: Method = Method {
     name: "observer",
+    title: "observer search",
     about: "another range observer for all activations",
     stage: Stage::Observer,
     is_tried: |case| case.effort.level() > 0,
@@ -67,9 +68,11 @@ impl ObserverChoice {
         let rival = RIVALS.iter().find(|(name, _)| name == observer);
         let doubt = rival.map_or(0.0, |(_, acceptance)| acceptance.deviations() * chance_db);
         match *observer == self.observer {
-            true => "kept",
-            false if *gain_db > 0.0 && *gain_db <= doubt => "in doubt",
-            false => "undone",
+            true => "accepted",
+            false if *gain_db > 0.0 && *gain_db <= doubt => {
+                "rejected as below two standard deviations"
+            }
+            false => "rejected",
         }
     }
 
@@ -101,7 +104,7 @@ pub fn choose_observer(
     }
     let chosen = attempt(setup, planned, calibration, known);
     chosen.unwrap_or_else(|error| {
-        planned.plan.warnings.push(format!("no other observer was tried: {error:#}"));
+        planned.plan.warnings.push(format!("observer search skipped: {error:#}"));
         None
     })
 }

@@ -29,6 +29,7 @@ use rayon::prelude::*;
 /// (docs/design/observers.md); below level 3 it is for coarse weights, where rounding is most of the error.
 pub const ROUNDING: Method = Method {
     name: "rounding",
+    title: "learned rounding",
     about: "integers of weights that reproduce the layer's float output; corrects biases as well",
     stage: Stage::Plan,
     is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && case.coarse,

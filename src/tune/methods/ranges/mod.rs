@@ -24,6 +24,7 @@ use std::collections::BTreeSet;
 /// Ranges of activations by the error that they leave at the outputs of the layers behind.
 pub const RANGES: Method = Method {
     name: "ranges",
+    title: "range search",
     about: "ranges of activations by the error that they leave at the outputs of the layers behind",
     stage: Stage::Plan,
     is_tried: |case| case.effort.level() == 2 && !case.coarse,

@@ -1,0 +1,307 @@
+//! What `mqq calibrate` says of one model.
+
+use super::{by_operator, count};
+use crate::mixed::{CurvePoint, Mixed};
+use crate::onnx::node::node_name;
+use crate::onnx::proto::NodeProto;
+use crate::pipeline::Outcome;
+use crate::place::{FloatCause, FloatNode};
+use crate::sidecar::{ChannelScalesRecord, Encoding};
+use crate::tune::{Equalized, ObserverChoice, Step, TriedObserver, Tuned};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// What was done with a model; `summary` of its report as JSON.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Samples observed.
+    pub n_samples: usize,
+    /// Activations with quantization parameters.
+    pub n_activations: usize,
+    /// Quantized weights.
+    pub n_weights: usize,
+    /// Nodes that compute on quantized inputs.
+    pub n_quantized_nodes: usize,
+    /// Other nodes with float outputs, fused ones included.
+    pub n_float_nodes: usize,
+    /// Of these, nodes that run within a quantized one.
+    pub n_fused_nodes: usize,
+    /// How images became inputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preprocessing: Option<String>,
+    /// A line per input whose open dimensions got numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub static_shapes: Vec<String>,
+    /// What equalization did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub equalized: Option<Equalized>,
+    /// How the observer of activations was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer: Option<ObserverChoice>,
+    /// Which layers got another precision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mixed_precision: Option<Mixed>,
+    /// What tuning did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tuned: Option<Tuned>,
+    /// As printed.
+    pub warnings: Vec<String>,
+    /// Wall time.
+    pub seconds: f64,
+}
+
+impl Summary {
+    /// Of a run that took `seconds`.
+    pub fn new(outcome: &Outcome, seconds: f64) -> Summary {
+        Summary {
+            n_samples: outcome.sidecar.calibration.n_samples,
+            n_activations: outcome.plan.activations.len(),
+            n_weights: outcome.plan.weights.len(),
+            n_quantized_nodes: outcome.placement.quantized_nodes.len(),
+            n_float_nodes: outcome.placement.float_nodes.len(),
+            n_fused_nodes: outcome.placement.float_nodes.iter().filter(|f| is_fused(f)).count(),
+            preprocessing: outcome.sidecar.calibration.preprocessing.clone(),
+            static_shapes: outcome.fixed.clone(),
+            equalized: outcome.improved.equalized.clone(),
+            observer: outcome.improved.observer.clone(),
+            mixed_precision: outcome.improved.mixed.clone(),
+            tuned: outcome.improved.tuned.clone(),
+            warnings: outcome.plan.warnings.clone(),
+            seconds,
+        }
+    }
+}
+
+/// A line about one subject.
+pub fn line(subject: &str, text: impl Display) -> String {
+    format!("{subject:<17} {text}")
+}
+
+/// A line per subject.
+struct Lines(Vec<String>);
+
+impl Lines {
+    fn add(&mut self, subject: &str, text: impl Display) {
+        self.0.push(line(subject, text));
+    }
+}
+
+/// What was quantized, what stays float and what each correction did: a line each.
+pub fn calibration(outcome: &Outcome) -> Vec<String> {
+    let Outcome { prepared, sidecar, placement, plan, .. } = outcome;
+    let nodes = prepared.graph.as_ref().map_or(&[][..], |graph| &graph.node);
+    let mut lines = Lines(Vec::new());
+    lines.add("backend", &sidecar.scheme.backend);
+    lines.add("calibration data", count(outcome.sidecar.calibration.n_samples, "sample"));
+    if let Some(preprocessing) = &outcome.sidecar.calibration.preprocessing {
+        lines.add("preprocessing", preprocessing);
+    }
+    outcome.fixed.iter().for_each(|fixed| lines.add("static shapes", fixed));
+    let quantized_nodes = &placement.quantized_nodes;
+    let ops = by_operator(quantized_nodes.iter().map(|&node| nodes[node].op_type()));
+    lines.add("quantized", with_colon(count(quantized_nodes.len(), "node"), &ops));
+    let (fused, float): (Vec<&FloatNode>, Vec<&FloatNode>) =
+        placement.float_nodes.iter().partition(|float| is_fused(float));
+    if !fused.is_empty() {
+        let ops = by_operator(fused.iter().map(|node| nodes[node.node].op_type()));
+        let head = format!("{} within quantized ones", count(fused.len(), "node"));
+        lines.add("fused", with_colon(head, &ops));
+    }
+    if !float.is_empty() {
+        let head = count(float.len(), "node");
+        lines.add("float", with_colon(head, &float_by_cause(&float, nodes)));
+    }
+    let (activations, calibration) = (&sidecar.activation_encodings, &sidecar.calibration);
+    let (weights, biases) = sidecar.param_encodings.split_at(plan.weights.len());
+    if !activations.is_empty() {
+        let observer = &calibration.activation_observer;
+        lines.add("activations", format!("{}; observer {observer}", types(activations, false)));
+    }
+    if !weights.is_empty() {
+        let observer = &calibration.weight_observer;
+        lines.add("weights", format!("{}; observer {observer}", types(weights, true)));
+    }
+    if !biases.is_empty() {
+        lines.add("biases", types(biases, true));
+    }
+    if let Some(equalized) = &outcome.improved.equalized {
+        lines.add("equalization", describe_equalized(equalized));
+    }
+    if let Some(choice) = &outcome.improved.observer {
+        lines.add("observer search", describe_choice(choice));
+    }
+    if let Some(mixed) = &outcome.improved.mixed {
+        lines.add("mixed precision", describe_mixed(mixed));
+    }
+    if let Some(tuned) = &outcome.improved.tuned {
+        for step in &tuned.steps {
+            lines.add(step.method.title, describe_step(step, tuned));
+        }
+        lines.add("expected SQNR", describe_sqnr(tuned));
+    }
+    lines.0
+}
+
+fn is_fused(float: &FloatNode) -> bool {
+    matches!(float.cause, FloatCause::Fused(_))
+}
+
+/// `head: text`, or the head alone.
+fn with_colon(head: String, text: &str) -> String {
+    if text.is_empty() { head } else { format!("{head}: {text}") }
+}
+
+/// Operators by the reason that they have no quantizers.
+fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto]) -> String {
+    let mut causes: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();
+    for node in float {
+        let cause = match node.cause {
+            FloatCause::Rule | FloatCause::Fused(_) => (0, by_rule(node.rule)),
+            FloatCause::NotListed => (1, "not in the backend's scheme".to_string()),
+            FloatCause::Alone => (2, "beside no quantized node".to_string()),
+        };
+        causes.entry(cause).or_default().push(nodes[node.node].op_type());
+    }
+    let causes = causes.into_iter();
+    let text =
+        causes.map(|((_, cause), ops)| format!("{} ({cause})", by_operator(ops.into_iter())));
+    text.collect::<Vec<_>>().join("; ")
+}
+
+/// What left a node float: a rule of the scheme, or what was asked for.
+fn by_rule(rule: &str) -> String {
+    match rule {
+        "selection" => "by --exclude or --only".to_string(),
+        "mixed_precision" => "by mixed precision".to_string(),
+        rule => format!("by rule {rule}"),
+    }
+}
+
+/// How many tensors have which type; with the granularity of their scales.
+fn types(encodings: &[Encoding], granularity: bool) -> String {
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for encoding in encodings {
+        let name = type_name(encoding, granularity);
+        match counts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, n)) => *n += 1,
+            None => counts.push((name, 1)),
+        }
+    }
+    let head = count(encodings.len(), "tensor");
+    match counts.as_slice() {
+        [(name, _)] => format!("{head}, {name}"),
+        counts => {
+            let counts = counts.iter().map(|(name, n)| format!("{n} {name}"));
+            format!("{head}: {}", counts.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// As `int8 symmetric per channel`.
+fn type_name(encoding: &Encoding, granularity: bool) -> String {
+    let Encoding { output_dtype, bits, symmetric, axis, block_size, .. } = encoding;
+    let width = output_dtype.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let narrower =
+        if width == bits.to_string() { String::new() } else { format!(" ({bits} bits)") };
+    let symmetry = if *symmetric { "symmetric" } else { "asymmetric" };
+    let per = match (granularity, block_size, axis) {
+        (false, ..) => String::new(),
+        (true, Some(n), _) => format!(" per block of {n}"),
+        (true, None, Some(_)) => " per channel".to_string(),
+        (true, None, None) => " per tensor".to_string(),
+    };
+    format!("{output_dtype}{narrower} {symmetry}{per}")
+}
+
+fn verdict(accepted: bool) -> &'static str {
+    if accepted { "accepted" } else { "rejected" }
+}
+
+fn describe_equalized(equalized: &Equalized) -> String {
+    let Equalized { n_samples, n_judges, n_spaces, n_declined, gain_db, chance_db, .. } = equalized;
+    let skipped = format!("{n_declined} skipped");
+    if *n_spaces == 0 {
+        return format!("no layers to equalize, {skipped} ({:.2} s)", equalized.seconds);
+    }
+    format!(
+        "{}, SQNR {gain_db:+.2} ± {chance_db:.2} dB on {n_judges} samples: channel scales of {}, chosen on {n_samples} samples, {skipped} ({:.2} s)",
+        verdict(equalized.kept),
+        count(*n_spaces, "group"),
+        equalized.seconds
+    )
+}
+
+fn describe_choice(choice: &ObserverChoice) -> String {
+    let tried = choice.tried.iter().map(|tried| {
+        let TriedObserver { observer, gain_db, chance_db } = tried;
+        let outcome = choice.outcome(tried);
+        format!("{observer} SQNR {gain_db:+.2} ± {chance_db:.2} dB, {outcome}")
+    });
+    let tried: Vec<String> = tried.collect();
+    let ObserverChoice { table, n_judges, seconds, .. } = choice;
+    format!("against {table} on {n_judges} samples: {} ({seconds:.2} s)", tried.join("; "))
+}
+
+fn describe_mixed(mixed: &Mixed) -> String {
+    let goal = mixed.goal.spelled();
+    format!("{goal}: {} on {} samples ({:.2} s)", mixed.reached(), mixed.n_judges, mixed.seconds)
+}
+
+fn describe_step(step: &Step, tuned: &Tuned) -> String {
+    format!(
+        "{}, SQNR {:+.2} dB on {} held-out samples ({:.2} s)",
+        verdict(step.kept),
+        step.gain_db,
+        tuned.n_held_back,
+        step.seconds
+    )
+}
+
+fn describe_sqnr(tuned: &Tuned) -> String {
+    let [before, after] = tuned.sqnr_db;
+    let of = |n: usize, what: &str| (n > 0).then(|| count(n, what));
+    let changed = [
+        of(tuned.n_weights, "weight"),
+        of(tuned.n_ranges, "range"),
+        (tuned.n_biases > 0).then(|| format!("{} biases", tuned.n_biases)),
+    ];
+    let changed: Vec<String> = changed.into_iter().flatten().collect();
+    let changed = match changed.is_empty() {
+        true => String::new(),
+        false => format!(", with {} changed on {} samples", changed.join(" and "), tuned.n_samples),
+    };
+    format!("{before:.2} -> {after:.2} dB on {} held-out samples{changed}", tuned.n_held_back)
+}
+
+/// What `--verbose` adds: every change of the float model, every node without quantizers and why, every group of
+/// channel scales, every step of mixed precision.
+pub fn details(outcome: &Outcome) -> Vec<String> {
+    let sidecar = &outcome.sidecar;
+    let prepared = sidecar.model.prepared.iter().map(|change| format!("prepared: {change}"));
+    let nodes = outcome.prepared.graph.as_ref().map_or(&[][..], |graph| &graph.node);
+    let floats = outcome.placement.float_nodes.iter().map(|float| {
+        let (node, what) = (&nodes[float.node], if is_fused(float) { "fused" } else { "float" });
+        format!("{what}: {} `{}`: {}", node.op_type(), node_name(node), float.reason)
+    });
+    let equalization = sidecar.equalization.iter();
+    let scaled = equalization.clone().flat_map(|record| &record.spaces).map(describe_scales);
+    let skipped = equalization.flat_map(|record| &record.declined);
+    let skipped = skipped
+        .map(|skipped| format!("equalization skipped: `{}`: {}", skipped.tensor, skipped.reason));
+    let curve = outcome.improved.mixed.iter().flat_map(|mixed| &mixed.curve);
+    let curve = curve.map(|point| format!("mixed precision: {}", CurvePoint::describe(point)));
+    prepared.chain(floats).chain(scaled).chain(skipped).chain(curve).collect()
+}
+
+fn describe_scales(scales: &ChannelScalesRecord) -> String {
+    let ChannelScalesRecord { tensor, producers, consumers, factors } = scales;
+    let min = factors.iter().copied().fold(f32::INFINITY, f32::min);
+    let max = factors.iter().copied().fold(0.0, f32::max);
+    format!(
+        "equalized: `{tensor}`: {} -> {}: {} channel scales of {min} to {max}",
+        producers.join(", "),
+        consumers.join(", "),
+        factors.len()
+    )
+}

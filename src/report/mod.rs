@@ -1,0 +1,30 @@
+//! What a run says: JSON for programs, lines for people.
+//!
+//! In: outcomes of the stages. Out: values that serialize, and lines of text. It prints nothing and decides nothing.
+
+mod calibration;
+mod comparison;
+mod placement;
+mod rules;
+
+pub use calibration::{Summary, calibration, details, line};
+pub use comparison::comparison;
+pub use placement::{PlacementReport, placement};
+pub use rules::{Verbosity, findings};
+
+use std::collections::BTreeMap;
+
+/// `7 Conv, 2 Add`: the most frequent first.
+fn by_operator<'a>(op_types: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    op_types.for_each(|op_type| *counts.entry(op_type).or_default() += 1);
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let counts = counts.iter().map(|(op_type, n)| format!("{n} {op_type}"));
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+/// `1 node`, `2 nodes`.
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}

@@ -1,0 +1,124 @@
+//! What `mqq inspect` says of a backend's placement.
+
+use super::by_operator;
+use crate::onnx::node::node_name;
+use crate::onnx::proto::GraphProto;
+use crate::place::{FloatCause, Placement};
+use serde::Serialize;
+
+/// What would be quantized for a backend, and what not and why.
+#[derive(Debug, Serialize)]
+pub struct PlacementReport {
+    /// The backend's name.
+    pub backend: String,
+    /// What was changed before placement, a line each.
+    pub prepared: Vec<String>,
+    /// Why the model cannot be calibrated, where it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_error: Option<String>,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_hint: Option<String>,
+    quantized_tensors: Vec<Tensor>,
+    weights: Vec<String>,
+    quantized_nodes: Vec<Node>,
+    float_nodes: Vec<Node>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tensor {
+    tensor: String,
+    rule: String,
+    reason: String,
+    consumers: Vec<String>,
+    group: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    node: String,
+    op_type: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    rule: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+    #[serde(skip)]
+    fused: bool,
+}
+
+/// The placement of a graph; backend, changes and errors are for the caller to fill in.
+pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
+    let name = |node: usize| node_name(&graph.node[node]).to_string();
+    let node = |node: usize| Node {
+        node: name(node),
+        op_type: graph.node[node].op_type().to_string(),
+        rule: String::new(),
+        reason: String::new(),
+        fused: false,
+    };
+    let tensors = placement.activations.iter().map(|quantizer| Tensor {
+        tensor: quantizer.tensor.clone(),
+        rule: quantizer.rule.to_string(),
+        reason: quantizer.reason.clone(),
+        consumers: quantizer.edges.iter().map(|edge| name(edge.0)).collect(),
+        group: quantizer.group,
+    });
+    let float_nodes = placement.float_nodes.iter().map(|float| Node {
+        rule: float.rule.to_string(),
+        reason: float.reason.clone(),
+        fused: matches!(float.cause, FloatCause::Fused(_)),
+        ..node(float.node)
+    });
+    PlacementReport {
+        backend: String::new(),
+        prepared: Vec::new(),
+        engine_error: None,
+        engine_hint: None,
+        quantized_tensors: tensors.collect(),
+        weights: placement.weights.iter().map(|quantizer| quantizer.tensor.clone()).collect(),
+        quantized_nodes: placement
+            .quantized_nodes
+            .iter()
+            .map(|&quantized| node(quantized))
+            .collect(),
+        float_nodes: float_nodes.collect(),
+    }
+}
+
+impl PlacementReport {
+    /// Lines for people.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![String::new(), format!("for {}:", self.backend)];
+        lines.extend(self.prepared.iter().map(|change| format!("  prepared: {change}")));
+        if let Some(error) = &self.engine_error {
+            lines.push(format!("  cannot be calibrated: {error}"));
+            lines.extend(self.engine_hint.iter().map(|hint| format!("  hint: {hint}")));
+        }
+        let mut section = |title: &str, n: usize, entries: Vec<String>| {
+            lines.extend([String::new(), format!("{title} ({n}):")]);
+            lines.extend(entries.into_iter().map(|entry| format!("  {entry}")));
+        };
+        let tensors = self.quantized_tensors.iter().map(|tensor| {
+            let Tensor { tensor, rule, reason, consumers, group } = tensor;
+            format!("{tensor}  [parameters {group}] {reason} ({rule}) -> {}", consumers.join(", "))
+        });
+        let ops = by_operator(self.quantized_nodes.iter().map(|node| node.op_type.as_str()));
+        let ops = if ops.is_empty() { Vec::new() } else { vec![ops] };
+        section("quantized nodes", self.quantized_nodes.len(), ops);
+        section("quantized activations", self.quantized_tensors.len(), tensors.collect());
+        section("quantized weights", self.weights.len(), self.weights.clone());
+        for (title, fused) in [("fused nodes", true), ("float nodes", false)] {
+            let nodes = self.float_nodes.iter().filter(|node| node.fused == fused);
+            let nodes: Vec<String> = nodes.map(Node::line).collect();
+            section(title, nodes.len(), nodes);
+        }
+        lines
+    }
+}
+
+impl Node {
+    fn line(&self) -> String {
+        let rule = if self.rule.is_empty() { String::new() } else { format!(" ({})", self.rule) };
+        format!("{} {}: {}{rule}", self.op_type, self.node, self.reason)
+    }
+}

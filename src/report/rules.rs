@@ -1,0 +1,47 @@
+//! What `mqq check` says of one model's findings.
+
+use crate::check::{Finding, Severity};
+
+/// Findings of one rule that are printed where not all are asked for.
+const N_PRINTED: usize = 5;
+
+/// How much is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verbosity {
+    /// Errors only.
+    Quiet,
+    /// The first findings of each rule.
+    Normal,
+    /// Every finding.
+    Verbose,
+}
+
+/// A line per finding, those of one rule together, with its hint behind the last that has it.
+pub fn findings(findings: &[Finding], verbosity: Verbosity) -> Vec<String> {
+    let mut lines = Vec::new();
+    let same_rule = |a: &Finding, b: &Finding| (a.rule, a.severity) == (b.rule, b.severity);
+    for group in findings.chunk_by(same_rule) {
+        let Finding { rule, severity, .. } = &group[0];
+        let severity = match severity {
+            Severity::Warning if verbosity == Verbosity::Quiet => continue,
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        let n_printed = match verbosity {
+            Verbosity::Verbose => group.len(),
+            _ => N_PRINTED.min(group.len()),
+        };
+        for (i, finding) in group.iter().take(n_printed).enumerate() {
+            lines.push(format!("{severity} [{rule}] {finding}"));
+            let last_with_it = group.get(i + 1).is_none_or(|next| next.hint != finding.hint);
+            if !finding.hint.is_empty() && (last_with_it || i + 1 == n_printed) {
+                lines.push(format!("  hint: {}", finding.hint));
+            }
+        }
+        if group.len() > n_printed {
+            let n = group.len() - n_printed;
+            lines.push(format!("… {n} more of [{rule}] (--verbose prints all)"));
+        }
+    }
+    lines
+}
