@@ -1,6 +1,6 @@
 //! Range observers on the numbers of other tools, on what is known of their results, and on hostile tensors.
 
-use mqq::observers::{OBSERVERS, by_spelling, pot_search, squared_error};
+use mqq::observers::{OBSERVERS, by_spelling, canonical, pot_search, squared_error};
 use mqq::quant::{Grid, PotRounding, Range, ScaleRule, params_for_range};
 use mqq::statistics::{Bin, TensorStatistics};
 
@@ -312,5 +312,20 @@ fn a_moving_average_is_of_batches() {
         let error = by_spelling(spelling).unwrap_err();
         let error = format!("{error:#}");
         assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn an_observer_has_one_spelling() {
+    let cases = [
+        ("mse", "mse"),
+        ("minmax", "max"),
+        ("percentile=99.9", "percentile:99.9"),
+        ("percentile:99.9", "percentile:99.9"),
+        ("ema=0.95:64", "ema:0.95:64"),
+    ];
+    for (spelling, expected) in cases {
+        assert_eq!(canonical(spelling), expected);
+        assert!(by_spelling(spelling).is_ok(), "{spelling}");
     }
 }

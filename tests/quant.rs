@@ -21,6 +21,39 @@ const TENSOR_QUANT_INPUT: [f32; 10] = [
     0.211_946_6,
 ];
 
+/// Rounded up where it would be rounded to the nearest, and nothing else of the rule changes.
+#[test]
+fn a_grid_that_never_narrows_rounds_its_powers_of_two_up() {
+    let scale_rule = ScaleRule {
+        power_of_two: Some(PotRounding::Round),
+        half_range: true,
+        min_real_range: 0.5,
+        min_scale: 0.001,
+    };
+    let rounded = Grid { scale_rule, ..Grid::INT8_SYMMETRIC };
+    let up = ScaleRule { power_of_two: Some(PotRounding::Ceil), ..scale_rule };
+    assert_eq!(rounded.never_narrower(), Grid { scale_rule: up, ..rounded });
+    assert_eq!(Grid::INT8_SYMMETRIC.never_narrower(), Grid::INT8_SYMMETRIC);
+}
+
+#[test]
+fn only_signed_symmetric_grids_are_centred() {
+    let (signed, unsigned) = (Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC);
+    let symmetry = |grid: Grid, symmetry| Grid { symmetry, ..grid }.is_centred();
+    assert!(symmetry(signed, Symmetry::Symmetric));
+    assert!(!symmetry(signed, Symmetry::Asymmetric));
+    assert!(!symmetry(unsigned, Symmetry::Symmetric));
+    assert!(!symmetry(unsigned, Symmetry::Asymmetric));
+}
+
+#[test]
+fn nothing_but_zeros_has_the_scale_1_in_nnie_codes_too() {
+    let grid = Grid { codes: Codes::Nnie, ..Grid::INT8_SYMMETRIC };
+    let scale = |amax: f64| params_for_range(Range::symmetric(amax), &grid).unwrap().scale;
+    assert_eq!(scale(0.0), 1.0);
+    assert!((0.9..=1.1).contains(&(scale(8.0) / 8.0)), "{}", scale(8.0));
+}
+
 #[test]
 fn reproduces_the_documented_tensor_quant_example() {
     let amax = TENSOR_QUANT_INPUT.iter().fold(0.0f32, |m, x| m.max(x.abs()));

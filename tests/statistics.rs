@@ -12,6 +12,10 @@ fn counts_what_is_not_finite_and_leaves_it_out() {
     assert_eq!(statistic.histogram.total(), 3);
     assert_eq!(statistic.histogram.n_non_finite(), 3);
 
+    let mut twice = statistic.clone();
+    twice.merge(&statistic);
+    assert_eq!((twice.n_finite(), twice.n_non_finite()), (6, 6));
+
     let mut nothing = TensorStatistics::default();
     nothing.observe(&[f32::NAN]);
     assert_eq!(nothing.min_max(), None);

@@ -255,7 +255,7 @@ mod tests {
         comparison.add_scores(&float, &quantized, 3, Some(&[1, 0, 2]));
         let found = comparison.figures("y");
         let third = |n: usize| 100.0 * n as f64 / 3.0;
-        assert_eq!(found.agreement_percent, Some(third(2)));
+        assert_eq!((found.n_samples, found.agreement_percent), (1, Some(third(2))));
         assert_eq!(found.top1_percent, Some([third(3), third(2)]));
     }
 }
