@@ -286,7 +286,7 @@ impl<'a> GroupReader<'a> {
     }
 }
 
-/// The nodes of the group that values pass which were laid on the grid of `quantizer`.
+/// The nodes of the group that values pass which `quantizer` quantized.
 fn reached(
     quantizer: &ActivationQuantizer,
     group: &EqualizationGroup,

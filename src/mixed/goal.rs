@@ -117,7 +117,7 @@ impl Wanted {
                         "--keep-float: backend `{backend}` has no float, expected one of: {}",
                         list()
                     )
-                    .hint("--target-sqnr and --max-drop raise layers to these")
+                    .hint("--target-sqnr and --max-drop promote layers to these")
                 );
                 vec![FLOAT.to_string()]
             }

@@ -31,7 +31,7 @@ impl HeldOut {
     /// # Errors
     /// If a node of `model` cannot be run by itself; the message names it.
     pub fn new(model: &ModelProto, samples: Samples) -> Result<HeldOut> {
-        ensure!(!samples.is_empty(), "there are no samples to judge by");
+        ensure!(!samples.is_empty(), "there are no samples to evaluate by");
         let mut network = CachedNetwork::new(model, samples)?;
         let mut chunks = Vec::new();
         for values in samples.values.chunks(CHUNK) {

@@ -120,7 +120,7 @@ impl<'a, 'p> Search<'a, 'p> {
             anyhow!(
                 "no output looks like class scores, expected one with rows of them for --max-drop"
             )
-            .hint("--target-sqnr judges outputs of any kind")
+            .hint("--target-sqnr takes outputs of any kind")
         );
         Ok(search)
     }

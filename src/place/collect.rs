@@ -32,7 +32,7 @@ impl<'a> Draft<'a> {
         let inputs = self.graph.input.iter().map(|value| value.name());
         let outputs = self.graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
         let of_outputs = self.values_of_outputs();
-        // Of a group, tensors of one type lie on one grid: another type cannot.
+        // Of a group, tensors of one type share quantization parameters: another type cannot.
         let mut groups: BTreeMap<(&str, String), usize> = BTreeMap::new();
         for tensor in inputs.chain(outputs).filter(|name| !name.is_empty()) {
             let uses = self.index.consumers(tensor);

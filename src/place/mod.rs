@@ -107,7 +107,7 @@ pub struct ActivationQuantizer {
     pub holds_all: bool,
     /// The Clip or Relu that makes the tensor, if it may go where the grid has its effect.
     pub clip: Option<clips::FoldableClip>,
-    /// Placement with the same number lie on one grid.
+    /// Quantizers with the same number share quantization parameters.
     pub group: usize,
     /// Parameters that the table prescribes for what this tensor's producer makes.
     pub fixed: Option<FixedGrid>,

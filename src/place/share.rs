@@ -67,7 +67,7 @@ impl Draft<'_> {
         sources.filter(free).map(str::to_string).collect()
     }
 
-    /// Whether a row prescribes the grid that `tensor` lies on by now.
+    /// Whether a row prescribes the quantization parameters that `tensor` has by now.
     fn is_prescribed(&self, tensor: &str) -> bool {
         let outputs = self.graph.node.iter().flat_map(|node| &node.output);
         let mut prescribed = outputs.filter(|output| self.fixed_output(output).is_some());

@@ -1,4 +1,4 @@
-//! Biases as integers: int32, whose scale is that of the input times that of the weight, or on a grid of
+//! Biases as integers: int32, whose scale is that of the input times that of the weight, or parameters of
 //! their own.
 
 use super::weight::{params_of, values};
@@ -51,7 +51,7 @@ pub fn decide_biases(
     Ok(())
 }
 
-/// The grids that a bias with a type of its own may lie on: the one that its range asks for, and where scales
+/// The grids that a bias with a type of its own may have: the one that its range asks for, and where scales
 /// are powers of two those that the type lets it be searched among.
 ///
 /// # Errors

@@ -127,8 +127,8 @@ fn prescribed(
     let &(first, fixed) = all.first()?;
     if let Some((other, _)) = all.iter().find(|(_, another)| *another != fixed) {
         warnings.push(format!(
-            "tensors `{}` and `{}` lie on one grid, but the table prescribes different ones; that of \
-             the first was taken",
+            "tensors `{}` and `{}` share quantization parameters, but the table prescribes different ones; those of \
+             the first were taken",
             placement.activations[first].tensor, placement.activations[*other].tensor
         ));
     }

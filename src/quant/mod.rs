@@ -64,7 +64,7 @@ impl ScaleRule {
         ScaleRule { power_of_two: None, half_range: false, min_real_range: 0.0, min_scale: 0.0 };
 }
 
-/// An integer grid: the values that a quantized tensor may take, and how a range is laid on it.
+/// An integer grid: the values that a quantized tensor may take, and how a range is mapped to them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grid {
     /// Bits per value, 2 to 16.

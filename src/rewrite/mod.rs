@@ -1,7 +1,7 @@
 //! The plan written into the graph.
 //!
 //! In: a prepared model and a [`QuantPlan`]. Out: a [`QuantizedModel`] with QuantizeLinear and DequantizeLinear
-//! nodes; where ONNX has no operator for a grid (NNIE's codes), weights are floats that lie on it, and
+//! nodes; where ONNX has no operator for a grid (NNIE's codes), weights are fake-quantized floats, and
 //! activations stay as they are. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
 //! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
 
@@ -188,7 +188,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A weight on a grid that ONNX has no operator for: floats that lie on it.
+    /// A weight of codes that ONNX has no operator for: fake-quantized floats.
     fn rounded_weight(&mut self, planned: &PlannedWeight) -> Result<()> {
         let rounded = self.names.fresh(&format!("{}_rounded", planned.quantizer.tensor));
         let [_] = planned.params[..] else {
@@ -282,7 +282,7 @@ fn node<const N: usize>(
 }
 
 fn integers(name: &str, shape: &[usize], values: &[i32], qtype: &QType) -> Result<TensorProto> {
-    // The values lie on the type's grid, so that the casts keep them.
+    // The values are fake-quantized, so that the casts keep them.
     match qtype.dtype().as_str() {
         "int8" => tensor::from_i8(name, shape, &cast(values, |v| v as i8)),
         "uint8" => tensor::from_u8(name, shape, &cast(values, |v| v as u8)),

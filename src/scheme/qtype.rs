@@ -1,4 +1,4 @@
-//! Integer types of a table, and how a range is laid on them.
+//! Integer types of a table, and how a range is mapped to them.
 
 use crate::quant::{Codes, Grid, PotRounding, ScaleRule, Symmetry};
 use serde::{Deserialize, Serialize};

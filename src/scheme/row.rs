@@ -21,7 +21,7 @@ pub struct OpRow {
     /// Type of the first output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Tensors that must lie on one grid, or on a given one.
+    /// Tensors that must share quantization parameters, or have given ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
     /// Where the row's facts are from, if not from the table's source.
@@ -139,17 +139,17 @@ impl From<BiasRow> for BiasForm {
     }
 }
 
-/// Tensors of an operator that must lie on one grid, or on a given one.
+/// Tensors of an operator that must share quantization parameters, or have given ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "ConstraintForm", into = "ConstraintForm")]
 pub enum Constraint {
-    /// The output lies on the first input's grid.
+    /// The output has the first input's parameters.
     SameAsInput,
-    /// All inputs lie on the output's grid.
+    /// All inputs have the output's parameters.
     SameAsOutput,
-    /// All inputs lie on one grid; the output on its own.
+    /// All inputs share parameters; the output has its own.
     SameInputs,
-    /// The output lies on this grid, whatever was observed.
+    /// The output has these parameters, whatever was observed.
     FixedOutput(FixedGrid),
 }
 

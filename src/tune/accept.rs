@@ -12,7 +12,7 @@ pub enum Acceptance {
 
 /// Methods that tune a plan: they learn from other samples than those that decide.
 pub const TUNING: Acceptance = Acceptance::Gain;
-/// Equalization: its objective promised a gain, and two standard deviations are what samples do by chance.
+/// Equalization: its objective promised a gain, and two standard deviations are within what the choice of samples does.
 pub const EQUALIZATION: Acceptance = Acceptance::GainBy(-2.0);
 /// Another observer of activations that keeps nearly the whole range.
 pub const WIDE_OBSERVER: Acceptance = Acceptance::GainBy(0.0);

@@ -1,4 +1,4 @@
-//! Biases that are stored as integers on a grid of their own, far coarser than that of an int32.
+//! Biases that are stored as integers with quantization parameters of their own, of far fewer bits than an int32.
 //!
 //! Such a grid moves every channel by up to half a step. The forward pass fake-quantizes biases, so that the layers behind
 //! see what it does, and takes the grid among those that the table allows that changes least behind the layer's

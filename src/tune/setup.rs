@@ -131,7 +131,7 @@ impl<'a> Setup<'a> {
         let n = self.n_samples(samples, model, self.methods(plan));
         ensure!(
             n >= MIN_SAMPLES,
-            "memory for {n} samples to judge by, expected {MIN_SAMPLES} or more"
+            "memory for {n} samples to evaluate by, expected {MIN_SAMPLES} or more"
         );
         let n_held_out = n - self.options.effort.n_tune(n);
         Ok(n - n_held_out.max(n.min(MAX_EVALUATION))..n)

@@ -1,4 +1,4 @@
-//! Tensors that must lie on one grid.
+//! Tensors that must share quantization parameters.
 
 use super::super::qdq_graph::QdqGraph;
 use super::super::qdq_node::{QdqNode, Role};

@@ -82,7 +82,7 @@ pub struct Case {
     pub effort: Effort,
     /// Whether some weights have fewer than 7 bits.
     pub few_bits: bool,
-    /// Whether most weights are coarse, so that rounding is most of the error.
+    /// Whether most weights have fewer than 8 bits or one scale per tensor, so that rounding is most of the error.
     pub coarse: bool,
 }
 

@@ -11,7 +11,7 @@
 //! `H = cov(b, b) + L`, from the nearest integers on: each step can only lower the error. A row that leaves more error
 //! on the samples than the nearest integers of `w`, which the ridge allows, gets these.
 //!
-//! Where the layer's bias lies on a coarse grid of its own, its mean error m counts as well, and the integers make
+//! Where the layer's bias has few bits and quantization parameters of its own, its mean error m counts as well, and the integers make
 //! up for what the grid leaves: the error then is `(w* - s q) H (w* - s q)^T + (m + E[b] (s q - s q0)^T)^2`.
 //!
 //! Sources: GPTQ (Frantar et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134)
@@ -26,7 +26,7 @@ use mqq_concrete::matrix::Matrix;
 use rayon::prelude::*;
 
 /// Integers of weights that reproduce the layer's float output. It comes without refined ranges
-/// (docs/design/observers.md); below level 3 it is for coarse weights, where rounding is most of the error.
+/// (docs/design/observers.md); below level 3 it is for weights of few bits or one scale, where rounding is most of the error.
 pub const ROUNDING: Method = Method {
     name: "rounding",
     title: "learned rounding",
