@@ -32,6 +32,7 @@ impl Branch<'_> {
         };
         let inputs = || at.runtime.iter().map(|name| (a.read(at, name), b.read(at, name)));
         a.first == b.first
+            && !(touched.others || of_other.others)
             && touched.biases == of_other.biases
             && weights
             && inputs().all(|(a, b)| a.iter().zip(b).all(|(a, b)| a.is(b)))

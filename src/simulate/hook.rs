@@ -25,6 +25,8 @@ pub struct Touched {
     pub weights: bool,
     /// By what biases change, where they do; equal names stand for equal changes.
     pub biases: Option<&'static str>,
+    /// Whether anything else does: such a candidate shares nothing with others.
+    pub others: bool,
 }
 
 /// Changes a candidate on its way. Nodes come in their order, each on all samples at once.

@@ -77,7 +77,7 @@ impl Compared<'_> {
         let candidate = Candidate::new(plan.clone(), 0)?;
         let pass = ForwardPass::new(model, samples.len())?.evaluated_by_all();
         let pass = pass.knowing(known.map(|known| &known.float));
-        let pass = pass.with(candidate, TuningHook::new(methods.touches(), &grids));
+        let pass = pass.with(candidate, TuningHook::new(methods, &grids));
         let (mut candidates, float) = pass.run_and_keep(samples)?;
         let candidate = candidates.pop().context("internal error: a pass without a candidate")?;
         Ok((candidate, Reference { float, corrected: None }))

@@ -1,7 +1,7 @@
 //! What tuning does to a candidate on its way: ranges, weights and biases, as its methods ask for.
 
 use super::bias_grid::BiasGrids;
-use super::methods::{BiasCorrector, RangeSearch, Touches};
+use super::methods::{BiasCorrector, Methods, RangeSearch};
 use super::weights::{Learned, WeightSearch};
 use crate::engine::Value;
 use crate::onnx::node::node_name;
@@ -15,18 +15,22 @@ pub struct TuningHook<'a> {
     ranges: Option<RangeSearch>,
     weights: Option<WeightSearch>,
     biases: Option<BiasCorrector<'a>>,
+    /// Methods of other kinds.
+    others: Vec<Box<dyn LayerHook>>,
     /// What was learned of the weight of the layer that runs.
     learned: Option<Learned>,
 }
 
 impl<'a> TuningHook<'a> {
     /// `grids` are those of biases that have quantization parameters of their own.
-    pub fn new(touches: Touches, grids: &'a BiasGrids<'a>) -> TuningHook<'a> {
+    pub fn new(methods: Methods, grids: &'a BiasGrids<'a>) -> TuningHook<'a> {
+        let touches = methods.touches();
         let corrects = touches.corrects_biases();
         TuningHook {
             ranges: touches.ranges.then(|| RangeSearch::new(corrects)),
             weights: touches.weights.map(|rule| WeightSearch::new(rule, corrects)),
             biases: touches.biases.map(|rule| BiasCorrector { rule, grids }),
+            others: methods.iter().filter_map(|method| method.hook).map(|hook| hook()).collect(),
             learned: None,
         }
     }
@@ -42,19 +46,22 @@ impl<'a> TuningHook<'a> {
 impl LayerHook for TuningHook<'_> {
     fn touched(&self) -> Touched {
         let biases = self.biases.as_ref().map(|biases| biases.rule.name());
-        Touched { weights: self.weights.is_some(), biases }
+        Touched { weights: self.weights.is_some(), biases, others: !self.others.is_empty() }
     }
 
     fn tensor(&mut self, net: &Network, at: &TensorAt, candidate: &mut Candidate) -> Result<()> {
-        let ranges = self.ranges.as_mut();
-        ranges.map_or(Ok(()), |ranges| ranges.refine(net, at, candidate))
+        if let Some(ranges) = &mut self.ranges {
+            ranges.refine(net, at, candidate)?;
+        }
+        self.others.iter_mut().try_for_each(|other| other.tensor(net, at, candidate))
     }
 
     fn weight(&mut self, net: &Network, at: &NodeAt, candidate: &mut Candidate) -> Result<()> {
-        let Some(weights) = &mut self.weights else { return Ok(()) };
-        let name = || format!("node `{}`", node_name(at.node));
-        self.learned = weights.change(net, at, candidate).with_context(name)?;
-        Ok(())
+        if let Some(weights) = &mut self.weights {
+            let name = || format!("node `{}`", node_name(at.node));
+            self.learned = weights.change(net, at, candidate).with_context(name)?;
+        }
+        self.others.iter_mut().try_for_each(|other| other.weight(net, at, candidate))
     }
 
     fn outputs(
@@ -64,13 +71,19 @@ impl LayerHook for TuningHook<'_> {
         candidate: &mut Candidate,
         outputs: Vec<Vec<Value>>,
     ) -> Result<Vec<Vec<Value>>> {
-        let Some(biases) = &self.biases else { return Ok(outputs) };
-        let (outputs, quantized) = biases.correct(net, at, candidate, outputs)?;
-        match (self.learned.take(), quantized, &mut self.weights) {
-            (Some(learned), Some(bias), Some(weights)) => {
-                weights.make_up(net, at, candidate, learned, &bias)
-            }
-            _ => Ok(outputs),
+        let mut outputs = outputs;
+        if let Some(biases) = &self.biases {
+            let (corrected, quantized) = biases.correct(net, at, candidate, outputs)?;
+            outputs = match (self.learned.take(), quantized, &mut self.weights) {
+                (Some(learned), Some(bias), Some(weights)) => {
+                    weights.make_up(net, at, candidate, learned, &bias)?
+                }
+                _ => corrected,
+            };
         }
+        for other in &mut self.others {
+            outputs = other.outputs(net, at, candidate, outputs)?;
+        }
+        Ok(outputs)
     }
 }

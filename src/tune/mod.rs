@@ -150,7 +150,7 @@ pub fn tune(
     };
     let with_methods = |methods: Methods| -> Result<(Candidate, TuningHook)> {
         let (mut candidate, mut hook) =
-            (Candidate::new(plan.clone(), 0)?, TuningHook::new(methods.touches(), &grids));
+            (Candidate::new(plan.clone(), 0)?, TuningHook::new(methods, &grids));
         hook.decide(&mut candidate, &decided);
         Ok((candidate, hook))
     };

@@ -24,6 +24,7 @@ pub const BIAS: Method = Method {
     is_tried: |case| case.effort.level() > 0,
     needs: &[],
     touches: Touches { biases: Some(BiasRule::FloatMeans), ..Touches::NONE },
+    hook: None,
 };
 
 /// Corrects biases.

@@ -13,6 +13,7 @@ pub const BIAS_CALIBRATION: Method = Method {
     is_tried: |_| false,
     needs: &[],
     touches: Touches { biases: Some(BiasRule::OwnGrid), ..Touches::NONE },
+    hook: None,
 };
 
 /// Part of a sample's error by which a bias moves, as TI has it.

@@ -22,6 +22,7 @@ pub const CLIP: Method = Method {
     is_tried: |case| case.effort.level() > 0 && case.few_bits,
     needs: &[],
     touches: Touches { weights: Some(WeightRule::Scales), ..Touches::NONE },
+    hook: None,
 };
 
 /// Scales tried, as shares of the one that covers the largest weight.

@@ -31,6 +31,7 @@ pub const EQUALIZE: Method = Method {
     is_tried: |case| case.effort.level() > 0,
     needs: &[],
     touches: Touches::NONE,
+    hook: None,
 };
 
 /// Samples by which channel scales are chosen, at most.

@@ -20,6 +20,7 @@ pub use ranges::{RANGES, RangeSearch, ahead};
 
 use super::effort::Effort;
 use crate::diag::{WithHint, did_you_mean};
+use crate::simulate::LayerHook;
 use anyhow::{Result, anyhow};
 use serde::{Serialize, Serializer};
 
@@ -51,6 +52,8 @@ pub struct Method {
     pub needs: &'static [&'static str],
     /// What it changes on the way through the network.
     pub touches: Touches,
+    /// What it does there, where `touches` does not say all of it.
+    pub hook: Option<fn() -> Box<dyn LayerHook>>,
 }
 
 /// When in a run a method is at work.

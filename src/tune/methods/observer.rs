@@ -26,6 +26,7 @@ pub const OBSERVER: Method = Method {
     is_tried: |case| case.effort.level() > 0,
     needs: &[],
     touches: Touches::NONE,
+    hook: None,
 };
 
 /// The range observer of a table that others are tried against.

@@ -35,6 +35,7 @@ pub const ROUNDING: Method = Method {
     is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && case.coarse,
     needs: &["bias"],
     touches: Touches { weights: Some(WeightRule::Rounding), ..Touches::NONE },
+    hook: None,
 };
 
 /// Ridge, as a share of the variance of an input, half its own and half the mean of all; for grids of few integers and

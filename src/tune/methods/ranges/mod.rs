@@ -30,6 +30,7 @@ pub const RANGES: Method = Method {
     is_tried: |case| case.effort.level() == 2 && !case.coarse,
     needs: &[],
     touches: Touches { ranges: true, ..Touches::NONE },
+    hook: None,
 };
 
 /// Shares of the scale that are tried, downwards and upwards, each way until one is worse than the last.
