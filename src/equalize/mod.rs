@@ -119,8 +119,6 @@ pub enum Reason {
     Misaligned(String),
     /// A nested graph reads the tensor.
     Nested(String),
-    /// An Add brings two tensors together that others read, too.
-    NoBranch(String),
     /// There is one channel.
     OneChannel,
     /// No channel scales promise a gain.
@@ -154,9 +152,6 @@ impl fmt::Display for Reason {
                 write!(f, "two ways to `{tensor}` disagree about its channels")
             }
             Reason::Nested(tensor) => write!(f, "a nested graph reads `{tensor}`"),
-            Reason::NoBranch(node) => {
-                write!(f, "no operand of Add `{node}` is made by a layer for it alone")
-            }
             Reason::OneChannel => write!(f, "there is one channel"),
             Reason::NoGain => write!(f, "nothing promises a gain"),
         }

@@ -166,19 +166,20 @@ fn sum(values: &[f32], bounds: ActivationBounds) -> ChannelSum {
     ChannelSum { sum: sums.iter().sum(), n_passed: n_passed.iter().map(|&n| f64::from(n)).sum() }
 }
 
+/// Numbers that look random, from -0.5 to 0.5.
+#[cfg(test)]
+pub fn noise(n: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12_345);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 24) as f32 - 0.5
+    };
+    (0..n).map(|_| next()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Numbers that look random.
-    fn noise(n: usize, seed: u32) -> Vec<f32> {
-        let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12_345);
-        let mut next = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 8) as f32 / (1 << 24) as f32 - 0.5
-        };
-        (0..n).map(|_| next()).collect()
-    }
 
     fn correction_of(
         channels: &OutChannels,

@@ -5,7 +5,7 @@ use super::methods::clip::{Bounds, LayerData, Problem};
 use super::methods::rounding;
 use crate::engine::Value;
 use crate::onnx::proto::{AttributeProto, NodeProto};
-use crate::simulate::{ActivationBounds, NamedValue, OutChannels, SingleNode};
+use crate::simulate::{ActivationBounds, NamedValue, OutChannels, SingleNode, noise};
 use mqq_concrete::matrix::Matrix;
 use proptest::prelude::*;
 
@@ -24,16 +24,6 @@ fn node(op_type: &str, ints: &[(&str, &[i64])], int: &[(&str, i64)]) -> NodeProt
     });
     let attribute = lists.chain(numbers).collect();
     NodeProto { op_type: Some(op_type.into()), attribute, ..Default::default() }
-}
-
-/// Numbers that look random.
-fn noise(n: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12_345);
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / (1 << 24) as f32 - 0.5
-    };
-    (0..n).map(|_| next()).collect()
 }
 
 fn product(layer: &LayerProduct, w: &[f32], x: &Value, y: &Value) -> Vec<f32> {

@@ -170,19 +170,6 @@ fn attribute(name: &str, value: &Attr) -> AttributeProto {
     }
 }
 
-/// The folder of real models, or `None` with a word about it.
-pub fn zoo() -> Option<PathBuf> {
-    let folder = std::env::var_os("MQQ_ZOO").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/zoo"),
-        PathBuf::from,
-    );
-    if folder.join("models").is_dir() {
-        return Some(folder);
-    }
-    eprintln!("no real models at {}: set MQQ_ZOO to test on them", folder.display());
-    None
-}
-
 /// What the engine makes of inputs that look random.
 pub fn outputs(model: &ModelProto, seed: usize) -> Vec<Vec<f32>> {
     seen_and_outputs(model, &[], seed).1
