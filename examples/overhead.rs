@@ -35,11 +35,9 @@ fn main() -> Result<()> {
     let (bare, _) = engine(false)?;
     let (watching, n_watched) = engine(true)?;
     let preprocessing = Preprocessing::named(preset)?;
-    let dataset =
-        Dataset::open(std::slice::from_ref(images), bare.inputs(), &preprocessing, Some(N_IMAGES))?;
+    let dataset = Dataset::open(std::slice::from_ref(images), bare.inputs(), &preprocessing, Some(N_IMAGES))?;
     let start = Instant::now();
-    let samples: Vec<Sample> =
-        (0..dataset.len()).map(|i| dataset.load(i)).collect::<Result<_>>()?;
+    let samples: Vec<Sample> = (0..dataset.len()).map(|i| dataset.load(i)).collect::<Result<_>>()?;
     let decoding = start.elapsed().as_secs_f64() / samples.len() as f64;
 
     let pass = |engine: &Engine, statistics: &mut [TensorStatistics]| -> Result<f64> {

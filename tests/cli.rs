@@ -16,12 +16,7 @@ use tempfile::TempDir;
 /// `mqq calibrate` of a bundled model into `folder`, with the bundled images.
 fn calibrate(model: &str, backend: &str, folder: &Path) -> Command {
     let mut command = mqq();
-    command.arg("calibrate").arg(repository(model)).args([
-        "--backend",
-        backend,
-        "--preprocess",
-        "half",
-    ]);
+    command.arg("calibrate").arg(repository(model)).args(["--backend", backend, "--preprocess", "half"]);
     command.arg("--data").arg(repository("calib_data/calib")).arg("--out-dir").arg(folder);
     command
 }
@@ -112,9 +107,7 @@ fn one_bad_model_of_many_gives_one_error() {
     let with_bad = |keep_going: bool| {
         let mut command = mqq();
         command.arg("calibrate").arg(&bad).arg(repository("fixtures/digits_old.onnx"));
-        command
-            .args(["-b", "onnxruntime", "--preprocess", "half", "--json", "--out-dir"])
-            .arg(&out);
+        command.args(["-b", "onnxruntime", "--preprocess", "half", "--json", "--out-dir"]).arg(&out);
         command.arg("--data").arg(repository("calib_data/calib"));
         if keep_going {
             command.arg("--keep-going");
@@ -139,9 +132,7 @@ fn existing_results_are_left_alone_when_asked() {
     let output = folder.path().join("digits_cnn.tensorrt.onnx");
     fs::write(&output, "old").unwrap();
     fs::write(output.with_extension("json"), "old").unwrap();
-    let ran = run(
-        calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path()).arg("--skip-existing")
-    );
+    let ran = run(calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path()).arg("--skip-existing"));
     assert_eq!((ran.code, fs::read_to_string(&output).unwrap().as_str()), (0, "old"));
     let ran = run(&mut calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path()));
     assert_eq!(ran.code, 0);
@@ -155,15 +146,12 @@ fn same_input_gives_same_bytes() {
     const N_IMAGES: usize = 37;
     let tables = backends::BUILT_IN.iter().map(|(name, _)| (*name, vec![]));
     let observers = OBSERVERS.iter().map(|it| ("onnxruntime", vec!["--observer", it.name]));
-    let methods = METHODS
-        .iter()
-        .map(|method| ("academic", vec!["--set", "types.wgt.bits=4", "--methods", method.name]));
+    let methods =
+        METHODS.iter().map(|method| ("academic", vec!["--set", "types.wgt.bits=4", "--methods", method.name]));
     let cases: Vec<_> = tables.chain(observers).chain(methods).enumerate().collect();
     let images = repository("calib_data/calib");
-    let images: Vec<String> = files(&images)[..N_IMAGES]
-        .iter()
-        .map(|name| images.join(name).display().to_string())
-        .collect();
+    let images: Vec<String> =
+        files(&images)[..N_IMAGES].iter().map(|name| images.join(name).display().to_string()).collect();
     let differs = |(case, (backend, extra)): &(usize, (&str, Vec<&str>))| -> Option<String> {
         let folder = TempDir::new().unwrap();
         let model = ["fixtures/digits_cnn.onnx", "fixtures/digits_old.onnx"][case % 2];
@@ -313,24 +301,12 @@ fn what_a_run_reads_is_never_written() {
         (format!("{half} -d list.txt -o list.txt"), "list.txt", "calibration data"),
         (format!("{half} -d *.png -o image.png"), "image.png", "calibration data"),
         (format!("{half} -d image.json -o image.onnx"), "image.json", "calibration data"),
-        (
-            format!("{half} --ranges-from ranges.json -o ranges.onnx"),
-            "ranges.json",
-            "ranges to import",
-        ),
+        (format!("{half} --ranges-from ranges.json -o ranges.onnx"), "ranges.json", "ranges to import"),
         (format!("{calibrate} half.yaml -d list.txt -o half.yaml"), "half.yaml", "preprocessing"),
-        (
-            "calibrate other.onnx -b table.yaml -d list.txt -o base.yaml".to_string(),
-            "base.yaml",
-            "backend's table",
-        ),
+        ("calibrate other.onnx -b table.yaml -d list.txt -o base.yaml".to_string(), "base.yaml", "backend's table"),
         ("prepare float.onnx -b tensorrt -o q.onnx".to_string(), "q.onnx.data", tensors),
         ("prepare other.onnx -b table.yaml -o table.yaml".to_string(), "table.yaml", "backend's"),
-        (
-            "export ranges.json -f deploy --model float.onnx -o q.onnx.data".to_string(),
-            "q.onnx.data",
-            tensors,
-        ),
+        ("export ranges.json -f deploy --model float.onnx -o q.onnx.data".to_string(), "q.onnx.data", tensors),
         ("export ranges.json -f ppq -o ./ranges.json".to_string(), "./ranges.json", "sidecar"),
     ];
     for (line, output, role) in cases {
@@ -428,8 +404,7 @@ fn prepare_after(setup: &str, folder: &Path, output: &str) -> std::process::Exit
 fn outputs_have_the_mode_of_the_umask_or_keep_theirs() {
     use std::os::unix::fs::PermissionsExt;
     let folder = TempDir::new().unwrap();
-    let mode =
-        |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o7777;
+    let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o7777;
     for (umask, expected) in [("077", 0o600), ("027", 0o640), ("002", 0o664)] {
         assert!(prepare_after(&format!("umask {umask}"), folder.path(), umask).success());
         assert_eq!(mode(umask), expected, "{umask}");
@@ -617,11 +592,7 @@ fn values_that_are_no_numbers_fail_every_gate_and_are_named() {
     assert_eq!(output["float_non_finite"]["first_sample"], second);
     let infinite = of_constant(folder, "infinite.onnx", "Add", [0.0, f32::NEG_INFINITY, 0.0, 0.0]);
     let ran = compare([&infinite, &infinite], &data, &["--min-sqnr", "60"]);
-    assert!(
-        ran.code == 0 && ran.stdout.starts_with("y: equal, agreement 100.0 %"),
-        "{}",
-        ran.stdout
-    );
+    assert!(ran.code == 0 && ran.stdout.starts_with("y: equal, agreement 100.0 %"), "{}", ran.stdout);
     assert_eq!(compare([&finite, &finite], &data, &["--min-sqnr", "nan"]).code, 2);
 }
 
@@ -634,11 +605,7 @@ fn a_batch_is_classified_image_by_image() {
         let extra: Vec<&str> = extra.into_iter().chain([labels.as_str()]).collect();
         let ran = compare([&model, &model], &repository("calib_data/eval"), &extra);
         let output = first_output(&ran);
-        (
-            output["top1_percent"][0].clone(),
-            output["agreement_percent"].clone(),
-            output["n_samples"].clone(),
-        )
+        (output["top1_percent"][0].clone(), output["agreement_percent"].clone(), output["n_samples"].clone())
     };
     let (one, four) = (top1("input=1x3x32x32"), top1("input=4x3x32x32"));
     assert_eq!((&one.0, &one.1, &one.2), (&four.0, &four.1, &300.into()));
@@ -648,11 +615,7 @@ fn a_batch_is_classified_image_by_image() {
         &repository("calib_data/eval"),
         &["--preprocess", "half", "--shape", "input=400x3x32x32"],
     );
-    assert!(
-        ran.code != 0 && ran.stderr.contains("hint: give 400 images or more"),
-        "{}",
-        ran.stderr
-    );
+    assert!(ran.code != 0 && ran.stderr.contains("hint: give 400 images or more"), "{}", ran.stderr);
 }
 
 #[test]
@@ -767,8 +730,7 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     assert_eq!(run(&mut calibrate("fixtures/digits_cnn.onnx", "onnxruntime", folder)).code, 0);
     let bad = folder.join("bad.onnx");
     fs::write(&bad, "no model").unwrap();
-    let (signed, unsigned) =
-        (folder.join("digits_cnn.tensorrt.onnx"), folder.join("digits_cnn.onnxruntime.onnx"));
+    let (signed, unsigned) = (folder.join("digits_cnn.tensorrt.onnx"), folder.join("digits_cnn.onnxruntime.onnx"));
     let check = |backend: &str, extra: &[&str], models: &[&Path]| {
         run(mqq().arg("check").args(models).args(["-b", backend]).args(extra))
     };
@@ -780,10 +742,7 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     let ran = check("tensorrt", &["--json"], &[&signed, &unsigned]);
     assert_eq!((ran.code, ran.stderr.as_str()), (4, ""));
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(
-        (report["schema_version"].as_str(), &report["results"][0]["status"]),
-        (Some("1.1"), &"ok".into())
-    );
+    assert_eq!((report["schema_version"].as_str(), &report["results"][0]["status"]), (Some("1.1"), &"ok".into()));
     let broken = &report["results"][1];
     assert_eq!(broken["status"], "broken");
     let findings = broken["findings"].as_array().unwrap();
@@ -791,10 +750,7 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     assert_eq!(broken["n_errors"], n_errors);
     let dtypes = findings.iter().find(|f| f["rule"] == "dtypes").unwrap();
     assert_eq!((&dtypes["found"], &dtypes["op_type"]), (&"uint8".into(), &"QuantizeLinear".into()));
-    assert!(
-        !dtypes["tensor"].as_str().unwrap().is_empty()
-            && !dtypes["node"].as_str().unwrap().is_empty()
-    );
+    assert!(!dtypes["tensor"].as_str().unwrap().is_empty() && !dtypes["node"].as_str().unwrap().is_empty());
 
     let ran = check("tensorrt", &[], &[&unsigned]);
     assert!(ran.code == 4 && ran.stdout.contains("more of [dtypes]"), "{}", ran.stdout);
@@ -902,11 +858,7 @@ fn a_pattern_that_the_shell_expanded_is_told_before_anything_is_written() {
     // By its first bytes, too, and wherever a model is named.
     let of = |args: &[&str], paths: &[&Path]| {
         let ran = run(mqq().args(args).args(paths));
-        assert!(
-            ran.code == 2 && ran.stderr.contains("quote the pattern"),
-            "{args:?}: {}",
-            ran.stderr
-        );
+        assert!(ran.code == 2 && ran.stderr.contains("quote the pattern"), "{args:?}: {}", ran.stderr);
     };
     let (a, b, c) = (data.join("a.png"), data.join("b.png"), data.join("c"));
     of(&["check", "-b", "tensorrt"], &[&model, &c]);
@@ -959,11 +911,7 @@ fn every_file_is_looked_for_before_the_first_model_is_touched() {
         // A later --preprocess would be one too many.
         let has_own = extra.contains(&"--preprocess");
         let base: Vec<&str> = match has_own && base.len() > 5 {
-            true => base
-                .iter()
-                .filter(|&&arg| arg != "--preprocess" && arg != "half")
-                .copied()
-                .collect(),
+            true => base.iter().filter(|&&arg| arg != "--preprocess" && arg != "half").copied().collect(),
             false => base.to_vec(),
         };
         let ran = run(mqq().args(&base).args(*extra));
@@ -1026,17 +974,7 @@ fn names_of_the_field_are_taken() {
     let folder = TempDir::new().unwrap();
     let observed = |command: &str, backend: &str, observer: &str| {
         let mut line = mqq();
-        line.args([
-            command,
-            "-b",
-            backend,
-            "--preprocess",
-            "half",
-            "--limit",
-            "8",
-            "--effort",
-            "0",
-        ]);
+        line.args([command, "-b", backend, "--preprocess", "half", "--limit", "8", "--effort", "0"]);
         line.arg("--out-dir").arg(folder.path()).args(["--observer", observer]);
         line.arg(repository("fixtures/digits_cnn.onnx"));
         let ran = run(line.arg("--data").arg(repository("calib_data/calib")));
@@ -1064,8 +1002,7 @@ fn only_what_is_near_is_suggested() {
         assert!(ran.stderr.ends_with(&format!("\n\nhint: {hint}\n")), "{}", ran.stderr);
     }
     let folder = TempDir::new().unwrap();
-    let ran = run(calibrate("fixtures/digits_cnn.onnx", "trt", folder.path())
-        .args(["--observer", "kurtosis"]));
+    let ran = run(calibrate("fixtures/digits_cnn.onnx", "trt", folder.path()).args(["--observer", "kurtosis"]));
     assert!(ran.code == 2 && !ran.stderr.contains("did you mean"), "{}", ran.stderr);
 }
 
@@ -1079,9 +1016,7 @@ fn sections(command: &str) -> Vec<(String, Vec<String>)> {
         }
         let line = line.trim_start();
         let option = line.split_whitespace().find(|word| word.starts_with("--"));
-        if let (true, Some(option), Some((_, options))) =
-            (line.starts_with('-'), option, sections.last_mut())
-        {
+        if let (true, Some(option), Some((_, options))) = (line.starts_with('-'), option, sections.last_mut()) {
             options.push(option.trim_end_matches(',').to_string());
         }
     }

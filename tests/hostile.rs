@@ -48,8 +48,7 @@ fn files_that_are_no_models() {
         fs::write(&path, bytes).unwrap();
         path
     };
-    let noise: Vec<u8> =
-        (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise: Vec<u8> = (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let cases = [
         (folder.path().join("missing.onnx"), "No such file"),
         (write("empty.onnx", b""), "is empty"),
@@ -122,10 +121,7 @@ fn models_that_cannot_be_quantized() {
             vec!["already quantized", "1 QuantizeLinear"],
         ),
         (
-            conv(
-                &|m| add(m, &[node("Warp", "odd.domain"), node("Weft", "odd.domain")]),
-                "custom.onnx",
-            ),
+            conv(&|m| add(m, &[node("Warp", "odd.domain"), node("Weft", "odd.domain")]), "custom.onnx"),
             vec!["Warp", "Weft", "odd_Warp"],
         ),
         (
@@ -133,14 +129,8 @@ fn models_that_cannot_be_quantized() {
             vec!["`odd_BatchNormalization`", "training mode", "hint: "],
         ),
         (conv(&nan, "nan.onnx"), vec!["`y.weight`", "1 of 432 values", "hint: "]),
-        (
-            conv(&|m| m.graph.as_mut().unwrap().initializer[0].data_type = Some(10), "half.onnx"),
-            vec!["float16"],
-        ),
-        (
-            conv(&|m| m.graph.as_mut().unwrap().node[0].input[0] = "nowhere".into(), "gap.onnx"),
-            vec!["nowhere"],
-        ),
+        (conv(&|m| m.graph.as_mut().unwrap().initializer[0].data_type = Some(10), "half.onnx"), vec!["float16"]),
+        (conv(&|m| m.graph.as_mut().unwrap().node[0].input[0] = "nowhere".into(), "gap.onnx"), vec!["nowhere"]),
         (
             conv(
                 &|m| {
@@ -236,10 +226,7 @@ fn activations_that_are_not_finite_are_counted_and_named() {
         .unwrap();
     assert_eq!(output.status.code(), Some(0));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.contains("tensor `roots`: ") && stderr.contains("are NaN or infinite"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("tensor `roots`: ") && stderr.contains("are NaN or infinite"), "{stderr}");
     let sidecar = fs::read_to_string(folder.path().join("roots.tensorrt.json")).unwrap();
     let sidecar: serde_json::Value = serde_json::from_str(&sidecar).unwrap();
     let roots = sidecar["activation_encodings"].as_array().unwrap().iter();
@@ -255,10 +242,8 @@ fn a_full_disk_leaves_nothing() {
 }
 
 fn first_image() -> String {
-    let mut names: Vec<String> = fs::read_dir(images())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> =
+        fs::read_dir(images()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names.swap_remove(0)
 }
@@ -266,8 +251,7 @@ fn first_image() -> String {
 /// Zeros, float32, version 1.0 of the format.
 fn write_npy(path: &Path, shape: &[usize]) {
     let dims: Vec<String> = shape.iter().map(usize::to_string).collect();
-    let header =
-        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", dims.join(", "));
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", dims.join(", "));
     let padded = format!("{header:<117}\n");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend((padded.len() as u16).to_le_bytes());

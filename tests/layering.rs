@@ -31,29 +31,13 @@ const ROOMS: &[Room] = &[
         may_use: Only(&["pipeline", "sidecar", "mixed", "tune", "check", "place", "metrics"]),
     },
     Room { floor: 9, modules: &["pipeline"], may_use: LowerFloors },
-    Room {
-        floor: 9,
-        modules: &["backends"],
-        may_use: Only(&["scheme", "observers", "place", "check", "export"]),
-    },
+    Room { floor: 9, modules: &["backends"], may_use: Only(&["scheme", "observers", "place", "check", "export"]) },
     Room { floor: 8, modules: &["export"], may_use: Only(&["sidecar", "equalize", "prepare"]) },
     Room { floor: 8, modules: &["import"], may_use: Only(&["sidecar"]) },
-    Room {
-        floor: 7,
-        modules: &["sidecar"],
-        may_use: Only(&["mixed", "tune", "plan", "prepare", "place", "scheme"]),
-    },
-    Room {
-        floor: 6,
-        modules: &["mixed"],
-        may_use: LowerFloorsBut(&["equalize", "rewrite", "check"]),
-    },
+    Room { floor: 7, modules: &["sidecar"], may_use: Only(&["mixed", "tune", "plan", "prepare", "place", "scheme"]) },
+    Room { floor: 6, modules: &["mixed"], may_use: LowerFloorsBut(&["equalize", "rewrite", "check"]) },
     Room { floor: 5, modules: &["tune"], may_use: LowerFloorsBut(&["rewrite", "check"]) },
-    Room {
-        floor: 4,
-        modules: &["calibrate"],
-        may_use: Only(&["prepare", "place", "engine", "data"]),
-    },
+    Room { floor: 4, modules: &["calibrate"], may_use: Only(&["prepare", "place", "engine", "data"]) },
     Room { floor: 4, modules: &["simulate"], may_use: Only(&["plan", "engine", "metrics"]) },
     Room { floor: 4, modules: &["rewrite"], may_use: Only(&["plan", "scheme"]) },
     Room { floor: 3, modules: &["prepare"], may_use: Only(&["engine", "scheme"]) },
@@ -90,8 +74,7 @@ const PACKAGES: &[(&str, &str)] = &[
 ];
 
 /// What `cli::print` alone calls, or hands to a package that prints.
-const PRINTING: &[&str] =
-    &["print!", "println!", "eprint!", "eprintln!", "dbg!", "stdout()", "stderr()"];
+const PRINTING: &[&str] = &["print!", "println!", "eprint!", "eprintln!", "dbg!", "stdout()", "stderr()"];
 
 /// A word or a sign of the source, and its line.
 #[derive(Clone)]
@@ -168,8 +151,7 @@ fn tokens(text: &str) -> Vec<Token> {
             let word: String = chars[start..i].iter().collect();
             let signs = (i..).take_while(|&k| at(k) == '#').count();
             let raw = matches!(word.as_str(), "r" | "br" | "cr");
-            if (raw && at(i + signs) == '"') || (matches!(word.as_str(), "b" | "c") && at(i) == '"')
-            {
+            if (raw && at(i + signs) == '"') || (matches!(word.as_str(), "b" | "c") && at(i) == '"') {
                 i = past_text(i + signs, signs, raw);
             } else {
                 found.push(Token { text: word, line });
@@ -347,9 +329,7 @@ impl Room {
         match self.may_use {
             LowerFloors => None,
             LowerFloorsBut(names) if !listed(names) => None,
-            LowerFloorsBut(names) => {
-                Some(format!("it may use lower floors but {}", names.join(", ")))
-            }
+            LowerFloorsBut(names) => Some(format!("it may use lower floors but {}", names.join(", "))),
             Only(names) if listed(names) => None,
             Only([]) => Some("it may use nothing but floor 0".to_string()),
             Only(names) => Some(format!("it may use {} and floor 0", names.join(", "))),
@@ -443,11 +423,7 @@ fn every_module_is_in_one_room() {
     assert_eq!(listed.iter().collect::<BTreeSet<_>>().len(), listed.len(), "a module in two rooms");
     for source in sources() {
         let module = source.top().unwrap_or("main");
-        assert!(
-            listed.contains(&module),
-            "{}: `{module}` is no room, expected a line in ROOMS",
-            source.file
-        );
+        assert!(listed.contains(&module), "{}: `{module}` is no room, expected a line in ROOMS", source.file);
     }
     let is_room = |name: &&str| ROOMS.iter().any(|room| room.name() == *name);
     for room in ROOMS {
@@ -468,13 +444,7 @@ fn a_room_uses_lower_floors_only() {
         let Some(why) = from.refuses(to) else { continue };
         for place in places {
             let file = place.split(':').next().unwrap();
-            let floors = format!(
-                "{} (floor {}) -> {} (floor {})",
-                from.name(),
-                from.floor,
-                to.name(),
-                to.floor
-            );
+            let floors = format!("{} (floor {}) -> {} (floor {})", from.name(), from.floor, to.name(), to.floor);
             found.entry((file, to.name())).or_default().insert(format!("{place}: {floors}: {why}"));
         }
     }
@@ -492,8 +462,7 @@ fn a_package_is_named_in_one_room() {
                 continue;
             };
             if room != *home {
-                let place =
-                    format!("{}:{}: {package} is named in `{home}` only", source.file, path.line);
+                let place = format!("{}:{}: {package} is named in `{home}` only", source.file, path.line);
                 found.entry((&source.file, package)).or_default().insert(place);
             }
         }
@@ -510,8 +479,7 @@ fn one_file_prints() {
         for (i, token) in source.tokens.iter().enumerate().filter(|_| !prints) {
             let next: String = source.tokens[i..].iter().take(3).map(|t| t.text.as_str()).collect();
             if let Some(call) = PRINTING.iter().find(|call| next.starts_with(**call)) {
-                let place =
-                    format!("{}:{}: {call} outside of `cli::print`", source.file, token.line);
+                let place = format!("{}:{}: {call} outside of `cli::print`", source.file, token.line);
                 found.entry(&source.file).or_default().insert(place);
             }
         }
@@ -544,8 +512,7 @@ fn sources_are_read() {
     let source = Source { file: String::new(), module, n_lines: 0, tokens };
     let resolved = source.paths().into_iter().filter_map(|p| source.resolve(&p.segments));
     let found: Vec<String> = resolved.map(|path| path.join("::")).collect();
-    let expected =
-        ["one", "two::self", "two::Three", "five::*", "up::call", "inner::T", "six::seven"];
+    let expected = ["one", "two::self", "two::Three", "five::*", "up::call", "inner::T", "six::seven"];
     assert_eq!(found, expected);
     assert_eq!(source.tokens.last().unwrap().line, 9);
 }
@@ -569,21 +536,11 @@ fn print_rooms() {
             *uses.entry(to).or_default() += places.len();
         }
         let refused = |to: &str| ROOMS.iter().any(|r| r.name() == to && room.refuses(r).is_some());
-        let uses =
-            uses.iter().map(|(to, n)| format!("{}{to} {n}", if refused(to) { "!" } else { "" }));
+        let uses = uses.iter().map(|(to, n)| format!("{}{to} {n}", if refused(to) { "!" } else { "" }));
         let uses: Vec<String> = uses.collect();
-        println!(
-            "{:>5}  {:<11} {lines:>6} {:>5}  {}",
-            room.floor,
-            room.name(),
-            files().count(),
-            uses.join(", ")
-        );
+        println!("{:>5}  {:<11} {lines:>6} {:>5}  {}", room.floor, room.name(), files().count(), uses.join(", "));
     }
-    println!(
-        "{} lines in all; ! marks what the floors refuse",
-        sources.iter().map(|s| s.n_lines).sum::<usize>()
-    );
+    println!("{} lines in all; ! marks what the floors refuse", sources.iter().map(|s| s.n_lines).sum::<usize>());
     let files = edges_of_files(&sources);
     for (what, edges) in [("modules", &edges), ("files of a module", &files)] {
         println!("\nin circles between {what}:");

@@ -72,10 +72,7 @@ fn the_chosen_layers_are_written_as_if_they_had_been_excluded() {
             assert_ne!(weight_from(&graph(&kept), name), "DequantizeLinear", "{backend}: {name}");
             let float = floats.iter().find(|float| float["node"] == *name).unwrap();
             assert_eq!(float["rule"], "mixed_precision");
-            assert!(
-                float["reason"].as_str().unwrap().starts_with("--keep-float 2: quantized alone"),
-                "{float}"
-            );
+            assert!(float["reason"].as_str().unwrap().starts_with("--keep-float 2: quantized alone"), "{float}");
         }
     }
 }
@@ -206,8 +203,7 @@ fn a_budget_narrows_weights_and_spends_what_is_left() {
     let int4 = graph(&narrow).initializer.iter().filter(|t| t.data_type() == 22).count();
     assert!(int4 >= bits(&sidecar).iter().filter(|&&bits| bits == 4).count());
     // All in 4 bits is worse than a choice of 6 on average.
-    let (_, least, _) =
-        done(&folder, "least", "onnxruntime", &["--bits-budget", "4.3", "--effort", "0"]);
+    let (_, least, _) = done(&folder, "least", "onnxruntime", &["--bits-budget", "4.3", "--effort", "0"]);
     let db = |mixed: &Json| number(&mixed["curve"].as_array().unwrap().last().unwrap()["sqnr_db"]);
     assert!(db(&narrow_mixed) > db(&least) + 1.0, "{} {}", db(&narrow_mixed), db(&least));
     // Where only float is wider, what a budget leaves goes to the layers that gain most by it.
@@ -229,9 +225,9 @@ fn layers_are_raised_to_16_bits_where_there_is_no_float_or_they_are_asked_for() 
         let encodings = sidecar["activation_encodings"].as_array().unwrap();
         let bits = |encoding: &Json| encoding["bits"].as_u64().unwrap();
         for name in &chosen {
-            let read = encodings.iter().filter(|encoding| {
-                encoding["consumers"].as_array().unwrap().iter().any(|consumer| consumer == name)
-            });
+            let read = encodings
+                .iter()
+                .filter(|encoding| encoding["consumers"].as_array().unwrap().iter().any(|consumer| consumer == name));
             let read: Vec<u64> = read.map(bits).collect();
             assert!(!read.is_empty() && read.iter().all(|&bits| bits == 16), "{name}: {read:?}");
         }
@@ -243,8 +239,7 @@ fn layers_are_raised_to_16_bits_where_there_is_no_float_or_they_are_asked_for() 
                 assert_eq!(bits(encoding), bits(other), "{}", encoding["name"]);
             }
         }
-        let rules: Vec<&Json> =
-            sidecar["float_nodes"].as_array().unwrap().iter().map(|float| &float["rule"]).collect();
+        let rules: Vec<&Json> = sidecar["float_nodes"].as_array().unwrap().iter().map(|float| &float["rule"]).collect();
         assert!(rules.iter().all(|rule| **rule != "mixed_precision"), "{rules:?}");
         let ran = run(mqq().arg("check").arg(&output).args(["-b", "onnxruntime"]));
         assert_eq!(ran.code, 0, "{}", ran.stdout);
@@ -260,11 +255,7 @@ fn what_cannot_work_is_an_error_of_usage_before_the_data_is_read() {
         ("tensorrt", &["--max-drop", "1", "--bits-budget", "6"], "cannot be used with"),
         ("tensorrt", &["--raise-to", "float"], "--raise-to"),
         ("tensorrt", &["--target-sqnr", "30", "--raise-to", "flaot"], "did you mean `float`?"),
-        (
-            "tensorrt",
-            &["--keep-float", "1", "--raise-to", "float"],
-            "expected it beside --target-sqnr",
-        ),
+        ("tensorrt", &["--keep-float", "1", "--raise-to", "float"], "expected it beside --target-sqnr"),
         ("tensorrt", &["--target-sqnr", "nan"], "expected a number of dB"),
         ("tensorrt", &["--max-drop", "-1"], "expected 0 to 100 percent"),
         ("tensorrt", &["--max-drop", "101"], "expected 0 to 100 percent"),

@@ -156,8 +156,7 @@ fn a_range_that_grows_is_followed() {
 
 #[test]
 fn every_observer_takes_every_tensor() {
-    let one_huge: Vec<f32> =
-        (0..1000).map(|i| if i == 7 { 1e30 } else { 0.001 * i as f32 }).collect();
+    let one_huge: Vec<f32> = (0..1000).map(|i| if i == 7 { 1e30 } else { 0.001 * i as f32 }).collect();
     let relu: Vec<f32> = (0..1000).map(|i| (i as f32 - 900.0).max(0.0)).collect();
     let tensors: [&[f32]; 7] = [
         &[0.0; 8],
@@ -169,18 +168,16 @@ fn every_observer_takes_every_tensor() {
         &relu,
     ];
     for observer in OBSERVERS {
-        for (bits, grid) in [8, 4].into_iter().flat_map(|bits| {
-            [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC].map(|grid| (bits, Grid { bits, ..grid }))
-        }) {
+        for (bits, grid) in [8, 4]
+            .into_iter()
+            .flat_map(|bits| [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC].map(|grid| (bits, Grid { bits, ..grid })))
+        {
             for values in tensors {
                 let statistic = statistic(&[values]);
                 let range = observer.find(&statistic, &grid).unwrap();
                 let whole = find("max", &statistic, &grid);
                 assert!(
-                    whole.min <= range.min
-                        && range.min <= 0.0
-                        && 0.0 <= range.max
-                        && range.max <= whole.max,
+                    whole.min <= range.min && range.min <= 0.0 && 0.0 <= range.max && range.max <= whole.max,
                     "{observer:?} with {bits} bits: {range:?} outside {whole:?}"
                 );
                 assert!(!grid.is_centred() || range.min == -range.max);
@@ -195,11 +192,8 @@ fn mse_is_never_worse_than_max_and_helps_on_a_long_tail() {
     let tail: Vec<f32> = twister(5000).iter().map(|u| -(1.0 - u).ln()).collect();
     let statistic = statistic(&[&tail]);
     let bins: Vec<Bin> = statistic.histogram.bins().collect();
-    for grid in
-        [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC, Grid { bits: 4, ..Grid::UINT8_ASYMMETRIC }]
-    {
-        let error =
-            |spelling| squared_error(&bins, find(spelling, &statistic, &grid), &grid).unwrap();
+    for grid in [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC, Grid { bits: 4, ..Grid::UINT8_ASYMMETRIC }] {
+        let error = |spelling| squared_error(&bins, find(spelling, &statistic, &grid), &grid).unwrap();
         assert!(error("mse") <= error("max"), "{grid:?}");
         assert!(grid.bits > 4 || error("mse") < 0.9 * error("max"), "{grid:?}");
     }
@@ -218,8 +212,7 @@ fn mse_shrinks_both_ends_of_an_asymmetric_grid() {
         let whole = find("max", &statistic, &grid);
         let shares = || (1..=100).map(|percent| f64::from(percent) / 100.0);
         let best = shares().flat_map(|low| shares().map(move |high| (low, high)));
-        let best =
-            best.map(|(low, high)| error(Range { min: whole.min * low, max: whole.max * high }));
+        let best = best.map(|(low, high)| error(Range { min: whole.min * low, max: whole.max * high }));
         let best = best.fold(f64::INFINITY, f64::min);
         let found = find("mse", &statistic, &grid);
         assert!(error(found) <= 1.02 * best, "{far:?}: {found:?}, {} {best}", error(found));

@@ -105,12 +105,7 @@ fn sizes_that_do_not_add_up_are_errors() {
 
 fn node(op_type: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
     let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-    NodeProto {
-        op_type: Some(op_type.into()),
-        input: owned(inputs),
-        output: owned(outputs),
-        ..Default::default()
-    }
+    NodeProto { op_type: Some(op_type.into()), input: owned(inputs), output: owned(outputs), ..Default::default() }
 }
 
 fn value(name: &str) -> ValueInfoProto {

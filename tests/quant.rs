@@ -1,8 +1,8 @@
 //! The arithmetic of integers: grids, rounding, and which scale is for which value.
 
 use mqq::quant::{
-    ChannelScaling, Codes, Grid, PotRounding, QuantParams, Range, ScaleLayout, ScaleRule, Symmetry,
-    params_for_range, round_half_even, scale_shape,
+    ChannelScaling, Codes, Grid, PotRounding, QuantParams, Range, ScaleLayout, ScaleRule, Symmetry, params_for_range,
+    round_half_even, scale_shape,
 };
 use proptest::prelude::*;
 
@@ -24,12 +24,8 @@ const TENSOR_QUANT_INPUT: [f32; 10] = [
 /// Rounded up where it would be rounded to the nearest, and nothing else of the rule changes.
 #[test]
 fn a_grid_that_never_narrows_rounds_its_powers_of_two_up() {
-    let scale_rule = ScaleRule {
-        power_of_two: Some(PotRounding::Round),
-        half_range: true,
-        min_real_range: 0.5,
-        min_scale: 0.001,
-    };
+    let scale_rule =
+        ScaleRule { power_of_two: Some(PotRounding::Round), half_range: true, min_real_range: 0.5, min_scale: 0.001 };
     let rounded = Grid { scale_rule, ..Grid::INT8_SYMMETRIC };
     let up = ScaleRule { power_of_two: Some(PotRounding::Ceil), ..scale_rule };
     assert_eq!(rounded.never_narrower(), Grid { scale_rule: up, ..rounded });
@@ -57,16 +53,13 @@ fn nothing_but_zeros_has_the_scale_1_in_nnie_codes_too() {
 #[test]
 fn reproduces_the_documented_tensor_quant_example() {
     let amax = TENSOR_QUANT_INPUT.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-    let params =
-        params_for_range(Range::symmetric(f64::from(amax)), &Grid::INT8_SYMMETRIC).unwrap();
+    let params = params_for_range(Range::symmetric(f64::from(amax)), &Grid::INT8_SYMMETRIC).unwrap();
     assert_eq!(params.scale, 0.007_812_153);
     let q = TENSOR_QUANT_INPUT.map(|x| params.quantize(x));
     assert_eq!(q, [126, 113, 127, 59, 11, 23, 47, 73, 43, 27]);
     let printed = TENSOR_QUANT_INPUT.map(|x| format!("{:.4}", params.fake_quantize(x)));
-    let documented = [
-        "0.9843", "0.8828", "0.9921", "0.4609", "0.0859", "0.1797", "0.3672", "0.5703", "0.3359",
-        "0.2109",
-    ];
+    let documented =
+        ["0.9843", "0.8828", "0.9921", "0.4609", "0.0859", "0.1797", "0.3672", "0.5703", "0.3359", "0.2109"];
     assert_eq!(printed, documented);
 }
 
@@ -122,14 +115,15 @@ fn scales_follow_the_rule() {
 }
 
 fn grids() -> impl Strategy<Value = Grid> {
-    (prop_oneof![Just(4u8), Just(8), Just(16)], any::<bool>(), any::<bool>(), any::<bool>())
-        .prop_map(|(bits, signed, symmetric, narrow)| Grid {
+    (prop_oneof![Just(4u8), Just(8), Just(16)], any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(bits, signed, symmetric, narrow)| Grid {
             bits,
             signed,
             symmetry: if symmetric { Symmetry::Symmetric } else { Symmetry::Asymmetric },
             narrow_range: narrow && signed,
             ..Grid::INT8_SYMMETRIC
-        })
+        },
+    )
 }
 
 proptest! {
@@ -178,8 +172,7 @@ fn every_value_finds_its_scale() {
         assert_eq!(scales(&layout, shape), expected, "{shape:?}");
         // A node says the same, with the axis from the front or from the back.
         let dims = scale_shape(shape, axis, block);
-        for axis in axis.map_or(vec![1], |axis| vec![axis as i64, axis as i64 - shape.len() as i64])
-        {
+        for axis in axis.map_or(vec![1], |axis| vec![axis as i64, axis as i64 - shape.len() as i64]) {
             let of_node = ScaleLayout::of_node(shape, &dims, axis, block.unwrap_or(0)).unwrap();
             assert_eq!(scales(&of_node, shape), expected, "{shape:?}");
         }
@@ -220,8 +213,7 @@ proptest! {
 
 #[test]
 fn what_is_no_number_becomes_zero_or_the_lowest_value() {
-    let params =
-        QuantParams { scale: 0.5, zero_point: 3, q_min: 0, q_max: 15, codes: Codes::Affine };
+    let params = QuantParams { scale: 0.5, zero_point: 3, q_min: 0, q_max: 15, codes: Codes::Affine };
     for (x, q) in [(f32::INFINITY, 15), (f32::NEG_INFINITY, 0), (f32::NAN, 3)] {
         assert_eq!([params.quantize(x), params.quantize_fast(x)], [q; 2], "{x}");
     }

@@ -50,10 +50,7 @@ fn model_with_everything_new() -> ModelProto {
             ..Default::default()
         }),
         functions: vec![FunctionProto { overload: Some("f".into()), ..Default::default() }],
-        configuration: vec![DeviceConfigurationProto {
-            num_devices: Some(2),
-            ..Default::default()
-        }],
+        configuration: vec![DeviceConfigurationProto { num_devices: Some(2), ..Default::default() }],
         ..Default::default()
     }
 }

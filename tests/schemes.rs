@@ -22,8 +22,7 @@ fn placement(model: &ModelProto, backend: &str, shapes: &[(&str, &[usize])]) -> 
 fn uses(model: &ModelProto, placement: &Placement) -> Vec<String> {
     let nodes = &model.graph.as_ref().unwrap().node;
     let line = |quantizer: &mqq::place::ActivationQuantizer| {
-        let readers: Vec<&str> =
-            quantizer.edges.iter().map(|edge| nodes[edge.0].output[0].as_str()).collect();
+        let readers: Vec<&str> = quantizer.edges.iter().map(|edge| nodes[edge.0].output[0].as_str()).collect();
         format!("{} -> {}", quantizer.tensor, readers.join(", "))
     };
     placement.activations.iter().map(line).collect()
@@ -53,11 +52,7 @@ fn other_constants_of_a_product_than_a_matrix_on_the_right_have_one_scale() {
     for (backend, _) in backends::BUILT_IN {
         let placement = placement(&model, backend, &[("a", shape), ("b", shape), ("c", shape)]);
         for quantizer in placement.weights.iter().filter(|quantizer| quantizer.axis.is_some()) {
-            assert_eq!(
-                (quantizer.tensor.as_str(), quantizer.axis),
-                ("matrix", Some(1)),
-                "{backend}"
-            );
+            assert_eq!((quantizer.tensor.as_str(), quantizer.axis), ("matrix", Some(1)), "{backend}");
             per_channel.push(*backend);
         }
     }
@@ -206,13 +201,8 @@ const CASES: &[Case] = &[
 
 #[test]
 fn uses_of_every_pattern() {
-    let shapes: &[(&str, &[usize])] = &[
-        ("v", &[1, 64]),
-        ("g", &[1, 32]),
-        ("m", &[4, 16, 32]),
-        ("small", &[4, 16, 8]),
-        ("a", &[4, 16, 32]),
-    ];
+    let shapes: &[(&str, &[usize])] =
+        &[("v", &[1, 64]), ("g", &[1, 32]), ("m", &[4, 16, 32]), ("small", &[4, 16, 8]), ("a", &[4, 16, 32])];
     let mut failures = Vec::new();
     for case in CASES {
         let mut builder = GraphBuilder::new(17);
@@ -220,25 +210,16 @@ fn uses_of_every_pattern() {
         (case.build)(&mut builder);
         builder.output(case.output);
         let model = builder.build();
-        for (backend, expected) in [("tensorrt", case.tensorrt), ("onnxruntime", case.onnxruntime)]
-        {
+        for (backend, expected) in [("tensorrt", case.tensorrt), ("onnxruntime", case.onnxruntime)] {
             let shapes: Vec<_> = shapes
                 .iter()
-                .filter(|(name, _)| {
-                    *name != "y" && !(*name == "a" && case.name.contains("MaxPool"))
-                })
+                .filter(|(name, _)| *name != "y" && !(*name == "a" && case.name.contains("MaxPool")))
                 .copied()
-                .chain([(
-                    "y",
-                    if case.name.contains("matrix") { &[4, 16, 32][..] } else { &[1, 16, 8, 8] },
-                )])
+                .chain([("y", if case.name.contains("matrix") { &[4, 16, 32][..] } else { &[1, 16, 8, 8] })])
                 .collect();
             let found = uses(&model, &placement(&model, backend, &shapes));
             if found != expected {
-                failures.push(format!(
-                    "{backend}: {}\n  found    {found:?}\n  expected {expected:?}",
-                    case.name
-                ));
+                failures.push(format!("{backend}: {}\n  found    {found:?}\n  expected {expected:?}", case.name));
             }
         }
     }
@@ -290,23 +271,18 @@ fn weights_and_biases_follow_the_table() {
         let placement = placement(&model, backend, shapes);
         placement.weights.iter().map(|weight| (weight.tensor.clone(), weight.axis)).collect()
     };
-    let expected =
-        [("a.weight".to_string(), Some(0)), ("t".to_string(), None), ("w".to_string(), Some(0))];
+    let expected = [("a.weight".to_string(), Some(0)), ("t".to_string(), None), ("w".to_string(), Some(0))];
     assert_eq!(axes("tensorrt"), expected);
     assert_eq!(axes("onnxruntime"), expected);
     assert!(placement(&model, "tensorrt", shapes).biases.is_empty());
-    let biases: Vec<String> = placement(&model, "onnxruntime", shapes)
-        .biases
-        .iter()
-        .map(|bias| bias.tensor.clone())
-        .collect();
+    let biases: Vec<String> =
+        placement(&model, "onnxruntime", shapes).biases.iter().map(|bias| bias.tensor.clone()).collect();
     assert_eq!(biases, ["a.bias", "bias"]);
 
     let mut scheme = backends::resolve("tensorrt").unwrap();
     scheme.switch_on("conv-transpose-per-channel").unwrap();
     let value_info = ValueInfos::of_model(&model);
-    let placement =
-        place(model.graph.as_ref().unwrap(), &value_info, &scheme, &Selection::default());
+    let placement = place(model.graph.as_ref().unwrap(), &value_info, &scheme, &Selection::default());
     assert_eq!(placement.weights.iter().find(|weight| weight.tensor == "t").unwrap().axis, Some(1));
 }
 

@@ -52,8 +52,7 @@ fn prepared(model: &ModelProto, shapes: &[(&str, &[usize])]) -> Result<PreparedG
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("model.onnx");
     onnx::save(model, &path).unwrap();
-    let shapes: Shapes =
-        shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect();
+    let shapes: Shapes = shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect();
     let scheme = Scheme { static_shapes: true, ..backends::resolve("onnxruntime").unwrap() };
     prepare_file(&path, &scheme, &shapes).map_err(|error| explain(&error))
 }
@@ -69,10 +68,7 @@ fn what_is_given_for_one_input_holds_wherever_its_dimensions_stand() {
     assert_eq!(dims(&graph.output[0]), [2, 4 * 8 * 6]);
     assert_eq!(
         fixed,
-        [
-            "input `a`: shape [N, 3, H, W] is now [2, 3, 8, 6]",
-            "input `b`: shape [N, 3, H, W] is now [2, 3, 8, 6]",
-        ]
+        ["input `a`: shape [N, 3, H, W] is now [2, 3, 8, 6]", "input `b`: shape [N, 3, H, W] is now [2, 3, 8, 6]",]
     );
     let values = graph.input.iter().chain(&graph.output).chain(&graph.value_info);
     let shapes = values.map(|value| format!("{value:?}"));

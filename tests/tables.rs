@@ -98,17 +98,9 @@ fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
         ("mine.yaml", "ops:\n  Gemm: { weight: { axis: columns } }\n", &["line 4", "MatMul only"]),
         ("mine.yaml", "ops:\n  Conv: { bias: int31 }\n", &["mine.yaml`: line 4", "{ type: NAME }"]),
         ("mine.yaml", "ops:\n  Add: { constraint: { fixed: 1 } }\n", &["line 4", "fixed_output"]),
-        (
-            "mine.yaml",
-            "placement:\n  - share_scales\n  - shar_scales\n",
-            &["line 5", "did you mean"],
-        ),
+        ("mine.yaml", "placement:\n  - share_scales\n  - shar_scales\n", &["line 5", "did you mean"]),
         ("base.yaml", "observers:\n  weight: percentile:0\n", &["base.yaml`: line 4", "above 0"]),
-        (
-            "mine.yaml",
-            "types:\n  wgt8:\n    granularity: per_block\n",
-            &["block_size", "per_block"],
-        ),
+        ("mine.yaml", "types:\n  wgt8:\n    granularity: per_block\n", &["block_size", "per_block"]),
         ("mine.yaml", "types:\n  act8: { pot_search: 4 }\n", &["line 4", "power_of_two"]),
         ("mine.yaml", "types:\n  act8: { max_fraction_bits: 4 }\n", &["line 4", "power_of_two"]),
         ("mine.yaml", "types:\n  act8:\n    bits: 4\n", &["line 5", "min_opset"]),
@@ -124,21 +116,15 @@ fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
             &["line 3", "int32 bias of Gemm"],
         ),
         ("mine.yaml", "types: [\n", &["mine.yaml`: line"]),
-        (
-            "base.yaml",
-            "switches: { x: { description: d, types: { act8: 1 } } }\n",
-            &["base.yaml`: line 3"],
-        ),
+        ("base.yaml", "switches: { x: { description: d, types: { act8: 1 } } }\n", &["base.yaml`: line 3"]),
     ];
     for (at_fault, extra, expected) in cases {
         let with = |name: &str, text: &str| match name == *at_fault {
             true => format!("{text}{extra}"),
             false => text.to_string(),
         };
-        let (_folder, path) = files(&[
-            ("mine.yaml", &with("mine.yaml", mine)),
-            ("base.yaml", &with("base.yaml", base)),
-        ]);
+        let (_folder, path) =
+            files(&[("mine.yaml", &with("mine.yaml", mine)), ("base.yaml", &with("base.yaml", base))]);
         let error = resolve(&path).unwrap_err();
         for part in *expected {
             assert!(error.contains(part), "{extra}: `{part}` is not in: {error}");
@@ -252,11 +238,7 @@ fn types_for_single_layers_need_their_operator_set_only_where_they_are_chosen() 
 }
 
 /// The plan of `model` for a table; activations were observed to hold what `values` gives.
-fn plan(
-    model: &ModelProto,
-    scheme: &Scheme,
-    values: fn(&str) -> Vec<f32>,
-) -> (Placement, QuantPlan) {
+fn plan(model: &ModelProto, scheme: &Scheme, values: fn(&str) -> Vec<f32>) -> (Placement, QuantPlan) {
     let graph = model.graph.as_ref().unwrap();
     let placement = place(graph, &ValueInfos::of_model(model), scheme, &Selection::default());
     let statistic = |tensor: &str| {
@@ -264,8 +246,7 @@ fn plan(
         statistic.observe(&values(tensor));
         statistic
     };
-    let statistics: Vec<_> =
-        placement.activations.iter().map(|quantizer| statistic(&quantizer.tensor)).collect();
+    let statistics: Vec<_> = placement.activations.iter().map(|quantizer| statistic(&quantizer.tensor)).collect();
     let activation = by_spelling(&scheme.observers.activation).unwrap();
     let weight = by_spelling(&scheme.observers.weight).unwrap();
     let observers = Observers { activation: &activation, weight: &weight };
@@ -321,10 +302,7 @@ fn the_sign_of_a_type_adapts_to_what_was_observed() {
 fn prescribed_outputs_and_biases_of_their_own_type() {
     let (_, plan_of_stpu) = plan(&model(), &backends::resolve("stpu").unwrap(), values);
     let s = activation(&plan_of_stpu, "s");
-    assert_eq!(
-        (s.params.scale, s.params.zero_point, s.observer),
-        ((1.0 / 127.0) as f32, 0, "fixed")
-    );
+    assert_eq!((s.params.scale, s.params.zero_point, s.observer), ((1.0 / 127.0) as f32, 0, "fixed"));
     assert_ne!(activation(&plan_of_stpu, "b").observer, "fixed");
 
     let (_, plan) = plan(&model(), &backends::resolve("vitis").unwrap(), values);
@@ -418,9 +396,7 @@ fn scales_per_block_follow_the_reduction_axis() {
     let mut scheme = backends::resolve("tensorrt").unwrap();
     scheme.min_opset = 21;
     let wgt = scheme.types.get_mut("wgt8").unwrap();
-    *wgt = serde_yaml_type(
-        "{ bits: 4, signed: true, symmetry: symmetric, granularity: per_block, block_size: 16 }",
-    );
+    *wgt = serde_yaml_type("{ bits: 4, signed: true, symmetry: symmetric, granularity: per_block, block_size: 16 }");
     scheme.placement.retain(|call| !call.rule.starts_with("skip_small"));
     let mut g = GraphBuilder::new(21);
     g.input("x", &[8, 40]);
@@ -430,8 +406,7 @@ fn scales_per_block_follow_the_reduction_axis() {
     g.op_with("Gemm", &["a", "w2"], "y", &[("transB", crate::support::Attr::Int(1))]);
     g.output("y");
     let (placement, plan) = plan(&g.build(), &scheme, values);
-    let axes: Vec<_> =
-        placement.weights.iter().map(|quantizer| (quantizer.axis, quantizer.block)).collect();
+    let axes: Vec<_> = placement.weights.iter().map(|quantizer| (quantizer.axis, quantizer.block)).collect();
     assert_eq!(axes, [(Some(0), Some(16)), (Some(1), Some(16))]);
     let shapes: Vec<_> = plan.weights.iter().map(|weight| weight.scale_shape()).collect();
     assert_eq!(shapes, [[3, 24], [32, 2]]);
@@ -444,18 +419,15 @@ fn scales_per_block_follow_the_reduction_axis() {
 }
 
 fn serde_yaml_type(yaml: &str) -> scheme::QType {
-    let (_folder, path) = files(&[(
-        "one.yaml",
-        &format!("name: one\nextends: tensorrt\nmin_opset: 21\ntypes:\n  one: {yaml}\n"),
-    )]);
+    let (_folder, path) =
+        files(&[("one.yaml", &format!("name: one\nextends: tensorrt\nmin_opset: 21\ntypes:\n  one: {yaml}\n"))]);
     resolve(&path).unwrap().types["one"].clone()
 }
 
 #[test]
 fn the_command_line_sets_values() {
     let run = |args: &[&str]| {
-        let output =
-            Command::new(assert_cmd::cargo::cargo_bin!("mqq")).args(args).output().unwrap();
+        let output = Command::new(assert_cmd::cargo::cargo_bin!("mqq")).args(args).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };

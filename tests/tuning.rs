@@ -22,8 +22,7 @@ use mqq::scheme::{Scheme, WeightStorage};
 use mqq::simulate::{CachedNetwork, CachedSamples, Samples, simulate};
 use mqq::statistics::TensorStatistics;
 use mqq::tune::{
-    Case, Compared, Effort, METHODS, Methods, Reference, Tuned, Tuning, WeightScheme,
-    compare_plans, tune,
+    Case, Compared, Effort, METHODS, Methods, Reference, Tuned, Tuning, WeightScheme, compare_plans, tune,
 };
 use prost::Message;
 use std::collections::BTreeMap;
@@ -75,10 +74,7 @@ fn planned(model: ModelProto, value_info: &ValueInfos, scheme: &Scheme) -> Plann
         session.run(&sample, &mut seen).unwrap();
         samples.push(sample);
     }
-    let observers = Observers {
-        activation: &by_spelling("mse").unwrap(),
-        weight: &by_spelling("max").unwrap(),
-    };
+    let observers = Observers { activation: &by_spelling("mse").unwrap(), weight: &by_spelling("max").unwrap() };
     let plan = decide(graph, &placement, &statistics, None, scheme, observers).unwrap();
     let input = &float.inputs()[0];
     let value = |sample: &Vec<Array>| vec![Value::of_array(&sample[0], input).unwrap()];
@@ -98,8 +94,7 @@ fn the_simulation_is_the_written_model() {
     ] {
         let scheme = backends::resolve(backend).unwrap();
         let (model, value_info) = prepared(fixture, &scheme);
-        let Planned { model, plan, inputs, samples, values, .. } =
-            planned(model, &value_info, &scheme);
+        let Planned { model, plan, inputs, samples, values, .. } = planned(model, &value_info, &scheme);
         let data = Samples { names: &inputs, values: &values };
         let simulated = simulate(&model, &plan, data).unwrap().outputs;
         let written = rewrite(model, &plan, WeightStorage::Integer).unwrap().into_model();
@@ -159,19 +154,11 @@ fn a_float_network_in_other_units_need_not_be_run() {
             scalings.extend(tensors.map(|(tensor, at)| (tensor, at.scaling(&factors))));
         }
         assert!(scalings.len() > 3, "{fixture} {backend}");
-        let (before, after) =
-            (planned(model, &value_info, &scheme), planned(scaled, &value_info, &scheme));
+        let (before, after) = (planned(model, &value_info, &scheme), planned(scaled, &value_info, &scheme));
         let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
         let compare = |scalings: Option<&BTreeMap<String, ChannelScaling>>| {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
-            let compared = Compared {
-                models,
-                plans,
-                placement: &before.placement,
-                scalings,
-                table,
-                corrected,
-            };
+            let compared = Compared { models, plans, placement: &before.placement, scalings, table, corrected };
             let samples = Samples { names: &before.inputs, values: &before.values[..7] };
             compare_plans(compared, samples, None).unwrap()
         };
@@ -182,8 +169,7 @@ fn a_float_network_in_other_units_need_not_be_run() {
         assert!(run.gain_db != 0.0, "{fixture} {backend}");
         for (planned, reference) in [(before, of_model), (after, of_scaled)] {
             let tune = |reference: Option<&Reference>| {
-                let Planned { mut model, mut plan, mut placement, inputs, values, .. } =
-                    planned.clone();
+                let Planned { mut model, mut plan, mut placement, inputs, values, .. } = planned.clone();
                 let samples = Samples { names: &inputs, values: &values[..7] };
                 let methods = Methods::of("bias").unwrap();
                 let tuning = Tuning { table, samples, n_tune: 5, methods, known: reference };
@@ -213,8 +199,7 @@ fn a_range_follows_the_layer_behind_a_concat() {
             let y = g.op("Conv", &[&x, &w], &format!("{name}.conv"));
             g.op("Relu", &[&y], name)
         });
-        let joined =
-            g.op_with("Concat", &[&parts[0], &parts[1]], "joined", &[("axis", Attr::Int(1))]);
+        let joined = g.op_with("Concat", &[&parts[0], &parts[1]], "joined", &[("axis", Attr::Int(1))]);
         let w = g.values("w", &[2, 4, 1, 1], &[first, 0.8, last, -0.7, -0.6, first, last, 0.9]);
         let y = g.op("Conv", &[&joined, &w], "y");
         g.output(&y);
@@ -223,8 +208,7 @@ fn a_range_follows_the_layer_behind_a_concat() {
     let scheme = backends::resolve("onnxruntime").unwrap();
     let scales = |model: ModelProto| -> Vec<[f32; 2]> {
         let value_info = value_info(&model);
-        let Planned { mut model, mut plan, mut placement, inputs, values, .. } =
-            planned(model, &value_info, &scheme);
+        let Planned { mut model, mut plan, mut placement, inputs, values, .. } = planned(model, &value_info, &scheme);
         let before = plan.clone();
         let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
         let samples = Samples { names: &inputs, values: &values };
@@ -234,8 +218,7 @@ fn a_range_follows_the_layer_behind_a_concat() {
         let tuned = tuned.unwrap().unwrap();
         assert_eq!(tuned.steps[0].kept, tuned.n_ranges > 0);
         let pairs = before.activations.iter().zip(&plan.activations);
-        let joined =
-            pairs.filter(|(a, _)| ["a", "b", "joined"].contains(&a.quantizer.tensor.as_str()));
+        let joined = pairs.filter(|(a, _)| ["a", "b", "joined"].contains(&a.quantizer.tensor.as_str()));
         joined.map(|(a, b)| [a.params.scale, b.params.scale]).collect()
     };
     // The wide channel is the third: what it loses weighs little, or most.
@@ -254,8 +237,7 @@ fn where_samples_are_few_those_that_judged_teach_too() {
     let planned = planned(model, &value_info, &scheme);
     let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
     let biases = |n: usize, n_tune: usize, first: usize| -> Vec<f32> {
-        let Planned { mut model, mut plan, mut placement, inputs, mut values, .. } =
-            planned.clone();
+        let Planned { mut model, mut plan, mut placement, inputs, mut values, .. } = planned.clone();
         values.truncate(n);
         values.rotate_left(first);
         let samples = Samples { names: &inputs, values: &values };
@@ -263,9 +245,7 @@ fn where_samples_are_few_those_that_judged_teach_too() {
         let tuning = Tuning { table, samples, n_tune, methods, known: None };
         let tuned = tune(&mut model, &mut plan, &mut placement, tuning);
         let tuned = tuned.unwrap().unwrap();
-        assert!(
-            tuned.steps[0].kept && (tuned.n_samples, tuned.n_held_back) == (n_tune, n - n_tune)
-        );
+        assert!(tuned.steps[0].kept && (tuned.n_samples, tuned.n_held_back) == (n_tune, n - n_tune));
         let values = |edit: ModelEdit| match edit {
             ModelEdit::ReplaceBias(bias) => bias.values,
             other => panic!("{other:?}"),
@@ -294,9 +274,7 @@ fn calibrate(fixture: &str, backend: &str, output: &Path, extra: &[&str]) -> ser
 fn tuning_pays_on_samples_that_were_held_back_or_is_undone() {
     let folder = TempDir::new().unwrap();
     // Weights of one scale, also with a zero point, are coarse: their rounding is learned at every level.
-    for (backend, coarse) in
-        [("tensorrt", false), ("onnxruntime", false), ("xint8", true), ("onnx-qnn", true)]
-    {
+    for (backend, coarse) in [("tensorrt", false), ("onnxruntime", false), ("xint8", true), ("onnx-qnn", true)] {
         for effort in ["1", "2", "3"] {
             let output = folder.path().join("out.onnx");
             let extra = ["--effort", effort];
@@ -324,12 +302,8 @@ fn tuning_pays_on_samples_that_were_held_back_or_is_undone() {
             }
         }
     }
-    let report = calibrate(
-        "fixtures/digits_cnn.onnx",
-        "tensorrt",
-        &folder.path().join("plain.onnx"),
-        &["--effort", "0"],
-    );
+    let report =
+        calibrate("fixtures/digits_cnn.onnx", "tensorrt", &folder.path().join("plain.onnx"), &["--effort", "0"]);
     assert!(report["results"][0]["summary"]["tuned"].is_null());
 }
 
@@ -346,10 +320,7 @@ fn auto_takes_for_each_tensor_what_the_layers_behind_ask_for() {
         let report = calibrate("fixtures/digits_old.onnx", backend, &output, &extra);
         let tuned = &report["results"][0]["summary"]["tuned"];
         let kept = tuned["steps"][1]["kept"] == true;
-        assert_eq!(
-            (tuned["steps"][1]["method"].as_str(), tuned["n_ranges"] != 0),
-            (Some("ranges"), kept)
-        );
+        assert_eq!((tuned["steps"][1]["method"].as_str(), tuned["n_ranges"] != 0), (Some("ranges"), kept));
         let sidecar = std::fs::read(output.with_extension("json")).unwrap();
         let sidecar: serde_json::Value = serde_json::from_slice(&sidecar).unwrap();
         assert_eq!(sidecar["calibration"]["activation_observer"], "auto");
@@ -396,8 +367,7 @@ fn the_document_of_methods_is_their_list() {
         let tried: Vec<&str> = levels
             .filter(|level| {
                 let effort = Effort::of(level).unwrap();
-                let tried =
-                    |&(few_bits, coarse): &_| (method.is_tried)(Case { effort, few_bits, coarse });
+                let tried = |&(few_bits, coarse): &_| (method.is_tried)(Case { effort, few_bits, coarse });
                 cases.iter().any(tried)
             })
             .collect();
@@ -416,9 +386,7 @@ fn methods_that_were_undone_leave_no_trace() {
         let extra = ["--effort", "3", "--methods", methods];
         let report = calibrate(model, "tensorrt", &output, &extra);
         let steps = report["results"][0]["summary"]["tuned"]["steps"].as_array().unwrap().clone();
-        let of = |step: &serde_json::Value| {
-            (step["method"].as_str().unwrap().to_string(), step["kept"] == true)
-        };
+        let of = |step: &serde_json::Value| (step["method"].as_str().unwrap().to_string(), step["kept"] == true);
         (steps.iter().map(of).collect(), std::fs::read(&output).unwrap())
     };
     let mut n_undone = 0;
@@ -484,8 +452,7 @@ fn tuned_models_are_the_same_for_any_number_of_threads() {
 /// Rows of a weight that comes first, or last, or transposed: their scales go by the output's channels.
 #[test]
 fn weights_on_either_side_of_a_product_have_rows() {
-    type Case =
-        (&'static str, [&'static str; 2], &'static [usize], [i64; 2], Vec<(&'static str, Attr)>);
+    type Case = (&'static str, [&'static str; 2], &'static [usize], [i64; 2], Vec<(&'static str, Attr)>);
     let cases: [Case; 4] = [
         ("MatMul", ["w", "x"], &[24, 64], [64, 32], vec![]),
         ("MatMul", ["x", "w"], &[64, 24], [32, 64], vec![]),
@@ -562,14 +529,12 @@ fn neighbouring_weights_fit_16_bits_where_the_table_asks_for_it() {
                     continue;
                 }
                 n_convs += 1;
-                let q: Vec<i32> =
-                    tensor.raw_data().iter().map(|&byte| i32::from(byte as i8)).collect();
+                let q: Vec<i32> = tensor.raw_data().iter().map(|&byte| i32::from(byte as i8)).collect();
                 largest = largest.max(q.iter().map(|q| q.abs()).max().unwrap());
                 let (channels, area) = (channels as usize, (height * width) as usize);
                 for row in q.chunks(channels * area) {
                     // In the kernels' order: channels of a position side by side.
-                    let order: Vec<i32> =
-                        (0..row.len()).map(|k| row[k % channels * area + k / channels]).collect();
+                    let order: Vec<i32> = (0..row.len()).map(|k| row[k % channels * area + k / channels]).collect();
                     for pair in order.chunks_exact(2) {
                         let up = pair[0].max(0) + pair[1].max(0);
                         let down = -(pair[0].min(0) + pair[1].min(0));

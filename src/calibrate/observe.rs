@@ -59,35 +59,34 @@ pub fn observe(
         let share = Share { statistics, skipped: Vec::new() };
         Ok((share, Local { session: engine.session()?, scaled: Vec::new() }))
     };
-    let job =
-        |share: &mut Share, local: &mut Local, sample_idx: usize, loaded: Result<Vec<Array>>| {
-            let Local { session, scaled } = local;
-            let sample = match samples.usable(loaded)? {
-                Ok(sample) => sample,
-                Err(reason) => {
-                    share.skipped.push((sample_idx, reason));
-                    return Ok(());
-                }
-            };
-            if let Some(hashes) = &hashes {
-                hashes.set(sample_idx, hash(&sample));
+    let job = |share: &mut Share, local: &mut Local, sample_idx: usize, loaded: Result<Vec<Array>>| {
+        let Local { session, scaled } = local;
+        let sample = match samples.usable(loaded)? {
+            Ok(sample) => sample,
+            Err(reason) => {
+                share.skipped.push((sample_idx, reason));
+                return Ok(());
             }
-            let batch = order.map(|order| order.batch_of(hash(&sample)));
-            let ran = session.run(&sample, &mut |at, shape, values| {
-                let mut count = |at: usize, values: &[f32]| match batch {
-                    Some(batch) => share.statistics[at].observe_in(batch, values),
-                    None => share.statistics[at].observe(values),
-                };
-                count(at, values);
-                if let Some(scaling) = scalings[at] {
-                    scaling.apply(shape, values, scaled);
-                    count(n + at, scaled);
-                }
-                Ok(())
-            });
-            ran.with_context(|| format!("`{}`", dataset.name(sample_idx)))?;
-            Ok(())
         };
+        if let Some(hashes) = &hashes {
+            hashes.set(sample_idx, hash(&sample));
+        }
+        let batch = order.map(|order| order.batch_of(hash(&sample)));
+        let ran = session.run(&sample, &mut |at, shape, values| {
+            let mut count = |at: usize, values: &[f32]| match batch {
+                Some(batch) => share.statistics[at].observe_in(batch, values),
+                None => share.statistics[at].observe(values),
+            };
+            count(at, values);
+            if let Some(scaling) = scalings[at] {
+                scaling.apply(shape, values, scaled);
+                count(n + at, scaled);
+            }
+            Ok(())
+        });
+        ran.with_context(|| format!("`{}`", dataset.name(sample_idx)))?;
+        Ok(())
+    };
     let tick = progress(dataset.len());
     let shares = each_sample(dataset, &*tick, start, job)?;
     let mut shares = shares.into_iter();

@@ -121,12 +121,7 @@ impl SampleSet {
 }
 
 impl Order {
-    fn new(
-        hashes: Hashes,
-        mut skipped: Vec<usize>,
-        batch_size: Option<usize>,
-        looks_again: bool,
-    ) -> Order {
+    fn new(hashes: Hashes, mut skipped: Vec<usize>, batch_size: Option<usize>, looks_again: bool) -> Order {
         let hashes: Vec<u64> = hashes.0.into_iter().map(AtomicU64::into_inner).collect();
         skipped.sort_unstable();
         let usable = || (0..hashes.len()).filter(|i| skipped.binary_search(i).is_err());

@@ -57,8 +57,7 @@ impl CalibrationStatistics {
         progress: &Progress,
     ) -> Result<CalibrationStatistics> {
         let engine = parsed.build(&tensors)?;
-        let by_position: Vec<Option<&ChannelScaling>> =
-            tensors.iter().map(|tensor| scalings.get(tensor)).collect();
+        let by_position: Vec<Option<&ChannelScaling>> = tensors.iter().map(|tensor| scalings.get(tensor)).collect();
         let pass = observe(&engine, &by_position, samples, progress)?;
         let scaled = tensors.iter().zip(pass.scaled);
         Ok(CalibrationStatistics {

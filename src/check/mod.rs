@@ -8,6 +8,4 @@ mod rules;
 
 pub use qdq_graph::QdqGraph;
 pub use qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
-pub use rules::{
-    CHECKS, Check, Checked, Finding, RuleReport, Severity, ensure_kept, findings, is_quantized,
-};
+pub use rules::{CHECKS, Check, Checked, Finding, RuleReport, Severity, ensure_kept, findings, is_quantized};

@@ -104,11 +104,7 @@ impl<'a> QdqGraph<'a> {
         }
     }
 
-    fn values<T>(
-        &self,
-        name: &str,
-        decode: fn(&TensorProto) -> anyhow::Result<Vec<T>>,
-    ) -> NodeInput<T> {
+    fn values<T>(&self, name: &str, decode: fn(&TensorProto) -> anyhow::Result<Vec<T>>) -> NodeInput<T> {
         if name.is_empty() {
             return NodeInput::Absent;
         }
@@ -167,10 +163,8 @@ impl<'a> QdqGraph<'a> {
     /// Whether `qdq` is a DQ with the parameters of the Q that it reads: what is wrong with them is
     /// said once, at the Q.
     pub fn repeats_its_quantize(&self, qdq: &QdqNode) -> bool {
-        let source =
-            self.qdq_of(qdq.input).filter(|source| source.operator == QdqOperator::Quantize);
-        qdq.operator == QdqOperator::Dequantize
-            && source.is_some_and(|source| source.same_grid(qdq))
+        let source = self.qdq_of(qdq.input).filter(|source| source.operator == QdqOperator::Quantize);
+        qdq.operator == QdqOperator::Dequantize && source.is_some_and(|source| source.same_grid(qdq))
     }
 
     /// Every Q, and every DQ that does not just repeat one.
@@ -237,14 +231,7 @@ impl<'a> QdqGraph<'a> {
 fn is_transparent(node: &NodeProto) -> bool {
     matches!(
         node.op_type(),
-        "QuantizeLinear"
-            | "DequantizeLinear"
-            | "Transpose"
-            | "Reshape"
-            | "Identity"
-            | "Squeeze"
-            | "Unsqueeze"
-            | "Cast"
+        "QuantizeLinear" | "DequantizeLinear" | "Transpose" | "Reshape" | "Identity" | "Squeeze" | "Unsqueeze" | "Cast"
     )
 }
 

@@ -107,9 +107,7 @@ impl QdqNode<'_> {
     pub fn same_grid(&self, other: &QdqNode) -> bool {
         let input = |qdq: &QdqNode, i: usize| qdq.node.input.get(i).cloned();
         let scales = match (self.scale.known(), other.scale.known()) {
-            (Some(a), Some(b)) => {
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
-            }
+            (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits()),
             _ => input(self, 1).is_some() && input(self, 1) == input(other, 1),
         };
         let zero = |qdq: &QdqNode| match &qdq.zero_point {
@@ -122,9 +120,7 @@ impl QdqNode<'_> {
             _ => input(self, 2) == input(other, 2),
         };
         let along = !self.is_per_channel() || self.axis == other.axis;
-        let types = self.data_type.is_none()
-            || other.data_type.is_none()
-            || self.data_type == other.data_type;
+        let types = self.data_type.is_none() || other.data_type.is_none() || self.data_type == other.data_type;
         scales && zero_points && along && types && self.block_size == other.block_size
     }
 

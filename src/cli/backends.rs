@@ -41,8 +41,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
             }
         }
         None => {
-            let schemes: anyhow::Result<Vec<_>> =
-                BUILT_IN.iter().map(|(name, _)| resolve(name)).collect();
+            let schemes: anyhow::Result<Vec<_>> = BUILT_IN.iter().map(|(name, _)| resolve(name)).collect();
             let schemes = schemes?;
             if args.json {
                 let entry = |s: &Scheme| serde_json::json!({ "name": s.name, "aliases": s.aliases, "description": s.description });

@@ -2,9 +2,7 @@
 
 use super::files::{check_models, ensure_readable};
 use super::mixed::MixedArgs;
-use super::options::{
-    BackendArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
-};
+use super::options::{BackendArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs};
 use super::print::{Bar, err, out};
 use super::{ErrorReport, Failure, Report, print_error};
 use crate::calibrate;
@@ -118,8 +116,7 @@ impl Paths {
     /// [`Paths::results`] and what may go with them, with what they are.
     fn written(&self) -> Vec<RunFile> {
         let of_model = |role: &str| format!("{role} of `{}`", self.model.display());
-        let mut written =
-            RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
+        let mut written = RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
         written.push(RunFile::new(of_model("sidecar"), &self.sidecar));
         for (format, path) in &self.emitted {
             written.push(RunFile::new(of_model(&format!("format `{}`", format.name)), path));
@@ -153,9 +150,7 @@ struct ModelReport {
 }
 
 fn effort_levels() -> clap::builder::PossibleValuesParser {
-    let value = |(name, help): &(&'static str, &'static str)| {
-        clap::builder::PossibleValue::new(*name).help(*help)
-    };
+    let value = |(name, help): &(&'static str, &'static str)| clap::builder::PossibleValue::new(*name).help(*help);
     Effort::LEVELS.iter().map(value).collect::<Vec<_>>().into()
 }
 
@@ -182,8 +177,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     request.ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
     let written = all_paths.iter().filter(|paths| !paths.are_left_alone(args));
     let written: Vec<RunFile> = written.flat_map(Paths::written).collect();
-    check_outputs(&written, |visit| read_files(args, visit), args.out_dir.as_deref())
-        .map_err(Failure::Usage)?;
+    check_outputs(&written, |visit| read_files(args, visit), args.out_dir.as_deref()).map_err(Failure::Usage)?;
     let mut report = Report::new(&request.scheme.name);
     let mut exit = Exit::Done;
     for paths in &all_paths {
@@ -301,8 +295,7 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
     check_models(&args.models)?;
     ensure!(
         args.output.is_none() || args.models.len() == 1,
-        anyhow!("--output names one file, but there are {} models", args.models.len())
-            .hint("use --out-dir")
+        anyhow!("--output names one file, but there are {} models", args.models.len()).hint("use --out-dir")
     );
     let names = args.emit.as_ref().unwrap_or(&scheme.emit);
     let formats = export::by_names(names.iter().map(String::as_str))?;
@@ -348,8 +341,7 @@ fn read_files(args: &Args, visit: &mut dyn FnMut(RunFile)) {
 fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
     let start = Instant::now();
     let quiet = args.print.quiet;
-    let name =
-        paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let outcome = pipeline::run(&paths.model, request, &|n| Bar::new(n, &name, quiet).tick())?;
     let mut lines = report::calibration(&outcome);
     let details = if args.verbose { report::details(&outcome) } else { Vec::new() };
@@ -361,9 +353,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
     // From the file's text, so that the same comes of it later.
     let read = Sidecar::from_json(&text)?;
     for (format, path) in &paths.emitted {
-        let bytes = format
-            .bytes(&read, Some(&prepared))
-            .with_context(|| format!("`{}`", paths.model.display()))?;
+        let bytes = format.bytes(&read, Some(&prepared)).with_context(|| format!("`{}`", paths.model.display()))?;
         staged.add(&bytes, path)?;
     }
     staged.commit()?;

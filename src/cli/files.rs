@@ -11,10 +11,7 @@ use std::path::{Path, PathBuf};
 pub fn check_models<'a>(models: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
     let mut places = BTreeSet::new();
     for model in models {
-        ensure!(
-            !data::is_data(model),
-            anyhow!("`{}` is data, expected a model", model.display()).hint(quote(model))
-        );
+        ensure!(!data::is_data(model), anyhow!("`{}` is data, expected a model", model.display()).hint(quote(model)));
         ensure!(
             places.insert(model.canonicalize().unwrap_or_else(|_| model.clone())),
             "`{}` is given twice, expected different models",

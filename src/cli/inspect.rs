@@ -118,12 +118,7 @@ fn print(report: &Report) {
     placement.for_each(|line| out!("{line}"));
 }
 
-fn placement(
-    model: &Path,
-    scheme: &Scheme,
-    shapes: &Shapes,
-    selection: &Selection,
-) -> Result<PlacementReport> {
+fn placement(model: &Path, scheme: &Scheme, shapes: &Shapes, selection: &Selection) -> Result<PlacementReport> {
     let prepared = prepare_file(model, scheme, shapes)?;
     let graph = prepared.model.graph.as_ref().context("model has no graph")?;
     let placement = place(graph, &prepared.value_info, scheme, selection);

@@ -164,11 +164,7 @@ impl ErrorReport {
     fn of(error: &anyhow::Error) -> ErrorReport {
         let text = format!("{error:#}");
         let hint = Some(hint_of(error)).filter(|hint| !hint.is_empty());
-        ErrorReport {
-            place: place_of(&text).map(str::to_string),
-            hint: hint.map(str::to_string),
-            error: text,
-        }
+        ErrorReport { place: place_of(&text).map(str::to_string), hint: hint.map(str::to_string), error: text }
     }
 }
 

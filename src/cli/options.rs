@@ -4,9 +4,7 @@
 
 use super::Failure;
 use crate::backends;
-use crate::data::{
-    Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option,
-};
+use crate::data::{Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option};
 use crate::diag;
 use crate::onnx::RunFile;
 use crate::onnx::inputs::Shapes;
@@ -123,11 +121,7 @@ impl BackendArgs {
 }
 
 /// The table of `backend`, with switches and changes applied.
-pub(super) fn resolve_backend(
-    backend: &str,
-    switches: &[String],
-    sets: &[String],
-) -> Result<Scheme, Failure> {
+pub(super) fn resolve_backend(backend: &str, switches: &[String], sets: &[String]) -> Result<Scheme, Failure> {
     if scheme::is_path(backend) {
         backends::resolve(backend)?;
     }
@@ -166,13 +160,11 @@ impl ShapeArgs {
         let mut shapes = Shapes::new();
         for text in &self.shapes {
             let parsed = text.rsplit_once('=').and_then(|(name, dims)| {
-                let dims: Option<Vec<usize>> =
-                    dims.split('x').map(|dim| dim.parse().ok().filter(|&n| n > 0)).collect();
+                let dims: Option<Vec<usize>> = dims.split('x').map(|dim| dim.parse().ok().filter(|&n| n > 0)).collect();
                 Some((name.to_string(), dims?))
             });
-            let (name, dims) = parsed.with_context(|| {
-                format!("--shape is `{text}`, expected for instance input=1x3x224x224")
-            })?;
+            let (name, dims) =
+                parsed.with_context(|| format!("--shape is `{text}`, expected for instance input=1x3x224x224"))?;
             ensure!(shapes.insert(name, dims).is_none(), "--shape names an input twice: `{text}`");
         }
         Ok(shapes)

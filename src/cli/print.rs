@@ -18,10 +18,8 @@ struct Stream {
     ended: OnceLock<io::Error>,
 }
 
-static STDOUT: Stream =
-    Stream { name: "stdout", open: || Box::new(io::stdout()), ended: OnceLock::new() };
-static STDERR: Stream =
-    Stream { name: "stderr", open: || Box::new(io::stderr()), ended: OnceLock::new() };
+static STDOUT: Stream = Stream { name: "stdout", open: || Box::new(io::stdout()), ended: OnceLock::new() };
+static STDERR: Stream = Stream { name: "stderr", open: || Box::new(io::stderr()), ended: OnceLock::new() };
 
 impl Stream {
     fn print(&self, line: fmt::Arguments) {
@@ -71,9 +69,7 @@ pub fn answer(answer: &clap::Error) -> Exit {
 
 /// The exit code of a program that would end with `exit`, if all of its text had gone out.
 pub fn finish(exit: Exit) -> Exit {
-    let failed = |stream: &&Stream| {
-        stream.ended.get().is_some_and(|error| error.kind() != ErrorKind::BrokenPipe)
-    };
+    let failed = |stream: &&Stream| stream.ended.get().is_some_and(|error| error.kind() != ErrorKind::BrokenPipe);
     let mut exit = exit;
     for stream in [&STDOUT, &STDERR].into_iter().filter(failed) {
         if let Some(error) = stream.ended.get() {
@@ -92,8 +88,7 @@ pub struct Bar(ProgressBar);
 
 impl Bar {
     pub fn new(n: usize, what: &str, quiet: bool) -> Bar {
-        let target =
-            if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(Some(n as u64), target);
         let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} eta {eta}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

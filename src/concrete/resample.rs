@@ -22,13 +22,7 @@ pub enum Kernel {
 ///
 /// # Errors
 /// If it has another number of channels than 1, 3 and 4, or `pixels` does not have its size.
-pub fn resize(
-    pixels: &[u8],
-    n_channels: usize,
-    from: [u32; 2],
-    to: [u32; 2],
-    kernel: Kernel,
-) -> Result<Vec<u8>> {
+pub fn resize(pixels: &[u8], n_channels: usize, from: [u32; 2], to: [u32; 2], kernel: Kernel) -> Result<Vec<u8>> {
     let algorithm = match kernel {
         Kernel::Nearest => ResizeAlg::Nearest,
         Kernel::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),

@@ -77,9 +77,7 @@ impl Element {
     fn number(self, word: u64) -> ElementValue {
         match self {
             Element::Bool => ElementValue::Int(i128::from(word != 0)),
-            Element::U8 | Element::U16 | Element::U32 | Element::U64 => {
-                ElementValue::Int(i128::from(word))
-            }
+            Element::U8 | Element::U16 | Element::U32 | Element::U64 => ElementValue::Int(i128::from(word)),
             Element::I8 => ElementValue::Int(i128::from(word as i8)),
             Element::I16 => ElementValue::Int(i128::from(word as i16)),
             Element::I32 => ElementValue::Int(i128::from(word as i32)),
@@ -109,15 +107,11 @@ impl Raw<'_> {
             let (whole, shown) = match number {
                 ElementValue::Int(value) => (Some(value), value.to_string()),
                 // A float beyond i128 saturates, which no target type holds either.
-                ElementValue::Float(value) => {
-                    ((value.fract() == 0.0).then_some(value as i128), format!("{value:?}"))
-                }
+                ElementValue::Float(value) => ((value.fract() == 0.0).then_some(value as i128), format!("{value:?}")),
             };
             match whole.and_then(|value| T::try_from(value).ok()) {
                 Some(value) => Ok(value),
-                None => bail!(
-                    "value {shown} at position {idx}, expected whole numbers that {type_name} holds"
-                ),
+                None => bail!("value {shown} at position {idx}, expected whole numbers that {type_name} holds"),
             }
         };
         self.numbers().enumerate().map(convert).collect()

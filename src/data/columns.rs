@@ -46,12 +46,7 @@ type CacheKey = (usize, usize);
 impl Cache {
     const N_FILES: usize = 2;
 
-    fn get(
-        &self,
-        key: CacheKey,
-        n_columns: usize,
-        unpack: impl FnOnce() -> Result<Vec<u8>>,
-    ) -> Result<Arc<Vec<u8>>> {
+    fn get(&self, key: CacheKey, n_columns: usize, unpack: impl FnOnce() -> Result<Vec<u8>>) -> Result<Arc<Vec<u8>>> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, data)) = entries.iter().find(|(found, _)| *found == key) {
             return Ok(Arc::clone(data));
@@ -104,13 +99,7 @@ impl ArrayFile {
     }
 
     /// Sample `sample`, an array per input. `file_idx` tells this file from others in the cache.
-    pub fn load(
-        &self,
-        sample: usize,
-        inputs: &[InputSpec],
-        file_idx: usize,
-        cache: &Cache,
-    ) -> Result<Sample> {
+    pub fn load(&self, sample: usize, inputs: &[InputSpec], file_idx: usize, cache: &Cache) -> Result<Sample> {
         let load = |(column_idx, (column, input)): (usize, (&Column, &InputSpec))| {
             let sample = if column.n_samples == 1 { 0 } else { sample };
             let unpacked = |packed: &Packed| {
@@ -135,9 +124,7 @@ impl ArrayFile {
                 }
             };
             let raw = Raw { element, is_big_endian, bytes: &bytes };
-            let values = raw
-                .convert(input.data_type)
-                .with_context(|| format!("array for input `{}`", input.name))?;
+            let values = raw.convert(input.data_type).with_context(|| format!("array for input `{}`", input.name))?;
             Ok(Array { shape: input.shape.clone(), values })
         };
         self.columns.iter().zip(inputs).enumerate().map(load).collect()
@@ -161,11 +148,8 @@ fn input_names(inputs: &[InputSpec]) -> String {
 
 fn only_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
     let [input] = inputs else {
-        return Err(anyhow!(
-            "holds one array, expected one for each input: {}",
-            input_names(inputs)
-        )
-        .hint("use .npz files with a key per input"));
+        return Err(anyhow!("holds one array, expected one for each input: {}", input_names(inputs))
+            .hint("use .npz files with a key per input"));
     };
     Ok(input)
 }
@@ -179,12 +163,8 @@ fn from_npz(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
             (false, [only]) if inputs.len() == 1 => only.clone(),
             (false, found) => {
                 let found = || found.iter().map(String::as_str);
-                return Err(anyhow!(
-                    "has no array for input `{}`, found {}",
-                    input.name,
-                    names(found())
-                )
-                .hint(did_you_mean(&input.name, found())));
+                return Err(anyhow!("has no array for input `{}`, found {}", input.name, names(found()))
+                    .hint(did_you_mean(&input.name, found())));
             }
         };
         let member = archive.member(&name).with_context(|| format!("array `{name}`"))?;
@@ -223,12 +203,8 @@ fn from_folder(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
     let column = |input: &InputSpec| {
         let Some((_, file)) = found.iter().find(|(name, _)| *name == input.name) else {
             let found = || found.iter().map(|(name, _)| name.as_str());
-            return Err(anyhow!(
-                "has no tensor for input `{}`, found {}",
-                input.name,
-                names(found())
-            )
-            .hint(did_you_mean(&input.name, found())));
+            return Err(anyhow!("has no tensor for input `{}`, found {}", input.name, names(found()))
+                .hint(did_you_mean(&input.name, found())));
         };
         from_pb(file, input).with_context(|| format!("`{}`", sources::file_name(file)))
     };

@@ -60,17 +60,15 @@ impl Recipe {
     fn decode(&self, path: &Path) -> Result<Pixels> {
         let bytes = std::fs::read(path)?;
         ensure!(!bytes.is_empty(), "is empty, expected an image");
-        let format = image::guess_format(&bytes)
-            .context("is no image, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM")?;
+        let format =
+            image::guess_format(&bytes).context("is no image, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM")?;
         let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
         reader.limits(image::Limits::default());
-        let decoded =
-            reader.decode().with_context(|| format!("cannot be decoded as {format:?}"))?;
+        let decoded = reader.decode().with_context(|| format!("cannot be decoded as {format:?}"))?;
         ensure!(decoded.width() > 0 && decoded.height() > 0, "image has no pixels");
         ensure!(
             !matches!(decoded, DynamicImage::ImageRgb32F(_) | DynamicImage::ImageRgba32F(_)),
-            anyhow!("image holds floats, expected pixels of 8 or 16 bits")
-                .hint("give its data as .npy")
+            anyhow!("image holds floats, expected pixels of 8 or 16 bits").hint("give its data as .npy")
         );
         let (width, height) = (decoded.width() as usize, decoded.height() as usize);
         let data = match (self.color, self.n_channels) {
@@ -101,9 +99,7 @@ impl Recipe {
         let pixels = match self.resize {
             Resize::None => pixels,
             Resize::Exact(None) => pixels.resized(self.width, self.height, self.filter)?,
-            Resize::Exact(Some((height, width))) => {
-                pixels.resized(width as usize, height as usize, self.filter)?
-            }
+            Resize::Exact(Some((height, width))) => pixels.resized(width as usize, height as usize, self.filter)?,
             Resize::ShortSide(side) => {
                 let ratio = match side {
                     Some(side) => f64::from(side) / w.min(h),
@@ -114,8 +110,7 @@ impl Recipe {
                 };
                 // With inputs that are not square, the image has to cover them both ways.
                 let covers = (width / w).max(height / h);
-                let (w, h) =
-                    scaled(if self.crop == Crop::Center { ratio.max(covers) } else { ratio });
+                let (w, h) = scaled(if self.crop == Crop::Center { ratio.max(covers) } else { ratio });
                 pixels.resized(w, h, self.filter)?
             }
             Resize::Letterbox | Resize::LetterboxCentered => {
@@ -159,8 +154,7 @@ impl Recipe {
             return pixels;
         }
         let (left, top) = ((width - self.width) / 2, (height - self.height) / 2);
-        let row =
-            |y: usize| &pixels.data[(y * width + left) * n_channels..][..self.width * n_channels];
+        let row = |y: usize| &pixels.data[(y * width + left) * n_channels..][..self.width * n_channels];
         let data = (top..top + self.height).flat_map(row).copied().collect();
         Pixels { width: self.width, height: self.height, n_channels, data }
     }
@@ -173,9 +167,7 @@ impl Recipe {
             data: vec![self.pad_value; self.width * self.height * self.n_channels],
         };
         let (left, top) = match self.resize {
-            Resize::LetterboxCentered => {
-                ((self.width - pixels.width) / 2, (self.height - pixels.height) / 2)
-            }
+            Resize::LetterboxCentered => ((self.width - pixels.width) / 2, (self.height - pixels.height) / 2),
             _ => (0, 0),
         };
         let row_len = pixels.width * pixels.n_channels;

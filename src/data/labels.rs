@@ -36,13 +36,10 @@ impl Labels {
                 let [file, class] = &cells[..] else { bail!("internal error: not two columns") };
                 ensure!(!file.is_empty(), "line {line}: no file, expected one");
                 let class = class.parse().ok().with_context(|| {
-                    format!(
-                        "line {line}: `{file}` has the class `{class}`, expected a number from 0 on"
-                    )
+                    format!("line {line}: `{file}` has the class `{class}`, expected a number from 0 on")
                 })?;
                 let path = Path::new(file);
-                let leads_out =
-                    path.has_root() || path.components().any(|c| c == Component::ParentDir);
+                let leads_out = path.has_root() || path.components().any(|c| c == Component::ParentDir);
                 let path = if leads_out { absolute(&folder.join(path))? } else { normal(path) };
                 let earlier = rows.entry(path).or_insert(LabelRow { line, class });
                 ensure!(
@@ -86,9 +83,7 @@ impl Labels {
             );
             Ok(*class)
         };
-        (0..dataset.len())
-            .map(|i| dataset.parts(i).into_iter().map(&mut of_file).collect())
-            .collect()
+        (0..dataset.len()).map(|i| dataset.parts(i).into_iter().map(&mut of_file).collect()).collect()
     }
 
     /// The row with the longest path that `path` ends with.

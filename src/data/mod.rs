@@ -148,9 +148,7 @@ impl Dataset {
         if dataset.n_samples < limit && n > 0 {
             let (batch, input) = (dataset.batch(), &inputs[0].name);
             let hint = match dataset.n_samples {
-                0 => format!(
-                    "give {batch} images or more, or another batch by --shape where the model leaves it open"
-                ),
+                0 => format!("give {batch} images or more, or another batch by --shape where the model leaves it open"),
                 n => format!("--limit {n} leaves them out: it counts batches"),
             };
             return Err(anyhow!(
@@ -213,10 +211,7 @@ impl Dataset {
     fn push(&mut self, item: Item, n_samples: usize) {
         self.n_samples = self.n_samples.saturating_add(n_samples);
         if let (Some(last), Some(end)) = (self.items.last(), self.ends.last_mut())
-            && matches!(
-                (last, &item),
-                (Item::Images(_), Item::Images(_)) | (Item::Single(_), Item::Single(_))
-            )
+            && matches!((last, &item), (Item::Images(_), Item::Images(_)) | (Item::Single(_), Item::Single(_)))
         {
             *end = self.n_samples;
             return;
@@ -269,12 +264,8 @@ impl Dataset {
     /// If `i` is not below [`Dataset::len`].
     pub fn name(&self, i: usize) -> String {
         match self.locate(i) {
-            (_, Item::Images(first), sample) => {
-                self.images.get(first + sample * self.batch()).display().to_string()
-            }
-            (_, Item::Single(first), sample) => {
-                self.arrays.get(first + sample).display().to_string()
-            }
+            (_, Item::Images(first), sample) => self.images.get(first + sample * self.batch()).display().to_string(),
+            (_, Item::Single(first), sample) => self.arrays.get(first + sample).display().to_string(),
             (_, Item::Arrays(file), sample) => format!("{}[{sample}]", file.path().display()),
             (_, Item::Bad { path, .. }, _) => path.display().to_string(),
         }
@@ -296,9 +287,7 @@ impl Dataset {
                 let images = self.images_of(*first, sample).into_iter();
                 images.map(|path| path.display().to_string()).collect()
             }
-            (_, Item::Single(first), sample) if batch != 1 => {
-                entries(&self.arrays.get(first + sample), 0)
-            }
+            (_, Item::Single(first), sample) if batch != 1 => entries(&self.arrays.get(first + sample), 0),
             (_, Item::Arrays(file), sample) if batch != 1 => entries(file.path(), sample),
             _ => vec![self.name(i)],
         }
@@ -327,9 +316,9 @@ impl Dataset {
                 };
                 load().with_context(|| format!("`{}`", path.display()))
             }
-            (item_idx, Item::Arrays(file), sample) => file
-                .load(sample, &self.inputs, item_idx, &self.cache)
-                .with_context(|| format!("`{}`", self.name(i))),
+            (item_idx, Item::Arrays(file), sample) => {
+                file.load(sample, &self.inputs, item_idx, &self.cache).with_context(|| format!("`{}`", self.name(i)))
+            }
             (_, Item::Bad { error, .. }, _) => Err(copy_of(error)),
         }
     }

@@ -43,18 +43,15 @@ impl Header {
             bail!("holds records, expected plain numbers");
         };
         let text = plain.to_string();
-        let Some(element) = Element::from_numpy(text.trim_start_matches(['<', '>', '|', '=']))
-        else {
+        let Some(element) = Element::from_numpy(text.trim_start_matches(['<', '>', '|', '='])) else {
             bail!("has the element type `{text}`, expected numbers or booleans");
         };
-        let shape: Result<Vec<usize>, _> =
-            npy.shape().iter().map(|&n| usize::try_from(n)).collect();
+        let shape: Result<Vec<usize>, _> = npy.shape().iter().map(|&n| usize::try_from(n)).collect();
         let shape = shape.context("is too large to hold in memory")?;
         let n_bytes = shape.iter().try_fold(element.size(), |n, &dim| n.checked_mul(dim));
         let n_bytes = n_bytes.filter(|&n| isize::try_from(n).is_ok());
         let header = Header {
-            n_bytes: n_bytes
-                .with_context(|| format!("shape is {shape:?}, too large to hold in memory"))?,
+            n_bytes: n_bytes.with_context(|| format!("shape is {shape:?}, too large to hold in memory"))?,
             is_column_major: npy.order() == Order::Fortran && shape.len() > 1,
             is_big_endian: text.starts_with('>'),
             shape,

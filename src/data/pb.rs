@@ -21,13 +21,9 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
     let tensor = tensor::decode(Bytes::from_owner(map))?;
     let data_type = tensor.data_type.unwrap_or_default();
     ensure!(data_type != 0, "is no ONNX tensor: it has no element type");
-    let element = Element::from_onnx(data_type).with_context(|| {
-        format!("tensor holds {}, expected numbers or booleans", type_name(data_type))
-    })?;
-    ensure!(
-        !tensor::is_external(&tensor),
-        "data lie in an external file, expected them in this one"
-    );
+    let element = Element::from_onnx(data_type)
+        .with_context(|| format!("tensor holds {}, expected numbers or booleans", type_name(data_type)))?;
+    ensure!(!tensor::is_external(&tensor), "data lie in an external file, expected them in this one");
     let n_values: usize = tensor::shape(&tensor)?.iter().product();
     let held = match &tensor.raw_data {
         Some(raw) => {
@@ -47,11 +43,7 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
             _ => tensor.int32_data.len(),
         },
     };
-    ensure!(
-        held == n_values,
-        "tensor holds {held} values, expected {n_values} for its shape {:?}",
-        tensor.dims
-    );
+    ensure!(held == n_values, "tensor holds {held} values, expected {n_values} for its shape {:?}", tensor.dims);
     Ok((tensor, element))
 }
 
@@ -74,8 +66,6 @@ pub fn slice(tensor: &TensorProto, element: Element, first: usize, len: usize) -
         Element::U16 | Element::I16 | Element::F16 | Element::Bf16 => {
             pack(&tensor.int32_data[first..end], |x| (x as u16).to_le_bytes())
         }
-        Element::Bool | Element::U8 | Element::I8 => {
-            pack(&tensor.int32_data[first..end], |x| (x as u8).to_le_bytes())
-        }
+        Element::Bool | Element::U8 | Element::I8 => pack(&tensor.int32_data[first..end], |x| (x as u8).to_le_bytes()),
     }
 }

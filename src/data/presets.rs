@@ -69,19 +69,8 @@ pub const PRESETS: &[Preset] = &[
         std: &[127.5],
         ..STRETCHED
     },
-    Preset {
-        name: "raw",
-        description: "stretched, RGB, 0..255 as it is",
-        color: None,
-        ..STRETCHED
-    },
-    Preset {
-        name: "unit",
-        description: "stretched, RGB, /255",
-        scale: UNIT,
-        color: None,
-        ..STRETCHED
-    },
+    Preset { name: "raw", description: "stretched, RGB, 0..255 as it is", color: None, ..STRETCHED },
+    Preset { name: "unit", description: "stretched, RGB, /255", scale: UNIT, color: None, ..STRETCHED },
     Preset {
         name: "half",
         description: "stretched, RGB, /255, mean 0.5, std 0.5",
@@ -135,13 +124,7 @@ pub const PRESETS: &[Preset] = &[
         scale: UNIT,
         ..STRETCHED
     },
-    Preset {
-        name: "mnist",
-        description: "stretched, gray, /255",
-        color: Some(Color::Gray),
-        scale: UNIT,
-        ..STRETCHED
-    },
+    Preset { name: "mnist", description: "stretched, gray, /255", color: Some(Color::Gray), scale: UNIT, ..STRETCHED },
 ];
 
 impl Preset {
@@ -190,8 +173,7 @@ impl Preprocessing {
             return Ok(Preprocessing::default());
         }
         let parsed: Preprocessing = serde_yaml::from_str(yaml).map_err(|error| {
-            let place =
-                error.location().map_or(String::new(), |place| format!(":{}", place.line()));
+            let place = error.location().map_or(String::new(), |place| format!(":{}", place.line()));
             let text = error.to_string();
             let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
             let is_key = |c: char| c.is_ascii_alphanumeric() || "_[].".contains(c);
@@ -210,9 +192,8 @@ impl Preprocessing {
     /// If there is no such preset.
     pub fn resolved(self) -> Result<Preprocessing> {
         let Some(name) = &self.preset else { return Ok(self) };
-        let preset = find(name).ok_or_else(|| {
-            unknown(&format!("preset `{name}` is unknown, expected one of"), name)
-        })?;
+        let preset =
+            find(name).ok_or_else(|| unknown(&format!("preset `{name}` is unknown, expected one of"), name))?;
         Ok(preset.preprocessing().overlaid(self))
     }
 }

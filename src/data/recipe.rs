@@ -54,15 +54,8 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
     };
     let (fed, rest): (Vec<&InputSpec>, Vec<&InputSpec>) = inputs.iter().partition(is_fed);
     let error = match fed.len() {
-        1 => anyhow!(
-            "an image feeds input {}, but there are no data for {}",
-            names(fed),
-            names(rest)
-        ),
-        _ => anyhow!(
-            "an image feeds one input, but the model takes {}",
-            names(inputs.iter().collect())
-        ),
+        1 => anyhow!("an image feeds input {}, but there are no data for {}", names(fed), names(rest)),
+        _ => anyhow!("an image feeds one input, but the model takes {}", names(inputs.iter().collect())),
     };
     Err(error.hint("give .npz files with a key per input"))
 }
@@ -120,19 +113,14 @@ impl Recipe {
             (1.0, vec![0.0; n_channels], vec![1.0; n_channels])
         } else {
             let scale = asked.scale.unwrap_or(1.0 / 255.0);
-            ensure!(
-                scale.is_finite() && scale != 0.0,
-                "`scale` is {scale}, expected another number"
-            );
+            ensure!(scale.is_finite() && scale != 0.0, "`scale` is {scale}, expected another number");
             let mean = per_channel("mean", asked.mean.as_deref(), 0.0, n_channels, input)?;
             let std = per_channel("std", asked.std.as_deref(), 1.0, n_channels, input)?;
             ensure!(!std.contains(&0.0), "`std` is {std:?}, expected no 0");
             (scale, mean, std)
         };
         let table = |channel: usize| {
-            std::array::from_fn(|pixel| {
-                ((pixel as f64 * scale - mean[channel]) / std[channel]) as f32
-            })
+            std::array::from_fn(|pixel| ((pixel as f64 * scale - mean[channel]) / std[channel]) as f32)
         };
         let tables = match input.data_type {
             2 => Vec::new(),
@@ -213,12 +201,8 @@ impl Recipe {
 fn settle_layout(input: &InputSpec, asked: Option<Layout>) -> Result<(Layout, [usize; 4])> {
     let is_channels = |n: usize| matches!(n, 1 | 3 | 4);
     let layout = match (asked, &input.shape[..]) {
-        (None | Some(Layout::Nchw), &[n, c, h, w]) if is_channels(c) => {
-            Some((Layout::Nchw, [n, c, h, w]))
-        }
-        (None | Some(Layout::Nhwc), &[n, h, w, c]) if is_channels(c) => {
-            Some((Layout::Nhwc, [n, c, h, w]))
-        }
+        (None | Some(Layout::Nchw), &[n, c, h, w]) if is_channels(c) => Some((Layout::Nchw, [n, c, h, w])),
+        (None | Some(Layout::Nhwc), &[n, h, w, c]) if is_channels(c) => Some((Layout::Nhwc, [n, c, h, w])),
         _ => None,
     };
     layout.ok_or_else(|| {
@@ -253,10 +237,7 @@ fn per_channel(
             input.name
         ),
     };
-    ensure!(
-        values.iter().all(|value| value.is_finite()),
-        "`{key}` is {values:?}, expected numbers"
-    );
+    ensure!(values.iter().all(|value| value.is_finite()), "`{key}` is {values:?}, expected numbers");
     Ok(values)
 }
 

@@ -26,8 +26,7 @@ pub enum Resize {
 }
 
 impl Resize {
-    pub(super) const NAMES: &[&str] =
-        &["none", "exact", "short_side", "letterbox", "letterbox_centered"];
+    pub(super) const NAMES: &[&str] = &["none", "exact", "short_side", "letterbox", "letterbox_centered"];
 
     fn parse(text: &str) -> Result<Resize> {
         let (name, value) = match text.split_once('=') {
@@ -36,9 +35,8 @@ impl Resize {
         };
         let pixels = |value: &str| {
             let n: Option<u32> = value.trim().parse().ok();
-            n.filter(|n| (1..=65535).contains(n)).ok_or_else(|| {
-                anyhow!("`{text}`: `{value}` is no number of pixels, expected 1 to 65535")
-            })
+            n.filter(|n| (1..=65535).contains(n))
+                .ok_or_else(|| anyhow!("`{text}`: `{value}` is no number of pixels, expected 1 to 65535"))
         };
         Ok(match (name, value) {
             ("none", None) => Resize::None,
@@ -115,9 +113,7 @@ impl<'de> Visitor<'de> for ResizeVisitor {
             _ => format!("{name}={}", map.next_value::<u32>()?),
         };
         if let Some(second) = map.next_key::<String>()? {
-            return Err(A::Error::custom(format!(
-                "has `{second}` beside `{name}`, expected one key"
-            )));
+            return Err(A::Error::custom(format!("has `{second}` beside `{name}`, expected one key")));
         }
         Resize::parse(&text).map_err(A::Error::custom)
     }

@@ -10,10 +10,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// Extensions of image files.
-const IMAGES: &[&str] = &[
-    "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "webp", "gif", "tif", "tiff", "pnm", "ppm", "pgm",
-    "pbm",
-];
+const IMAGES: &[&str] =
+    &["jpg", "jpeg", "jpe", "jfif", "png", "bmp", "webp", "gif", "tif", "tiff", "pnm", "ppm", "pgm", "pbm"];
 /// Extensions of array files.
 const ARRAYS: &[&str] = &["npy", "npz", "pb"];
 /// What data files are, for messages.
@@ -207,8 +205,7 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut Visit) -> Resu
         // A list often stands beside the folder that it is named after.
         let mut candidates = [folder.join(entry), path.with_extension("").join(entry)].into_iter();
         let place = || format!("line {line}: `{entry}`");
-        let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists())
-        else {
+        let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists()) else {
             bail!("{}: does not exist, expected a path relative to the list", place());
         };
         if path.is_dir() {
@@ -245,9 +242,7 @@ fn pattern(pattern: &str, n_inputs: usize, visit: &mut Visit) -> Result<()> {
     let normal: PathBuf = parts.iter().collect();
     let glob = GlobBuilder::new(&normal.to_string_lossy()).literal_separator(true).build();
     let matcher = glob.context("is no valid pattern")?.compile_matcher();
-    let is_literal = |part: &std::path::Component| {
-        !part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{'])
-    };
+    let is_literal = |part: &std::path::Component| !part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{']);
     let n_literal = parts.iter().take_while(|part| is_literal(part)).count();
     let root: PathBuf = parts[..n_literal].iter().collect();
     // Braces may hold separators, so only a pattern without them and without `**` bounds the depth.

@@ -17,18 +17,13 @@ pub struct Row {
 /// # Errors
 /// If the file cannot be read or lacks a column, or `visit` fails. The message does not name the file.
 pub fn read(path: &Path, columns: &[&str], mut visit: impl FnMut(Row) -> Result<()>) -> Result<()> {
-    let mut reader = csv::ReaderBuilder::new()
-        .flexible(true)
-        .trim(csv::Trim::All)
-        .comment(Some(b'#'))
-        .from_path(path)?;
+    let mut reader =
+        csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).comment(Some(b'#')).from_path(path)?;
     let header = reader.headers()?.clone();
     let position = |column: &&str| {
         header.iter().position(|cell| cell == *column).with_context(|| {
             let found = header.iter().collect::<Vec<_>>().join(",");
-            format!(
-                "the first line is `{found}`, expected names of columns, one of them `{column}`"
-            )
+            format!("the first line is `{found}`, expected names of columns, one of them `{column}`")
         })
     };
     let positions: Vec<usize> = columns.iter().map(position).collect::<Result<_>>()?;

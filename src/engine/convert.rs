@@ -14,13 +14,7 @@ fn tensor<T: Datum>(shape: &[usize], values: &[T]) -> Result<TValue> {
 
 /// `array` as the engine takes it, checked against the input that it is for.
 pub fn to_tract(array: &Array, input: &InputSpec) -> Result<TValue> {
-    ensure!(
-        array.shape == input.shape,
-        "input `{}`: shape {:?}, expected {:?}",
-        input.name,
-        array.shape,
-        input.shape
-    );
+    ensure!(array.shape == input.shape, "input `{}`: shape {:?}, expected {:?}", input.name, array.shape, input.shape);
     match &array.values {
         Values::F32(values) => tensor(&array.shape, values),
         Values::I64(values) => tensor(&array.shape, values),

@@ -71,8 +71,7 @@ impl Parsed {
                     .get(&input.name)
                     .with_context(|| format!("input `{}` is unknown to the engine", input.name))?;
                 let position = model.inputs.iter().position(|&o| o == outlet);
-                let position = position
-                    .with_context(|| format!("input `{}` is unknown to the engine", input.name))?;
+                let position = position.with_context(|| format!("input `{}` is unknown to the engine", input.name))?;
                 let dt = model.outlet_fact(outlet)?.datum_type.concretize();
                 let dt = dt.with_context(|| format!("input `{}` has no type", input.name))?;
                 model.set_input_fact(position, dt.fact(&input.shape).into())?;
@@ -122,9 +121,10 @@ impl Parsed {
     pub fn build(mut self, observed: &[String]) -> Result<Engine> {
         let mut outlets = Vec::with_capacity(observed.len() + self.outputs.len());
         for name in observed.iter().chain(&self.outputs) {
-            let outlet = self.outlets.get(name).with_context(|| {
-                format!("tensor `{name}` does not exist in the graph, expected one that does")
-            })?;
+            let outlet = self
+                .outlets
+                .get(name)
+                .with_context(|| format!("tensor `{name}` does not exist in the graph, expected one that does"))?;
             outlets.push(*outlet);
         }
         guarded(|| {
@@ -242,11 +242,8 @@ impl Session<'_> {
             sample.len(),
             engine.inputs.len()
         );
-        let inputs: Result<TVec<TValue>> = sample
-            .iter()
-            .zip(&engine.inputs)
-            .map(|(array, input)| convert::to_tract(array, input))
-            .collect();
+        let inputs: Result<TVec<TValue>> =
+            sample.iter().zip(&engine.inputs).map(|(array, input)| convert::to_tract(array, input)).collect();
         let values = self.run_plan(inputs?, visit)?;
         let outputs = engine.outputs.iter().map(|(name, position)| {
             let value: &Tensor = &values[*position];
@@ -278,17 +275,16 @@ impl Session<'_> {
             }
         }
         guarded(|| {
-            let outcome =
-                self.state.run_plan_with_eval(inputs, |context, op_state, node, inputs| {
-                    let values = plan::eval(context, op_state, node, inputs)?;
-                    for &(slot, observed_idx) in &engine.taps[node.id] {
-                        let value: &Tensor = &values[slot];
-                        if let Some(values) = convert::as_f32(value) {
-                            visit(observed_idx, value.shape(), values)?;
-                        }
+            let outcome = self.state.run_plan_with_eval(inputs, |context, op_state, node, inputs| {
+                let values = plan::eval(context, op_state, node, inputs)?;
+                for &(slot, observed_idx) in &engine.taps[node.id] {
+                    let value: &Tensor = &values[slot];
+                    if let Some(values) = convert::as_f32(value) {
+                        visit(observed_idx, value.shape(), values)?;
                     }
-                    TractResult::Ok(values)
-                });
+                }
+                TractResult::Ok(values)
+            });
             // What carries something over, or failed half-way, is not used again.
             if self.carries || outcome.is_err() {
                 self.state = engine.plan.spawn()?;

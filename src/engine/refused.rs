@@ -22,10 +22,8 @@ pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let list: Vec<String> = missing
-        .iter()
-        .map(|(op, (count, first))| format!("{op} ({count}, first at node `{first}`)"))
-        .collect();
+    let list: Vec<String> =
+        missing.iter().map(|(op, (count, first))| format!("{op} ({count}, first at node `{first}`)")).collect();
     bail!("the engine cannot run the operators: {}", list.join(", "))
 }
 
@@ -47,12 +45,8 @@ pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
         };
         ensure!(
             !trains,
-            anyhow!(
-                "node `{}` ({}) is in training mode, expected inference",
-                node_name(node),
-                node.op_type()
-            )
-            .hint("export the model in evaluation mode, `model.eval()` in PyTorch")
+            anyhow!("node `{}` ({}) is in training mode, expected inference", node_name(node), node.op_type())
+                .hint("export the model in evaluation mode, `model.eval()` in PyTorch")
         );
     }
     Ok(())

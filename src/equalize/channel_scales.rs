@@ -24,17 +24,8 @@ const MAX_ROUNDS: usize = 3;
 
 /// Exponents of the reach and of the weights' peak: 0.5 and 0.5 are SmoothQuant's, 1 and 0 make all channels
 /// reach equally far, 0 and 0 change nothing.
-const STARTS: [[f64; 2]; 9] = [
-    [0.0, 0.0],
-    [0.25, 0.0],
-    [0.5, 0.0],
-    [0.75, 0.0],
-    [1.0, 0.0],
-    [0.25, 0.25],
-    [0.5, 0.25],
-    [0.5, 0.5],
-    [0.75, 0.25],
-];
+const STARTS: [[f64; 2]; 9] =
+    [[0.0, 0.0], [0.25, 0.0], [0.5, 0.0], [0.75, 0.0], [1.0, 0.0], [0.25, 0.25], [0.5, 0.25], [0.5, 0.5], [0.75, 0.25]];
 
 /// Channel scales for each of `groups`, or why there are none. `statistics` holds the tensors that
 /// [`observed_tensors`](super::observed_tensors) names.
@@ -70,11 +61,7 @@ pub fn choose(
 }
 
 /// What the other groups do to the weights at the ends of group `at`.
-fn other_scales(
-    groups: &[EqualizationGroup],
-    choices: &[Result<GroupScales, Reason>],
-    at: usize,
-) -> OtherScales {
+fn other_scales(groups: &[EqualizationGroup], choices: &[Result<GroupScales, Reason>], at: usize) -> OtherScales {
     let mut others = OtherScales::new();
     for (other, (group, choice)) in groups.iter().zip(choices).enumerate() {
         let Ok(GroupScales { scales, .. }) = choice else { continue };
@@ -92,8 +79,7 @@ fn other_scales(
 fn best(objective: &Objective) -> Result<GroupScales, Reason> {
     let nothing = vec![0; objective.n];
     let before = error(objective, &nothing);
-    let mut starts: Vec<Vec<i32>> =
-        STARTS.iter().map(|&exponents| start(objective, exponents)).collect();
+    let mut starts: Vec<Vec<i32>> = STARTS.iter().map(|&exponents| start(objective, exponents)).collect();
     starts.extend(equal_weights(objective));
     let start = |start: Vec<i32>| (error(objective, &start), start);
     let starts: Vec<(f64, Vec<i32>)> = starts.into_par_iter().map(start).collect();

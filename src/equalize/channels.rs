@@ -90,15 +90,12 @@ pub fn passed(
     let kept = (near.len() == far.len() && channels.fits(far)).then_some(channels);
     match node.op_type() {
         "Relu" | "LeakyRelu" | "PRelu" | "Identity" | "Dropout" | "Clip" => kept,
-        "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" => {
-            kept.filter(|kept| kept.axis == 1)
-        }
+        "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" => kept.filter(|kept| kept.axis == 1),
         "Pad" => kept,
         "ReduceMean" | "ReduceMax" | "ReduceSum" => {
             let (input, output) = if way == Way::Forward { (near, far) } else { (far, near) };
-            let reduced = |axis: usize| {
-                axes.is_empty() || axes.iter().any(|&a| node::axis_position(a, input.len()) == axis)
-            };
+            let reduced =
+                |axis: usize| axes.is_empty() || axes.iter().any(|&a| node::axis_position(a, input.len()) == axis);
             let one = |(axis, &dim): (usize, &usize)| if reduced(axis) { 1 } else { dim };
             let with_ones: Vec<usize> = input.iter().enumerate().map(one).collect();
             match way {

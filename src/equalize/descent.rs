@@ -157,9 +157,8 @@ impl<'a> WeightState<'a> {
                 let top = state.top(group, row, exponents);
                 state.tops.push(top);
             }
-            let energy = (0..term.n_members).map(|member| {
-                term.energy[group * term.n_members + member] / factor(2 * exponents[first + member])
-            });
+            let energy = (0..term.n_members)
+                .map(|member| term.energy[group * term.n_members + member] / factor(2 * exponents[first + member]));
             state.energy.push(energy.sum());
             state.squares.push(state.squares_of(group));
         }
@@ -238,14 +237,12 @@ pub fn error(objective: &Objective, exponents: &[i32]) -> f64 {
 
 /// Moves exponents by one while that lowers the quantization error; gives the quantization error at the end.
 pub fn descend(objective: &Objective, exponents: &mut [i32]) -> f64 {
-    let mut weights: Vec<WeightState> =
-        objective.weights.iter().map(|term| WeightState::of(term, exponents)).collect();
+    let mut weights: Vec<WeightState> = objective.weights.iter().map(|term| WeightState::of(term, exponents)).collect();
     let total = error(objective, exponents);
     for _ in 0..MAX_SWEEPS {
         let mut any = false;
         // Anew for each sweep: sums that are carried along round off.
-        let mut ranges: Vec<RangeState> =
-            objective.ranges.iter().map(|term| RangeState::of(term, exponents)).collect();
+        let mut ranges: Vec<RangeState> = objective.ranges.iter().map(|term| RangeState::of(term, exponents)).collect();
         for c in (0..objective.n).filter(|&c| objective.is_live(c)) {
             let from = exponents[c];
             let growth = |to: i32| -> f64 {

@@ -31,13 +31,7 @@ impl EqualizationGroup {
     /// # Errors
     /// If there is not one factor per channel, a finite one above 0.
     pub fn edits(&self, scales: &[f32]) -> Result<Vec<ModelEdit>> {
-        ensure!(
-            scales.len() == self.n,
-            "tensor `{}`: {} factors, expected {}",
-            self.tensor,
-            scales.len(),
-            self.n
-        );
+        ensure!(scales.len() == self.n, "tensor `{}`: {} factors, expected {}", self.tensor, scales.len(), self.n);
         let bad = scales.iter().find(|factor| !(factor.is_finite() && **factor > 0.0));
         ensure!(bad.is_none(), "tensor `{}`: factor {bad:?}, expected one above 0", self.tensor);
         let edit = |constant: &ScaledConstant| ModelEdit::ScaleChannels {

@@ -66,13 +66,7 @@ pub struct End {
 }
 
 impl End {
-    fn new(
-        node: usize,
-        slot: usize,
-        weight_channels: Option<WeightChannels>,
-        tensor: &str,
-        channels: Channels,
-    ) -> End {
+    fn new(node: usize, slot: usize, weight_channels: Option<WeightChannels>, tensor: &str, channels: Channels) -> End {
         End { node, slot, weight_channels, tensor: tensor.to_string(), channels }
     }
 }

@@ -95,16 +95,9 @@ struct GroupReader<'a> {
 
 impl Objective {
     /// The quantization error of `group`; `None` where nothing that depends on its channel scales is quantized.
-    pub fn of(
-        group: &EqualizationGroup,
-        setting: &Setting,
-        others: &OtherScales,
-    ) -> Option<Objective> {
-        let readers: Vec<GroupReader> = group
-            .consumers
-            .iter()
-            .filter_map(|end| GroupReader::of(end, group.n, setting))
-            .collect();
+    pub fn of(group: &EqualizationGroup, setting: &Setting, others: &OtherScales) -> Option<Objective> {
+        let readers: Vec<GroupReader> =
+            group.consumers.iter().filter_map(|end| GroupReader::of(end, group.n, setting)).collect();
         let mut objective = Objective {
             n: group.n,
             ranges: Vec::new(),
@@ -136,12 +129,8 @@ impl Objective {
             let lowest = statistic.min.iter().copied().fold(f32::INFINITY, f32::min);
             let grid = qtype.adapted(Some(lowest)).grid();
             let margin = if qtype.scale == ScaleKind::PowerOfTwo { MARGIN } else { 1.0 };
-            let mut term = RangeTerm {
-                grid,
-                low: vec![0.0; group.n],
-                high: vec![0.0; group.n],
-                load: vec![0.0; group.n],
-            };
+            let mut term =
+                RangeTerm { grid, low: vec![0.0; group.n], high: vec![0.0; group.n], load: vec![0.0; group.n] };
             let least = statistic.least_reach();
             for (i, c) in channels.range().enumerate() {
                 let (min, max) = (statistic.min[i], statistic.max[i]);
@@ -192,8 +181,7 @@ impl Objective {
         let statistic = &setting.statistics[&end.tensor];
         // Values of each channel of the group that a row multiplies.
         let per_channel = end.channels.run.min(n_in) as f64 * weight_channels.area as f64;
-        let energy =
-            |c: usize| statistic.mean_square(c - end.channels.first) * per_channel / power / 12.0;
+        let energy = |c: usize| statistic.mean_square(c - end.channels.first) * per_channel / power / 12.0;
         let out = others.get(&(end.node, true));
         let n_groups = if per_row { weight_channels.groups } else { 1 };
         let first_of = |group: usize| match per_row {
@@ -220,9 +208,9 @@ impl Objective {
             *peak = peak.max(f64::from((value / by).abs()));
         }
         // A row's quantization error in the units that its output has without the other channel scales.
-        let scaled = out.filter(|_| !per_row).map_or(1.0, |out| {
-            out.iter().map(|s| f64::from(*s) * f64::from(*s)).sum::<f64>() / out.len() as f64
-        });
+        let scaled = out
+            .filter(|_| !per_row)
+            .map_or(1.0, |out| out.iter().map(|s| f64::from(*s) * f64::from(*s)).sum::<f64>() / out.len() as f64);
         let of_rows = if per_row { 1.0 } else { n_out as f64 * scaled };
         for group in 0..n_groups {
             for member in 0..n_members {
@@ -252,8 +240,7 @@ impl Objective {
         }
         self.made.iter_mut().zip(&high).for_each(|(made, high)| *made = made.max(*high));
         let low = high.iter().map(|high| -high).collect();
-        let load =
-            (0..self.n).map(|c| if end.channels.range().contains(&c) { load[c] } else { 0.0 });
+        let load = (0..self.n).map(|c| if end.channels.range().contains(&c) { load[c] } else { 0.0 });
         let load = load.map(|load| load * energy).collect();
         self.depends = true;
         self.ranges.push(RangeTerm { grid, low, high, load });
@@ -267,31 +254,15 @@ impl<'a> GroupReader<'a> {
         let statistic = setting.statistics.get(&end.tensor)?;
         let mut squares = vec![0.0; n];
         for (i, &value) in values.iter().enumerate() {
-            squares[end.channels.of(weight_channels.ends(i).1)] +=
-                f64::from(value) * f64::from(value);
+            squares[end.channels.of(weight_channels.ends(i).1)] += f64::from(value) * f64::from(value);
         }
-        let power: f64 = end
-            .channels
-            .range()
-            .enumerate()
-            .map(|(i, c)| squares[c] * statistic.mean_square(i))
-            .sum();
-        (power > 0.0 && power.is_finite()).then_some(GroupReader {
-            end,
-            weight_channels,
-            values,
-            power,
-            squares,
-        })
+        let power: f64 = end.channels.range().enumerate().map(|(i, c)| squares[c] * statistic.mean_square(i)).sum();
+        (power > 0.0 && power.is_finite()).then_some(GroupReader { end, weight_channels, values, power, squares })
     }
 }
 
 /// The nodes of the group that values pass which `quantizer` quantized.
-fn reached(
-    quantizer: &ActivationQuantizer,
-    group: &EqualizationGroup,
-    setting: &Setting,
-) -> BTreeSet<usize> {
+fn reached(quantizer: &ActivationQuantizer, group: &EqualizationGroup, setting: &Setting) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut pending: Vec<usize> = quantizer.edges.iter().map(|(node, _)| *node).collect();
     while let Some(node) = pending.pop() {
@@ -313,8 +284,7 @@ fn weight_values(end: &End, setting: &Setting) -> Option<Vec<f32>> {
 /// The grid of a node's weight, where it is quantized, and whether every row has a scale of its own. Scales
 /// along the input channels take every factor up: no quantization error depends on it.
 fn weight_grid(end: &End, setting: &Setting) -> Option<(Grid, bool)> {
-    let quantizer =
-        setting.placement.weights.iter().find(|w| w.edges.contains(&(end.node, end.slot)))?;
+    let quantizer = setting.placement.weights.iter().find(|w| w.edges.contains(&(end.node, end.slot)))?;
     let grid = setting.scheme.types.get(&quantizer.qtype)?.grid();
     let node = &setting.graph.node[end.node];
     let shape = setting.index.initializer(&node.input[end.slot])?;

@@ -20,8 +20,7 @@ use std::collections::BTreeSet;
 /// Every group of `graph`, and the inputs of layers that are in none. Each tensor is in one group at most.
 pub fn find(graph: &GraphProto, value_info: &ValueInfos) -> (Vec<EqualizationGroup>, Vec<Skipped>) {
     let index = GraphIndex::new(graph);
-    let (mut groups, mut skipped): (Vec<EqualizationGroup>, Vec<Skipped>) =
-        (Vec::new(), Vec::new());
+    let (mut groups, mut skipped): (Vec<EqualizationGroup>, Vec<Skipped>) = (Vec::new(), Vec::new());
     for node in graph.node.iter().filter(|node| is_default(node)) {
         let Some((tensor, channels)) = layer_input(node, &index, value_info) else { continue };
         let known = groups.iter().any(|group| group.tensors.contains_key(tensor))
@@ -82,11 +81,7 @@ fn group(
     let (mut tensor, mut channels) = (tensor.to_string(), channels);
     // No tensor needs to be a start twice.
     for _ in 0..=graph.node.len() {
-        let group = EqualizationGroup {
-            tensor: tensor.clone(),
-            n: channels.n,
-            ..EqualizationGroup::default()
-        };
+        let group = EqualizationGroup { tensor: tensor.clone(), n: channels.n, ..EqualizationGroup::default() };
         let mut growth = Growth { graph, index, value_info, group, shifted: BTreeSet::new() };
         match growth.grow(&tensor, channels) {
             Ok(()) if growth.group.n < 2 => return Err(Reason::OneChannel),
@@ -195,9 +190,7 @@ impl Growth<'_> {
             "LayerNormalization" | "BatchNormalization" | "InstanceNormalization" => {
                 self.gain(node_idx, tensor, channels)?;
             }
-            "Mul" | "Add" | "Sub" => {
-                self.elementwise_backward(node_idx, tensor, channels, pending)?
-            }
+            "Mul" | "Add" | "Sub" => self.elementwise_backward(node_idx, tensor, channels, pending)?,
             "Concat" => self.concatenated(node, tensor, channels, pending)?,
             _ => {
                 let input = node.input.first().cloned().unwrap_or_default();
@@ -265,14 +258,7 @@ impl Growth<'_> {
     }
 
     /// The place of the channels beyond a node that channel scales pass.
-    fn through(
-        &self,
-        node: &NodeProto,
-        near: &str,
-        far: &str,
-        channels: Channels,
-        way: Way,
-    ) -> Result<Channels, Stop> {
+    fn through(&self, node: &NodeProto, near: &str, far: &str, channels: Channels, way: Way) -> Result<Channels, Stop> {
         self.ensure_open(node)?;
         let axes = match node::attribute(node, "axes") {
             Some(attribute) => attribute.ints.clone(),

@@ -121,8 +121,7 @@ pub fn observed_tensors(
     let mut tensors: BTreeMap<&str, Channels> = BTreeMap::new();
     for group in groups {
         for (tensor, channels) in &group.tensors {
-            let quantized =
-                placement.activations.iter().any(|quantizer| quantizer.tensor == *tensor);
+            let quantized = placement.activations.iter().any(|quantizer| quantizer.tensor == *tensor);
             if quantized || group.consumers.iter().any(|end| end.tensor == *tensor) {
                 tensors.insert(tensor, *channels);
             }

@@ -57,8 +57,7 @@ impl WeightChannels {
             },
         };
         let divides = channels.n_out.is_multiple_of(groups) && channels.n_in.is_multiple_of(groups);
-        (divides && channels.n_out > 0 && channels.n_in > 0 && channels.area > 0)
-            .then_some(channels)
+        (divides && channels.n_out > 0 && channels.n_in > 0 && channels.area > 0).then_some(channels)
     }
 
     /// A factor per channel: a depthwise convolution of one value.

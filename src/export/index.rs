@@ -65,9 +65,7 @@ impl<'a> SidecarIndex<'a> {
     /// # Errors
     /// If it is not at hand.
     pub fn model(&self) -> Result<&'a ModelProto> {
-        self.model.ok_or_else(|| {
-            anyhow!("needs the float model beside the sidecar").hint("give it with --model")
-        })
+        self.model.ok_or_else(|| anyhow!("needs the float model beside the sidecar").hint("give it with --model"))
     }
 
     /// Quantized activations, in the order of the graph.
@@ -103,8 +101,7 @@ impl<'a> SidecarIndex<'a> {
     /// The quantized weight that `node` reads.
     pub fn weight_of(&self, node: &NodeRecord) -> Option<&'a Encoding> {
         self.weights().find(|encoding| {
-            node.inputs.iter().take(2).any(|input| *input == encoding.name)
-                && encoding.consumers.contains(&node.name)
+            node.inputs.iter().take(2).any(|input| *input == encoding.name) && encoding.consumers.contains(&node.name)
         })
     }
 
@@ -116,9 +113,7 @@ impl<'a> SidecarIndex<'a> {
             return Some(encoding);
         }
         match self.consumers(output) {
-            [only] if matches!(only.op_type.as_str(), "Relu" | "Clip") => {
-                self.activation(only.outputs.first()?)
-            }
+            [only] if matches!(only.op_type.as_str(), "Relu" | "Clip") => self.activation(only.outputs.first()?),
             _ => None,
         }
     }
@@ -181,9 +176,9 @@ pub(super) struct UniqueMap {
 impl UniqueMap {
     pub(super) fn add(&mut self, name: &str, value: serde_json::Value) -> Result<()> {
         match self.map.get(name) {
-            Some(earlier) if *earlier != value => bail!(
-                "tensor `{name}`: has two sets of parameters, and the format holds one per name"
-            ),
+            Some(earlier) if *earlier != value => {
+                bail!("tensor `{name}`: has two sets of parameters, and the format holds one per name")
+            }
             _ => self.map.insert(name.to_string(), value),
         };
         Ok(())

@@ -57,8 +57,7 @@ pub fn by_name(name: &str) -> Result<&'static Format> {
     let names = || FORMATS.iter().map(|format| format.name);
     FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
         let all = names().collect::<Vec<_>>().join(", ");
-        anyhow!("format `{name}` is unknown, expected one of: {all}")
-            .hint(did_you_mean(name, names()))
+        anyhow!("format `{name}` is unknown, expected one of: {all}").hint(did_you_mean(name, names()))
     })
 }
 

@@ -73,8 +73,7 @@ fn channel_scales(
 ) -> Result<Vec<ModelEdit>> {
     ensure!(
         equalization.offsets.is_empty(),
-        anyhow!("this version of mqq moves no channels into biases, which the sidecar does")
-            .hint(AGAIN)
+        anyhow!("this version of mqq moves no channels into biases, which the sidecar does").hint(AGAIN)
     );
     if equalization.spaces.is_empty() {
         return Ok(Vec::new());
@@ -84,11 +83,8 @@ fn channel_scales(
     for scaled in &equalization.spaces {
         let group = groups.iter().find(|group| group.tensor == scaled.tensor);
         let group = group.ok_or_else(|| {
-            anyhow!(
-                "this version of mqq does not equalize the tensor `{}`, which the sidecar does",
-                scaled.tensor
-            )
-            .hint(AGAIN)
+            anyhow!("this version of mqq does not equalize the tensor `{}`, which the sidecar does", scaled.tensor)
+                .hint(AGAIN)
         })?;
         edits.extend(group.edits(&scaled.factors)?);
     }

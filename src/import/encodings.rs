@@ -21,23 +21,14 @@ fn only<'a>(value: &'a Value, key: &str) -> Result<&'a Value> {
     match value.as_array().map(Vec::as_slice) {
         None => Ok(value),
         Some([only]) => Ok(only),
-        Some(list) => anyhow::bail!(
-            "{key} has {} values, expected one: an activation has one scale",
-            list.len()
-        ),
+        Some(list) => anyhow::bail!("{key} has {} values, expected one: an activation has one scale", list.len()),
     }
 }
 
 /// The grid of an entry of 0.6.1 or 1.0.0, whose offset is for unsigned integers.
 fn of_offset(scale: f64, offset: f64, bits: f64, symmetric: bool) -> Result<GivenRange> {
-    ensure!(
-        bits.fract() == 0.0 && (2.0..=16.0).contains(&bits),
-        "has {bits} bits, expected 2 to 16"
-    );
-    ensure!(
-        offset.fract() == 0.0 && offset.abs() <= 65536.0,
-        "offset is {offset}, expected an integer of 16 bits"
-    );
+    ensure!(bits.fract() == 0.0 && (2.0..=16.0).contains(&bits), "has {bits} bits, expected 2 to 16");
+    ensure!(offset.fract() == 0.0 && offset.abs() <= 65536.0, "offset is {offset}, expected an integer of 16 bits");
     let half = (bits - 1.0).exp2();
     match symmetric && offset == -half {
         true => GivenRange::of_grid(scale, 0, bits as u64, true),
@@ -52,8 +43,7 @@ pub(super) const V0_6_1: RangeReader =
 
 fn recognizes_0_6_1(contents: &Contents) -> bool {
     let by_tensor = contents.json.as_ref().and_then(|json| json.get("activation_encodings"));
-    by_tensor.is_some_and(Value::is_object)
-        && matches!(version(contents), None | Some("0.6.1" | "0.5.0" | "0.4.0"))
+    by_tensor.is_some_and(Value::is_object) && matches!(version(contents), None | Some("0.6.1" | "0.5.0" | "0.4.0"))
 }
 
 fn read_0_6_1(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
@@ -82,12 +72,7 @@ fn read_061(entry: &Value) -> Result<Option<GivenRange>> {
         return of_offset(scale, offset, bits, symmetric).map(Some);
     }
     let range = Range { min: number(entry, "min")?, max: number(entry, "max")? };
-    ensure!(
-        range.min <= range.max,
-        "range is [{}, {}], expected two numbers in order",
-        range.min,
-        range.max
-    );
+    ensure!(range.min <= range.max, "range is [{}, {}], expected two numbers in order", range.min, range.max);
     Ok(Some(GivenRange { range, amax: None }))
 }
 
@@ -118,8 +103,7 @@ fn read_1_0_0(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
 }
 
 /// `{"encodings": [{name, output_dtype, y_scale, y_zero_point}]}`, parameters among them.
-pub(super) const V2: RangeReader =
-    RangeReader { name: "encodings-2.0.0", recognizes: recognizes_2, read: read_2 };
+pub(super) const V2: RangeReader = RangeReader { name: "encodings-2.0.0", recognizes: recognizes_2, read: read_2 };
 
 fn recognizes_2(contents: &Contents) -> bool {
     version(contents).is_some_and(|version| version.starts_with("2."))
@@ -139,15 +123,11 @@ fn read_2(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
         if digits == "32" || !y_scale.is_number() {
             return Ok(None);
         }
-        let bits: u64 = digits
-            .parse()
-            .ok()
-            .with_context(|| format!("output_dtype is `{dtype}`, expected for instance int8"))?;
+        let bits: u64 =
+            digits.parse().ok().with_context(|| format!("output_dtype is `{dtype}`, expected for instance int8"))?;
         let zero_point = match entry.get("y_zero_point") {
             None | Some(Value::Null) => 0,
-            Some(value) => value
-                .as_i64()
-                .with_context(|| format!("y_zero_point is {value}, expected an integer"))?,
+            Some(value) => value.as_i64().with_context(|| format!("y_zero_point is {value}, expected an integer"))?,
         };
         let scale = number(entry, "y_scale")?;
         GivenRange::of_grid(scale, zero_point, bits, signed).map(Some)
@@ -162,8 +142,7 @@ fn entries(
 ) -> Result<BTreeMap<String, GivenRange>> {
     let list = contents.json.as_ref().and_then(|json| json.get(key)).and_then(Value::as_array);
     let mut ranges = BTreeMap::new();
-    for (position, entry) in list.with_context(|| format!("has no list {key}"))?.iter().enumerate()
-    {
+    for (position, entry) in list.with_context(|| format!("has no list {key}"))?.iter().enumerate() {
         let name = entry.get("name").and_then(Value::as_str);
         let name = name.with_context(|| format!("{key}[{position}] has no name"))?;
         let range = read(entry).with_context(|| format!("tensor `{name}`"))?;

@@ -57,9 +57,7 @@ pub fn read(path: &Path) -> Result<ImportedRanges> {
         let text = String::from_utf8(bytes).ok().with_context(unknown)?;
         let json = serde_json::from_str(&text).ok();
         let contents = Contents { text, json };
-        let Some(reader) = READERS.iter().find(|reader| (reader.recognizes)(&contents)) else {
-            bail!(unknown())
-        };
+        let Some(reader) = READERS.iter().find(|reader| (reader.recognizes)(&contents)) else { bail!(unknown()) };
         let ranges = (reader.read)(&contents)?;
         Ok(ImportedRanges { file, format: reader.name, ranges })
     };

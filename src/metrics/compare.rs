@@ -95,13 +95,7 @@ impl OutputComparison {
     }
 
     /// Adds rows of `n_classes` class scores each, and the label of each where there are labels.
-    pub fn add_scores(
-        &mut self,
-        float: &[f32],
-        quantized: &[f32],
-        n_classes: usize,
-        labels: Option<&[usize]>,
-    ) {
+    pub fn add_scores(&mut self, float: &[f32], quantized: &[f32], n_classes: usize, labels: Option<&[usize]>) {
         let rows = || float.chunks(n_classes).zip(quantized.chunks(n_classes));
         for (a, b) in rows() {
             self.n_rows += 1;
@@ -127,10 +121,9 @@ impl OutputComparison {
         for (n_right, other) in self.n_right.iter_mut().zip(other.n_right) {
             *n_right += other;
         }
-        for (all, other) in [
-            (&mut self.non_finite, &other.non_finite),
-            (&mut self.float_non_finite, &other.float_non_finite),
-        ] {
+        for (all, other) in
+            [(&mut self.non_finite, &other.non_finite), (&mut self.float_non_finite, &other.float_non_finite)]
+        {
             match (all.as_mut(), other) {
                 (Some(all), Some(other)) => all.n_values += other.n_values,
                 (None, Some(_)) => all.clone_from(other),
@@ -145,9 +138,7 @@ impl OutputComparison {
         let measured = self.non_finite.is_none() && self.float_non_finite.is_none();
         let sqnr_db = match measured && self.n_values > 0 {
             false => Some(-MAX_DB),
-            true if self.error > 0.0 => {
-                Some(sqnr_db(self.signal, self.error).clamp(-MAX_DB, MAX_DB))
-            }
+            true if self.error > 0.0 => Some(sqnr_db(self.signal, self.error).clamp(-MAX_DB, MAX_DB)),
             true => None,
         };
         OutputFigures {
@@ -155,8 +146,7 @@ impl OutputComparison {
             sqnr_db,
             max_difference: self.max_difference,
             agreement_percent: (self.n_rows > 0).then(|| percent(self.n_agree, self.n_rows)),
-            top1_percent: (self.n_labelled > 0)
-                .then(|| self.n_right.map(|n| percent(n, self.n_labelled))),
+            top1_percent: (self.n_labelled > 0).then(|| self.n_right.map(|n| percent(n, self.n_labelled))),
             n_samples: self.n_samples,
             non_finite: self.non_finite.clone(),
             float_non_finite: self.float_non_finite.clone(),
@@ -215,8 +205,7 @@ mod tests {
     #[test]
     fn values_that_only_the_quantized_model_lacks_are_the_worst() {
         for bad in [NAN, INF, -INF] {
-            let found =
-                figures(&[("a", &[1.0, 2.0], &[1.0, 2.0]), ("b", &[3.0, 4.0], &[bad, bad])]);
+            let found = figures(&[("a", &[1.0, 2.0], &[1.0, 2.0]), ("b", &[3.0, 4.0], &[bad, bad])]);
             let expected = NonFinite { n_values: 2, first_sample: "b".into() };
             assert_eq!((found.sqnr_db, &found.non_finite), (Some(-MAX_DB), &Some(expected)));
             assert_eq!((found.max_difference, found.float_non_finite.as_ref()), (0.0, None));

@@ -70,8 +70,7 @@ impl QuantizationError {
         let mean = self.total(self.samples.len()) / n.max(1) as f64;
         let floor = 0.25 * mean;
         let pairs = self.samples.iter().zip(&other.samples);
-        let typical: f64 =
-            pairs.map(|(a, b)| 10.0 * ((a.error + floor) / (b.error + floor)).log10()).sum::<f64>();
+        let typical: f64 = pairs.map(|(a, b)| 10.0 * ((a.error + floor) / (b.error + floor)).log10()).sum::<f64>();
         let overall = 10.0 * (self.total(n) / other.total(n).max(f64::MIN_POSITIVE)).log10();
         let gain = 0.5 * (typical / n as f64 + overall);
         (n > 0 && floor > 0.0 && gain.is_finite()).then_some(gain)
@@ -111,9 +110,7 @@ pub fn gain_db(before: &[QuantizationError], after: &[QuantizationError]) -> f64
     match (unknown(before), unknown(after)) {
         (_, true) => -MAX_DB,
         (true, false) => MAX_DB,
-        (false, false) => {
-            mean(before.iter().zip(after).map(|(before, after)| before.gain_db(after)))
-        }
+        (false, false) => mean(before.iter().zip(after).map(|(before, after)| before.gain_db(after))),
     }
 }
 
@@ -138,8 +135,7 @@ fn standard_deviation_db(before: &[QuantizationError], after: &[QuantizationErro
         };
         errors.iter().map(of).collect()
     };
-    let gains: Vec<f64> =
-        (0..n).map(|i| gain_db(&without(before, i), &without(after, i))).collect();
+    let gains: Vec<f64> = (0..n).map(|i| gain_db(&without(before, i), &without(after, i))).collect();
     let mean = gains.iter().sum::<f64>() / n.max(1) as f64;
     let spread: f64 = gains.iter().map(|gain| square(gain - mean)).sum();
     (spread * (n as f64 - 1.0).max(0.0) / n.max(1) as f64).sqrt()
@@ -193,15 +189,9 @@ mod tests {
             let bad = error(&[0.1, bad, 0.1, 0.1]);
             let after = [better.clone(), bad.clone()];
             let before = [good.clone(), good.clone()];
-            assert_eq!(
-                (gain_db(&before, &after), standard_deviation_db(&before, &after)),
-                (-MAX_DB, 0.0)
-            );
+            assert_eq!((gain_db(&before, &after), standard_deviation_db(&before, &after)), (-MAX_DB, 0.0));
             assert_eq!((gain_db(&after, &after), gain_db(&after, &before)), (-MAX_DB, MAX_DB));
-            assert_eq!(
-                (mean_sqnr_db(&[bad]), standard_deviation_db(&after, &before)),
-                (-MAX_DB, 0.0)
-            );
+            assert_eq!((mean_sqnr_db(&[bad]), standard_deviation_db(&after, &before)), (-MAX_DB, 0.0));
         }
     }
 

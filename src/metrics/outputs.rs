@@ -58,8 +58,7 @@ impl OutputErrors {
             let [signal, error] = output.sums;
             if error > 0.0 { error / signal } else { error }
         };
-        let mean =
-            self.outputs.iter().map(relative).sum::<f64>() / self.outputs.len().max(1) as f64;
+        let mean = self.outputs.iter().map(relative).sum::<f64>() / self.outputs.len().max(1) as f64;
         if mean.is_finite() { mean } else { f64::MAX }
     }
 
@@ -82,8 +81,7 @@ impl OutputSums {
             self.sums[1] += error * error;
         }
         if let Some(n) = row_length(shape) {
-            let same =
-                float.chunks(n).zip(other.chunks(n)).filter(|(a, b)| same_class(a, b)).count();
+            let same = float.chunks(n).zip(other.chunks(n)).filter(|(a, b)| same_class(a, b)).count();
             self.rows[0] += float.len() / n;
             self.rows[1] += same;
         }

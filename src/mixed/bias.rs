@@ -1,8 +1,6 @@
 //! Biases as tuning will correct them: the mean of each output channel as in the float network.
 
-use crate::simulate::{
-    ChannelSum, OutChannels, OutputAt, OutputHook, SampleValues, correction, takes_bias,
-};
+use crate::simulate::{ChannelSum, OutChannels, OutputAt, OutputHook, SampleValues, correction, takes_bias};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

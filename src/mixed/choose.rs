@@ -1,8 +1,8 @@
 //! Precisions of single layers: the samples that choose them, and what more is observed for that.
 
 use super::{
-    AnalysisSamples, ChosenPrecisions, Goal, HeldOut, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed,
-    Observe, PlanSource, Planner, Search, Wanted, max_held_out,
+    AnalysisSamples, ChosenPrecisions, Goal, HeldOut, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed, Observe, PlanSource,
+    Planner, Search, Wanted, max_held_out,
 };
 use crate::calibrate::{CalibrationStatistics, SampleSet, observe_more};
 use crate::place::Selection;
@@ -55,10 +55,7 @@ pub fn choose_precisions(
     let PlannedModel { model, placement, plan } = &*planned;
     let start = Instant::now();
     let samples = setup.samples.with_context(|| {
-        format!(
-            "{}: there are no samples, expected --data to choose layers by",
-            wanted.goal.option()
-        )
+        format!("{}: there are no samples, expected --data to choose layers by", wanted.goal.option())
     })?;
     let methods = setup.methods(plan);
     let n_tune = match methods.is_empty() {
@@ -74,8 +71,7 @@ pub fn choose_precisions(
         observers,
         given,
     };
-    let mut observe =
-        |tensors: &[String]| observe_more(model, setup.shapes, tensors, samples, progress);
+    let mut observe = |tensors: &[String]| observe_more(model, setup.shapes, tensors, samples, progress);
     let observe: &mut Observe = &mut observe;
     let (names, analyzed) = (samples.names(), samples.values(analysis)?);
     let first_evaluated = evaluation.start;
@@ -85,8 +81,7 @@ pub fn choose_precisions(
     let mut planner = Planner::new(source, calibration.take(), observe);
     let samples = Samples { names: &names, values: &analyzed };
     let analysis = AnalysisSamples { samples, corrected: methods.touches().corrects_biases() };
-    let mut search =
-        Search::new(model, placement, &mut planner, wanted, analysis, &mut held_out, progress)?;
+    let mut search = Search::new(model, placement, &mut planner, wanted, analysis, &mut held_out, progress)?;
     let mut margin = 0.0;
     let mut round = 1;
     let (mut chosen, mixed, tuned) = loop {
@@ -94,8 +89,7 @@ pub fn choose_precisions(
         let ChosenPrecisions { placement, plan, mut mixed } = search.choice()?;
         let mut chosen = PlannedModel { model: model.clone(), placement, plan };
         // Of the plan as it was; and biases that come with it are of no sample that evaluates.
-        let known =
-            known.filter(|known| mixed.layers.is_empty() && known.samples.end <= first_evaluated);
+        let known = known.filter(|known| mixed.layers.is_empty() && known.samples.end <= first_evaluated);
         let tuned = tune_planned(setup, &mut chosen, known)?;
         search.evaluate(&chosen.model, &chosen.plan, &mut mixed)?;
         mixed.seconds = start.elapsed().as_secs_f64();
@@ -126,14 +120,10 @@ impl SampleRanges {
     /// For a goal, where tuning learns from the first `n_tune`.
     fn of(samples: &SampleSet, goal: Goal, n_tune: usize) -> Result<SampleRanges> {
         let n = samples.by_content().len();
-        ensure!(
-            n >= MIN_SAMPLES,
-            "{n} samples to choose layers by, expected {MIN_SAMPLES} or more"
-        );
+        ensure!(n >= MIN_SAMPLES, "{n} samples to choose layers by, expected {MIN_SAMPLES} or more");
         let n_analysis = MAX_ANALYSIS.min(n / 2);
         let first = n_analysis.max(n_tune.min(n.saturating_sub(MIN_APART)));
-        let bytes: usize =
-            samples.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();
+        let bytes: usize = samples.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();
         let fit = (MAX_BYTES / bytes.max(1)).max(1);
         let limit = max_held_out(goal).min(fit);
         Ok(SampleRanges { analysis: 0..n_analysis, evaluation: n - (n - first).min(limit)..n })

@@ -105,30 +105,19 @@ impl Wanted {
         let list = || names().collect::<Vec<_>>().join(", ");
         let precisions: Vec<String> = match (goal, raise_to) {
             (Goal::KeepFloat(_) | Goal::BitsBudget(_), Some(_)) => {
-                bail!(
-                    "--raise-to beside {}, expected it beside --target-sqnr or --max-drop",
-                    goal.option()
-                )
+                bail!("--raise-to beside {}, expected it beside --target-sqnr or --max-drop", goal.option())
             }
             (Goal::KeepFloat(_), None) => {
                 ensure!(
                     scheme.mixed.contains_key(FLOAT),
-                    anyhow!(
-                        "--keep-float: backend `{backend}` has no float, expected one of: {}",
-                        list()
-                    )
-                    .hint("--target-sqnr and --max-drop promote layers to these")
+                    anyhow!("--keep-float: backend `{backend}` has no float, expected one of: {}", list())
+                        .hint("--target-sqnr and --max-drop promote layers to these")
                 );
                 vec![FLOAT.to_string()]
             }
             (Goal::BitsBudget(_), None) => {
                 let serves = |p: &Precision| p.activation.is_none();
-                scheme
-                    .mixed
-                    .iter()
-                    .filter(|(_, p)| serves(p))
-                    .map(|(name, _)| name.clone())
-                    .collect()
+                scheme.mixed.iter().filter(|(_, p)| serves(p)).map(|(name, _)| name.clone()).collect()
             }
             (_, Some(name)) => {
                 ensure!(
@@ -159,9 +148,8 @@ fn widest(scheme: &Scheme) -> Option<String> {
     if scheme.mixed.contains_key(FLOAT) {
         return Some(FLOAT.to_string());
     }
-    let bits = |name: &Option<String>| {
-        name.as_ref().and_then(|name| scheme.types.get(name)).map_or(0, |qtype| qtype.bits)
-    };
+    let bits =
+        |name: &Option<String>| name.as_ref().and_then(|name| scheme.types.get(name)).map_or(0, |qtype| qtype.bits);
     let width = |p: &Precision| (bits(&p.activation), bits(&p.weight));
     scheme.mixed.iter().max_by_key(|(_, precision)| width(precision)).map(|(name, _)| name.clone())
 }

@@ -37,17 +37,10 @@ pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec
         let constraint = scheme.ops.get(node.op_type()).and_then(|row| row.constraint);
         let reads = |edges: &[(usize, usize)]| edges.iter().any(|edge| edge.0 == node_idx);
         let mut weights = placement.weights.iter().filter(|quantizer| reads(&quantizer.edges));
-        let of_product = |quantizer: &&WeightQuantizer| {
-            PRODUCTS.contains(&node.op_type()) && reads(&quantizer.edges)
-        };
-        let n_weights = placement
-            .weights
-            .iter()
-            .filter(of_product)
-            .map(|quantizer| n_values(graph, &quantizer.tensor))
-            .sum();
-        let weight =
-            weights.next().filter(|_| n_weights > 0).map(|quantizer| quantizer.qtype.clone());
+        let of_product = |quantizer: &&WeightQuantizer| PRODUCTS.contains(&node.op_type()) && reads(&quantizer.edges);
+        let n_weights =
+            placement.weights.iter().filter(of_product).map(|quantizer| n_values(graph, &quantizer.tensor)).sum();
+        let weight = weights.next().filter(|_| n_weights > 0).map(|quantizer| quantizer.qtype.clone());
         if weight.is_none() && constraint == Some(Constraint::SameAsInput) {
             return None;
         }
@@ -68,9 +61,7 @@ pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec
 
 fn n_values(graph: &GraphProto, tensor: &str) -> usize {
     let initializer = graph.initializer.iter().find(|initializer| initializer.name() == tensor);
-    initializer.map_or(0, |initializer| {
-        initializer.dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).product()
-    })
+    initializer.map_or(0, |initializer| initializer.dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).product())
 }
 
 /// Bits that a value takes in the file.
@@ -95,11 +86,9 @@ impl QuantizedLayer {
         if name == FLOAT {
             return true;
         }
-        let bits = |name: &Option<String>| {
-            name.as_ref().and_then(|name| scheme.types.get(name)).map(|qtype| qtype.bits)
-        };
-        let wider =
-            |new: &Option<String>, own: &Option<String>| bits(new) > bits(own) && own.is_some();
+        let bits =
+            |name: &Option<String>| name.as_ref().and_then(|name| scheme.types.get(name)).map(|qtype| qtype.bits);
+        let wider = |new: &Option<String>, own: &Option<String>| bits(new) > bits(own) && own.is_some();
         let Precision { activation, weight, .. } = precision;
         let activation = !self.is_prescribed && wider(activation, &self.activation);
         activation || wider(weight, &self.weight)
@@ -142,9 +131,7 @@ impl WeightCost {
     pub fn of(graph: &GraphProto) -> WeightCost {
         let is_weight = |name: &str| {
             graph.initializer.iter().any(|tensor| {
-                tensor.name() == name
-                    && tensor.dims.len() >= 2
-                    && tensor.data_type() == DataType::Float as i32
+                tensor.name() == name && tensor.dims.len() >= 2 && tensor.data_type() == DataType::Float as i32
             })
         };
         let mut cost = WeightCost { n_values: BTreeMap::new(), uses: BTreeMap::new() };
@@ -152,8 +139,7 @@ impl WeightCost {
             if !PRODUCTS.contains(&node.op_type()) || !matches!(node.domain(), "" | "ai.onnx") {
                 continue;
             }
-            for (input, name) in node.input.iter().enumerate().take(2).filter(|(_, n)| is_weight(n))
-            {
+            for (input, name) in node.input.iter().enumerate().take(2).filter(|(_, n)| is_weight(n)) {
                 cost.n_values.insert(name.clone(), n_values(graph, name));
                 cost.uses.entry(name.clone()).or_default().insert((node_idx, input));
             }
@@ -166,8 +152,7 @@ impl WeightCost {
         let mut bits = 0;
         for (tensor, &n) in &self.n_values {
             let mut float = self.uses[tensor].clone();
-            for planned in plan.weights.iter().filter(|planned| planned.quantizer.tensor == *tensor)
-            {
+            for planned in plan.weights.iter().filter(|planned| planned.quantizer.tensor == *tensor) {
                 bits += n * stored_bits(&planned.qtype) as usize;
                 float.retain(|edge| !planned.quantizer.edges.contains(edge));
             }

@@ -3,12 +3,8 @@
 
 use crate::onnx::proto::GraphProto;
 use crate::onnx::value_info::ValueInfos;
-use crate::place::{
-    ActivationQuantizer, Assigned, Placement, Selection, WeightQuantizer, place_assigned,
-};
-use crate::plan::{
-    Observers, PlannedActivation, PlannedWeight, QuantPlan, decide, decide_biases, round,
-};
+use crate::place::{ActivationQuantizer, Assigned, Placement, Selection, WeightQuantizer, place_assigned};
+use crate::plan::{Observers, PlannedActivation, PlannedWeight, QuantPlan, decide, decide_biases, round};
 use crate::quant::GivenRange;
 use crate::scheme::Scheme;
 use crate::statistics::TensorStatistics;
@@ -60,10 +56,7 @@ fn weight_key(quantizer: &WeightQuantizer) -> WeightKey {
 /// Members of the groups of `placement`, by the group's number.
 fn groups_of(placement: &Placement) -> BTreeMap<usize, Vec<&ActivationQuantizer>> {
     let mut groups: BTreeMap<usize, Vec<&ActivationQuantizer>> = BTreeMap::new();
-    placement
-        .activations
-        .iter()
-        .for_each(|quantizer| groups.entry(quantizer.group).or_default().push(quantizer));
+    placement.activations.iter().for_each(|quantizer| groups.entry(quantizer.group).or_default().push(quantizer));
     groups
 }
 
@@ -92,8 +85,7 @@ impl<'a> Planner<'a> {
     /// Observes what the placements need and is not known.
     pub fn ensure_known(&mut self, placements: &[Placement]) -> Result<()> {
         let placement = placements.iter().flat_map(|placement| &placement.activations);
-        let is_given =
-            |tensor: &String| self.source.given.is_some_and(|given| given.contains_key(tensor));
+        let is_given = |tensor: &String| self.source.given.is_some_and(|given| given.contains_key(tensor));
         let tensors = placement.map(|quantizer| &quantizer.tensor);
         let missing = tensors.filter(|name| !self.known.contains_key(*name) && !is_given(name));
         let missing: BTreeSet<String> = missing.cloned().collect();
@@ -108,9 +100,7 @@ impl<'a> Planner<'a> {
     }
 
     fn statistics(&self, placement: &Placement) -> Vec<&TensorStatistics> {
-        let known = |quantizer: &ActivationQuantizer| {
-            self.known.get(&quantizer.tensor).unwrap_or(&self.none)
-        };
+        let known = |quantizer: &ActivationQuantizer| self.known.get(&quantizer.tensor).unwrap_or(&self.none);
         placement.activations.iter().map(known).collect()
     }
 
@@ -128,18 +118,14 @@ impl<'a> Planner<'a> {
         let mut plan = QuantPlan::default();
         let groups = groups_of(placement);
         for quantizer in &placement.activations {
-            let known = groups
-                .get(&quantizer.group)
-                .and_then(|members| self.groups.get(&group_key(members)));
+            let known = groups.get(&quantizer.group).and_then(|members| self.groups.get(&group_key(members)));
             if let Some(planned) = known.and_then(|group| group.get(&quantizer.tensor)) {
-                plan.activations
-                    .push(PlannedActivation { quantizer: quantizer.clone(), ..planned.clone() });
+                plan.activations.push(PlannedActivation { quantizer: quantizer.clone(), ..planned.clone() });
             }
         }
         for quantizer in &placement.weights {
             if let Some(planned) = self.weights.get(&weight_key(quantizer)) {
-                plan.weights
-                    .push(PlannedWeight { quantizer: quantizer.clone(), ..planned.clone() });
+                plan.weights.push(PlannedWeight { quantizer: quantizer.clone(), ..planned.clone() });
             }
         }
         let found = (plan.activations.len(), plan.weights.len());
@@ -170,8 +156,7 @@ impl<'a> Planner<'a> {
                 new.activations.extend(members.iter().map(|quantizer| (*quantizer).clone()));
             }
         }
-        let unknown =
-            |quantizer: &&WeightQuantizer| !self.weights.contains_key(&weight_key(quantizer));
+        let unknown = |quantizer: &&WeightQuantizer| !self.weights.contains_key(&weight_key(quantizer));
         new.weights = placement.weights.iter().filter(unknown).cloned().collect();
         if new.activations.is_empty() && new.weights.is_empty() {
             return Ok(());
@@ -183,8 +168,7 @@ impl<'a> Planner<'a> {
             let group = self.groups.entry(group_key(members)).or_default();
             group.insert(planned.quantizer.tensor.clone(), planned);
         }
-        let weights =
-            plan.weights.into_iter().map(|planned| (weight_key(&planned.quantizer), planned));
+        let weights = plan.weights.into_iter().map(|planned| (weight_key(&planned.quantizer), planned));
         self.weights.extend(weights);
         Ok(())
     }

@@ -117,10 +117,8 @@ impl<'a, 'p> Search<'a, 'p> {
         let scores = search.held_out_errors.agreement_percent().is_some();
         ensure!(
             scores || !matches!(wanted.goal, Goal::MaxDrop(_)),
-            anyhow!(
-                "no output looks like class scores, expected one with rows of them for --max-drop"
-            )
-            .hint("--target-sqnr takes outputs of any kind")
+            anyhow!("no output looks like class scores, expected one with rows of them for --max-drop")
+                .hint("--target-sqnr takes outputs of any kind")
         );
         Ok(search)
     }
@@ -250,8 +248,7 @@ impl<'a, 'p> Search<'a, 'p> {
     fn settle(&mut self, plan: QuantPlan, keep: bool) -> Result<()> {
         self.errors = self.errors_of(&plan, keep)?;
         self.set(BiasMode::Apply);
-        self.held_out_errors =
-            self.held_out.errors_in(&mut self.network, &plan, &mut self.biases)?;
+        self.held_out_errors = self.held_out.errors_in(&mut self.network, &plan, &mut self.biases)?;
         self.set(BiasMode::Learn);
         self.plan = plan;
         Ok(())
@@ -313,12 +310,7 @@ impl<'a, 'p> Search<'a, 'p> {
     ///
     /// # Errors
     /// If a node cannot be run by itself.
-    pub fn evaluate(
-        &mut self,
-        model: &ModelProto,
-        plan: &QuantPlan,
-        mixed: &mut Mixed,
-    ) -> Result<()> {
+    pub fn evaluate(&mut self, model: &ModelProto, plan: &QuantPlan, mixed: &mut Mixed) -> Result<()> {
         let errors = self.held_out.errors(model, plan)?;
         mixed.evaluated(errors.sqnr_db(), errors.agreement_percent());
         Ok(())

@@ -35,8 +35,7 @@ impl Search<'_, '_> {
         let now = |search: &Self, layer: usize| -> Move {
             Move { layer, precision: search.precision_of(layer).map(str::to_string) }
         };
-        let all: Vec<Move> =
-            moves.iter().flat_map(|moved| [now(self, moved.layer), moved.clone()]).collect();
+        let all: Vec<Move> = moves.iter().flat_map(|moved| [now(self, moved.layer), moved.clone()]).collect();
         self.measure(&all)?;
         let rated = moves.iter().map(|moved| {
             let error = |moved: &Move| self.alone.get(moved).copied().unwrap_or_default();
@@ -48,9 +47,7 @@ impl Search<'_, '_> {
 
     /// Measures the errors that layers add alone, where they are not known.
     fn measure(&mut self, moves: &[Move]) -> Result<()> {
-        let is_new = |moved: &&Move| {
-            !self.alone.contains_key(*moved) && moved.precision.as_deref() != Some(FLOAT)
-        };
+        let is_new = |moved: &&Move| !self.alone.contains_key(*moved) && moved.precision.as_deref() != Some(FLOAT);
         let moves: Vec<Move> = moves.iter().filter(is_new).cloned().collect();
         let placements: Vec<Placement> = moves.iter().map(|moved| self.of_one(moved)).collect();
         self.planner.ensure_known(&placements)?;

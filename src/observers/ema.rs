@@ -20,8 +20,7 @@ pub const EMA: Observer = Observer {
 };
 
 fn parse(ema: Observer, text: &str) -> Result<Observer> {
-    let (ratio, batch) =
-        text.split_once(':').map_or((text, None), |(ratio, batch)| (ratio, Some(batch)));
+    let (ratio, batch) = text.split_once(':').map_or((text, None), |(ratio, batch)| (ratio, Some(batch)));
     let option = number(ratio)?;
     ensure!((0.0..1.0).contains(&option), "{option}, expected at least 0 and below 1");
     let Some(batch) = batch else { return Ok(Observer { option, ..ema }) };
@@ -34,8 +33,7 @@ fn find(ema: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Ra
     let batches = statistics.batches.iter().filter_map(|batch| batch.get());
     let batches = batches.map(|(min, max)| Range { min: f64::from(min), max: f64::from(max) });
     let blend = |past: f64, new: f64| ema.option * past + (1.0 - ema.option) * new;
-    let mean =
-        batches.reduce(|m, new| Range { min: blend(m.min, new.min), max: blend(m.max, new.max) });
+    let mean = batches.reduce(|m, new| Range { min: blend(m.min, new.min), max: blend(m.max, new.max) });
     // What was seen at once is one batch.
     mean.map_or_else(|| observed(statistics, grid), |range| Ok(fit(range, grid)))
 }

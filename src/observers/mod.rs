@@ -15,15 +15,8 @@ mod pot_search;
 mod shrink;
 
 /// Every observer, with its default option.
-pub const OBSERVERS: &[Observer] = &[
-    max::MAX,
-    ema::EMA,
-    percentile::PERCENTILE,
-    shrink::SHRINK,
-    entropy::ENTROPY,
-    mse::MSE,
-    auto::AUTO,
-];
+pub const OBSERVERS: &[Observer] =
+    &[max::MAX, ema::EMA, percentile::PERCENTILE, shrink::SHRINK, entropy::ENTROPY, mse::MSE, auto::AUTO];
 
 pub use mse::squared_error;
 pub use options::{Options, Spelled};
@@ -110,9 +103,7 @@ pub fn by_spelling(spelling: &str) -> Result<Observer> {
         .hint(did_you_mean(name, names().chain(aliases))));
     };
     let Some(option) = option else { return Ok(*observer) };
-    let parse = observer
-        .parse
-        .with_context(|| format!("observer `{name}` takes no option, found `{spelling}`"))?;
+    let parse = observer.parse.with_context(|| format!("observer `{name}` takes no option, found `{spelling}`"))?;
     parse(*observer, option).with_context(|| format!("observer `{spelling}`"))
 }
 
@@ -123,8 +114,7 @@ fn number(text: &str) -> Result<f64> {
 
 /// The observed range, widened to hold 0 and centred where the grid is.
 fn observed(statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
-    let (min, max) =
-        statistics.min_max().context("no finite value was observed, expected at least one")?;
+    let (min, max) = statistics.min_max().context("no finite value was observed, expected at least one")?;
     Ok(fit(Range { min: f64::from(min), max: f64::from(max) }, grid))
 }
 

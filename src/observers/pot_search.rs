@@ -7,11 +7,7 @@ use crate::statistics::{Bin, TensorStatistics};
 ///
 /// Source: MQBench, `TqtFakeQuantize`/`MinMaxFloorObserver` for Vitis, and Vitis AI's `MinMSE` (exponents
 /// +0 to +4).
-pub fn pot_search(
-    statistic: &TensorStatistics,
-    params: QuantParams,
-    n_halvings: u8,
-) -> QuantParams {
+pub fn pot_search(statistic: &TensorStatistics, params: QuantParams, n_halvings: u8) -> QuantParams {
     let bins: Vec<Bin> = statistic.histogram.bins().collect();
     let mut best = params;
     let mut best_error = squared_error_on(&bins, &params);

@@ -10,8 +10,7 @@ use anyhow::{Result, ensure};
 /// The outer edge of the histogram bin that crosses the mark is taken.
 ///
 /// Source: TI edgeai-torchmodelopt, `range_shrink` (0.01 is version 2's for its tables with `AT8`).
-pub const SHRINK: Observer =
-    Observer { name: "shrink", option: 0.01, parse: Some(parse), find, ..Observer::PLAIN };
+pub const SHRINK: Observer = Observer { name: "shrink", option: 0.01, parse: Some(parse), find, ..Observer::PLAIN };
 
 fn parse(observer: Observer, text: &str) -> Result<Observer> {
     let option = number(text)?;

@@ -92,9 +92,8 @@ pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
                 let mut values = tensor::f32_values(stored)?;
                 for (i, value) in values.iter_mut().enumerate() {
                     let factor = factors.get(entries.of(i));
-                    let factor = factor.with_context(|| {
-                        format!("initializer `{tensor}`: {} factors are too few", factors.len())
-                    })?;
+                    let factor = factor
+                        .with_context(|| format!("initializer `{tensor}`: {} factors are too few", factors.len()))?;
                     *value = if *multiply { *value * factor } else { *value / factor };
                 }
                 *stored = tensor::from_f32(tensor, &tensor::shape(stored)?, &values)?;

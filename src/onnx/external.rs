@@ -48,10 +48,7 @@ pub fn files(model: &mut ModelProto) -> BTreeSet<String> {
     files
 }
 
-fn for_each_tensor(
-    graph: &mut GraphProto,
-    visit: &mut dyn FnMut(&mut TensorProto) -> Result<()>,
-) -> Result<()> {
+fn for_each_tensor(graph: &mut GraphProto, visit: &mut dyn FnMut(&mut TensorProto) -> Result<()>) -> Result<()> {
     for tensor in &mut graph.initializer {
         visit(tensor)?;
     }
@@ -74,24 +71,13 @@ fn entry(tensor: &TensorProto, key: &str) -> Option<String> {
     entry.map(|entry| entry.value().to_string())
 }
 
-fn read(
-    tensor: &mut TensorProto,
-    folder: &Path,
-    files: &mut BTreeMap<String, Bytes>,
-) -> Result<()> {
-    let location =
-        entry(tensor, "location").context("external data have no location, expected a file")?;
-    let inside = Path::new(&location)
-        .components()
-        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    ensure!(
-        inside,
-        "external data lie in `{location}`, expected a file in the model's folder or below"
-    );
+fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, Bytes>) -> Result<()> {
+    let location = entry(tensor, "location").context("external data have no location, expected a file")?;
+    let inside = Path::new(&location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    ensure!(inside, "external data lie in `{location}`, expected a file in the model's folder or below");
     let number = |key: &str| -> Result<Option<usize>> {
         let parse = |text: String| {
-            text.parse()
-                .with_context(|| format!("{key} of external data is `{text}`, expected a number"))
+            text.parse().with_context(|| format!("{key} of external data is `{text}`, expected a number"))
         };
         entry(tensor, key).map(parse).transpose()
     };
@@ -150,10 +136,7 @@ pub fn write(model: &mut ModelProto, file: &mut dyn Write, location: &str) -> Re
         file.write_all(&vec![0; (start - position) as usize])?;
         file.write_all(&raw)?;
         position = start + raw.len() as u64;
-        let entry = |key: &str, value: String| StringStringEntryProto {
-            key: Some(key.into()),
-            value: Some(value),
-        };
+        let entry = |key: &str, value: String| StringStringEntryProto { key: Some(key.into()), value: Some(value) };
         tensor.external_data = vec![
             entry("location", location.to_string()),
             entry("offset", start.to_string()),

@@ -104,10 +104,7 @@ impl<'a> GraphIndex<'a> {
 }
 
 /// Removes those of the initializers `names` that nothing uses any more, and says which.
-pub fn drop_unused(
-    graph: &mut GraphProto,
-    names: impl IntoIterator<Item = String>,
-) -> BTreeSet<String> {
+pub fn drop_unused(graph: &mut GraphProto, names: impl IntoIterator<Item = String>) -> BTreeSet<String> {
     let index = GraphIndex::new(graph);
     let is_unused = |name: &String| index.has_only(name, 0);
     let unused: BTreeSet<String> = names.into_iter().filter(is_unused).collect();

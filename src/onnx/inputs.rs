@@ -42,18 +42,13 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
             let number = |dim: &Dimension| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize);
             let symbol = |dim: &Dimension| bound.get(dim.dim_param()).copied();
             let dims = shape.dim.iter();
-            dims.map(|dim| number(dim).or_else(|| symbol(dim).filter(|_| given.is_none())))
-                .collect()
+            dims.map(|dim| number(dim).or_else(|| symbol(dim).filter(|_| given.is_none()))).collect()
         });
         let shape = match (given, declared) {
             (Some(given), Some(declared)) => {
                 let fits = given.len() == declared.len()
                     && given.iter().zip(&declared).all(|(g, d)| d.is_none_or(|d| d == *g));
-                ensure!(
-                    fits,
-                    "input `{name}`: --shape gives {given:?}, expected {}",
-                    show_dims(&declared)
-                );
+                ensure!(fits, "input `{name}`: --shape gives {given:?}, expected {}", show_dims(&declared));
                 given.clone()
             }
             (Some(given), None) => given.clone(),
@@ -62,18 +57,13 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
                     .hint(format!("give one, for instance --shape {name}=1x3x224x224")));
             }
             (None, Some(declared)) => {
-                let concrete: Option<Vec<usize>> = declared
-                    .iter()
-                    .enumerate()
-                    .map(|(axis, dim)| dim.or((axis == 0).then_some(1)))
-                    .collect();
+                let concrete: Option<Vec<usize>> =
+                    declared.iter().enumerate().map(|(axis, dim)| dim.or((axis == 0).then_some(1))).collect();
                 concrete.ok_or_else(|| {
                     let example: Vec<String> = declared
                         .iter()
                         .enumerate()
-                        .map(|(axis, dim)| {
-                            dim.unwrap_or(if axis == 0 { 1 } else { 224 }).to_string()
-                        })
+                        .map(|(axis, dim)| dim.unwrap_or(if axis == 0 { 1 } else { 224 }).to_string())
                         .collect();
                     let example = example.join("x");
                     let found = show_dims(&declared);
@@ -109,7 +99,6 @@ fn bound_symbols<'a>(graph: &'a GraphProto, shapes: &Shapes) -> BTreeMap<&'a str
 }
 
 fn show_dims(dims: &[Option<usize>]) -> String {
-    let dims: Vec<String> =
-        dims.iter().map(|dim| dim.map_or("?".into(), |dim| dim.to_string())).collect();
+    let dims: Vec<String> = dims.iter().map(|dim| dim.map_or("?".into(), |dim| dim.to_string())).collect();
     format!("[{}]", dims.join(", "))
 }

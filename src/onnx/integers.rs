@@ -79,11 +79,7 @@ pub fn integer_values(tensor: &TensorProto) -> Result<Vec<i32>> {
             stored.flat_map(|value| value.to_le_bytes().into_iter().take(width)).collect()
         }
     };
-    ensure!(
-        bytes.len() == n_bytes,
-        "holds {} bytes, expected {n_bytes} for its shape",
-        bytes.len()
-    );
+    ensure!(bytes.len() == n_bytes, "holds {} bytes, expected {n_bytes} for its shape", bytes.len());
     let signed = matches!(data_type, 3 | 5 | 6 | 22 | 26);
     let mut values = Vec::with_capacity(n_values);
     for i in 0..n_values {

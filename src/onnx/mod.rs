@@ -52,10 +52,7 @@ fn parse(path: &Path) -> Result<ModelProto> {
     let model = ModelProto::decode(Bytes::from_owner(map))
         .context("not an ONNX model, or cut short: it does not parse as `ModelProto`")?;
     ensure!(model.graph.is_some(), "has no graph, expected an ONNX model");
-    ensure!(
-        model.ir_version.is_some_and(|version| version > 0),
-        "has no IR version, expected an ONNX model"
-    );
+    ensure!(model.ir_version.is_some_and(|version| version > 0), "has no IR version, expected an ONNX model");
     Ok(model)
 }
 
@@ -74,8 +71,7 @@ pub struct Loaded {
 pub fn load_whole(path: &Path) -> Result<Loaded> {
     let mut model = load(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    let has_external_data =
-        external::resolve(&mut model, folder).with_context(|| format!("`{}`", path.display()))?;
+    let has_external_data = external::resolve(&mut model, folder).with_context(|| format!("`{}`", path.display()))?;
     Ok(Loaded { model, has_external_data })
 }
 
@@ -89,11 +85,7 @@ fn fits(model: &ModelProto) -> bool {
 /// # Errors
 /// If protobuf cannot hold so many.
 pub fn encode(model: &ModelProto) -> Result<Vec<u8>> {
-    ensure!(
-        fits(model),
-        "model takes {} bytes, expected below 2 GiB: protobuf cannot hold more",
-        model.encoded_len()
-    );
+    ensure!(fits(model), "model takes {} bytes, expected below 2 GiB: protobuf cannot hold more", model.encoded_len());
     Ok(encode_any(model))
 }
 

@@ -74,8 +74,7 @@ pub fn check_outputs(
     let targets: Vec<PathBuf> = written.iter().map(target).collect::<Result<_>>()?;
     let folders: BTreeSet<&Path> = targets.iter().map(|target| folder_of(target)).collect();
     for folder in folders {
-        temporary_in(folder, None)
-            .with_context(|| format!("`{}`: the folder cannot be written", folder.display()))?;
+        temporary_in(folder, None).with_context(|| format!("`{}`: the folder cannot be written", folder.display()))?;
     }
     Ok(())
 }

@@ -23,11 +23,7 @@ pub fn check_sound(model: &ModelProto) -> Result<()> {
             );
         }
         for output in node.output.iter().filter(|name| !name.is_empty()) {
-            ensure!(
-                made.insert(output),
-                "node `{}`: output `{output}` is made by an earlier node too",
-                node.name()
-            );
+            ensure!(made.insert(output), "node `{}`: output `{output}` is made by an earlier node too", node.name());
         }
     }
     for output in &graph.output {

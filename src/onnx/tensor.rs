@@ -61,10 +61,7 @@ pub fn shape(tensor: &TensorProto) -> Result<Vec<usize>> {
     let shape: Result<Vec<usize>, _> = dims.iter().map(|&dim| usize::try_from(dim)).collect();
     let shape = shape.with_context(|| format!("shape is {dims:?}, expected no negative number"))?;
     let n_values = shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
-    ensure!(
-        n_values.is_some_and(|n| n <= isize::MAX as usize / 8),
-        "shape is {dims:?}, too large to hold in memory"
-    );
+    ensure!(n_values.is_some_and(|n| n <= isize::MAX as usize / 8), "shape is {dims:?}, too large to hold in memory");
     Ok(shape)
 }
 
@@ -88,11 +85,7 @@ pub fn i64_values(tensor: &TensorProto) -> Result<Vec<i64>> {
 
 fn expect_type(tensor: &TensorProto, expected: DataType) -> Result<()> {
     let found = tensor.data_type.unwrap_or_default();
-    ensure!(
-        found == expected as i32,
-        "element type is {found}, expected {} ({expected:?})",
-        expected as i32
-    );
+    ensure!(found == expected as i32, "element type is {found}, expected {} ({expected:?})", expected as i32);
     Ok(())
 }
 
@@ -106,19 +99,10 @@ fn values<T: Copy, const N: usize>(
         bail!("data lie in an external file, expected them in the model");
     }
     let Some(raw) = &tensor.raw_data else {
-        ensure!(
-            typed.len() == n_values,
-            "holds {} values, expected {n_values} for its shape",
-            typed.len()
-        );
+        ensure!(typed.len() == n_values, "holds {} values, expected {n_values} for its shape", typed.len());
         return Ok(typed.to_vec());
     };
-    ensure!(
-        raw.len() == n_values * N,
-        "holds {} bytes, expected {} for its shape",
-        raw.len(),
-        n_values * N
-    );
+    ensure!(raw.len() == n_values * N, "holds {} bytes, expected {} for its shape", raw.len(), n_values * N);
     let (chunks, _) = raw.as_chunks::<N>();
     Ok(chunks.iter().map(|&bytes| from_le_bytes(bytes)).collect())
 }
@@ -217,18 +201,9 @@ pub fn from_i64(name: &str, shape: &[usize], values: &[i64]) -> Result<TensorPro
     from_raw(name, DataType::Int64, shape, values.len(), raw)
 }
 
-fn from_raw(
-    name: &str,
-    data_type: DataType,
-    shape: &[usize],
-    n_values: usize,
-    raw: Vec<u8>,
-) -> Result<TensorProto> {
+fn from_raw(name: &str, data_type: DataType, shape: &[usize], n_values: usize, raw: Vec<u8>) -> Result<TensorProto> {
     let expected: usize = shape.iter().product();
-    ensure!(
-        n_values == expected,
-        "tensor `{name}`: {n_values} values for shape {shape:?}, expected {expected}"
-    );
+    ensure!(n_values == expected, "tensor `{name}`: {n_values} values for shape {shape:?}, expected {expected}");
     Ok(TensorProto {
         name: Some(name.to_owned()),
         data_type: Some(data_type as i32),

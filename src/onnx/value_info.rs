@@ -55,8 +55,7 @@ impl ValueInfos {
 
     /// Whether `tensor` holds float32 values.
     pub fn is_float(&self, tensor: &str) -> bool {
-        self.by_name.get(tensor).and_then(|value_info| value_info.data_type)
-            == Some(DataType::Float as i32)
+        self.by_name.get(tensor).and_then(|value_info| value_info.data_type) == Some(DataType::Float as i32)
     }
 
     /// Elements of the largest tensor of known shape that depends on the inputs of `model`; 0 where none is known.
@@ -65,8 +64,7 @@ impl ValueInfos {
         let Some(graph) = &model.graph else { return 0 };
         let initializers: BTreeSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
         let inputs = graph.input.iter().map(|input| input.name());
-        let mut activations: BTreeSet<&str> =
-            inputs.filter(|name| !initializers.contains(name)).collect();
+        let mut activations: BTreeSet<&str> = inputs.filter(|name| !initializers.contains(name)).collect();
         for node in &graph.node {
             if node.input.iter().any(|name| activations.contains(name.as_str())) {
                 activations.extend(node.output.iter().map(String::as_str));
@@ -90,8 +88,7 @@ impl ValueInfos {
     fn propagate_types(&mut self, graph: &GraphProto) {
         for node in &graph.node {
             for (slot, output) in node.output.iter().enumerate().filter(|(_, o)| !o.is_empty()) {
-                if self.by_name.get(output).is_some_and(|value_info| value_info.data_type.is_some())
-                {
+                if self.by_name.get(output).is_some_and(|value_info| value_info.data_type.is_some()) {
                     continue;
                 }
                 let of_input = |i: usize| {
@@ -100,26 +97,20 @@ impl ValueInfos {
                 };
                 let attribute = |name: &str| node.attribute.iter().find(|a| a.name() == name);
                 let data_type = match (node.op_type(), slot) {
-                    (
-                        "Shape" | "Size" | "NonZero" | "ArgMax" | "ArgMin" | "NonMaxSuppression",
-                        _,
-                    )
-                    | ("TopK", 1) => Some(DataType::Int64 as i32),
+                    ("Shape" | "Size" | "NonZero" | "ArgMax" | "ArgMin" | "NonMaxSuppression", _) | ("TopK", 1) => {
+                        Some(DataType::Int64 as i32)
+                    }
                     ("MaxPool", 1) => Some(DataType::Int64 as i32),
                     (
-                        "Equal" | "Less" | "Greater" | "LessOrEqual" | "GreaterOrEqual" | "Not"
-                        | "And" | "Or" | "Xor" | "IsNaN" | "IsInf",
+                        "Equal" | "Less" | "Greater" | "LessOrEqual" | "GreaterOrEqual" | "Not" | "And" | "Or" | "Xor"
+                        | "IsNaN" | "IsInf",
                         _,
                     ) => Some(9),
                     ("Cast", _) => attribute("to").map(|a| a.i() as i32),
                     ("ConstantOfShape", _) => Some(
-                        attribute("value")
-                            .and_then(|a| a.t.as_ref())
-                            .map_or(DataType::Float as i32, |t| t.data_type()),
+                        attribute("value").and_then(|a| a.t.as_ref()).map_or(DataType::Float as i32, |t| t.data_type()),
                     ),
-                    ("Constant", _) => {
-                        attribute("value").and_then(|a| a.t.as_ref()).map(|t| t.data_type())
-                    }
+                    ("Constant", _) => attribute("value").and_then(|a| a.t.as_ref()).map(|t| t.data_type()),
                     ("Where", _) => of_input(1).or_else(|| of_input(2)),
                     ("OneHot", _) => of_input(2),
                     ("Dropout", 1) => Some(9),

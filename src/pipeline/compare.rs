@@ -40,8 +40,7 @@ pub struct CompareRequest<'a> {
 /// has no label or no output that could have it.
 pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Vec<OutputFigures>> {
     let CompareRequest { models, data, preprocessing, limit, shapes, labels, threads } = request;
-    let [float, quantized] =
-        [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
+    let [float, quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
     if is_quantized(&float) && !is_quantized(&quantized) {
         return Err(anyhow!(
             "`{}` is quantized and `{}` is not, expected the float model first",
@@ -62,21 +61,16 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Vec<Outp
         let engine = Parsed::new(&model, shapes).and_then(|parsed| parsed.build(&[]));
         engine.with_context(|| format!("`{}`", path.display()))
     };
-    let (float, quantized): (Engine, Engine) =
-        (build(models[0], float)?, build(models[1], quantized)?);
+    let (float, quantized): (Engine, Engine) = (build(models[0], float)?, build(models[1], quantized)?);
     let dataset = Dataset::open(data, float.inputs(), preprocessing, *limit)?;
     let labels = labels.as_ref().map(|labels| labels.of_dataset(&dataset)).transpose()?;
     let tick = progress(dataset.len());
     let sums = Mutex::new(InOrder::new(outputs.len()));
     let start = || Ok(((), [float.session()?, quantized.session()?]));
-    let job = |_: &mut (),
-               [float, quantized]: &mut [Session; 2],
-               sample_idx: usize,
-               loaded: Result<Sample>| {
+    let job = |_: &mut (), [float, quantized]: &mut [Session; 2], sample_idx: usize, loaded: Result<Sample>| {
         let (sample, name) = (loaded?, dataset.name(sample_idx));
-        let run = |session: &mut Session| {
-            session.run(&sample, &mut |_, _, _| Ok(())).with_context(|| format!("`{name}`"))
-        };
+        let run =
+            |session: &mut Session| session.run(&sample, &mut |_, _, _| Ok(())).with_context(|| format!("`{name}`"));
         let sample = Ran {
             name: &name,
             batch: dataset.batch(),

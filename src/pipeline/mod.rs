@@ -28,8 +28,7 @@ use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::tune::{
-    self, Equalized, ObserverChoice, PlannedModel, Proposal, Setup, Tuned, choose_observer,
-    propose, tune_planned,
+    self, Equalized, ObserverChoice, PlannedModel, Proposal, Setup, Tuned, choose_observer, propose, tune_planned,
 };
 use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeMap;
@@ -66,11 +65,7 @@ impl Request {
     }
 
     /// What methods go by.
-    fn setup<'a>(
-        &'a self,
-        value_info: &'a ValueInfos,
-        samples: Option<&'a SampleSet>,
-    ) -> Setup<'a> {
+    fn setup<'a>(&'a self, value_info: &'a ValueInfos, samples: Option<&'a SampleSet>) -> Setup<'a> {
         Setup {
             scheme: &self.scheme,
             value_info,
@@ -136,12 +131,7 @@ pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcom
 }
 
 /// The stages behind preparing.
-fn finish(
-    path: &Path,
-    request: &Request,
-    prepared: PreparedGraph,
-    progress: &Progress,
-) -> Result<Outcome> {
+fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Progress) -> Result<Outcome> {
     let fixed = prepared.fixed_shapes();
     let about_model = record::about_model(path, &prepared)?;
     let PreparedGraph { model, value_info, has_external_data, parsed, .. } = prepared;
@@ -178,19 +168,14 @@ fn on_threads<T: Send>(n: usize, work: impl FnOnce() -> Result<T> + Send) -> Res
 }
 
 /// The calibration data, where there is something to observe.
-fn open_data(
-    parsed: &Result<Parsed>,
-    placement: &Placement,
-    request: &Request,
-) -> Result<Option<SampleSet>> {
+fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) -> Result<Option<SampleSet>> {
     if let (Some(ranges), true) = (&request.ranges, request.calibration.data.is_empty()) {
         ranges.ensure_all(placement.activations.iter().map(|q| q.tensor.as_str()))?;
     }
     if request.ranges.is_some() && Observed::new(placement, request.given()).is_empty() {
         return Ok(None);
     }
-    let parsed =
-        parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
+    let parsed = parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
     SampleSet::open(parsed, &request.calibration, request.data_use()).map(Some)
 }
 
@@ -240,11 +225,7 @@ fn improve(
 }
 
 /// What the user is told besides what the stages said.
-fn add_warnings(
-    planned: &mut PlannedModel,
-    calibration: &CalibrationStatistics,
-    selection: &Selection,
-) -> Result<()> {
+fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics, selection: &Selection) -> Result<()> {
     let PlannedModel { model, plan, .. } = planned;
     let skipped = calibration.skipped.iter().map(|reason| format!("left out: {reason}"));
     plan.warnings.splice(0..0, skipped);

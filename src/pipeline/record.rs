@@ -62,10 +62,10 @@ fn about_data(
         activation_observer: setup.observers.activation.spelling.clone(),
         tried_observers: Vec::new(),
         weight_observer: setup.observers.weight.spelling.clone(),
-        ranges_from: request.ranges.as_ref().map(|imported| RangesFrom {
-            file: imported.file.clone(),
-            format: imported.format.to_string(),
-        }),
+        ranges_from: request
+            .ranges
+            .as_ref()
+            .map(|imported| RangesFrom { file: imported.file.clone(), format: imported.format.to_string() }),
         preprocessing: setup.samples.and_then(|samples| samples.dataset.describe()),
         inputs: inputs.collect(),
     })

@@ -20,11 +20,7 @@ fn skip_attention_scores(draft: &mut Draft, call: &RuleCall) {
             continue;
         };
         let Some((first, masked)) = scores_product(draft, scores) else { continue };
-        let long = draft
-            .value_info
-            .shape(scores)
-            .and_then(|s| s.last())
-            .is_some_and(|&n| n > max_sequence);
+        let long = draft.value_info.shape(scores).and_then(|s| s.last()).is_some_and(|&n| n > max_sequence);
         let reason = match (masked, long) {
             (true, _) => "attention with an added mask",
             (_, true) => "attention over a long sequence",
@@ -84,9 +80,7 @@ fn skip_attention_output(draft: &mut Draft, _: &RuleCall) {
             }
             _ => false,
         };
-        if (from_softmax(a) && BRANCH.contains(&op(b)))
-            || (from_softmax(b) && BRANCH.contains(&op(a)))
-        {
+        if (from_softmax(a) && BRANCH.contains(&op(b))) || (from_softmax(b) && BRANCH.contains(&op(a))) {
             draft.leave_float(node_idx, "the output of an attention");
         }
     }

@@ -70,9 +70,9 @@ impl Draft<'_> {
             let difference = &self.graph.node[sub];
             let twins = self.index.consumers(difference.input.get(1)?);
             let twins = twins.iter().map(|edge| edge.0);
-            nodes.extend(twins.filter(|&i| {
-                i != sub && self.op(i) == "Sub" && self.graph.node[i].input == difference.input
-            }));
+            nodes.extend(
+                twins.filter(|&i| i != sub && self.op(i) == "Sub" && self.graph.node[i].input == difference.input),
+            );
         }
         // Forward: division, or the product with the reciprocal; then scale and shift.
         let mut front = self.only_consumer(sqrt)?;

@@ -2,8 +2,8 @@
 
 use super::draft::Mark;
 use super::{
-    ActivationQuantizer, BiasQuantizer, Draft, Edge, FloatCause, FloatNode, Placement,
-    WeightQuantizer, node_name, softmax,
+    ActivationQuantizer, BiasQuantizer, Draft, Edge, FloatCause, FloatNode, Placement, WeightQuantizer, node_name,
+    softmax,
 };
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
@@ -37,10 +37,8 @@ impl<'a> Draft<'a> {
         for tensor in inputs.chain(outputs).filter(|name| !name.is_empty()) {
             let uses = self.index.consumers(tensor);
             // What a nested graph captures stays float: no use of its own could be rewired.
-            let rewirable = uses
-                .iter()
-                .copied()
-                .filter(|edge| edge.1 != usize::MAX && !self.float_edges.contains(edge));
+            let rewirable =
+                uses.iter().copied().filter(|edge| edge.1 != usize::MAX && !self.float_edges.contains(edge));
             let output = self.network_outputs.get(tensor);
             let whole = self.whole.get(tensor);
             let edges: Vec<Edge> = match whole {
@@ -51,8 +49,7 @@ impl<'a> Draft<'a> {
             let mark = edges.iter().find_map(|edge| self.edges.get(edge)).or(whole).or(output);
             let Some(mark) = mark else { continue };
             // The float tensor must have no reader of its own: neither a use nor the network's output.
-            let only_quantized =
-                edges.len() == uses.len() && (output.is_some() || !self.index.is_output(tensor));
+            let only_quantized = edges.len() == uses.len() && (output.is_some() || !self.index.is_output(tensor));
             let clip = self.clips.get(tensor).filter(|_| only_quantized).cloned();
             let n_groups = groups.len();
             let qtype = self.qtype_of(tensor, &edges);
@@ -93,9 +90,8 @@ impl<'a> Draft<'a> {
             return qtype.clone();
         }
         let row = |node_idx: usize| self.scheme.ops.get(self.graph.node[node_idx].op_type());
-        let of_reader = edges
-            .iter()
-            .find_map(|edge| self.input_types.get(edge).cloned().or(row(edge.0)?.input.clone()));
+        let of_reader =
+            edges.iter().find_map(|edge| self.input_types.get(edge).cloned().or(row(edge.0)?.input.clone()));
         let of_producer = || row(self.index.producer_idx(tensor)?)?.output.clone();
         let any = || self.scheme.ops.values().find_map(|row| row.input.clone());
         of_reader.or_else(of_producer).or_else(any).unwrap_or_default()
@@ -112,8 +108,7 @@ impl<'a> Draft<'a> {
             if let Some(qtype) = &row.constant {
                 for (input_idx, tensor) in node.input.iter().enumerate() {
                     let bias = row.weight.is_some() && input_idx >= 2;
-                    if self.is_float_initializer(tensor) && weight_input != Some(input_idx) && !bias
-                    {
+                    if self.is_float_initializer(tensor) && weight_input != Some(input_idx) && !bias {
                         self.add_weight(placement, tensor, qtype, None, (node_idx, input_idx));
                     }
                 }
@@ -129,9 +124,7 @@ impl<'a> Draft<'a> {
                 Granularity::PerBlock => Some(node::reduction_axis(node, input_idx)),
             };
             let axis = axis.and_then(|default| match weight_row.axis {
-                Axis::Columns if granularity == Granularity::PerChannel => {
-                    node::columns(input_idx, rank)
-                }
+                Axis::Columns if granularity == Granularity::PerChannel => node::columns(input_idx, rank),
                 Axis::Number(number) => Some(node::axis_position(number, rank)),
                 Axis::Columns | Axis::Output => Some(node::axis_position(default, rank)),
             });
@@ -176,13 +169,7 @@ impl<'a> Draft<'a> {
         initializer.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
     }
 
-    fn typed_bias_of(
-        &self,
-        node_idx: usize,
-        node: &NodeProto,
-        weight: usize,
-        qtype: &str,
-    ) -> Option<BiasQuantizer> {
+    fn typed_bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize, qtype: &str) -> Option<BiasQuantizer> {
         let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
         let initializer = self.index.initializer(tensor)?;
         (initializer.data_type() == DataType::Float as i32).then(|| BiasQuantizer {
@@ -194,17 +181,11 @@ impl<'a> Draft<'a> {
         })
     }
 
-    fn int32_bias_of(
-        &self,
-        node_idx: usize,
-        node: &NodeProto,
-        weight: usize,
-    ) -> Option<BiasQuantizer> {
+    fn int32_bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize) -> Option<BiasQuantizer> {
         let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
         let initializer = self.index.initializer(tensor)?;
         let scaled = node::is_scaled(node);
-        let plain =
-            initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
+        let plain = initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
         (plain && !scaled && self.is_quantized_edge((node_idx, 0))).then(|| BiasQuantizer {
             tensor: tensor.clone(),
             qtype: None,
@@ -222,12 +203,9 @@ impl<'a> Draft<'a> {
                 continue;
             }
             let float = match self.float.get(&node_idx) {
-                Some(Mark { rule, reason }) => FloatNode {
-                    node: node_idx,
-                    cause: FloatCause::Rule,
-                    rule,
-                    reason: reason.clone(),
-                },
+                Some(Mark { rule, reason }) => {
+                    FloatNode { node: node_idx, cause: FloatCause::Rule, rule, reason: reason.clone() }
+                }
                 None => {
                     let cause = self.why_untouched(node_idx);
                     let reason = match cause {
@@ -254,9 +232,7 @@ impl<'a> Draft<'a> {
             .collect();
         match backbones.first() {
             Some(&backbone) if backbones.len() == 1 => FloatCause::Fused(backbone),
-            _ if !self.scheme.ops.contains_key(self.graph.node[node_idx].op_type()) => {
-                FloatCause::NotListed
-            }
+            _ if !self.scheme.ops.contains_key(self.graph.node[node_idx].op_type()) => FloatCause::NotListed,
             _ => FloatCause::Alone,
         }
     }

@@ -16,9 +16,8 @@ fn quantize_concat_inputs(draft: &mut Draft, _: &RuleCall) {
     for node_idx in draft.open_nodes(&["Concat"]).into_iter().rev() {
         let node = &draft.graph.node[node_idx];
         let inputs = draft.activation_inputs(node_idx);
-        let comes_quantized = |i: &usize| {
-            draft.is_quantizer(&node.input[*i]) || draft.backbone(&node.input[*i]).is_some()
-        };
+        let comes_quantized =
+            |i: &usize| draft.is_quantizer(&node.input[*i]) || draft.backbone(&node.input[*i]).is_some();
         let wanted = node.output.first().is_some_and(|output| draft.is_quantizer(output));
         if wanted && inputs.iter().any(comes_quantized) {
             for input_idx in inputs {

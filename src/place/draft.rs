@@ -103,8 +103,7 @@ impl<'a> Draft<'a> {
     /// Positions of the nodes of operator `op_type` that may still be quantized, in order.
     pub fn open_nodes(&self, op_types: &[&str]) -> Vec<usize> {
         let nodes = self.graph.node.iter().enumerate();
-        let nodes =
-            nodes.filter(|(i, n)| op_types.contains(&n.op_type()) && self.row(*i).is_some());
+        let nodes = nodes.filter(|(i, n)| op_types.contains(&n.op_type()) && self.row(*i).is_some());
         nodes.map(|(node_idx, _)| node_idx).collect()
     }
 
@@ -127,9 +126,8 @@ impl<'a> Draft<'a> {
         let node = &self.graph.node[node_idx];
         let n_data = if FIRST_INPUT_ONLY.contains(&node.op_type()) { 1 } else { usize::MAX };
         let inputs = node.input.iter().enumerate().take(n_data);
-        let inputs = inputs.filter(|(_, name)| {
-            !name.is_empty() && !self.is_constant(name) && self.value_info.is_float(name)
-        });
+        let inputs =
+            inputs.filter(|(_, name)| !name.is_empty() && !self.is_constant(name) && self.value_info.is_float(name));
         inputs.map(|(input_idx, _)| input_idx).collect()
     }
 
@@ -139,9 +137,9 @@ impl<'a> Draft<'a> {
         self.scheme.ops.get(node.op_type())?.weight.as_ref()?;
         let inputs = node.input.iter().enumerate().take(2);
         let is_weight = |name: &str| {
-            self.index.initializer(name).is_some_and(|tensor| {
-                tensor.data_type() == DataType::Float as i32 && tensor.dims.len() >= 2
-            })
+            self.index
+                .initializer(name)
+                .is_some_and(|tensor| tensor.data_type() == DataType::Float as i32 && tensor.dims.len() >= 2)
         };
         // A weight comes second; only MatMul and Gemm take one as the first.
         let mut found = inputs.filter(|(_, name)| is_weight(name)).map(|(i, _)| i);
@@ -201,10 +199,7 @@ impl<'a> Draft<'a> {
             return false;
         }
         self.edges.contains_key(&edge)
-            || self.graph.node[edge.0]
-                .input
-                .get(edge.1)
-                .is_some_and(|name| self.whole.contains_key(name.as_str()))
+            || self.graph.node[edge.0].input.get(edge.1).is_some_and(|name| self.whole.contains_key(name.as_str()))
     }
 
     /// Makes every use of the tensor read it quantized.

@@ -34,9 +34,7 @@ fn quantize_followers(draft: &mut Draft, call: &RuleCall) {
             let tensor = &node.input[i];
             match draft.backbone(tensor) {
                 // What a matrix product adds to is a residual stream, kept in float.
-                Some(backbone) if fuse && pointwise => {
-                    draft.graph.node[backbone].op_type().starts_with("Conv")
-                }
+                Some(backbone) if fuse && pointwise => draft.graph.node[backbone].op_type().starts_with("Conv"),
                 Some(_) => true,
                 None => comes_quantized(draft, tensor),
             }
@@ -45,9 +43,8 @@ fn quantize_followers(draft: &mut Draft, call: &RuleCall) {
         if following.is_empty() {
             continue;
         }
-        let keep_float = |i: usize| {
-            fuse && node.op_type() == "Add" && !follows(i) && !draft.is_quantizer(&node.input[i])
-        };
+        let keep_float =
+            |i: usize| fuse && node.op_type() == "Add" && !follows(i) && !draft.is_quantizer(&node.input[i]);
         let chosen: Vec<usize> = inputs.into_iter().filter(|&i| !keep_float(i)).collect();
         let reason = format!("input of {}, which follows a quantized operator", node.op_type());
         for input_idx in chosen {
@@ -65,8 +62,6 @@ fn comes_quantized(draft: &Draft, tensor: &str) -> bool {
     let node = &draft.graph.node[producer];
     let inputs = draft.activation_inputs(producer);
     let joins = node.op_type() == "Concat" && draft.row(producer).is_some() && !inputs.is_empty();
-    let input_comes = |&i: &usize| {
-        draft.backbone(&node.input[i]).is_some() || comes_quantized(draft, &node.input[i])
-    };
+    let input_comes = |&i: &usize| draft.backbone(&node.input[i]).is_some() || comes_quantized(draft, &node.input[i]);
     joins && inputs.iter().all(input_comes)
 }

@@ -19,11 +19,7 @@ fn set_winograd_types(draft: &mut Draft, call: &RuleCall) {
         let node = &draft.graph.node[node_idx];
         let weight = node.input.get(1).and_then(|name| draft.index.initializer(name));
         let square = weight.is_some_and(|w| w.dims.len() == 4 && w.dims[2..] == [3, 3]);
-        if square
-            && int(node, "group", 1) == 1
-            && all_one(node, "strides")
-            && all_one(node, "dilations")
-        {
+        if square && int(node, "group", 1) == 1 && all_one(node, "strides") && all_one(node, "dilations") {
             draft.set_types(node_idx, None, call.name("weight"));
         }
     }

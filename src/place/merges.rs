@@ -18,8 +18,7 @@ fn skip_merged_inputs(draft: &mut Draft, call: &RuleCall) {
     for node_idx in draft.open_nodes(&into) {
         for input_idx in draft.activation_inputs(node_idx) {
             let producer = draft.index.producer(&draft.graph.node[node_idx].input[input_idx]);
-            let merged = producer
-                .is_some_and(|producer| call.ops("from").iter().any(|op| op == producer.op_type()));
+            let merged = producer.is_some_and(|producer| call.ops("from").iter().any(|op| op == producer.op_type()));
             if merged {
                 draft.keep_edge_float((node_idx, input_idx));
             }

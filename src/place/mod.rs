@@ -211,8 +211,7 @@ impl Selection {
     pub fn new(exclude: &[String], only: &[String]) -> Result<Selection> {
         let compile = |patterns: &[String]| -> Result<Vec<Pattern>> {
             let compile_one = |text: &String| {
-                let glob =
-                    Glob::new(text).with_context(|| format!("`{text}` is no valid pattern"))?;
+                let glob = Glob::new(text).with_context(|| format!("`{text}` is no valid pattern"))?;
                 Ok(Pattern { text: text.clone(), glob: glob.compile_matcher() })
             };
             patterns.iter().map(compile_one).collect()
@@ -244,12 +243,7 @@ impl Pattern {
 }
 
 /// Applies the rules of `scheme` to `graph`.
-pub fn place(
-    graph: &GraphProto,
-    value_info: &ValueInfos,
-    scheme: &Scheme,
-    selection: &Selection,
-) -> Placement {
+pub fn place(graph: &GraphProto, value_info: &ValueInfos, scheme: &Scheme, selection: &Selection) -> Placement {
     place_assigned(graph, value_info, scheme, selection, &Assigned::default())
 }
 

@@ -18,12 +18,10 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
             continue;
         };
         let node = &draft.graph.node[node_idx];
-        let outputs =
-            node.output.iter().filter(|name| draft.is_quantizer(name)).collect::<Vec<_>>();
+        let outputs = node.output.iter().filter(|name| draft.is_quantizer(name)).collect::<Vec<_>>();
         match constraint {
             Constraint::SameAsInput => {
-                let Some(source) = node.input.first().and_then(|name| draft.quantizer_behind(name))
-                else {
+                let Some(source) = node.input.first().and_then(|name| draft.quantizer_behind(name)) else {
                     continue;
                 };
                 let source = source.to_string();
@@ -38,8 +36,7 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
             }
             Constraint::SameAsOutput => {
                 // Also where the output itself stays float: the kernel joins integers.
-                let read =
-                    (0..node.input.len()).filter(|&i| draft.is_quantized_edge((node_idx, i)));
+                let read = (0..node.input.len()).filter(|&i| draft.is_quantized_edge((node_idx, i)));
                 let read: Vec<String> = read.map(|i| node.input[i].clone()).collect();
                 for pair in draft.free_sources(&read, clips_apart).windows(2) {
                     draft.share(&pair[0], &pair[1]);
@@ -60,9 +57,7 @@ impl Draft<'_> {
     /// Clip's place: on a wider one it could not.
     fn free_sources(&self, inputs: &[String], clips_apart: bool) -> Vec<String> {
         let sources = inputs.iter().filter_map(|name| self.quantizer_behind(name));
-        let clips = |source: &str| {
-            self.clips.keys().any(|tensor| self.group_of(tensor) == self.group_of(source))
-        };
+        let clips = |source: &str| self.clips.keys().any(|tensor| self.group_of(tensor) == self.group_of(source));
         let free = |source: &&str| !(self.is_prescribed(source) || clips_apart && clips(source));
         sources.filter(free).map(str::to_string).collect()
     }

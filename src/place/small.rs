@@ -35,9 +35,7 @@ fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
             out % multiple == 0 && kernel.iter().all(|&size| size >= 3)
         };
         if !has_kernel {
-            let reason = format!(
-                "{per_group} input channels per group and {out} output channels, expected {min}"
-            );
+            let reason = format!("{per_group} input channels per group and {out} output channels, expected {min}");
             draft.leave_float(node_idx, reason);
         }
     }

@@ -14,10 +14,7 @@ pub enum SoftmaxRole {
 }
 
 /// The role of every tensor that has one, initializers too.
-pub(super) fn roles<'a>(
-    graph: &'a GraphProto,
-    index: &GraphIndex<'a>,
-) -> BTreeMap<&'a str, SoftmaxRole> {
+pub(super) fn roles<'a>(graph: &'a GraphProto, index: &GraphIndex<'a>) -> BTreeMap<&'a str, SoftmaxRole> {
     let mut roles = BTreeMap::new();
     let mut note = |tensor: &'a str| {
         if let Some(role) = role(graph, index, &roles, tensor) {
@@ -53,8 +50,8 @@ fn role(
             ("Add", 0 | 1) => behind().map(|_| SoftmaxRole::Addend),
             ("Where", 1 | 2) => behind(),
             (
-                "Reshape" | "Transpose" | "Unsqueeze" | "Squeeze" | "Expand" | "Slice" | "Flatten"
-                | "Identity" | "Clip",
+                "Reshape" | "Transpose" | "Unsqueeze" | "Squeeze" | "Expand" | "Slice" | "Flatten" | "Identity"
+                | "Clip",
                 0,
             ) => behind(),
             ("Max", index) if index != usize::MAX => behind(),

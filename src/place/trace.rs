@@ -72,9 +72,7 @@ impl Draft<'_> {
         let node_idx = self.index.producer_idx(tensor).filter(|_| steps > 0)?;
         let node = &self.graph.node[node_idx];
         let op = node.op_type();
-        let backbone = if self.row(node_idx).is_some_and(|row| row.weight.is_some())
-            && self.is_quantized(node_idx)
-        {
+        let backbone = if self.row(node_idx).is_some_and(|row| row.weight.is_some()) && self.is_quantized(node_idx) {
             Some(node_idx)
         } else if MOVES.contains(&op) || POINTWISE.contains(&op) {
             self.backbone_within(node.input.first()?, steps - 1, known)
@@ -83,10 +81,8 @@ impl Draft<'_> {
                 self.backbone_within(&node.input[fused], steps - 1, known)
             } else {
                 let inputs = self.activation_inputs(node_idx);
-                let mut found = inputs
-                    .iter()
-                    .map(|&i| self.backbone_within(&node.input[i], steps - 1, known))
-                    .collect::<Vec<_>>();
+                let mut found =
+                    inputs.iter().map(|&i| self.backbone_within(&node.input[i], steps - 1, known)).collect::<Vec<_>>();
                 found.dedup();
                 if found.len() == 1 { found[0] } else { None }
             }

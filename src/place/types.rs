@@ -10,19 +10,13 @@ use crate::scheme::{ParameterKind, RuleCall};
 pub const SET_INPUT_TYPE: Rule = Rule {
     name: "set_input_type",
     about: "input `input` (from 0) of the operators of `ops` gets the type `type`",
-    takes: &[
-        ("ops", ParameterKind::Ops),
-        ("input", ParameterKind::Number),
-        ("type", ParameterKind::Type),
-    ],
+    takes: &[("ops", ParameterKind::Ops), ("input", ParameterKind::Number), ("type", ParameterKind::Type)],
     apply: set_input_type,
 };
 
 fn set_input_type(draft: &mut Draft, call: &RuleCall) {
     let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
-    let (Ok(input_idx), Some(qtype)) =
-        (usize::try_from(call.number("input", 0)), call.name("type"))
-    else {
+    let (Ok(input_idx), Some(qtype)) = (usize::try_from(call.number("input", 0)), call.name("type")) else {
         return;
     };
     for node_idx in draft.open_nodes(&ops) {

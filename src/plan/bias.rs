@@ -66,16 +66,14 @@ pub fn bias_grids(values: &[f32], qtype: &QType, observer: &Observer) -> Result<
 
 /// Widens the weights' scales where an int32 would overflow: a weight may serve several biases.
 fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut QuantPlan) {
-    let int32 =
-        placement.biases.iter().zip(floats).filter(|(quantizer, _)| quantizer.qtype.is_none());
+    let int32 = placement.biases.iter().zip(floats).filter(|(quantizer, _)| quantizer.qtype.is_none());
     for (quantizer, (_, values)) in int32 {
         let Some(s_x) = input_scale(plan, &quantizer.input) else { continue };
         let weight = &mut plan.weights[quantizer.weight];
         let qtype = weight.qtype.clone();
         let n_scales = weight.params.len();
         for (channel, &value) in values.iter().enumerate() {
-            let params =
-                &mut weight.params[if n_scales == 1 { 0 } else { channel.min(n_scales - 1) }];
+            let params = &mut weight.params[if n_scales == 1 { 0 } else { channel.min(n_scales - 1) }];
             let needed = f64::from(value).abs() / (s_x * MAX_BIAS) * (1.0 + 1e-6);
             // The bias has the product of both scales; ranges may yet become narrower.
             let normal = 1024.0 * f64::from(f32::MIN_POSITIVE) / s_x;
@@ -93,33 +91,19 @@ fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan:
     }
 }
 
-fn int32(
-    plan: &QuantPlan,
-    quantizer: &BiasQuantizer,
-    shape: Vec<usize>,
-    values: &[f32],
-) -> Option<PlannedBias> {
+fn int32(plan: &QuantPlan, quantizer: &BiasQuantizer, shape: Vec<usize>, values: &[f32]) -> Option<PlannedBias> {
     let s_x = input_scale(plan, &quantizer.input)?;
     let weight = &plan.weights[quantizer.weight];
-    let scales: Vec<f32> =
-        weight.params.iter().map(|params| (s_x * f64::from(params.scale)) as f32).collect();
+    let scales: Vec<f32> = weight.params.iter().map(|params| (s_x * f64::from(params.scale)) as f32).collect();
     if scales.len() != 1 && scales.len() != values.len() {
         return None;
     }
     let quantize = |(channel, &value): (usize, &f32)| {
         let scale = f64::from(scales[if scales.len() == 1 { 0 } else { channel }]);
-        round_half_even(f64::from(value) / scale.max(f64::from(f32::MIN_POSITIVE)))
-            .clamp(-MAX_BIAS, MAX_BIAS) as i32
+        round_half_even(f64::from(value) / scale.max(f64::from(f32::MIN_POSITIVE))).clamp(-MAX_BIAS, MAX_BIAS) as i32
     };
     let integers = values.iter().enumerate().map(quantize).collect();
-    Some(PlannedBias {
-        quantizer: quantizer.clone(),
-        qtype: None,
-        zero_point: 0,
-        shape,
-        scales,
-        integers,
-    })
+    Some(PlannedBias { quantizer: quantizer.clone(), qtype: None, zero_point: 0, shape, scales, integers })
 }
 
 fn input_scale(plan: &QuantPlan, input: &str) -> Option<f64> {

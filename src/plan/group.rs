@@ -40,28 +40,23 @@ pub(super) fn decide(
     let find = |(&group, quantizers_of_group): (&usize, &Vec<usize>)| {
         let prescribed = prescribed(placement, quantizers_of_group, &mut Vec::new());
         // A prescribed grid brings its own type.
-        let first = &placement.activations
-            [prescribed.map_or(quantizers_of_group[0], |(quantizer, _)| quantizer)];
-        let given_of =
-            |&quantizer: &usize| given?.get(&placement.activations[quantizer].tensor).copied();
+        let first = &placement.activations[prescribed.map_or(quantizers_of_group[0], |(quantizer, _)| quantizer)];
+        let given_of = |&quantizer: &usize| given?.get(&placement.activations[quantizer].tensor).copied();
         let imported: Vec<GivenRange> = quantizers_of_group.iter().filter_map(given_of).collect();
-        let mut observed =
-            quantizers_of_group.iter().filter(|&quantizer| given_of(quantizer).is_none());
+        let mut observed = quantizers_of_group.iter().filter(|&quantizer| given_of(quantizer).is_none());
         let mut joint = observed.next().map(|&first| {
             let mut joint = Cow::Borrowed(statistics[first].borrow());
             observed.for_each(|&member| joint.to_mut().merge(statistics[member].borrow()));
             joint
         });
-        let roles =
-            quantizers_of_group.iter().map(|&quantizer| placement.activations[quantizer].softmax);
+        let roles = quantizers_of_group.iter().map(|&quantizer| placement.activations[quantizer].softmax);
         let role = roles.collect::<Option<Vec<_>>>().and_then(|roles| roles.into_iter().max());
         let mask = joint.as_deref().and_then(|joint| Mask::in_values(joint, role?));
         if let (Some(mask), Some(joint)) = (mask, &mut joint) {
             mask.raise_all(joint.to_mut());
         }
-        let holds_all = |quantizer: &&usize| {
-            placement.activations[**quantizer].holds_all && given_of(quantizer).is_none()
-        };
+        let holds_all =
+            |quantizer: &&usize| placement.activations[**quantizer].holds_all && given_of(quantizer).is_none();
         let mut of_outputs = Extremes::NONE;
         for &quantizer in quantizers_of_group.iter().filter(holds_all) {
             of_outputs.widen(statistics[quantizer].borrow().extremes);
@@ -121,8 +116,7 @@ fn prescribed(
     quantizers_of_group: &[usize],
     warnings: &mut Vec<String>,
 ) -> Option<(usize, FixedGrid)> {
-    let all =
-        quantizers_of_group.iter().filter_map(|&i| Some((i, placement.activations[i].fixed?)));
+    let all = quantizers_of_group.iter().filter_map(|&i| Some((i, placement.activations[i].fixed?)));
     let all: Vec<(usize, FixedGrid)> = all.collect();
     let &(first, fixed) = all.first()?;
     if let Some((other, _)) = all.iter().find(|(_, another)| *another != fixed) {
@@ -161,9 +155,7 @@ fn find_shared(
     qtype: &QType,
     observer: &Observer,
 ) -> Result<Shared> {
-    let whole = |range: Range, grid: &Grid| {
-        of_outputs.map_or(range, |(min, max)| covering(range, min, max, grid))
-    };
+    let whole = |range: Range, grid: &Grid| of_outputs.map_or(range, |(min, max)| covering(range, min, max, grid));
     if let (Some(joint), []) = (joint, imported) {
         let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));
         let grid = qtype.grid();

@@ -115,8 +115,7 @@ mod tests {
     fn a_statistic_is_raised_as_its_values_are() {
         let values = [f32::NEG_INFINITY, -1e4, 2.0, -3.0];
         let found = mask(&values, SoftmaxRole::Input).unwrap();
-        let (mut statistic, mut expected) =
-            (TensorStatistics::default(), TensorStatistics::default());
+        let (mut statistic, mut expected) = (TensorStatistics::default(), TensorStatistics::default());
         statistic.observe(&values);
         expected.observe(&values.map(|value| found.raise(value)));
         assert_eq!(found.n_masked(&statistic), 2);

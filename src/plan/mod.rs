@@ -20,9 +20,7 @@ use crate::onnx::edit::ModelEdit;
 use crate::onnx::proto::GraphProto;
 use crate::place::clips::FoldableClip;
 use crate::place::{ActivationQuantizer, BiasQuantizer, Placement, WeightQuantizer};
-use crate::quant::{
-    GivenRange, QuantParams, Range, ScaleLayout, Symmetry, params_for_range, scale_shape,
-};
+use crate::quant::{GivenRange, QuantParams, Range, ScaleLayout, Symmetry, params_for_range, scale_shape};
 use crate::scheme::{QType, Scheme};
 use crate::statistics::TensorStatistics;
 use anyhow::{Result, ensure};
@@ -127,8 +125,7 @@ impl PlannedWeight {
     /// The values that the integers stand for, in their order.
     pub fn dequantized(&self) -> Vec<f32> {
         let layout = ScaleLayout::of(&self.shape, self.quantizer.axis, self.quantizer.block);
-        let value =
-            |(position, &q): (usize, &i32)| self.params[layout.scale_of(position)].dequantize(q);
+        let value = |(position, &q): (usize, &i32)| self.params[layout.scale_of(position)].dequantize(q);
         self.integers.iter().enumerate().map(value).collect()
     }
 
@@ -222,11 +219,7 @@ pub fn decide(
 
 /// Parameters for `range` on the type's grid, refined on what was observed where the type asks for it,
 /// and the range that they keep.
-fn params_for(
-    statistic: &TensorStatistics,
-    range: Range,
-    qtype: &QType,
-) -> Result<(Range, QuantParams)> {
+fn params_for(statistic: &TensorStatistics, range: Range, qtype: &QType) -> Result<(Range, QuantParams)> {
     let params = params_for_range(range, &qtype.grid())?;
     if qtype.pot_search == 0 {
         return Ok((range, params));

@@ -24,12 +24,7 @@ pub struct Pairs {
 impl Pairs {
     /// The pairs of the weight of `shape` at an input of `node`, row by output channel; `None` where
     /// products are not added in 16 bits.
-    pub fn of(
-        node: &NodeProto,
-        input_idx: usize,
-        shape: &[usize],
-        limit: Option<u16>,
-    ) -> Option<Pairs> {
+    pub fn of(node: &NodeProto, input_idx: usize, shape: &[usize], limit: Option<u16>) -> Option<Pairs> {
         let limit = i32::from(limit?);
         match (node.op_type(), shape) {
             ("Conv", [_, 1, ..]) => None,
@@ -62,10 +57,7 @@ impl Pairs {
         let mut bounds = (-self.limit, self.limit);
         for neighbour in self.neighbours(k) {
             let beside = q(neighbour);
-            bounds = (
-                bounds.0.max(-self.limit - beside.min(0)),
-                bounds.1.min(self.limit - beside.max(0)),
-            );
+            bounds = (bounds.0.max(-self.limit - beside.min(0)), bounds.1.min(self.limit - beside.max(0)));
         }
         (bounds.0.min(0), bounds.1.max(0))
     }
@@ -73,9 +65,9 @@ impl Pairs {
     /// The heaviest pair of a row of integers, as a share of the limit.
     pub fn load(&self, q: &[i32]) -> f64 {
         let pair = |k: usize| {
-            let sums = self.neighbours(k).map(move |other| {
-                (q[k].max(0) + q[other].max(0)).max(-(q[k].min(0) + q[other].min(0)))
-            });
+            let sums = self
+                .neighbours(k)
+                .map(move |other| (q[k].max(0) + q[other].max(0)).max(-(q[k].min(0) + q[other].min(0))));
             sums.max().unwrap_or(0)
         };
         let heaviest = (0..q.len()).map(pair).max().unwrap_or(0);

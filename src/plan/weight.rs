@@ -26,10 +26,7 @@ pub(super) fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<
 }
 
 /// Shape and values of a weight, or of a constant whose mask is raised to where its grid begins.
-pub(super) fn values_of(
-    graph: &GraphProto,
-    quantizer: &WeightQuantizer,
-) -> Result<(Vec<usize>, Vec<f32>)> {
+pub(super) fn values_of(graph: &GraphProto, quantizer: &WeightQuantizer) -> Result<(Vec<usize>, Vec<f32>)> {
     let (shape, mut values) = read(graph, &quantizer.tensor)?;
     if let Some(role) = quantizer.softmax {
         let mut statistic = TensorStatistics::default();
@@ -44,8 +41,7 @@ pub(super) fn values_of(
 
 fn read(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
     let initializer = graph.initializer.iter().find(|tensor| tensor.name() == name);
-    let initializer =
-        initializer.with_context(|| format!("initializer `{name}` does not exist"))?;
+    let initializer = initializer.with_context(|| format!("initializer `{name}` does not exist"))?;
     let read = || Ok((tensor::shape(initializer)?, tensor::f32_values(initializer)?));
     Result::<_>::with_context(read(), || format!("initializer `{name}`"))
 }
@@ -54,11 +50,8 @@ fn ensure_finite(name: &str, values: &[f32]) -> Result<()> {
     let bad = values.iter().filter(|value| !value.is_finite()).count();
     ensure!(
         bad == 0,
-        anyhow!(
-            "initializer `{name}`: {bad} of {} values are NaN or infinite, expected finite weights",
-            values.len()
-        )
-        .hint("leave its node float with --exclude")
+        anyhow!("initializer `{name}`: {bad} of {} values are NaN or infinite, expected finite weights", values.len())
+            .hint("leave its node float with --exclude")
     );
     Ok(())
 }
@@ -70,9 +63,7 @@ pub(super) fn decide(
     observer: &Observer,
     plan: &mut QuantPlan,
 ) -> Result<()> {
-    let planned = |quantizer: &WeightQuantizer| {
-        planned(graph, quantizer, &scheme.types[&quantizer.qtype], observer)
-    };
+    let planned = |quantizer: &WeightQuantizer| planned(graph, quantizer, &scheme.types[&quantizer.qtype], observer);
     // Of several errors the first is given.
     let weights: Vec<Result<PlannedWeight>> = placement.weights.par_iter().map(planned).collect();
     for weight in weights {
@@ -136,11 +127,7 @@ fn warning(PlannedWeight { quantizer, params, dead, .. }: &PlannedWeight) -> Opt
 }
 
 /// Range and parameters of values that are known; those of an empty slice are for a range of width 0.
-pub(super) fn params_of(
-    values: &[f32],
-    qtype: &QType,
-    observer: &Observer,
-) -> Result<(Range, QuantParams)> {
+pub(super) fn params_of(values: &[f32], qtype: &QType, observer: &Observer) -> Result<(Range, QuantParams)> {
     let mut statistic = TensorStatistics::default();
     // A histogram per block would cost more than the rest.
     match observer.reads_histogram || qtype.pot_search > 0 {

@@ -83,8 +83,7 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
         _ => return None,
     };
     if node.op_type() == "Gemm"
-        && (node::float(node, "alpha").unwrap_or(1.0) != 1.0
-            || node::float(node, "beta").unwrap_or(1.0) != 1.0)
+        && (node::float(node, "alpha").unwrap_or(1.0) != 1.0 || node::float(node, "beta").unwrap_or(1.0) != 1.0)
     {
         return None;
     }
@@ -106,8 +105,7 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
         }
     };
     let epsilon = f64::from(node::float(norm, "epsilon").unwrap_or(1e-5));
-    let gain: Vec<f64> =
-        (0..channels).map(|c| f64::from(scale[c]) / (f64::from(var[c]) + epsilon).sqrt()).collect();
+    let gain: Vec<f64> = (0..channels).map(|c| f64::from(scale[c]) / (f64::from(var[c]) + epsilon).sqrt()).collect();
     let shift = |c: usize| (f64::from(bias[c]) - f64::from(mean[c])) * gain[c] + f64::from(beta[c]);
     let values = tensor::f32_values(weight).ok()?;
     let inner: usize = shape[channel_axis + 1..].iter().product();
@@ -121,11 +119,8 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
             along
         }
     };
-    let scaled: Vec<f32> = values
-        .iter()
-        .enumerate()
-        .map(|(i, &value)| (f64::from(value) * gain[channel_of(i)]) as f32)
-        .collect();
+    let scaled: Vec<f32> =
+        values.iter().enumerate().map(|(i, &value)| (f64::from(value) * gain[channel_of(i)]) as f32).collect();
     Some(Fold {
         producer,
         weight: tensor::from_f32(w_name, &shape, &scaled).ok()?,
@@ -142,11 +137,7 @@ fn apply(graph: &mut GraphProto, position: usize, fold: Fold, names: &mut Names)
     };
     let index = GraphIndex::new(graph);
     let weight_is_free = index.has_only(&old_weight, 1);
-    let weight_name = if weight_is_free {
-        old_weight.clone()
-    } else {
-        names.fresh(&format!("{old_weight}_folded"))
-    };
+    let weight_name = if weight_is_free { old_weight.clone() } else { names.fresh(&format!("{old_weight}_folded")) };
     let bias_is_free = !old_bias.is_empty() && index.has_only(&old_bias, 1);
     let bias_name = match (bias_is_free, old_bias.is_empty()) {
         (true, _) => old_bias.clone(),

@@ -46,8 +46,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         }
     }
 
-    let names: BTreeSet<String> =
-        graph.initializer.iter().map(|tensor| tensor.name().to_string()).collect();
+    let names: BTreeSet<String> = graph.initializer.iter().map(|tensor| tensor.name().to_string()).collect();
     let n_inputs = graph.input.len();
     graph.input.retain(|value| !names.contains(value.name()));
     let removed = n_inputs - graph.input.len();
@@ -95,9 +94,7 @@ fn constant(node: &NodeProto) -> Option<TensorProto> {
     let mut value = match attribute.name() {
         "value" => attribute.t.clone()?,
         "value_float" => tensor::from_f32(name, &[], &[attribute.f()]).ok()?,
-        "value_floats" => {
-            tensor::from_f32(name, &[attribute.floats.len()], &attribute.floats).ok()?
-        }
+        "value_floats" => tensor::from_f32(name, &[attribute.floats.len()], &attribute.floats).ok()?,
         "value_int" => tensor::from_i64(name, &[], &[attribute.i()]).ok()?,
         "value_ints" => tensor::from_i64(name, &[attribute.ints.len()], &attribute.ints).ok()?,
         _ => return None,

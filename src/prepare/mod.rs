@@ -36,11 +36,8 @@ pub struct Pass {
 
 /// Every pass. Constants come first, so that the others find them; folding comes last, as the upgrade
 /// settles what a BatchNormalization means.
-pub const PASSES: &[Pass] = &[
-    lift_constants::LIFT_CONSTANTS,
-    upgrade_opset::UPGRADE_OPSET,
-    fold_batch_norm::FOLD_BATCH_NORM,
-];
+pub const PASSES: &[Pass] =
+    &[lift_constants::LIFT_CONSTANTS, upgrade_opset::UPGRADE_OPSET, fold_batch_norm::FOLD_BATCH_NORM];
 
 /// Runs every pass; `min_opset` is the lowest version of the default operator set that will do.
 ///
@@ -73,21 +70,17 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
     for node in &graph.node {
         let op = node.op_type();
-        let quantized =
-            matches!(op, "QuantizeLinear" | "DequantizeLinear" | "DynamicQuantizeLinear")
-                || op.starts_with("QLinear")
-                || matches!(op, "ConvInteger" | "MatMulInteger" | "QGemm" | "QAttention");
+        let quantized = matches!(op, "QuantizeLinear" | "DequantizeLinear" | "DynamicQuantizeLinear")
+            || op.starts_with("QLinear")
+            || matches!(op, "ConvInteger" | "MatMulInteger" | "QGemm" | "QAttention");
         if quantized {
             *found.entry(op).or_default() += 1;
         }
     }
     if !found.is_empty() {
         let list: Vec<String> = found.iter().map(|(op, n)| format!("{n} {op}")).collect();
-        return Err(anyhow!(
-            "is already quantized ({}), expected a float32 model",
-            list.join(", ")
-        )
-        .hint("quantize the float model that it was made from"));
+        return Err(anyhow!("is already quantized ({}), expected a float32 model", list.join(", "))
+            .hint("quantize the float model that it was made from"));
     }
     const FLOAT16: [i32; 2] = [10, 16];
     let half = graph.initializer.iter().filter(|t| FLOAT16.contains(&t.data_type())).count();
@@ -97,8 +90,7 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
     });
     ensure!(
         half == 0 && half_input.is_none(),
-        anyhow!("is a float16 model ({half} float16 weights), expected float32")
-            .hint("export it in float32")
+        anyhow!("is a float16 model ({half} float16 weights), expected float32").hint("export it in float32")
     );
     Ok(())
 }

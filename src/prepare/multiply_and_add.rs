@@ -76,12 +76,7 @@ fn constant(graph: &GraphProto, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
 }
 
 /// Changes the node; what it needs before it goes into the graph.
-fn apply(
-    form: Form,
-    node: &mut NodeProto,
-    graph: &mut GraphProto,
-    names: &mut Names,
-) -> Result<()> {
+fn apply(form: Form, node: &mut NodeProto, graph: &mut GraphProto, names: &mut Names) -> Result<()> {
     match form {
         Form::With { op_type, shape, values } => {
             let name = names.fresh(&format!("{}_inverse", node.input[1]));

@@ -15,10 +15,7 @@ use std::collections::BTreeMap;
 ///
 /// # Errors
 /// If one dimension's name would stand for two numbers.
-pub fn fix_inputs(
-    model: &mut ModelProto,
-    shapes: &BTreeMap<String, Vec<usize>>,
-) -> Result<Vec<Change>> {
+pub fn fix_inputs(model: &mut ModelProto, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Vec<Change>> {
     let graph = model.graph.as_mut().context("model has no graph")?;
     let mut bound: BTreeMap<String, (usize, String)> = BTreeMap::new();
     let mut changes = Vec::new();
@@ -68,9 +65,8 @@ pub fn fill_in(model: &mut ModelProto, value_info: &ValueInfos) {
         let (Some(known), Some(tensor)) = (value_info.shape(&name), tensor_type(value)) else {
             continue;
         };
-        let shape = tensor.shape.get_or_insert_with(|| TensorShapeProto {
-            dim: vec![Dimension::default(); known.len()],
-        });
+        let shape =
+            tensor.shape.get_or_insert_with(|| TensorShapeProto { dim: vec![Dimension::default(); known.len()] });
         if shape.dim.len() == known.len() {
             for (dim, &n) in shape.dim.iter_mut().zip(known) {
                 fix(dim, n);

@@ -71,9 +71,7 @@ const ADAPTERS: &[(&str, i64, Adapter)] = &[
     ("ReduceSumSquare", 18, |old| ints_to_input(old, "axes", 1)),
     ("GridSample", 20, grid_sample),
     ("DFT", 20, |old| unsupported(old, "its axis became an input at version 20")),
-    ("GroupNormalization", 21, |old| {
-        unsupported(old, "its scale changed from groups to channels at version 21")
-    }),
+    ("GroupNormalization", 21, |old| unsupported(old, "its scale changed from groups to channels at version 21")),
 ];
 
 fn run(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
@@ -83,8 +81,7 @@ fn run(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
     }
     ensure!(
         from >= OLDEST,
-        anyhow!("opset is {from}, expected {OLDEST} or later")
-            .hint("export the model again with opset 13")
+        anyhow!("opset is {from}, expected {OLDEST} or later").hint("export the model again with opset 13")
     );
     let value_info = ValueInfos::of_model(model);
     let graph = model.graph.as_mut().context("model has no graph")?;
@@ -105,13 +102,7 @@ fn run(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
     Ok(vec![Change::UpgradedOpset { from, to: min_opset }])
 }
 
-fn upgrade(
-    graph: &mut GraphProto,
-    from: i64,
-    to: i64,
-    names: &mut Names,
-    value_info: &ValueInfos,
-) -> Result<()> {
+fn upgrade(graph: &mut GraphProto, from: i64, to: i64, names: &mut Names, value_info: &ValueInfos) -> Result<()> {
     let mut initializers = Vec::new();
     let used = used_tensors(graph);
     for &(op_type, since, adapter) in ADAPTERS {
@@ -129,16 +120,8 @@ fn upgrade(
                 continue;
             }
             let label = node_name(&node).to_string();
-            let old = OldNode {
-                node,
-                names,
-                initializers: &mut initializers,
-                value_info,
-                known,
-                used: &used,
-            };
-            let adapted = adapter(old)
-                .with_context(|| format!("node `{label}` ({op_type}) of opset {from}"))?;
+            let old = OldNode { node, names, initializers: &mut initializers, value_info, known, used: &used };
+            let adapted = adapter(old).with_context(|| format!("node `{label}` ({op_type}) of opset {from}"))?;
             nodes.extend(adapted);
         }
         graph.node = nodes;
@@ -172,11 +155,7 @@ fn unsupported(_site: OldNode, why: &str) -> Result<Vec<NodeProto>> {
 
 impl OldNode<'_> {
     /// An initializer for a value that was an attribute.
-    fn constant(
-        &mut self,
-        what: &str,
-        make: impl FnOnce(&str) -> Result<TensorProto>,
-    ) -> Result<String> {
+    fn constant(&mut self, what: &str, make: impl FnOnce(&str) -> Result<TensorProto>) -> Result<String> {
         let name = self.names.fresh(&format!("{}_{what}", node_name(&self.node)));
         self.initializers.push(make(&name)?);
         Ok(name)
@@ -209,8 +188,7 @@ fn ints_to_input(mut old: OldNode, name: &str, position: usize) -> Result<Vec<No
 fn upsample(mut old: OldNode) -> Result<Vec<NodeProto>> {
     if let Some(scales) = edit::take(&mut old.node, "scales") {
         let values = scales.floats;
-        let name =
-            old.constant("scales", |name| tensor::from_f32(name, &[values.len()], &values))?;
+        let name = old.constant("scales", |name| tensor::from_f32(name, &[values.len()], &values))?;
         old.node.input.truncate(1);
         old.node.input.push(name);
     }
@@ -257,8 +235,7 @@ fn clip(mut old: OldNode) -> Result<Vec<NodeProto>> {
 }
 
 fn pad(mut old: OldNode) -> Result<Vec<NodeProto>> {
-    let pads =
-        edit::take(&mut old.node, "pads").context("has no attribute `pads`, expected one")?;
+    let pads = edit::take(&mut old.node, "pads").context("has no attribute `pads`, expected one")?;
     let value = edit::take(&mut old.node, "value").map_or(0.0, |attribute| attribute.f());
     let pads = old.ints("pads", &pads.ints)?;
     let value = old.constant("value", |name| tensor::from_f32(name, &[], &[value]))?;
@@ -268,8 +245,7 @@ fn pad(mut old: OldNode) -> Result<Vec<NodeProto>> {
 }
 
 fn slice(mut old: OldNode) -> Result<Vec<NodeProto>> {
-    let [starts, ends, axes] =
-        ["starts", "ends", "axes"].map(|name| edit::take(&mut old.node, name));
+    let [starts, ends, axes] = ["starts", "ends", "axes"].map(|name| edit::take(&mut old.node, name));
     let starts = starts.context("has no attribute `starts`, expected one")?;
     let ends = ends.context("has no attribute `ends`, expected one")?;
     let starts = old.ints("starts", &starts.ints)?;
@@ -318,8 +294,7 @@ fn dropout(mut old: OldNode) -> Result<Vec<NodeProto>> {
 
 /// Identities, which Dropouts became, go unless they make an output of the graph.
 fn bypass_identities_of_dropout(graph: &mut GraphProto) {
-    let outputs: BTreeSet<String> =
-        graph.output.iter().map(|value| value.name().to_string()).collect();
+    let outputs: BTreeSet<String> = graph.output.iter().map(|value| value.name().to_string()).collect();
     let mut position = 0;
     while position < graph.node.len() {
         let node = &graph.node[position];
@@ -353,8 +328,7 @@ fn softmax(mut old: OldNode) -> Result<Vec<NodeProto>> {
         return Ok(vec![old.node]);
     }
     let base = node_name(&old.node).to_string();
-    let [shape, flat, soft] =
-        ["shape", "flat", "matrix"].map(|what| old.names.fresh(&format!("{base}_{what}")));
+    let [shape, flat, soft] = ["shape", "flat", "matrix"].map(|what| old.names.fresh(&format!("{base}_{what}")));
     let mut flatten = edit::node("Flatten", &flat, &[&input], &flat);
     edit::set_int(&mut flatten, "axis", axis);
     edit::set_int(&mut old.node, "axis", -1);

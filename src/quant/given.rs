@@ -17,9 +17,7 @@ impl GivenRange {
     /// The interval to lay on `grid`, so that a grid of the file's own kind has the file's scale.
     pub fn on(&self, grid: &Grid) -> Range {
         match self.amax {
-            Some(amax) if grid.signed && grid.symmetry == Symmetry::Symmetric => {
-                Range::symmetric(amax)
-            }
+            Some(amax) if grid.signed && grid.symmetry == Symmetry::Symmetric => Range::symmetric(amax),
             _ => self.range,
         }
     }
@@ -29,10 +27,7 @@ impl GivenRange {
     /// # Errors
     /// If the scale is no positive number, or the grid has less than 2 or more than 16 bits.
     pub fn of_grid(scale: f64, zero_point: i64, bits: u64, signed: bool) -> Result<GivenRange> {
-        ensure!(
-            scale.is_finite() && scale >= 0.0,
-            "scale is {scale}, expected a number that is not negative"
-        );
+        ensure!(scale.is_finite() && scale >= 0.0, "scale is {scale}, expected a number that is not negative");
         ensure!((2..=16).contains(&bits), "has {bits} bits, expected 2 to 16");
         let (q_min, q_max) = match signed {
             true => (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1),
@@ -40,9 +35,6 @@ impl GivenRange {
         };
         let at = |q: i64| scale * (q as f64 - zero_point as f64);
         let symmetric = signed && zero_point == 0;
-        Ok(GivenRange {
-            range: Range { min: at(q_min), max: at(q_max) },
-            amax: symmetric.then_some(at(q_max)),
-        })
+        Ok(GivenRange { range: Range { min: at(q_min), max: at(q_max) }, amax: symmetric.then_some(at(q_max)) })
     }
 }

@@ -52,21 +52,15 @@ impl ScaleLayout {
     ///
     /// # Errors
     /// If they do not fit.
-    pub fn of_node(
-        shape: &[usize],
-        scales: &[usize],
-        axis: i64,
-        block_size: usize,
-    ) -> Result<ScaleLayout> {
+    pub fn of_node(shape: &[usize], scales: &[usize], axis: i64, block_size: usize) -> Result<ScaleLayout> {
         let n_scales: usize = scales.iter().product();
         if block_size == 0 && n_scales == 1 {
             return Ok(ScaleLayout::of(shape, None, None));
         }
         let position = if axis < 0 { axis + shape.len() as i64 } else { axis };
         let position = usize::try_from(position).ok().filter(|&position| position < shape.len());
-        let position = position.with_context(|| {
-            format!("axis is {axis}, expected one of a tensor of shape {shape:?}")
-        })?;
+        let position =
+            position.with_context(|| format!("axis is {axis}, expected one of a tensor of shape {shape:?}"))?;
         let block = (block_size > 0).then_some(block_size);
         let expected = scale_shape(shape, Some(position), block);
         match block {
@@ -90,8 +84,7 @@ impl ScaleLayout {
             None => along,
             Some(block) => {
                 let outer = position / self.inner / self.dim;
-                (outer * self.dim.div_ceil(block) + along / block) * self.inner
-                    + position % self.inner
+                (outer * self.dim.div_ceil(block) + along / block) * self.inner + position % self.inner
             }
         }
     }

@@ -210,10 +210,7 @@ pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
     if grid.codes == Codes::Nnie {
         let amax = lo.abs().max(hi);
         let scale = if amax == 0.0 { 1.0 } else { nnie::parameter(amax) as f32 };
-        ensure!(
-            scale.is_normal(),
-            "range is [{lo}, {hi}], outside what a float32 parameter can be"
-        );
+        ensure!(scale.is_normal(), "range is [{lo}, {hi}], outside what a float32 parameter can be");
         return Ok(QuantParams { scale, zero_point: nnie::ZERO, q_min, q_max, codes: grid.codes });
     }
     if step == 0.0 {

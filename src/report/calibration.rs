@@ -164,8 +164,7 @@ fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto]) -> String {
         causes.entry(cause).or_default().push(nodes[node.node].op_type());
     }
     let causes = causes.into_iter();
-    let text =
-        causes.map(|((_, cause), ops)| format!("{} ({cause})", by_operator(ops.into_iter())));
+    let text = causes.map(|((_, cause), ops)| format!("{} ({cause})", by_operator(ops.into_iter())));
     text.collect::<Vec<_>>().join("; ")
 }
 
@@ -202,8 +201,7 @@ fn types(encodings: &[Encoding], granularity: bool) -> String {
 fn type_name(encoding: &Encoding, granularity: bool) -> String {
     let Encoding { output_dtype, bits, symmetric, axis, block_size, .. } = encoding;
     let width = output_dtype.trim_start_matches(|c: char| !c.is_ascii_digit());
-    let narrower =
-        if width == bits.to_string() { String::new() } else { format!(" ({bits} bits)") };
+    let narrower = if width == bits.to_string() { String::new() } else { format!(" ({bits} bits)") };
     let symmetry = if *symmetric { "symmetric" } else { "asymmetric" };
     let per = match (granularity, block_size, axis) {
         (false, ..) => String::new(),
@@ -287,8 +285,7 @@ pub fn details(outcome: &Outcome) -> Vec<String> {
     let equalization = sidecar.equalization.iter();
     let scaled = equalization.clone().flat_map(|record| &record.spaces).map(describe_scales);
     let skipped = equalization.flat_map(|record| &record.declined);
-    let skipped = skipped
-        .map(|skipped| format!("equalization skipped: `{}`: {}", skipped.tensor, skipped.reason));
+    let skipped = skipped.map(|skipped| format!("equalization skipped: `{}`: {}", skipped.tensor, skipped.reason));
     let curve = outcome.improved.mixed.iter().flat_map(|mixed| &mixed.curve);
     let curve = curve.map(|point| format!("mixed precision: {}", CurvePoint::describe(point)));
     prepared.chain(floats).chain(scaled).chain(skipped).chain(curve).collect()

@@ -7,9 +7,7 @@ pub fn comparison(figures: &OutputFigures) -> String {
     let mut parts = Vec::new();
     let mut count = |non_finite: &Option<NonFinite>, what: &str| {
         if let Some(NonFinite { n_values, first_sample }) = non_finite {
-            parts.push(format!(
-                "{n_values} values are NaN or infinite {what}, first for `{first_sample}`"
-            ));
+            parts.push(format!("{n_values} values are NaN or infinite {what}, first for `{first_sample}`"));
         }
     };
     count(&figures.non_finite, "where float has numbers");
@@ -22,8 +20,8 @@ pub fn comparison(figures: &OutputFigures) -> String {
     parts.extend(figures.agreement_percent.map(|percent| format!("agreement {percent:.1} %")));
     parts.push(format!("largest difference {:.4}", figures.max_difference));
     parts.push(format!("{} samples", figures.n_samples));
-    let top1 = figures.top1_percent.map(|[float, quantized]| {
-        format!("; top-1 float {float:.2} %, quantized {quantized:.2} %")
-    });
+    let top1 = figures
+        .top1_percent
+        .map(|[float, quantized]| format!("; top-1 float {float:.2} %, quantized {quantized:.2} %"));
     format!("{}: {}{}", figures.output, parts.join(", "), top1.unwrap_or_default())
 }

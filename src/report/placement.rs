@@ -76,11 +76,7 @@ pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
         engine_hint: None,
         quantized_tensors: tensors.collect(),
         weights: placement.weights.iter().map(|quantizer| quantizer.tensor.clone()).collect(),
-        quantized_nodes: placement
-            .quantized_nodes
-            .iter()
-            .map(|&quantized| node(quantized))
-            .collect(),
+        quantized_nodes: placement.quantized_nodes.iter().map(|&quantized| node(quantized)).collect(),
         float_nodes: float_nodes.collect(),
     }
 }

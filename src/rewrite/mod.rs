@@ -32,11 +32,7 @@ impl QuantizedModel {
 ///
 /// # Errors
 /// If the model has no graph, or a type of the plan has no ONNX integer.
-pub fn rewrite(
-    mut model: ModelProto,
-    plan: &QuantPlan,
-    storage: WeightStorage,
-) -> Result<QuantizedModel> {
+pub fn rewrite(mut model: ModelProto, plan: &QuantPlan, storage: WeightStorage) -> Result<QuantizedModel> {
     let graph = model.graph.as_mut().context("model has no graph")?;
     let mut writer = Writer { names: Names::of(graph), ..Writer::default() };
     for activation in &plan.activations {
@@ -154,19 +150,16 @@ impl Writer {
             return self.rounded_weight(planned);
         }
         let axis = planned.quantizer.axis.map(|axis| ("axis", axis));
-        let block =
-            planned.quantizer.block.filter(|_| axis.is_some()).map(|size| ("block_size", size));
+        let block = planned.quantizer.block.filter(|_| axis.is_some()).map(|size| ("block_size", size));
         let attributes: Vec<(&str, usize)> = axis.into_iter().chain(block).collect();
         let shape = planned.scale_shape();
-        let (scale, zero_point) =
-            self.parameters(tensor, &planned.params, &shape, &planned.qtype)?;
+        let (scale, zero_point) = self.parameters(tensor, &planned.params, &shape, &planned.qtype)?;
         let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
         let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
         let mut nodes = Vec::with_capacity(2);
         match storage {
             WeightStorage::Integer => {
-                let stored =
-                    integers(&quantized, &planned.shape, &planned.integers, &planned.qtype)?;
+                let stored = integers(&quantized, &planned.shape, &planned.integers, &planned.qtype)?;
                 self.initializers.push(stored);
             }
             WeightStorage::Float => {
@@ -191,9 +184,7 @@ impl Writer {
     /// A weight of codes that ONNX has no operator for: fake-quantized floats.
     fn rounded_weight(&mut self, planned: &PlannedWeight) -> Result<()> {
         let rounded = self.names.fresh(&format!("{}_rounded", planned.quantizer.tensor));
-        let [_] = planned.params[..] else {
-            bail!("`{}`: several scales, expected one", planned.quantizer.tensor)
-        };
+        let [_] = planned.params[..] else { bail!("`{}`: several scales, expected one", planned.quantizer.tensor) };
         let values = planned.dequantized();
         self.initializers.push(tensor::from_f32(&rounded, &planned.shape, &values)?);
         self.replace(&planned.quantizer.edges, &rounded);
@@ -259,12 +250,7 @@ impl Writer {
     }
 }
 
-fn node<const N: usize>(
-    op_type: &str,
-    inputs: [&String; N],
-    output: &str,
-    attributes: &[(&str, usize)],
-) -> NodeProto {
+fn node<const N: usize>(op_type: &str, inputs: [&String; N], output: &str, attributes: &[(&str, usize)]) -> NodeProto {
     let attribute = |&(name, value): &(&str, usize)| AttributeProto {
         name: Some(name.into()),
         r#type: Some(INT),

@@ -152,25 +152,15 @@ impl ParameterKind {
         };
         let dtypes: Vec<&str> = type_names().collect();
         match (self, value) {
-            (
-                ParameterKind::Number | ParameterKind::Fraction | ParameterKind::Axis,
-                Parameter::Number(_),
-            )
+            (ParameterKind::Number | ParameterKind::Fraction | ParameterKind::Axis, Parameter::Number(_))
             | (ParameterKind::Ops, Parameter::Ops(_)) => Ok(()),
-            (ParameterKind::Type, Parameter::Name(name)) if types.contains(&name.as_str()) => {
-                Ok(())
-            }
-            (ParameterKind::Words(words), Parameter::Ops(list)) => {
-                list.iter().try_for_each(|name| one_of(name, words))
-            }
+            (ParameterKind::Type, Parameter::Name(name)) if types.contains(&name.as_str()) => Ok(()),
+            (ParameterKind::Words(words), Parameter::Ops(list)) => list.iter().try_for_each(|name| one_of(name, words)),
             (ParameterKind::Word(words), Parameter::Name(text)) => one_of(text, words),
-            (ParameterKind::Dtypes, Parameter::Ops(list)) => {
-                list.iter().try_for_each(|name| one_of(name, &dtypes))
-            }
+            (ParameterKind::Dtypes, Parameter::Ops(list)) => list.iter().try_for_each(|name| one_of(name, &dtypes)),
             (ParameterKind::Dtypes, Parameter::Name(name)) => one_of(name, &dtypes),
             (ParameterKind::DtypePairs, Parameter::Ops(list)) => list.iter().try_for_each(|pair| {
-                let both =
-                    pair.split_once('/').map(|(a, b)| [a, b].map(|t| type_number(t).is_some()));
+                let both = pair.split_once('/').map(|(a, b)| [a, b].map(|t| type_number(t).is_some()));
                 ensure!(both == Some([true; 2]), "`{pair}`, expected two types such as int8/uint8");
                 Ok(())
             }),
@@ -178,9 +168,7 @@ impl ParameterKind {
                 ensure!(fraction(text).is_some(), "`{text}`, expected a number or a fraction");
                 Ok(())
             }
-            (ParameterKind::Axis, Parameter::Name(text)) => {
-                one_of(text, &["output", "columns", "none"])
-            }
+            (ParameterKind::Axis, Parameter::Name(text)) => one_of(text, &["output", "columns", "none"]),
             (ParameterKind::Number, _) => bail!("expected a whole number"),
             (ParameterKind::Ops, _) => bail!("expected a list of operator types"),
             (ParameterKind::Type, value) => {

@@ -2,10 +2,7 @@
 
 use super::mixed::check_mixed;
 use super::wrong::{Wrong, ensure, wrong};
-use super::{
-    Axis, BiasRow, Catalog, Constraint, Granularity, ParameterKind, QType, RuleCall, ScaleKind,
-    Scheme,
-};
+use super::{Axis, BiasRow, Catalog, Constraint, Granularity, ParameterKind, QType, RuleCall, ScaleKind, Scheme};
 use crate::diag::{WithHint, did_you_mean};
 use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
@@ -17,8 +14,7 @@ pub(super) fn check(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
         let mut variant = scheme.clone();
         let at = format!("switches.{name}");
         variant.switch_on(name).map_err(|error| wrong(at.clone(), error))?;
-        check_one(&variant, catalog)
-            .map_err(|inner| wrong(format!("{at}.{}", inner.at), inner.error))?;
+        check_one(&variant, catalog).map_err(|inner| wrong(format!("{at}.{}", inner.at), inner.error))?;
     }
     Ok(())
 }
@@ -41,10 +37,7 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
         for (position, call) in calls.iter().enumerate() {
             let at = format!("{key}.{position}");
             let Some((_, takes)) = rules.iter().find(|(name, _)| *name == call.rule) else {
-                return Err(wrong(
-                    at,
-                    unknown(&format!("rule `{}`", call.rule), &call.rule, names()),
-                ));
+                return Err(wrong(at, unknown(&format!("rule `{}`", call.rule), &call.rule, names())));
             };
             let takes: Vec<_> = takes.iter().copied().chain(common).collect();
             check_parameters(scheme, call, &takes, &at)?;
@@ -53,27 +46,20 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     for (position, name) in scheme.emit.iter().enumerate() {
         (catalog.check_format)(name).map_err(|error| wrong(format!("emit.{position}"), error))?;
     }
-    for (key, observer) in
-        [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)]
-    {
-        (catalog.check_observer)(observer)
-            .map_err(|error| wrong(format!("observers.{key}"), error))?;
+    for (key, observer) in [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)] {
+        (catalog.check_observer)(observer).map_err(|error| wrong(format!("observers.{key}"), error))?;
     }
     Ok(())
 }
 
 fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     let key = |key: &str| format!("{at}.{key}");
-    ensure(matches!(qtype.bits, 2..=16), &key("bits"), || {
-        format!("{}, expected 2 to 16", qtype.bits)
-    })?;
+    ensure(matches!(qtype.bits, 2..=16), &key("bits"), || format!("{}, expected 2 to 16", qtype.bits))?;
     let storage = qtype.storage_bits.unwrap_or(qtype.bits);
     let storage_key = if qtype.storage_bits.is_some() { "storage_bits" } else { "bits" };
     ensure(matches!(storage, 4 | 8 | 16) && storage >= qtype.bits, &key(storage_key), || {
         let bits = qtype.bits;
-        format!(
-            "{bits} bits are stored in {storage}, expected `storage_bits` 4, 8 or 16, not below `bits`"
-        )
+        format!("{bits} bits are stored in {storage}, expected `storage_bits` 4, 8 or 16, not below `bits`")
     })?;
     ensure(storage == 8 || min_opset >= 21, &key(storage_key), || {
         format!("integers of {storage} bits need `min_opset` 21 or later, found {min_opset}")
@@ -89,32 +75,22 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     ensure(pot || qtype.max_fraction_bits.is_none(), &key("max_fraction_bits"), || {
         "expected only beside `scale: power_of_two`".into()
     })?;
-    ensure(
-        qtype.max_fraction_bits.is_none_or(|bits| bits <= 126),
-        &key("max_fraction_bits"),
-        || format!("{}, expected 0 to 126", qtype.max_fraction_bits.unwrap_or(0)),
-    )?;
-    ensure(qtype.pot_search <= 32, &key("pot_search"), || {
-        format!("{}, expected 0 to 32", qtype.pot_search)
+    ensure(qtype.max_fraction_bits.is_none_or(|bits| bits <= 126), &key("max_fraction_bits"), || {
+        format!("{}, expected 0 to 126", qtype.max_fraction_bits.unwrap_or(0))
     })?;
-    ensure(!qtype.ada_sign || centred, &key("ada_sign"), || {
-        "expected only on a symmetric signed grid".into()
-    })?;
+    ensure(qtype.pot_search <= 32, &key("pot_search"), || format!("{}, expected 0 to 32", qtype.pot_search))?;
+    ensure(!qtype.ada_sign || centred, &key("ada_sign"), || "expected only on a symmetric signed grid".into())?;
     let range = qtype.min_real_range;
     ensure(range.is_finite() && range >= 0.0, &key("min_real_range"), || {
         format!("{range}, expected a finite number, 0 or more")
     })?;
-    ensure(
-        (qtype.granularity == Granularity::PerBlock) == qtype.block_size.is_some(),
-        &key("block_size"),
-        || "expected for `granularity: per_block` and only there".into(),
-    )?;
+    ensure((qtype.granularity == Granularity::PerBlock) == qtype.block_size.is_some(), &key("block_size"), || {
+        "expected for `granularity: per_block` and only there".into()
+    })?;
     ensure(qtype.block_size != Some(0), &key("block_size"), || "0, expected 1 or more".into())?;
-    ensure(
-        qtype.granularity != Granularity::PerBlock || min_opset >= 21,
-        &key("granularity"),
-        || format!("scales per block need `min_opset` 21 or later, found {min_opset}"),
-    )?;
+    ensure(qtype.granularity != Granularity::PerBlock || min_opset >= 21, &key("granularity"), || {
+        format!("scales per block need `min_opset` 21 or later, found {min_opset}")
+    })?;
     let plain = centred && qtype.bits == 8 && !pot && qtype.granularity == Granularity::PerTensor;
     ensure(qtype.kind != Codes::Nnie || plain, &key("kind"), || {
         "NNIE's codes are signed, symmetric, of 8 bits, per tensor and without a scale".into()
@@ -204,8 +180,7 @@ fn check_parameters(
                 true => "none".to_string(),
                 false => format!("one of: {}", names().collect::<Vec<_>>().join(", ")),
             };
-            let error =
-                anyhow!("rule `{}` has no parameter `{name}`, expected {expected}", call.rule);
+            let error = anyhow!("rule `{}` has no parameter `{name}`, expected {expected}", call.rule);
             return Err(wrong(at, error.hint(did_you_mean(name, names()))));
         };
         kind.check(value, &types).map_err(|error| wrong(at, error))?;
@@ -214,11 +189,7 @@ fn check_parameters(
 }
 
 /// `what`, which is called `name`, is none of `names`.
-fn unknown<'a>(
-    what: &str,
-    name: &str,
-    names: impl Iterator<Item = &'a str> + Clone,
-) -> anyhow::Error {
+fn unknown<'a>(what: &str, name: &str, names: impl Iterator<Item = &'a str> + Clone) -> anyhow::Error {
     let expected = names.clone().collect::<Vec<_>>().join(", ");
     anyhow!("{what} is unknown, expected one of: {expected}").hint(did_you_mean(name, names))
 }

@@ -51,10 +51,7 @@ impl Place {
             hint if hint.is_empty() => "`mqq backends` lists them".to_string(),
             hint => hint,
         };
-        Err(anyhow!(
-            "backend `{name}` is unknown, expected a built-in one or the path of a YAML file"
-        )
-        .hint(hint))
+        Err(anyhow!("backend `{name}` is unknown, expected a built-in one or the path of a YAML file").hint(hint))
     }
 
     fn label(&self) -> String {
@@ -78,12 +75,9 @@ impl Place {
         let in_file = || format!("`{label}`");
         let (text, path) = match self {
             Place::BuiltIn(_, yaml) => ((*yaml).to_string(), None),
-            Place::File(path) => {
-                (std::fs::read_to_string(path).with_context(in_file)?, Some(path.clone()))
-            }
+            Place::File(path) => (std::fs::read_to_string(path).with_context(in_file)?, Some(path.clone())),
         };
-        let value: Value =
-            serde_yaml::from_str(&text).map_err(explain_syntax).with_context(in_file)?;
+        let value: Value = serde_yaml::from_str(&text).map_err(explain_syntax).with_context(in_file)?;
         let Value::Mapping(value) = value else {
             bail!("`{label}`: line 1: this is no table, expected keys such as `name` and `types`")
         };
@@ -178,8 +172,7 @@ impl Layers {
                 merged = layer.value.clone();
                 continue;
             }
-            merge(&mut merged, &layer.value, "")
-                .map_err(|wrong| self.explain(&wrong.at, &wrong.error))?;
+            merge(&mut merged, &layer.value, "").map_err(|wrong| self.explain(&wrong.at, &wrong.error))?;
         }
         Ok(Value::Mapping(merged))
     }
@@ -213,12 +206,8 @@ fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), Wrong> {
         match (base.get_mut(key), value) {
             (Some(_), Value::Null) => drop(base.remove(key)),
             (None, Value::Null) => {
-                let hint = did_you_mean(
-                    key.as_str().unwrap_or_default(),
-                    base.keys().filter_map(Value::as_str),
-                );
-                let error =
-                    anyhow!("null takes away what the extended table has, but it has no such key");
+                let hint = did_you_mean(key.as_str().unwrap_or_default(), base.keys().filter_map(Value::as_str));
+                let error = anyhow!("null takes away what the extended table has, but it has no such key");
                 return Err(wrong(at, error.hint(hint)));
             }
             (Some(Value::Mapping(below)), Value::Mapping(value)) => merge(below, value, &at)?,

@@ -34,12 +34,7 @@ pub fn files(backend: &str, catalog: &Catalog) -> Vec<PathBuf> {
 /// # Errors
 /// As [`resolve`]; if a switch is unknown; if a path leads through a key that does not exist, or to a
 /// value that the table cannot have.
-pub fn resolve_with(
-    backend: &str,
-    switches: &[String],
-    sets: &[String],
-    catalog: &Catalog,
-) -> Result<Scheme> {
+pub fn resolve_with(backend: &str, switches: &[String], sets: &[String], catalog: &Catalog) -> Result<Scheme> {
     let mut scheme = resolve(backend, catalog)?;
     for switch in switches {
         scheme.switch_on(switch)?;
@@ -62,10 +57,8 @@ pub fn resolve_with(
 }
 
 fn lay_over(table: &mut Value, set: &str) -> Result<()> {
-    let (path, value) =
-        set.split_once('=').context("expected KEY=VALUE, for instance types.act8.bits=4")?;
-    let value: Value =
-        serde_yaml::from_str(value).with_context(|| format!("`{value}` is no YAML"))?;
+    let (path, value) = set.split_once('=').context("expected KEY=VALUE, for instance types.act8.bits=4")?;
+    let value: Value = serde_yaml::from_str(value).with_context(|| format!("`{value}` is no YAML"))?;
     let steps: Vec<&str> = path.split('.').collect();
     let Some((last, through)) = steps.split_last() else { return Ok(()) };
     let mut here = table;
@@ -108,9 +101,7 @@ fn from_value(value: Value) -> Result<Scheme, Wrong> {
 fn explain(message: &str) -> anyhow::Error {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let hint = match quoted.split_first() {
-        Some((found, expected)) if message.contains("unknown") => {
-            did_you_mean(found, expected.iter().copied())
-        }
+        Some((found, expected)) if message.contains("unknown") => did_you_mean(found, expected.iter().copied()),
         _ => String::new(),
     };
     anyhow!("{message}").hint(hint)

@@ -72,12 +72,9 @@ pub(super) fn check_mixed(scheme: &Scheme) -> Result<(), Wrong> {
     for (name, precision) in &scheme.mixed {
         let at = format!("mixed.{name}");
         let n_types = precision.types().count();
-        ensure(name != FLOAT || n_types == 0, &at, || {
-            "has types, expected none: the layer stays float".into()
-        })?;
+        ensure(name != FLOAT || n_types == 0, &at, || "has types, expected none: the layer stays float".into())?;
         if name != FLOAT && n_types == 0 {
-            let error =
-                anyhow!("has no types, expected `activation` or `weight`; only `{FLOAT}` has none");
+            let error = anyhow!("has no types, expected `activation` or `weight`; only `{FLOAT}` has none");
             return Err(wrong(at, error.hint(did_you_mean(name, [FLOAT]))));
         }
         for (key, qtype) in precision.types() {
@@ -102,16 +99,11 @@ fn check_type(scheme: &Scheme, key: &str, name: &str, at: &str) -> Result<(), Wr
             format!("type `{name}` has several scales, expected a type per tensor")
         });
     }
-    ensure(!qtype.ada_sign, at, || {
-        format!("type `{name}` has `ada_sign`, expected it for activations only")
-    })?;
-    let int32 =
-        scheme.ops.iter().find(|(_, row)| row.weight.is_some() && row.bias == BiasRow::Int32);
+    ensure(!qtype.ada_sign, at, || format!("type `{name}` has `ada_sign`, expected it for activations only"))?;
+    let int32 = scheme.ops.iter().find(|(_, row)| row.weight.is_some() && row.bias == BiasRow::Int32);
     match int32 {
         Some((op, _)) => ensure(qtype.granularity != Granularity::PerBlock, at, || {
-            format!(
-                "scales per block beside the int32 bias of {op}, expected one scale per output channel or tensor"
-            )
+            format!("scales per block beside the int32 bias of {op}, expected one scale per output channel or tensor")
         }),
         None => Ok(()),
     }

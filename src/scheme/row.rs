@@ -70,9 +70,7 @@ impl TryFrom<AxisForm> for Axis {
             AxisForm::Number(axis) => Ok(Axis::Number(axis)),
             AxisForm::Name(name) if name == "output" => Ok(Axis::Output),
             AxisForm::Name(name) if name == "columns" => Ok(Axis::Columns),
-            AxisForm::Name(name) => {
-                Err(format!("axis is `{name}`, expected `output`, `columns` or a number"))
-            }
+            AxisForm::Name(name) => Err(format!("axis is `{name}`, expected `output`, `columns` or a number")),
         }
     }
 }
@@ -122,9 +120,7 @@ impl TryFrom<BiasForm> for BiasRow {
             BiasForm::Name(name) if name == "float" => Ok(BiasRow::Float),
             BiasForm::Name(name) if name == "int32" => Ok(BiasRow::Int32),
             BiasForm::Type(TypeName { qtype }) => Ok(BiasRow::Type(qtype)),
-            BiasForm::Name(name) => {
-                Err(format!("bias is `{name}`, expected `float`, `int32` or {{ type: NAME }}"))
-            }
+            BiasForm::Name(name) => Err(format!("bias is `{name}`, expected `float`, `int32` or {{ type: NAME }}")),
         }
     }
 }
@@ -187,9 +183,7 @@ impl TryFrom<ConstraintForm> for Constraint {
             ConstraintForm::Name(name) if name == "same_as_input" => Ok(Constraint::SameAsInput),
             ConstraintForm::Name(name) if name == "same_as_output" => Ok(Constraint::SameAsOutput),
             ConstraintForm::Name(name) if name == "same_inputs" => Ok(Constraint::SameInputs),
-            ConstraintForm::Fixed(FixedOutput { fixed_output }) => {
-                Ok(Constraint::FixedOutput(fixed_output))
-            }
+            ConstraintForm::Fixed(FixedOutput { fixed_output }) => Ok(Constraint::FixedOutput(fixed_output)),
             ConstraintForm::Name(name) => Err(format!(
                 "constraint is `{name}`, expected `same_as_input`, `same_as_output`, `same_inputs` or \
                  {{ fixed_output: {{ scale, zero_point }} }}"
@@ -204,9 +198,7 @@ impl From<Constraint> for ConstraintForm {
             Constraint::SameAsInput => ConstraintForm::Name("same_as_input".into()),
             Constraint::SameAsOutput => ConstraintForm::Name("same_as_output".into()),
             Constraint::SameInputs => ConstraintForm::Name("same_inputs".into()),
-            Constraint::FixedOutput(fixed_output) => {
-                ConstraintForm::Fixed(FixedOutput { fixed_output })
-            }
+            Constraint::FixedOutput(fixed_output) => ConstraintForm::Fixed(FixedOutput { fixed_output }),
         }
     }
 }

@@ -47,10 +47,7 @@ impl Encoding {
             "y_zero_point has {n_zero_points} numbers, expected 1 or {}",
             scales.len()
         );
-        ensure!(
-            self.is_per_channel() == self.axis.is_some(),
-            "axis and the list y_scale do not go together"
-        );
+        ensure!(self.is_per_channel() == self.axis.is_some(), "axis and the list y_scale do not go together");
         let [q_min, q_max] = self.q_range;
         ensure!(q_min < q_max, "q_range is [{q_min}, {q_max}], expected two numbers in order");
         Ok(())
@@ -90,16 +87,11 @@ impl Encoding {
             }
             *found.entry(name).or_default() += 1;
             let inputs = node.input.iter().enumerate();
-            edges
-                .extend(inputs.filter(|(_, i)| **i == self.name).map(|(slot, _)| (node_idx, slot)));
+            edges.extend(inputs.filter(|(_, i)| **i == self.name).map(|(slot, _)| (node_idx, slot)));
         }
         for name in wanted {
             let n = found.get(name).copied().unwrap_or(0);
-            ensure!(
-                n > 0,
-                "tensor `{}`: no node `{name}` of the model reads it, as the sidecar says",
-                self.name
-            );
+            ensure!(n > 0, "tensor `{}`: no node `{name}` of the model reads it, as the sidecar says", self.name);
             let listed = self.consumers.iter().filter(|consumer| *consumer == name).count();
             ensure!(
                 n <= listed,

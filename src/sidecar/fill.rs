@@ -2,9 +2,9 @@
 
 use super::packed::pack;
 use super::schema::{
-    BiasRecord, CalibrationRecord, ChannelScalesRecord, Encoding, EqualizationRecord,
-    FloatNodeRecord, GraphRecord, ModelRecord, NodeRecord, OneOrMany, Producer, SCHEMA_VERSION,
-    SchemeRecord, Sidecar, SkippedRecord, StepRecord, TriedObserverRecord, TuningRecord,
+    BiasRecord, CalibrationRecord, ChannelScalesRecord, Encoding, EqualizationRecord, FloatNodeRecord, GraphRecord,
+    ModelRecord, NodeRecord, OneOrMany, Producer, SCHEMA_VERSION, SchemeRecord, Sidecar, SkippedRecord, StepRecord,
+    TriedObserverRecord, TuningRecord,
 };
 use crate::mixed::Mixed;
 use crate::onnx::edit::{ModelEdit, NewBias};
@@ -94,9 +94,7 @@ impl Record<'_> {
             n_non_finite: (planned.n_non_finite > 0).then_some(planned.n_non_finite),
             n_masked: (planned.n_masked > 0).then_some(planned.n_masked),
             shared_with: (!others.is_empty()).then_some(others),
-            removed_node: planned
-                .removed_clip()
-                .map(|clip| node_name(&self.graph.node[clip.node]).to_string()),
+            removed_node: planned.removed_clip().map(|clip| node_name(&self.graph.node[clip.node]).to_string()),
             network_output: quantizer.network_output,
             consumers: self.names(quantizer.edges.iter().map(|edge| edge.0)),
             rule: quantizer.rule.to_string(),
@@ -154,13 +152,12 @@ impl Record<'_> {
         let removed = self.plan.activations.iter().filter_map(|planned| planned.removed_clip());
         let removed: Vec<usize> = removed.map(|clip| clip.node).collect();
         let floats = self.placement.float_nodes.iter();
-        let floats =
-            floats.filter(|float| !removed.contains(&float.node)).map(|float| FloatNodeRecord {
-                node: node_name(&self.graph.node[float.node]).to_string(),
-                op_type: self.graph.node[float.node].op_type().to_string(),
-                rule: float.rule.to_string(),
-                reason: float.reason.clone(),
-            });
+        let floats = floats.filter(|float| !removed.contains(&float.node)).map(|float| FloatNodeRecord {
+            node: node_name(&self.graph.node[float.node]).to_string(),
+            op_type: self.graph.node[float.node].op_type().to_string(),
+            rule: float.rule.to_string(),
+            reason: float.reason.clone(),
+        });
         floats.collect()
     }
 }
@@ -209,11 +206,7 @@ fn calibration(record: CalibrationRecord, choice: Option<&ObserverChoice>) -> Ca
         gain_db: tried.gain_db,
         chance_db: tried.chance_db,
     });
-    CalibrationRecord {
-        activation_observer: choice.observer.clone(),
-        tried_observers: tried.collect(),
-        ..record
-    }
+    CalibrationRecord { activation_observer: choice.observer.clone(), tried_observers: tried.collect(), ..record }
 }
 
 fn equalization(equalized: &Equalized) -> EqualizationRecord {
@@ -224,10 +217,10 @@ fn equalization(equalized: &Equalized) -> EqualizationRecord {
         factors: group.scales.clone(),
     };
     let groups = equalized.groups.iter().filter(|_| equalized.kept).map(group).collect();
-    let skipped = equalized.skipped.iter().map(|skipped| SkippedRecord {
-        tensor: skipped.tensor.clone(),
-        reason: skipped.reason.to_string(),
-    });
+    let skipped = equalized
+        .skipped
+        .iter()
+        .map(|skipped| SkippedRecord { tensor: skipped.tensor.clone(), reason: skipped.reason.to_string() });
     EqualizationRecord {
         n_samples: equalized.n_samples,
         n_judges: equalized.n_judges,
@@ -243,19 +236,13 @@ fn equalization(equalized: &Equalized) -> EqualizationRecord {
 
 fn tuning(tuned: &Tuned, edits: &[ModelEdit]) -> TuningRecord {
     let bias = |edit: &ModelEdit| match edit {
-        ModelEdit::ReplaceBias(NewBias { node_idx, input_idx, name, values }) => Some(BiasRecord {
-            node: *node_idx,
-            input: *input_idx,
-            name: name.clone(),
-            values: values.clone(),
-        }),
+        ModelEdit::ReplaceBias(NewBias { node_idx, input_idx, name, values }) => {
+            Some(BiasRecord { node: *node_idx, input: *input_idx, name: name.clone(), values: values.clone() })
+        }
         _ => None,
     };
-    let step = |step: &Step| StepRecord {
-        method: step.method.name.to_string(),
-        gain_db: step.gain_db,
-        kept: step.kept,
-    };
+    let step =
+        |step: &Step| StepRecord { method: step.method.name.to_string(), gain_db: step.gain_db, kept: step.kept };
     TuningRecord {
         n_samples: tuned.n_samples,
         n_held_back: tuned.n_held_back,

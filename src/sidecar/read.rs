@@ -19,15 +19,13 @@ impl Sidecar {
         let value: serde_json::Value =
             serde_json::from_str(text).context("does not parse as JSON, expected a sidecar")?;
         let version = value.get("schema_version").and_then(|version| version.as_str());
-        let version = version
-            .context("has no text `schema_version`, expected a sidecar of `mqq calibrate`")?
-            .to_string();
+        let version =
+            version.context("has no text `schema_version`, expected a sidecar of `mqq calibrate`")?.to_string();
         let parts = |version: &str| -> Option<(u32, u32)> {
             let (major, minor) = version.split_once('.')?;
             Some((major.parse().ok()?, minor.parse().ok()?))
         };
-        let found = parts(&version)
-            .with_context(|| format!("schema_version is `{version}`, expected two numbers"))?;
+        let found = parts(&version).with_context(|| format!("schema_version is `{version}`, expected two numbers"))?;
         let known = parts(SCHEMA_VERSION).context("the program's own version is wrong")?;
         ensure!(
             found.0 == known.0 && found.1 >= 1,

@@ -35,10 +35,8 @@ impl CachedSamples {
     /// Up to `max_bytes` of intermediate values are kept.
     pub fn new(samples: Samples, max_bytes: usize) -> CachedSamples {
         let Samples { names, values } = samples;
-        let of_input =
-            |i: usize| values.iter().filter_map(|sample| sample.get(i).cloned()).collect();
-        let inputs =
-            names.iter().enumerate().map(|(i, name)| (name.clone(), of_input(i))).collect();
+        let of_input = |i: usize| values.iter().filter_map(|sample| sample.get(i).cloned()).collect();
+        let inputs = names.iter().enumerate().map(|(i, name)| (name.clone(), of_input(i))).collect();
         CachedSamples { inputs, n: values.len(), kept: HashMap::new(), max_bytes }
     }
 
@@ -123,8 +121,7 @@ impl<'a> CachedNetwork<'a> {
         let runtime = self.net.runtime_inputs(node, |name| self.examples.contains_key(name))?;
         let single = self.single_node(node_idx, node, &runtime, &[])?;
         let inputs: Vec<Value> = runtime.iter().map(|name| self.examples[*name].clone()).collect();
-        let outputs: Vec<Value> =
-            single.run(1, |_| inputs.clone())?.into_iter().flatten().collect();
+        let outputs: Vec<Value> = single.run(1, |_| inputs.clone())?.into_iter().flatten().collect();
         if Network::makes_constants(node, &runtime) {
             self.runtime.push(Vec::new());
             return self.net.add_constants(node, outputs);
@@ -151,8 +148,7 @@ impl<'a> CachedNetwork<'a> {
         let replaced = weights.iter().map(|weight| dequantized(weight.planned));
         let replaced: Vec<TensorProto> = replaced.collect::<Result<_>>()?;
         let examples = &self.examples;
-        let inputs: Vec<NamedValue> =
-            runtime.iter().map(|name| NamedValue { name, value: &examples[*name] }).collect();
+        let inputs: Vec<NamedValue> = runtime.iter().map(|name| NamedValue { name, value: &examples[*name] }).collect();
         let single = Arc::new(self.net.single_node(node, &inputs, &replaced)?);
         self.nodes.insert((node_idx, id), single.clone());
         Ok(single)
@@ -245,8 +241,7 @@ impl<'a> CachedNetwork<'a> {
     /// What names each tensor that is no constant.
     fn keys(&self, run: &KeyedPlan) -> BTreeMap<&'a str, u64> {
         let inputs = self.net.graph.input.iter().map(|input| input.name());
-        let mut keys: BTreeMap<&str, u64> =
-            inputs.map(|name| (name, hash_of(|h| name.hash(h)))).collect();
+        let mut keys: BTreeMap<&str, u64> = inputs.map(|name| (name, hash_of(|h| name.hash(h)))).collect();
         for (node_idx, node) in self.net.graph.node.iter().enumerate() {
             if self.runtime[node_idx].is_empty() {
                 continue;
@@ -272,8 +267,7 @@ impl<'a> CachedNetwork<'a> {
     /// The nodes that must be run for the outputs.
     fn needed(&self, keys: &BTreeMap<&str, u64>, samples: &CachedSamples) -> Vec<bool> {
         let mut needed = vec![false; self.net.graph.node.len()];
-        let mut pending: Vec<&str> =
-            self.net.graph.output.iter().map(|output| output.name()).collect();
+        let mut pending: Vec<&str> = self.net.graph.output.iter().map(|output| output.name()).collect();
         while let Some(name) = pending.pop() {
             let kept = keys.get(name).is_some_and(|key| samples.kept.contains_key(key));
             if let (false, Some(node_idx)) = (kept, self.net.index.producer_idx(name))
@@ -297,12 +291,7 @@ struct Tensors<'a> {
 
 impl<'a> Tensors<'a> {
     /// Makes sure that a tensor is there, which was made, kept, or is an input.
-    fn fetch(
-        &mut self,
-        name: &'a str,
-        keys: &BTreeMap<&str, u64>,
-        samples: &CachedSamples,
-    ) -> Result<()> {
+    fn fetch(&mut self, name: &'a str, keys: &BTreeMap<&str, u64>, samples: &CachedSamples) -> Result<()> {
         if self.values.contains_key(name) {
             return Ok(());
         }

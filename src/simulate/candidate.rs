@@ -113,9 +113,8 @@ impl Candidate {
         let weight_idx = weight_idx.context("internal error: a layer without a weight")?;
         let mut constants = vec![dequantized(&self.plan.weights[weight_idx])?];
         if bias == BiasOf::Plan {
-            let stored = |bias: &PlannedBias| {
-                tensor::from_f32(&bias.quantizer.tensor, &bias.shape, &bias.dequantized())
-            };
+            let stored =
+                |bias: &PlannedBias| tensor::from_f32(&bias.quantizer.tensor, &bias.shape, &bias.dequantized());
             constants.extend(self.quantized_bias(at.node_idx).map(stored).transpose()?);
         }
         let inputs = self.inputs(at);

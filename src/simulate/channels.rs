@@ -18,8 +18,7 @@ pub struct ActivationBounds {
 
 impl ActivationBounds {
     /// No activation: everything passes.
-    pub const ALL: ActivationBounds =
-        ActivationBounds { low: f32::NEG_INFINITY, high: f32::INFINITY };
+    pub const ALL: ActivationBounds = ActivationBounds { low: f32::NEG_INFINITY, high: f32::INFINITY };
 
     /// What comes out for `x`.
     pub fn apply(self, x: f32) -> f32 {
@@ -75,11 +74,7 @@ pub fn correction(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> V
 }
 
 /// What the float outputs of channel `o` have above the quantized ones, over all samples; of at least one value.
-pub fn difference(
-    float: &[Vec<ChannelSum>],
-    quantized: &[Vec<ChannelSum>],
-    o: usize,
-) -> ChannelSum {
+pub fn difference(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>], o: usize) -> ChannelSum {
     let mut total = ChannelSum::default();
     for (a, b) in float.iter().zip(quantized) {
         total.add(a[o].less(b[o]));
@@ -230,11 +225,9 @@ mod tests {
     #[test]
     fn a_mean_that_the_samples_disagree_about_is_not_corrected() {
         let channels = OutChannels { n_out: 1, planes: false };
-        let float: Vec<Value> =
-            (0..8).map(|_| Value::from_f32(&[1, 1], vec![0.0]).unwrap()).collect();
+        let float: Vec<Value> = (0..8).map(|_| Value::from_f32(&[1, 1], vec![0.0]).unwrap()).collect();
         let errors = [1.0f32, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -0.9];
-        let quantized: Vec<Value> =
-            errors.iter().map(|&e| Value::from_f32(&[1, 1], vec![e]).unwrap()).collect();
+        let quantized: Vec<Value> = errors.iter().map(|&e| Value::from_f32(&[1, 1], vec![e]).unwrap()).collect();
         assert_eq!(correction_of(&channels, &float, &quantized, ActivationBounds::ALL), [0.0]);
     }
 }

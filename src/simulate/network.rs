@@ -82,14 +82,8 @@ impl<'a> Network<'a> {
     ///
     /// # Errors
     /// If the engine does not take the node.
-    pub fn single_node(
-        &self,
-        node: &NodeProto,
-        inputs: &[NamedValue],
-        replaced: &[TensorProto],
-    ) -> Result<SingleNode> {
-        if let (Clips::InPlace, Some(bounds), [input]) =
-            (self.clips, activation_bounds(node, &self.index), inputs)
+    pub fn single_node(&self, node: &NodeProto, inputs: &[NamedValue], replaced: &[TensorProto]) -> Result<SingleNode> {
+        if let (Clips::InPlace, Some(bounds), [input]) = (self.clips, activation_bounds(node, &self.index), inputs)
             && input.value.f32s().is_some()
         {
             return Ok(SingleNode::clip(bounds));

@@ -63,22 +63,10 @@ impl<'a> ForwardPass<'a> {
         let outputs = graph.output.iter().map(|value| value.name());
         inputs.chain(outputs).for_each(|name| *uses_left.entry(name).or_default() += 1);
         let outputs = graph.output.iter();
-        let evaluated =
-            outputs.map(|output| EvaluatedTensor::of(&net.index, output.name())).collect();
+        let evaluated = outputs.map(|output| EvaluatedTensor::of(&net.index, output.name())).collect();
         let (float, known, kept, on_float, branches) = Default::default();
         let evaluate_from = n_tune;
-        Ok(ForwardPass {
-            net,
-            n_tune,
-            evaluate_from,
-            evaluated,
-            float,
-            known,
-            kept,
-            on_float,
-            branches,
-            uses_left,
-        })
+        Ok(ForwardPass { net, n_tune, evaluate_from, evaluated, float, known, kept, on_float, branches, uses_left })
     }
 
     /// With a candidate more; the weights of all candidates are those of the first, in its order.
@@ -177,13 +165,7 @@ impl<'a> ForwardPass<'a> {
 
     /// Keeps a tensor of the float network and of every candidate; `shared` says which earlier candidate a
     /// candidate's values are from.
-    fn store(
-        &mut self,
-        name: &str,
-        float: Vec<Value>,
-        made: Vec<Vec<Value>>,
-        shared: &[SharedWith],
-    ) -> Result<()> {
+    fn store(&mut self, name: &str, float: Vec<Value>, made: Vec<Vec<Value>>, shared: &[SharedWith]) -> Result<()> {
         if self.uses_left.get(name).is_none_or(|left| *left == 0) {
             return Ok(());
         }
@@ -227,8 +209,7 @@ impl<'a> ForwardPass<'a> {
             return self.net.add_constants(node, outputs.into_iter().flatten().collect());
         }
         let branch = self.branches.first();
-        let is_layer =
-            branch.is_some_and(|b| b.candidate.view().weight_of(node_idx, node).is_some());
+        let is_layer = branch.is_some_and(|b| b.candidate.view().weight_of(node_idx, node).is_some());
         let is_run = self.known.is_none() || !is_layer;
         let single = is_run.then(|| self.net.single_node(node, &first, &[])).transpose()?;
         let inputs: Vec<&[Value]> = runtime.iter().map(|name| &self.float[*name][..]).collect();
@@ -305,7 +286,6 @@ pub struct Simulated {
 pub fn simulate(model: &ModelProto, plan: &QuantPlan, samples: Samples) -> Result<Simulated> {
     let candidate = Candidate::new(plan.clone(), 0)?;
     let mut candidates = ForwardPass::new(model, 0)?.with(candidate, NoHook).run(samples)?;
-    let Candidate { outputs, errors, .. } =
-        candidates.pop().context("internal error: a pass without a candidate")?;
+    let Candidate { outputs, errors, .. } = candidates.pop().context("internal error: a pass without a candidate")?;
     Ok(Simulated { outputs, errors })
 }

@@ -38,11 +38,7 @@ impl FloatReference {
     }
 
     /// The same of the network `graph` with `scalings` of tensors; `None` where it does not follow.
-    pub fn converted(
-        &self,
-        graph: &GraphProto,
-        scalings: &BTreeMap<String, ChannelScaling>,
-    ) -> Option<FloatReference> {
+    pub fn converted(&self, graph: &GraphProto, scalings: &BTreeMap<String, ChannelScaling>) -> Option<FloatReference> {
         if self.evaluated.keys().any(|tensor| scalings.contains_key(tensor)) {
             return None;
         }

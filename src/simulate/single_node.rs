@@ -6,8 +6,7 @@ use crate::engine::{Engine, Parsed, Session, Value};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{
-    Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorType,
-    TypeProto, ValueInfoProto,
+    Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
 };
 use anyhow::{Context, Result};
 use rayon::prelude::*;
@@ -54,9 +53,7 @@ impl SingleNode {
             node: vec![node.clone()],
             initializer: constants,
             input: inputs.iter().map(|input| value_info(input.name, input.value)).collect(),
-            output: outputs
-                .map(|name| ValueInfoProto { name: Some(name.clone()), ..Default::default() })
-                .collect(),
+            output: outputs.map(|name| ValueInfoProto { name: Some(name.clone()), ..Default::default() }).collect(),
             ..Default::default()
         };
         let model = ModelProto {
@@ -82,11 +79,7 @@ impl SingleNode {
     ///
     /// # Errors
     /// If the node fails on a sample.
-    pub fn run(
-        &self,
-        n_samples: usize,
-        inputs: impl Fn(usize) -> Vec<Value> + Sync,
-    ) -> Result<Vec<Vec<Value>>> {
+    pub fn run(&self, n_samples: usize, inputs: impl Fn(usize) -> Vec<Value> + Sync) -> Result<Vec<Vec<Value>>> {
         let samples = (0..n_samples).into_par_iter();
         let engine = match &self.0 {
             NodeRunner::Engine(engine) => engine,

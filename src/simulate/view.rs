@@ -44,9 +44,11 @@ impl PlanView {
             };
             (quantizer.tensor.clone(), activation)
         });
-        let weights = plan.weights.iter().enumerate().flat_map(|(weight_idx, planned)| {
-            planned.quantizer.edges.iter().map(move |edge| (*edge, weight_idx))
-        });
+        let weights = plan
+            .weights
+            .iter()
+            .enumerate()
+            .flat_map(|(weight_idx, planned)| planned.quantizer.edges.iter().map(move |edge| (*edge, weight_idx)));
         Ok(PlanView { activations: activations.collect(), weights: weights.collect() })
     }
 
@@ -91,8 +93,7 @@ impl PlanView {
 
     /// Whether an input of a node is quantized.
     pub fn is_quantized(&self, edge: Edge) -> bool {
-        self.weights.contains_key(&edge)
-            || self.activations.values().any(|activation| activation.edges.contains(&edge))
+        self.weights.contains_key(&edge) || self.activations.values().any(|activation| activation.edges.contains(&edge))
     }
 }
 

@@ -109,11 +109,7 @@ impl Histogram {
             0 => (&[][..], &[][..]),
             _ => (&self.counts[..NON_FINITE], &self.counts[N_HALF..N_HALF + NON_FINITE]),
         };
-        let bin = |i: usize, sign: f64, count: u64| Bin {
-            inner: sign * edge(i),
-            outer: sign * edge(i + 1),
-            count,
-        };
+        let bin = |i: usize, sign: f64, count: u64| Bin { inner: sign * edge(i), outer: sign * edge(i + 1), count };
         let negative = negative.iter().enumerate().rev().map(move |(i, &n)| bin(i, -1.0, n));
         let positive = positive.iter().enumerate().map(move |(i, &n)| bin(i, 1.0, n));
         negative.chain(positive).filter(|bin| bin.count > 0)

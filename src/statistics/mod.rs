@@ -51,8 +51,7 @@ struct Scan {
 }
 
 impl Scan {
-    const EMPTY: Scan =
-        Scan { min: [f32::INFINITY; LANES], max: [f32::NEG_INFINITY; LANES], n_non_finite: 0 };
+    const EMPTY: Scan = Scan { min: [f32::INFINITY; LANES], max: [f32::NEG_INFINITY; LANES], n_non_finite: 0 };
 
     fn add(&mut self, values: &[f32]) {
         #[cfg(target_arch = "x86_64")]

@@ -78,9 +78,7 @@ impl Limit {
         let Reached { sqnr_db, agreement_percent, .. } = reached;
         match self {
             Limit::SqnrDb(db) => (db - sqnr_db).max(0.0),
-            Limit::DropPercent(drop) => {
-                (100.0 - agreement_percent.unwrap_or_default() - drop).max(0.0)
-            }
+            Limit::DropPercent(drop) => (100.0 - agreement_percent.unwrap_or_default() - drop).max(0.0),
             Limit::None | Limit::WeightBits(_) => 0.0,
         }
     }

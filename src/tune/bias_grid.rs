@@ -25,12 +25,7 @@ pub struct BiasGrids<'a> {
 
 impl<'a> BiasGrids<'a> {
     /// Those of `placement`, and of layers without a bias that may get one.
-    pub fn of(
-        graph: &GraphProto,
-        placement: &Placement,
-        plan: &QuantPlan,
-        table: WeightScheme<'a>,
-    ) -> BiasGrids<'a> {
+    pub fn of(graph: &GraphProto, placement: &Placement, plan: &QuantPlan, table: WeightScheme<'a>) -> BiasGrids<'a> {
         let WeightScheme { scheme, observer } = table;
         let new = |(node_idx, node): (usize, &NodeProto)| {
             let none = node.input.get(2).is_none_or(String::is_empty);
@@ -38,9 +33,7 @@ impl<'a> BiasGrids<'a> {
             none.then_some(quantizer)
         };
         let new: Vec<BiasQuantizer> = graph.node.iter().enumerate().filter_map(new).collect();
-        let of = |quantizer: &BiasQuantizer| {
-            Some((quantizer.edge, scheme.types.get(quantizer.qtype.as_ref()?)?))
-        };
+        let of = |quantizer: &BiasQuantizer| Some((quantizer.edge, scheme.types.get(quantizer.qtype.as_ref()?)?));
         BiasGrids { types: placement.biases.iter().chain(&new).filter_map(of).collect(), observer }
     }
 
@@ -68,8 +61,7 @@ pub fn new_quantizer(
         BiasRow::Float => return None,
     };
     let weight = plan.weights.iter().position(|w| w.quantizer.edges.contains(&(edge.0, 1)))?;
-    let quantized =
-        placement.activations.iter().any(|quantizer| quantizer.edges.contains(&(edge.0, 0)));
+    let quantized = placement.activations.iter().any(|quantizer| quantizer.edges.contains(&(edge.0, 0)));
     let (tensor, input) = (String::new(), node.input.first()?.clone());
     quantized.then_some(BiasQuantizer { tensor, qtype, input, weight, edge })
 }

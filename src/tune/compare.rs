@@ -63,12 +63,7 @@ pub fn compare_plans(
 
 impl Compared<'_> {
     /// The network of one of the two, and what is kept of it.
-    fn pass(
-        &self,
-        which: usize,
-        samples: Samples,
-        known: Option<&Reference>,
-    ) -> Result<(Candidate, Reference)> {
+    fn pass(&self, which: usize, samples: Samples, known: Option<&Reference>) -> Result<(Candidate, Reference)> {
         let (model, plan) = (self.models[which], self.plans[which]);
         let methods = Methods::default();
         let methods = if self.corrected { methods.with(BIAS) } else { methods };

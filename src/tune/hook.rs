@@ -75,9 +75,7 @@ impl LayerHook for TuningHook<'_> {
         if let Some(biases) = &self.biases {
             let (corrected, quantized) = biases.correct(net, at, candidate, outputs)?;
             outputs = match (self.learned.take(), quantized, &mut self.weights) {
-                (Some(learned), Some(bias), Some(weights)) => {
-                    weights.make_up(net, at, candidate, learned, &bias)?
-                }
+                (Some(learned), Some(bias), Some(weights)) => weights.make_up(net, at, candidate, learned, &bias)?,
                 _ => corrected,
             };
         }

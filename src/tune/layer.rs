@@ -71,8 +71,7 @@ fn two(spatial: &[usize]) -> Option<[usize; 2]> {
 
 /// Strides and dilations.
 fn steps(node: &NodeProto) -> Option<([usize; 2], [usize; 2])> {
-    let unsigned =
-        |values: [i64; 2]| Some([values[0].try_into().ok()?, values[1].try_into().ok()?]);
+    let unsigned = |values: [i64; 2]| Some([values[0].try_into().ok()?, values[1].try_into().ok()?]);
     let strides: [usize; 2] = unsigned(pair(ints(node, "strides"), 1)?)?;
     let dilations: [usize; 2] = unsigned(pair(ints(node, "dilations"), 1)?)?;
     (strides.iter().chain(&dilations).all(|n| *n > 0)).then_some((strides, dilations))
@@ -108,29 +107,16 @@ impl LayerProduct {
                 }
                 let transposed = node::output_axis(node, 1) == 0;
                 let (n_in, n_out) = if transposed { (b, a) } else { (a, b) };
-                Some(LayerProduct {
-                    kind: ProductKind::Product { transposed },
-                    n_out,
-                    n_in,
-                    groups: 1,
-                })
+                Some(LayerProduct { kind: ProductKind::Product { transposed }, n_out, n_in, groups: 1 })
             }
-            ("MatMul", &[n_in, n_out]) if input.shape().len() >= 2 => Some(LayerProduct {
-                kind: ProductKind::Product { transposed: false },
-                n_out,
-                n_in,
-                groups: 1,
-            }),
+            ("MatMul", &[n_in, n_out]) if input.shape().len() >= 2 => {
+                Some(LayerProduct { kind: ProductKind::Product { transposed: false }, n_out, n_in, groups: 1 })
+            }
             _ => None,
         }
     }
 
-    fn conv(
-        node: &NodeProto,
-        channels: KernelChannels,
-        spatial: &[usize],
-        input: &[usize],
-    ) -> Option<LayerProduct> {
+    fn conv(node: &NodeProto, channels: KernelChannels, spatial: &[usize], input: &[usize]) -> Option<LayerProduct> {
         let KernelChannels { first: n_out, per_group } = channels;
         let kernel = two(spatial)?;
         let size = two(input.get(2..)?)?;
@@ -147,8 +133,7 @@ impl LayerProduct {
                 for axis in 0..2 {
                     let reach = (kernel[axis] - 1) * dilations[axis] + 1;
                     let n_positions = size[axis].div_ceil(strides[axis].max(1));
-                    let total = (n_positions.saturating_sub(1) * strides[axis] + reach)
-                        .saturating_sub(size[axis]);
+                    let total = (n_positions.saturating_sub(1) * strides[axis] + reach).saturating_sub(size[axis]);
                     let before = if same == b"SAME_LOWER" { total.div_ceil(2) } else { total / 2 };
                     pads[axis] = before as isize;
                 }
@@ -180,8 +165,7 @@ impl LayerProduct {
         let pads = if auto_pad == b"VALID" { [0, 0] } else { declared_pads(node)? };
         let divides = groups > 0 && channels % groups == 0 && input[1] == channels;
         let (n_out, n_in) = (per_group * groups, channels / groups.max(1) * kernel[0] * kernel[1]);
-        let kind =
-            ProductKind::ConvTranspose { window: Window { kernel, strides, pads, dilations } };
+        let kind = ProductKind::ConvTranspose { window: Window { kernel, strides, pads, dilations } };
         (divides && n_in > 0 && n_out > 0).then_some(LayerProduct { kind, n_out, n_in, groups })
     }
 
@@ -237,16 +221,12 @@ impl LayerProduct {
                 return patches;
             }
         };
-        let (Some([height, width]), Some([_, out_width])) =
-            (two(&x.shape()[2..]), two(&y.shape()[2..]))
-        else {
+        let (Some([height, width]), Some([_, out_width])) = (two(&x.shape()[2..]), two(&y.shape()[2..])) else {
             return Vec::new();
         };
         let transposed = matches!(self.kind, ProductKind::ConvTranspose { .. });
         let kernel = window.kernel;
-        let source = |axis: usize, at: usize, tap: usize, size: usize| {
-            window.source(transposed, axis, at, tap, size)
-        };
+        let source = |axis: usize, at: usize, tap: usize, size: usize| window.source(transposed, axis, at, tap, size);
         let out_area: usize = y.shape()[2..].iter().product();
         let per_group = self.n_in / (kernel[0] * kernel[1]);
         let channels = per_group * self.groups;
@@ -259,9 +239,7 @@ impl LayerProduct {
                     for j in 0..kernel[1] {
                         let column = source(1, at % out_width, j, width);
                         let hit = row.zip(column);
-                        patches.push(
-                            hit.map_or(0.0, |(row, column)| values[plane + row * width + column]),
-                        );
+                        patches.push(hit.map_or(0.0, |(row, column)| values[plane + row * width + column]));
                     }
                 }
             }
@@ -273,14 +251,7 @@ impl LayerProduct {
 impl Window {
     /// Where on `axis` of the input, which has `size` positions, the output's position `at` meets the
     /// kernel's `tap`; `None` in the padding, and between the positions of a transposed convolution.
-    fn source(
-        &self,
-        transposed: bool,
-        axis: usize,
-        at: usize,
-        tap: usize,
-        size: usize,
-    ) -> Option<usize> {
+    fn source(&self, transposed: bool, axis: usize, at: usize, tap: usize, size: usize) -> Option<usize> {
         let (stride, reach) = (self.strides[axis], (tap * self.dilations[axis]) as isize);
         let source = if transposed {
             let from = usize::try_from(at as isize + self.pads[axis] - reach).ok()?;

@@ -20,8 +20,8 @@ mod weights;
 pub use compare::{Compared, compare_plans};
 pub use effort::Effort;
 pub use methods::{
-    Case, Equalized, METHODS, Method, Methods, ObserverChoice, Proposal, ScaledGroup, Stage,
-    TriedObserver, choose_observer, propose,
+    Case, Equalized, METHODS, Method, Methods, ObserverChoice, Proposal, ScaledGroup, Stage, TriedObserver,
+    choose_observer, propose,
 };
 pub use reference::Reference;
 pub use setup::{Evaluation, Options, PlannedModel, Setup, tune_planned};
@@ -149,8 +149,7 @@ pub fn tune(
         false => BTreeMap::new(),
     };
     let with_methods = |methods: Methods| -> Result<(Candidate, TuningHook)> {
-        let (mut candidate, mut hook) =
-            (Candidate::new(plan.clone(), 0)?, TuningHook::new(methods, &grids));
+        let (mut candidate, mut hook) = (Candidate::new(plan.clone(), 0)?, TuningHook::new(methods, &grids));
         hook.decide(&mut candidate, &decided);
         Ok((candidate, hook))
     };
@@ -292,9 +291,7 @@ fn add_quantizers(
     let graph = model.graph.as_ref().context("model has no graph")?;
     for NewBias { node_idx, input_idx, name, .. } in biases {
         let (tensor, edge) = (name.clone(), (*node_idx, *input_idx));
-        if let Some(quantizer) =
-            placement.biases.iter_mut().find(|quantizer| quantizer.edge == edge)
-        {
+        if let Some(quantizer) = placement.biases.iter_mut().find(|quantizer| quantizer.edge == edge) {
             quantizer.tensor = tensor;
             continue;
         }

@@ -80,12 +80,7 @@ struct Part {
 }
 
 impl Part {
-    fn of(
-        layer: &LayerProduct,
-        group: usize,
-        samples: &[(&Value, &Value)],
-        positions: &[Vec<usize>],
-    ) -> Part {
+    fn of(layer: &LayerProduct, group: usize, samples: &[(&Value, &Value)], positions: &[Vec<usize>]) -> Part {
         let (n_in, n_out) = (layer.n_in, layer.n_out / layer.groups);
         let (mut patches, mut targets) = (Vec::new(), Vec::new());
         for ((x, y), positions) in samples.iter().zip(positions) {
@@ -110,11 +105,7 @@ impl Part {
 }
 
 /// The positions of each sample that are looked at: at most about `wanted`, spread evenly.
-fn positions<'a>(
-    layer: &'a LayerProduct,
-    y: &'a [Value],
-    wanted: usize,
-) -> impl Fn(usize) -> Vec<usize> + Sync + 'a {
+fn positions<'a>(layer: &'a LayerProduct, y: &'a [Value], wanted: usize) -> impl Fn(usize) -> Vec<usize> + Sync + 'a {
     let n_positions: usize = y.iter().map(|y| layer.n_positions(y)).sum();
     let stride = n_positions.div_ceil(wanted).max(1);
     // Another first position in each sample, so that not always the same places are seen.
@@ -154,9 +145,8 @@ pub fn gather(layer: &LayerProduct, b: &[Value], y: &[Value], centred: bool) -> 
     let positions: Vec<Vec<usize>> = (0..b.len()).map(positions).collect();
     let samples: Vec<(&Value, &Value)> = b.iter().zip(y).collect();
     let batches = batches(&positions);
-    let part = |group: usize, batch: &Range<usize>| {
-        Part::of(layer, group, &samples[batch.clone()], &positions[batch.clone()])
-    };
+    let part =
+        |group: usize, batch: &Range<usize>| Part::of(layer, group, &samples[batch.clone()], &positions[batch.clone()]);
     let zero = || Moments::zero(layer.n_in, layer.n_out / layer.groups);
     if layer.groups > 1 {
         let whole = |group: usize| {

@@ -129,10 +129,7 @@ impl<'a> Setup<'a> {
         plan: &QuantPlan,
     ) -> Result<Range<usize>> {
         let n = self.n_samples(samples, model, self.methods(plan));
-        ensure!(
-            n >= MIN_SAMPLES,
-            "memory for {n} samples to evaluate by, expected {MIN_SAMPLES} or more"
-        );
+        ensure!(n >= MIN_SAMPLES, "memory for {n} samples to evaluate by, expected {MIN_SAMPLES} or more");
         let n_held_out = n - self.options.effort.n_tune(n);
         Ok(n - n_held_out.max(n.min(MAX_EVALUATION))..n)
     }
@@ -143,11 +140,7 @@ impl<'a> Setup<'a> {
 ///
 /// # Errors
 /// If a sample cannot be loaded.
-pub fn tune_planned(
-    setup: Setup,
-    planned: &mut PlannedModel,
-    known: Option<&Evaluation>,
-) -> Result<Option<Tuned>> {
+pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Evaluation>) -> Result<Option<Tuned>> {
     let Some(samples) = setup.samples else { return Ok(None) };
     let methods = setup.methods(&planned.plan);
     let n = setup.n_samples(samples, &planned.model, methods);

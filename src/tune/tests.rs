@@ -50,18 +50,10 @@ fn patches_times_rows_are_the_operator() {
     type Case = (NodeProto, &'static [usize], &'static [usize]);
     let cases: [Case; 9] = [
         (node("Conv", &[("pads", &[1, 1, 1, 1])], &[]), &[4, 3, 3, 3], &[2, 3, 7, 6]),
-        (
-            node("Conv", &[("strides", &[2, 1]), ("dilations", &[1, 2])], &[]),
-            &[4, 3, 3, 2],
-            &[1, 3, 9, 8],
-        ),
+        (node("Conv", &[("strides", &[2, 1]), ("dilations", &[1, 2])], &[]), &[4, 3, 3, 2], &[1, 3, 9, 8]),
         (node("Conv", &[("pads", &[0, 1, 2, 1])], &[("group", 2)]), &[6, 2, 3, 3], &[1, 4, 6, 6]),
         (node("Conv", &[("pads", &[2, 0])], &[("group", 4)]), &[4, 1, 3], &[2, 4, 9]),
-        (
-            node("ConvTranspose", &[("strides", &[2, 3]), ("pads", &[1, 0, 0, 2])], &[]),
-            &[3, 4, 3, 2],
-            &[2, 3, 5, 4],
-        ),
+        (node("ConvTranspose", &[("strides", &[2, 3]), ("pads", &[1, 0, 0, 2])], &[]), &[3, 4, 3, 2], &[2, 3, 5, 4]),
         (
             node("ConvTranspose", &[("strides", &[2, 2]), ("dilations", &[1, 2])], &[("group", 2)]),
             &[4, 3, 2, 2],
@@ -77,8 +69,7 @@ fn patches_times_rows_are_the_operator() {
         let w = noise(weight_shape.iter().product(), 3);
         let x = Value::from_f32(input_shape, noise(input_shape.iter().product(), 5)).unwrap();
         let opset = OperatorSetIdProto { version: Some(13), ..Default::default() };
-        let model =
-            ModelProto { ir_version: Some(8), opset_import: vec![opset], ..Default::default() };
+        let model = ModelProto { ir_version: Some(8), opset_import: vec![opset], ..Default::default() };
         let constant = crate::onnx::tensor::from_f32("w", weight_shape, &w).unwrap();
         let input = NamedValue { name: "x", value: &x };
         let step = SingleNode::new(&model, &node, vec![constant], &[input]).unwrap();
@@ -115,12 +106,8 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
     let layer = node("Gemm", &[], &[("transB", 1)]);
     let (given, wanted) = ([0.1f32, 0.3], [1.3f32, -0.9]);
     // Variances 1 and 3, no covariance.
-    let signs = |p: usize| {
-        [
-            if p.is_multiple_of(2) { 1.0 } else { -1.0 },
-            if (p / 2).is_multiple_of(2) { 1.0 } else { -1.0 },
-        ]
-    };
+    let signs =
+        |p: usize| [if p.is_multiple_of(2) { 1.0 } else { -1.0 }, if (p / 2).is_multiple_of(2) { 1.0 } else { -1.0 }];
     let x: Vec<[f32; 2]> = (0..N).map(|p| [signs(p)[0], signs(p)[1] * 3f32.sqrt()]).collect();
     let y: Vec<f32> = x.iter().map(|x| x[0] * wanted[0] + x[1] * wanted[1]).collect();
     let x = [Value::from_f32(&[N, 2], x.concat()).unwrap()];
@@ -136,14 +123,12 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
             bounds: Bounds { low: -bound, high: bound, pairs: None },
             free: false,
         };
-        let learned =
-            rounding::round(&problem, LayerData { b: &x, y: &y, centred: false }).unwrap();
-        let expected =
-            [1.0, 3.0].iter().zip(given).zip(wanted).map(|((variance, given), wanted)| {
-                let ridge = share * (variance + 2.0) / 2.0;
-                let best = (variance * wanted + ridge * given) / (variance + ridge);
-                (best / scale).round_ties_even() as i32
-            });
+        let learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: false }).unwrap();
+        let expected = [1.0, 3.0].iter().zip(given).zip(wanted).map(|((variance, given), wanted)| {
+            let ridge = share * (variance + 2.0) / 2.0;
+            let best = (variance * wanted + ridge * given) / (variance + ridge);
+            (best / scale).round_ties_even() as i32
+        });
         assert_eq!(learned.rows.integers, expected.collect::<Vec<_>>(), "{bound}");
     }
 }
@@ -161,9 +146,8 @@ fn a_descent_ends_where_no_step_lowers_the_error() {
             h[(a, b)] = f64::from(product) + 4.0;
         }
         let targets: Vec<f64> = noise(N, seed + 100).iter().map(|&t| 12.0 * f64::from(t)).collect();
-        let slopes = |q: &[f64]| -> Vec<f64> {
-            (0..N).map(|a| (0..N).map(|b| h[(a, b)] * (targets[b] - q[b])).sum()).collect()
-        };
+        let slopes =
+            |q: &[f64]| -> Vec<f64> { (0..N).map(|a| (0..N).map(|b| h[(a, b)] * (targets[b] - q[b])).sum()).collect() };
         let error = |q: &[f64]| -> f64 {
             slopes(q).iter().zip(targets.iter().zip(q)).map(|(slope, (t, q))| slope * (t - q)).sum()
         };
@@ -172,10 +156,7 @@ fn a_descent_ends_where_no_step_lowers_the_error() {
         let (before, mut slope) = (error(&q), slopes(&q));
         let change = Bowl::new(&h, &[]).descend(&bounds, &[1.0; N], &mut q, &mut slope);
         let after = error(&q);
-        assert!(
-            (after - before - change).abs() < 1e-6 * before,
-            "{seed}: {before} {after} {change}"
-        );
+        assert!((after - before - change).abs() < 1e-6 * before, "{seed}: {before} {after} {change}");
         for k in 0..N {
             for by in [-1.0, 1.0] {
                 let mut other = q.clone();
@@ -195,8 +176,7 @@ fn integers_make_up_for_a_bias_that_is_off() {
     let values = noise(400 * N_IN, 3).iter().map(|v| v + 0.7).collect();
     let x = [Value::from_f32(&[400, N_IN], values).unwrap()];
     let w = noise(ROWS * N_IN, 11);
-    let layer =
-        LayerProduct::of(&node("Gemm", &[], &[("transB", 1)]), &[ROWS, N_IN], &x[0]).unwrap();
+    let layer = LayerProduct::of(&node("Gemm", &[], &[("transB", 1)]), &[ROWS, N_IN], &x[0]).unwrap();
     let shape = Value::from_f32(&[400, ROWS], vec![0.0; 400 * ROWS]).unwrap();
     let y = [Value::from_f32(&[400, ROWS], product(&layer, &w, &x[0], &shape)).unwrap()];
     let scales = vec![0.5 / 127.0; ROWS];
@@ -209,16 +189,13 @@ fn integers_make_up_for_a_bias_that_is_off() {
         free: false,
     };
     let mut learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: true }).unwrap();
-    let real =
-        |integers: &[i32]| -> Vec<f32> { integers.iter().map(|&q| q as f32 * scales[0]).collect() };
+    let real = |integers: &[i32]| -> Vec<f32> { integers.iter().map(|&q| q as f32 * scales[0]).collect() };
     // Mean squared error of a row, with a bias that takes the mean of `first` away and is then off.
     let first = product(&problem.layer, &real(&learned.rows.integers), &x[0], &shape);
     let error = |integers: &[i32], o: usize, off: f64| -> f64 {
         let found = product(&problem.layer, &real(integers), &x[0], &shape);
         let wanted = y[0].f32s().unwrap();
-        let row = |values: &[f32]| -> Vec<f64> {
-            values.iter().skip(o).step_by(ROWS).map(|&v| f64::from(v)).collect()
-        };
+        let row = |values: &[f32]| -> Vec<f64> { values.iter().skip(o).step_by(ROWS).map(|&v| f64::from(v)).collect() };
         let (first, found, wanted) = (row(&first), row(&found), row(wanted));
         let n = wanted.len() as f64;
         let bias = wanted.iter().zip(&first).map(|(y, a)| y - a).sum::<f64>() / n + off;

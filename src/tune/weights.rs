@@ -65,12 +65,7 @@ impl WeightSearch {
 
     /// Other scales and integers for the weight of a layer; a weight that several layers share is changed
     /// for the first. Gives what was learned.
-    pub fn change(
-        &mut self,
-        net: &Network,
-        at: &NodeAt,
-        candidate: &mut Candidate,
-    ) -> Result<Option<Learned>> {
+    pub fn change(&mut self, net: &Network, at: &NodeAt, candidate: &mut Candidate) -> Result<Option<Learned>> {
         let node = at.node;
         let weight_idx = candidate.view().weight_of(at.node_idx, node);
         let Some(weight_idx) = weight_idx else { return Ok(None) };
@@ -117,13 +112,7 @@ impl WeightSearch {
     }
 
     /// Takes integers and scales over.
-    fn keep(
-        &mut self,
-        candidate: &mut Candidate,
-        weight_idx: usize,
-        layer: &LayerProduct,
-        rows: &Rows,
-    ) {
+    fn keep(&mut self, candidate: &mut Candidate, weight_idx: usize, layer: &LayerProduct, rows: &Rows) {
         let Rows { integers, scales } = rows;
         let planned = &mut candidate.plan.weights[weight_idx];
         let zero_point = planned.params[0].zero_point;

@@ -161,8 +161,7 @@ pub const CASES: &[Case] = &[
         rule: "static_inputs",
         breaks: |m| {
             let tensor = graph(m).input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap();
-            tensor.shape.as_mut().unwrap().dim[0] =
-                Dimension { dim_param: Some("N".into()), ..Default::default() };
+            tensor.shape.as_mut().unwrap().dim[0] = Dimension { dim_param: Some("N".into()), ..Default::default() };
         },
         expected: &["`x`: dimension 0 of the input is `N`"],
     },

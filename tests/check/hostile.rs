@@ -11,11 +11,7 @@ use mqq::scheme::Scheme;
 /// Every rule with parameters that let it look everywhere.
 fn every_rule() -> Scheme {
     let calls: Vec<&str> = CASES.iter().map(|case| case.call).filter(|c| !c.is_empty()).collect();
-    table(&format!(
-        "[{}, {{ per_channel_axis: {{ Conv: output, MatMul: output }} }}]",
-        calls.join(", ")
-    ))
-    .unwrap()
+    table(&format!("[{}, {{ per_channel_axis: {{ Conv: output, MatMul: output }} }}]", calls.join(", "))).unwrap()
 }
 
 #[test]
@@ -35,11 +31,7 @@ fn no_model_makes_a_rule_panic() {
         |n| n.attribute.iter_mut().for_each(|a| *a = AttributeProto::default()),
         |n| n.attribute.iter_mut().for_each(|a| a.i = Some(i64::MIN)),
         |n| {
-            let block = AttributeProto {
-                name: Some("block_size".into()),
-                i: Some(-3),
-                ..Default::default()
-            };
+            let block = AttributeProto { name: Some("block_size".into()), i: Some(-3), ..Default::default() };
             n.attribute.push(block);
         },
         |n| n.input[0] = n.output[0].clone(),

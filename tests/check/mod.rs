@@ -45,10 +45,7 @@ fn every_rule_is_kept_by_a_good_model_and_broken_by_a_bad_one() {
         let texts: Vec<String> = broken.iter().map(Finding::to_string).collect();
         let found = |part: &&str| texts.iter().any(|text| text.contains(*part));
         if broken.is_empty() || !case.expected.iter().all(found) {
-            failures.push(format!(
-                "{} {}\n  found    {texts:?}\n  expected {:?}",
-                case.rule, case.call, case.expected
-            ));
+            failures.push(format!("{} {}\n  found    {texts:?}\n  expected {:?}", case.rule, case.call, case.expected));
         }
     }
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
@@ -139,10 +136,7 @@ fn a_bias_in_int8_is_told_from_int32() {
         let scheme = table(&format!("[{{ bias: {{ stored: {stored} }} }}]")).unwrap();
         findings(model, &scheme).len()
     };
-    assert_eq!(
-        (broken(&model, "int8"), broken(&model, "int32"), broken(&model, "float")),
-        (0, 1, 1)
-    );
+    assert_eq!((broken(&model, "int8"), broken(&model, "int32"), broken(&model, "float")), (0, 1, 1));
     assert_eq!((broken(&good(), "int8"), broken(&good(), "float")), (1, 1));
 }
 

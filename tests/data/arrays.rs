@@ -160,11 +160,7 @@ fn broken_files_are_named() {
             "holds 13 bytes of data, expected 16 for shape [2, 2]: it is cut short",
         ),
         ("a.npy", b"hello".to_vec(), "is no NumPy array"),
-        (
-            "a.npy",
-            npy("<U3", &[2, 2], false, &[0; 48]),
-            "has the element type `<U3`, expected numbers or booleans",
-        ),
+        ("a.npy", npy("<U3", &[2, 2], false, &[0; 48]), "has the element type `<U3`, expected numbers or booleans"),
         ("a.npy", npy("<f4", &[1 << 40, 1 << 40], false, &[]), "too large to hold in memory"),
         ("a.npz", good.clone(), "is no .npz archive"),
         ("a.pb", vec![], "is empty, expected an ONNX tensor"),
@@ -214,10 +210,7 @@ fn archives_are_matched_by_name() {
     let one = npy("<i8", &[1], false, &9i64.to_le_bytes());
     let images = || npy_f32(&[2, 2], &count(4));
     let path = |name| folder.path().join(name);
-    write_npz_stored(
-        &path("both.npz"),
-        &[("size", sizes), ("image", images()), ("label", images())],
-    );
+    write_npz_stored(&path("both.npz"), &[("size", sizes), ("image", images()), ("label", images())]);
     write_npz_stored(&path("shared.npz"), &[("size", one), ("image", images())]);
     write_npz_stored(&path("typo.npz"), &[("sizes", images()), ("image", images())]);
     write_npz_stored(&path("other.npz"), &[("arr_0", images())]);
@@ -234,10 +227,7 @@ fn archives_are_matched_by_name() {
     assert_eq!(sizes("shared.npz"), [Values::I64(vec![9]), Values::I64(vec![9])]);
 
     let found = message(open(&folder, &["typo.npz"], &two_inputs()), &folder);
-    assert_eq!(
-        found,
-        "`typo.npz`: has no array for input `size`, found `image`, `sizes`\nhint: did you mean `sizes`?"
-    );
+    assert_eq!(found, "`typo.npz`: has no array for input `size`, found `image`, `sizes`\nhint: did you mean `sizes`?");
     for name in ["other.npz", "packed.npz"] {
         let dataset = open(&folder, &[name], &[input("x", &[1, 2], FLOAT)]).unwrap();
         assert_eq!(f32s(&dataset.load(1).unwrap()[0].values), [2.0, 3.0], "{name}");
@@ -269,12 +259,7 @@ fn write_pb(path: &Path, tensor: &TensorProto) {
 #[test]
 fn test_data_sets_of_onnx_are_samples() {
     let folder = folder();
-    let size = TensorProto {
-        dims: vec![1],
-        data_type: Some(INT64),
-        int64_data: vec![3],
-        ..Default::default()
-    };
+    let size = TensorProto { dims: vec![1], data_type: Some(INT64), int64_data: vec![3], ..Default::default() };
     for i in 0..2 {
         let path = |name: &str| folder.path().join(format!("test_data_set_{i}/{name}"));
         let image = from_f32("image", &[1, 2], &[i as f32, 1.0]).unwrap();
@@ -289,13 +274,9 @@ fn test_data_sets_of_onnx_are_samples() {
         assert_eq!(f32s(&sample[0].values), [1.0, 1.0]);
         assert_eq!(sample[1].values, Values::I64(vec![3]));
     }
-    let others =
-        [input("image", &[1, 2], FLOAT), input("second", &[1], FLOAT), input("heads", &[1], FLOAT)];
+    let others = [input("image", &[1, 2], FLOAT), input("second", &[1], FLOAT), input("heads", &[1], FLOAT)];
     let found = message(open(&folder, &["test_data_set_0"], &others), &folder);
-    assert_eq!(
-        found,
-        "`test_data_set_0`: has no tensor for input `heads`, found `image`, `second`"
-    );
+    assert_eq!(found, "`test_data_set_0`: has no tensor for input `heads`, found `image`, `second`");
 }
 
 #[test]

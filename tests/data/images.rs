@@ -31,11 +31,7 @@ fn channels_scale_mean_and_std() {
     let table: [(&InputSpec, &str, [f32; 12]); 5] = [
         (&nchw, "scale: 1", [255., 0., 0., 10., 0., 255., 0., 20., 0., 0., 255., 30.]),
         (&nhwc, "scale: 1", [255., 0., 0., 0., 255., 0., 0., 0., 255., 10., 20., 30.]),
-        (
-            &nhwc,
-            "{scale: 1, color: bgr}",
-            [0., 0., 255., 0., 255., 0., 255., 0., 0., 30., 20., 10.],
-        ),
+        (&nhwc, "{scale: 1, color: bgr}", [0., 0., 255., 0., 255., 0., 255., 0., 0., 30., 20., 10.]),
         (&nchw, "{}", [1., 0., 0., 10. / 255., 0., 1., 0., 20. / 255., 0., 0., 1., 30. / 255.]),
         // Mean and std go with the model's channels: the first is blue.
         (
@@ -66,13 +62,8 @@ fn every_kind_of_png_is_read() {
     let gray = GrayImage::from_pixel(1, 1, Luma([9])).into();
     let gray_alpha = ImageBuffer::from_pixel(1, 1, LumaA([9u8, 0])).into();
     let deep_gray = ImageBuffer::from_pixel(1, 1, Luma([257u16 * 7])).into();
-    let cases: [(DynamicImage, [f32; 3]); 5] = [
-        (rgba, [1., 2., 3.]),
-        (deep, [1., 2., 255.]),
-        (gray, [9.; 3]),
-        (gray_alpha, [9.; 3]),
-        (deep_gray, [7.; 3]),
-    ];
+    let cases: [(DynamicImage, [f32; 3]); 5] =
+        [(rgba, [1., 2., 3.]), (deep, [1., 2., 255.]), (gray, [9.; 3]), (gray_alpha, [9.; 3]), (deep_gray, [7.; 3])];
     for (image, expected) in cases {
         let folder = folder();
         image.save(folder.path().join("a.png")).unwrap();
@@ -99,9 +90,7 @@ fn every_format_is_read() {
 /// A gray image whose pixel at (x, y) is `10 y + x`.
 fn ramp(width: u32, height: u32) -> TempDir {
     let folder = folder();
-    GrayImage::from_fn(width, height, |x, y| Luma([(10 * y + x) as u8]))
-        .save(folder.path().join("a.png"))
-        .unwrap();
+    GrayImage::from_fn(width, height, |x, y| Luma([(10 * y + x) as u8])).save(folder.path().join("a.png")).unwrap();
     folder
 }
 
@@ -130,11 +119,9 @@ fn filters_are_those_of_pil() {
     ];
     for (filter, width, height, expected) in golden {
         let folder = folder();
-        GrayImage::from_fn(width, height, |x, y| {
-            Luma([((37 * x * x + 91 * y + 13 * x * y) % 256) as u8])
-        })
-        .save(folder.path().join("a.png"))
-        .unwrap();
+        GrayImage::from_fn(width, height, |x, y| Luma([((37 * x * x + 91 * y + 13 * x * y) % 256) as u8]))
+            .save(folder.path().join("a.png"))
+            .unwrap();
         let yaml = format!("{{filter: {filter}, scale: 1}}");
         let found = values(&folder, &input("x", &[1, 1, 3, 4], FLOAT), &yaml);
         assert_eq!(f32s(&found), expected, "{filter} from {width}x{height}");
@@ -214,21 +201,9 @@ fn models_that_take_no_images_say_why() {
             "{}",
             "`a.png`: an image feeds input `image`, but there are no data for `size`\nhint: give .npz files with a key per input",
         ),
-        (
-            &[image(), image()],
-            "{}",
-            "an image feeds one input, but the model takes `image`, `image`",
-        ),
-        (
-            &[image()],
-            "mean: [1, 2]",
-            "`mean` has 2 numbers, input `image` takes 1 or one for each of 3 channels",
-        ),
-        (
-            &[image()],
-            "color: gray",
-            "`color`: gray gives 1 channels, input `image` takes 3 (shape [1, 3, 2, 2])",
-        ),
+        (&[image(), image()], "{}", "an image feeds one input, but the model takes `image`, `image`"),
+        (&[image()], "mean: [1, 2]", "`mean` has 2 numbers, input `image` takes 1 or one for each of 3 channels"),
+        (&[image()], "color: gray", "`color`: gray gives 1 channels, input `image` takes 3 (shape [1, 3, 2, 2])"),
         (
             &[input("x", &[1, 2, 2, 3], UINT8)],
             "preset: imagenet",

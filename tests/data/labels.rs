@@ -34,12 +34,7 @@ fn files_are_known_by_their_paths() {
         ("list.csv", "file,class_index\na/1.png,3\na/2.png,4\nb/1.png,5\n", &all, &[3, 4, 5]),
         ("list.csv", "file,class_index\n1.png,3\n2.png,4\n", &["a"], &[3, 4]),
         ("other/list.csv", "file,class_index\nb/1.png,5\na/1.png,3\n", &["b", "a/1.png"], &[5, 3]),
-        (
-            "other/list.csv",
-            "file,class_index\n../a/1.png,3\n./b/1.png,5\n",
-            &["a/1.png", "b"],
-            &[3, 5],
-        ),
+        ("other/list.csv", "file,class_index\n../a/1.png,3\n./b/1.png,5\n", &["a/1.png", "b"], &[3, 5]),
         ("other/list.csv", &by_root, &["a/1.png"], &[9]),
         // The longest path that fits.
         ("list.csv", "file,class_index\n1.png,3\nb/1.png,5\n", &["a/1.png", "b"], &[3, 5]),

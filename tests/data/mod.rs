@@ -33,12 +33,7 @@ fn open(folder: &TempDir, names: &[&str], inputs: &[InputSpec]) -> Result<Datase
     open_with(folder, names, inputs, &Preprocessing::default())
 }
 
-fn open_with(
-    folder: &TempDir,
-    names: &[&str],
-    inputs: &[InputSpec],
-    preprocessing: &Preprocessing,
-) -> Result<Dataset> {
+fn open_with(folder: &TempDir, names: &[&str], inputs: &[InputSpec], preprocessing: &Preprocessing) -> Result<Dataset> {
     let path = |name: &&str| folder.path().join(name).display().to_string();
     Dataset::open(&names.iter().map(path).collect::<Vec<_>>(), inputs, preprocessing, None)
 }
@@ -63,8 +58,7 @@ fn write_image(path: impl AsRef<Path>, width: u32, height: u32, pixels: &[[u8; 3
 fn npy(descr: &str, shape: &[usize], is_column_major: bool, data: &[u8]) -> Vec<u8> {
     let dims: String = shape.iter().map(|dim| format!("{dim},")).collect();
     let order = if is_column_major { "True" } else { "False" };
-    let mut header =
-        format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': ({dims}), }}");
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': ({dims}), }}");
     while (header.len() + 11) % 64 != 0 {
         header.push(' ');
     }

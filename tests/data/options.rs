@@ -8,8 +8,7 @@ fn yaml(text: &str) -> Result<Preprocessing> {
 
 #[test]
 fn yaml_sets_options() {
-    let text =
-        "preset: imagenet\nresize: {short_side: 300}\nfilter: bicubic\nscale: 1/255\nstd: [1]";
+    let text = "preset: imagenet\nresize: {short_side: 300}\nfilter: bicubic\nscale: 1/255\nstd: [1]";
     let found = yaml(text).unwrap();
     assert_eq!(found.resize, Some(Resize::ShortSide(Some(300))));
     assert_eq!(found.filter, Some(Filter::Bicubic));
@@ -41,45 +40,18 @@ fn yaml_errors_name_line_and_key() {
             "`p.yaml`:2: `resize`: unknown variant `short_sid`",
             "\nhint: did you mean `short_side`?",
         ),
-        (
-            "resize: {short_side: 0}",
-            "`p.yaml`:1: `resize`: `short_side=0`: `0` is no number of pixels",
-            "65535",
-        ),
-        (
-            "resize: {short_side: 3, exact: [1, 1]}",
-            "`p.yaml`:1: `resize`: has `exact` beside `short_side`",
-            "",
-        ),
-        (
-            "resize: letterbox=3",
-            "`p.yaml`:1: `resize`: `letterbox=3`: `letterbox` takes no value",
-            "",
-        ),
+        ("resize: {short_side: 0}", "`p.yaml`:1: `resize`: `short_side=0`: `0` is no number of pixels", "65535"),
+        ("resize: {short_side: 3, exact: [1, 1]}", "`p.yaml`:1: `resize`: has `exact` beside `short_side`", ""),
+        ("resize: letterbox=3", "`p.yaml`:1: `resize`: `letterbox=3`: `letterbox` takes no value", ""),
         ("scale: 1/0", "`p.yaml`:1: `scale`: `1/0` is no number", "as 1/255"),
-        (
-            "scale: [1]",
-            "`p.yaml`:1: `scale`: invalid type: sequence, expected a number, or a fraction as 1/255",
-            "",
-        ),
-        (
-            "pad_value: 300",
-            "`p.yaml`:1: `pad_value`: invalid value: integer `300`, expected u8",
-            "",
-        ),
-        (
-            "preset: imagenett",
-            "`p.yaml`: `preset`: preset `imagenett` is unknown",
-            "\nhint: did you mean `imagenet`?",
-        ),
+        ("scale: [1]", "`p.yaml`:1: `scale`: invalid type: sequence, expected a number, or a fraction as 1/255", ""),
+        ("pad_value: 300", "`p.yaml`:1: `pad_value`: invalid value: integer `300`, expected u8", ""),
+        ("preset: imagenett", "`p.yaml`: `preset`: preset `imagenett` is unknown", "\nhint: did you mean `imagenet`?"),
         ("mean: [1, 2", "`p.yaml`:", ""),
     ];
     for (text, start, end) in cases {
         let found = explain(&yaml(text).unwrap_err());
-        assert!(
-            found.starts_with(start) && found.ends_with(end),
-            "{found}\nexpected: {start}…{end}"
-        );
+        assert!(found.starts_with(start) && found.ends_with(end), "{found}\nexpected: {start}…{end}");
     }
 }
 
@@ -97,17 +69,10 @@ fn names_are_presets_or_files() {
     let named = Preprocessing::named(path.to_str().unwrap()).unwrap();
     assert_eq!(named.color, Some(Color::Bgr));
     let found = explain(&Preprocessing::named("yolx").unwrap_err());
-    assert!(
-        found.starts_with(
-            "preprocessing `yolx` is unknown, expected a YAML file or one of imagenet, "
-        )
-    );
+    assert!(found.starts_with("preprocessing `yolx` is unknown, expected a YAML file or one of imagenet, "));
     assert!(found.contains("\nhint: did you mean `yolo"), "{found}");
     let found = explain(&Preprocessing::named("no.yaml").unwrap_err());
-    assert!(
-        found.starts_with("`no.yaml`: does not exist, expected a YAML file or one of"),
-        "{found}"
-    );
+    assert!(found.starts_with("`no.yaml`: does not exist, expected a YAML file or one of"), "{found}");
 }
 
 #[test]
@@ -120,9 +85,7 @@ fn what_lies_over_wins() {
 
 #[test]
 fn options_are_written_as_they_are_read() {
-    for text in
-        ["none", "exact", "exact=20x30", "short_side", "short_side=256", "letterbox_centered"]
-    {
+    for text in ["none", "exact", "exact=20x30", "short_side", "short_side=256", "letterbox_centered"] {
         let resize: Resize = parse_option(text).unwrap();
         assert_eq!(resize.to_string(), text);
     }

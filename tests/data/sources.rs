@@ -42,10 +42,7 @@ fn sources_are_folders_files_patterns_and_lists() {
         (&["list.csv"], &["more/c.png", "b.png"]),
         // The list is named after the folder beside it.
         (&["more.csv"], &["more/d.png"]),
-        (
-            &["more", "a.PNG", "more"],
-            &["more/c.png", "more/d.png", "a.PNG", "more/c.png", "more/d.png"],
-        ),
+        (&["more", "a.PNG", "more"], &["more/c.png", "more/d.png", "a.PNG", "more/c.png", "more/d.png"]),
     ];
     for (sources, expected) in cases {
         assert_eq!(names(&folder, sources), expected, "{sources:?}");
@@ -87,10 +84,7 @@ fn sources_without_data_say_so() {
     write("dir.txt", "more\n");
     write("bad.csv", "name,class\nb.png,1\n");
     let cases = [
-        (
-            "zoo",
-            "`zoo`: does not exist, expected a folder, a file, a list (.txt, .csv) or a pattern",
-        ),
+        ("zoo", "`zoo`: does not exist, expected a folder, a file, a list (.txt, .csv) or a pattern"),
         (
             "outer",
             "`outer`: holds no data, expected images (JPEG, PNG, BMP, WebP, GIF, TIFF, PNM), .npy, .npz or .pb files\nhint: it has 1 folders: give a pattern, as in 'outer/*/*.jpg'",
@@ -101,16 +95,10 @@ fn sources_without_data_say_so() {
         ("[.png", "`[.png`: is no valid pattern"),
         ("none/*.png", "`none/*.png`: "),
         ("notes.md", "`notes.md`: is no data that can be read, expected images"),
-        (
-            "list.txt",
-            "`list.txt`: line 2: `zebra.png`: does not exist, expected a path relative to the list",
-        ),
+        ("list.txt", "`list.txt`: line 2: `zebra.png`: does not exist, expected a path relative to the list"),
         ("empty.txt", "`empty.txt`: names no files, expected a path per line"),
         ("dir.txt", "`dir.txt`: line 1: `more`: is a folder, expected a file"),
-        (
-            "bad.csv",
-            "`bad.csv`: the first line is `name,class`, expected names of columns, one of them `file`",
-        ),
+        ("bad.csv", "`bad.csv`: the first line is `name,class`, expected names of columns, one of them `file`"),
     ];
     for (source, expected) in cases {
         let found = message(open(&folder, &[source], &pixel_input()), &folder);

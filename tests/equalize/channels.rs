@@ -45,8 +45,7 @@ fn values_of_a_weight_know_their_channels() {
     assert_eq!(grouped.ends(5), (0, 2));
     // The third row is the first of the second group, which reads channels 3 to 5.
     assert_eq!(grouped.ends(12), (2, 3));
-    let transposed =
-        WeightChannels::of(&node("ConvTranspose", &[("group", 2)]), &[4, 3, 2]).unwrap();
+    let transposed = WeightChannels::of(&node("ConvTranspose", &[("group", 2)]), &[4, 3, 2]).unwrap();
     assert_eq!((transposed.n_in, transposed.n_out), (4, 6));
     assert_eq!(transposed.ends(2 * 3 * 2), (3, 2));
     assert_eq!(WeightChannels::of(&node("Gemm", &[]), &[3, 5]).unwrap().ends(7), (2, 1));

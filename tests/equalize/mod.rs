@@ -37,8 +37,7 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
 
 /// Noise 100 dB below the signal.
 fn same_to_rounding(a: &[f32], b: &[f32]) -> bool {
-    let power =
-        |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>();
+    let power = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>();
     let noise = power(&mut a.iter().zip(b).map(|(a, b)| a - b));
     a.len() == b.len() && noise <= 1e-10 * power(&mut a.iter().copied())
 }
@@ -68,8 +67,7 @@ fn expect_same(
         assert_eq!(outputs.len(), outputs_scaled.len());
         assert!(outputs.iter().zip(&outputs_scaled).all(|(a, b)| same(a, b)), "{name}");
         let mut converted = Vec::new();
-        for (((shape, values), scaled), units) in seen.iter().zip(&seen_scaled).zip(units.values())
-        {
+        for (((shape, values), scaled), units) in seen.iter().zip(&seen_scaled).zip(units.values()) {
             units.apply(shape, values, &mut converted);
             assert!(same(&converted, &scaled.1), "{name}");
         }
@@ -177,9 +175,13 @@ fn equalized_models_are_the_same_for_any_number_of_threads_and_on_export() {
         let factors = space["factors"].as_array().unwrap();
         factors.iter().any(|factor| factor.as_f64().unwrap() != 1.0)
     }));
-    assert!(facts["declined"].as_array().unwrap().iter().any(|declined| {
-        declined["reason"].as_str().unwrap().contains("an input of the network")
-    }));
+    assert!(
+        facts["declined"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|declined| { declined["reason"].as_str().unwrap().contains("an input of the network") })
+    );
     for (format, expected) in [("deploy", &written[2]), ("openvino-fq", &written[3])] {
         let exported = folder.path().join("exported");
         let mut command = mqq();

@@ -25,8 +25,7 @@ fn files(folder: &Path) -> BTreeSet<String> {
 /// Weights that lie on a grid of 8 bits with the scale 2^-9, and reach its end.
 fn weight(g: &mut GraphBuilder, name: &str, shape: &[usize]) -> String {
     let n: usize = shape.iter().product();
-    let mut values: Vec<f32> =
-        (0..n).map(|i| ((i * 37 + 11) % 241) as f32 - 120.0).map(|q| q / 512.0).collect();
+    let mut values: Vec<f32> = (0..n).map(|i| ((i * 37 + 11) % 241) as f32 - 120.0).map(|q| q / 512.0).collect();
     values[0] = 127.0 / 512.0;
     g.values(name, shape, &values)
 }
@@ -38,17 +37,13 @@ fn model(folder: &Path) -> PathBuf {
     let conv = |g: &mut GraphBuilder, x: &str, group: i64, shape: &[usize], y: &str| {
         let w = weight(g, &format!("{y}_weight"), shape);
         let b = g.weight(&format!("{y}_bias"), &[shape[0]]);
-        let attributes = [
-            ("group", Attr::Int(group)),
-            ("pads", Attr::Ints(vec![1; 4])),
-            ("kernel_shape", Attr::Ints(vec![3; 2])),
-        ];
+        let attributes =
+            [("group", Attr::Int(group)), ("pads", Attr::Ints(vec![1; 4])), ("kernel_shape", Attr::Ints(vec![3; 2]))];
         g.op_with("Conv", &[x, &w, &b], y, &attributes)
     };
     conv(&mut g, "x", 1, &[4, 3, 3, 3], "conv1_out");
     g.op("Relu", &["conv1_out"], "relu1_out");
-    let attributes =
-        [("kernel_shape", Attr::Ints(vec![2; 2])), ("strides", Attr::Ints(vec![2; 2]))];
+    let attributes = [("kernel_shape", Attr::Ints(vec![2; 2])), ("strides", Attr::Ints(vec![2; 2]))];
     g.op_with("MaxPool", &["relu1_out"], "pool_out", &attributes);
     conv(&mut g, "pool_out", 4, &[4, 1, 3, 3], "conv2_out");
     g.op("Add", &["conv2_out", "pool_out"], "add_out");
@@ -81,8 +76,8 @@ fn golden(name: &str) -> PathBuf {
 /// The table and the ranges that a format's golden file is made with.
 fn case_of(format: &str) -> (&'static str, &'static str) {
     match format {
-        "snpe" | "ppl" | "pplcuda" | "tengine" | "ort-json" | "openvino-fq" | "tidl"
-        | "encodings-0.6.1" | "encodings-1.0.0" | "encodings-2.0.0" => ("uint8", "ranges"),
+        "snpe" | "ppl" | "pplcuda" | "tengine" | "ort-json" | "openvino-fq" | "tidl" | "encodings-0.6.1"
+        | "encodings-1.0.0" | "encodings-2.0.0" => ("uint8", "ranges"),
         "vitis" => ("int8_per_tensor", "ranges_power_of_two"),
         "stpu" | "tidl-quant-params" => ("int8_per_tensor", "ranges"),
         _ => ("int8", "ranges"),
@@ -200,12 +195,7 @@ fn emit_is_checked_before_any_work_and_the_same_each_time() {
             assert_eq!(report["results"][0]["emitted"].as_object().unwrap().len(), 2);
             assert_eq!(
                 files(out.path()).into_iter().collect::<Vec<_>>(),
-                [
-                    "model.int8.act_quant_info.json",
-                    "model.int8.json",
-                    "model.int8.ncnn.table",
-                    "model.int8.onnx"
-                ]
+                ["model.int8.act_quant_info.json", "model.int8.json", "model.int8.ncnn.table", "model.int8.onnx"]
             );
             files(out.path()).iter().map(|f| fs::read(out.path().join(f)).unwrap()).collect()
         })
@@ -294,15 +284,7 @@ fn what_tuning_changed_is_in_the_graphs_and_export_gives_the_same() {
     let emitted = |backend: &str, effort: &str, folder: &Path| {
         let mut command = mqq();
         command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx"));
-        command.args([
-            "-b",
-            backend,
-            "--emit",
-            "deploy,openvino-fq",
-            "--effort",
-            effort,
-            "--out-dir",
-        ]);
+        command.args(["-b", backend, "--emit", "deploy,openvino-fq", "--effort", effort, "--out-dir"]);
         done(with_data(command.arg(folder)));
         folder.join(format!("digits_cnn.{backend}.json"))
     };
@@ -314,9 +296,7 @@ fn what_tuning_changed_is_in_the_graphs_and_export_gives_the_same() {
     };
     let mut graphs = BTreeSet::new();
     // Corrected biases, then learned rounding too; in xint8 of weights with one scale, by bias grids as well.
-    for (backend, effort) in
-        [("tensorrt", "0"), ("tensorrt", "1"), ("tensorrt", "3"), ("xint8", "1"), ("snpe", "1")]
-    {
+    for (backend, effort) in [("tensorrt", "0"), ("tensorrt", "1"), ("tensorrt", "3"), ("xint8", "1"), ("snpe", "1")] {
         let folder = TempDir::new().unwrap();
         let sidecar = emitted(backend, effort, folder.path());
         for (format, ending) in [("deploy", "deploy.onnx"), ("openvino-fq", "openvino.onnx")] {
@@ -372,8 +352,7 @@ fn export_gives_the_same_where_only_some_weights_are_learned() {
     command.args(["--set", "types.wgt8.bits=4", "--set", "min_opset=21"]);
     command.args(["--emit", "deploy", "-o"]).arg(at("q.onnx"));
     done(with_data(&mut command));
-    let sidecar: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(at("q.json")).unwrap()).unwrap();
+    let sidecar: serde_json::Value = serde_json::from_str(&fs::read_to_string(at("q.json")).unwrap()).unwrap();
     let weights = sidecar["param_encodings"].as_array().unwrap();
     let learned = weights.iter().filter(|encoding| encoding.get("rounding").is_some()).count();
     assert!(learned == 1 && weights.len() > 1, "{weights:?}");

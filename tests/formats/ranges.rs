@@ -6,10 +6,7 @@ use tempfile::TempDir;
 
 /// Formats that ranges are read from, by the backend whose plans they hold.
 const READ_BACK: [(&str, &[&str]); 2] = [
-    (
-        "tensorrt",
-        &["trt-cache", "encodings-0.6.1", "encodings-1.0.0", "encodings-2.0.0", "sidecar"],
-    ),
+    ("tensorrt", &["trt-cache", "encodings-0.6.1", "encodings-1.0.0", "encodings-2.0.0", "sidecar"]),
     ("onnxruntime", &["encodings-0.6.1", "encodings-1.0.0", "encodings-2.0.0", "sidecar"]),
 ];
 
@@ -77,10 +74,7 @@ fn ranges_that_are_wrong_are_errors() {
         ("hello", "is in no format that ranges are read from, expected one of: sidecar, trt-cache"),
         ("{}", "is in no format"),
         ("[1, 2", "is in no format"),
-        (
-            "TRT-8601-EntropyCalibration2\nx: 3c01",
-            "line 2: is `x: 3c01`, expected `tensor: ` and 8",
-        ),
+        ("TRT-8601-EntropyCalibration2\nx: 3c01", "line 2: is `x: 3c01`, expected `tensor: ` and 8"),
         ("TRT-8601-EntropyCalibration2\nx: ff800000", "line 2: tensor `x`: scale is -inf"),
         ("TRT-1-E\nx: 3c010204\nx: 3c010205", "line 3: names a tensor a second time"),
         (r#"{"schema_version": "9.0"}"#, "schema_version is 9.0"),
@@ -113,10 +107,6 @@ fn ranges_that_are_wrong_are_errors() {
         fs::write(&path, text).unwrap();
         let ran = run(digits("tensorrt", folder.path()).arg("--ranges-from").arg(&path));
         assert_eq!(ran.code, 1, "{text}: {}", ran.stderr);
-        assert!(
-            ran.stderr.starts_with("error: `") && ran.stderr.contains(expected),
-            "{}",
-            ran.stderr
-        );
+        assert!(ran.stderr.starts_with("error: `") && ran.stderr.contains(expected), "{}", ran.stderr);
     }
 }

@@ -42,10 +42,7 @@ fn the_worked_example_quantizes_the_bundled_model() {
     // It is the built-in table but for its name.
     let own = backends::resolve(path.to_str().unwrap()).unwrap();
     let built_in = backends::resolve("tflitemicro").unwrap();
-    assert_eq!(
-        (own.types, own.ops, own.placement),
-        (built_in.types, built_in.ops, built_in.placement)
-    );
+    assert_eq!((own.types, own.ops, own.placement), (built_in.types, built_in.ops, built_in.placement));
 }
 
 #[test]
@@ -181,8 +178,7 @@ fn every_field_of_the_sidecar_is_explained() {
     let mut explained = BTreeSet::new();
     for (keys, row) in rows(of_file) {
         // `tuning.n_samples`, `n_held_back`: the second is of `tuning`, too.
-        let place =
-            keys[0].rsplit_once('.').map_or(String::new(), |(place, _)| format!("{place}."));
+        let place = keys[0].rsplit_once('.').map_or(String::new(), |(place, _)| format!("{place}."));
         for key in &keys {
             let path = if key.contains('.') { key.clone() } else { format!("{place}{key}") };
             assert!(fields.contains(&path), "docs/sidecar.md: `{path}` is no field of the sidecar");
@@ -220,10 +216,8 @@ fn every_format_is_in_the_list() {
             (names[0].clone(), cells[1].replace('`', ""), cells[2].contains("the model"))
         })
         .collect();
-    let expected: Vec<(String, String, bool)> = FORMATS
-        .iter()
-        .map(|format| (format.name.into(), format.suffix.into(), format.needs_model))
-        .collect();
+    let expected: Vec<(String, String, bool)> =
+        FORMATS.iter().map(|format| (format.name.into(), format.suffix.into(), format.needs_model)).collect();
     assert_eq!(found, expected, "name, ending, needs the model");
 }
 
@@ -244,8 +238,7 @@ fn links_lead_somewhere() {
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
             let target = if file.is_empty() { repository(&name) } else { folder.join(file) };
             assert!(target.exists(), "{name}: `{link}` does not exist");
-            let found = heading.is_empty()
-                || headings(&fs::read_to_string(&target).unwrap()).contains(heading);
+            let found = heading.is_empty() || headings(&fs::read_to_string(&target).unwrap()).contains(heading);
             assert!(found, "{name}: `{link}`: no such heading");
         }
     }

@@ -85,14 +85,10 @@ fn graph_of(op: &str) -> Option<ModelProto> {
         }
         "MaxPool" | "AveragePool" => drop(g.op_with(op, &["a"], "o", &kernel)),
         "Resize" | "Upsample" => drop(g.op(op, &["a", "", "shape"], "o")),
-        "Reshape" | "Expand" | "Tile" | "Pad" | "Slice" | "Gather" | "Unsqueeze" | "Squeeze"
-        | "Split" | "TopK" | "GatherElements" | "GatherND" | "GridSample" => {
-            drop(g.op(op, &["a", "shape"], "o"))
-        }
+        "Reshape" | "Expand" | "Tile" | "Pad" | "Slice" | "Gather" | "Unsqueeze" | "Squeeze" | "Split" | "TopK"
+        | "GatherElements" | "GatherND" | "GridSample" => drop(g.op(op, &["a", "shape"], "o")),
         "Transpose" => drop(g.op_with(op, &["a"], "o", &[("perm", Attr::Ints(vec![0, 1, 3, 2]))])),
-        "DepthToSpace" | "SpaceToDepth" => {
-            drop(g.op_with(op, &["a"], "o", &[("blocksize", Attr::Int(2))]))
-        }
+        "DepthToSpace" | "SpaceToDepth" => drop(g.op_with(op, &["a"], "o", &[("blocksize", Attr::Int(2))])),
         _ if BINARY.contains(&op) => {
             g.conv("x", 16, 16, 3, 1, "b");
             g.op(op, &["a", "b"], "o");
@@ -113,26 +109,21 @@ fn outcome(model: &ModelProto, placement: &Placement) -> String {
     };
     let mut text = String::new();
     for quantizer in &placement.activations {
-        let first_of_group =
-            placement.activations.iter().find(|other| other.group == quantizer.group);
+        let first_of_group = placement.activations.iter().find(|other| other.group == quantizer.group);
         let shares = match first_of_group {
             Some(first) if first.tensor != quantizer.tensor => {
                 format!(", the grid of {}", first.tensor)
             }
             _ => String::new(),
         };
-        let fixed = quantizer.fixed.map_or(String::new(), |fixed| {
-            format!(", scale {} zero point {}", fixed.scale, fixed.zero_point)
-        });
+        let fixed = quantizer
+            .fixed
+            .map_or(String::new(), |fixed| format!(", scale {} zero point {}", fixed.scale, fixed.zero_point));
         let output = if quantizer.network_output { ", network output" } else { "" };
         let clip = if quantizer.clip.is_some() { ", may take in what makes it" } else { "" };
         let readers = names(&mut quantizer.edges.iter().map(|edge| edge.0));
-        writeln!(
-            text,
-            "  {} ({}{shares}{fixed}{output}{clip}) -> {readers}",
-            quantizer.tensor, quantizer.qtype
-        )
-        .unwrap();
+        writeln!(text, "  {} ({}{shares}{fixed}{output}{clip}) -> {readers}", quantizer.tensor, quantizer.qtype)
+            .unwrap();
     }
     // Those of the convolutions around it are the same everywhere.
     let around = |name: &str| ["b.", "c.", "y."].iter().any(|conv| name.starts_with(conv));
@@ -141,18 +132,11 @@ fn outcome(model: &ModelProto, placement: &Placement) -> String {
         writeln!(text, "  constant {} ({}{axis})", quantizer.tensor, quantizer.qtype).unwrap();
     }
     for quantizer in placement.biases.iter().filter(|quantizer| !around(&quantizer.tensor)) {
-        writeln!(
-            text,
-            "  bias {} ({})",
-            quantizer.tensor,
-            quantizer.qtype.as_deref().unwrap_or("int32")
-        )
-        .unwrap();
+        writeln!(text, "  bias {} ({})", quantizer.tensor, quantizer.qtype.as_deref().unwrap_or("int32")).unwrap();
     }
     for float in &placement.float_nodes {
         let rule = if float.rule.is_empty() { "" } else { &format!(" [{}]", float.rule) };
-        writeln!(text, "  float {}: {}{rule}", node_name(&nodes[float.node]), float.reason)
-            .unwrap();
+        writeln!(text, "  float {}: {}{rule}", node_name(&nodes[float.node]), float.reason).unwrap();
     }
     text
 }

@@ -14,13 +14,8 @@ const RULES: &str = "[quantize_weighted_inputs, { quantize_outputs: { past: [Rel
 fn foldable(build: impl Fn(&mut GraphBuilder), outputs: &[&str]) -> Vec<String> {
     let model: ModelProto = graph(build, outputs);
     let placement = place_by(&model, &scheme_with(RULES), &[]);
-    let clips = placement
-        .activations
-        .iter()
-        .filter_map(|quantizer| Some((quantizer, quantizer.clip.as_ref()?)));
-    clips
-        .map(|(quantizer, clip)| format!("{}: {:?} {:?}", quantizer.tensor, clip.min, clip.max))
-        .collect()
+    let clips = placement.activations.iter().filter_map(|quantizer| Some((quantizer, quantizer.clip.as_ref()?)));
+    clips.map(|(quantizer, clip)| format!("{}: {:?} {:?}", quantizer.tensor, clip.min, clip.max)).collect()
 }
 
 fn clip6(g: &mut GraphBuilder, input: &str, output: &str) {

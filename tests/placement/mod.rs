@@ -63,8 +63,7 @@ placement: {placement}
 fn uses(model: &ModelProto, placement: &Placement) -> Vec<String> {
     let nodes = &model.graph.as_ref().unwrap().node;
     let line = |quantizer: &ActivationQuantizer| {
-        let readers: Vec<&str> =
-            quantizer.edges.iter().map(|edge| nodes[edge.0].output[0].as_str()).collect();
+        let readers: Vec<&str> = quantizer.edges.iter().map(|edge| nodes[edge.0].output[0].as_str()).collect();
         let output = if quantizer.network_output { " (output)" } else { "" };
         format!("{} -> {}{output}", quantizer.tensor, readers.join(", "))
     };

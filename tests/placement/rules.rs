@@ -39,8 +39,7 @@ fn outputs_move_past_what_alone_follows() {
         g.op("Exp", &["f"], "y");
     };
     let past = |ops: &str| {
-        let rules =
-            format!("[quantize_weighted_inputs, {{ quantize_outputs: {{ past: {ops} }} }}]");
+        let rules = format!("[quantize_weighted_inputs, {{ quantize_outputs: {{ past: {ops} }} }}]");
         quantized(&rules, build, &["y"])
     };
     assert_eq!(past("[]"), ["x -> a", "a -> r"]);
@@ -121,9 +120,7 @@ fn first_and_last_layers() {
     let types = |rule: &str| -> Vec<String> {
         let placement = place_by(
             &model,
-            &scheme_with(&format!(
-                "[{{ {rule}: {{ input: wide, weight: wide }} }}, quantize_inputs]"
-            )),
+            &scheme_with(&format!("[{{ {rule}: {{ input: wide, weight: wide }} }}, quantize_inputs]")),
             &[],
         );
         let wide = placement.activations.iter().filter(|quantizer| quantizer.qtype == "wide");
@@ -142,8 +139,7 @@ fn grouped_convolutions() {
         g.conv("a", 16, 16, 3, 4, "b");
         g.conv("b", 16, 16, 3, 16, "y");
     };
-    let rules =
-        |rule: &str| quantized(&format!("[{rule}, quantize_weighted_inputs]"), build, &["y"]);
+    let rules = |rule: &str| quantized(&format!("[{rule}, quantize_weighted_inputs]"), build, &["y"]);
     assert_eq!(rules("skip_grouped_convs"), ["x -> a"]);
     assert_eq!(rules("skip_grouped_convs: { depthwise: 1 }"), ["x -> a", "a -> b"]);
 }
@@ -164,10 +160,7 @@ fn types_of_single_uses_and_of_winograd_kernels() {
     let rules = "[{ set_winograd_types: { weight: wide } }, { set_input_type: { ops: [MatMul], input: 0, type: wide } }, quantize_inputs]";
     let placement = place_by(&model, &scheme_with(rules), &[]);
     let wide = placement.weights.iter().filter(|quantizer| quantizer.qtype == "wide");
-    assert_eq!(
-        wide.map(|quantizer| quantizer.tensor.as_str()).collect::<Vec<_>>(),
-        ["plain.weight"]
-    );
+    assert_eq!(wide.map(|quantizer| quantizer.tensor.as_str()).collect::<Vec<_>>(), ["plain.weight"]);
     let wide = placement.activations.iter().filter(|quantizer| quantizer.qtype == "wide");
     assert_eq!(wide.map(|quantizer| quantizer.tensor.as_str()).collect::<Vec<_>>(), ["s"]);
 }
@@ -188,13 +181,9 @@ fn operands_of_products_that_no_softmax_made_get_their_type() {
         },
         &["y"],
     );
-    let rules =
-        "[{ set_product_input_types: { type: wide, except_behind: [Softmax] } }, quantize_inputs]";
+    let rules = "[{ set_product_input_types: { type: wide, except_behind: [Softmax] } }, quantize_inputs]";
     let placement = place_by(&model, &scheme_with(rules), &[]);
-    let types = placement
-        .activations
-        .iter()
-        .map(|quantizer| (quantizer.tensor.as_str(), quantizer.qtype.as_str()));
+    let types = placement.activations.iter().map(|quantizer| (quantizer.tensor.as_str(), quantizer.qtype.as_str()));
     let types: Vec<(&str, &str)> = types.collect();
     for expected in [("q", "wide"), ("kt", "wide"), ("d", "a"), ("mixed", "a")] {
         assert!(types.contains(&expected), "{expected:?}: {types:?}");
@@ -290,8 +279,7 @@ fn what_only_a_softmax_makes_use_of() {
     );
     let placement = place_by(&model, &scheme_with("[quantize_inputs]"), &[]);
     let role = |tensor: &str| {
-        let of_activation =
-            placement.activations.iter().find(|quantizer| quantizer.tensor == tensor);
+        let of_activation = placement.activations.iter().find(|quantizer| quantizer.tensor == tensor);
         let of_weight = || placement.weights.iter().find(|quantizer| quantizer.tensor == tensor);
         of_activation.map_or_else(|| of_weight().unwrap().softmax, |quantizer| quantizer.softmax)
     };

@@ -91,10 +91,7 @@ fn gelu_spelled_out() {
         g.op("Add", &["erf", "one"], "sum");
         g.op("Mul", &["h", "sum"], "y");
     };
-    assert_eq!(
-        found("skip_gelu_chains", scaled_first, "y"),
-        ["Mul_h", "Erf_erf", "Add_sum", "Mul_y"]
-    );
+    assert_eq!(found("skip_gelu_chains", scaled_first, "y"), ["Mul_h", "Erf_erf", "Add_sum", "Mul_y"]);
     let with_tanh = |g: &mut GraphBuilder| {
         for (name, value) in [("cube", 3.0), ("c", 0.0447), ("root", 0.7979), ("one", 1.0)] {
             g.values(name, &[], &[value]);

@@ -13,8 +13,7 @@ use mqq::prepare::prepare;
 fn conv_bn(g: &mut GraphBuilder, x: &str, c_in: usize, groups: i64, y: &str) {
     let conv = format!("{y}.conv");
     g.conv(x, c_in, 32, 3, groups, &conv);
-    let [scale, shift, mean] =
-        ["scale", "shift", "mean"].map(|p| g.weight(&format!("{y}.{p}"), &[32]));
+    let [scale, shift, mean] = ["scale", "shift", "mean"].map(|p| g.weight(&format!("{y}.{p}"), &[32]));
     let var = g.values(&format!("{y}.var"), &[32], &[1.0; 32]);
     g.op("BatchNormalization", &[&conv, &scale, &shift, &mean, &var], y);
 }
@@ -71,9 +70,7 @@ fn placed(backend: &str) -> Placed {
 
 impl Placed {
     fn one_grid(&self, tensors: &[&str]) -> bool {
-        let group = |name: &&str| {
-            self.placement.activations.iter().find(|s| s.tensor == **name).unwrap().group
-        };
+        let group = |name: &&str| self.placement.activations.iter().find(|s| s.tensor == **name).unwrap().group;
         tensors.windows(2).all(|pair| group(&pair[0]) == group(&pair[1]))
     }
 }

@@ -28,10 +28,7 @@ pub enum Attr {
 
 impl GraphBuilder {
     pub fn new(opset: i64) -> GraphBuilder {
-        GraphBuilder {
-            opset,
-            graph: GraphProto { name: Some("test".into()), ..Default::default() },
-        }
+        GraphBuilder { opset, graph: GraphProto { name: Some("test".into()), ..Default::default() } }
     }
 
     pub fn input(&mut self, name: &str, shape: &[i64]) -> String {
@@ -42,9 +39,9 @@ impl GraphBuilder {
     /// A float32 initializer with values that follow from its name and shape.
     pub fn weight(&mut self, name: &str, shape: &[usize]) -> String {
         let n: usize = shape.iter().product();
-        let mut state = name.bytes().fold(0x9e37_79b9_u32, |state, byte| {
-            state.rotate_left(5) ^ u32::from(byte).wrapping_mul(0x85eb_ca6b)
-        });
+        let mut state = name
+            .bytes()
+            .fold(0x9e37_79b9_u32, |state, byte| state.rotate_left(5) ^ u32::from(byte).wrapping_mul(0x85eb_ca6b));
         let mut next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 8) as f32 / (1 << 24) as f32 - 0.5
@@ -70,13 +67,7 @@ impl GraphBuilder {
         self.op_with(op_type, inputs, output, &[])
     }
 
-    pub fn op_with(
-        &mut self,
-        op_type: &str,
-        inputs: &[&str],
-        output: &str,
-        attributes: &[(&str, Attr)],
-    ) -> String {
+    pub fn op_with(&mut self, op_type: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attr)]) -> String {
         self.graph.node.push(NodeProto {
             name: Some(format!("{op_type}_{output}")),
             op_type: Some(op_type.into()),
@@ -95,15 +86,7 @@ impl GraphBuilder {
     }
 
     /// Conv with a weight `[c_out, c_in / groups, k, k]` and a bias, padded to keep the size.
-    pub fn conv(
-        &mut self,
-        x: &str,
-        c_in: usize,
-        c_out: usize,
-        k: usize,
-        groups: i64,
-        y: &str,
-    ) -> String {
+    pub fn conv(&mut self, x: &str, c_in: usize, c_out: usize, k: usize, groups: i64, y: &str) -> String {
         let w = self.weight(&format!("{y}.weight"), &[c_out, c_in / groups as usize, k, k]);
         let b = self.weight(&format!("{y}.bias"), &[c_out]);
         let pad = (k / 2) as i64;
@@ -117,27 +100,14 @@ impl GraphBuilder {
 
     pub fn output(&mut self, name: &str) -> &mut GraphBuilder {
         self.graph.output.push(value_of_shape(name, &[]));
-        self.graph
-            .output
-            .last_mut()
-            .unwrap()
-            .r#type
-            .as_mut()
-            .unwrap()
-            .tensor_type
-            .as_mut()
-            .unwrap()
-            .shape = None;
+        self.graph.output.last_mut().unwrap().r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().shape = None;
         self
     }
 
     pub fn build(&self) -> ModelProto {
         ModelProto {
             ir_version: Some(if self.opset < 13 { 6 } else { 8 }),
-            opset_import: vec![OperatorSetIdProto {
-                version: Some(self.opset),
-                ..Default::default()
-            }],
+            opset_import: vec![OperatorSetIdProto { version: Some(self.opset), ..Default::default() }],
             graph: Some(self.graph.clone()),
             ..Default::default()
         }
@@ -146,10 +116,8 @@ impl GraphBuilder {
 
 fn value_of_shape(name: &str, shape: &[i64]) -> ValueInfoProto {
     let dim = |n: &i64| Dimension { dim_value: Some(*n), ..Default::default() };
-    let tensor = TensorType {
-        elem_type: Some(1),
-        shape: Some(TensorShapeProto { dim: shape.iter().map(dim).collect() }),
-    };
+    let tensor =
+        TensorType { elem_type: Some(1), shape: Some(TensorShapeProto { dim: shape.iter().map(dim).collect() }) };
     ValueInfoProto {
         name: Some(name.into()),
         r#type: Some(TypeProto { tensor_type: Some(tensor), ..Default::default() }),
@@ -164,9 +132,7 @@ fn attribute(name: &str, value: &Attr) -> AttributeProto {
         Attr::Float(f) => AttributeProto { r#type: Some(1), f: Some(*f), ..named },
         Attr::Ints(ints) => AttributeProto { r#type: Some(7), ints: ints.clone(), ..named },
         Attr::Floats(floats) => AttributeProto { r#type: Some(6), floats: floats.clone(), ..named },
-        Attr::Text(text) => {
-            AttributeProto { r#type: Some(3), s: Some(text.as_bytes().to_vec().into()), ..named }
-        }
+        Attr::Text(text) => AttributeProto { r#type: Some(3), s: Some(text.as_bytes().to_vec().into()), ..named },
     }
 }
 
@@ -179,11 +145,7 @@ pub fn outputs(model: &ModelProto, seed: usize) -> Vec<Vec<f32>> {
 pub type Seen = (Vec<usize>, Vec<f32>);
 
 /// The `watched` tensors and the outputs that the engine makes of inputs that look random.
-pub fn seen_and_outputs(
-    model: &ModelProto,
-    watched: &[String],
-    seed: usize,
-) -> (Vec<Seen>, Vec<Vec<f32>>) {
+pub fn seen_and_outputs(model: &ModelProto, watched: &[String], seed: usize) -> (Vec<Seen>, Vec<Vec<f32>>) {
     let engine = Parsed::new(model, &Shapes::new()).unwrap().build(watched).unwrap();
     let sample: Vec<Array> = engine
         .inputs()

@@ -43,9 +43,7 @@ fn bias(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
             (Some(bias), [Some(x), Some(weight)]) => {
                 check_stored(node, bias, x, weight, stored, report);
             }
-            (None, [Some(_), Some(_)])
-                if stored != "float" && call.name("otherwise") != Some("float") =>
-            {
+            (None, [Some(_), Some(_)]) if stored != "float" && call.name("otherwise") != Some("float") => {
                 let expected = format!("{stored} behind DequantizeLinear");
                 report.add(Finding::new("bias", "float", expected).at(node).on(name));
             }
@@ -75,8 +73,7 @@ fn check_stored(
     if bias.data_type != Some(INT32) || bias.operator != QdqOperator::Dequantize {
         return;
     }
-    let (Some(b), Some(x), Some(w)) = (bias.scale.known(), x.scale.known(), weight.scale.known())
-    else {
+    let (Some(b), Some(x), Some(w)) = (bias.scale.known(), x.scale.known(), weight.scale.known()) else {
         return;
     };
     let [x] = x else { return };
@@ -98,9 +95,7 @@ fn check_stored(
                 Finding::new(format!("scale [{i}] of the bias"), format!("{b:e}"), expected)
                     .at(node)
                     .on(bias.input)
-                    .hint(
-                        "integer kernels add the bias to products of integers without scaling it",
-                    ),
+                    .hint("integer kernels add the bias to products of integers without scaling it"),
             );
             return;
         }

@@ -41,8 +41,7 @@ fn per_channel_axis(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
             let Some(qdq) = graph.dequantize_of(input).filter(|l| l.is_per_channel()) else {
                 continue;
             };
-            if super::super::qdq_graph::operand_role(node, i)
-                != super::super::qdq_node::Role::Weight
+            if super::super::qdq_graph::operand_role(node, i) != super::super::qdq_node::Role::Weight
                 || !graph.is_constant(qdq.input)
                 || qdq.block_size != 0
             {
@@ -87,11 +86,7 @@ fn check_axis(
         && from_front(qdq.axis) != from_front(expected)
     {
         let (found, expected) = (from_front(qdq.axis), from_front(expected));
-        report.add(
-            Finding::new("axis of the scales", found.to_string(), expected.to_string())
-                .at(node)
-                .on(qdq.input),
-        );
+        report.add(Finding::new("axis of the scales", found.to_string(), expected.to_string()).at(node).on(qdq.input));
     }
 }
 

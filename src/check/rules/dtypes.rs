@@ -50,8 +50,7 @@ pub const DTYPE_PAIRS: Check = Check {
 
 fn dtype_pairs(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     for node in &graph.graph.node {
-        let operands: Vec<&QdqNode> =
-            node.input.iter().filter_map(|input| graph.dequantize_of(input)).collect();
+        let operands: Vec<&QdqNode> = node.input.iter().filter_map(|input| graph.dequantize_of(input)).collect();
         let of = |role: Role| operands.iter().find(|qdq| qdq.role == role);
         let (Some(activation), Some(weight)) = (of(Role::Activation), of(Role::Weight)) else {
             continue;

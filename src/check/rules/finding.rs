@@ -43,11 +43,7 @@ pub struct Finding {
 
 impl Finding {
     /// `what` is `found`, but should be `expected`.
-    pub fn new(
-        what: impl Into<String>,
-        found: impl Into<String>,
-        expected: impl Into<String>,
-    ) -> Finding {
+    pub fn new(what: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Finding {
         Finding {
             severity: Severity::Error,
             rule: "",

@@ -50,9 +50,7 @@ fn parameter(node: &NodeProto, input: usize) -> Option<&'static str> {
     match (node.op_type(), input, operand_role(node, input)) {
         (_, _, role @ (Role::Weight | Role::Bias)) => Some(role.name()),
         ("BatchNormalization", 1 | 3 | 4, _) => Some("parameter"),
-        ("LayerNormalization" | "InstanceNormalization" | "GroupNormalization", 1, _) => {
-            Some("parameter")
-        }
+        ("LayerNormalization" | "InstanceNormalization" | "GroupNormalization", 1, _) => Some("parameter"),
         _ => None,
     }
 }

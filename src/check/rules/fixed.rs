@@ -35,9 +35,7 @@ fn fixed_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
             if !same_scale || !same_zero {
                 let expected = format!("scale {scale:e}, zero point {zero_point}");
                 let what = format!("grid of the {} output", type_name(data_type));
-                report.add(
-                    Finding::new(what, quantize.parameters(), expected).at(node).on(quantize.input),
-                );
+                report.add(Finding::new(what, quantize.parameters(), expected).at(node).on(quantize.input));
             }
         }
     }

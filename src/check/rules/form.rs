@@ -69,8 +69,7 @@ fn check_type(graph: &QdqGraph, qdq: &QdqNode, report: &mut RuleReport) {
         report.add(Finding::new("type", found, expected).at(qdq.node).on(qdq.input));
     }
     let version = if is_contrib { i64::MAX } else { version };
-    let needs =
-        [(qdq.is_per_channel(), "one scale per channel", 13), (qdq.block_size != 0, "blocks", 21)];
+    let needs = [(qdq.is_per_channel(), "one scale per channel", 13), (qdq.block_size != 0, "blocks", 21)];
     for (has, what, first) in needs {
         if has && version < first {
             let found = format!("{what} in operator set {version}");
@@ -93,10 +92,8 @@ fn check_parameters(graph: &QdqGraph, qdq: &QdqNode, report: &mut RuleReport) {
         && shape != scale_shape
         && shape.iter().product::<usize>() != 1.max(scales.len())
     {
-        let (found, expected) =
-            (format!("{shape:?}"), format!("that of the scale, {scale_shape:?}"));
-        report
-            .add(Finding::new("shape of the zero point", found, expected).at(qdq.node).on(name(2)));
+        let (found, expected) = (format!("{shape:?}"), format!("that of the scale, {scale_shape:?}"));
+        report.add(Finding::new("shape of the zero point", found, expected).at(qdq.node).on(name(2)));
     }
     if scales.is_empty() {
         report.add(Finding::new("scale", "empty", "a number").at(qdq.node).on(name(1)));

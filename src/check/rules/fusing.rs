@@ -19,10 +19,7 @@ pub(super) fn n_data_inputs(node: &NodeProto) -> usize {
 }
 
 /// Inputs of `node` that carry data, with what makes them where that is a DQ.
-fn operands<'g, 'a>(
-    graph: &'g QdqGraph<'a>,
-    node: &'a NodeProto,
-) -> Vec<(&'a str, Option<&'g QdqNode<'a>>)> {
+fn operands<'g, 'a>(graph: &'g QdqGraph<'a>, node: &'a NodeProto) -> Vec<(&'a str, Option<&'g QdqNode<'a>>)> {
     let names = node.input.iter().take(n_data_inputs(node)).filter(|name| !name.is_empty());
     names.map(|name| (name.as_str(), graph.dequantize_of(name))).collect()
 }
@@ -51,11 +48,7 @@ fn quantized_inputs(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
                     (true, _) => "constant operand",
                     (false, _) => "input",
                 };
-                report.add(
-                    Finding::new(what, "float", "quantized, as another operand is")
-                        .at(node)
-                        .on(name),
-                );
+                report.add(Finding::new(what, "float", "quantized, as another operand is").at(node).on(name));
             }
         }
     }
@@ -80,9 +73,7 @@ fn quantized_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
         let Some(mut tensor) = node.output.first().map(String::as_str) else { continue };
         for _ in 0..MAX_CHAIN {
             match graph.users(tensor).as_slice() {
-                [(next, _)]
-                    if call.lists("past", next.op_type()) && !graph.index.is_output(tensor) =>
-                {
+                [(next, _)] if call.lists("past", next.op_type()) && !graph.index.is_output(tensor) => {
                     match next.output.first() {
                         Some(output) => tensor = output,
                         None => break,
@@ -98,9 +89,7 @@ fn quantized_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
         let float = users.iter().find(|(user, _)| user.op_type() != "QuantizeLinear");
         if let Some((user, _)) = float {
             let found = format!("read as float by {}", user.op_type());
-            report.add(
-                Finding::new("output", found, "read by QuantizeLinear only").at(node).on(tensor),
-            );
+            report.add(Finding::new("output", found, "read by QuantizeLinear only").at(node).on(tensor));
         }
     }
 }
@@ -126,9 +115,9 @@ fn no_float_nodes(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
             continue;
         }
         let operands = operands(graph, node);
-        let float = operands.iter().find(|(name, dequantize)| {
-            dequantize.is_none() && graph.is_float(name) && !graph.is_constant(name)
-        });
+        let float = operands
+            .iter()
+            .find(|(name, dequantize)| dequantize.is_none() && graph.is_float(name) && !graph.is_constant(name));
         let Some((name, _)) = float else { continue };
         let producer = graph.index.producer(name);
         let fuses = call.lists("fuse", op_type)
@@ -136,11 +125,7 @@ fn no_float_nodes(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
                 self::operands(graph, producer).iter().any(|(_, dequantize)| dequantize.is_some())
             });
         if !fuses {
-            report.add(
-                Finding::new("input", "float", "quantized: the target has no float units")
-                    .at(node)
-                    .on(name),
-            );
+            report.add(Finding::new("input", "float", "quantized: the target has no float units").at(node).on(name));
         }
     }
 }

@@ -33,8 +33,7 @@ fn shared_grids(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
         let Some(((first_name, first), others)) = around.split_first() else { continue };
         for (i, (name, other)) in others.iter().enumerate() {
             if !other.same_grid(first) {
-                let what =
-                    if i + 1 < n_inputs { "grid of the input" } else { "grid of the output" };
+                let what = if i + 1 < n_inputs { "grid of the input" } else { "grid of the output" };
                 let expected = format!("that of `{first_name}` ({})", first.parameters());
                 report.add(Finding::new(what, other.parameters(), expected).at(node).on(name));
             }

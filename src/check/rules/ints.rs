@@ -10,11 +10,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 pub const INTEGER_RANGE: Check = Check {
     name: "integer_range",
     about: "integers that are stored before a DQ lie in `min` to `max`; `of` names the roles",
-    takes: &[
-        ("of", ParameterKind::Words(Role::NAMES)),
-        ("min", ParameterKind::Number),
-        ("max", ParameterKind::Number),
-    ],
+    takes: &[("of", ParameterKind::Words(Role::NAMES)), ("min", ParameterKind::Number), ("max", ParameterKind::Number)],
     run: integer_range,
     ..Check::DEFAULT
 };

@@ -142,9 +142,8 @@ impl Checked {
 /// # Errors
 /// If the model breaks a rule that quantization is to keep; that is a defect of mqq, or of the table.
 pub fn ensure_kept(model: ModelProto, scheme: &Scheme) -> Result<Checked> {
-    let is_about_the_float_model = |rule: &str| {
-        CHECKS.iter().any(|check| check.name == rule && check.is_about_the_float_model)
-    };
+    let is_about_the_float_model =
+        |rule: &str| CHECKS.iter().any(|check| check.name == rule && check.is_about_the_float_model);
     let mut warnings = Vec::new();
     for finding in findings(&model, scheme) {
         match finding.severity {

@@ -57,18 +57,12 @@ pub const QDQ_ONLY: Check = Check {
 
 fn is_integer_operator(op_type: &str) -> bool {
     op_type.starts_with("QLinear")
-        || matches!(
-            op_type,
-            "ConvInteger" | "MatMulInteger" | "DynamicQuantizeLinear" | "QGemm" | "QAttention"
-        )
+        || matches!(op_type, "ConvInteger" | "MatMulInteger" | "DynamicQuantizeLinear" | "QGemm" | "QAttention")
 }
 
 fn qdq_only(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     for node in graph.graph.node.iter().filter(|node| is_integer_operator(node.op_type())) {
-        report.add(
-            Finding::new("operator", "one on integers", "a float operator between DQ and Q")
-                .at(node),
-        );
+        report.add(Finding::new("operator", "one on integers", "a float operator between DQ and Q").at(node));
     }
 }
 

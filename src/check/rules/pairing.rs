@@ -21,9 +21,7 @@ fn paired(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
                 if users.is_empty() && !graph.index.is_output(qdq.output) {
                     let found = "read by no node";
                     report.add(
-                        Finding::new("result of Q", found, "read by DequantizeLinear")
-                            .at(qdq.node)
-                            .on(qdq.output),
+                        Finding::new("result of Q", found, "read by DequantizeLinear").at(qdq.node).on(qdq.output),
                     );
                 }
                 for (node, input) in users {
@@ -47,26 +45,20 @@ fn paired(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
             }
             QdqOperator::Dequantize => {
                 let Some(source) = graph.qdq_of(qdq.input) else {
-                    let from_input =
-                        graph.graph.input.iter().any(|input| input.name() == qdq.input);
+                    let from_input = graph.graph.input.iter().any(|input| input.name() == qdq.input);
                     if !from_input && !graph.is_constant(qdq.input) {
                         let producer = graph.index.producer(qdq.input);
-                        let found = producer.map_or("made by no node".to_string(), |node| {
-                            format!("made by {}", node.op_type())
-                        });
+                        let found = producer
+                            .map_or("made by no node".to_string(), |node| format!("made by {}", node.op_type()));
                         let expected = "made by QuantizeLinear, a constant or an input";
-                        report.add(
-                            Finding::new("input of DQ", found, expected).at(qdq.node).on(qdq.input),
-                        );
+                        report.add(Finding::new("input of DQ", found, expected).at(qdq.node).on(qdq.input));
                     }
                     continue;
                 };
                 if source.operator == QdqOperator::Quantize && !source.same_grid(qdq) {
                     let (found, expected) = (qdq.parameters(), source.parameters());
                     let expected = format!("that of its QuantizeLinear ({expected})");
-                    report.add(
-                        Finding::new("grid of DQ", found, expected).at(qdq.node).on(qdq.input),
-                    );
+                    report.add(Finding::new("grid of DQ", found, expected).at(qdq.node).on(qdq.input));
                 }
             }
         }

@@ -30,14 +30,10 @@ fn positive_scales(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
         let bad = scales.iter().position(|scale| !scale.is_normal() || *scale <= 0.0);
         if let Some(i) = bad {
             report.add(
-                Finding::new(
-                    element("scale", i, scales.len()),
-                    format!("{:e}", scales[i]),
-                    "a normal number above 0",
-                )
-                .at(qdq.node)
-                .on(parameter(qdq, 1))
-                .hint("a tensor or channel without a value other than 0 may take any scale, such as 1"),
+                Finding::new(element("scale", i, scales.len()), format!("{:e}", scales[i]), "a normal number above 0")
+                    .at(qdq.node)
+                    .on(parameter(qdq, 1))
+                    .hint("a tensor or channel without a value other than 0 may take any scale, such as 1"),
             );
         }
     }
@@ -53,16 +49,10 @@ pub const CONSTANT_PARAMETERS: Check = Check {
 
 fn constant_parameters(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     for qdq in &graph.qdq_nodes {
-        let computed = [
-            ("scale", 1, qdq.scale == NodeInput::Computed),
-            ("zero point", 2, qdq.zero_point == NodeInput::Computed),
-        ];
+        let computed =
+            [("scale", 1, qdq.scale == NodeInput::Computed), ("zero point", 2, qdq.zero_point == NodeInput::Computed)];
         for (what, i, _) in computed.iter().filter(|(_, _, computed)| *computed) {
-            report.add(
-                Finding::new(*what, "computed in the graph", "a constant")
-                    .at(qdq.node)
-                    .on(parameter(qdq, *i)),
-            );
+            report.add(Finding::new(*what, "computed in the graph", "a constant").at(qdq.node).on(parameter(qdq, *i)));
         }
     }
 }
@@ -83,9 +73,7 @@ fn power_of_two(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
         if let Some(i) = scales.iter().position(|scale| scale.to_bits() & FRACTION != 0) {
             let what = element(&format!("scale of the {}", qdq.role.name()), i, scales.len());
             report.add(
-                Finding::new(what, format!("{:e}", scales[i]), "a power of two")
-                    .at(qdq.node)
-                    .on(parameter(qdq, 1)),
+                Finding::new(what, format!("{:e}", scales[i]), "a power of two").at(qdq.node).on(parameter(qdq, 1)),
             );
         }
     }

@@ -21,12 +21,8 @@ use tract_onnx::tract_hir::internal::*;
 
 /// Replaces the engine's operators.
 pub fn register(ops: &mut OnnxOpRegister) {
-    ops.insert("QuantizeLinear", |_: &ParsingContext, node| {
-        Ok((parse(Direction::Quantize, node)?, vec![]))
-    });
-    ops.insert("DequantizeLinear", |_: &ParsingContext, node| {
-        Ok((parse(Direction::Dequantize, node)?, vec![]))
-    });
+    ops.insert("QuantizeLinear", |_: &ParsingContext, node| Ok((parse(Direction::Quantize, node)?, vec![])));
+    ops.insert("DequantizeLinear", |_: &ParsingContext, node| Ok((parse(Direction::Dequantize, node)?, vec![])));
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,19 +86,12 @@ impl QdqOp {
         )?;
         match self.direction {
             Direction::Quantize => quantize(x, &node_params, &layout, result),
-            Direction::Dequantize => {
-                Ok(dequantize(x, &node_params, &layout)?.cast_to_dt(result)?.into_owned())
-            }
+            Direction::Dequantize => Ok(dequantize(x, &node_params, &layout)?.cast_to_dt(result)?.into_owned()),
         }
     }
 }
 
-fn quantize(
-    x: &Tensor,
-    node_params: &NodeParams,
-    layout: &ScaleLayout,
-    to: DatumType,
-) -> TractResult<Tensor> {
+fn quantize(x: &Tensor, node_params: &NodeParams, layout: &ScaleLayout, to: DatumType) -> TractResult<Tensor> {
     let cast = x.cast_to::<f32>()?;
     let values: &[f32] = cast.try_as_plain_ram()?.as_slice()?;
     match to {
@@ -117,21 +106,11 @@ fn quantize(
 fn dequantize(q: &Tensor, node_params: &NodeParams, layout: &ScaleLayout) -> TractResult<Tensor> {
     let (shape, plain) = (q.shape(), q.try_as_plain_ram()?);
     match q.datum_type() {
-        DatumType::U8 => {
-            tensor(shape, node_params.dequantize(layout, plain.as_slice::<u8>()?, i32::from))
-        }
-        DatumType::I8 => {
-            tensor(shape, node_params.dequantize(layout, plain.as_slice::<i8>()?, i32::from))
-        }
-        DatumType::U16 => {
-            tensor(shape, node_params.dequantize(layout, plain.as_slice::<u16>()?, i32::from))
-        }
-        DatumType::I16 => {
-            tensor(shape, node_params.dequantize(layout, plain.as_slice::<i16>()?, i32::from))
-        }
-        DatumType::I32 => {
-            tensor(shape, node_params.dequantize(layout, plain.as_slice::<i32>()?, |q| q))
-        }
+        DatumType::U8 => tensor(shape, node_params.dequantize(layout, plain.as_slice::<u8>()?, i32::from)),
+        DatumType::I8 => tensor(shape, node_params.dequantize(layout, plain.as_slice::<i8>()?, i32::from)),
+        DatumType::U16 => tensor(shape, node_params.dequantize(layout, plain.as_slice::<u16>()?, i32::from)),
+        DatumType::I16 => tensor(shape, node_params.dequantize(layout, plain.as_slice::<i16>()?, i32::from)),
+        DatumType::I32 => tensor(shape, node_params.dequantize(layout, plain.as_slice::<i32>()?, |q| q)),
         other => bail!("DequantizeLinear reads {other:?}, expected integers of 32 bits or fewer"),
     }
 }
@@ -156,9 +135,7 @@ impl Expansion for QdqOp {
         s.equals(&inputs[0].shape, &outputs[0].shape)?;
         match (self.direction, self.has_zero_points) {
             (Direction::Quantize, true) => s.equals(&outputs[0].datum_type, &inputs[2].datum_type),
-            (Direction::Quantize, false) => {
-                s.equals(&outputs[0].datum_type, self.result_type(DatumType::F32, None))
-            }
+            (Direction::Quantize, false) => s.equals(&outputs[0].datum_type, self.result_type(DatumType::F32, None)),
             (Direction::Dequantize, _) => match self.output {
                 Some(output) => s.equals(&outputs[0].datum_type, output),
                 None => s.equals(&outputs[0].datum_type, &inputs[1].datum_type),
@@ -166,12 +143,7 @@ impl Expansion for QdqOp {
         }
     }
 
-    fn wire(
-        &self,
-        prefix: &str,
-        target: &mut TypedModel,
-        inputs: &[OutletId],
-    ) -> TractResult<TVec<OutletId>> {
+    fn wire(&self, prefix: &str, target: &mut TypedModel, inputs: &[OutletId]) -> TractResult<TVec<OutletId>> {
         let constant = |outlet: &OutletId| target.outlet_fact(*outlet).ok()?.konst.clone();
         // A weight: the operators behind it want a constant.
         if let Some(constants) = inputs.iter().map(constant).collect::<Option<Vec<_>>>() {

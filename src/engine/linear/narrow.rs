@@ -2,9 +2,7 @@
 
 use crate::onnx::integers::integer_values;
 use crate::onnx::node::int;
-use crate::onnx::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
-};
+use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use crate::onnx::tensor::{self, DataType};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;

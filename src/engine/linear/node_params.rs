@@ -25,11 +25,7 @@ impl NodeParams {
     ///
     /// # Errors
     /// If there are not as many zero points as scales, or none at all.
-    pub fn new(
-        scales: &[f32],
-        zero_points: Option<&[i32]>,
-        bounds: [i32; 2],
-    ) -> Result<NodeParams> {
+    pub fn new(scales: &[f32], zero_points: Option<&[i32]>, bounds: [i32; 2]) -> Result<NodeParams> {
         let n_zero_points = zero_points.map_or(scales.len(), <[i32]>::len);
         ensure!(
             n_zero_points == scales.len() && !scales.is_empty(),
@@ -48,12 +44,7 @@ impl NodeParams {
     }
 
     /// The integers for `x`, each as `narrow` gives it.
-    pub fn quantize<T>(
-        &self,
-        layout: &ScaleLayout,
-        x: &[f32],
-        narrow: impl Fn(i32) -> T,
-    ) -> Vec<T> {
+    pub fn quantize<T>(&self, layout: &ScaleLayout, x: &[f32], narrow: impl Fn(i32) -> T) -> Vec<T> {
         match &self.params[..] {
             [params] => x.iter().map(|x| narrow(params.quantize_fast(*x))).collect(),
             params => {
@@ -64,12 +55,7 @@ impl NodeParams {
     }
 
     /// The values of the integers that `widen` gives for `q`.
-    pub fn dequantize<T: Copy>(
-        &self,
-        layout: &ScaleLayout,
-        q: &[T],
-        widen: impl Fn(T) -> i32,
-    ) -> Vec<f32> {
+    pub fn dequantize<T: Copy>(&self, layout: &ScaleLayout, q: &[T], widen: impl Fn(T) -> i32) -> Vec<f32> {
         match &self.params[..] {
             [params] => q.iter().map(|q| params.dequantize(widen(*q))).collect(),
             params => {

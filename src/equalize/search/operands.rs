@@ -21,11 +21,7 @@ impl Growth<'_> {
         WeightChannels::of(node, &shape).ok_or_else(no_weight)
     }
 
-    pub(super) fn constant_shape(
-        &self,
-        node: &NodeProto,
-        name: &str,
-    ) -> Result<Vec<usize>, Reason> {
+    pub(super) fn constant_shape(&self, node: &NodeProto, name: &str) -> Result<Vec<usize>, Reason> {
         let shape = self.index.initializer(name).and_then(|tensor| tensor::shape(tensor).ok());
         shape.ok_or_else(|| Reason::NoWeight(node_name(node).to_string()))
     }
@@ -50,12 +46,7 @@ impl Growth<'_> {
     }
 
     /// Gain and bias of a normalization: one per channel, after everything else.
-    pub(super) fn gain(
-        &mut self,
-        node_idx: usize,
-        tensor: &str,
-        channels: Channels,
-    ) -> Result<(), Stop> {
+    pub(super) fn gain(&mut self, node_idx: usize, tensor: &str, channels: Channels) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         let rank = self.shape(tensor)?.len();
         let fits = match node.op_type() {
@@ -170,13 +161,7 @@ impl Growth<'_> {
                 self.edit(&node.input[constant], entries, channels, true)?;
                 let weight_channels = WeightChannels::diagonal(channels.n_entries());
                 let weight_channels = Some(weight_channels);
-                self.group.consumers.push(End::new(
-                    node_idx,
-                    constant,
-                    weight_channels,
-                    tensor,
-                    channels,
-                ));
+                self.group.consumers.push(End::new(node_idx, constant, weight_channels, tensor, channels));
             }
             ("Mul", None) => return Err(self.refused(node)),
             ("Mul", Some((_, None, _))) => pending.push((output, channels)),

@@ -37,16 +37,11 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
 
 /// Clips the weight to the ends of its grid for the nodes that read it quantized, and gives the name that
 /// they read: its own, or that of a copy where others read it float.
-pub(super) fn clip_weight(
-    graph: &mut GraphProto,
-    names: &mut Names,
-    encoding: &Encoding,
-) -> Result<String> {
+pub(super) fn clip_weight(graph: &mut GraphProto, names: &mut Names, encoding: &Encoding) -> Result<String> {
     let edges = encoding.uses(graph)?;
     let everywhere = GraphIndex::new(graph).has_only(&encoding.name, edges.len());
     let original = initializer(graph, &encoding.name)?;
-    let mut clipped =
-        clip(original, encoding).with_context(|| format!("initializer `{}`", encoding.name))?;
+    let mut clipped = clip(original, encoding).with_context(|| format!("initializer `{}`", encoding.name))?;
     if everywhere {
         graph
             .initializer

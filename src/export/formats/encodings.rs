@@ -195,12 +195,8 @@ fn write_2_0_0(index: &SidecarIndex) -> Result<Vec<u8>> {
         encoding.layout_of(shape).with_context(|| format!("tensor `{}`", encoding.name))?;
         Ok(nested(&values, &encoding.scale_shape(shape)))
     };
-    let scale = |encoding: &Encoding| {
-        shaped(encoding, encoding.slices().map(|(scale, _)| json!(scale)).collect())
-    };
-    let zero_point = |encoding: &Encoding| {
-        shaped(encoding, encoding.slices().map(|(_, zero)| json!(zero)).collect())
-    };
+    let scale = |encoding: &Encoding| shaped(encoding, encoding.slices().map(|(scale, _)| json!(scale)).collect());
+    let zero_point = |encoding: &Encoding| shaped(encoding, encoding.slices().map(|(_, zero)| json!(zero)).collect());
     let entry = |encoding: &Encoding| -> Result<Value> {
         let mut entry = json!({
             "name": encoding.name,

@@ -31,8 +31,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
         Ok(encoding.per_tensor()?.0)
     };
     for node in index.nodes().filter(|n| matches!(n.op_type.as_str(), "Conv" | "Add")) {
-        let inputs: Vec<&Encoding> =
-            node.inputs.iter().filter_map(|input| index.activation(input)).collect();
+        let inputs: Vec<&Encoding> = node.inputs.iter().filter_map(|input| index.activation(input)).collect();
         if inputs.is_empty() {
             continue;
         }

@@ -31,10 +31,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
         let Some(weight) = weight else { continue };
         let input = node.inputs.iter().find_map(|input| index.activation(input));
         let input = input.with_context(|| {
-            format!(
-                "node `{}`: only its weight `{}` is quantized, expected its input too",
-                node.name, weight.name
-            )
+            format!("node `{}`: only its weight `{}` is quantized, expected its input too", node.name, weight.name)
         })?;
         write!(weights, "{}_param_0", word(&node.name)?)?;
         for scale in weight_scales(node, weight)? {

@@ -9,17 +9,8 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 /// Layers that take no entry.
-const EXCLUDED: [&str; 9] = [
-    "Flatten",
-    "Relu",
-    "PRelu",
-    "Sigmoid",
-    "Reshape",
-    "Softmax",
-    "Clip",
-    "GlobalAveragePool",
-    "Mul",
-];
+const EXCLUDED: [&str; 9] =
+    ["Flatten", "Relu", "PRelu", "Sigmoid", "Reshape", "Softmax", "Clip", "GlobalAveragePool", "Mul"];
 
 /// Layers that become Upsample and Permute, and have an entry for both.
 const UPSAMPLING: [&str; 2] = ["Upsample", "Resize"];

@@ -114,11 +114,7 @@ fn rename(graph: &mut GraphProto, from: &str, to: &str) {
 
 /// Levels, and the two ends: one, one per channel along the axis of a tensor of `shape`, or one per value where there is
 /// a scale per block, as an axis cannot be broadcast by parts.
-fn ends_of(
-    encoding: &Encoding,
-    shape: &[usize],
-    names: &mut Names,
-) -> Result<(i64, TensorProto, TensorProto)> {
+fn ends_of(encoding: &Encoding, shape: &[usize], names: &mut Names) -> Result<(i64, TensorProto, TensorProto)> {
     let (storage_bits, signed) = encoding.storage();
     let [q_min, q_max] = match (is_widened(encoding), signed) {
         (false, _) => encoding.q_range.map(i64::from),
@@ -144,11 +140,6 @@ fn ends_of(
         }
         _ => (Vec::new(), low, high),
     };
-    let [low_name, high_name] =
-        ["low", "high"].map(|end| names.fresh(&format!("{}_{end}", encoding.name)));
-    Ok((
-        q_max - q_min + 1,
-        tensor::from_f32(&low_name, &dims, &low)?,
-        tensor::from_f32(&high_name, &dims, &high)?,
-    ))
+    let [low_name, high_name] = ["low", "high"].map(|end| names.fresh(&format!("{}_{end}", encoding.name)));
+    Ok((q_max - q_min + 1, tensor::from_f32(&low_name, &dims, &low)?, tensor::from_f32(&high_name, &dims, &high)?))
 }

@@ -113,25 +113,16 @@ impl Ranges {
     fn required(&self, node: &NodeRecord, tensor: Option<&String>) -> Result<f64> {
         let tensor = tensor.map_or("", String::as_str);
         self.amax(tensor).with_context(|| {
-            format!(
-                "tensor `{tensor}`: is not quantized at {} `{}`, expected its range",
-                node.op_type, node.name
-            )
+            format!("tensor `{tensor}`: is not quantized at {} `{}`, expected its range", node.op_type, node.name)
         })
     }
 }
 
 /// The output of `node` and its exponent `emin`, for operators that have one.
-fn exponent_of<'a>(
-    index: &SidecarIndex,
-    ranges: &Ranges,
-    node: &'a NodeRecord,
-) -> Result<Option<(&'a str, i32)>> {
+fn exponent_of<'a>(index: &SidecarIndex, ranges: &Ranges, node: &'a NodeRecord) -> Result<Option<(&'a str, i32)>> {
     let Some(output) = node.outputs.first() else { return Ok(None) };
     let exponent = match node.op_type.as_str() {
-        "Upsample" | "Resize" if ranges.amax(output).is_some() => {
-            exponent(ranges.required(node, Some(output))?) - 20
-        }
+        "Upsample" | "Resize" if ranges.amax(output).is_some() => exponent(ranges.required(node, Some(output))?) - 20,
         "Conv" | "ConvTranspose" => {
             let found = index.weight_of(node).zip(ranges.amax(output));
             let Some((weight, amax)) = found else { return Ok(None) };

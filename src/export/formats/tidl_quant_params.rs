@@ -32,13 +32,12 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
         if is_fused(index, node) {
             continue;
         }
-        let output = index.output_of(node).with_context(|| {
-            missing(node.outputs.first().map_or(node.name.as_str(), String::as_str))
-        })?;
+        let output = index
+            .output_of(node)
+            .with_context(|| missing(node.outputs.first().map_or(node.name.as_str(), String::as_str)))?;
         layers.push(layer(output, layer_type(&node.op_type), params(index, graph, node)?)?);
     }
-    let mut text =
-        format!("num_layers: {}\nquant_type: SYMMETRIC\ncalib_type: PERTENSOR\n", layers.len());
+    let mut text = format!("num_layers: {}\nquant_type: SYMMETRIC\ncalib_type: PERTENSOR\n", layers.len());
     text.extend(layers);
     Ok(text.into_bytes())
 }
@@ -95,10 +94,8 @@ fn params(index: &SidecarIndex, graph: &GraphProto, node: &NodeRecord) -> Result
     let mut text = tensor_params("weights", weight)?;
     let Some(bias) = node.inputs.get(2).filter(|bias| !bias.is_empty()) else { return Ok(text) };
     let initializer = graph.initializer.iter().find(|tensor| tensor.name() == bias);
-    let initializer =
-        initializer.with_context(|| format!("tensor `{bias}`: is no constant of the model"))?;
-    let values =
-        tensor::f32_values(initializer).with_context(|| format!("initializer `{bias}`"))?;
+    let initializer = initializer.with_context(|| format!("tensor `{bias}`: is no constant of the model"))?;
+    let values = tensor::f32_values(initializer).with_context(|| format!("initializer `{bias}`"))?;
     let min = values.iter().copied().fold(f32::INFINITY, f32::min);
     let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let amax = f64::from(min.abs().max(max.abs()));

@@ -8,8 +8,7 @@ use crate::onnx::node::is_scaled;
 use crate::onnx::tensor;
 use crate::quant::QuantParams;
 use crate::simulate::{
-    ActivationBounds, Candidate, ChannelSum, Network, NodeAt, OutChannels, added_to_product,
-    correction,
+    ActivationBounds, Candidate, ChannelSum, Network, NodeAt, OutChannels, added_to_product, correction,
 };
 use crate::tune::bias_grid::{BiasGrids, QuantizedBias, least_changing};
 use anyhow::Result;
@@ -140,22 +139,15 @@ impl BiasCorrector<'_> {
 }
 
 /// By the means of the float network's outputs.
-fn by_float(
-    net: &Network,
-    at: &NodeAt,
-    channels: &OutChannels,
-    outputs: &[Vec<Value>],
-) -> Vec<f64> {
+fn by_float(net: &Network, at: &NodeAt, channels: &OutChannels, outputs: &[Vec<Value>]) -> Vec<f64> {
     let bounds = net.bounds_behind(at.node);
     // Nothing where a pass that did run the float network had nothing to correct.
     let float = at.float_sums(|| {
         let y: Vec<&Value> = at.float_outputs().collect();
         y.par_iter().map(|y| channels.sums(y, bounds)).collect()
     });
-    let quantized: Vec<Vec<ChannelSum>> = outputs[..float.len()]
-        .par_iter()
-        .map(|outputs| channels.sums(&outputs[0], bounds))
-        .collect();
+    let quantized: Vec<Vec<ChannelSum>> =
+        outputs[..float.len()].par_iter().map(|outputs| channels.sums(&outputs[0], bounds)).collect();
     correction(float, &quantized)
 }
 
@@ -181,12 +173,7 @@ fn shift(channels: &OutChannels, outputs: &mut [Vec<Value>], by: &[f32]) -> Resu
 }
 
 /// Gives the first output of every sample the bias `to` in place of `from`.
-pub fn rebias(
-    channels: &OutChannels,
-    outputs: &mut [Vec<Value>],
-    from: &[f32],
-    to: &[f32],
-) -> Result<()> {
+pub fn rebias(channels: &OutChannels, outputs: &mut [Vec<Value>], from: &[f32], to: &[f32]) -> Result<()> {
     let by: Vec<f32> = to.iter().zip(from).map(|(to, from)| to - from).collect();
     shift(channels, outputs, &by)
 }

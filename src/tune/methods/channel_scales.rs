@@ -5,8 +5,8 @@ use crate::calibrate::SampleSet;
 use crate::diag::copy_of;
 use crate::engine::{Parsed, Session};
 use crate::equalize::{
-    ChannelStatistics, Channels, EqualizationGroup, GroupScales, ObservedTensor, Skipped, choose,
-    find, observed_tensors,
+    ChannelStatistics, Channels, EqualizationGroup, GroupScales, ObservedTensor, Skipped, choose, find,
+    observed_tensors,
 };
 use crate::onnx::edit::ModelEdit;
 use crate::onnx::inputs::Shapes;
@@ -51,11 +51,7 @@ impl Candidates {
     ///
     /// # Errors
     /// If the model has no graph.
-    pub fn find(
-        model: &ModelProto,
-        value_info: &ValueInfos,
-        methods: Methods,
-    ) -> Result<Candidates> {
+    pub fn find(model: &ModelProto, value_info: &ValueInfos, methods: Methods) -> Result<Candidates> {
         let graph = model.graph.as_ref().context("model has no graph")?;
         let (groups, skipped) = match methods.contains(EQUALIZE) {
             true => find(graph, value_info),
@@ -119,12 +115,11 @@ impl ChannelScales {
 
     /// What the channels of tensors are multiplied by.
     pub fn scalings(&self) -> BTreeMap<String, ChannelScaling> {
-        let of_group =
-            |(group, choice): &(EqualizationGroup, GroupScales)| -> Vec<(String, ChannelScaling)> {
-                let tensors = group.tensors.iter();
-                let scaling = |channels: &Channels| channels.scaling(&choice.scales);
-                tensors.map(|(tensor, channels)| (tensor.clone(), scaling(channels))).collect()
-            };
+        let of_group = |(group, choice): &(EqualizationGroup, GroupScales)| -> Vec<(String, ChannelScaling)> {
+            let tensors = group.tensors.iter();
+            let scaling = |channels: &Channels| channels.scaling(&choice.scales);
+            tensors.map(|(tensor, channels)| (tensor.clone(), scaling(channels))).collect()
+        };
         self.chosen.iter().flat_map(of_group).collect()
     }
 
@@ -157,17 +152,16 @@ fn look(
     let mut totals = empty();
     // As many samples at a time as there are threads, added in their order.
     for part in positions.chunks(rayon::current_num_threads()) {
-        let one =
-            |session: &mut Result<Session>, &sample: &usize| -> Result<Vec<ChannelStatistics>> {
-                let session = session.as_mut().map_err(|error| copy_of(error))?;
-                let mut seen = empty();
-                let mut visit = |at: usize, shape: &[usize], values: &[f32]| {
-                    seen[at].observe(shape, values);
-                    Ok(())
-                };
-                Session::run(session, &samples.dataset.load(sample)?, &mut visit)?;
-                Ok(seen)
+        let one = |session: &mut Result<Session>, &sample: &usize| -> Result<Vec<ChannelStatistics>> {
+            let session = session.as_mut().map_err(|error| copy_of(error))?;
+            let mut seen = empty();
+            let mut visit = |at: usize, shape: &[usize], values: &[f32]| {
+                seen[at].observe(shape, values);
+                Ok(())
             };
+            Session::run(session, &samples.dataset.load(sample)?, &mut visit)?;
+            Ok(seen)
+        };
         let parts: Vec<Vec<ChannelStatistics>> =
             part.par_iter().map_init(|| engine.session(), one).collect::<Result<_>>()?;
         for part in parts {

@@ -164,9 +164,7 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
     };
     let steps = f64::from(*SHARES.end());
     let best = |(parts, &given): (&Vec<(usize, Vec<usize>)>, &f32)| -> f32 {
-        let values = parts
-            .iter()
-            .flat_map(|(o, columns)| columns.iter().map(move |&k| targets[o * n_in + k].abs()));
+        let values = parts.iter().flat_map(|(o, columns)| columns.iter().map(move |&k| targets[o * n_in + k].abs()));
         let full = values.fold(0f64, f64::max) / f64::from(bounds.high.max(1));
         // A scale that was widened on purpose, or of a row without weights, stays.
         if full <= f64::from(f32::MIN_POSITIVE) || f64::from(given) > 1.5 * full {

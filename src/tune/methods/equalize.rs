@@ -115,10 +115,7 @@ fn chosen(
 ) -> Result<(ChannelScales, usize)> {
     ensure!(!setup.has_given_ranges, "ranges from a file are for the tensors as they are");
     let n = samples.len();
-    ensure!(
-        candidates.is_empty() || n >= LEAST_SAMPLES,
-        "{n} samples, expected {LEAST_SAMPLES} or more"
-    );
+    ensure!(candidates.is_empty() || n >= LEAST_SAMPLES, "{n} samples, expected {LEAST_SAMPLES} or more");
     let effort = setup.options.effort;
     let largest = setup.value_info.largest_activation(model);
     let n_tune = effort.n_tune(effort.n_samples(largest).min(n));

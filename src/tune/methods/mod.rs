@@ -25,15 +25,8 @@ use anyhow::{Result, anyhow};
 use serde::{Serialize, Serializer};
 
 /// Every method, in the order in which they are tried.
-pub const METHODS: &[Method] = &[
-    EQUALIZE,
-    OBSERVER,
-    clip::CLIP,
-    BIAS,
-    bias_calibration::BIAS_CALIBRATION,
-    RANGES,
-    rounding::ROUNDING,
-];
+pub const METHODS: &[Method] =
+    &[EQUALIZE, OBSERVER, clip::CLIP, BIAS, bias_calibration::BIAS_CALIBRATION, RANGES, rounding::ROUNDING];
 
 /// One way to bring the quantized network nearer to the float one.
 #[derive(Debug, Clone, Copy)]

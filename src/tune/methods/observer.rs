@@ -32,8 +32,7 @@ pub const OBSERVER: Method = Method {
 /// The range observer of a table that others are tried against.
 const DEFAULT: &str = "mse";
 /// The others, and when each is accepted.
-const RIVALS: [(&str, Acceptance); 2] =
-    [("percentile:99.999", WIDE_OBSERVER), ("percentile:99.99", NARROW_OBSERVER)];
+const RIVALS: [(&str, Acceptance); 2] = [("percentile:99.999", WIDE_OBSERVER), ("percentile:99.99", NARROW_OBSERVER)];
 
 /// How the range observer of activations was chosen.
 #[derive(Debug, Clone, Serialize)]
@@ -70,9 +69,7 @@ impl ObserverChoice {
         let doubt = rival.map_or(0.0, |(_, acceptance)| acceptance.deviations() * chance_db);
         match *observer == self.observer {
             true => "accepted",
-            false if *gain_db > 0.0 && *gain_db <= doubt => {
-                "rejected as below two standard deviations"
-            }
+            false if *gain_db > 0.0 && *gain_db <= doubt => "rejected as below two standard deviations",
             false => "rejected",
         }
     }
@@ -190,21 +187,11 @@ mod tests {
 
     #[test]
     fn an_observer_wins_by_what_was_measured() {
-        let of = |gain_db, standard_deviation_db| Gain {
-            sqnr_db: [0.0; 2],
-            gain_db,
-            standard_deviation_db,
-        };
+        let of = |gain_db, standard_deviation_db| Gain { sqnr_db: [0.0; 2], gain_db, standard_deviation_db };
         assert!(wins(&of(1.0, 0.4), 0.5, NARROW_OBSERVER));
-        assert!(
-            !wins(&of(1.0, 0.6), 0.5, NARROW_OBSERVER)
-                && !wins(&of(1.0, 0.4), 1.5, NARROW_OBSERVER)
-        );
+        assert!(!wins(&of(1.0, 0.6), 0.5, NARROW_OBSERVER) && !wins(&of(1.0, 0.4), 1.5, NARROW_OBSERVER));
         for unknown in [f64::NAN, f64::INFINITY] {
-            assert!(
-                !wins(&of(unknown, 0.1), 0.0, WIDE_OBSERVER)
-                    && !wins(&of(1.0, unknown), 0.0, WIDE_OBSERVER)
-            );
+            assert!(!wins(&of(unknown, 0.1), 0.0, WIDE_OBSERVER) && !wins(&of(1.0, unknown), 0.0, WIDE_OBSERVER));
             assert!(!wins(&of(1.0, 0.1), f64::NAN, WIDE_OBSERVER));
         }
     }

@@ -73,8 +73,7 @@ pub fn round(problem: &Problem, data: LayerData) -> Result<RoundedWeight> {
     let steps: Vec<f64> = (0..layer.n_out).flat_map(|o| problem.steps(&scales, o)).collect();
     let rows = groups.par_iter().zip(given.par_chunks(of_group)).zip(steps.par_chunks(of_group));
     let rounded = rows.map(|((group, given), steps)| group.round(problem, given, steps));
-    let (integers, slopes): (Vec<Vec<i32>>, Vec<Vec<f64>>) =
-        rounded.collect::<Vec<_>>().into_iter().flatten().unzip();
+    let (integers, slopes): (Vec<Vec<i32>>, Vec<Vec<f64>>) = rounded.collect::<Vec<_>>().into_iter().flatten().unzip();
     Ok(RoundedWeight { rows: Rows { integers: integers.concat(), scales }, slopes, groups })
 }
 
@@ -92,8 +91,7 @@ impl RoundedWeight {
     /// much, one or more of which one is taken. Gives their positions.
     pub fn make_up(&mut self, problem: &Problem, errors: &[Vec<f64>]) -> Vec<usize> {
         let (n_in, per_group) = (problem.layer.n_in, problem.layer.n_out / problem.layer.groups);
-        let bowls: Vec<Bowl> =
-            self.groups.iter().map(|group| Bowl::new(&group.h, &group.means)).collect();
+        let bowls: Vec<Bowl> = self.groups.iter().map(|group| Bowl::new(&group.h, &group.means)).collect();
         let of_row = |(o, errors): (usize, &Vec<f64>)| {
             let group = o / per_group;
             let steps = problem.steps(&self.rows.scales, o);
@@ -108,11 +106,9 @@ impl RoundedWeight {
             let all = errors.iter().enumerate().map(made_up);
             all.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, choice, q)| (choice, q))
         };
-        let rows: Vec<Option<(usize, Vec<f64>)>> =
-            errors.par_iter().enumerate().map(of_row).collect();
+        let rows: Vec<Option<(usize, Vec<f64>)>> = errors.par_iter().enumerate().map(of_row).collect();
         let mut chosen = vec![0; errors.len()];
-        for (o, (choice, q)) in rows.into_iter().enumerate().filter_map(|(o, row)| Some((o, row?)))
-        {
+        for (o, (choice, q)) in rows.into_iter().enumerate().filter_map(|(o, row)| Some((o, row?))) {
             chosen[o] = choice;
             let stored = &mut self.rows.integers[o * n_in..(o + 1) * n_in];
             stored.iter_mut().zip(q).for_each(|(stored, q)| *stored = q as i32);
@@ -188,14 +184,12 @@ impl Group {
             let slopes = self.slopes(&nearest, steps);
             (nearest, slopes)
         });
-        let (nearest, slopes) =
-            other.as_ref().map_or((&start, &start_slopes), |(nearest, slopes)| (nearest, slopes));
+        let (nearest, slopes) = other.as_ref().map_or((&start, &start_slopes), |(nearest, slopes)| (nearest, slopes));
         let bowl = Bowl::new(&self.h, &[]);
         let of_row = |i: usize| {
             let row = i * n_in..(i + 1) * n_in;
             let steps = &steps[row.clone()];
-            let (mut q, mut slope) =
-                (start[row.clone()].to_vec(), start_slopes[row.clone()].to_vec());
+            let (mut q, mut slope) = (start[row.clone()].to_vec(), start_slopes[row.clone()].to_vec());
             bowl.descend(&problem.bounds, steps, &mut q, &mut slope);
             let (nearest, nearest_slope) = (&nearest[row.clone()], &slopes[row]);
             if self.error(i, nearest, nearest_slope, steps) < self.error(i, &q, &slope, steps) {
@@ -210,10 +204,7 @@ impl Group {
     fn slopes(&self, q: &[f64], steps: &[f64]) -> Vec<f64> {
         let rows: Vec<f64> = q.iter().zip(steps).map(|(q, step)| q * step).collect();
         let mut slopes = times(&self.h, &rows);
-        slopes
-            .iter_mut()
-            .zip(&self.products)
-            .for_each(|(slope, product)| *slope = product - *slope);
+        slopes.iter_mut().zip(&self.products).for_each(|(slope, product)| *slope = product - *slope);
         slopes
     }
 

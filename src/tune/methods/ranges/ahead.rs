@@ -53,9 +53,8 @@ impl<'p> Ahead<'p> {
     fn new(plan: &'p QuantPlan, corrects: bool) -> Result<Ahead<'p>> {
         let layers = plan.weights.iter().flat_map(|weight| &weight.quantizer.edges);
         let layers: BTreeSet<usize> = layers.map(|(node_idx, _)| *node_idx).collect();
-        let is_read = |planned: &PlannedActivation| {
-            planned.quantizer.edges.iter().any(|(node_idx, _)| layers.contains(node_idx))
-        };
+        let is_read =
+            |planned: &PlannedActivation| planned.quantizer.edges.iter().any(|(node_idx, _)| layers.contains(node_idx));
         let (mut seen, mut groups) = (BTreeSet::new(), BTreeMap::new());
         for planned in &plan.activations {
             let group = planned.quantizer.group;
@@ -63,16 +62,11 @@ impl<'p> Ahead<'p> {
                 continue;
             }
             let mut members = plan.activations.iter().filter(|p| p.quantizer.group == group);
-            if let (true, Some(candidates)) =
-                (members.any(is_read), GroupCandidates::of(plan, group))
-            {
+            if let (true, Some(candidates)) = (members.any(is_read), GroupCandidates::of(plan, group)) {
                 let unmeasured = |all: Vec<RangeCandidate>| all.into_iter().map(|one| (one, 0.0));
                 let ways = candidates.shares(&candidates.found[0]);
                 let ways = ways.map(|way| unmeasured(way).collect());
-                groups.insert(
-                    group,
-                    Measured { found: unmeasured(candidates.found).collect(), ways },
-                );
+                groups.insert(group, Measured { found: unmeasured(candidates.found).collect(), ways });
             }
         }
         Ok(Ahead { plan, view: PlanView::of(plan)?, corrects, groups })
@@ -83,8 +77,7 @@ impl<'p> Ahead<'p> {
     /// # Errors
     /// If a layer cannot be run by itself.
     fn meet(&mut self, net: &Network, name: &str, float: &[Value]) -> Result<()> {
-        let Some(planned) = self.plan.activations.iter().find(|p| p.quantizer.tensor == name)
-        else {
+        let Some(planned) = self.plan.activations.iter().find(|p| p.quantizer.tensor == name) else {
             return Ok(());
         };
         let Some(group) = self.groups.get_mut(&planned.quantizer.group) else { return Ok(()) };

@@ -95,10 +95,7 @@ impl GroupCandidates {
 }
 
 /// The first of the `candidates` with the least error, and that error; `None` where there is no candidate.
-fn least<C>(
-    candidates: &[C],
-    mut error: impl FnMut(&C) -> Result<f64>,
-) -> Result<Option<(&C, f64)>> {
+fn least<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> Result<Option<(&C, f64)>> {
     let mut best: Option<(&C, f64)> = None;
     for candidate in candidates {
         let error = error(candidate)?;
@@ -111,12 +108,7 @@ fn least<C>(
 
 /// The best of the `ways`, if it is enough better than `plain`, the least error so far: each is followed from where
 /// the error is `start` for as long as `error` falls.
-fn follow<C>(
-    start: f64,
-    plain: f64,
-    ways: [Vec<C>; 2],
-    mut error: impl FnMut(&C) -> Result<f64>,
-) -> Result<Option<C>> {
+fn follow<C>(start: f64, plain: f64, ways: [Vec<C>; 2], mut error: impl FnMut(&C) -> Result<f64>) -> Result<Option<C>> {
     let (mut best, mut least) = (None, plain * (1.0 - LEAST_GAIN));
     for way in ways {
         let mut last = start;
@@ -161,12 +153,7 @@ impl RangeSearch {
     }
 
     /// Changes the range of the group of a tensor that comes. The first tensor of a group decides.
-    pub fn refine(
-        &mut self,
-        net: &Network,
-        at: &TensorAt,
-        candidate: &mut Candidate,
-    ) -> Result<()> {
+    pub fn refine(&mut self, net: &Network, at: &TensorAt, candidate: &mut Candidate) -> Result<()> {
         let mut planned = candidate.plan.activations.iter();
         let Some(planned) = planned.find(|p| p.quantizer.tensor == at.name) else { return Ok(()) };
         let group = planned.quantizer.group;
@@ -176,8 +163,7 @@ impl RangeSearch {
         let Some(candidates) = GroupCandidates::of(&candidate.plan, group) else { return Ok(()) };
         let n = at.n_tune.min(at.float.len()).min(N_SAMPLES);
         let Some(edges) = candidate.view().edges(at.name) else { return Ok(()) };
-        let quantized =
-            Quantized { plan: &candidate.plan, view: candidate.view(), corrects: self.corrects };
+        let quantized = Quantized { plan: &candidate.plan, view: candidate.view(), corrects: self.corrects };
         let readers = readers(net, quantized, at.name, edges, &at.float[..n])?;
         if readers.is_empty() {
             return Ok(());

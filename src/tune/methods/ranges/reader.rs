@@ -4,8 +4,7 @@ use crate::engine::Value;
 use crate::onnx::graph::Edge;
 use crate::plan::QuantPlan;
 use crate::simulate::{
-    ActivationBounds, ChannelSum, NamedValue, Network, OutChannels, PlanView, SingleNode,
-    dequantized, difference,
+    ActivationBounds, ChannelSum, NamedValue, Network, OutChannels, PlanView, SingleNode, dequantized, difference,
 };
 use anyhow::Result;
 use rayon::prelude::*;
@@ -64,8 +63,7 @@ pub(super) fn readers<'e>(
         let single = net.single_node(node, &inputs, &[weight])?;
         let bounds = net.bounds_behind(node);
         let channels = y.first().and_then(|y| OutChannels::of(node, y)).filter(|_| corrects);
-        let corrected = channels
-            .map(|channels| (channels, y.par_iter().map(|y| channels.sums(y, bounds)).collect()));
+        let corrected = channels.map(|channels| (channels, y.par_iter().map(|y| channels.sums(y, bounds)).collect()));
         let square = |x: &f32| f64::from(bounds.apply(*x)).powi(2);
         let signal: f64 = y.iter().flat_map(|y| y.f32s().unwrap_or_default()).map(square).sum();
         if signal > 0.0 && signal.is_finite() {
@@ -84,8 +82,7 @@ impl LayerReader {
         let outputs = self.single.run(x.len(), |sample| vec![x[sample].clone()])?;
         let of = |(y, outputs): (&Value, &Vec<Value>)| -> f64 {
             let (Some(a), Some(b)) = (y.f32s(), outputs[0].f32s()) else { return 0.0 };
-            let error =
-                |(&a, &b): (&f32, &f32)| f64::from(self.bounds.apply(a) - self.bounds.apply(b));
+            let error = |(&a, &b): (&f32, &f32)| f64::from(self.bounds.apply(a) - self.bounds.apply(b));
             a.iter().zip(b).map(|pair| error(pair).powi(2)).sum()
         };
         let errors: Vec<f64> = self.y.par_iter().zip(&outputs).map(of).collect();
@@ -120,10 +117,7 @@ mod tests {
     #[test]
     fn a_range_whose_error_is_no_number_is_never_the_best() {
         assert_eq!((share(2.0, 4.0), share(-1e-9, 4.0)), (0.5, 0.0));
-        assert_eq!(
-            (share(f64::NAN, 4.0), share(f64::INFINITY, 4.0)),
-            (f64::INFINITY, f64::INFINITY)
-        );
+        assert_eq!((share(f64::NAN, 4.0), share(f64::INFINITY, 4.0)), (f64::INFINITY, f64::INFINITY));
         let error = |error: &f64| Ok(share(*error, 1.0));
         assert_eq!(least(&[3.0, f64::NAN, 2.0], error).unwrap(), Some((&2.0, 2.0)));
         assert_eq!(least(&[f64::NAN, 2.0], error).unwrap(), Some((&2.0, 2.0)));
