@@ -1,8 +1,8 @@
 //! The arithmetic of integers: grids, rounding, and which scale is for which value.
 
 use mqq::quant::{
-    ChannelScaling, Codes, Grid, PotRounding, QuantParams, Range, ScaleLayout, ScaleRule, Symmetry, params_for_range,
-    round_half_even, scale_shape,
+    ChannelScaling, Codes, GivenRange, Grid, PotRounding, QuantParams, Range, ScaleLayout, ScaleRule, Symmetry,
+    TensorParams, params_for_range, round_half_even, scale_shape,
 };
 use proptest::prelude::*;
 
@@ -81,6 +81,79 @@ fn degenerate_ranges_keep_a_usable_scale() {
             assert!(params_for_range(Range { min, max }, &grid).is_err());
         }
     }
+}
+
+/// The logarithm of a number right below a high power of two is that of the power.
+#[test]
+fn a_power_of_two_is_not_above_the_scale_that_is_rounded_down() {
+    let below = 2f64.powi(100).next_down();
+    assert_eq!(below.log2(), 100.0);
+    // The highest integer is 1, so that the exact scale is the end of the range.
+    let two_bits = Grid { bits: 2, ..Grid::INT8_SYMMETRIC };
+    for (rounding, exponent) in [(PotRounding::Floor, 99), (PotRounding::Ceil, 100)] {
+        let scale_rule = ScaleRule { power_of_two: Some(rounding), ..ScaleRule::PLAIN };
+        let params = params_for_range(Range::symmetric(below), &Grid { scale_rule, ..two_bits }).unwrap();
+        assert_eq!(params.scale, 2f32.powi(exponent), "{rounding:?}");
+    }
+}
+
+/// The smallest code stands for `2^(z / 16)`, where the parameter is `2^((z + 127) / 16)`; values become 0 from
+/// `2^((z - 16) / 16)` down, negative ones from a step higher.
+#[test]
+fn nnie_codes_end_an_octave_below_the_smallest() {
+    let quantize = |z: i32, x: f32| {
+        let scale = (f64::from(z + 127) / 16.0).exp2() as f32;
+        QuantParams { scale, zero_point: -128, q_min: -128, q_max: 127, codes: Codes::Nnie }.quantize(x)
+    };
+    let above = |x: f32| f32::from_bits(x.to_bits() + 8);
+    let cases = [
+        (0, 0.5, -128),
+        (0, above(0.5), 0),
+        (0, -0.5, -128),
+        // The end of the negative ones is 2^(-15 / 16), or 0.522.
+        (0, -0.52, -128),
+        (0, -0.524, -1),
+        (15, -1.0, -128),
+        (15, -above(1.0), -1),
+        (0, -1e-6, -128),
+        (-127, -0.001, -128),
+    ];
+    for (z, x, code) in cases {
+        assert_eq!(quantize(z, x), code, "{z} {x}");
+    }
+}
+
+#[test]
+fn a_given_range_has_the_ends_of_its_grid_and_its_scale_again() {
+    let of = |zero_point, bits, signed| GivenRange::of_grid(0.5, zero_point, bits, signed).unwrap();
+    let ends = |min, max| Range { min, max };
+    assert_eq!(of(0, 8, true), GivenRange { range: ends(-64.0, 63.5), amax: Some(63.5) });
+    assert_eq!(of(-3, 8, true), GivenRange { range: ends(-62.5, 65.0), amax: None });
+    assert_eq!(of(0, 4, false), GivenRange { range: ends(0.0, 7.5), amax: None });
+    assert_eq!(of(10, 4, false), GivenRange { range: ends(-5.0, 2.5), amax: None });
+    // Without the lowest integer only where the grid is symmetric about 0.
+    let symmetric = of(0, 8, true);
+    let asymmetric = Grid { symmetry: Symmetry::Asymmetric, ..Grid::INT8_SYMMETRIC };
+    let unsigned = Grid { signed: false, ..Grid::INT8_SYMMETRIC };
+    assert_eq!(symmetric.on(&Grid::INT8_SYMMETRIC), ends(-63.5, 63.5));
+    assert_eq!(of(-3, 8, true).on(&Grid::INT8_SYMMETRIC), ends(-62.5, 65.0));
+    assert_eq!([symmetric.on(&asymmetric), symmetric.on(&unsigned)], [ends(-64.0, 63.5); 2]);
+    for (scale, bits) in [(-0.5, 8), (f64::NAN, 8), (f64::INFINITY, 8), (0.5, 1), (0.5, 17)] {
+        assert!(GivenRange::of_grid(scale, 0, bits, true).is_err(), "{scale} {bits}");
+    }
+    assert_eq!(GivenRange::of_grid(0.0, 0, 2, true).unwrap().range.amax(), 0.0);
+    assert_eq!(GivenRange::of_grid(1.0, 0, 16, false).unwrap().range, ends(0.0, 65535.0));
+}
+
+#[test]
+fn a_tensor_is_quantized_by_the_scale_of_each_value() {
+    let of_scale = |scale| QuantParams { scale, zero_point: 1, q_min: -8, q_max: 7, codes: Codes::Affine };
+    let params = [of_scale(0.5), of_scale(2.0)];
+    let layout = ScaleLayout::of(&[2, 2], Some(0), None);
+    let tensor = TensorParams::new(layout.clone(), &params).unwrap();
+    assert_eq!(tensor.quantize(&[1.0, 9.0, 1.9, -4.0]).unwrap(), [3, 7, 2, -1]);
+    assert_eq!(tensor.dequantize(&[3, 100, 2, -100]), [1.0, 3.0, 2.0, -18.0]);
+    assert!(tensor.quantize(&[1.0; 3]).is_err() && TensorParams::new(layout, &params[..1]).is_err());
 }
 
 #[test]
@@ -229,4 +302,5 @@ fn each_channel_has_its_factor() {
     scaling.apply(&[2, 4, 1], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], &mut out);
     assert_eq!(out, [0.5, 1.0, 12.0, 16.0, 2.5, 3.0, 28.0, 32.0]);
     assert_eq!((0..4).map(|i| scaling.of(i)).collect::<Vec<f32>>(), [0.5, 0.5, 4.0, 4.0]);
+    assert_eq!(ChannelScaling::new(1, 3, vec![0.5, 4.0]).n_entries(), 6);
 }
