@@ -5,6 +5,7 @@ mod support;
 mod check;
 mod cli;
 mod data;
+mod decide;
 mod equalize;
 mod formats;
 mod hostile;

@@ -1,7 +1,7 @@
 //! Range observers on the numbers of other tools, on what is known of their results, and on hostile tensors.
 
-use mqq::observers::{OBSERVERS, by_spelling, canonical, pot_search, squared_error};
-use mqq::quant::{Grid, PotRounding, Range, ScaleRule, params_for_range};
+use mqq::observers::{OBSERVERS, Observer, by_spelling, canonical, pot_search, squared_error};
+use mqq::quant::{Codes, Grid, PotRounding, Range, ScaleRule, params_for_range};
 use mqq::statistics::{Bin, TensorStatistics};
 
 /// The range by the observer of a spelling.
@@ -132,6 +132,78 @@ fn entropy_spends_all_levels_on_values_of_one_sign() {
     assert_eq!(find(&both, Grid::UINT8_ASYMMETRIC), Range { min: -0.25, max: 0.5 });
 }
 
+/// The threshold with the least KL divergence by its definition, in bins of 1/2048 of the largest value.
+fn entropy_by_definition(statistic: &TensorStatistics, amax: f64, n_levels: usize) -> f64 {
+    let mut counts = [0.0; 2048];
+    for bin in statistic.histogram.bins() {
+        let end = |value: f64| (value.abs() / amax * 2048.0).min(2048.0);
+        let (from, to) = (end(bin.inner), end(bin.outer));
+        if from as usize >= 2047 || from == to {
+            counts[(from as usize).min(2047)] += bin.count as f64;
+            continue;
+        }
+        for (i, count) in counts.iter_mut().enumerate() {
+            let overlap = to.min(i as f64 + 1.0) - from.max(i as f64);
+            *count += bin.count as f64 * overlap.max(0.0) / (to - from);
+        }
+    }
+    counts[0] = counts[1];
+    let total: f64 = counts.iter().sum();
+    let divergence = |n: usize| {
+        let (kept, outliers) = counts.split_at(n);
+        let n_kept: f64 = kept.iter().sum();
+        let mut p = kept.to_vec();
+        p[n - 1] += outliers.iter().sum::<f64>();
+        let level = |k: usize| if n <= n_levels { k } else { k * n_levels / n };
+        let mut levels = vec![(0.0, 0.0); n_levels];
+        for (k, &count) in kept.iter().enumerate().filter(|(_, count)| **count > 0.0) {
+            levels[level(k)].0 += count;
+            levels[level(k)].1 += 1.0;
+        }
+        let term = |(k, &p): (usize, &f64)| match (p > 0.0, kept[k] > 0.0) {
+            (false, _) => 0.0,
+            (true, false) => f64::INFINITY,
+            (true, true) => p / total * (p / total / (levels[level(k)].0 / levels[level(k)].1 / n_kept)).ln(),
+        };
+        p.iter().enumerate().map(term).sum::<f64>()
+    };
+    let (mut best, mut least) = (2048, f64::INFINITY);
+    for n in 128..=2048 {
+        let divergence = divergence(n);
+        if divergence <= least + 1e-12 {
+            (best, least) = (n, divergence.min(least));
+        }
+    }
+    best as f64 / 2048.0 * amax
+}
+
+#[test]
+fn entropy_is_what_its_definition_says() {
+    let uniform = twister(30_000);
+    let exponential: Vec<f32> = uniform.iter().map(|u| -(1.0 - u).ln()).collect();
+    let cubes: Vec<f32> = uniform.iter().map(|u| (2.0 * u - 1.0).powi(3)).collect();
+    let mut cuts = 0;
+    for (values, sign) in [(&exponential[..3000], 1.0), (&exponential, -1.0), (&cubes, 1.0), (&uniform, 1.0)] {
+        let values: Vec<f32> = values.iter().map(|value| sign * value).collect();
+        let statistic = statistic(&[&values]);
+        for bits in [4, 8] {
+            let grid = Grid { bits, ..Grid::INT8_SYMMETRIC };
+            let whole = find("max", &statistic, &grid).max;
+            let found = find("entropy", &statistic, &grid).max;
+            let expected = entropy_by_definition(&statistic, whole, 1 << (bits - 1));
+            assert_eq!(found, expected, "{bits} bits, of {whole}");
+            cuts += usize::from(found < whole);
+        }
+    }
+    assert!(cuts > 2, "{cuts}");
+}
+
+/// Two values are held as well by a grid that ends at the first, with the other as an outlier there.
+#[test]
+fn entropy_takes_the_wider_of_equal_ranges() {
+    assert_eq!(amax("entropy", &statistic(&[&[0.1, 0.1, 1.0]])), 1.0);
+}
+
 #[test]
 fn the_zeros_of_a_relu_do_not_move_entropy() {
     let mut values: Vec<f32> = twister(20_000).iter().map(|u| -(1.0 - u).ln()).collect();
@@ -217,6 +289,11 @@ fn mse_shrinks_both_ends_of_an_asymmetric_grid() {
         let found = find("mse", &statistic, &grid);
         assert!(error(found) <= 1.02 * best, "{far:?}: {found:?}, {} {best}", error(found));
         assert!(error(whole) > 1.5 * best, "{far:?}: nothing to gain");
+        // Neither end alone leads to less.
+        for share in shares() {
+            assert!(error(Range { max: whole.max * share, ..found }) >= error(found), "{far:?}: {found:?}, {share}");
+            assert!(error(Range { min: whole.min * share, ..found }) >= error(found), "{far:?}: {found:?}, {share}");
+        }
     }
 }
 
@@ -241,6 +318,10 @@ fn mse_finds_the_best_power_of_two() {
         });
         let best = best.fold(f64::INFINITY, f64::min);
         assert!(error <= best * 1.000_001, "{bits} bits: {error}, the best is {best}");
+        // Of the ranges with this scale it is the widest, in steps of 1 %.
+        let scale = |max: f64| params_for_range(Range { min: 0.0, max }, &grid).unwrap().scale;
+        let whole = find("max", &statistic, &grid).max;
+        assert!(scale((found.max + 0.01 * whole).min(whole)) > scale(found.max) || found.max == whole);
     }
 }
 
@@ -257,6 +338,63 @@ fn halves_of_a_power_of_two_are_tried() {
     for (n_halvings, scale) in [(0, 0.125), (1, 0.0625), (4, 0.0625)] {
         assert_eq!(pot_search(&statistic, first, n_halvings).scale, scale, "{n_halvings}");
     }
+}
+
+#[test]
+fn the_squared_error_is_that_of_what_quantizing_makes_of_the_bins() {
+    let values: Vec<f32> = twister(3000).iter().map(|u| 3.0 * u - 1.0).collect();
+    let statistic = statistic(&[&values]);
+    let bins: Vec<Bin> = statistic.histogram.bins().collect();
+    let nnie = Grid { codes: Codes::Nnie, ..Grid::INT8_SYMMETRIC };
+    // Values lie beyond both ends.
+    for (grid, range) in [
+        (Grid::UINT8_ASYMMETRIC, Range { min: -0.3, max: 1.1 }),
+        (Grid::INT8_SYMMETRIC, Range::symmetric(0.8)),
+        (nnie, Range::symmetric(0.8)),
+    ] {
+        let params = params_for_range(range, &grid).unwrap();
+        let error = |bin: &Bin| f64::from(params.fake_quantize(bin.center() as f32)) - bin.center();
+        let expected: f64 = bins.iter().map(|bin| bin.count as f64 * error(bin).powi(2)).sum();
+        let found = squared_error(&bins, range, &grid).unwrap();
+        assert!((found - expected).abs() <= 1e-4 * expected, "{grid:?}: {found}, expected {expected}");
+    }
+}
+
+#[test]
+fn a_halved_scale_that_is_no_better_is_not_taken() {
+    let params = params_for_range(Range::symmetric(1.0), &Grid::INT8_SYMMETRIC).unwrap();
+    assert_eq!(pot_search(&statistic(&[&[0.0; 8]]), params, 4), params);
+}
+
+/// One of a hundred values is one percent of them.
+#[test]
+fn as_many_values_are_cut_as_the_share_says() {
+    let mut values = vec![1.0; 99];
+    values.push(5.0);
+    let found = find("shrink:1", &statistic(&[&values]), &Grid::UINT8_ASYMMETRIC).max;
+    assert!((found - 1.0).abs() < 0.01, "{found}");
+}
+
+#[test]
+fn observers_have_their_options_and_say_what_they_read() {
+    let read = |spelling| {
+        let Observer { name, option, reads_histogram, .. } = by_spelling(spelling).unwrap();
+        (name, option, reads_histogram)
+    };
+    let expected = [
+        ("max", 0.0, false),
+        ("ema", 0.9, false),
+        ("percentile", 99.99, true),
+        ("shrink", 0.01, true),
+        ("entropy", 0.0, true),
+        ("mse", 0.0, true),
+        ("auto", 0.0, true),
+    ];
+    assert_eq!(expected.map(|(name, ..)| read(name)), expected);
+    assert_eq!(read("ema:0.5:7"), ("ema", 0.5, false));
+    let choices: Vec<_> = by_spelling("auto").unwrap().choices.iter().map(|one| (one.name, one.option)).collect();
+    let expected = [("mse", 0.0), ("max", 0.0), ("percentile", 99.99), ("percentile", 99.9), ("entropy", 0.0)];
+    assert_eq!(choices, expected);
 }
 
 #[test]
