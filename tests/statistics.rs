@@ -85,3 +85,24 @@ fn both_zeros_share_a_bin_and_bins_come_in_order() {
     assert!(bins.windows(2).all(|w| w[0].center() < w[1].center()));
     assert_eq!(bins[2].center(), 0.0);
 }
+
+#[test]
+fn values_up_to_a_mark_are_counted_as_another() {
+    let of = |values: &[f32]| {
+        let mut histogram = Histogram::default();
+        histogram.observe(values);
+        histogram
+    };
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let mut histogram = of(&[-inf, -1e4, -8.0, -3.0, 0.0, 5.0, nan, -inf, inf]);
+    assert_eq!((histogram.n_minus_infinity(), histogram.n_non_finite()), (2, 4));
+    let mut infinite = histogram.clone();
+    infinite.raise(f64::NEG_INFINITY, -1024.0);
+    assert_eq!(infinite, of(&[-1024.0, -1e4, -8.0, -3.0, 0.0, 5.0, nan, -1024.0, inf]));
+    histogram.raise(-8.0, -4.0);
+    assert_eq!(histogram, of(&[-4.0, -4.0, -4.0, -3.0, 0.0, 5.0, nan, -4.0, inf]));
+    assert_eq!((histogram.n_minus_infinity(), histogram.n_non_finite()), (0, 2));
+    let mut none = Histogram::default();
+    none.raise(-8.0, -4.0);
+    assert_eq!((none.total(), none.n_minus_infinity()), (0, 0));
+}
