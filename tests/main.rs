@@ -2,17 +2,22 @@
 
 mod support;
 
+mod aligned;
 mod check;
 mod cli;
 mod data;
 mod decide;
+mod diag;
 mod equalize;
 mod formats;
 mod hostile;
+mod metrics;
 mod mixed;
 mod observers;
 mod onnx;
 mod placement;
+mod plan;
+mod prepare;
 mod quant;
 mod roundtrip;
 mod schemes;

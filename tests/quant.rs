@@ -44,10 +44,8 @@ fn only_signed_symmetric_grids_are_centred() {
 
 #[test]
 fn nothing_but_zeros_has_the_scale_1_in_nnie_codes_too() {
-    let grid = Grid { codes: Codes::Nnie, ..Grid::INT8_SYMMETRIC };
-    let scale = |amax: f64| params_for_range(Range::symmetric(amax), &grid).unwrap().scale;
-    assert_eq!(scale(0.0), 1.0);
-    assert!((0.9..=1.1).contains(&(scale(8.0) / 8.0)), "{}", scale(8.0));
+    assert_eq!(nnie(0.0).scale, 1.0);
+    assert!((0.9..=1.1).contains(&(nnie(8.0).scale / 8.0)), "{}", nnie(8.0).scale);
 }
 
 #[test]
@@ -303,4 +301,68 @@ fn each_channel_has_its_factor() {
     assert_eq!(out, [0.5, 1.0, 12.0, 16.0, 2.5, 3.0, 28.0, 32.0]);
     assert_eq!((0..4).map(|i| scaling.of(i)).collect::<Vec<f32>>(), [0.5, 0.5, 4.0, 4.0]);
     assert_eq!(ChannelScaling::new(1, 3, vec![0.5, 4.0]).n_entries(), 6);
+}
+
+#[test]
+fn powers_of_two_of_every_rounding() {
+    use PotRounding::{Ceil, Floor, Round};
+    // (scale, round, ceil, floor), as exponents; log2(0.7) = -0.51, log2(0.71) = -0.49.
+    let cases = [
+        (0.5, -1, -1, -1),
+        (0.5 + 1e-15, -1, 0, -1),
+        (0.5 - 1e-15, -1, -1, -2),
+        (0.7, -1, 0, -1),
+        (0.71, 0, 0, -1),
+        (1.0 / 127.0, -7, -6, -7),
+        (6.0 / 127.5, -4, -4, -5),
+        (3.0, 2, 2, 1),
+        (1e-60, -126, -126, -126),
+    ];
+    for (scale, round, ceil, floor) in cases {
+        for (rounding, exponent) in [(Round, round), (Ceil, ceil), (Floor, floor)] {
+            // The integers -1, 0 and 1: the exact scale is the range's end.
+            let scale_rule = ScaleRule { power_of_two: Some(rounding), ..ScaleRule::PLAIN };
+            let grid = Grid { bits: 2, scale_rule, ..Grid::INT8_SYMMETRIC };
+            let found = params_for_range(Range::symmetric(scale), &grid).unwrap().scale;
+            assert_eq!(found, 2f32.powi(exponent), "{scale} {rounding:?}");
+        }
+    }
+}
+
+/// NNIE's code of 0.0.
+const NNIE_ZERO: i32 = -128;
+
+fn nnie(amax: f64) -> QuantParams {
+    params_for_range(Range::symmetric(amax), &Grid { codes: Codes::Nnie, ..Grid::INT8_SYMMETRIC }).unwrap()
+}
+
+#[test]
+fn golden_values_of_the_nnie_parameter_one() {
+    // c = 1: z = -127, so that code k stands for 2^((k - 127) / 16).
+    let params = nnie(1.0);
+    assert_eq!((params.scale, params.zero_point), (1.0, NNIE_ZERO));
+    let cases: [(f32, i32, f32); 9] = [
+        (1.0, 127, 1.0),
+        (5.0, 127, 1.0),
+        (-1.0, -127, -1.0),
+        (0.5, 111, 0.5),
+        (-0.25, -95, -0.25),
+        (0.004_1, 0, 0.004_079_194),
+        (-0.004_1, -1, -0.004_259_796),
+        (0.0, NNIE_ZERO, 0.0),
+        (0.001, NNIE_ZERO, 0.0),
+    ];
+    for (x, code, value) in cases {
+        assert_eq!(params.quantize(x), code, "{x}");
+        assert!((params.dequantize(code) - value).abs() <= 1e-6 * value.abs(), "{x}");
+    }
+}
+
+#[test]
+fn every_nnie_code_stands_for_itself() {
+    for params in [0.37, 6.0, 1e-3].map(nnie) {
+        for code in -128..=127 {
+            assert_eq!(params.quantize(params.dequantize(code)), code, "{code}");
+        }
+    }
 }

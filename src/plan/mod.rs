@@ -12,6 +12,7 @@ mod pairs;
 mod weight;
 
 pub use bias::{bias_grids, decide_biases};
+pub use mask::Mask;
 pub use pairs::Pairs;
 pub use weight::round;
 

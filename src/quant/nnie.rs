@@ -38,38 +38,3 @@ pub(super) fn decode(code: i32, parameter: f32) -> f32 {
     let size = ((f64::from(code.abs()) + z_of(parameter)) / 16.0).exp2() as f32;
     if code < 0 { -size } else { size }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn golden_values_of_the_parameter_one() {
-        // c = 1: z = -127, so that code k stands for 2^((k - 127) / 16).
-        assert_eq!(parameter(1.0), 1.0);
-        let cases: [(f32, i32, f32); 9] = [
-            (1.0, 127, 1.0),
-            (5.0, 127, 1.0),
-            (-1.0, -127, -1.0),
-            (0.5, 111, 0.5),
-            (-0.25, -95, -0.25),
-            (0.004_1, 0, 0.004_079_194),
-            (-0.004_1, -1, -0.004_259_796),
-            (0.0, ZERO, 0.0),
-            (0.001, ZERO, 0.0),
-        ];
-        for (x, code, value) in cases {
-            assert_eq!(encode(x, 1.0), code, "{x}");
-            assert!((decode(code, 1.0) - value).abs() <= 1e-6 * value.abs(), "{x}");
-        }
-    }
-
-    #[test]
-    fn every_code_stands_for_itself() {
-        for parameter in [parameter(0.37), parameter(6.0), parameter(1e-3)].map(|c| c as f32) {
-            for code in -128..=127 {
-                assert_eq!(encode(decode(code, parameter), parameter), code, "{code}");
-            }
-        }
-    }
-}

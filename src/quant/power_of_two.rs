@@ -43,31 +43,3 @@ fn floor_log2(scale: f64) -> i32 {
         near
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exponents_of_every_rounding() {
-        use PotRounding::{Ceil, Floor, Round};
-        // (scale, round, ceil, floor), as exponents; log2(0.7) = -0.51, log2(0.71) = -0.49.
-        let cases = [
-            (0.5, -1, -1, -1),
-            (0.5 + 1e-15, -1, 0, -1),
-            (0.5 - 1e-15, -1, -1, -2),
-            (0.7, -1, 0, -1),
-            (0.71, 0, 0, -1),
-            (1.0 / 127.0, -7, -6, -7),
-            (6.0 / 127.5, -4, -4, -5),
-            (3.0, 2, 2, 1),
-            (1e-60, -126, -126, -126),
-        ];
-        for (scale, round, ceil, floor) in cases {
-            for (rounding, exponent) in [(Round, round), (Ceil, ceil), (Floor, floor)] {
-                let found = power_of_two(scale, rounding);
-                assert_eq!(found, 2f64.powi(exponent), "{scale} {rounding:?}");
-            }
-        }
-    }
-}

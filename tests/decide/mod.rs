@@ -2,6 +2,8 @@
 
 mod activations;
 mod biases;
+mod masks;
+mod pairs;
 mod weights;
 
 use crate::support::GraphBuilder;
