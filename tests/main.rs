@@ -21,6 +21,7 @@ mod prepare;
 mod quant;
 mod roundtrip;
 mod schemes;
+mod simulate;
 mod static_shapes;
 mod statistics;
 mod tables;

@@ -23,8 +23,6 @@ mod view;
 
 pub use cached::{CachedNetwork, CachedSamples, OutputAt, OutputHook, SampleValues};
 pub use candidate::{BiasOf, Candidate};
-#[cfg(test)]
-pub use channels::noise;
 pub use channels::{ActivationBounds, ChannelSum, OutChannels, correction, difference};
 pub use hook::{LayerHook, NoHook, TensorAt, Touched};
 pub use network::{Clips, Network};

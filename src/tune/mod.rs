@@ -4,14 +4,14 @@
 //! weights, and new biases in the model. It does not place or remove quantization, nor choose the ranges
 //! of activations. A change must gain on held-out samples, or it is rejected.
 
-pub(crate) mod accept;
+pub mod accept;
 mod bias_grid;
 mod compare;
-mod descent;
+pub mod descent;
 mod effort;
 mod hook;
-mod layer;
-mod methods;
+pub mod layer;
+pub mod methods;
 mod moments;
 mod reference;
 mod setup;
@@ -301,6 +301,3 @@ fn add_quantizers(
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

@@ -38,16 +38,10 @@ impl GraphBuilder {
 
     /// A float32 initializer with values that follow from its name and shape.
     pub fn weight(&mut self, name: &str, shape: &[usize]) -> String {
-        let n: usize = shape.iter().product();
-        let mut state = name
+        let state = name
             .bytes()
             .fold(0x9e37_79b9_u32, |state, byte| state.rotate_left(5) ^ u32::from(byte).wrapping_mul(0x85eb_ca6b));
-        let mut next = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 8) as f32 / (1 << 24) as f32 - 0.5
-        };
-        let values: Vec<f32> = (0..n).map(|_| next()).collect();
-        self.values(name, shape, &values)
+        self.values(name, shape, &numbers(shape.iter().product(), state))
     }
 
     /// A float32 initializer of these values.
@@ -134,6 +128,19 @@ fn attribute(name: &str, value: &Attr) -> AttributeProto {
         Attr::Floats(floats) => AttributeProto { r#type: Some(6), floats: floats.clone(), ..named },
         Attr::Text(text) => AttributeProto { r#type: Some(3), s: Some(text.as_bytes().to_vec().into()), ..named },
     }
+}
+
+/// Numbers that look random, from -0.5 to 0.5.
+pub fn noise(n: usize, seed: u32) -> Vec<f32> {
+    numbers(n, seed.wrapping_mul(2_654_435_761).wrapping_add(12_345))
+}
+
+fn numbers(n: usize, mut state: u32) -> Vec<f32> {
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 24) as f32 - 0.5
+    };
+    (0..n).map(|_| next()).collect()
 }
 
 /// What the engine makes of inputs that look random.

@@ -9,7 +9,7 @@ mod channel_scales;
 pub mod clip;
 mod equalize;
 mod observer;
-mod ranges;
+pub mod ranges;
 pub mod rounding;
 
 pub use bias::{BIAS, BiasCorrector, BiasSlot, rebias};

@@ -146,7 +146,7 @@ fn attempt(
         of_default = reference;
         let Gain { gain_db, standard_deviation_db: chance_db, .. } = comparison;
         tried.push(TriedObserver { observer: observer.to_string(), gain_db, chance_db });
-        if wins(&comparison, best.as_ref().map_or(0.0, |best| best.gain_db), acceptance) {
+        if acceptance.is_best(&comparison, best.as_ref().map_or(0.0, |best| best.gain_db)) {
             best = Some(Rival { observer, plan: rival, gain_db, reference: of_rival });
         }
     }
@@ -166,11 +166,6 @@ fn attempt(
     }))
 }
 
-/// Whether an observer is accepted, and better than what gains `best_db`.
-fn wins(gain: &Gain, best_db: f64, acceptance: Acceptance) -> bool {
-    acceptance.accepts(gain.gain_db, gain.standard_deviation_db) && gain.gain_db > best_db
-}
-
 /// Another range observer that is better than the table's.
 struct Rival {
     observer: &'static str,
@@ -179,20 +174,4 @@ struct Rival {
     gain_db: f64,
     /// What is known of it by judging.
     reference: Option<Reference>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_observer_wins_by_what_was_measured() {
-        let of = |gain_db, standard_deviation_db| Gain { sqnr_db: [0.0; 2], gain_db, standard_deviation_db };
-        assert!(wins(&of(1.0, 0.4), 0.5, NARROW_OBSERVER));
-        assert!(!wins(&of(1.0, 0.6), 0.5, NARROW_OBSERVER) && !wins(&of(1.0, 0.4), 1.5, NARROW_OBSERVER));
-        for unknown in [f64::NAN, f64::INFINITY] {
-            assert!(!wins(&of(unknown, 0.1), 0.0, WIDE_OBSERVER) && !wins(&of(1.0, unknown), 0.0, WIDE_OBSERVER));
-            assert!(!wins(&of(1.0, 0.1), f64::NAN, WIDE_OBSERVER));
-        }
-    }
 }

@@ -9,6 +9,7 @@ mod ahead;
 mod reader;
 
 pub use ahead::ahead;
+pub use reader::relative_error;
 
 use super::{Method, Stage, Touches};
 use crate::engine::Value;
@@ -95,7 +96,7 @@ impl GroupCandidates {
 }
 
 /// The first of the `candidates` with the least error, and that error; `None` where there is no candidate.
-fn least<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> Result<Option<(&C, f64)>> {
+pub fn least<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> Result<Option<(&C, f64)>> {
     let mut best: Option<(&C, f64)> = None;
     for candidate in candidates {
         let error = error(candidate)?;
@@ -108,7 +109,12 @@ fn least<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> Resul
 
 /// The best of the `ways`, if it is enough better than `plain`, the least error so far: each is followed from where
 /// the error is `start` for as long as `error` falls.
-fn follow<C>(start: f64, plain: f64, ways: [Vec<C>; 2], mut error: impl FnMut(&C) -> Result<f64>) -> Result<Option<C>> {
+pub fn follow<C>(
+    start: f64,
+    plain: f64,
+    ways: [Vec<C>; 2],
+    mut error: impl FnMut(&C) -> Result<f64>,
+) -> Result<Option<C>> {
     let (mut best, mut least) = (None, plain * (1.0 - LEAST_GAIN));
     for way in ways {
         let mut last = start;

@@ -91,12 +91,12 @@ impl LayerReader {
             let sums = outputs.par_iter().map(|outputs| channels.sums(&outputs[0], self.bounds));
             mean_error(float, &sums.collect::<Vec<Vec<ChannelSum>>>())
         });
-        Ok(share(error - corrected, self.signal))
+        Ok(relative_error(error - corrected, self.signal))
     }
 }
 
 /// Error over the signal; infinite where it is no number, so that it is never the least.
-fn share(error: f64, signal: f64) -> f64 {
+pub fn relative_error(error: f64, signal: f64) -> f64 {
     if error.is_finite() { error.max(0.0) / signal } else { f64::INFINITY }
 }
 
@@ -107,20 +107,4 @@ fn mean_error(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> f64 {
         total.sum.powi(2) / total.n_passed
     };
     (0..float.first().map_or(0, Vec::len)).map(of_channel).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{follow, least};
-    use super::share;
-
-    #[test]
-    fn a_range_whose_error_is_no_number_is_never_the_best() {
-        assert_eq!((share(2.0, 4.0), share(-1e-9, 4.0)), (0.5, 0.0));
-        assert_eq!((share(f64::NAN, 4.0), share(f64::INFINITY, 4.0)), (f64::INFINITY, f64::INFINITY));
-        let error = |error: &f64| Ok(share(*error, 1.0));
-        assert_eq!(least(&[3.0, f64::NAN, 2.0], error).unwrap(), Some((&2.0, 2.0)));
-        assert_eq!(least(&[f64::NAN, 2.0], error).unwrap(), Some((&2.0, 2.0)));
-        assert_eq!(follow(3.0, 3.0, [vec![f64::NAN], vec![2.0]], error).unwrap(), Some(2.0));
-    }
 }

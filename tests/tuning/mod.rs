@@ -1,5 +1,10 @@
 //! Tuned weights and biases on the bundled models: the simulation against the written model, what the
-//! levels of effort bring, and weights that kernels with sums of 16 bits can take.
+//! levels of effort bring, and weights that kernels with sums of 16 bits can take. The parts of it by themselves.
+
+mod accept;
+mod layers;
+mod ranges;
+mod rounding;
 
 use crate::support::command::{mqq, run};
 use crate::support::{Attr, GraphBuilder, repository, value_info};
