@@ -3,11 +3,13 @@
 mod support;
 
 mod aligned;
+mod calibrate;
 mod check;
 mod cli;
 mod data;
 mod decide;
 mod diag;
+mod engine;
 mod equalize;
 mod formats;
 mod hostile;
@@ -21,6 +23,7 @@ mod prepare;
 mod quant;
 mod roundtrip;
 mod schemes;
+mod sidecar;
 mod simulate;
 mod static_shapes;
 mod statistics;

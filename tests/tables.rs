@@ -14,7 +14,7 @@ use mqq::onnx::value_info::ValueInfos;
 use mqq::place::{Placement, Selection, place};
 use mqq::plan::{Observers, QuantPlan, decide};
 use mqq::prepare::prepare_file;
-use mqq::scheme::{self, BiasRow, Scheme};
+use mqq::scheme::{self, BiasRow, Scheme, line_of};
 use mqq::statistics::TensorStatistics;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -486,4 +486,29 @@ fn integers_of_16_bits_can_be_compared() {
     let compared = run("compare", &[&fixture, &out], &["--min-sqnr=10"]);
     let error = String::from_utf8_lossy(&compared.stderr).into_owned();
     assert_eq!(compared.status.code(), Some(0), "{error}");
+}
+
+const TEXT: &str = "name: a\n# comment\ntypes:\n  act8: { bits: 8,\n    signed: true }\n  wgt:\n    \
+                    bits: 4\nplacement:\n  - one\n  - two: { x: 1 }\n  - three\n";
+
+#[test]
+fn lines_of_keys_and_elements_are_found_in_every_style() {
+    let cases = [
+        ("name", Some(1)),
+        ("types", Some(3)),
+        ("types.act8", Some(4)),
+        ("types.act8.signed", Some(5)),
+        ("types.wgt.bits", Some(7)),
+        ("placement.0", Some(9)),
+        ("placement.1", Some(10)),
+        ("placement.1.two.x", Some(10)),
+        ("placement.2", Some(11)),
+        ("placement.3", None),
+        ("types.act9", None),
+        ("name.deeper", None),
+    ];
+    for (at, line) in cases {
+        let steps: Vec<&str> = at.split('.').collect();
+        assert_eq!(line_of(TEXT, &steps), line, "{at}");
+    }
 }

@@ -9,7 +9,7 @@ mod observe;
 mod samples;
 mod statistics;
 
-pub use samples::{SampleSet, each_sample};
+pub use samples::{Order, SampleSet, each_sample};
 pub use statistics::{CalibrationStatistics, Observed, observe_more};
 
 use crate::data::Preprocessing;

@@ -26,7 +26,7 @@ pub struct SampleSet {
 /// An order of the samples that can be read, by their contents.
 pub struct Order {
     /// The samples; none where nothing loads them again.
-    by_content: Vec<usize>,
+    pub by_content: Vec<usize>,
     /// Hash of the first sample of each batch but the first.
     starts: Vec<u64>,
 }
@@ -104,7 +104,7 @@ impl SampleSet {
     /// Keeps the order that follows from the hashes of all samples but those that were `skipped`.
     pub(super) fn set_order(&self, hashes: Hashes, skipped: Vec<usize>) -> &Order {
         let Use { batch_size, loads_again } = self.used;
-        self.order.get_or_init(|| Order::new(hashes, skipped, batch_size, loads_again))
+        self.order.get_or_init(|| Order::new(&hashes.into_inner(), skipped, batch_size, loads_again))
     }
 
     /// A sample; the reason where it cannot be read and such samples are left out.
@@ -121,8 +121,9 @@ impl SampleSet {
 }
 
 impl Order {
-    fn new(hashes: Hashes, mut skipped: Vec<usize>, batch_size: Option<usize>, looks_again: bool) -> Order {
-        let hashes: Vec<u64> = hashes.0.into_iter().map(AtomicU64::into_inner).collect();
+    /// By a hash of every sample; those that were `skipped` are left out. Batches are of `batch_size` different contents;
+    /// the order is kept where the samples will be loaded again.
+    pub fn new(hashes: &[u64], mut skipped: Vec<usize>, batch_size: Option<usize>, loads_again: bool) -> Order {
         skipped.sort_unstable();
         let usable = || (0..hashes.len()).filter(|i| skipped.binary_search(i).is_err());
         let mut starts = Vec::new();
@@ -133,7 +134,7 @@ impl Order {
             contents.dedup();
             starts.extend(contents.into_iter().step_by(size.max(1)).skip(1));
         }
-        let mut by_content: Vec<usize> = usable().filter(|_| looks_again).collect();
+        let mut by_content: Vec<usize> = usable().filter(|_| loads_again).collect();
         by_content.sort_unstable_by_key(|&sample_idx| (hashes[sample_idx], sample_idx));
         Order { by_content, starts }
     }
@@ -150,6 +151,10 @@ pub struct Hashes(Vec<AtomicU64>);
 impl Hashes {
     fn of(dataset: &Dataset) -> Hashes {
         Hashes((0..dataset.len()).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn into_inner(self) -> Vec<u64> {
+        self.0.into_iter().map(AtomicU64::into_inner).collect()
     }
 
     pub fn set(&self, sample_idx: usize, hash: u64) {
@@ -221,29 +226,4 @@ pub fn hash(sample: &[Array]) -> u64 {
         }
     }
     hash
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn order(hashes: &[u64], skipped: &[usize], batch_size: usize) -> Order {
-        let hashes = Hashes(hashes.iter().map(|&hash| AtomicU64::new(hash)).collect());
-        Order::new(hashes, skipped.to_vec(), Some(batch_size), true)
-    }
-
-    #[test]
-    fn batches_follow_from_contents_each_once() {
-        let batches = |order: &Order| [1, 3, 5, 7, 9].map(|hash| order.batch_of(hash));
-        let plain = order(&[7, 1, 5, 3, 9], &[], 2);
-        assert_eq!(plain.by_content, [1, 3, 2, 0, 4]);
-        assert_eq!(batches(&plain), [0, 0, 1, 1, 2]);
-        let repeated = order(&[9, 1, 1, 9, 3, 5, 1, 7, 1, 7], &[], 2);
-        assert_eq!(repeated.by_content, [1, 2, 6, 8, 4, 5, 7, 9, 0, 3]);
-        assert_eq!(batches(&repeated), batches(&plain));
-        let without = order(&[7, 1, 0, 5, 3, 2, 9], &[5, 2], 2);
-        assert_eq!(without.by_content, [1, 4, 3, 0, 6]);
-        assert_eq!(batches(&without), batches(&plain));
-        assert_eq!(batches(&order(&[7, 1, 5, 3, 9], &[], 5)), [0; 5]);
-    }
 }

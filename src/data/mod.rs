@@ -22,6 +22,7 @@ mod sources;
 mod table;
 
 pub use labels::Labels;
+pub use paths::Paths;
 pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, parse_option};
 pub use presets::{PRESETS, Preset};
 pub use resize::Resize;
@@ -32,7 +33,6 @@ use crate::onnx::inputs::InputSpec;
 use anyhow::{Context, Result, anyhow, ensure};
 use columns::{ArrayFile, Cache};
 use kept::Kept;
-use paths::Paths;
 use recipe::Recipe;
 use sources::Found;
 use std::path::{Path, PathBuf};

@@ -18,10 +18,22 @@ pub struct Paths {
 impl Paths {
     const BLOCK: usize = 64;
 
+    /// Number of paths.
     pub fn len(&self) -> usize {
         self.n
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// Bytes that they take.
+    pub fn n_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&self.blocks[..])
+    }
+
+    /// Appends a path.
     pub fn push(&mut self, path: &Path) {
         if self.n.is_multiple_of(Paths::BLOCK) {
             self.blocks.push(self.bytes.len());
@@ -37,6 +49,8 @@ impl Paths {
         self.n += 1;
     }
 
+    /// The path at `i`.
+    ///
     /// # Panics
     /// If `i` is not below [`Paths::len`].
     pub fn get(&self, i: usize) -> PathBuf {
@@ -107,38 +121,4 @@ fn take(bytes: &mut &[u8]) -> usize {
         }
     }
     n
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn paths_come_back(paths in prop::collection::vec("[ab/é]{0,300}", 0..200)) {
-            let mut kept = Paths::default();
-            paths.iter().for_each(|path| kept.push(Path::new(path)));
-            prop_assert_eq!(kept.len(), paths.len());
-            for (i, path) in paths.iter().enumerate() {
-                prop_assert_eq!(kept.get(i), PathBuf::from(path));
-            }
-        }
-    }
-
-    #[test]
-    fn names_come_in_order() {
-        let mut names = Names::default();
-        ["b.png", "a", "a.png", "é", "B"].iter().for_each(|name| names.push(OsStr::new(name)));
-        assert_eq!(names.sorted().collect::<Vec<_>>(), ["B", "a", "a.png", "b.png", "é"]);
-    }
-
-    #[test]
-    fn a_folder_of_images_takes_a_few_bytes_each() {
-        let mut kept = Paths::default();
-        for i in 0..10_000 {
-            kept.push(Path::new(&format!("/data/imagenet/val/ILSVRC2012_val_{i:08}.JPEG")));
-        }
-        assert!(kept.bytes.len() + 8 * kept.blocks.len() < 12 * 10_000);
-    }
 }

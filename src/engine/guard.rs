@@ -32,15 +32,3 @@ pub fn guarded<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
         Err(anyhow!("the engine stopped unexpectedly: {message}"))
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_becomes_an_error() {
-        let error = guarded::<()>(|| panic!("index {} out of range", 7)).unwrap_err();
-        assert_eq!(error.to_string(), "the engine stopped unexpectedly: index 7 out of range");
-        assert_eq!(guarded(|| Ok(1)).unwrap(), 1);
-    }
-}

@@ -21,7 +21,7 @@ mod statistics;
 mod weight_channels;
 
 pub use channel_scales::{GroupScales, choose};
-pub use channels::Channels;
+pub use channels::{Channels, Way, passed};
 pub use edit::ScaledConstant;
 pub use search::find;
 pub use statistics::{ChannelStatistics, ObservedTensor, observed_tensors};

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Line of the key, or of the list's element, at the dotted path `at` (`types.act8.bits`, `placement.2`);
 /// `None` where the text has no such key.
-pub(super) fn line_of(text: &str, at: &[&str]) -> Option<usize> {
+pub fn line_of(text: &str, at: &[&str]) -> Option<usize> {
     if at.is_empty() {
         return None;
     }
@@ -136,35 +136,5 @@ impl<'de> Visitor<'de> for Arrive {
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(ARRIVED)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::line_of;
-
-    const TEXT: &str = "name: a\n# comment\ntypes:\n  act8: { bits: 8,\n    signed: true }\n  wgt:\n    \
-                        bits: 4\nplacement:\n  - one\n  - two: { x: 1 }\n  - three\n";
-
-    #[test]
-    fn finds_keys_and_elements_in_every_style() {
-        let cases = [
-            ("name", Some(1)),
-            ("types", Some(3)),
-            ("types.act8", Some(4)),
-            ("types.act8.signed", Some(5)),
-            ("types.wgt.bits", Some(7)),
-            ("placement.0", Some(9)),
-            ("placement.1", Some(10)),
-            ("placement.1.two.x", Some(10)),
-            ("placement.2", Some(11)),
-            ("placement.3", None),
-            ("types.act9", None),
-            ("name.deeper", None),
-        ];
-        for (at, line) in cases {
-            let steps: Vec<&str> = at.split('.').collect();
-            assert_eq!(line_of(TEXT, &steps), line, "{at}");
-        }
     }
 }

@@ -18,6 +18,7 @@ pub use call::{Parameter, ParameterKind, RuleCall};
 pub use catalog::{Catalog, Takes};
 pub use layers::is_path;
 pub use load::{files, resolve, resolve_with};
+pub use locate::line_of;
 pub use mixed::{FLOAT, Precision};
 pub use qtype::{Granularity, QType, ScaleDivisor, ScaleKind};
 pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, WeightRow};

@@ -6,7 +6,7 @@
 
 mod encoding;
 mod fill;
-mod packed;
+pub mod packed;
 mod read;
 mod schema;
 

@@ -4,6 +4,7 @@ mod arrays;
 mod images;
 mod labels;
 mod options;
+mod paths;
 mod sources;
 
 use anyhow::Result;

@@ -1,7 +1,8 @@
 //! Channels of tensors and of weights.
 
-use mqq::equalize::{ChannelStatistics, Channels, WeightChannels};
+use mqq::equalize::{ChannelStatistics, Channels, Way, WeightChannels, passed};
 use mqq::onnx::proto::{AttributeProto, NodeProto};
+use mqq::quant::ChannelScaling;
 
 #[test]
 fn what_few_values_show_is_not_all_there_is() {
@@ -53,4 +54,47 @@ fn values_of_a_weight_know_their_channels() {
     assert_eq!((flipped.n_in, flipped.ends(7)), (3, (2, 1)));
     assert_eq!(WeightChannels::of(&node("MatMul", &[]), &[2, 3, 4]), None);
     assert_eq!(WeightChannels::of(&node("Conv", &[("group", 3)]), &[4, 1, 1]), None);
+}
+
+const PLANES: Channels = Channels { axis: 1, run: 1, first: 0, n: 6 };
+
+#[test]
+fn a_flattened_plane_is_a_run() {
+    let (planes, flat) = ([1, 6, 2, 5], [1, 60]);
+    let runs = Channels { run: 10, ..PLANES };
+    let flatten = node("Flatten", &[]);
+    assert_eq!(passed(&flatten, &[], PLANES, &planes, &flat, Way::Forward), Some(runs));
+    assert_eq!(passed(&flatten, &[], runs, &flat, &planes, Way::Backward), Some(PLANES));
+    // Half a plane per row: the channels still follow each other; across rows they do not.
+    let halves = passed(&flatten, &[], PLANES, &planes, &[1, 12, 5], Way::Forward);
+    assert_eq!(halves, Some(Channels { run: 2, ..PLANES }));
+    assert_eq!(passed(&flatten, &[], PLANES, &planes, &[1, 4, 15], Way::Forward), None);
+}
+
+#[test]
+fn what_mixes_channels_or_measures_them_passes_nothing() {
+    for op_type in ["Sigmoid", "Softmax", "DepthToSpace", "LRN", "Tanh"] {
+        let shape = [1, 6, 2, 5];
+        assert_eq!(passed(&node(op_type, &[]), &[], PLANES, &shape, &shape, Way::Forward), None);
+    }
+    let last = Channels { axis: 3, run: 1, first: 0, n: 5 };
+    let pool = node("MaxPool", &[]);
+    assert_eq!(passed(&pool, &[], last, &[1, 6, 2, 5], &[1, 6, 2, 5], Way::Forward), None);
+}
+
+#[test]
+fn a_tensor_is_divided_by_the_factors_of_its_channels() {
+    let channels = Channels { axis: 1, run: 2, first: 1, n: 2 };
+    let expected = ChannelScaling::new(1, 2, vec![0.5, 4.0]);
+    assert_eq!(channels.scaling(&[8.0, 2.0, 0.25]), expected);
+}
+
+#[test]
+fn a_transpose_moves_the_axis() {
+    let transpose = node("Transpose", &[]);
+    let moved = passed(&transpose, &[], PLANES, &[1, 6, 2], &[2, 6, 1], Way::Forward);
+    assert_eq!(moved, Some(PLANES));
+    let last = Channels { axis: 2, run: 1, first: 0, n: 4 };
+    let moved = passed(&transpose, &[], last, &[1, 6, 4], &[4, 6, 1], Way::Forward);
+    assert_eq!(moved, Some(Channels { axis: 0, ..last }));
 }

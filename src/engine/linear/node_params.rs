@@ -65,27 +65,3 @@ impl NodeParams {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scales_and_zero_points_are_as_many() {
-        assert!(NodeParams::new(&[1.0, 2.0], Some(&[0]), [0, 255]).is_err());
-        assert!(NodeParams::new(&[], None, [0, 255]).is_err());
-    }
-
-    #[test]
-    fn values_are_divided_rounded_half_to_even_and_saturated() {
-        let node_params = NodeParams::new(&[0.5], Some(&[3]), [0, 15]).unwrap();
-        let single = ScaleLayout::of(&[8], None, None);
-        let x = [0.25, 0.75, -0.25, -1e9, 1e9, f32::INFINITY, 6.0, f32::NAN];
-        let q = node_params.quantize(&single, &x, |q| q as u8);
-        assert_eq!(q, [3, 5, 3, 0, 15, 15, 15, 3]);
-        let y = node_params.dequantize(&single, &q, i32::from);
-        assert_eq!(y, [0.0, 1.0, 0.0, -1.5, 6.0, 6.0, 6.0, 0.0]);
-        let widest = NodeParams::new(&[1.0], Some(&[1]), [i32::MIN, i32::MAX]).unwrap();
-        assert!(widest.dequantize(&single, &[i32::MIN], |q| q)[0] < -2e9);
-    }
-}

@@ -1,0 +1,22 @@
+//! The order of samples by their contents.
+
+use mqq::calibrate::Order;
+
+fn order(hashes: &[u64], skipped: &[usize], batch_size: usize) -> Order {
+    Order::new(hashes, skipped.to_vec(), Some(batch_size), true)
+}
+
+#[test]
+fn batches_follow_from_contents_each_once() {
+    let batches = |order: &Order| [1, 3, 5, 7, 9].map(|hash| order.batch_of(hash));
+    let plain = order(&[7, 1, 5, 3, 9], &[], 2);
+    assert_eq!(plain.by_content, [1, 3, 2, 0, 4]);
+    assert_eq!(batches(&plain), [0, 0, 1, 1, 2]);
+    let repeated = order(&[9, 1, 1, 9, 3, 5, 1, 7, 1, 7], &[], 2);
+    assert_eq!(repeated.by_content, [1, 2, 6, 8, 4, 5, 7, 9, 0, 3]);
+    assert_eq!(batches(&repeated), batches(&plain));
+    let without = order(&[7, 1, 0, 5, 3, 2, 9], &[5, 2], 2);
+    assert_eq!(without.by_content, [1, 4, 3, 0, 6]);
+    assert_eq!(batches(&without), batches(&plain));
+    assert_eq!(batches(&order(&[7, 1, 5, 3, 9], &[], 5)), [0; 5]);
+}

@@ -1,0 +1,74 @@
+//! QuantizeLinear and DequantizeLinear in the engine, and what becomes of a panic in a run.
+
+use crate::support::GraphBuilder;
+use anyhow::Result;
+use mqq::data::{Array, Values};
+use mqq::engine::Parsed;
+use mqq::onnx::inputs::Shapes;
+use mqq::onnx::proto::ModelProto;
+use mqq::onnx::tensor;
+
+/// What a model makes of its input.
+fn run(model: &ModelProto, x: &[f32]) -> Result<Vec<f32>> {
+    let engine = Parsed::new(model, &Shapes::new())?.build(&[])?;
+    let x = Array { shape: engine.inputs()[0].shape.clone(), values: Values::F32(x.to_vec()) };
+    let outputs = engine.session()?.run(&[x], &mut |_, _, _| Ok(()))?;
+    match &outputs[0].values {
+        Values::F32(values) => Ok(values.clone()),
+        other => panic!("expected float32, found {other:?}"),
+    }
+}
+
+/// x -> QuantizeLinear -> DequantizeLinear -> y, with unsigned integers of 4 bits.
+fn pair(shape: &[i64], scales: &[f32], zero_points: &[u8]) -> ModelProto {
+    let dims = |n: usize| if n == 1 { vec![] } else { vec![n] };
+    let mut g = GraphBuilder::new(21);
+    g.input("x", shape);
+    g.values("scale", &dims(scales.len()), scales);
+    g.tensor(tensor::from_u4("zero", &dims(zero_points.len()), zero_points).unwrap());
+    g.op("QuantizeLinear", &["x", "scale", "zero"], "q");
+    g.op("DequantizeLinear", &["q", "scale", "zero"], "y");
+    g.output("y");
+    g.build()
+}
+
+#[test]
+fn scales_and_zero_points_are_as_many() {
+    let error = run(&pair(&[1, 2], &[1.0, 2.0], &[0]), &[1.0, 2.0]).unwrap_err();
+    assert!(format!("{error:#}").contains("2 scales and 1 zero points"), "{error:#}");
+    assert!(run(&pair(&[1, 2], &[], &[]), &[1.0, 2.0]).is_err());
+}
+
+#[test]
+fn values_are_divided_rounded_half_to_even_and_saturated() {
+    let x = [0.25, 0.75, -0.25, -1e9, 1e9, f32::INFINITY, 6.0, f32::NAN];
+    let y = run(&pair(&[8], &[0.5], &[3]), &x).unwrap();
+    // The integers are 3, 5, 3, 0, 15, 15, 15 and 3.
+    assert_eq!(y, [0.0, 1.0, 0.0, -1.5, 6.0, 6.0, 6.0, 0.0]);
+}
+
+#[test]
+fn the_lowest_integer_of_32_bits_less_its_zero_point_does_not_wrap() {
+    let mut g = GraphBuilder::new(21);
+    g.input("x", &[1]);
+    g.tensor(tensor::from_i32("q", &[1], &[i32::MIN]).unwrap());
+    g.values("scale", &[], &[1.0]);
+    g.tensor(tensor::from_i32("zero", &[], &[1]).unwrap());
+    g.op("DequantizeLinear", &["q", "scale", "zero"], "w");
+    g.op("Add", &["x", "w"], "y");
+    g.output("y");
+    assert!(run(&g.build(), &[0.0]).unwrap()[0] < -2e9);
+}
+
+#[test]
+fn a_panic_in_a_run_becomes_an_error() {
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[2]);
+    g.op("Relu", &["x"], "a");
+    g.op("Neg", &["a"], "y");
+    g.output("y");
+    let engine = Parsed::new(&g.build(), &Shapes::new()).unwrap().build(&["a".to_string()]).unwrap();
+    let x = Array { shape: vec![2], values: Values::F32(vec![1.0, -1.0]) };
+    let error = engine.session().unwrap().run(&[x], &mut |_, _, _| panic!("index {} out of range", 7)).unwrap_err();
+    assert_eq!(error.to_string(), "the engine stopped unexpectedly: index 7 out of range");
+}
