@@ -1,8 +1,8 @@
 //! The floors of `src`: a room uses lower floors only, never its own; floor 0 is open to all.
 //!
-//! Reads the paths of every source file (`use` lines, `crate::x::y` and `super::x` in expressions; test code
-//! left out), not the library. `MQQ_PRINT_ROOMS=1 cargo test --test layering -- --nocapture` prints lines per
-//! room, who uses whom, and what is not as it should be.
+//! Reads the paths of every source file (`use` lines, `crate::x::y` and `super::x` in expressions), not the library.
+//! `MQQ_PRINT_ROOMS=1 cargo test --test layering -- --nocapture` prints lines per room, who uses whom, and what is not
+//! as it should be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -88,7 +88,6 @@ struct Source {
     file: String,
     module: Vec<String>,
     n_lines: usize,
-    /// Without test code.
     tokens: Vec<Token>,
 }
 
@@ -167,33 +166,7 @@ fn tokens(text: &str) -> Vec<Token> {
     found
 }
 
-/// The tokens without items under `#[cfg(test)]`.
-fn without_tests(tokens: &[Token]) -> Vec<Token> {
-    let mark = ["#", "[", "cfg", "(", "test", ")", "]"];
-    let mut kept = Vec::new();
-    let mut i = 0;
-    while i < tokens.len() {
-        if !tokens[i..].iter().map(|t| t.text.as_str()).take(mark.len()).eq(mark) {
-            kept.push(tokens[i].clone());
-            i += 1;
-            continue;
-        }
-        i += mark.len();
-        let mut depth = 0;
-        while i < tokens.len() {
-            let text = tokens[i].text.as_str();
-            depth += i32::from(matches!(text, "{" | "(" | "["));
-            depth -= i32::from(matches!(text, "}" | ")" | "]"));
-            i += 1;
-            if depth == 0 && matches!(text, ";" | "}") {
-                break;
-            }
-        }
-    }
-    kept
-}
-
-/// Every file of src, in order; one of tests has no tokens.
+/// Every file of src, in order.
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
@@ -208,8 +181,7 @@ fn sources() -> Vec<Source> {
         }
         let text = fs::read_to_string(path).unwrap();
         let file = format!("src/{}", within.to_str().unwrap());
-        let is_test = module.iter().any(|part| part == "tests");
-        let tokens = if is_test { Vec::new() } else { without_tests(&tokens(&text)) };
+        let tokens = tokens(&text);
         let nested = tokens.windows(3).find(|t| t[0].text == "mod" && t[2].text == "{");
         assert!(
             nested.is_none(),
@@ -488,6 +460,15 @@ fn one_file_prints() {
 }
 
 #[test]
+fn tests_are_in_their_folder() {
+    for source in sources() {
+        let words: Vec<&str> = source.tokens.iter().map(|token| token.text.as_str()).collect();
+        let at = words.windows(3).position(|words| matches!(words, ["[", "test", "]"] | ["cfg", "(", "test"]));
+        assert!(at.is_none(), "{}:{}: a test, expected in tests/", source.file, source.tokens[at.unwrap()].line);
+    }
+}
+
+#[test]
 fn no_circle_between_modules() {
     let sources = sources();
     hold("no circle between modules of src:", &in_circles(&edges(&sources)));
@@ -503,18 +484,16 @@ fn sources_are_read() {
         use crate::{one, two::{self, Three as Four}, five::*};
         fn f<'a>(x: &'a str) -> char { let y = "crate::text \" crate::more"; '"' }
         const RAW: &str = r#"crate::raw " crate::raw"#;
-        #[cfg(test)]
-        mod tests { use crate::tested; fn g() { crate::tested::h(); } }
         fn last() { super::super::up::call::<crate::inner::T>(crate::six::seven, b'\''); a.crate_::b; }
     "###;
     let module = ["a", "b"].map(String::from).to_vec();
-    let tokens = without_tests(&tokens(text));
+    let tokens = tokens(text);
     let source = Source { file: String::new(), module, n_lines: 0, tokens };
     let resolved = source.paths().into_iter().filter_map(|p| source.resolve(&p.segments));
     let found: Vec<String> = resolved.map(|path| path.join("::")).collect();
     let expected = ["one", "two::self", "two::Three", "five::*", "up::call", "inner::T", "six::seven"];
     assert_eq!(found, expected);
-    assert_eq!(source.tokens.last().unwrap().line, 9);
+    assert_eq!(source.tokens.last().unwrap().line, 7);
 }
 
 /// Lines per room and who uses whom, where `MQQ_PRINT_ROOMS` is set.

@@ -18,7 +18,6 @@ mod mixed;
 mod observers;
 mod onnx;
 mod placement;
-mod plan;
 mod prepare;
 mod quant;
 mod roundtrip;
