@@ -4,6 +4,7 @@ import csv
 import functools
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -41,9 +42,27 @@ def run(path, samples, optimized=False):
     return [np.stack([o[k].reshape(-1) for o in outputs]) for k in range(len(outputs[0]))]
 
 
+@functools.cache
+def overflows():
+    """Whether integer kernels add products of 8 bits in 16 here: on an x86 processor without VNNI."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return "avx2" in flags and "vnni" not in flags
+
+
 def sqnr_db(float_output, other):
     noise = np.square(float_output.astype(np.float64) - other).sum()
     return 10 * np.log10(np.square(float_output.astype(np.float64)).sum() / max(noise, 1e-30))
+
+
+def agreement_percent(float_output, other):
+    return 100 * np.mean(float_output.argmax(1) == other.argmax(1))
+
+
+def output_names(path):
+    return [value.name for value in onnx.load(path, load_external_data=False).graph.output]
 
 
 @functools.cache
@@ -57,6 +76,33 @@ def digits(split):
         pixels = np.asarray(image, np.float32).transpose(2, 0, 1)
         samples.append({"input": ((pixels / 255 - 0.5) / 0.5)[None]})
     return samples, np.array([int(row["class_index"]) for row in rows])
+
+
+def fixture(model):
+    return ROOT / "fixtures" / f"{model}.onnx"
+
+
+@functools.cache
+def float_digits(model):
+    """The logits of a bundled model on the samples of `digits("eval")`."""
+    return run(fixture(model), digits("eval")[0])[0]
+
+
+def calibrate(path, backend, output, *extra):
+    """A model with the input of the bundled ones, quantized on their images."""
+    mqq("calibrate", path, "-b", backend, "--data", ROOT / "calib_data" / "calib", "--preprocess", "half",
+        "-o", output, "--quiet", *extra)
+    return output
+
+
+FOLDER = tempfile.TemporaryDirectory()
+
+
+@functools.cache
+def quantized(model, backend, *extra):
+    """A bundled model quantized by `calibrate`, its sidecar beside it: once for all tests, which change neither."""
+    folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
+    return calibrate(fixture(model), backend, folder / f"{model}.{backend}.onnx", *extra)
 
 
 def save(path, nodes, constants, inputs, outputs=("y",)):

@@ -5,33 +5,22 @@ import json
 import numpy as np
 import onnx
 import pytest
-from support import ROOT, digits, mqq, run, save, sqnr_db
+from expected import hold_quantized
+from support import ROOT, calibrate, digits, fixture, float_digits, mqq, quantized, run, save
 
-# NNIE's codes have no ONNX operator: its model stays float.
-BACKENDS = [b["name"] for b in json.loads(mqq("backends", "--json")) if b["name"] != "nnie"]
-
-
-def calibrate(model, backend, output):
-    mqq("calibrate", ROOT / "fixtures" / f"{model}.onnx", "-b", backend, "--data",
-        ROOT / "calib_data" / "calib", "--preprocess", "half", "-o", output, "--quiet")
-    return output
+BACKENDS = [backend["name"] for backend in json.loads(mqq("backends", "--json"))]
 
 
 @pytest.mark.parametrize("model", ["digits_cnn", "digits_old"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_quantized_fixture_keeps_its_accuracy(model, backend, tmp_path):
-    output = calibrate(model, backend, tmp_path / "q.onnx")
+def test_quantized_fixture_stays_close_to_float(model, backend):
+    output = quantized(model, backend)
     onnx.checker.check_model(str(output), full_check=True)
-    float_model = onnx.load(ROOT / "fixtures" / f"{model}.onnx")
+    mqq("check", output, "-b", backend)
     names = lambda values: [value.name for value in values]
-    assert names(onnx.load(output).graph.output) == names(float_model.graph.output)
-    samples, classes = digits("eval")
-    expected = run(ROOT / "fixtures" / f"{model}.onnx", samples)[0]
-    for optimized in (False, True):
-        found = run(output, samples, optimized)[0]
-        assert sqnr_db(expected, found) > 14
-        drop = np.mean(expected.argmax(1) == classes) - np.mean(found.argmax(1) == classes)
-        assert drop < 0.025
+    assert names(onnx.load(output).graph.output) == names(onnx.load(fixture(model)).graph.output)
+    samples, _ = digits("eval")
+    hold_quantized("fixtures", (model, backend, ""), [float_digits(model)], output, samples, classes=True)
 
 
 def test_removing_activation_functions_changes_no_bit(tmp_path):
@@ -44,8 +33,8 @@ def test_removing_activation_functions_changes_no_bit(tmp_path):
     at = next(i for i, line in enumerate(resolved) if "fold_clips" in line)
     end = next(i for i in range(at + 1, len(resolved)) if not resolved[i].startswith("  ") or resolved[i].startswith("- "))
     table.write_text("".join(resolved[:at] + resolved[end:]))
-    kept = calibrate("digits_cnn", table, tmp_path / "kept.onnx")
-    removed = calibrate("digits_cnn", apart, tmp_path / "removed.onnx")
+    kept = calibrate(fixture("digits_cnn"), table, tmp_path / "kept.onnx")
+    removed = calibrate(fixture("digits_cnn"), apart, tmp_path / "removed.onnx")
     count = lambda path: sum(n.op_type in ("Relu", "Clip") for n in onnx.load(path).graph.node)
     assert count(kept) > 5 and count(removed) == 0
     # Nothing that they left behind is unused.
@@ -57,8 +46,8 @@ def test_removing_activation_functions_changes_no_bit(tmp_path):
     assert np.array_equal(with_them, without)
 
 
-def test_quantized_network_output_lies_on_its_grid(tmp_path):
-    output = calibrate("digits_cnn", "tflite", tmp_path / "q.onnx")
+def test_quantized_network_output_lies_on_its_grid():
+    output = quantized("digits_cnn", "tflite")
     sidecar = json.loads(output.with_suffix(".json").read_text())
     logits = next(e for e in sidecar["activation_encodings"] if e["name"] == "logits")
     samples, _ = digits("eval")
@@ -93,8 +82,9 @@ def quantized_products(folder, form, backend):
     return path, output, samples[8:]
 
 
+# NNIE's codes have no ONNX operator: its model stays float.
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [backend for backend in BACKENDS if backend != "nnie"])
 def test_a_product_with_another_constant_than_a_matrix_on_the_right(backend, form, tmp_path):
     """Integer kernels take no scales per channel for it, and ONNX Runtime runs no model that has some."""
     path, output, samples = quantized_products(tmp_path, form, backend)
@@ -102,10 +92,7 @@ def test_a_product_with_another_constant_than_a_matrix_on_the_right(backend, for
     # Some tables quantize no product.
     if any(node.op_type == "QuantizeLinear" for node in onnx.load(output).graph.node):
         mqq("check", output, "-b", backend)
-    expected = run(path, samples)
-    for optimized in (False, True):
-        for of_float, found in zip(expected, run(output, samples, optimized)):
-            assert sqnr_db(of_float, found) > 20, f"optimized: {optimized}"
+    hold_quantized("products", (form, backend, ""), run(path, samples), output, samples)
 
 
 def test_a_node_may_have_the_name_of_the_output(tmp_path):

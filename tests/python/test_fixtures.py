@@ -8,44 +8,30 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from support import ROOT, digits, mqq, run, sqnr_db
+from expected import hold, hold_quantized
+from support import ROOT, calibrate, digits, fixture, float_digits, mqq, quantized, run, sqnr_db
 
 MODELS = ["digits_cnn", "digits_old"]
 VARIANTS = [
-    ("tensorrt", []),
     ("tensorrt", ["--weights", "float"]),
     ("tensorrt", ["--observer", "entropy"]),
     ("tensorrt", ["--observer", "percentile:99.9", "--weight-observer", "mse"]),
-    ("onnxruntime", []),
     ("onnxruntime", ["--switch", "full-range-weights", "--observer", "max"]),
 ]
 
 
-def calibrate(model, backend, extra, folder):
-    output = folder / f"{model}.onnx"
-    data = ROOT / "calib_data" / "calib"
-    mqq("calibrate", ROOT / "fixtures" / f"{model}.onnx", "-b", backend, "--data", data,
-        "--preprocess", "half", "-o", output, "--quiet", *extra)
-    return output
-
-
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("backend, extra", VARIANTS)
-def test_quantized_fixture_stays_close_to_float(model, backend, extra, tmp_path):
-    output = calibrate(model, backend, extra, tmp_path)
+def test_options_keep_a_quantized_fixture_close_to_float(model, backend, extra):
+    output = quantized(model, backend, *extra)
     onnx.checker.check_model(str(output), full_check=True)
-    samples, classes = digits("eval")
-    expected = run(ROOT / "fixtures" / f"{model}.onnx", samples)[0]
-    for optimized in (False, True):
-        found = run(output, samples, optimized)[0]
-        assert sqnr_db(expected, found) > 17
-        drop = np.mean(expected.argmax(1) == classes) - np.mean(found.argmax(1) == classes)
-        assert drop <= 0.02
+    samples, _ = digits("eval")
+    hold_quantized("fixtures", (model, backend, " ".join(extra)), [float_digits(model)], output, samples, classes=True)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_sidecar_holds_what_the_model_holds(model, tmp_path):
-    output = calibrate(model, "onnxruntime", [], tmp_path)
+def test_sidecar_holds_what_the_model_holds(model):
+    output = quantized(model, "onnxruntime")
     sidecar = json.loads(output.with_suffix(".json").read_text())
     values = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(output).graph.initializer}
     encodings = sidecar["activation_encodings"] + sidecar["param_encodings"]
@@ -60,8 +46,8 @@ def test_sidecar_holds_what_the_model_holds(model, tmp_path):
         assert np.array_equal(zero_point, encoding["y_zero_point"]), name
 
 
-def test_tensorrt_model_keeps_to_the_rules_of_explicit_quantization(tmp_path):
-    model = onnx.load(calibrate("digits_cnn", "tensorrt", [], tmp_path))
+def test_tensorrt_model_keeps_to_the_rules_of_explicit_quantization():
+    model = onnx.load(quantized("digits_cnn", "tensorrt"))
     values = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
     producers = {o: n for n in model.graph.node for o in n.output}
     kinds = [n.op_type for n in model.graph.node]
@@ -87,7 +73,7 @@ def test_tensorrt_model_keeps_to_the_rules_of_explicit_quantization(tmp_path):
 @pytest.mark.parametrize("opset", [13, 17, 21])
 def test_preparing_leaves_the_outputs_alone(model, opset, tmp_path):
     output = tmp_path / "prepared.onnx"
-    source = ROOT / "fixtures" / f"{model}.onnx"
+    source = fixture(model)
     mqq("prepare", source, "-b", "tensorrt", "--opset", opset, "-o", output)
     onnx.checker.check_model(str(output), full_check=True)
     samples = digits("eval")[0][:20]
@@ -100,13 +86,14 @@ def test_a_table_of_ones_own_with_16_bits(tmp_path):
     table = mqq("backends", "tensorrt").replace("name: tensorrt", "name: mine")
     table = table.replace("min_opset: 13", "min_opset: 21").replace("bits: 8", "bits: 16").replace("- int8\n", "- int16\n")
     (tmp_path / "mine.yaml").write_text(table)
-    output = calibrate("digits_cnn", tmp_path / "mine.yaml", ["--observer", "max"], tmp_path)
+    source = fixture("digits_cnn")
+    output = calibrate(source, tmp_path / "mine.yaml", tmp_path / "q.onnx", "--observer", "max")
     onnx.checker.check_model(str(output), full_check=True)
     sidecar = json.loads(output.with_suffix(".json").read_text())
     assert {e["output_dtype"] for e in sidecar["activation_encodings"]} == {"int16"}
     samples = digits("eval")[0][:50]
-    expected = run(ROOT / "fixtures" / "digits_cnn.onnx", samples)[0]
-    assert sqnr_db(expected, run(output, samples)[0]) > 60
+    sqnr = sqnr_db(run(source, samples)[0], run(output, samples)[0])
+    hold("fixtures", ("digits_cnn", "tensorrt", "16 bits", "logits"), sqnr_db=sqnr)
 
 
 def test_a_bias_that_is_left_out_by_an_empty_name(tmp_path):
@@ -119,14 +106,13 @@ def test_a_bias_that_is_left_out_by_an_empty_name(tmp_path):
     assert (tmp_path / "empty.tensorrt.onnx").is_file()
 
 
-def test_compare_agrees_with_onnx_runtime(tmp_path):
-    output = calibrate("digits_cnn", "tensorrt", [], tmp_path)
-    source = ROOT / "fixtures" / "digits_cnn.onnx"
+def test_compare_agrees_with_onnx_runtime():
+    output, source = quantized("digits_cnn", "tensorrt"), fixture("digits_cnn")
     report = json.loads(mqq(
         "compare", source, output, "--data", ROOT / "calib_data" / "eval", "--preprocess", "half",
         "--labels", ROOT / "calib_data" / "eval.csv", "--json", "--quiet"))["outputs"][0]
     samples, classes = digits("eval")
-    expected, found = run(source, samples)[0], run(output, samples)[0]
+    expected, found = float_digits("digits_cnn"), run(output, samples)[0]
     assert abs(report["sqnr_db"] - sqnr_db(expected, found)) < 0.5
     assert abs(report["top1_percent"][0] - 100 * np.mean(expected.argmax(1) == classes)) < 0.01
 

@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 from PIL import Image
-from support import MQQ, RESAVE, ZOO, mqq, run, session, sqnr_db
+from expected import hold_quantized
+from support import MQQ, RESAVE, ZOO, mqq, run, session
 
 MODELS = sorted((ZOO / "models").glob("*.onnx"))
 BAD = sorted((ZOO / "models_bad").glob("*.onnx"))
@@ -16,8 +17,6 @@ SHAPES = {
     "byte_bidi_lstm": {"input": (1, 512)},
     "silero_vad_op18_ifless": {"input": (1, 512), "state": (2, 1, 128)},
 }
-# Lowest output SQNR in dB on noise, below which something is broken. Noise is harder than images.
-LOWEST_DB = 3.0
 
 pytestmark = [pytest.mark.real_models, pytest.mark.skipif(not MODELS, reason=f"no real models at {ZOO}")]
 
@@ -96,11 +95,7 @@ def test_quantized_model_runs_and_resembles_float(path, backend, tmp_path):
     mqq("calibrate", path, "-b", backend, "--data", tmp_path / "data.npz", "-o", output, "--quiet",
         *shape_options(path))
     onnx.checker.check_model(str(output), full_check=True)
-    expected = run(path, data)
-    for optimized in (False, True):
-        found = run(output, data, optimized)
-        best = max(sqnr_db(a, b) for a, b in zip(expected, found))
-        assert best > LOWEST_DB
+    hold_quantized("zoo", (path.stem, backend, ""), run(path, data), output, data)
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
