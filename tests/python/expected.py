@@ -39,7 +39,7 @@ def hold(subject, case, **figures):
         RECORDED.setdefault(subject, {})[case] = figures
         return
     row = table(subject).get(case, {})
-    assert row.keys() == figures.keys(), f"{case}: other figures in expected/{subject}.csv; MQQ_RECORD=1 writes them"
+    assert row.keys() == figures.keys(), f"{case}: not these figures in expected/{subject}.csv; MQQ_RECORD=1 writes them"
     for name, figure in figures.items():
         assert figure >= row[name] - MARGIN, f"{case}: {name} {figure:.1f}, {row[name]} in expected/{subject}.csv"
 
