@@ -17,6 +17,8 @@ SHAPES = {
     "byte_bidi_lstm": {"input": (1, 512)},
     "silero_vad_op18_ifless": {"input": (1, 512), "state": (2, 1, 128)},
 }
+# In dB and per cent. Of candidates that are as good on so few samples another may win by float rounding.
+MARGIN = 4.0
 
 pytestmark = [pytest.mark.real_models, pytest.mark.skipif(not MODELS, reason=f"no real models at {ZOO}")]
 
@@ -95,7 +97,7 @@ def test_quantized_model_runs_and_resembles_float(path, backend, tmp_path):
     mqq("calibrate", path, "-b", backend, "--data", tmp_path / "data.npz", "-o", output, "--quiet",
         *shape_options(path))
     onnx.checker.check_model(str(output), full_check=True)
-    hold_quantized("zoo", (path.stem, backend, ""), run(path, data), output, data)
+    hold_quantized("zoo", (path.stem, backend, ""), run(path, data), output, data, margin=MARGIN)
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
