@@ -88,8 +88,7 @@ pub fn observe(
         Ok(())
     };
     let tick = progress(dataset.len());
-    let shares = each_sample(dataset, &*tick, start, job)?;
-    let mut shares = shares.into_iter();
+    let mut shares = each_sample(dataset, &*tick, start, job)?.into_iter();
     let Share { mut statistics, mut skipped } = shares.next().context("nothing was run")?;
     for share in shares {
         statistics.iter_mut().zip(share.statistics).for_each(|(all, part)| all.merge(&part));

@@ -78,8 +78,7 @@ impl SampleSet {
 
     /// Room for the hashes of all samples, where the order is wanted and not known.
     pub(super) fn hashes(&self) -> Option<Hashes> {
-        let wanted = self.used.loads_again && self.order.get().is_none();
-        wanted.then(|| Hashes::of(&self.dataset))
+        (self.used.loads_again && self.order.get().is_none()).then(|| Hashes::of(&self.dataset))
     }
 
     /// The order; the samples are loaded for it where that was not done before.

@@ -12,22 +12,12 @@ use crate::statistics::TensorStatistics;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The tensors that are observed.
-pub struct Observed(Vec<String>);
-
-impl Observed {
-    /// The activations of `placement` without a `given` range, each once.
-    pub fn new(placement: &Placement, given: Option<&BTreeMap<String, GivenRange>>) -> Observed {
-        let mut seen = BTreeSet::new();
-        let tensors = placement.activations.iter().map(|quantizer| &quantizer.tensor);
-        let unknown = tensors.filter(|tensor| !given.is_some_and(|all| all.contains_key(*tensor)));
-        Observed(unknown.filter(|tensor| seen.insert(*tensor)).cloned().collect())
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+/// The tensors to observe: the activations of `placement` without a `given` range, each once.
+pub fn observed_tensors(placement: &Placement, given: Option<&BTreeMap<String, GivenRange>>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let tensors = placement.activations.iter().map(|quantizer| &quantizer.tensor);
+    let unknown = tensors.filter(|tensor| !given.is_some_and(|all| all.contains_key(*tensor)));
+    unknown.filter(|tensor| seen.insert(*tensor)).cloned().collect()
 }
 
 /// Statistics by tensor, and how many samples they are from.
@@ -51,7 +41,7 @@ impl CalibrationStatistics {
     /// If the data cannot be read or run.
     pub fn collect(
         parsed: Parsed,
-        Observed(tensors): Observed,
+        tensors: Vec<String>,
         scalings: &BTreeMap<String, ChannelScaling>,
         samples: &SampleSet,
         progress: &Progress,
@@ -89,23 +79,26 @@ impl CalibrationStatistics {
         }
     }
 
-    /// Takes the statistics out, by tensor.
-    pub fn take(&mut self) -> BTreeMap<String, TensorStatistics> {
-        std::mem::take(&mut self.by_tensor)
+    /// Runs the samples again for those of the `tensors` of `model` that were not observed.
+    ///
+    /// # Errors
+    /// If the data cannot be read or run.
+    pub fn observe_more(
+        &mut self,
+        model: &ModelProto,
+        shapes: &Shapes,
+        mut tensors: BTreeSet<&String>,
+        samples: &SampleSet,
+        progress: &Progress,
+    ) -> Result<()> {
+        tensors.retain(|tensor| !self.by_tensor.contains_key(*tensor));
+        if tensors.is_empty() {
+            return Ok(());
+        }
+        let tensors: Vec<String> = tensors.into_iter().cloned().collect();
+        let engine = Parsed::new(model, shapes)?.build(&tensors)?;
+        let pass = observe(&engine, &vec![None; tensors.len()], samples, progress)?;
+        self.by_tensor.extend(tensors.into_iter().zip(pass.statistics));
+        Ok(())
     }
-}
-
-/// Runs the samples again for other tensors of `model`: statistics for each.
-///
-/// # Errors
-/// If the data cannot be read or run.
-pub fn observe_more(
-    model: &ModelProto,
-    shapes: &Shapes,
-    tensors: &[String],
-    samples: &SampleSet,
-    progress: &Progress,
-) -> Result<Vec<TensorStatistics>> {
-    let engine = Parsed::new(model, shapes)?.build(tensors)?;
-    Ok(observe(&engine, &vec![None; tensors.len()], samples, progress)?.statistics)
 }

@@ -2,7 +2,7 @@
 
 use super::descent::{MAX_EXPONENT, PER_OCTAVE, descend, error, factor};
 use super::objective::{Objective, OtherScales, Setting};
-use super::{ChannelStatistics, EqualizationGroup, LEAST_GAIN_DB, Reason};
+use super::{ChannelStatistics, EqualizationGroup, Reason};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::place::Placement;
@@ -10,14 +10,8 @@ use crate::scheme::Scheme;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Channel scales of one group.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GroupScales {
-    /// One per channel, 2 to the power of a multiple of 1/4.
-    pub scales: Vec<f32>,
-    /// How much less quantization error the group's readers should have, in dB.
-    pub expected_db: f64,
-}
+/// What channel scales must promise of less quantization error, in dB.
+const LEAST_GAIN_DB: f64 = 0.05;
 
 /// Rounds over the groups, where weights of one scale make them depend on each other.
 const MAX_ROUNDS: usize = 3;
@@ -27,7 +21,8 @@ const MAX_ROUNDS: usize = 3;
 const STARTS: [[f64; 2]; 9] =
     [[0.0, 0.0], [0.25, 0.0], [0.5, 0.0], [0.75, 0.0], [1.0, 0.0], [0.25, 0.25], [0.5, 0.25], [0.5, 0.5], [0.75, 0.25]];
 
-/// Channel scales for each of `groups`, or why there are none. `statistics` holds the tensors that
+/// Channel scales for each of `groups`, one per channel and 2 to the power of a multiple of 1/4, or why there are none.
+/// `statistics` holds the tensors that
 /// [`observed_tensors`](super::observed_tensors) names.
 pub fn choose(
     groups: &[EqualizationGroup],
@@ -35,21 +30,17 @@ pub fn choose(
     graph: &GraphProto,
     placement: &Placement,
     scheme: &Scheme,
-) -> Vec<Result<GroupScales, Reason>> {
+) -> Vec<Result<Vec<f32>, Reason>> {
     let index = GraphIndex::new(graph);
     let setting = Setting { graph, index: &index, placement, scheme, statistics };
-    let mut choices: Vec<Result<GroupScales, Reason>> = vec![Err(Reason::NoGain); groups.len()];
+    let mut choices: Vec<Result<Vec<f32>, Reason>> = vec![Err(Reason::NoGain); groups.len()];
     for _ in 0..MAX_ROUNDS {
         let (mut depends, mut changed) = (false, false);
         for at in 0..groups.len() {
             let others = other_scales(groups, &choices, at);
-            let choice = match Objective::of(&groups[at], &setting, &others) {
-                Some(objective) => {
-                    depends |= objective.depends;
-                    best(&objective)
-                }
-                None => Err(Reason::NoGain),
-            };
+            let objective = Objective::of(&groups[at], &setting, &others);
+            depends |= objective.as_ref().is_some_and(|objective| objective.depends);
+            let choice = objective.as_ref().ok_or(Reason::NoGain).and_then(best);
             changed |= choice != choices[at];
             choices[at] = choice;
         }
@@ -61,10 +52,10 @@ pub fn choose(
 }
 
 /// What the other groups do to the weights at the ends of group `at`.
-fn other_scales(groups: &[EqualizationGroup], choices: &[Result<GroupScales, Reason>], at: usize) -> OtherScales {
+fn other_scales(groups: &[EqualizationGroup], choices: &[Result<Vec<f32>, Reason>], at: usize) -> OtherScales {
     let mut others = OtherScales::new();
     for (other, (group, choice)) in groups.iter().zip(choices).enumerate() {
-        let Ok(GroupScales { scales, .. }) = choice else { continue };
+        let Ok(scales) = choice else { continue };
         if other == at {
             continue;
         }
@@ -76,24 +67,20 @@ fn other_scales(groups: &[EqualizationGroup], choices: &[Result<GroupScales, Rea
     others
 }
 
-fn best(objective: &Objective) -> Result<GroupScales, Reason> {
-    let nothing = vec![0; objective.n];
-    let before = error(objective, &nothing);
+fn best(objective: &Objective) -> Result<Vec<f32>, Reason> {
+    let before = error(objective, &vec![0; objective.n]);
     let mut starts: Vec<Vec<i32>> = STARTS.iter().map(|&exponents| start(objective, exponents)).collect();
     starts.extend(equal_weights(objective));
     let start = |start: Vec<i32>| (error(objective, &start), start);
     let starts: Vec<(f64, Vec<i32>)> = starts.into_par_iter().map(start).collect();
     let best = starts.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-    let Some((_, mut exponents)) = best else {
-        return Err(Reason::NoGain);
-    };
+    let Some((_, mut exponents)) = best else { return Err(Reason::NoGain) };
     let after = descend(objective, &mut exponents);
     let expected_db = 10.0 * (before / after).log10();
     if !(expected_db.is_finite() && expected_db > LEAST_GAIN_DB) {
         return Err(Reason::NoGain);
     }
-    let scales = exponents.iter().map(|&exponent| factor(exponent) as f32).collect();
-    Ok(GroupScales { scales, expected_db })
+    Ok(exponents.iter().map(|&exponent| factor(exponent) as f32).collect())
 }
 
 /// `reach^alpha / peak^beta`, against the channel that reaches furthest, which keeps its values.

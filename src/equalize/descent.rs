@@ -154,8 +154,7 @@ impl<'a> WeightState<'a> {
         };
         for (group, &first) in term.firsts.iter().enumerate() {
             for row in 0..rows {
-                let top = state.top(group, row, exponents);
-                state.tops.push(top);
+                state.tops.push(state.top(group, row, exponents));
             }
             let energy = (0..term.n_members)
                 .map(|member| term.energy[group * term.n_members + member] / factor(2 * exponents[first + member]));
@@ -200,8 +199,7 @@ impl<'a> WeightState<'a> {
             let peaks = &self.term.peaks[at * self.rows..(at + 1) * self.rows];
             let tops = &self.tops[group * self.rows..(group + 1) * self.rows];
             let by = factor(to);
-            let squares = tops.iter().zip(peaks);
-            let squares = squares.map(|(top, peak)| top.with(member, peak * by));
+            let squares = tops.iter().zip(peaks).map(|(top, peak)| top.with(member, peak * by));
             let squares: f64 = squares.map(|peak| self.steps.squared(peak)).sum();
             growth += energy * squares - self.energy[group] * self.squares[group];
         }

@@ -2,8 +2,6 @@
 
 use super::{Channels, EqualizationGroup};
 use crate::onnx::edit::{Entries, ModelEdit};
-use crate::onnx::graph::GraphIndex;
-use crate::onnx::tensor::DataType;
 use anyhow::{Result, ensure};
 
 /// A constant that changes with the channel scales of a group.
@@ -16,13 +14,6 @@ pub struct ScaledConstant {
     pub(super) channels: Channels,
     /// Whether it is multiplied by the channel scales, as at a reader; otherwise divided, as at a producer.
     pub multiply: bool,
-}
-
-/// Whether `name` is a float32 initializer with one reader, so that changing it changes nothing else.
-pub(super) fn is_own(index: &GraphIndex, name: &str) -> Option<bool> {
-    let tensor = index.initializer(name)?;
-    let float = tensor.data_type() == DataType::Float as i32;
-    float.then(|| index.has_only(name, 1))
 }
 
 impl EqualizationGroup {

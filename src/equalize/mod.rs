@@ -20,7 +20,7 @@ mod search;
 mod statistics;
 mod weight_channels;
 
-pub use channel_scales::{GroupScales, choose};
+pub use channel_scales::choose;
 pub use channels::{Channels, Way, passed};
 pub use edit::ScaledConstant;
 pub use search::find;
@@ -29,9 +29,6 @@ pub use weight_channels::WeightChannels;
 
 use std::collections::BTreeMap;
 use std::fmt;
-
-/// What channel scales must promise, in dB.
-const LEAST_GAIN_DB: f64 = 0.05;
 
 /// Tensors that share a factor per channel.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -122,29 +119,17 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Reason::NoProducer(tensor) => {
-                write!(f, "`{tensor}` is an input of the network or a constant")
-            }
+            Reason::NoProducer(tensor) => write!(f, "`{tensor}` is an input of the network or a constant"),
             Reason::NetworkOutput(tensor) => write!(f, "`{tensor}` is an output of the network"),
-            Reason::Operator { node, op_type } => {
-                write!(f, "{op_type} `{node}` does not scale channel by channel")
-            }
+            Reason::Operator { node, op_type } => write!(f, "{op_type} `{node}` does not scale channel by channel"),
             Reason::Bound { node, bounds: [min, max] } => {
                 write!(f, "Clip `{node}` stops at {min} and {max}, the same for every channel")
             }
-            Reason::NoWeight(node) => {
-                write!(f, "node `{node}` has no constant float32 weight of a known form")
-            }
+            Reason::NoWeight(node) => write!(f, "node `{node}` has no constant float32 weight of a known form"),
             Reason::Shared(tensor) => write!(f, "the constant `{tensor}` has other readers"),
-            Reason::NotPerChannel(tensor) => {
-                write!(f, "the constant `{tensor}` has no entry per channel")
-            }
-            Reason::Unknown(tensor) => {
-                write!(f, "`{tensor}` has no known shape, or is not float32")
-            }
-            Reason::Misaligned(tensor) => {
-                write!(f, "two ways to `{tensor}` disagree about its channels")
-            }
+            Reason::NotPerChannel(tensor) => write!(f, "the constant `{tensor}` has no entry per channel"),
+            Reason::Unknown(tensor) => write!(f, "`{tensor}` has no known shape, or is not float32"),
+            Reason::Misaligned(tensor) => write!(f, "two ways to `{tensor}` disagree about its channels"),
             Reason::Nested(tensor) => write!(f, "a nested graph reads `{tensor}`"),
             Reason::OneChannel => write!(f, "there is one channel"),
             Reason::NoGain => write!(f, "nothing promises a gain"),

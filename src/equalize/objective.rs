@@ -229,8 +229,7 @@ impl Objective {
         let input = setting.statistics.get(&node.input[0]);
         let (Some(values), Some(input)) = (weight_values(end, setting), input) else { return };
         let scale = others.get(&(end.node, false));
-        let per_output = (values.len() / weight_channels.n_out.max(1)) as f64;
-        let energy = input.mean_square_of_all() * per_output;
+        let energy = input.mean_square_of_all() * (values.len() / weight_channels.n_out.max(1)) as f64;
         let mut high = vec![0.0f64; self.n];
         for (i, value) in values.iter().enumerate() {
             let (o, c) = weight_channels.ends(i);

@@ -82,7 +82,7 @@ fn group(
     // No tensor needs to be a start twice.
     for _ in 0..=graph.node.len() {
         let group = EqualizationGroup { tensor: tensor.clone(), n: channels.n, ..EqualizationGroup::default() };
-        let mut growth = Growth { graph, index, value_info, group, shifted: BTreeSet::new() };
+        let mut growth = Growth { graph, index, value_info, group, shifted: BTreeSet::new(), pending: Vec::new() };
         match growth.grow(&tensor, channels) {
             Ok(()) if growth.group.n < 2 => return Err(Reason::OneChannel),
             Ok(()) => return Ok(growth.group),
@@ -113,15 +113,14 @@ struct Growth<'a> {
     group: EqualizationGroup,
     /// Nodes whose constant summand is among the edits.
     shifted: BTreeSet<usize>,
+    /// Tensors to visit.
+    pending: Vec<(String, Channels)>,
 }
-
-/// A tensor to visit.
-type Pending = (String, Channels);
 
 impl Growth<'_> {
     fn grow(&mut self, tensor: &str, channels: Channels) -> Result<(), Stop> {
-        let mut pending = vec![(tensor.to_string(), channels)];
-        while let Some((tensor, channels)) = pending.pop() {
+        self.pending.push((tensor.to_string(), channels));
+        while let Some((tensor, channels)) = self.pending.pop() {
             match self.group.tensors.get(&tensor) {
                 Some(known) if *known == channels => continue,
                 Some(_) => return Err(Reason::Misaligned(tensor).into()),
@@ -137,12 +136,12 @@ impl Growth<'_> {
             let Some(maker) = self.index.producer_idx(&tensor) else {
                 return Err(Reason::NoProducer(tensor).into());
             };
-            self.backward(maker, &tensor, channels, &mut pending)?;
+            self.backward(maker, &tensor, channels)?;
             for &(reader, slot) in self.index.consumers(&tensor) {
                 if slot == usize::MAX {
                     return Err(Reason::Nested(tensor).into());
                 }
-                self.forward(reader, slot, &tensor, channels, &mut pending)?;
+                self.forward(reader, slot, &tensor, channels)?;
             }
         }
         Ok(())
@@ -157,13 +156,7 @@ impl Growth<'_> {
         Reason::Operator { node, op_type }.into()
     }
 
-    fn backward(
-        &mut self,
-        node_idx: usize,
-        tensor: &str,
-        channels: Channels,
-        pending: &mut Vec<Pending>,
-    ) -> Result<(), Stop> {
+    fn backward(&mut self, node_idx: usize, tensor: &str, channels: Channels) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         if !is_default(node) || node.output.first().is_none_or(|output| output != tensor) {
             return Err(self.refused(node));
@@ -184,32 +177,24 @@ impl Growth<'_> {
                     let entries = Entries::of_axis(1, weight_channels.n_out);
                     self.edit(bias, entries, channels, false)?;
                 }
-                let weight = Some(weight_channels);
-                self.group.producers.push(End::new(node_idx, 1, weight, tensor, channels));
+                self.group.producers.push(End::new(node_idx, 1, Some(weight_channels), tensor, channels));
             }
             "LayerNormalization" | "BatchNormalization" | "InstanceNormalization" => {
                 self.gain(node_idx, tensor, channels)?;
             }
-            "Mul" | "Add" | "Sub" => self.elementwise_backward(node_idx, tensor, channels, pending)?,
-            "Concat" => self.concatenated(node, tensor, channels, pending)?,
+            "Mul" | "Add" | "Sub" => self.elementwise(node_idx, tensor, channels, Way::Backward)?,
+            "Concat" => self.concatenated(node, tensor, channels)?,
             _ => {
                 let input = node.input.first().cloned().unwrap_or_default();
                 let moved = self.through(node, tensor, &input, channels, Way::Backward);
                 let moved = moved.map_err(|stop| self.coarser(node, &input).unwrap_or(stop))?;
-                pending.push((input, moved));
+                self.pending.push((input, moved));
             }
         }
         Ok(())
     }
 
-    fn forward(
-        &mut self,
-        node_idx: usize,
-        slot: usize,
-        tensor: &str,
-        channels: Channels,
-        pending: &mut Vec<Pending>,
-    ) -> Result<(), Stop> {
+    fn forward(&mut self, node_idx: usize, slot: usize, tensor: &str, channels: Channels) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         let output = node.output.first().cloned().unwrap_or_default();
         if !is_default(node) || output.is_empty() {
@@ -224,17 +209,16 @@ impl Growth<'_> {
                     return Err(Reason::Misaligned(tensor.to_string()).into());
                 }
                 self.edit(&node.input[1], weight_channels.inputs, channels, true)?;
-                let weight = Some(weight_channels);
-                self.group.consumers.push(End::new(node_idx, 1, weight, tensor, channels));
+                self.group.consumers.push(End::new(node_idx, 1, Some(weight_channels), tensor, channels));
             }
             "Mul" | "Add" | "Sub" => {
-                self.elementwise_forward(node_idx, slot, tensor, channels, pending)?;
+                self.elementwise(node_idx, tensor, channels, Way::Forward)?;
             }
             "Concat" => {
                 let shape = self.shape(&output)?;
                 let axis = node::axis_position(node::int(node, "axis", 1), shape.len());
                 if axis != channels.axis {
-                    pending.push((output, channels));
+                    self.pending.push((output, channels));
                 } else if !self.group.tensors.contains_key(&output) {
                     let n = shape[axis] / channels.run;
                     return Err(Stop::Wider(output, Channels { first: 0, n, ..channels }));
@@ -242,7 +226,7 @@ impl Growth<'_> {
             }
             _ if slot == 0 => {
                 let moved = self.through(node, tensor, &output, channels, Way::Forward)?;
-                pending.push((output, moved));
+                self.pending.push((output, moved));
             }
             _ => return Err(self.refused(node)),
         }
@@ -296,8 +280,7 @@ impl Growth<'_> {
                 };
                 let zero = value == Some(0.0);
                 let constant = node::text(node, "mode", "constant") == "constant";
-                let some_axes = operand(3).is_some();
-                if some_axes || constant && !zero {
+                if operand(3).is_some() || constant && !zero {
                     return Err(self.refused(node));
                 }
             }
@@ -307,19 +290,13 @@ impl Growth<'_> {
         Ok(())
     }
 
-    fn concatenated(
-        &self,
-        node: &NodeProto,
-        tensor: &str,
-        channels: Channels,
-        pending: &mut Vec<Pending>,
-    ) -> Result<(), Stop> {
+    fn concatenated(&mut self, node: &NodeProto, tensor: &str, channels: Channels) -> Result<(), Stop> {
         let rank = self.shape(tensor)?.len();
         let axis = node::axis_position(node::int(node, "axis", 1), rank);
         let mut first = channels.first;
         for input in &node.input {
             if axis != channels.axis {
-                pending.push((input.clone(), channels));
+                self.pending.push((input.clone(), channels));
                 continue;
             }
             let len = self.shape(input)?.get(axis).copied().unwrap_or(0);
@@ -327,7 +304,7 @@ impl Growth<'_> {
                 return Err(Reason::Misaligned(input.clone()).into());
             }
             let n = len / channels.run;
-            pending.push((input.clone(), Channels { first, n, ..channels }));
+            self.pending.push((input.clone(), Channels { first, n, ..channels }));
             first += n;
         }
         Ok(())

@@ -87,8 +87,7 @@ impl ChannelStatistics {
     /// How far every channel is taken to reach at least: the median over the channels, by the share of the values that
     /// were not seen.
     pub fn least_reach(&self) -> f32 {
-        let both = self.min.iter().zip(&self.max);
-        let mut reaches: Vec<f32> = both.map(|(min, max)| max.max(-min)).collect();
+        let mut reaches: Vec<f32> = self.min.iter().zip(&self.max).map(|(min, max)| max.max(-min)).collect();
         reaches.retain(|reach| *reach > 0.0 && reach.is_finite());
         if reaches.is_empty() {
             return 0.0;

@@ -38,26 +38,13 @@ impl WeightChannels {
         let of_columns = Entries::of_groups(area, columns, rows / groups * columns * area);
         // Rows are outputs.
         let turned = node.op_type() == "Gemm" && node::int(node, "transB", 0) != 0;
-        let channels = match turned || node.op_type() == "Conv" {
-            true => WeightChannels {
-                n_out: rows,
-                n_in: columns * groups,
-                groups,
-                area,
-                outputs: of_rows,
-                inputs: of_columns,
-            },
-            false => WeightChannels {
-                n_out: columns * groups,
-                n_in: rows,
-                groups,
-                area,
-                outputs: of_columns,
-                inputs: of_rows,
-            },
+        let (n_out, n_in, outputs, inputs) = match turned || node.op_type() == "Conv" {
+            true => (rows, columns * groups, of_rows, of_columns),
+            false => (columns * groups, rows, of_columns, of_rows),
         };
-        let divides = channels.n_out.is_multiple_of(groups) && channels.n_in.is_multiple_of(groups);
-        (divides && channels.n_out > 0 && channels.n_in > 0 && channels.area > 0).then_some(channels)
+        let divides = n_out.is_multiple_of(groups) && n_in.is_multiple_of(groups);
+        let some = divides && n_out > 0 && n_in > 0 && area > 0;
+        some.then_some(WeightChannels { n_out, n_in, groups, area, outputs, inputs })
     }
 
     /// A factor per channel: a depthwise convolution of one value.

@@ -90,8 +90,7 @@ fn variation(values: &[f64], Centred { shape, axis }: Centred) -> f64 {
         let mean = line().sum::<f64>() / n as f64;
         line().map(|x| square(x - mean)).sum::<f64>()
     };
-    let parts = values.chunks_exact(n * inner);
-    parts.flat_map(|part| (0..inner).map(move |i| of_line(part, i))).sum()
+    values.chunks_exact(n * inner).flat_map(|part| (0..inner).map(move |i| of_line(part, i))).sum()
 }
 
 fn mean(values: impl Iterator<Item = Option<f64>>) -> f64 {

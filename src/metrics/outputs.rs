@@ -40,16 +40,14 @@ impl OutputErrors {
             [signal, error] if error > 0.0 => relative_error_db(error / signal),
             [_, error] => relative_error_db(error),
         };
-        let measured = self.outputs.iter().filter(|output| output.n_values > 0);
-        measured.map(db).reduce(f64::min).unwrap_or(-MAX_DB)
+        self.outputs.iter().filter(|output| output.n_values > 0).map(db).reduce(f64::min).unwrap_or(-MAX_DB)
     }
 
     /// The lowest share of rows of class scores with the same largest value, in percent; `None` where no
     /// output has such rows.
     pub fn agreement_percent(&self) -> Option<f64> {
         let percent = |[all, same]: [usize; 2]| 100.0 * same as f64 / all as f64;
-        let of_scores = self.outputs.iter().filter(|output| output.rows[0] > 0);
-        of_scores.map(|output| percent(output.rows)).reduce(f64::min)
+        self.outputs.iter().filter(|output| output.rows[0] > 0).map(|output| percent(output.rows)).reduce(f64::min)
     }
 
     /// Mean over the outputs of the error relative to the output; the largest number where one is NaN or infinite.

@@ -18,8 +18,10 @@ pub struct BiasCorrection {
 /// What happens at a layer.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub enum BiasMode {
-    /// The float network runs: its means are kept.
+    /// Nothing: biases stay as they are.
     #[default]
+    Off,
+    /// The float network runs: its means are kept.
     Float,
     /// A quantized one runs on the same samples: its means are brought to these.
     Learn,
@@ -28,9 +30,17 @@ pub enum BiasMode {
 }
 
 impl BiasCorrection {
-    /// What happens from now on.
+    /// Beginning with the float network, or of no biases unless they are `corrected`.
+    pub fn new(corrected: bool) -> BiasCorrection {
+        let mode = if corrected { BiasMode::Float } else { BiasMode::Off };
+        BiasCorrection { mode, ..BiasCorrection::default() }
+    }
+
+    /// What happens from now on, where biases are corrected.
     pub fn set(&mut self, mode: BiasMode) {
-        self.mode = mode;
+        if self.mode != BiasMode::Off {
+            self.mode = mode;
+        }
     }
 }
 
@@ -49,6 +59,7 @@ impl OutputHook for BiasCorrection {
             values.par_iter().map(|value| channels.sums(value, bounds)).collect()
         };
         match self.mode {
+            BiasMode::Off => {}
             BiasMode::Float => drop(self.float.insert(node_idx, sums(values))),
             BiasMode::Learn => {
                 let Some(float) = self.float.get(&node_idx) else { return Ok(()) };
@@ -73,9 +84,4 @@ fn shift(channels: &OutChannels, values: &mut SampleValues, by: &[f32]) -> Resul
         values.par_iter_mut().try_for_each(|value| channels.shift(value, by))?;
     }
     Ok(())
-}
-
-/// Biases as a hook, where they are corrected.
-pub fn as_hook(biases: &mut Option<BiasCorrection>) -> Option<&mut dyn OutputHook> {
-    biases.as_mut().map(|biases| biases as &mut dyn OutputHook)
 }

@@ -4,13 +4,12 @@ use super::search::{Move, Search};
 use super::sensitivity::RatedMove;
 use anyhow::Result;
 
-impl Search<'_, '_> {
+impl Search<'_> {
     /// Narrows weights until they fit, those first that add the least error per bit saved; then widens those
     /// that add most per bit spent, as long as they fit.
     pub(super) fn fit(&mut self, budget: f64) -> Result<()> {
         while self.mean_bits() > budget {
-            let moves = self.steps(false);
-            let Some(best) = self.best(&moves, false)? else { return Ok(()) };
+            let Some(best) = self.best(&self.steps(false), false)? else { return Ok(()) };
             self.commit(best)?;
         }
         loop {
@@ -33,10 +32,10 @@ impl Search<'_, '_> {
 
     fn step(&self, layer: usize, up: bool) -> Option<Move> {
         let of = self.layers.get(layer).filter(|of| of.n_weights > 0)?;
-        let scheme = self.planner.source.scheme;
+        let scheme = self.planner.scheme();
         let bits = |precision: Option<&str>| of.weight_bits(precision, scheme);
         let now = bits(self.precision_of(layer));
-        let others = self.wanted.precisions.iter().map(|name| Some(name.as_str()));
+        let others = self.planner.task.wanted.precisions.iter().map(|name| Some(name.as_str()));
         let all = others.chain([None]);
         let next = match up {
             true => all.filter(|p| bits(*p) > now).min_by_key(|p| bits(*p)),
@@ -55,14 +54,13 @@ impl Search<'_, '_> {
             if up || gain < 0.0 { gain / bits } else { gain * bits }
         };
         let rated = rated.into_iter().filter(|rated| !up || rated.gain > 0.0);
-        let best = rated.max_by(|a, b| worth(a).total_cmp(&worth(b)));
-        Ok(best.map(|rated| rated.moved))
+        Ok(rated.max_by(|a, b| worth(a).total_cmp(&worth(b))).map(|rated| rated.moved))
     }
 
     /// Bits that a move spends or saves.
     fn bits_moved(&self, Move { layer, precision }: &Move) -> f64 {
         let of = &self.layers[*layer];
-        let scheme = self.planner.source.scheme;
+        let scheme = self.planner.scheme();
         let bits = |p: Option<&str>| f64::from(of.weight_bits(p, scheme));
         let moved = bits(precision.as_deref()) - bits(self.precision_of(*layer));
         moved.abs().max(1.0) * of.n_weights as f64

@@ -1,10 +1,7 @@
 //! Precisions of single layers: the samples that choose them, and what more is observed for that.
 
-use super::{
-    AnalysisSamples, ChosenPrecisions, Goal, HeldOut, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed, Observe, PlanSource,
-    Planner, Search, Wanted, max_held_out,
-};
-use crate::calibrate::{CalibrationStatistics, SampleSet, observe_more};
+use super::{Goal, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed, Planner, Search, Wanted, max_held_out};
+use crate::calibrate::{CalibrationStatistics, SampleSet};
 use crate::place::Selection;
 use crate::plan::Observers;
 use crate::progress::Progress;
@@ -34,7 +31,7 @@ pub struct Task<'a> {
     pub observers: Observers<'a>,
     /// Which nodes the user takes out or asks for.
     pub selection: &'a Selection,
-    /// SampleRanges that need no statistics.
+    /// Ranges that need no statistics.
     pub given: Option<&'a BTreeMap<String, GivenRange>>,
     /// An earlier evaluation of the plan.
     pub known: Option<&'a Evaluation>,
@@ -51,7 +48,7 @@ pub fn choose_precisions(
     calibration: &mut CalibrationStatistics,
     progress: &Progress,
 ) -> Result<(Mixed, Option<Tuned>)> {
-    let Task { wanted, setup, observers, selection, given, known } = task;
+    let Task { wanted, setup, known, .. } = task;
     let PlannedModel { model, placement, plan } = &*planned;
     let start = Instant::now();
     let samples = setup.samples.with_context(|| {
@@ -62,36 +59,25 @@ pub fn choose_precisions(
         true => 0,
         false => setup.options.effort.n_tune(setup.n_samples(samples, model, methods)),
     };
-    let SampleRanges { analysis, evaluation } = SampleRanges::of(samples, wanted.goal, n_tune)?;
-    let source = PlanSource {
-        graph: model.graph.as_ref().context("model has no graph")?,
-        value_info: setup.value_info,
-        scheme: setup.scheme,
-        selection,
-        observers,
-        given,
-    };
-    let mut observe = |tensors: &[String]| observe_more(model, setup.shapes, tensors, samples, progress);
-    let observe: &mut Observe = &mut observe;
-    let (names, analyzed) = (samples.names(), samples.values(analysis)?);
+    let [analysis, evaluation] = sample_ranges(samples, wanted.goal, n_tune)?;
     let first_evaluated = evaluation.start;
-    let evaluated = samples.values(evaluation)?;
-    let mut held_out = HeldOut::new(model, Samples { names: &names, values: &evaluated })?;
-    drop(evaluated);
-    let mut planner = Planner::new(source, calibration.take(), observe);
-    let samples = Samples { names: &names, values: &analyzed };
-    let analysis = AnalysisSamples { samples, corrected: methods.touches().corrects_biases() };
-    let mut search = Search::new(model, placement, &mut planner, wanted, analysis, &mut held_out, progress)?;
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let (groups, weights) = Default::default();
+    let planner = Planner { task, model, graph, samples, calibration, progress, groups, weights };
+    let mut search = {
+        let (names, analysis, evaluation) = (samples.names(), samples.values(analysis)?, samples.values(evaluation)?);
+        let of = |values| Samples { names: &names, values };
+        Search::new(planner, placement, of(&analysis), of(&evaluation), methods.touches().corrects_biases())?
+    };
     let mut margin = 0.0;
     let mut round = 1;
     let (mut chosen, mixed, tuned) = loop {
         search.go_on(margin)?;
-        let ChosenPrecisions { placement, plan, mut mixed } = search.choice()?;
-        let mut chosen = PlannedModel { model: model.clone(), placement, plan };
+        let mut chosen = search.planned()?;
         // Of the plan as it was; and biases that come with it are of no sample that evaluates.
-        let known = known.filter(|known| mixed.layers.is_empty() && known.samples.end <= first_evaluated);
+        let known = known.filter(|known| !search.has_chosen() && known.samples.end <= first_evaluated);
         let tuned = tune_planned(setup, &mut chosen, known)?;
-        search.evaluate(&chosen.model, &chosen.plan, &mut mixed)?;
+        let (mut mixed, shortfall) = search.outcome(&chosen)?;
         mixed.seconds = start.elapsed().as_secs_f64();
         if mixed.met {
             break (chosen, mixed, tuned);
@@ -99,7 +85,7 @@ pub fn choose_precisions(
         if round == MAX_ROUNDS || !search.can_go_on() {
             return Err(Missed(Box::new(mixed)).into());
         }
-        margin += mixed.shortfall();
+        margin += shortfall;
         round += 1;
     };
     // It has edits and warnings of equalization; warnings about tensors came again with the new plan.
@@ -108,24 +94,14 @@ pub fn choose_precisions(
     Ok((mixed, tuned))
 }
 
-/// Positions in the samples by content.
-struct SampleRanges {
-    /// The samples of the sensitivity analysis.
-    analysis: Range<usize>,
-    /// Those that evaluate.
-    evaluation: Range<usize>,
-}
-
-impl SampleRanges {
-    /// For a goal, where tuning learns from the first `n_tune`.
-    fn of(samples: &SampleSet, goal: Goal, n_tune: usize) -> Result<SampleRanges> {
-        let n = samples.by_content().len();
-        ensure!(n >= MIN_SAMPLES, "{n} samples to choose layers by, expected {MIN_SAMPLES} or more");
-        let n_analysis = MAX_ANALYSIS.min(n / 2);
-        let first = n_analysis.max(n_tune.min(n.saturating_sub(MIN_APART)));
-        let bytes: usize = samples.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();
-        let fit = (MAX_BYTES / bytes.max(1)).max(1);
-        let limit = max_held_out(goal).min(fit);
-        Ok(SampleRanges { analysis: 0..n_analysis, evaluation: n - (n - first).min(limit)..n })
-    }
+/// The samples of the sensitivity analysis and those that evaluate, by their positions in those by content. Tuning learns
+/// from the first `n_tune`.
+fn sample_ranges(samples: &SampleSet, goal: Goal, n_tune: usize) -> Result<[Range<usize>; 2]> {
+    let n = samples.by_content().len();
+    ensure!(n >= MIN_SAMPLES, "{n} samples to choose layers by, expected {MIN_SAMPLES} or more");
+    let n_analysis = MAX_ANALYSIS.min(n / 2);
+    let first = n_analysis.max(n_tune.min(n.saturating_sub(MIN_APART)));
+    let bytes: usize = samples.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();
+    let fit = (MAX_BYTES / bytes.max(1)).max(1);
+    Ok([0..n_analysis, n - (n - first).min(max_held_out(goal)).min(fit)..n])
 }

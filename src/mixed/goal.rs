@@ -1,8 +1,8 @@
 //! What mixed precision is asked for, checked against what the table allows.
 
+use super::report::Reached;
 use crate::diag::{WithHint, did_you_mean};
 use crate::scheme::{FLOAT, Precision, Scheme};
-use crate::tune::accept::Limit;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -51,13 +51,22 @@ impl Goal {
         }
     }
 
-    /// What it asks of a network.
-    pub(super) fn limit(self) -> Limit {
+    /// Whether a network reaches it.
+    pub(super) fn is_met(self, reached: Reached) -> bool {
         match self {
-            Goal::KeepFloat(_) => Limit::None,
-            Goal::TargetSqnr(db) => Limit::SqnrDb(db),
-            Goal::MaxDrop(percent) => Limit::DropPercent(percent),
-            Goal::BitsBudget(bits) => Limit::WeightBits(bits),
+            Goal::KeepFloat(_) => true,
+            Goal::TargetSqnr(db) => reached.sqnr_db >= db,
+            Goal::MaxDrop(drop) => reached.agreement_percent.is_some_and(|same| 100.0 - same <= drop),
+            Goal::BitsBudget(bits) => reached.weight_bits <= bits,
+        }
+    }
+
+    /// How far a network is from it, in its own unit.
+    pub(super) fn shortfall(self, reached: Reached) -> f64 {
+        match self {
+            Goal::TargetSqnr(db) => (db - reached.sqnr_db).max(0.0),
+            Goal::MaxDrop(drop) => (100.0 - reached.agreement_percent.unwrap_or_default() - drop).max(0.0),
+            Goal::KeepFloat(_) | Goal::BitsBudget(_) => 0.0,
         }
     }
 

@@ -1,12 +1,12 @@
 //! Held-out samples, and the float network's outputs for them.
 
-use super::bias::{BiasCorrection, as_hook};
+use super::bias::BiasCorrection;
 use crate::engine::Value;
 use crate::metrics::OutputErrors;
 use crate::onnx::proto::ModelProto;
 use crate::plan::QuantPlan;
 use crate::simulate::{CachedNetwork, CachedSamples, SampleValues, Samples};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 /// Samples that are run at a time.
 const CHUNK: usize = 16;
@@ -14,6 +14,8 @@ const CHUNK: usize = 16;
 /// What plans are evaluated by.
 pub struct HeldOut {
     names: Vec<String>,
+    /// Values of the first sample.
+    first: Vec<Value>,
     chunks: Vec<Chunk>,
     /// Samples.
     pub n: usize,
@@ -26,31 +28,29 @@ struct Chunk {
 }
 
 impl HeldOut {
-    /// By these samples.
+    /// By these samples, at least one.
     ///
     /// # Errors
-    /// If a node of `model` cannot be run by itself; the message names it.
-    pub fn new(model: &ModelProto, samples: Samples) -> Result<HeldOut> {
-        ensure!(!samples.is_empty(), "there are no samples to evaluate by");
-        let mut network = CachedNetwork::new(model, samples)?;
+    /// If the float `network` cannot be run on them.
+    pub fn new(network: &mut CachedNetwork, samples: Samples) -> Result<HeldOut> {
         let mut chunks = Vec::new();
         for values in samples.values.chunks(CHUNK) {
             let mut samples = CachedSamples::new(Samples { values, ..samples }, 0);
             let float = network.run(&QuantPlan::default(), &mut samples, false, None)?;
             chunks.push(Chunk { samples, float });
         }
-        Ok(HeldOut { names: samples.names.to_vec(), chunks, n: samples.len() })
+        let first = samples.values.first().cloned().unwrap_or_default();
+        Ok(HeldOut { names: samples.names.to_vec(), first, chunks, n: samples.len() })
     }
 
     /// The errors of a plan for `model`, which may have other biases than the model that this was made of.
     ///
     /// # Errors
-    /// As [`HeldOut::new`].
+    /// If a node of `model` cannot be run by itself; the message names it.
     pub fn errors(&mut self, model: &ModelProto, plan: &QuantPlan) -> Result<OutputErrors> {
-        let first = self.chunks.first().and_then(|chunk| chunk.samples.first(&self.names));
-        let first = Samples { names: &self.names, values: &[first.unwrap_or_default()] };
-        let mut network = CachedNetwork::new(model, first)?;
-        self.errors_in(&mut network, plan, &mut None)
+        let first = std::slice::from_ref(&self.first);
+        let mut network = CachedNetwork::new(model, Samples { names: &self.names, values: first })?;
+        self.errors_in(&mut network, plan, &mut BiasCorrection::default())
     }
 
     /// The errors of a plan for a network that is ready, with biases corrected as was learned.
@@ -58,13 +58,12 @@ impl HeldOut {
         &mut self,
         network: &mut CachedNetwork,
         plan: &QuantPlan,
-        biases: &mut Option<BiasCorrection>,
+        biases: &mut BiasCorrection,
     ) -> Result<OutputErrors> {
         let n_outputs = self.chunks.first().map_or(0, |chunk| chunk.float.len());
         let mut errors = OutputErrors::new(n_outputs);
         for Chunk { samples, float } in &mut self.chunks {
-            let outputs = network.run(plan, samples, false, as_hook(biases))?;
-            add_outputs(&mut errors, float, &outputs);
+            add_outputs(&mut errors, float, &network.run(plan, samples, false, Some(biases))?);
         }
         Ok(errors)
     }

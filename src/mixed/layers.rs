@@ -1,9 +1,10 @@
 //! The layers that precision is chosen for, and what their weights cost.
 
+use crate::onnx::graph::{Edge, GraphIndex};
 use crate::onnx::node::node_name;
-use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
 use crate::onnx::tensor::DataType;
-use crate::place::{Assigned, Placement, WeightQuantizer};
+use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
 use crate::scheme::{Constraint, FLOAT, Precision, QType, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,15 +33,17 @@ pub struct QuantizedLayer {
 
 /// The quantized nodes of `placement` that compute; what only moves values adds no error.
 pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec<QuantizedLayer> {
+    let index = GraphIndex::new(graph);
     let nodes = placement.quantized_nodes.iter().filter_map(|&i| Some((i, graph.node.get(i)?)));
     let layer = |(node_idx, node): (usize, &NodeProto)| {
         let constraint = scheme.ops.get(node.op_type()).and_then(|row| row.constraint);
         let reads = |edges: &[(usize, usize)]| edges.iter().any(|edge| edge.0 == node_idx);
-        let mut weights = placement.weights.iter().filter(|quantizer| reads(&quantizer.edges));
-        let of_product = |quantizer: &&WeightQuantizer| PRODUCTS.contains(&node.op_type()) && reads(&quantizer.edges);
-        let n_weights =
-            placement.weights.iter().filter(of_product).map(|quantizer| n_values(graph, &quantizer.tensor)).sum();
-        let weight = weights.next().filter(|_| n_weights > 0).map(|quantizer| quantizer.qtype.clone());
+        let weights = || placement.weights.iter().filter(|quantizer| reads(&quantizer.edges));
+        let n_weights = match PRODUCTS.contains(&node.op_type()) {
+            true => weights().filter_map(|quantizer| index.initializer(&quantizer.tensor)).map(n_values).sum(),
+            false => 0,
+        };
+        let weight = weights().next().filter(|_| n_weights > 0).map(|quantizer| quantizer.qtype.clone());
         if weight.is_none() && constraint == Some(Constraint::SameAsInput) {
             return None;
         }
@@ -59,9 +62,8 @@ pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec
     nodes.filter_map(layer).collect()
 }
 
-fn n_values(graph: &GraphProto, tensor: &str) -> usize {
-    let initializer = graph.initializer.iter().find(|initializer| initializer.name() == tensor);
-    initializer.map_or(0, |initializer| initializer.dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).product())
+fn n_values(tensor: &TensorProto) -> usize {
+    tensor.dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).product()
 }
 
 /// Bits that a value takes in the file.
@@ -118,30 +120,31 @@ impl QuantizedLayer {
 }
 
 /// What the constants take that the model multiplies with.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct WeightCost {
-    /// Values by tensor.
-    n_values: BTreeMap<String, usize>,
-    /// Uses by tensor.
-    uses: BTreeMap<String, BTreeSet<(usize, usize)>>,
+    weights: BTreeMap<String, ConstantWeight>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct ConstantWeight {
+    n_values: usize,
+    uses: BTreeSet<Edge>,
 }
 
 impl WeightCost {
     /// The constants of two axes or more that convolutions and products read.
     pub fn of(graph: &GraphProto) -> WeightCost {
-        let is_weight = |name: &str| {
-            graph.initializer.iter().any(|tensor| {
-                tensor.name() == name && tensor.dims.len() >= 2 && tensor.data_type() == DataType::Float as i32
-            })
-        };
-        let mut cost = WeightCost { n_values: BTreeMap::new(), uses: BTreeMap::new() };
-        for (node_idx, node) in graph.node.iter().enumerate() {
-            if !PRODUCTS.contains(&node.op_type()) || !matches!(node.domain(), "" | "ai.onnx") {
-                continue;
-            }
-            for (input, name) in node.input.iter().enumerate().take(2).filter(|(_, n)| is_weight(n)) {
-                cost.n_values.insert(name.clone(), n_values(graph, name));
-                cost.uses.entry(name.clone()).or_default().insert((node_idx, input));
+        let index = GraphIndex::new(graph);
+        let mut cost = WeightCost::default();
+        let is_product =
+            |node: &NodeProto| PRODUCTS.contains(&node.op_type()) && matches!(node.domain(), "" | "ai.onnx");
+        for (node_idx, node) in graph.node.iter().enumerate().filter(|(_, node)| is_product(node)) {
+            for (input_idx, name) in node.input.iter().enumerate().take(2) {
+                let Some(tensor) = index.initializer(name) else { continue };
+                if tensor.dims.len() >= 2 && tensor.data_type() == DataType::Float as i32 {
+                    let new = || ConstantWeight { n_values: n_values(tensor), uses: BTreeSet::new() };
+                    cost.weights.entry(name.clone()).or_insert_with(new).uses.insert((node_idx, input_idx));
+                }
             }
         }
         cost
@@ -150,13 +153,13 @@ impl WeightCost {
     /// Bytes of the weights under `plan`, without scales.
     pub fn bytes(&self, plan: &QuantPlan) -> usize {
         let mut bits = 0;
-        for (tensor, &n) in &self.n_values {
-            let mut float = self.uses[tensor].clone();
+        for (tensor, ConstantWeight { n_values, uses }) in &self.weights {
+            let mut float = uses.clone();
             for planned in plan.weights.iter().filter(|planned| planned.quantizer.tensor == *tensor) {
-                bits += n * stored_bits(&planned.qtype) as usize;
+                bits += n_values * stored_bits(&planned.qtype) as usize;
                 float.retain(|edge| !planned.quantizer.edges.contains(edge));
             }
-            bits += if float.is_empty() { 0 } else { 32 * n };
+            bits += if float.is_empty() { 0 } else { 32 * n_values };
         }
         bits.div_ceil(8)
     }
@@ -168,6 +171,6 @@ impl WeightCost {
 
     /// Values of all weights.
     pub fn n_weights(&self) -> usize {
-        self.n_values.values().sum()
+        self.weights.values().map(|weight| weight.n_values).sum()
     }
 }

@@ -19,14 +19,10 @@ mod sensitivity;
 
 pub use choose::{Task, choose_precisions};
 pub use goal::{Goal, Wanted};
-pub use held_out::HeldOut;
-pub use planner::{Observe, PlanSource, Planner};
 pub use report::{ChosenLayer, CurvePoint, LayerSensitivity, Missed, Mixed};
-pub use search::Search;
 
-use crate::place::Placement;
-use crate::plan::QuantPlan;
-use crate::simulate::Samples;
+use planner::Planner;
+use search::Search;
 
 /// Samples of the sensitivity analysis, at most.
 pub const MAX_ANALYSIS: usize = 16;
@@ -45,23 +41,4 @@ pub fn max_held_out(goal: Goal) -> usize {
         Goal::MaxDrop(_) => 128,
         _ => 32,
     }
-}
-
-/// The samples of the sensitivity analysis.
-#[derive(Clone, Copy)]
-pub struct AnalysisSamples<'a> {
-    /// Values of the network's inputs.
-    pub samples: Samples<'a>,
-    /// Whether biases will be corrected: then they are on the way, too.
-    pub corrected: bool,
-}
-
-/// What was chosen.
-pub struct ChosenPrecisions {
-    /// Where the model is quantized.
-    pub placement: Placement,
-    /// With which parameters.
-    pub plan: QuantPlan,
-    /// How it was chosen.
-    pub mixed: Mixed,
 }

@@ -1,7 +1,6 @@
 //! How layers were chosen: for the sidecar, for `--json`, and for people.
 
 use super::goal::Goal;
-use crate::tune::accept::Reached;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -83,52 +82,42 @@ pub struct LayerSensitivity {
     pub sqnr_db: f64,
 }
 
+/// What a network reaches.
+#[derive(Debug, Clone, Copy)]
+pub struct Reached {
+    /// Lowest SQNR of an output, in dB.
+    pub sqnr_db: f64,
+    /// Samples with the class that float gives them, in percent; none where no output has class scores.
+    pub agreement_percent: Option<f64>,
+    /// Mean over the weights.
+    pub weight_bits: f64,
+}
+
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Reached { sqnr_db, agreement_percent, weight_bits } = self;
+        let same = agreement_percent.map(|p| format!(", agreement {p:.1} %")).unwrap_or_default();
+        write!(f, "{sqnr_db:.2} dB{same}, {weight_bits:.2} bits per weight")
+    }
+}
+
 impl Mixed {
-    /// What the final plan reaches.
-    fn figures(&self) -> Reached {
-        let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
-        Reached { sqnr_db, agreement_percent, weight_bits }
-    }
-
-    /// Takes the figures of the final plan.
-    pub(super) fn evaluated(&mut self, sqnr_db: f64, agreement_percent: Option<f64>) {
-        (self.sqnr_db, self.agreement_percent) = (sqnr_db, agreement_percent);
-        self.met = self.goal.limit().is_met(self.figures());
-    }
-
-    /// How far the final plan is from the goal, in the goal's unit.
-    pub fn shortfall(&self) -> f64 {
-        self.goal.limit().shortfall(self.figures())
-    }
-
     /// What was reached, in words.
     pub fn reached(&self) -> String {
-        let same = self.agreement_percent.map(|p| format!(", agreement {p:.1} %"));
-        format!(
-            "{} layers, SQNR {:.2} dB{}, {:.2} bits per weight",
-            self.layers.len(),
-            self.sqnr_db,
-            same.unwrap_or_default(),
-            self.weight_bits
-        )
+        let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
+        format!("{} layers, SQNR {}", self.layers.len(), Reached { sqnr_db, agreement_percent, weight_bits })
     }
 }
 
 impl CurvePoint {
     /// A line for people.
     pub fn describe(&self) -> String {
-        let same = self.agreement_percent.map(|p| format!(", agreement {p:.1} %"));
+        let CurvePoint { sqnr_db, agreement_percent, weight_bits, .. } = *self;
         let last = match (&self.layer, &self.precision) {
             (Some(layer), Some(precision)) => format!("  `{layer}` {precision}"),
             _ => String::new(),
         };
-        format!(
-            "{:>3} layers  {:.2} dB{}, {:.2} bits per weight{last}",
-            self.n_layers,
-            self.sqnr_db,
-            same.unwrap_or_default(),
-            self.weight_bits
-        )
+        format!("{:>3} layers  {}{last}", self.n_layers, Reached { sqnr_db, agreement_percent, weight_bits })
     }
 }
 

@@ -4,22 +4,20 @@
 //! The other way round, all layers quantized but one, the errors of layers that cancel each other hide what
 //! each does (docs/design/mixed-precision.md).
 
-use super::bias::{BiasCorrection, BiasMode, as_hook};
-use super::goal::{Goal, Wanted};
+use super::bias::{BiasCorrection, BiasMode};
+use super::goal::Goal;
 use super::held_out::{HeldOut, add_outputs};
 use super::layers::{QuantizedLayer, WeightCost, layers};
 use super::planner::Planner;
-use super::report::{ChosenLayer, CurvePoint, Mixed};
-use super::{AnalysisSamples, ChosenPrecisions, MAX_ANALYSIS, MAX_BYTES, MAX_WORK, MIN_ANALYSIS};
+use super::report::{ChosenLayer, CurvePoint, Mixed, Reached};
+use super::{MAX_ANALYSIS, MAX_BYTES, MAX_WORK, MIN_ANALYSIS};
 use crate::diag::WithHint;
 use crate::metrics::{OutputErrors, relative_error_db};
-use crate::onnx::proto::ModelProto;
 use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
-use crate::progress::Progress;
-use crate::simulate::{CachedNetwork, CachedSamples, SampleValues};
-use crate::tune::accept::Reached;
-use anyhow::{Context, Result, anyhow, ensure};
+use crate::simulate::{CachedNetwork, CachedSamples, SampleValues, Samples};
+use crate::tune::PlannedModel;
+use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
 /// A layer gets a precision; `None` is its own.
@@ -35,17 +33,14 @@ pub struct Move {
 const WINDOW: usize = 2;
 
 /// A choice in progress.
-pub struct Search<'a, 'p> {
-    pub(super) planner: &'a mut Planner<'p>,
-    pub(super) wanted: &'a Wanted,
+pub struct Search<'a> {
+    pub(super) planner: Planner<'a>,
     network: CachedNetwork<'a>,
-    /// Where biases will be corrected.
-    biases: Option<BiasCorrection>,
+    biases: BiasCorrection,
     analysis: CachedSamples,
     n_analysis: usize,
     float: Vec<SampleValues>,
-    held_out: &'a mut HeldOut,
-    pub(super) progress: &'a Progress<'a>,
+    held_out: HeldOut,
     pub(super) layers: Vec<QuantizedLayer>,
     pub(super) cost: WeightCost,
     assigned: Assigned,
@@ -62,46 +57,39 @@ pub struct Search<'a, 'p> {
     open: Option<Vec<Move>>,
 }
 
-impl<'a, 'p> Search<'a, 'p> {
-    /// Begins with `placement`, where `model` is quantized without a choice. The sensitivity analysis has
-    /// the samples `analysis`, `held_out` others. `progress` is told a number of steps, and gives what to call after each.
+impl<'a> Search<'a> {
+    /// Begins with `placement`, where the model is quantized without a choice. The sensitivity analysis has the samples
+    /// `analysis`, `held_out` are others; `corrected` tells whether biases will be corrected: then they are on the way, too.
     ///
     /// # Errors
     /// If a node cannot be run by itself, or no output has what the goal is about.
     pub fn new(
-        model: &'a ModelProto,
+        mut planner: Planner<'a>,
         placement: &Placement,
-        planner: &'a mut Planner<'p>,
-        wanted: &'a Wanted,
-        analysis: AnalysisSamples,
-        held_out: &'a mut HeldOut,
-        progress: &'a Progress<'a>,
-    ) -> Result<Search<'a, 'p>> {
-        let graph = model.graph.as_ref().context("model has no graph")?;
-        let AnalysisSamples { samples, corrected } = analysis;
-        ensure!(!samples.is_empty(), "there are no samples to rank layers by");
-        let mut network = CachedNetwork::new(model, samples)?;
-        let layers = layers(graph, placement, planner.source.scheme);
+        analysis: Samples,
+        held_out: Samples,
+        corrected: bool,
+    ) -> Result<Search<'a>> {
+        let mut network = CachedNetwork::new(planner.model, analysis)?;
+        let held_out = HeldOut::new(&mut network, held_out)?;
+        let layers = layers(planner.graph, placement, planner.scheme());
         let bytes = network.bytes_per_sample().max(1);
         let cheap = (MAX_WORK / (bytes.div_ceil(1024) * layers.len().max(1))).max(MIN_ANALYSIS);
-        let n_analysis = samples.len().min(MAX_ANALYSIS).min(cheap).min((MAX_BYTES / bytes).max(4));
-        let mut samples = CachedSamples::new(samples.first(n_analysis), MAX_BYTES);
-        let mut biases = corrected.then(BiasCorrection::default);
-        let hook = as_hook(&mut biases);
-        let float = network.run(&QuantPlan::default(), &mut samples, true, hook)?;
-        biases.iter_mut().for_each(|biases| biases.set(BiasMode::Learn));
+        let n_analysis = analysis.len().min(MAX_ANALYSIS).min(cheap).min((MAX_BYTES / bytes).max(4));
+        let mut analysis = CachedSamples::new(analysis.first(n_analysis), MAX_BYTES);
+        let mut biases = BiasCorrection::new(corrected);
+        let float = network.run(&QuantPlan::default(), &mut analysis, true, Some(&mut biases))?;
+        biases.set(BiasMode::Learn);
         let plan = planner.plan(placement)?;
         let mut search = Search {
-            wanted,
             network,
             biases,
-            analysis: samples,
+            analysis,
             n_analysis,
             float,
             held_out,
-            progress,
             layers,
-            cost: WeightCost::of(graph),
+            cost: WeightCost::of(planner.graph),
             assigned: Assigned::default(),
             plan: QuantPlan::default(),
             errors: OutputErrors::default(),
@@ -116,11 +104,15 @@ impl<'a, 'p> Search<'a, 'p> {
         search.add_point(None);
         let scores = search.held_out_errors.agreement_percent().is_some();
         ensure!(
-            scores || !matches!(wanted.goal, Goal::MaxDrop(_)),
+            scores || !matches!(search.goal(), Goal::MaxDrop(_)),
             anyhow!("no output looks like class scores, expected one with rows of them for --max-drop")
                 .hint("--target-sqnr takes outputs of any kind")
         );
         Ok(search)
+    }
+
+    fn goal(&self) -> Goal {
+        self.planner.task.wanted.goal
     }
 
     /// Promotes one layer after the other until the goal is reached, or a stricter one by `margin` in the
@@ -129,7 +121,7 @@ impl<'a, 'p> Search<'a, 'p> {
     /// # Errors
     /// If a plan cannot be made or run.
     pub fn go_on(&mut self, margin: f64) -> Result<()> {
-        match self.wanted.goal {
+        match self.goal() {
             Goal::BitsBudget(bits) => self.fit(bits),
             _ => self.promote(margin),
         }
@@ -137,12 +129,12 @@ impl<'a, 'p> Search<'a, 'p> {
 
     /// Whether there are layers left to promote.
     pub fn can_go_on(&self) -> bool {
-        !matches!(self.wanted.goal, Goal::BitsBudget(_) | Goal::KeepFloat(_))
+        !matches!(self.goal(), Goal::BitsBudget(_) | Goal::KeepFloat(_))
             && self.open.as_ref().is_none_or(|open| !open.is_empty())
     }
 
     fn promote(&mut self, margin: f64) -> Result<()> {
-        let limit = match self.wanted.goal {
+        let limit = match self.goal() {
             Goal::KeepFloat(n) => n,
             _ if margin == 0.0 && self.is_met(0.0) => return Ok(()),
             _ => usize::MAX,
@@ -151,7 +143,7 @@ impl<'a, 'p> Search<'a, 'p> {
             self.open = Some(self.by_sensitivity()?);
         }
         let mut forced = margin > 0.0;
-        let is_gate = !matches!(self.wanted.goal, Goal::KeepFloat(_));
+        let is_gate = !matches!(self.goal(), Goal::KeepFloat(_));
         while self.chosen.len() < limit && (forced || !is_gate || !self.is_met(margin)) {
             forced = false;
             let Some(moved) = self.next()? else { break };
@@ -185,8 +177,7 @@ impl<'a, 'p> Search<'a, 'p> {
     }
 
     pub(super) fn errors_of(&mut self, plan: &QuantPlan, keep: bool) -> Result<OutputErrors> {
-        let hook = as_hook(&mut self.biases);
-        let outputs = self.network.run(plan, &mut self.analysis, keep, hook)?;
+        let outputs = self.network.run(plan, &mut self.analysis, keep, Some(&mut self.biases))?;
         let mut errors = OutputErrors::new(self.float.len());
         add_outputs(&mut errors, &self.float, &outputs);
         Ok(errors)
@@ -196,15 +187,14 @@ impl<'a, 'p> Search<'a, 'p> {
     pub(super) fn plan_with(&mut self, moved: &Move) -> Result<QuantPlan> {
         let mut assigned = self.assigned.clone();
         self.assign(&mut assigned, moved, "");
-        let placement = self.planner.placement(&assigned);
-        self.planner.plan(&placement)
+        self.planner.plan(&self.planner.placement(&assigned))
     }
 
     /// Gives the layer of a move its precision.
     pub(super) fn assign(&self, assigned: &mut Assigned, moved: &Move, reason: &str) {
         let layer = &self.layers[moved.layer];
         match &moved.precision {
-            Some(name) => layer.assign(name, reason, self.planner.source.scheme, assigned),
+            Some(name) => layer.assign(name, reason, self.planner.scheme(), assigned),
             None => layer.clear(assigned),
         }
     }
@@ -217,9 +207,8 @@ impl<'a, 'p> Search<'a, 'p> {
 
     /// Makes a move.
     pub(super) fn commit(&mut self, moved: Move) -> Result<()> {
-        let own = Move { precision: None, ..moved };
-        let own = self.alone.get(&own).copied().unwrap_or_default();
-        let goal = self.wanted.goal.spelled();
+        let own = self.alone.get(&Move { precision: None, ..moved }).copied().unwrap_or_default();
+        let goal = self.goal().spelled();
         let reason = format!("{goal}: quantized alone it leaves {:.2} dB", relative_error_db(own));
         let mut assigned = std::mem::take(&mut self.assigned);
         self.assign(&mut assigned, &moved, &reason);
@@ -247,72 +236,75 @@ impl<'a, 'p> Search<'a, 'p> {
     /// Makes `plan` the one that others are compared with; with `keep`, its values are kept.
     fn settle(&mut self, plan: QuantPlan, keep: bool) -> Result<()> {
         self.errors = self.errors_of(&plan, keep)?;
-        self.set(BiasMode::Apply);
+        self.biases.set(BiasMode::Apply);
         self.held_out_errors = self.held_out.errors_in(&mut self.network, &plan, &mut self.biases)?;
-        self.set(BiasMode::Learn);
+        self.biases.set(BiasMode::Learn);
         self.plan = plan;
         Ok(())
     }
 
-    /// What happens to biases from now on, where they are corrected.
-    fn set(&mut self, mode: BiasMode) {
-        self.biases.iter_mut().for_each(|biases| biases.set(mode));
-    }
-
     fn add_point(&mut self, moved: Option<Move>) {
         let own = || "as the table says".to_string();
-        let layer = moved.as_ref().map(|moved| self.layers[moved.layer].name.clone());
+        let Reached { sqnr_db, agreement_percent, weight_bits } = self.reached(&self.held_out_errors);
         self.curve.push(CurvePoint {
             n_layers: self.chosen.len(),
-            layer,
+            layer: moved.as_ref().map(|moved| self.layers[moved.layer].name.clone()),
             precision: moved.map(|moved| moved.precision.unwrap_or_else(own)),
-            sqnr_db: self.held_out_errors.sqnr_db(),
-            agreement_percent: self.held_out_errors.agreement_percent(),
-            weight_bits: self.cost.mean_bits(&self.plan),
+            sqnr_db,
+            agreement_percent,
+            weight_bits,
             weight_bytes: self.cost.bytes(&self.plan),
         });
     }
 
+    /// What the network with these errors reaches; its weights have the types of the current plan.
+    fn reached(&self, errors: &OutputErrors) -> Reached {
+        let (sqnr_db, agreement_percent) = (errors.sqnr_db(), errors.agreement_percent());
+        Reached { sqnr_db, agreement_percent, weight_bits: self.cost.mean_bits(&self.plan) }
+    }
+
     fn is_met(&self, margin: f64) -> bool {
-        let reached = Reached {
-            sqnr_db: self.held_out_errors.sqnr_db(),
-            agreement_percent: self.held_out_errors.agreement_percent(),
-            weight_bits: self.cost.mean_bits(&self.plan),
-        };
-        self.wanted.goal.stricter(margin).limit().is_met(reached)
+        self.goal().stricter(margin).is_met(self.reached(&self.held_out_errors))
+    }
+
+    /// Whether a layer was chosen.
+    pub fn has_chosen(&self) -> bool {
+        !self.chosen.is_empty()
     }
 
     /// What was chosen by now: the plan as the main job decides it, with its warnings.
     ///
     /// # Errors
     /// If the plan cannot be made.
-    pub fn choice(&mut self) -> Result<ChosenPrecisions> {
+    pub fn planned(&mut self) -> Result<PlannedModel> {
         let placement = self.planner.placement(&self.assigned);
         let plan = self.planner.decide(&placement)?;
-        let chosen = self.chosen.iter().map(|(_, chosen)| chosen.clone());
-        let mixed = Mixed {
-            goal: self.wanted.goal,
-            met: self.is_met(0.0),
-            n_ranking: self.n_analysis,
-            n_judges: self.held_out.n,
-            sqnr_db: self.held_out_errors.sqnr_db(),
-            agreement_percent: self.held_out_errors.agreement_percent(),
-            weight_bits: self.cost.mean_bits(&self.plan),
-            curve: self.curve.clone(),
-            layers: chosen.collect(),
-            sensitivity: self.sensitivity(),
-            seconds: 0.0,
-        };
-        Ok(ChosenPrecisions { placement, plan, mixed })
+        Ok(PlannedModel { model: self.planner.model.clone(), placement, plan })
     }
 
-    /// Evaluates the final plan, for `model` with its final biases.
+    /// How it was chosen, and how far the final plan is from the goal, in the goal's unit. It is evaluated with the final
+    /// biases of its model.
     ///
     /// # Errors
     /// If a node cannot be run by itself.
-    pub fn evaluate(&mut self, model: &ModelProto, plan: &QuantPlan, mixed: &mut Mixed) -> Result<()> {
-        let errors = self.held_out.errors(model, plan)?;
-        mixed.evaluated(errors.sqnr_db(), errors.agreement_percent());
-        Ok(())
+    pub fn outcome(&mut self, last: &PlannedModel) -> Result<(Mixed, f64)> {
+        let errors = self.held_out.errors(&last.model, &last.plan)?;
+        let reached = self.reached(&errors);
+        let Reached { sqnr_db, agreement_percent, weight_bits } = reached;
+        let goal = self.goal();
+        let mixed = Mixed {
+            goal,
+            met: goal.is_met(reached),
+            n_ranking: self.n_analysis,
+            n_judges: self.held_out.n,
+            sqnr_db,
+            agreement_percent,
+            weight_bits,
+            curve: self.curve.clone(),
+            layers: self.chosen.iter().map(|(_, chosen)| chosen.clone()).collect(),
+            sensitivity: self.sensitivity(),
+            seconds: 0.0,
+        };
+        Ok((mixed, goal.shortfall(reached)))
     }
 }

@@ -15,11 +15,11 @@ pub struct RatedMove {
     pub gain: f64,
 }
 
-impl Search<'_, '_> {
+impl Search<'_> {
     /// The layers that can be promoted, the one that gains most first.
     pub(super) fn by_sensitivity(&mut self) -> Result<Vec<Move>> {
-        let scheme = self.planner.source.scheme;
-        let precision = self.wanted.precisions.first().context("no precision")?.clone();
+        let scheme = self.planner.scheme();
+        let precision = self.planner.task.wanted.precisions.first().context("no precision")?.clone();
         let open = |i: &usize| self.layers[*i].is_promoted_by(&precision, scheme);
         let moves: Vec<Move> = (0..self.layers.len())
             .filter(open)
@@ -51,7 +51,7 @@ impl Search<'_, '_> {
         let moves: Vec<Move> = moves.iter().filter(is_new).cloned().collect();
         let placements: Vec<Placement> = moves.iter().map(|moved| self.of_one(moved)).collect();
         self.planner.ensure_known(&placements)?;
-        let tick = (self.progress)(moves.len());
+        let tick = (self.planner.progress)(moves.len());
         for (moved, placement) in moves.into_iter().zip(placements) {
             let plan = self.planner.plan(&placement)?;
             let error = self.errors_of(&plan, false)?.relative_error();

@@ -8,7 +8,7 @@ mod record;
 
 pub use compare::{CompareRequest, compare};
 
-use crate::calibrate::{self, CalibrationStatistics, Observed, SampleSet};
+use crate::calibrate::{self, CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
 use crate::diag::{WithHint, hint_of};
 use crate::engine::Parsed;
@@ -172,7 +172,7 @@ fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) 
     if let (Some(ranges), true) = (&request.ranges, request.calibration.data.is_empty()) {
         ranges.ensure_all(placement.activations.iter().map(|q| q.tensor.as_str()))?;
     }
-    if request.ranges.is_some() && Observed::new(placement, request.given()).is_empty() {
+    if request.ranges.is_some() && observed_tensors(placement, request.given()).is_empty() {
         return Ok(None);
     }
     let parsed = parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
@@ -189,7 +189,7 @@ fn observe(
     progress: &Progress,
 ) -> Result<CalibrationStatistics> {
     let Some(samples) = setup.samples else { return Ok(CalibrationStatistics::default()) };
-    let observed = Observed::new(placement, request.given());
+    let observed = observed_tensors(placement, request.given());
     let scalings = proposal.map(Proposal::scalings).unwrap_or_default();
     CalibrationStatistics::collect(parsed?, observed, &scalings, samples, progress)
 }

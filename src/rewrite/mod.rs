@@ -75,8 +75,7 @@ struct Writer {
 impl Writer {
     /// Writes it; gives the bounds of the Clips that were removed.
     fn write(mut self, graph: &mut GraphProto) -> Vec<String> {
-        let inputs = graph.input.iter();
-        let inserted = inputs.filter_map(|value| self.after_tensor.remove(value.name()));
+        let inserted = graph.input.iter().filter_map(|value| self.after_tensor.remove(value.name()));
         let mut nodes: Vec<NodeProto> = inserted.flatten().collect();
         let mut clip_bounds = Vec::new();
         for (node_idx, mut node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
@@ -98,8 +97,7 @@ impl Writer {
                 }
             }
             nodes.push(node);
-            let inserted = outputs.iter().filter_map(|output| self.after_tensor.remove(output));
-            nodes.extend(inserted.flatten());
+            nodes.extend(outputs.iter().filter_map(|output| self.after_tensor.remove(output)).flatten());
         }
         graph.node = nodes;
         graph.initializer.extend(self.initializers);
@@ -159,8 +157,7 @@ impl Writer {
         let mut nodes = Vec::with_capacity(2);
         match storage {
             WeightStorage::Integer => {
-                let stored = integers(&quantized, &planned.shape, &planned.integers, &planned.qtype)?;
-                self.initializers.push(stored);
+                self.initializers.push(integers(&quantized, &planned.shape, &planned.integers, &planned.qtype)?);
             }
             WeightStorage::Float => {
                 let mut stored = tensor.clone();
@@ -201,16 +198,14 @@ impl Writer {
         self.initializers.push(tensor::from_f32(&scale, &shape, &planned.scales)?);
         let nodes = match &planned.qtype {
             None => {
-                let stored = tensor::from_i32(&quantized, &planned.shape, &planned.integers)?;
-                self.initializers.push(stored);
+                self.initializers.push(tensor::from_i32(&quantized, &planned.shape, &planned.integers)?);
                 let axis: &[_] = if per_element { &[("axis", 0)] } else { &[] };
                 vec![node("DequantizeLinear", [&quantized, &scale], &dequantized, axis)]
             }
             Some(qtype) => {
                 let zero_point = self.names.fresh(&format!("{tensor}_zero_point"));
                 self.initializers.push(integers(&zero_point, &[], &[planned.zero_point], qtype)?);
-                let stored = integers(&quantized, &planned.shape, &planned.integers, qtype)?;
-                self.initializers.push(stored);
+                self.initializers.push(integers(&quantized, &planned.shape, &planned.integers, qtype)?);
                 let inputs = [&quantized, &scale, &zero_point];
                 vec![node("DequantizeLinear", inputs, &dequantized, &[])]
             }

@@ -48,8 +48,7 @@ impl Branch<'_> {
         let Branch { candidate, hook } = self;
         if candidate.view().weight_of(at.node_idx, at.node).is_some() {
             hook.weight(net, at, candidate)?;
-            let biases = hook.touched().biases;
-            let bias = if biases.is_some() { BiasOf::Model } else { BiasOf::Plan };
+            let bias = if hook.touched().biases.is_some() { BiasOf::Model } else { BiasOf::Plan };
             let outputs = candidate.run_layer(net, at, bias)?;
             return hook.outputs(net, at, candidate, outputs);
         }

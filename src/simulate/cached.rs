@@ -39,11 +39,6 @@ impl CachedSamples {
         let inputs = names.iter().enumerate().map(|(i, name)| (name.clone(), of_input(i))).collect();
         CachedSamples { inputs, n: values.len(), kept: HashMap::new(), max_bytes }
     }
-
-    /// Values of the inputs `names` of the first sample.
-    pub fn first(&self, names: &[String]) -> Option<Vec<Value>> {
-        names.iter().map(|name| self.inputs.get(name)?.first().cloned()).collect()
-    }
 }
 
 /// The first output of a node that was run.
@@ -126,8 +121,7 @@ impl<'a> CachedNetwork<'a> {
             self.runtime.push(Vec::new());
             return self.net.add_constants(node, outputs);
         }
-        let names = node.output.iter().filter(|name| !name.is_empty()).map(String::as_str);
-        self.examples.extend(names.zip(outputs));
+        self.examples.extend(node.output.iter().filter(|name| !name.is_empty()).map(String::as_str).zip(outputs));
         self.runtime.push(runtime);
         Ok(())
     }
@@ -200,8 +194,7 @@ impl<'a> CachedNetwork<'a> {
                     outputs.iter().filter_map(|values| values.get(position).cloned()).collect();
                 let key = keys.get(name.as_str()).copied();
                 if let (0, Some(hook), Some(key)) = (position, &mut hook, key) {
-                    let at = OutputAt { net: &self.net, node_idx, node, key };
-                    hook.output(&at, &mut values)?;
+                    hook.output(&OutputAt { net: &self.net, node_idx, node, key }, &mut values)?;
                 }
                 let shape = self.examples.get(name.as_str()).map(Value::shape);
                 ensure!(
@@ -295,8 +288,7 @@ impl<'a> Tensors<'a> {
         if self.values.contains_key(name) {
             return Ok(());
         }
-        let kept = keys.get(name).and_then(|key| samples.kept.get(key));
-        let values = kept.or_else(|| samples.inputs.get(name));
+        let values = keys.get(name).and_then(|key| samples.kept.get(key)).or_else(|| samples.inputs.get(name));
         let values = values.with_context(|| format!("tensor `{name}` does not exist"))?;
         self.values.insert(name, values.clone());
         Ok(())

@@ -130,15 +130,13 @@ impl Candidate {
 
     /// The node's bias as planned, where it has quantization parameters of its own.
     pub fn quantized_bias(&self, node_idx: usize) -> Option<&PlannedBias> {
-        let mut biases = self.plan.biases.iter().filter(|bias| bias.qtype.is_some());
-        biases.find(|bias| bias.quantizer.edge.0 == node_idx)
+        self.plan.biases.iter().filter(|bias| bias.qtype.is_some()).find(|bias| bias.quantizer.edge.0 == node_idx)
     }
 
     /// Takes over the new biases of a node whose result is shared with `other`.
     pub(super) fn share_biases(&mut self, other: &Candidate, node_idx: usize) {
         let edges = (node_idx, 0)..(node_idx + 1, 0);
-        let taken = other.biases.range(edges).map(|(edge, values)| (*edge, values.clone()));
-        self.biases.extend(taken);
+        self.biases.extend(other.biases.range(edges).map(|(edge, values)| (*edge, values.clone())));
     }
 
     /// Keeps a tensor. `shared` is a candidate that has the same `values`.
@@ -154,17 +152,14 @@ impl Candidate {
             return Ok(());
         };
         let shared = shared.filter(|shared| shared.view.params(name) == Some(params));
-        let all = net.index.consumers(name).iter().all(|edge| edges.contains(edge));
-        let all = all && !net.index.is_output(name);
+        let all = !net.index.is_output(name) && net.index.consumers(name).iter().all(|edge| edges.contains(edge));
         // Values that are kept have two holders, and are copied.
         let kept = if all { Vec::new() } else { values.clone() };
-        let found = shared.and_then(|shared| shared.tensors.get(name)?.fake_quantized.clone());
-        let fake_quantized = match found {
+        let fake_quantized = match shared.and_then(|shared| shared.tensors.get(name)?.fake_quantized.clone()) {
             Some(found) => found,
             None => fake_quantize(values, params)?,
         };
-        let tensor = CandidateTensor { values: kept, fake_quantized: Some(fake_quantized) };
-        self.tensors.insert(name.to_string(), tensor);
+        self.tensors.insert(name.to_string(), CandidateTensor { values: kept, fake_quantized: Some(fake_quantized) });
         Ok(())
     }
 

@@ -27,8 +27,8 @@ pub use channels::{ActivationBounds, ChannelSum, OutChannels, correction, differ
 pub use hook::{LayerHook, NoHook, TensorAt, Touched};
 pub use network::{Clips, Network};
 pub use node::{NodeAt, added_to_product, takes_bias};
-pub use pass::{ForwardPass, Simulated, simulate};
-pub use reference::FloatReference;
+pub use pass::{ForwardPass, simulate};
+pub use reference::{Corrected, FloatReference};
 pub use samples::Samples;
 pub use single_node::{NamedValue, SingleNode};
 pub use view::{PlanView, dequantized, fake_quantize};

@@ -1,12 +1,12 @@
 //! What the float network and every quantized one share: the graph, its constants, its nodes one by one.
 
 use super::channels::ActivationBounds;
-use super::node::{activation_behind, activation_bounds, runtime_inputs};
 use super::single_node::{NamedValue, SingleNode};
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 
 /// What runs a Relu or Clip of float32. They differ where a value is NaN.
@@ -37,8 +37,7 @@ impl<'a> Network<'a> {
     /// If the model has no graph.
     pub fn new(model: &'a ModelProto, clips: Clips) -> Result<Network<'a>> {
         let graph = model.graph.as_ref().context("model has no graph")?;
-        let initializers = graph.initializer.iter();
-        let constants = initializers.map(|t| (t.name().to_string(), t.clone())).collect();
+        let constants = graph.initializer.iter().map(|t| (t.name().to_string(), t.clone())).collect();
         Ok(Network { model, graph, index: GraphIndex::new(graph), constants, clips })
     }
 
@@ -56,7 +55,18 @@ impl<'a> Network<'a> {
         node: &'n NodeProto,
         exists: impl Fn(&str) -> bool,
     ) -> Result<Vec<&'n str>> {
-        runtime_inputs(node, &self.constants, exists)
+        let nested = node.attribute.iter().any(|attr| attr.g.is_some() || !attr.graphs.is_empty());
+        if nested {
+            bail!("node `{}`: {} holds a graph of its own", node_name(node), node.op_type());
+        }
+        let mut runtime: Vec<&str> = Vec::new();
+        for name in node.input.iter().filter(|name| !name.is_empty()) {
+            if !self.is_constant(name) && !runtime.contains(&name.as_str()) {
+                ensure!(exists(name), "node `{}`: tensor `{name}` does not exist", node_name(node));
+                runtime.push(name);
+            }
+        }
+        Ok(runtime)
     }
 
     /// Whether the outputs of a node with these inputs at run time are constants. Shapes are fixed: what follows from
@@ -70,8 +80,7 @@ impl<'a> Network<'a> {
     /// # Errors
     /// If a value has a type that no initializer has.
     pub(super) fn add_constants(&mut self, node: &NodeProto, outputs: Vec<Value>) -> Result<()> {
-        let names = node.output.iter().filter(|name| !name.is_empty());
-        for (name, value) in names.zip(outputs) {
+        for (name, value) in node.output.iter().filter(|name| !name.is_empty()).zip(outputs) {
             self.constants.insert(name.clone(), value.to_proto(name)?);
         }
         Ok(())
@@ -83,7 +92,7 @@ impl<'a> Network<'a> {
     /// # Errors
     /// If the engine does not take the node.
     pub fn single_node(&self, node: &NodeProto, inputs: &[NamedValue], replaced: &[TensorProto]) -> Result<SingleNode> {
-        if let (Clips::InPlace, Some(bounds), [input]) = (self.clips, activation_bounds(node, &self.index), inputs)
+        if let (Clips::InPlace, Some(bounds), [input]) = (self.clips, self.activation_bounds(node), inputs)
             && input.value.f32s().is_some()
         {
             return Ok(SingleNode::clip(bounds));
@@ -92,8 +101,7 @@ impl<'a> Network<'a> {
         for name in node.input.iter().filter(|name| !name.is_empty()) {
             let Some(constant) = self.constants.get(name) else { continue };
             if constants.iter().all(|other| other.name() != name) {
-                let replaced = replaced.iter().find(|tensor| tensor.name() == name);
-                constants.push(replaced.unwrap_or(constant).clone());
+                constants.push(replaced.iter().find(|tensor| tensor.name() == name).unwrap_or(constant).clone());
             }
         }
         SingleNode::new(self.model, node, constants, inputs)
@@ -101,7 +109,17 @@ impl<'a> Network<'a> {
 
     /// The Relu or Clip that alone reads the node's output, and its bounds.
     pub fn activation_behind(&self, node: &NodeProto) -> Option<(&'a NodeProto, ActivationBounds)> {
-        activation_behind(node, self.graph, &self.index)
+        let output = node.output.first().filter(|name| !self.index.is_output(name))?;
+        let &[(reader, 0)] = self.index.consumers(output) else { return None };
+        let reader = &self.graph.node[reader];
+        Some((reader, self.activation_bounds(reader)?))
+    }
+
+    /// The bounds of a Relu or Clip.
+    fn activation_bounds(&self, node: &NodeProto) -> Option<ActivationBounds> {
+        let (low, high) = self.index.clip_bounds(node)?;
+        let (low, high) = (low.unwrap_or(f32::NEG_INFINITY), high.unwrap_or(f32::INFINITY));
+        Some(ActivationBounds { low, high })
     }
 
     /// The bounds of the activation behind the node; [`ActivationBounds::ALL`] where there is none.

@@ -1,14 +1,12 @@
 //! Single nodes: what the graph says of them, and where a forward pass meets them.
 
-use super::channels::{ActivationBounds, ChannelSum};
+use super::channels::ChannelSum;
 use super::single_node::SingleNode;
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::node::{is_scaled, node_name};
-use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
-use anyhow::{Result, bail, ensure};
+use crate::onnx::node::is_scaled;
+use crate::onnx::proto::NodeProto;
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 
 /// A node that a forward pass has come to.
 pub struct NodeAt<'w> {
@@ -42,48 +40,6 @@ impl NodeAt<'_> {
     pub fn float_sums(&self, sums: impl FnOnce() -> Vec<Vec<ChannelSum>>) -> &[Vec<ChannelSum>] {
         self.sums.get_or_init(sums)
     }
-}
-
-/// The inputs of a node that are no constants, without repetition; `exists` tells which tensors there are.
-///
-/// # Errors
-/// If the node cannot be run by itself, or reads a tensor that does not exist.
-pub fn runtime_inputs<'n>(
-    node: &'n NodeProto,
-    constants: &BTreeMap<String, TensorProto>,
-    exists: impl Fn(&str) -> bool,
-) -> Result<Vec<&'n str>> {
-    let nested = node.attribute.iter().any(|attr| attr.g.is_some() || !attr.graphs.is_empty());
-    if nested {
-        bail!("node `{}`: {} holds a graph of its own", node_name(node), node.op_type());
-    }
-    let mut runtime: Vec<&str> = Vec::new();
-    for name in node.input.iter().filter(|name| !name.is_empty()) {
-        if !constants.contains_key(name) && !runtime.contains(&name.as_str()) {
-            ensure!(exists(name), "node `{}`: tensor `{name}` does not exist", node_name(node));
-            runtime.push(name);
-        }
-    }
-    Ok(runtime)
-}
-
-/// The Relu or Clip that alone reads the node's output, and its bounds.
-pub fn activation_behind<'a>(
-    node: &NodeProto,
-    graph: &'a GraphProto,
-    index: &GraphIndex,
-) -> Option<(&'a NodeProto, ActivationBounds)> {
-    let output = node.output.first().filter(|name| !index.is_output(name))?;
-    let &[(reader, 0)] = index.consumers(output) else { return None };
-    let reader = &graph.node[reader];
-    Some((reader, activation_bounds(reader, index)?))
-}
-
-/// The bounds of a Relu or Clip.
-pub fn activation_bounds(node: &NodeProto, index: &GraphIndex) -> Option<ActivationBounds> {
-    let (low, high) = index.clip_bounds(node)?;
-    let (low, high) = (low.unwrap_or(f32::NEG_INFINITY), high.unwrap_or(f32::INFINITY));
-    Some(ActivationBounds { low, high })
 }
 
 /// Whether a bias can shift the output channels of the node: a layer, or an Add that gives a constant to a

@@ -16,7 +16,6 @@ use super::reference::FloatReference;
 use super::samples::Samples;
 use super::single_node::NamedValue;
 use crate::engine::Value;
-use crate::metrics::QuantizationError;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::plan::QuantPlan;
 use anyhow::{Context, Result, ensure};
@@ -65,8 +64,18 @@ impl<'a> ForwardPass<'a> {
         let outputs = graph.output.iter();
         let evaluated = outputs.map(|output| EvaluatedTensor::of(&net.index, output.name())).collect();
         let (float, known, kept, on_float, branches) = Default::default();
-        let evaluate_from = n_tune;
-        Ok(ForwardPass { net, n_tune, evaluate_from, evaluated, float, known, kept, on_float, branches, uses_left })
+        Ok(ForwardPass {
+            net,
+            n_tune,
+            evaluate_from: n_tune,
+            evaluated,
+            float,
+            known,
+            kept,
+            on_float,
+            branches,
+            uses_left,
+        })
     }
 
     /// With a candidate more; the weights of all candidates are those of the first, in its order.
@@ -91,6 +100,13 @@ impl<'a> ForwardPass<'a> {
         self
     }
 
+    /// Tells `on_float` every tensor of the float network, with its values per sample; where that fails the pass does.
+    #[must_use]
+    pub fn telling(mut self, on_float: impl FnMut(&Network, &str, &[Value]) -> Result<()> + 'a) -> ForwardPass<'a> {
+        self.on_float = Some(Box::new(on_float));
+        self
+    }
+
     /// Goes through the graph and gives the candidates back, with what was found of them.
     ///
     /// # Errors
@@ -111,19 +127,6 @@ impl<'a> ForwardPass<'a> {
         Ok((candidates.collect(), self.kept.unwrap_or_default()))
     }
 
-    /// As [`ForwardPass::run`]; `on_float` is told every tensor of the float network, with its values per sample.
-    ///
-    /// # Errors
-    /// As [`ForwardPass::run`], or if `on_float` fails.
-    pub fn run_telling(
-        mut self,
-        samples: Samples,
-        on_float: impl FnMut(&Network, &str, &[Value]) -> Result<()> + 'a,
-    ) -> Result<Vec<Candidate>> {
-        self.on_float = Some(Box::new(on_float));
-        self.run(samples)
-    }
-
     fn pass(&mut self, samples: Samples) -> Result<()> {
         for (position, name) in samples.names.iter().enumerate() {
             let values: Vec<Value> = samples.values.iter().map(|s| s[position].clone()).collect();
@@ -141,16 +144,14 @@ impl<'a> ForwardPass<'a> {
             }
         }
         for branch in &mut self.branches {
-            let outputs = self.net.graph.output.iter();
-            outputs.for_each(|output| branch.candidate.finish(output.name()));
+            self.net.graph.output.iter().for_each(|output| branch.candidate.finish(output.name()));
         }
         Ok(())
     }
 
     /// A tensor's value for some sample, for its shape and type.
     fn example(&self, name: &str) -> Option<&Value> {
-        let float = self.float.get(name)?.first();
-        float.or_else(|| self.branches.first()?.candidate.example(name))
+        self.float.get(name)?.first().or_else(|| self.branches.first()?.candidate.example(name))
     }
 
     fn used(&mut self, name: &str) {
@@ -270,22 +271,13 @@ fn by_output(values: Vec<Vec<Value>>, n_outputs: usize) -> Vec<Vec<Value>> {
     outputs
 }
 
-/// What the quantized network of a plan makes.
-pub struct Simulated {
-    /// The outputs of the graph, per output and sample.
-    pub outputs: Vec<Vec<Value>>,
-    /// How far they are from the float network's, per output.
-    pub errors: Vec<QuantizationError>,
-}
-
-/// Runs the network that `plan` makes of the float `model`, without writing it: values are fake-quantized on the way, in
+/// The network that `plan` makes of the float `model`, run without writing it: values are fake-quantized on the way, in
 /// float32, whatever the bits. Biases stay float, but those with quantization parameters of their own.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it.
-pub fn simulate(model: &ModelProto, plan: &QuantPlan, samples: Samples) -> Result<Simulated> {
+pub fn simulate(model: &ModelProto, plan: &QuantPlan, samples: Samples) -> Result<Candidate> {
     let candidate = Candidate::new(plan.clone(), 0)?;
     let mut candidates = ForwardPass::new(model, 0)?.with(candidate, NoHook).run(samples)?;
-    let Candidate { outputs, errors, .. } = candidates.pop().context("internal error: a pass without a candidate")?;
-    Ok(Simulated { outputs, errors })
+    candidates.pop().context("internal error: a pass without a candidate")
 }

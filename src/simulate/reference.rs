@@ -1,11 +1,14 @@
 //! What a forward pass keeps of the float network, so that another one over the same samples needs none of its own.
 //!
-//! Where the other network has channels in other units, all that is kept follows: exactly where these are powers of
+//! Where the other network has channels in other units, what is kept of the float network follows: exactly where these are powers of
 //! two times the first's, to float rounding elsewhere.
 
 use super::channels::ChannelSum;
 use crate::engine::Value;
+use crate::metrics::QuantizationError;
+use crate::onnx::graph::Edge;
 use crate::onnx::proto::GraphProto;
+use crate::plan::QuantPlan;
 use crate::quant::ChannelScaling;
 use std::collections::BTreeMap;
 
@@ -16,6 +19,19 @@ pub struct FloatReference {
     sums: BTreeMap<usize, Vec<Vec<ChannelSum>>>,
     /// The tensors by which outputs are evaluated, a value per sample.
     evaluated: BTreeMap<String, Vec<Value>>,
+    /// What bias correction by all samples of the pass made of the candidate's plan, where that was tried.
+    pub corrected: Option<Corrected>,
+}
+
+/// What bias correction made of a plan.
+#[derive(Clone)]
+pub struct Corrected {
+    /// The plan; where biases have quantization parameters, with new ones.
+    pub plan: QuantPlan,
+    /// The new biases.
+    pub biases: BTreeMap<Edge, Vec<f32>>,
+    /// How far the network is from the float one with them, on the same samples.
+    pub errors: Vec<QuantizationError>,
 }
 
 impl FloatReference {
@@ -37,12 +53,13 @@ impl FloatReference {
         self.evaluated.get(tensor).map_or(&[], Vec::as_slice)
     }
 
-    /// The same of the network `graph` with `scalings` of tensors; `None` where it does not follow.
+    /// The same of the network `graph` with `scalings` of tensors, but for corrected biases; `None` where it does not
+    /// follow.
     pub fn converted(&self, graph: &GraphProto, scalings: &BTreeMap<String, ChannelScaling>) -> Option<FloatReference> {
         if self.evaluated.keys().any(|tensor| scalings.contains_key(tensor)) {
             return None;
         }
-        let mut converted = self.clone();
+        let mut converted = FloatReference { corrected: None, ..self.clone() };
         for (&node_idx, sums) in &mut converted.sums {
             let output = graph.node.get(node_idx).and_then(|node| node.output.first());
             let Some(scaling) = output.and_then(|name| scalings.get(name)) else { continue };
@@ -50,8 +67,7 @@ impl FloatReference {
                 if sums.len() != scaling.n_entries() {
                     return None;
                 }
-                let channels = sums.iter_mut().enumerate();
-                channels.for_each(|(o, sum)| sum.sum *= f64::from(scaling.of(o)));
+                sums.iter_mut().enumerate().for_each(|(o, sum)| sum.sum *= f64::from(scaling.of(o)));
             }
         }
         Some(converted)

@@ -63,8 +63,7 @@ impl SingleNode {
             ..Default::default()
         };
         let engine = Parsed::new(&model, &Shapes::new()).and_then(|parsed| parsed.build(&[]));
-        let engine = engine.with_context(|| format!("node `{}`", node_name(node)))?;
-        Ok(SingleNode(NodeRunner::Engine(engine)))
+        Ok(SingleNode(NodeRunner::Engine(engine.with_context(|| format!("node `{}`", node_name(node)))?)))
     }
 
     /// As [`SingleNode::run`], for inputs that are given per sample.

@@ -29,8 +29,7 @@ impl<'a> BiasGrids<'a> {
         let WeightScheme { scheme, observer } = table;
         let new = |(node_idx, node): (usize, &NodeProto)| {
             let none = node.input.get(2).is_none_or(String::is_empty);
-            let quantizer = new_quantizer(node, (node_idx, 2), placement, plan, scheme)?;
-            none.then_some(quantizer)
+            none.then_some(new_quantizer(node, (node_idx, 2), placement, plan, scheme)?)
         };
         let new: Vec<BiasQuantizer> = graph.node.iter().enumerate().filter_map(new).collect();
         let of = |quantizer: &BiasQuantizer| Some((quantizer.edge, scheme.types.get(quantizer.qtype.as_ref()?)?));
@@ -42,8 +41,7 @@ impl<'a> BiasGrids<'a> {
     /// # Errors
     /// If the values have no grid.
     pub fn of_bias(&self, edge: Edge, values: &[f32]) -> Result<Option<Vec<QuantParams>>> {
-        let grids = self.types.get(&edge).map(|qtype| bias_grids(values, qtype, self.observer));
-        grids.transpose()
+        self.types.get(&edge).map(|qtype| bias_grids(values, qtype, self.observer)).transpose()
     }
 }
 
@@ -79,8 +77,7 @@ pub fn least_changing(
         let by: Vec<f32> = bias.iter().map(|&b| grid.fake_quantize(b) - b).collect();
         outputs.iter().map(|y| channels.change(y, bounds, &by)).sum()
     };
-    let changes = grids.into_iter().map(|grid| (change(&grid), grid));
-    changes.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, grid)| grid)
+    grids.into_iter().map(|grid| (change(&grid), grid)).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, grid)| grid)
 }
 
 /// A bias with quantization parameters of its own.

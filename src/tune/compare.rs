@@ -4,13 +4,12 @@ use super::WeightScheme;
 use super::bias_grid::BiasGrids;
 use super::hook::TuningHook;
 use super::methods::{BIAS, Methods};
-use super::reference::Reference;
-use crate::metrics::Gain;
+use crate::metrics::{Gain, QuantizationError};
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
 use crate::quant::ChannelScaling;
-use crate::simulate::{Candidate, ForwardPass, Samples};
+use crate::simulate::{Candidate, Corrected, FloatReference, ForwardPass, Samples};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
@@ -42,39 +41,38 @@ pub struct Compared<'a> {
 pub fn compare_plans(
     compared: Compared,
     samples: Samples,
-    known: Option<&Reference>,
-) -> Result<(Gain, [Option<Reference>; 2])> {
+    known: Option<&FloatReference>,
+) -> Result<(Gain, [Option<FloatReference>; 2])> {
     let graph = compared.models[1].graph.as_ref().context("model has no graph")?;
-    let corrected = known.and_then(|known| known.corrected.as_ref());
-    let (before, reference) = match known.zip(corrected) {
-        Some((known, corrected)) => (corrected.errors.clone(), known.clone()),
-        None => {
-            let (candidate, kept) = compared.pass(0, samples, known)?;
-            let reference = known.cloned().unwrap_or(kept);
-            (candidate.errors.clone(), reference.with_corrected(candidate, compared.corrected))
-        }
+    let (before, reference) = match known.and_then(|known| known.corrected.as_ref()).zip(known) {
+        Some((corrected, known)) => (corrected.errors.clone(), known.clone()),
+        None => compared.pass(0, samples, known.cloned())?,
     };
     let converted = compared.scalings.and_then(|scalings| reference.converted(graph, scalings));
-    let (candidate, _) = compared.pass(1, samples, converted.as_ref())?;
-    let gain = Gain::of(&before, &candidate.errors);
-    let converted = converted.map(|known| known.with_corrected(candidate, compared.corrected));
-    Ok((gain, [Some(reference), converted]))
+    let follows = converted.is_some();
+    let (after, converted) = compared.pass(1, samples, converted)?;
+    Ok((Gain::of(&before, &after), [Some(reference), follows.then_some(converted)]))
 }
 
 impl Compared<'_> {
-    /// The network of one of the two, and what is kept of it.
-    fn pass(&self, which: usize, samples: Samples, known: Option<&Reference>) -> Result<(Candidate, Reference)> {
+    /// The errors of one of the two networks, and what is known by it.
+    fn pass(
+        &self,
+        which: usize,
+        samples: Samples,
+        known: Option<FloatReference>,
+    ) -> Result<(Vec<QuantizationError>, FloatReference)> {
         let (model, plan) = (self.models[which], self.plans[which]);
-        let methods = Methods::default();
-        let methods = if self.corrected { methods.with(BIAS) } else { methods };
+        let methods = if self.corrected { Methods::default().with(BIAS) } else { Methods::default() };
         let graph = model.graph.as_ref().context("model has no graph")?;
         let grids = BiasGrids::of(graph, self.placement, plan, self.table);
-        let candidate = Candidate::new(plan.clone(), 0)?;
-        let pass = ForwardPass::new(model, samples.len())?.evaluated_by_all();
-        let pass = pass.knowing(known.map(|known| &known.float));
-        let pass = pass.with(candidate, TuningHook::new(methods, &grids));
-        let (mut candidates, float) = pass.run_and_keep(samples)?;
+        let pass = ForwardPass::new(model, samples.len())?.evaluated_by_all().knowing(known.as_ref());
+        let pass = pass.with(Candidate::new(plan.clone(), 0)?, TuningHook::new(methods, &grids));
+        let (mut candidates, kept) = pass.run_and_keep(samples)?;
         let candidate = candidates.pop().context("internal error: a pass without a candidate")?;
-        Ok((candidate, Reference { float, corrected: None }))
+        let Candidate { plan, biases, errors, .. } = candidate;
+        let mut reference = known.unwrap_or(kept);
+        reference.corrected = self.corrected.then(|| Corrected { plan, biases, errors: errors.clone() });
+        Ok((errors, reference))
     }
 }

@@ -17,15 +17,6 @@ pub struct LayerProduct {
     pub groups: usize,
 }
 
-/// The first two dimensions of a convolution's weight.
-#[derive(Clone, Copy)]
-struct KernelChannels {
-    /// Output channels; input channels where it is transposed.
-    first: usize,
-    /// The other channels, per group.
-    per_group: usize,
-}
-
 #[derive(Debug, Clone, PartialEq)]
 enum ProductKind {
     /// Weight `[out, in / groups, kernel…]`.
@@ -93,13 +84,8 @@ impl LayerProduct {
     /// scaled Gemm, a ConvTranspose whose padding is not written down.
     pub fn of(node: &NodeProto, weight: &[usize], input: &Value) -> Option<LayerProduct> {
         match (node.op_type(), weight) {
-            ("Conv", [n_out, per_group, spatial @ ..]) => {
-                let channels = KernelChannels { first: *n_out, per_group: *per_group };
-                LayerProduct::conv(node, channels, spatial, input.shape())
-            }
-            ("ConvTranspose", [n_in, per_group, spatial @ ..]) => {
-                let channels = KernelChannels { first: *n_in, per_group: *per_group };
-                LayerProduct::conv_transpose(node, channels, spatial, input.shape())
+            ("Conv" | "ConvTranspose", &[first, per_group, ref spatial @ ..]) => {
+                LayerProduct::convolution(node, [first, per_group], spatial, input.shape())
             }
             ("Gemm", &[a, b]) => {
                 if node::int(node, "transA", 0) != 0 || node::is_scaled(node) {
@@ -116,19 +102,23 @@ impl LayerProduct {
         }
     }
 
-    fn conv(node: &NodeProto, channels: KernelChannels, spatial: &[usize], input: &[usize]) -> Option<LayerProduct> {
-        let KernelChannels { first: n_out, per_group } = channels;
-        let kernel = two(spatial)?;
-        let size = two(input.get(2..)?)?;
+    /// A convolution with a weight of the dimensions `[first, per_group, spatial…]`: output channels and input channels of
+    /// a group, or the other way round where it is transposed.
+    fn convolution(
+        node: &NodeProto,
+        [first, per_group]: [usize; 2],
+        spatial: &[usize],
+        input: &[usize],
+    ) -> Option<LayerProduct> {
+        let transposed = node.op_type() == "ConvTranspose";
+        let (kernel, size) = (two(spatial)?, two(input.get(2..)?)?);
         let (strides, dilations) = steps(node)?;
-        let groups = usize::try_from(node::int(node, "group", 1)).ok()?;
-        let auto_pad = node::attribute(node, "auto_pad").map_or(&b""[..], |attr| attr.s());
+        let groups = usize::try_from(node::int(node, "group", 1)).ok().filter(|&n| n > 0)?;
         let mut pads = [0isize; 2];
-        match auto_pad {
-            b"" | b"NOTSET" => {
-                pads = declared_pads(node)?;
-            }
+        match node::attribute(node, "auto_pad").map_or(&b""[..], |attr| attr.s()) {
+            b"" | b"NOTSET" => pads = declared_pads(node)?,
             b"VALID" => {}
+            _ if transposed => return None,
             same => {
                 for axis in 0..2 {
                     let reach = (kernel[axis] - 1) * dilations[axis] + 1;
@@ -139,34 +129,18 @@ impl LayerProduct {
                 }
             }
         }
-        let divides = groups > 0 && n_out % groups == 0 && input[1] == per_group * groups;
-        let n_in = per_group * kernel[0] * kernel[1];
-        let kind = ProductKind::Conv { window: Window { kernel, strides, pads, dilations } };
-        (divides && n_in > 0 && n_out > 0).then_some(LayerProduct { kind, n_out, n_in, groups })
-    }
-
-    fn conv_transpose(
-        node: &NodeProto,
-        channels: KernelChannels,
-        spatial: &[usize],
-        input: &[usize],
-    ) -> Option<LayerProduct> {
-        let KernelChannels { first: channels, per_group } = channels;
-        let kernel = two(spatial)?;
-        two(input.get(2..)?)?;
-        let (strides, dilations) = steps(node)?;
-        let groups = usize::try_from(node::int(node, "group", 1)).ok()?;
-        let auto_pad = node::attribute(node, "auto_pad").map_or(&b""[..], |attr| attr.s());
         // `output_shape` spreads the padding by rules of its own.
-        let written = matches!(auto_pad, b"" | b"NOTSET" | b"VALID");
-        if !written || node::attribute(node, "output_shape").is_some() {
+        if transposed && node::attribute(node, "output_shape").is_some() {
             return None;
         }
-        let pads = if auto_pad == b"VALID" { [0, 0] } else { declared_pads(node)? };
-        let divides = groups > 0 && channels % groups == 0 && input[1] == channels;
-        let (n_out, n_in) = (per_group * groups, channels / groups.max(1) * kernel[0] * kernel[1]);
-        let kind = ProductKind::ConvTranspose { window: Window { kernel, strides, pads, dilations } };
-        (divides && n_in > 0 && n_out > 0).then_some(LayerProduct { kind, n_out, n_in, groups })
+        let window = Window { kernel, strides, pads, dilations };
+        let area = kernel[0] * kernel[1];
+        let (kind, n_out, n_in, n_read) = match transposed {
+            true => (ProductKind::ConvTranspose { window }, per_group * groups, first / groups * area, first),
+            false => (ProductKind::Conv { window }, first, per_group * area, per_group * groups),
+        };
+        let fits = first % groups == 0 && input[1] == n_read && n_in > 0 && n_out > 0;
+        fits.then_some(LayerProduct { kind, n_out, n_in, groups })
     }
 
     /// The axis of the weight that counts output channels.

@@ -13,8 +13,8 @@ mod hook;
 pub mod layer;
 pub mod methods;
 mod moments;
-mod reference;
 mod setup;
+mod trials;
 mod weights;
 
 pub use compare::{Compared, compare_plans};
@@ -23,29 +23,26 @@ pub use methods::{
     Case, Equalized, METHODS, Method, Methods, ObserverChoice, Proposal, ScaledGroup, Stage, TriedObserver,
     choose_observer, propose,
 };
-pub use reference::Reference;
 pub use setup::{Evaluation, Options, PlannedModel, Setup, tune_planned};
 
-use crate::metrics::{gain_db, mean_sqnr_db};
+use crate::metrics::{QuantizationError, gain_db, mean_sqnr_db};
 use crate::observers::Observer;
 use crate::onnx::edit::{ModelEdit, NewBias, edited};
 use crate::onnx::graph::Edge;
 use crate::onnx::names::Names;
 use crate::onnx::node::node_name;
-use crate::onnx::proto::ModelProto;
+use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{BiasQuantizer, Placement};
 use crate::plan::{QuantPlan, decide_biases};
 use crate::scheme::Scheme;
-use crate::simulate::{Candidate, ForwardPass, NoHook, Samples, simulate};
-use accept::TUNING;
+use crate::simulate::{Candidate, FloatReference, Samples};
 use anyhow::{Context, Result, ensure};
 use bias_grid::BiasGrids;
-use hook::TuningHook;
-use methods::{BIAS, ahead};
 use serde::Serialize;
 use setup::MIN_SAMPLES;
 use std::collections::BTreeMap;
 use std::time::Instant;
+use trials::{Trials, Tried};
 
 /// One method that was tried on top of those that were accepted.
 #[derive(Debug, Clone, Serialize)]
@@ -62,7 +59,7 @@ pub struct Step {
 }
 
 /// What tuning did.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Tuned {
     /// Samples that were learned from before the held-out ones decided. Where both are few, or evaluating equalization or
     /// observers corrected the biases by all, what was accepted learned from all in the end.
@@ -88,9 +85,6 @@ pub struct Tuned {
     pub seconds: f64,
 }
 
-/// With fewer samples, what was accepted learns again from all of them, the held-out ones too.
-const FEW_SAMPLES: usize = 8;
-
 /// A scheme, and the observer of weights.
 #[derive(Clone, Copy)]
 pub struct WeightScheme<'a> {
@@ -113,7 +107,7 @@ pub struct Tuning<'a> {
     pub methods: Methods,
     /// What an earlier evaluation over these samples kept of the float network; biases that it corrected by all of
     /// them are taken, where correcting them is accepted.
-    pub known: Option<&'a Reference>,
+    pub known: Option<&'a FloatReference>,
 }
 
 /// Tunes `plan` and the biases of `model`.
@@ -126,102 +120,22 @@ pub fn tune(
     placement: &mut Placement,
     tuning: Tuning,
 ) -> Result<Option<Tuned>> {
-    let Tuning { table, samples, n_tune, methods, known } = tuning;
-    let WeightScheme { scheme, observer } = table;
-    let mut pending: Vec<Method> = methods.of_stage(Stage::Plan).collect();
-    let none = methods.is_empty() || plan.weights.is_empty();
-    if none || n_tune >= samples.len() {
+    let Tuning { table, samples, n_tune, methods, .. } = tuning;
+    if methods.is_empty() || plan.weights.is_empty() || n_tune >= samples.len() {
         return Ok(None);
     }
-    let n = samples.len();
-    ensure!(n >= MIN_SAMPLES, "{n} samples, expected {MIN_SAMPLES} or more");
+    ensure!(samples.len() >= MIN_SAMPLES, "{} samples, expected {MIN_SAMPLES} or more", samples.len());
     let start = Instant::now();
-    let mut plain = match pending.is_empty() {
-        true => Some(simulate(model, plan, samples.from(n_tune))?.errors),
-        false => None,
-    };
     let graph = model.graph.as_ref().context("model has no graph")?;
     let grids = BiasGrids::of(graph, placement, plan, table);
-    let known = known.filter(|_| pending == [BIAS]);
-    let touches = methods.touches();
-    let decided = match touches.ranges {
-        true => ahead(model, plan, samples.first(n_tune), touches.corrects_biases())?,
-        false => BTreeMap::new(),
-    };
-    let with_methods = |methods: Methods| -> Result<(Candidate, TuningHook)> {
-        let (mut candidate, mut hook) = (Candidate::new(plan.clone(), 0)?, TuningHook::new(methods, &grids));
-        hook.decide(&mut candidate, &decided);
-        Ok((candidate, hook))
-    };
-    let mut best: Option<Accepted> = None;
-    let mut steps = Vec::new();
-    // Each method on top of all before it, in one pass; where one is rejected, the rest pass again without it.
-    while !pending.is_empty() {
-        let mut pass = ForwardPass::new(model, n_tune)?.knowing(known.map(|known| &known.float));
-        if plain.is_none() {
-            pass = pass.with(Candidate::new(plan.clone(), n_tune)?, NoHook);
-        }
-        let mut tried = Vec::new();
-        for &method in &pending {
-            let before = tried.last().copied().unwrap_or_else(|| accepted_methods(best.as_ref()));
-            tried.push(before.with(method));
-            let (candidate, hook) = with_methods(before.with(method))?;
-            pass = pass.with(candidate, hook);
-        }
-        let mut candidates = pass.run(samples)?.into_iter();
-        if plain.is_none() {
-            plain = candidates.next().map(|candidate| candidate.errors);
-        }
-        for (candidate, methods) in candidates.zip(tried) {
-            if methods != accepted_methods(best.as_ref()).with(pending[0]) {
-                // It has a method in it that was rejected.
-                break;
-            }
-            let method = pending.remove(0);
-            let before = best.as_ref().map(|best| &best.candidate.errors).or(plain.as_ref());
-            let gain_db = before.map_or(0.0, |before| gain_db(before, &candidate.errors));
-            let better = TUNING.accepts(gain_db, 0.0);
-            steps.push(Step { method, gain_db, kept: better, seconds: candidate.seconds });
-            if better {
-                best = Some(Accepted { methods, candidate });
-            }
-        }
+    let Tried { plain, best, steps } = Trials::new(model, plan, &grids, tuning)?.run()?;
+    if best.is_none() {
+        warn_of_unknown(graph, plan, &plain);
     }
-    if let Some(Accepted { methods, candidate: best }) = &mut best {
-        if let Some(corrected) = known.and_then(|known| known.corrected.as_ref()) {
-            (best.plan, best.biases) = (corrected.plan.clone(), corrected.biases.clone());
-        } else if n < FEW_SAMPLES {
-            let (again, hook) = with_methods(*methods)?;
-            let pass = ForwardPass::new(model, n)?.with(again, hook);
-            if let Some(again) = pass.run(samples)?.pop() {
-                (best.plan, best.biases) = (again.plan, again.biases);
-            }
-        }
-    }
-    let plain = plain.unwrap_or_default();
     let sqnr_db = mean_sqnr_db(&plain);
-    let mut report = Tuned {
-        n_samples: n_tune,
-        n_held_back: samples.len() - n_tune,
-        sqnr_db: [sqnr_db, sqnr_db],
-        gain_db: 0.0,
-        steps,
-        n_biases: 0,
-        n_weights: 0,
-        n_rounded: 0,
-        n_ranges: 0,
-        seconds: 0.0,
-    };
-    // What was accepted has none.
-    let unknown = plain.iter().map(|error| best.is_none() && error.is_unknown());
-    for (output, _) in graph.output.iter().zip(unknown).filter(|(_, unknown)| *unknown) {
-        plan.warnings.push(format!(
-            "output `{}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept",
-            output.name()
-        ));
-    }
-    if let Some(Accepted { candidate, .. }) = best {
-        let Candidate { plan: tuned, biases, errors, .. } = candidate;
+    let (n_samples, n_held_back) = (n_tune, samples.len() - n_tune);
+    let mut report = Tuned { n_samples, n_held_back, sqnr_db: [sqnr_db; 2], steps, ..Tuned::default() };
+    if let Some(Candidate { plan: tuned, biases, errors, .. }) = best {
         report.sqnr_db[1] = mean_sqnr_db(&errors);
         report.gain_db = gain_db(&plain, &errors);
         report.n_biases = biases.len();
@@ -229,32 +143,25 @@ pub fn tune(
         report.n_ranges = n_changed_ranges(plan, &tuned);
         report.n_rounded = tuned.weights.iter().filter(|weight| weight.learned).count();
         *plan = tuned;
-        let biases = new_biases(model, biases)?;
-        let edits: Vec<ModelEdit> = biases.iter().cloned().map(ModelEdit::ReplaceBias).collect();
-        *model = edited(model, &edits)?;
-        plan.edits.extend(edits);
-        add_quantizers(model, placement, plan, scheme, &biases)?;
-        let graph = model.graph.as_ref().context("model has no graph")?;
-        decide_biases(graph, placement, scheme, observer, plan, false)?;
+        replace_biases(model, plan, placement, table, biases)?;
     }
     report.seconds = start.elapsed().as_secs_f64();
     Ok(Some(report))
 }
 
-/// The network of all methods that were accepted so far.
-struct Accepted {
-    methods: Methods,
-    candidate: Candidate,
-}
-
-fn accepted_methods(best: Option<&Accepted>) -> Methods {
-    best.map_or(Methods::default(), |best| best.methods)
+/// Says which outputs of the plain plan hindered tuning.
+fn warn_of_unknown(graph: &GraphProto, plan: &mut QuantPlan, plain: &[QuantizationError]) {
+    for (output, _) in graph.output.iter().zip(plain).filter(|(_, error)| error.is_unknown()) {
+        plan.warnings.push(format!(
+            "output `{}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept",
+            output.name()
+        ));
+    }
 }
 
 /// Weights with other scales or integers.
 fn n_changed_weights(before: &QuantPlan, after: &QuantPlan) -> usize {
-    let pairs = before.weights.iter().zip(&after.weights);
-    pairs.filter(|(a, b)| a.params != b.params || a.integers != b.integers).count()
+    before.weights.iter().zip(&after.weights).filter(|(a, b)| a.params != b.params || a.integers != b.integers).count()
 }
 
 /// Groups of activations with other ranges.
@@ -264,9 +171,25 @@ fn n_changed_ranges(before: &QuantPlan, after: &QuantPlan) -> usize {
     changed.collect::<std::collections::BTreeSet<usize>>().len()
 }
 
-/// Names for the new biases.
-fn new_biases(model: &ModelProto, biases: BTreeMap<Edge, Vec<f32>>) -> Result<Vec<NewBias>> {
+/// Gives the model new biases, and the plan what follows from them.
+fn replace_biases(
+    model: &mut ModelProto,
+    plan: &mut QuantPlan,
+    placement: &mut Placement,
+    WeightScheme { scheme, observer }: WeightScheme,
+    biases: BTreeMap<Edge, Vec<f32>>,
+) -> Result<()> {
+    let biases = named(model.graph.as_ref().context("model has no graph")?, biases);
+    let edits: Vec<ModelEdit> = biases.iter().cloned().map(ModelEdit::ReplaceBias).collect();
+    *model = edited(model, &edits)?;
+    plan.edits.extend(edits);
     let graph = model.graph.as_ref().context("model has no graph")?;
+    add_quantizers(graph, placement, plan, scheme, &biases);
+    decide_biases(graph, placement, scheme, observer, plan, false)
+}
+
+/// Names for the new biases.
+fn named(graph: &GraphProto, biases: BTreeMap<Edge, Vec<f32>>) -> Vec<NewBias> {
     let mut names = Names::of(graph);
     let named = biases.into_iter().map(|((node_idx, input_idx), values)| {
         let node = &graph.node[node_idx];
@@ -277,18 +200,17 @@ fn new_biases(model: &ModelProto, biases: BTreeMap<Edge, Vec<f32>>) -> Result<Ve
         let name = names.fresh(&format!("{base}_corrected"));
         NewBias { node_idx, input_idx, name, values }
     });
-    Ok(named.collect())
+    named.collect()
 }
 
 /// The new biases as placement, where the table stores biases as integers.
 fn add_quantizers(
-    model: &ModelProto,
+    graph: &GraphProto,
     placement: &mut Placement,
     plan: &QuantPlan,
     scheme: &Scheme,
     biases: &[NewBias],
-) -> Result<()> {
-    let graph = model.graph.as_ref().context("model has no graph")?;
+) {
     for NewBias { node_idx, input_idx, name, .. } in biases {
         let (tensor, edge) = (name.clone(), (*node_idx, *input_idx));
         if let Some(quantizer) = placement.biases.iter_mut().find(|quantizer| quantizer.edge == edge) {
@@ -299,5 +221,4 @@ fn add_quantizers(
         let quantizer = bias_grid::new_quantizer(node, edge, placement, plan, scheme);
         placement.biases.extend(quantizer.map(|quantizer| BiasQuantizer { tensor, ..quantizer }));
     }
-    Ok(())
 }

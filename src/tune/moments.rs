@@ -40,8 +40,7 @@ impl Moments {
     fn add(&mut self, part: &Part) {
         let add = |sums: &mut Matrix, values: &[f32]| {
             for (j, values) in values.chunks(self.b.len()).enumerate() {
-                let column = sums.column_mut(j).iter_mut();
-                column.zip(values).for_each(|(sum, v)| *sum += f64::from(*v));
+                sums.column_mut(j).iter_mut().zip(values).for_each(|(sum, v)| *sum += f64::from(*v));
             }
         };
         add(&mut self.bb, &part.bb);
@@ -61,8 +60,7 @@ impl Moments {
         };
         for (matrix, columns) in [(&mut self.bb, b), (&mut self.by, y)] {
             for (j, sum_j) in columns.iter().enumerate() {
-                let column = matrix.column_mut(j).iter_mut().zip(b);
-                column.for_each(|(sum, b_i)| *sum = about(*sum, *b_i, *sum_j));
+                matrix.column_mut(j).iter_mut().zip(b).for_each(|(sum, b_i)| *sum = about(*sum, *b_i, *sum_j));
             }
         }
         self.b.iter_mut().for_each(|sum| *sum /= n);

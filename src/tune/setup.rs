@@ -1,8 +1,8 @@
 //! What all methods go by besides the model and its plan, and which samples they look at.
 
 use super::effort::Effort;
-use super::methods::{Case, Methods, RANGES, Stage};
-use super::{Reference, Tuned, Tuning, WeightScheme, tune};
+use super::methods::{Case, EQUALIZE, Methods, RANGES, Stage};
+use super::{Tuned, Tuning, WeightScheme, tune};
 use crate::calibrate::SampleSet;
 use crate::observers;
 use crate::onnx::inputs::Shapes;
@@ -11,7 +11,7 @@ use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::{Observers, QuantPlan};
 use crate::scheme::Scheme;
-use crate::simulate::Samples;
+use crate::simulate::{FloatReference, Samples};
 use anyhow::{Result, ensure};
 use std::ops::Range;
 
@@ -70,7 +70,7 @@ pub struct Evaluation {
     /// The samples that it was by: positions in those by content.
     pub samples: Range<usize>,
     /// What is known of the float network, and of the plan that was accepted.
-    pub reference: Reference,
+    pub reference: FloatReference,
 }
 
 /// Copies of the largest tensor that are alive at a time, about: input and output of a layer in the float
@@ -90,12 +90,11 @@ impl<'a> Setup<'a> {
         Observers::of(self.observers)
     }
 
-    /// The methods that change the float model, before there is a plan.
-    pub fn exact_methods(&self) -> Methods {
+    /// Whether the float model is equalized, before there is a plan.
+    pub fn equalizes(&self) -> bool {
         let Options { effort, methods } = self.options;
-        let case = Case { effort, few_bits: false, coarse: false };
-        let methods = methods.unwrap_or_else(|| Methods::tried(case));
-        methods.of_stage(Stage::FloatModel).fold(Methods::default(), Methods::with)
+        let tried = || Methods::tried(Case { effort, few_bits: false, coarse: false });
+        methods.unwrap_or_else(tried).contains(EQUALIZE)
     }
 
     /// What to try for a plan. Ranges are refined where range observers are to be chosen from.

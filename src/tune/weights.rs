@@ -104,8 +104,7 @@ impl WeightSearch {
             candidate.plan.weights[weight_idx].learned = true;
             return Ok(Some(Learned { weight_idx, problem, rounded }));
         }
-        let searched = problem.free.then(|| clip::search(&problem, data)).flatten();
-        if let Some(rows) = searched {
+        if let Some(rows) = problem.free.then(|| clip::search(&problem, data)).flatten() {
             self.keep(candidate, weight_idx, &problem.layer, &rows);
         }
         Ok(None)

@@ -4,7 +4,7 @@ use mqq::metrics::Gain;
 use mqq::tune::accept::{Acceptance, NARROW_OBSERVER, TUNING, WIDE_OBSERVER};
 
 fn is_gain_by(gain_db: f64, standard_deviation_db: f64, deviations: f64) -> bool {
-    Acceptance::GainBy(deviations).accepts(gain_db, standard_deviation_db)
+    Acceptance { deviations }.accepts(gain_db, standard_deviation_db)
 }
 
 #[test]

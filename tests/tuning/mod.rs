@@ -24,11 +24,9 @@ use mqq::prepare::prepare;
 use mqq::quant::ChannelScaling;
 use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
-use mqq::simulate::{CachedNetwork, CachedSamples, Samples, simulate};
+use mqq::simulate::{CachedNetwork, CachedSamples, FloatReference, Samples, simulate};
 use mqq::statistics::TensorStatistics;
-use mqq::tune::{
-    Case, Compared, Effort, METHODS, Methods, Reference, Tuned, Tuning, WeightScheme, compare_plans, tune,
-};
+use mqq::tune::{Case, Compared, Effort, METHODS, Methods, Tuned, Tuning, WeightScheme, compare_plans, tune};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -173,7 +171,7 @@ fn a_float_network_in_other_units_need_not_be_run() {
         assert_eq!(run, known, "{fixture} {backend}");
         assert!(run.gain_db != 0.0, "{fixture} {backend}");
         for (planned, reference) in [(before, of_model), (after, of_scaled)] {
-            let tune = |reference: Option<&Reference>| {
+            let tune = |reference: Option<&FloatReference>| {
                 let Planned { mut model, mut plan, mut placement, inputs, values, .. } = planned.clone();
                 let samples = Samples { names: &inputs, values: &values[..7] };
                 let methods = Methods::of("bias").unwrap();

@@ -1,12 +1,12 @@
 //! Constants at the ends of a group: weights, gains, channel scales and summands.
 
-use super::super::edit::{ScaledConstant, is_own};
-use super::{Channels, End, Growth, Pending, Reason, Stop, WeightChannels};
+use super::super::edit::ScaledConstant;
+use super::{Channels, End, Growth, Reason, Stop, Way, WeightChannels};
 use crate::onnx::edit::Entries;
 use crate::onnx::node;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
-use crate::onnx::tensor;
+use crate::onnx::tensor::{self, DataType};
 
 /// Its slot, how its entries lie along the axis of the channels, where there is one per channel, and the
 /// other operand.
@@ -16,8 +16,7 @@ impl Growth<'_> {
     /// The weight at the second input.
     pub(super) fn weight_channels(&self, node: &NodeProto) -> Result<WeightChannels, Reason> {
         let no_weight = || Reason::NoWeight(node_name(node).to_string());
-        let name = node.input.get(1).ok_or_else(no_weight)?;
-        let shape = self.constant_shape(node, name)?;
+        let shape = self.constant_shape(node, node.input.get(1).ok_or_else(no_weight)?)?;
         WeightChannels::of(node, &shape).ok_or_else(no_weight)
     }
 
@@ -34,15 +33,17 @@ impl Growth<'_> {
         channels: Channels,
         multiply: bool,
     ) -> Result<(), Reason> {
-        match is_own(self.index, name) {
-            None => Err(Reason::NoWeight(name.to_string())),
-            Some(false) => Err(Reason::Shared(name.to_string())),
-            Some(true) => {
-                let tensor = name.to_string();
-                self.group.constants.push(ScaledConstant { tensor, entries, channels, multiply });
-                Ok(())
-            }
+        let tensor = name.to_string();
+        let stored = self.index.initializer(name);
+        if stored.is_none_or(|stored| stored.data_type() != DataType::Float as i32) {
+            return Err(Reason::NoWeight(tensor));
         }
+        // Changing it must change nothing else.
+        if !self.index.has_only(name, 1) {
+            return Err(Reason::Shared(tensor));
+        }
+        self.group.constants.push(ScaledConstant { tensor, entries, channels, multiply });
+        Ok(())
     }
 
     /// Gain and bias of a normalization: one per channel, after everything else.
@@ -64,8 +65,7 @@ impl Growth<'_> {
             if self.constant_shape(node, name)? != [channels.n_entries()] {
                 return Err(Reason::NotPerChannel(name.clone()).into());
             }
-            let entries = Entries::of_axis(1, channels.n_entries());
-            self.edit(name, entries, channels, false)?;
+            self.edit(name, Entries::of_axis(1, channels.n_entries()), channels, false)?;
         }
         self.group.producers.push(End::new(node_idx, 1, None, tensor, channels));
         Ok(())
@@ -114,69 +114,42 @@ impl Growth<'_> {
         Ok(())
     }
 
-    pub(super) fn elementwise_backward(
+    /// A product or sum that the tensor comes from, or goes into.
+    pub(super) fn elementwise(
         &mut self,
         node_idx: usize,
         tensor: &str,
         channels: Channels,
-        pending: &mut Vec<Pending>,
+        way: Way,
     ) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         let constant = self.constant_operand(node, channels)?;
+        let beyond: Vec<&str> = match (way, &constant) {
+            (Way::Forward, _) => vec![&node.output[0]],
+            (Way::Backward, Some((.., other))) => vec![other],
+            (Way::Backward, None) => node.input.iter().map(String::as_str).collect(),
+        };
         match (node.op_type(), constant) {
             ("Mul", Some((slot, Some(entries), _))) => {
-                self.edit(&node.input[slot], entries, channels, false)?;
-                self.group.producers.push(End::new(node_idx, slot, None, tensor, channels));
+                let is_reader = way == Way::Forward;
+                self.edit(&node.input[slot], entries, channels, is_reader)?;
+                let weight_channels = is_reader.then(|| WeightChannels::diagonal(channels.n_entries()));
+                let ends = if is_reader { &mut self.group.consumers } else { &mut self.group.producers };
+                ends.push(End::new(node_idx, slot, weight_channels, tensor, channels));
+                return Ok(());
             }
-            ("Mul", Some((_, None, other))) => pending.push((other.to_string(), channels)),
+            ("Mul", Some((_, None, _))) => {}
             ("Mul", None) => return Err(self.refused(node)),
-            (_, Some((slot, entries, other))) => {
-                self.summand(node_idx, slot, entries, channels)?;
-                pending.push((other.to_string(), channels));
-            }
+            (_, Some((slot, entries, _))) => self.summand(node_idx, slot, entries, channels)?,
             (_, None) => {
-                for input in &node.input {
-                    if self.shape(input)? != self.shape(tensor)? {
+                for other in &beyond {
+                    if self.shape(other)? != self.shape(tensor)? {
                         return Err(self.refused(node));
                     }
-                    pending.push((input.clone(), channels));
                 }
             }
         }
-        Ok(())
-    }
-
-    pub(super) fn elementwise_forward(
-        &mut self,
-        node_idx: usize,
-        slot: usize,
-        tensor: &str,
-        channels: Channels,
-        pending: &mut Vec<Pending>,
-    ) -> Result<(), Stop> {
-        let node = &self.graph.node[node_idx];
-        let output = node.output[0].clone();
-        match (node.op_type(), self.constant_operand(node, channels)?) {
-            ("Mul", Some((constant, Some(entries), _))) => {
-                self.edit(&node.input[constant], entries, channels, true)?;
-                let weight_channels = WeightChannels::diagonal(channels.n_entries());
-                let weight_channels = Some(weight_channels);
-                self.group.consumers.push(End::new(node_idx, constant, weight_channels, tensor, channels));
-            }
-            ("Mul", None) => return Err(self.refused(node)),
-            ("Mul", Some((_, None, _))) => pending.push((output, channels)),
-            (_, Some((constant, entries, _))) => {
-                debug_assert_ne!(slot, constant);
-                self.summand(node_idx, constant, entries, channels)?;
-                pending.push((output, channels));
-            }
-            (_, None) => {
-                if self.shape(&output)? != self.shape(tensor)? {
-                    return Err(self.refused(node));
-                }
-                pending.push((output, channels));
-            }
-        }
+        self.pending.extend(beyond.into_iter().map(|name| (name.to_string(), channels)));
         Ok(())
     }
 }

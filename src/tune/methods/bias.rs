@@ -3,10 +3,8 @@
 use super::bias_calibration::calibration;
 use super::{BiasRule, Method, Stage, Touches};
 use crate::engine::Value;
-use crate::onnx::graph::Edge;
 use crate::onnx::node::is_scaled;
 use crate::onnx::tensor;
-use crate::quant::QuantParams;
 use crate::simulate::{
     ActivationBounds, Candidate, ChannelSum, Network, NodeAt, OutChannels, added_to_product, correction,
 };
@@ -107,7 +105,11 @@ impl BiasCorrector<'_> {
         let mut stored = slot.values;
         stored.resize(channels.n_out, 0.0);
         let wanted: Vec<f32> = stored.iter().zip(&by).map(|(b, by)| b + by).collect();
-        let params = self.params_of(net, at, edge, &wanted, &channels, &outputs)?;
+        // The outputs have the bias as it is.
+        let params = self.grids.of_bias(edge, &wanted)?.and_then(|grids| {
+            let seen: Vec<&Value> = outputs.iter().take(at.n_tune).map(|y| &y[0]).collect();
+            least_changing(grids, &wanted, &channels, net.bounds_behind(at.node), &seen)
+        });
         let Some(params) = params else {
             candidate.biases.insert(edge, wanted);
             return Ok((outputs, None));
@@ -117,24 +119,6 @@ impl BiasCorrector<'_> {
         rebias(&channels, &mut outputs, &bias.wanted, &values)?;
         candidate.biases.insert(edge, values);
         Ok((outputs, Some(bias)))
-    }
-
-    /// The parameters that a bias is fake-quantized with, where it has some of its own; the `outputs` have the bias as
-    /// it is.
-    fn params_of(
-        &self,
-        net: &Network,
-        at: &NodeAt,
-        edge: Edge,
-        bias: &[f32],
-        channels: &OutChannels,
-        outputs: &[Vec<Value>],
-    ) -> Result<Option<QuantParams>> {
-        let grids = self.grids.of_bias(edge, bias)?;
-        Ok(grids.and_then(|grids| {
-            let seen: Vec<&Value> = outputs.iter().take(at.n_tune).map(|y| &y[0]).collect();
-            least_changing(grids, bias, channels, net.bounds_behind(at.node), &seen)
-        }))
     }
 }
 
@@ -159,8 +143,7 @@ fn by_grid(
     channels: &OutChannels,
     outputs: &[Vec<Value>],
 ) -> Vec<f64> {
-    let activation = net.activation_behind(at.node);
-    let (node, bounds) = activation.unwrap_or((at.node, ActivationBounds::ALL));
+    let (node, bounds) = net.activation_behind(at.node).unwrap_or((at.node, ActivationBounds::ALL));
     let params = node.output.first().and_then(|name| candidate.view().params(name));
     let Some(params) = params else { return Vec::new() };
     let outputs = outputs.iter().take(at.n_tune).filter_map(|outputs| outputs.first());

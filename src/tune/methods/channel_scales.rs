@@ -1,18 +1,13 @@
 //! Which channels of a model get scales, by what calibration samples show of them.
 
-use super::{EQUALIZE, Methods};
 use crate::calibrate::SampleSet;
 use crate::diag::copy_of;
 use crate::engine::{Parsed, Session};
-use crate::equalize::{
-    ChannelStatistics, Channels, EqualizationGroup, GroupScales, ObservedTensor, Skipped, choose, find,
-    observed_tensors,
-};
+use crate::equalize::{ChannelStatistics, End, EqualizationGroup, ObservedTensor, Skipped, choose, observed_tensors};
 use crate::onnx::edit::ModelEdit;
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
-use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::quant::ChannelScaling;
 use crate::tune::Setup;
@@ -20,15 +15,10 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// What could get channel scales.
-pub struct Candidates {
-    groups: Vec<EqualizationGroup>,
-    skipped: Vec<Skipped>,
-}
-
-/// What gets which.
+/// What gets which scales.
 pub struct ChannelScales {
-    chosen: Vec<(EqualizationGroup, GroupScales)>,
+    /// Groups with a scale per channel.
+    chosen: Vec<(EqualizationGroup, Vec<f32>)>,
     /// What gets none, and why.
     pub skipped: Vec<Skipped>,
 }
@@ -46,41 +36,22 @@ pub struct ScaledGroup {
     pub scales: Vec<f32>,
 }
 
-impl Candidates {
-    /// Those that `methods` ask for.
-    ///
-    /// # Errors
-    /// If the model has no graph.
-    pub fn find(model: &ModelProto, value_info: &ValueInfos, methods: Methods) -> Result<Candidates> {
-        let graph = model.graph.as_ref().context("model has no graph")?;
-        let (groups, skipped) = match methods.contains(EQUALIZE) {
-            true => find(graph, value_info),
-            false => Default::default(),
-        };
-        Ok(Candidates { groups, skipped })
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// Looks at samples, given by their positions in the data, and chooses by what is seen; at none where there are no
-    /// candidates.
+impl ChannelScales {
+    /// Looks at samples, given by their positions in the data, and chooses scales for `groups` by what is seen; at none
+    /// where there are no groups.
     ///
     /// # Errors
     /// If the engine does not run the model or a sample.
     pub fn choose(
-        self,
         setup: Setup,
         model: &ModelProto,
         placement: &Placement,
+        groups: Vec<EqualizationGroup>,
+        skipped: Vec<Skipped>,
         positions: &[usize],
     ) -> Result<ChannelScales> {
-        let is_empty = self.is_empty();
-        let Candidates { groups, skipped } = self;
         let mut scales = ChannelScales { chosen: Vec::new(), skipped };
-        if is_empty {
+        if groups.is_empty() {
             return Ok(scales);
         }
         let graph = model.graph.as_ref().context("model has no graph")?;
@@ -96,9 +67,7 @@ impl Candidates {
         }
         Ok(scales)
     }
-}
 
-impl ChannelScales {
     /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
         self.chosen.is_empty()
@@ -109,28 +78,23 @@ impl ChannelScales {
     /// # Errors
     /// None for those that were chosen.
     pub fn edits(&self) -> Result<Vec<ModelEdit>> {
-        let edits = self.chosen.iter().map(|(group, choice)| group.edits(&choice.scales));
-        Ok(edits.collect::<Result<Vec<_>>>()?.concat())
+        Ok(self.chosen.iter().map(|(group, scales)| group.edits(scales)).collect::<Result<Vec<_>>>()?.concat())
     }
 
     /// What the channels of tensors are multiplied by.
     pub fn scalings(&self) -> BTreeMap<String, ChannelScaling> {
-        let of_group = |(group, choice): &(EqualizationGroup, GroupScales)| -> Vec<(String, ChannelScaling)> {
-            let tensors = group.tensors.iter();
-            let scaling = |channels: &Channels| channels.scaling(&choice.scales);
-            tensors.map(|(tensor, channels)| (tensor.clone(), scaling(channels))).collect()
-        };
-        self.chosen.iter().flat_map(of_group).collect()
+        let tensors = self.chosen.iter().flat_map(|(group, scales)| group.tensors.iter().map(move |one| (one, scales)));
+        tensors.map(|((tensor, channels), scales)| (tensor.clone(), channels.scaling(scales))).collect()
     }
 
     /// The groups with scales, by names.
     pub fn groups(&self, graph: &GraphProto) -> Vec<ScaledGroup> {
-        let name = |end: &crate::equalize::End| node_name(&graph.node[end.node]).to_string();
-        let of = |(group, choice): &(EqualizationGroup, GroupScales)| ScaledGroup {
+        let name = |end: &End| node_name(&graph.node[end.node]).to_string();
+        let of = |(group, scales): &(EqualizationGroup, Vec<f32>)| ScaledGroup {
             tensor: group.tensor.clone(),
             producers: group.producers.iter().map(name).collect(),
             consumers: group.consumers.iter().map(name).collect(),
-            scales: choice.scales.clone(),
+            scales: scales.clone(),
         };
         self.chosen.iter().map(of).collect()
     }
@@ -146,15 +110,13 @@ fn look(
 ) -> Result<BTreeMap<String, ChannelStatistics>> {
     let names: Vec<String> = observed.iter().map(|observed| observed.tensor.clone()).collect();
     let engine = Parsed::new(model, shapes)?.build(&names)?;
-    let empty = || -> Vec<ChannelStatistics> {
-        observed.iter().map(|observed| ChannelStatistics::new(observed.channels)).collect()
-    };
-    let mut totals = empty();
+    let empty = || observed.iter().map(|observed| ChannelStatistics::new(observed.channels)).collect();
+    let mut totals: Vec<ChannelStatistics> = empty();
     // As many samples at a time as there are threads, added in their order.
     for part in positions.chunks(rayon::current_num_threads()) {
         let one = |session: &mut Result<Session>, &sample: &usize| -> Result<Vec<ChannelStatistics>> {
             let session = session.as_mut().map_err(|error| copy_of(error))?;
-            let mut seen = empty();
+            let mut seen: Vec<ChannelStatistics> = empty();
             let mut visit = |at: usize, shape: &[usize], values: &[f32]| {
                 seen[at].observe(shape, values);
                 Ok(())

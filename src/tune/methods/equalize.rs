@@ -4,10 +4,10 @@
 //! the model then observes what the tensors would be with these as well, and the better of the two plans is
 //! accepted.
 
-use super::channel_scales::{Candidates, ChannelScales, ScaledGroup};
+use super::channel_scales::{ChannelScales, ScaledGroup};
 use super::{Method, Stage, Touches};
 use crate::calibrate::CalibrationStatistics;
-use crate::equalize::Skipped;
+use crate::equalize::{EqualizationGroup, Skipped, find};
 use crate::onnx::edit::edited;
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
@@ -40,7 +40,7 @@ const MAX_SAMPLES: usize = 32;
 const LEAST_SAMPLES: usize = 16;
 
 /// What equalization did.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Equalized {
     /// Samples that the channel scales were chosen by.
     pub n_samples: usize,
@@ -88,17 +88,15 @@ pub fn propose(
     placement: &Placement,
     progress: &Progress,
 ) -> Result<Option<Proposal>> {
-    let (Some(samples), methods) = (setup.samples, setup.exact_methods()) else { return Ok(None) };
-    if methods.is_empty() {
-        return Ok(None);
-    }
+    let (Some(samples), true) = (setup.samples, setup.equalizes()) else { return Ok(None) };
     let start = Instant::now();
-    let candidates = Candidates::find(model, setup.value_info, methods)?;
-    let by_content = match candidates.is_empty() || setup.has_given_ranges {
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let (groups, skipped) = find(graph, setup.value_info);
+    let by_content = match groups.is_empty() || setup.has_given_ranges {
         true => &[][..],
         false => samples.put_in_order(progress)?,
     };
-    let scales = chosen(setup, model, placement, candidates, by_content);
+    let scales = chosen(setup, model, placement, groups, skipped, by_content);
     Ok(Some(Proposal { scales, seconds: start.elapsed().as_secs_f64() }))
 }
 
@@ -110,17 +108,18 @@ fn chosen(
     setup: Setup,
     model: &ModelProto,
     placement: &Placement,
-    candidates: Candidates,
+    groups: Vec<EqualizationGroup>,
+    skipped: Vec<Skipped>,
     samples: &[usize],
 ) -> Result<(ChannelScales, usize)> {
     ensure!(!setup.has_given_ranges, "ranges from a file are for the tensors as they are");
     let n = samples.len();
-    ensure!(candidates.is_empty() || n >= LEAST_SAMPLES, "{n} samples, expected {LEAST_SAMPLES} or more");
+    ensure!(groups.is_empty() || n >= LEAST_SAMPLES, "{n} samples, expected {LEAST_SAMPLES} or more");
     let effort = setup.options.effort;
     let largest = setup.value_info.largest_activation(model);
     let n_tune = effort.n_tune(effort.n_samples(largest).min(n));
     let n_samples = n_tune.clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n);
-    let scales = candidates.choose(setup, model, placement, &samples[..n_samples])?;
+    let scales = ChannelScales::choose(setup, model, placement, groups, skipped, &samples[..n_samples])?;
     Ok((scales, n_samples))
 }
 
@@ -140,10 +139,8 @@ impl Proposal {
         calibration: &mut CalibrationStatistics,
     ) -> (Option<Equalized>, Option<Evaluation>) {
         let start = Instant::now();
-        let outcome = self.scales.and_then(|(scales, n_samples)| {
-            let equalized = Equalized::new(&planned.model, &scales, n_samples)?;
-            attempt(setup, planned, calibration, &scales, equalized)
-        });
+        let outcome =
+            self.scales.and_then(|(scales, n_samples)| attempt(setup, planned, calibration, scales, n_samples));
         match outcome {
             Ok((equalized, known)) => {
                 let seconds = self.seconds + start.elapsed().as_secs_f64();
@@ -157,41 +154,24 @@ impl Proposal {
     }
 }
 
-impl Equalized {
-    /// What is known before it is evaluated.
-    fn new(model: &ModelProto, scales: &ChannelScales, n_samples: usize) -> Result<Equalized> {
-        let graph = model.graph.as_ref().context("model has no graph")?;
-        let (groups, skipped) = (scales.groups(graph), scales.skipped.clone());
-        Ok(Equalized {
-            n_samples,
-            n_judges: 0,
-            sqnr_db: [0.0; 2],
-            gain_db: 0.0,
-            chance_db: 0.0,
-            kept: false,
-            n_spaces: groups.len(),
-            n_declined: skipped.len(),
-            groups,
-            skipped,
-            seconds: 0.0,
-        })
-    }
-}
-
 /// Evaluates the channel scales. `calibration` is of the model without them, and where they are accepted of the one with
 /// them.
 fn attempt(
     setup: Setup,
     planned: &mut PlannedModel,
     calibration: &mut CalibrationStatistics,
-    scales: &ChannelScales,
-    mut equalized: Equalized,
+    scales: ChannelScales,
+    n_samples: usize,
 ) -> Result<(Equalized, Option<Evaluation>)> {
     let PlannedModel { model, placement, plan } = &*planned;
-    let data = setup.samples.context("nothing was observed")?;
+    let groups = scales.groups(model.graph.as_ref().context("model has no graph")?);
+    let (n_spaces, n_declined) = (groups.len(), scales.skipped.len());
+    let skipped = scales.skipped.clone();
+    let mut equalized = Equalized { n_samples, n_spaces, n_declined, groups, skipped, ..Equalized::default() };
     if scales.is_empty() {
         return Ok((equalized, None));
     }
+    let data = setup.samples.context("nothing was observed")?;
     let evaluated_by = setup.evaluation_samples(data, model, plan)?;
     let edits = scales.edits()?;
     let scaled = edited(model, &edits)?;

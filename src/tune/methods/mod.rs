@@ -206,11 +206,9 @@ impl Methods {
         for name in list.split(',').map(str::trim) {
             if bit(name) == 0 {
                 let names = || METHODS.iter().map(|method| method.name);
-                return Err(anyhow!(
-                    "method `{name}` is unknown, expected some of: {}",
-                    names().collect::<Vec<_>>().join(", ")
-                )
-                .hint(did_you_mean(name, names())));
+                let all = names().collect::<Vec<_>>().join(", ");
+                let error = anyhow!("method `{name}` is unknown, expected some of: {all}");
+                return Err(error.hint(did_you_mean(name, names())));
             }
             methods.0 |= bit(name);
         }

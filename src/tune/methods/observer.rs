@@ -9,9 +9,9 @@ use crate::calibrate::CalibrationStatistics;
 use crate::metrics::Gain;
 use crate::observers::{Observer, by_spelling};
 use crate::plan::{Observers, QuantPlan, decide};
-use crate::simulate::Samples;
+use crate::simulate::{FloatReference, Samples};
 use crate::tune::accept::{Acceptance, NARROW_OBSERVER, WIDE_OBSERVER};
-use crate::tune::{Compared, Evaluation, PlannedModel, Reference, Setup, compare_plans};
+use crate::tune::{Compared, Evaluation, PlannedModel, Setup, compare_plans};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl ObserverChoice {
     pub fn outcome(&self, tried: &TriedObserver) -> &'static str {
         let TriedObserver { observer, gain_db, chance_db } = tried;
         let rival = RIVALS.iter().find(|(name, _)| name == observer);
-        let doubt = rival.map_or(0.0, |(_, acceptance)| acceptance.deviations() * chance_db);
+        let doubt = rival.map_or(0.0, |(_, acceptance)| acceptance.deviations * chance_db);
         match *observer == self.observer {
             true => "accepted",
             false if *gain_db > 0.0 && *gain_db <= doubt => "rejected as below two standard deviations",
@@ -100,8 +100,7 @@ pub fn choose_observer(
     if !wanted || plan.activations.is_empty() || plan.weights.is_empty() {
         return None;
     }
-    let chosen = attempt(setup, planned, calibration, known);
-    chosen.unwrap_or_else(|error| {
+    attempt(setup, planned, calibration, known).unwrap_or_else(|error| {
         planned.plan.warnings.push(format!("observer search skipped: {error:#}"));
         None
     })
@@ -125,7 +124,7 @@ fn attempt(
     let (names, values) = (data.names(), data.values(samples.clone())?);
     let statistics = calibration.of(placement);
     let corrected = setup.methods(plan).touches().corrects_biases();
-    let mut of_default: Option<Reference> = None;
+    let mut of_default: Option<FloatReference> = None;
     let mut best: Option<Rival> = None;
     let mut tried = Vec::new();
     for (observer, acceptance) in RIVALS {
@@ -173,5 +172,5 @@ struct Rival {
     /// How much less noise the judging samples have with it, in dB.
     gain_db: f64,
     /// What is known of it by judging.
-    reference: Option<Reference>,
+    reference: Option<FloatReference>,
 }

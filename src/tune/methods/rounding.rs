@@ -63,8 +63,7 @@ pub fn round(problem: &Problem, data: LayerData) -> Result<RoundedWeight> {
     let ridge = RIDGES[usize::from(n_integers >= MANY)];
     let given: Vec<f64> = problem.w.iter().map(|&w| f64::from(w)).collect();
     let of_group = layer.n_in * (layer.n_out / layer.groups);
-    let moments = gather(layer, b, y, centred);
-    let moments = moments.into_par_iter().zip(given.par_chunks(of_group));
+    let moments = gather(layer, b, y, centred).into_par_iter().zip(given.par_chunks(of_group));
     let groups = moments.map(|(moments, given)| Group::new(moments, given, ridge));
     let groups: Vec<Group> = groups.collect::<Result<_>>()?;
     let targets: Vec<f64> = groups.iter().flat_map(|group| &group.targets).copied().collect();
@@ -103,8 +102,7 @@ impl RoundedWeight {
                 let change = bowls[group].descend(&problem.bounds, &steps, &mut q, &mut slope);
                 (error * error + change, choice, q)
             };
-            let all = errors.iter().enumerate().map(made_up);
-            all.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, choice, q)| (choice, q))
+            errors.iter().enumerate().map(made_up).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, choice, q)| (choice, q))
         };
         let rows: Vec<Option<(usize, Vec<f64>)>> = errors.par_iter().enumerate().map(of_row).collect();
         let mut chosen = vec![0; errors.len()];
@@ -223,8 +221,7 @@ impl Group {
 fn times(h: &Matrix, rows: &[f64]) -> Vec<f64> {
     let n = h.n_rows();
     let mut products = vec![0f64; rows.len()];
-    let blocks = products.par_chunks_mut(n * BLOCK).zip(rows.par_chunks(n * BLOCK));
-    blocks.for_each(|(products, rows)| {
+    products.par_chunks_mut(n * BLOCK).zip(rows.par_chunks(n * BLOCK)).for_each(|(products, rows)| {
         h.times(rows, products);
     });
     products

@@ -30,7 +30,7 @@ pub fn ahead(
     }
     let n = samples.len().min(N_SAMPLES);
     let on_float = |net: &Network, name: &str, float: &[Value]| ahead.meet(net, name, float);
-    ForwardPass::new(model, n)?.run_telling(samples.first(n), on_float)?;
+    ForwardPass::new(model, n)?.telling(on_float).run(samples.first(n))?;
     ahead.chosen()
 }
 
@@ -64,8 +64,7 @@ impl<'p> Ahead<'p> {
             let mut members = plan.activations.iter().filter(|p| p.quantizer.group == group);
             if let (true, Some(candidates)) = (members.any(is_read), GroupCandidates::of(plan, group)) {
                 let unmeasured = |all: Vec<RangeCandidate>| all.into_iter().map(|one| (one, 0.0));
-                let ways = candidates.shares(&candidates.found[0]);
-                let ways = ways.map(|way| unmeasured(way).collect());
+                let ways = candidates.shares(&candidates.found[0]).map(|way| unmeasured(way).collect());
                 groups.insert(group, Measured { found: unmeasured(candidates.found).collect(), ways });
             }
         }
@@ -83,8 +82,7 @@ impl<'p> Ahead<'p> {
         let Some(group) = self.groups.get_mut(&planned.quantizer.group) else { return Ok(()) };
         let edges = &planned.quantizer.edges;
         let Ahead { plan, ref view, corrects, .. } = *self;
-        let quantized = Quantized { plan, view, corrects };
-        let readers = readers(net, quantized, name, edges, float)?;
+        let readers = readers(net, Quantized { plan, view, corrects }, name, edges, float)?;
         if readers.is_empty() {
             return Ok(());
         }

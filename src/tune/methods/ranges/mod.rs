@@ -68,8 +68,8 @@ impl GroupCandidates {
             min_scale: first.qtype.min_scale() as f32,
             removed: members().filter_map(|p| p.removed_clip().cloned()).collect(),
         };
-        let others = first.candidates.iter().filter(|other| candidates.allows(other)).cloned();
-        let others: Vec<RangeCandidate> = others.collect();
+        let others: Vec<RangeCandidate> =
+            first.candidates.iter().filter(|other| candidates.allows(other)).cloned().collect();
         candidates.found.extend(others);
         Some(candidates)
     }
