@@ -49,10 +49,7 @@ pub fn observe(
 ) -> Result<Pass> {
     let (n, dataset) = (scalings.len(), &samples.dataset);
     let batch_size = samples.used.batch_size;
-    let order = match batch_size.is_some_and(|size| size < dataset.len()) {
-        true => Some(samples.order(progress)?),
-        false => None,
-    };
+    let order = if batch_size.is_some_and(|size| size < dataset.len()) { Some(samples.order(progress)?) } else { None };
     let hashes = samples.hashes();
     let start = || {
         let statistics = vec![TensorStatistics::default(); 2 * n];

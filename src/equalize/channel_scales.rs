@@ -103,9 +103,6 @@ fn equal_weights(objective: &Objective) -> Option<Vec<i32>> {
 /// The nearest exponents of channel scales with these logarithms to base 2.
 fn rounded(objective: &Objective, log: impl Fn(usize) -> f64) -> Vec<i32> {
     let nearest = |c: usize| (f64::from(PER_OCTAVE) * log(c)).round() as i32;
-    let exponent = |c: usize| match objective.is_live(c) {
-        true => nearest(c).clamp(-MAX_EXPONENT, MAX_EXPONENT),
-        false => 0,
-    };
+    let exponent = |c: usize| if objective.is_live(c) { nearest(c).clamp(-MAX_EXPONENT, MAX_EXPONENT) } else { 0 };
     (0..objective.n).map(exponent).collect()
 }

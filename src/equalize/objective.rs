@@ -184,10 +184,7 @@ impl Objective {
         let energy = |c: usize| statistic.mean_square(c - end.channels.first) * per_channel / power / 12.0;
         let out = others.get(&(end.node, true));
         let n_groups = if per_row { weight_channels.groups } else { 1 };
-        let first_of = |group: usize| match per_row {
-            true => end.channels.of(group * n_in),
-            false => end.channels.first,
-        };
+        let first_of = |group: usize| if per_row { end.channels.of(group * n_in) } else { end.channels.first };
         let last = end.channels.of(if per_row { n_in } else { weight_channels.n_in } - 1);
         let n_members = last - first_of(0) + 1;
         let rows = if per_row { n_out } else { 1 };

@@ -8,7 +8,6 @@ mod operands;
 
 use super::channels::{Channels, Way, passed};
 use super::{End, EqualizationGroup, Reason, Skipped, WeightChannels};
-use crate::onnx::edit::Entries;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::node::node_name;
@@ -162,23 +161,7 @@ impl Growth<'_> {
             return Err(self.refused(node));
         }
         match node.op_type() {
-            "Conv" | "ConvTranspose" | "Gemm" | "MatMul" => {
-                let weight_channels = self.weight_channels(node)?;
-                let axis = input_axis(node, self.shape(tensor)?.len());
-                if channels.axis != axis || channels.n_entries() != weight_channels.n_out {
-                    return Err(Reason::Misaligned(tensor.to_string()).into());
-                }
-                self.edit(&node.input[1], weight_channels.outputs, channels, false)?;
-                if let Some(bias) = node.input.get(2).filter(|name| !name.is_empty()) {
-                    let dims = self.constant_shape(node, bias)?;
-                    if dims.last() != Some(&weight_channels.n_out) {
-                        return Err(Reason::NotPerChannel(bias.clone()).into());
-                    }
-                    let entries = Entries::of_axis(1, weight_channels.n_out);
-                    self.edit(bias, entries, channels, false)?;
-                }
-                self.group.producers.push(End::new(node_idx, 1, Some(weight_channels), tensor, channels));
-            }
+            "Conv" | "ConvTranspose" | "Gemm" | "MatMul" => self.layer(node_idx, tensor, channels, Way::Backward)?,
             "LayerNormalization" | "BatchNormalization" | "InstanceNormalization" => {
                 self.gain(node_idx, tensor, channels)?;
             }
@@ -202,18 +185,9 @@ impl Growth<'_> {
         }
         match node.op_type() {
             "Conv" | "ConvTranspose" | "Gemm" | "MatMul" if slot == 0 => {
-                let weight_channels = self.weight_channels(node)?;
-                let axis = input_axis(node, self.shape(tensor)?.len());
-                let turned = node.op_type() == "Gemm" && node::int(node, "transA", 0) != 0;
-                if channels.axis != axis || channels.n_entries() != weight_channels.n_in || turned {
-                    return Err(Reason::Misaligned(tensor.to_string()).into());
-                }
-                self.edit(&node.input[1], weight_channels.inputs, channels, true)?;
-                self.group.consumers.push(End::new(node_idx, 1, Some(weight_channels), tensor, channels));
+                self.layer(node_idx, tensor, channels, Way::Forward)?;
             }
-            "Mul" | "Add" | "Sub" => {
-                self.elementwise(node_idx, tensor, channels, Way::Forward)?;
-            }
+            "Mul" | "Add" | "Sub" => self.elementwise(node_idx, tensor, channels, Way::Forward)?,
             "Concat" => {
                 let shape = self.shape(&output)?;
                 let axis = node::axis_position(node::int(node, "axis", 1), shape.len());

@@ -4,13 +4,13 @@
 //! quantization parameters and weights before it, and the samples; a hash of these names it, and what is kept under the name
 //! is not computed again. A plan that differs in one layer so costs the nodes behind that layer alone.
 
-use super::keyed::{KeyedPlan, WeightInput, hash_of, hash_params};
+use super::keyed::{KeyedPlan, KeyedWeight, hash_of, hash_params};
 use super::network::{Clips, Network};
 use super::samples::Samples;
 use super::single_node::{NamedValue, SingleNode};
 use super::view::{PlanView, dequantized, fake_quantize};
 use crate::engine::Value;
-use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
+use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::plan::QuantPlan;
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -132,15 +132,13 @@ impl<'a> CachedNetwork<'a> {
         node_idx: usize,
         node: &NodeProto,
         runtime: &[&str],
-        weights: &[WeightInput],
+        weights: &[KeyedWeight],
     ) -> Result<Arc<SingleNode>> {
-        let name = |weight: &WeightInput| &node.input[weight.input_idx];
-        let id = hash_of(|h| weights.iter().for_each(|weight| (name(weight), weight.id).hash(h)));
+        let id = hash_of(|h| weights.iter().for_each(|weight| weight.id.hash(h)));
         if let Some(single) = self.nodes.get(&(node_idx, id)) {
             return Ok(single.clone());
         }
-        let replaced = weights.iter().map(|weight| dequantized(weight.planned));
-        let replaced: Vec<TensorProto> = replaced.collect::<Result<_>>()?;
+        let replaced = weights.iter().map(|weight| dequantized(weight.planned)).collect::<Result<Vec<_>>>()?;
         let examples = &self.examples;
         let inputs: Vec<NamedValue> = runtime.iter().map(|name| NamedValue { name, value: &examples[*name] }).collect();
         let single = Arc::new(self.net.single_node(node, &inputs, &replaced)?);

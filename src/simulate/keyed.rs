@@ -26,7 +26,7 @@ impl<'p> KeyedPlan<'p> {
     pub fn of(plan: &'p QuantPlan) -> Result<KeyedPlan<'p>> {
         let id = |planned: &PlannedWeight| {
             hash_of(|h| {
-                planned.quantizer.qtype.hash(h);
+                (&planned.quantizer.tensor, &planned.quantizer.qtype).hash(h);
                 planned.params.iter().for_each(|params| hash_params(params, h));
             })
         };
@@ -39,24 +39,18 @@ impl<'p> KeyedPlan<'p> {
         Some(self.weight_ids[self.view.weight_at(edge)?])
     }
 
-    /// The weights of the plan that the node reads.
-    pub fn weights_of(&self, node_idx: usize, node: &NodeProto) -> Vec<WeightInput<'p>> {
-        let inputs = (0..node.input.len()).filter_map(|input_idx| {
-            let weight_idx = self.view.weight_at((node_idx, input_idx))?;
-            let planned = &self.plan.weights[weight_idx];
-            Some(WeightInput { input_idx, planned, id: self.weight_ids[weight_idx] })
-        });
-        inputs.collect()
+    /// The weights that the node reads.
+    pub fn weights_of(&self, node_idx: usize, node: &NodeProto) -> Vec<KeyedWeight<'p>> {
+        let weights = (0..node.input.len()).filter_map(|input_idx| self.view.weight_at((node_idx, input_idx)));
+        weights.map(|idx| KeyedWeight { planned: &self.plan.weights[idx], id: self.weight_ids[idx] }).collect()
     }
 }
 
-/// An input of a node that is a weight of the plan.
-pub struct WeightInput<'p> {
-    /// Which input it is.
-    pub input_idx: usize,
+/// A weight of the plan.
+pub struct KeyedWeight<'p> {
     /// The weight.
     pub planned: &'p PlannedWeight,
-    /// What tells the weight apart.
+    /// What tells it apart.
     pub id: u64,
 }
 

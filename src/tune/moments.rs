@@ -54,10 +54,7 @@ impl Moments {
     fn finish(mut self, centred: bool) -> Moments {
         let n = self.n.max(1) as f64;
         let (b, y) = (&self.b, &self.y);
-        let about = |sum: f64, a: f64, b: f64| match centred {
-            true => sum / n - a / n * (b / n),
-            false => sum / n,
-        };
+        let about = |sum: f64, a: f64, b: f64| if centred { sum / n - a / n * (b / n) } else { sum / n };
         for (matrix, columns) in [(&mut self.bb, b), (&mut self.by, y)] {
             for (j, sum_j) in columns.iter().enumerate() {
                 matrix.column_mut(j).iter_mut().zip(b).for_each(|(sum, b_i)| *sum = about(*sum, *b_i, *sum_j));

@@ -1,7 +1,7 @@
-//! Constants at the ends of a group: weights, gains, channel scales and summands.
+//! The ends of a group, and their constants: weights, gains, channel scales and summands.
 
 use super::super::edit::ScaledConstant;
-use super::{Channels, End, Growth, Reason, Stop, Way, WeightChannels};
+use super::{Channels, End, Growth, Reason, Stop, Way, WeightChannels, input_axis};
 use crate::onnx::edit::Entries;
 use crate::onnx::node;
 use crate::onnx::node::node_name;
@@ -46,6 +46,37 @@ impl Growth<'_> {
         Ok(())
     }
 
+    /// A layer that makes the tensor, or reads it.
+    pub(super) fn layer(&mut self, node_idx: usize, tensor: &str, channels: Channels, way: Way) -> Result<(), Stop> {
+        let node = &self.graph.node[node_idx];
+        let weight_channels = self.weight_channels(node)?;
+        let WeightChannels { n_in, n_out, inputs, outputs, .. } = weight_channels;
+        let is_reader = way == Way::Forward;
+        let (n, entries) = if is_reader { (n_in, inputs) } else { (n_out, outputs) };
+        let axis = input_axis(node, self.shape(tensor)?.len());
+        let turned = is_reader && node.op_type() == "Gemm" && node::int(node, "transA", 0) != 0;
+        if channels.axis != axis || channels.n_entries() != n || turned {
+            return Err(Reason::Misaligned(tensor.to_string()).into());
+        }
+        self.edit(&node.input[1], entries, channels, is_reader)?;
+        if let Some(bias) = node.input.get(2).filter(|name| !is_reader && !name.is_empty()) {
+            if self.constant_shape(node, bias)?.last() != Some(&n_out) {
+                return Err(Reason::NotPerChannel(bias.clone()).into());
+            }
+            self.edit(bias, Entries::of_axis(1, n_out), channels, false)?;
+        }
+        self.end(way, End::new(node_idx, 1, Some(weight_channels), tensor, channels));
+        Ok(())
+    }
+
+    /// Adds a node that makes a tensor of the group, or reads one.
+    fn end(&mut self, way: Way, end: End) {
+        match way {
+            Way::Forward => self.group.consumers.push(end),
+            Way::Backward => self.group.producers.push(end),
+        }
+    }
+
     /// Gain and bias of a normalization: one per channel, after everything else.
     pub(super) fn gain(&mut self, node_idx: usize, tensor: &str, channels: Channels) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
@@ -67,7 +98,7 @@ impl Growth<'_> {
             }
             self.edit(name, Entries::of_axis(1, channels.n_entries()), channels, false)?;
         }
-        self.group.producers.push(End::new(node_idx, 1, None, tensor, channels));
+        self.end(Way::Backward, End::new(node_idx, 1, None, tensor, channels));
         Ok(())
     }
 
@@ -134,8 +165,7 @@ impl Growth<'_> {
                 let is_reader = way == Way::Forward;
                 self.edit(&node.input[slot], entries, channels, is_reader)?;
                 let weight_channels = is_reader.then(|| WeightChannels::diagonal(channels.n_entries()));
-                let ends = if is_reader { &mut self.group.consumers } else { &mut self.group.producers };
-                ends.push(End::new(node_idx, slot, weight_channels, tensor, channels));
+                self.end(way, End::new(node_idx, slot, weight_channels, tensor, channels));
                 return Ok(());
             }
             ("Mul", Some((_, None, _))) => {}
