@@ -1,10 +1,10 @@
 //! What mixed precision is asked for, checked against what the table allows.
 
-use super::report::Reached;
 use crate::diag::{WithHint, did_you_mean};
 use crate::scheme::{FLOAT, Precision, Scheme};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// What the layers are chosen for. Written as the option of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -80,6 +80,25 @@ impl Goal {
         let option = self.option();
         ensure!((low..=high).contains(&value), "{option} is {value}, expected {unit}");
         Ok(())
+    }
+}
+
+/// What a network reaches.
+#[derive(Debug, Clone, Copy)]
+pub struct Reached {
+    /// Lowest SQNR of an output, in dB.
+    pub sqnr_db: f64,
+    /// Samples with the class that float gives them, in percent; none where no output has class scores.
+    pub agreement_percent: Option<f64>,
+    /// Mean over the weights.
+    pub weight_bits: f64,
+}
+
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Reached { sqnr_db, agreement_percent, weight_bits } = self;
+        let same = agreement_percent.map(|p| format!(", agreement {p:.1} %")).unwrap_or_default();
+        write!(f, "{sqnr_db:.2} dB{same}, {weight_bits:.2} bits per weight")
     }
 }
 

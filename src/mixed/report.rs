@@ -1,6 +1,6 @@
 //! How layers were chosen: for the sidecar, for `--json`, and for people.
 
-use super::goal::Goal;
+use super::goal::{Goal, Reached};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -80,25 +80,6 @@ pub struct LayerSensitivity {
     /// SQNR of the outputs where this layer alone is quantized, as the table says, in dB; 200 where that
     /// makes no error.
     pub sqnr_db: f64,
-}
-
-/// What a network reaches.
-#[derive(Debug, Clone, Copy)]
-pub struct Reached {
-    /// Lowest SQNR of an output, in dB.
-    pub sqnr_db: f64,
-    /// Samples with the class that float gives them, in percent; none where no output has class scores.
-    pub agreement_percent: Option<f64>,
-    /// Mean over the weights.
-    pub weight_bits: f64,
-}
-
-impl fmt::Display for Reached {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Reached { sqnr_db, agreement_percent, weight_bits } = self;
-        let same = agreement_percent.map(|p| format!(", agreement {p:.1} %")).unwrap_or_default();
-        write!(f, "{sqnr_db:.2} dB{same}, {weight_bits:.2} bits per weight")
-    }
 }
 
 impl Mixed {

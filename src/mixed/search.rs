@@ -5,11 +5,11 @@
 //! each does (docs/design/mixed-precision.md).
 
 use super::bias::{BiasCorrection, BiasMode};
-use super::goal::Goal;
+use super::goal::{Goal, Reached};
 use super::held_out::{HeldOut, add_outputs};
 use super::layers::{QuantizedLayer, WeightCost, layers};
 use super::planner::Planner;
-use super::report::{ChosenLayer, CurvePoint, Mixed, Reached};
+use super::report::{ChosenLayer, CurvePoint, Mixed};
 use super::{MAX_ANALYSIS, MAX_BYTES, MAX_WORK, MIN_ANALYSIS};
 use crate::diag::WithHint;
 use crate::metrics::{OutputErrors, relative_error_db};
