@@ -11,6 +11,7 @@ mod decide;
 mod diag;
 mod engine;
 mod equalize;
+mod figures;
 mod formats;
 mod hostile;
 mod metrics;

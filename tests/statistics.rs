@@ -102,6 +102,10 @@ fn values_up_to_a_mark_are_counted_as_another() {
     histogram.raise(-8.0, -4.0);
     assert_eq!(histogram, of(&[-4.0, -4.0, -4.0, -3.0, 0.0, 5.0, nan, -4.0, inf]));
     assert_eq!((histogram.n_minus_infinity(), histogram.n_non_finite()), (0, 2));
+    // Neither the counts of finite values nor those of others alone make two histograms equal.
+    assert_ne!(of(&[1.0, nan]), of(&[1.0]));
+    assert_ne!(of(&[1.0, nan]), of(&[1.0, 1.0, nan]));
+    assert_eq!(format!("{:?}", of(&[0.0; 3])), format!("[{:?}]", of(&[0.0; 3]).bins().next().unwrap()));
     let mut none = Histogram::default();
     none.raise(-8.0, -4.0);
     assert_eq!((none.total(), none.n_minus_infinity()), (0, 0));
