@@ -11,7 +11,6 @@ mod decide;
 mod diag;
 mod engine;
 mod equalize;
-mod figures;
 mod formats;
 mod hostile;
 mod metrics;

@@ -180,3 +180,23 @@ fn a_clip_goes_where_the_grid_ends_as_it_does() {
     let removed: Vec<_> = plan.activations.iter().map(PlannedActivation::removed_clip).collect();
     assert_eq!(removed, [Some(&relu), None, None]);
 }
+
+/// Below other values by their own width or by 32, below a single one by 1024, and nowhere lower than the mask.
+#[test]
+fn the_mask_that_is_added_to_scores_lies_as_far_down_as_they_may_reach() {
+    let cases: [(&[f32], f64); 7] = [
+        (&[-1e4, -1.0, 3.0], -33.0),
+        (&[f32::NEG_INFINITY, -1.0, 3.0], -33.0),
+        (&[-1e4, -30.0, 20.0], -80.0),
+        (&[-1e4, 0.0], -1024.0),
+        (&[-1e4, 5.0], -1024.0),
+        (&[-1e4, -8.0], -1032.0),
+        (&[-500.0, 0.0], -500.0),
+    ];
+    for (values, expected) in cases {
+        let mut given = Given::new();
+        given.activation("mask", "u8", values).softmax = Some(SoftmaxRole::Addend);
+        let found = given.one().range.min;
+        assert!((found - expected).abs() <= 0.005 * expected.abs(), "{values:?}: {found}");
+    }
+}

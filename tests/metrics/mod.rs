@@ -2,4 +2,5 @@
 
 mod compare;
 mod error;
+mod figures;
 mod outputs;
