@@ -22,21 +22,21 @@ fn a_constant_mask_is_raised_to_where_its_grid_begins() {
 fn a_slice_without_values_takes_the_median_scale_of_the_others() {
     let mut given = of_conv();
     let step = 2f32.powi(-24);
-    // The fourth channel is at the mark of nothing beside 1.27 * 2, the last one above it.
-    let values = [0.0, 0.0, 1.27, 0.1, 0.2, -2.54, 2.54 * step, 0.0, 2.54 * 2.0 * step, 0.0];
-    given.weight("w", "s8", Some(0), &[5, 2], &values);
+    // The fourth channel is at the mark of nothing beside 2.54, the fifth above it.
+    let values = [0.0, 0.0, 1.27, 0.1, 0.2, -2.54, 2.54 * step, 0.0, 2.54 * 2.0 * step, 0.0, 0.635, 0.0];
+    given.weight("w", "s8", Some(0), &[6, 2], &values);
     let plan = given.plan();
     let weight = &plan.weights[0];
     assert_eq!(weight.dead, [0, 3]);
-    let last = (f64::from(2.54f32 * 2.0 * step) / 127.0) as f32;
-    assert_eq!(scales(weight), [0.01, 0.01, 0.02, 0.01, last]);
+    let fifth = (f64::from(2.54f32 * 2.0 * step) / 127.0) as f32;
+    assert_eq!(scales(weight), [0.01, 0.01, 0.02, 0.01, fifth, 0.005]);
     assert_eq!((weight.observed, weight.observer, weight.learned), ((-2.54, 2.54 / 2.0), "max", false));
-    assert_eq!(**weight.integers, [0, 0, 127, 10, 10, -127, 0, 0, 127, 0]);
+    assert_eq!(**weight.integers, [0, 0, 127, 10, 10, -127, 0, 0, 127, 0, 127, 0]);
     let dequantized = weight.dequantized();
-    assert_eq!((dequantized.len(), dequantized[2], dequantized[5]), (10, 127.0 * 0.01, -127.0 * 0.02));
-    assert_eq!((weight.scale_shape(), weight.scale_of_value()(5)), (vec![5], 2));
+    assert_eq!((dequantized.len(), dequantized[2], dequantized[5]), (12, 127.0 * 0.01, -127.0 * 0.02));
+    assert_eq!((weight.scale_shape(), weight.scale_of_value()(5)), (vec![6], 2));
     let [warning] = <[String; 1]>::try_from(plan.warnings).unwrap();
-    assert!(warning.starts_with("initializer `w`: 2 of 5 channels are zero, or nearly (the first is 0)"), "{warning}");
+    assert!(warning.starts_with("initializer `w`: 2 of 6 channels are zero, or nearly (the first is 0)"), "{warning}");
 
     let mut given = of_conv();
     given.weight("w", "s8", Some(1), &[1, 4], &[1.0, 1.0, 0.0, 0.0]).block = Some(2);
