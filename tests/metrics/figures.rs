@@ -4,6 +4,7 @@ use mqq::metrics::{
     Centred, Gain, InOrder, MAX_DB, NonFinite, OutputComparison, OutputErrors, QuantizationError, gain_db,
     mean_sqnr_db, n_classes, relative_error_db,
 };
+use std::slice::from_ref;
 
 const NAN: f32 = f32::NAN;
 
@@ -32,11 +33,11 @@ fn the_mean_sqnr_is_over_outputs_that_have_an_error() {
     let same = error(&[(&[1.0], &[1.0])]);
     let nothing = error(&[(&[0.0], &[1.0])]);
     let (of_first, of_second) = (db(29.0 / 5.0), db(100.0));
-    assert_near(mean_sqnr_db(&[first.clone()]), of_first);
+    assert_near(mean_sqnr_db(from_ref(&first)), of_first);
     assert_near(mean_sqnr_db(&[first.clone(), same.clone(), second, nothing]), 0.5 * (of_first + of_second));
     let unknown = error(&[(&[1.0], &[NAN])]);
     assert_near(mean_sqnr_db(&[first, unknown.clone()]), 0.5 * (of_first - MAX_DB));
-    assert_eq!((mean_sqnr_db(&[same.clone()]), mean_sqnr_db(&[])), (0.0, 0.0));
+    assert_eq!((mean_sqnr_db(from_ref(&same)), mean_sqnr_db(&[])), (0.0, 0.0));
     assert!(unknown.is_unknown() && !same.is_unknown());
 }
 
@@ -80,7 +81,7 @@ fn a_gain_is_that_of_all_samples_and_of_the_typical_one() {
         0.5 * (typical + db(all))
     };
     let pairs = [(1.0, 4.0), (4.0, 1.0), (9.0, 0.25)];
-    let of = Gain::of(&[before.clone()], &[after.clone()]);
+    let of = Gain::of(from_ref(&before), from_ref(&after));
     assert_near(of.gain_db, gain(&pairs));
     assert_near(of.sqnr_db[0], db(6.0 / 14.0));
     assert_near(of.sqnr_db[1], db(6.0 / 5.25));
@@ -94,7 +95,7 @@ fn a_gain_is_that_of_all_samples_and_of_the_typical_one() {
     assert_near(gain_db(&outputs, &[after.clone(), after.clone()]), 0.5 * gain(&pairs));
     let same = error(&[(float, float); 3]);
     assert_near(gain_db(&[before.clone(), same.clone()], &[after.clone(), same.clone()]), gain(&pairs));
-    assert_eq!(gain_db(&[same.clone()], &[after.clone()]), 0.0);
+    assert_eq!(gain_db(from_ref(&same), from_ref(&after)), 0.0);
     assert!(gain_db(&[error(&[(float, &[1.0, 1.5])])], &[same]) > 1000.0);
     // An output may have fewer samples than another.
     let few = error(&[(float, &[2.0, 1.0])]);
