@@ -3,9 +3,7 @@
 use mqq::onnx::graph::GraphIndex;
 use mqq::onnx::integers::{integer_values, scale_values, type_name, type_number};
 use mqq::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
-use mqq::onnx::tensor::{
-    DataType, f32_values, from_f32, from_i4, from_i8, from_i32, from_u4, from_u8, i64_values, shape,
-};
+use mqq::onnx::tensor::{DataType, f32_values, from_f32, from_integers, i64_values, shape};
 
 fn raw(data_type: i32, n_values: i64, bytes: &[u8]) -> TensorProto {
     TensorProto {
@@ -79,11 +77,11 @@ fn raw_and_typed_storage_read_alike() {
 #[test]
 fn integers_are_stored_as_their_bytes() {
     let bytes = |tensor: TensorProto| tensor.raw_data.unwrap().to_vec();
-    assert_eq!(bytes(from_i8("q", &[2], &[-1, 127]).unwrap()), [255, 127]);
-    assert_eq!(bytes(from_u8("q", &[2], &[0, 255]).unwrap()), [0, 255]);
-    assert_eq!(bytes(from_i32("q", &[1], &[-2]).unwrap()), [254, 255, 255, 255]);
-    assert_eq!(bytes(from_i4("q", &[3], &[-1, 2, -8]).unwrap()), [0x2f, 0x08]);
-    assert_eq!(bytes(from_u4("q", &[2], &[1, 15]).unwrap()), [0xf1]);
+    assert_eq!(bytes(from_integers("q", DataType::Int8, &[2], &[-1, 127]).unwrap()), [255, 127]);
+    assert_eq!(bytes(from_integers("q", DataType::Uint8, &[2], &[0, 255]).unwrap()), [0, 255]);
+    assert_eq!(bytes(from_integers("q", DataType::Int32, &[1], &[-2]).unwrap()), [254, 255, 255, 255]);
+    assert_eq!(bytes(from_integers("q", DataType::Int4, &[3], &[-1, 2, -8]).unwrap()), [0x2f, 0x08]);
+    assert_eq!(bytes(from_integers("q", DataType::Uint4, &[2], &[1, 15]).unwrap()), [0xf1]);
 }
 
 #[test]

@@ -1,22 +1,20 @@
 //! Loading and saving leaves every message as it was; what is no model is a clear error.
 
+use bytes::Bytes;
 use mqq::onnx::{self, proto::*};
 use prost::Message;
 use std::path::{Path, PathBuf};
 
 /// One of each kind of thing that older schemas of ONNX lack.
 fn model_with_everything_new() -> ModelProto {
-    let entry = StringStringEntryProto { key: Some("k".into()), value: Some("v".into()) };
+    // Messages that are kept as bytes.
+    let (entry, number) = (Bytes::from_static(b"\x0a\x01k\x12\x01v"), Bytes::from_static(b"\x10\x02"));
     let node = NodeProto {
         op_type: Some("Custom".into()),
         domain: Some("nobody.knows".into()),
         overload: Some("o".into()),
         metadata_props: vec![entry.clone()],
-        device_configurations: vec![NodeDeviceConfigurationProto {
-            configuration_id: Some("c".into()),
-            pipeline_stage: Some(0),
-            ..Default::default()
-        }],
+        device_configurations: vec![number.clone()],
         attribute: vec![AttributeProto {
             name: Some("body".into()),
             g: Some(GraphProto { doc_string: Some("inner".into()), ..Default::default() }),
@@ -33,10 +31,9 @@ fn model_with_everything_new() -> ModelProto {
         metadata_props: vec![entry.clone()],
         ..Default::default()
     };
-    let sequence = ElementType { elem_type: Some(Box::new(TypeProto::default())) };
     let value = ValueInfoProto {
         name: Some("x".into()),
-        r#type: Some(TypeProto { sequence_type: Some(sequence), ..Default::default() }),
+        r#type: Some(TypeProto { sequence_type: Some(Bytes::from_static(b"\x0a\0")), ..Default::default() }),
         metadata_props: vec![entry.clone()],
         ..Default::default()
     };
@@ -50,7 +47,7 @@ fn model_with_everything_new() -> ModelProto {
             ..Default::default()
         }),
         functions: vec![FunctionProto { overload: Some("f".into()), ..Default::default() }],
-        configuration: vec![DeviceConfigurationProto { num_devices: Some(2), ..Default::default() }],
+        configuration: vec![number],
         ..Default::default()
     }
 }

@@ -21,13 +21,7 @@ pub struct Args {
     sets: Vec<String>,
     /// Print JSON on stdout
     #[arg(long)]
-    json: bool,
-}
-
-impl Args {
-    pub(super) fn json(&self) -> bool {
-        self.json
-    }
+    pub json: bool,
 }
 
 /// Runs the command.

@@ -78,7 +78,7 @@ pub struct Args {
     #[arg(long)]
     skip_existing: bool,
     #[command(flatten)]
-    print: PrintArgs,
+    pub print: PrintArgs,
     /// Say more: what was changed, and every node left float with its reason
     #[arg(long, short)]
     verbose: bool,
@@ -86,12 +86,6 @@ pub struct Args {
     preprocess: PreprocessArgs,
     #[command(flatten)]
     mixed: MixedArgs,
-}
-
-impl Args {
-    pub(super) fn json(&self) -> bool {
-        self.print.json
-    }
 }
 
 /// Files of one model.
@@ -124,13 +118,20 @@ impl Paths {
         written
     }
 
-    fn emitted_by_name(&self) -> BTreeMap<&'static str, String> {
+    /// The model and its results; the rest is to be filled in.
+    fn report(&self) -> ModelReport {
         let emitted = self.emitted.iter();
-        emitted.map(|(format, path)| (format.name, path.display().to_string())).collect()
+        ModelReport {
+            model: self.model.display().to_string(),
+            output: Some(self.output.display().to_string()),
+            sidecar: Some(self.sidecar.display().to_string()),
+            emitted: emitted.map(|(format, path)| (format.name, path.display().to_string())).collect(),
+            ..ModelReport::default()
+        }
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct ModelReport {
     model: String,
     status: &'static str,
@@ -183,32 +184,16 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     for paths in &all_paths {
         let model = paths.model.display().to_string();
         if paths.are_left_alone(args) {
-            if !args.print.quiet && !args.json() {
+            if !args.print.quiet && !args.print.json {
                 out!("{model}: exists, left alone");
             }
-            report.results.push(ModelReport {
-                model,
-                status: "skipped",
-                error: None,
-                output: Some(paths.output.display().to_string()),
-                sidecar: Some(paths.sidecar.display().to_string()),
-                emitted: paths.emitted_by_name(),
-                mixed_precision: None,
-                summary: None,
-            });
+            report.results.push(ModelReport { status: "skipped", ..paths.report() });
             continue;
         }
         match one(args, &request, paths) {
-            Ok(summary) => report.results.push(ModelReport {
-                model,
-                status: "ok",
-                error: None,
-                output: Some(paths.output.display().to_string()),
-                sidecar: Some(paths.sidecar.display().to_string()),
-                emitted: paths.emitted_by_name(),
-                mixed_precision: None,
-                summary: Some(summary),
-            }),
+            Ok(summary) => {
+                report.results.push(ModelReport { status: "ok", summary: Some(summary), ..paths.report() });
+            }
             Err(error) => {
                 print_error(&error);
                 let missed = error.downcast_ref::<Missed>().map(|Missed(mixed)| (**mixed).clone());
@@ -220,11 +205,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
                     model,
                     status: if missed.is_some() { "missed" } else { "failed" },
                     error: Some(ErrorReport::of(&error)),
-                    output: None,
-                    sidecar: None,
-                    emitted: BTreeMap::new(),
                     mixed_precision: missed,
-                    summary: None,
+                    ..ModelReport::default()
                 });
                 if !args.keep_going {
                     break;
@@ -232,7 +214,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
             }
         }
     }
-    if args.json() {
+    if args.print.json {
         report.print()?;
     }
     Ok(exit)
@@ -363,7 +345,7 @@ fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
             err!("warning: `{}`: {warning}", paths.model.display());
         }
     }
-    if !quiet && !args.json() {
+    if !quiet && !args.print.json {
         lines.push(report::line("sidecar", paths.sidecar.display()));
         let formats = paths.emitted.iter();
         lines.extend(formats.map(|(format, path)| report::line(format.name, path.display())));

@@ -25,13 +25,13 @@ pub struct Args {
     #[arg(long)]
     keep_going: bool,
     #[command(flatten)]
-    print: PrintArgs,
+    pub print: PrintArgs,
     /// Print every finding of a rule, not the first few
     #[arg(long, short)]
     verbose: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct ModelReport {
     model: String,
     /// `ok`, `broken` (a rule is) or `failed` (it could not be read).
@@ -43,12 +43,6 @@ struct ModelReport {
     n_errors: usize,
     n_warnings: usize,
     findings: Vec<Finding>,
-}
-
-impl Args {
-    pub(super) fn json(&self) -> bool {
-        self.print.json
-    }
 }
 
 /// Runs the command.
@@ -67,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
                 if report.n_errors > 0 && exit == Exit::Done {
                     exit = Exit::BackendRule;
                 }
-                if !args.json() {
+                if !args.print.json {
                     print(report, &scheme, args);
                 }
             }
@@ -81,17 +75,13 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
             model: path.display().to_string(),
             status: "failed",
             error: Some(ErrorReport::of(&error)),
-            n_quantize: 0,
-            n_dequantize: 0,
-            n_errors: 0,
-            n_warnings: 0,
-            findings: Vec::new(),
+            ..ModelReport::default()
         }));
         if failed && !args.keep_going {
             break;
         }
     }
-    if args.json() {
+    if args.print.json {
         reports.print()?;
     }
     Ok(exit)

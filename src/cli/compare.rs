@@ -35,15 +35,9 @@ pub struct Args {
     #[arg(long, value_name = "DB", value_parser = parse_number)]
     min_sqnr: Option<f64>,
     #[command(flatten)]
-    print: PrintArgs,
+    pub print: PrintArgs,
     #[command(flatten)]
     preprocess: PreprocessArgs,
-}
-
-impl Args {
-    pub(super) fn json(&self) -> bool {
-        self.print.json
-    }
 }
 
 /// Runs the command.
@@ -67,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let figures = compare(&request, &|n| Bar::new(n, "compare", quiet).tick())?;
     let misses = |output: &OutputFigures| args.min_sqnr.is_some_and(|min| !output.reaches(min));
-    if args.json() {
+    if args.print.json {
         let object = serde_json::json!({
             "schema_version": super::JSON_VERSION,
             "float": args.float.display().to_string(),

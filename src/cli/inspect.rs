@@ -37,7 +37,7 @@ pub struct Args {
     shape: ShapeArgs,
     /// Print one JSON object on stdout
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -51,12 +51,6 @@ struct Report {
     outputs: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     placement: Option<PlacementReport>,
-}
-
-impl Args {
-    pub(super) fn json(&self) -> bool {
-        self.json
-    }
 }
 
 /// Runs the command.

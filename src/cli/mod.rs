@@ -84,11 +84,11 @@ fn expanded_pattern() -> Option<PathBuf> {
 
 fn run(cli: Cli) -> Exit {
     let json = match &cli.command {
-        Command::Calibrate(args) => args.json(),
-        Command::Inspect(args) => args.json(),
-        Command::Backends(args) => args.json(),
-        Command::Compare(args) => args.json(),
-        Command::Check(args) => args.json(),
+        Command::Calibrate(args) => args.print.json,
+        Command::Inspect(args) => args.json,
+        Command::Backends(args) => args.json,
+        Command::Compare(args) => args.print.json,
+        Command::Check(args) => args.print.json,
         Command::Prepare(_) | Command::Export(_) | Command::Completions { .. } => false,
     };
     let (error, exit) = match run_command(cli) {

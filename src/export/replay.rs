@@ -86,7 +86,7 @@ fn channel_scales(
             anyhow!("this version of mqq does not equalize the tensor `{}`, which the sidecar does", scaled.tensor)
                 .hint(AGAIN)
         })?;
-        edits.extend(group.edits(&scaled.factors)?);
+        edits.extend(group.edits(&scaled.scales)?);
     }
     Ok(edits)
 }

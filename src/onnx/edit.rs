@@ -4,6 +4,7 @@ use super::graph::drop_unused;
 use super::proto::{GraphProto, ModelProto, TensorProto};
 use super::tensor;
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 /// A change of a float model.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,12 +31,14 @@ pub enum ModelEdit {
     },
 }
 
-/// A bias that replaces that of a node.
-#[derive(Debug, Clone, PartialEq)]
+/// A bias that replaces that of a node; in the sidecar as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewBias {
-    /// Position of the node.
+    /// Position of the node in the prepared graph.
+    #[serde(rename = "node")]
     pub node_idx: usize,
     /// Which of its inputs it is.
+    #[serde(rename = "input")]
     pub input_idx: usize,
     /// Name of the initializer.
     pub name: String,

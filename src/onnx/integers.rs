@@ -3,6 +3,7 @@
 use super::proto::TensorProto;
 use super::tensor::{is_external, shape};
 use anyhow::{Result, bail, ensure};
+use half::{bf16, f16};
 
 /// Names of `TensorProto.DataType`, by number.
 const NAMES: [&str; 27] = [
@@ -121,20 +122,8 @@ pub fn scale_values(tensor: &TensorProto) -> Result<Vec<f32>> {
     );
     let bits = integer_values(&TensorProto { data_type: Some(4), ..tensor.clone() })?;
     let value = |bits: i32| match data_type {
-        16 => f32::from_bits((bits as u32) << 16),
-        _ => half(bits as u32),
+        16 => bf16::from_bits(bits as u16).to_f32(),
+        _ => f16::from_bits(bits as u16).to_f32(),
     };
     Ok(bits.into_iter().map(value).collect())
-}
-
-/// The value of an IEEE 754 half-precision number.
-fn half(bits: u32) -> f32 {
-    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
-    let (exponent, fraction) = ((bits >> 10) & 0x1f, (bits & 0x3ff) as f32);
-    match exponent {
-        0 => sign * fraction * 2f32.powi(-24),
-        0x1f if fraction == 0.0 => sign * f32::INFINITY,
-        0x1f => f32::NAN,
-        _ => sign * (1024.0 + fraction) * 2f32.powi(exponent as i32 - 25),
-    }
 }

@@ -57,13 +57,10 @@ pub fn columns(input_idx: usize, rank: usize) -> Option<usize> {
 /// The axis that the operator sums over, of the weight at `input_idx`; negative counts from the last. Of a
 /// convolution's it is the one of the input channels.
 pub fn reduction_axis(node: &NodeProto, input_idx: usize) -> i64 {
-    match (node.op_type(), input_idx) {
-        ("ConvTranspose", _) => 0,
-        ("Gemm", 1) => i64::from(int(node, "transB", 0) != 0),
-        ("Gemm", _) => i64::from(int(node, "transA", 0) == 0),
-        ("MatMul", 1) => -2,
-        ("MatMul", _) => -1,
-        _ => 1,
+    // Of the first two or the last two axes it is the other one.
+    match output_axis(node, input_idx) {
+        axis if axis < 0 => -3 - axis,
+        axis => 1 - axis,
     }
 }
 

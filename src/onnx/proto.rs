@@ -1,7 +1,8 @@
 //! Messages of the ONNX file format, IR version 13, complete: prost drops fields that it does not know,
 //! so a missing one here would be lost on saving. Field names and numbers are those of `onnx.proto`;
 //! what a field means is documented there. Presence of scalars is kept (the format is proto2). The
-//! members of a `oneof` are plain optional fields, which encode alike.
+//! members of a `oneof` are plain optional fields, which encode alike. Messages that mqq never looks into are their
+//! bytes, which stay as they are.
 #![allow(missing_docs)]
 
 /// A named attribute of a node.
@@ -25,10 +26,10 @@ pub struct AttributeProto {
     pub t: Option<TensorProto>,
     #[prost(message, optional, tag = "6")]
     pub g: Option<GraphProto>,
-    #[prost(message, optional, tag = "22")]
-    pub sparse_tensor: Option<SparseTensorProto>,
-    #[prost(message, optional, tag = "14")]
-    pub tp: Option<TypeProto>,
+    #[prost(bytes = "bytes", optional, tag = "22")]
+    pub sparse_tensor: Option<bytes::Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "14")]
+    pub tp: Option<bytes::Bytes>,
     #[prost(float, repeated, packed = "false", tag = "7")]
     pub floats: Vec<f32>,
     #[prost(int64, repeated, packed = "false", tag = "8")]
@@ -39,10 +40,10 @@ pub struct AttributeProto {
     pub tensors: Vec<TensorProto>,
     #[prost(message, repeated, tag = "11")]
     pub graphs: Vec<GraphProto>,
-    #[prost(message, repeated, tag = "23")]
-    pub sparse_tensors: Vec<SparseTensorProto>,
-    #[prost(message, repeated, tag = "15")]
-    pub type_protos: Vec<TypeProto>,
+    #[prost(bytes = "bytes", repeated, tag = "23")]
+    pub sparse_tensors: Vec<bytes::Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "15")]
+    pub type_protos: Vec<bytes::Bytes>,
 }
 
 /// Name and type of a value.
@@ -54,8 +55,8 @@ pub struct ValueInfoProto {
     pub r#type: Option<TypeProto>,
     #[prost(string, optional, tag = "3")]
     pub doc_string: Option<String>,
-    #[prost(message, repeated, tag = "4")]
-    pub metadata_props: Vec<StringStringEntryProto>,
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub metadata_props: Vec<bytes::Bytes>,
 }
 
 /// One call of an operator or function.
@@ -77,76 +78,10 @@ pub struct NodeProto {
     pub domain: Option<String>,
     #[prost(string, optional, tag = "8")]
     pub overload: Option<String>,
-    #[prost(message, repeated, tag = "9")]
-    pub metadata_props: Vec<StringStringEntryProto>,
-    #[prost(message, repeated, tag = "10")]
-    pub device_configurations: Vec<NodeDeviceConfigurationProto>,
-}
-
-/// A key and its list.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct IntIntListEntryProto {
-    #[prost(int64, optional, tag = "1")]
-    pub key: Option<i64>,
-    #[prost(int64, repeated, packed = "false", tag = "2")]
-    pub value: Vec<i64>,
-}
-
-/// How a node is spread over devices.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct NodeDeviceConfigurationProto {
-    #[prost(string, optional, tag = "1")]
-    pub configuration_id: Option<String>,
-    #[prost(message, repeated, tag = "2")]
-    pub sharding_spec: Vec<ShardingSpecProto>,
-    #[prost(int32, optional, tag = "3")]
-    pub pipeline_stage: Option<i32>,
-}
-
-/// How a tensor is sharded.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ShardingSpecProto {
-    #[prost(string, optional, tag = "1")]
-    pub tensor_name: Option<String>,
-    #[prost(int64, repeated, packed = "false", tag = "2")]
-    pub device: Vec<i64>,
-    #[prost(message, repeated, tag = "3")]
-    pub index_to_device_group_map: Vec<IntIntListEntryProto>,
-    #[prost(message, repeated, tag = "4")]
-    pub sharded_dim: Vec<ShardedDimProto>,
-}
-
-/// How one axis is sharded.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ShardedDimProto {
-    #[prost(int64, optional, tag = "1")]
-    pub axis: Option<i64>,
-    #[prost(message, repeated, tag = "2")]
-    pub simple_sharding: Vec<SimpleShardedDimProto>,
-}
-
-/// An even split of an axis; one of `dim_value` and `dim_param`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct SimpleShardedDimProto {
-    #[prost(int64, optional, tag = "1")]
-    pub dim_value: Option<i64>,
-    #[prost(string, optional, tag = "2")]
-    pub dim_param: Option<String>,
-    #[prost(int64, optional, tag = "3")]
-    pub num_shards: Option<i64>,
-}
-
-/// Training graphs of a model.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct TrainingInfoProto {
-    #[prost(message, optional, tag = "1")]
-    pub initialization: Option<GraphProto>,
-    #[prost(message, optional, tag = "2")]
-    pub algorithm: Option<GraphProto>,
-    #[prost(message, repeated, tag = "3")]
-    pub initialization_binding: Vec<StringStringEntryProto>,
-    #[prost(message, repeated, tag = "4")]
-    pub update_binding: Vec<StringStringEntryProto>,
+    #[prost(bytes = "bytes", repeated, tag = "9")]
+    pub metadata_props: Vec<bytes::Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "10")]
+    pub device_configurations: Vec<bytes::Bytes>,
 }
 
 /// A whole ONNX file.
@@ -168,25 +103,14 @@ pub struct ModelProto {
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
-    #[prost(message, repeated, tag = "14")]
-    pub metadata_props: Vec<StringStringEntryProto>,
-    #[prost(message, repeated, tag = "20")]
-    pub training_info: Vec<TrainingInfoProto>,
+    #[prost(bytes = "bytes", repeated, tag = "14")]
+    pub metadata_props: Vec<bytes::Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "20")]
+    pub training_info: Vec<bytes::Bytes>,
     #[prost(message, repeated, tag = "25")]
     pub functions: Vec<FunctionProto>,
-    #[prost(message, repeated, tag = "26")]
-    pub configuration: Vec<DeviceConfigurationProto>,
-}
-
-/// A named set of devices.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct DeviceConfigurationProto {
-    #[prost(string, optional, tag = "1")]
-    pub name: Option<String>,
-    #[prost(int32, optional, tag = "2")]
-    pub num_devices: Option<i32>,
-    #[prost(string, repeated, tag = "3")]
-    pub device: Vec<String>,
+    #[prost(bytes = "bytes", repeated, tag = "26")]
+    pub configuration: Vec<bytes::Bytes>,
 }
 
 /// A key and a value.
@@ -196,15 +120,6 @@ pub struct StringStringEntryProto {
     pub key: Option<String>,
     #[prost(string, optional, tag = "2")]
     pub value: Option<String>,
-}
-
-/// Quantization annotation of a tensor.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct TensorAnnotation {
-    #[prost(string, optional, tag = "1")]
-    pub tensor_name: Option<String>,
-    #[prost(message, repeated, tag = "2")]
-    pub quant_parameter_tensor_names: Vec<StringStringEntryProto>,
 }
 
 /// Nodes, initializers, inputs and outputs.
@@ -224,12 +139,12 @@ pub struct GraphProto {
     pub output: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "13")]
     pub value_info: Vec<ValueInfoProto>,
-    #[prost(message, repeated, tag = "14")]
-    pub quantization_annotation: Vec<TensorAnnotation>,
+    #[prost(bytes = "bytes", repeated, tag = "14")]
+    pub quantization_annotation: Vec<bytes::Bytes>,
     #[prost(message, repeated, tag = "15")]
     pub sparse_initializer: Vec<SparseTensorProto>,
-    #[prost(message, repeated, tag = "16")]
-    pub metadata_props: Vec<StringStringEntryProto>,
+    #[prost(bytes = "bytes", repeated, tag = "16")]
+    pub metadata_props: Vec<bytes::Bytes>,
 }
 
 /// A tensor with its data, or a reference to data in another file.
@@ -239,8 +154,8 @@ pub struct TensorProto {
     pub dims: Vec<i64>,
     #[prost(int32, optional, tag = "2")]
     pub data_type: Option<i32>,
-    #[prost(message, optional, tag = "3")]
-    pub segment: Option<TensorSegment>,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub segment: Option<bytes::Bytes>,
     #[prost(float, repeated, packed = "true", tag = "4")]
     pub float_data: Vec<f32>,
     #[prost(int32, repeated, packed = "true", tag = "5")]
@@ -263,17 +178,8 @@ pub struct TensorProto {
     pub external_data: Vec<StringStringEntryProto>,
     #[prost(int32, optional, tag = "14")]
     pub data_location: Option<i32>,
-    #[prost(message, repeated, tag = "16")]
-    pub metadata_props: Vec<StringStringEntryProto>,
-}
-
-/// Which part of a larger tensor this is.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct TensorSegment {
-    #[prost(int64, optional, tag = "1")]
-    pub begin: Option<i64>,
-    #[prost(int64, optional, tag = "2")]
-    pub end: Option<i64>,
+    #[prost(bytes = "bytes", repeated, tag = "16")]
+    pub metadata_props: Vec<bytes::Bytes>,
 }
 
 /// Non-zero values and their indices.
@@ -310,52 +216,27 @@ pub struct Dimension {
 pub struct TypeProto {
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorType>,
-    #[prost(message, optional, tag = "4")]
-    pub sequence_type: Option<ElementType>,
-    #[prost(message, optional, tag = "5")]
-    pub map_type: Option<MapType>,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub sequence_type: Option<bytes::Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "5")]
+    pub map_type: Option<bytes::Bytes>,
     #[prost(string, optional, tag = "6")]
     pub denotation: Option<String>,
-    #[prost(message, optional, tag = "7")]
-    pub opaque_type: Option<OpaqueType>,
-    #[prost(message, optional, tag = "8")]
-    pub sparse_tensor_type: Option<TensorType>,
-    #[prost(message, optional, tag = "9")]
-    pub optional_type: Option<ElementType>,
+    #[prost(bytes = "bytes", optional, tag = "7")]
+    pub opaque_type: Option<bytes::Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "8")]
+    pub sparse_tensor_type: Option<bytes::Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "9")]
+    pub optional_type: Option<bytes::Bytes>,
 }
 
-/// Element type and shape of a dense or sparse tensor.
+/// Element type and shape of a dense tensor.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TensorType {
     #[prost(int32, optional, tag = "1")]
     pub elem_type: Option<i32>,
     #[prost(message, optional, tag = "2")]
     pub shape: Option<TensorShapeProto>,
-}
-
-/// Element type of a sequence or an optional.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ElementType {
-    #[prost(message, optional, boxed, tag = "1")]
-    pub elem_type: Option<Box<TypeProto>>,
-}
-
-/// Key and value type of a map.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct MapType {
-    #[prost(int32, optional, tag = "1")]
-    pub key_type: Option<i32>,
-    #[prost(message, optional, boxed, tag = "2")]
-    pub value_type: Option<Box<TypeProto>>,
-}
-
-/// A type that ONNX does not know.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct OpaqueType {
-    #[prost(string, optional, tag = "1")]
-    pub domain: Option<String>,
-    #[prost(string, optional, tag = "2")]
-    pub name: Option<String>,
 }
 
 /// An operator set and its version.
@@ -392,6 +273,6 @@ pub struct FunctionProto {
     pub value_info: Vec<ValueInfoProto>,
     #[prost(string, optional, tag = "13")]
     pub overload: Option<String>,
-    #[prost(message, repeated, tag = "14")]
-    pub metadata_props: Vec<StringStringEntryProto>,
+    #[prost(bytes = "bytes", repeated, tag = "14")]
+    pub metadata_props: Vec<bytes::Bytes>,
 }

@@ -122,74 +122,24 @@ pub fn from_f32(name: &str, shape: &[usize], values: &[f32]) -> Result<TensorPro
     from_raw(name, DataType::Float, shape, values.len(), raw)
 }
 
-/// An int8 tensor of `values`, stored raw.
+/// A tensor of integers of 32 bits or fewer, stored raw: 4-bit ones two to a byte, the first in the low half. Of each
+/// value the low bits are taken.
 ///
 /// # Errors
 /// As [`from_f32`].
-pub fn from_i8(name: &str, shape: &[usize], values: &[i8]) -> Result<TensorProto> {
-    let raw = values.iter().map(|value| value.cast_unsigned()).collect();
-    from_raw(name, DataType::Int8, shape, values.len(), raw)
-}
-
-/// A uint8 tensor of `values`, stored raw.
-///
-/// # Errors
-/// As [`from_f32`].
-pub fn from_u8(name: &str, shape: &[usize], values: &[u8]) -> Result<TensorProto> {
-    from_raw(name, DataType::Uint8, shape, values.len(), values.to_vec())
-}
-
-/// An int4 tensor of `values` (-8 to 7), stored raw: two to a byte, the first in the low half.
-///
-/// # Errors
-/// As [`from_f32`].
-pub fn from_i4(name: &str, shape: &[usize], values: &[i8]) -> Result<TensorProto> {
-    let nibbles: Vec<u8> = values.iter().map(|value| value.cast_unsigned()).collect();
-    from_raw(name, DataType::Int4, shape, values.len(), pack_nibbles(&nibbles))
-}
-
-/// A uint4 tensor of `values` (0 to 15), stored as [`from_i4`] does.
-///
-/// # Errors
-/// As [`from_f32`].
-pub fn from_u4(name: &str, shape: &[usize], values: &[u8]) -> Result<TensorProto> {
-    from_raw(name, DataType::Uint4, shape, values.len(), pack_nibbles(values))
-}
-
-fn pack_nibbles(nibbles: &[u8]) -> Vec<u8> {
-    let pack = |pair: &[u8]| match pair {
-        [low, high] => (low & 0xf) | (high << 4),
-        [low, ..] => low & 0xf,
-        [] => 0,
+pub fn from_integers(name: &str, data_type: DataType, shape: &[usize], values: &[i32]) -> Result<TensorProto> {
+    let low_bytes = |n: usize| values.iter().flat_map(move |value| value.to_le_bytes().into_iter().take(n)).collect();
+    let raw = match data_type {
+        DataType::Uint4 | DataType::Int4 => {
+            let pack = |pair: &[i32]| pair.iter().rev().fold(0, |byte, value| byte << 4 | (value & 0xf) as u8);
+            values.chunks(2).map(pack).collect()
+        }
+        DataType::Uint8 | DataType::Int8 => low_bytes(1),
+        DataType::Uint16 | DataType::Int16 => low_bytes(2),
+        DataType::Int32 => low_bytes(4),
+        DataType::Float | DataType::Int64 => bail!("tensor `{name}`: {data_type:?} is no integer of 32 bits or fewer"),
     };
-    nibbles.chunks(2).map(pack).collect()
-}
-
-/// An int16 tensor of `values`, stored raw.
-///
-/// # Errors
-/// As [`from_f32`].
-pub fn from_i16(name: &str, shape: &[usize], values: &[i16]) -> Result<TensorProto> {
-    let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    from_raw(name, DataType::Int16, shape, values.len(), raw)
-}
-
-/// A uint16 tensor of `values`, stored raw.
-///
-/// # Errors
-/// As [`from_f32`].
-pub fn from_u16(name: &str, shape: &[usize], values: &[u16]) -> Result<TensorProto> {
-    let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    from_raw(name, DataType::Uint16, shape, values.len(), raw)
-}
-
-/// An int32 tensor of `values`, stored raw.
-///
-/// # Errors
-/// As [`from_f32`].
-pub fn from_i32(name: &str, shape: &[usize], values: &[i32]) -> Result<TensorProto> {
-    let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    from_raw(name, DataType::Int32, shape, values.len(), raw)
+    from_raw(name, data_type, shape, values.len(), raw)
 }
 
 /// An int64 tensor of `values`, stored raw.

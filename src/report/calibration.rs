@@ -6,8 +6,8 @@ use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
 use crate::pipeline::Outcome;
 use crate::place::{FloatCause, FloatNode};
-use crate::sidecar::{ChannelScalesRecord, Encoding};
-use crate::tune::{Equalized, ObserverChoice, Step, TriedObserver, Tuned};
+use crate::sidecar::Encoding;
+use crate::tune::{Equalized, ObserverChoice, ScaledGroup, Step, TriedObserver, Tuned};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -291,14 +291,14 @@ pub fn details(outcome: &Outcome) -> Vec<String> {
     prepared.chain(floats).chain(scaled).chain(skipped).chain(curve).collect()
 }
 
-fn describe_scales(scales: &ChannelScalesRecord) -> String {
-    let ChannelScalesRecord { tensor, producers, consumers, factors } = scales;
-    let min = factors.iter().copied().fold(f32::INFINITY, f32::min);
-    let max = factors.iter().copied().fold(0.0, f32::max);
+fn describe_scales(group: &ScaledGroup) -> String {
+    let ScaledGroup { tensor, producers, consumers, scales } = group;
+    let min = scales.iter().copied().fold(f32::INFINITY, f32::min);
+    let max = scales.iter().copied().fold(0.0, f32::max);
     format!(
         "equalized: `{tensor}`: {} -> {}: {} channel scales of {min} to {max}",
         producers.join(", "),
         consumers.join(", "),
-        factors.len()
+        scales.len()
     )
 }

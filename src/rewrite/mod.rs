@@ -9,7 +9,7 @@ use crate::onnx::graph;
 use crate::onnx::graph::Edge;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
-use crate::onnx::tensor;
+use crate::onnx::tensor::{self, DataType};
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::{Codes, QuantParams};
 use crate::scheme::{QType, WeightStorage};
@@ -198,7 +198,8 @@ impl Writer {
         self.initializers.push(tensor::from_f32(&scale, &shape, &planned.scales)?);
         let nodes = match &planned.qtype {
             None => {
-                self.initializers.push(tensor::from_i32(&quantized, &planned.shape, &planned.integers)?);
+                let stored = tensor::from_integers(&quantized, DataType::Int32, &planned.shape, &planned.integers)?;
+                self.initializers.push(stored);
                 let axis: &[_] = if per_element { &[("axis", 0)] } else { &[] };
                 vec![node("DequantizeLinear", [&quantized, &scale], &dequantized, axis)]
             }
@@ -263,18 +264,15 @@ fn node<const N: usize>(op_type: &str, inputs: [&String; N], output: &str, attri
 }
 
 fn integers(name: &str, shape: &[usize], values: &[i32], qtype: &QType) -> Result<TensorProto> {
-    // The values are fake-quantized, so that the casts keep them.
-    match qtype.dtype().as_str() {
-        "int8" => tensor::from_i8(name, shape, &cast(values, |v| v as i8)),
-        "uint8" => tensor::from_u8(name, shape, &cast(values, |v| v as u8)),
-        "int16" => tensor::from_i16(name, shape, &cast(values, |v| v as i16)),
-        "uint16" => tensor::from_u16(name, shape, &cast(values, |v| v as u16)),
-        "int4" => tensor::from_i4(name, shape, &cast(values, |v| v as i8)),
-        "uint4" => tensor::from_u4(name, shape, &cast(values, |v| v as u8)),
+    let data_type = match qtype.dtype().as_str() {
+        "int8" => DataType::Int8,
+        "uint8" => DataType::Uint8,
+        "int16" => DataType::Int16,
+        "uint16" => DataType::Uint16,
+        "int4" => DataType::Int4,
+        "uint4" => DataType::Uint4,
         other => bail!("`{name}`: type {other}, expected an integer of 4, 8 or 16 bits"),
-    }
-}
-
-fn cast<T>(values: &[i32], to: impl Fn(i32) -> T) -> Vec<T> {
-    values.iter().map(|&value| to(value)).collect()
+    };
+    // The values are fake-quantized, so that all of their bits are kept.
+    tensor::from_integers(name, data_type, shape, values)
 }

@@ -2,12 +2,11 @@
 
 use super::packed::pack;
 use super::schema::{
-    BiasRecord, CalibrationRecord, ChannelScalesRecord, Encoding, EqualizationRecord, FloatNodeRecord, GraphRecord,
-    ModelRecord, NodeRecord, OneOrMany, Producer, SCHEMA_VERSION, SchemeRecord, Sidecar, SkippedRecord, StepRecord,
-    TriedObserverRecord, TuningRecord,
+    CalibrationRecord, Encoding, EqualizationRecord, FloatNodeRecord, GraphRecord, ModelRecord, NodeRecord, OneOrMany,
+    Producer, SCHEMA_VERSION, SchemeRecord, Sidecar, SkippedRecord, StepRecord, TuningRecord,
 };
 use crate::mixed::Mixed;
-use crate::onnx::edit::{ModelEdit, NewBias};
+use crate::onnx::edit::ModelEdit;
 use crate::onnx::node::{attribute, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
@@ -15,7 +14,7 @@ use crate::place::Placement;
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::Symmetry;
 use crate::scheme::{QType, Scheme};
-use crate::tune::{Equalized, ObserverChoice, ScaledGroup, Step, Tuned};
+use crate::tune::{Equalized, ObserverChoice, Step, Tuned};
 use anyhow::Result;
 
 /// The outcome of a run.
@@ -175,52 +174,23 @@ fn plain(name: &str, qtype: Option<&QType>) -> Encoding {
     Encoding {
         name: name.to_string(),
         output_dtype: qtype.map_or("int32".into(), QType::dtype),
-        y_scale: OneOrMany::Many(Vec::new()),
-        y_zero_point: OneOrMany::Many(Vec::new()),
-        axis: None,
-        block_size: None,
         bits: qtype.map_or(32, |qtype| qtype.bits),
         q_range: grid.map_or([i32::MIN, i32::MAX], |grid| [grid.q_min(), grid.q_max()]),
         symmetric: qtype.is_none_or(|qtype| qtype.symmetry == Symmetry::Symmetric),
-        shape: None,
-        range: None,
-        observed: None,
-        observer: None,
-        rounding: None,
-        n_non_finite: None,
-        n_masked: None,
-        shared_with: None,
-        removed_node: None,
-        network_output: false,
-        consumers: Vec::new(),
-        rule: String::new(),
-        reason: String::new(),
+        ..Encoding::default()
     }
 }
 
 /// With the observer that was chosen, and those that were tried.
 fn calibration(record: CalibrationRecord, choice: Option<&ObserverChoice>) -> CalibrationRecord {
     let Some(choice) = choice else { return record };
-    let tried = choice.tried.iter().map(|tried| TriedObserverRecord {
-        observer: tried.observer.clone(),
-        gain_db: tried.gain_db,
-        chance_db: tried.chance_db,
-    });
-    CalibrationRecord { activation_observer: choice.observer.clone(), tried_observers: tried.collect(), ..record }
+    let (activation_observer, tried_observers) = (choice.observer.clone(), choice.tried.clone());
+    CalibrationRecord { activation_observer, tried_observers, ..record }
 }
 
 fn equalization(equalized: &Equalized) -> EqualizationRecord {
-    let group = |group: &ScaledGroup| ChannelScalesRecord {
-        tensor: group.tensor.clone(),
-        producers: group.producers.clone(),
-        consumers: group.consumers.clone(),
-        factors: group.scales.clone(),
-    };
-    let groups = equalized.groups.iter().filter(|_| equalized.kept).map(group).collect();
-    let skipped = equalized
-        .skipped
-        .iter()
-        .map(|skipped| SkippedRecord { tensor: skipped.tensor.clone(), reason: skipped.reason.to_string() });
+    let skipped = equalized.skipped.iter();
+    let skipped = skipped.map(|it| SkippedRecord { tensor: it.tensor.clone(), reason: it.reason.to_string() });
     EqualizationRecord {
         n_samples: equalized.n_samples,
         n_judges: equalized.n_judges,
@@ -228,7 +198,7 @@ fn equalization(equalized: &Equalized) -> EqualizationRecord {
         gain_db: equalized.gain_db,
         chance_db: equalized.chance_db,
         kept: equalized.kept,
-        spaces: groups,
+        spaces: if equalized.kept { equalized.groups.clone() } else { Vec::new() },
         declined: skipped.collect(),
         offsets: Vec::new(),
     }
@@ -236,9 +206,7 @@ fn equalization(equalized: &Equalized) -> EqualizationRecord {
 
 fn tuning(tuned: &Tuned, edits: &[ModelEdit]) -> TuningRecord {
     let bias = |edit: &ModelEdit| match edit {
-        ModelEdit::ReplaceBias(NewBias { node_idx, input_idx, name, values }) => {
-            Some(BiasRecord { node: *node_idx, input: *input_idx, name: name.clone(), values: values.clone() })
-        }
+        ModelEdit::ReplaceBias(bias) => Some(bias.clone()),
         _ => None,
     };
     let step =

@@ -12,9 +12,9 @@ mod schema;
 
 pub use fill::Record;
 pub use schema::{
-    BiasRecord, CalibrationRecord, ChannelScalesRecord, Encoding, EqualizationRecord, FloatNodeRecord, GraphRecord,
-    InputRecord, ModelRecord, NodeRecord, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeRecord, Sidecar,
-    SkippedRecord, StepRecord, TriedObserverRecord, TuningRecord,
+    CalibrationRecord, Encoding, EqualizationRecord, FloatNodeRecord, GraphRecord, InputRecord, ModelRecord,
+    NodeRecord, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeRecord, Sidecar, SkippedRecord, StepRecord,
+    TuningRecord,
 };
 
 /// The name by which tables ask for the sidecar, which is always written, and by which ranges are read from it.

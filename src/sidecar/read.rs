@@ -1,9 +1,9 @@
 //! The file of an earlier run: its text, and the changes of the float model that it tells of.
 
 use super::packed::unpack;
-use super::schema::{BiasRecord, Encoding, SCHEMA_VERSION, Sidecar};
+use super::schema::{Encoding, SCHEMA_VERSION, Sidecar};
 use crate::diag::WithHint;
-use crate::onnx::edit::{ModelEdit, NewBias};
+use crate::onnx::edit::ModelEdit;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
@@ -42,14 +42,8 @@ impl Sidecar {
 
     /// The corrected biases.
     pub fn new_biases(&self) -> Vec<ModelEdit> {
-        let bias = |bias: &BiasRecord| NewBias {
-            node_idx: bias.node,
-            input_idx: bias.input,
-            name: bias.name.clone(),
-            values: bias.values.clone(),
-        };
         let biases = self.tuning.iter().flat_map(|tuning| &tuning.biases);
-        biases.map(bias).map(ModelEdit::ReplaceBias).collect()
+        biases.cloned().map(ModelEdit::ReplaceBias).collect()
     }
 
     /// The weights of learned rounding, as [`QuantPlan::learned_weights`](crate::plan::QuantPlan::learned_weights) gives

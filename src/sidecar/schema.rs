@@ -1,6 +1,8 @@
 //! The keys of the sidecar, and its text.
 
 use crate::mixed::Mixed;
+use crate::onnx::edit::NewBias;
+use crate::tune::{ScaledGroup, TriedObserver};
 use serde::{Deserialize, Serialize};
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
@@ -85,7 +87,7 @@ pub struct CalibrationRecord {
     pub activation_observer: String,
     /// Others that were tried; absent where none was.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tried_observers: Vec<TriedObserverRecord>,
+    pub tried_observers: Vec<TriedObserver>,
     /// Range observer of the weights, with its options.
     pub weight_observer: String,
     /// The file that ranges of activations were taken from, and its format; absent where there was none.
@@ -96,17 +98,6 @@ pub struct CalibrationRecord {
     pub preprocessing: Option<String>,
     /// Shape of each input.
     pub inputs: Vec<InputRecord>,
-}
-
-/// A range observer of all activations that was tried in place of the table's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TriedObserverRecord {
-    /// The range observer, with its options.
-    pub observer: String,
-    /// How much less quantization error the outputs have with it than with the table's, in dB.
-    pub gain_db: f64,
-    /// How far that is a matter of the samples, in dB: one standard deviation.
-    pub chance_db: f64,
 }
 
 /// What the sidecar says of tuned weights and biases.
@@ -129,7 +120,7 @@ pub struct TuningRecord {
     /// Groups of activations whose ranges are not those of the observer.
     pub n_ranges: usize,
     /// Biases that replace those of the model.
-    pub biases: Vec<BiasRecord>,
+    pub biases: Vec<NewBias>,
 }
 
 /// One method, tried on top of those that were accepted.
@@ -141,19 +132,6 @@ pub struct StepRecord {
     pub gain_db: f64,
     /// Whether it was accepted; otherwise it was worse and rejected.
     pub kept: bool,
-}
-
-/// A corrected bias.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BiasRecord {
-    /// Position of the node in the prepared graph.
-    pub node: usize,
-    /// Which of its inputs it is.
-    pub input: usize,
-    /// The initializer that holds it in the quantized model's float form.
-    pub name: String,
-    /// One per output channel.
-    pub values: Vec<f32>,
 }
 
 /// What the sidecar says of equalized channels.
@@ -174,25 +152,12 @@ pub struct EqualizationRecord {
     /// Whether the result was accepted; otherwise it was worse by more than twice that and everything is as it was.
     pub kept: bool,
     /// The equalization groups whose channels were scaled; none where the result was rejected.
-    pub spaces: Vec<ChannelScalesRecord>,
+    pub spaces: Vec<ScaledGroup>,
     /// Inputs of layers that got no channel scales.
     pub declined: Vec<SkippedRecord>,
     /// What earlier versions of mqq moved from channels into biases: such a model is not made again.
     #[serde(default, skip_serializing)]
     pub offsets: Vec<serde_json::Value>,
-}
-
-/// An equalization group: tensors that share a scale per channel.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ChannelScalesRecord {
-    /// The tensor that names them, whose channels the scales are for.
-    pub tensor: String,
-    /// Nodes whose weights, gains and biases were divided by the scales.
-    pub producers: Vec<String>,
-    /// Nodes whose weights were multiplied by them.
-    pub consumers: Vec<String>,
-    /// One per channel.
-    pub factors: Vec<f32>,
 }
 
 /// An input of a layer that was skipped.
@@ -232,6 +197,12 @@ pub enum OneOrMany<T> {
     Many(Vec<T>),
 }
 
+impl<T> Default for OneOrMany<T> {
+    fn default() -> OneOrMany<T> {
+        OneOrMany::Many(Vec::new())
+    }
+}
+
 impl<T> OneOrMany<T> {
     /// The values; one where there is no axis.
     pub fn as_slice(&self) -> &[T] {
@@ -243,7 +214,7 @@ impl<T> OneOrMany<T> {
 }
 
 /// Parameters of one tensor; a real value is `y_scale * (q - y_zero_point)`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Encoding {
     /// ONNX name in the prepared model.
     pub name: String,

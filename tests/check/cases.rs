@@ -119,22 +119,22 @@ pub const CASES: &[Case] = &[
         rule: "linear_form",
         breaks: |m| {
             set_scale(m, "b_scale", &[0.5; 15]);
-            replace(m, tensor::from_i32("b_zp", &[15], &[0; 15]).unwrap());
+            replace(m, tensor::from_integers("b_zp", tensor::DataType::Int32, &[15], &[0; 15]).unwrap());
         },
         expected: &["`b_scale`: shape of the scale is [15], expected [16]"],
     },
     Case {
         call: "",
         rule: "linear_form",
-        breaks: |m| replace(m, tensor::from_i8("w_zp", &[3], &[0; 3]).unwrap()),
+        breaks: |m| replace(m, tensor::from_integers("w_zp", tensor::DataType::Int8, &[3], &[0; 3]).unwrap()),
         expected: &["`w_zp`: shape of the zero point is [3]"],
     },
     Case {
         call: "",
         rule: "linear_form",
         breaks: |m| {
-            replace(m, tensor::from_i16("w_zp", &[16], &[0; 16]).unwrap());
-            replace(m, tensor::from_i16("w_q", &[16, 16, 1, 1], &[0; 256]).unwrap());
+            replace(m, tensor::from_integers("w_zp", tensor::DataType::Int16, &[16], &[0; 16]).unwrap());
+            replace(m, tensor::from_integers("w_q", tensor::DataType::Int16, &[16, 16, 1, 1], &[0; 256]).unwrap());
         },
         expected: &["int16 in operator set 13", "21 or later, or the domain com.microsoft"],
     },
@@ -186,7 +186,7 @@ pub const CASES: &[Case] = &[
     Case {
         call: "{ symmetric: { of: [weight, bias] } }",
         rule: "symmetric",
-        breaks: |m| replace(m, tensor::from_i8("w_zp", &[16], &[1; 16]).unwrap()),
+        breaks: |m| replace(m, tensor::from_integers("w_zp", tensor::DataType::Int8, &[16], &[1; 16]).unwrap()),
         expected: &["`w_zp`: zero point of the weight [0] of 16 is 1, expected 0"],
     },
     Case {
@@ -201,7 +201,7 @@ pub const CASES: &[Case] = &[
         breaks: |m| {
             // Without a zero point the type is that of the integers.
             node(m, "b_dq").input.truncate(2);
-            replace(m, tensor::from_i8("b_q", &[16], &[0; 16]).unwrap());
+            replace(m, tensor::from_integers("b_q", tensor::DataType::Int8, &[16], &[0; 16]).unwrap());
         },
         expected: &["`b_q`: type of the bias is int8, expected int32"],
     },
@@ -215,7 +215,7 @@ pub const CASES: &[Case] = &[
         call: "{ integer_range: { of: [weight], min: -127, max: 127 } }",
         rule: "integer_range",
         breaks: |m| {
-            replace(m, tensor::from_i8("w_q", &[16, 16, 1, 1], &[-128; 256]).unwrap());
+            replace(m, tensor::from_integers("w_q", tensor::DataType::Int8, &[16, 16, 1, 1], &[-128; 256]).unwrap());
         },
         expected: &["`w_q`: an integer of the weight is -128, expected -127 to 127"],
     },
@@ -224,7 +224,7 @@ pub const CASES: &[Case] = &[
         rule: "per_tensor",
         breaks: |m| {
             set_scale(m, "s_scale", &[0.5; 16]);
-            replace(m, tensor::from_i8("s_zp", &[16], &[0; 16]).unwrap());
+            replace(m, tensor::from_integers("s_zp", tensor::DataType::Int8, &[16], &[0; 16]).unwrap());
             node(m, "s_q").input[0] = "p_dq".into();
             let quantize = node(m, "s_q").clone();
             graph(m).node.retain(|node| node.output[0] != "s_dq");
@@ -294,7 +294,7 @@ pub const CASES: &[Case] = &[
     Case {
         call: "{ bias: { stored: int32 } }",
         rule: "bias",
-        breaks: |m| replace(m, tensor::from_i32("b_zp", &[16], &[1; 16]).unwrap()),
+        breaks: |m| replace(m, tensor::from_integers("b_zp", tensor::DataType::Int32, &[16], &[1; 16]).unwrap()),
         expected: &["zero point of the bias"],
     },
     Case {

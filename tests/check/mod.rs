@@ -103,9 +103,9 @@ fn only_a_matrix_on_the_right_of_a_product_has_scales_per_channel() {
         g.input("x", &[2, 4, 4]);
         pair(&mut g, "x", 0.5);
         let n = shape.iter().product();
-        g.tensor(tensor::from_i8("w_q", shape, &vec![1; n]).unwrap());
+        g.tensor(tensor::from_integers("w_q", tensor::DataType::Int8, shape, &vec![1; n]).unwrap());
         g.values("w_scale", &[4], &[0.5; 4]);
-        g.tensor(tensor::from_i8("w_zp", &[4], &[0; 4]).unwrap());
+        g.tensor(tensor::from_integers("w_zp", tensor::DataType::Int8, &[4], &[0; 4]).unwrap());
         linear(&mut g, "DequantizeLinear", "w", "w_q", Some(axis));
         g.op("MatMul", if right { &["x_dq", "w_dq"] } else { &["w_dq", "x_dq"] }, "y");
         g.output("y");
@@ -128,7 +128,7 @@ fn only_a_matrix_on_the_right_of_a_product_has_scales_per_channel() {
 fn a_bias_in_int8_is_told_from_int32() {
     let mut model = good();
     for (name, data_type) in [("b_q", 3), ("b_zp", 3)] {
-        let int8 = tensor::from_i8(name, &[16], &[0; 16]).unwrap();
+        let int8 = tensor::from_integers(name, tensor::DataType::Int8, &[16], &[0; 16]).unwrap();
         assert_eq!(int8.data_type, Some(data_type));
         replace(&mut model, int8);
     }

@@ -14,7 +14,7 @@ pub fn linear(g: &mut GraphBuilder, op_type: &str, tensor: &str, from: &str, axi
 
 pub fn pair(g: &mut GraphBuilder, tensor: &str, scale: f32) {
     g.values(&format!("{tensor}_scale"), &[], &[scale]);
-    g.tensor(tensor::from_i8(&format!("{tensor}_zp"), &[], &[0]).unwrap());
+    g.tensor(tensor::from_integers(&format!("{tensor}_zp"), tensor::DataType::Int8, &[], &[0]).unwrap());
     linear(g, "QuantizeLinear", tensor, tensor, None);
     linear(g, "DequantizeLinear", tensor, &format!("{tensor}_q"), None);
 }
@@ -25,14 +25,14 @@ pub fn good() -> ModelProto {
     g.input("x", &[1, 16, 8, 8]);
     pair(&mut g, "x", 0.5);
     let scales: Vec<f32> = (0..16).map(|i| 2f32.powi(-(i % 4))).collect();
-    let ints: Vec<i8> = (0..16 * 16).map(|i| (i % 255 - 127) as i8).collect();
-    g.tensor(tensor::from_i8("w_q", &[16, 16, 1, 1], &ints).unwrap());
+    let ints: Vec<i32> = (0..16 * 16).map(|i| i % 255 - 127).collect();
+    g.tensor(tensor::from_integers("w_q", tensor::DataType::Int8, &[16, 16, 1, 1], &ints).unwrap());
     g.values("w_scale", &[16], &scales);
-    g.tensor(tensor::from_i8("w_zp", &[16], &[0; 16]).unwrap());
+    g.tensor(tensor::from_integers("w_zp", tensor::DataType::Int8, &[16], &[0; 16]).unwrap());
     linear(&mut g, "DequantizeLinear", "w", "w_q", Some(0));
-    g.tensor(tensor::from_i32("b_q", &[16], &[7; 16]).unwrap());
+    g.tensor(tensor::from_integers("b_q", tensor::DataType::Int32, &[16], &[7; 16]).unwrap());
     g.values("b_scale", &[16], &scales.iter().map(|s| 0.5 * s).collect::<Vec<_>>());
-    g.tensor(tensor::from_i32("b_zp", &[16], &[0; 16]).unwrap());
+    g.tensor(tensor::from_integers("b_zp", tensor::DataType::Int32, &[16], &[0; 16]).unwrap());
     linear(&mut g, "DequantizeLinear", "b", "b_q", Some(0));
     g.op("Conv", &["x_dq", "w_dq", "b_dq"], "c");
     g.op("Relu", &["c"], "r");

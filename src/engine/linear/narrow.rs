@@ -71,18 +71,7 @@ fn widen(graph: &mut GraphProto) -> Result<()> {
 fn widen_tensor(tensor: &mut TensorProto) -> Result<Option<[i64; 2]>> {
     let Some((data_type, range)) = wide(tensor.data_type()) else { return Ok(None) };
     let values = integer_values(tensor).with_context(|| format!("tensor `{}`", tensor.name()))?;
-    let shape = tensor::shape(tensor)?;
-    let name = tensor.name().to_string();
-    *tensor = match data_type {
-        DataType::Uint8 => {
-            let values: Vec<u8> = values.iter().map(|&value| value as u8).collect();
-            tensor::from_u8(&name, &shape, &values)?
-        }
-        _ => {
-            let values: Vec<i8> = values.iter().map(|&value| value as i8).collect();
-            tensor::from_i8(&name, &shape, &values)?
-        }
-    };
+    *tensor = tensor::from_integers(tensor.name(), data_type, &tensor::shape(tensor)?, &values)?;
     Ok(Some(range))
 }
 

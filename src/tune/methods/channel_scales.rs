@@ -13,6 +13,7 @@ use crate::quant::ChannelScaling;
 use crate::tune::Setup;
 use anyhow::{Context, Result};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What gets which scales.
@@ -23,8 +24,8 @@ pub struct ChannelScales {
     pub skipped: Vec<Skipped>,
 }
 
-/// Tensors that share a scale per channel.
-#[derive(Debug, Clone)]
+/// Tensors that share a scale per channel; in the sidecar as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScaledGroup {
     /// The tensor that names them, whose channels the scales are for.
     pub tensor: String,
@@ -33,6 +34,7 @@ pub struct ScaledGroup {
     /// Nodes whose weights are multiplied by them.
     pub consumers: Vec<String>,
     /// One per channel.
+    #[serde(rename = "factors")]
     pub scales: Vec<f32>,
 }
 

@@ -13,7 +13,7 @@ use crate::simulate::{FloatReference, Samples};
 use crate::tune::accept::{Acceptance, NARROW_OBSERVER, WIDE_OBSERVER};
 use crate::tune::{Compared, Evaluation, PlannedModel, Setup, compare_plans};
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -51,7 +51,7 @@ pub struct ObserverChoice {
 }
 
 /// A range observer that was tried in place of the table's.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TriedObserver {
     /// The range observer, with its options.
     pub observer: String,
