@@ -6,6 +6,6 @@ mod qdq_graph;
 mod qdq_node;
 mod rules;
 
-pub use qdq_graph::QdqGraph;
+pub use qdq_graph::{QdqGraph, operand_role};
 pub use qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
 pub use rules::{CHECKS, Check, Checked, Finding, RuleReport, Severity, ensure_kept, findings, is_quantized};

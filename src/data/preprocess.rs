@@ -6,11 +6,11 @@ use crate::diag::{WithHint, did_you_mean};
 use anyhow::{Context, Result, anyhow};
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use std::fmt;
 
 /// How new pixels are computed. All but `nearest` widen with the shrinking, as PIL's do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Filter {
     /// Triangle.
@@ -24,7 +24,7 @@ pub enum Filter {
 }
 
 /// What is kept of a resized image that is larger than the input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Crop {
     /// The middle; an odd pixel goes off at the bottom or right.
@@ -34,7 +34,7 @@ pub enum Crop {
 }
 
 /// What the channels hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Color {
     /// Red, green, blue; alpha as a fourth where the input takes four.
@@ -48,7 +48,7 @@ pub enum Color {
 }
 
 /// Order of the axes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// Channels before rows and columns.
@@ -71,38 +71,31 @@ pub enum Layout {
 /// scale: 1/255
 /// mean: [0.5, 0.5, 0.5]       # or one number for all channels
 /// ```
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preprocessing {
     /// The preset that lies under the other options.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     /// Default: `exact`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
     /// Default: `bilinear`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<Filter>,
     /// Default: `center` after `short_side` and after `exact` with a size, else `none`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub crop: Option<Crop>,
     /// Value of padded pixels, 0 to 255. Default: 114.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pad_value: Option<u8>,
     /// Default: `rgb`, or `gray` for one channel.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub color: Option<Color>,
     /// Default: 1/255. In YAML a number or a fraction.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "number", default)]
+    #[serde(deserialize_with = "number", default)]
     pub scale: Option<f64>,
     /// Default: 0.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "numbers", default)]
+    #[serde(deserialize_with = "numbers", default)]
     pub mean: Option<Vec<f64>>,
     /// Default: 1.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "numbers", default)]
+    #[serde(deserialize_with = "numbers", default)]
     pub std: Option<Vec<f64>>,
     /// Default: by which axis of the input is as long as there can be channels, `nchw` if both are.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
 }
 

@@ -2,15 +2,14 @@
 
 use anyhow::{Result, anyhow, bail};
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use std::fmt;
 
 /// How an image is brought to the input's height and width.
 ///
 /// Written `none`, `exact`, `exact=HxW`, `short_side`, `short_side=N` or just `N`, `letterbox`,
 /// `letterbox_centered`; in YAML also `{ short_side: N }` and `{ exact: [H, W] }`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
     /// Not resized.
     None,
@@ -61,26 +60,6 @@ impl Resize {
                 bail!("unknown variant `{name}`, expected one of {}", names.join(", "))
             }
         })
-    }
-}
-
-impl fmt::Display for Resize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Resize::None => f.write_str("none"),
-            Resize::Exact(None) => f.write_str("exact"),
-            Resize::Exact(Some((height, width))) => write!(f, "exact={height}x{width}"),
-            Resize::ShortSide(None) => f.write_str("short_side"),
-            Resize::ShortSide(Some(n)) => write!(f, "short_side={n}"),
-            Resize::Letterbox => f.write_str("letterbox"),
-            Resize::LetterboxCentered => f.write_str("letterbox_centered"),
-        }
-    }
-}
-
-impl From<Resize> for String {
-    fn from(resize: Resize) -> String {
-        resize.to_string()
     }
 }
 

@@ -93,11 +93,13 @@ impl<'a> Draft<'a> {
 
     /// The table's row for a node that may still be quantized.
     pub fn row(&self, node_idx: usize) -> Option<&'a OpRow> {
+        self.table_row(node_idx).filter(|_| !self.float.contains_key(&node_idx))
+    }
+
+    /// The table's row for a node, whether or not it was left float.
+    pub(super) fn table_row(&self, node_idx: usize) -> Option<&'a OpRow> {
         let node = &self.graph.node[node_idx];
-        if self.float.contains_key(&node_idx) || !matches!(node.domain(), "" | "ai.onnx") {
-            return None;
-        }
-        self.scheme.ops.get(node.op_type())
+        self.scheme.ops.get(node.op_type()).filter(|_| matches!(node.domain(), "" | "ai.onnx"))
     }
 
     /// Positions of the nodes of operator `op_type` that may still be quantized, in order.

@@ -13,15 +13,18 @@ pub const SHARE_SCALES: Rule = Rule {
 
 fn share_scales(draft: &mut Draft, call: &RuleCall) {
     let clips_apart = call.number("clips_apart", 0) != 0;
-    for node_idx in 0..draft.graph.node.len() {
-        let Some(constraint) = draft.row(node_idx).and_then(|row| row.constraint) else {
-            continue;
-        };
-        let node = &draft.graph.node[node_idx];
+    for (node_idx, node) in draft.graph.node.iter().enumerate() {
+        let Some(constraint) = draft.table_row(node_idx).and_then(|row| row.constraint) else { continue };
+        // A node that was left float may read tensors all of whose uses are quantized: between Q and DQ the target takes
+        // it for one on integers.
+        let is_open = draft.row(node_idx).is_some();
+        let inputs = node.input.iter().enumerate();
+        let inputs = inputs.filter(|(i, _)| is_open || draft.is_quantized_edge((node_idx, *i)));
+        let inputs: Vec<String> = inputs.map(|(_, name)| name.clone()).collect();
         let outputs = node.output.iter().filter(|name| draft.is_quantizer(name)).collect::<Vec<_>>();
         match constraint {
             Constraint::SameAsInput => {
-                let Some(source) = node.input.first().and_then(|name| draft.quantizer_behind(name)) else {
+                let Some(source) = inputs.first().and_then(|name| draft.quantizer_behind(name)) else {
                     continue;
                 };
                 let source = source.to_string();
@@ -29,7 +32,7 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
             }
             Constraint::FixedOutput(_) => {}
             Constraint::SameInputs => {
-                let sources = draft.free_sources(&node.input, clips_apart);
+                let sources = draft.free_sources(&inputs, clips_apart);
                 for pair in sources.windows(2) {
                     draft.share(&pair[0], &pair[1]);
                 }
@@ -42,7 +45,7 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
                     draft.share(&pair[0], &pair[1]);
                 }
                 for output in outputs {
-                    for source in draft.free_sources(&node.input, clips_apart) {
+                    for source in draft.free_sources(&inputs, clips_apart) {
                         draft.share(&source, output);
                     }
                 }

@@ -84,10 +84,16 @@ fn what_lies_over_wins() {
 }
 
 #[test]
-fn options_are_written_as_they_are_read() {
-    for text in ["none", "exact", "exact=20x30", "short_side", "short_side=256", "letterbox_centered"] {
-        let resize: Resize = parse_option(text).unwrap();
-        assert_eq!(resize.to_string(), text);
+fn options_are_read_by_their_names() {
+    for (text, resize) in [
+        ("none", Resize::None),
+        ("exact", Resize::Exact(None)),
+        ("exact=20x30", Resize::Exact(Some((20, 30)))),
+        ("short_side", Resize::ShortSide(None)),
+        ("short_side=256", Resize::ShortSide(Some(256))),
+        ("letterbox_centered", Resize::LetterboxCentered),
+    ] {
+        assert_eq!(parse_option::<Resize>(text).unwrap(), resize, "{text}");
     }
     assert_eq!(parse_option::<Resize>("256").unwrap(), Resize::ShortSide(Some(256)));
     assert_eq!(yaml("resize: 256").unwrap().resize, Some(Resize::ShortSide(Some(256))));
@@ -95,8 +101,6 @@ fn options_are_written_as_they_are_read() {
     assert_eq!(parse_option::<Crop>("center").unwrap(), Crop::Center);
     let found = explain(&parse_option::<Filter>("bilinar").unwrap_err());
     assert!(found.ends_with("\nhint: did you mean `bilinear`?"), "{found}");
-    let text = serde_yaml::to_string(&Preprocessing::named("imagenet").unwrap()).unwrap();
-    assert_eq!(yaml(&text).unwrap(), Preprocessing::named("imagenet").unwrap());
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! Biases of operators whose input and weight are quantized.
 
-use super::super::qdq_graph::QdqGraph;
-use super::super::qdq_node::{QdqNode, QdqOperator};
 use super::{Check, Finding, RuleReport};
+use crate::check::{QdqGraph, QdqNode, QdqOperator};
 use crate::onnx::integers::type_name;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};

@@ -1,8 +1,7 @@
 //! One scale, or one per channel, and along which axis.
 
-use super::super::qdq_graph::QdqGraph;
-use super::super::qdq_node::{QdqNode, Role};
 use super::{Check, Finding, RuleReport};
+use crate::check::{QdqGraph, QdqNode, Role, operand_role};
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{Parameter, ParameterKind, RuleCall};
@@ -41,10 +40,7 @@ fn per_channel_axis(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
             let Some(qdq) = graph.dequantize_of(input).filter(|l| l.is_per_channel()) else {
                 continue;
             };
-            if super::super::qdq_graph::operand_role(node, i) != super::super::qdq_node::Role::Weight
-                || !graph.is_constant(qdq.input)
-                || qdq.block_size != 0
-            {
+            if operand_role(node, i) != Role::Weight || !graph.is_constant(qdq.input) || qdq.block_size != 0 {
                 continue;
             }
             check_axis(graph, node, i, qdq, wanted, report);

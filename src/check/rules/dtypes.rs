@@ -1,8 +1,7 @@
 //! Integer types.
 
-use super::super::qdq_graph::QdqGraph;
-use super::super::qdq_node::{QdqNode, Role};
 use super::{Check, Finding, RuleReport};
+use crate::check::{QdqGraph, QdqNode, Role};
 use crate::onnx::integers::type_name;
 use crate::scheme::{ParameterKind, RuleCall};
 

@@ -1,8 +1,7 @@
 //! Float constants that are no numbers.
 
-use super::super::qdq_graph::{QdqGraph, operand_role};
-use super::super::qdq_node::Role;
 use super::{Check, Finding, RuleReport};
+use crate::check::{QdqGraph, Role, operand_role};
 use crate::onnx::integers::scale_values;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;

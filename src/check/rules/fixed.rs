@@ -1,7 +1,7 @@
 //! Outputs whose range follows from the operator.
 
-use super::super::qdq_graph::QdqGraph;
 use super::{Check, Finding, RuleReport};
+use crate::check::QdqGraph;
 use crate::onnx::integers::type_name;
 use crate::scheme::{ParameterKind, RuleCall};
 

@@ -3,9 +3,8 @@
 //! Source: ONNX `docs/Changelog.md`, both operators, versions 10, 13, 19, 21, 23, 25; ONNX Runtime
 //! `docs/ContribOperators.md` for the domain `com.microsoft`.
 
-use super::super::qdq_graph::QdqGraph;
-use super::super::qdq_node::{NodeInput, QdqNode, QdqOperator};
 use super::{Check, Finding, RuleReport};
+use crate::check::{NodeInput, QdqGraph, QdqNode, QdqOperator};
 use crate::onnx::integers::type_name;
 use crate::scheme::RuleCall;
 

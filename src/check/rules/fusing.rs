@@ -1,8 +1,7 @@
 //! What a target will run in float although Q/DQ stand around it.
 
-use super::super::qdq_graph::{QdqGraph, operand_role};
-use super::super::qdq_node::{QdqNode, Role};
 use super::{Check, Finding, RuleReport, Severity};
+use crate::check::{QdqGraph, QdqNode, Role, operand_role};
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
 

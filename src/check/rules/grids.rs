@@ -1,9 +1,8 @@
 //! Tensors that must share quantization parameters.
 
-use super::super::qdq_graph::QdqGraph;
-use super::super::qdq_node::{QdqNode, Role};
 use super::fusing::n_data_inputs;
 use super::{Check, Finding, RuleReport};
+use crate::check::{QdqGraph, QdqNode, Role};
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Inputs and output of operators that only move or select values have the same parameters.

@@ -1,8 +1,7 @@
 //! Values of stored integers.
 
-use super::super::qdq_graph::QdqGraph;
-use super::super::qdq_node::{QdqOperator, Role};
 use super::{Check, Finding, RuleReport};
+use crate::check::{QdqGraph, QdqOperator, Role};
 use crate::onnx::integers::integer_values;
 use crate::scheme::{ParameterKind, RuleCall};
 

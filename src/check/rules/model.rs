@@ -1,8 +1,7 @@
 //! The model as a whole.
 
-use super::super::qdq_graph::QdqGraph;
-use super::super::qdq_node::{QdqNode, QdqOperator};
 use super::{Check, Finding, RuleReport, Severity};
+use crate::check::{QdqGraph, QdqNode, QdqOperator};
 use crate::onnx::check_sound;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::{ParameterKind, RuleCall};

@@ -1,8 +1,7 @@
 //! Q and DQ belong together.
 
-use super::super::qdq_graph::QdqGraph;
-use super::super::qdq_node::QdqOperator;
 use super::{Check, Finding, RuleReport};
+use crate::check::{QdqGraph, QdqOperator};
 use crate::scheme::RuleCall;
 
 /// Every Q is read by DQs with its own parameters, and by nothing else.

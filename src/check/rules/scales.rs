@@ -1,8 +1,7 @@
 //! Scales and zero points by themselves.
 
-use super::super::qdq_graph::QdqGraph;
-use super::super::qdq_node::{NodeInput, QdqNode, Role};
 use super::{Check, Finding, RuleReport};
+use crate::check::{NodeInput, QdqGraph, QdqNode, Role};
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// `scale[3]` of several, `scale` of one.
