@@ -79,6 +79,12 @@ pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a st
     near.map_or(String::new(), |(_, candidate)| format!("did you mean `{candidate}`?"))
 }
 
+/// An error of this text with the `names` that there are behind it, and a hint at the one nearest to `found`.
+pub fn none_of<'a>(text: impl fmt::Display, found: &str, names: impl IntoIterator<Item = &'a str>) -> anyhow::Error {
+    let names: Vec<&str> = names.into_iter().collect();
+    anyhow::anyhow!("{text}, expected one of: {}", names.join(", ")).hint(did_you_mean(found, names))
+}
+
 /// Exit codes: a contract with scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

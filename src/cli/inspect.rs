@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         };
         *ops.entry(op).or_default() += 1;
     }
-    let is_constant = |name: &str| graph.initializer.iter().any(|tensor| tensor.name() == name);
+    let is_constant = |name: &str| graph.initializer_named(name).is_some();
     let names = |values: &[onnx::proto::ValueInfoProto]| -> Vec<String> {
         let values = values.iter().filter(|value| !is_constant(value.name()));
         values.map(|value| value.name().to_string()).collect()

@@ -31,8 +31,7 @@ pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
 pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
     let Some(graph) = &model.graph else { return Ok(()) };
     let is_true = |name: &String| {
-        let stored = graph.initializer.iter().find(|stored| stored.name() == name);
-        stored.is_some_and(|stored| {
+        graph.initializer_named(name).is_some_and(|stored| {
             let raw = stored.raw_data.as_deref().unwrap_or_default();
             raw.contains(&1) || stored.int32_data.contains(&1)
         })

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 /// # Errors
 /// If there is none.
 pub(super) fn initializer<'a>(graph: &'a GraphProto, name: &str) -> Result<&'a TensorProto> {
-    let found = graph.initializer.iter().find(|tensor| tensor.name() == name);
-    found.with_context(|| format!("tensor `{name}`: is no initializer of the model"))
+    graph.initializer_named(name).with_context(|| format!("tensor `{name}`: is no initializer of the model"))
 }
 
 /// Nodes to put behind the tensors that they read; those of initializers come first.

@@ -13,10 +13,10 @@ pub use formats::FORMATS;
 pub use index::SidecarIndex;
 pub use replay::float_model;
 
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::none_of;
 use crate::onnx::proto::ModelProto;
 use crate::sidecar::{self, Sidecar};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 /// A format that another tool reads.
 pub struct Format {
@@ -54,11 +54,9 @@ impl Format {
 /// # Errors
 /// If there is none; the message lists them.
 pub fn by_name(name: &str) -> Result<&'static Format> {
-    let names = || FORMATS.iter().map(|format| format.name);
-    FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
-        let all = names().collect::<Vec<_>>().join(", ");
-        anyhow!("format `{name}` is unknown, expected one of: {all}").hint(did_you_mean(name, names()))
-    })
+    let names = FORMATS.iter().map(|format| format.name);
+    let found = FORMATS.iter().find(|format| format.name == name);
+    found.ok_or_else(|| none_of(format_args!("format `{name}` is unknown"), name, names))
 }
 
 /// The formats of these names, each once, in the order of [`FORMATS`]; [`sidecar::NAME`] is passed over.

@@ -112,6 +112,25 @@ pub fn drop_unused(graph: &mut GraphProto, names: impl IntoIterator<Item = Strin
     unused
 }
 
+/// Makes every use of `from`, in nested graphs too, a use of `to`. Outputs of the graph are not uses.
+pub fn replace_uses(graph: &mut GraphProto, from: &str, to: &str) {
+    for node in &mut graph.node {
+        for input in node.input.iter_mut().filter(|input| *input == from) {
+            *input = to.to_string();
+        }
+        for attribute in &mut node.attribute {
+            for nested in attribute.g.iter_mut().chain(&mut attribute.graphs) {
+                let shadowed = nested.input.iter().any(|value| value.name() == from)
+                    || nested.initializer_named(from).is_some()
+                    || nested.node.iter().any(|node| node.output.iter().any(|o| o == from));
+                if !shadowed {
+                    replace_uses(nested, from, to);
+                }
+            }
+        }
+    }
+}
+
 /// Names that graphs nested in `node` use but do not make.
 fn captured_names<'a>(node: &'a NodeProto, captured: &mut BTreeSet<&'a str>) {
     for attribute in &node.attribute {

@@ -35,8 +35,7 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
             continue;
         }
         let name = value.name();
-        let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-        let tensor = tensor.with_context(|| format!("input `{name}` is not a tensor"))?;
+        let tensor = value.tensor_type().with_context(|| format!("input `{name}` is not a tensor"))?;
         let given = shapes.get(name);
         let declared: Option<Vec<Option<usize>>> = tensor.shape.as_ref().map(|shape| {
             let number = |dim: &Dimension| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize);
@@ -89,8 +88,7 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
 fn bound_symbols<'a>(graph: &'a GraphProto, shapes: &Shapes) -> BTreeMap<&'a str, usize> {
     let mut bound = BTreeMap::new();
     for value in &graph.input {
-        let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-        let declared = tensor.and_then(|tensor| tensor.shape.as_ref());
+        let declared = value.tensor_type().and_then(|tensor| tensor.shape.as_ref());
         let (Some(given), Some(declared)) = (shapes.get(value.name()), declared) else { continue };
         let named = declared.dim.iter().zip(given).filter(|(dim, _)| !dim.dim_param().is_empty());
         bound.extend(named.map(|(dim, &n)| (dim.dim_param(), n)));

@@ -1,4 +1,4 @@
-//! What a node's attributes say, and the axes of its weight that follow from them.
+//! Nodes: what their attributes say, the axes of their weights that follow from them, and new ones.
 
 use super::proto::{AttributeProto, NodeProto};
 
@@ -29,6 +29,39 @@ pub fn float(node: &NodeProto, name: &str) -> Option<f32> {
 pub fn text(node: &NodeProto, name: &str, default: &str) -> String {
     let bytes = attribute(node, name).and_then(|attribute| attribute.s.clone());
     bytes.map_or(default.to_string(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Takes the attribute `name` off the node.
+pub fn take(node: &mut NodeProto, name: &str) -> Option<AttributeProto> {
+    let position = node.attribute.iter().position(|attribute| attribute.name() == name)?;
+    Some(node.attribute.remove(position))
+}
+
+/// Sets an integer attribute.
+pub fn set_int(node: &mut NodeProto, name: &str, value: i64) {
+    const INT: i32 = 2;
+    take(node, name);
+    let (name, value) = (Some(name.into()), Some(value));
+    node.attribute.push(AttributeProto { name, r#type: Some(INT), i: value, ..Default::default() });
+}
+
+/// Sets a text attribute.
+pub fn set_text(node: &mut NodeProto, name: &str, value: &str) {
+    const STRING: i32 = 3;
+    take(node, name);
+    let (name, value) = (Some(name.into()), Some(value.as_bytes().to_vec().into()));
+    node.attribute.push(AttributeProto { name, r#type: Some(STRING), s: value, ..Default::default() });
+}
+
+/// A node of the default domain.
+pub fn make(op_type: &str, name: &str, inputs: &[&str], output: &str) -> NodeProto {
+    NodeProto {
+        name: Some(name.into()),
+        op_type: Some(op_type.into()),
+        input: inputs.iter().map(|input| input.to_string()).collect(),
+        output: vec![output.into()],
+        ..Default::default()
+    }
 }
 
 /// Whether `alpha` or `beta` of a Gemm scale its terms.

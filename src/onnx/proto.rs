@@ -276,3 +276,17 @@ pub struct FunctionProto {
     #[prost(bytes = "bytes", repeated, tag = "14")]
     pub metadata_props: Vec<bytes::Bytes>,
 }
+
+impl GraphProto {
+    /// The initializer of that name.
+    pub fn initializer_named(&self, name: &str) -> Option<&TensorProto> {
+        self.initializer.iter().find(|tensor| tensor.name() == name)
+    }
+}
+
+impl ValueInfoProto {
+    /// Element type and shape, where it is a tensor.
+    pub fn tensor_type(&self) -> Option<&TensorType> {
+        self.r#type.as_ref()?.tensor_type.as_ref()
+    }
+}

@@ -124,7 +124,7 @@ impl ValueInfos {
 }
 
 fn value_info_of(value: &ValueInfoProto) -> ValueInfo {
-    let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+    let tensor = value.tensor_type();
     let shape = tensor.and_then(|tensor| tensor.shape.as_ref()).and_then(|shape| {
         let dims = shape.dim.iter();
         dims.map(|dim| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize)).collect()

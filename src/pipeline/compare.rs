@@ -98,8 +98,7 @@ struct Output {
 fn outputs(model: &ModelProto) -> Result<Vec<Output>> {
     const FLOATS: [i32; 5] = [0, 1, 10, 11, 16];
     let of = |value: &ValueInfoProto| {
-        let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-        let is_float = tensor.is_none_or(|tensor| FLOATS.contains(&tensor.elem_type()));
+        let is_float = value.tensor_type().is_none_or(|tensor| FLOATS.contains(&tensor.elem_type()));
         Output { name: value.name().to_string(), is_float }
     };
     let graph = model.graph.as_ref().context("model has no graph")?;

@@ -40,8 +40,7 @@ pub(super) fn values_of(graph: &GraphProto, quantizer: &WeightQuantizer) -> Resu
 }
 
 fn read(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
-    let initializer = graph.initializer.iter().find(|tensor| tensor.name() == name);
-    let initializer = initializer.with_context(|| format!("initializer `{name}` does not exist"))?;
+    let initializer = graph.initializer_named(name).with_context(|| format!("initializer `{name}` does not exist"))?;
     let read = || Ok((tensor::shape(initializer)?, tensor::f32_values(initializer)?));
     Result::<_>::with_context(read(), || format!("initializer `{name}`"))
 }

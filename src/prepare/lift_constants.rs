@@ -8,8 +8,8 @@
 //!    initializer; the node goes unless it makes an output of the graph.
 //! 4. Inputs that are left out at the end of a node's list are dropped from it, which means the same.
 
-use super::{Change, Pass, edit};
-use crate::onnx::graph::GraphIndex;
+use super::{Change, Pass};
+use crate::onnx::graph::{GraphIndex, replace_uses};
 use crate::onnx::node;
 use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
@@ -64,7 +64,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         });
         let Some(position) = found else { break };
         let node = graph.node.remove(position);
-        edit::replace_uses(graph, &node.output[0], &node.input[0]);
+        replace_uses(graph, &node.output[0], &node.input[0]);
         bypassed += 1;
     }
     if bypassed > 0 {

@@ -7,7 +7,6 @@
 //! that for one target, and each step says what it did as a [`Change`].
 
 mod change;
-mod edit;
 mod fold_batch_norm;
 mod graph;
 mod lift_constants;
@@ -20,7 +19,7 @@ pub use graph::{Demands, PreparedGraph, prepare_file};
 pub use multiply_and_add::multiply_and_add;
 
 use crate::diag::WithHint;
-use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::onnx::proto::{GraphProto, ModelProto, ValueInfoProto};
 use crate::onnx::tensor::DataType;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
@@ -84,10 +83,8 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
     }
     const FLOAT16: [i32; 2] = [10, 16];
     let half = graph.initializer.iter().filter(|t| FLOAT16.contains(&t.data_type())).count();
-    let half_input = graph.input.iter().find(|value| {
-        let tensor = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-        tensor.is_some_and(|tensor| FLOAT16.contains(&tensor.elem_type()))
-    });
+    let is_half = |value: &&ValueInfoProto| value.tensor_type().is_some_and(|t| FLOAT16.contains(&t.elem_type()));
+    let half_input = graph.input.iter().find(is_half);
     ensure!(
         half == 0 && half_input.is_none(),
         anyhow!("is a float16 model ({half} float16 weights), expected float32").hint("export it in float32")
@@ -97,6 +94,5 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
 
 /// Whether an initializer holds float32 values.
 fn is_float_initializer(graph: &GraphProto, name: &str) -> bool {
-    let tensor = graph.initializer.iter().find(|tensor| tensor.name() == name);
-    tensor.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
+    graph.initializer_named(name).is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
 }

@@ -4,10 +4,10 @@
 //! The others are the same to the bit: `x - c` becomes `x + (-c)`, `c - x` becomes `c + (-x)` with a Neg, and `x ^ 2`
 //! becomes `x * x`. A divisor that is 0, or whose reciprocal is no normal number, stays, and so does a 2 that is no scalar.
 
-use super::{Change, edit, is_float_initializer};
+use super::{Change, is_float_initializer};
 use crate::onnx::graph::drop_unused;
 use crate::onnx::names::Names;
-use crate::onnx::node::node_name;
+use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::onnx::tensor;
 use anyhow::{Context, Result};
@@ -71,7 +71,7 @@ fn constant(graph: &GraphProto, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
     if !is_float_initializer(graph, name) || graph.input.iter().any(|input| input.name() == name) {
         return None;
     }
-    let stored = graph.initializer.iter().find(|stored| stored.name() == name)?;
+    let stored = graph.initializer_named(name)?;
     Some((tensor::shape(stored).ok()?, tensor::f32_values(stored).ok()?))
 }
 
@@ -87,7 +87,7 @@ fn apply(form: Form, node: &mut NodeProto, graph: &mut GraphProto, names: &mut N
         Form::MinusVariable => {
             let name = names.fresh(&format!("{}_neg", node_name(node)));
             let negative = names.fresh(&format!("{}_neg", node.input[1]));
-            graph.node.push(edit::node("Neg", &name, &[&node.input[1]], &negative));
+            graph.node.push(node::make("Neg", &name, &[&node.input[1]], &negative));
             node.op_type = Some("Add".into());
             node.input[1] = negative;
         }

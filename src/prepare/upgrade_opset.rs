@@ -7,9 +7,9 @@
 //!
 //! Source: ONNX, `docs/Changelog.md`.
 
-use super::{Change, Pass, default_opset, edit};
+use super::{Change, Pass, default_opset};
 use crate::diag::WithHint;
-use crate::onnx::graph::GraphIndex;
+use crate::onnx::graph::{GraphIndex, replace_uses};
 use crate::onnx::names::Names;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
@@ -174,7 +174,7 @@ impl OldNode<'_> {
 }
 
 fn ints_to_input(mut old: OldNode, name: &str, position: usize) -> Result<Vec<NodeProto>> {
-    if let Some(attribute) = edit::take(&mut old.node, name) {
+    if let Some(attribute) = node::take(&mut old.node, name) {
         let input = old.ints(name, &attribute.ints)?;
         old.node.input.truncate(position);
         old.node.input.resize(position, String::new());
@@ -186,7 +186,7 @@ fn ints_to_input(mut old: OldNode, name: &str, position: usize) -> Result<Vec<No
 /// Upsample of opset 7 has `scales` as an attribute, of opset 9 as an input; both sample as Resize does
 /// with asymmetric coordinates.
 fn upsample(mut old: OldNode) -> Result<Vec<NodeProto>> {
-    if let Some(scales) = edit::take(&mut old.node, "scales") {
+    if let Some(scales) = node::take(&mut old.node, "scales") {
         let values = scales.floats;
         let name = old.constant("scales", |name| tensor::from_f32(name, &[values.len()], &values))?;
         old.node.input.truncate(1);
@@ -202,8 +202,8 @@ fn resize(mut old: OldNode) -> Result<Vec<NodeProto>> {
     old.node.input.insert(1, String::new());
     let mode = node::text(&old.node, "mode", "nearest");
     let mode = if mode == "bilinear" { "linear".to_string() } else { mode };
-    edit::set_text(&mut old.node, "mode", &mode);
-    edit::set_text(&mut old.node, "coordinate_transformation_mode", "asymmetric");
+    node::set_text(&mut old.node, "mode", &mode);
+    node::set_text(&mut old.node, "coordinate_transformation_mode", "asymmetric");
     if mode == "nearest" {
         // The standard left the rounding open; this is ONNX Runtime's, which rounds up where it reduces.
         let scales = old.floats(&old.node.input[2]);
@@ -213,13 +213,13 @@ fn resize(mut old: OldNode) -> Result<Vec<NodeProto>> {
             "scales are {scales:?}, expected all at most 1 or all at least 1: the nearest value is not \
              defined otherwise"
         );
-        edit::set_text(&mut old.node, "nearest_mode", if reduces { "ceil" } else { "floor" });
+        node::set_text(&mut old.node, "nearest_mode", if reduces { "ceil" } else { "floor" });
     }
     Ok(vec![old.node])
 }
 
 fn clip(mut old: OldNode) -> Result<Vec<NodeProto>> {
-    let bounds = ["min", "max"].map(|name| edit::take(&mut old.node, name).map(|a| a.f()));
+    let bounds = ["min", "max"].map(|name| node::take(&mut old.node, name).map(|a| a.f()));
     old.node.input.truncate(1);
     for (name, bound) in ["min", "max"].into_iter().zip(bounds) {
         let input = match bound {
@@ -235,8 +235,8 @@ fn clip(mut old: OldNode) -> Result<Vec<NodeProto>> {
 }
 
 fn pad(mut old: OldNode) -> Result<Vec<NodeProto>> {
-    let pads = edit::take(&mut old.node, "pads").context("has no attribute `pads`, expected one")?;
-    let value = edit::take(&mut old.node, "value").map_or(0.0, |attribute| attribute.f());
+    let pads = node::take(&mut old.node, "pads").context("has no attribute `pads`, expected one")?;
+    let value = node::take(&mut old.node, "value").map_or(0.0, |attribute| attribute.f());
     let pads = old.ints("pads", &pads.ints)?;
     let value = old.constant("value", |name| tensor::from_f32(name, &[], &[value]))?;
     old.node.input.truncate(1);
@@ -245,7 +245,7 @@ fn pad(mut old: OldNode) -> Result<Vec<NodeProto>> {
 }
 
 fn slice(mut old: OldNode) -> Result<Vec<NodeProto>> {
-    let [starts, ends, axes] = ["starts", "ends", "axes"].map(|name| edit::take(&mut old.node, name));
+    let [starts, ends, axes] = ["starts", "ends", "axes"].map(|name| node::take(&mut old.node, name));
     let starts = starts.context("has no attribute `starts`, expected one")?;
     let ends = ends.context("has no attribute `ends`, expected one")?;
     let starts = old.ints("starts", &starts.ints)?;
@@ -260,7 +260,7 @@ fn slice(mut old: OldNode) -> Result<Vec<NodeProto>> {
 }
 
 fn top_k(mut old: OldNode) -> Result<Vec<NodeProto>> {
-    let k = edit::take(&mut old.node, "k").context("has no attribute `k`, expected one")?;
+    let k = node::take(&mut old.node, "k").context("has no attribute `k`, expected one")?;
     let k = old.ints("k", &[k.i()])?;
     old.node.input.truncate(1);
     old.node.input.push(k);
@@ -273,7 +273,7 @@ fn scatter(mut old: OldNode) -> Result<Vec<NodeProto>> {
 }
 
 fn batch_normalization(mut old: OldNode) -> Result<Vec<NodeProto>> {
-    let spatial = edit::take(&mut old.node, "spatial").map_or(1, |attribute| attribute.i());
+    let spatial = node::take(&mut old.node, "spatial").map_or(1, |attribute| attribute.i());
     ensure!(spatial == 1, "normalizes every element (spatial = 0), expected every channel");
     let extra = old.node.output.iter().skip(1).find(|output| old.used.contains(*output));
     ensure!(extra.is_none(), "its statistics are used: it was exported for training");
@@ -301,7 +301,7 @@ fn bypass_identities_of_dropout(graph: &mut GraphProto) {
         match (node.input.first().cloned(), node.output.first().cloned()) {
             (Some(input), Some(output)) if is(node, "Identity") && !outputs.contains(&output) => {
                 graph.node.remove(position);
-                edit::replace_uses(graph, &output, &input);
+                replace_uses(graph, &output, &input);
             }
             _ => position += 1,
         }
@@ -322,24 +322,24 @@ fn softmax(mut old: OldNode) -> Result<Vec<NodeProto>> {
         }
         None => axis == -1,
     };
-    edit::take(&mut old.node, "axis");
+    node::take(&mut old.node, "axis");
     if same {
-        edit::set_int(&mut old.node, "axis", axis);
+        node::set_int(&mut old.node, "axis", axis);
         return Ok(vec![old.node]);
     }
     let base = node_name(&old.node).to_string();
     let [shape, flat, soft] = ["shape", "flat", "matrix"].map(|what| old.names.fresh(&format!("{base}_{what}")));
-    let mut flatten = edit::node("Flatten", &flat, &[&input], &flat);
-    edit::set_int(&mut flatten, "axis", axis);
-    edit::set_int(&mut old.node, "axis", -1);
+    let mut flatten = node::make("Flatten", &flat, &[&input], &flat);
+    node::set_int(&mut flatten, "axis", axis);
+    node::set_int(&mut old.node, "axis", -1);
     old.node.input[0].clone_from(&flat);
     old.node.output[0].clone_from(&soft);
     let reshaped = old.names.fresh(&format!("{base}_reshape"));
     Ok(vec![
-        edit::node("Shape", &shape, &[&input], &shape),
+        node::make("Shape", &shape, &[&input], &shape),
         flatten,
         old.node,
-        edit::node("Reshape", &reshaped, &[&soft, &shape], &output),
+        node::make("Reshape", &reshaped, &[&soft, &shape], &output),
     ])
 }
 
@@ -347,14 +347,14 @@ fn softmax(mut old: OldNode) -> Result<Vec<NodeProto>> {
 fn split_equally(mut old: OldNode) -> Result<Vec<NodeProto>> {
     if old.node.input.get(1).is_none_or(|lengths| lengths.is_empty()) {
         let n = old.node.output.len() as i64;
-        edit::set_int(&mut old.node, "num_outputs", n);
+        node::set_int(&mut old.node, "num_outputs", n);
     }
     Ok(vec![old.node])
 }
 
 /// Since opset 16 coordinates are shifted by half a pixel unless said otherwise.
 fn roi_align(mut old: OldNode) -> Result<Vec<NodeProto>> {
-    edit::set_text(&mut old.node, "coordinate_transformation_mode", "output_half_pixel");
+    node::set_text(&mut old.node, "coordinate_transformation_mode", "output_half_pixel");
     Ok(vec![old.node])
 }
 
@@ -364,6 +364,6 @@ fn grid_sample(mut old: OldNode) -> Result<Vec<NodeProto>> {
         "bicubic" => "cubic".to_string(),
         other => other.to_string(),
     };
-    edit::set_text(&mut old.node, "mode", &mode);
+    node::set_text(&mut old.node, "mode", &mode);
     Ok(vec![old.node])
 }

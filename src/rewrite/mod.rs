@@ -8,15 +8,14 @@
 use crate::onnx::graph;
 use crate::onnx::graph::Edge;
 use crate::onnx::names::Names;
-use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::node;
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor::{self, DataType};
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::{Codes, QuantParams};
 use crate::scheme::{QType, WeightStorage};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
-
-const INT: i32 = 2;
 
 /// A model with a plan written into it. Only [`rewrite`] makes one.
 pub struct QuantizedModel(ModelProto);
@@ -247,20 +246,9 @@ impl Writer {
 }
 
 fn node<const N: usize>(op_type: &str, inputs: [&String; N], output: &str, attributes: &[(&str, usize)]) -> NodeProto {
-    let attribute = |&(name, value): &(&str, usize)| AttributeProto {
-        name: Some(name.into()),
-        r#type: Some(INT),
-        i: Some(value as i64),
-        ..Default::default()
-    };
-    NodeProto {
-        name: Some(output.into()),
-        op_type: Some(op_type.into()),
-        input: inputs.into_iter().cloned().collect(),
-        output: vec![output.into()],
-        attribute: attributes.iter().map(attribute).collect(),
-        ..Default::default()
-    }
+    let mut node = node::make(op_type, output, &inputs.map(String::as_str), output);
+    attributes.iter().for_each(|&(name, value)| node::set_int(&mut node, name, value as i64));
+    node
 }
 
 fn integers(name: &str, shape: &[usize], values: &[i32], qtype: &QType) -> Result<TensorProto> {

@@ -1,6 +1,6 @@
 //! Calls of rules in a table, of placement and of a target's checks, and what their parameters may hold.
 
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::{WithHint, did_you_mean, none_of};
 use crate::onnx::integers::{type_names, type_number};
 use anyhow::{Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -142,13 +142,9 @@ fn fraction(text: &str) -> Option<f32> {
 impl ParameterKind {
     /// Fails where `value` is of another kind; `types` are the table's.
     pub(super) fn check(self, value: &Parameter, types: &[&str]) -> Result<()> {
-        let one_of = |found: &str, names: &[&str]| {
-            ensure!(
-                names.contains(&found),
-                anyhow!("`{found}` is unknown, expected one of: {}", names.join(", "))
-                    .hint(did_you_mean(found, names.iter().copied()))
-            );
-            Ok(())
+        let one_of = |found: &str, names: &[&str]| match names.contains(&found) {
+            true => Ok(()),
+            false => Err(none_of(format_args!("`{found}` is unknown"), found, names.iter().copied())),
         };
         let dtypes: Vec<&str> = type_names().collect();
         match (self, value) {

@@ -3,7 +3,7 @@
 use super::mixed::check_mixed;
 use super::wrong::{Wrong, ensure, wrong};
 use super::{Axis, BiasRow, Catalog, Constraint, Granularity, ParameterKind, QType, RuleCall, ScaleKind, Scheme};
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::{WithHint, did_you_mean, none_of};
 use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
 
@@ -37,7 +37,7 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
         for (position, call) in calls.iter().enumerate() {
             let at = format!("{key}.{position}");
             let Some((_, takes)) = rules.iter().find(|(name, _)| *name == call.rule) else {
-                return Err(wrong(at, unknown(&format!("rule `{}`", call.rule), &call.rule, names())));
+                return Err(wrong(at, none_of(format_args!("rule `{}` is unknown", call.rule), &call.rule, names())));
             };
             let takes: Vec<_> = takes.iter().copied().chain(common).collect();
             check_parameters(scheme, call, &takes, &at)?;
@@ -99,26 +99,10 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
 
 fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
     let row = &scheme.ops[op];
-    let find = |name: &str, at: &str| {
-        let names = scheme.types.keys().map(String::as_str);
-        let error = || wrong(at, unknown(&format!("type `{name}`"), name, names));
-        scheme.types.get(name).ok_or_else(error)
-    };
-    let per_tensor = |name: &str, at: &str| {
-        let qtype = find(name, at)?;
-        ensure(qtype.granularity == Granularity::PerTensor, at, || {
-            format!("type `{name}` has several scales, expected a type per tensor")
-        })?;
-        Ok(qtype)
-    };
-    if let Some(name) = &row.input {
-        per_tensor(name, &format!("ops.{op}.input"))?;
-    }
-    if let Some(name) = &row.constant {
-        per_tensor(name, &format!("ops.{op}.constant"))?;
-    }
-    if let Some(name) = &row.output {
-        per_tensor(name, &format!("ops.{op}.output"))?;
+    for (key, name) in [("input", &row.input), ("constant", &row.constant), ("output", &row.output)] {
+        if let Some(name) = name {
+            scheme.per_tensor_type(name, &format!("ops.{op}.{key}"))?;
+        }
     }
     let bias_at = format!("ops.{op}.bias");
     if let Some(weight) = &row.weight {
@@ -127,10 +111,8 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
             "`columns`, expected it for MatMul only".into()
         })?;
         let at = format!("ops.{op}.weight.type");
-        let qtype = find(&weight.qtype, &at)?;
-        ensure(!qtype.ada_sign, &at, || {
-            format!("type `{}` has `ada_sign`, expected it for activations only", weight.qtype)
-        })?;
+        let qtype = scheme.find_type(&weight.qtype, &at)?;
+        qtype.check_for_weight(&weight.qtype, &at)?;
         let int32 = row.bias == BiasRow::Int32;
         ensure(!int32 || qtype.granularity != Granularity::PerBlock, &bias_at, || {
             "int32 beside a weight with scales per block, expected `float`: there is no one scale of \
@@ -144,14 +126,14 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
         })?;
     }
     if let BiasRow::Type(name) = &row.bias {
-        per_tensor(name, &format!("{bias_at}.type"))?;
+        scheme.per_tensor_type(name, &format!("{bias_at}.type"))?;
     }
     if let Some(Constraint::FixedOutput(fixed)) = row.constraint {
         let at = format!("ops.{op}.constraint.fixed_output");
         let Some(output) = &row.output else {
             return Err(wrong(at, anyhow!("expected an `output` beside it")));
         };
-        let grid = per_tensor(output, &format!("ops.{op}.output"))?.grid();
+        let grid = scheme.per_tensor_type(output, &format!("ops.{op}.output"))?.grid();
         ensure(fixed.scale.is_normal() && fixed.scale > 0.0, &format!("{at}.scale"), || {
             format!("{}, expected a number above 0", fixed.scale)
         })?;
@@ -186,10 +168,4 @@ fn check_parameters(
         kind.check(value, &types).map_err(|error| wrong(at, error))?;
     }
     Ok(())
-}
-
-/// `what`, which is called `name`, is none of `names`.
-fn unknown<'a>(what: &str, name: &str, names: impl Iterator<Item = &'a str> + Clone) -> anyhow::Error {
-    let expected = names.clone().collect::<Vec<_>>().join(", ");
-    anyhow!("{what} is unknown, expected one of: {expected}").hint(did_you_mean(name, names))
 }

@@ -3,7 +3,7 @@
 use super::layers::Layers;
 use super::wrong::{Wrong, wrong};
 use super::{Catalog, Scheme, check};
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::{WithHint, did_you_mean, none_of};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_path_to_error::Segment;
 use serde_yaml::Value;
@@ -66,11 +66,8 @@ fn lay_over(table: &mut Value, set: &str) -> Result<()> {
         let Value::Mapping(map) = here else {
             bail!("`{step}` lies in a value that has no keys");
         };
-        let names: Vec<String> = map.keys().filter_map(Value::as_str).map(str::to_string).collect();
-        here = map.get_mut(*step).ok_or_else(|| {
-            anyhow!("`{step}` is unknown, expected one of: {}", names.join(", "))
-                .hint(did_you_mean(step, names.iter().map(String::as_str)))
-        })?;
+        let unknown = none_of(format_args!("`{step}` is unknown"), step, map.keys().filter_map(Value::as_str));
+        here = map.get_mut(*step).ok_or(unknown)?;
     }
     let Value::Mapping(map) = here else {
         bail!("`{last}` lies in a value that has no keys");

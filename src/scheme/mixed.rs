@@ -85,21 +85,14 @@ pub(super) fn check_mixed(scheme: &Scheme) -> Result<(), Wrong> {
 }
 
 fn check_type(scheme: &Scheme, key: &str, name: &str, at: &str) -> Result<(), Wrong> {
-    let names = || scheme.types.keys().map(String::as_str);
-    let qtype = scheme.types.get(name).ok_or_else(|| {
-        let expected = names().collect::<Vec<_>>().join(", ");
-        let error = anyhow!("type `{name}` is unknown, expected one of: {expected}");
-        wrong(at, error.hint(did_you_mean(name, names())))
-    })?;
+    let qtype = scheme.find_type(name, at)?;
     ensure(qtype.kind == Codes::Affine, at, || {
         format!("type `{name}` has codes that cannot be simulated, expected an affine type")
     })?;
     if key == "activation" {
-        return ensure(qtype.granularity == Granularity::PerTensor, at, || {
-            format!("type `{name}` has several scales, expected a type per tensor")
-        });
+        return scheme.per_tensor_type(name, at).map(drop);
     }
-    ensure(!qtype.ada_sign, at, || format!("type `{name}` has `ada_sign`, expected it for activations only"))?;
+    qtype.check_for_weight(name, at)?;
     let int32 = scheme.ops.iter().find(|(_, row)| row.weight.is_some() && row.bias == BiasRow::Int32);
     match int32 {
         Some((op, _)) => ensure(qtype.granularity != Granularity::PerBlock, at, || {

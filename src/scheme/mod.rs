@@ -23,8 +23,8 @@ pub use mixed::{FLOAT, Precision};
 pub use qtype::{Granularity, QType, ScaleDivisor, ScaleKind};
 pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, WeightRow};
 
-use crate::diag::{WithHint, did_you_mean};
-use anyhow::{Result, anyhow};
+use crate::diag::none_of;
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -82,14 +82,9 @@ impl Scheme {
     /// # Errors
     /// If the table has no such switch.
     pub fn switch_on(&mut self, name: &str) -> Result<()> {
-        let names = || self.switches.keys().map(String::as_str);
         let switch = self.switches.get(name).cloned().ok_or_else(|| {
-            anyhow!(
-                "switch `{name}` is unknown to backend `{}`, expected one of: {}",
-                self.name,
-                names().collect::<Vec<_>>().join(", ")
-            )
-            .hint(did_you_mean(name, names()))
+            let unknown = format!("switch `{name}` is unknown to backend `{}`", self.name);
+            none_of(unknown, name, self.switches.keys().map(String::as_str))
         })?;
         self.types.extend(switch.types);
         self.ops.extend(switch.ops);

@@ -1,5 +1,8 @@
 //! Integer types of a table, and how a range is mapped to them.
 
+use super::Scheme;
+use super::wrong::{Wrong, ensure, wrong};
+use crate::diag::none_of;
 use crate::quant::{Codes, Grid, PotRounding, ScaleRule, Symmetry};
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +115,11 @@ impl QType {
         format!("{}int{bits}", if self.signed { "" } else { "u" })
     }
 
+    /// Whether weights may have the type, which is called `name`.
+    pub(super) fn check_for_weight(&self, name: &str, at: &str) -> Result<(), Wrong> {
+        ensure(!self.ada_sign, at, || format!("type `{name}` has `ada_sign`, expected it for activations only"))
+    }
+
     /// The type to use for a tensor whose lowest observed value is `min`: with `ada_sign`, the unsigned
     /// one of as many bits where that is not below 0.
     pub fn adapted(&self, min: Option<f32>) -> QType {
@@ -120,6 +128,24 @@ impl QType {
             true => QType { signed: false, narrow_range: false, ..self.clone() },
             false => self.clone(),
         }
+    }
+}
+
+impl Scheme {
+    /// The type `name`, which the table asks for at `at`.
+    pub(super) fn find_type(&self, name: &str, at: &str) -> Result<&QType, Wrong> {
+        let names = self.types.keys().map(String::as_str);
+        let unknown = || wrong(at, none_of(format_args!("type `{name}` is unknown"), name, names));
+        self.types.get(name).ok_or_else(unknown)
+    }
+
+    /// As [`Scheme::find_type`], with one scale.
+    pub(super) fn per_tensor_type(&self, name: &str, at: &str) -> Result<&QType, Wrong> {
+        let qtype = self.find_type(name, at)?;
+        ensure(qtype.granularity == Granularity::PerTensor, at, || {
+            format!("type `{name}` has several scales, expected a type per tensor")
+        })?;
+        Ok(qtype)
     }
 }
 

@@ -225,7 +225,7 @@ fn tuning(tuned: &Tuned, edits: &[ModelEdit]) -> TuningRecord {
 }
 
 fn graph_record(graph: &GraphProto) -> GraphRecord {
-    let is_constant = |name: &str| graph.initializer.iter().any(|tensor| tensor.name() == name);
+    let is_constant = |name: &str| graph.initializer_named(name).is_some();
     let inputs = graph.input.iter().map(|value| value.name().to_string());
     let node_record = |node: &NodeProto| NodeRecord {
         name: node_name(node).to_string(),

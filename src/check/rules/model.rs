@@ -77,8 +77,7 @@ pub const STATIC_INPUTS: Check = Check {
 fn static_inputs(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     let constants = |name: &str| graph.index.initializer(name).is_some();
     for input in graph.graph.input.iter().filter(|input| !constants(input.name())) {
-        let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-        let Some(shape) = tensor.and_then(|tensor| tensor.shape.as_ref()) else {
+        let Some(shape) = input.tensor_type().and_then(|tensor| tensor.shape.as_ref()) else {
             report.add(Finding::new("shape", "missing", "numbers").on(input.name()));
             continue;
         };

@@ -1,8 +1,8 @@
 //! Integers of 2 and 4 bits, which the engine does not have, as integers of 8 bits.
 
 use crate::onnx::integers::integer_values;
-use crate::onnx::node::int;
-use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use crate::onnx::node::{int, set_int};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use crate::onnx::tensor::{self, DataType};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -89,15 +89,8 @@ fn widen_result(node: &mut NodeProto, bounds: &BTreeMap<String, [i64; 2]>) {
         attribute.i = Some(data_type as i64);
     }
     let Some([low, high]) = range else { return };
-    const INT: i32 = 2;
-    for (name, value) in [(Q_MIN, low), (Q_MAX, high)] {
-        node.attribute.push(AttributeProto {
-            name: Some(name.into()),
-            r#type: Some(INT),
-            i: Some(value),
-            ..Default::default()
-        });
-    }
+    set_int(node, Q_MIN, low);
+    set_int(node, Q_MAX, high);
 }
 
 fn widen_value(value: &mut ValueInfoProto) {

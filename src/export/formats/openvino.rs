@@ -12,14 +12,14 @@ use super::deploy::clip_weight;
 use crate::export::graph::{Inserted, initializer};
 use crate::export::{Format, SidecarIndex};
 use crate::onnx::names::Names;
-use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
+use crate::onnx::node;
+use crate::onnx::proto::{GraphProto, OperatorSetIdProto, TensorProto};
 use crate::onnx::tensor;
 use crate::onnx::{check_sound, encode};
 use crate::sidecar::Encoding;
 use anyhow::{Context, Result};
 
 const DOMAIN: &str = "org.openvinotoolkit";
-const INT: i32 = 2;
 
 /// The prepared model with `FakeQuantize(x, low, high, low, high)` at every quantized tensor; biases stay
 /// float. A grid of fewer bits than its integers has the levels of the integers, with the same scale, as
@@ -65,21 +65,10 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
             }
         };
         let (levels, low, high) = ends_of(encoding, &shape, &mut names)?;
-        let bounds = [low.name(), high.name(), low.name(), high.name()];
-        let node = NodeProto {
-            name: Some(output.clone()),
-            op_type: Some("FakeQuantize".into()),
-            domain: Some(DOMAIN.into()),
-            input: std::iter::once(input.as_str()).chain(bounds).map(str::to_string).collect(),
-            output: vec![output.clone()],
-            attribute: vec![AttributeProto {
-                name: Some("levels".into()),
-                r#type: Some(INT),
-                i: Some(levels),
-                ..Default::default()
-            }],
-            ..Default::default()
-        };
+        let inputs = [&input, low.name(), high.name(), low.name(), high.name()];
+        let mut node = node::make("FakeQuantize", &output, &inputs, &output);
+        node.domain = Some(DOMAIN.into());
+        node::set_int(&mut node, "levels", levels);
         ends.extend([low, high]);
         rewired.extend(edges.into_iter().map(|edge| (edge, output.clone())));
         inserted.after(&input, node);

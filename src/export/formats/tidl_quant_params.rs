@@ -93,7 +93,7 @@ fn params(index: &SidecarIndex, graph: &GraphProto, node: &NodeRecord) -> Result
     let Some(weight) = index.weight_of(node) else { return Ok(String::new()) };
     let mut text = tensor_params("weights", weight)?;
     let Some(bias) = node.inputs.get(2).filter(|bias| !bias.is_empty()) else { return Ok(text) };
-    let initializer = graph.initializer.iter().find(|tensor| tensor.name() == bias);
+    let initializer = graph.initializer_named(bias);
     let initializer = initializer.with_context(|| format!("tensor `{bias}`: is no constant of the model"))?;
     let values = tensor::f32_values(initializer).with_context(|| format!("initializer `{bias}`"))?;
     let min = values.iter().copied().fold(f32::INFINITY, f32::min);
