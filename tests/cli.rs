@@ -21,6 +21,15 @@ fn calibrate(model: &str, backend: &str, folder: &Path) -> Command {
     command
 }
 
+/// What Conv makes is quantized for all that read it: a Concat of one such tensor and one in float, a Slice.
+#[test]
+fn a_part_of_the_nodes_makes_a_valid_model() {
+    let folder = TempDir::new().unwrap();
+    let mut command = calibrate("fixtures/digits_old.onnx", "xint8", folder.path());
+    let ran = run(command.args(["--effort", "0", "--only", "Conv"]));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
 fn files(folder: &Path) -> Vec<String> {
     let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
     let mut names: Vec<String> = fs::read_dir(folder).unwrap().map(|e| name(e.unwrap())).collect();

@@ -6,7 +6,6 @@ use super::{
     softmax,
 };
 use crate::onnx::node;
-use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor::DataType;
 use crate::scheme::{Axis, BiasRow, Constraint, FixedGrid, Granularity};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,12 +17,9 @@ impl<'a> Draft<'a> {
         self.collect_activations(&mut placement);
         self.collect_weights(&mut placement);
         let roles = softmax::roles(self.graph, &self.index);
-        for quantizer in &mut placement.activations {
-            quantizer.softmax = roles.get(quantizer.tensor.as_str()).copied();
-        }
-        for quantizer in &mut placement.weights {
-            quantizer.softmax = roles.get(quantizer.tensor.as_str()).copied();
-        }
+        let role_of = |tensor: &String| roles.get(tensor.as_str()).copied();
+        placement.activations.iter_mut().for_each(|quantizer| quantizer.softmax = role_of(&quantizer.tensor));
+        placement.weights.iter_mut().for_each(|quantizer| quantizer.softmax = role_of(&quantizer.tensor));
         self.collect_float_nodes(&mut placement);
         placement
     }
@@ -130,8 +126,8 @@ impl<'a> Draft<'a> {
             });
             let weight = self.add_weight(placement, tensor, qtype, axis, (node_idx, input_idx));
             placement.biases.extend(match &row.bias {
-                BiasRow::Int32 if input_idx == 1 => self.int32_bias_of(node_idx, node, weight),
-                BiasRow::Type(qtype) => self.typed_bias_of(node_idx, node, weight, qtype),
+                BiasRow::Int32 if input_idx == 1 => self.bias_of(node_idx, weight, None),
+                BiasRow::Type(qtype) => self.bias_of(node_idx, weight, Some(qtype)),
                 BiasRow::Int32 | BiasRow::Float => None,
             });
         }
@@ -169,26 +165,15 @@ impl<'a> Draft<'a> {
         initializer.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
     }
 
-    fn typed_bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize, qtype: &str) -> Option<BiasQuantizer> {
-        let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
-        let initializer = self.index.initializer(tensor)?;
-        (initializer.data_type() == DataType::Float as i32).then(|| BiasQuantizer {
+    /// The bias of a node, of a type of its own where it is given one; int32 needs a vector and a quantized input.
+    fn bias_of(&self, node_idx: usize, weight: usize, qtype: Option<&String>) -> Option<BiasQuantizer> {
+        let node = &self.graph.node[node_idx];
+        let tensor = node.input.get(2).filter(|name| self.is_float_initializer(name))?;
+        let is_vector = self.index.initializer(tensor)?.dims.len() == 1;
+        let has_scale = || is_vector && !node::is_scaled(node) && self.is_quantized_edge((node_idx, 0));
+        (qtype.is_some() || has_scale()).then(|| BiasQuantizer {
             tensor: tensor.clone(),
-            qtype: Some(qtype.to_string()),
-            input: node.input[0].clone(),
-            weight,
-            edge: (node_idx, 2),
-        })
-    }
-
-    fn int32_bias_of(&self, node_idx: usize, node: &NodeProto, weight: usize) -> Option<BiasQuantizer> {
-        let tensor = node.input.get(2).filter(|name| !name.is_empty())?;
-        let initializer = self.index.initializer(tensor)?;
-        let scaled = node::is_scaled(node);
-        let plain = initializer.data_type() == DataType::Float as i32 && initializer.dims.len() == 1;
-        (plain && !scaled && self.is_quantized_edge((node_idx, 0))).then(|| BiasQuantizer {
-            tensor: tensor.clone(),
-            qtype: None,
+            qtype: qtype.cloned(),
             input: node.input[0].clone(),
             weight,
             edge: (node_idx, 2),

@@ -12,11 +12,11 @@ pub const SKIP_NON_CONSTANT_WEIGHTS: Rule = Rule {
 };
 
 fn skip_non_constant_weights(draft: &mut Draft, call: &RuleCall) {
-    let ops: Vec<&str> = match call.ops("ops") {
-        [] => vec!["Conv", "ConvTranspose"],
-        ops => ops.iter().map(String::as_str).collect(),
+    let nodes = match call.ops("ops") {
+        [] => draft.open_nodes(&["Conv", "ConvTranspose"]),
+        ops => draft.open_nodes(ops),
     };
-    for node_idx in draft.open_nodes(&ops) {
+    for node_idx in nodes {
         let product = matches!(draft.graph.node[node_idx].op_type(), "Gemm" | "MatMul");
         let weight = draft.weight_input(node_idx);
         if weight != Some(1) && !(product && weight == Some(0)) {
@@ -34,8 +34,7 @@ pub const SKIP_CONSTANT_OPERANDS: Rule = Rule {
 };
 
 fn skip_constant_operands(draft: &mut Draft, call: &RuleCall) {
-    let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
-    for node_idx in draft.open_nodes(&ops) {
+    for node_idx in draft.open_nodes(call.ops("ops")) {
         let node = &draft.graph.node[node_idx];
         if node.input.iter().any(|name| !name.is_empty() && draft.is_constant(name)) {
             draft.leave_float(node_idx, "one operand is constant");

@@ -3,7 +3,7 @@
 use super::clips::FoldableClip;
 use crate::onnx::graph::Edge;
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::proto::GraphProto;
+use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor::DataType;
 use crate::onnx::value_info::ValueInfos;
 use crate::scheme::{OpRow, Scheme};
@@ -103,9 +103,10 @@ impl<'a> Draft<'a> {
     }
 
     /// Positions of the nodes of operator `op_type` that may still be quantized, in order.
-    pub fn open_nodes(&self, op_types: &[&str]) -> Vec<usize> {
+    pub fn open_nodes(&self, op_types: &[impl AsRef<str>]) -> Vec<usize> {
         let nodes = self.graph.node.iter().enumerate();
-        let nodes = nodes.filter(|(i, n)| op_types.contains(&n.op_type()) && self.row(*i).is_some());
+        let is_listed = |node: &NodeProto| op_types.iter().any(|op| op.as_ref() == node.op_type());
+        let nodes = nodes.filter(|(i, node)| is_listed(node) && self.row(*i).is_some());
         nodes.map(|(node_idx, _)| node_idx).collect()
     }
 

@@ -38,13 +38,8 @@ impl Draft<'_> {
 
     /// The node that makes `tensor`, looked for behind operators that only move values.
     fn producer_behind_moves(&self, tensor: &str) -> Option<usize> {
-        let mut node_idx = self.index.producer_idx(tensor)?;
-        loop {
-            let node = &self.graph.node[node_idx];
-            if self.reads_table(node_idx) || !trace::MOVES.contains(&node.op_type()) {
-                return Some(node_idx);
-            }
-            node_idx = self.index.producer_idx(node.input.first()?)?;
-        }
+        let is_mover = |node_idx: usize| trace::MOVES.contains(&self.graph.node[node_idx].op_type());
+        let mut behind = self.back_through(tensor, |op| trace::MOVES.contains(&op));
+        behind.find(|&node_idx| self.reads_table(node_idx) || !is_mover(node_idx))
     }
 }

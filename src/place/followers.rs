@@ -14,9 +14,8 @@ pub const QUANTIZE_FOLLOWERS: Rule = Rule {
 };
 
 fn quantize_followers(draft: &mut Draft, call: &RuleCall) {
-    let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
     let fuse = call.number("fuse", 0) != 0;
-    for node_idx in draft.open_nodes(&ops) {
+    for node_idx in draft.open_nodes(call.ops("ops")) {
         if draft.fused_input.contains_key(&node_idx) {
             continue;
         }

@@ -14,12 +14,10 @@ pub const SKIP_MERGED_INPUTS: Rule = Rule {
 };
 
 fn skip_merged_inputs(draft: &mut Draft, call: &RuleCall) {
-    let into: Vec<&str> = call.ops("into").iter().map(String::as_str).collect();
-    for node_idx in draft.open_nodes(&into) {
+    for node_idx in draft.open_nodes(call.ops("into")) {
         for input_idx in draft.activation_inputs(node_idx) {
             let producer = draft.index.producer(&draft.graph.node[node_idx].input[input_idx]);
-            let merged = producer.is_some_and(|producer| call.ops("from").iter().any(|op| op == producer.op_type()));
-            if merged {
+            if producer.is_some_and(|producer| call.lists("from", producer.op_type())) {
                 draft.keep_edge_float((node_idx, input_idx));
             }
         }

@@ -32,24 +32,11 @@ pub const QUANTIZE_NETWORK_OUTPUTS: Rule = Rule {
 fn quantize_network_outputs(draft: &mut Draft, call: &RuleCall) {
     let graph = draft.graph;
     for output in &graph.output {
-        let mut tensor = output.name();
-        let maker = loop {
-            let Some(node_idx) = draft.index.producer_idx(tensor) else { break None };
-            let node = &draft.graph.node[node_idx];
-            if draft.is_quantized(node_idx) {
-                break draft.row(node_idx).filter(|row| row.output.is_some()).map(|_| node);
-            }
-            let op = node.op_type();
-            if !trace::MOVES.contains(&op) && !call.ops("past").iter().any(|past| past == op) {
-                break None;
-            }
-            match node.input.first() {
-                Some(input) => tensor = input,
-                None => break None,
-            }
-        };
-        if let Some(maker) = maker {
-            let reason = format!("output of the network, made by {}", maker.op_type());
+        let passes = |op: &str| trace::MOVES.contains(&op) || call.lists("past", op);
+        let maker = draft.back_through(output.name(), passes).find(|&node_idx| draft.is_quantized(node_idx));
+        let has_output = |&node_idx: &usize| draft.row(node_idx).is_some_and(|row| row.output.is_some());
+        if let Some(maker) = maker.filter(has_output) {
+            let reason = format!("output of the network, made by {}", graph.node[maker].op_type());
             draft.quantize_network_output(output.name(), &reason);
         }
     }

@@ -52,6 +52,19 @@ pub const BINARY: &[&str] = &["Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"];
 const MAX_STEPS: usize = 64;
 
 impl Draft<'_> {
+    /// The node that makes `tensor`, and those in front of it as long as nodes of `passes` make what they read first.
+    pub(super) fn back_through<'t>(
+        &'t self,
+        tensor: &'t str,
+        passes: impl Fn(&str) -> bool + 't,
+    ) -> impl Iterator<Item = usize> + 't {
+        let before = move |&node_idx: &usize| {
+            let node = &self.graph.node[node_idx];
+            node.input.first().filter(|_| passes(node.op_type())).and_then(|input| self.index.producer_idx(input))
+        };
+        std::iter::successors(self.index.producer_idx(tensor), before)
+    }
+
     /// The quantized weighted node whose fused end makes `tensor`: back through moves, pointwise
     /// operators, operands that are constant or come from the same node (SiLU, hard-swish), and the
     /// float input of a residual Add.

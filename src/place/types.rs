@@ -15,11 +15,10 @@ pub const SET_INPUT_TYPE: Rule = Rule {
 };
 
 fn set_input_type(draft: &mut Draft, call: &RuleCall) {
-    let ops: Vec<&str> = call.ops("ops").iter().map(String::as_str).collect();
     let (Ok(input_idx), Some(qtype)) = (usize::try_from(call.number("input", 0)), call.name("type")) else {
         return;
     };
-    for node_idx in draft.open_nodes(&ops) {
+    for node_idx in draft.open_nodes(call.ops("ops")) {
         draft.set_input_type((node_idx, input_idx), qtype);
     }
 }
@@ -61,28 +60,14 @@ fn set_product_input_types(draft: &mut Draft, call: &RuleCall) {
 }
 
 /// Positions of the operators that only move values in front of `tensor`, from the last.
-fn movers<'t>(draft: &'t Draft, mut tensor: &'t str) -> Vec<usize> {
-    let mut found = Vec::new();
-    while let Some(node_idx) = draft.index.producer_idx(tensor) {
-        let node = &draft.graph.node[node_idx];
-        let Some(input) = node.input.first().filter(|_| MOVES.contains(&node.op_type())) else {
-            break;
-        };
-        found.push(node_idx);
-        tensor = input;
-    }
-    found
+fn movers(draft: &Draft, tensor: &str) -> Vec<usize> {
+    let moves = |op: &str| MOVES.contains(&op);
+    let is_mover = |&node_idx: &usize| moves(draft.graph.node[node_idx].op_type());
+    draft.back_through(tensor, moves).take_while(is_mover).collect()
 }
 
 /// Whether one of the last operators on the way to `tensor`, along first inputs, is one of `ops`.
-fn comes_from<'t>(draft: &'t Draft, mut tensor: &'t str, ops: &[String]) -> bool {
-    for _ in 0..MAX_STEPS_BACK {
-        let Some(node) = draft.index.producer(tensor) else { return false };
-        if ops.iter().any(|op| op == node.op_type()) {
-            return true;
-        }
-        let Some(input) = node.input.first() else { return false };
-        tensor = input;
-    }
-    false
+fn comes_from(draft: &Draft, tensor: &str, ops: &[String]) -> bool {
+    let mut last = draft.back_through(tensor, |_| true).take(MAX_STEPS_BACK);
+    last.any(|node_idx| ops.iter().any(|op| op == draft.graph.node[node_idx].op_type()))
 }
