@@ -1,8 +1,9 @@
 //! `mqq calibrate`: the main job.
 
 use super::files::{check_models, ensure_readable};
-use super::mixed::MixedArgs;
-use super::options::{BackendArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs};
+use super::options::{
+    BackendArgs, MixedArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
+};
 use super::print::{Bar, err, out};
 use super::{ErrorReport, Failure, Report, print_error};
 use crate::calibrate;

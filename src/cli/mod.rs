@@ -10,7 +10,6 @@ mod compare;
 mod export;
 mod files;
 mod inspect;
-mod mixed;
 mod options;
 mod prepare;
 mod print;

@@ -1,5 +1,6 @@
 //! Many paths in a few bytes each.
 
+use crate::onnx::{decode_varint, encode_varint};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -41,8 +42,8 @@ impl Paths {
         }
         let path = path.as_os_str().as_encoded_bytes();
         let n_shared = path.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
-        put(&mut self.bytes, n_shared);
-        put(&mut self.bytes, path.len() - n_shared);
+        encode_varint(n_shared as u64, &mut self.bytes);
+        encode_varint((path.len() - n_shared) as u64, &mut self.bytes);
         self.bytes.extend(&path[n_shared..]);
         self.last.truncate(n_shared);
         self.last.extend(&path[n_shared..]);
@@ -57,6 +58,7 @@ impl Paths {
         assert!(i < self.n, "path {i} of {}", self.n);
         let mut rest = &self.bytes[self.blocks[i / Paths::BLOCK]..];
         let mut path = Vec::new();
+        let take = |rest: &mut &[u8]| decode_varint(rest).unwrap_or_default() as usize;
         for _ in 0..=i % Paths::BLOCK {
             let (n_shared, n) = (take(&mut rest), take(&mut rest));
             path.truncate(n_shared);
@@ -98,27 +100,4 @@ fn name(bytes: &[u8], start: usize) -> &[u8] {
 fn os_string(bytes: Vec<u8>) -> OsString {
     // SAFETY: here are only bytes that a whole string of this process was taken apart into.
     unsafe { OsString::from_encoded_bytes_unchecked(bytes) }
-}
-
-/// Appends a number, seven bits to the byte.
-fn put(bytes: &mut Vec<u8>, mut n: usize) {
-    while n >= 0x80 {
-        bytes.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    bytes.push(n as u8);
-}
-
-/// Takes a number off the front.
-fn take(bytes: &mut &[u8]) -> usize {
-    let (mut n, mut shift) = (0, 0);
-    while let [byte, rest @ ..] = *bytes {
-        *bytes = rest;
-        n |= usize::from(byte & 0x7f) << shift;
-        shift += 7;
-        if *byte < 0x80 {
-            break;
-        }
-    }
-    n
 }

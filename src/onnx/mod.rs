@@ -19,6 +19,7 @@ pub mod tensor;
 pub mod value_info;
 
 pub use outputs::{RunFile, check_outputs};
+pub use prost::encoding::{decode_varint, encode_varint};
 pub use sound::check_sound;
 pub use staged::{Staged, save};
 

@@ -1,5 +1,6 @@
 //! Many small integers as text: each as zigzag in LEB128, all of them compressed by zlib, in Base64.
 
+use crate::onnx::{decode_varint, encode_varint};
 use anyhow::{Context, Result, ensure};
 use base64ct::{Base64, Encoding};
 use flate2::Compression;
@@ -15,12 +16,8 @@ pub fn pack(integers: &[i32]) -> Result<String> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
     let mut bytes = Vec::with_capacity(integers.len());
     for &integer in integers {
-        let mut rest = ((integer << 1) ^ (integer >> 31)) as u32;
-        while rest >= 0x80 {
-            bytes.push(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        bytes.push(rest as u8);
+        let zigzag = ((integer << 1) ^ (integer >> 31)) as u32;
+        encode_varint(u64::from(zigzag), &mut bytes);
     }
     encoder.write_all(&bytes)?;
     Ok(Base64::encode_string(&encoder.finish()?))
@@ -38,17 +35,17 @@ pub fn unpack(text: &str, n: usize) -> Result<Vec<i32>> {
     let decoder = ZlibDecoder::new(packed.as_slice());
     decoder.take(limit).read_to_end(&mut bytes).context("is not compressed by zlib")?;
     let mut integers = Vec::with_capacity(n.min(bytes.len()));
-    let (mut value, mut shift) = (0u32, 0);
-    for byte in bytes {
-        ensure!(shift < 35, "holds a number of more than 32 bits");
-        value |= u32::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
-        shift += 7;
-        if byte < 0x80 {
-            integers.push((value >> 1) as i32 ^ -((value & 1) as i32));
-            (value, shift) = (0, 0);
+    let (mut rest, mut is_whole) = (bytes.as_slice(), true);
+    while is_whole && !rest.is_empty() {
+        match decode_varint(&mut rest) {
+            Ok(value) => {
+                let value = u32::try_from(value).ok().context("holds a number of more than 32 bits")?;
+                integers.push((value >> 1) as i32 ^ -((value & 1) as i32));
+            }
+            Err(_) => is_whole = false,
         }
     }
     let found = integers.len();
-    ensure!(found == n && shift == 0, "holds {found} integers, expected {n}");
+    ensure!(found == n && is_whole, "holds {found} integers, expected {n}");
     Ok(integers)
 }

@@ -5,17 +5,18 @@ use crate::onnx::proto::NodeProto;
 use serde::Serialize;
 
 /// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The target refuses the model or computes something else.
+    #[default]
     Error,
     /// The target runs it, but not as well as it could.
     Warning,
 }
 
 /// One place where a model breaks a rule.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Finding {
     /// Error or warning.
     pub severity: Severity,
@@ -44,17 +45,7 @@ pub struct Finding {
 impl Finding {
     /// `what` is `found`, but should be `expected`.
     pub fn new(what: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Finding {
-        Finding {
-            severity: Severity::Error,
-            rule: "",
-            node: String::new(),
-            op_type: String::new(),
-            tensor: String::new(),
-            what: what.into(),
-            found: found.into(),
-            expected: expected.into(),
-            hint: String::new(),
-        }
+        Finding { what: what.into(), found: found.into(), expected: expected.into(), ..Finding::default() }
     }
 
     /// At this node.
@@ -70,11 +61,6 @@ impl Finding {
     /// With advice.
     pub fn hint(self, hint: &str) -> Finding {
         Finding { hint: hint.to_string(), ..self }
-    }
-
-    /// Of this rule.
-    pub(super) fn of(self, rule: &'static str) -> Finding {
-        Finding { rule, ..self }
     }
 }
 
@@ -93,22 +79,14 @@ impl std::fmt::Display for Finding {
 
 /// Findings of one rule.
 pub struct RuleReport {
-    rule: &'static str,
-    severity: Severity,
-    findings: Vec<Finding>,
+    pub(super) rule: &'static str,
+    pub(super) severity: Severity,
+    pub(super) findings: Vec<Finding>,
 }
 
 impl RuleReport {
-    pub(super) fn new(rule: &'static str, severity: Severity) -> RuleReport {
-        RuleReport { rule, severity, findings: Vec::new() }
-    }
-
     /// Adds a finding; rule and severity are those of the call.
     pub fn add(&mut self, finding: Finding) {
         self.findings.push(Finding { rule: self.rule, severity: self.severity, ..finding });
-    }
-
-    pub(super) fn into_findings(self) -> Vec<Finding> {
-        self.findings
     }
 }

@@ -91,7 +91,7 @@ pub const CHECKS: &[Check] = &[
 /// of the table; within a rule in the order of the graph.
 pub fn findings(model: &ModelProto, scheme: &Scheme) -> Vec<Finding> {
     let Some(graph) = QdqGraph::new(model) else {
-        return vec![Finding::new("model", "no graph", "a graph").of("sound_graph")];
+        return vec![Finding { rule: model::SOUND_GRAPH.name, ..Finding::new("model", "no graph", "a graph") }];
     };
     let mut found = Vec::new();
     let by_name: BTreeMap<&str, &Check> = CHECKS.iter().map(|c| (c.name, c)).collect();
@@ -118,9 +118,9 @@ fn run(check: &Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Finding
         Some("error") => Severity::Error,
         _ => check.severity,
     };
-    let mut report = RuleReport::new(check.name, severity);
+    let mut report = RuleReport { rule: check.name, severity, findings: Vec::new() };
     (check.run)(graph, call, &mut report);
-    found.extend(report.into_findings());
+    found.extend(report.findings);
 }
 
 /// A quantized model that keeps the rules of its target. Only [`ensure_kept`] makes one.

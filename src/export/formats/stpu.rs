@@ -6,7 +6,7 @@ use crate::export::index::json;
 use crate::export::{Format, SidecarIndex};
 use crate::sidecar::{Encoding, NodeRecord};
 use anyhow::{Context, Result};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with
@@ -71,9 +71,9 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
             biases.push((format!("{}_bias", node.name), weight / 127.0 * (input / 127.0)));
         }
     }
-    let mut file = serde_json::Map::new();
-    for (name, amax) in &ranges.in_order {
-        let mut entry = json!({ "min": -amax, "max": amax });
+    let mut file = Map::new();
+    for (name, amax) in &ranges.0 {
+        let mut entry = json!({ "min": amax.as_f64().map(|amax| -amax), "max": amax });
         if let Some(&exponent) = emin.get(name.as_str()) {
             entry["emin"] = json!(exponent);
         }
@@ -90,24 +90,15 @@ const MOVED_PAST: [&str; 2] = ["Flatten", "Dropout"];
 
 /// Largest absolute values by name, in the order in which they came.
 #[derive(Default)]
-struct Ranges {
-    in_order: Vec<(String, f64)>,
-    positions: BTreeMap<String, usize>,
-}
+struct Ranges(Map<String, Value>);
 
 impl Ranges {
     fn set(&mut self, name: &str, amax: f64) {
-        match self.positions.get(name) {
-            Some(&position) => self.in_order[position].1 = amax,
-            None => {
-                self.positions.insert(name.to_string(), self.in_order.len());
-                self.in_order.push((name.to_string(), amax));
-            }
-        }
+        self.0.insert(name.to_string(), json!(amax));
     }
 
     fn amax(&self, name: &str) -> Option<f64> {
-        self.positions.get(name).map(|&position| self.in_order[position].1)
+        self.0.get(name)?.as_f64()
     }
 
     fn required(&self, node: &NodeRecord, tensor: Option<&String>) -> Result<f64> {
