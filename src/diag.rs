@@ -85,6 +85,14 @@ pub fn none_of<'a>(text: impl fmt::Display, found: &str, names: impl IntoIterato
     anyhow::anyhow!("{text}, expected one of: {}", names.join(", ")).hint(did_you_mean(found, names))
 }
 
+/// The error `text`, with a suggestion where serde's `message` lists what could have been.
+pub fn suggesting(message: &str, text: impl fmt::Display) -> anyhow::Error {
+    let listed = message.split_once("unknown ").map_or("", |(_, listed)| listed);
+    let mut quoted = listed.split('`').skip(1).step_by(2);
+    let found = quoted.next().unwrap_or_default();
+    anyhow::anyhow!("{text}").hint(did_you_mean(found, quoted))
+}
+
 /// Exit codes: a contract with scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

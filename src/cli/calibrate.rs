@@ -175,7 +175,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let preprocessing = args.preprocess.resolve()?;
     let mut request = request(args, scheme, preprocessing).map_err(Failure::Usage)?;
     let all_paths = paths(args, &request.scheme).map_err(Failure::Usage)?;
-    ensure_all_readable(args)?;
+    // With --keep-going a model that is not there is the failure of that model alone.
+    if !args.keep_going {
+        args.models.iter().try_for_each(|model| ensure_readable(model))?;
+    }
+    data::ensure_found(&args.data)?;
     request.ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
     let written = all_paths.iter().filter(|paths| !paths.are_left_alone(args));
     let written: Vec<RunFile> = written.flat_map(Paths::written).collect();
@@ -301,15 +305,6 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
         all.push(Paths { model: model.clone(), output, sidecar, emitted });
     }
     Ok(all)
-}
-
-/// Fails where something that is to be read is not there; with `--keep-going` a model that is not there is the failure
-/// of that model alone.
-fn ensure_all_readable(args: &Args) -> Result<()> {
-    if !args.keep_going {
-        args.models.iter().try_for_each(|model| ensure_readable(model))?;
-    }
-    data::ensure_found(&args.data)
 }
 
 /// Everything that is read.

@@ -12,17 +12,17 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// A stream, and why it takes no more.
-struct Stream {
+pub(super) struct Stream {
     name: &'static str,
     open: fn() -> Box<dyn Write>,
     ended: OnceLock<io::Error>,
 }
 
-static STDOUT: Stream = Stream { name: "stdout", open: || Box::new(io::stdout()), ended: OnceLock::new() };
-static STDERR: Stream = Stream { name: "stderr", open: || Box::new(io::stderr()), ended: OnceLock::new() };
+pub(super) static STDOUT: Stream = Stream { name: "stdout", open: || Box::new(io::stdout()), ended: OnceLock::new() };
+pub(super) static STDERR: Stream = Stream { name: "stderr", open: || Box::new(io::stderr()), ended: OnceLock::new() };
 
 impl Stream {
-    fn print(&self, line: fmt::Arguments) {
+    pub fn print(&self, line: fmt::Arguments) {
         self.attempt(|stream| writeln!(stream, "{line}"));
     }
 
@@ -38,24 +38,14 @@ impl Stream {
     }
 }
 
-/// Prints a line on stdout; `out!` formats it.
-pub fn to_stdout(line: fmt::Arguments) {
-    STDOUT.print(line);
-}
-
-/// Prints a line on stderr; `err!` formats it.
-pub fn to_stderr(line: fmt::Arguments) {
-    STDERR.print(line);
-}
-
 /// A line on stdout: results.
 macro_rules! out {
-    ($($text:tt)*) => { $crate::cli::print::to_stdout(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::cli::print::STDOUT.print(format_args!($($text)*)) };
 }
 
 /// A line on stderr: errors and warnings.
 macro_rules! err {
-    ($($text:tt)*) => { $crate::cli::print::to_stderr(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::cli::print::STDERR.print(format_args!($($text)*)) };
 }
 
 pub(super) use {err, out};

@@ -1,7 +1,7 @@
 //! Array files matched with the inputs: a column of samples per input.
 
 use super::array::{Element, Raw, n_samples};
-use super::npy::{Archive, Member, Packed, Plain};
+use super::npy::{Archive, Stored};
 use super::{Array, Sample, pb, sources};
 use crate::diag::{WithHint, did_you_mean};
 use crate::onnx::inputs::InputSpec;
@@ -14,10 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where the values of a column are.
 enum Storage {
-    /// A `.npy` file, or an archive's array that is not compressed: read sample by sample.
-    Plain(Plain),
-    /// An archive's compressed array.
-    Packed(Packed),
+    /// A `.npy` file, or an archive's array.
+    Array(Stored),
     /// A `TensorProto`.
     Message(PathBuf),
 }
@@ -71,9 +69,9 @@ impl ArrayFile {
             "npz" => from_npz(path, inputs)?,
             "pb" => vec![from_pb(path, only_input(inputs)?)?],
             _ => {
-                let plain = Plain::open(path)?;
-                let n_samples = n_samples(&plain.header.shape, only_input(inputs)?)?;
-                vec![Column { storage: Storage::Plain(plain), n_samples }]
+                let array = Stored::open(path)?;
+                let n_samples = n_samples(&array.header.shape, only_input(inputs)?)?;
+                vec![Column { storage: Storage::Array(array), n_samples }]
             }
         };
         let longest = columns.iter().enumerate().max_by_key(|(_, column)| column.n_samples);
@@ -102,21 +100,17 @@ impl ArrayFile {
     pub fn load(&self, sample: usize, inputs: &[InputSpec], file_idx: usize, cache: &Cache) -> Result<Sample> {
         let load = |(column_idx, (column, input)): (usize, (&Column, &InputSpec))| {
             let sample = if column.n_samples == 1 { 0 } else { sample };
-            let unpacked = |packed: &Packed| {
+            let unpacked = |array: &Stored| {
                 if column.n_samples == 1 {
-                    return Ok(Arc::new(packed.unpack(&self.path)?));
+                    return Ok(Arc::new(array.unpack(&self.path)?));
                 }
-                let unpack = || packed.unpack(&self.path);
+                let unpack = || array.unpack(&self.path);
                 cache.get((file_idx, column_idx), self.columns.len(), unpack)
             };
             let (element, is_big_endian, bytes) = match &column.storage {
-                Storage::Plain(plain) => {
-                    let bytes = plain.read(&self.path, sample, column.n_samples)?;
-                    (plain.header.element, plain.header.is_big_endian, Bytes::from(bytes))
-                }
-                Storage::Packed(packed) => {
-                    let bytes = packed.slice(&unpacked(packed)?, sample, column.n_samples);
-                    (packed.header.element, packed.header.is_big_endian, Bytes::from(bytes))
+                Storage::Array(array) => {
+                    let bytes = array.read(&self.path, sample, column.n_samples, || unpacked(array))?;
+                    (array.header.element, array.header.is_big_endian, Bytes::from(bytes))
                 }
                 Storage::Message(path) => {
                     let (element, bytes) = read_message(path, sample, column.n_samples)?;
@@ -167,13 +161,9 @@ fn from_npz(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
                     .hint(did_you_mean(&input.name, found())));
             }
         };
-        let member = archive.member(&name).with_context(|| format!("array `{name}`"))?;
-        let n_samples = n_samples(&member.header().shape, input)?;
-        let storage = match member {
-            Member::Plain(plain) => Storage::Plain(plain),
-            Member::Packed(packed) => Storage::Packed(packed),
-        };
-        columns.push(Column { storage, n_samples });
+        let array = archive.member(&name).with_context(|| format!("array `{name}`"))?;
+        let n_samples = n_samples(&array.header.shape, input)?;
+        columns.push(Column { storage: Storage::Array(array), n_samples });
     }
     Ok(columns)
 }

@@ -9,6 +9,7 @@ use npyz::{DType, NpyHeader, Order};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What the header of an array says.
 #[derive(Debug, Clone)]
@@ -86,97 +87,85 @@ impl Header {
     }
 }
 
-/// An array in a file, from `start`, as it is.
+/// An array of a file.
 #[derive(Debug)]
-pub struct Plain {
+pub struct Stored {
     pub header: Header,
-    start: u64,
+    place: Place,
 }
 
-impl Plain {
+/// Where the values of an array are.
+#[derive(Debug)]
+enum Place {
+    /// In the file, from this byte on, as they are.
+    Plain(u64),
+    /// Compressed, in this file of an archive.
+    Packed(String),
+}
+
+impl Stored {
     /// Reads the header of a `.npy` file.
-    pub fn open(path: &Path) -> Result<Plain> {
+    pub fn open(path: &Path) -> Result<Stored> {
         let file = File::open(path)?;
         let file_bytes = file.metadata()?.len();
         let (header, start) = Header::read(BufReader::new(file))?;
-        Plain { header, start }.checked(file_bytes)
+        Stored::plain(header, start, file_bytes)
     }
 
-    fn checked(self, file_bytes: u64) -> Result<Plain> {
-        let held = file_bytes.saturating_sub(self.start);
+    fn plain(header: Header, start: u64, file_bytes: u64) -> Result<Stored> {
+        let held = file_bytes.saturating_sub(start);
         ensure!(
-            held >= self.header.n_bytes as u64,
+            held >= header.n_bytes as u64,
             "holds {held} bytes of data, expected {} for shape {:?}: it is cut short",
-            self.header.n_bytes,
-            self.header.shape
+            header.n_bytes,
+            header.shape
         );
-        Ok(self)
+        Ok(Stored { header, place: Place::Plain(start) })
     }
 
-    /// The bytes of one of `n_samples` samples, in row-major order.
-    pub fn read(&self, path: &Path, sample: usize, n_samples: usize) -> Result<Vec<u8>> {
+    /// The bytes of one of `n_samples` samples, in row-major order; `unpacked` has the whole array where it is
+    /// compressed.
+    pub fn read(
+        &self,
+        path: &Path,
+        sample: usize,
+        n_samples: usize,
+        unpacked: impl FnOnce() -> Result<Arc<Vec<u8>>>,
+    ) -> Result<Vec<u8>> {
+        let Place::Plain(start) = self.place else { return Ok(self.header.gather(&unpacked()?, sample, n_samples)) };
         let mut file = File::open(path)?;
         if self.header.is_column_major {
             // SAFETY: the map is read-only and private to this process's view; as with every memory map,
             // the file must not be cut short by others while it is in use.
             let map = unsafe { memmap2::Mmap::map(&file)? };
-            let data = usize::try_from(self.start).ok().and_then(|start| map.get(start..));
+            let data = usize::try_from(start).ok().and_then(|start| map.get(start..));
             let data = data.filter(|data| data.len() >= self.header.n_bytes);
             let data = data.context("has become shorter since it was opened")?;
             return Ok(self.header.gather(data, sample, n_samples));
         }
         let n_bytes = self.header.sample_bytes(n_samples);
         let mut bytes = vec![0; n_bytes];
-        file.seek(SeekFrom::Start(self.start + (sample * n_bytes) as u64))?;
+        file.seek(SeekFrom::Start(start + (sample * n_bytes) as u64))?;
         file.read_exact(&mut bytes).context("has become shorter since it was opened")?;
         Ok(bytes)
     }
-}
 
-/// A compressed array of a `.npz` archive.
-#[derive(Debug)]
-pub struct Packed {
-    pub header: Header,
-    file_name: String,
-}
-
-impl Packed {
-    /// The whole array, without its header.
+    /// The whole of a compressed array, without its header.
     pub fn unpack(&self, path: &Path) -> Result<Vec<u8>> {
+        let Place::Packed(file_name) = &self.place else { bail!("internal error: the array is not compressed") };
         let mut archive = NpzArchive::open(path)?;
-        let mut member = archive.zip_archive().by_name(&self.file_name)?;
+        let mut member = archive.zip_archive().by_name(file_name)?;
         Header::read(&mut member)?;
         let mut data = Vec::new();
         member.take(self.header.n_bytes as u64).read_to_end(&mut data)?;
         ensure!(
             data.len() == self.header.n_bytes,
-            "`{}` holds {} bytes of data, expected {} for shape {:?}",
-            self.file_name,
+            "`{file_name}` holds {} bytes of data, expected {} for shape {:?}",
             data.len(),
             self.header.n_bytes,
             self.header.shape
         );
         Ok(data)
-    }
-
-    /// The bytes of one of `n_samples` samples of the unpacked array.
-    pub fn slice(&self, unpacked: &[u8], sample: usize, n_samples: usize) -> Vec<u8> {
-        self.header.gather(unpacked, sample, n_samples)
-    }
-}
-
-/// An array of an archive.
-pub enum Member {
-    Plain(Plain),
-    Packed(Packed),
-}
-
-impl Member {
-    pub fn header(&self) -> &Header {
-        match self {
-            Member::Plain(plain) => &plain.header,
-            Member::Packed(packed) => &packed.header,
-        }
     }
 }
 
@@ -199,16 +188,15 @@ impl Archive {
     }
 
     /// The array `name`, one of `names`.
-    pub fn member(&mut self, name: &str) -> Result<Member> {
+    pub fn member(&mut self, name: &str) -> Result<Stored> {
         let file_name = npyz::npz::file_name_from_array_name(name);
         let mut member = self.zip.zip_archive().by_name(&file_name)?;
         let is_stored = member.compression().to_string() == "Stored";
         let data_start = member.data_start();
         let (header, header_bytes) = Header::read(&mut member)?;
         if !is_stored {
-            return Ok(Member::Packed(Packed { header, file_name }));
+            return Ok(Stored { header, place: Place::Packed(file_name) });
         }
-        let plain = Plain { header, start: data_start + header_bytes };
-        Ok(Member::Plain(plain.checked(self.file_bytes)?))
+        Stored::plain(header, data_start + header_bytes, self.file_bytes)
     }
 }

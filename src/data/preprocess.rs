@@ -2,10 +2,10 @@
 //! over each other. It does not touch images.
 
 use super::resize::Resize;
-use crate::diag::{WithHint, did_you_mean};
-use anyhow::{Context, Result, anyhow};
+use crate::diag::suggesting;
+use anyhow::{Context, Result};
 use serde::de::value::{Error as ValueError, StrDeserializer};
-use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
+use serde::de::{self, DeserializeOwned, Error as _, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 
@@ -116,86 +116,61 @@ fn parse_plain(text: &str) -> Option<f64> {
     text.trim().parse().ok()
 }
 
-/// A number or a fraction in YAML.
-struct Number(f64);
+/// A number or a fraction in YAML; with `LIST` a number or a list of them.
+struct Numbers<const LIST: bool>(Vec<f64>);
 
-struct NumberVisitor;
+struct NumbersVisitor<const LIST: bool>;
 
-impl Visitor<'_> for NumberVisitor {
-    type Value = Number;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number, or a fraction as 1/255")
-    }
-
-    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Number, E> {
-        Ok(Number(number))
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Number, E> {
-        Ok(Number(number as f64))
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Number, E> {
-        Ok(Number(number as f64))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
-        parse_number(text).map(Number).map_err(E::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
-        deserializer.deserialize_any(NumberVisitor)
-    }
-}
-
-/// A number, or a list of them.
-struct Numbers(Vec<f64>);
-
-struct NumbersVisitor;
-
-impl<'de> Visitor<'de> for NumbersVisitor {
-    type Value = Numbers;
+impl<'de, const LIST: bool> Visitor<'de> for NumbersVisitor<LIST> {
+    type Value = Numbers<LIST>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number or a list of numbers")
+        f.write_str(if LIST { "a number or a list of numbers" } else { "a number, or a fraction as 1/255" })
     }
 
-    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Numbers, E> {
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Self::Value, E> {
         Ok(Numbers(vec![number]))
     }
 
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Numbers, E> {
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
         Ok(Numbers(vec![number as f64]))
     }
 
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Numbers, E> {
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
         Ok(Numbers(vec![number as f64]))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Numbers, A::Error> {
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        match LIST {
+            true => Err(E::invalid_type(Unexpected::Str(text), &self)),
+            false => parse_number(text).map(|number| Numbers(vec![number])).map_err(E::custom),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        if !LIST {
+            return Err(A::Error::invalid_type(Unexpected::Seq, &self));
+        }
         let mut numbers = Vec::new();
-        while let Some(Number(number)) = list.next_element()? {
-            numbers.push(number);
+        while let Some(Numbers::<false>(number)) = list.next_element()? {
+            numbers.extend(number);
         }
         Ok(Numbers(numbers))
     }
 }
 
-impl<'de> Deserialize<'de> for Numbers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Numbers, D::Error> {
+impl<'de, const LIST: bool> Deserialize<'de> for Numbers<LIST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NumbersVisitor)
     }
 }
 
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    Ok(Option::<Number>::deserialize(deserializer)?.map(|number| number.0))
+    Ok(Option::<Numbers<false>>::deserialize(deserializer)?.and_then(|number| number.0.first().copied()))
 }
 
 fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>>, D::Error> {
-    Ok(Option::<Numbers>::deserialize(deserializer)?.map(|numbers| numbers.0))
+    Ok(Option::<Numbers<true>>::deserialize(deserializer)?.map(|numbers| numbers.0))
 }
 
 /// Reads one option's value as it is written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or
@@ -206,14 +181,6 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>
 pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
     T::deserialize(StrDeserializer::<ValueError>::new(text))
         .map_err(|error| suggesting(&error.to_string(), error.to_string()))
-}
-
-/// The error `text`, with a suggestion where serde's `message` lists what could have been.
-pub(super) fn suggesting(message: &str, text: String) -> anyhow::Error {
-    let listed = message.split_once("unknown ").map_or("", |(_, listed)| listed);
-    let mut quoted = listed.split('`').skip(1).step_by(2);
-    let found = quoted.next().unwrap_or_default();
-    anyhow!(text).hint(did_you_mean(found, quoted))
 }
 
 impl Preprocessing {

@@ -1,8 +1,8 @@
 //! Named preprocessings, what families of models were trained with; and those of a file, over a named one.
 
-use super::preprocess::{Color, Preprocessing, suggesting};
+use super::preprocess::{Color, Preprocessing};
 use super::resize::Resize;
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::{WithHint, did_you_mean, suggesting};
 use anyhow::{Context, Result, anyhow};
 use std::path::Path;
 

@@ -3,8 +3,8 @@
 use super::layers::Layers;
 use super::wrong::{Wrong, wrong};
 use super::{Catalog, Scheme, check};
-use crate::diag::{WithHint, did_you_mean, none_of};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::diag::{none_of, suggesting};
+use anyhow::{Context, Result, bail};
 use serde_path_to_error::Segment;
 use serde_yaml::Value;
 use std::path::PathBuf;
@@ -90,16 +90,7 @@ fn from_value(value: Value) -> Result<Scheme, Wrong> {
             Segment::Enum { .. } | Segment::Unknown => None,
         };
         let at: Vec<String> = error.path().iter().filter_map(step).collect();
-        wrong(at.join("."), explain(&error.into_inner().to_string()))
+        let message = error.into_inner().to_string();
+        wrong(at.join("."), suggesting(&message, &message))
     })
-}
-
-/// The parser's message, with a suggestion where it lists what it expected.
-fn explain(message: &str) -> anyhow::Error {
-    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    let hint = match quoted.split_first() {
-        Some((found, expected)) if message.contains("unknown") => did_you_mean(found, expected.iter().copied()),
-        _ => String::new(),
-    };
-    anyhow!("{message}").hint(hint)
 }
