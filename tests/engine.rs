@@ -6,7 +6,7 @@ use mqq::data::{Array, Values};
 use mqq::engine::Parsed;
 use mqq::onnx::inputs::Shapes;
 use mqq::onnx::proto::ModelProto;
-use mqq::onnx::tensor;
+use mqq::onnx::tensor::{self, DataType};
 
 /// What a model makes of its input.
 fn run(model: &ModelProto, x: &[f32]) -> Result<Vec<f32>> {
@@ -20,12 +20,12 @@ fn run(model: &ModelProto, x: &[f32]) -> Result<Vec<f32>> {
 }
 
 /// x -> QuantizeLinear -> DequantizeLinear -> y, with unsigned integers of 4 bits.
-fn pair(shape: &[i64], scales: &[f32], zero_points: &[u8]) -> ModelProto {
+fn pair(shape: &[i64], scales: &[f32], zero_points: &[i32]) -> ModelProto {
     let dims = |n: usize| if n == 1 { vec![] } else { vec![n] };
     let mut g = GraphBuilder::new(21);
     g.input("x", shape);
     g.values("scale", &dims(scales.len()), scales);
-    g.tensor(tensor::from_u4("zero", &dims(zero_points.len()), zero_points).unwrap());
+    g.tensor(tensor::from_integers("zero", DataType::Uint4, &dims(zero_points.len()), zero_points).unwrap());
     g.op("QuantizeLinear", &["x", "scale", "zero"], "q");
     g.op("DequantizeLinear", &["q", "scale", "zero"], "y");
     g.output("y");
@@ -51,9 +51,9 @@ fn values_are_divided_rounded_half_to_even_and_saturated() {
 fn the_lowest_integer_of_32_bits_less_its_zero_point_does_not_wrap() {
     let mut g = GraphBuilder::new(21);
     g.input("x", &[1]);
-    g.tensor(tensor::from_i32("q", &[1], &[i32::MIN]).unwrap());
+    g.tensor(tensor::from_integers("q", DataType::Int32, &[1], &[i32::MIN]).unwrap());
     g.values("scale", &[], &[1.0]);
-    g.tensor(tensor::from_i32("zero", &[], &[1]).unwrap());
+    g.tensor(tensor::from_integers("zero", DataType::Int32, &[], &[1]).unwrap());
     g.op("DequantizeLinear", &["q", "scale", "zero"], "w");
     g.op("Add", &["x", "w"], "y");
     g.output("y");
