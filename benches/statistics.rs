@@ -1,5 +1,4 @@
-//! Cost of watching a tensor, per value: the histogram, the extremes, and a plain linear histogram to compare
-//! with.
+//! Cost of watching a tensor, per value: the histogram, the extremes, and a plain linear histogram to compare with.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use mqq::statistics::{Histogram, TensorStatistics};

@@ -8,6 +8,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 /// The system's allocator, asked for no more than the usual alignment.
 pub struct Aligned;
 
+/// What gives out memory of more than the usual alignment; what the trait makes of these two does for the rest.
+struct Padded;
+
 /// What every allocator aligns to.
 const USUAL: usize = 16;
 
@@ -19,12 +22,8 @@ fn padded(layout: Layout) -> Option<Layout> {
 
 // SAFETY: what is given out lies inside memory of the system's allocator, is as large and aligned as the layout says, and
 // goes back with the layout and address that it came with.
-unsafe impl GlobalAlloc for Aligned {
+unsafe impl GlobalAlloc for Padded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= USUAL {
-            // SAFETY: as the caller promises.
-            return unsafe { System.alloc(layout) };
-        }
         let Some(padded) = padded(layout) else { return std::ptr::null_mut() };
         // SAFETY: its size is at least the alignment.
         let start = unsafe { System.alloc(padded) };
@@ -42,10 +41,6 @@ unsafe impl GlobalAlloc for Aligned {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        if layout.align() <= USUAL {
-            // SAFETY: as the caller promises.
-            return unsafe { System.dealloc(pointer, layout) };
-        }
         if let Some(padded) = padded(layout) {
             // SAFETY: `alloc` has written the offset there, and took memory of this layout.
             unsafe {
@@ -54,38 +49,28 @@ unsafe impl GlobalAlloc for Aligned {
             }
         }
     }
+}
+
+/// Who gives out memory of this layout, and takes it back.
+fn owner(layout: Layout) -> &'static dyn GlobalAlloc {
+    if layout.align() <= USUAL { &System } else { &Padded }
+}
+
+// SAFETY: the alignment says who owns memory, and stays the same when it is made larger; all else is as the caller promises.
+unsafe impl GlobalAlloc for Aligned {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        unsafe { owner(layout).alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { owner(layout).dealloc(pointer, layout) }
+    }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= USUAL {
-            // SAFETY: as the caller promises. Pages of zeros take no memory before they are written to.
-            return unsafe { System.alloc_zeroed(layout) };
-        }
-        // SAFETY: as the caller promises; there is room for so many bytes.
-        unsafe {
-            let pointer = self.alloc(layout);
-            if !pointer.is_null() {
-                pointer.write_bytes(0, layout.size());
-            }
-            pointer
-        }
+        unsafe { owner(layout).alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if layout.align() <= USUAL {
-            // SAFETY: as the caller promises.
-            return unsafe { System.realloc(pointer, layout, size) };
-        }
-        let Ok(new) = Layout::from_size_align(size, layout.align()) else {
-            return std::ptr::null_mut();
-        };
-        // SAFETY: as the caller promises; both have room for the smaller size.
-        unsafe {
-            let moved = self.alloc(new);
-            if !moved.is_null() {
-                moved.copy_from_nonoverlapping(pointer, size.min(layout.size()));
-                self.dealloc(pointer, layout);
-            }
-            moved
-        }
+        unsafe { owner(layout).realloc(pointer, layout, size) }
     }
 }

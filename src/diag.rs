@@ -67,8 +67,7 @@ pub fn place_of(text: &str) -> Option<&str> {
     (is_word(what) && rest.starts_with(':')).then_some(place)
 }
 
-/// `did you mean …?` for the candidate nearest to `found`; empty where none differs in a third of its letters
-/// or fewer.
+/// `did you mean …?` for the candidate nearest to `found`; empty where none differs in a third of its letters or fewer.
 pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let n_letters = |text: &str| text.chars().count();
     let near = candidates

@@ -1045,16 +1045,8 @@ fn help_has_every_option_under_its_heading() {
         for (heading, options) in sections(command) {
             let expected: &[&str] = match heading.as_str() {
                 heading if heading == preprocessing => &[
-                    "--preprocess",
-                    "--resize",
-                    "--filter",
-                    "--crop",
-                    "--pad-value",
-                    "--color",
-                    "--scale",
-                    "--mean",
-                    "--std",
-                    "--layout",
+                    "--preprocess", "--resize", "--filter", "--crop", "--pad-value", "--color", "--scale", "--mean",
+                    "--std", "--layout",
                 ],
                 heading if heading == precision => {
                     &["--keep-float", "--target-sqnr", "--max-drop", "--bits-budget", "--raise-to"]

@@ -476,6 +476,34 @@ fn no_circle_between_modules() {
     hold("no circle between files of a module:", &in_circles(&files));
 }
 
+/// Types of a module, by name, with the files that hold them; types within an `impl` or a function left out.
+fn types() -> BTreeMap<String, BTreeSet<String>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    walk(&root, &mut files);
+    let mut types: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files {
+        for line in fs::read_to_string(&file).unwrap().lines().filter(|line| !line.starts_with(char::is_whitespace)) {
+            let mut words = line
+                .split(|c: char| !is_name(&c.to_string()))
+                .skip_while(|word| ["pub", "crate", "super", "in", ""].contains(word));
+            let is_type = words.next().is_some_and(|word| ["struct", "enum", "trait", "type"].contains(&word));
+            if let (true, Some(name)) = (is_type, words.next()) {
+                types.entry(name.to_string()).or_default().insert(file.display().to_string());
+            }
+        }
+    }
+    types
+}
+
+#[test]
+fn no_two_types_have_one_name() {
+    let types = types();
+    assert!(types.len() > 100, "{} types", types.len());
+    let twice: Vec<_> = types.iter().filter(|(_, files)| files.len() > 1).collect();
+    assert!(twice.is_empty(), "one name for one type, found {twice:#?}");
+}
+
 #[test]
 fn sources_are_read() {
     let text = r###"

@@ -1,5 +1,4 @@
-//! Precision of single layers: which layers a goal chooses, what is written, and what is not where the
-//! goal is missed.
+//! Precision of single layers: which layers a goal chooses, what is written, and what is not where the goal is missed.
 
 use crate::support::command::{Ran, mqq, run};
 use crate::support::repository;

@@ -9,16 +9,8 @@ use proptest::prelude::*;
 /// The ten numbers of NVIDIA's documented `tensor_quant` example, before printing cut them to four
 /// digits (MT19937 seeded with 12345, 24 bits each).
 const TENSOR_QUANT_INPUT: [f32; 10] = [
-    0.981_718_2,
-    0.879_606_55,
-    0.992_143_45,
-    0.461_067_26,
-    0.083_215_95,
-    0.178_431_1,
-    0.367_431_52,
-    0.567_649_7,
-    0.337_606_73,
-    0.211_946_6,
+    0.981_718_2, 0.879_606_55, 0.992_143_45, 0.461_067_26, 0.083_215_95, 0.178_431_1, 0.367_431_52, 0.567_649_7,
+    0.337_606_73, 0.211_946_6,
 ];
 
 /// Rounded up where it would be rounded to the nearest, and nothing else of the rule changes.

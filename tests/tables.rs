@@ -187,10 +187,7 @@ fn values_are_set_after_switches() {
     assert_eq!((scheme.types["act"].bits, scheme.types["wgt"].bits), (4, 3));
     assert_eq!(scheme.types["act"].dtype(), "uint8");
     let sets = [
-        "types.wgt8.storage_bits=8",
-        "types.wgt8.bits=5",
-        "ops.Conv.bias=float",
-        "ops.Add=null",
+        "types.wgt8.storage_bits=8", "types.wgt8.bits=5", "ops.Conv.bias=float", "ops.Add=null",
         "ops.Relu={input: act8}",
     ];
     let scheme = with("onnxruntime", &["full-range-weights"], &sets).unwrap();

@@ -1,6 +1,6 @@
 //! The parallel pass over the calibration data.
 //!
-//! In: a prepared model as the engine takes it, where it is quantized, and [`Options`] with the data. Out:
+//! In: a prepared model as the engine takes it, where it is quantized, and [`CalibrationOptions`] with the data. Out:
 //! [`CalibrationStatistics`], one [`TensorStatistics`](crate::statistics::TensorStatistics) per observed tensor, and the
 //! [`SampleSet`], from which others load samples again. It chooses no range and does not change the model.
 //! Nothing depends on the number of threads, which is that of the caller's thread pool, nor on the order of the files.
@@ -15,7 +15,7 @@ pub use statistics::{CalibrationStatistics, observed_tensors};
 use crate::data::Preprocessing;
 
 /// Which data are observed, and how.
-pub struct Options {
+pub struct CalibrationOptions {
     /// Calibration data, as `--data` gives it.
     pub data: Vec<String>,
     /// How images become inputs.

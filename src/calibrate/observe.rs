@@ -9,7 +9,7 @@ use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result, ensure};
 
 /// What the pass saw.
-pub struct Pass {
+pub struct ObservedPass {
     /// One per watched tensor.
     pub statistics: Vec<TensorStatistics>,
     /// One per watched tensor, of its scaled values where these were asked for.
@@ -46,7 +46,7 @@ pub fn observe(
     scalings: &[Option<&ChannelScaling>],
     samples: &SampleSet,
     progress: &Progress,
-) -> Result<Pass> {
+) -> Result<ObservedPass> {
     let (n, dataset) = (scalings.len(), &samples.dataset);
     let batch_size = samples.used.batch_size;
     let order = if batch_size.is_some_and(|size| size < dataset.len()) { Some(samples.order(progress)?) } else { None };
@@ -103,5 +103,5 @@ pub fn observe(
     let n_samples = dataset.len() - skipped.len();
     let scaled = statistics.split_off(n).into_iter().zip(scalings);
     let scaled = scaled.map(|(one, scaling)| scaling.is_some().then_some(one)).collect();
-    Ok(Pass { statistics, scaled, skipped, n_samples })
+    Ok(ObservedPass { statistics, scaled, skipped, n_samples })
 }

@@ -1,6 +1,6 @@
 //! The samples of the data: every one once, several at a time, and an order that follows from their contents alone.
 
-use super::{Options, Use};
+use super::{CalibrationOptions, Use};
 use crate::data::{Array, Dataset, Sample, Values};
 use crate::diag::WithHint;
 use crate::engine::{Parsed, Value};
@@ -36,8 +36,8 @@ impl SampleSet {
     ///
     /// # Errors
     /// If they cannot be found, or do not fit.
-    pub fn open(parsed: &Parsed, options: &Options, used: Use) -> Result<SampleSet> {
-        let Options { data, preprocessing, limit, skip_bad_data } = options;
+    pub fn open(parsed: &Parsed, options: &CalibrationOptions, used: Use) -> Result<SampleSet> {
+        let CalibrationOptions { data, preprocessing, limit, skip_bad_data } = options;
         let inputs = parsed.inputs().to_vec();
         let dataset = Dataset::open(data, &inputs, preprocessing, *limit)?;
         let loads_again = used.loads_again || used.batch_size.is_some();

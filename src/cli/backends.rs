@@ -9,7 +9,7 @@ use crate::scheme::Scheme;
 
 /// Arguments of `mqq backends`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct BackendsArgs {
     /// Print this backend's resolved table
     #[arg(value_name = "NAME|FILE")]
     name: Option<String>,
@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+pub(super) fn run(args: &BackendsArgs) -> Result<Exit, Failure> {
     match &args.name {
         Some(name) => {
             let scheme = resolve_backend(name, &args.switches, &args.sets)?;

@@ -5,7 +5,7 @@ use super::options::{
     BackendArgs, MixedArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
 };
 use super::print::{Bar, err, out};
-use super::{ErrorReport, Failure, Report, print_error};
+use super::{ErrorReport, Failure, JsonReport, print_error};
 use crate::calibrate;
 use crate::data::{self, Preprocessing};
 use crate::diag::{Exit, WithHint};
@@ -27,7 +27,7 @@ use std::time::Instant;
 
 /// Arguments of `mqq calibrate`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CalibrateArgs {
     /// Float ONNX models
     #[arg(required = true, value_name = "MODEL.onnx")]
     models: Vec<PathBuf>,
@@ -90,25 +90,25 @@ pub struct Args {
 }
 
 /// Files of one model.
-pub(super) struct Paths {
+pub(super) struct RunPaths {
     pub model: PathBuf,
     pub output: PathBuf,
     pub sidecar: PathBuf,
     pub emitted: Vec<(&'static Format, PathBuf)>,
 }
 
-impl Paths {
+impl RunPaths {
     /// Everything that is written.
     fn results(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.output, &self.sidecar].into_iter().chain(self.emitted.iter().map(|(_, path)| path))
     }
 
     /// Whether they are all there and are to stay as they are.
-    fn are_left_alone(&self, args: &Args) -> bool {
+    fn are_left_alone(&self, args: &CalibrateArgs) -> bool {
         args.skip_existing && self.results().all(|path| path.exists())
     }
 
-    /// [`Paths::results`] and what may go with them, with what they are.
+    /// [`RunPaths::results`] and what may go with them, with what they are.
     fn written(&self) -> Vec<RunFile> {
         let of_model = |role: &str| format!("{role} of `{}`", self.model.display());
         let mut written = RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
@@ -120,20 +120,20 @@ impl Paths {
     }
 
     /// The model and its results; the rest is to be filled in.
-    fn report(&self) -> ModelReport {
+    fn report(&self) -> CalibratedModel {
         let emitted = self.emitted.iter();
-        ModelReport {
+        CalibratedModel {
             model: self.model.display().to_string(),
             output: Some(self.output.display().to_string()),
             sidecar: Some(self.sidecar.display().to_string()),
             emitted: emitted.map(|(format, path)| (format.name, path.display().to_string())).collect(),
-            ..ModelReport::default()
+            ..CalibratedModel::default()
         }
     }
 }
 
 #[derive(Debug, Default, Serialize)]
-struct ModelReport {
+struct CalibratedModel {
     model: String,
     status: &'static str,
     #[serde(flatten)]
@@ -170,7 +170,7 @@ fn methods_help() -> String {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let scheme = args.fixed.apply(args.backend.resolve()?);
     let preprocessing = args.preprocess.resolve()?;
     let mut request = request(args, scheme, preprocessing).map_err(Failure::Usage)?;
@@ -182,9 +182,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     data::ensure_found(&args.data)?;
     request.ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
     let written = all_paths.iter().filter(|paths| !paths.are_left_alone(args));
-    let written: Vec<RunFile> = written.flat_map(Paths::written).collect();
+    let written: Vec<RunFile> = written.flat_map(RunPaths::written).collect();
     check_outputs(&written, |visit| read_files(args, visit), args.out_dir.as_deref()).map_err(Failure::Usage)?;
-    let mut report = Report::new(&request.scheme.name);
+    let mut report = JsonReport::new(&request.scheme.name);
     let mut exit = Exit::Done;
     for paths in &all_paths {
         let model = paths.model.display().to_string();
@@ -192,12 +192,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
             if !args.print.quiet && !args.print.json {
                 out!("{model}: exists, left alone");
             }
-            report.results.push(ModelReport { status: "skipped", ..paths.report() });
+            report.results.push(CalibratedModel { status: "skipped", ..paths.report() });
             continue;
         }
         match one(args, &request, paths) {
             Ok(summary) => {
-                report.results.push(ModelReport { status: "ok", summary: Some(summary), ..paths.report() });
+                report.results.push(CalibratedModel { status: "ok", summary: Some(summary), ..paths.report() });
             }
             Err(error) => {
                 print_error(&error);
@@ -206,12 +206,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
                     (Some(_), Exit::Done | Exit::Quality) => Exit::Quality,
                     _ => Exit::Failed,
                 };
-                report.results.push(ModelReport {
+                report.results.push(CalibratedModel {
                     model,
                     status: if missed.is_some() { "missed" } else { "failed" },
                     error: Some(ErrorReport::of(&error)),
                     mixed_precision: missed,
-                    ..ModelReport::default()
+                    ..CalibratedModel::default()
                 });
                 if !args.keep_going {
                     break;
@@ -226,7 +226,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 /// What the options ask for, without the ranges of a file.
-fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Result<Request> {
+fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessing) -> Result<Request> {
     let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty())?;
     let observer = |asked: &Option<String>, default: &str| -> Result<_> {
         let spelling = canonical(asked.as_deref().unwrap_or(default));
@@ -262,15 +262,15 @@ fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Res
         scheme,
         shapes: args.shape.resolve()?,
         selection: args.select.resolve()?,
-        calibration: calibrate::Options {
+        calibration: calibrate::CalibrationOptions {
             data: args.data.clone(),
             preprocessing,
             limit: args.samples.limit,
             skip_bad_data: args.skip_bad_data,
         },
         ranges: None,
-        observers: observers::Options { activation, is_given: args.observer.is_some(), weight },
-        tune: tune::Options { effort, methods },
+        observers: observers::ObserverOptions { activation, is_given: args.observer.is_some(), weight },
+        tune: tune::TuningOptions { effort, methods },
         mixed,
         storage,
         threads: args.samples.threads(),
@@ -278,7 +278,7 @@ fn request(args: &Args, mut scheme: Scheme, preprocessing: Preprocessing) -> Res
 }
 
 /// Where everything goes.
-fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
+fn paths(args: &CalibrateArgs, scheme: &Scheme) -> Result<Vec<RunPaths>> {
     check_models(&args.models)?;
     ensure!(
         args.output.is_none() || args.models.len() == 1,
@@ -302,13 +302,13 @@ fn paths(args: &Args, scheme: &Scheme) -> Result<Vec<Paths>> {
         };
         let sidecar = output.with_extension("json");
         let emitted = formats.iter().map(|f| (*f, output.with_extension(f.suffix))).collect();
-        all.push(Paths { model: model.clone(), output, sidecar, emitted });
+        all.push(RunPaths { model: model.clone(), output, sidecar, emitted });
     }
     Ok(all)
 }
 
 /// Everything that is read.
-fn read_files(args: &Args, visit: &mut dyn FnMut(RunFile)) {
+fn read_files(args: &CalibrateArgs, visit: &mut dyn FnMut(RunFile)) {
     let models = args.models.iter().flat_map(|model| RunFile::read_model("float model", model));
     let ranges = args.ranges_from.iter().map(|path| RunFile::new("ranges to import", path));
     models.for_each(&mut *visit);
@@ -316,7 +316,7 @@ fn read_files(args: &Args, visit: &mut dyn FnMut(RunFile)) {
     ranges.chain(args.backend.files()).chain(args.preprocess.file()).for_each(visit);
 }
 
-fn one(args: &Args, request: &Request, paths: &Paths) -> Result<Summary> {
+fn one(args: &CalibrateArgs, request: &Request, paths: &RunPaths) -> Result<Summary> {
     let start = Instant::now();
     let quiet = args.print.quiet;
     let name = paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();

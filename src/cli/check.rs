@@ -3,7 +3,7 @@
 use super::files::{check_models, ensure_readable};
 use super::options::{BackendArgs, PrintArgs};
 use super::print::out;
-use super::{ErrorReport, Failure, Report, print_error};
+use super::{ErrorReport, Failure, JsonReport, print_error};
 use crate::check::{Finding, Severity, findings};
 use crate::diag::Exit;
 use crate::onnx;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `mqq check`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CheckArgs {
     /// ONNX models with QuantizeLinear and DequantizeLinear
     #[arg(required = true, value_name = "MODEL.onnx")]
     models: Vec<PathBuf>,
@@ -32,7 +32,7 @@ pub struct Args {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct ModelReport {
+struct CheckedModel {
     model: String,
     /// `ok`, `broken` (a rule is) or `failed` (it could not be read).
     status: &'static str,
@@ -46,13 +46,13 @@ struct ModelReport {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     let scheme = args.backend.resolve()?;
     check_models(&args.models).map_err(Failure::Usage)?;
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
     }
-    let mut reports = Report::new(&scheme.name);
+    let mut reports = JsonReport::new(&scheme.name);
     let mut exit = Exit::Done;
     for path in &args.models {
         let result = one(path, &scheme);
@@ -71,11 +71,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
             }
         }
         let failed = result.is_err();
-        reports.results.push(result.unwrap_or_else(|error| ModelReport {
+        reports.results.push(result.unwrap_or_else(|error| CheckedModel {
             model: path.display().to_string(),
             status: "failed",
             error: Some(ErrorReport::of(&error)),
-            ..ModelReport::default()
+            ..CheckedModel::default()
         }));
         if failed && !args.keep_going {
             break;
@@ -87,14 +87,14 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-fn one(path: &Path, scheme: &Scheme) -> Result<ModelReport> {
+fn one(path: &Path, scheme: &Scheme) -> Result<CheckedModel> {
     let model = onnx::load_whole(path)?.model;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let count = |op: &str| graph.node.iter().filter(|node| node.op_type() == op).count();
     let findings = findings(&model, scheme);
     let n_of = |severity| findings.iter().filter(|f| f.severity == severity).count();
     let (n_errors, n_warnings) = (n_of(Severity::Error), n_of(Severity::Warning));
-    Ok(ModelReport {
+    Ok(CheckedModel {
         model: path.display().to_string(),
         status: if n_errors > 0 { "broken" } else { "ok" },
         error: None,
@@ -107,7 +107,7 @@ fn one(path: &Path, scheme: &Scheme) -> Result<ModelReport> {
 }
 
 /// A line per finding, those of one rule together; stdout, as they are the command's result.
-fn print(report: &ModelReport, scheme: &Scheme, args: &Args) {
+fn print(report: &CheckedModel, scheme: &Scheme, args: &CheckArgs) {
     if args.print.quiet && report.n_errors == 0 {
         return;
     }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 /// Arguments of `mqq compare`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CompareArgs {
     /// The float model
     #[arg(value_name = "FLOAT.onnx")]
     float: PathBuf,
@@ -41,7 +41,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let models = [&args.float, &args.quantized];
     models.into_iter().try_for_each(|model| check_models([model])).map_err(Failure::Usage)?;
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;

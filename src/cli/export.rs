@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// Arguments of `mqq export`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ExportArgs {
     /// The JSON file that `mqq calibrate` wrote beside the quantized model
     #[arg(value_name = "SIDECAR", required_unless_present = "list")]
     sidecar: Option<PathBuf>,
@@ -31,7 +31,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     let (Some(path), Some(name)) = (&args.sidecar, &args.format) else {
         for format in FORMATS {
             out!("{:<18} {}", format.name, format.description);

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `mqq inspect`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct InspectArgs {
     /// An ONNX model
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
@@ -41,7 +41,7 @@ pub struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct Inspection {
     schema_version: &'static str,
     model: String,
     ir_version: i64,
@@ -54,7 +54,7 @@ struct Report {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     check_models([&args.model]).map_err(Failure::Usage)?;
     let resolve = |name: &String| resolve_backend(name, &args.switches, &args.sets);
     let scheme = args.backend.as_ref().map(resolve).transpose()?;
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         values.map(|value| value.name().to_string()).collect()
     };
     let imports = model.opset_import.iter();
-    let mut report = Report {
+    let mut report = Inspection {
         schema_version: super::JSON_VERSION,
         model: args.model.display().to_string(),
         ir_version: model.ir_version(),
@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn print(report: &Report) {
+fn print(report: &Inspection) {
     out!("{}", report.model);
     let sets = report.opset.iter().map(|(domain, version)| match domain.as_str() {
         "" => format!("opset {version}"),

@@ -38,19 +38,19 @@ pub struct Cli {
 enum Command {
     /// Quantize models for a backend, with calibration data
     #[command(visible_alias = "quantize")]
-    Calibrate(Box<calibrate::Args>),
+    Calibrate(Box<calibrate::CalibrateArgs>),
     /// Say what would be quantized and why, without data
-    Inspect(inspect::Args),
+    Inspect(inspect::InspectArgs),
     /// List the backends, or print one backend's resolved table
-    Backends(backends::Args),
+    Backends(backends::BackendsArgs),
     /// Write the float model as the backend will see it: opset, constants, batch normalization
-    Prepare(prepare::Args),
+    Prepare(prepare::PrepareArgs),
     /// Write other tools' formats from a sidecar, without data
-    Export(export::Args),
+    Export(export::ExportArgs),
     /// Compare a quantized model with its float model on data
-    Compare(compare::Args),
+    Compare(compare::CompareArgs),
     /// Check models with Q/DQ, from anyone, against the rules of a backend
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -123,15 +123,15 @@ where
 
 /// What a command over several models prints with `--json`.
 #[derive(Debug, Serialize)]
-struct Report<R> {
+struct JsonReport<R> {
     schema_version: &'static str,
     backend: String,
     results: Vec<R>,
 }
 
-impl<R: Serialize> Report<R> {
-    fn new(backend: &str) -> Report<R> {
-        Report { schema_version: JSON_VERSION, backend: backend.to_string(), results: Vec::new() }
+impl<R: Serialize> JsonReport<R> {
+    fn new(backend: &str) -> JsonReport<R> {
+        JsonReport { schema_version: JSON_VERSION, backend: backend.to_string(), results: Vec::new() }
     }
 
     fn print(&self) -> anyhow::Result<()> {

@@ -57,14 +57,14 @@ fn option<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 fn preprocess_help() -> String {
-    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name.as_str()).collect();
     format!("A preset ({}) or a YAML file", names.join(", "))
 }
 
 impl PreprocessArgs {
     /// The file, where it is no preset.
     pub fn file(&self) -> Option<RunFile> {
-        let is_preset = |name: &&str| PRESETS.iter().any(|preset| preset.name == *name);
+        let is_preset = |name: &&str| PRESETS.iter().any(|preset| preset.name == **name);
         let file = self.preprocess.as_deref().filter(|name| !is_preset(name));
         file.map(|file| RunFile::new("preprocessing", Path::new(file)))
     }
@@ -102,8 +102,7 @@ pub struct BackendArgs {
     /// Turn on a switch of the backend's table; repeatable
     #[arg(long = "switch", value_name = "NAME")]
     pub switches: Vec<String>,
-    /// Change a value of the table, such as types.act8.bits=4, after the switches; null takes a key away;
-    /// repeatable
+    /// Change a value of the table, such as types.act8.bits=4, after the switches; null takes a key away; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
 }

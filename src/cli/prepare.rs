@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 /// Arguments of `mqq prepare`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PrepareArgs {
     /// A float ONNX model
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
@@ -30,7 +30,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+pub(super) fn run(args: &PrepareArgs) -> Result<Exit, Failure> {
     let mut scheme = args.fixed.apply(args.backend.resolve()?);
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     check_models([&args.model]).map_err(Failure::Usage)?;

@@ -72,8 +72,7 @@ pub fn finish(exit: Exit) -> Exit {
     exit
 }
 
-/// A bar over `n` samples of `what`, on stderr where that is a terminal and `quiet` is off. It goes when it is
-/// dropped.
+/// A bar over `n` samples of `what`, on stderr where that is a terminal and `quiet` is off. It goes when it is dropped.
 pub struct Bar(ProgressBar);
 
 impl Bar {

@@ -93,15 +93,13 @@ pub struct Dataset {
 impl Dataset {
     /// Lists the samples of `sources`, in the order given, and keeps the first `limit`.
     ///
-    /// A source is a folder (its files by name, not those of folders in it), a file, a pattern
-    /// (`dir/*.png`), or a list (`.txt` with a path per line, `.csv` with a column `file`), whose paths are
-    /// relative to the list. Of array files (`.npy`, `.npz`, `.pb`) the headers are read here; images are
-    /// opened when they are loaded.
+    /// A source is a folder (its files by name, not those of folders in it), a file, a pattern (`dir/*.png`), or a list
+    /// (`.txt` with a path per line, `.csv` with a column `file`), whose paths are relative to the list. Of array files
+    /// (`.npy`, `.npz`, `.pb`) the headers are read here; images are opened when they are loaded.
     ///
-    /// An array of the input's shape is one sample, as is one that lacks only a batch axis of 1. With more
-    /// entries along the first axis it is batches joined along it; with one axis more in front, it is
-    /// samples along that one. An array that holds one sample beside inputs that hold more
-    /// goes with each of them.
+    /// An array of the input's shape is one sample, as is one that lacks only a batch axis of 1. With more entries
+    /// along the first axis it is batches joined along it; with one axis more in front, it is samples along that one.
+    /// An array that holds one sample beside inputs that hold more goes with each of them.
     ///
     /// A bad file among good ones is an error of [`Dataset::load`], so that the caller may skip it.
     ///

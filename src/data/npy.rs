@@ -91,12 +91,12 @@ impl Header {
 #[derive(Debug)]
 pub struct Stored {
     pub header: Header,
-    place: Place,
+    place: ArrayPlace,
 }
 
 /// Where the values of an array are.
 #[derive(Debug)]
-enum Place {
+enum ArrayPlace {
     /// In the file, from this byte on, as they are.
     Plain(u64),
     /// Compressed, in this file of an archive.
@@ -120,7 +120,7 @@ impl Stored {
             header.n_bytes,
             header.shape
         );
-        Ok(Stored { header, place: Place::Plain(start) })
+        Ok(Stored { header, place: ArrayPlace::Plain(start) })
     }
 
     /// The bytes of one of `n_samples` samples, in row-major order; `unpacked` has the whole array where it is
@@ -132,7 +132,9 @@ impl Stored {
         n_samples: usize,
         unpacked: impl FnOnce() -> Result<Arc<Vec<u8>>>,
     ) -> Result<Vec<u8>> {
-        let Place::Plain(start) = self.place else { return Ok(self.header.gather(&unpacked()?, sample, n_samples)) };
+        let ArrayPlace::Plain(start) = self.place else {
+            return Ok(self.header.gather(&unpacked()?, sample, n_samples));
+        };
         let mut file = File::open(path)?;
         if self.header.is_column_major {
             // SAFETY: the map is read-only and private to this process's view; as with every memory map,
@@ -152,7 +154,7 @@ impl Stored {
 
     /// The whole of a compressed array, without its header.
     pub fn unpack(&self, path: &Path) -> Result<Vec<u8>> {
-        let Place::Packed(file_name) = &self.place else { bail!("internal error: the array is not compressed") };
+        let ArrayPlace::Packed(file_name) = &self.place else { bail!("internal error: the array is not compressed") };
         let mut archive = NpzArchive::open(path)?;
         let mut member = archive.zip_archive().by_name(file_name)?;
         Header::read(&mut member)?;
@@ -195,7 +197,7 @@ impl Archive {
         let data_start = member.data_start();
         let (header, header_bytes) = Header::read(&mut member)?;
         if !is_stored {
-            return Ok(Stored { header, place: Place::Packed(file_name) });
+            return Ok(Stored { header, place: ArrayPlace::Packed(file_name) });
         }
         Stored::plain(header, data_start + header_bytes, self.file_bytes)
     }

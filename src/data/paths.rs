@@ -71,13 +71,13 @@ impl Paths {
 
 /// Names of files in a folder, on their way into an order. All are in one place, which is given back as a whole.
 #[derive(Default)]
-pub struct Names {
+pub struct FileNames {
     /// Each with a closing separator, which no name holds.
     bytes: Vec<u8>,
     starts: Vec<usize>,
 }
 
-impl Names {
+impl FileNames {
     pub fn push(&mut self, name: &OsStr) {
         self.starts.push(self.bytes.len());
         self.bytes.extend(name.as_encoded_bytes());
@@ -85,7 +85,7 @@ impl Names {
     }
 
     pub fn sorted(self) -> impl Iterator<Item = OsString> {
-        let Names { bytes, mut starts } = self;
+        let FileNames { bytes, mut starts } = self;
         starts.sort_unstable_by(|&a, &b| name(&bytes, a).cmp(name(&bytes, b)));
         starts.into_iter().map(move |start| os_string(name(&bytes, start).to_vec()))
     }

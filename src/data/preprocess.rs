@@ -173,8 +173,7 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>
     Ok(Option::<Numbers<true>>::deserialize(deserializer)?.map(|numbers| numbers.0))
 }
 
-/// Reads one option's value as it is written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or
-/// [`Layout`].
+/// Reads one option's value as it is written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or [`Layout`].
 ///
 /// # Errors
 /// If there is no such value; the message lists those that there are.

@@ -1,6 +1,6 @@
 //! Which files a source means: folders, files, patterns and lists, expanded in a stated order.
 
-use super::paths::Names;
+use super::paths::FileNames;
 use super::table;
 use crate::diag::WithHint;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -25,13 +25,13 @@ pub enum Found {
 }
 
 /// Who is told of the data files, one by one: there may be too many to hold their paths.
-pub type Visit<'v> = dyn FnMut(Found) + 'v;
+pub type SourceVisitor<'v> = dyn FnMut(Found) + 'v;
 
 /// Visits the data files behind `source`: by name in folders and patterns, as listed in lists.
 ///
 /// # Errors
 /// If the source does not exist, or holds no data.
-pub fn expand(source: &str, n_inputs: usize, visit: &mut Visit) -> Result<()> {
+pub fn expand(source: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()> {
     let path = Path::new(source);
     let place = || format!("`{source}`");
     if path.is_dir() {
@@ -125,7 +125,7 @@ pub fn pb_files(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// Files and folders in a folder, by name, without hidden ones.
 fn entries(folder: &Path) -> Result<impl Iterator<Item = PathBuf>> {
-    let mut names = Names::default();
+    let mut names = FileNames::default();
     for entry in std::fs::read_dir(folder)? {
         let name = entry?.file_name();
         if !name.to_string_lossy().starts_with('.') {
@@ -135,7 +135,7 @@ fn entries(folder: &Path) -> Result<impl Iterator<Item = PathBuf>> {
     Ok(names.sorted().map(|name| folder.join(name)))
 }
 
-fn folder(path: &Path, n_inputs: usize, visit: &mut Visit) -> Result<()> {
+fn folder(path: &Path, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()> {
     let pb_files = pb_files(path)?;
     if n_inputs > 1 && !pb_files.is_empty() {
         visit(Found::Arrays(path.to_path_buf()));
@@ -197,7 +197,7 @@ enum ListKind {
     Csv,
 }
 
-fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut Visit) -> Result<()> {
+fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut is_empty = true;
     let mut visit_entry = |line: u64, entry: &str| -> Result<()> {
@@ -236,7 +236,7 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut Visit) -> Resu
     Ok(())
 }
 
-fn pattern(pattern: &str, n_inputs: usize, visit: &mut Visit) -> Result<()> {
+fn pattern(pattern: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()> {
     let parts: Vec<_> = Path::new(pattern).components().collect();
     // Written as the paths below are: without doubled or closing separators.
     let normal: PathBuf = parts.iter().collect();

@@ -4,9 +4,8 @@
 //! looks like ([`ValueInfos`]), and its values at the moment they exist. It does not gather statistics and
 //! does not change the model.
 //!
-//! Observed tensors are made outputs of the graph before it is optimized, so that each keeps a place of
-//! its own, and are taken off the outputs again before planning, so that each is freed as soon as it
-//! has been handed out.
+//! Observed tensors are made outputs of the graph before it is optimized, so that each keeps a place of its own, and
+//! are taken off the outputs again before planning, so that each is freed as soon as it has been handed out.
 
 mod convert;
 mod guard;
@@ -216,7 +215,7 @@ impl Engine {
 }
 
 /// Called with a observed tensor's index, shape and values in row-major order.
-pub type Visit<'v> = &'v mut dyn FnMut(usize, &[usize], &[f32]) -> Result<()>;
+pub type OutputVisitor<'v> = &'v mut dyn FnMut(usize, &[usize], &[f32]) -> Result<()>;
 
 /// One thread's run of an [`Engine`].
 pub struct Session<'a> {
@@ -228,13 +227,12 @@ pub struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs one sample. `visit` gets the index of each observed float32 tensor, its shape and its values
-    /// in row-major order, as soon as they exist; tensors of other types are left out. Returns the
-    /// outputs of the graph, as float32.
+    /// Runs one sample. `visit` gets the index of each observed float32 tensor, its shape and its values in row-major
+    /// order, as soon as they exist; tensors of other types are left out. Returns the outputs of the graph, as float32.
     ///
     /// # Errors
     /// If the sample does not fit the inputs, an operator fails, or `visit` does.
-    pub fn run(&mut self, sample: &[Array], visit: Visit) -> Result<Vec<Array>> {
+    pub fn run(&mut self, sample: &[Array], visit: OutputVisitor) -> Result<Vec<Array>> {
         let engine = self.engine;
         ensure!(
             sample.len() == engine.inputs.len(),
@@ -267,7 +265,7 @@ impl Session<'_> {
         outputs.map(|(_, at)| convert::without_symbols(values[*at].clone()).map(Value)).collect()
     }
 
-    fn run_plan(&mut self, inputs: TVec<TValue>, visit: Visit) -> Result<TVec<TValue>> {
+    fn run_plan(&mut self, inputs: TVec<TValue>, visit: OutputVisitor) -> Result<TVec<TValue>> {
         let engine = self.engine;
         for (observed_idx, tensor) in &engine.constants {
             if let Some(values) = convert::as_f32(tensor) {

@@ -22,8 +22,7 @@ const STARTS: [[f64; 2]; 9] =
     [[0.0, 0.0], [0.25, 0.0], [0.5, 0.0], [0.75, 0.0], [1.0, 0.0], [0.25, 0.25], [0.5, 0.25], [0.5, 0.5], [0.75, 0.25]];
 
 /// Channel scales for each of `groups`, one per channel and 2 to the power of a multiple of 1/4, or why there are none.
-/// `statistics` holds the tensors that
-/// [`observed_tensors`](super::observed_tensors) names.
+/// `statistics` holds the tensors that [`observed_tensors`](super::observed_tensors) names.
 pub fn choose(
     groups: &[EqualizationGroup],
     statistics: &BTreeMap<String, ChannelStatistics>,

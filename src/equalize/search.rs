@@ -35,8 +35,7 @@ pub fn find(graph: &GraphProto, value_info: &ValueInfos) -> (Vec<EqualizationGro
     (groups, skipped)
 }
 
-/// What a layer with a constant weight reads, and where it has its channels. A factor per channel counts as a
-/// layer.
+/// What a layer with a constant weight reads, and where it has its channels. A factor per channel counts as a layer.
 pub(super) fn layer_input<'a>(
     node: &'a NodeProto,
     index: &GraphIndex,

@@ -105,8 +105,7 @@ impl<'a> SidecarIndex<'a> {
         })
     }
 
-    /// The parameters of what `node` gives: of its output, or of the Relu or Clip that is its only
-    /// reader.
+    /// The parameters of what `node` gives: of its output, or of the Relu or Clip that is its only reader.
     pub fn output_of(&self, node: &NodeRecord) -> Option<&'a Encoding> {
         let output = node.outputs.first()?;
         if let Some(encoding) = self.activation(output) {

@@ -70,8 +70,7 @@ fn unknown() -> String {
 }
 
 impl ImportedRanges {
-    /// An error that lists the tensors of `wanted` that the file has no range for, or nothing where it
-    /// has all.
+    /// An error that lists the tensors of `wanted` that the file has no range for, or nothing where it has all.
     ///
     /// # Errors
     /// As said.

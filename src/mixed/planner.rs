@@ -1,5 +1,4 @@
-//! Plans for many placements of one model: what was decided for a group of tensors or a weight is decided
-//! once.
+//! Plans for many placements of one model: what was decided for a group of tensors or a weight is decided once.
 
 use super::Task;
 use crate::calibrate::{CalibrationStatistics, SampleSet};

@@ -19,7 +19,7 @@ pub const OBSERVERS: &[Observer] =
     &[max::MAX, ema::EMA, percentile::PERCENTILE, shrink::SHRINK, entropy::ENTROPY, mse::MSE, auto::AUTO];
 
 pub use mse::squared_error;
-pub use options::{Options, Spelled};
+pub use options::{ObserverOptions, Spelled};
 pub use pot_search::pot_search;
 
 use crate::diag::{WithHint, did_you_mean};

@@ -10,9 +10,8 @@ const N_ROUNDS: usize = 3;
 
 /// The interval with the least mean squared error on the grid it is for.
 ///
-/// Both ends shrink towards 0 in steps of 1 % of the observed end: together on a centred grid, in turn
-/// otherwise. The observed range itself is a candidate, so the error is never above that of `max`. Ties
-/// take the wider range.
+/// Both ends shrink towards 0 in steps of 1 % of the observed end: together on a centred grid, in turn otherwise. The
+/// observed range itself is a candidate, so the error is never above that of `max`. Ties take the wider range.
 ///
 /// Source: the search of MQBench's `MSEObserver` (both ends in 1 % steps), over the histogram of all
 /// samples instead of batch by batch.

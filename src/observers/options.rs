@@ -13,7 +13,7 @@ pub struct Spelled {
 
 /// What ranges are by.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ObserverOptions {
     /// For activations.
     pub activation: Spelled,
     /// Whether that was asked for, and is not the table's.

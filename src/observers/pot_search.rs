@@ -5,8 +5,7 @@ use crate::statistics::{Bin, TensorStatistics};
 /// The best of a symmetric grid's scale and its next `n_halvings` halves: the one with the least squared
 /// error over the histogram; ties take the wider grid.
 ///
-/// Source: MQBench, `TqtFakeQuantize`/`MinMaxFloorObserver` for Vitis, and Vitis AI's `MinMSE` (exponents
-/// +0 to +4).
+/// Source: MQBench, `TqtFakeQuantize`/`MinMaxFloorObserver` for Vitis, and Vitis AI's `MinMSE` (exponents +0 to +4).
 pub fn pot_search(statistic: &TensorStatistics, params: QuantParams, n_halvings: u8) -> QuantParams {
     let bins: Vec<Bin> = statistic.histogram.bins().collect();
     let mut best = params;

@@ -24,8 +24,7 @@ pub struct InputSpec {
 /// also inputs do not count.
 ///
 /// # Errors
-/// If another dimension is open, `shapes` contradicts the model or names no input of it, or an input is
-/// no tensor.
+/// If another dimension is open, `shapes` contradicts the model or names no input of it, or an input is no tensor.
 pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSpec>> {
     let graph = model.graph.as_ref().context("model has no graph")?;
     let bound = bound_symbols(graph, shapes);

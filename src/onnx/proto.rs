@@ -1,8 +1,7 @@
-//! Messages of the ONNX file format, IR version 13, complete: prost drops fields that it does not know,
-//! so a missing one here would be lost on saving. Field names and numbers are those of `onnx.proto`;
-//! what a field means is documented there. Presence of scalars is kept (the format is proto2). The
-//! members of a `oneof` are plain optional fields, which encode alike. Messages that mqq never looks into are their
-//! bytes, which stay as they are.
+//! Messages of the ONNX file format, IR version 13, complete: prost drops fields that it does not know, so a missing
+//! one here would be lost on saving. Field names and numbers are those of `onnx.proto`; what a field means is
+//! documented there. Presence of scalars is kept (the format is proto2). The members of a `oneof` are plain optional
+//! fields, which encode alike. Messages that mqq never looks into are their bytes, which stay as they are.
 #![allow(missing_docs)]
 
 /// A named attribute of a node.

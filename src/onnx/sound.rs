@@ -4,8 +4,7 @@ use super::proto::ModelProto;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 
-/// Checks what every ONNX runtime demands of a graph: nodes in topological order, every
-/// tensor made once.
+/// Checks what every ONNX runtime demands of a graph: nodes in topological order, every tensor made once.
 ///
 /// # Errors
 /// If one of these does not hold; the message names node and tensor.

@@ -32,8 +32,7 @@ pub enum DataType {
     Int4 = 22,
 }
 
-/// Bytes of one element by its number in `TensorProto.DataType`; `None` for text and for types that share
-/// bytes.
+/// Bytes of one element by its number in `TensorProto.DataType`; `None` for text and for types that share bytes.
 pub fn element_bytes(data_type: i32) -> Option<usize> {
     Some(match data_type {
         2 | 3 | 9 => 1,

@@ -84,22 +84,22 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Vec<Outp
     };
     on_threads(*threads, || each_sample(&dataset, &*tick, start, job))?;
     let sums = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
-    let figures = |(total, output): (&OutputComparison, &Output)| total.figures(&output.name);
+    let figures = |(total, output): (&OutputComparison, &ComparedOutput)| total.figures(&output.name);
     Ok(sums.into_totals().iter().zip(&outputs).map(figures).collect())
 }
 
 /// An output of a model.
-struct Output {
+struct ComparedOutput {
     name: String,
     /// Whether its values are floats, as class scores are.
     is_float: bool,
 }
 
-fn outputs(model: &ModelProto) -> Result<Vec<Output>> {
+fn outputs(model: &ModelProto) -> Result<Vec<ComparedOutput>> {
     const FLOATS: [i32; 5] = [0, 1, 10, 11, 16];
     let of = |value: &ValueInfoProto| {
         let is_float = value.tensor_type().is_none_or(|tensor| FLOATS.contains(&tensor.elem_type()));
-        Output { name: value.name().to_string(), is_float }
+        ComparedOutput { name: value.name().to_string(), is_float }
     };
     let graph = model.graph.as_ref().context("model has no graph")?;
     Ok(graph.output.iter().map(of).collect())
@@ -119,7 +119,7 @@ struct Ran<'a> {
 }
 
 impl Ran<'_> {
-    fn compare(&self, outputs: &[Output]) -> Result<Vec<OutputComparison>> {
+    fn compare(&self, outputs: &[ComparedOutput]) -> Result<Vec<OutputComparison>> {
         let Ran { name, batch, float, quantized, labels } = self;
         let mut has_scores = false;
         let mut compared = Vec::new();

@@ -43,13 +43,13 @@ pub struct Request {
     /// Which nodes to leave out, or to keep.
     pub selection: Selection,
     /// The calibration data.
-    pub calibration: calibrate::Options,
+    pub calibration: calibrate::CalibrationOptions,
     /// Ranges of activations that need no data.
     pub ranges: Option<ImportedRanges>,
     /// What ranges are by.
-    pub observers: observers::Options,
+    pub observers: observers::ObserverOptions,
     /// How much work goes into better weights.
-    pub tune: tune::Options,
+    pub tune: tune::TuningOptions,
     /// Which layers get another precision than their rows', where that is asked for.
     pub mixed: Option<Wanted>,
     /// How weights are stored.

@@ -36,8 +36,7 @@ fn skip_attention_scores(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// The product behind the scores, back through scaling, reshaping and an added mask; and whether
-/// there was a mask.
+/// The product behind the scores, back through scaling, reshaping and an added mask; and whether there was a mask.
 fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool)> {
     let (mut tensor, mut masked) = (scores, false);
     for _ in 0..8 {
@@ -55,9 +54,8 @@ fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool)> {
     None
 }
 
-/// Leaves the product of attention's weights with the values float, where the values come through
-/// operators that move them. Source: NNCF, `onnx/quantization/ignored_patterns.py`,
-/// `MULTIHEAD_ATTENTION_OUTPUT`.
+/// Leaves the product of attention's weights with the values float, where the values come through operators that move
+/// them. Source: NNCF, `onnx/quantization/ignored_patterns.py`, `MULTIHEAD_ATTENTION_OUTPUT`.
 pub const SKIP_ATTENTION_OUTPUT: Rule = Rule {
     name: "skip_attention_output",
     about: "a MatMul of what a Softmax makes, directly or behind a Reshape, and of what a Reshape, Transpose, \

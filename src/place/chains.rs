@@ -22,8 +22,7 @@ fn skip_layer_norm_chains(draft: &mut Draft, _: &RuleCall) {
     }
 }
 
-/// Leaves GELU that is spelled out float. Source: Model-Optimizer, `partitioning.py`
-/// (Div-Erf-Add-Mul-Mul).
+/// Leaves GELU that is spelled out float. Source: Model-Optimizer, `partitioning.py` (Div-Erf-Add-Mul-Mul).
 pub const SKIP_GELU_CHAINS: Rule = Rule {
     name: "skip_gelu_chains",
     about: "Div, Erf, Add, Mul, Mul, and GELU spelled out with Tanh and a cube, stay float",

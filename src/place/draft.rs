@@ -18,15 +18,8 @@ pub(super) struct Mark {
 
 /// Operators whose further inputs are parameters, even where they are computed.
 const FIRST_INPUT_ONLY: &[&str] = &[
-    "Resize",
-    "Upsample",
-    "Pad",
-    "Clip",
-    "BatchNormalization",
-    "InstanceNormalization",
-    "LayerNormalization",
-    "GroupNormalization",
-    "Dropout",
+    "Resize", "Upsample", "Pad", "Clip", "BatchNormalization", "InstanceNormalization", "LayerNormalization",
+    "GroupNormalization", "Dropout",
 ];
 
 /// Placement in progress.

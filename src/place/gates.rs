@@ -24,8 +24,7 @@ impl Gate {
 }
 
 impl Draft<'_> {
-    /// Every gate of the graph: `x * f(x)`, and what scales it by a constant before anything else
-    /// reads it.
+    /// Every gate of the graph: `x * f(x)`, and what scales it by a constant before anything else reads it.
     pub fn gates(&self) -> Vec<Gate> {
         let mut gates = Vec::new();
         for (node_idx, node) in self.graph.node.iter().enumerate() {

@@ -1,9 +1,8 @@
 //! Where to quantize: a backend's table applied to a graph.
 //!
-//! In: a prepared graph, what is known of its tensors, a [`Scheme`]. Out: [`Placement`]: the tensors to
-//! quantize with the uses that read them quantized, and every node that stays float with the reason. It
-//! looks at no data. [`RULES`] is the open list of placement rules; a table names those it wants, in the
-//! order in which they run.
+//! In: a prepared graph, what is known of its tensors, a [`Scheme`]. Out: [`Placement`]: the tensors to quantize with
+//! the uses that read them quantized, and every node that stays float with the reason. It looks at no data. [`RULES`]
+//! is the open list of placement rules; a table names those it wants, in the order in which they run.
 
 mod assigned;
 mod attention;

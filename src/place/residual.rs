@@ -31,8 +31,7 @@ fn residual_add_longest_path_float(draft: &mut Draft, _: &RuleCall) {
                 Some((a, b)) if a > b => 0,
                 _ => 1,
             },
-            // Where one input is the very convolution that the other starts from, there is no
-            // epilogue to save.
+            // Where one input is the very convolution that the other starts from, there is no epilogue to save.
             (Some(a), None) if draft.is_ancestor(a, second) && a == first => continue,
             (None, Some(b)) if draft.is_ancestor(b, first) && b == second => continue,
             (Some(_), None) => 0,

@@ -1,5 +1,4 @@
-//! Questions about paths: which convolution a tensor comes from, how far two tensors are from where
-//! they part.
+//! Questions about paths: which convolution a tensor comes from, how far two tensors are from where they part.
 
 use super::Draft;
 use std::collections::btree_map::Entry;
@@ -7,42 +6,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Operators that only move values; what is quantized before them stays so behind them.
 pub const MOVES: &[&str] = &[
-    "Identity",
-    "Dropout",
-    "Flatten",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "Slice",
-    "Split",
-    "Gather",
-    "Expand",
-    "DepthToSpace",
-    "SpaceToDepth",
+    "Identity", "Dropout", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Gather",
+    "Expand", "DepthToSpace", "SpaceToDepth",
 ];
 
 /// Pointwise operators of one activation that a backend fuses to the end of a convolution.
 pub const POINTWISE: &[&str] = &[
-    "Relu",
-    "Clip",
-    "LeakyRelu",
-    "PRelu",
-    "Sigmoid",
-    "HardSigmoid",
-    "HardSwish",
-    "Tanh",
-    "Elu",
-    "Selu",
-    "Softplus",
-    "Erf",
-    "Gelu",
-    "Mish",
-    "Exp",
-    "Sqrt",
-    "Abs",
-    "Neg",
-    "BatchNormalization",
+    "Relu", "Clip", "LeakyRelu", "PRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Elu", "Selu", "Softplus",
+    "Erf", "Gelu", "Mish", "Exp", "Sqrt", "Abs", "Neg", "BatchNormalization",
 ];
 
 /// Pointwise operators of two operands.
@@ -65,9 +36,8 @@ impl Draft<'_> {
         std::iter::successors(self.index.producer_idx(tensor), before)
     }
 
-    /// The quantized weighted node whose fused end makes `tensor`: back through moves, pointwise
-    /// operators, operands that are constant or come from the same node (SiLU, hard-swish), and the
-    /// float input of a residual Add.
+    /// The quantized weighted node whose fused end makes `tensor`: back through moves, pointwise operators, operands
+    /// that are constant or come from the same node (SiLU, hard-swish), and the float input of a residual Add.
     pub fn backbone(&self, tensor: &str) -> Option<usize> {
         self.backbone_within(tensor, MAX_STEPS, &mut BTreeMap::new())
     }

@@ -4,9 +4,8 @@ use super::trace::MOVES;
 use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Gives one input of listed operators another type. Source: ONNX Runtime,
-/// `execution_providers/qnn/quant_config.py`: the second input of MatMul has 8 bits beside 16-bit
-/// activations.
+/// Gives one input of listed operators another type. Source: ONNX Runtime, `execution_providers/qnn/quant_config.py`:
+/// the second input of MatMul has 8 bits beside 16-bit activations.
 pub const SET_INPUT_TYPE: Rule = Rule {
     name: "set_input_type",
     about: "input `input` (from 0) of the operators of `ops` gets the type `type`",

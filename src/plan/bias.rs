@@ -1,5 +1,4 @@
-//! Biases as integers: int32, whose scale is that of the input times that of the weight, or parameters of
-//! their own.
+//! Biases as integers: int32, whose scale is that of the input times that of the weight, or parameters of their own.
 
 use super::weight::{params_of, values};
 use super::{PlannedBias, QuantPlan};

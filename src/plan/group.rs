@@ -109,8 +109,7 @@ pub(super) fn decide(
     Ok(())
 }
 
-/// The first grid that the table prescribes in the group, and whose; warns where it prescribes another
-/// one too.
+/// The first grid that the table prescribes in the group, and whose; warns where it prescribes another one too.
 fn prescribed(
     placement: &Placement,
     quantizers_of_group: &[usize],

@@ -185,8 +185,8 @@ pub struct Observers<'a> {
 
 impl<'a> Observers<'a> {
     /// Those of a run.
-    pub fn of(options: &'a observers::Options) -> Observers<'a> {
-        let observers::Options { activation, weight, .. } = options;
+    pub fn of(options: &'a observers::ObserverOptions) -> Observers<'a> {
+        let observers::ObserverOptions { activation, weight, .. } = options;
         Observers { activation: &activation.observer, weight: &weight.observer }
     }
 }

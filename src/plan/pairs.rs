@@ -1,11 +1,10 @@
 //! Weights for kernels that add two products in 16 bits.
 //!
-//! CPUs with AVX2 or AVX-512 and no VNNI multiply unsigned by signed bytes with `vpmaddubsw`, which adds the
-//! products of two neighbours and saturates at 16 bits. With activations up to 255 that cannot happen as
-//! long as the two weights add up to no more than 128: most channels of a real network keep all 8 bits, and
-//! only those with a heavier pair need a wider scale. Neighbours follow each other in the order in which
-//! the kernels lie: input channels first, then the kernel's positions. Depthwise convolutions have kernels
-//! of their own that add in 32 bits.
+//! CPUs with AVX2 or AVX-512 and no VNNI multiply unsigned by signed bytes with `vpmaddubsw`, which adds the products
+//! of two neighbours and saturates at 16 bits. With activations up to 255 that cannot happen as long as the two weights
+//! add up to no more than 128: most channels of a real network keep all 8 bits, and only those with a heavier pair need
+//! a wider scale. Neighbours follow each other in the order in which the kernels lie: input channels first, then the
+//! kernel's positions. Depthwise convolutions have kernels of their own that add in 32 bits.
 
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;

@@ -38,40 +38,34 @@ struct OldNode<'a> {
 
 type Adapter = fn(OldNode) -> Result<Vec<NodeProto>>;
 
-/// Operator, version at which it changed, what to do with a node of an earlier version.
-const ADAPTERS: &[(&str, i64, Adapter)] = &[
-    ("Upsample", 10, upsample),
-    ("Resize", 11, resize),
-    ("Clip", 11, clip),
-    ("Pad", 11, pad),
-    ("Slice", 10, slice),
-    ("TopK", 10, top_k),
-    ("Scatter", 11, scatter),
-    ("Scan", 9, |old| unsupported(old, "its inputs were reordered at version 9")),
-    ("BatchNormalization", 9, batch_normalization),
-    ("BatchNormalization", 14, batch_normalization),
-    ("Dropout", 12, dropout),
-    ("Softmax", 13, softmax),
-    ("LogSoftmax", 13, softmax),
-    ("Hardmax", 13, softmax),
-    ("Squeeze", 13, |old| ints_to_input(old, "axes", 1)),
-    ("Unsqueeze", 13, |old| ints_to_input(old, "axes", 1)),
-    ("ReduceSum", 13, |old| ints_to_input(old, "axes", 1)),
-    ("Split", 13, |old| ints_to_input(old, "split", 1)),
-    ("Split", 18, split_equally),
-    ("RoiAlign", 16, roi_align),
-    ("ReduceL1", 18, |old| ints_to_input(old, "axes", 1)),
-    ("ReduceL2", 18, |old| ints_to_input(old, "axes", 1)),
-    ("ReduceLogSum", 18, |old| ints_to_input(old, "axes", 1)),
-    ("ReduceLogSumExp", 18, |old| ints_to_input(old, "axes", 1)),
-    ("ReduceMax", 18, |old| ints_to_input(old, "axes", 1)),
-    ("ReduceMean", 18, |old| ints_to_input(old, "axes", 1)),
-    ("ReduceMin", 18, |old| ints_to_input(old, "axes", 1)),
-    ("ReduceProd", 18, |old| ints_to_input(old, "axes", 1)),
-    ("ReduceSumSquare", 18, |old| ints_to_input(old, "axes", 1)),
-    ("GridSample", 20, grid_sample),
-    ("DFT", 20, |old| unsupported(old, "its axis became an input at version 20")),
-    ("GroupNormalization", 21, |old| unsupported(old, "its scale changed from groups to channels at version 21")),
+/// Operators, version at which they changed, what to do with a node of an earlier version.
+const ADAPTERS: &[(&[&str], i64, Adapter)] = &[
+    (&["Upsample"], 10, upsample),
+    (&["Resize"], 11, resize),
+    (&["Clip"], 11, clip),
+    (&["Pad"], 11, pad),
+    (&["Slice"], 10, slice),
+    (&["TopK"], 10, top_k),
+    (&["Scatter"], 11, scatter),
+    (&["Scan"], 9, |old| unsupported(old, "its inputs were reordered at version 9")),
+    (&["BatchNormalization"], 9, batch_normalization),
+    (&["BatchNormalization"], 14, batch_normalization),
+    (&["Dropout"], 12, dropout),
+    (&["Softmax", "LogSoftmax", "Hardmax"], 13, softmax),
+    (&["Squeeze", "Unsqueeze", "ReduceSum"], 13, |old| ints_to_input(old, "axes", 1)),
+    (&["Split"], 13, |old| ints_to_input(old, "split", 1)),
+    (&["Split"], 18, split_equally),
+    (&["RoiAlign"], 16, roi_align),
+    (REDUCTIONS, 18, |old| ints_to_input(old, "axes", 1)),
+    (&["GridSample"], 20, grid_sample),
+    (&["DFT"], 20, |old| unsupported(old, "its axis became an input at version 20")),
+    (&["GroupNormalization"], 21, |old| unsupported(old, "its scale changed from groups to channels at version 21")),
+];
+
+/// But for ReduceSum, whose axes became an input earlier.
+const REDUCTIONS: &[&str] = &[
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSumSquare",
 ];
 
 fn run(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
@@ -105,23 +99,23 @@ fn run(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
 fn upgrade(graph: &mut GraphProto, from: i64, to: i64, names: &mut Names, value_info: &ValueInfos) -> Result<()> {
     let mut initializers = Vec::new();
     let used = used_tensors(graph);
-    for &(op_type, since, adapter) in ADAPTERS {
+    for &(op_types, since, adapter) in ADAPTERS {
         if since <= from || since > to {
             continue;
         }
-        if !graph.node.iter().any(|node| is(node, op_type)) {
+        if !graph.node.iter().any(|node| is(node, op_types)) {
             continue;
         }
         let mut nodes = Vec::with_capacity(graph.node.len());
         let known = graph.initializer.as_slice();
         for node in std::mem::take(&mut graph.node) {
-            if !is(&node, op_type) {
+            if !is(&node, op_types) {
                 nodes.push(node);
                 continue;
             }
-            let label = node_name(&node).to_string();
+            let label = format!("node `{}` ({})", node_name(&node), node.op_type());
             let old = OldNode { node, names, initializers: &mut initializers, value_info, known, used: &used };
-            let adapted = adapter(old).with_context(|| format!("node `{label}` ({op_type}) of opset {from}"))?;
+            let adapted = adapter(old).with_context(|| format!("{label} of opset {from}"))?;
             nodes.extend(adapted);
         }
         graph.node = nodes;
@@ -145,8 +139,8 @@ fn used_tensors(graph: &GraphProto) -> BTreeSet<String> {
     used.filter(|name| !name.is_empty()).cloned().collect()
 }
 
-fn is(node: &NodeProto, op_type: &str) -> bool {
-    node.op_type() == op_type && matches!(node.domain(), "" | "ai.onnx")
+fn is(node: &NodeProto, op_types: &[&str]) -> bool {
+    op_types.contains(&node.op_type()) && matches!(node.domain(), "" | "ai.onnx")
 }
 
 fn unsupported(_site: OldNode, why: &str) -> Result<Vec<NodeProto>> {
@@ -299,7 +293,7 @@ fn bypass_identities_of_dropout(graph: &mut GraphProto) {
     while position < graph.node.len() {
         let node = &graph.node[position];
         match (node.input.first().cloned(), node.output.first().cloned()) {
-            (Some(input), Some(output)) if is(node, "Identity") && !outputs.contains(&output) => {
+            (Some(input), Some(output)) if is(node, &["Identity"]) && !outputs.contains(&output) => {
                 graph.node.remove(position);
                 replace_uses(graph, &output, &input);
             }

@@ -8,8 +8,7 @@ use anyhow::{Result, ensure};
 pub struct GivenRange {
     /// Ends of the integers' range that the file describes.
     pub range: Range,
-    /// For a grid that is symmetric about 0, the value of its highest integer: its lowest may have no
-    /// counterpart.
+    /// For a grid that is symmetric about 0, the value of its highest integer: its lowest may have no counterpart.
     pub amax: Option<f64>,
 }
 

@@ -50,8 +50,7 @@ pub struct ScaleRule {
     /// On a symmetric signed grid, the largest absolute value is divided by half the number of steps
     /// (127.5 for -128 to 127), not by `q_max`. Source: PyTorch's and MQBench's observers.
     pub half_range: bool,
-    /// A narrower range is widened upwards to this, in the tensor's units. Source: ONNX Runtime,
-    /// `MinimumRealRange`.
+    /// A narrower range is widened upwards to this, in the tensor's units. Source: ONNX Runtime, `MinimumRealRange`.
     pub min_real_range: f64,
     /// No scale is finer, in the tensor's units per step; 0 for none. Source: MQBench's Vitis quantizers, whose
     /// exponents end at 12.

@@ -9,8 +9,7 @@ pub enum PotRounding {
     /// To the nearest exponent, half to even: may clip the range by up to a factor of the square root
     /// of 2. Source: MQBench, `pot_scale` (`2 ** round(log2(scale))`).
     Round,
-    /// Up: never clips. Source: TI edgeai-torchmodelopt, `ceil2_func`; Vitis AI's
-    /// `floor(log2(1 / scale))` is the same.
+    /// Up: never clips. Source: TI edgeai-torchmodelopt, `ceil2_func`; Vitis AI's `floor(log2(1 / scale))` is the same.
     Ceil,
     /// Down: the finest scale that is not above the exact one.
     Floor,

@@ -27,24 +27,24 @@ pub(super) struct Layers(Vec<TableLayer>);
 
 /// Where a table is.
 #[derive(Clone, PartialEq)]
-enum Place {
+enum TablePlace {
     BuiltIn(&'static str, &'static str),
     File(PathBuf),
 }
 
-impl Place {
+impl TablePlace {
     /// `name` is a built-in table or a path, relative to `folder`.
-    fn of(name: &str, folder: Option<&Path>, tables: Tables) -> Result<Place> {
+    fn of(name: &str, folder: Option<&Path>, tables: Tables) -> Result<TablePlace> {
         let built_in = |wanted: &str| tables.iter().find(|(known, _)| *known == wanted);
         if let Some((name, yaml)) = built_in(name) {
-            return Ok(Place::BuiltIn(name, yaml));
+            return Ok(TablePlace::BuiltIn(name, yaml));
         }
         if is_path(name) {
-            return Ok(Place::File(folder.map_or_else(|| name.into(), |folder| folder.join(name))));
+            return Ok(TablePlace::File(folder.map_or_else(|| name.into(), |folder| folder.join(name))));
         }
         let aliases = aliases(tables);
         if let Some((name, yaml)) = aliases.get(name).and_then(|table| built_in(table)) {
-            return Ok(Place::BuiltIn(name, yaml));
+            return Ok(TablePlace::BuiltIn(name, yaml));
         }
         let known = tables.iter().map(|(name, _)| *name);
         let hint = match did_you_mean(name, known.chain(aliases.keys().map(String::as_str))) {
@@ -56,14 +56,14 @@ impl Place {
 
     fn label(&self) -> String {
         match self {
-            Place::BuiltIn(name, _) => format!("backends/{name}.yaml"),
-            Place::File(path) => path.display().to_string(),
+            TablePlace::BuiltIn(name, _) => format!("backends/{name}.yaml"),
+            TablePlace::File(path) => path.display().to_string(),
         }
     }
 
-    fn same_as(&self, other: &Place) -> bool {
+    fn same_as(&self, other: &TablePlace) -> bool {
         match (self, other) {
-            (Place::File(a), Place::File(b)) => {
+            (TablePlace::File(a), TablePlace::File(b)) => {
                 a == b || a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a))
             }
             _ => self == other,
@@ -74,8 +74,8 @@ impl Place {
         let label = self.label();
         let in_file = || format!("`{label}`");
         let (text, path) = match self {
-            Place::BuiltIn(_, yaml) => ((*yaml).to_string(), None),
-            Place::File(path) => (std::fs::read_to_string(path).with_context(in_file)?, Some(path.clone())),
+            TablePlace::BuiltIn(_, yaml) => ((*yaml).to_string(), None),
+            TablePlace::File(path) => (std::fs::read_to_string(path).with_context(in_file)?, Some(path.clone())),
         };
         let value: Value = serde_yaml::from_str(&text).map_err(explain_syntax).with_context(in_file)?;
         let Value::Mapping(value) = value else {
@@ -117,7 +117,7 @@ impl Layers {
     /// # Errors
     /// If one does not exist or is no YAML, or they extend each other in a circle.
     pub fn read(backend: &str, tables: Tables) -> Result<Layers> {
-        let mut place = Place::of(backend, None, tables)?;
+        let mut place = TablePlace::of(backend, None, tables)?;
         let mut places = Vec::new();
         let mut layers = Layers(Vec::new());
         loop {
@@ -139,16 +139,16 @@ impl Layers {
             let name = name.with_context(at)?;
             ensure!(is_named, "{}: `name` is missing, expected a name of the table's own", at());
             let folder = match &place {
-                Place::File(path) => path.parent(),
-                Place::BuiltIn(..) => None,
+                TablePlace::File(path) => path.parent(),
+                TablePlace::BuiltIn(..) => None,
             };
-            let next = Place::of(name, folder, tables).with_context(at)?;
+            let next = TablePlace::of(name, folder, tables).with_context(at)?;
             if let Some(start) = places.iter().position(|earlier| earlier.same_as(&next)) {
                 let chain = places[start..].iter().chain([&next]);
-                let chain: Vec<String> = chain.map(Place::label).collect();
+                let chain: Vec<String> = chain.map(TablePlace::label).collect();
                 bail!("{}: tables extend each other: {}", at(), chain.join(" -> "));
             }
-            if let Place::File(path) = &next {
+            if let TablePlace::File(path) = &next {
                 ensure!(path.exists(), "{}: `{}` does not exist", at(), path.display());
             }
             place = next;

@@ -105,8 +105,7 @@ impl QType {
         }
     }
 
-    /// The ONNX name of the integer that holds the values; `nnie8` for NNIE's codes, which ONNX does not
-    /// have.
+    /// The ONNX name of the integer that holds the values; `nnie8` for NNIE's codes, which ONNX does not have.
     pub fn dtype(&self) -> String {
         if self.kind == Codes::Nnie {
             return "nnie8".to_string();

@@ -42,8 +42,7 @@ impl NodeAt<'_> {
     }
 }
 
-/// Whether a bias can shift the output channels of the node: a layer, or an Add that gives a constant to a
-/// MatMul.
+/// Whether a bias can shift the output channels of the node: a layer, or an Add that gives a constant to a MatMul.
 pub fn takes_bias(node: &NodeProto, index: &GraphIndex) -> bool {
     match node.op_type() {
         "Conv" | "ConvTranspose" | "Gemm" => !is_scaled(node),

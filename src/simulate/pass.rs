@@ -1,10 +1,9 @@
 //! The float network and quantized ones side by side, node by node, over all samples at once.
 //!
-//! Each node runs on every sample before the next one does, so that a hook can change a layer when its
-//! quantized input is known and its output is not. The float network runs once for all the quantized ones, or not at
-//! all where another pass kept what is asked of it.
-//! A tensor is freed after its last use: memory holds the tensors that are alive, of every network, for all
-//! samples.
+//! Each node runs on every sample before the next one does, so that a hook can change a layer when its quantized input
+//! is known and its output is not. The float network runs once for all the quantized ones, or not at all where another
+//! pass kept what is asked of it. A tensor is freed after its last use: memory holds the tensors that are alive, of
+//! every network, for all samples.
 
 use super::branch::Branch;
 use super::candidate::Candidate;

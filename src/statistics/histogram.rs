@@ -45,9 +45,8 @@ impl Histogram {
         if self.counts.is_empty() {
             self.counts = vec![0; N_BINS + N_ZERO_COUNTERS];
         }
-        // After a ReLU most values are zeros, which come in no order: a branch would be guessed wrong
-        // half of the time, and on one counter each increment would wait for the one before. So zeros
-        // go round several counters.
+        // After a ReLU most values are zeros, which come in no order: a branch would be guessed wrong half of the time,
+        // and on one counter each increment would wait for the one before. So zeros go round several counters.
         let counts: &mut [u64; N_BINS + N_ZERO_COUNTERS] =
             self.counts.as_mut_slice().try_into().expect("the table has one size");
         for (position, value) in values.iter().enumerate() {

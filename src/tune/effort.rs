@@ -34,8 +34,7 @@ impl Effort {
         self.0 > 0
     }
 
-    /// Samples that are looked at, held-out ones included, where the network's largest tensor has
-    /// `largest` values.
+    /// Samples that are looked at, held-out ones included, where the network's largest tensor has `largest` values.
     pub fn n_samples(self, largest: usize) -> usize {
         match self.0 {
             0 => 0,

@@ -181,8 +181,7 @@ impl LayerProduct {
         }
     }
 
-    /// The patches of group `group` at the positions `positions` of the output `y`, row by row:
-    /// `[positions, n_in]`.
+    /// The patches of group `group` at the positions `positions` of the output `y`, row by row: `[positions, n_in]`.
     pub fn patches(&self, x: &Value, y: &Value, group: usize, positions: &[usize]) -> Vec<f32> {
         let Some(values) = x.f32s() else { return Vec::new() };
         let mut patches = Vec::with_capacity(positions.len() * self.n_in);

@@ -23,7 +23,7 @@ pub use methods::{
     Case, Equalized, METHODS, Method, Methods, ObserverChoice, Proposal, ScaledGroup, Stage, TriedObserver,
     choose_observer, propose,
 };
-pub use setup::{Evaluation, Options, PlannedModel, Setup, tune_planned};
+pub use setup::{Evaluation, PlannedModel, Setup, TuningOptions, tune_planned};
 
 use crate::metrics::{QuantizationError, gain_db, mean_sqnr_db};
 use crate::observers::Observer;

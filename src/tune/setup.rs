@@ -22,14 +22,14 @@ const MAX_EVALUATION: usize = 32;
 
 /// What is tried for better parameters.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct TuningOptions {
     /// How much work goes into it.
     pub effort: Effort,
     /// What it goes into, where that is not the effort's own choice.
     pub methods: Option<Methods>,
 }
 
-impl Options {
+impl TuningOptions {
     /// Whether samples are looked at more than once.
     pub fn looks_again(&self) -> bool {
         self.effort.looks_again() || self.methods.is_some()
@@ -56,11 +56,11 @@ pub struct Setup<'a> {
     /// Shapes of inputs that the model leaves open.
     pub shapes: &'a Shapes,
     /// What ranges are by.
-    pub observers: &'a observers::Options,
+    pub observers: &'a observers::ObserverOptions,
     /// Whether some ranges of activations are given.
     pub has_given_ranges: bool,
     /// What is tried.
-    pub options: Options,
+    pub options: TuningOptions,
     /// The calibration data; none where nothing is run.
     pub samples: Option<&'a SampleSet>,
 }
@@ -92,7 +92,7 @@ impl<'a> Setup<'a> {
 
     /// Whether the float model is equalized, before there is a plan.
     pub fn equalizes(&self) -> bool {
-        let Options { effort, methods } = self.options;
+        let TuningOptions { effort, methods } = self.options;
         let tried = || Methods::tried(Case { effort, few_bits: false, coarse: false });
         methods.unwrap_or_else(tried).contains(EQUALIZE)
     }

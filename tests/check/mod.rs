@@ -1,5 +1,4 @@
-//! Rules of backends on models with Q/DQ: for each rule what keeps it and what breaks it; no panic on
-//! any model.
+//! Rules of backends on models with Q/DQ: for each rule what keeps it and what breaks it; no panic on any model.
 
 mod cases;
 mod hostile;

@@ -57,8 +57,8 @@ fn yaml_errors_name_line_and_key() {
 
 #[test]
 fn names_are_presets_or_files() {
-    for preset in PRESETS {
-        let named = Preprocessing::named(preset.name).unwrap();
+    for preset in PRESETS.iter() {
+        let named = Preprocessing::named(&preset.name).unwrap();
         assert_eq!(named, preset.preprocessing());
         assert_eq!(named.clone().resolved().unwrap(), named);
         assert!(!preset.description.is_empty());

@@ -116,8 +116,7 @@ fn calibrate(model: &Path, backend: &str, output: &Path, extra: &[&str]) -> serd
     report["results"][0]["summary"].clone()
 }
 
-/// The bundled model with channels taken apart by factors of 2^-4 to 2^4: the same function, far harder to
-/// quantize.
+/// The bundled model with channels taken apart by factors of 2^-4 to 2^4: the same function, far harder to quantize.
 fn ill_conditioned(path: &Path) {
     let mut model = onnx::load_whole(&repository("fixtures/digits_cnn.onnx")).unwrap().model;
     prepare(&mut model, 13).unwrap();

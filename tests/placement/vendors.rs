@@ -86,13 +86,7 @@ fn tensorrt_as_model_optimizer() {
     // and quantizes the joined tensor with one scale: the second pair on `r5` has that same scale, so
     // that the values are the same, and TensorRT moves the pair of the output there.
     let expected = [
-        "x -> n1",
-        "r1 -> n2, sum",
-        "r2 -> n3",
-        "r3 -> n4",
-        "clip -> pool",
-        "pool -> c5, joined",
-        "r5 -> joined",
+        "x -> n1", "r1 -> n2, sum", "r2 -> n3", "r3 -> n4", "clip -> pool", "pool -> c5, joined", "r5 -> joined",
         "joined -> mean",
     ];
     assert_eq!(found.uses, expected);
@@ -129,16 +123,8 @@ fn openvino_as_nncf() {
     // range for the first layer's weight. NNCF writes no pair behind MaxPool, and one before Flatten where
     // this one stands behind it: the integers are the same.
     let expected = [
-        "x -> n1",
-        "r1 -> n2, sum",
-        "r2 -> n3",
-        "n3 -> sum",
-        "r3 -> n4",
-        "clip -> pool",
-        "pool -> c5, joined",
-        "r5 -> joined",
-        "joined -> mean",
-        "flat -> y",
+        "x -> n1", "r1 -> n2, sum", "r2 -> n3", "n3 -> sum", "r3 -> n4", "clip -> pool", "pool -> c5, joined",
+        "r5 -> joined", "joined -> mean", "flat -> y",
     ];
     assert_eq!(found.uses, expected);
     assert!(found.one_grid(&["clip", "pool"]));
@@ -153,18 +139,8 @@ fn qnn_as_aimet_and_onnx_runtime() {
     let found = placed("qnn-htp");
     // Every tensor has a grid, the network's output too; a Clip may go where the grid has its effect.
     let expected = [
-        "x -> n1",
-        "r1 -> n2, sum",
-        "r2 -> n3",
-        "n3 -> sum",
-        "r3 -> n4",
-        "clip -> pool",
-        "pool -> c5, joined",
-        "r5 -> joined",
-        "joined -> mean",
-        "mean -> flat",
-        "flat -> y",
-        "y ->  (output)",
+        "x -> n1", "r1 -> n2, sum", "r2 -> n3", "n3 -> sum", "r3 -> n4", "clip -> pool", "pool -> c5, joined",
+        "r5 -> joined", "joined -> mean", "mean -> flat", "flat -> y", "y ->  (output)",
     ];
     assert_eq!(found.uses, expected);
     // AIMET ties the inputs of a Concat; here those that a Relu or Clip makes, all of this one, keep their own, as with

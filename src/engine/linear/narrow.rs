@@ -23,8 +23,7 @@ fn wide(data_type: i32) -> Option<(DataType, [i64; 2])> {
     })
 }
 
-/// `model` with integers of 8 bits for those of 2 and 4, which saturate where they did; `None` where it has
-/// none.
+/// `model` with integers of 8 bits for those of 2 and 4, which saturate where they did; `None` where it has none.
 ///
 /// # Errors
 /// If a tensor does not hold what its shape says.

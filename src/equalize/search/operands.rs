@@ -8,8 +8,7 @@ use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor::{self, DataType};
 
-/// Its slot, how its entries lie along the axis of the channels, where there is one per channel, and the
-/// other operand.
+/// Its slot, how its entries lie along the axis of the channels, where there is one per channel, and the other operand.
 type ConstantOperand<'n> = (usize, Option<Entries>, &'n str);
 
 impl Growth<'_> {

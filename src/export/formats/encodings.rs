@@ -1,6 +1,5 @@
-//! Qualcomm's encodings files, which AIMET writes and the QNN and SNPE converters read
-//! (`--quantization_overrides`). Source: quic/aimet, `aimet_onnx/_encoding.py` and `quantsim.py` of
-//! aimet-onnx 2.42.
+//! Qualcomm's encodings files, which AIMET writes and the QNN and SNPE converters read (`--quantization_overrides`).
+//! Source: quic/aimet, `aimet_onnx/_encoding.py` and `quantsim.py` of aimet-onnx 2.42.
 //!
 //! In 0.6.1 and 1.0.0 a real value is `scale * (q + offset)` with `q` unsigned, whatever the tensor: `offset`
 //! is `-zero_point` of an unsigned grid and `-zero_point - 2^(bits - 1)` of a signed one. 2.0.0 has ONNX's

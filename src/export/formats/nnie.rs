@@ -15,10 +15,9 @@ const EXCLUDED: [&str; 9] =
 /// Layers that become Upsample and Permute, and have an entry for both.
 const UPSAMPLING: [&str; 2] = ["Upsample", "Resize"];
 
-/// `{"nnie": {"gfpq_param_dict": {node: [clip, …]}}}`. A clip is a value of the vendor's table, `2^(k/16)`
-/// with an integer `k`: the plan's own on the grids of NNIE, else the
-/// nearest to the kept range's largest absolute value. Convolutions with groups
-/// have no entry.
+/// `{"nnie": {"gfpq_param_dict": {node: [clip, …]}}}`. A clip is a value of the vendor's table, `2^(k/16)` with an
+/// integer `k`: the plan's own on the grids of NNIE, else the nearest to the kept range's largest absolute value.
+/// Convolutions with groups have no entry.
 pub(super) const FORMAT: Format = Format {
     name: "nnie",
     description: "MQBench's parameters for NNIE: JSON, clip values of every layer's inputs",

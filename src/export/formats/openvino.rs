@@ -1,6 +1,5 @@
-//! OpenVINO's form of a quantized ONNX model: `FakeQuantize` of the domain `org.openvinotoolkit` around
-//! float tensors (openvinotoolkit/openvino, docs, operation FakeQuantize-1; as ModelTC/MQBench,
-//! mqbench/deploy/deploy_openvino.py).
+//! OpenVINO's form of a quantized ONNX model: `FakeQuantize` of the domain `org.openvinotoolkit` around float tensors
+//! (openvinotoolkit/openvino, docs, operation FakeQuantize-1; as ModelTC/MQBench, mqbench/deploy/deploy_openvino.py).
 //!
 //! ```text
 //! x <= low:  low;   x > high:  high;   else

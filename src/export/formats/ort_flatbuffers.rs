@@ -7,9 +7,8 @@
 //! root_type TrtTable;
 //! ```
 //!
-//! Source of the encoding: <https://flatbuffers.dev/internals/>. All numbers are little-endian; offsets are
-//! relative to where they stand and point forwards, except the one from a table to its vtable, which is
-//! subtracted.
+//! Source of the encoding: <https://flatbuffers.dev/internals/>. All numbers are little-endian; offsets are relative to
+//! where they stand and point forwards, except the one from a table to its vtable, which is subtracted.
 
 use super::PLAIN;
 use super::ort::sorted_amax;
@@ -41,8 +40,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     Ok(buffer.bytes)
 }
 
-/// A buffer written front to back: places for offsets are kept, and filled in when their targets are
-/// reached.
+/// A buffer written front to back: places for offsets are kept, and filled in when their targets are reached.
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -81,8 +79,7 @@ impl Buffer {
         self.fill(at, self.bytes.len())
     }
 
-    /// A table of `N` offsets behind its vtable; fills the offset at `at` with it, and gives the places
-    /// of the fields.
+    /// A table of `N` offsets behind its vtable; fills the offset at `at` with it, and gives the places of the fields.
     fn table<const N: usize>(&mut self, at: usize) -> Result<[usize; N]> {
         self.align();
         let vtable = self.bytes.len();

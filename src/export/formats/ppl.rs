@@ -1,5 +1,4 @@
-//! MQBench's files for OpenPPL (ModelTC/MQBench, mqbench/deploy/deploy_linear.py, backends `ppl` and
-//! `ppl-cuda`).
+//! MQBench's files for OpenPPL (ModelTC/MQBench, mqbench/deploy/deploy_linear.py, backends `ppl` and `ppl-cuda`).
 
 use super::PLAIN;
 use crate::export::index::{UniqueMap, json, word};

@@ -1,5 +1,4 @@
-//! PPQ and esp-ppq, target TensorRT (OpenPPL/ppq, ppq/parser/trt_exporter.py): the range of every
-//! quantized activation.
+//! PPQ and esp-ppq, target TensorRT (OpenPPL/ppq, ppq/parser/trt_exporter.py): the range of every quantized activation.
 
 use super::PLAIN;
 use crate::export::index::{UniqueMap, json};

@@ -31,9 +31,8 @@ fn write_mqbench(index: &SidecarIndex) -> Result<Vec<u8>> {
 /// First line of a calibration cache: TensorRT's version (8.6.1) and the calibrator's name.
 const HEADER: &str = "TRT-8601-EntropyCalibration2";
 
-/// The cache that `IInt8Calibrator::writeCalibrationCache` is given: a line per tensor with the bits of
-/// the float32 scale, most significant byte first, in hexadecimal. NVIDIA Model-Optimizer and polygraphy
-/// read it so.
+/// The cache that `IInt8Calibrator::writeCalibrationCache` is given: a line per tensor with the bits of the float32
+/// scale, most significant byte first, in hexadecimal. NVIDIA Model-Optimizer and polygraphy read it so.
 pub(super) const CACHE: Format = Format {
     name: "trt-cache",
     description: "TensorRT calibration cache: text, scale per tensor in hexadecimal",

@@ -7,8 +7,7 @@ use crate::sidecar::Encoding;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-/// `{"vitis": {tensor: {"scale"}}}`: activations, weights and biases on grids of 8 bits whose scales are
-/// powers of two.
+/// `{"vitis": {tensor: {"scale"}}}`: activations, weights and biases on grids of 8 bits whose scales are powers of two.
 pub(super) const FORMAT: Format = Format {
     name: "vitis",
     description: "MQBench's scales for Vitis AI: JSON, a power of two per tensor",

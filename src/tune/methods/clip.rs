@@ -1,8 +1,7 @@
 //! Scales of weights by the error that they leave at the layer's output.
 //!
-//! The error of a weight counts as much as the input that it is multiplied by varies:
-//! `sum_k var(x_k) (w_k - s q_k)^2`, which is the error of the output where the inputs do not depend on each
-//! other.
+//! The error of a weight counts as much as the input that it is multiplied by varies: `sum_k var(x_k) (w_k - s q_k)^2`,
+//! which is the error of the output where the inputs do not depend on each other.
 
 use super::{Method, Stage, Touches, WeightRule};
 use crate::engine::Value;

@@ -1,8 +1,7 @@
 //! Equalized channels, where they pay on calibration samples.
 //!
-//! A short pass over the float model looks at the channels and proposes channel scales. The pass that observes
-//! the model then observes what the tensors would be with these as well, and the better of the two plans is
-//! accepted.
+//! A short pass over the float model looks at the channels and proposes channel scales. The pass that observes the
+//! model then observes what the tensors would be with these as well, and the better of the two plans is accepted.
 
 use super::channel_scales::{ChannelScales, ScaledGroup};
 use super::{Method, Stage, Touches};

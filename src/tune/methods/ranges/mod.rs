@@ -1,9 +1,8 @@
 //! Ranges of activations by the error that they leave at the outputs of the layers that read them.
 //!
-//! A tensor's own squared error treats its channels alike; a layer may hardly look at the one whose outliers
-//! widen the range, or depend on it. So the layers are run with several scales, and the one with the least
-//! error against their float outputs stays. Where observers are to be chosen from, the best of their ranges is where
-//! the search begins.
+//! A tensor's own squared error treats its channels alike; a layer may hardly look at the one whose outliers widen the
+//! range, or depend on it. So the layers are run with several scales, and the one with the least error against their
+//! float outputs stays. Where observers are to be chosen from, the best of their ranges is where the search begins.
 
 mod ahead;
 mod reader;
