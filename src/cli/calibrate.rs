@@ -21,6 +21,7 @@ use crate::sidecar::Sidecar;
 use crate::tune::{self, Effort, METHODS, Methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -132,22 +133,19 @@ impl RunPaths {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Default, Serialize)]
 struct CalibratedModel {
     model: String,
     status: &'static str,
     #[serde(flatten)]
     error: Option<ErrorReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     sidecar: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     emitted: BTreeMap<&'static str, String>,
     /// What a goal that was missed came to; in `summary` where it was reached.
-    #[serde(skip_serializing_if = "Option::is_none")]
     mixed_precision: Option<Mixed>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<Summary>,
 }
 

@@ -4,6 +4,7 @@ use super::classes::{argmax, same_class};
 use super::decibels::{MAX_DB, sqnr_db};
 use super::value_and_error;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
 /// Values of an output that are NaN or infinite.
@@ -32,30 +33,26 @@ pub struct OutputComparison {
 }
 
 /// What is reported of one output.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct OutputFigures {
     /// ONNX name.
     pub output: String,
     /// `10 log10(sum of float^2 / sum of (float - quantized)^2)` over all samples, in dB, within ±[`MAX_DB`];
     /// absent where the outputs are equal, and -[`MAX_DB`] where a value is NaN or infinite or there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sqnr_db: Option<f64>,
     /// Largest absolute difference of finite values, in the output's own unit.
     pub max_difference: f64,
     /// Rows of class scores with the same largest element, in percent; absent where the output has no such rows.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub agreement_percent: Option<f64>,
     /// Rows of class scores whose largest element is the label, float and quantized, in percent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub top1_percent: Option<[f64; 2]>,
     /// Samples compared.
     pub n_samples: usize,
     /// Values that are NaN or infinite where float has numbers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub non_finite: Option<NonFinite>,
     /// Values that are NaN or infinite in the float model, so that there is nothing to compare with; an infinity that
     /// both models have is equal.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub float_non_finite: Option<NonFinite>,
 }
 

@@ -48,7 +48,7 @@ pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec
             return None;
         }
         let read = || placement.activations.iter().filter(|quantizer| reads(&quantizer.edges));
-        let fixed = matches!(constraint, Some(Constraint::FixedOutput(_)));
+        let fixed = matches!(constraint, Some(Constraint::Fixed { .. }));
         Some(QuantizedLayer {
             node: node_idx,
             name: node_name(node).to_string(),

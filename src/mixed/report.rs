@@ -2,9 +2,11 @@
 
 use super::goal::{Goal, Reached};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::fmt;
 
 /// How layers were chosen.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mixed {
     /// What was asked for.
@@ -18,7 +20,6 @@ pub struct Mixed {
     /// Lowest SQNR of an output of the final plan over the latter, in dB; 200 where there is no error.
     pub sqnr_db: f64,
     /// Samples with the class that float gives them, in percent; absent where no output has class scores.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement_percent: Option<f64>,
     /// Bits per weight of the final plan.
     pub weight_bits: f64,
@@ -34,20 +35,18 @@ pub struct Mixed {
 }
 
 /// A plan on the way.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
     /// Layers with another precision than the table's own.
     pub n_layers: usize,
     /// The layer that was changed last; absent for the first point.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<String>,
     /// The precision that it got.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<String>,
     /// Lowest SQNR of an output, in dB; 200 where there is no error.
     pub sqnr_db: f64,
     /// Samples with the class that float gives them, in percent; absent where no output has class scores.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement_percent: Option<f64>,
     /// Bits per weight.
     pub weight_bits: f64,

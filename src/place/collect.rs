@@ -71,7 +71,7 @@ impl<'a> Draft<'a> {
         let node = self.index.producer(tensor)?;
         let row = self.scheme.ops.get(node.op_type())?;
         match (row.constraint, &row.output) {
-            (Some(Constraint::FixedOutput(fixed)), Some(output)) => Some((output, fixed)),
+            (Some(Constraint::Fixed { fixed_output: fixed }), Some(output)) => Some((output, fixed)),
             _ => None,
         }
     }
@@ -127,7 +127,7 @@ impl<'a> Draft<'a> {
             let weight = self.add_weight(placement, tensor, qtype, axis, (node_idx, input_idx));
             placement.biases.extend(match &row.bias {
                 BiasRow::Int32 if input_idx == 1 => self.bias_of(node_idx, weight, None),
-                BiasRow::Type(qtype) => self.bias_of(node_idx, weight, Some(qtype)),
+                BiasRow::Type { qtype } => self.bias_of(node_idx, weight, Some(qtype)),
                 BiasRow::Int32 | BiasRow::Float => None,
             });
         }

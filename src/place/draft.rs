@@ -1,8 +1,7 @@
 //! What the rules write on: the state of every node and use while placement runs.
 
 use super::clips::FoldableClip;
-use crate::onnx::graph::Edge;
-use crate::onnx::graph::GraphIndex;
+use crate::onnx::graph::{Edge, GraphIndex};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor::DataType;
 use crate::onnx::value_info::ValueInfos;

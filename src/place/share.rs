@@ -30,7 +30,7 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
                 let source = source.to_string();
                 outputs.into_iter().for_each(|output| draft.share(&source, output));
             }
-            Constraint::FixedOutput(_) => {}
+            Constraint::Fixed { .. } => {}
             Constraint::SameInputs => {
                 let sources = draft.free_sources(&inputs, clips_apart);
                 for pair in sources.windows(2) {

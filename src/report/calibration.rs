@@ -9,10 +9,12 @@ use crate::place::{FloatCause, FloatNode};
 use crate::sidecar::Encoding;
 use crate::tune::{Equalized, ObserverChoice, ScaledGroup, Step, TriedObserver, Tuned};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
 /// What was done with a model; `summary` of its report as JSON.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct Summary {
     /// Samples observed.
@@ -28,22 +30,17 @@ pub struct Summary {
     /// Of these, nodes that run within a quantized one.
     pub n_fused_nodes: usize,
     /// How images became inputs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub preprocessing: Option<String>,
     /// A line per input whose open dimensions got numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub static_shapes: Vec<String>,
     /// What equalization did.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub equalized: Option<Equalized>,
     /// How the observer of activations was chosen.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub observer: Option<ObserverChoice>,
     /// Which layers got another precision.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed_precision: Option<Mixed>,
     /// What tuning did.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tuned: Option<Tuned>,
     /// As printed.
     pub warnings: Vec<String>,

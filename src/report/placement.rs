@@ -5,8 +5,10 @@ use crate::onnx::node::node_name;
 use crate::onnx::proto::GraphProto;
 use crate::place::{FloatCause, Placement};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 /// What would be quantized for a backend, and what not and why.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct PlacementReport {
     /// The backend's name.
@@ -14,10 +16,8 @@ pub struct PlacementReport {
     /// What was changed before placement, a line each.
     pub prepared: Vec<String>,
     /// Why the model cannot be calibrated, where it cannot.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_error: Option<String>,
     /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_hint: Option<String>,
     quantized_tensors: Vec<Tensor>,
     weights: Vec<String>,

@@ -5,8 +5,7 @@
 //! activations stay as they are. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
 //! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
 
-use crate::onnx::graph;
-use crate::onnx::graph::Edge;
+use crate::onnx::graph::{self, Edge};
 use crate::onnx::names::Names;
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};

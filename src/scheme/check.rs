@@ -125,10 +125,10 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
             "int32 beside an input or a weight without a scale, expected `float`".into()
         })?;
     }
-    if let BiasRow::Type(name) = &row.bias {
+    if let BiasRow::Type { qtype: name } = &row.bias {
         scheme.per_tensor_type(name, &format!("{bias_at}.type"))?;
     }
-    if let Some(Constraint::FixedOutput(fixed)) = row.constraint {
+    if let Some(Constraint::Fixed { fixed_output: fixed }) = row.constraint {
         let at = format!("ops.{op}.constraint.fixed_output");
         let Some(output) = &row.output else {
             return Err(wrong(at, anyhow!("expected an `output` beside it")));

@@ -83,14 +83,18 @@ fn lay_over(table: &mut Value, set: &str) -> Result<()> {
 }
 
 fn from_value(value: Value) -> Result<Scheme, Wrong> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
+    serde_path_to_error::deserialize(&value).map_err(|error| {
         let step = |segment: &Segment| match segment {
             Segment::Seq { index } => Some(index.to_string()),
             Segment::Map { key } => Some(key.clone()),
             Segment::Enum { .. } | Segment::Unknown => None,
         };
         let at: Vec<String> = error.path().iter().filter_map(step).collect();
-        let message = error.into_inner().to_string();
+        let mut message = error.into_inner().to_string();
+        let found = at.iter().try_fold(&value, |here, step| here.get(step.as_str())).and_then(Value::as_str);
+        if let Some(found) = found.filter(|_| message.starts_with("expected")) {
+            message = format!("found `{found}`, {message}");
+        }
         wrong(at.join("."), suggesting(&message, &message))
     })
 }

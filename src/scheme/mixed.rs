@@ -6,6 +6,7 @@ use crate::diag::{WithHint, did_you_mean};
 use crate::quant::Codes;
 use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// The name of the precision that leaves a layer float.
 pub const FLOAT: &str = "float";
@@ -15,17 +16,15 @@ const WIDE_OPSET: i64 = 21;
 
 /// A precision of a table's key `mixed`: types that a layer may have instead of those of its row. [`FLOAT`]
 /// alone has none.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Precision {
     /// Type of the activations that the layer reads and makes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<String>,
     /// Type of its weight.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
     /// Where the facts are from, if not from the table's source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }
 
@@ -60,7 +59,7 @@ impl Scheme {
                 || is(&row.constant)
                 || is(&row.output)
                 || row.weight.as_ref().is_some_and(|weight| weight.qtype == name)
-                || matches!(&row.bias, BiasRow::Type(qtype) if qtype == name)
+                || matches!(&row.bias, BiasRow::Type { qtype } if qtype == name)
         });
         let mut parameters = self.placement.iter().flat_map(|call| call.parameters.values());
         in_row || parameters.any(|p| matches!(p, Parameter::Name(qtype) if qtype == name))

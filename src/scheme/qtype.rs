@@ -5,8 +5,10 @@ use super::wrong::{Wrong, ensure, wrong};
 use crate::diag::none_of;
 use crate::quant::{Codes, Grid, PotRounding, ScaleRule, Symmetry};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// An integer type of a table.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QType {
@@ -23,29 +25,24 @@ pub struct QType {
     #[serde(default)]
     pub granularity: Granularity,
     /// Values of a block, for `per_block` and only there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<usize>,
     /// Leaves the lowest integer of a signed grid out.
     #[serde(default)]
     pub narrow_range: bool,
     /// Bits of the integer that holds the value, where it is wider than `bits` (7-bit weights in int8).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_bits: Option<u8>,
     /// For weights of kernels that add two products in 16 bits: the largest sum of two neighbours, in
     /// integer steps. Scales widen where the integers would be heavier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_pair_sum: Option<u16>,
     /// Which scales there are.
     #[serde(default, skip_serializing_if = "is_default")]
     pub scale: ScaleKind,
     /// How a scale becomes a power of two; `ceil` where the table says nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pot_rounding: Option<PotRounding>,
     /// Halves the scale up to so many times where that lowers the squared error of what was observed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pot_search: u8,
     /// Scales that are powers of two are no finer than 2 to the power of minus this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_fraction_bits: Option<u8>,
     /// The unsigned grid of as many bits where no value below 0 was observed.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -57,7 +54,6 @@ pub struct QType {
     #[serde(default, skip_serializing_if = "is_default")]
     pub min_real_range: f64,
     /// Where the type's facts are from, if not from the table's source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }
 

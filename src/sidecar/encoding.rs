@@ -4,8 +4,7 @@ use super::schema::{Encoding, OneOrMany};
 use crate::onnx::graph::Edge;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::GraphProto;
-use crate::quant::{Codes, QuantParams};
-use crate::quant::{ScaleLayout, scale_shape};
+use crate::quant::{Codes, QuantParams, ScaleLayout, scale_shape};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,12 +4,14 @@ use crate::mixed::Mixed;
 use crate::onnx::edit::NewBias;
 use crate::tune::{ScaledGroup, TriedObserver};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
 /// the second when keys are added.
 pub const SCHEMA_VERSION: &str = "1.8";
 
 /// The file.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sidecar {
     /// [`SCHEMA_VERSION`] of the writer.
@@ -23,13 +25,10 @@ pub struct Sidecar {
     /// How ranges were found.
     pub calibration: CalibrationRecord,
     /// What equalization did; absent where it was not asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equalization: Option<EqualizationRecord>,
     /// Which layers got another precision; absent where that was not asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mixed_precision: Option<Mixed>,
     /// What tuning did; absent where nothing was tuned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningRecord>,
     /// One per quantized activation, in the order of the graph.
     pub activation_encodings: Vec<Encoding>,
@@ -77,6 +76,7 @@ pub struct SchemeRecord {
 }
 
 /// What the sidecar says of the calibration.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationRecord {
     /// Samples observed.
@@ -91,10 +91,8 @@ pub struct CalibrationRecord {
     /// Range observer of the weights, with its options.
     pub weight_observer: String,
     /// The file that ranges of activations were taken from, and its format; absent where there was none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranges_from: Option<RangesFrom>,
     /// How images became inputs; absent where there were none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preprocessing: Option<String>,
     /// Shape of each input.
     pub inputs: Vec<InputRecord>,
@@ -214,6 +212,7 @@ impl<T> OneOrMany<T> {
 }
 
 /// Parameters of one tensor; a real value is `y_scale * (q - y_zero_point)`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Encoding {
     /// ONNX name in the prepared model.
@@ -225,10 +224,8 @@ pub struct Encoding {
     /// The integer that stands for 0.
     pub y_zero_point: OneOrMany<i32>,
     /// Axis of the scales.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub axis: Option<usize>,
     /// Values per scale along the axis, where there is a scale per block.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<usize>,
     /// Bits of the grid.
     pub bits: u8,
@@ -237,32 +234,23 @@ pub struct Encoding {
     /// Whether the grid is symmetric about 0 by its type.
     pub symmetric: bool,
     /// Dimensions, where they are known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<usize>>,
     /// The interval that the range observer kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<[f64; 2]>,
     /// Lowest and highest finite value seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<[f32; 2]>,
     /// The range observer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observer: Option<String>,
     /// By how much each integer differs from the nearest one, where rounding was learned: zigzag in LEB128,
     /// compressed by zlib, in Base64.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounding: Option<String>,
     /// NaN and infinite values seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_non_finite: Option<u64>,
     /// Values of a mask of attention seen, which saturate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_masked: Option<u64>,
     /// Other tensors with the same quantization parameters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_with: Option<Vec<String>>,
     /// The Clip or Relu that was removed because the grid has its effect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_node: Option<String>,
     /// Whether the network's output of this name is quantized too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -302,6 +290,7 @@ pub struct GraphRecord {
 }
 
 /// A node of the graph.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// Its name; its first output where it has none.
@@ -313,7 +302,6 @@ pub struct NodeRecord {
     /// Tensors made.
     pub outputs: Vec<String>,
     /// Attribute `group` of a convolution, where it is not 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<i64>,
 }
 

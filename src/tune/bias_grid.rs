@@ -55,7 +55,7 @@ pub fn new_quantizer(
 ) -> Option<BiasQuantizer> {
     let qtype = match &scheme.ops.get(node.op_type())?.bias {
         BiasRow::Int32 => None,
-        BiasRow::Type(qtype) => Some(qtype.clone()),
+        BiasRow::Type { qtype } => Some(qtype.clone()),
         BiasRow::Float => return None,
     };
     let weight = plan.weights.iter().position(|w| w.quantizer.edges.contains(&(edge.0, 1)))?;

@@ -3,8 +3,7 @@
 use super::super::edit::ScaledConstant;
 use super::{Channels, End, Growth, Reason, Stop, Way, WeightChannels, input_axis};
 use crate::onnx::edit::Entries;
-use crate::onnx::node;
-use crate::onnx::node::node_name;
+use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor::{self, DataType};
 
