@@ -30,7 +30,7 @@
 //! | [`report`] | what a run says, as JSON and as lines | print |
 //! | [`cli`] | options, printing, exit codes | quantize |
 //! | [`diag`], [`progress`] | hints of errors, suggestions; what is told of progress | print |
-//! | [`aligned`] | memory of tensors in the usual alignment | |
+//! | [`aligned`] | memory: tensors in the usual alignment, and what is free given back | |
 #![deny(missing_docs)]
 // Only `cli::print` writes on stdout and stderr.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

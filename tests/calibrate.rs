@@ -3,7 +3,7 @@
 use mqq::calibrate::Order;
 
 fn order(hashes: &[u64], skipped: &[usize], batch_size: usize) -> Order {
-    Order::new(hashes, skipped.to_vec(), Some(batch_size), true)
+    Order::new(hashes.to_vec(), skipped.to_vec(), Some(batch_size), true)
 }
 
 #[test]

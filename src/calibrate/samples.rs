@@ -1,6 +1,7 @@
 //! The samples of the data: every one once, several at a time, and an order that follows from their contents alone.
 
 use super::{CalibrationOptions, Use};
+use crate::aligned::give_free_memory_back;
 use crate::data::{Array, Dataset, Sample, Values};
 use crate::diag::WithHint;
 use crate::engine::{Parsed, Value};
@@ -40,6 +41,7 @@ impl SampleSet {
         let CalibrationOptions { data, preprocessing, limit, skip_bad_data } = options;
         let inputs = parsed.inputs().to_vec();
         let dataset = Dataset::open(data, &inputs, preprocessing, *limit)?;
+        give_free_memory_back();
         let loads_again = used.loads_again || used.batch_size.is_some();
         let dataset = if loads_again { dataset.keeping_images() } else { dataset };
         let skip_bad_data = *skip_bad_data;
@@ -103,7 +105,9 @@ impl SampleSet {
     /// Keeps the order that follows from the hashes of all samples but those that were `skipped`.
     pub(super) fn set_order(&self, hashes: Hashes, skipped: Vec<usize>) -> &Order {
         let Use { batch_size, loads_again } = self.used;
-        self.order.get_or_init(|| Order::new(&hashes.into_inner(), skipped, batch_size, loads_again))
+        let order = self.order.get_or_init(|| Order::new(hashes.into_inner(), skipped, batch_size, loads_again));
+        give_free_memory_back();
+        order
     }
 
     /// A sample; the reason where it cannot be read and such samples are left out.
@@ -122,19 +126,19 @@ impl SampleSet {
 impl Order {
     /// By a hash of every sample; those that were `skipped` are left out. Batches are of `batch_size` different contents;
     /// the order is kept where the samples will be loaded again.
-    pub fn new(hashes: &[u64], mut skipped: Vec<usize>, batch_size: Option<usize>, loads_again: bool) -> Order {
+    pub fn new(mut hashes: Vec<u64>, mut skipped: Vec<usize>, batch_size: Option<usize>, loads_again: bool) -> Order {
         skipped.sort_unstable();
         let usable = || (0..hashes.len()).filter(|i| skipped.binary_search(i).is_err());
+        let mut by_content: Vec<usize> = usable().filter(|_| loads_again).collect();
+        by_content.sort_unstable_by_key(|&sample_idx| (hashes[sample_idx], sample_idx));
         let mut starts = Vec::new();
         if let Some(size) = batch_size {
             // Each content counts once, so that repeated samples make no batch of their own.
-            let mut contents: Vec<u64> = usable().map(|sample_idx| hashes[sample_idx]).collect();
-            contents.sort_unstable();
-            contents.dedup();
-            starts.extend(contents.into_iter().step_by(size.max(1)).skip(1));
+            skipped.iter().rev().for_each(|&sample_idx| _ = hashes.swap_remove(sample_idx));
+            hashes.sort_unstable();
+            hashes.dedup();
+            starts.extend(hashes.into_iter().step_by(size.max(1)).skip(1));
         }
-        let mut by_content: Vec<usize> = usable().filter(|_| loads_again).collect();
-        by_content.sort_unstable_by_key(|&sample_idx| (hashes[sample_idx], sample_idx));
         Order { by_content, starts }
     }
 

@@ -142,7 +142,7 @@ impl Dataset {
             })?;
             added?;
         }
-        let n = dataset.images.len() - dataset.n_images;
+        let n = dataset.images.count() - dataset.n_images;
         if dataset.n_samples < limit && n > 0 {
             let (batch, input) = (dataset.batch(), &inputs[0].name);
             let hint = match dataset.n_samples {
@@ -181,9 +181,9 @@ impl Dataset {
             self.recipe = Some(Recipe::new(input, preprocessing)?);
         }
         self.images.push(path);
-        if self.images.len() - self.n_images == self.batch() {
+        if self.images.count() - self.n_images == self.batch() {
             self.push(Item::Images(self.n_images), 1);
-            self.n_images = self.images.len();
+            self.n_images = self.images.count();
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Dataset {
         match ArrayFile::open(&path, &self.inputs) {
             Ok(file) if file.n_samples() == 1 => {
                 self.arrays.push(&path);
-                self.push(Item::Single(self.arrays.len() - 1), 1);
+                self.push(Item::Single(self.arrays.count() - 1), 1);
             }
             Ok(file) => {
                 let n_samples = file.n_samples();

@@ -1,6 +1,7 @@
 //! Many paths in a few bytes each.
 
 use crate::onnx::{decode_varint, encode_varint};
+use itertools::Itertools;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -20,13 +21,8 @@ impl Paths {
     const BLOCK: usize = 64;
 
     /// Number of paths.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.n
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.n == 0
     }
 
     /// Bytes that they take.
@@ -53,7 +49,7 @@ impl Paths {
     /// The path at `i`.
     ///
     /// # Panics
-    /// If `i` is not below [`Paths::len`].
+    /// If `i` is not below [`Paths::count`].
     pub fn get(&self, i: usize) -> PathBuf {
         assert!(i < self.n, "path {i} of {}", self.n);
         let mut rest = &self.bytes[self.blocks[i / Paths::BLOCK]..];
@@ -69,31 +65,41 @@ impl Paths {
     }
 }
 
-/// Names of files in a folder, on their way into an order. All are in one place, which is given back as a whole.
+/// Names of files in a folder, on their way into an order, in pieces: after a large one was given back, glibc holds on to
+/// as much free memory again.
 #[derive(Default)]
 pub struct FileNames {
-    /// Each with a closing separator, which no name holds.
-    bytes: Vec<u8>,
-    starts: Vec<usize>,
+    /// Names, each with a closing separator, which no name holds.
+    runs: Vec<Vec<u8>>,
 }
 
 impl FileNames {
+    const RUN: usize = 1 << 15;
+
     pub fn push(&mut self, name: &OsStr) {
-        self.starts.push(self.bytes.len());
-        self.bytes.extend(name.as_encoded_bytes());
-        self.bytes.push(b'/');
+        if self.runs.last().is_none_or(|run| run.len() >= FileNames::RUN) {
+            self.runs.push(Vec::new());
+        }
+        let bytes = name.as_encoded_bytes().iter().chain(b"/");
+        self.runs.last_mut().into_iter().for_each(|run| run.extend(bytes.clone()));
     }
 
     pub fn sorted(self) -> impl Iterator<Item = OsString> {
-        let FileNames { bytes, mut starts } = self;
-        starts.sort_unstable_by(|&a, &b| name(&bytes, a).cmp(name(&bytes, b)));
-        starts.into_iter().map(move |start| os_string(name(&bytes, start).to_vec()))
+        self.runs.into_iter().map(sorted).kmerge()
     }
 }
 
+fn sorted(names: Vec<u8>) -> impl Iterator<Item = OsString> {
+    let ends = names.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end as u32 + 1);
+    let mut starts: Vec<u32> = std::iter::once(0).chain(ends).collect();
+    starts.pop();
+    starts.sort_unstable_by(|&a, &b| name(&names, a).cmp(name(&names, b)));
+    starts.into_iter().map(move |start| os_string(name(&names, start).to_vec()))
+}
+
 /// The name that begins at `start`.
-fn name(bytes: &[u8], start: usize) -> &[u8] {
-    bytes[start..].split(|&byte| byte == b'/').next().unwrap_or_default()
+fn name(bytes: &[u8], start: u32) -> &[u8] {
+    bytes[start as usize..].split(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
 /// The string that the bytes are of.

@@ -31,6 +31,8 @@ use crate::tune::{
     self, Equalized, ObserverChoice, PlannedModel, Proposal, Setup, Tuned, choose_observer, propose, tune_planned,
 };
 use anyhow::{Context, Result, anyhow};
+use serde::Serialize;
+use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -107,12 +109,15 @@ pub struct Outcome {
 }
 
 /// What methods did to the first plan.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Serialize)]
 pub struct Improved {
     /// Equalization, where it was asked for.
     pub equalized: Option<Equalized>,
     /// How the range observer of activations was chosen, where others were tried.
     pub observer: Option<ObserverChoice>,
     /// Which layers got another precision, where that was asked for.
+    #[serde(rename = "mixed_precision")]
     pub mixed: Option<Mixed>,
     /// Tuning, where it did something.
     pub tuned: Option<Tuned>,

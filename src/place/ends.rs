@@ -58,28 +58,16 @@ pub const SKIP_FIRST_LAYERS: Rule = Rule {
     name: "skip_first_layers",
     about: "layers with a weight that no other stands before stay float; `ops` names which operators count",
     takes: OPS,
-    apply: skip_first_layers,
+    apply: |draft, call| skip(draft, call, NetworkEnd::First),
 };
-
-fn skip_first_layers(draft: &mut Draft, call: &RuleCall) {
-    for node_idx in draft.end_layers(NetworkEnd::First, call.ops("ops")) {
-        draft.leave_float(node_idx, "one of the first layers");
-    }
-}
 
 /// Leaves the last layers float.
 pub const SKIP_LAST_LAYERS: Rule = Rule {
     name: "skip_last_layers",
     about: "layers with a weight that no other stands behind stay float; `ops` names which operators count",
     takes: OPS,
-    apply: skip_last_layers,
+    apply: |draft, call| skip(draft, call, NetworkEnd::Last),
 };
-
-fn skip_last_layers(draft: &mut Draft, call: &RuleCall) {
-    for node_idx in draft.end_layers(NetworkEnd::Last, call.ops("ops")) {
-        draft.leave_float(node_idx, "one of the last layers");
-    }
-}
 
 /// Gives the first layers types of their own. Source: NNCF, `OverflowFix.FIRST_LAYER`; MQBench,
 /// `academic_quantizer.py`.
@@ -87,25 +75,24 @@ pub const SET_FIRST_LAYER_TYPES: Rule = Rule {
     name: "set_first_layer_types",
     about: "layers with a weight that no other stands before get the types `input` and `weight`",
     takes: TYPES,
-    apply: set_first_layer_types,
+    apply: |draft, call| set_types(draft, call, NetworkEnd::First),
 };
-
-fn set_first_layer_types(draft: &mut Draft, call: &RuleCall) {
-    for node_idx in draft.end_layers(NetworkEnd::First, call.ops("ops")) {
-        draft.set_types(node_idx, call.name("input"), call.name("weight"));
-    }
-}
 
 /// Gives the last layers types of their own. Source: MQBench, `academic_quantizer.py`.
 pub const SET_LAST_LAYER_TYPES: Rule = Rule {
     name: "set_last_layer_types",
     about: "layers with a weight that no other stands behind get the types `input` and `weight`",
     takes: TYPES,
-    apply: set_last_layer_types,
+    apply: |draft, call| set_types(draft, call, NetworkEnd::Last),
 };
 
-fn set_last_layer_types(draft: &mut Draft, call: &RuleCall) {
-    for node_idx in draft.end_layers(NetworkEnd::Last, call.ops("ops")) {
+fn skip(draft: &mut Draft, call: &RuleCall, end: NetworkEnd) {
+    let reason = if end == NetworkEnd::First { "one of the first layers" } else { "one of the last layers" };
+    draft.end_layers(end, call.ops("ops")).into_iter().for_each(|node_idx| draft.leave_float(node_idx, reason));
+}
+
+fn set_types(draft: &mut Draft, call: &RuleCall, end: NetworkEnd) {
+    for node_idx in draft.end_layers(end, call.ops("ops")) {
         draft.set_types(node_idx, call.name("input"), call.name("weight"));
     }
 }

@@ -37,7 +37,6 @@ pub use softmax::SoftmaxRole;
 
 use crate::onnx::graph::Edge;
 use crate::onnx::node::node_name;
-
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::scheme::{FixedGrid, RuleCall, Scheme, Takes};

@@ -4,7 +4,7 @@ use super::{by_operator, count};
 use crate::mixed::{CurvePoint, Mixed};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
-use crate::pipeline::Outcome;
+use crate::pipeline::{Improved, Outcome};
 use crate::place::{FloatCause, FloatNode};
 use crate::sidecar::Encoding;
 use crate::tune::{Equalized, ObserverChoice, ScaledGroup, Step, TriedObserver, Tuned};
@@ -34,14 +34,9 @@ pub struct Summary {
     /// A line per input whose open dimensions got numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub static_shapes: Vec<String>,
-    /// What equalization did.
-    pub equalized: Option<Equalized>,
-    /// How the observer of activations was chosen.
-    pub observer: Option<ObserverChoice>,
-    /// Which layers got another precision.
-    pub mixed_precision: Option<Mixed>,
-    /// What tuning did.
-    pub tuned: Option<Tuned>,
+    /// What methods did.
+    #[serde(flatten)]
+    pub improved: Improved,
     /// As printed.
     pub warnings: Vec<String>,
     /// Wall time.
@@ -60,10 +55,7 @@ impl Summary {
             n_fused_nodes: outcome.placement.float_nodes.iter().filter(|f| is_fused(f)).count(),
             preprocessing: outcome.sidecar.calibration.preprocessing.clone(),
             static_shapes: outcome.fixed.clone(),
-            equalized: outcome.improved.equalized.clone(),
-            observer: outcome.improved.observer.clone(),
-            mixed_precision: outcome.improved.mixed.clone(),
-            tuned: outcome.improved.tuned.clone(),
+            improved: outcome.improved.clone(),
             warnings: outcome.plan.warnings.clone(),
             seconds,
         }

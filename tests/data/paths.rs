@@ -10,7 +10,7 @@ proptest! {
     fn paths_come_back(paths in prop::collection::vec("[ab/é]{0,300}", 0..200)) {
         let mut kept = Paths::default();
         paths.iter().for_each(|path| kept.push(Path::new(path)));
-        prop_assert_eq!(kept.len(), paths.len());
+        prop_assert_eq!(kept.count(), paths.len());
         for (i, path) in paths.iter().enumerate() {
             prop_assert_eq!(kept.get(i), PathBuf::from(path));
         }
@@ -29,6 +29,18 @@ fn names_come_in_order() {
     let found: Vec<String> = (0..dataset.len()).map(|i| dataset.name(i)).collect();
     let path = |name| folder.path().join(name).display().to_string();
     assert_eq!(found, ["B", "a", "a.png", "b.png", "é"].map(path));
+}
+
+#[test]
+fn thousands_of_names_come_in_order() {
+    let folder = folder();
+    let mut names: Vec<String> = (0..4000).map(|i: u32| format!("{:08x}.png", i.wrapping_mul(0x9e37_79b9))).collect();
+    names.iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
+    names.sort();
+    let dataset = open(&folder, &[""], &[input("x", &[1, 3, 1, 1], FLOAT)]).unwrap();
+    let found: Vec<String> = (0..dataset.len()).map(|i| dataset.name(i)).collect();
+    assert!(found.iter().zip(&names).all(|(found, name)| found.ends_with(name.as_str())));
+    assert_eq!(found.len(), names.len());
 }
 
 #[test]
