@@ -92,6 +92,10 @@ CASES = {
     "deimv2_atto": Case("images", None, "scenes", (320, 320), scale=1 / 255,
                         options=["--shape", "images=1x3x320x320", "--shape", "orig_target_sizes=1x2"],
                         extra={"orig_target_sizes": np.array([[320, 320]], np.int64)}),
+    "st_ssd_mobilenet_v1_025": Case("input_1", "half", "scenes", (256, 256), scale=1 / 127.5, mean=1.0,
+                                    options=["--shape", "input_1=1x3x256x256"]),
+    "squeezenet1_1_imagenet": Case("data_0", "imagenet-caffe", "imagenet", (224, 224), "crop", bgr=True,
+                                   mean=(104, 117, 123)),
 }
 CLASSIFIERS = list(CASES)[:3]
 
@@ -112,16 +116,19 @@ class Zoo:
         return self.known[name]
 
     def data(self, name, case):
-        files, _ = case.split("calib")
-        if not case.preset:
-            folder = self.scratch / name
-            folder.mkdir()
-            for k, file in enumerate(files):
-                np.savez(folder / f"{k:04}.npz", **case.sample(file))
-            return ["--data", folder]
-        chosen = self.scratch / f"{name}.txt"
-        chosen.write_text("".join(f"{file}\n" for file in files))
-        return ["--data", chosen, "--preprocess", case.preset]
+        return data_options(case, case.split("calib")[0], self.scratch / name)
+
+
+def data_options(case, files, path):
+    """mqq's options for calibration files; a folder of arrays or a list of images is written at `path`."""
+    if not case.preset:
+        path.mkdir()
+        for k, file in enumerate(files):
+            np.savez(path / f"{k:04}.npz", **case.sample(file))
+        return ["--data", path]
+    chosen = path.with_name(f"{path.name}.txt")
+    chosen.write_text("".join(f"{file}\n" for file in files))
+    return ["--data", chosen, "--preprocess", case.preset]
 
 
 def peak_megabytes(pid):
