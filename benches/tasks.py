@@ -19,9 +19,10 @@ both the same way and takes the float network's result as the truth.
 
 No image is judged that was calibrated on: imagenet and cifar10 have `calib` and `eval`; of the 40 scenes the first half
 in sorted order calibrates and the second is judged. All faces (12) and texts (7) are judged, as they are few, and the
-first 20 scenes calibrate their networks. mnist_external takes the project's own digits. minilm_l6 and vit_s_focus are
-in the folder that `--more` names, as `minilm_l6.onnx`, `minilm_calib.npz`, `minilm_eval.npz` and `vit_s_focus.onnx`;
-vit_s_focus takes many minutes and runs only with `--slow`.
+first 20 scenes calibrate their networks. mnist_external takes the project's own digits, magika_v3_3 its texts, every
+second of which is judged. minilm_l6 and vit_s_focus are in the folder that `--more` names, as `minilm_l6.onnx`,
+`minilm_calib.npz`, `minilm_eval.npz` and `vit_s_focus.onnx`; vit_s_focus takes many minutes and runs only with
+`--slow`.
 
 Prints a row per network and backend: the figure of every variant, its difference to the first one's with the
 standard deviation of that (200 paired bootstraps over the judged samples), then variant by variant the SQNR of every
@@ -183,6 +184,7 @@ TASKS = {
     "squeezenet1_1_logits_op13": ("top-1", each(agreement)),
     "squeezenet1_1_imagenet": ("top-1", each(agreement)),
     "mnist_external": ("top-1", each(agreement)),
+    "magika_v3_3": ("top-1", each(agreement)),
     "minilm_l6": ("nearest", neighbours),
     "vit_s_focus": ("IoU", mask(0.5)),
 }
@@ -206,6 +208,28 @@ def digit(file):
     image.paste(Image.open(file).convert("L").resize((20, 20), Image.BILINEAR), (4, 4))
     x = (np.asarray(image, np.float32) / 255 - np.float32(0.1307)) / np.float32(0.3081)
     return {"input": x[None, None]}
+
+
+def content(file):
+    """The first and the last 1024 bytes of a file, without blanks around it, filled up with 256."""
+    data = file.read_bytes()
+    head, tail = data.lstrip()[:1024], data.rstrip()[-1024:]
+    filling = [256] * (2048 - len(head) - len(tail))
+    return {"bytes": np.array([[*head, *filling, *tail]], np.int32)}
+
+
+def contents(most=30):
+    """What files of the project hold: at most so many of one ending."""
+    by_ending = {}
+    folders = [ROOT / folder for folder in ("docs", "backends", "benches", "tests")]
+    for file in sorted(file for folder in folders for file in folder.rglob("*")):
+        if file.is_file() and file.suffix != ".pyc" and file.stat().st_size >= 32:
+            by_ending.setdefault(file.suffix, []).append(file)
+    return [content(file) for files in by_ending.values() for file in files[:most]]
+
+
+def digits(split):
+    return [digit(file) for file in sorted((ROOT / "calib_data" / split).iterdir())]
 
 
 def entries(file):
@@ -232,7 +256,10 @@ class Network:
             shapes = [f"{input}={'x'.join(map(str, array.shape))}" for input, array in self.samples[0].items()]
             self.options = ["--data", more / "minilm_calib.npz", *(x for shape in shapes for x in ("--shape", shape))]
         elif name == "mnist_external":
-            self.options, self.samples = self.digits()
+            self.options, self.samples = self.arrays(digits("calib")), digits("eval")
+        elif name == "magika_v3_3":
+            files = contents()
+            self.options, self.samples = [*self.arrays(files[::2]), "--shape", "bytes=1x2048"], files[1::2]
         else:
             case = VIT if name == "vit_s_focus" else CASES[name]
             few = case.images in ("faces", "text")
@@ -241,11 +268,11 @@ class Network:
             self.samples = [case.sample(file) for file in case.split("eval")[0]]
         self.expected = outputs(self.path, self.samples)
 
-    def digits(self):
-        digits = lambda split: [digit(file) for file in sorted((ROOT / "calib_data" / split).iterdir())]
+    def arrays(self, samples):
+        """mqq's options for samples of one input, which are written to a file."""
         file = self.scratch / f"{self.name}.npz"
-        np.savez(file, input=np.concatenate([sample["input"] for sample in digits("calib")]))
-        return ["--data", file], digits("eval")
+        np.savez(file, **{name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]})
+        return ["--data", file]
 
     def quantize(self, backend, options):
         """(file, seconds) of mqq; its message is raised."""
