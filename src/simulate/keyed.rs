@@ -6,6 +6,7 @@ use crate::onnx::proto::NodeProto;
 use crate::plan::{PlannedWeight, QuantPlan};
 use crate::quant::QuantParams;
 use anyhow::Result;
+use rayon::prelude::*;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
@@ -28,9 +29,10 @@ impl<'p> KeyedPlan<'p> {
             hash_of(|h| {
                 (&planned.quantizer.tensor, &planned.quantizer.qtype).hash(h);
                 planned.params.iter().for_each(|params| hash_params(params, h));
+                planned.integers.hash(h);
             })
         };
-        let weight_ids = plan.weights.iter().map(id).collect();
+        let weight_ids = plan.weights.par_iter().map(id).collect();
         Ok(KeyedPlan { plan, view: PlanView::of(plan)?, weight_ids })
     }
 

@@ -30,6 +30,7 @@ use mqq::tune::{Case, Compared, Effort, METHODS, Methods, Tuned, Tuning, WeightS
 use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 fn half() -> Preprocessing {
@@ -134,6 +135,26 @@ fn both_drivers_simulate_the_same_network() {
             let same = outputs[0].iter().zip(&simulated[0]).all(|(a, b)| a.f32s() == b.f32s());
             assert_eq!(same, !plan.weights.is_empty(), "{backend}");
         }
+    }
+}
+
+/// A plan that differs from the one before in a single integer of a weight gets nothing that was kept of that one.
+#[test]
+fn a_plan_with_another_integer_is_run_again() {
+    let scheme = backends::resolve("tensorrt").unwrap();
+    let (model, value_info) = prepared("fixtures/digits_cnn.onnx", &scheme);
+    let Planned { model, mut plan, inputs, values, .. } = planned(model, &value_info, &scheme);
+    let samples = Samples { names: &inputs, values: &values[..2] };
+    let mut network = CachedNetwork::new(&model, samples).unwrap();
+    let mut cached = CachedSamples::new(samples, 1 << 24);
+    network.run(&plan, &mut cached, true, None).unwrap();
+    for weight_idx in 0..plan.weights.len() {
+        let integers = Arc::make_mut(&mut plan.weights[weight_idx].integers);
+        integers[0] = if integers[0] > 0 { -127 } else { 127 };
+        let run = network.run(&plan, &mut cached, true, None).unwrap();
+        let simulated = simulate(&model, &plan, samples).unwrap().outputs;
+        let same = run[0].iter().zip(&simulated[0]).all(|(a, b)| a.f32s() == b.f32s());
+        assert!(same, "{}", plan.weights[weight_idx].quantizer.tensor);
     }
 }
 
