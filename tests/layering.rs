@@ -59,6 +59,21 @@ const ROOMS: &[Room] = &[
     Room { floor: 0, modules: &["concrete"], may_use: Only(&[]) },
 ];
 
+/// Circles between files, by their modules, that are still to be undone. No others come to these.
+const KNOWN_CIRCLES: &[&[&str]] = &[
+    &["mixed::choose", "mixed::planner", "mixed::search"],
+    &[
+        "tune::compare",
+        "tune::hook",
+        "tune::methods",
+        "tune::methods::channel_scales",
+        "tune::methods::equalize",
+        "tune::methods::observer",
+        "tune::setup",
+        "tune::weights",
+    ],
+];
+
 /// The folder of src that is a crate of its own.
 const CRATE: &str = "concrete";
 
@@ -95,6 +110,8 @@ struct Source {
 struct Named {
     segments: Vec<String>,
     line: usize,
+    /// The name that a `use` gives it.
+    alias: Option<String>,
 }
 
 /// Words and signs; comments, texts, characters and lifetimes left out.
@@ -217,7 +234,12 @@ impl Source {
         while i < self.tokens.len() {
             let before = i.checked_sub(1).map_or("", |k| self.tokens[k].text.as_str());
             if self.tokens[i].text == "use" {
+                let start = paths.len();
                 i = self.tree(i + 1, Vec::new(), &mut paths);
+                for path in &mut paths[start..] {
+                    let last = path.segments.iter().rev().find(|part| *part != "self").cloned();
+                    path.alias = path.alias.take().or(last);
+                }
             } else if is_name(&self.tokens[i].text) && before != "." && before != "::" {
                 i = self.tree(i, Vec::new(), &mut paths);
             } else {
@@ -246,15 +268,15 @@ impl Source {
                     segments.push(word.to_string());
                     i += 1;
                     if text(i) != "::" {
-                        paths.push(Named { segments, line });
-                        // `as` and the other name.
-                        return if text(i) == "as" { i + 2 } else { i };
+                        let renamed = text(i) == "as";
+                        paths.push(Named { segments, line, alias: renamed.then(|| text(i + 1).to_string()) });
+                        return if renamed { i + 2 } else { i };
                     }
                 }
                 // `::<T>` behind a name, or `use<'a>` without one.
                 _ => {
                     if !segments.is_empty() {
-                        paths.push(Named { segments, line });
+                        paths.push(Named { segments, line, alias: None });
                     }
                     return i;
                 }
@@ -333,19 +355,75 @@ fn edges(sources: &[Source]) -> Edges {
     edges
 }
 
-/// Uses between files of one room, by their modules; a module and those within it belong together.
+/// The files of src by their modules, and what the names stand for that each brings in by `use`.
+struct Names<'s> {
+    imported: BTreeMap<&'s [String], BTreeMap<String, Vec<String>>>,
+}
+
+impl<'s> Names<'s> {
+    fn of(sources: &'s [Source]) -> Names<'s> {
+        let mut names = Names { imported: sources.iter().map(|s| (s.module.as_slice(), BTreeMap::new())).collect() };
+        for source in sources {
+            let uses = source.paths().into_iter().filter_map(|path| Some((path.alias?, path.segments)));
+            let uses = uses.filter_map(|(alias, path)| Some((alias, names.absolute(source, &path)?)));
+            let uses = uses.collect();
+            names.imported.insert(&source.module, uses);
+        }
+        names
+    }
+
+    /// The path from the root of the library; nothing where it leads elsewhere.
+    fn absolute(&self, source: &Source, path: &[String]) -> Option<Vec<String>> {
+        let is_self = path.len() > 1 && path.last().is_some_and(|last| last == "self");
+        let path = &path[..path.len() - usize::from(is_self)];
+        let within = [&source.module, path].concat();
+        let is_module = self.imported.contains_key(&within[..source.module.len() + 1]);
+        let known = self.imported[source.module.as_slice()].get(&path[0]);
+        let imported = known.map(|known| [known, &path[1..]].concat());
+        source.resolve(path).or(is_module.then_some(within)).or(imported)
+    }
+
+    /// How much of a path from the root of the library is a file.
+    fn n_file(&self, path: &[String]) -> usize {
+        (0..=path.len()).rev().find(|&n| self.imported.contains_key(&path[..n])).unwrap_or_default()
+    }
+
+    /// The path by the file that defines what it names, however many modules hand it on.
+    fn defined(&self, mut path: Vec<String>) -> Vec<String> {
+        loop {
+            let n = self.n_file(&path);
+            let imported = path.get(n).and_then(|name| self.imported.get(&path[..n])?.get(name));
+            match imported.map(|imported| [imported, &path[n + 1..]].concat()) {
+                Some(next) if next != path => path = next,
+                _ => return path,
+            }
+        }
+    }
+}
+
+/// Uses between files of one room, by their modules. A module uses those within it; what these use of it is left out,
+/// as lists of what there is stand in `mod.rs`.
 fn edges_of_files(sources: &[Source]) -> Edges {
-    let known: BTreeSet<&[String]> = sources.iter().map(|s| s.module.as_slice()).collect();
+    let names = Names::of(sources);
     let mut edges = Edges::new();
+    let mut add = |from: &[String], to: &[String], place: String| {
+        edges.entry((from.join("::"), to.join("::"))).or_default().insert(place);
+    };
     for source in sources {
+        let from = source.module.as_slice();
+        if let Some((_, parent @ [_, ..])) = from.split_last() {
+            add(parent, from, source.file.clone());
+        }
         for path in source.paths() {
-            let Some(to) = source.resolve(&path.segments) else { continue };
-            let longest = (1..=to.len()).rev().find(|&n| known.contains(&to[..n]));
-            let Some(to) = longest.map(|n| &to[..n]) else { continue };
-            let from = source.module.as_slice();
+            let Some(to) = names.absolute(source, &path.segments).map(|to| names.defined(to)) else { continue };
+            let n = names.n_file(&to);
+            // A module that is brought in whole is used where its name stands.
+            if n == 0 || n == to.len() && path.alias.is_some() {
+                continue;
+            }
+            let to = &to[..n];
             if from.first() == to.first() && !from.starts_with(to) && !to.starts_with(from) {
-                let place = format!("{}:{}: {}", source.file, path.line, path.segments.join("::"));
-                edges.entry((from.join("::"), to.join("::"))).or_default().insert(place);
+                add(from, to, format!("{}:{}: {}", source.file, path.line, path.segments.join("::")));
             }
         }
     }
@@ -381,6 +459,14 @@ fn in_circles(edges: &Edges) -> BTreeMap<&str, BTreeSet<String>> {
         found.entry(from).or_default().insert(format!("{from} -> {to}: {place}"));
     }
     found
+}
+
+/// Those that use each other in circles, circle by circle.
+fn circles(edges: &Edges) -> BTreeSet<Vec<&str>> {
+    let reached = reached(edges);
+    let reaches = |a: &str, b: &str| reached.get(a).is_some_and(|others| others.contains(b));
+    let circle = |at: &str| reached.keys().copied().filter(|other| reaches(at, other) && reaches(other, at)).collect();
+    reached.keys().filter(|at| reaches(at, at)).map(|at| circle(at)).collect()
 }
 
 /// Fails where something breaks a rule, with the place of each.
@@ -473,7 +559,13 @@ fn no_circle_between_modules() {
     let sources = sources();
     hold("no circle between modules of src:", &in_circles(&edges(&sources)));
     let files = edges_of_files(&sources);
-    hold("no circle between files of a module:", &in_circles(&files));
+    let circles = circles(&files);
+    let mut found = in_circles(&files);
+    for known in KNOWN_CIRCLES {
+        assert!(circles.contains(*known), "is no such circle any more, expected its line to go: {known:?}");
+        found.retain(|file, _| !known.contains(file));
+    }
+    hold("no circle between files of a module:", &found);
 }
 
 /// Types of a module, by name, with the files that hold them; types within an `impl` or a function left out.
@@ -522,6 +614,27 @@ fn sources_are_read() {
     let expected = ["one", "two::self", "two::Three", "five::*", "up::call", "inner::T", "six::seven"];
     assert_eq!(found, expected);
     assert_eq!(source.tokens.last().unwrap().line, 7);
+}
+
+#[test]
+fn names_are_followed_to_the_file_that_defines_them() {
+    let source = |module: &str, text: &str| {
+        let module: Vec<String> = module.split("::").map(String::from).collect();
+        Source { file: module.join("/"), module, n_lines: 0, tokens: tokens(text) }
+    };
+    let sources = [
+        source("a", "pub use list::{One, make as made}; pub use deep::Two; mod list; mod deep; mod user; mod known;"),
+        source("a::deep", "pub use inner::Two;"),
+        source("a::deep::inner", "pub struct Two;"),
+        source("a::known", "use super::Own; use super::user;"),
+        source("a::list", "pub struct One; pub fn make() { super::user::f() }"),
+        source("a::user", "use super::{One, deep}; use crate::a::made; fn f() { deep::Two; made(); }"),
+    ];
+    let edges = edges_of_files(&sources);
+    let used: Vec<&str> = edges.keys().filter(|(from, _)| from == "a::user").map(|(_, to)| to.as_str()).collect();
+    assert_eq!(used, ["a::deep::inner", "a::list"]);
+    assert!(!edges.keys().any(|(from, _)| from == "a::known"));
+    assert_eq!(circles(&edges), BTreeSet::from([vec!["a::list", "a::user"]]));
 }
 
 /// Lines per room and who uses whom, where `MQQ_PRINT_ROOMS` is set.

@@ -14,6 +14,7 @@ mod constants;
 mod draft;
 mod embeddings;
 mod ends;
+mod fold_clips;
 mod followers;
 mod gates;
 mod grouped;
@@ -86,7 +87,7 @@ pub const RULES: &[Rule] = &[
     network::QUANTIZE_NETWORK_INPUTS,
     network::QUANTIZE_NETWORK_OUTPUTS,
     concat::QUANTIZE_CONCAT_INPUTS,
-    clips::FOLD_CLIPS,
+    fold_clips::FOLD_CLIPS,
     share::SHARE_SCALES,
 ];
 

@@ -1,0 +1,41 @@
+//! The rule about activation functions whose effect lies in the grid.
+
+use super::clips::FoldableClip;
+use super::{Draft, Rule};
+use crate::scheme::{ParameterKind, RuleCall};
+
+/// Removes a Relu or Clip where the grid behind it saturates at its bounds: measured with Qualcomm's
+/// HTP simulation, a Clip between two equal encodings loses its lower bound. Source: ONNX Runtime,
+/// `quantization/operators/activation.py`, which removes them for asymmetric activations.
+pub const FOLD_CLIPS: Rule = Rule {
+    name: "fold_clips",
+    about: "a Relu or Clip of `ops` whose output alone is quantized is removed where the grid of that output \
+     saturates at its bounds, which is proved on the final scale; elsewhere it stays",
+    takes: &[("ops", ParameterKind::Ops)],
+    apply: fold_clips,
+};
+
+fn fold_clips(draft: &mut Draft, call: &RuleCall) {
+    for node_idx in 0..draft.graph.node.len() {
+        let node = &draft.graph.node[node_idx];
+        let standard = matches!(node.domain(), "" | "ai.onnx");
+        if !standard || !call.ops("ops").iter().any(|op| op == node.op_type()) {
+            continue;
+        }
+        let (Some(input), [output]) = (node.input.first(), node.output.as_slice()) else {
+            continue;
+        };
+        // What it reads must be made for it alone, and not be quantized itself.
+        let alone = draft.index.consumers(input) == [(node_idx, 0)]
+            && draft.index.producer(input).is_some()
+            && !draft.index.is_output(input)
+            && !draft.is_quantizer(input);
+        let Some((min, max)) = alone.then(|| draft.index.clip_bounds(node)).flatten() else {
+            continue;
+        };
+        if draft.is_quantizer(output) {
+            let clip = FoldableClip { node: node_idx, input: input.clone(), min, max };
+            draft.fold_clip(output, clip);
+        }
+    }
+}
