@@ -5,8 +5,8 @@
 
 Quantizes every network with mqq in some twenty versions (tables, observers, methods, bits, layers left float) and
 measures each as tasks.py does: the task's figure, the overlap J (the mean) and the lowest J, and the SQNR in dB, the
-mean over the outputs that have a say. `--json` appends the rows, which `--from` reads instead of measuring (those of
-tasks.py too).
+mean over the outputs that have a say. Versions above 100 dB, of which all that matters stayed float, are left out.
+`--json` appends the rows, which `--from` reads instead of measuring (those of tasks.py too).
 
 Per network: the spread of the task, Spearman's correlation of J, of the lowest J and of SQNR with it, and what is wrong
 about pairs of versions. A pair is ordered, from a version to another whose task differs by more than .03. *Approved* is
@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from tasks import TASKS, ZOO, Network, known
 
-WORSE, SPREAD, RISE = 0.03, 0.05, 0.005
+WORSE, SPREAD, RISE, EXACT = 0.03, 0.05, 0.005, 100.0
 MODELS = ["yolox_nano", "deimv2_atto", "st_ssd_mobilenet_v1_025", "ultraface_rfb320", "ppocrv3_det",
           "mlperf_resnet8_cifar10", "mobilenetv1_025_imagenet"]
 NONE = "--methods none"
@@ -151,6 +151,8 @@ def main():
         sys.exit(f"no real models at {ZOO}")
     networks = {}
     for row in rows:
+        if mean_sqnr(row) > EXACT:
+            continue
         networks.setdefault(row["network"], []).append(row)
     if not networks:
         sys.exit("nothing was measured")
