@@ -9,11 +9,10 @@ mean over the outputs that have a say. Versions above 100 dB, of which all that 
 `--json` appends the rows, which `--from` reads instead of measuring (those of tasks.py too).
 
 Per network: the spread of the task, Spearman's correlation of J, of the lowest J and of SQNR with it, and what is wrong
-about pairs of versions. A pair is ordered, from a version to another whose task differs by more than .03. *Approved* is
-a change that a figure says is better: J or SQNR rises by more than .05 of its spread (largest minus least over the
-network's versions), or, as a rule, J rises by more than .005 and the lowest J does not fall. *Harmful* is an approved
-change that makes the task worse by more than .03, *missed* one that would have made it better by more than .03 and was
-not approved.
+about pairs of versions whose task differs by more than .03. *Approved* is a change from one to the other that a figure
+says is better: J or SQNR rises by more than .05 of its spread (largest minus least over the network's versions), or, as
+a rule, J rises by more than .005 and the lowest J does not fall. *Harmful* pairs are those of which the change to the
+worse task is approved, *missed* ones those of which the change to the better task is not.
 
 At the end the task's figures by J, a row per range of J: of all networks, and of each (least to largest).
 """
