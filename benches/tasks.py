@@ -281,7 +281,7 @@ class Network:
         start = time.perf_counter()
         done = subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if done.returncode:
-            raise RuntimeError(done.stderr.strip())
+            raise RuntimeError(done.stderr.strip() or f"mqq ended with {done.returncode}")
         return path, time.perf_counter() - start
 
     def measure(self, backend, options):
