@@ -539,7 +539,70 @@ fn a_gate_on_quality_exits_with_3() {
     assert_eq!(gate("5").code, 0);
     let ran = gate("90");
     assert_eq!(ran.code, 3);
-    assert!(ran.stdout.contains("SQNR"), "{}", ran.stdout);
+    assert!(ran.stdout.starts_with("logits: overlap 0.9") && ran.stdout.contains(" dB, "), "{}", ran.stdout);
+    let text = ran.stderr.trim_end();
+    assert!(text.starts_with("gate missed: output `logits`: SQNR is ") && text.ends_with("dB, expected 90 dB or more"));
+}
+
+#[test]
+fn every_metric_is_a_gate() {
+    let model = repository("fixtures/digits_cnn.onnx");
+    let data = repository("calib_data/eval");
+    let gates = |gates: &[&str]| {
+        let gates = gates.iter().flat_map(|gate| ["--fail-under", *gate]);
+        let extra: Vec<&str> = ["--preprocess", "half", "--limit", "4", "--json"].into_iter().chain(gates).collect();
+        compare([&model, &model], &data, &extra)
+    };
+    let passed = gates(&["overlap=1", "sqnr=200", "cosine=0.999", "agreement=100", "max-error=0"]);
+    let report: serde_json::Value = serde_json::from_str(&passed.stdout).unwrap();
+    assert_eq!((passed.code, &report["missed"], passed.stderr.as_str()), (0, &serde_json::json!([]), ""));
+    let missed = gates(&["overlap=1.5", "top1=50", "sqnr=10"]);
+    let report: serde_json::Value = serde_json::from_str(&missed.stdout).unwrap();
+    let expected = serde_json::json!([
+        { "metric": "overlap", "output": "logits", "value": 1.0, "bound": 1.5 },
+        { "metric": "top1", "bound": 50.0 },
+    ]);
+    assert_eq!((missed.code, &report["missed"]), (3, &expected));
+    let lines: Vec<&str> = missed.stderr.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "gate missed: output `logits`: overlap is 1.000, expected 1.5 or more",
+            "gate missed: no output has this figure: top-1 was not measured, expected 50 % or more",
+        ]
+    );
+    for (gate, words) in [
+        ("psnr=10", "metric `psnr` is unknown, expected one of: overlap, sqnr, cosine, agreement, top1, max-error"),
+        ("sqnr", "found `sqnr`, expected NAME=VALUE"),
+        ("sqnr=high", "expected a number for metric `sqnr`"),
+        ("sqnr=nan", "expected a finite number for metric `sqnr`"),
+    ] {
+        let ran = gates(&[gate]);
+        assert!(ran.code == 2 && ran.stderr.contains(words), "{gate}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_channel_axis_of_an_output_may_be_given() {
+    let model = repository("fixtures/digits_cnn.onnx");
+    let data = repository("calib_data/eval");
+    let with = |extra: &[&str]| {
+        let extra: Vec<&str> = ["--preprocess", "half", "--limit", "4"].iter().chain(extra).copied().collect();
+        compare([&model, &model], &data, &extra)
+    };
+    let found = with(&["-v"]);
+    assert!(found.stdout.ends_with("\nlogits: channels along axis 1: 10 dense channels (0-9)\n"), "{}", found.stdout);
+    let given = with(&["-v", "--channel-axis", "logits=0"]);
+    assert!(given.stdout.contains("\nlogits: channels along axis 0: 1 dense channel (0)"), "{}", given.stdout);
+    assert_eq!(first_output(&with(&["--json", "--channel-axis", "logits=0"]))["channel_axis"], 0);
+    let ran = with(&["--channel-axis", "probabilities=1"]);
+    let words = "--channel-axis names `probabilities`, expected one of the outputs: logits";
+    assert!(ran.code != 0 && ran.stderr.contains(words), "{}", ran.stderr);
+    for text in ["logits", "logits=last", "logits=-1"] {
+        let ran = with(&["--channel-axis", text]);
+        let words = format!("--channel-axis is `{text}`, expected for instance boxes=1");
+        assert!(ran.code == 2 && ran.stderr.contains(&words), "{}", ran.stderr);
+    }
 }
 
 /// `mqq compare` of two models on `data`, with a line about the first output or its JSON object.
@@ -576,7 +639,8 @@ fn values_that_are_no_numbers_fail_every_gate_and_are_named() {
     let folder = folder.path();
     let data = folder.join("data");
     fs::create_dir(&data).unwrap();
-    sample(&data, "0.pb", [1.0, 2.0, 3.0, 4.0]);
+    // Logits: of both signs, and confident.
+    sample(&data, "0.pb", [-1.0, 2.0, 3.0, 4.0]);
     sample(&data, "1.pb", [1.0, 0.0, 0.0, 4.0]);
     let finite = of_constant(folder, "finite.onnx", "Add", [0.0; 4]);
     let nan = of_constant(folder, "nan.onnx", "Div", [1.0, 0.0, 0.0, 1.0]);
@@ -593,10 +657,16 @@ fn values_that_are_no_numbers_fail_every_gate_and_are_named() {
         assert_eq!((ran.code, &output["sqnr_db"]), (3, &(-200.0).into()), "{}", ran.stdout);
         assert_eq!(output[key]["n_values"], 4);
         assert_eq!(output[key]["first_sample"], first);
-        assert_eq!((&output["output"], &output["agreement_percent"]), (&"y".into(), &0.0.into()));
+        assert_eq!((&output["output"], output.get("max_difference")), (&"y".into(), None));
+        // Where float has no numbers its values are not recognized as class scores.
+        let agreement = output.get("agreement_percent").and_then(serde_json::Value::as_f64);
+        assert_eq!(agreement, (key == "non_finite").then_some(0.0));
         let ran = compare(models, &data, &["--min-sqnr", "60"]);
-        let line = format!("y: {words}, first for `{first}`, SQNR not measured");
+        let line = format!("y: {words}, first for `{first}`, ");
         assert!(ran.code == 3 && ran.stdout.starts_with(&line), "{}", ran.stdout);
+        assert!(ran.stdout.contains(", SQNR not measured, cosine -1.0000, "), "{}", ran.stdout);
+        assert_eq!(ran.stderr, "gate missed: output `y`: SQNR was not measured, expected 60 dB or more\n");
+        assert_eq!(compare(models, &data, &["--fail-under", "max-error=1000"]).code, 3);
         assert_eq!(compare(models, &data, &[]).code, 0);
     }
     // NaN of both models, but an infinity that both have is equal.
@@ -606,7 +676,8 @@ fn values_that_are_no_numbers_fail_every_gate_and_are_named() {
     assert_eq!(output["float_non_finite"]["first_sample"], second);
     let infinite = of_constant(folder, "infinite.onnx", "Add", [0.0, f32::NEG_INFINITY, 0.0, 0.0]);
     let ran = compare([&infinite, &infinite], &data, &["--min-sqnr", "60"]);
-    assert!(ran.code == 0 && ran.stdout.starts_with("y: equal, agreement 100.0 %"), "{}", ran.stdout);
+    let line = "y: overlap 1.000, equal, cosine 1.0000, agreement 100.0 %, largest difference 0.0000, 2 samples\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, line));
     assert_eq!(compare([&finite, &finite], &data, &["--min-sqnr", "nan"]).code, 2);
 }
 
@@ -691,21 +762,28 @@ fn agreement_is_of_class_scores_alone() {
     let path = folder.join("model.onnx");
     mqq::onnx::save(&model, &path).unwrap();
     let data = folder.join("x.pb");
-    let values: Vec<f32> = (0..12u8).map(f32::from).collect();
-    let tensor = mqq::onnx::tensor::from_f32("x", &[2, 6], &values).unwrap();
-    fs::write(&data, prost::Message::encode_to_vec(&tensor)).unwrap();
-    let report = compare([&path, &path], &data, &["--json"]).stdout;
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    let with: Vec<&str> = report["outputs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|output| output.get("agreement_percent").is_some())
-        .map(|output| output["output"].as_str().unwrap())
-        .collect();
-    assert_eq!(with, ["scores", "pooled"]);
+    let write = |first: f32| {
+        let values: Vec<f32> = (0..12u8).map(|i| first + f32::from(i)).collect();
+        let tensor = mqq::onnx::tensor::from_f32("x", &[2, 6], &values).unwrap();
+        fs::write(&data, prost::Message::encode_to_vec(&tensor)).unwrap();
+    };
+    let with_agreement = || {
+        let report = compare([&path, &path], &data, &["--json"]).stdout;
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let outputs = report["outputs"].as_array().unwrap().iter();
+        let outputs = outputs.filter(|output| output.get("agreement_percent").is_some());
+        outputs.map(|output| output["output"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    // Sides of boxes are of one sign, logits of both.
+    write(0.0);
+    assert_eq!(with_agreement(), [""; 0]);
+    write(-3.0);
+    assert_eq!(with_agreement(), ["scores", "pooled"]);
     let text = compare([&path, &path], &data, &[]).stdout;
-    assert!(text.contains("\nboxes: equal, largest difference"), "{text}");
+    assert!(
+        text.contains("\nboxes: overlap 1.000, equal, cosine 1.0000, largest difference 0.0000, 1 samples"),
+        "{text}"
+    );
     let mut g = GraphBuilder::new(13);
     g.input("x", &[2, 6]);
     reshape(&mut g, "map", &[1, 2, 2, 3]);
@@ -1049,7 +1127,7 @@ fn help_has_every_option_under_its_heading() {
                     "--std", "--layout",
                 ],
                 heading if heading == precision => {
-                    &["--keep-float", "--target-sqnr", "--max-drop", "--bits-budget", "--raise-to"]
+                    &["--keep-float", "--target-sqnr", "--target", "--max-drop", "--bits-budget", "--raise-to"]
                 }
                 _ => continue,
             };

@@ -34,7 +34,11 @@ const ROOMS: &[Room] = &[
     Room { floor: 9, modules: &["backends"], may_use: Only(&["scheme", "observers", "place", "check", "export"]) },
     Room { floor: 8, modules: &["export"], may_use: Only(&["sidecar", "equalize", "prepare"]) },
     Room { floor: 8, modules: &["import"], may_use: Only(&["sidecar"]) },
-    Room { floor: 7, modules: &["sidecar"], may_use: Only(&["mixed", "tune", "plan", "prepare", "place", "scheme"]) },
+    Room {
+        floor: 7,
+        modules: &["sidecar"],
+        may_use: Only(&["metrics", "mixed", "tune", "plan", "prepare", "place", "scheme"]),
+    },
     Room { floor: 6, modules: &["mixed"], may_use: LowerFloorsBut(&["equalize", "rewrite", "check"]) },
     Room { floor: 5, modules: &["tune"], may_use: LowerFloorsBut(&["rewrite", "check"]) },
     Room { floor: 4, modules: &["calibrate"], may_use: Only(&["prepare", "place", "engine", "data"]) },

@@ -221,9 +221,9 @@ fn types_for_single_layers_need_their_operator_set_only_where_they_are_chosen() 
     let mut scheme = resolve(&path).unwrap();
     assert_eq!(scheme.min_opset, 13);
     assert!(scheme.mixed.contains_key("float") && scheme.mixed.contains_key("int16"));
-    let wanted = Wanted::new(Goal::TargetSqnr(30.0), None, &mut scheme).unwrap();
+    let wanted = Wanted::new(Goal::target(mqq::metrics::SQNR, 30.0), None, &mut scheme).unwrap();
     assert_eq!((wanted.precisions, scheme.min_opset), (vec!["float".to_string()], 13));
-    let wanted = Wanted::new(Goal::TargetSqnr(30.0), Some("int16"), &mut scheme).unwrap();
+    let wanted = Wanted::new(Goal::target(mqq::metrics::SQNR, 30.0), Some("int16"), &mut scheme).unwrap();
     assert_eq!((wanted.precisions, scheme.min_opset), (vec!["int16".to_string()], 21));
     let (_folder, path) = files(&[(
         "mine.yaml",

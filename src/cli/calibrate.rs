@@ -2,7 +2,7 @@
 
 use super::files::{check_models, ensure_readable};
 use super::options::{
-    BackendArgs, MixedArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
+    AxisArgs, BackendArgs, MixedArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
 };
 use super::print::{Bar, err, out};
 use super::{ErrorReport, Failure, JsonReport, print_error};
@@ -70,6 +70,8 @@ pub struct CalibrateArgs {
     effort: String,
     #[arg(long, value_name = "LIST", help = methods_help())]
     methods: Option<String>,
+    #[command(flatten)]
+    axes: AxisArgs,
     /// Leave out samples that cannot be read, instead of failing
     #[arg(long)]
     skip_bad_data: bool,
@@ -134,7 +136,7 @@ impl RunPaths {
 }
 
 #[skip_serializing_none]
-#[derive(Debug, Default, Serialize)]
+#[derive(Default, Serialize)]
 struct CalibratedModel {
     model: String,
     status: &'static str,
@@ -269,6 +271,7 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
         ranges: None,
         observers: observers::ObserverOptions { activation, is_given: args.observer.is_some(), weight },
         tune: tune::TuningOptions { effort, methods },
+        axes: args.axes.resolve()?,
         mixed,
         storage,
         threads: args.samples.threads(),

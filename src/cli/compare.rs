@@ -2,14 +2,14 @@
 
 use super::Failure;
 use super::files::{check_models, ensure_readable};
-use super::options::{PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs};
-use super::print::{Bar, out};
+use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs};
+use super::print::{Bar, err, out};
 use crate::data::{self, Labels, parse_number};
 use crate::diag::Exit;
-use crate::metrics::OutputFigures;
+use crate::metrics::{METRICS, MetricBound, MissedGate, SQNR};
 use crate::pipeline::{CompareRequest, compare};
-use crate::report;
-use anyhow::Result;
+use crate::report::{self, OutputReport};
+use anyhow::{Context, Result};
 use std::path::PathBuf;
 
 /// Arguments of `mqq compare`.
@@ -31,13 +31,36 @@ pub struct CompareArgs {
     shape: ShapeArgs,
     #[command(flatten)]
     samples: SampleArgs,
-    /// Fail with exit code 3 where an output's SQNR is lower, in dB, or has values that are NaN or infinite
-    #[arg(long, value_name = "DB", value_parser = parse_number)]
+    #[command(flatten)]
+    axes: AxisArgs,
+    #[arg(long, value_name = "NAME=VALUE", help = gate_help())]
+    fail_under: Vec<String>,
+    /// Short form of --fail-under sqnr=DB
+    #[arg(long, value_name = "DB", value_parser = parse_number, allow_hyphen_values = true)]
     min_sqnr: Option<f64>,
     #[command(flatten)]
     pub print: PrintArgs,
+    /// Say more: where the channels of each output are, and their groups
+    #[arg(long, short)]
+    verbose: bool,
     #[command(flatten)]
     preprocess: PreprocessArgs,
+}
+
+fn gate_help() -> String {
+    let names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+    format!(
+        "Fail with exit code 3 where an output's figure is worse, or values are NaN or infinite: {}; repeatable",
+        names.join(", ")
+    )
+}
+
+impl CompareArgs {
+    fn gates(&self) -> Result<Vec<MetricBound>> {
+        let gates = self.fail_under.iter().map(|text| MetricBound::parse(text).context("--fail-under"));
+        let min_sqnr = self.min_sqnr.map(|bound| Ok(MetricBound { metric: SQNR, bound }));
+        gates.chain(min_sqnr).collect()
+    }
 }
 
 /// Runs the command.
@@ -45,6 +68,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let models = [&args.float, &args.quantized];
     models.into_iter().try_for_each(|model| check_models([model])).map_err(Failure::Usage)?;
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
+    let gates = args.gates().map_err(Failure::Usage)?;
+    let axes = args.axes.resolve().map_err(Failure::Usage)?;
     let preprocessing = args.preprocess.resolve()?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
     let labels = args.labels.as_deref().map(Labels::read).transpose()?;
@@ -56,23 +81,35 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         preprocessing,
         limit: args.samples.limit,
         shapes,
+        axes,
         labels,
         threads: args.samples.threads(),
     };
-    let figures = compare(&request, &|n| Bar::new(n, "compare", quiet).tick())?;
-    let misses = |output: &OutputFigures| args.min_sqnr.is_some_and(|min| !output.reaches(min));
+    let compared = compare(&request, &|n| Bar::new(n, "compare", quiet).tick())?;
+    let missed = compared.missed(&gates);
+    let outputs = report::outputs(&compared);
+    let is_missed = |output: &OutputReport| {
+        missed.iter().any(|missed: &MissedGate| missed.output.as_deref().is_none_or(|name| name == output.output))
+    };
     if args.print.json {
         let object = serde_json::json!({
             "schema_version": super::JSON_VERSION,
             "float": args.float.display().to_string(),
             "quantized": args.quantized.display().to_string(),
-            "outputs": figures,
+            "outputs": outputs,
+            "missed": missed,
         });
         out!("{}", serde_json::to_string_pretty(&object)?);
     } else {
-        for output in figures.iter().filter(|output| !quiet || misses(output)) {
+        for output in outputs.iter().filter(|output| !quiet || is_missed(output)) {
             out!("{}", report::comparison(output));
         }
+        if args.verbose {
+            compared.measured.prepared().groups().iter().for_each(|groups| out!("{}", report::channels(groups)));
+        }
     }
-    Ok(if figures.iter().any(misses) { Exit::Quality } else { Exit::Done })
+    for missed in &missed {
+        err!("gate missed: {missed}");
+    }
+    Ok(if missed.is_empty() { Exit::Done } else { Exit::Quality })
 }

@@ -6,6 +6,7 @@ use super::Failure;
 use crate::backends;
 use crate::data::{Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option};
 use crate::diag;
+use crate::metrics::{self, ChannelAxes, METRICS};
 use crate::mixed::{Goal, Wanted};
 use crate::onnx::RunFile;
 use crate::onnx::inputs::Shapes;
@@ -171,6 +172,28 @@ impl ShapeArgs {
     }
 }
 
+/// Where the channels of outputs are.
+#[derive(Debug, Args)]
+pub struct AxisArgs {
+    /// The axis of an output's channels, counted from 0, where it is not found by itself (see -v); repeatable
+    #[arg(long = "channel-axis", value_name = "OUTPUT=AXIS")]
+    axes: Vec<String>,
+}
+
+impl AxisArgs {
+    /// The axes by output name.
+    pub fn resolve(&self) -> Result<ChannelAxes> {
+        let mut axes = ChannelAxes::new();
+        for text in &self.axes {
+            let parsed = text.rsplit_once('=').and_then(|(name, axis)| Some((name.to_string(), axis.parse().ok()?)));
+            let (name, axis) =
+                parsed.with_context(|| format!("--channel-axis is `{text}`, expected for instance boxes=1"))?;
+            ensure!(axes.insert(name, axis).is_none(), "--channel-axis names an output twice: `{text}`");
+        }
+        Ok(axes)
+    }
+}
+
 /// Whether the written model has the shapes that it is calibrated with.
 #[derive(Debug, Args)]
 pub struct StaticArgs {
@@ -222,6 +245,11 @@ pub struct PrintArgs {
     pub quiet: bool,
 }
 
+fn target_help() -> String {
+    let names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+    format!("Promote the fewest layers such that every output reaches a metric's value: {}", names.join(", "))
+}
+
 /// Which layers get another precision than the backend's rows give them.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Precision of single layers (one goal)")]
@@ -232,6 +260,8 @@ pub struct MixedArgs {
     /// Promote the fewest layers such that every output has so much SQNR, in dB
     #[arg(long, value_name = "DB", group = "goal", allow_hyphen_values = true)]
     target_sqnr: Option<f64>,
+    #[arg(long, value_name = "NAME=VALUE", group = "goal", help = target_help())]
+    target: Option<String>,
     /// Promote the fewest layers such that so many percent of the samples, or fewer, get another class than in float
     #[arg(long, value_name = "PERCENT", group = "goal", allow_hyphen_values = true)]
     max_drop: Option<f64>,
@@ -246,11 +276,13 @@ pub struct MixedArgs {
 impl MixedArgs {
     /// What is wanted, if anything; the table's operator set is raised where that needs it.
     pub fn resolve(&self, scheme: &mut Scheme, has_data: bool) -> Result<Option<Wanted>> {
+        let target = self.target.as_deref().map(metrics::MetricBound::parse).transpose().context("--target")?;
         let goals = [
-            self.keep_float.map(Goal::KeepFloat),
-            self.target_sqnr.map(Goal::TargetSqnr),
-            self.max_drop.map(Goal::MaxDrop),
-            self.bits_budget.map(Goal::BitsBudget),
+            self.keep_float.map(Goal::keep_float),
+            self.target_sqnr.map(|db| Goal::target(metrics::SQNR, db)),
+            target.map(|target| Goal::target(target.metric, target.bound)),
+            self.max_drop.map(Goal::max_drop),
+            self.bits_budget.map(Goal::bits_budget),
         ];
         let Some(goal) = goals.into_iter().flatten().next() else { return Ok(None) };
         ensure!(has_data, "{} needs --data, expected samples to choose layers by", goal.option());

@@ -15,7 +15,7 @@ fn recognizes(contents: &Contents) -> bool {
 
 fn read(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
     let sidecar = sidecar::Sidecar::from_json(&contents.text)?;
-    let equalized = sidecar.equalization.as_ref().is_some_and(|equalized| equalized.kept);
+    let equalized = sidecar.equalization.as_ref().is_some_and(|equalized| !equalized.spaces.is_empty());
     ensure!(
         !equalized,
         anyhow!("its ranges are for a model whose channels were equalized")

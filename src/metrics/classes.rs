@@ -30,13 +30,3 @@ pub fn n_classes(shape: &[usize], batch: usize) -> Option<usize> {
         _ => None,
     }
 }
-
-/// Values per row of class scores, where the output's shape is that of some: rows of two values or more, with no other
-/// axis than that of the rows.
-pub(super) fn row_length(shape: &[usize]) -> Option<usize> {
-    let mut long = shape.iter().skip(1).filter(|&&dim| dim != 1);
-    match (long.next(), long.next()) {
-        (Some(&n), None) if n > 1 => Some(n),
-        _ => None,
-    }
-}

@@ -4,11 +4,6 @@
 /// where float has a number.
 pub const MAX_DB: f64 = 200.0;
 
-/// The signal-to-quantization-noise ratio of two sums of squares, in dB; not finite where one of them is 0 or no number.
-pub(super) fn sqnr_db(signal: f64, error: f64) -> f64 {
-    10.0 * (signal / error).log10()
-}
-
 /// The SQNR of an error relative to its signal, both sums of squares, in dB: [`MAX_DB`] at most, and -[`MAX_DB`] where
 /// the error is NaN or infinite.
 pub fn relative_error_db(error: f64) -> f64 {

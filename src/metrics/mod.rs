@@ -1,20 +1,64 @@
-//! How far the outputs of a quantized network are from those of the float one.
+//! How near the outputs of a quantized network are to those of the float one.
 //!
-//! In: outputs of both. Out: figures. What is NaN or infinite is never a good figure. It runs no network.
+//! In: outputs of both, sample by sample. Out: figures. A figure of values that are NaN or infinite is the worst there
+//! is, never a good one. It runs no network.
+//!
+//! [`METRICS`] is the open list. [`PreparedMetrics`] is the one accumulator: it prepares the metrics on float outputs, sums
+//! samples with them, and gives the figures. `mqq compare`, the acceptance of methods and mixed precision ask it.
 
+mod agreement;
 mod classes;
-mod compare;
+mod cosine;
 mod decibels;
-mod error;
+mod gain;
+mod gate;
+mod groups;
+mod layout;
+mod max_error;
+mod metric;
+mod non_finite;
 mod outputs;
+mod overlap;
+mod prepared;
+mod sqnr;
+mod top1;
 
+pub use agreement::AGREEMENT;
 pub use classes::n_classes;
-pub use compare::{InOrder, NonFinite, OutputComparison, OutputFigures};
+pub use cosine::COSINE;
 pub use decibels::{MAX_DB, relative_error_db};
-pub use error::{Centred, Gain, QuantizationError, gain_db, mean_sqnr_db};
-pub use outputs::OutputErrors;
+pub use gain::{Gain, GroupChange};
+pub use gate::{MetricBound, MissedGate};
+pub use groups::{ChannelGroup, OutputGroups};
+pub use layout::{FloatOutput, channel_axis};
+pub use max_error::MAX_ERROR;
+pub use metric::{Better, Figure, Measure, Metric, OutputPair, SamplePair};
+pub use non_finite::{NonFinite, NonFiniteCounts};
+pub use outputs::{ChannelAxes, EvaluatedOutput, centred};
+pub use overlap::OVERLAP;
+pub use prepared::{InOrder, Measurement, PreparedMetrics, SampleSums};
+pub use sqnr::{SQNR, relative_error};
+pub use top1::TOP1;
 
-/// A float value and what the other is off, in double precision; both 0 for an infinity that both are.
+use crate::diag::{WithHint, did_you_mean};
+use anyhow::{Result, anyhow};
+
+/// Every metric, in the order in which they are printed.
+pub const METRICS: &[Metric] = &[OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR];
+
+/// The metric of a name.
+///
+/// # Errors
+/// If there is none; the message lists the names.
+pub fn by_name(name: &str) -> Result<Metric> {
+    let names = || METRICS.iter().map(|metric| metric.name);
+    METRICS.iter().copied().find(|metric| metric.name == name).ok_or_else(|| {
+        let all = names().collect::<Vec<_>>().join(", ");
+        anyhow!("metric `{name}` is unknown, expected one of: {all}").hint(did_you_mean(name, names()))
+    })
+}
+
+/// A float value and its error in double precision; both 0 for an infinity that both networks have.
 fn value_and_error(float: f32, other: f32) -> (f64, f64) {
     if float.is_infinite() && float == other {
         return (0.0, 0.0);

@@ -1,87 +1,98 @@
-//! How near all outputs of a network are to the float ones.
+//! The outputs of a graph, and the tensors by which they are evaluated.
 
-use super::classes::{row_length, same_class};
-use super::decibels::{MAX_DB, relative_error_db};
-use super::error::{QuantizationError, gain_db};
-use super::value_and_error;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::node;
+use crate::onnx::proto::{Dimension, GraphProto, ValueInfoProto};
+use std::collections::BTreeMap;
 
-/// Sums over the samples, per output.
-#[derive(Debug, Clone, Default)]
-pub struct OutputErrors {
-    outputs: Vec<OutputSums>,
+/// Channel axes that the user gives, by output.
+pub type ChannelAxes = BTreeMap<String, usize>;
+
+/// An output, and how it is evaluated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EvaluatedOutput {
+    /// ONNX name.
+    pub name: String,
+    /// The tensor by which it is evaluated.
+    pub tensor: String,
+    /// The axis along which only differences of that tensor count, from the end where it is below 0.
+    pub centred: Option<i64>,
+    /// Whether the output is of floats, as class scores are.
+    pub is_float: bool,
+    /// Whether a Softmax makes it.
+    pub is_softmax: bool,
+    /// The axis of its channels, where the user gives it.
+    pub channel_axis: Option<usize>,
 }
 
-#[derive(Debug, Clone, Default)]
-struct OutputSums {
-    error: QuantizationError,
-    /// Values.
-    n_values: usize,
-    /// Sums of squares: of the float output, of the difference.
-    sums: [f64; 2],
-    /// Rows of class scores, and those whose largest is the same.
-    rows: [usize; 2],
-}
+/// ONNX's float types, and 0 for one that is not declared.
+const FLOATS: [i32; 5] = [0, 1, 10, 11, 16];
 
-impl OutputErrors {
-    /// For so many outputs.
-    pub fn new(n_outputs: usize) -> OutputErrors {
-        OutputErrors { outputs: vec![OutputSums::default(); n_outputs] }
-    }
-
-    /// Adds one sample of an output of this `shape`, as many values of the float network and of another.
-    pub fn add(&mut self, output_idx: usize, shape: &[usize], float: &[f32], other: &[f32]) {
-        self.outputs[output_idx].add(shape, float, other);
-    }
-
-    /// The lowest SQNR of an output, in dB; 200 at most, which stands for no error, and -200 where a value is NaN or
-    /// infinite, or no output has values that could be measured.
-    pub fn sqnr_db(&self) -> f64 {
-        let db = |output: &OutputSums| match output.sums {
-            [signal, error] if error > 0.0 => relative_error_db(error / signal),
-            [_, error] => relative_error_db(error),
+impl EvaluatedOutput {
+    /// The outputs of a graph, each evaluated by its own values.
+    pub fn of(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
+        let index = GraphIndex::new(graph);
+        let of = |value: &ValueInfoProto| EvaluatedOutput {
+            name: value.name().to_string(),
+            tensor: value.name().to_string(),
+            centred: None,
+            is_float: value.tensor_type().is_none_or(|tensor| FLOATS.contains(&tensor.elem_type())),
+            is_softmax: softmax_input(&index, value.name()).is_some(),
+            channel_axis: axes.get(value.name()).copied(),
         };
-        self.outputs.iter().filter(|output| output.n_values > 0).map(db).reduce(f64::min).unwrap_or(-MAX_DB)
+        graph.output.iter().map(of).collect()
     }
 
-    /// The lowest share of rows of class scores with the same largest value, in percent; `None` where no
-    /// output has such rows.
-    pub fn agreement_percent(&self) -> Option<f64> {
-        let percent = |[all, same]: [usize; 2]| 100.0 * same as f64 / all as f64;
-        self.outputs.iter().filter(|output| output.rows[0] > 0).map(|output| percent(output.rows)).reduce(f64::min)
-    }
-
-    /// Mean over the outputs of the error relative to the output; the largest number where one is NaN or infinite.
-    pub fn relative_error(&self) -> f64 {
-        let relative = |output: &OutputSums| {
-            let [signal, error] = output.sums;
-            if error > 0.0 { error / signal } else { error }
-        };
-        let mean = self.outputs.iter().map(relative).sum::<f64>() / self.outputs.len().max(1) as f64;
-        if mean.is_finite() { mean } else { f64::MAX }
-    }
-
-    /// How much smaller the errors of `other` are, in dB.
-    pub fn gain_db(&self, other: &OutputErrors) -> f64 {
-        let of = |errors: &OutputErrors| -> Vec<QuantizationError> {
-            errors.outputs.iter().map(|output| output.error.clone()).collect()
-        };
-        gain_db(&of(self), &of(other))
-    }
-}
-
-impl OutputSums {
-    fn add(&mut self, shape: &[usize], float: &[f32], other: &[f32]) {
-        self.error.add(float, other, None);
-        self.n_values += float.len();
-        for (&a, &b) in float.iter().zip(other) {
-            let (value, error) = value_and_error(a, b);
-            self.sums[0] += value * value;
-            self.sums[1] += error * error;
+    /// The same, but class probabilities are evaluated by what the Softmax reads, up to a constant: there all samples
+    /// have a say; of probabilities only those that are in doubt have. A Softmax at every position of a map stays: its
+    /// probabilities say where something is.
+    pub fn in_front_of_softmax(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
+        let index = GraphIndex::new(graph);
+        let mut outputs = EvaluatedOutput::of(graph, axes);
+        for (output, value) in outputs.iter_mut().zip(&graph.output) {
+            if let (Some((tensor, axis)), true) = (softmax_input(&index, value.name()), is_one_row(value)) {
+                (output.tensor, output.centred) = (tensor, Some(axis));
+            }
         }
-        if let Some(n) = row_length(shape) {
-            let same = float.chunks(n).zip(other.chunks(n)).filter(|(a, b)| same_class(a, b)).count();
-            self.rows[0] += float.len() / n;
-            self.rows[1] += same;
+        outputs
+    }
+}
+
+/// What the Softmax reads that makes an output, and its axis.
+fn softmax_input(index: &GraphIndex, output: &str) -> Option<(String, i64)> {
+    let mut tensor = output;
+    loop {
+        let producer = index.producer(tensor)?;
+        let input = producer.input.first()?;
+        match producer.op_type() {
+            "Softmax" | "LogSoftmax" => return Some((input.clone(), node::int(producer, "axis", -1))),
+            "Identity" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => tensor = input,
+            _ => return None,
         }
     }
+}
+
+/// Whether its declared shape is `[N, C]` or `[N, C, 1, 1]`.
+fn is_one_row(value: &ValueInfoProto) -> bool {
+    let shape = value.tensor_type().and_then(|tensor| tensor.shape.as_ref());
+    let is_one = |dim: &Dimension| dim.dim_value == Some(1);
+    shape.is_some_and(|shape| shape.dim.len() >= 2 && shape.dim[2..].iter().all(is_one))
+}
+
+/// The values without their means along an axis, which counts from the end where it is below 0.
+pub fn centred(values: &[f32], shape: &[usize], axis: i64) -> Vec<f32> {
+    let axis = node::axis_position(axis, shape.len());
+    let n = shape.get(axis).copied().unwrap_or(1).max(1);
+    let inner = shape.iter().skip(axis + 1).product::<usize>().max(1);
+    let mut centred = values.to_vec();
+    for part in centred.chunks_exact_mut(n * inner) {
+        for i in 0..inner {
+            // A mask of minus infinity stays.
+            let finite = part[i..].iter().step_by(inner).filter(|x| x.is_finite());
+            let (sum, n) = finite.fold((0.0, 0.0), |(sum, n), &x| (sum + f64::from(x), n + 1.0));
+            let mean = sum / f64::max(n, 1.0);
+            part[i..].iter_mut().step_by(inner).for_each(|x| *x = (f64::from(*x) - mean) as f32);
+        }
+    }
+    centred
 }

@@ -59,7 +59,7 @@ pub fn choose_precisions(
         true => 0,
         false => setup.options.effort.n_tune(setup.n_samples(samples, model, methods)),
     };
-    let [analysis, evaluation] = sample_ranges(samples, wanted.goal, n_tune)?;
+    let [analysis, evaluation] = sample_ranges(samples, &wanted.goal, n_tune)?;
     let first_evaluated = evaluation.start;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let (groups, weights) = Default::default();
@@ -96,7 +96,7 @@ pub fn choose_precisions(
 
 /// The samples of the sensitivity analysis and those that evaluate, by their positions in those by content. Tuning learns
 /// from the first `n_tune`.
-fn sample_ranges(samples: &SampleSet, goal: Goal, n_tune: usize) -> Result<[Range<usize>; 2]> {
+fn sample_ranges(samples: &SampleSet, goal: &Goal, n_tune: usize) -> Result<[Range<usize>; 2]> {
     let n = samples.by_content().len();
     ensure!(n >= MIN_SAMPLES, "{n} samples to choose layers by, expected {MIN_SAMPLES} or more");
     let n_analysis = MAX_ANALYSIS.min(n / 2);

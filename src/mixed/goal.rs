@@ -1,85 +1,152 @@
 //! What mixed precision is asked for, checked against what the table allows.
 
 use crate::diag::{WithHint, did_you_mean};
+use crate::metrics::{AGREEMENT, Metric, SQNR, by_name};
 use crate::scheme::{FLOAT, Precision, Scheme};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
+use serde_json::Number;
+use std::collections::BTreeMap;
 use std::fmt;
 
-/// What the layers are chosen for. Written as the option of the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Goal {
-    /// So many layers stay float: those without which the outputs have the least error.
-    KeepFloat(usize),
-    /// The fewest layers such that every output has so many dB of SQNR.
-    TargetSqnr(f64),
-    /// The fewest layers such that at most so many percent of the samples get another class.
-    MaxDrop(f64),
-    /// Weights have at most so many bits on average.
-    BitsBudget(f64),
+/// A figure and its bound, by which layers are chosen. Serialized under the name of its option.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, Number>", into = "BTreeMap<String, Number>")]
+pub struct Goal {
+    /// The figure.
+    pub of: Bounded,
+    /// Its bound, in its own unit.
+    pub bound: f64,
+    /// The option's name in the sidecar, as in `target-sqnr`, and the value that it was given.
+    given: (String, f64),
 }
 
+/// The figure of a goal.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bounded {
+    /// Layers that stay float: those without which the outputs have the least error.
+    FloatLayers,
+    /// The worst figure of an output, with the fewest promoted layers that reach it.
+    Metric(Metric),
+    /// Mean bits of the weights.
+    WeightBits,
+}
+
+const KEEP_FLOAT: &str = "keep-float";
+const MAX_DROP: &str = "max-drop";
+const BITS_BUDGET: &str = "bits-budget";
+const TARGET: &str = "target-";
+
 impl Goal {
+    /// So many layers stay float.
+    pub fn keep_float(n: usize) -> Goal {
+        Goal { of: Bounded::FloatLayers, bound: n as f64, given: (KEEP_FLOAT.to_string(), n as f64) }
+    }
+
+    /// Every output that the metric is about reaches `bound`.
+    pub fn target(metric: Metric, bound: f64) -> Goal {
+        Goal { of: Bounded::Metric(metric), bound, given: (format!("{TARGET}{}", metric.name), bound) }
+    }
+
+    /// At most so many percent of the samples get another class than in float.
+    pub fn max_drop(percent: f64) -> Goal {
+        Goal { of: Bounded::Metric(AGREEMENT), bound: 100.0 - percent, given: (MAX_DROP.to_string(), percent) }
+    }
+
+    /// Weights have at most so many bits on average.
+    pub fn bits_budget(bits: f64) -> Goal {
+        Goal { of: Bounded::WeightBits, bound: bits, given: (BITS_BUDGET.to_string(), bits) }
+    }
+
+    fn named(name: &str, value: f64) -> Result<Goal> {
+        match (name, name.strip_prefix(TARGET)) {
+            (KEEP_FLOAT, _) => Ok(Goal::keep_float(value.max(0.0) as usize)),
+            (MAX_DROP, _) => Ok(Goal::max_drop(value)),
+            (BITS_BUDGET, _) => Ok(Goal::bits_budget(value)),
+            (_, Some(metric)) => Ok(Goal::target(by_name(metric)?, value)),
+            _ => bail!("goal `{name}` is unknown"),
+        }
+    }
+
     /// The option of the command line.
-    pub fn option(&self) -> &'static str {
-        match self {
-            Goal::KeepFloat(_) => "--keep-float",
-            Goal::TargetSqnr(_) => "--target-sqnr",
-            Goal::MaxDrop(_) => "--max-drop",
-            Goal::BitsBudget(_) => "--bits-budget",
+    pub fn option(&self) -> String {
+        match self.of {
+            Bounded::Metric(metric) if metric != SQNR && self.given.0 != MAX_DROP => "--target".to_string(),
+            _ => format!("--{}", self.given.0),
         }
     }
 
     /// The option with its value.
     pub fn spelled(&self) -> String {
-        let option = self.option();
-        match self {
-            Goal::KeepFloat(n) => format!("{option} {n}"),
-            Goal::TargetSqnr(value) | Goal::MaxDrop(value) | Goal::BitsBudget(value) => {
-                format!("{option} {value}")
-            }
+        let (option, (name, value)) = (self.option(), &self.given);
+        match option.as_str() {
+            "--target" => format!("{option} {}={value}", name.trim_start_matches(TARGET)),
+            _ => format!("{option} {value}"),
+        }
+    }
+
+    /// The metric that is bounded, where one is.
+    pub fn metric(&self) -> Option<Metric> {
+        match self.of {
+            Bounded::Metric(metric) => Some(metric),
+            Bounded::FloatLayers | Bounded::WeightBits => None,
         }
     }
 
     /// A goal that is stricter by `margin`, in its own unit.
     pub(super) fn stricter(&self, margin: f64) -> Goal {
-        match *self {
-            Goal::TargetSqnr(db) => Goal::TargetSqnr(db + margin),
-            Goal::MaxDrop(percent) => Goal::MaxDrop((percent - margin).max(0.0)),
-            goal => goal,
-        }
+        let bound = self.metric().map_or(self.bound, |metric| metric.stricter(self.bound, margin));
+        Goal { bound, ..self.clone() }
     }
 
     /// Whether a network reaches it.
-    pub(super) fn is_met(self, reached: Reached) -> bool {
-        match self {
-            Goal::KeepFloat(_) => true,
-            Goal::TargetSqnr(db) => reached.sqnr_db >= db,
-            Goal::MaxDrop(drop) => reached.agreement_percent.is_some_and(|same| 100.0 - same <= drop),
-            Goal::BitsBudget(bits) => reached.weight_bits <= bits,
+    pub(super) fn is_met(&self, reached: Reached) -> bool {
+        match self.of {
+            Bounded::FloatLayers => true,
+            Bounded::Metric(metric) => reached.goal.is_some_and(|figure| metric.reaches(figure, self.bound)),
+            Bounded::WeightBits => reached.weight_bits <= self.bound,
         }
     }
 
     /// How far a network is from it, in its own unit.
-    pub(super) fn shortfall(self, reached: Reached) -> f64 {
-        match self {
-            Goal::TargetSqnr(db) => (db - reached.sqnr_db).max(0.0),
-            Goal::MaxDrop(drop) => (100.0 - reached.agreement_percent.unwrap_or_default() - drop).max(0.0),
-            Goal::KeepFloat(_) | Goal::BitsBudget(_) => 0.0,
+    pub(super) fn shortfall(&self, reached: Reached) -> f64 {
+        match (self.metric(), reached.goal) {
+            (Some(_), Some(figure)) if !self.is_met(reached) => (self.bound - figure).abs(),
+            _ => 0.0,
         }
     }
 
     fn check(&self) -> Result<()> {
-        let (value, low, high, unit) = match *self {
-            Goal::KeepFloat(_) => return Ok(()),
-            Goal::TargetSqnr(db) => (db, f64::MIN, f64::MAX, "a number of dB"),
-            Goal::MaxDrop(percent) => (percent, 0.0, 100.0, "0 to 100 percent"),
-            Goal::BitsBudget(bits) => (bits, 1.0, 32.0, "1 to 32 bits"),
+        let (low, high, unit) = match self.of {
+            Bounded::FloatLayers => return Ok(()),
+            _ if self.given.0 == MAX_DROP => (0.0, 100.0, "0 to 100 percent"),
+            Bounded::Metric(metric) if metric == SQNR => (f64::MIN, f64::MAX, "a number of dB"),
+            Bounded::Metric(_) => (f64::MIN, f64::MAX, "a number"),
+            Bounded::WeightBits => (1.0, 32.0, "1 to 32 bits"),
         };
-        let option = self.option();
+        let (option, value) = (self.option(), self.given.1);
         ensure!((low..=high).contains(&value), "{option} is {value}, expected {unit}");
         Ok(())
+    }
+}
+
+impl TryFrom<BTreeMap<String, Number>> for Goal {
+    type Error = anyhow::Error;
+
+    fn try_from(goals: BTreeMap<String, Number>) -> Result<Goal> {
+        let (name, value) = goals.first_key_value().context("no goal")?;
+        Goal::named(name, value.as_f64().context("a goal that is no number")?)
+    }
+}
+
+impl From<Goal> for BTreeMap<String, Number> {
+    fn from(goal: Goal) -> BTreeMap<String, Number> {
+        let (name, value) = goal.given;
+        let number = match goal.of {
+            Bounded::FloatLayers => Some(Number::from(value as u64)),
+            Bounded::Metric(_) | Bounded::WeightBits => Number::from_f64(value),
+        };
+        number.map(|number| (name, number)).into_iter().collect()
     }
 }
 
@@ -90,13 +157,15 @@ pub struct Reached {
     pub sqnr_db: f64,
     /// Samples with the class that float gives them, in percent; none where no output has class scores.
     pub agreement_percent: Option<f64>,
+    /// The worst figure of the metric that the goal bounds, where it bounds one and an output has it.
+    pub goal: Option<f64>,
     /// Mean over the weights.
     pub weight_bits: f64,
 }
 
 impl fmt::Display for Reached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Reached { sqnr_db, agreement_percent, weight_bits } = self;
+        let Reached { sqnr_db, agreement_percent, weight_bits, .. } = self;
         let same = agreement_percent.map(|p| format!(", agreement {p:.1} %")).unwrap_or_default();
         write!(f, "{sqnr_db:.2} dB{same}, {weight_bits:.2} bits per weight")
     }
@@ -131,11 +200,11 @@ impl Wanted {
             .hint("where the target computes in float too, --set 'mixed={float: {}}'")
         );
         let list = || names().collect::<Vec<_>>().join(", ");
-        let precisions: Vec<String> = match (goal, raise_to) {
-            (Goal::KeepFloat(_) | Goal::BitsBudget(_), Some(_)) => {
-                bail!("--raise-to beside {}, expected it beside --target-sqnr or --max-drop", goal.option())
+        let precisions: Vec<String> = match (goal.of, raise_to) {
+            (Bounded::FloatLayers | Bounded::WeightBits, Some(_)) => {
+                bail!("--raise-to beside {}, expected it beside --target, --target-sqnr or --max-drop", goal.option())
             }
-            (Goal::KeepFloat(_), None) => {
+            (Bounded::FloatLayers, None) => {
                 ensure!(
                     scheme.mixed.contains_key(FLOAT),
                     anyhow!("--keep-float: backend `{backend}` has no float, expected one of: {}", list())
@@ -143,7 +212,7 @@ impl Wanted {
                 );
                 vec![FLOAT.to_string()]
             }
-            (Goal::BitsBudget(_), None) => {
+            (Bounded::WeightBits, None) => {
                 let serves = |p: &Precision| p.activation.is_none();
                 scheme.mixed.iter().filter(|(_, p)| serves(p)).map(|(name, _)| name.clone()).collect()
             }

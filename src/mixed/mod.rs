@@ -18,7 +18,7 @@ mod search;
 mod sensitivity;
 
 pub use choose::{Task, choose_precisions};
-pub use goal::{Goal, Wanted};
+pub use goal::{Bounded, Goal, Wanted};
 pub use report::{ChosenLayer, CurvePoint, LayerSensitivity, Missed, Mixed};
 
 use planner::Planner;
@@ -36,9 +36,8 @@ pub const MIN_SAMPLES: usize = 4;
 const MAX_BYTES: usize = 1 << 30;
 
 /// Held-out samples that a choice is evaluated by, at most.
-pub fn max_held_out(goal: Goal) -> usize {
-    match goal {
-        Goal::MaxDrop(_) => 128,
-        _ => 32,
-    }
+pub fn max_held_out(goal: &Goal) -> usize {
+    // A share of samples is coarser than a mean over their values.
+    let is_share = goal.metric().is_some_and(|metric| metric.unit == "%");
+    if is_share { 128 } else { 32 }
 }

@@ -85,7 +85,8 @@ impl Mixed {
     /// What was reached, in words.
     pub fn reached(&self) -> String {
         let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
-        format!("{} layers, SQNR {}", self.layers.len(), Reached { sqnr_db, agreement_percent, weight_bits })
+        let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
+        format!("{} layers, SQNR {reached}", self.layers.len())
     }
 }
 
@@ -93,11 +94,12 @@ impl CurvePoint {
     /// A line for people.
     pub fn describe(&self) -> String {
         let CurvePoint { sqnr_db, agreement_percent, weight_bits, .. } = *self;
+        let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
         let last = match (&self.layer, &self.precision) {
             (Some(layer), Some(precision)) => format!("  `{layer}` {precision}"),
             _ => String::new(),
         };
-        format!("{:>3} layers  {}{last}", self.n_layers, Reached { sqnr_db, agreement_percent, weight_bits })
+        format!("{:>3} layers  {reached}{last}", self.n_layers)
     }
 }
 

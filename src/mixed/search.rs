@@ -5,17 +5,19 @@
 //! each does (docs/design/mixed-precision.md).
 
 use super::bias::{BiasCorrection, BiasMode};
-use super::goal::{Goal, Reached};
-use super::held_out::{HeldOut, add_outputs};
+use super::goal::{Bounded, Goal, Reached};
+use super::held_out::{EvaluatedBy, HeldOut};
 use super::layers::{QuantizedLayer, WeightCost, layers};
 use super::planner::Planner;
 use super::report::{ChosenLayer, CurvePoint, Mixed};
 use super::{MAX_ANALYSIS, MAX_BYTES, MAX_WORK, MIN_ANALYSIS};
 use crate::diag::WithHint;
-use crate::metrics::{OutputErrors, relative_error_db};
+use crate::metrics::{
+    AGREEMENT, EvaluatedOutput, Gain, MAX_DB, Measurement, Metric, OVERLAP, SQNR, relative_error, relative_error_db,
+};
 use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
-use crate::simulate::{CachedNetwork, CachedSamples, SampleValues, Samples};
+use crate::simulate::{CachedNetwork, CachedSamples, EvaluatedFloat, Samples};
 use crate::tune::PlannedModel;
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
@@ -39,16 +41,16 @@ pub struct Search<'a> {
     biases: BiasCorrection,
     analysis: CachedSamples,
     n_analysis: usize,
-    float: Vec<SampleValues>,
+    float: EvaluatedFloat,
     held_out: HeldOut,
     pub(super) layers: Vec<QuantizedLayer>,
     pub(super) cost: WeightCost,
     assigned: Assigned,
     /// The current plan.
     pub(super) plan: QuantPlan,
-    /// Its errors, on the samples of the sensitivity analysis and on the held-out ones.
-    errors: OutputErrors,
-    held_out_errors: OutputErrors,
+    /// Its figures on the samples of the sensitivity analysis and on the held-out ones.
+    measured: Measurement,
+    on_held_out: Measurement,
     curve: Vec<CurvePoint>,
     chosen: Vec<(usize, ChosenLayer)>,
     /// Errors that layers add alone, relative to the outputs.
@@ -71,7 +73,13 @@ impl<'a> Search<'a> {
         corrected: bool,
     ) -> Result<Search<'a>> {
         let mut network = CachedNetwork::new(planner.model, analysis)?;
-        let held_out = HeldOut::new(&mut network, held_out)?;
+        let goal = planner.task.wanted.goal.clone();
+        let mut metrics = vec![OVERLAP, SQNR, AGREEMENT];
+        metrics.extend(goal.metric().filter(|metric| !metrics.contains(metric)));
+        let outputs = EvaluatedOutput::of(planner.graph, planner.task.setup.axes);
+        let by = EvaluatedBy { metrics: &metrics, outputs: &outputs };
+        let held_out = HeldOut::new(&mut network, held_out, by)?;
+        let batch = analysis.batch();
         let layers = layers(planner.graph, placement, planner.scheme());
         let bytes = network.bytes_per_sample().max(1);
         let cheap = (MAX_WORK / (bytes.div_ceil(1024) * layers.len().max(1))).max(MIN_ANALYSIS);
@@ -79,8 +87,10 @@ impl<'a> Search<'a> {
         let mut analysis = CachedSamples::new(analysis.first(n_analysis), MAX_BYTES);
         let mut biases = BiasCorrection::new(corrected);
         let float = network.run(&QuantPlan::default(), &mut analysis, true, Some(&mut biases))?;
+        let float = EvaluatedFloat::new(&metrics, outputs, &float, batch)?;
         biases.set(BiasMode::Learn);
         let plan = planner.plan(placement)?;
+        let nothing = Measurement::new(float.prepared().clone(), Vec::new());
         let mut search = Search {
             network,
             biases,
@@ -92,8 +102,8 @@ impl<'a> Search<'a> {
             cost: WeightCost::of(planner.graph),
             assigned: Assigned::default(),
             plan: QuantPlan::default(),
-            errors: OutputErrors::default(),
-            held_out_errors: OutputErrors::default(),
+            measured: nothing.clone(),
+            on_held_out: nothing,
             curve: Vec::new(),
             chosen: Vec::new(),
             alone: BTreeMap::new(),
@@ -102,17 +112,18 @@ impl<'a> Search<'a> {
         };
         search.settle(plan, false)?;
         search.add_point(None);
-        let scores = search.held_out_errors.agreement_percent().is_some();
-        ensure!(
-            scores || !matches!(search.goal(), Goal::MaxDrop(_)),
-            anyhow!("no output looks like class scores, expected one with rows of them for --max-drop")
-                .hint("--target-sqnr takes outputs of any kind")
-        );
+        if let Some(metric) = goal.metric() {
+            ensure!(
+                search.on_held_out.worst(metric).is_some(),
+                anyhow!("no output has {}, expected {} for {}", metric.title, metric.about, goal.option())
+                    .hint("--target-sqnr takes outputs of any kind")
+            );
+        }
         Ok(search)
     }
 
-    fn goal(&self) -> Goal {
-        self.planner.task.wanted.goal
+    fn goal(&self) -> &'a Goal {
+        &self.planner.task.wanted.goal
     }
 
     /// Promotes one layer after the other until the goal is reached, or a stricter one by `margin` in the
@@ -122,20 +133,19 @@ impl<'a> Search<'a> {
     /// If a plan cannot be made or run.
     pub fn go_on(&mut self, margin: f64) -> Result<()> {
         match self.goal() {
-            Goal::BitsBudget(bits) => self.fit(bits),
+            Goal { of: Bounded::WeightBits, bound, .. } => self.fit(*bound),
             _ => self.promote(margin),
         }
     }
 
     /// Whether there are layers left to promote.
     pub fn can_go_on(&self) -> bool {
-        !matches!(self.goal(), Goal::BitsBudget(_) | Goal::KeepFloat(_))
-            && self.open.as_ref().is_none_or(|open| !open.is_empty())
+        self.goal().metric().is_some() && self.open.as_ref().is_none_or(|open| !open.is_empty())
     }
 
     fn promote(&mut self, margin: f64) -> Result<()> {
         let limit = match self.goal() {
-            Goal::KeepFloat(n) => n,
+            Goal { of: Bounded::FloatLayers, bound, .. } => *bound as usize,
             _ if margin == 0.0 && self.is_met(0.0) => return Ok(()),
             _ => usize::MAX,
         };
@@ -143,7 +153,7 @@ impl<'a> Search<'a> {
             self.open = Some(self.by_sensitivity()?);
         }
         let mut forced = margin > 0.0;
-        let is_gate = !matches!(self.goal(), Goal::KeepFloat(_));
+        let is_gate = self.goal().of != Bounded::FloatLayers;
         while self.chosen.len() < limit && (forced || !is_gate || !self.is_met(margin)) {
             forced = false;
             let Some(moved) = self.next()? else { break };
@@ -165,10 +175,10 @@ impl<'a> Search<'a> {
         let window = WINDOW.min(open.len());
         for (i, moved) in open[..window].iter().enumerate().filter(|_| window > 1) {
             let plan = self.plan_with(moved)?;
-            let errors = self.errors_of(&plan, false)?;
-            let gain_db = self.errors.gain_db(&errors);
-            if gain_db > best.0 {
-                best = (gain_db, i);
+            let measured = self.measure_plan(&plan, false)?;
+            let gain = Gain::of(&self.measured, &measured).gain();
+            if gain > best.0 {
+                best = (gain, i);
             }
         }
         let next = if open.is_empty() { None } else { Some(open.remove(best.1)) };
@@ -176,11 +186,19 @@ impl<'a> Search<'a> {
         Ok(next)
     }
 
-    pub(super) fn errors_of(&mut self, plan: &QuantPlan, keep: bool) -> Result<OutputErrors> {
+    /// Measures a plan on the samples of the sensitivity analysis; with `keep`, its values are kept.
+    fn measure_plan(&mut self, plan: &QuantPlan, keep: bool) -> Result<Measurement> {
         let outputs = self.network.run(plan, &mut self.analysis, keep, Some(&mut self.biases))?;
-        let mut errors = OutputErrors::new(self.float.len());
-        add_outputs(&mut errors, &self.float, &outputs);
-        Ok(errors)
+        let sums = self.float.sums(0..self.n_analysis, |output_idx, sample| outputs[output_idx].get(sample))?;
+        Ok(Measurement::new(self.float.prepared().clone(), sums))
+    }
+
+    /// Energy of a plan's error over that of the signal, mean over the outputs; the largest number where that could not be
+    /// measured.
+    pub(super) fn error_of(&mut self, plan: &QuantPlan) -> Result<f64> {
+        let figures = self.measure_plan(plan, false)?.figures(SQNR);
+        let errors = figures.iter().flatten().map(|figure| relative_error(figure.value));
+        Ok((errors.sum::<f64>() / figures.len().max(1) as f64).min(f64::MAX))
     }
 
     /// The plan after a move.
@@ -215,7 +233,7 @@ impl<'a> Search<'a> {
         self.assigned = assigned;
         let placement = self.planner.placement(&self.assigned);
         let plan = self.planner.plan(&placement)?;
-        let before = std::mem::take(&mut self.errors);
+        let before = self.measured.clone();
         self.settle(plan, true)?;
         self.chosen.retain(|(i, _)| *i != moved.layer);
         let of = &self.layers[moved.layer];
@@ -224,7 +242,7 @@ impl<'a> Search<'a> {
                 layer: of.name.clone(),
                 op_type: of.op_type.clone(),
                 precision: precision.clone(),
-                gain_db: before.gain_db(&self.errors),
+                gain_db: sqnr_gain(&before, &self.measured),
                 reason,
             };
             self.chosen.push((moved.layer, chosen));
@@ -235,9 +253,9 @@ impl<'a> Search<'a> {
 
     /// Makes `plan` the one that others are compared with; with `keep`, its values are kept.
     fn settle(&mut self, plan: QuantPlan, keep: bool) -> Result<()> {
-        self.errors = self.errors_of(&plan, keep)?;
+        self.measured = self.measure_plan(&plan, keep)?;
         self.biases.set(BiasMode::Apply);
-        self.held_out_errors = self.held_out.errors_in(&mut self.network, &plan, &mut self.biases)?;
+        self.on_held_out = self.held_out.measure_in(&mut self.network, &plan, &mut self.biases)?;
         self.biases.set(BiasMode::Learn);
         self.plan = plan;
         Ok(())
@@ -245,7 +263,7 @@ impl<'a> Search<'a> {
 
     fn add_point(&mut self, moved: Option<Move>) {
         let own = || "as the table says".to_string();
-        let Reached { sqnr_db, agreement_percent, weight_bits } = self.reached(&self.held_out_errors);
+        let Reached { sqnr_db, agreement_percent, weight_bits, .. } = self.reached(&self.on_held_out);
         self.curve.push(CurvePoint {
             n_layers: self.chosen.len(),
             layer: moved.as_ref().map(|moved| self.layers[moved.layer].name.clone()),
@@ -257,14 +275,18 @@ impl<'a> Search<'a> {
         });
     }
 
-    /// What the network with these errors reaches; its weights have the types of the current plan.
-    fn reached(&self, errors: &OutputErrors) -> Reached {
-        let (sqnr_db, agreement_percent) = (errors.sqnr_db(), errors.agreement_percent());
-        Reached { sqnr_db, agreement_percent, weight_bits: self.cost.mean_bits(&self.plan) }
+    /// What the network with these figures reaches; its weights have the types of the current plan.
+    fn reached(&self, measured: &Measurement) -> Reached {
+        Reached {
+            sqnr_db: measured.worst(SQNR).unwrap_or(-MAX_DB),
+            agreement_percent: measured.worst(AGREEMENT),
+            goal: self.goal().metric().and_then(|metric: Metric| measured.worst(metric)),
+            weight_bits: self.cost.mean_bits(&self.plan),
+        }
     }
 
     fn is_met(&self, margin: f64) -> bool {
-        self.goal().stricter(margin).is_met(self.reached(&self.held_out_errors))
+        self.goal().stricter(margin).is_met(self.reached(&self.on_held_out))
     }
 
     /// Whether a layer was chosen.
@@ -288,12 +310,12 @@ impl<'a> Search<'a> {
     /// # Errors
     /// If a node cannot be run by itself.
     pub fn outcome(&mut self, last: &PlannedModel) -> Result<(Mixed, f64)> {
-        let errors = self.held_out.errors(&last.model, &last.plan)?;
-        let reached = self.reached(&errors);
-        let Reached { sqnr_db, agreement_percent, weight_bits } = reached;
+        let measured = self.held_out.measure(&last.model, &last.plan)?;
+        let reached = self.reached(&measured);
+        let Reached { sqnr_db, agreement_percent, weight_bits, .. } = reached;
         let goal = self.goal();
         let mixed = Mixed {
-            goal,
+            goal: goal.clone(),
             met: goal.is_met(reached),
             n_ranking: self.n_analysis,
             n_judges: self.held_out.n,
@@ -307,4 +329,10 @@ impl<'a> Search<'a> {
         };
         Ok((mixed, goal.shortfall(reached)))
     }
+}
+
+/// By how much the mean SQNR of the outputs rises, in dB.
+fn sqnr_gain(before: &Measurement, after: &Measurement) -> f64 {
+    let [before, after] = [before, after].map(|measured| measured.mean(SQNR).unwrap_or_default());
+    after - before
 }

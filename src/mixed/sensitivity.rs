@@ -54,7 +54,7 @@ impl Search<'_> {
         let tick = (self.planner.progress)(moves.len());
         for (moved, placement) in moves.into_iter().zip(placements) {
             let plan = self.planner.plan(&placement)?;
-            let error = self.errors_of(&plan, false)?.relative_error();
+            let error = self.error_of(&plan)?;
             self.alone.insert(moved, error);
             tick();
         }

@@ -6,14 +6,25 @@ use crate::check::is_quantized;
 use crate::data::{Array, Dataset, Labels, Preprocessing, Sample, Values};
 use crate::diag::WithHint;
 use crate::engine::{Engine, Parsed, Session};
-use crate::metrics::{InOrder, OutputComparison, OutputFigures, n_classes};
+use crate::metrics::{
+    ChannelAxes, EvaluatedOutput, FloatOutput, InOrder, METRICS, Measurement, MetricBound, MissedGate, NonFiniteCounts,
+    OutputPair, PreparedMetrics, SamplePair, n_classes,
+};
 use crate::onnx;
 use crate::onnx::inputs::Shapes;
-use crate::onnx::proto::{ModelProto, ValueInfoProto};
+use crate::onnx::proto::ModelProto;
 use crate::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+
+/// Samples that metrics are prepared on, at most.
+const MAX_FIRST: usize = 64;
+/// Samples that they are prepared on, where there are so many, however large the outputs are.
+const MIN_FIRST: usize = 4;
+/// Bytes that their outputs take, about.
+const MAX_BYTES: usize = 1 << 28;
 
 /// What is compared, and by what.
 pub struct CompareRequest<'a> {
@@ -27,10 +38,30 @@ pub struct CompareRequest<'a> {
     pub limit: Option<usize>,
     /// Shapes of inputs that the models leave open.
     pub shapes: Shapes,
+    /// Axes of channels that the user gives, by output.
+    pub axes: ChannelAxes,
     /// The class of each sample, by file.
     pub labels: Option<Labels>,
     /// Samples run at the same time.
     pub threads: usize,
+}
+
+/// Figures of a quantized model against its float model.
+pub struct Comparison {
+    /// All metrics, over all samples.
+    pub measured: Measurement,
+    /// Values of each output that are NaN or infinite.
+    pub non_finite: Vec<NonFiniteCounts>,
+    /// Samples compared.
+    pub n_samples: usize,
+}
+
+impl Comparison {
+    /// The gates that were not passed. An output with values that are NaN or infinite passes none.
+    pub fn missed(&self, gates: &[MetricBound]) -> Vec<MissedGate> {
+        let is_known = |output_idx: usize| self.n_samples > 0 && !self.non_finite[output_idx].any();
+        gates.iter().flat_map(|gate| gate.missed(&self.measured, is_known)).collect()
+    }
 }
 
 /// Runs both models and compares their outputs by position.
@@ -38,8 +69,8 @@ pub struct CompareRequest<'a> {
 /// # Errors
 /// If a model or a sample cannot be run, the models have different outputs or the first is the quantized one, or a sample
 /// has no label or no output that could have it.
-pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Vec<OutputFigures>> {
-    let CompareRequest { models, data, preprocessing, limit, shapes, labels, threads } = request;
+pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
+    let CompareRequest { models, data, preprocessing, limit, shapes, axes, labels, threads } = request;
     let [float, quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
     if is_quantized(&float) && !is_quantized(&quantized) {
         return Err(anyhow!(
@@ -49,8 +80,8 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Vec<Outp
         )
         .hint("give the models in the other order"));
     }
-    let outputs = outputs(&float)?;
-    let n_quantized = self::outputs(&quantized)?.len();
+    let outputs = outputs(&float, axes)?;
+    let n_quantized = self::outputs(&quantized, &ChannelAxes::new())?.len();
     ensure!(
         outputs.len() == n_quantized,
         "`{}` has {n_quantized} outputs, expected {} as the float model",
@@ -65,64 +96,54 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Vec<Outp
     let dataset = Dataset::open(data, float.inputs(), preprocessing, *limit)?;
     let labels = labels.as_ref().map(|labels| labels.of_dataset(&dataset)).transpose()?;
     let tick = progress(dataset.len());
-    let sums = Mutex::new(InOrder::new(outputs.len()));
+    let sums = Mutex::new(Sums::new(&outputs, &dataset));
     let start = || Ok(((), [float.session()?, quantized.session()?]));
     let job = |_: &mut (), [float, quantized]: &mut [Session; 2], sample_idx: usize, loaded: Result<Sample>| {
         let (sample, name) = (loaded?, dataset.name(sample_idx));
         let run =
             |session: &mut Session| session.run(&sample, &mut |_, _, _| Ok(())).with_context(|| format!("`{name}`"));
-        let sample = Ran {
-            name: &name,
-            batch: dataset.batch(),
-            float: run(float)?,
-            quantized: run(quantized)?,
+        let ran = Ran {
+            outputs: [run(float)?, run(quantized)?],
             labels: labels.as_ref().map(|labels| &labels[sample_idx][..]),
         };
-        let compared = sample.compare(&outputs).with_context(|| format!("`{name}`"))?;
-        sums.lock().map_err(|error| anyhow!("{error}"))?.add(sample_idx, compared);
-        Ok(())
+        ran.check(&outputs, dataset.batch()).with_context(|| format!("`{name}`"))?;
+        add(&sums, sample_idx, &name, ran)
     };
     on_threads(*threads, || each_sample(&dataset, &*tick, start, job))?;
-    let sums = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
-    let figures = |(total, output): (&OutputComparison, &ComparedOutput)| total.figures(&output.name);
-    Ok(sums.into_totals().iter().zip(&outputs).map(figures).collect())
+    sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()
 }
 
-/// An output of a model.
-struct ComparedOutput {
-    name: String,
-    /// Whether its values are floats, as class scores are.
-    is_float: bool,
-}
-
-fn outputs(model: &ModelProto) -> Result<Vec<ComparedOutput>> {
-    const FLOATS: [i32; 5] = [0, 1, 10, 11, 16];
-    let of = |value: &ValueInfoProto| {
-        let is_float = value.tensor_type().is_none_or(|tensor| FLOATS.contains(&tensor.elem_type()));
-        ComparedOutput { name: value.name().to_string(), is_float }
-    };
-    let graph = model.graph.as_ref().context("model has no graph")?;
-    Ok(graph.output.iter().map(of).collect())
+/// The outputs of a graph, with the axes that the user gives.
+///
+/// # Errors
+/// If an axis is given for what is no output.
+pub(super) fn outputs(model: &ModelProto, axes: &ChannelAxes) -> Result<Vec<EvaluatedOutput>> {
+    let outputs = EvaluatedOutput::of(model.graph.as_ref().context("model has no graph")?, axes);
+    let names: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
+    match axes.keys().find(|name| !names.contains(&name.as_str())) {
+        Some(name) => bail!("--channel-axis names `{name}`, expected one of the outputs: {}", names.join(", ")),
+        None => Ok(outputs),
+    }
 }
 
 /// One sample that both models were run on.
 struct Ran<'a> {
-    name: &'a str,
-    /// Its parts.
-    batch: usize,
-    /// The outputs of the float model.
-    float: Vec<Array>,
-    /// Those of the quantized one.
-    quantized: Vec<Array>,
-    /// One for each part.
+    /// The outputs of the float model and of the quantized one.
+    outputs: [Vec<Array>; 2],
+    /// The class of each part of the batch.
     labels: Option<&'a [usize]>,
 }
 
+fn f32s(array: &Array) -> &[f32] {
+    match &array.values {
+        Values::F32(values) => values,
+        _ => &[],
+    }
+}
+
 impl Ran<'_> {
-    fn compare(&self, outputs: &[ComparedOutput]) -> Result<Vec<OutputComparison>> {
-        let Ran { name, batch, float, quantized, labels } = self;
-        let mut has_scores = false;
-        let mut compared = Vec::new();
+    fn check(&self, outputs: &[EvaluatedOutput], batch: usize) -> Result<()> {
+        let [float, quantized] = &self.outputs;
         for (output, (a, b)) in outputs.iter().zip(float.iter().zip(quantized)) {
             let (Values::F32(x), Values::F32(y)) = (&a.values, &b.values) else {
                 bail!("internal error: output `{}` is not float32", output.name)
@@ -134,21 +155,117 @@ impl Ran<'_> {
                 b.shape,
                 a.shape
             );
-            let mut comparison = OutputComparison::default();
-            comparison.add(name, x, y);
-            if let Some(n) = n_classes(&a.shape, *batch).filter(|_| output.is_float) {
-                // Scores for the batch as a whole are none for its parts.
-                let labels = labels.filter(|labels| labels.len() == a.shape[0]);
-                has_scores |= labels.is_some();
-                comparison.add_scores(x, y, n, labels);
-            }
-            compared.push(comparison);
         }
+        let has_scores = |labels: &[usize]| {
+            let is_scores = |(output, array): (&EvaluatedOutput, &Array)| {
+                output.is_float && n_classes(&array.shape, batch).is_some() && array.shape[0] == labels.len()
+            };
+            outputs.iter().zip(float).any(is_scores)
+        };
         ensure!(
-            labels.is_none() || has_scores,
+            self.labels.is_none_or(has_scores),
             "no output is class scores, expected one of shape [{batch}, classes] for --labels; found {}",
             float.iter().map(|array| format!("{:?}", array.shape)).collect::<Vec<_>>().join(", ")
         );
-        Ok(compared)
+        Ok(())
     }
+
+    fn pairs(&self) -> Vec<Option<OutputPair<'_>>> {
+        let [float, quantized] = &self.outputs;
+        let mut pairs = Vec::with_capacity(float.len());
+        for (a, b) in float.iter().zip(quantized) {
+            pairs.push(Some(OutputPair { shape: &a.shape, float: f32s(a), quantized: f32s(b) }));
+        }
+        pairs
+    }
+
+    fn n_bytes(&self) -> usize {
+        self.outputs.iter().flatten().map(|array| 4 * f32s(array).len()).sum()
+    }
+}
+
+/// Sums of all metrics, in the order of the samples. The first samples wait until the metrics are prepared on them.
+struct Sums<'a> {
+    outputs: &'a [EvaluatedOutput],
+    batch: usize,
+    n_samples: usize,
+    /// Samples that metrics are prepared on; not known before the first.
+    n_first: Option<usize>,
+    waiting: BTreeMap<usize, Ran<'a>>,
+    in_order: Option<InOrder>,
+    non_finite: Vec<NonFiniteCounts>,
+}
+
+impl<'a> Sums<'a> {
+    fn new(outputs: &'a [EvaluatedOutput], dataset: &Dataset) -> Sums<'a> {
+        Sums {
+            outputs,
+            batch: dataset.batch(),
+            n_samples: dataset.len(),
+            n_first: None,
+            waiting: BTreeMap::new(),
+            in_order: None,
+            non_finite: vec![NonFiniteCounts::default(); outputs.len()],
+        }
+    }
+
+    fn prepared(&self) -> Option<Arc<PreparedMetrics>> {
+        self.in_order.as_ref().map(|in_order| in_order.prepared().clone())
+    }
+
+    /// Keeps a sample until all that metrics are prepared on are there.
+    fn wait(&mut self, sample_idx: usize, ran: Ran<'a>) {
+        let fit = (MAX_BYTES / ran.n_bytes().max(1)).clamp(MIN_FIRST, MAX_FIRST);
+        let n_first = *self.n_first.get_or_insert(fit.min(self.n_samples));
+        self.waiting.insert(sample_idx, ran);
+        if (0..n_first).all(|i| self.waiting.contains_key(&i)) {
+            self.prepare(n_first);
+        }
+    }
+
+    /// Prepares the metrics on the first samples, and adds those that waited.
+    fn prepare(&mut self, n_first: usize) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let first: Vec<&Ran> = waiting.range(..n_first).map(|(_, ran)| ran).collect();
+        let float = self.outputs.iter().enumerate().map(|(i, about)| FloatOutput {
+            about,
+            batch: self.batch,
+            shape: first.first().map_or(&[], |ran| &ran.outputs[0][i].shape),
+            samples: first.iter().map(|ran| f32s(&ran.outputs[0][i])).collect(),
+        });
+        let prepared = Arc::new(PreparedMetrics::new(METRICS, &float.collect::<Vec<_>>()));
+        let in_order = self.in_order.insert(InOrder::new(prepared.clone()));
+        for (sample_idx, ran) in &waiting {
+            in_order.add(*sample_idx, prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels }));
+        }
+    }
+
+    fn finish(mut self) -> Result<Comparison> {
+        if self.in_order.is_none() {
+            self.prepare(self.n_samples);
+        }
+        let in_order = self.in_order.context("internal error: nothing was measured")?;
+        Ok(Comparison { measured: in_order.into_total(), non_finite: self.non_finite, n_samples: self.n_samples })
+    }
+}
+
+/// Adds a sample; the sums are made without holding the lock.
+fn add<'a>(sums: &Mutex<Sums<'a>>, sample_idx: usize, name: &str, ran: Ran<'a>) -> Result<()> {
+    let locked = || sums.lock().map_err(|error| anyhow!("{error}"));
+    let counts = |pair: &Option<OutputPair>| {
+        pair.map(|pair| NonFiniteCounts::of((sample_idx, name), pair.float, pair.quantized)).unwrap_or_default()
+    };
+    let counts: Vec<NonFiniteCounts> = ran.pairs().iter().map(counts).collect();
+    let mut locked_sums = locked()?;
+    locked_sums.non_finite.iter_mut().zip(counts).for_each(|(all, one)| all.merge(one));
+    let Some(prepared) = locked_sums.prepared() else {
+        locked_sums.wait(sample_idx, ran);
+        return Ok(());
+    };
+    drop(locked_sums);
+    let one = prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels });
+    if let Some(in_order) = &mut locked()?.in_order {
+        in_order.add(sample_idx, one);
+    }
+    Ok(())
 }

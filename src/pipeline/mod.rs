@@ -6,13 +6,14 @@
 mod compare;
 mod record;
 
-pub use compare::{CompareRequest, compare};
+pub use compare::{CompareRequest, Comparison, compare};
 
 use crate::calibrate::{self, CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
 use crate::diag::{WithHint, hint_of};
 use crate::engine::Parsed;
 use crate::import::ImportedRanges;
+use crate::metrics::{ChannelAxes, OutputGroups};
 use crate::mixed::{Mixed, Task, Wanted, choose_precisions};
 use crate::observers;
 use crate::onnx::edit::edited;
@@ -28,7 +29,8 @@ use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::tune::{
-    self, Equalized, ObserverChoice, PlannedModel, Proposal, Setup, Tuned, choose_observer, propose, tune_planned,
+    self, Equalized, MethodOutcome, ObserverChoice, PlannedModel, Proposal, Setup, Tuned, choose_observer, ensure_gain,
+    propose, tune_planned,
 };
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
@@ -52,6 +54,8 @@ pub struct Request {
     pub observers: observers::ObserverOptions,
     /// How much work goes into better weights.
     pub tune: tune::TuningOptions,
+    /// Axes of channels that the user gives, by output.
+    pub axes: ChannelAxes,
     /// Which layers get another precision than their rows', where that is asked for.
     pub mixed: Option<Wanted>,
     /// How weights are stored.
@@ -75,6 +79,7 @@ impl Request {
             observers: &self.observers,
             has_given_ranges: self.ranges.is_some(),
             options: self.tune,
+            axes: &self.axes,
             samples,
         }
     }
@@ -110,12 +115,18 @@ pub struct Outcome {
 
 /// What methods did to the first plan.
 #[skip_serializing_none]
-#[derive(Debug, Clone, Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Improved {
+    /// What became of each, in the order in which they were tried.
+    pub methods: Vec<MethodOutcome>,
     /// Equalization, where it was asked for.
+    #[serde(skip)]
     pub equalized: Option<Equalized>,
-    /// How the range observer of activations was chosen, where others were tried.
-    pub observer: Option<ObserverChoice>,
+    /// The range observer of activations in the end, with its options; absent where it is the table's.
+    pub observer: Option<&'static str>,
+    /// The channels of the outputs, as the overlap takes them; empty where nothing was evaluated.
+    #[serde(skip)]
+    pub outputs: Vec<OutputGroups>,
     /// Which layers got another precision, where that was asked for.
     #[serde(rename = "mixed_precision")]
     pub mixed: Option<Mixed>,
@@ -138,6 +149,7 @@ pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcom
 /// The stages behind preparing.
 fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Progress) -> Result<Outcome> {
     let fixed = prepared.fixed_shapes();
+    compare::outputs(&prepared.model, &request.axes)?;
     let about_model = record::about_model(path, &prepared)?;
     let PreparedGraph { model, value_info, has_external_data, parsed, .. } = prepared;
     let placement = place(graph(&model)?, &value_info, &request.scheme, &request.selection);
@@ -209,8 +221,9 @@ fn improve(
     calibration: &mut CalibrationStatistics,
     progress: &Progress,
 ) -> Result<Improved> {
+    let plain = planned.clone();
     let evaluated = proposal.map(|proposal| proposal.evaluate(setup, planned, calibration));
-    let (equalized, mut known) = evaluated.unwrap_or_default();
+    let (equalized, mut known) = evaluated.map_or((None, None), |(equalized, known)| (Some(equalized), known));
     let observer = choose_observer(setup, planned, calibration, &mut known);
     let chosen = observer.as_ref().map(ObserverChoice::chosen).transpose()?;
     let observers = setup.range_observers();
@@ -226,7 +239,23 @@ fn improve(
             (Some(mixed), tuned)
         }
     };
-    Ok(Improved { equalized, observer, mixed, tuned })
+    let mut methods: Vec<MethodOutcome> = equalized.iter().map(|equalized| equalized.outcome.clone()).collect();
+    methods.extend(observer.iter().flat_map(|choice| choice.tried.clone()));
+    methods.extend(tuned.iter().flat_map(|tuned| tuned.methods.clone()));
+    let outputs = tuned.as_ref().map(|tuned| tuned.measured.prepared().groups().to_vec()).unwrap_or_default();
+    let observer = observer.map(|choice| choice.observer);
+    let mut improved = Improved { methods, equalized, observer, outputs, mixed, tuned };
+    if improved.mixed.is_none()
+        && let Some(undone) = ensure_gain(setup, plain, planned, improved.tuned.as_ref(), &improved.methods)?
+    {
+        let outcomes = improved.methods.iter_mut().chain(improved.equalized.as_mut().map(|it| &mut it.outcome));
+        outcomes.filter(|outcome| outcome.accepted).for_each(|outcome| {
+            (outcome.accepted, outcome.reason) = (false, Some("undone with all others".to_string()));
+        });
+        (improved.observer, improved.tuned) = (None, None);
+        improved.methods.push(undone);
+    }
+    Ok(improved)
 }
 
 /// What the user is told besides what the stages said.

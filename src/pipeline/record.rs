@@ -35,9 +35,10 @@ pub fn sidecar(
         placement,
         plan,
         model: about_model,
-        calibration: about_data(setup, request, calibration, model)?,
+        calibration: about_data(setup, request, calibration, model, improved)?,
+        methods: &improved.methods,
+        outputs: &improved.outputs,
         equalized: improved.equalized.as_ref(),
-        observer: improved.observer.as_ref(),
         mixed_precision: improved.mixed.as_ref(),
         tuned: improved.tuned.as_ref(),
     };
@@ -50,6 +51,7 @@ fn about_data(
     request: &Request,
     calibration: &CalibrationStatistics,
     model: &ModelProto,
+    improved: &Improved,
 ) -> Result<CalibrationRecord> {
     let inputs = match setup.samples {
         Some(samples) => samples.inputs.clone(),
@@ -59,8 +61,7 @@ fn about_data(
     Ok(CalibrationRecord {
         n_samples: calibration.n_samples,
         n_skipped: calibration.skipped.len(),
-        activation_observer: setup.observers.activation.spelling.clone(),
-        tried_observers: Vec::new(),
+        activation_observer: improved.observer.unwrap_or(&setup.observers.activation.spelling).to_string(),
         weight_observer: setup.observers.weight.spelling.clone(),
         ranges_from: request
             .ranges

@@ -1,13 +1,14 @@
 //! What `mqq calibrate` says of one model.
 
-use super::{by_operator, count};
+use super::{by_operator, channels, count};
+use crate::metrics::{self, SQNR};
 use crate::mixed::{CurvePoint, Mixed};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
 use crate::pipeline::{Improved, Outcome};
 use crate::place::{FloatCause, FloatNode};
 use crate::sidecar::Encoding;
-use crate::tune::{Equalized, ObserverChoice, ScaledGroup, Step, TriedObserver, Tuned};
+use crate::tune::{Judged, METHODS, MethodOutcome, ScaledGroup, Tuned};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::fmt::Display;
 
 /// What was done with a model; `summary` of its report as JSON.
 #[skip_serializing_none]
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 pub struct Summary {
     /// Samples observed.
     pub n_samples: usize,
@@ -114,20 +115,14 @@ pub fn calibration(outcome: &Outcome) -> Vec<String> {
     if !biases.is_empty() {
         lines.add("biases", types(biases, true));
     }
-    if let Some(equalized) = &outcome.improved.equalized {
-        lines.add("equalization", describe_equalized(equalized));
-    }
-    if let Some(choice) = &outcome.improved.observer {
-        lines.add("observer search", describe_choice(choice));
+    for tried in &outcome.improved.methods {
+        lines.add(title(&tried.method), describe_outcome(tried));
     }
     if let Some(mixed) = &outcome.improved.mixed {
         lines.add("mixed precision", describe_mixed(mixed));
     }
     if let Some(tuned) = &outcome.improved.tuned {
-        for step in &tuned.steps {
-            lines.add(step.method.title, describe_step(step, tuned));
-        }
-        lines.add("expected SQNR", describe_sqnr(tuned));
+        lines.add("expected", describe_tuned(tuned));
     }
     lines.0
 }
@@ -201,33 +196,38 @@ fn type_name(encoding: &Encoding, granularity: bool) -> String {
     format!("{output_dtype}{narrower} {symmetry}{per}")
 }
 
-fn verdict(accepted: bool) -> &'static str {
-    if accepted { "accepted" } else { "rejected" }
+/// The title of a method.
+fn title(name: &str) -> &'static str {
+    METHODS.iter().find(|method| method.name == name).map_or("all methods", |method| method.title)
 }
 
-fn describe_equalized(equalized: &Equalized) -> String {
-    let Equalized { n_samples, n_judges, n_spaces, n_declined, gain_db, chance_db, .. } = equalized;
-    let skipped = format!("{n_declined} skipped");
-    if *n_spaces == 0 {
-        return format!("no layers to equalize, {skipped} ({:.2} s)", equalized.seconds);
+/// As `percentile:99.99 rejected: no gain; overlap 0.918 -> 0.911 (± 0.004), SQNR 23.00 -> 22.41 dB on 16 samples`.
+fn describe_outcome(outcome: &MethodOutcome) -> String {
+    let MethodOutcome { variant, accepted, reason, judged, details, seconds, .. } = outcome;
+    let verdict = match (accepted, judged) {
+        (true, _) => "accepted",
+        (false, Some(_)) => "rejected",
+        (false, None) => "skipped",
+    };
+    let variant = variant.as_ref().map(|variant| format!("{variant} ")).unwrap_or_default();
+    let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let mut parts = vec![format!("{variant}{verdict}{reason}")];
+    parts.extend(judged.as_ref().map(describe_figures));
+    parts.extend(details.iter().cloned());
+    format!("{} ({seconds:.2} s)", parts.join("; "))
+}
+
+/// As `overlap 0.818 -> 0.918 (± 0.004), SQNR 15.40 -> 23.00 dB on 16 samples`.
+fn describe_figures(judged: &Judged) -> String {
+    let Judged { metric, figures: [before, after], deviation, sqnr_db: [db_before, db_after], n_samples } = judged;
+    let metric = metrics::by_name(metric).unwrap_or(SQNR);
+    let decimals = metric.decimals;
+    let first =
+        format!("{} {before:.decimals$} -> {} (± {deviation:.decimals$})", metric.title, metric.spelled(*after));
+    match metric == SQNR {
+        true => format!("{first} on {n_samples} samples"),
+        false => format!("{first}, SQNR {db_before:.2} -> {db_after:.2} dB on {n_samples} samples"),
     }
-    format!(
-        "{}, SQNR {gain_db:+.2} ± {chance_db:.2} dB on {n_judges} samples: channel scales of {}, chosen on {n_samples} samples, {skipped} ({:.2} s)",
-        verdict(equalized.kept),
-        count(*n_spaces, "group"),
-        equalized.seconds
-    )
-}
-
-fn describe_choice(choice: &ObserverChoice) -> String {
-    let tried = choice.tried.iter().map(|tried| {
-        let TriedObserver { observer, gain_db, chance_db } = tried;
-        let outcome = choice.outcome(tried);
-        format!("{observer} SQNR {gain_db:+.2} ± {chance_db:.2} dB, {outcome}")
-    });
-    let tried: Vec<String> = tried.collect();
-    let ObserverChoice { table, n_judges, seconds, .. } = choice;
-    format!("against {table} on {n_judges} samples: {} ({seconds:.2} s)", tried.join("; "))
 }
 
 fn describe_mixed(mixed: &Mixed) -> String {
@@ -235,18 +235,7 @@ fn describe_mixed(mixed: &Mixed) -> String {
     format!("{goal}: {} on {} samples ({:.2} s)", mixed.reached(), mixed.n_judges, mixed.seconds)
 }
 
-fn describe_step(step: &Step, tuned: &Tuned) -> String {
-    format!(
-        "{}, SQNR {:+.2} dB on {} held-out samples ({:.2} s)",
-        verdict(step.kept),
-        step.gain_db,
-        tuned.n_held_back,
-        step.seconds
-    )
-}
-
-fn describe_sqnr(tuned: &Tuned) -> String {
-    let [before, after] = tuned.sqnr_db;
+fn describe_tuned(tuned: &Tuned) -> String {
     let of = |n: usize, what: &str| (n > 0).then(|| count(n, what));
     let changed = [
         of(tuned.n_weights, "weight"),
@@ -258,7 +247,7 @@ fn describe_sqnr(tuned: &Tuned) -> String {
         true => String::new(),
         false => format!(", with {} changed on {} samples", changed.join(" and "), tuned.n_samples),
     };
-    format!("{before:.2} -> {after:.2} dB on {} held-out samples{changed}", tuned.n_held_back)
+    format!("{}{changed}", describe_figures(&tuned.judged))
 }
 
 /// What `--verbose` adds: every change of the float model, every node without quantizers and why, every group of
@@ -277,7 +266,8 @@ pub fn details(outcome: &Outcome) -> Vec<String> {
     let skipped = skipped.map(|skipped| format!("equalization skipped: `{}`: {}", skipped.tensor, skipped.reason));
     let curve = outcome.improved.mixed.iter().flat_map(|mixed| &mixed.curve);
     let curve = curve.map(|point| format!("mixed precision: {}", CurvePoint::describe(point)));
-    prepared.chain(floats).chain(scaled).chain(skipped).chain(curve).collect()
+    let outputs = outcome.improved.outputs.iter().map(|groups| format!("output {}", channels(groups)));
+    prepared.chain(floats).chain(scaled).chain(skipped).chain(outputs).chain(curve).collect()
 }
 
 fn describe_scales(group: &ScaledGroup) -> String {

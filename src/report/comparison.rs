@@ -1,27 +1,126 @@
-//! What `mqq compare` says of one output.
+//! What `mqq compare` says of the outputs.
 
-use crate::metrics::{NonFinite, OutputFigures};
+use crate::metrics::{
+    AGREEMENT, ChannelGroup, Figure, MAX_DB, MAX_ERROR, METRICS, Metric, NonFinite, OVERLAP, OutputGroups, SQNR, TOP1,
+};
+use crate::pipeline::Comparison;
+use serde::Serialize;
+use serde_json::{Map, Number, Value};
+use serde_with::skip_serializing_none;
+
+/// What is reported of one output.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Serialize)]
+pub struct OutputReport {
+    /// ONNX name.
+    pub output: String,
+    /// SQNR over all samples, in dB; absent where the outputs are equal, and -200 where a value is NaN or infinite or there
+    /// is none.
+    pub sqnr_db: Option<f64>,
+    /// Largest absolute difference of a value; absent where one is NaN or infinite.
+    pub max_difference: Option<f64>,
+    /// Rows of class scores with the same largest value, in percent; absent where the output is no class scores.
+    pub agreement_percent: Option<f64>,
+    /// Rows of class scores whose largest value is the label, float and quantized, in percent; absent without labels.
+    pub top1_percent: Option<[f64; 2]>,
+    /// Samples compared.
+    pub n_samples: usize,
+    /// Values that are NaN or infinite where float has numbers.
+    pub non_finite: Option<NonFinite>,
+    /// Values that are NaN or infinite in the float model, so that there is nothing to compare with.
+    pub float_non_finite: Option<NonFinite>,
+    /// The figure of every metric that is about the output, by its name.
+    pub metrics: Map<String, Value>,
+    /// The axis that counts channels, as the overlap takes it; absent where there is one channel.
+    pub channel_axis: Option<usize>,
+    /// The overlap of each group of channels.
+    pub groups: Vec<GroupReport>,
+}
+
+/// The overlap of a group of channels.
+#[derive(Debug, Clone, Serialize)]
+pub struct GroupReport {
+    /// The group.
+    #[serde(flatten)]
+    pub group: ChannelGroup,
+    /// Its overlap.
+    pub overlap: f64,
+}
+
+/// The figures of every output.
+pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
+    let measured = &comparison.measured;
+    let figures: Vec<(Metric, Vec<Option<Figure>>)> =
+        METRICS.iter().map(|metric| (*metric, measured.figures(*metric))).collect();
+    let of = |(output_idx, output): (usize, &String)| {
+        let figure = |wanted: Metric| {
+            let (_, figures) = figures.iter().find(|(metric, _)| *metric == wanted)?;
+            figures.get(output_idx)?.as_ref()
+        };
+        let value = |metric: Metric| figure(metric).map(|figure| figure.value);
+        let number = |metric: &Metric| Some((metric.name.to_string(), Number::from_f64(value(*metric)?)?.into()));
+        let found = measured.prepared().groups().get(output_idx);
+        let groups = found.map(|found: &OutputGroups| found.groups.as_slice()).unwrap_or_default();
+        let overlaps = figure(OVERLAP).map(|figure| figure.groups.as_slice()).unwrap_or_default();
+        let groups = groups.iter().zip(overlaps);
+        OutputReport {
+            output: output.clone(),
+            sqnr_db: value(SQNR).filter(|db| *db < MAX_DB),
+            max_difference: value(MAX_ERROR).filter(|error| error.is_finite()),
+            agreement_percent: value(AGREEMENT),
+            top1_percent: figure(TOP1).and_then(|figure| Some([figure.float?, figure.value])),
+            n_samples: comparison.n_samples,
+            non_finite: comparison.non_finite[output_idx].quantized.clone(),
+            float_non_finite: comparison.non_finite[output_idx].float.clone(),
+            metrics: METRICS.iter().filter_map(number).collect(),
+            channel_axis: found.and_then(|found| found.axis),
+            groups: groups.map(|(group, &overlap)| GroupReport { group: group.clone(), overlap }).collect(),
+        }
+    };
+    measured.prepared().outputs().iter().enumerate().map(of).collect()
+}
 
 /// A line about one output.
-pub fn comparison(figures: &OutputFigures) -> String {
+pub fn comparison(report: &OutputReport) -> String {
     let mut parts = Vec::new();
     let mut count = |non_finite: &Option<NonFinite>, what: &str| {
-        if let Some(NonFinite { n_values, first_sample }) = non_finite {
+        if let Some(NonFinite { n_values, first_sample, .. }) = non_finite {
             parts.push(format!("{n_values} values are NaN or infinite {what}, first for `{first_sample}`"));
         }
     };
-    count(&figures.non_finite, "where float has numbers");
-    count(&figures.float_non_finite, "in the float model");
-    parts.push(match figures.sqnr_db {
-        _ if !parts.is_empty() => "SQNR not measured".to_string(),
-        Some(db) => format!("SQNR {db:.2} dB"),
-        None => "equal".to_string(),
-    });
-    parts.extend(figures.agreement_percent.map(|percent| format!("agreement {percent:.1} %")));
-    parts.push(format!("largest difference {:.4}", figures.max_difference));
-    parts.push(format!("{} samples", figures.n_samples));
-    let top1 = figures
-        .top1_percent
-        .map(|[float, quantized]| format!("; top-1 float {float:.2} %, quantized {quantized:.2} %"));
-    format!("{}: {}{}", figures.output, parts.join(", "), top1.unwrap_or_default())
+    count(&report.non_finite, "where float has numbers");
+    count(&report.float_non_finite, "in the float model");
+    let is_known = parts.is_empty();
+    for metric in METRICS {
+        let Some(value) = report.metrics.get(metric.name).and_then(Value::as_f64) else { continue };
+        let is_sqnr = *metric == SQNR;
+        parts.push(match *metric == TOP1 {
+            // It stands at the end, beside that of the float model.
+            true => continue,
+            false if is_sqnr && !is_known => "SQNR not measured".to_string(),
+            false if is_sqnr && report.sqnr_db.is_none() => "equal".to_string(),
+            false => format!("{} {}", metric.title, metric.spelled(value)),
+        });
+    }
+    parts.push(format!("{} samples", report.n_samples));
+    let top1 =
+        report.top1_percent.map(|[float, quantized]| format!("; top-1 float {float:.2} %, quantized {quantized:.2} %"));
+    let lowest = report.groups.iter().min_by(|a, b| a.overlap.total_cmp(&b.overlap));
+    let lowest = lowest.filter(|_| report.groups.len() > 1);
+    let lowest = lowest
+        .map(|lowest| format!("; lowest overlap {} of {}", OVERLAP.spelled(lowest.overlap), lowest.group.describe()));
+    format!("{}: {}{}{}", report.output, parts.join(", "), lowest.unwrap_or_default(), top1.unwrap_or_default())
+}
+
+/// A line about the channels of an output, as the overlap takes them.
+pub fn channels(groups: &OutputGroups) -> String {
+    let OutputGroups { output, axis, groups } = groups;
+    let axis = axis.map_or("one channel".to_string(), |axis| format!("channels along axis {axis}"));
+    match groups.is_empty() {
+        true => format!("{output}: no overlap: its values are integers, constant, or vary in number"),
+        false => {
+            let groups: Vec<String> = groups.iter().map(ChannelGroup::describe).collect();
+            format!("{output}: {axis}: {}", groups.join(", "))
+        }
+    }
 }

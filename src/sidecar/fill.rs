@@ -3,8 +3,9 @@
 use super::packed::pack;
 use super::schema::{
     CalibrationRecord, Encoding, EqualizationRecord, FloatNodeRecord, GraphRecord, ModelRecord, NodeRecord, OneOrMany,
-    Producer, SCHEMA_VERSION, SchemeRecord, Sidecar, SkippedRecord, StepRecord, TuningRecord,
+    Producer, SCHEMA_VERSION, SchemeRecord, Sidecar, SkippedRecord, TuningRecord,
 };
+use crate::metrics::OutputGroups;
 use crate::mixed::Mixed;
 use crate::onnx::edit::ModelEdit;
 use crate::onnx::node::{attribute, node_name};
@@ -14,7 +15,7 @@ use crate::place::Placement;
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::Symmetry;
 use crate::scheme::{QType, Scheme};
-use crate::tune::{Equalized, ObserverChoice, Step, Tuned};
+use crate::tune::{Equalized, MethodOutcome, Tuned};
 use anyhow::Result;
 
 /// The outcome of a run.
@@ -33,10 +34,12 @@ pub struct Record<'a> {
     pub model: ModelRecord,
     /// How ranges were found.
     pub calibration: CalibrationRecord,
+    /// The methods that were tried.
+    pub methods: &'a [MethodOutcome],
+    /// The channels of the outputs, where something was evaluated.
+    pub outputs: &'a [OutputGroups],
     /// What equalization did.
     pub equalized: Option<&'a Equalized>,
-    /// How the observer of activations was chosen, where others were tried.
-    pub observer: Option<&'a ObserverChoice>,
     /// Which layers got another precision.
     pub mixed_precision: Option<&'a Mixed>,
     /// What tuning did.
@@ -67,7 +70,9 @@ impl Record<'_> {
                 resolved: serde_json::to_value(self.scheme).unwrap_or_default(),
             },
             model: self.model,
-            calibration: calibration(self.calibration, self.observer),
+            calibration: self.calibration,
+            methods: self.methods.to_vec(),
+            outputs: self.outputs.to_vec(),
             equalization: self.equalized.map(equalization),
             mixed_precision: self.mixed_precision.cloned(),
             tuning: self.tuned.map(|tuned| tuning(tuned, &plan.edits)),
@@ -181,24 +186,11 @@ fn plain(name: &str, qtype: Option<&QType>) -> Encoding {
     }
 }
 
-/// With the observer that was chosen, and those that were tried.
-fn calibration(record: CalibrationRecord, choice: Option<&ObserverChoice>) -> CalibrationRecord {
-    let Some(choice) = choice else { return record };
-    let (activation_observer, tried_observers) = (choice.observer.clone(), choice.tried.clone());
-    CalibrationRecord { activation_observer, tried_observers, ..record }
-}
-
 fn equalization(equalized: &Equalized) -> EqualizationRecord {
     let skipped = equalized.skipped.iter();
     let skipped = skipped.map(|it| SkippedRecord { tensor: it.tensor.clone(), reason: it.reason.to_string() });
     EqualizationRecord {
-        n_samples: equalized.n_samples,
-        n_judges: equalized.n_judges,
-        sqnr_db: equalized.sqnr_db,
-        gain_db: equalized.gain_db,
-        chance_db: equalized.chance_db,
-        kept: equalized.kept,
-        spaces: if equalized.kept { equalized.groups.clone() } else { Vec::new() },
+        spaces: if equalized.outcome.accepted { equalized.groups.clone() } else { Vec::new() },
         declined: skipped.collect(),
         offsets: Vec::new(),
     }
@@ -209,14 +201,9 @@ fn tuning(tuned: &Tuned, edits: &[ModelEdit]) -> TuningRecord {
         ModelEdit::ReplaceBias(bias) => Some(bias.clone()),
         _ => None,
     };
-    let step =
-        |step: &Step| StepRecord { method: step.method.name.to_string(), gain_db: step.gain_db, kept: step.kept };
     TuningRecord {
         n_samples: tuned.n_samples,
-        n_held_back: tuned.n_held_back,
-        sqnr_db: tuned.sqnr_db,
-        gain_db: tuned.gain_db,
-        steps: tuned.steps.iter().map(step).collect(),
+        judged: Some(tuned.judged.clone()),
         n_weights: tuned.n_weights,
         n_rounded: tuned.n_rounded,
         n_ranges: tuned.n_ranges,

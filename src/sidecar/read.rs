@@ -28,8 +28,8 @@ impl Sidecar {
         let found = parts(&version).with_context(|| format!("schema_version is `{version}`, expected two numbers"))?;
         let known = parts(SCHEMA_VERSION).context("the program's own version is wrong")?;
         ensure!(
-            found.0 == known.0 && found.1 >= 1,
-            anyhow!("schema_version is {version}, expected {0}.1 or a later {0}.x", known.0)
+            (1..=known.0).contains(&found.0) && found != (1, 0),
+            anyhow!("schema_version is {version}, expected 1.1 to {}.x", known.0)
                 .hint("calibrate again with this version of mqq")
         );
         let sidecar: Sidecar = serde_json::from_value(value)

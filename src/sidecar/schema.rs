@@ -1,14 +1,15 @@
 //! The keys of the sidecar, and its text.
 
+use crate::metrics::OutputGroups;
 use crate::mixed::Mixed;
 use crate::onnx::edit::NewBias;
-use crate::tune::{ScaledGroup, TriedObserver};
+use crate::tune::{Judged, MethodOutcome, ScaledGroup};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 /// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
 /// the second when keys are added.
-pub const SCHEMA_VERSION: &str = "1.8";
+pub const SCHEMA_VERSION: &str = "2.0";
 
 /// The file.
 #[skip_serializing_none]
@@ -24,11 +25,17 @@ pub struct Sidecar {
     pub scheme: SchemeRecord,
     /// How ranges were found.
     pub calibration: CalibrationRecord,
-    /// What equalization did; absent where it was not asked for.
+    /// The methods that were tried, in their order.
+    #[serde(default)]
+    pub methods: Vec<MethodOutcome>,
+    /// The channels of the outputs and their groups, as the overlap takes them; empty where nothing was evaluated.
+    #[serde(default)]
+    pub outputs: Vec<OutputGroups>,
+    /// The channel scales of equalization; absent where it was not asked for.
     pub equalization: Option<EqualizationRecord>,
     /// Which layers got another precision; absent where that was not asked for.
     pub mixed_precision: Option<Mixed>,
-    /// What tuning did; absent where nothing was tuned.
+    /// The changes of tuning; absent where nothing was tuned.
     pub tuning: Option<TuningRecord>,
     /// One per quantized activation, in the order of the graph.
     pub activation_encodings: Vec<Encoding>,
@@ -85,9 +92,6 @@ pub struct CalibrationRecord {
     pub n_skipped: usize,
     /// Range observer of the activations, with its options.
     pub activation_observer: String,
-    /// Others that were tried; absent where none was.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tried_observers: Vec<TriedObserver>,
     /// Range observer of the weights, with its options.
     pub weight_observer: String,
     /// The file that ranges of activations were taken from, and its format; absent where there was none.
@@ -99,18 +103,13 @@ pub struct CalibrationRecord {
 }
 
 /// What the sidecar says of tuned weights and biases.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuningRecord {
     /// Samples that were learned from.
     pub n_samples: usize,
-    /// Held-out samples.
-    pub n_held_back: usize,
-    /// Mean SQNR of the outputs over the held-out samples, before and after what was accepted, in dB.
-    pub sqnr_db: [f64; 2],
-    /// How much less quantization error the held-out samples have, in dB.
-    pub gain_db: f64,
-    /// The methods, in the order in which they were tried.
-    pub steps: Vec<StepRecord>,
+    /// The network before tuning and after all that was accepted, on held-out samples; absent in earlier versions.
+    pub judged: Option<Judged>,
     /// Weights whose scales or integers are not those of the observer.
     pub n_weights: usize,
     /// Those among them whose integers are not the nearest ones.
@@ -121,34 +120,9 @@ pub struct TuningRecord {
     pub biases: Vec<NewBias>,
 }
 
-/// One method, tried on top of those that were accepted.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StepRecord {
-    /// What was tried, as `--methods` spells it.
-    pub method: String,
-    /// How much less quantization error the held-out samples have with it, in dB.
-    pub gain_db: f64,
-    /// Whether it was accepted; otherwise it was worse and rejected.
-    pub kept: bool,
-}
-
 /// What the sidecar says of equalized channels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EqualizationRecord {
-    /// Samples that the channel scales were chosen by.
-    pub n_samples: usize,
-    /// Samples that the result was evaluated by.
-    pub n_judges: usize,
-    /// Mean SQNR of the outputs over these samples, before and after, in dB; with biases that were corrected on
-    /// them where biases will be.
-    pub sqnr_db: [f64; 2],
-    /// How much less quantization error they have, in dB.
-    pub gain_db: f64,
-    /// One standard deviation of that, by which samples there are, in dB.
-    #[serde(default)]
-    pub chance_db: f64,
-    /// Whether the result was accepted; otherwise it was worse by more than twice that and everything is as it was.
-    pub kept: bool,
     /// The equalization groups whose channels were scaled; none where the result was rejected.
     pub spaces: Vec<ScaledGroup>,
     /// Inputs of layers that got no channel scales.

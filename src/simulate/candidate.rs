@@ -1,14 +1,13 @@
 //! One quantized network of a forward pass: a plan, and the values that it makes on the way.
 
-use super::evaluated::EvaluatedTensor;
+use super::evaluated::EvaluatedFloat;
 use super::network::Network;
 use super::node::NodeAt;
 use super::single_node::NamedValue;
 use super::view::{PlanView, dequantized, fake_quantize};
 use crate::engine::Value;
-use crate::metrics::{Centred, QuantizationError};
+use crate::metrics::Measurement;
 use crate::onnx::graph::Edge;
-use crate::onnx::node::axis_position;
 use crate::onnx::tensor;
 use crate::plan::{PlannedBias, QuantPlan, RangeCandidate};
 use anyhow::{Context, Result};
@@ -20,8 +19,8 @@ pub struct Candidate {
     pub plan: QuantPlan,
     /// The first sample that it sees.
     pub first: usize,
-    /// Over the held-out samples, per output of the graph.
-    pub errors: Vec<QuantizationError>,
+    /// Its figures over the samples that evaluate; none before the pass has ended.
+    pub measured: Option<Measurement>,
     /// The outputs of the graph, per output and sample.
     pub outputs: Vec<Vec<Value>>,
     /// New biases, a value per output channel: at which node, and which of its inputs.
@@ -59,7 +58,7 @@ impl Candidate {
             view: PlanView::of(&plan)?,
             plan,
             first,
-            errors: Vec::new(),
+            measured: None,
             outputs: Vec::new(),
             biases: BTreeMap::new(),
             seconds: 0.0,
@@ -176,27 +175,14 @@ impl Candidate {
         Some(fake_quantized.filter(|_| quantized).unwrap_or(&tensor.values))
     }
 
-    /// Compares the tensor that output `output_idx` is evaluated by with the float one, over the samples from
-    /// `evaluate_from` on.
-    pub(super) fn evaluate(
-        &mut self,
-        output_idx: usize,
-        evaluated: &EvaluatedTensor,
-        float: &[Value],
-        evaluate_from: usize,
-    ) {
-        let mut error = QuantizationError::default();
-        let first = evaluate_from.max(self.first);
-        if let Some(values) = self.seen(&evaluated.tensor) {
-            for (a, b) in float[first..].iter().zip(&values[first - self.first..]) {
-                let (Some(float), Some(quantized)) = (a.f32s(), b.f32s()) else { continue };
-                let shape = a.shape();
-                let axis = evaluated.centred.map(|axis| axis_position(axis, shape.len()));
-                error.add(float, quantized, axis.map(|axis| Centred { shape, axis }));
-            }
-        }
-        self.errors.resize_with(self.errors.len().max(output_idx + 1), QuantizationError::default);
-        self.errors[output_idx] = error;
+    /// Compares it with the float network, over the samples from `evaluate_from` on.
+    pub(super) fn evaluate(&mut self, float: &EvaluatedFloat, evaluate_from: usize) -> Result<()> {
+        let tensors = float.outputs().iter().map(|output| self.seen(&output.tensor));
+        let tensors: Vec<&[Value]> = tensors.map(Option::unwrap_or_default).collect();
+        let samples = evaluate_from.max(self.first)..float.n_samples();
+        let sums = float.sums(samples, |output_idx, sample| tensors[output_idx].get(sample - self.first))?;
+        self.measured = Some(Measurement::new(float.prepared().clone(), sums));
+        Ok(())
     }
 
     /// Keeps an output of the graph.

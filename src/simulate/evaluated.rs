@@ -1,33 +1,98 @@
-//! The tensors that tell how near a network is to the float one.
+//! The float network's values that quantized networks are evaluated by.
 
-use crate::onnx::graph::GraphIndex;
-use crate::onnx::node;
+use crate::engine::Value;
+use crate::metrics::{
+    EvaluatedOutput, FloatOutput, Metric, OutputPair, PreparedMetrics, SamplePair, SampleSums, centred,
+};
+use anyhow::Result;
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
 
-/// The tensor by which an output is evaluated.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EvaluatedTensor {
-    /// Its name.
-    pub tensor: String,
-    /// The axis along which only differences count.
-    pub centred: Option<i64>,
+/// The evaluated tensors of the float network over some samples, and the metrics prepared on them.
+pub struct EvaluatedFloat {
+    outputs: Vec<EvaluatedOutput>,
+    /// Per output and sample; none for an output that is a constant.
+    values: Vec<Vec<Value>>,
+    prepared: Arc<PreparedMetrics>,
 }
 
-impl EvaluatedTensor {
-    /// An output is evaluated by its values; that of a Softmax by what the Softmax reads, up to a constant. There
-    /// all samples have a say: of probabilities only the samples that are in doubt have.
-    pub fn of(index: &GraphIndex, output: &str) -> EvaluatedTensor {
-        let mut tensor = output;
-        while let Some(producer) = index.producer(tensor) {
-            let Some(input) = producer.input.first() else { break };
-            match producer.op_type() {
-                "Softmax" | "LogSoftmax" => {
-                    let centred = Some(node::int(producer, "axis", -1));
-                    return EvaluatedTensor { tensor: input.clone(), centred };
-                }
-                "Identity" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => tensor = input,
-                _ => break,
-            }
-        }
-        EvaluatedTensor { tensor: output.to_string(), centred: None }
+/// The value that an output is evaluated by.
+fn evaluated(output: &EvaluatedOutput, value: &Value) -> Result<Value> {
+    match (output.centred, value.f32s()) {
+        (Some(axis), Some(values)) => Value::from_f32(value.shape(), centred(values, value.shape(), axis)),
+        _ => Ok(value.clone()),
+    }
+}
+
+fn pair<'v>(float: Option<&'v Value>, quantized: Option<&'v Value>) -> Option<OutputPair<'v>> {
+    let (float, quantized) = float.zip(quantized)?;
+    Some(OutputPair { shape: float.shape(), float: float.f32s()?, quantized: quantized.f32s()? })
+}
+
+impl EvaluatedFloat {
+    /// Prepares metrics on the tensors' `values`, per output and sample; `batch` is that of the network's first input.
+    ///
+    /// # Errors
+    /// If there is no memory for a copy.
+    pub fn new(
+        metrics: &[Metric],
+        outputs: Vec<EvaluatedOutput>,
+        values: &[Vec<Value>],
+        batch: usize,
+    ) -> Result<EvaluatedFloat> {
+        let of_output = |(output, values): (&EvaluatedOutput, &Vec<Value>)| -> Result<Vec<Value>> {
+            values.par_iter().map(|value| evaluated(output, value)).collect()
+        };
+        let values: Vec<Vec<Value>> = outputs.iter().zip(values).map(of_output).collect::<Result<_>>()?;
+        let float = |(about, values)| {
+            let values: &Vec<Value> = values;
+            let shape = values.first().map_or(&[][..], Value::shape);
+            FloatOutput { about, batch, shape, samples: values.iter().filter_map(Value::f32s).collect() }
+        };
+        let float: Vec<FloatOutput> = outputs.iter().zip(&values).map(float).collect();
+        let prepared = Arc::new(PreparedMetrics::new(metrics, &float));
+        Ok(EvaluatedFloat { outputs, values, prepared })
+    }
+
+    /// Whether one of the tensors is among those that `contains` tells.
+    pub fn reads(&self, contains: impl Fn(&str) -> bool) -> bool {
+        self.outputs.iter().any(|output| contains(&output.tensor))
+    }
+
+    /// The metrics.
+    pub fn prepared(&self) -> &Arc<PreparedMetrics> {
+        &self.prepared
+    }
+
+    /// The outputs, and the tensors by which they are evaluated.
+    pub fn outputs(&self) -> &[EvaluatedOutput] {
+        &self.outputs
+    }
+
+    /// Number of samples.
+    pub fn n_samples(&self) -> usize {
+        self.values.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// Sums of the metrics over some samples of a quantized network, whose tensors `quantized` gives by the position of the
+    /// output and of the sample.
+    ///
+    /// # Errors
+    /// If there is no memory for a copy.
+    pub fn sums<'v>(
+        &self,
+        samples: Range<usize>,
+        quantized: impl Fn(usize, usize) -> Option<&'v Value> + Sync,
+    ) -> Result<Vec<SampleSums>> {
+        let of_sample = |sample: usize| {
+            let of_output = |(i, output)| quantized(i, sample).map(|value| evaluated(output, value)).transpose();
+            let values: Vec<Option<Value>> = self.outputs.iter().enumerate().map(of_output).collect::<Result<_>>()?;
+            let pairs = self.values.iter().zip(&values);
+            let outputs: Vec<Option<OutputPair>> =
+                pairs.map(|(float, quantized)| pair(float.get(sample), quantized.as_ref())).collect();
+            Ok(self.prepared.sums(&SamplePair { outputs: &outputs, labels: None }))
+        };
+        samples.into_par_iter().map(of_sample).collect()
     }
 }

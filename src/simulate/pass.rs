@@ -7,7 +7,7 @@
 
 use super::branch::Branch;
 use super::candidate::Candidate;
-use super::evaluated::EvaluatedTensor;
+use super::evaluated::EvaluatedFloat;
 use super::hook::{LayerHook, NoHook, TensorAt};
 use super::network::{Clips, Network};
 use super::node::NodeAt;
@@ -15,11 +15,13 @@ use super::reference::FloatReference;
 use super::samples::Samples;
 use super::single_node::NamedValue;
 use crate::engine::Value;
+use crate::metrics::{ChannelAxes, EvaluatedOutput, OVERLAP, SQNR};
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::plan::QuantPlan;
 use anyhow::{Context, Result, ensure};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What is told of each tensor of the float network.
@@ -32,7 +34,7 @@ pub struct ForwardPass<'a> {
     n_tune: usize,
     /// Samples from here on are evaluated.
     evaluate_from: usize,
-    evaluated: Vec<EvaluatedTensor>,
+    evaluated: Vec<EvaluatedOutput>,
     /// Tensors of the float network that are alive, a value per sample.
     float: BTreeMap<String, Vec<Value>>,
     /// What is known of the float network, which is not run then.
@@ -60,8 +62,11 @@ impl<'a> ForwardPass<'a> {
         let inputs = graph.node.iter().flat_map(|node| &node.input).map(String::as_str);
         let outputs = graph.output.iter().map(|value| value.name());
         inputs.chain(outputs).for_each(|name| *uses_left.entry(name).or_default() += 1);
-        let outputs = graph.output.iter();
-        let evaluated = outputs.map(|output| EvaluatedTensor::of(&net.index, output.name())).collect();
+        let evaluated = EvaluatedOutput::in_front_of_softmax(graph, &ChannelAxes::new());
+        // They stay until the pass has ended.
+        for output in &evaluated {
+            uses_left.iter_mut().filter(|(name, _)| **name == output.tensor).for_each(|(_, left)| *left += 1);
+        }
         let (float, known, kept, on_float, branches) = Default::default();
         Ok(ForwardPass {
             net,
@@ -81,6 +86,13 @@ impl<'a> ForwardPass<'a> {
     #[must_use]
     pub fn with(mut self, candidate: Candidate, hook: impl LayerHook + 'a) -> ForwardPass<'a> {
         self.branches.push(Branch { candidate, hook: Box::new(hook) });
+        self
+    }
+
+    /// With the axes of channels that the user gives, by output.
+    #[must_use]
+    pub fn with_axes(mut self, axes: &ChannelAxes) -> ForwardPass<'a> {
+        self.evaluated = EvaluatedOutput::in_front_of_softmax(self.net.graph, axes);
         self
     }
 
@@ -142,8 +154,31 @@ impl<'a> ForwardPass<'a> {
                 self.used(name);
             }
         }
+        self.evaluate(samples)?;
         for branch in &mut self.branches {
             self.net.graph.output.iter().for_each(|output| branch.candidate.finish(output.name()));
+        }
+        Ok(())
+    }
+
+    /// Compares the candidates with the float network.
+    fn evaluate(&mut self, samples: Samples) -> Result<()> {
+        if self.branches.is_empty() {
+            return Ok(());
+        }
+        let known = self.known.and_then(|known| known.evaluated.clone());
+        let float = match known {
+            Some(known) => known,
+            None => {
+                let values = |output: &EvaluatedOutput| self.float.get(&output.tensor).cloned().unwrap_or_default();
+                let values: Vec<Vec<Value>> = self.evaluated.iter().map(values).collect();
+                Arc::new(EvaluatedFloat::new(&[OVERLAP, SQNR], self.evaluated.clone(), &values, samples.batch())?)
+            }
+        };
+        let evaluate_from = self.evaluate_from;
+        self.branches.iter_mut().try_for_each(|branch| branch.candidate.evaluate(&float, evaluate_from))?;
+        if let Some(kept) = &mut self.kept {
+            kept.evaluated = Some(float);
         }
         Ok(())
     }
@@ -182,17 +217,7 @@ impl<'a> ForwardPass<'a> {
             let at = TensorAt { name, float: &float, quantized: &values, n_tune: self.n_tune };
             hook.tensor(&self.net, &at, candidate)?;
             candidate.store(&self.net, name, values, shared)?;
-            let evaluated = self.evaluated.iter().enumerate();
-            for (output_idx, evaluated) in evaluated.filter(|(_, e)| e.tensor == name) {
-                let float = self.known.map_or(&float[..], |known| known.evaluated(name));
-                candidate.evaluate(output_idx, evaluated, float, self.evaluate_from);
-            }
             candidate.seconds += start.elapsed().as_secs_f64();
-        }
-        if let Some(kept) = &mut self.kept
-            && self.evaluated.iter().any(|evaluated| evaluated.tensor == name)
-        {
-            kept.keep_evaluated(name, &float);
         }
         self.float.insert(name.to_string(), float);
         Ok(())

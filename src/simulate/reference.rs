@@ -4,22 +4,32 @@
 //! two times the first's, to float rounding elsewhere.
 
 use super::channels::ChannelSum;
-use crate::engine::Value;
-use crate::metrics::QuantizationError;
+use super::evaluated::EvaluatedFloat;
+use crate::metrics::Measurement;
 use crate::onnx::graph::Edge;
 use crate::onnx::proto::GraphProto;
 use crate::plan::QuantPlan;
 use crate::quant::ChannelScaling;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Of the float network, over the samples of a pass.
 #[derive(Clone, Default)]
 pub struct FloatReference {
     /// Sums of the channels of a node's first output, per sample, by the node's position.
     sums: BTreeMap<usize, Vec<Vec<ChannelSum>>>,
-    /// The tensors by which outputs are evaluated, a value per sample.
-    evaluated: BTreeMap<String, Vec<Value>>,
-    /// What bias correction by all samples of the pass made of the candidate's plan, where that was tried.
+    /// The tensors by which outputs are evaluated.
+    pub(super) evaluated: Option<Arc<EvaluatedFloat>>,
+    /// The candidate's plan, as it was measured.
+    pub measured: Option<MeasuredPlan>,
+}
+
+/// A plan that was measured by all samples of a pass.
+#[derive(Clone)]
+pub struct MeasuredPlan {
+    /// Its figures.
+    pub measured: Measurement,
+    /// What bias correction by these samples made of it; absent where it was measured as it is.
     pub corrected: Option<Corrected>,
 }
 
@@ -30,17 +40,11 @@ pub struct Corrected {
     pub plan: QuantPlan,
     /// The new biases.
     pub biases: BTreeMap<Edge, Vec<f32>>,
-    /// How far the network is from the float one with them, on the same samples.
-    pub errors: Vec<QuantizationError>,
 }
 
 impl FloatReference {
     pub(super) fn keep_sums(&mut self, node_idx: usize, sums: Vec<Vec<ChannelSum>>) {
         self.sums.insert(node_idx, sums);
-    }
-
-    pub(super) fn keep_evaluated(&mut self, tensor: &str, values: &[Value]) {
-        self.evaluated.insert(tensor.to_string(), values.to_vec());
     }
 
     /// The sums of the node over the first `n` samples.
@@ -49,17 +53,14 @@ impl FloatReference {
         Some(sums[..n.min(sums.len())].to_vec())
     }
 
-    pub(super) fn evaluated(&self, tensor: &str) -> &[Value] {
-        self.evaluated.get(tensor).map_or(&[], Vec::as_slice)
-    }
-
     /// The same of the network `graph` with `scalings` of tensors, but for corrected biases; `None` where it does not
     /// follow.
     pub fn converted(&self, graph: &GraphProto, scalings: &BTreeMap<String, ChannelScaling>) -> Option<FloatReference> {
-        if self.evaluated.keys().any(|tensor| scalings.contains_key(tensor)) {
+        let is_scaled = |tensor: &str| scalings.contains_key(tensor);
+        if self.evaluated.as_ref().is_some_and(|evaluated| evaluated.reads(is_scaled)) {
             return None;
         }
-        let mut converted = FloatReference { corrected: None, ..self.clone() };
+        let mut converted = FloatReference { measured: None, ..self.clone() };
         for (&node_idx, sums) in &mut converted.sums {
             let output = graph.node.get(node_idx).and_then(|node| node.output.first());
             let Some(scaling) = output.and_then(|name| scalings.get(name)) else { continue };

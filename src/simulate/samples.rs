@@ -17,6 +17,12 @@ impl<'a> Samples<'a> {
         self.values.len()
     }
 
+    /// The batch of the first input.
+    pub fn batch(&self) -> usize {
+        let first = self.values.first().and_then(|sample| sample.first());
+        first.and_then(|value| value.shape().first().copied()).unwrap_or(1)
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()

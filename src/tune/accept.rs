@@ -1,34 +1,56 @@
 //! What a change must show on held-out samples to be accepted. The only place that says so.
 
-use crate::metrics::Gain;
+use crate::metrics::{Gain, GroupChange};
 
 /// What a change must show.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Acceptance {
-    /// The gain must be above so many of its standard deviations; below 0: there is no loss of so many.
-    pub deviations: f64,
+    /// The gain must be above so many of its standard deviations.
+    pub gain: f64,
+    /// Whether a smaller gain is enough where the SQNR rises as well and little is at stake: one deviation is at most
+    /// [`SMALL`].
+    pub is_seconded: bool,
+    /// No group of channels may lose more than so many of its own.
+    pub loss: f64,
 }
 
-/// Methods that tune a plan: they learn from other samples than those that decide.
-pub const TUNING: Acceptance = Acceptance { deviations: 0.0 };
-/// Equalization: its objective promised a gain, and two standard deviations are within what the choice of samples does.
-pub const EQUALIZATION: Acceptance = Acceptance { deviations: -2.0 };
-/// Another observer of activations that keeps nearly the whole range.
-pub const WIDE_OBSERVER: Acceptance = Acceptance { deviations: 0.0 };
-/// A narrower one: what it cuts off shows on images that reach further than those that decide. Figures:
+/// Standard deviation of an overlap's difference up to which a change within chance does no harm to speak of.
+const SMALL: f64 = 0.01;
+
+/// Any change.
+pub const CHANGE: Acceptance = Acceptance { gain: 1.0, is_seconded: true, loss: 2.0 };
+/// A range observer that cuts values off: images that reach further than the held-out ones show more of that. Figures:
 /// docs/design/observers.md.
-pub const NARROW_OBSERVER: Acceptance = Acceptance { deviations: 2.0 };
+pub const NARROW_OBSERVER: Acceptance = Acceptance { gain: 2.0, is_seconded: false, loss: 1.0 };
+/// The network of all changes against the one without any.
+pub const WHOLE: Acceptance = Acceptance { gain: -1.0, is_seconded: false, loss: 2.0 };
+
+/// Overlap below which a network has little left of what the float one finds. Figures: docs/design/evaluation.md.
+pub const LEAST_OVERLAP: f64 = 0.3;
 
 impl Acceptance {
-    /// Whether a change with this gain, in dB, is accepted, and this standard deviation of it. No figure that is NaN or
-    /// infinite is a gain.
-    pub fn accepts(self, gain_db: f64, standard_deviation_db: f64) -> bool {
-        let is_finite = gain_db.is_finite() && standard_deviation_db.is_finite();
-        is_finite && gain_db > self.deviations * standard_deviation_db
+    /// Why a change is rejected; `None` where it is accepted. No figure that is NaN or infinite is a gain.
+    pub fn rejects(self, change: &Gain) -> Option<String> {
+        let (gain, deviation) = (change.gain(), change.deviation);
+        if change.is_unknown || !gain.is_finite() || !deviation.is_finite() {
+            return Some("an output has values that are NaN or infinite".to_string());
+        }
+        let is_small = self.is_seconded && deviation <= SMALL;
+        let is_seconded = is_small && gain > 0.0 && change.sqnr_db[1] > change.sqnr_db[0];
+        if gain < self.gain * deviation && !is_seconded || gain <= 0.0 && self.gain > 0.0 {
+            return Some(match gain > 0.0 {
+                true => "the gain is within chance".to_string(),
+                false => "no gain".to_string(),
+            });
+        }
+        let worst = change.groups.iter().filter(|group| self.harms(group));
+        let worst = worst.min_by(|a, b| a.gain().total_cmp(&b.gain()))?;
+        let [before, after] = worst.figures.map(|figure| change.metric.spelled(figure));
+        Some(format!("{}: {} {before} -> {after}", worst.name, change.metric.title))
     }
 
-    /// Whether a change with this gain is accepted, and gains more than `best_db`, in dB, the best so far.
-    pub fn is_best(self, gain: &Gain, best_db: f64) -> bool {
-        self.accepts(gain.gain_db, gain.standard_deviation_db) && gain.gain_db > best_db
+    fn harms(self, group: &GroupChange) -> bool {
+        let loss = -group.gain();
+        !loss.is_finite() || loss > self.loss * group.deviation && loss > 0.0
     }
 }

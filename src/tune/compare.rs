@@ -1,15 +1,16 @@
 //! Two plans against the same float network.
 
 use super::WeightScheme;
+use super::accept::CHANGE;
 use super::bias_grid::BiasGrids;
 use super::hook::TuningHook;
 use super::methods::{BIAS, Methods};
-use crate::metrics::{Gain, QuantizationError};
+use crate::metrics::{ChannelAxes, Gain};
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
 use crate::quant::ChannelScaling;
-use crate::simulate::{Candidate, Corrected, FloatReference, ForwardPass, Samples};
+use crate::simulate::{Candidate, Corrected, FloatReference, ForwardPass, MeasuredPlan, Samples};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
@@ -27,8 +28,10 @@ pub struct Compared<'a> {
     pub scalings: Option<&'a BTreeMap<String, ChannelScaling>>,
     /// The scheme that they follow.
     pub table: WeightScheme<'a>,
-    /// Whether biases are to be corrected: both plans have theirs corrected on these samples first. Mean errors that go
-    /// away later would decide otherwise.
+    /// Axes of channels that the user gives, by output.
+    pub axes: &'a ChannelAxes,
+    /// Whether biases are to be corrected: both plans have theirs corrected on these samples first, unless that is worse
+    /// for the first plan alone. Mean errors that go away later would decide otherwise.
     pub corrected: bool,
 }
 
@@ -44,35 +47,53 @@ pub fn compare_plans(
     known: Option<&FloatReference>,
 ) -> Result<(Gain, [Option<FloatReference>; 2])> {
     let graph = compared.models[1].graph.as_ref().context("model has no graph")?;
-    let (before, reference) = match known.and_then(|known| known.corrected.as_ref()).zip(known) {
-        Some((corrected, known)) => (corrected.errors.clone(), known.clone()),
-        None => compared.pass(0, samples, known.cloned())?,
+    let measured = known.filter(|known| known.measured.is_some()).cloned();
+    let reference = match measured {
+        Some(known) => known,
+        None => {
+            let choices: &[bool] = if compared.corrected { &[false, true] } else { &[false] };
+            compared.pass(0, samples, known.cloned(), choices)?
+        }
     };
+    let before = reference.measured.clone().context("internal error: a plan that was not measured")?;
     let converted = compared.scalings.and_then(|scalings| reference.converted(graph, scalings));
     let follows = converted.is_some();
-    let (after, converted) = compared.pass(1, samples, converted)?;
-    Ok((Gain::of(&before, &after), [Some(reference), follows.then_some(converted)]))
+    let converted = compared.pass(1, samples, converted, &[before.corrected.is_some()])?;
+    let after = converted.measured.as_ref().context("internal error: a plan that was not measured")?;
+    let gain = Gain::of(&before.measured, &after.measured);
+    Ok((gain, [Some(reference), follows.then_some(converted)]))
 }
 
 impl Compared<'_> {
-    /// The errors of one of the two networks, and what is known by it.
+    /// What is known by measuring one of the two networks: with corrected biases or without, as `choices` say, the better
+    /// where there are two.
     fn pass(
         &self,
         which: usize,
         samples: Samples,
         known: Option<FloatReference>,
-    ) -> Result<(Vec<QuantizationError>, FloatReference)> {
+        choices: &[bool],
+    ) -> Result<FloatReference> {
         let (model, plan) = (self.models[which], self.plans[which]);
-        let methods = if self.corrected { Methods::default().with(BIAS) } else { Methods::default() };
         let graph = model.graph.as_ref().context("model has no graph")?;
         let grids = BiasGrids::of(graph, self.placement, plan, self.table);
-        let pass = ForwardPass::new(model, samples.len())?.evaluated_by_all().knowing(known.as_ref());
-        let pass = pass.with(Candidate::new(plan.clone(), 0)?, TuningHook::new(methods, &grids));
-        let (mut candidates, kept) = pass.run_and_keep(samples)?;
-        let candidate = candidates.pop().context("internal error: a pass without a candidate")?;
-        let Candidate { plan, biases, errors, .. } = candidate;
+        let pass = ForwardPass::new(model, samples.len())?.with_axes(self.axes).evaluated_by_all();
+        let mut pass = pass.knowing(known.as_ref());
+        for &corrected in choices {
+            let methods = if corrected { Methods::default().with(BIAS) } else { Methods::default() };
+            pass = pass.with(Candidate::new(plan.clone(), 0)?, TuningHook::new(methods, &grids));
+        }
+        let (candidates, kept) = pass.run_and_keep(samples)?;
+        let mut best: Option<MeasuredPlan> = None;
+        for (Candidate { plan, biases, measured, .. }, &corrected) in candidates.into_iter().zip(choices) {
+            let measured = measured.context("internal error: a pass that measured nothing")?;
+            if best.as_ref().is_none_or(|best| CHANGE.rejects(&Gain::of(&best.measured, &measured)).is_none()) {
+                let corrected = corrected.then_some(Corrected { plan, biases });
+                best = Some(MeasuredPlan { measured, corrected });
+            }
+        }
         let mut reference = known.unwrap_or(kept);
-        reference.corrected = self.corrected.then(|| Corrected { plan, biases, errors: errors.clone() });
-        Ok((errors, reference))
+        reference.measured = best;
+        Ok(reference)
     }
 }

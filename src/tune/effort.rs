@@ -4,6 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Effort(u8);
 
+/// Held-out samples where there are as many to learn from: with fewer the overlap does not tell good from bad
+/// (docs/design/evaluation.md).
+const HELD_OUT: usize = 16;
 /// Values of the largest tensor, over all samples, up to which more samples cost little.
 const CHEAP: usize = 1 << 22;
 
@@ -49,8 +52,9 @@ impl Effort {
         if self.0 <= 1 { 1 << 30 } else { 3 << 30 }
     }
 
-    /// Samples to learn from, of `n`; the others are held-out, two or more.
+    /// Samples to learn from, of `n`; the others are held-out: a quarter or a third, but 16 where that leaves half.
     pub fn n_tune(self, n: usize) -> usize {
-        n.saturating_sub(if self.0 <= 1 { n / 4 } else { n / 3 }.max(2))
+        let share = if self.0 <= 1 { n / 4 } else { n / 3 };
+        n.saturating_sub(share.max(HELD_OUT.min(n / 2)).max(2))
     }
 }

@@ -13,19 +13,22 @@ mod hook;
 pub mod layer;
 pub mod methods;
 mod moments;
+mod outcome;
 mod setup;
 mod trials;
 mod weights;
+mod whole;
 
 pub use compare::{Compared, compare_plans};
 pub use effort::Effort;
 pub use methods::{
-    Case, Equalized, METHODS, Method, Methods, ObserverChoice, Proposal, ScaledGroup, Stage, TriedObserver,
-    choose_observer, propose,
+    Case, Equalized, METHODS, Method, Methods, ObserverChoice, Proposal, ScaledGroup, Stage, choose_observer, propose,
 };
+pub use outcome::{Judged, MethodOutcome};
 pub use setup::{Evaluation, PlannedModel, Setup, TuningOptions, tune_planned};
+pub use whole::ensure_gain;
 
-use crate::metrics::{QuantizationError, gain_db, mean_sqnr_db};
+use crate::metrics::{ChannelAxes, Gain, Measurement};
 use crate::observers::Observer;
 use crate::onnx::edit::{ModelEdit, NewBias, edited};
 use crate::onnx::graph::Edge;
@@ -44,34 +47,14 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use trials::{Trials, Tried};
 
-/// One method that was tried on top of those that were accepted.
-#[derive(Debug, Clone, Serialize)]
-pub struct Step {
-    /// What was tried.
-    pub method: Method,
-    /// How much smaller the error on the held-out samples is with it, in dB: what decides.
-    pub gain_db: f64,
-    /// Whether it was accepted.
-    pub kept: bool,
-    /// Wall time.
-    #[serde(skip)]
-    pub seconds: f64,
-}
-
 /// What tuning did.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Tuned {
     /// Samples that were learned from before the held-out ones decided. Where both are few, or evaluating equalization or
     /// observers corrected the biases by all, what was accepted learned from all in the end.
     pub n_samples: usize,
-    /// Held-out samples.
-    pub n_held_back: usize,
-    /// Mean SQNR of the outputs over the held-out samples, before and after what was accepted, in dB.
-    pub sqnr_db: [f64; 2],
-    /// How much smaller their error is with all that was accepted, in dB.
-    pub gain_db: f64,
-    /// The methods, in the order in which they were tried.
-    pub steps: Vec<Step>,
+    /// The network before tuning and after all that was accepted.
+    pub judged: Judged,
     /// Biases corrected.
     pub n_biases: usize,
     /// Weights with other scales or integers.
@@ -80,6 +63,15 @@ pub struct Tuned {
     pub n_rounded: usize,
     /// Groups of activations with other ranges.
     pub n_ranges: usize,
+    /// The methods, in the order in which they were tried.
+    #[serde(skip)]
+    pub methods: Vec<MethodOutcome>,
+    /// The network as it is now, on the held-out samples.
+    #[serde(skip)]
+    pub measured: Measurement,
+    /// What is known of the float network.
+    #[serde(skip)]
+    pub reference: FloatReference,
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,
@@ -108,6 +100,8 @@ pub struct Tuning<'a> {
     /// What an earlier evaluation over these samples kept of the float network; biases that it corrected by all of
     /// them are taken, where correcting them is accepted.
     pub known: Option<&'a FloatReference>,
+    /// Axes of channels that the user gives, by output.
+    pub axes: &'a ChannelAxes,
 }
 
 /// Tunes `plan` and the biases of `model`.
@@ -128,16 +122,26 @@ pub fn tune(
     let start = Instant::now();
     let graph = model.graph.as_ref().context("model has no graph")?;
     let grids = BiasGrids::of(graph, placement, plan, table);
-    let Tried { plain, best, steps } = Trials::new(model, plan, &grids, tuning)?.run()?;
+    let Tried { plain, best, methods, reference } = Trials::new(model, plan, &grids, tuning)?.run()?;
     if best.is_none() {
-        warn_of_unknown(graph, plan, &plain);
+        warn_of_unknown(plan, &plain);
     }
-    let sqnr_db = mean_sqnr_db(&plain);
-    let (n_samples, n_held_back) = (n_tune, samples.len() - n_tune);
-    let mut report = Tuned { n_samples, n_held_back, sqnr_db: [sqnr_db; 2], steps, ..Tuned::default() };
-    if let Some(Candidate { plan: tuned, biases, errors, .. }) = best {
-        report.sqnr_db[1] = mean_sqnr_db(&errors);
-        report.gain_db = gain_db(&plain, &errors);
+    let measured = best.as_ref().and_then(|best| best.measured.clone()).unwrap_or_else(|| plain.clone());
+    let judged = Judged::new(&Gain::of(&plain, &measured), plain.n_samples());
+    let (n_biases, n_weights, n_rounded, n_ranges, seconds) = Default::default();
+    let mut report = Tuned {
+        n_samples: n_tune,
+        judged,
+        n_biases,
+        n_weights,
+        n_rounded,
+        n_ranges,
+        methods,
+        measured,
+        reference,
+        seconds,
+    };
+    if let Some(Candidate { plan: tuned, biases, .. }) = best {
         report.n_biases = biases.len();
         report.n_weights = n_changed_weights(plan, &tuned);
         report.n_ranges = n_changed_ranges(plan, &tuned);
@@ -150,11 +154,10 @@ pub fn tune(
 }
 
 /// Says which outputs of the plain plan hindered tuning.
-fn warn_of_unknown(graph: &GraphProto, plan: &mut QuantPlan, plain: &[QuantizationError]) {
-    for (output, _) in graph.output.iter().zip(plain).filter(|(_, error)| error.is_unknown()) {
+fn warn_of_unknown(plan: &mut QuantPlan, plain: &Measurement) {
+    for output in plain.unknown_outputs() {
         plan.warnings.push(format!(
-            "output `{}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept",
-            output.name()
+            "output `{output}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept"
         ));
     }
 }

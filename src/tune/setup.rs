@@ -4,6 +4,7 @@ use super::effort::Effort;
 use super::methods::{Case, EQUALIZE, Methods, RANGES, Stage};
 use super::{Tuned, Tuning, WeightScheme, tune};
 use crate::calibrate::SampleSet;
+use crate::metrics::ChannelAxes;
 use crate::observers;
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
@@ -37,6 +38,7 @@ impl TuningOptions {
 }
 
 /// A float model, where it is quantized, and with which parameters.
+#[derive(Clone)]
 pub struct PlannedModel {
     /// The prepared model.
     pub model: ModelProto,
@@ -61,6 +63,8 @@ pub struct Setup<'a> {
     pub has_given_ranges: bool,
     /// What is tried.
     pub options: TuningOptions,
+    /// Axes of channels that the user gives, by output.
+    pub axes: &'a ChannelAxes,
     /// The calibration data; none where nothing is run.
     pub samples: Option<&'a SampleSet>,
 }
@@ -154,6 +158,7 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
         n_tune: setup.options.effort.n_tune(n),
         methods,
         known: known.map(|known| &known.reference),
+        axes: setup.axes,
     };
     let PlannedModel { model, placement, plan } = planned;
     Ok(tune(model, plan, placement, tuning).unwrap_or_else(|error| {

@@ -1,15 +1,15 @@
 //! Methods tried on a plan, one on top of the other.
 
-use super::accept::TUNING;
+use super::accept::CHANGE;
 use super::bias_grid::BiasGrids;
 use super::hook::TuningHook;
 use super::methods::{BIAS, Method, Methods, Stage, ahead};
-use super::{Step, Tuning};
-use crate::metrics::{QuantizationError, gain_db};
+use super::{MethodOutcome, Tuning};
+use crate::metrics::{Gain, Measurement};
 use crate::onnx::proto::ModelProto;
 use crate::plan::{QuantPlan, RangeCandidate};
-use crate::simulate::{Candidate, ForwardPass, NoHook, simulate};
-use anyhow::Result;
+use crate::simulate::{Candidate, FloatReference, ForwardPass, NoHook};
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
 /// With fewer samples, what was accepted learns again from all of them, the held-out ones too.
@@ -27,12 +27,14 @@ pub struct Trials<'a> {
 
 /// What trials lead to.
 pub struct Tried {
-    /// The errors of the plan as it was, on the held-out samples.
-    pub plain: Vec<QuantizationError>,
+    /// The plan as it was, on the held-out samples.
+    pub plain: Measurement,
     /// The network of all methods that were accepted.
     pub best: Option<Candidate>,
     /// The methods, in the order in which they were tried.
-    pub steps: Vec<Step>,
+    pub methods: Vec<MethodOutcome>,
+    /// What is known of the float network.
+    pub reference: FloatReference,
 }
 
 impl<'a> Trials<'a> {
@@ -61,15 +63,13 @@ impl<'a> Trials<'a> {
     /// # Errors
     /// If a node cannot be run by itself; the message names it.
     pub fn run(&self) -> Result<Tried> {
-        let Tuning { samples, n_tune, methods, known, .. } = self.tuning;
+        let Tuning { samples, n_tune, methods, .. } = self.tuning;
         let mut pending: Vec<Method> = methods.of_stage(Stage::Plan).collect();
-        let mut plain = match pending.is_empty() {
-            true => Some(simulate(self.model, self.plan, samples.from(n_tune))?.errors),
-            false => None,
-        };
-        let (mut accepted, mut best, mut steps) = (Methods::default(), None::<Candidate>, Vec::new());
-        while !pending.is_empty() {
-            let mut pass = ForwardPass::new(self.model, n_tune)?.knowing(known);
+        let mut reference = self.tuning.known.cloned();
+        let (mut plain, mut best) = (None::<Measurement>, None::<Candidate>);
+        let (mut accepted, mut outcomes) = (Methods::default(), Vec::new());
+        while plain.is_none() || !pending.is_empty() {
+            let mut pass = self.pass(n_tune)?.knowing(self.tuning.known);
             if plain.is_none() {
                 pass = pass.with(Candidate::new(self.plan.clone(), n_tune)?, NoHook);
             }
@@ -80,21 +80,24 @@ impl<'a> Trials<'a> {
                 pass = pass.with(candidate, hook);
                 tried.push(methods);
             }
-            let mut candidates = pass.run(samples)?.into_iter();
+            let (candidates, kept) = pass.run_and_keep(samples)?;
+            reference.get_or_insert(kept);
+            let mut candidates = candidates.into_iter();
             if plain.is_none() {
-                plain = candidates.next().map(|candidate| candidate.errors);
+                plain = candidates.next().and_then(|candidate| candidate.measured);
             }
+            let plain = plain.as_ref().context("internal error: a pass that measured nothing")?;
             for (candidate, methods) in candidates.zip(tried) {
                 if methods != accepted.with(pending[0]) {
                     // It has a method in it that was rejected.
                     break;
                 }
                 let method = pending.remove(0);
-                let before = best.as_ref().map(|best| &best.errors).or(plain.as_ref());
-                let gain_db = before.map_or(0.0, |before| gain_db(before, &candidate.errors));
-                let kept = TUNING.accepts(gain_db, 0.0);
-                steps.push(Step { method, gain_db, kept, seconds: candidate.seconds });
-                if kept {
+                let before = best.as_ref().and_then(|best| best.measured.as_ref()).unwrap_or(plain);
+                let after = candidate.measured.as_ref().context("internal error: a candidate that was not measured")?;
+                let outcome = MethodOutcome::judged(method.name, &Gain::of(before, after), CHANGE, after.n_samples());
+                outcomes.push(MethodOutcome { seconds: candidate.seconds, ..outcome });
+                if outcomes.last().is_some_and(|outcome| outcome.accepted) {
                     (accepted, best) = (methods, Some(candidate));
                 }
             }
@@ -102,7 +105,13 @@ impl<'a> Trials<'a> {
         if let Some(best) = &mut best {
             self.learn_from_all(accepted, best)?;
         }
-        Ok(Tried { plain: plain.unwrap_or_default(), best, steps })
+        let plain = plain.context("internal error: a plan that was not measured")?;
+        Ok(Tried { plain, best, methods: outcomes, reference: reference.unwrap_or_default() })
+    }
+
+    /// A pass over the model.
+    fn pass(&self, n_tune: usize) -> Result<ForwardPass<'a>> {
+        Ok(ForwardPass::new(self.model, n_tune)?.with_axes(self.tuning.axes))
     }
 
     /// The network with these methods at work on it.
@@ -115,11 +124,12 @@ impl<'a> Trials<'a> {
     /// Gives what was accepted the plan and biases that all samples lead to, where these are known or samples are few.
     fn learn_from_all(&self, accepted: Methods, best: &mut Candidate) -> Result<()> {
         let Tuning { samples, known, .. } = self.tuning;
-        if let Some(corrected) = known.and_then(|known| known.corrected.as_ref()) {
+        let measured = known.and_then(|known| known.measured.as_ref());
+        if let Some(corrected) = measured.and_then(|measured| measured.corrected.as_ref()) {
             (best.plan, best.biases) = (corrected.plan.clone(), corrected.biases.clone());
         } else if samples.len() < FEW_SAMPLES {
             let (again, hook) = self.candidate(accepted)?;
-            let pass = ForwardPass::new(self.model, samples.len())?.with(again, hook);
+            let pass = self.pass(samples.len())?.with(again, hook);
             if let Some(again) = pass.run(samples)?.pop() {
                 (best.plan, best.biases) = (again.plan, again.biases);
             }

@@ -138,11 +138,10 @@ fn an_ill_conditioned_network_is_as_good_as_the_one_that_it_came_from() {
         let output = folder.path().join("out.onnx");
         let db = |model: &Path| {
             let summary = calibrate(model, backend, &output, &["--effort", "2"]);
-            let equalized = &summary["equalized"];
-            let db = |at: usize| equalized["sqnr_db"][at].as_f64().unwrap();
-            let number = |key: &str| equalized[key].as_f64().unwrap();
-            assert_eq!(equalized["kept"], number("gain_db") > -2.0 * number("chance_db"));
-            (db(0), if equalized["kept"] == true { db(1) } else { db(0) })
+            let equalized = &summary["methods"][0];
+            assert_eq!(equalized["method"], "equalize");
+            let db = |at: usize| equalized["judged"]["sqnr_db"][at].as_f64().unwrap();
+            (db(0), summary["tuned"]["judged"]["sqnr_db"][1].as_f64().unwrap())
         };
         let (plain, plain_after) = db(&repository("fixtures/digits_cnn.onnx"));
         let (ill, ill_after) = db(&model);
@@ -161,7 +160,7 @@ fn equalized_models_are_the_same_for_any_number_of_threads_and_on_export() {
         let output = folder.path().join(format!("{threads}.onnx"));
         let extra = ["--effort", "2", "--threads", threads, "--emit", "deploy,openvino-fq"];
         let summary = calibrate(&model, "tensorrt", &output, &extra);
-        assert_eq!(summary["equalized"]["kept"], true);
+        assert_eq!(summary["methods"][0]["accepted"], true);
         ["onnx", "json", "deploy.onnx", "openvino.onnx"]
             .map(|suffix| std::fs::read(output.with_extension(suffix)).unwrap())
     };

@@ -225,7 +225,7 @@ fn export_refuses_what_it_cannot_read() {
     assert_eq!(export(&text, "ppq", None).0, 0);
     let version = format!("\"schema_version\": \"{}\"", mqq::sidecar::SCHEMA_VERSION);
     let edits = [
-        (version.as_str(), "\"schema_version\": \"2.0\"", "expected 1.1 or a later 1.x"),
+        (version.as_str(), "\"schema_version\": \"3.0\"", "expected 1.1 to 2.x"),
         (version.as_str(), "\"schema_version\": \"1.0\"", "calibrate again"),
         (version.as_str(), "\"schema_version\": 7", "has no text `schema_version`"),
         ("\"output_dtype\": \"int8\"", "\"output_dtype\": \"int99\"", "output_dtype is `int99`"),

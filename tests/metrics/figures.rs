@@ -1,228 +1,231 @@
-//! Figures of how far outputs are from the float ones, by their definitions.
+//! Single figures, by their definitions.
 
+use super::{Compared, INF, NAN, Pair, about, assert_near, compared, db, figure, first, labelled, measured, scores};
 use mqq::metrics::{
-    Centred, Gain, InOrder, MAX_DB, NonFinite, OutputComparison, OutputErrors, QuantizationError, gain_db,
-    mean_sqnr_db, n_classes, relative_error_db,
+    AGREEMENT, Better, COSINE, EvaluatedOutput, MAX_DB, MAX_ERROR, METRICS, SQNR, TOP1, by_name, relative_error,
+    relative_error_db,
 };
-use std::slice::from_ref;
 
-const NAN: f32 = f32::NAN;
-
-/// Samples of one output: the float values and those of the other network.
-type Sample<'a> = (&'a [f32], &'a [f32]);
-
-fn error(samples: &[Sample]) -> QuantizationError {
-    let mut error = QuantizationError::default();
-    samples.iter().for_each(|(float, other)| error.add(float, other, None));
-    error
-}
-
-fn db(ratio: f64) -> f64 {
-    10.0 * ratio.log10()
-}
-
-fn assert_near(found: f64, expected: f64) {
-    assert!((found - expected).abs() < 1e-9, "{found}, expected {expected}");
+#[test]
+fn every_metric_is_found_by_its_name() {
+    for metric in METRICS {
+        assert!(by_name(metric.name).unwrap() == *metric);
+        assert_eq!(METRICS.iter().filter(|other| other.name == metric.name).count(), 1, "{}", metric.name);
+    }
+    let error = by_name("sqnrs").unwrap_err();
+    let names = "overlap, sqnr, cosine, agreement, top1, max-error";
+    assert_eq!(format!("{error:#}"), format!("metric `sqnrs` is unknown, expected one of: {names}"));
+    assert_eq!(mqq::diag::hint_of(&error), "did you mean `sqnr`?");
 }
 
 #[test]
-fn the_mean_sqnr_is_over_outputs_that_have_an_error() {
-    // Signals of 25 and 4 with errors of 1 and 2 squared.
-    let first = error(&[(&[3.0, 4.0], &[3.0, 5.0]), (&[2.0, 0.0], &[2.0, 2.0])]);
-    let second = error(&[(&[10.0, 0.0], &[9.0, 0.0])]);
-    let same = error(&[(&[1.0], &[1.0])]);
-    let nothing = error(&[(&[0.0], &[1.0])]);
-    let (of_first, of_second) = (db(29.0 / 5.0), db(100.0));
-    assert_near(mean_sqnr_db(from_ref(&first)), of_first);
-    assert_near(mean_sqnr_db(&[first.clone(), same.clone(), second, nothing]), 0.5 * (of_first + of_second));
-    let unknown = error(&[(&[1.0], &[NAN])]);
-    assert_near(mean_sqnr_db(&[first, unknown.clone()]), 0.5 * (of_first - MAX_DB));
-    assert_eq!((mean_sqnr_db(from_ref(&same)), mean_sqnr_db(&[])), (0.0, 0.0));
-    assert!(unknown.is_unknown() && !same.is_unknown());
-}
-
-#[test]
-fn only_differences_along_the_axis_count_where_an_output_is_centred() {
-    let shape = [2, 3, 2];
-    let float: Vec<f32> = (0..12).map(|i| ((i * 7) % 11) as f32).collect();
-    let other: Vec<f32> = (0..12).map(|i| float[i] + ((i * 5) % 7) as f32 / 4.0).collect();
-    let errors: Vec<f64> = float.iter().zip(&other).map(|(a, b)| f64::from(a - b)).collect();
-    let values: Vec<f64> = float.iter().map(|&value| f64::from(value)).collect();
-    for axis in 0..3 {
-        let inner: usize = shape[axis + 1..].iter().product();
-        // The lines along the axis that two positions lie on, by the position of their first value.
-        let line = |i: usize| i - i / inner % shape[axis] * inner;
-        let about_means = |values: &[f64]| -> f64 {
-            let of_line = |first: usize| {
-                let line: Vec<f64> = (0..12).filter(|&i| line(i) == first).map(|i| values[i]).collect();
-                let mean = line.iter().sum::<f64>() / line.len() as f64;
-                line.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
-            };
-            (0..12).filter(|&i| line(i) == i).map(of_line).sum()
-        };
-        let mut centred = QuantizationError::default();
-        centred.add(&float, &other, Some(Centred { shape: &shape, axis }));
-        assert_near(mean_sqnr_db(&[centred]), db(about_means(&values) / about_means(&errors)));
+fn every_metric_is_explained() {
+    let document = std::fs::read_to_string(crate::support::repository("docs/compare.md")).unwrap();
+    for metric in METRICS {
+        let best = format!(" | {} |", metric.best);
+        let is_row = |line: &str| line.starts_with(&format!("| `{}` | ", metric.name)) && line.ends_with(&best);
+        assert!(document.lines().any(is_row), "docs/compare.md: {}", metric.name);
     }
 }
 
-/// The mean of what all samples gain and of what each does, with a quarter of the mean error added to each.
 #[test]
-fn a_gain_is_that_of_all_samples_and_of_the_typical_one() {
-    let float: &[f32] = &[1.0, 1.0];
-    // Errors of 1, 4 and 9 become 4, 1 and 0.25.
-    let before = error(&[(float, &[2.0, 1.0]), (float, &[1.0, 3.0]), (float, &[4.0, 1.0])]);
-    let after = error(&[(float, &[3.0, 1.0]), (float, &[1.0, 2.0]), (float, &[1.5, 1.0])]);
-    let gain = |pairs: &[(f64, f64)]| {
-        let n = pairs.len() as f64;
-        let floor = 0.25 * pairs.iter().map(|pair| pair.0).sum::<f64>() / n;
-        let typical = pairs.iter().map(|(a, b)| db((a + floor) / (b + floor))).sum::<f64>() / n;
-        let all = pairs.iter().map(|pair| pair.0).sum::<f64>() / pairs.iter().map(|pair| pair.1).sum::<f64>();
-        0.5 * (typical + db(all))
-    };
-    let pairs = [(1.0, 4.0), (4.0, 1.0), (9.0, 0.25)];
-    let of = Gain::of(from_ref(&before), from_ref(&after));
-    assert_near(of.gain_db, gain(&pairs));
-    assert_near(of.sqnr_db[0], db(6.0 / 14.0));
-    assert_near(of.sqnr_db[1], db(6.0 / 5.25));
-    // One standard deviation by leaving out each of the samples.
-    let without = [gain(&pairs[1..]), gain(&[pairs[0], pairs[2]]), gain(&pairs[..2])];
-    let mean = without.iter().sum::<f64>() / 3.0;
-    let spread: f64 = without.iter().map(|gain| (gain - mean).powi(2)).sum();
-    assert_near(of.standard_deviation_db, (spread * 2.0 / 3.0).sqrt());
-    // Over two outputs it is the mean, of those that had an error before.
-    let outputs = [before.clone(), after.clone()];
-    assert_near(gain_db(&outputs, &[after.clone(), after.clone()]), 0.5 * gain(&pairs));
-    let same = error(&[(float, float); 3]);
-    assert_near(gain_db(&[before.clone(), same.clone()], &[after.clone(), same.clone()]), gain(&pairs));
-    assert_eq!(gain_db(from_ref(&same), from_ref(&after)), 0.0);
-    assert!(gain_db(&[error(&[(float, &[1.0, 1.5])])], &[same]) > 1000.0);
-    // An output may have fewer samples than another.
-    let few = error(&[(float, &[2.0, 1.0])]);
-    assert!(Gain::of(&[before.clone(), few.clone()], &[after.clone(), few]).standard_deviation_db > 0.0);
-    let empty = QuantizationError::default;
-    let of = Gain::of(&[empty()], &[empty()]);
-    assert_eq!((of.gain_db, of.standard_deviation_db), (0.0, 0.0));
-}
-
-fn compared(name: &str, float: &[f32], quantized: &[f32]) -> OutputComparison {
-    let mut comparison = OutputComparison::default();
-    comparison.add(name, float, quantized);
-    comparison
-}
-
-#[test]
-fn comparisons_of_parts_add_up() {
-    let parts = [
-        compared("a", &[3.0, 4.0], &[3.0, 5.0]),
-        compared("b", &[0.0, 2.0, 1.0], &[0.0, -1.0, 1.0]),
-        compared("c", &[1.0], &[1.0]),
+fn equal_outputs_have_the_best_figure_and_one_nan_a_worse_one() {
+    let float: [Pair; 3] = [
+        (&[8.0, -1.0, 0.0], &[8.0, -1.0, 0.0]),
+        (&[7.0, 0.0, 1.0], &[7.0, 0.0, 1.0]),
+        (&[9.0, 2.0, 0.5], &[9.0, 2.0, 0.5]),
     ];
-    // Signals of 25, 5 and 1, errors of 1 and 9, in whatever order they come.
-    let mut in_order = InOrder::new(2);
-    for i in [2, 0, 1] {
-        let none = OutputComparison::default();
-        in_order.add(i, vec![parts[i].clone(), none]);
+    let without_a_number = [NAN, 0.0, 1.0];
+    let mut spoiled = float;
+    spoiled[1].1 = &without_a_number;
+    for metric in METRICS {
+        let of = |samples: &[Pair]| {
+            let outputs = [compared("y", &[1, 3], samples)];
+            labelled(&[*metric], &outputs, Some(&[0])).figures(*metric).remove(0).unwrap().value
+        };
+        assert_near(of(&float), metric.best);
+        let worse = of(&spoiled);
+        assert!(metric.is_better(metric.best, worse) && !metric.is_better(worse, metric.best), "{}", metric.name);
+        assert_eq!(metric.worse(metric.best, worse), worse);
     }
-    let [total, none] = <[OutputComparison; 2]>::try_from(in_order.into_totals()).unwrap();
-    let figures = total.figures("y");
-    assert_near(figures.sqnr_db.unwrap(), db(31.0 / 10.0));
-    assert_eq!((figures.output.as_str(), figures.max_difference, figures.n_samples), ("y", 3.0, 3));
-    assert_eq!((figures.agreement_percent, figures.top1_percent), (None, None));
-    assert_eq!((figures.non_finite, figures.float_non_finite), (None, None));
-    assert_eq!((none.figures("z").sqnr_db, none.figures("z").n_samples), (Some(-MAX_DB), 0));
-    // What could not be measured counts, by the first sample that has it.
-    let mut total = compared("a", &[1.0, 1.0, NAN], &[1.0, 2.0, 3.0]);
-    for name in ["b", "c"] {
-        total.merge(&compared(name, &[1.0, 1.0, NAN, NAN], &[NAN, NAN, 3.0, 3.0]));
-    }
-    total.merge(&parts[2]);
-    let figures = total.figures("y");
-    assert_eq!(figures.non_finite, Some(NonFinite { n_values: 4, first_sample: "b".into() }));
-    assert_eq!(figures.float_non_finite, Some(NonFinite { n_values: 5, first_sample: "a".into() }));
-    assert_eq!((figures.sqnr_db, figures.max_difference), (Some(-MAX_DB), 1.0));
 }
 
 #[test]
-fn a_sample_waits_until_those_before_it_are_added() {
-    let mut in_order = InOrder::new(1);
-    in_order.add(1, vec![compared("b", &[1.0], &[NAN])]);
-    in_order.add(0, vec![compared("a", &[1.0], &[NAN])]);
-    let totals = in_order.into_totals();
-    assert_eq!(totals[0].figures("y").non_finite, Some(NonFinite { n_values: 2, first_sample: "a".into() }));
-}
-
-#[test]
-fn labels_and_agreement_add_up() {
-    let mut total = OutputComparison::default();
-    // The second row's class differs, the first and the third are right in float, the third in the other.
-    let (float, quantized) = ([1.0, 0.0, 0.0, 1.0, 0.0, 2.0], [0.0, 1.0, 0.0, 1.0, 0.0, 2.0]);
-    for labels in [Some(&[0, 0, 1][..]), None] {
-        let mut one = OutputComparison::default();
-        one.add_scores(&float, &quantized, 2, labels);
-        total.merge(&one);
+fn the_better_of_two_figures_follows_the_direction() {
+    assert_eq!((SQNR.better, MAX_ERROR.better), (Better::Higher, Better::Lower));
+    assert!(SQNR.is_better(2.0, 1.0) && !SQNR.is_better(1.0, 1.0) && !SQNR.is_better(1.0, 2.0));
+    assert!(MAX_ERROR.is_better(1.0, 2.0) && !MAX_ERROR.is_better(2.0, 2.0) && !MAX_ERROR.is_better(2.0, 1.0));
+    assert_eq!((SQNR.worse(1.0, 2.0), SQNR.worse(2.0, 1.0)), (1.0, 1.0));
+    assert_eq!((MAX_ERROR.worse(1.0, 2.0), MAX_ERROR.worse(2.0, 1.0)), (2.0, 2.0));
+    for metric in METRICS {
+        assert!(!metric.is_better(f64::NAN, 1.0) && !metric.is_better(1.0, f64::NAN), "{}", metric.name);
+        assert!(metric.worse(f64::NAN, 1.0).is_nan() && metric.worse(1.0, f64::NAN).is_nan(), "{}", metric.name);
     }
-    let figures = total.figures("y");
-    let third = 100.0 / 3.0;
-    assert_near(figures.agreement_percent.unwrap(), 2.0 * third);
-    let [of_float, of_other] = figures.top1_percent.unwrap();
-    assert_near(of_float, 2.0 * third);
-    assert_near(of_other, third);
 }
 
 #[test]
-fn a_goal_is_reached_by_as_much_as_it_asks_for() {
-    // 20 dB.
-    let figures = compared("a", &[10.0, 0.0], &[9.0, 0.0]).figures("y");
-    assert!(figures.reaches(20.0) && !figures.reaches(20.000_001));
-    let far = compared("a", &[1e-30], &[1e30]).figures("y");
-    assert_eq!((far.sqnr_db, far.max_difference), (Some(-MAX_DB), f64::from(1e30f32)));
-    assert_eq!(compared("a", &[1e30, 0.0], &[1e30, 1e-30]).figures("y").sqnr_db, Some(MAX_DB));
-}
-
-/// One sample of outputs of this shape.
-fn errors(shape: &[usize], outputs: &[Sample]) -> OutputErrors {
-    let mut errors = OutputErrors::new(outputs.len());
-    for (i, (float, other)) in outputs.iter().enumerate() {
-        errors.add(i, shape, float, other);
-    }
-    errors
+fn a_bound_is_reached_by_as_much_as_it_asks_for() {
+    assert!(SQNR.reaches(20.0, 20.0) && SQNR.reaches(21.0, 20.0) && !SQNR.reaches(20.0, 20.000_001));
+    assert!(MAX_ERROR.reaches(0.5, 0.5) && MAX_ERROR.reaches(0.4, 0.5) && !MAX_ERROR.reaches(0.6, 0.5));
+    assert!(!SQNR.reaches(f64::NAN, -1000.0) && !MAX_ERROR.reaches(f64::NAN, 1000.0));
 }
 
 #[test]
-fn the_worst_output_counts_and_the_mean_of_the_errors() {
-    let (near, far): (Sample, Sample) = ((&[3.0, 4.0], &[3.0, 4.5]), (&[1.0, 1.0], &[1.0, 2.0]));
-    let exact: Sample = (&[1.0, 2.0], &[1.0, 2.0]);
-    let all = errors(&[1, 2], &[near, far, exact]);
-    assert_near(all.sqnr_db(), db(2.0));
-    assert_near(all.relative_error(), (0.01 + 0.5) / 3.0);
-    assert_near(errors(&[1, 2], &[near]).sqnr_db(), 20.0);
-    assert_eq!((errors(&[1, 2], &[exact]).sqnr_db(), OutputErrors::default().relative_error()), (MAX_DB, 0.0));
-    // Both samples of one output.
-    let mut twice = errors(&[1, 2], &[near]);
-    twice.add(0, &[1, 2], far.0, far.1);
-    assert_near(twice.sqnr_db(), db(27.0 / 1.25));
-    // Of the first output, whose classes agree, half as far off is 6 dB; of the second nothing.
-    let better = errors(&[1, 2], &[(&[3.0, 4.0], &[3.0, 4.25]), far, exact]);
-    assert_near(all.gain_db(&better), 0.25 * (db(0.3125 / 0.125) + db(4.0)));
-    assert_eq!([all.agreement_percent(), errors(&[1, 2], &[near]).agreement_percent()], [Some(0.0), Some(100.0)]);
+fn a_stricter_bound_ends_at_the_best_figure() {
+    assert_eq!((SQNR.stricter(30.0, 2.0), SQNR.stricter(199.0, 5.0)), (32.0, MAX_DB));
+    assert_eq!((AGREEMENT.stricter(99.0, 5.0), AGREEMENT.stricter(120.0, 1.0)), (100.0, 120.0));
+    assert_eq!((MAX_ERROR.stricter(0.5, 0.25), MAX_ERROR.stricter(0.5, 1.0)), (0.25, 0.0));
+}
+
+#[test]
+fn figures_are_spelled_with_their_unit() {
+    assert_eq!((SQNR.spelled(37.096), COSINE.spelled(0.999_91)), ("37.10 dB".into(), "0.9999".into()));
+    assert_eq!((AGREEMENT.spelled(99.96), TOP1.spelled(98.667)), ("100.0 %".into(), "98.67 %".into()));
+}
+
+#[test]
+fn the_sqnr_is_of_all_values_of_all_samples() {
+    // Signals of 25 and 4, errors of 1 and 4.
+    let samples: [Pair; 2] = [(&[3.0, 4.0], &[3.0, 5.0]), (&[2.0, 0.0], &[2.0, 2.0])];
+    assert_near(figure(SQNR, &[1, 2], &samples), db(29.0 / 5.0));
+    assert_near(figure(SQNR, &[1, 2], &[(&[10.0, 0.0], &[9.0, 0.0])]), 20.0);
+}
+
+#[test]
+fn the_mean_sqnr_is_over_outputs_that_differ() {
+    let near = || compared("a", &[1, 2], &[(&[3.0, 4.0], &[3.0, 4.5])]);
+    let far = || compared("b", &[1, 2], &[(&[1.0, 1.0], &[1.0, 2.0])]);
+    let same = || compared("c", &[1, 2], &[(&[1.0, 2.0], &[1.0, 2.0])]);
+    let mean = |outputs: &[Compared]| measured(&[SQNR], outputs).mean(SQNR);
+    assert_near(mean(&[near(), far()]).unwrap(), 0.5 * (20.0 + db(2.0)));
+    assert_near(mean(&[near(), same(), far()]).unwrap(), 0.5 * (20.0 + db(2.0)));
+    assert_eq!((mean(&[same(), same()]), mean(&[])), (Some(MAX_DB), None));
+    assert_near(measured(&[SQNR], &[near(), same(), far()]).worst(SQNR).unwrap(), db(2.0));
+    let unknown = || compared("d", &[1, 2], &[(&[1.0, 1.0], &[NAN, 1.0])]);
+    assert_near(mean(&[near(), unknown()]).unwrap(), 0.5 * (20.0 - MAX_DB));
+}
+
+#[test]
+fn an_sqnr_ends_at_200_db() {
+    assert_eq!(figure(SQNR, &[1, 1], &[(&[1e-30], &[1e30])]), -MAX_DB);
+    assert_eq!(figure(SQNR, &[1, 2], &[(&[1e30, 0.0], &[1e30, 1e-30])]), MAX_DB);
     // Zeros that stay zeros are no error, though they have no signal.
-    let zeros = errors(&[1, 2], &[(&[0.0; 2], &[0.0; 2])]);
-    assert_eq!((zeros.sqnr_db(), zeros.relative_error(), relative_error_db(1e-30)), (MAX_DB, 0.0, MAX_DB));
+    assert_eq!(figure(SQNR, &[1, 2], &[(&[0.0; 2], &[0.0; 2])]), MAX_DB);
+    assert_eq!(figure(SQNR, &[1, 1], &[(&[0.0], &[1.0])]), -MAX_DB);
+    assert_eq!(figure(SQNR, &[1, 0], &[(&[], &[])]), -MAX_DB);
 }
 
 #[test]
-fn agreement_is_of_rows_of_scores_alone() {
-    let (float, other) = ([1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 3.0, 2.0], [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 3.0, 2.0]);
-    let agreement = |shape: &[usize]| errors(shape, &[(&float, &other)]).agreement_percent();
-    assert_eq!(agreement(&[4, 2]), Some(75.0));
-    assert_eq!(agreement(&[2, 1, 4, 1]), Some(100.0));
-    assert_eq!([agreement(&[2, 2, 2]), agreement(&[8]), agreement(&[8, 1])], [None; 3]);
-    assert_eq!(errors(&[1, 0], &[(&[], &[])]).agreement_percent(), None);
-    let twice = errors(&[4, 2], &[(&float, &float), (&float, &other)]);
-    assert_eq!(twice.agreement_percent(), Some(75.0));
-    assert_eq!(
-        [n_classes(&[1, 2], 1), n_classes(&[2, 5, 1, 1], 2), n_classes(&[2, 5, 1, 1], 3)],
-        [Some(2), Some(5), None]
-    );
+fn ratios_and_decibels_go_both_ways() {
+    assert_eq!((relative_error_db(0.0), relative_error_db(0.1), relative_error_db(1e-30)), (MAX_DB, 10.0, MAX_DB));
+    assert_eq!((relative_error_db(f64::NAN), relative_error_db(f64::INFINITY)), (-MAX_DB, -MAX_DB));
+    assert_eq!((relative_error(MAX_DB), relative_error(-MAX_DB), relative_error(f64::NAN)), (0.0, f64::MAX, f64::MAX));
+    assert_near(relative_error(20.0), 0.01);
+    // What is left of the error where neither could be measured is no NaN.
+    assert_eq!(relative_error(-MAX_DB) - relative_error(-MAX_DB), 0.0);
+}
+
+#[test]
+fn values_that_only_the_quantized_network_lacks_are_the_worst() {
+    for bad in [NAN, INF, -INF] {
+        let samples: [Pair; 2] = [(&[1.0, 2.0], &[1.0, 2.0]), (&[3.0, 4.0], &[3.0, bad])];
+        assert_eq!(figure(SQNR, &[1, 2], &samples), -MAX_DB);
+        assert_eq!(figure(COSINE, &[1, 2], &samples), -1.0);
+        assert_eq!(figure(MAX_ERROR, &[1, 2], &samples), f64::INFINITY);
+        assert_eq!(first(AGREEMENT, &[scores(&[1, 2], &samples)]), Some(50.0));
+    }
+}
+
+#[test]
+fn values_that_float_lacks_are_the_worst() {
+    for (float, quantized) in [(NAN, NAN), (NAN, 1.0), (INF, 1.0), (INF, -INF), (INF, NAN)] {
+        let samples: [Pair; 1] = [(&[float, 2.0], &[quantized, 2.0])];
+        let found = [SQNR, COSINE, MAX_ERROR].map(|metric| figure(metric, &[1, 2], &samples));
+        assert_eq!(found, [-MAX_DB, -1.0, f64::INFINITY], "{float} {quantized}");
+    }
+}
+
+#[test]
+fn an_infinity_of_both_is_equal() {
+    let same: [Pair; 1] = [(&[-INF, 2.0], &[-INF, 2.0])];
+    assert_eq!([SQNR, COSINE, MAX_ERROR].map(|metric| figure(metric, &[1, 2], &same)), [MAX_DB, 1.0, 0.0]);
+    assert_near(figure(SQNR, &[1, 2], &[(&[-INF, 10.0], &[-INF, 9.0])]), 20.0);
+    assert_eq!(figure(MAX_ERROR, &[1, 2], &[(&[INF, 10.0], &[INF, 9.0])]), 1.0);
+    assert_near(figure(COSINE, &[1, 3], &[(&[-INF, 3.0, 4.0], &[-INF, 4.0, 3.0])]), 0.96);
+}
+
+#[test]
+fn the_cosine_is_a_mean_over_the_samples() {
+    let turned: Pair = (&[3.0, 4.0], &[4.0, 3.0]);
+    assert_near(figure(COSINE, &[1, 2], &[turned]), 0.96);
+    // The length of the second sample makes no difference.
+    assert_near(figure(COSINE, &[1, 2], &[turned, (&[300.0, 400.0], &[30.0, 40.0])]), 0.98);
+    assert_near(figure(COSINE, &[1, 2], &[(&[1.0, 2.0], &[-1.0, -2.0])]), -1.0);
+    assert_eq!(figure(COSINE, &[1, 2], &[(&[0.0; 2], &[0.0; 2])]), 1.0);
+    let (zero, right, up): ([f32; 2], [f32; 2], [f32; 2]) = ([0.0, 0.0], [1.0, 0.0], [0.0, 1.0]);
+    for (float, quantized) in [(zero, right), (right, zero), (right, up)] {
+        assert_eq!(figure(COSINE, &[1, 2], &[(&float, &quantized)]), 0.0);
+    }
+}
+
+#[test]
+fn the_largest_difference_is_that_of_all_samples() {
+    let samples: [Pair; 3] = [(&[1.0, 2.0], &[1.0, 2.5]), (&[0.0, 1.0], &[-3.0, 1.0]), (&[4.0, 4.0], &[5.0, 4.0])];
+    assert_eq!(figure(MAX_ERROR, &[1, 2], &samples), 3.0);
+    let outputs = [compared("a", &[1, 2], &samples), compared("b", &[1, 2], &samples[..1])];
+    assert_eq!(measured(&[MAX_ERROR], &outputs).worst(MAX_ERROR), Some(3.0));
+}
+
+#[test]
+fn agreement_is_of_rows() {
+    let float: [f32; 9] = [0.0, 9.0, 1.0, 8.0, 0.0, 1.0, 0.0, 0.0, 7.0];
+    let quantized: [f32; 9] = [0.0, 9.0, 1.0, 8.0, 0.0, 9.0, 0.0, 0.0, 7.0];
+    let rows = Compared { batch: 3, ..scores(&[3, 3], &[(&float, &quantized), (&float, &float)]) };
+    assert_near(first(AGREEMENT, &[rows]).unwrap(), 500.0 / 6.0);
+    let whole = [compared("y", &[1, 3, 3], &[(&float, &quantized)])];
+    assert_eq!(first(AGREEMENT, &whole), None);
+}
+
+fn same_class(float: &[f32], quantized: &[f32]) -> bool {
+    first(AGREEMENT, &[scores(&[1, float.len()], &[(float, quantized)])]) == Some(100.0)
+}
+
+#[test]
+fn a_row_has_a_class_where_all_of_its_values_are_numbers() {
+    assert!(same_class(&[1.0, 2.0, 0.0], &[5.0, 6.0, 5.0]) && !same_class(&[1.0, 2.0, 0.0], &[2.0, 1.0, 0.0]));
+    // Of equal ones the first.
+    assert!(same_class(&[1.0, 2.0, 2.0], &[1.0, 3.0, 2.0]) && !same_class(&[1.0, 2.0, 2.0], &[1.0, 2.0, 3.0]));
+    assert!(same_class(&[1.0, -INF], &[2.0, -INF]) && same_class(&[-INF, -INF], &[-INF, -INF]));
+    assert!(!same_class(&[NAN; 2], &[NAN; 2]) && !same_class(&[1.0, 0.0], &[NAN, NAN]));
+    assert!(!same_class(&[1.0, 0.0], &[INF, 0.0]) && !same_class(&[1.0, 0.0], &[1.0, -INF]));
+}
+
+/// Of both networks.
+fn top1(outputs: &[Compared], labels: Option<&[usize]>) -> Vec<Option<[f64; 2]>> {
+    let figures = labelled(&[TOP1], outputs, labels).figures(TOP1);
+    figures.into_iter().map(|figure| figure.map(|figure| [figure.float.unwrap(), figure.value])).collect()
+}
+
+#[test]
+fn labels_are_compared_row_by_row() {
+    let float: [f32; 8] = [1.0, 0.0, 0.0, 1.0, 0.0, 2.0, -1.0, 3.0];
+    let quantized: [f32; 8] = [0.0, 1.0, 0.0, 1.0, 0.0, 2.0, -1.0, NAN];
+    let rows = || [Compared { batch: 4, ..scores(&[4, 2], &[(&float, &quantized), (&float, &float)]) }];
+    let found = top1(&rows(), Some(&[0, 0, 1, 1]));
+    // Three of four are right in float, one of four and three of four in the other.
+    assert_eq!(found, [Some([75.0, 50.0])]);
+    assert_eq!(top1(&rows(), None), [None]);
+    // Not one for each row.
+    assert_eq!(top1(&rows(), Some(&[0])), [None]);
+}
+
+#[test]
+fn labels_are_of_the_class_scores_or_else_of_what_has_their_shape() {
+    let logits: [Pair; 1] = [(&[-4.0, 9.0, 1.0], &[-4.0, 9.0, 1.0])];
+    let sides: [Pair; 1] = [(&[10.0, 20.0, 30.0, 40.0], &[10.0, 20.0, 30.0, 40.0])];
+    let (class, sides) = (|| compared("class", &[1, 3], &logits), || compared("box", &[1, 4], &sides));
+    assert_eq!(top1(&[sides(), class()], Some(&[1])), [None, Some([100.0; 2])]);
+    assert_eq!(top1(&[sides()], Some(&[3])), [Some([100.0; 2])]);
+    let integers = Compared { about: EvaluatedOutput { is_float: false, ..about("n") }, ..class() };
+    assert_eq!(top1(&[integers], Some(&[1])), [None]);
 }

@@ -140,6 +140,11 @@ impl<'de> Deserializer<'de> for Fields<'_> {
         visitor.visit_seq(SeqDeserializer::new(vec![self; n].into_iter()))
     }
 
+    /// A goal by its option.
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_map(MapDeserializer::new(std::iter::once(("keep-float", self))))
+    }
+
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -163,7 +168,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
 
     serde::forward_to_deserialize_any! {
         i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct newtype_struct
-        tuple_struct map identifier ignored_any
+        tuple_struct identifier ignored_any
     }
 }
 

@@ -1,12 +1,15 @@
-"""`mqq compare` computes Q/DQ models as ONNX defines them: against ONNX Runtime with its optimisations off."""
+"""`mqq compare` computes Q/DQ models as ONNX defines them: against ONNX Runtime with its optimisations off. Its figures
+follow their definitions: against numpy, and the overlap against `benches/overlap.py`."""
 
+import importlib.util
 import json
+import subprocess
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support import mqq, run
+from support import MQQ, ROOT, agreement_percent, digits, fixture, mqq, quantized, run, sqnr_db
 
 # Below this, at least one value would lie on another integer.
 SAME_DB = 100
@@ -191,3 +194,119 @@ def test_attention_as_tables_quantize_it(backend, tmp_path):
     assert len(quantized) == (4 if backend in ("tensorrt", "academic") else 6)
     sample = {"x": rng.normal(size=shape).astype(np.float32)}
     assert simulation_db(output, sample, tmp_path) > SAME_DB
+
+
+# The overlap is prepared on the first 64 samples, those of the reference are all.
+N_SAMPLES = 60
+
+
+def reference():
+    spec = importlib.util.spec_from_file_location("overlap", ROOT / "benches" / "overlap.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def hold_overlap(report, expected, found, axes=None):
+    """Holds the figures of an output against those of the reference, for samples of both networks."""
+    mean, lowest, (described,) = reference().overlap([[sample] for sample in expected], [[sample] for sample in found], axes)
+    groups = {group["kind"]: (group["n_channels"], group["overlap"]) for group in report["groups"]}
+    of_reference = {name: (group["n"], pytest.approx(group["j"], abs=1e-6)) for name, group in described["groups"].items()}
+    assert report["metrics"]["overlap"] == pytest.approx(mean, abs=1e-6) and 0.2 < mean < 0.9999
+    assert groups == of_reference and min(group["overlap"] for group in report["groups"]) == pytest.approx(lowest, abs=1e-6)
+    assert report["channel_axis"] == described["axis"]
+
+
+def compare(*args):
+    """Code, stdout and stderr of `mqq compare`."""
+    done = subprocess.run([MQQ, "compare", *map(str, args)], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def lookup(path, rows):
+    """A network whose output is the row of a table that its input names."""
+    return save(path, [
+        helper.make_node("Cast", ["x"], ["row"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["rows", "row"], ["y"], axis=0),
+    ], [value("x", [1])], [value("y", [1, rows.shape[1]])], {"rows": rows})
+
+
+@pytest.mark.parametrize("version", [("tensorrt",), ("onnxruntime", "--effort", "0")], ids=["tensorrt", "onnxruntime"])
+@pytest.mark.parametrize("model", ["digits_cnn", "digits_old"])
+def test_figures_follow_their_definitions(model, version, tmp_path):
+    """On the very values that ONNX Runtime computes: one that lies on another integer would be seen."""
+    samples = digits("eval")[0][:N_SAMPLES]
+    tables = [run(path, samples)[0] for path in (fixture(model), quantized(model, *version))]
+    models = [lookup(tmp_path / f"{name}.onnx", rows) for name, rows in zip(("float", "quantized"), tables)]
+    np.savez(tmp_path / "rows.npz", x=np.arange(N_SAMPLES, dtype=np.float32))
+    code, stdout, stderr = compare(*models, "--data", tmp_path / "rows.npz", "--json")
+    assert code == 0, stderr
+    output = json.loads(stdout)["outputs"][0]
+    assert output["n_samples"] == N_SAMPLES
+    hold_overlap(output, *([row[None] for row in rows] for rows in tables))
+    expected, found = (rows.astype(np.float64) for rows in tables)
+    norms = np.linalg.norm(expected, axis=1) * np.linalg.norm(found, axis=1)
+    metrics = output["metrics"]
+    assert metrics["cosine"] == pytest.approx(((expected * found).sum(1) / norms).mean(), abs=1e-6)
+    assert metrics["max-error"] == pytest.approx(np.abs(expected - found).max(), abs=1e-6)
+    assert metrics["agreement"] == pytest.approx(agreement_percent(expected, found))
+    assert metrics["sqnr"] == pytest.approx(sqnr_db(expected, found), abs=1e-6)
+    keys = {"sqnr": "sqnr_db", "max-error": "max_difference", "agreement": "agreement_percent"}
+    assert {name: output[key] for name, key in keys.items()} == {name: metrics[name] for name in keys}
+    assert list(metrics) == ["overlap", "sqnr", "cosine", "agreement", "max-error"]
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+def test_maps_have_channels_where_they_differ_most(axis, tmp_path):
+    """A map of three channels, last or in the middle, one of them sparse, that is rounded to steps of 0.5."""
+    rng = np.random.default_rng(5)
+    shape = [1, 6, 3, 8] if axis == 2 else [1, 6, 8, 3]
+    offsets = np.moveaxis(np.array([0, 30, -12], np.float32).reshape(1, 3, 1, 1), 1, axis)
+    save(tmp_path / "float.onnx", [helper.make_node("Add", ["x", "offsets"], ["y"])],
+         [value("x", shape)], [value("y", shape)], {"offsets": offsets})
+    save(tmp_path / "q.onnx", [
+        helper.make_node("Add", ["x", "offsets"], ["sum"]),
+        helper.make_node("QuantizeLinear", ["sum", "step", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "step", "zero"], ["y"]),
+    ], [value("x", shape)], [value("y", shape)], {"offsets": offsets, "step": np.float32(0.5), "zero": np.int8(0)})
+    (tmp_path / "data").mkdir()
+    powers = np.moveaxis(np.array([1, 3, 1], np.float32).reshape(1, 3, 1, 1), 1, axis)
+    samples = [{"x": rng.normal(size=shape).astype(np.float32) ** powers} for _ in range(5)]
+    for i, sample in enumerate(samples):
+        np.save(tmp_path / "data" / f"{i}.npy", sample["x"])
+    models = [tmp_path / "float.onnx", tmp_path / "q.onnx"]
+    expected, found = ([values.reshape(shape) for values in run(path, samples)[0]] for path in models)
+    for given in [None, 1]:
+        extra = [] if given is None else ["--channel-axis", f"y={given}"]
+        report = json.loads(mqq("compare", *models, "--data", tmp_path / "data", "--json", *extra))["outputs"][0]
+        assert report["channel_axis"] == (given or axis)
+        hold_overlap(report, expected, found, {} if given is None else {0: given})
+
+
+DIGITS = ["--data", ROOT / "calib_data" / "eval", "--preprocess", "half", "--limit", 20]
+
+
+def test_a_missed_gate_is_named():
+    other = quantized("digits_cnn", "tensorrt")
+    gates = ["overlap=0.99999", "cosine=0.9", "max-error=1e-3"]
+    extra = [part for gate in gates for part in ("--fail-under", gate)]
+    code, stdout, stderr = compare(fixture("digits_cnn"), other, *DIGITS, "--json", *extra)
+    report = json.loads(stdout)
+    metrics = report["outputs"][0]["metrics"]
+    assert code == 3
+    assert report["missed"] == [
+        {"metric": name, "output": "logits", "value": metrics[name], "bound": bound}
+        for name, bound in (("overlap", 0.99999), ("max-error", 1e-3))]
+    assert stderr.splitlines() == [
+        f"gate missed: output `logits`: overlap is {metrics['overlap']:.3f}, expected 0.99999 or more",
+        f"gate missed: output `logits`: largest difference is {metrics['max-error']:.4f}, expected 0.001 or less"]
+    code, stdout, stderr = compare(fixture("digits_cnn"), other, *DIGITS, "--quiet", *extra)
+    assert code == 3 and stdout.startswith("logits: overlap ") and len(stderr.splitlines()) == 2
+    code, stdout, stderr = compare(fixture("digits_cnn"), other, *DIGITS, "--quiet", "--fail-under", "overlap=0.5")
+    assert (code, stdout, stderr) == (0, "", "")
+
+
+def test_an_unknown_metric_is_wrong_usage():
+    code, stdout, stderr = compare(fixture("digits_cnn"), fixture("digits_cnn"), *DIGITS, "--fail-under", "ssim=1")
+    assert (code, stdout) == (2, "")
+    assert "metric `ssim` is unknown, expected one of: overlap, sqnr, cosine, agreement, top1, max-error" in stderr

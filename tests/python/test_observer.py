@@ -53,14 +53,14 @@ def test_the_better_observer_is_taken(peaked):
     folder, others = peaked
     chosen, sidecar, report = quantized(folder, "chosen")
     calibration = sidecar["calibration"]
-    wide, narrow = calibration["tried_observers"]
-    assert calibration["activation_observer"] == wide["observer"] == "percentile:99.999"
-    assert narrow["gain_db"] < wide["gain_db"]
-    assert report["observer"]["observer"] == "percentile:99.999"
+    wide, narrow = [method for method in sidecar["methods"] if method["method"] == "observer"]
+    assert calibration["activation_observer"] == wide["variant"] == "percentile:99.999"
+    assert narrow["judged"]["figures"][1] < wide["judged"]["figures"][1]
+    assert report["observer"] == "percentile:99.999"
     assert {encoding["observer"] for encoding in sidecar["activation_encodings"]} == {"percentile"}
     given, sidecar, report = quantized(folder, "given", "--observer", "mse")
     assert sidecar["calibration"]["activation_observer"] == "mse"
-    assert "tried_observers" not in sidecar["calibration"] and "observer" not in report
+    assert not any(method["method"] == "observer" for method in sidecar["methods"]) and "observer" not in report
     expected = run(folder / "peaked.onnx", others)[0]
     by_choice, by_mse = (sqnr_db(expected, run(path, others)[0]) for path in (chosen, given))
     hold("graphs", ("peaked", "tensorrt", "", "y"), sqnr_db=by_choice)

@@ -1,38 +1,70 @@
 //! When a change is accepted.
 
-use mqq::metrics::Gain;
-use mqq::tune::accept::{Acceptance, NARROW_OBSERVER, TUNING, WIDE_OBSERVER};
+use mqq::metrics::{Gain, GroupChange, OVERLAP};
+use mqq::tune::accept::{Acceptance, CHANGE, NARROW_OBSERVER, WHOLE};
 
-fn is_gain_by(gain_db: f64, standard_deviation_db: f64, deviations: f64) -> bool {
-    Acceptance { deviations }.accepts(gain_db, standard_deviation_db)
+/// A change of all outputs by this gain and deviation, and of groups by others.
+fn change(gain: f64, deviation: f64, groups: &[(f64, f64)]) -> Gain {
+    let figures = |gain: f64| [0.5, 0.5 + gain];
+    let group = |&(gain, deviation): &(f64, f64)| GroupChange {
+        name: format!("group {gain}"),
+        figures: figures(gain),
+        deviation,
+    };
+    Gain {
+        metric: OVERLAP,
+        figures: figures(gain),
+        deviation,
+        groups: groups.iter().map(group).collect(),
+        sqnr_db: [0.0; 2],
+        is_unknown: false,
+    }
+}
+
+fn accepts(acceptance: Acceptance, gain: f64, deviation: f64, groups: &[(f64, f64)]) -> bool {
+    acceptance.rejects(&change(gain, deviation, groups)).is_none()
 }
 
 #[test]
-fn a_gain_is_above_what_chance_does() {
-    assert!(is_gain_by(0.5, 0.2, 2.0) && !is_gain_by(0.5, 0.3, 2.0));
-    assert!(is_gain_by(-0.5, 0.3, -2.0) && !is_gain_by(-0.5, 0.2, -2.0));
-    assert!(!is_gain_by(0.0, 0.0, 0.0) && !is_gain_by(0.0, 0.0, -2.0));
-    assert!(TUNING.accepts(1e-9, 0.0) && !TUNING.accepts(0.0, 0.0));
+fn a_gain_is_above_chance() {
+    assert!(accepts(CHANGE, 0.02, 0.01, &[]) && !accepts(CHANGE, 0.02, 0.03, &[]));
+    assert!(!accepts(NARROW_OBSERVER, 0.02, 0.015, &[]) && accepts(NARROW_OBSERVER, 0.04, 0.015, &[]));
+    assert!(!accepts(CHANGE, 0.0, 0.0, &[]) && accepts(CHANGE, 1e-9, 0.0, &[]));
+    assert_eq!(CHANGE.rejects(&change(-0.1, 0.0, &[])).unwrap(), "no gain");
+}
+
+#[test]
+fn a_gain_within_chance_is_enough_where_the_sqnr_rises_too() {
+    let seconded = |sqnr_db: [f64; 2]| Gain { sqnr_db, ..change(0.004, 0.008, &[]) };
+    assert_eq!(CHANGE.rejects(&seconded([20.0, 19.0])).unwrap(), "the gain is within chance");
+    assert!(CHANGE.rejects(&seconded([20.0, 20.1])).is_none());
+    assert!(NARROW_OBSERVER.rejects(&seconded([20.0, 20.1])).is_some());
+    assert!(CHANGE.rejects(&Gain { sqnr_db: [20.0, 30.0], ..change(-0.004, 0.008, &[]) }).is_some());
+    // Too much is at stake.
+    assert!(CHANGE.rejects(&Gain { sqnr_db: [20.0, 30.0], ..change(0.04, 0.07, &[]) }).is_some());
+}
+
+#[test]
+fn no_group_loses_more_than_chance() {
+    assert!(accepts(CHANGE, 0.1, 0.01, &[(0.3, 0.1), (-0.05, 0.03)]));
+    let reason = CHANGE.rejects(&change(0.1, 0.01, &[(0.3, 0.1), (-0.05, 0.01), (-0.2, 0.01)])).unwrap();
+    assert_eq!(reason, "group -0.2: overlap 0.500 -> 0.300");
+    assert!(!accepts(CHANGE, 0.1, 0.01, &[(-1e-6, 0.0)]) && accepts(CHANGE, 0.1, 0.01, &[(0.0, 0.0)]));
+}
+
+#[test]
+fn all_changes_together_may_not_be_worse_than_none() {
+    assert!(accepts(WHOLE, 0.0, 0.01, &[]) && accepts(WHOLE, -0.005, 0.01, &[]) && !accepts(WHOLE, -0.02, 0.01, &[]));
+    assert!(accepts(WHOLE, 0.0, 0.0, &[(0.0, 0.0)]));
 }
 
 #[test]
 fn what_could_not_be_measured_is_no_gain() {
     for unknown in [f64::NAN, f64::INFINITY] {
-        for deviations in [-2.0, 0.0, 2.0] {
-            assert!(!is_gain_by(unknown, 0.0, deviations));
-            assert!(!is_gain_by(1.0, unknown, deviations));
-            assert!(!is_gain_by(-1.0, unknown, deviations));
+        for acceptance in [CHANGE, NARROW_OBSERVER, WHOLE] {
+            assert!(!accepts(acceptance, unknown, 0.0, &[]) && !accepts(acceptance, 1.0, unknown, &[]));
+            assert!(!accepts(acceptance, 1.0, 0.0, &[(f64::NAN, 0.0)]));
+            assert!(acceptance.rejects(&Gain { is_unknown: true, ..change(0.5, 0.0, &[]) }).is_some());
         }
-    }
-}
-
-#[test]
-fn an_observer_wins_by_what_was_measured() {
-    let of = |gain_db, standard_deviation_db| Gain { sqnr_db: [0.0; 2], gain_db, standard_deviation_db };
-    assert!(NARROW_OBSERVER.is_best(&of(1.0, 0.4), 0.5));
-    assert!(!NARROW_OBSERVER.is_best(&of(1.0, 0.6), 0.5) && !NARROW_OBSERVER.is_best(&of(1.0, 0.4), 1.5));
-    for unknown in [f64::NAN, f64::INFINITY] {
-        assert!(!WIDE_OBSERVER.is_best(&of(unknown, 0.1), 0.0) && !WIDE_OBSERVER.is_best(&of(1.0, unknown), 0.0));
-        assert!(!WIDE_OBSERVER.is_best(&of(1.0, 0.1), f64::NAN));
     }
 }

@@ -14,10 +14,9 @@ use crate::plan::{QuantPlan, decide};
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::simulate::Samples;
-use crate::tune::accept::EQUALIZATION;
-use crate::tune::{Compared, Evaluation, PlannedModel, Setup, compare_plans};
+use crate::tune::accept::CHANGE;
+use crate::tune::{Compared, Evaluation, MethodOutcome, PlannedModel, Setup, compare_plans};
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -39,35 +38,14 @@ const MAX_SAMPLES: usize = 32;
 const LEAST_SAMPLES: usize = 16;
 
 /// What equalization did.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
 pub struct Equalized {
-    /// Samples that the channel scales were chosen by.
-    pub n_samples: usize,
-    /// Samples that the result was evaluated by: the held-out ones, and more where those are few. The
-    /// channel scales follow from the largest and the mean of each channel, and hardly fit themselves to samples.
-    pub n_judges: usize,
-    /// Mean SQNR of the outputs over these samples, before and after, in dB; with biases that were corrected on
-    /// them where biases will be.
-    pub sqnr_db: [f64; 2],
-    /// How much less quantization error they have, in dB.
-    pub gain_db: f64,
-    /// One standard deviation of that, by which samples there are, in dB.
-    pub chance_db: f64,
-    /// Whether the change was accepted.
-    pub kept: bool,
-    /// Groups of tensors that got channel scales.
-    pub n_spaces: usize,
-    /// Inputs of layers that got none.
-    pub n_declined: usize,
-    /// The groups, accepted or not.
-    #[serde(skip)]
+    /// What became of it.
+    pub outcome: MethodOutcome,
+    /// The groups of tensors that got channel scales, accepted or not.
     pub groups: Vec<ScaledGroup>,
     /// What got no channel scales.
-    #[serde(skip)]
     pub skipped: Vec<Skipped>,
-    /// Wall time.
-    #[serde(skip)]
-    pub seconds: f64,
 }
 
 /// What equalization would change, before the model is observed.
@@ -116,8 +94,8 @@ fn chosen(
     ensure!(groups.is_empty() || n >= LEAST_SAMPLES, "{n} samples, expected {LEAST_SAMPLES} or more");
     let effort = setup.options.effort;
     let largest = setup.value_info.largest_activation(model);
-    let n_tune = effort.n_tune(effort.n_samples(largest).min(n));
-    let n_samples = n_tune.clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n);
+    let n_looked_at = effort.n_samples(largest).min(n);
+    let n_samples = (n_looked_at - n_looked_at / 4).clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n);
     let scales = ChannelScales::choose(setup, model, placement, groups, skipped, &samples[..n_samples])?;
     Ok((scales, n_samples))
 }
@@ -136,20 +114,17 @@ impl Proposal {
         setup: Setup,
         planned: &mut PlannedModel,
         calibration: &mut CalibrationStatistics,
-    ) -> (Option<Equalized>, Option<Evaluation>) {
+    ) -> (Equalized, Option<Evaluation>) {
         let start = Instant::now();
         let outcome =
             self.scales.and_then(|(scales, n_samples)| attempt(setup, planned, calibration, scales, n_samples));
-        match outcome {
-            Ok((equalized, known)) => {
-                let seconds = self.seconds + start.elapsed().as_secs_f64();
-                (Some(Equalized { seconds, ..equalized }), known)
-            }
-            Err(error) => {
-                planned.plan.warnings.push(format!("equalization skipped: {error:#}"));
-                (None, None)
-            }
-        }
+        let (mut equalized, known) = outcome.unwrap_or_else(|error| {
+            planned.plan.warnings.push(format!("equalization skipped: {error:#}"));
+            let outcome = MethodOutcome::skipped(EQUALIZE.name, format!("{error:#}"));
+            (Equalized { outcome, ..Equalized::default() }, None)
+        });
+        equalized.outcome.seconds = self.seconds + start.elapsed().as_secs_f64();
+        (equalized, known)
     }
 }
 
@@ -164,11 +139,10 @@ fn attempt(
 ) -> Result<(Equalized, Option<Evaluation>)> {
     let PlannedModel { model, placement, plan } = &*planned;
     let groups = scales.groups(model.graph.as_ref().context("model has no graph")?);
-    let (n_spaces, n_declined) = (groups.len(), scales.skipped.len());
     let skipped = scales.skipped.clone();
-    let mut equalized = Equalized { n_samples, n_spaces, n_declined, groups, skipped, ..Equalized::default() };
     if scales.is_empty() {
-        return Ok((equalized, None));
+        let outcome = MethodOutcome::skipped(EQUALIZE.name, "no layers to equalize".to_string());
+        return Ok((Equalized { outcome, groups, skipped }, None));
     }
     let data = setup.samples.context("nothing was observed")?;
     let evaluated_by = setup.evaluation_samples(data, model, plan)?;
@@ -179,7 +153,6 @@ fn attempt(
     let statistics = calibration.of_scaled(placement);
     let observers = setup.range_observers();
     let scaled_plan = decide(scaled_graph, placement, &statistics, None, setup.scheme, observers)?;
-    equalized.n_judges = evaluated_by.len();
     let (names, values) = (data.names(), data.values(evaluated_by.clone())?);
     let samples = Samples { names: &names, values: &values };
     let compared = Compared {
@@ -188,18 +161,21 @@ fn attempt(
         placement,
         scalings: Some(&scalings),
         table: setup.weight_scheme(),
+        axes: setup.axes,
         corrected: setup.methods(plan).touches().corrects_biases(),
     };
     let (gain, [of_model, of_scaled]) = compare_plans(compared, samples, None)?;
-    equalized.sqnr_db = gain.sqnr_db;
-    equalized.gain_db = gain.gain_db;
-    equalized.chance_db = gain.standard_deviation_db;
-    equalized.kept = EQUALIZATION.accepts(gain.gain_db, gain.standard_deviation_db);
-    calibration.settle_scaled(equalized.kept);
-    let reference = if equalized.kept { of_scaled } else { of_model };
-    if equalized.kept {
+    let mut outcome = MethodOutcome::judged(EQUALIZE.name, &gain, CHANGE, evaluated_by.len());
+    outcome.details.push(format!(
+        "channel scales of {} groups of tensors, chosen on {n_samples} samples; {} skipped",
+        groups.len(),
+        skipped.len()
+    ));
+    calibration.settle_scaled(outcome.accepted);
+    let reference = if outcome.accepted { of_scaled } else { of_model };
+    if outcome.accepted {
         (planned.model, planned.plan) = (scaled, QuantPlan { edits, ..scaled_plan });
     }
     let known = reference.map(|reference| Evaluation { samples: evaluated_by, reference });
-    Ok((equalized, known))
+    Ok((Equalized { outcome, groups, skipped }, known))
 }

@@ -15,7 +15,7 @@ pub mod rounding;
 pub use bias::{BIAS, BiasCorrector, BiasSlot, rebias};
 pub use channel_scales::ScaledGroup;
 pub use equalize::{EQUALIZE, Equalized, Proposal, propose};
-pub use observer::{OBSERVER, ObserverChoice, TriedObserver, choose_observer};
+pub use observer::{OBSERVER, ObserverChoice, choose_observer};
 pub use ranges::{RANGES, RangeSearch, ahead};
 
 use super::effort::Effort;

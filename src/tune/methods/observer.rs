@@ -6,14 +6,12 @@
 
 use super::{Method, Stage, Touches};
 use crate::calibrate::CalibrationStatistics;
-use crate::metrics::Gain;
 use crate::observers::{Observer, by_spelling};
 use crate::plan::{Observers, QuantPlan, decide};
 use crate::simulate::{FloatReference, Samples};
-use crate::tune::accept::{Acceptance, NARROW_OBSERVER, WIDE_OBSERVER};
-use crate::tune::{Compared, Evaluation, PlannedModel, Setup, compare_plans};
+use crate::tune::accept::{Acceptance, CHANGE, NARROW_OBSERVER};
+use crate::tune::{Compared, Evaluation, MethodOutcome, PlannedModel, Setup, compare_plans};
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -32,54 +30,24 @@ pub const OBSERVER: Method = Method {
 /// The range observer of a table that others are tried against.
 const DEFAULT: &str = "mse";
 /// The others, and when each is accepted.
-const RIVALS: [(&str, Acceptance); 2] = [("percentile:99.999", WIDE_OBSERVER), ("percentile:99.99", NARROW_OBSERVER)];
+const RIVALS: [(&str, Acceptance); 2] = [("percentile:99.999", CHANGE), ("percentile:99.99", NARROW_OBSERVER)];
 
 /// How the range observer of activations was chosen.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct ObserverChoice {
-    /// What ranges are by in the end.
-    pub observer: String,
-    /// What they were by, as the table says.
-    pub table: String,
-    /// Samples that evaluated, with biases that were corrected on them where biases will be.
-    pub n_judges: usize,
-    /// What was tried besides the table's.
-    pub tried: Vec<TriedObserver>,
-    /// Wall time.
-    #[serde(skip)]
-    pub seconds: f64,
-}
-
-/// A range observer that was tried in place of the table's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TriedObserver {
-    /// The range observer, with its options.
-    pub observer: String,
-    /// How much less quantization error the outputs have with it than with the table's, in dB.
-    pub gain_db: f64,
-    /// How far that is a matter of the samples, in dB: one standard deviation.
-    pub chance_db: f64,
+    /// The one that ranges are by in the end, with its options.
+    pub observer: &'static str,
+    /// What became of each that was tried in place of the table's.
+    pub tried: Vec<MethodOutcome>,
 }
 
 impl ObserverChoice {
-    /// What became of one that was tried.
-    pub fn outcome(&self, tried: &TriedObserver) -> &'static str {
-        let TriedObserver { observer, gain_db, chance_db } = tried;
-        let rival = RIVALS.iter().find(|(name, _)| name == observer);
-        let doubt = rival.map_or(0.0, |(_, acceptance)| acceptance.deviations * chance_db);
-        match *observer == self.observer {
-            true => "accepted",
-            false if *gain_db > 0.0 && *gain_db <= doubt => "rejected as below two standard deviations",
-            false => "rejected",
-        }
-    }
-
     /// The range observer.
     ///
     /// # Errors
     /// None for those that are tried.
     pub fn chosen(&self) -> Result<Observer> {
-        by_spelling(&self.observer)
+        by_spelling(self.observer)
     }
 }
 
@@ -114,7 +82,6 @@ fn attempt(
 ) -> Result<Option<ObserverChoice>> {
     let PlannedModel { model, placement, plan } = planned;
     let (model, placement) = (&*model, &*placement);
-    let start = Instant::now();
     let graph = model.graph.as_ref().context("model has no graph")?;
     let data = setup.samples.context("nothing was observed")?;
     let samples = known.as_ref().map(|known| Ok(known.samples.clone()));
@@ -128,6 +95,7 @@ fn attempt(
     let mut best: Option<Rival> = None;
     let mut tried = Vec::new();
     for (observer, acceptance) in RIVALS {
+        let start = Instant::now();
         let activation = by_spelling(observer)?;
         let observers = Observers { activation: &activation, ..setup.range_observers() };
         let rival = decide(graph, placement, &statistics, None, setup.scheme, observers)?;
@@ -137,40 +105,40 @@ fn attempt(
             placement,
             scalings: Some(&BTreeMap::new()),
             table: setup.weight_scheme(),
+            axes: setup.axes,
             corrected,
         };
         let before = of_default.as_ref().or(known.as_ref().map(|known| &known.reference));
-        let samples = Samples { names: &names, values: &values };
-        let (comparison, [reference, of_rival]) = compare_plans(compared, samples, before)?;
+        let data = Samples { names: &names, values: &values };
+        let (change, [reference, of_rival]) = compare_plans(compared, data, before)?;
         of_default = reference;
-        let Gain { gain_db, standard_deviation_db: chance_db, .. } = comparison;
-        tried.push(TriedObserver { observer: observer.to_string(), gain_db, chance_db });
-        if acceptance.is_best(&comparison, best.as_ref().map_or(0.0, |best| best.gain_db)) {
-            best = Some(Rival { observer, plan: rival, gain_db, reference: of_rival });
+        let gain = change.gain();
+        let outcome = MethodOutcome::judged(OBSERVER.name, &change, acceptance, samples.len());
+        if outcome.accepted && best.as_ref().is_none_or(|best| gain > best.gain) {
+            best = Some(Rival { observer, plan: rival, gain, reference: of_rival });
         }
+        let seconds = start.elapsed().as_secs_f64();
+        tried.push(MethodOutcome { variant: Some(observer.to_string()), seconds, ..outcome });
     }
-    let n_judges = samples.len();
     let (mut observer, mut reference) = (DEFAULT, of_default);
     if let Some(mut best) = best {
         best.plan.replace(std::mem::take(plan));
         (observer, reference, *plan) = (best.observer, best.reference, best.plan);
     }
     *known = reference.map(|reference| Evaluation { samples, reference });
-    Ok(Some(ObserverChoice {
-        observer: observer.to_string(),
-        table: DEFAULT.to_string(),
-        n_judges,
-        tried,
-        seconds: start.elapsed().as_secs_f64(),
-    }))
+    let chosen = |tried: &MethodOutcome| tried.variant.as_deref() == Some(observer);
+    for other in tried.iter_mut().filter(|tried| tried.accepted && !chosen(tried)) {
+        (other.accepted, other.reason) = (false, Some(format!("{observer} gains more")));
+    }
+    Ok(Some(ObserverChoice { observer, tried }))
 }
 
 /// Another range observer that is better than the table's.
 struct Rival {
     observer: &'static str,
     plan: QuantPlan,
-    /// How much less noise the judging samples have with it, in dB.
-    gain_db: f64,
+    /// What the network gains with it.
+    gain: f64,
     /// What is known of it by judging.
     reference: Option<FloatReference>,
 }

@@ -1,0 +1,43 @@
+//! The share of samples that keep their class.
+
+use super::classes::same_class;
+use super::layout::FloatOutput;
+use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+
+/// Rows of class scores with the same largest value, in percent; of outputs that are class scores alone.
+pub const AGREEMENT: Metric = Metric {
+    name: "agreement",
+    title: "agreement",
+    unit: "%",
+    decimals: 1,
+    better: Better::Higher,
+    best: 100.0,
+    about: "rows of class scores with the same largest value",
+    prepare: |outputs| Box::new(Agreement { n_classes: outputs.iter().map(FloatOutput::n_classes).collect() }),
+};
+
+/// Sums per output: rows, rows that agree.
+const N_SUMS: usize = 2;
+
+#[derive(Debug)]
+struct Agreement {
+    /// Per output; `None` where it is no class scores.
+    n_classes: Vec<Option<usize>>,
+}
+
+impl Measure for Agreement {
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        let of = |(output_idx, n_classes): (usize, &Option<usize>)| {
+            let Some((output, n)) = sample.output(output_idx).zip(*n_classes) else { return [0.0; N_SUMS] };
+            let rows = output.float.chunks_exact(n).zip(output.quantized.chunks_exact(n));
+            let n_same = rows.filter(|(float, quantized)| same_class(float, quantized)).count();
+            [(output.float.len() / n) as f64, n_same as f64]
+        };
+        self.n_classes.iter().enumerate().flat_map(of).collect()
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        let figure = |sums: &[f64]| (sums[0] > 0.0).then(|| Figure::of(100.0 * sums[1] / sums[0]));
+        sums.chunks_exact(N_SUMS).map(figure).collect()
+    }
+}

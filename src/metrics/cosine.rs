@@ -1,0 +1,59 @@
+//! The cosine of the angle between two networks' outputs.
+
+use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::value_and_error;
+
+/// Mean over the samples of the cosine between an output of both networks: -1 where a value is NaN or infinite.
+pub const COSINE: Metric = Metric {
+    name: "cosine",
+    title: "cosine",
+    unit: "",
+    decimals: 4,
+    better: Better::Higher,
+    best: 1.0,
+    about: "cosine of the angle between the outputs, mean over the samples",
+    prepare: |outputs| Box::new(Cosine { n_outputs: outputs.len() }),
+};
+
+/// Sums per output: cosines, samples.
+const N_SUMS: usize = 2;
+
+#[derive(Debug)]
+struct Cosine {
+    n_outputs: usize,
+}
+
+/// Of two vectors; 1 where both are 0, NaN where a value is NaN or infinite.
+fn cosine(float: &[f32], quantized: &[f32]) -> f64 {
+    let (mut product, mut squares) = (0.0, [0.0; 2]);
+    for (&a, &b) in float.iter().zip(quantized) {
+        let (value, error) = value_and_error(a, b);
+        let other = value - error;
+        product += value * other;
+        squares[0] += value * value;
+        squares[1] += other * other;
+    }
+    match squares {
+        [0.0, 0.0] => 1.0,
+        [a, b] if a == 0.0 || b == 0.0 => 0.0,
+        [a, b] => product / (a.sqrt() * b.sqrt()),
+    }
+}
+
+impl Measure for Cosine {
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        let of = |output_idx| match sample.output(output_idx) {
+            Some(output) => [cosine(output.float, output.quantized), 1.0],
+            None => [0.0; N_SUMS],
+        };
+        (0..self.n_outputs).flat_map(of).collect()
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        let figure = |sums: &[f64]| {
+            let mean = sums[0] / sums[1];
+            (sums[1] > 0.0).then(|| Figure::of(if mean.is_finite() { mean.clamp(-1.0, 1.0) } else { -1.0 }))
+        };
+        sums.chunks_exact(N_SUMS).map(figure).collect()
+    }
+}

@@ -1,0 +1,121 @@
+//! What one quantized network gains over another, on the same samples.
+
+use super::metric::{Figure, Metric};
+use super::prepared::Measurement;
+use super::sqnr::SQNR;
+
+/// What a second network gains over a first, by the metric that decides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gain {
+    /// The metric.
+    pub metric: Metric,
+    /// Its figures before and after, over all outputs; the worst there is where nothing could be measured.
+    pub figures: [f64; 2],
+    /// Standard deviation of their difference over the samples, in pairs (jackknife), in the metric's unit. 0 where a value
+    /// is NaN or infinite: no sample puts that in doubt.
+    pub deviation: f64,
+    /// The same of each group of channels, or each output where the metric has no groups.
+    pub groups: Vec<GroupChange>,
+    /// Mean SQNR of the outputs before and after, in dB.
+    pub sqnr_db: [f64; 2],
+    /// Whether a value of the second is NaN or infinite.
+    pub is_unknown: bool,
+}
+
+/// What becomes of a group of channels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupChange {
+    /// Its output, and the group where there are some.
+    pub name: String,
+    /// Figures before and after.
+    pub figures: [f64; 2],
+    /// Standard deviation of their difference.
+    pub deviation: f64,
+}
+
+/// The figures of all groups.
+fn group_figures(figures: &[Option<Figure>]) -> Vec<f64> {
+    let of = |figure: &Figure| match figure.groups.is_empty() {
+        true => vec![figure.value],
+        false => figure.groups.clone(),
+    };
+    figures.iter().flatten().flat_map(of).collect()
+}
+
+/// One figure for all outputs, then those of the groups.
+fn all_figures(measured: &Measurement, metric: Metric, left_out: Option<usize>) -> Vec<f64> {
+    let figures = measured.figures_without(metric, left_out);
+    let mean = measured.mean_of(metric, &figures).unwrap_or(f64::NAN);
+    std::iter::once(mean).chain(group_figures(&figures)).collect()
+}
+
+impl Gain {
+    /// Of `after` over `before`, which are of the same samples and prepared metrics.
+    pub fn of(before: &Measurement, after: &Measurement) -> Gain {
+        let metric = before.deciding();
+        let [first, second] = [before, after].map(|measured| all_figures(measured, metric, None));
+        let deviations = match before.is_unknown(metric) || after.is_unknown(metric) {
+            true => vec![0.0; first.len()],
+            false => deviations(before, after, metric, first.len()),
+        };
+        let figures = |i: usize| [first[i], second.get(i).copied().unwrap_or(f64::NAN)];
+        let names = group_names(before, metric);
+        let change = |(i, name)| GroupChange { name, figures: figures(i + 1), deviation: deviations[i + 1] };
+        Gain {
+            metric,
+            figures: figures(0),
+            deviation: deviations[0],
+            groups: names.into_iter().take(first.len() - 1).enumerate().map(change).collect(),
+            sqnr_db: [before, after].map(|measured| measured.mean(SQNR).unwrap_or_default()),
+            is_unknown: after.is_unknown(metric) || !after.unknown_outputs().is_empty(),
+        }
+    }
+
+    /// By how much the second is better, in the metric's unit.
+    pub fn gain(&self) -> f64 {
+        let [before, after] = self.figures;
+        after - before
+    }
+}
+
+impl GroupChange {
+    /// By how much the second is better, in the metric's unit.
+    pub fn gain(&self) -> f64 {
+        self.figures[1] - self.figures[0]
+    }
+}
+
+/// Standard deviations of the differences, by leaving out one sample at a time.
+fn deviations(before: &Measurement, after: &Measurement, metric: Metric, n_figures: usize) -> Vec<f64> {
+    let n = before.n_samples().min(after.n_samples());
+    if n < 2 {
+        return vec![0.0; n_figures];
+    }
+    let difference = |left_out: usize| -> Vec<f64> {
+        let [a, b] = [before, after].map(|measured| all_figures(measured, metric, Some(left_out)));
+        a.iter().zip(&b).map(|(a, b)| b - a).collect()
+    };
+    let differences: Vec<Vec<f64>> = (0..n).map(difference).collect();
+    let deviation = |i: usize| {
+        let of = || differences.iter().map(|difference| difference.get(i).copied().unwrap_or_default());
+        let mean = of().sum::<f64>() / n as f64;
+        let spread: f64 = of().map(|difference| (difference - mean).powi(2)).sum();
+        (spread * (n as f64 - 1.0) / n as f64).sqrt()
+    };
+    (0..n_figures).map(deviation).collect()
+}
+
+/// Names of the groups that have figures.
+fn group_names(measured: &Measurement, metric: Metric) -> Vec<String> {
+    let figures = measured.figures(metric);
+    let outputs = measured.prepared().outputs().iter().enumerate().zip(&figures);
+    let of = |((output_idx, output), figure): ((usize, &String), &Option<Figure>)| -> Vec<String> {
+        let groups = measured.prepared().groups().get(output_idx).map(|of| of.groups.as_slice()).unwrap_or_default();
+        match figure {
+            None => Vec::new(),
+            Some(figure) if figure.groups.is_empty() => vec![format!("output `{output}`")],
+            Some(_) => groups.iter().map(|group| format!("output `{output}`, {}", group.describe())).collect(),
+        }
+    };
+    outputs.flat_map(of).collect()
+}

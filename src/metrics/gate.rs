@@ -1,0 +1,86 @@
+//! Bounds that a comparison must keep.
+
+use super::by_name;
+use super::metric::{Better, Figure, Metric};
+use super::prepared::Measurement;
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use serde_with::skip_serializing_none;
+use std::fmt;
+
+/// A bound of a metric, for every output that it is about.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MetricBound {
+    /// The metric.
+    pub metric: Metric,
+    /// The worst figure that passes, in the metric's unit.
+    pub bound: f64,
+}
+
+/// A gate that was not passed.
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MissedGate {
+    /// The metric.
+    pub metric: Metric,
+    /// The output; absent where the metric is about none.
+    pub output: Option<String>,
+    /// Its figure; absent where it could not be measured.
+    pub value: Option<f64>,
+    /// The worst figure that passes.
+    pub bound: f64,
+}
+
+impl MetricBound {
+    /// Of `NAME=VALUE`.
+    ///
+    /// # Errors
+    /// If the metric is unknown, or the value is no number.
+    pub fn parse(text: &str) -> Result<MetricBound> {
+        let (name, bound) = text.split_once('=').with_context(|| format!("found `{text}`, expected NAME=VALUE"))?;
+        let metric = by_name(name.trim())?;
+        let number = || format!("found `{}`, expected a number for metric `{}`", bound.trim(), metric.name);
+        let bound: f64 = bound.trim().parse().with_context(number)?;
+        ensure!(bound.is_finite(), "found `{bound}`, expected a finite number for metric `{}`", metric.name);
+        Ok(MetricBound { metric, bound })
+    }
+
+    /// The outputs that miss it; those with values that are NaN or infinite miss every gate, as `is_known` tells. What
+    /// could not be measured does not pass.
+    pub fn missed(&self, measured: &Measurement, is_known: impl Fn(usize) -> bool) -> Vec<MissedGate> {
+        let MetricBound { metric, bound } = *self;
+        let figures = measured.figures(metric);
+        let names = measured.prepared().outputs();
+        if figures.iter().all(Option::is_none) {
+            return vec![MissedGate { metric, output: None, value: None, bound }];
+        }
+        let of = |(output_idx, figure): (usize, &Option<Figure>)| {
+            let value = figure.as_ref()?.value;
+            let known = is_known(output_idx) && value.is_finite();
+            let passes = known && metric.reaches(value, bound);
+            let output = names.get(output_idx).cloned();
+            (!passes).then_some(MissedGate { metric, output, value: known.then_some(value), bound })
+        };
+        figures.iter().enumerate().filter_map(of).collect()
+    }
+}
+
+impl fmt::Display for MissedGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MissedGate { metric, output, value, bound } = self;
+        match output {
+            Some(output) => write!(f, "output `{output}`: ")?,
+            None => write!(f, "no output has this figure: ")?,
+        }
+        match value {
+            Some(value) => write!(f, "{} is {}", metric.title, metric.spelled(*value))?,
+            None => write!(f, "{} was not measured", metric.title)?,
+        }
+        let side = match metric.better {
+            Better::Higher => "more",
+            Better::Lower => "less",
+        };
+        let unit = if metric.unit.is_empty() { String::new() } else { format!(" {}", metric.unit) };
+        write!(f, ", expected {bound}{unit} or {side}")
+    }
+}

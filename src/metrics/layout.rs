@@ -1,0 +1,131 @@
+//! How an output is laid out: where its channels are, and whether it is class scores.
+
+use super::classes::n_classes;
+use super::outputs::EvaluatedOutput;
+
+/// An output of the float network over some samples.
+#[derive(Debug, Clone)]
+pub struct FloatOutput<'a> {
+    /// What the graph says of it.
+    pub about: &'a EvaluatedOutput,
+    /// The batch of the network's first input.
+    pub batch: usize,
+    /// Dimensions in the first sample.
+    pub shape: &'a [usize],
+    /// Values, sample by sample.
+    pub samples: Vec<&'a [f32]>,
+}
+
+/// Mean of the largest probability from which rows of values are taken for logits: such a row is rarely in doubt. More is
+/// asked for the fewer classes there are.
+const LEAST_CONFIDENCE: f64 = 0.25;
+/// Samples that the channel axis is found by, at most.
+const MAX_SAMPLES: usize = 16;
+/// Differences of neighbours, over twice the variance, below which an axis is smooth.
+const SMOOTH: f64 = 0.25;
+/// Share of the variance that the means of an axis explain at least where it counts channels.
+const LEAST_EXPLAINED: f64 = 0.1;
+
+impl FloatOutput<'_> {
+    /// Whether every sample has as many values.
+    pub fn is_fixed(&self) -> bool {
+        let n: usize = self.shape.iter().product();
+        n > 0 && self.samples.iter().all(|values| values.len() == n)
+    }
+
+    /// Values per row where the shape is that of class scores.
+    pub(super) fn row_length(&self) -> Option<usize> {
+        n_classes(self.shape, self.batch).filter(|_| self.about.is_float && self.is_fixed())
+    }
+
+    /// The number of classes where the output is class scores: of their shape, and behind a Softmax, or as confident of
+    /// one class as logits and probabilities are. Boxes, landmarks and embeddings are none.
+    pub fn n_classes(&self) -> Option<usize> {
+        let n = self.row_length()?;
+        let rows = || self.samples.iter().flat_map(|values| values.chunks_exact(n));
+        (self.about.is_softmax || are_probabilities(rows()) || are_logits(rows(), n)).then_some(n)
+    }
+}
+
+/// Whether the values of each row are shares of 1.
+fn are_probabilities<'r>(mut rows: impl Iterator<Item = &'r [f32]>) -> bool {
+    rows.all(|row| row.iter().all(|&p| p >= 0.0) && (row.iter().sum::<f32>() - 1.0).abs() < 1e-2)
+}
+
+fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
+    let (mut confidence, mut n_rows, mut has_negative) = (0.0, 0, false);
+    for row in rows {
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        // The largest of the probabilities that a Softmax would make of the row.
+        confidence += 1.0 / row.iter().map(|&x| f64::from(x - largest).exp()).sum::<f64>();
+        n_rows += 1;
+        has_negative |= row.iter().any(|&x| x < 0.0);
+    }
+    has_negative && confidence / f64::from(n_rows.max(1)) >= LEAST_CONFIDENCE + (1.0 - LEAST_CONFIDENCE) / n as f64
+}
+
+/// The axis that counts channels: the one along which neighbours differ most. `None` where the output is a map without
+/// channels, or has one value a sample. The first axis of two or more is the batch.
+///
+/// Mean squared difference of neighbours over twice the variance is about 1 between values that have nothing to do with
+/// each other, and near 0 along an axis of an image.
+pub fn channel_axis(shape: &[usize], samples: &[&[f32]]) -> Option<usize> {
+    let samples = &samples[..samples.len().min(MAX_SAMPLES)];
+    let first = usize::from(shape.len() > 1);
+    let axes = (first..shape.len()).filter(|&axis| shape[axis] > 1);
+    let variance = Spread::of(samples.iter().flat_map(|values| values.iter())).variance;
+    let roughness = |axis: usize| (axis, roughness(shape, samples, axis) / (2.0 * variance));
+    let (axis, roughness) = axes.map(roughness).max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+    if shape.len() > 2 && roughness < SMOOTH {
+        let means = slice_means(shape, samples, axis);
+        let explained = Spread::of(means.iter()).variance / variance;
+        return (explained >= LEAST_EXPLAINED).then_some(axis);
+    }
+    Some(axis)
+}
+
+struct Spread {
+    variance: f64,
+}
+
+impl Spread {
+    /// Of the finite values.
+    fn of<'v, T: Copy + Into<f64> + 'v>(values: impl Iterator<Item = &'v T> + Clone) -> Spread {
+        let values = values.map(|&value| value.into()).filter(|value: &f64| value.is_finite());
+        let (sum, n) = values.clone().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+        let mean = sum / n;
+        Spread { variance: values.map(|value| (value - mean).powi(2)).sum::<f64>() / n }
+    }
+}
+
+/// Mean squared difference of neighbours along an axis.
+fn roughness(shape: &[usize], samples: &[&[f32]], axis: usize) -> f64 {
+    let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+    let (mut sum, mut n_pairs) = (0.0, 0.0);
+    for part in samples.iter().flat_map(|values| values.chunks_exact(n * inner)) {
+        for (a, b) in part.iter().zip(&part[inner..]) {
+            let square = f64::from(a - b).powi(2);
+            if square.is_finite() {
+                sum += square;
+                n_pairs += 1.0;
+            }
+        }
+    }
+    sum / f64::max(n_pairs, 1.0)
+}
+
+/// The mean at each position of an axis.
+fn slice_means(shape: &[usize], samples: &[&[f32]], axis: usize) -> Vec<f64> {
+    let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+    let mut sums = vec![(0.0, 0.0); n];
+    for values in samples {
+        for (run, part) in values.chunks_exact(inner).enumerate() {
+            let (sum, count) = &mut sums[run % n];
+            for value in part.iter().filter(|value| value.is_finite()) {
+                *sum += f64::from(*value);
+                *count += 1.0;
+            }
+        }
+    }
+    sums.iter().map(|(sum, count)| sum / f64::max(*count, 1.0)).collect()
+}

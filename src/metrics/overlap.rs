@@ -1,0 +1,225 @@
+//! The overlap of squared deviations, by groups of channels: what orders quantized networks as their tasks do.
+//!
+//! With `a` and `b` the deviations of both networks' values from the median of their channel in the float network, a value
+//! adds `min(a², b²)` to what both share and `max(a², b²)` to what one of them has; of different signs nothing is shared,
+//! and `(|a| + |b|)²` is added to the latter. The overlap of a group of channels is the ratio of both sums, 0 to 1: the
+//! Ruzicka similarity of squared deviations. Channels with rare large values (objectness, classes) and all others (boxes,
+//! logits) are groups of their own; the figure of an output is the mean over its groups.
+//!
+//! Figures against SQNR: docs/design/evaluation.md.
+
+use super::groups::{ChannelGroup, OutputGroups};
+use super::layout::{FloatOutput, channel_axis};
+use super::metric::{Better, Figure, Measure, Metric, OutputPair, SamplePair};
+use super::value_and_error;
+use rayon::prelude::*;
+
+/// Overlap of squared deviations from the median of each channel: 1 where the outputs are equal, 0 where a value is NaN
+/// or infinite. Integer outputs, constant ones and those of varying length have none.
+pub const OVERLAP: Metric = Metric {
+    name: "overlap",
+    title: "overlap",
+    unit: "",
+    decimals: 3,
+    better: Better::Higher,
+    best: 1.0,
+    about: "overlap of squared deviations by groups of channels, 0 to 1",
+    prepare: |outputs| Box::new(Overlap::new(outputs)),
+};
+
+/// Kurtosis above which a channel is sparse.
+const SPARSE: f64 = 10.0;
+/// Variance, over the largest of an output's channels, up to which a channel is dead.
+const DEAD: f64 = 1e-10;
+/// Values of a channel that its statistics are of, at most.
+const MAX_VALUES: usize = 1 << 17;
+/// Characters of a list of channels.
+const MAX_LIST: usize = 40;
+
+#[derive(Debug)]
+struct Overlap {
+    outputs: Vec<Option<OutputChannels>>,
+    groups: Vec<OutputGroups>,
+}
+
+/// The channels of an output.
+#[derive(Debug)]
+struct OutputChannels {
+    /// Values of a channel that lie together.
+    inner: usize,
+    /// Median of each channel.
+    medians: Vec<f64>,
+    /// The group of each channel; `None` for a dead one.
+    group_of: Vec<Option<usize>>,
+    n_groups: usize,
+}
+
+/// Median, variance and kurtosis of a channel.
+struct ChannelShape {
+    median: f64,
+    variance: f64,
+    kurtosis: f64,
+}
+
+impl Overlap {
+    fn new(outputs: &[FloatOutput]) -> Overlap {
+        let (outputs, groups) = outputs.iter().map(OutputChannels::of).unzip();
+        Overlap { outputs, groups }
+    }
+
+    /// Positions in the sums: two for each group.
+    fn spans(&self) -> impl Iterator<Item = (Option<&OutputChannels>, std::ops::Range<usize>)> {
+        let mut end = 0;
+        self.outputs.iter().map(move |channels| {
+            let start = end;
+            end += 2 * channels.as_ref().map_or(0, |channels| channels.n_groups);
+            (channels.as_ref(), start..end)
+        })
+    }
+}
+
+impl OutputChannels {
+    fn of(output: &FloatOutput) -> (Option<OutputChannels>, OutputGroups) {
+        let mut groups = OutputGroups { output: output.about.name.clone(), axis: None, groups: Vec::new() };
+        let samples = &output.samples;
+        let is_constant = samples.len() > 1 && samples.windows(2).all(|pair| pair[0] == pair[1]);
+        if !output.about.is_float || samples.is_empty() || !output.is_fixed() || is_constant {
+            return (None, groups);
+        }
+        let given = output.about.channel_axis.filter(|&axis| axis < output.shape.len());
+        groups.axis = given.or_else(|| channel_axis(output.shape, &output.samples));
+        let n = groups.axis.map_or(1, |axis| output.shape[axis]);
+        let inner: usize = match groups.axis {
+            Some(axis) => output.shape[axis + 1..].iter().product(),
+            None => output.shape.iter().product(),
+        };
+        let shapes: Vec<ChannelShape> =
+            (0..n).into_par_iter().map(|channel| ChannelShape::of(&output.samples, n, inner, channel)).collect();
+        let largest = shapes.iter().map(|shape| shape.variance).fold(0.0, f64::max);
+        let kind_of = |shape: &ChannelShape| match shape.variance > DEAD * largest {
+            false => None,
+            true if shape.kurtosis > SPARSE => Some("sparse"),
+            true => Some("dense"),
+        };
+        let kinds: Vec<Option<&str>> = shapes.iter().map(kind_of).collect();
+        let mut group_of = vec![None; n];
+        for kind in ["dense", "sparse"] {
+            let members: Vec<usize> = (0..n).filter(|&channel| kinds[channel] == Some(kind)).collect();
+            if !members.is_empty() {
+                members.iter().for_each(|&channel| group_of[channel] = Some(groups.groups.len()));
+                let (kind, channels) = (kind.to_string(), ranges(&members));
+                groups.groups.push(ChannelGroup { kind, n_channels: members.len(), channels });
+            }
+        }
+        let medians = shapes.iter().map(|shape| shape.median).collect();
+        let channels = OutputChannels { inner, medians, group_of, n_groups: groups.groups.len() };
+        ((channels.n_groups > 0).then_some(channels), groups)
+    }
+
+    /// Adds what both networks share of each group, and what one of them has.
+    fn add(&self, output: OutputPair, sums: &mut [f64]) {
+        let n = self.medians.len();
+        let runs = output.float.chunks(self.inner).zip(output.quantized.chunks(self.inner));
+        for (run, (float, quantized)) in runs.enumerate() {
+            let channel = run % n;
+            let Some(group) = self.group_of[channel] else {
+                let is_known = |(&float, &quantized)| value_and_error(float, quantized).1.is_finite();
+                if !float.iter().zip(quantized).all(is_known) {
+                    sums.iter_mut().skip(1).step_by(2).for_each(|all| *all = f64::INFINITY);
+                }
+                continue;
+            };
+            let median = self.medians[channel];
+            let (mut shared, mut all) = (0.0, 0.0);
+            for (&float, &quantized) in float.iter().zip(quantized) {
+                if float.is_infinite() && float == quantized {
+                    continue;
+                }
+                let (a, b) = (f64::from(float) - median, f64::from(quantized) - median);
+                if a * b > 0.0 {
+                    let (a, b) = (a * a, b * b);
+                    shared += a.min(b);
+                    all += a.max(b);
+                } else {
+                    let far = (a.abs() + b.abs()).powi(2);
+                    all += if far.is_nan() { f64::INFINITY } else { far };
+                }
+            }
+            sums[2 * group] += if all.is_finite() { shared } else { 0.0 };
+            sums[2 * group + 1] += all;
+        }
+    }
+}
+
+impl ChannelShape {
+    fn of(samples: &[&[f32]], n_channels: usize, inner: usize, channel: usize) -> ChannelShape {
+        let n_values: usize = samples.iter().map(|values| values.len() / n_channels).sum();
+        let runs = samples.iter().flat_map(|values| values.chunks_exact(inner).skip(channel).step_by(n_channels));
+        let values = runs.flatten().step_by(n_values.div_ceil(MAX_VALUES).max(1));
+        let mut values: Vec<f32> = values.copied().filter(|value| value.is_finite()).collect();
+        let n = values.len().max(1) as f64;
+        let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+        let moment = |power: i32| values.iter().map(|&x| (f64::from(x) - mean).powi(power)).sum::<f64>() / n;
+        let (variance, fourth) = (moment(2), moment(4));
+        ChannelShape { median: median(&mut values), variance, kurtosis: fourth / (variance * variance) }
+    }
+}
+
+/// The middle value, or the mean of the two in the middle; 0 of none.
+fn median(values: &mut [f32]) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    let half = values.len() / 2;
+    let is_even = values.len().is_multiple_of(2);
+    let (below, middle, _) = values.select_nth_unstable_by(half, f32::total_cmp);
+    let middle = f64::from(*middle);
+    match below.iter().copied().max_by(f32::total_cmp) {
+        Some(below) if is_even => 0.5 * (middle + f64::from(below)),
+        _ => middle,
+    }
+}
+
+/// As `0-3, 5`.
+fn ranges(members: &[usize]) -> String {
+    let mut text = String::new();
+    for range in members.chunk_by(|a, b| a + 1 == *b) {
+        if text.len() > MAX_LIST {
+            return text + ", …";
+        }
+        let comma = if text.is_empty() { "" } else { ", " };
+        match *range {
+            [one] => text += &format!("{comma}{one}"),
+            [first, .., last] => text += &format!("{comma}{first}-{last}"),
+            [] => {}
+        }
+    }
+    text
+}
+
+impl Measure for Overlap {
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        let n = self.spans().last().map_or(0, |(_, span)| span.end);
+        let mut sums = vec![0.0; n];
+        for (output_idx, (channels, span)) in self.spans().enumerate() {
+            if let Some((channels, output)) = channels.zip(sample.output(output_idx)) {
+                channels.add(output, &mut sums[span]);
+            }
+        }
+        sums
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        let figure = |(channels, span): (Option<&OutputChannels>, std::ops::Range<usize>)| {
+            channels?;
+            let overlap = |sums: &[f64]| if sums[1] > 0.0 { sums[0] / sums[1] } else { 1.0 };
+            let groups: Vec<f64> = sums[span].chunks_exact(2).map(overlap).collect();
+            Some(Figure { value: groups.iter().sum::<f64>() / groups.len() as f64, float: None, groups })
+        };
+        self.spans().map(figure).collect()
+    }
+
+    fn groups(&self) -> &[OutputGroups] {
+        &self.groups
+    }
+}

@@ -1,0 +1,204 @@
+//! The accumulator that drives all metrics.
+
+use super::groups::OutputGroups;
+use super::layout::FloatOutput;
+use super::metric::{Figure, Measure, Metric, SamplePair};
+use super::overlap::OVERLAP;
+use super::sqnr::SQNR;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Metrics that are ready for the outputs of one float network.
+#[derive(Debug)]
+pub struct PreparedMetrics {
+    measures: Vec<(Metric, Box<dyn Measure>)>,
+    outputs: Vec<String>,
+    /// Whether no output differs from one sample to another.
+    is_constant: bool,
+}
+
+/// The sums of each prepared metric over one sample, or over some.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampleSums(Vec<Vec<f64>>);
+
+impl PreparedMetrics {
+    /// Prepares `metrics` on the outputs of the float network, in the graph's order.
+    pub fn new(metrics: &[Metric], outputs: &[FloatOutput]) -> PreparedMetrics {
+        let is_same = |output: &FloatOutput| output.samples.windows(2).all(|pair| pair[0] == pair[1]);
+        let n_samples = outputs.iter().map(|output| output.samples.len()).max().unwrap_or(0);
+        PreparedMetrics {
+            measures: metrics.iter().map(|metric| (*metric, (metric.prepare)(outputs))).collect(),
+            outputs: outputs.iter().map(|output| output.about.name.clone()).collect(),
+            is_constant: n_samples > 1 && outputs.iter().all(is_same),
+        }
+    }
+
+    /// The outputs' names.
+    pub fn outputs(&self) -> &[String] {
+        &self.outputs
+    }
+
+    /// Whether no output of the float network differs from one sample to another.
+    pub fn is_constant(&self) -> bool {
+        self.is_constant
+    }
+
+    /// The channels and groups that were found.
+    pub fn groups(&self) -> &[OutputGroups] {
+        self.measures.iter().map(|(_, measure)| measure.groups()).find(|groups| !groups.is_empty()).unwrap_or_default()
+    }
+
+    /// Sums of all metrics over one sample.
+    pub fn sums(&self, sample: &SamplePair) -> SampleSums {
+        SampleSums(self.measures.iter().map(|(_, measure)| measure.sums(sample)).collect())
+    }
+
+    fn position(&self, metric: Metric) -> Option<usize> {
+        self.measures.iter().position(|(prepared, _)| *prepared == metric)
+    }
+
+    fn merge(&self, total: &mut SampleSums, sample: &SampleSums) {
+        let sums = total.0.iter_mut().zip(&sample.0);
+        self.measures.iter().zip(sums).for_each(|((_, measure), (total, sample))| measure.merge(total, sample));
+    }
+}
+
+/// What was measured of one quantized network, sample by sample.
+#[derive(Debug, Clone)]
+pub struct Measurement {
+    prepared: Arc<PreparedMetrics>,
+    samples: Vec<SampleSums>,
+}
+
+impl Measurement {
+    /// Of these samples, in their order.
+    pub fn new(prepared: Arc<PreparedMetrics>, samples: Vec<SampleSums>) -> Measurement {
+        Measurement { prepared, samples }
+    }
+
+    /// The metrics that it is by.
+    pub fn prepared(&self) -> &Arc<PreparedMetrics> {
+        &self.prepared
+    }
+
+    /// Number of samples.
+    pub fn n_samples(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// The samples from position `n` on.
+    #[must_use]
+    pub fn from(&self, n: usize) -> Measurement {
+        Measurement { prepared: self.prepared.clone(), samples: self.samples[n.min(self.samples.len())..].to_vec() }
+    }
+
+    /// The figure of each output; `None` where the metric is not about the output, or was not prepared.
+    pub fn figures(&self, metric: Metric) -> Vec<Option<Figure>> {
+        self.figures_without(metric, None)
+    }
+
+    /// The same without the sample at a position.
+    pub(super) fn figures_without(&self, metric: Metric, left_out: Option<usize>) -> Vec<Option<Figure>> {
+        let none = || vec![None; self.prepared.outputs.len()];
+        let Some(at) = self.prepared.position(metric) else { return none() };
+        let measure = &self.prepared.measures[at].1;
+        let mut samples = self.samples.iter().enumerate().filter(|(i, _)| Some(*i) != left_out);
+        let Some((_, first)) = samples.next() else { return none() };
+        let mut total = first.0[at].clone();
+        samples.for_each(|(_, sample)| measure.merge(&mut total, &sample.0[at]));
+        measure.figures(&total)
+    }
+
+    /// One figure for all outputs, of their figures.
+    pub(super) fn mean_of(&self, metric: Metric, figures: &[Option<Figure>]) -> Option<f64> {
+        let at = self.prepared.position(metric)?;
+        self.prepared.measures[at].1.mean(figures)
+    }
+
+    /// One figure for all outputs; `None` where the metric is about none of them.
+    pub fn mean(&self, metric: Metric) -> Option<f64> {
+        self.mean_of(metric, &self.figures(metric))
+    }
+
+    /// The worst figure of an output; `None` where the metric is about none of them.
+    pub fn worst(&self, metric: Metric) -> Option<f64> {
+        let values = self.figures(metric).into_iter().flatten().map(|figure| figure.value);
+        values.reduce(|a, b| metric.worse(a, b))
+    }
+
+    /// The lowest overlap of a group of channels, with its output and group.
+    pub fn lowest_group(&self) -> Option<(f64, &OutputGroups, usize)> {
+        let groups = self.prepared.groups().iter();
+        let figures = self.figures(OVERLAP);
+        let all = figures.into_iter().zip(groups).flat_map(|(figure, of)| {
+            let groups = figure.map(|figure| figure.groups).unwrap_or_default();
+            groups.into_iter().enumerate().map(move |(group, value)| (value, of, group))
+        });
+        all.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    /// The metric that decides: the overlap, or the SQNR where no output has an overlap.
+    pub fn deciding(&self) -> Metric {
+        if self.figures(OVERLAP).iter().any(Option::is_some) { OVERLAP } else { SQNR }
+    }
+
+    /// Whether a value is NaN or infinite, in one of the networks or in both.
+    pub fn is_unknown(&self, metric: Metric) -> bool {
+        let Some(at) = self.prepared.position(metric) else { return true };
+        self.samples.iter().any(|sample| sample.0[at].iter().any(|sum| !sum.is_finite()))
+    }
+
+    /// Outputs with values that are NaN or infinite, by the sums of the SQNR.
+    pub fn unknown_outputs(&self) -> Vec<&str> {
+        let Some(at) = self.prepared.position(SQNR) else { return Vec::new() };
+        let outputs = &self.prepared.outputs;
+        let is_unknown = |output_idx: usize| {
+            let sums = self.samples.iter().map(|sample| &sample.0[at]);
+            sums.into_iter().any(|sums| {
+                let n = sums.len() / outputs.len().max(1);
+                sums[output_idx * n..(output_idx + 1) * n].iter().any(|sum| !sum.is_finite())
+            })
+        };
+        (0..outputs.len()).filter(|&i| is_unknown(i)).map(|i| outputs[i].as_str()).collect()
+    }
+}
+
+/// Sums over samples that come in any order, added in the order of their positions.
+#[derive(Debug)]
+pub struct InOrder {
+    prepared: Arc<PreparedMetrics>,
+    /// The sample whose turn it is.
+    next: usize,
+    /// Samples that came before their turn.
+    early: BTreeMap<usize, SampleSums>,
+    total: Option<SampleSums>,
+}
+
+impl InOrder {
+    /// Without a sample yet.
+    pub fn new(prepared: Arc<PreparedMetrics>) -> InOrder {
+        InOrder { prepared, next: 0, early: BTreeMap::new(), total: None }
+    }
+
+    /// The metrics that it is by.
+    pub fn prepared(&self) -> &Arc<PreparedMetrics> {
+        &self.prepared
+    }
+
+    /// Adds a sample.
+    pub fn add(&mut self, sample_idx: usize, sums: SampleSums) {
+        self.early.insert(sample_idx, sums);
+        while let Some(sums) = self.early.remove(&self.next) {
+            match &mut self.total {
+                Some(total) => self.prepared.merge(total, &sums),
+                None => self.total = Some(sums),
+            }
+            self.next += 1;
+        }
+    }
+
+    /// All samples as one.
+    pub fn into_total(self) -> Measurement {
+        Measurement { prepared: self.prepared, samples: self.total.into_iter().collect() }
+    }
+}

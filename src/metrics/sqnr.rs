@@ -1,0 +1,71 @@
+//! The signal-to-quantization-noise ratio.
+
+use super::decibels::{MAX_DB, relative_error_db};
+use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::value_and_error;
+
+/// `10 log10(sum of float² / sum of (float - quantized)²)` over all values, in dB: [`MAX_DB`] where the outputs are
+/// equal, -[`MAX_DB`] where a value is NaN or infinite or there is none.
+pub const SQNR: Metric = Metric {
+    name: "sqnr",
+    title: "SQNR",
+    unit: "dB",
+    decimals: 2,
+    better: Better::Higher,
+    best: MAX_DB,
+    about: "signal over quantization noise, all values of an output together",
+    prepare: |outputs| Box::new(Sqnr { n_outputs: outputs.len() }),
+};
+
+/// Sums per output: float², error², number of values.
+const N_SUMS: usize = 3;
+
+#[derive(Debug)]
+struct Sqnr {
+    n_outputs: usize,
+}
+
+impl Measure for Sqnr {
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        let mut sums = vec![0.0; N_SUMS * self.n_outputs];
+        for (output_idx, sums) in sums.chunks_exact_mut(N_SUMS).enumerate() {
+            let Some(output) = sample.output(output_idx) else { continue };
+            for (&float, &quantized) in output.float.iter().zip(output.quantized) {
+                let (value, error) = value_and_error(float, quantized);
+                sums[0] += value * value;
+                sums[1] += error * error;
+            }
+            sums[2] += output.float.len() as f64;
+        }
+        sums
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        let db = |sums: &[f64]| match *sums {
+            [_, _, 0.0] => -MAX_DB,
+            [signal, error, _] if error > 0.0 => relative_error_db(error / signal),
+            [_, error, _] => relative_error_db(error),
+            _ => -MAX_DB,
+        };
+        sums.chunks_exact(N_SUMS).map(|sums| Some(Figure::of(db(sums)))).collect()
+    }
+
+    /// Over the outputs that differ; [`MAX_DB`] where none does.
+    fn mean(&self, figures: &[Option<Figure>]) -> Option<f64> {
+        let differ = figures.iter().flatten().map(|figure| figure.value).filter(|db| *db < MAX_DB);
+        let differ: Vec<f64> = differ.collect();
+        match differ.is_empty() {
+            true => figures.iter().flatten().next().map(|_| MAX_DB),
+            false => Some(differ.iter().sum::<f64>() / differ.len() as f64),
+        }
+    }
+}
+
+/// The error's energy over the signal's, of an SQNR in dB; the largest number where that could not be measured.
+pub fn relative_error(sqnr_db: f64) -> f64 {
+    match sqnr_db {
+        db if db >= MAX_DB => 0.0,
+        db if db <= -MAX_DB || db.is_nan() => f64::MAX,
+        db => 10f64.powf(-db / 10.0),
+    }
+}

@@ -1,0 +1,62 @@
+//! The share of samples whose class is the label.
+
+use super::classes::argmax;
+use super::layout::FloatOutput;
+use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+
+/// Rows of class scores whose largest value is the label, in percent; the float network's beside it. Without labels it
+/// has no figure.
+pub const TOP1: Metric = Metric {
+    name: "top1",
+    title: "top-1",
+    unit: "%",
+    decimals: 2,
+    better: Better::Higher,
+    best: 100.0,
+    about: "rows of class scores whose largest value is the label",
+    prepare: |outputs| {
+        let recognized: Vec<Option<usize>> = outputs.iter().map(FloatOutput::n_classes).collect();
+        // Labels say that there are class scores, even where the values do not.
+        let by_shape = || outputs.iter().map(FloatOutput::row_length).collect();
+        Box::new(RightClasses {
+            n_classes: if recognized.iter().any(Option::is_some) { recognized } else { by_shape() },
+        })
+    },
+};
+
+/// Sums per output: rows with a label, rows that are right in the float network, in the quantized one.
+const N_SUMS: usize = 3;
+
+#[derive(Debug)]
+struct RightClasses {
+    n_classes: Vec<Option<usize>>,
+}
+
+impl Measure for RightClasses {
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        let mut sums = vec![0.0; N_SUMS * self.n_classes.len()];
+        for (output_idx, sums) in sums.chunks_exact_mut(N_SUMS).enumerate() {
+            let output = sample.output(output_idx).zip(self.n_classes[output_idx]);
+            let (Some((output, n)), Some(labels)) = (output, sample.labels) else { continue };
+            // Scores for the batch as a whole are none for its parts.
+            if output.float.len() != n * labels.len() {
+                continue;
+            }
+            let rows = output.float.chunks_exact(n).zip(output.quantized.chunks_exact(n));
+            for ((float, quantized), &label) in rows.zip(labels) {
+                sums[0] += 1.0;
+                sums[1] += f64::from(u8::from(argmax(float) == Some(label)));
+                sums[2] += f64::from(u8::from(argmax(quantized) == Some(label)));
+            }
+        }
+        sums
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        let figure = |sums: &[f64]| {
+            let percent = |n: f64| 100.0 * n / sums[0];
+            (sums[0] > 0.0).then(|| Figure { float: Some(percent(sums[1])), ..Figure::of(percent(sums[2])) })
+        };
+        sums.chunks_exact(N_SUMS).map(figure).collect()
+    }
+}

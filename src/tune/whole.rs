@@ -1,0 +1,77 @@
+//! The network of all changes against the one without any.
+
+use super::Tuned;
+use super::accept::{LEAST_OVERLAP, WHOLE};
+use super::outcome::MethodOutcome;
+use super::setup::{PlannedModel, Setup};
+use crate::metrics::{Gain, Measurement, OVERLAP, SQNR};
+use crate::simulate::{Candidate, ForwardPass, NoHook, Samples};
+use anyhow::{Context, Result};
+
+/// The name of this step among the methods.
+const ALL: &str = "all";
+
+/// Takes the `plain` model in place of the `planned` one where that is worse on held-out samples, as `tuned` has them: each
+/// change was measured on top of others, and by few samples. Gives what became of it where it was measured and worse. Warns
+/// where the network has little left of the float one.
+///
+/// # Errors
+/// If a sample cannot be loaded, or a node cannot be run by itself.
+pub fn ensure_gain(
+    setup: Setup,
+    plain: PlannedModel,
+    planned: &mut PlannedModel,
+    tuned: Option<&Tuned>,
+    methods: &[MethodOutcome],
+) -> Result<Option<MethodOutcome>> {
+    let (Some(samples), Some(tuned)) = (setup.samples, tuned) else { return Ok(None) };
+    let is_before_tuning =
+        |outcome: &MethodOutcome| outcome.accepted && !tuned.methods.iter().any(|tuned| tuned.method == outcome.method);
+    let mut after = tuned.measured.clone();
+    let mut undone = None;
+    if methods.iter().any(is_before_tuning) {
+        let n = tuned.n_samples + tuned.measured.n_samples();
+        let (names, values) = (samples.names(), samples.values(0..n)?);
+        let samples = Samples { names: &names, values: &values };
+        let before = measure(setup, &plain, samples, tuned)?;
+        let outcome = MethodOutcome::judged(ALL, &Gain::of(&before, &after), WHOLE, before.n_samples());
+        if !outcome.accepted {
+            planned.plan.warnings.push(format!(
+                "the network is worse with all changes than without any ({}): it is written without",
+                outcome.reason.as_deref().unwrap_or_default()
+            ));
+            let warnings = std::mem::take(&mut planned.plan.warnings);
+            *planned = plain;
+            planned.plan.warnings.splice(0..0, warnings);
+            (after, undone) = (before, Some(outcome));
+        }
+    }
+    warn(&mut planned.plan.warnings, &after);
+    Ok(undone)
+}
+
+/// Measures a plan without any change on the held-out samples.
+fn measure(setup: Setup, planned: &PlannedModel, samples: Samples, tuned: &Tuned) -> Result<Measurement> {
+    let candidate = Candidate::new(planned.plan.clone(), tuned.n_samples)?;
+    let pass = ForwardPass::new(&planned.model, tuned.n_samples)?.with_axes(setup.axes);
+    let mut candidates = pass.knowing(Some(&tuned.reference)).with(candidate, NoHook).run(samples)?;
+    candidates.pop().and_then(|candidate| candidate.measured).context("internal error: a pass that measured nothing")
+}
+
+/// Warns where little is left of the float network, and where nothing can be told.
+fn warn(warnings: &mut Vec<String>, measured: &Measurement) {
+    let n = measured.n_samples();
+    if measured.prepared().is_constant() {
+        warnings.push(format!(
+            "the outputs of the float network are the same for all {n} held-out samples, so nothing can be judged: check the data and --preprocess"
+        ));
+        return;
+    }
+    let overlap = measured.mean(OVERLAP).filter(|overlap| *overlap < LEAST_OVERLAP);
+    if let Some(overlap) = overlap {
+        let db = measured.mean(SQNR).unwrap_or_default();
+        warnings.push(format!(
+            "little is left of the float network: overlap {overlap:.3} (SQNR {db:.2} dB) on {n} held-out samples, below {LEAST_OVERLAP}; try --keep-float 8, or check --preprocess"
+        ));
+    }
+}

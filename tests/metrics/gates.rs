@@ -1,0 +1,105 @@
+//! Bounds of `--fail-under`.
+
+use super::{Pair, compared, measured};
+use mqq::metrics::{AGREEMENT, COSINE, MAX_ERROR, Measurement, MetricBound, MissedGate, OVERLAP, SQNR, TOP1};
+
+fn error(text: &str) -> String {
+    format!("{:#}", MetricBound::parse(text).unwrap_err())
+}
+
+#[test]
+fn a_gate_is_a_metric_and_a_number() {
+    assert_eq!(MetricBound::parse("overlap=0.9").unwrap(), MetricBound { metric: OVERLAP, bound: 0.9 });
+    assert_eq!(MetricBound::parse(" sqnr = -3e1").unwrap(), MetricBound { metric: SQNR, bound: -30.0 });
+    assert_eq!(MetricBound::parse("max-error=0").unwrap(), MetricBound { metric: MAX_ERROR, bound: 0.0 });
+    assert_eq!(error("overlap"), "found `overlap`, expected NAME=VALUE");
+    let names = "overlap, sqnr, cosine, agreement, top1, max-error";
+    assert_eq!(error("overlapp=0.9"), format!("metric `overlapp` is unknown, expected one of: {names}"));
+    assert!(error("=1").contains(names));
+    assert!(error("sqnr=high").starts_with("found `high`, expected a number for metric `sqnr`"));
+    for infinite in ["inf", "-inf", "nan"] {
+        assert!(error(&format!("sqnr={infinite}")).contains("expected a finite number for metric `sqnr`"));
+    }
+}
+
+/// Two outputs with 20 dB and 3 dB, of which the first is off by 0.5, the second by 1.
+fn two_outputs() -> Measurement {
+    let near: [Pair; 1] = [(&[3.0, 4.0], &[3.0, 4.5])];
+    let far: [Pair; 1] = [(&[1.0, 1.0], &[1.0, 2.0])];
+    let outputs = [compared("near", &[1, 2], &near), compared("far", &[1, 2], &far)];
+    measured(&[SQNR, COSINE, AGREEMENT, MAX_ERROR], &outputs)
+}
+
+fn missed(gate: &str, is_known: impl Fn(usize) -> bool) -> Vec<MissedGate> {
+    MetricBound::parse(gate).unwrap().missed(&two_outputs(), is_known)
+}
+
+fn outputs_that_miss(gate: &str) -> Vec<String> {
+    missed(gate, |_| true).into_iter().map(|missed| missed.output.unwrap()).collect()
+}
+
+#[test]
+fn every_output_has_to_pass() {
+    assert_eq!(outputs_that_miss("sqnr=3"), [""; 0]);
+    assert_eq!(outputs_that_miss("sqnr=4"), ["far"]);
+    assert_eq!(outputs_that_miss("sqnr=21"), ["near", "far"]);
+}
+
+#[test]
+fn the_bound_itself_passes() {
+    assert_eq!(outputs_that_miss("max-error=1"), [""; 0]);
+    assert_eq!(outputs_that_miss("max-error=0.5"), ["far"]);
+    assert_eq!(outputs_that_miss("max-error=0.499"), ["near", "far"]);
+}
+
+#[test]
+fn an_output_with_values_that_are_no_numbers_misses_every_gate() {
+    let found = missed("sqnr=-300", |output_idx| output_idx != 1);
+    assert_eq!(found, [MissedGate { metric: SQNR, output: Some("far".into()), value: None, bound: -300.0 }]);
+    assert_eq!(found[0].to_string(), "output `far`: SQNR was not measured, expected -300 dB or more");
+    assert_eq!(missed("max-error=1000", |_| false).len(), 2);
+}
+
+#[test]
+fn an_infinite_figure_misses_every_gate() {
+    let infinite = measured(&[MAX_ERROR], &[compared("y", &[1, 1], &[(&[1.0], &[f32::INFINITY])])]);
+    let found = MetricBound::parse("max-error=1e300").unwrap().missed(&infinite, |_| true);
+    assert_eq!((found.len(), found[0].value), (1, None));
+}
+
+#[test]
+fn a_figure_that_no_output_has_misses() {
+    for metric in [AGREEMENT, TOP1] {
+        let found = missed(&format!("{}=1", metric.name), |_| true);
+        assert_eq!(found, [MissedGate { metric, output: None, value: None, bound: 1.0 }]);
+    }
+    let text = missed("top1=99", |_| true)[0].to_string();
+    assert_eq!(text, "no output has this figure: top-1 was not measured, expected 99 % or more");
+}
+
+#[test]
+fn outputs_that_a_metric_is_not_about_pass() {
+    let logits: [Pair; 1] = [(&[-4.0, 9.0], &[-4.0, 9.0])];
+    let other: [Pair; 1] = [(&[0.0, 0.5], &[0.5, 0.0])];
+    let outputs = [compared("class", &[1, 2], &logits), compared("box", &[1, 2], &other)];
+    let measured = measured(&[AGREEMENT], &outputs);
+    assert!(MetricBound::parse("agreement=100").unwrap().missed(&measured, |_| true).is_empty());
+}
+
+#[test]
+fn a_missed_gate_says_by_how_much() {
+    let texts = |gate: &str| missed(gate, |_| true).iter().map(MissedGate::to_string).collect::<Vec<_>>();
+    assert_eq!(texts("sqnr=4.5"), ["output `far`: SQNR is 3.01 dB, expected 4.5 dB or more"]);
+    assert_eq!(texts("max-error=0.5"), ["output `far`: largest difference is 1.0000, expected 0.5 or less"]);
+    assert_eq!(texts("cosine=0.98"), ["output `far`: cosine is 0.9487, expected 0.98 or more"]);
+}
+
+#[test]
+fn it_is_an_object_in_json() {
+    let json = |missed: &MissedGate| serde_json::to_value(missed).unwrap();
+    let found = missed("max-error=0.5", |_| true);
+    let expected = serde_json::json!({ "metric": "max-error", "output": "far", "value": 1.0, "bound": 0.5 });
+    assert_eq!(json(&found[0]), expected);
+    let found = missed("top1=99", |_| true);
+    assert_eq!(json(&found[0]), serde_json::json!({ "metric": "top1", "bound": 99.0 }));
+}
