@@ -167,7 +167,7 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     let PlannedModel { model, placement, mut plan } = planned;
     let prepared = edited(&model, &plan.learned_weights(graph(&model)?))?;
     let quantized = rewrite(model, &plan, request.storage)?;
-    let model = ensure_kept(quantized.into_model(), &request.scheme)?;
+    let model = ensure_kept(quantized, &request.scheme)?;
     plan.warnings.extend(model.warnings.iter().cloned());
     Ok(Outcome { model, prepared, has_external_data, sidecar, placement, plan, fixed, improved })
 }

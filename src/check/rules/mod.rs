@@ -24,6 +24,7 @@ use super::qdq_graph::QdqGraph;
 use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
 use crate::quant::Codes;
+use crate::rewrite::QuantizedModel;
 use crate::scheme::{RuleCall, Scheme, Takes};
 use anyhow::{Result, anyhow};
 use std::collections::BTreeMap;
@@ -137,11 +138,12 @@ impl Checked {
     }
 }
 
-/// Checks a quantized model before it is written.
+/// Checks what [`rewrite`](crate::rewrite::rewrite) made before it is written.
 ///
 /// # Errors
 /// If the model breaks a rule that quantization is to keep; that is a defect of mqq, or of the table.
-pub fn ensure_kept(model: ModelProto, scheme: &Scheme) -> Result<Checked> {
+pub fn ensure_kept(quantized: QuantizedModel, scheme: &Scheme) -> Result<Checked> {
+    let model = quantized.into_model();
     let is_about_the_float_model =
         |rule: &str| CHECKS.iter().any(|check| check.name == rule && check.is_about_the_float_model);
     let mut warnings = Vec::new();
