@@ -1,6 +1,7 @@
-//! What the user is told when something is off: hints, suggestions, exit codes.
+//! What the user is told when something is off: places, hints, suggestions, exit codes.
 
 use std::fmt;
+use std::path::Path;
 
 /// An error, and what to do about it. Its text is the error's alone.
 #[derive(Debug)]
@@ -65,6 +66,11 @@ pub fn place_of(text: &str) -> Option<&str> {
         None => rest,
     };
     (is_word(what) && rest.starts_with(':')).then_some(place)
+}
+
+/// The last part of a path; empty where it ends in `..`.
+pub fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// `did you mean …?` for the candidate nearest to `found`; empty where none differs in a third of its letters or fewer.

@@ -1091,7 +1091,7 @@ fn only_what_is_near_is_suggested() {
     ] {
         let ran = run(mqq().args(["backends", found]));
         assert_eq!(ran.code, 2);
-        assert!(ran.stderr.ends_with(&format!("\n\nhint: {hint}\n")), "{}", ran.stderr);
+        assert!(ran.stderr.ends_with(&format!("\nhint: {hint}\n")), "{}", ran.stderr);
     }
     let folder = TempDir::new().unwrap();
     let ran = run(calibrate("fixtures/digits_cnn.onnx", "trt", folder.path()).args(["--observer", "kurtosis"]));

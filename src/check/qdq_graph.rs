@@ -5,7 +5,7 @@
 use super::qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::integers::{integer_values, scale_values};
-use crate::onnx::node::attribute;
+use crate::onnx::node::{constant, int};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::value_info::ValueInfos;
 use std::borrow::Cow;
@@ -40,9 +40,8 @@ impl<'a> QdqGraph<'a> {
         for node in &graph.node {
             let Some(output) = node.output.first() else { continue };
             let passed = match (node.op_type(), node.input.first()) {
-                ("Constant", _) => constant(node),
                 ("Identity", Some(input)) => constants.get(input.as_str()).cloned(),
-                _ => None,
+                _ => constant(node).map(Cow::Owned),
             };
             if let Some(tensor) = passed {
                 constants.insert(output, tensor);
@@ -75,7 +74,6 @@ impl<'a> QdqGraph<'a> {
     fn qdq(&self, node: &'a NodeProto, operator: QdqOperator) -> QdqNode<'a> {
         let name = |i: usize| node.input.get(i).map_or("", String::as_str);
         let zero_point = self.values(name(2), integer_values);
-        let number = |key: &str, default: i64| attribute(node, key).map_or(default, |a| a.i());
         let type_of = |tensor: &str| match self.constants.get(tensor) {
             Some(tensor) => tensor.data_type,
             None => self.value_info.data_type(tensor),
@@ -83,7 +81,7 @@ impl<'a> QdqGraph<'a> {
         let made_by = self.by_output.get(name(0)).and_then(|&i| self.qdq_nodes.get(i));
         let data_type = match operator {
             _ if !name(2).is_empty() => type_of(name(2)),
-            QdqOperator::Quantize => Some(match number("output_dtype", 0) {
+            QdqOperator::Quantize => Some(match int(node, "output_dtype", 0) {
                 0 => 2,
                 n => i32::try_from(n).unwrap_or(0),
             }),
@@ -98,8 +96,8 @@ impl<'a> QdqGraph<'a> {
             data_type,
             scale: self.values(name(1), scale_values),
             zero_point,
-            axis: number("axis", 1),
-            block_size: number("block_size", 0),
+            axis: int(node, "axis", 1),
+            block_size: int(node, "block_size", 0),
             role: self.role(name(0), output),
         }
     }
@@ -246,20 +244,4 @@ pub fn operand_role(node: &NodeProto, input: usize) -> Role {
         ("LSTM" | "GRU" | "RNN", 3) => Role::Bias,
         _ => Role::Constant,
     }
-}
-
-/// The tensor that a Constant node makes.
-fn constant(node: &NodeProto) -> Option<Cow<'_, TensorProto>> {
-    if let Some(tensor) = attribute(node, "value").and_then(|a| a.t.as_ref()) {
-        return Some(Cow::Borrowed(tensor));
-    }
-    let (dims, values) = match attribute(node, "value_float") {
-        Some(attribute) => (vec![], vec![attribute.f()]),
-        None => {
-            let values = attribute(node, "value_floats")?.floats.clone();
-            (vec![values.len() as i64], values)
-        }
-    };
-    let tensor = TensorProto { data_type: Some(1), dims, float_data: values, ..Default::default() };
-    Some(Cow::Owned(tensor))
 }

@@ -8,7 +8,7 @@ use super::print::{Bar, err, out};
 use super::{ErrorReport, Failure, JsonReport, print_error};
 use crate::calibrate;
 use crate::data::{self, Preprocessing};
-use crate::diag::{Exit, WithHint};
+use crate::diag::{Exit, WithHint, file_name};
 use crate::export::{self, Format};
 use crate::import;
 use crate::mixed::{Missed, Mixed};
@@ -320,7 +320,7 @@ fn read_files(args: &CalibrateArgs, visit: &mut dyn FnMut(RunFile)) {
 fn one(args: &CalibrateArgs, request: &Request, paths: &RunPaths) -> Result<Summary> {
     let start = Instant::now();
     let quiet = args.print.quiet;
-    let name = paths.model.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = file_name(&paths.model);
     let outcome = pipeline::run(&paths.model, request, &|n| Bar::new(n, &name, quiet).tick())?;
     let mut lines = report::calibration(&outcome);
     let details = if args.verbose { report::details(&outcome) } else { Vec::new() };

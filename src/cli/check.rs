@@ -9,7 +9,7 @@ use crate::diag::Exit;
 use crate::onnx;
 use crate::report::{self, Verbosity};
 use crate::scheme::Scheme;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
 
 fn one(path: &Path, scheme: &Scheme) -> Result<CheckedModel> {
     let model = onnx::load_whole(path)?.model;
-    let graph = model.graph.as_ref().context("model has no graph")?;
+    let graph = model.graph()?;
     let count = |op: &str| graph.node.iter().filter(|node| node.op_type() == op).count();
     let findings = findings(&model, scheme);
     let n_of = |severity| findings.iter().filter(|f| f.severity == severity).count();

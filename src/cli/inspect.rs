@@ -11,7 +11,7 @@ use crate::place::{Selection, place};
 use crate::prepare::{Change, prepare_file};
 use crate::report::{self, PlacementReport};
 use crate::scheme::Scheme;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     let selection = args.select.resolve().map_err(Failure::Usage)?;
     ensure_readable(&args.model)?;
     let model = onnx::load(&args.model)?;
-    let graph = model.graph.as_ref().context("model has no graph")?;
+    let graph = model.graph()?;
     let mut ops: BTreeMap<String, usize> = BTreeMap::new();
     for node in &graph.node {
         let op = match node.domain() {
@@ -114,7 +114,7 @@ fn print(report: &Inspection) {
 
 fn placement(model: &Path, scheme: &Scheme, shapes: &Shapes, selection: &Selection) -> Result<PlacementReport> {
     let prepared = prepare_file(model, scheme, shapes)?;
-    let graph = prepared.model.graph.as_ref().context("model has no graph")?;
+    let graph = prepared.model.graph()?;
     let placement = place(graph, &prepared.value_info, scheme, selection);
     let refused = prepared.parsed.as_ref().err().map(ErrorReport::of);
     let (engine_error, engine_hint) = refused.map_or((None, None), |e| (Some(e.error), e.hint));

@@ -15,7 +15,7 @@ mod prepare;
 mod print;
 
 use crate::data;
-use crate::diag::{Exit, hint_of, place_of};
+use crate::diag::{Exit, explain, hint_of, place_of};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use print::{err, out};
@@ -187,7 +187,5 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
 
 /// `error: smallest place first: found, expected`, then the hint on a line of its own.
 fn print_error(error: &anyhow::Error) {
-    let hints = hint_of(error).lines().map(|hint| format!("\nhint: {hint}"));
-    let hints: String = hints.collect();
-    err!("error: {error:#}{}{hints}", if hints.is_empty() { "" } else { "\n" });
+    err!("error: {}", explain(error));
 }

@@ -3,7 +3,7 @@
 use super::array::{Element, Raw, n_samples};
 use super::npy::{Archive, Stored};
 use super::{Array, Sample, pb, sources};
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::{WithHint, did_you_mean, file_name};
 use crate::onnx::inputs::InputSpec;
 use crate::onnx::tensor;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -178,7 +178,7 @@ fn from_pb(path: &Path, input: &InputSpec) -> Result<Column> {
 fn from_folder(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
     let mut found: Vec<(String, PathBuf)> = Vec::new();
     for file in sources::pb_files(path)? {
-        let place = || format!("`{}`", sources::file_name(&file));
+        let place = || format!("`{}`", file_name(&file));
         let (message, _) = pb::read(&file).with_context(place)?;
         let by_position = sources::test_input_idx(&file).and_then(|i| inputs.get(i));
         let stem = || file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -196,7 +196,7 @@ fn from_folder(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
             return Err(anyhow!("has no tensor for input `{}`, found {}", input.name, names(found()))
                 .hint(did_you_mean(&input.name, found())));
         };
-        from_pb(file, input).with_context(|| format!("`{}`", sources::file_name(file)))
+        from_pb(file, input).with_context(|| format!("`{}`", file_name(file)))
     };
     inputs.iter().map(column).collect()
 }

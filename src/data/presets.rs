@@ -1,9 +1,10 @@
 //! Named preprocessings, what families of models were trained with; and those of a file, over a named one.
 
 use super::preprocess::Preprocessing;
-use crate::diag::{WithHint, did_you_mean, suggesting};
-use anyhow::{Context, Result, anyhow};
+use crate::diag::{none_of, suggesting};
+use anyhow::{Context, Result};
 use serde::Deserialize;
+use std::fmt;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -40,12 +41,10 @@ impl Preprocessing {
             return Ok(preset.preprocessing());
         }
         if !Path::new(name).is_file() {
-            let what = if name.ends_with(".yaml") || name.ends_with(".yml") {
-                format!("`{name}`: does not exist, expected a YAML file or one of the presets")
-            } else {
-                format!("preprocessing `{name}` is unknown, expected a YAML file or one of")
-            };
-            return Err(unknown(&what, name));
+            return Err(match name.ends_with(".yaml") || name.ends_with(".yml") {
+                true => unknown(format_args!("`{name}`: does not exist and is no preset"), name),
+                false => unknown(format_args!("preprocessing `{name}` is no file and no preset"), name),
+            });
         }
         let yaml = std::fs::read_to_string(name).with_context(|| format!("`{name}`"))?;
         Preprocessing::from_yaml(&yaml, name)
@@ -80,8 +79,7 @@ impl Preprocessing {
     /// If there is no such preset.
     pub fn resolved(self) -> Result<Preprocessing> {
         let Some(name) = &self.preset else { return Ok(self) };
-        let preset =
-            find(name).ok_or_else(|| unknown(&format!("preset `{name}` is unknown, expected one of"), name))?;
+        let preset = find(name).ok_or_else(|| unknown(format_args!("preset `{name}` is unknown"), name))?;
         Ok(preset.preprocessing().overlaid(self))
     }
 }
@@ -90,9 +88,6 @@ fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
-/// The error `what`, with the names of all presets behind it, and the one nearest to `found` as a hint.
-fn unknown(what: &str, found: &str) -> anyhow::Error {
-    let names = || PRESETS.iter().map(|preset| preset.name.as_str());
-    let list = names().collect::<Vec<_>>().join(", ");
-    anyhow!("{what} {list}").hint(did_you_mean(found, names()))
+fn unknown(what: fmt::Arguments, found: &str) -> anyhow::Error {
+    none_of(what, found, PRESETS.iter().map(|preset| preset.name.as_str()))
 }

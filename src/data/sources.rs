@@ -2,7 +2,7 @@
 
 use super::paths::FileNames;
 use super::table;
-use crate::diag::WithHint;
+use crate::diag::{WithHint, file_name};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use globset::GlobBuilder;
 use std::fs::File;
@@ -101,11 +101,6 @@ pub fn ensure_found(sources: &[String]) -> Result<()> {
 /// Lower-case extension.
 pub fn extension(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
-}
-
-/// The last part of a path.
-pub fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The number in `input_0.pb`, a name of ONNX's own test data.

@@ -47,7 +47,7 @@ impl Parsed {
     pub fn new(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
         refused::check_inference(model)?;
         let inputs = resolve_inputs(model, shapes)?;
-        let graph = model.graph.as_ref().context("model has no graph")?;
+        let graph = model.graph()?;
         let outputs: Vec<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
         guarded(|| {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);

@@ -10,8 +10,8 @@
 
 use super::{ChannelStatistics, End, EqualizationGroup, WeightChannels};
 use crate::onnx::graph::GraphIndex;
+use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
-use crate::onnx::{node, tensor};
 use crate::place::{ActivationQuantizer, Placement};
 use crate::quant::{Codes, Grid, Range, params_for_range};
 use crate::scheme::{ScaleKind, Scheme};
@@ -274,7 +274,7 @@ fn reached(quantizer: &ActivationQuantizer, group: &EqualizationGroup, setting: 
 
 fn weight_values(end: &End, setting: &Setting) -> Option<Vec<f32>> {
     let name = setting.graph.node[end.node].input.get(end.slot)?;
-    tensor::f32_values(setting.index.initializer(name)?).ok()
+    setting.index.floats(name)
 }
 
 /// The grid of a node's weight, where it is quantized, and whether every row has a scale of its own. Scales

@@ -244,11 +244,7 @@ impl Growth<'_> {
             "Pad" => {
                 let value = match operand(2) {
                     None => Some(node::float(node, "value").unwrap_or(0.0)),
-                    Some(name) => {
-                        let stored = self.index.initializer(name);
-                        let values = stored.and_then(|stored| tensor::f32_values(stored).ok());
-                        values.and_then(|values| values.first().copied())
-                    }
+                    Some(name) => self.index.floats(name).and_then(|values| values.first().copied()),
                 };
                 let zero = value == Some(0.0);
                 let constant = node::text(node, "mode", "constant") == "constant";

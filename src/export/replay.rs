@@ -38,7 +38,7 @@ fn replay(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
         changes.into_iter().map(Some).eq(before),
         anyhow!("was prepared in another way by the version that wrote the sidecar").hint(AGAIN)
     );
-    let graph = model.graph.as_mut().context("model has no graph")?;
+    let graph = model.graph_mut()?;
     let mut edits = match &sidecar.equalization {
         Some(equalization) => channel_scales(equalization, graph, &value_info)?,
         None => Vec::new(),

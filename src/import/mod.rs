@@ -3,7 +3,7 @@
 //! In: a file in one of [`READERS`], recognized by its content. Out: [`ImportedRanges`] by tensor. It does not
 //! look at a model. `docs/formats.md` has the shapes and sources.
 
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::{WithHint, did_you_mean, file_name};
 use crate::quant::GivenRange;
 use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub struct ImportedRanges {
 /// # Errors
 /// If it is in none of them, or wrong. The message starts with the path.
 pub fn read(path: &Path) -> Result<ImportedRanges> {
-    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let file = file_name(path);
     let read = || -> Result<ImportedRanges> {
         let bytes = std::fs::read(path)?;
         let text = String::from_utf8(bytes).ok().with_context(unknown)?;

@@ -22,10 +22,10 @@ pub use mse::squared_error;
 pub use options::{ObserverOptions, Spelled};
 pub use pot_search::pot_search;
 
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::none_of;
 use crate::quant::{Grid, Range};
 use crate::statistics::TensorStatistics;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 /// Chooses the interval of a tensor that its grid will cover.
 #[derive(Debug, Clone, Copy)]
@@ -93,14 +93,9 @@ pub fn canonical(spelling: &str) -> String {
 /// If there is no such observer, it takes no option, or the option is no number or out of bounds.
 pub fn by_spelling(spelling: &str) -> Result<Observer> {
     let (name, option) = parts(spelling);
-    let names = || OBSERVERS.iter().map(|observer| observer.name);
     let Some(observer) = OBSERVERS.iter().find(|observer| observer.name == name) else {
-        let aliases = OBSERVERS.iter().flat_map(|observer| observer.aliases).copied();
-        return Err(anyhow!(
-            "observer `{name}` is unknown, expected one of: {}",
-            names().collect::<Vec<_>>().join(", ")
-        )
-        .hint(did_you_mean(name, names().chain(aliases))));
+        let names = OBSERVERS.iter().flat_map(|observer| [&[observer.name], observer.aliases].concat());
+        return Err(none_of(format_args!("observer `{name}` is unknown"), name, names));
     };
     let Some(option) = option else { return Ok(*observer) };
     let parse = observer.parse.with_context(|| format!("observer `{name}` takes no option, found `{spelling}`"))?;

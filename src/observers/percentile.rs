@@ -29,14 +29,18 @@ fn find(observer: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Resu
         let amax = edge_after_cutting(bins.iter(), cut * total).abs();
         return Ok(Range::symmetric(amax.min(whole.max)));
     }
-    let cut = 0.5 * cut * total;
-    let min = edge_after_cutting(bins.iter(), cut).max(whole.min);
-    let max = edge_after_cutting(bins.iter().rev(), cut).min(whole.max);
-    Ok(fit(Range { min, max }, grid))
+    Ok(cut_on_each_side(whole, &bins, 0.5 * cut * total, grid))
+}
+
+/// The observed range without `n_cut` values on each side.
+pub(super) fn cut_on_each_side(whole: Range, bins: &[Bin], n_cut: f64, grid: &Grid) -> Range {
+    let min = edge_after_cutting(bins.iter(), n_cut).max(whole.min);
+    let max = edge_after_cutting(bins.iter().rev(), n_cut).min(whole.max);
+    fit(Range { min, max }, grid)
 }
 
 /// The end that is left when whole bins holding at most `n_cut` values are taken away, outermost first.
-pub(super) fn edge_after_cutting<'a>(bins: impl Iterator<Item = &'a Bin>, n_cut: f64) -> f64 {
+fn edge_after_cutting<'a>(bins: impl Iterator<Item = &'a Bin>, n_cut: f64) -> f64 {
     let mut n_gone = 0.0;
     for bin in bins {
         n_gone += bin.count as f64;

@@ -1,5 +1,5 @@
-use super::percentile::edge_after_cutting;
-use super::{Observer, fit, number, observed};
+use super::percentile::cut_on_each_side;
+use super::{Observer, number, observed};
 use crate::quant::{Grid, Range};
 use crate::statistics::{Bin, TensorStatistics};
 use anyhow::{Result, ensure};
@@ -22,7 +22,5 @@ fn find(observer: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Resu
     let whole = observed(statistics, grid)?;
     let bins: Vec<Bin> = statistics.histogram.bins().collect();
     let cut = observer.option / 100.0 * statistics.n_finite() as f64;
-    let min = edge_after_cutting(bins.iter(), cut).max(whole.min);
-    let max = edge_after_cutting(bins.iter().rev(), cut).min(whole.max);
-    Ok(fit(Range { min: min.min(0.0), max: max.max(0.0) }, grid))
+    Ok(cut_on_each_side(whole, &bins, cut, grid))
 }

@@ -78,7 +78,7 @@ impl Entries {
 /// As [`apply`].
 pub fn edited(model: &ModelProto, edits: &[ModelEdit]) -> Result<ModelProto> {
     let mut model = model.clone();
-    apply(model.graph.as_mut().context("model has no graph")?, edits)?;
+    apply(model.graph_mut()?, edits)?;
     Ok(model)
 }
 

@@ -67,8 +67,7 @@ impl<'a> GraphIndex<'a> {
             let Some(input) = node.input.get(position).filter(|name| !name.is_empty()) else {
                 return Some(None);
             };
-            let values = tensor::f32_values(self.initializer(input)?).ok()?;
-            values.first().copied().map(Some)
+            self.floats(input)?.first().copied().map(Some)
         };
         match node.op_type() {
             "Relu" => Some((Some(0.0), None)),
@@ -80,6 +79,11 @@ impl<'a> GraphIndex<'a> {
     /// The initializer of that name, whether or not it is also a graph input.
     pub fn initializer(&self, tensor: &str) -> Option<&'a TensorProto> {
         self.initializers.get(tensor).copied()
+    }
+
+    /// The values of the initializer of that name, where it is one of floats.
+    pub fn floats(&self, tensor: &str) -> Option<Vec<f32>> {
+        tensor::f32_values(self.initializer(tensor)?).ok()
     }
 
     /// The position of the initializer among the two inputs of a node; `None` where neither is one, or both.

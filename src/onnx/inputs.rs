@@ -1,7 +1,7 @@
 //! The inputs of a model with concrete shapes.
 
 use super::proto::{Dimension, GraphProto, ModelProto};
-use crate::diag::WithHint;
+use crate::diag::{WithHint, none_of};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct InputSpec {
 /// # Errors
 /// If another dimension is open, `shapes` contradicts the model or names no input of it, or an input is no tensor.
 pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSpec>> {
-    let graph = model.graph.as_ref().context("model has no graph")?;
+    let graph = model.graph()?;
     let bound = bound_symbols(graph, shapes);
     let mut inputs = Vec::new();
     for value in &graph.input {
@@ -73,12 +73,9 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
         inputs.push(InputSpec { name: name.into(), shape, data_type: tensor.elem_type() });
     }
     for name in shapes.keys() {
-        let known: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
-        ensure!(
-            known.contains(&name.as_str()),
-            "--shape names the input `{name}`, expected one of: {}",
-            known.join(", ")
-        );
+        let known = inputs.iter().map(|input| input.name.as_str());
+        let is_known = known.clone().any(|input| input == name);
+        ensure!(is_known, none_of(format_args!("--shape names the input `{name}`"), name, known));
     }
     Ok(inputs)
 }

@@ -1,6 +1,7 @@
 //! Nodes: what their attributes say, the axes of their weights that follow from them, and new ones.
 
-use super::proto::{AttributeProto, NodeProto};
+use super::proto::{AttributeProto, NodeProto, TensorProto};
+use super::tensor;
 
 /// The node's name; its first output where it has none.
 pub fn node_name(node: &NodeProto) -> &str {
@@ -8,6 +9,26 @@ pub fn node_name(node: &NodeProto) -> &str {
         "" => node.output.first().map_or("", String::as_str),
         name => name,
     }
+}
+
+/// The value of a Constant node of numbers, named as its output.
+pub fn constant(node: &NodeProto) -> Option<TensorProto> {
+    const STRING: i32 = 8;
+    if node.op_type() != "Constant" || !matches!(node.domain(), "" | "ai.onnx") {
+        return None;
+    }
+    let name = node.output.first().filter(|name| !name.is_empty())?;
+    let [attribute] = node.attribute.as_slice() else { return None };
+    let mut value = match attribute.name() {
+        "value" => attribute.t.clone()?,
+        "value_float" => tensor::from_f32(name, &[], &[attribute.f()]).ok()?,
+        "value_floats" => tensor::from_f32(name, &[attribute.floats.len()], &attribute.floats).ok()?,
+        "value_int" => tensor::from_i64(name, &[], &[attribute.i()]).ok()?,
+        "value_ints" => tensor::from_i64(name, &[attribute.ints.len()], &attribute.ints).ok()?,
+        _ => return None,
+    };
+    value.name = Some(name.clone());
+    (value.data_type() != STRING).then_some(value)
 }
 
 /// The attribute `name`.

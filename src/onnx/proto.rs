@@ -4,6 +4,8 @@
 //! fields, which encode alike. Messages that mqq never looks into are their bytes, which stay as they are.
 #![allow(missing_docs)]
 
+use anyhow::{Context, Result};
+
 /// A named attribute of a node.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AttributeProto {
@@ -274,6 +276,24 @@ pub struct FunctionProto {
     pub overload: Option<String>,
     #[prost(bytes = "bytes", repeated, tag = "14")]
     pub metadata_props: Vec<bytes::Bytes>,
+}
+
+impl ModelProto {
+    /// The graph.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn graph(&self) -> Result<&GraphProto> {
+        self.graph.as_ref().context("model has no graph")
+    }
+
+    /// The graph, to be changed.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn graph_mut(&mut self) -> Result<&mut GraphProto> {
+        self.graph.as_mut().context("model has no graph")
+    }
 }
 
 impl GraphProto {

@@ -1,7 +1,7 @@
 //! What every ONNX runtime demands of a graph.
 
 use super::proto::ModelProto;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 
 /// Checks what every ONNX runtime demands of a graph: nodes in topological order, every tensor made once.
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// # Errors
 /// If one of these does not hold; the message names node and tensor.
 pub fn check_sound(model: &ModelProto) -> Result<()> {
-    let graph = model.graph.as_ref().context("model has no graph")?;
+    let graph = model.graph()?;
     let mut made: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();
     made.extend(graph.initializer.iter().map(|tensor| tensor.name()));
     made.extend(graph.sparse_initializer.iter().filter_map(|t| Some(t.values.as_ref()?.name())));

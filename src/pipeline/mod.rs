@@ -18,7 +18,7 @@ use crate::mixed::{Mixed, Task, Wanted, choose_precisions};
 use crate::observers;
 use crate::onnx::edit::edited;
 use crate::onnx::inputs::Shapes;
-use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, place};
 use crate::plan::{Observers, QuantPlan, decide};
@@ -152,28 +152,24 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     compare::outputs(&prepared.model, &request.axes)?;
     let about_model = record::about_model(path, &prepared)?;
     let PreparedGraph { model, value_info, has_external_data, parsed, .. } = prepared;
-    let placement = place(graph(&model)?, &value_info, &request.scheme, &request.selection);
+    let placement = place(model.graph()?, &value_info, &request.scheme, &request.selection);
     let samples = open_data(&parsed, &placement, request)?;
     let setup = request.setup(&value_info, samples.as_ref());
     let proposal = propose(setup, &model, &placement, progress)?;
     let mut calibration = observe(parsed, &placement, proposal.as_ref(), setup, request, progress)?;
     let statistics = calibration.of(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
-    let plan = decide(graph(&model)?, &placement, &statistics, given, setup.scheme, observers)?;
+    let plan = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
     let mut planned = PlannedModel { model, placement, plan };
     let improved = improve(setup, request, &mut planned, proposal, &mut calibration, progress)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
     let sidecar = record::sidecar(about_model, setup, request, &planned, &calibration, &improved)?;
     let PlannedModel { model, placement, mut plan } = planned;
-    let prepared = edited(&model, &plan.learned_weights(graph(&model)?))?;
+    let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
     let quantized = rewrite(model, &plan, request.storage)?;
     let model = ensure_kept(quantized, &request.scheme)?;
     plan.warnings.extend(model.warnings.iter().cloned());
     Ok(Outcome { model, prepared, has_external_data, sidecar, placement, plan, fixed, improved })
-}
-
-fn graph(model: &ModelProto) -> Result<&GraphProto> {
-    model.graph.as_ref().context("model has no graph")
 }
 
 /// Runs `work` on a pool of so many threads, for all that it does in parallel.
@@ -263,7 +259,7 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
     let PlannedModel { model, plan, .. } = planned;
     let skipped = calibration.skipped.iter().map(|reason| format!("left out: {reason}"));
     plan.warnings.splice(0..0, skipped);
-    for pattern in selection.unmatched(graph(model)?) {
+    for pattern in selection.unmatched(model.graph()?) {
         plan.warnings.push(format!("`{pattern}` matches no node"));
     }
     if plan.activations.is_empty() {

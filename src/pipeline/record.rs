@@ -2,18 +2,19 @@
 
 use super::{Improved, Request};
 use crate::calibrate::CalibrationStatistics;
+use crate::diag::file_name;
 use crate::onnx::inputs::resolve_inputs;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::sha256;
 use crate::prepare::{Change, PreparedGraph};
 use crate::sidecar::{CalibrationRecord, InputRecord, ModelRecord, RangesFrom, Record, Sidecar};
 use crate::tune::{PlannedModel, Setup};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::path::Path;
 
 /// Of the float model.
 pub fn about_model(path: &Path, prepared: &PreparedGraph) -> Result<ModelRecord> {
-    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let file = file_name(path);
     let done = prepared.changes.iter().map(Change::to_string).collect();
     Ok(ModelRecord { file, sha256: sha256(path)?, opset: prepared.opset, prepared: done })
 }
@@ -29,7 +30,7 @@ pub fn sidecar(
 ) -> Result<Sidecar> {
     let PlannedModel { model, placement, plan } = planned;
     let record = Record {
-        graph: model.graph.as_ref().context("model has no graph")?,
+        graph: model.graph()?,
         value_info: setup.value_info,
         scheme: &request.scheme,
         placement,

@@ -16,14 +16,14 @@ use crate::onnx::names::Names;
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::collections::BTreeSet;
 
 /// See the module.
 pub const FOLD_BATCH_NORM: Pass = Pass { name: "fold_batch_norm", run };
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
-    let graph = model.graph.as_mut().context("model has no graph")?;
+    let graph = model.graph_mut()?;
     let mut names = Names::of(graph);
     let mut folded = 0;
     let mut declined = BTreeSet::new();
@@ -57,10 +57,6 @@ struct Fold {
     bias: Vec<f32>,
 }
 
-fn floats(index: &GraphIndex, name: &str) -> Option<Vec<f32>> {
-    tensor::f32_values(index.initializer(name)?).ok()
-}
-
 fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
     let index = GraphIndex::new(graph);
     let norm = &graph.node[position];
@@ -87,8 +83,8 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
     {
         return None;
     }
-    let (scale, beta) = (floats(&index, scale)?, floats(&index, beta)?);
-    let (mean, var) = (floats(&index, mean)?, floats(&index, var)?);
+    let (scale, beta) = (index.floats(scale)?, index.floats(beta)?);
+    let (mean, var) = (index.floats(mean)?, index.floats(var)?);
     let channels = scale.len();
     let group = node::int(node, "group", 1).max(1) as usize;
     let per_group = *shape.get(channel_axis)?;
@@ -101,7 +97,7 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
         // A column `[n, 1]` of a Gemm has as many values and means another thing.
         Some(name) => {
             let along_last = index.initializer(name)?.dims.last() == Some(&(channels as i64));
-            floats(&index, name).filter(|bias| along_last && bias.len() == channels)?
+            index.floats(name).filter(|bias| along_last && bias.len() == channels)?
         }
     };
     let epsilon = f64::from(node::float(norm, "epsilon").unwrap_or(1e-5));

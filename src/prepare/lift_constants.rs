@@ -11,23 +11,22 @@
 use super::{Change, Pass};
 use crate::onnx::graph::{GraphIndex, replace_uses};
 use crate::onnx::node;
-use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
-use crate::onnx::tensor;
-use anyhow::{Context, Result};
+use crate::onnx::proto::{ModelProto, NodeProto};
+use anyhow::Result;
 use std::collections::BTreeSet;
 
 /// See the module.
 pub const LIFT_CONSTANTS: Pass = Pass { name: "lift_constants", run };
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
-    let graph = model.graph.as_mut().context("model has no graph")?;
+    let graph = model.graph_mut()?;
     let mut changes = Vec::new();
     let outputs: BTreeSet<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
 
     let mut lifted = 0;
     let mut kept = Vec::with_capacity(graph.node.len());
     for node in std::mem::take(&mut graph.node) {
-        match constant(&node).filter(|tensor| !outputs.contains(tensor.name())) {
+        match node::constant(&node).filter(|tensor| !outputs.contains(tensor.name())) {
             Some(tensor) => {
                 graph.initializer.push(tensor);
                 lifted += 1;
@@ -52,7 +51,6 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let removed = n_inputs - graph.input.len();
     if removed > 0 {
         changes.push(Change::TakenOffInputs(removed));
-        model.ir_version = model.ir_version.map(|version| version.max(4));
     }
 
     let mut bypassed = 0;
@@ -70,6 +68,9 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     if bypassed > 0 {
         changes.push(Change::BypassedNodes(bypassed));
     }
+    if removed > 0 {
+        model.ir_version = model.ir_version.map(|version| version.max(4));
+    }
     Ok(changes)
 }
 
@@ -81,24 +82,4 @@ fn passes_on(index: &GraphIndex, node: &NodeProto, input: &str) -> bool {
         "Cast" => node::int(node, "to", 0) == i64::from(initializer.data_type()),
         _ => false,
     }
-}
-
-/// The value of a Constant node of numbers, named as its output.
-fn constant(node: &NodeProto) -> Option<TensorProto> {
-    const STRING: i32 = 8;
-    if node.op_type() != "Constant" || !matches!(node.domain(), "" | "ai.onnx") {
-        return None;
-    }
-    let name = node.output.first().filter(|name| !name.is_empty())?;
-    let [attribute] = node.attribute.as_slice() else { return None };
-    let mut value = match attribute.name() {
-        "value" => attribute.t.clone()?,
-        "value_float" => tensor::from_f32(name, &[], &[attribute.f()]).ok()?,
-        "value_floats" => tensor::from_f32(name, &[attribute.floats.len()], &attribute.floats).ok()?,
-        "value_int" => tensor::from_i64(name, &[], &[attribute.i()]).ok()?,
-        "value_ints" => tensor::from_i64(name, &[attribute.ints.len()], &attribute.ints).ok()?,
-        _ => return None,
-    };
-    value.name = Some(name.clone());
-    (value.data_type() != STRING).then_some(value)
 }

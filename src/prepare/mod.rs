@@ -65,7 +65,7 @@ pub fn default_opset(model: &ModelProto) -> Result<i64> {
 /// # Errors
 /// With the operators or tensors that show it.
 pub fn check_float(model: &ModelProto) -> Result<()> {
-    let graph = model.graph.as_ref().context("has no graph")?;
+    let graph = model.graph()?;
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
     for node in &graph.node {
         let op = node.op_type();

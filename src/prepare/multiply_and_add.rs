@@ -10,14 +10,14 @@ use crate::onnx::names::Names;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::onnx::tensor;
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 /// Does that for every Div, Sub and Pow with an initializer, and says how many there were; nothing where there is none.
 ///
 /// # Errors
 /// If the model has no graph.
 pub fn multiply_and_add(model: &mut ModelProto) -> Result<Vec<Change>> {
-    let graph = model.graph.as_mut().context("model has no graph")?;
+    let graph = model.graph_mut()?;
     let mut names = Names::of(graph);
     let mut n_changed = 0;
     let mut operands = Vec::new();

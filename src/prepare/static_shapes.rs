@@ -8,7 +8,7 @@ use super::Change;
 use crate::diag::WithHint;
 use crate::onnx::proto::{Dimension, ModelProto, TensorShapeProto, TensorType, ValueInfoProto};
 use crate::onnx::value_info::ValueInfos;
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
 /// Gives the inputs the shapes of `shapes`, and says what was open; nothing where nothing was.
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// # Errors
 /// If one dimension's name would stand for two numbers.
 pub fn fix_inputs(model: &mut ModelProto, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Vec<Change>> {
-    let graph = model.graph.as_mut().context("model has no graph")?;
+    let graph = model.graph_mut()?;
     let mut bound: BTreeMap<String, (usize, String)> = BTreeMap::new();
     let mut changes = Vec::new();
     for input in &mut graph.input {

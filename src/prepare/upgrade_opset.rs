@@ -78,7 +78,7 @@ fn run(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
         anyhow!("opset is {from}, expected {OLDEST} or later").hint("export the model again with opset 13")
     );
     let value_info = ValueInfos::of_model(model);
-    let graph = model.graph.as_mut().context("model has no graph")?;
+    let graph = model.graph_mut()?;
     let mut names = Names::of(graph);
     upgrade(graph, from, min_opset, &mut names, &value_info)?;
     for import in &mut model.opset_import {

@@ -13,7 +13,7 @@ use crate::onnx::tensor::{self, DataType};
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::{Codes, QuantParams};
 use crate::scheme::{QType, WeightStorage};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model with a plan written into it. Only [`rewrite`] makes one.
@@ -31,7 +31,7 @@ impl QuantizedModel {
 /// # Errors
 /// If the model has no graph, or a type of the plan has no ONNX integer.
 pub fn rewrite(mut model: ModelProto, plan: &QuantPlan, storage: WeightStorage) -> Result<QuantizedModel> {
-    let graph = model.graph.as_mut().context("model has no graph")?;
+    let graph = model.graph_mut()?;
     let mut writer = Writer { names: Names::of(graph), ..Writer::default() };
     for activation in &plan.activations {
         writer.activation(activation)?;

@@ -1,8 +1,8 @@
 //! Calls of rules in a table, of placement and of a target's checks, and what their parameters may hold.
 
-use crate::diag::{WithHint, did_you_mean, none_of};
+use crate::diag::none_of;
 use crate::onnx::integers::{type_names, type_number};
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -150,7 +150,7 @@ impl ParameterKind {
         match (self, value) {
             (ParameterKind::Number | ParameterKind::Fraction | ParameterKind::Axis, Parameter::Number(_))
             | (ParameterKind::Ops, Parameter::Ops(_)) => Ok(()),
-            (ParameterKind::Type, Parameter::Name(name)) if types.contains(&name.as_str()) => Ok(()),
+            (ParameterKind::Type, Parameter::Name(name)) => one_of(name, types),
             (ParameterKind::Words(words), Parameter::Ops(list)) => list.iter().try_for_each(|name| one_of(name, words)),
             (ParameterKind::Word(words), Parameter::Name(text)) => one_of(text, words),
             (ParameterKind::Dtypes, Parameter::Ops(list)) => list.iter().try_for_each(|name| one_of(name, &dtypes)),
@@ -167,13 +167,7 @@ impl ParameterKind {
             (ParameterKind::Axis, Parameter::Name(text)) => one_of(text, &["output", "columns", "none"]),
             (ParameterKind::Number, _) => bail!("expected a whole number"),
             (ParameterKind::Ops, _) => bail!("expected a list of operator types"),
-            (ParameterKind::Type, value) => {
-                let hint = match value {
-                    Parameter::Name(found) => did_you_mean(found, types.iter().copied()),
-                    _ => String::new(),
-                };
-                Err(anyhow!("expected one of: {}", types.join(", ")).hint(hint))
-            }
+            (ParameterKind::Type, _) => bail!("expected one of: {}", types.join(", ")),
             (ParameterKind::Words(words), _) => bail!("expected a list of: {}", words.join(", ")),
             (ParameterKind::Word(words), _) => bail!("expected one of: {}", words.join(", ")),
             (ParameterKind::Dtypes, _) => bail!("expected element types"),

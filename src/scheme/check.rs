@@ -3,7 +3,7 @@
 use super::mixed::check_mixed;
 use super::wrong::{Wrong, ensure, wrong};
 use super::{Axis, BiasRow, Catalog, Constraint, Granularity, ParameterKind, QType, RuleCall, ScaleKind, Scheme};
-use crate::diag::{WithHint, did_you_mean, none_of};
+use crate::diag::none_of;
 use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
 
@@ -157,13 +157,12 @@ fn check_parameters(
         let at = format!("{at}.{}.{name}", call.rule);
         let find = |name: &str| takes.iter().find(|(known, _)| *known == name);
         let Some((_, kind)) = find(name).or_else(|| find("*")) else {
-            let names = || takes.iter().map(|(name, _)| *name);
-            let expected = match takes.is_empty() {
-                true => "none".to_string(),
-                false => format!("one of: {}", names().collect::<Vec<_>>().join(", ")),
+            let unknown = format!("rule `{}` has no parameter `{name}`", call.rule);
+            let error = match takes {
+                [] => anyhow!("{unknown}, expected none"),
+                takes => none_of(unknown, name, takes.iter().map(|(name, _)| *name)),
             };
-            let error = anyhow!("rule `{}` has no parameter `{name}`, expected {expected}", call.rule);
-            return Err(wrong(at, error.hint(did_you_mean(name, names()))));
+            return Err(wrong(at, error));
         };
         kind.check(value, &types).map_err(|error| wrong(at, error))?;
     }

@@ -1,6 +1,7 @@
 //! What formats ask of one tensor's parameters.
 
 use super::schema::{Encoding, OneOrMany};
+use crate::diag::none_of;
 use crate::onnx::graph::Edge;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::GraphProto;
@@ -31,9 +32,11 @@ impl Encoding {
     pub fn check(&self) -> Result<()> {
         ensure!(
             DTYPES.iter().any(|(name, ..)| *name == self.output_dtype),
-            "output_dtype is `{}`, expected one of: {}",
-            self.output_dtype,
-            DTYPES.map(|(name, ..)| name).join(", ")
+            none_of(
+                format_args!("output_dtype is `{}`", self.output_dtype),
+                &self.output_dtype,
+                DTYPES.map(|(name, ..)| name)
+            )
         );
         let scales = self.y_scale.as_slice();
         ensure!(

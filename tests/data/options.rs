@@ -69,10 +69,10 @@ fn names_are_presets_or_files() {
     let named = Preprocessing::named(path.to_str().unwrap()).unwrap();
     assert_eq!(named.color, Some(Color::Bgr));
     let found = explain(&Preprocessing::named("yolx").unwrap_err());
-    assert!(found.starts_with("preprocessing `yolx` is unknown, expected a YAML file or one of imagenet, "));
+    assert!(found.starts_with("preprocessing `yolx` is no file and no preset, expected one of: imagenet, "));
     assert!(found.contains("\nhint: did you mean `yolo"), "{found}");
     let found = explain(&Preprocessing::named("no.yaml").unwrap_err());
-    assert!(found.starts_with("`no.yaml`: does not exist, expected a YAML file or one of"), "{found}");
+    assert!(found.starts_with("`no.yaml`: does not exist and is no preset, expected one of: imagenet, "), "{found}");
 }
 
 #[test]

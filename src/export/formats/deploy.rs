@@ -26,7 +26,7 @@ pub(super) const FORMAT: Format = Format {
 
 fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     let mut model = index.model()?.clone();
-    let graph = model.graph.as_mut().context("model has no graph")?;
+    let graph = model.graph_mut()?;
     let mut names = Names::of(graph);
     for encoding in index.weights() {
         clip_weight(graph, &mut names, encoding)?;

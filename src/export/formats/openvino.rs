@@ -16,7 +16,7 @@ use crate::onnx::proto::{GraphProto, OperatorSetIdProto, TensorProto};
 use crate::onnx::tensor;
 use crate::onnx::{check_sound, encode};
 use crate::sidecar::Encoding;
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 const DOMAIN: &str = "org.openvinotoolkit";
 
@@ -35,7 +35,7 @@ pub(super) const FORMAT: Format = Format {
 
 fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     let mut model = index.model()?.clone();
-    let graph = model.graph.as_mut().context("model has no graph")?;
+    let graph = model.graph_mut()?;
     let mut names = Names::of(graph);
     let mut inserted = Inserted::default();
     let mut ends = Vec::new();

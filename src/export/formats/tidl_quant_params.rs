@@ -22,7 +22,7 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
-    let graph = index.model()?.graph.as_ref().context("model has no graph")?;
+    let graph = index.model()?.graph()?;
     let mut layers = Vec::new();
     for input in &index.sidecar.graph.inputs {
         let encoding = index.activation(input).with_context(|| missing(input))?;

@@ -19,9 +19,9 @@ pub use observer::{OBSERVER, ObserverChoice, choose_observer};
 pub use ranges::{RANGES, RangeSearch, ahead};
 
 use super::effort::Effort;
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::none_of;
 use crate::simulate::LayerHook;
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde::{Serialize, Serializer};
 
 /// Every method, in the order in which they are tried.
@@ -205,10 +205,8 @@ impl Methods {
         let mut methods = Methods::default();
         for name in list.split(',').map(str::trim) {
             if bit(name) == 0 {
-                let names = || METHODS.iter().map(|method| method.name);
-                let all = names().collect::<Vec<_>>().join(", ");
-                let error = anyhow!("method `{name}` is unknown, expected some of: {all}");
-                return Err(error.hint(did_you_mean(name, names())));
+                let names = METHODS.iter().map(|method| method.name);
+                return Err(none_of(format_args!("method `{name}` is unknown"), name, names));
             }
             methods.0 |= bit(name);
         }
