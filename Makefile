@@ -18,7 +18,7 @@ demo:
 	$(MQQ) compare fixtures/digits_cnn.onnx target/demo/digits_cnn.tensorrt.onnx \
 		--data calib_data/eval --labels calib_data/eval.csv --preprocess half
 
-# Format, lint, docs and every test.
+# Format, lint, docs and every test. The feature `unused` has the compiler look for what nothing uses: src/unused.rs.
 test: check
 	cargo test --release --locked
 	$(MAKE) test-python
@@ -26,7 +26,7 @@ test: check
 
 check:
 	cargo fmt --all --check
-	cargo clippy --release --locked --workspace --all-targets -- -D warnings
+	cargo clippy --release --locked --workspace --all-targets --features unused -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps
 
 # Against the real ONNX and ONNX Runtime.

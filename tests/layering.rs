@@ -24,7 +24,7 @@ enum MayUse {
 use MayUse::{LowerFloors, LowerFloorsBut, Only};
 
 const ROOMS: &[Room] = &[
-    Room { floor: 11, modules: &["cli", "main"], may_use: LowerFloors },
+    Room { floor: 11, modules: &["cli", "main", "unused"], may_use: LowerFloors },
     Room {
         floor: 10,
         modules: &["report"],

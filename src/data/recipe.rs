@@ -60,16 +60,6 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
     Err(error.hint("give .npz files with a key per input"))
 }
 
-impl Preprocessing {
-    /// One line: what is done to images for `input`, and what of it is a default.
-    pub fn describe(&self, input: &InputSpec) -> String {
-        match Recipe::new(input, self) {
-            Ok(recipe) => recipe.describe(input),
-            Err(error) => format!("no images: {error:#}"),
-        }
-    }
-}
-
 impl Recipe {
     /// Settles the steps.
     ///

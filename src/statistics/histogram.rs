@@ -72,11 +72,6 @@ impl Histogram {
         }
     }
 
-    /// Number of finite values.
-    pub fn total(&self) -> u64 {
-        self.bins().map(|bin| bin.count).sum()
-    }
-
     /// Number of NaN and infinite values.
     pub fn n_non_finite(&self) -> u64 {
         let half = |start: usize| -> u64 {

@@ -127,7 +127,10 @@ fn descriptions_say_what_is_default() {
             "images for input `x` (raw): stretched to 64x32 bilinear, gray (default), 0..255 as uint8, NHWC [1, 32, 64, 1] (by its shape)",
         ),
     ];
+    let folder = folder();
+    write_image(folder.path().join("a.png"), 1, 1, &[[0; 3]]);
     for (preprocessing, input, expected) in cases {
-        assert_eq!(preprocessing.describe(&input), expected);
+        let dataset = open_with(&folder, &[""], &[input], &preprocessing).unwrap();
+        assert_eq!(dataset.describe().as_deref(), Some(expected));
     }
 }

@@ -1,0 +1,65 @@
+//! The program in one crate whose modules are private, so that the compiler says what it makes no use of; in the library
+//! all is public, for the tests. `make check` lints it, and nothing else builds it.
+
+// Names that modules hand on are the library's; so are the other lints.
+#![allow(unused_imports, clippy::all)]
+
+mod aligned;
+mod backends;
+mod calibrate;
+mod check;
+mod cli;
+mod data;
+mod diag;
+mod engine;
+mod equalize;
+mod export;
+mod import;
+mod metrics;
+mod mixed;
+mod observers;
+mod onnx;
+mod pipeline;
+mod place;
+mod plan;
+mod prepare;
+mod progress;
+mod quant;
+mod report;
+mod rewrite;
+mod scheme;
+mod sidecar;
+mod simulate;
+mod statistics;
+mod tune;
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: aligned::Aligned = aligned::Aligned;
+
+fn main() -> ExitCode {
+    cli::main()
+}
+
+/// What the tests alone use.
+#[allow(dead_code)]
+fn only_tests(
+    check: &check::Check,
+    rule: &place::Rule,
+    method: &tune::Method,
+    preset: &data::Preset,
+    dataset: &data::Dataset,
+    samples: &simulate::Samples,
+) {
+    _ = (check.about, rule.about, method.about, method.stage.name(), &preset.description);
+    _ = (dataset.is_empty(), samples.is_empty());
+    _ = (quant::Grid::INT8_SYMMETRIC, quant::Grid::UINT8_ASYMMETRIC);
+    _ = (engine::Value::from_f32, onnx::save, simulate::simulate, data::Paths::n_bytes);
+}
+
+/// What nothing uses, and is to go.
+#[allow(dead_code)]
+fn to_go() {
+    _ = (metrics::Measurement::from, metrics::Measurement::lowest_group, simulate::Samples::from);
+}
