@@ -7,8 +7,7 @@ use crate::metrics::{Gain, GroupChange};
 pub struct Acceptance {
     /// The gain must be above so many of its standard deviations.
     pub gain: f64,
-    /// Whether a smaller gain is enough where the SQNR rises as well and little is at stake: one deviation is at most
-    /// [`SMALL`].
+    /// Whether a smaller gain is enough where the SQNR rises as well and little is at stake: one deviation is at most 0.01.
     pub is_seconded: bool,
     /// No group of channels may lose more than so many of its own.
     pub loss: f64,
