@@ -89,6 +89,8 @@ CASES = {
                               options=["--shape", "input=1x1x224x224", "--color", "y"]),
     "ppocrv3_det": Case("x", "paddleocr", "text", (320, 320), bgr=True,
                         options=["--shape", "x=1x3x320x320"], **IMAGENET),
+    "st_ssd_mobilenet_v1_025": Case("input_1", "half", "scenes", (256, 256), scale=1 / 127.5, mean=1.0,
+                                    options=["--shape", "input_1=1x3x256x256"]),
     "deimv2_atto": Case("images", None, "scenes", (320, 320), scale=1 / 255,
                         options=["--shape", "images=1x3x320x320", "--shape", "orig_target_sizes=1x2"],
                         extra={"orig_target_sizes": np.array([[320, 320]], np.int64)}),

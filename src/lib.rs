@@ -8,6 +8,7 @@
 //! | [`statistics`] | streaming statistics of a tensor, mergeable in any order | choose a range |
 //! | [`observers`] | statistics and a grid to the interval that is kept | touch a graph |
 //! | [`metrics`] | how far outputs are from those of the float model | run a model |
+//! | [`heads`] | outputs of a detector to boxes | compare boxes |
 //! | [`onnx`] | lossless ONNX messages, load and save | interpret ops |
 //! | [`data`] | images and arrays to samples of the inputs | run the model, skip a bad file |
 //! | [`scheme`] | backend tables, merged and checked | place anything |
@@ -46,6 +47,7 @@ pub mod diag;
 pub mod engine;
 pub mod equalize;
 pub mod export;
+pub mod heads;
 pub mod import;
 pub mod metrics;
 pub mod mixed;

@@ -45,6 +45,7 @@ const ROOMS: &[Room] = &[
     Room { floor: 3, modules: &["equalize"], may_use: Only(&["place", "scheme"]) },
     Room { floor: 2, modules: &["place"], may_use: Only(&["scheme"]) },
     Room { floor: 2, modules: &["check"], may_use: Only(&["scheme"]) },
+    Room { floor: 2, modules: &["heads"], may_use: Only(&["metrics"]) },
     Room { floor: 2, modules: &["engine"], may_use: Only(&["data"]) },
     Room { floor: 1, modules: &["scheme"], may_use: Only(&[]) },
     Room { floor: 1, modules: &["data"], may_use: Only(&[]) },

@@ -79,6 +79,13 @@ impl CalibrationStatistics {
         }
     }
 
+    /// Says that another tensor has the same values as one that was observed.
+    pub fn rename(&mut self, observed: &str, tensor: &str) {
+        if let Some(statistics) = self.by_tensor.remove(observed) {
+            self.by_tensor.entry(tensor.to_string()).or_insert(statistics);
+        }
+    }
+
     /// Runs the samples again for those of the `tensors` of `model` that were not observed.
     ///
     /// # Errors

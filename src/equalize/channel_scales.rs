@@ -8,10 +8,13 @@ use crate::onnx::proto::GraphProto;
 use crate::place::Placement;
 use crate::scheme::Scheme;
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What channel scales must promise of less quantization error, in dB.
 const LEAST_GAIN_DB: f64 = 0.05;
+
+/// The same, in dB, where a Mul is inserted for them: half the error, for an operator more.
+const LEAST_GAIN_OF_A_MUL_DB: f64 = 3.0;
 
 /// Rounds over the groups, where weights of one scale make them depend on each other.
 const MAX_ROUNDS: usize = 3;
@@ -22,9 +25,11 @@ const STARTS: [[f64; 2]; 9] =
     [[0.0, 0.0], [0.25, 0.0], [0.5, 0.0], [0.75, 0.0], [1.0, 0.0], [0.25, 0.25], [0.5, 0.25], [0.5, 0.5], [0.75, 0.25]];
 
 /// Channel scales for each of `groups`, one per channel and 2 to the power of a multiple of 1/4, or why there are none.
-/// `statistics` holds the tensors that [`observed_tensors`](super::observed_tensors) names.
+/// `statistics` holds the tensors that [`observed_tensors`](super::observed_tensors) names; `inserted` names those that
+/// Muls make which go again where their group gets no scales.
 pub fn choose(
     groups: &[EqualizationGroup],
+    inserted: &BTreeSet<String>,
     statistics: &BTreeMap<String, ChannelStatistics>,
     graph: &GraphProto,
     placement: &Placement,
@@ -39,6 +44,9 @@ pub fn choose(
             let others = other_scales(groups, &choices, at);
             let objective = Objective::of(&groups[at], &setting, &others);
             depends |= objective.as_ref().is_some_and(|objective| objective.depends);
+            let is_inserted = groups[at].tensors.keys().any(|tensor| inserted.contains(tensor));
+            let least_gain_db = if is_inserted { LEAST_GAIN_OF_A_MUL_DB } else { LEAST_GAIN_DB };
+            let best = |objective| best(objective, least_gain_db);
             let choice = objective.as_ref().ok_or(Reason::NoGain).and_then(best);
             changed |= choice != choices[at];
             choices[at] = choice;
@@ -66,7 +74,7 @@ fn other_scales(groups: &[EqualizationGroup], choices: &[Result<Vec<f32>, Reason
     others
 }
 
-fn best(objective: &Objective) -> Result<Vec<f32>, Reason> {
+fn best(objective: &Objective, least_gain_db: f64) -> Result<Vec<f32>, Reason> {
     let before = error(objective, &vec![0; objective.n]);
     let mut starts: Vec<Vec<i32>> = STARTS.iter().map(|&exponents| start(objective, exponents)).collect();
     starts.extend(equal_weights(objective));
@@ -76,7 +84,7 @@ fn best(objective: &Objective) -> Result<Vec<f32>, Reason> {
     let Some((_, mut exponents)) = best else { return Err(Reason::NoGain) };
     let after = descend(objective, &mut exponents);
     let expected_db = 10.0 * (before / after).log10();
-    if !(expected_db.is_finite() && expected_db > LEAST_GAIN_DB) {
+    if !(expected_db.is_finite() && expected_db > least_gain_db) {
         return Err(Reason::NoGain);
     }
     Ok(exponents.iter().map(|&exponent| factor(exponent) as f32).collect())

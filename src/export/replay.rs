@@ -1,7 +1,7 @@
 //! The float model that a sidecar was made for, changed as its run changed it.
 
 use crate::diag::WithHint;
-use crate::equalize::find;
+use crate::equalize::{find, with_inserted};
 use crate::onnx::edit::{ModelEdit, apply};
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
@@ -31,7 +31,7 @@ fn replay(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
     let Loaded { model, .. } = load_whole(path)?;
     let shapes = sidecar.calibration.inputs.iter();
     let shapes = shapes.map(|input| (input.name.clone(), input.shape.clone())).collect();
-    let PreparedGraph { mut model, value_info, changes, .. } =
+    let PreparedGraph { mut model, mut value_info, changes, .. } =
         PreparedGraph::new(model, &demands_of(sidecar), &shapes)?;
     let before = sidecar.model.prepared.iter().map(|change| Change::parse(change));
     ensure!(
@@ -40,7 +40,11 @@ fn replay(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
     );
     let graph = model.graph.as_mut().context("model has no graph")?;
     let mut edits = match &sidecar.equalization {
-        Some(equalization) => channel_scales(equalization, graph, &value_info)?,
+        Some(equalization) => {
+            apply(graph, &[ModelEdit::Insert(equalization.inserted.clone())])?;
+            value_info = with_inserted(&value_info, &equalization.inserted);
+            channel_scales(equalization, graph, &value_info)?
+        }
         None => Vec::new(),
     };
     edits.extend(sidecar.new_biases());

@@ -24,6 +24,7 @@ pub struct OutputComparison {
     max_difference: f64,
     n_values: usize,
     n_samples: usize,
+    n_other_shape: usize,
     non_finite: Option<NonFinite>,
     float_non_finite: Option<NonFinite>,
     n_rows: usize,
@@ -49,6 +50,8 @@ pub struct OutputFigures {
     pub top1_percent: Option<[f64; 2]>,
     /// Samples compared.
     pub n_samples: usize,
+    /// Samples whose output has another shape than in the float model, as where it is a list of what was found.
+    pub n_other_shape: Option<usize>,
     /// Values that are NaN or infinite where float has numbers.
     pub non_finite: Option<NonFinite>,
     /// Values that are NaN or infinite in the float model, so that there is nothing to compare with; an infinity that
@@ -60,7 +63,7 @@ impl OutputFigures {
     /// Whether the SQNR is `min_db` or more. What could not be measured is not.
     pub fn reaches(&self, min_db: f64) -> bool {
         let measured = self.non_finite.is_none() && self.float_non_finite.is_none();
-        measured && self.sqnr_db.is_none_or(|db| db >= min_db)
+        measured && self.n_other_shape.is_none() && self.sqnr_db.is_none_or(|db| db >= min_db)
     }
 }
 
@@ -91,6 +94,12 @@ impl OutputComparison {
         self.n_samples += 1;
     }
 
+    /// Adds a sample whose output has another shape than in the float model: there is nothing to compare.
+    pub fn add_other_shape(&mut self) {
+        self.n_samples += 1;
+        self.n_other_shape += 1;
+    }
+
     /// Adds rows of `n_classes` class scores each, and the label of each where there are labels.
     pub fn add_scores(&mut self, float: &[f32], quantized: &[f32], n_classes: usize, labels: Option<&[usize]>) {
         let rows = || float.chunks(n_classes).zip(quantized.chunks(n_classes));
@@ -105,34 +114,10 @@ impl OutputComparison {
         }
     }
 
-    /// Adds the samples of `other` behind those seen so far.
-    pub fn merge(&mut self, other: &OutputComparison) {
-        self.signal += other.signal;
-        self.error += other.error;
-        self.max_difference = self.max_difference.max(other.max_difference);
-        self.n_values += other.n_values;
-        self.n_samples += other.n_samples;
-        self.n_rows += other.n_rows;
-        self.n_agree += other.n_agree;
-        self.n_labelled += other.n_labelled;
-        for (n_right, other) in self.n_right.iter_mut().zip(other.n_right) {
-            *n_right += other;
-        }
-        for (all, other) in
-            [(&mut self.non_finite, &other.non_finite), (&mut self.float_non_finite, &other.float_non_finite)]
-        {
-            match (all.as_mut(), other) {
-                (Some(all), Some(other)) => all.n_values += other.n_values,
-                (None, Some(_)) => all.clone_from(other),
-                (_, None) => {}
-            }
-        }
-    }
-
     /// The figures of output `output`.
     pub fn figures(&self, output: &str) -> OutputFigures {
         let percent = |n: usize, of: usize| 100.0 * n as f64 / of as f64;
-        let measured = self.non_finite.is_none() && self.float_non_finite.is_none();
+        let measured = self.non_finite.is_none() && self.float_non_finite.is_none() && self.n_other_shape == 0;
         let sqnr_db = match measured && self.n_values > 0 {
             false => Some(-MAX_DB),
             true if self.error > 0.0 => Some(sqnr_db(self.signal, self.error).clamp(-MAX_DB, MAX_DB)),
@@ -145,39 +130,73 @@ impl OutputComparison {
             agreement_percent: (self.n_rows > 0).then(|| percent(self.n_agree, self.n_rows)),
             top1_percent: (self.n_labelled > 0).then(|| self.n_right.map(|n| percent(n, self.n_labelled))),
             n_samples: self.n_samples,
+            n_other_shape: (self.n_other_shape > 0).then_some(self.n_other_shape),
             non_finite: self.non_finite.clone(),
             float_non_finite: self.float_non_finite.clone(),
         }
     }
 }
 
+/// Sums over samples.
+pub trait Merge {
+    /// Adds the samples of `other` behind those seen so far.
+    fn merge(&mut self, other: Self);
+}
+
+impl Merge for OutputComparison {
+    fn merge(&mut self, other: OutputComparison) {
+        self.signal += other.signal;
+        self.error += other.error;
+        self.max_difference = self.max_difference.max(other.max_difference);
+        self.n_values += other.n_values;
+        self.n_samples += other.n_samples;
+        self.n_other_shape += other.n_other_shape;
+        self.n_rows += other.n_rows;
+        self.n_agree += other.n_agree;
+        self.n_labelled += other.n_labelled;
+        for (n_right, other) in self.n_right.iter_mut().zip(other.n_right) {
+            *n_right += other;
+        }
+        for (all, other) in
+            [(&mut self.non_finite, other.non_finite), (&mut self.float_non_finite, other.float_non_finite)]
+        {
+            match (all.as_mut(), other) {
+                (Some(all), Some(other)) => all.n_values += other.n_values,
+                (None, other) => *all = other,
+                (Some(_), None) => {}
+            }
+        }
+    }
+}
+
 /// Sums over the samples, added in their order whatever order they come in.
-#[derive(Debug, Default)]
-pub struct InOrder {
+#[derive(Debug)]
+pub struct InOrder<T> {
     /// The sample whose turn it is.
     next: usize,
     /// Samples that came before their turn.
-    early: BTreeMap<usize, Vec<OutputComparison>>,
-    totals: Vec<OutputComparison>,
+    early: BTreeMap<usize, Vec<T>>,
+    totals: Vec<T>,
 }
 
-impl InOrder {
+impl<T: Merge + Default> InOrder<T> {
     /// For so many outputs.
-    pub fn new(n_outputs: usize) -> InOrder {
-        InOrder { totals: vec![OutputComparison::default(); n_outputs], ..InOrder::default() }
+    pub fn new(n_outputs: usize) -> InOrder<T> {
+        let totals = (0..n_outputs).map(|_| T::default()).collect();
+        InOrder { next: 0, early: BTreeMap::new(), totals }
     }
 
     /// Adds what was compared of a sample, output by output.
-    pub fn add(&mut self, sample_idx: usize, outputs: Vec<OutputComparison>) {
+    pub fn add(&mut self, sample_idx: usize, outputs: Vec<T>) {
         self.early.insert(sample_idx, outputs);
         while let Some(outputs) = self.early.remove(&self.next) {
-            self.totals.iter_mut().zip(&outputs).for_each(|(total, one)| total.merge(one));
+            self.totals.iter_mut().zip(outputs).for_each(|(total, one)| total.merge(one));
             self.next += 1;
         }
     }
 
     /// The sums, output by output.
-    pub fn into_totals(self) -> Vec<OutputComparison> {
+    pub fn into_totals(self) -> Vec<T> {
         self.totals
     }
 }

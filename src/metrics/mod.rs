@@ -7,11 +7,12 @@ mod compare;
 mod decibels;
 mod error;
 mod outputs;
+pub mod task;
 
 pub use classes::n_classes;
-pub use compare::{InOrder, NonFinite, OutputComparison, OutputFigures};
+pub use compare::{InOrder, Merge, NonFinite, OutputComparison, OutputFigures};
 pub use decibels::{MAX_DB, relative_error_db};
-pub use error::{Centred, Gain, QuantizationError, gain_db, mean_sqnr_db};
+pub use error::{Gain, LIKELY, LikelyPositions, Part, QuantizationError, Units, ValuePair, gain_db, mean_sqnr_db};
 pub use outputs::OutputErrors;
 
 /// A float value and what the other is off, in double precision; both 0 for an infinity that both are.

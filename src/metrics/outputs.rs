@@ -2,7 +2,7 @@
 
 use super::classes::{row_length, same_class};
 use super::decibels::{MAX_DB, relative_error_db};
-use super::error::{QuantizationError, gain_db};
+use super::error::{QuantizationError, ValuePair, gain_db};
 use super::value_and_error;
 
 /// Sums over the samples, per output.
@@ -71,7 +71,7 @@ impl OutputErrors {
 
 impl OutputSums {
     fn add(&mut self, shape: &[usize], float: &[f32], other: &[f32]) {
-        self.error.add(float, other, None);
+        self.error.push(ValuePair { float, quantized: other });
         self.n_values += float.len();
         for (&a, &b) in float.iter().zip(other) {
             let (value, error) = value_and_error(a, b);

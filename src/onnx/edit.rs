@@ -1,10 +1,11 @@
 //! Changes of a float model's constants as values, and the one function that makes them.
 
-use super::graph::drop_unused;
-use super::proto::{GraphProto, ModelProto, TensorProto};
-use super::tensor;
+use super::graph::{Edge, drop_unused};
+use super::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use super::{node, tensor};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A change of a float model.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +23,8 @@ pub enum ModelEdit {
     },
     /// Another bias for a node.
     ReplaceBias(NewBias),
+    /// A Mul by ones in front of some uses of a tensor each.
+    Insert(Vec<InsertedMul>),
     /// Other values for a float32 initializer.
     ReplaceValues {
         /// Name of the initializer.
@@ -44,6 +47,21 @@ pub struct NewBias {
     pub name: String,
     /// One per output channel.
     pub values: Vec<f32>,
+}
+
+/// A Mul by a scale per channel that some uses of a tensor read in its place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InsertedMul {
+    /// The tensor.
+    pub tensor: String,
+    /// What the Mul makes, and the node's name.
+    pub output: String,
+    /// Name of the initializer that holds the scales.
+    pub scales: String,
+    /// Its dimensions: 1 but for the axis of the channels.
+    pub dims: Vec<usize>,
+    /// The uses, by node and input in the graph without such nodes.
+    pub consumers: Vec<Edge>,
 }
 
 /// How the values of a tensor in row-major order go round the entries of an axis: `inner` values each, `len` entries,
@@ -101,6 +119,7 @@ pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
                 }
                 *stored = tensor::from_f32(tensor, &tensor::shape(stored)?, &values)?;
             }
+            ModelEdit::Insert(muls) => insert(graph, muls)?,
             ModelEdit::ReplaceBias(bias) => replaced.extend(replace_bias(graph, bias)?),
             ModelEdit::ReplaceValues { tensor, values } => {
                 let stored = initializer(graph, tensor)?;
@@ -115,6 +134,25 @@ pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
 fn initializer<'a>(graph: &'a mut GraphProto, name: &str) -> Result<&'a mut TensorProto> {
     let found = graph.initializer.iter_mut().find(|tensor| tensor.name() == name);
     found.with_context(|| format!("initializer `{name}` does not exist"))
+}
+
+/// Puts each Mul in front of the first node that reads it.
+fn insert(graph: &mut GraphProto, muls: &[InsertedMul]) -> Result<()> {
+    let mut in_front: BTreeMap<usize, Vec<NodeProto>> = BTreeMap::new();
+    for InsertedMul { tensor, output, scales, dims, consumers } in muls {
+        for &(node_idx, input_idx) in consumers {
+            let input = graph.node.get_mut(node_idx).and_then(|node| node.input.get_mut(input_idx));
+            let input = input.filter(|input| *input == tensor);
+            *input.with_context(|| format!("node {node_idx} does not read `{tensor}`"))? = output.clone();
+        }
+        let first = consumers.iter().map(|edge| edge.0).min().context("a Mul that nothing reads")?;
+        let ones = vec![1.0; dims.iter().product()];
+        graph.initializer.push(tensor::from_f32(scales, dims, &ones)?);
+        in_front.entry(first).or_default().push(node::make("Mul", output, &[tensor, scales], output));
+    }
+    let nodes = std::mem::take(&mut graph.node).into_iter().enumerate();
+    graph.node = nodes.flat_map(|(i, node)| in_front.remove(&i).into_iter().flatten().chain([node])).collect();
+    Ok(())
 }
 
 /// The name of the bias that was replaced.

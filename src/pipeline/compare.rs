@@ -1,17 +1,20 @@
 //! Two models over the same data.
 
 use super::on_threads;
+use super::ran::{ComparedOutput, Ran, outputs};
+use super::task::{TaskRequest, image_size};
 use crate::calibrate::each_sample;
 use crate::check::is_quantized;
-use crate::data::{Array, Dataset, Labels, Preprocessing, Sample, Values};
+use crate::data::{Dataset, Labels, Preprocessing, Sample};
 use crate::diag::WithHint;
 use crate::engine::{Engine, Parsed, Session};
-use crate::metrics::{InOrder, OutputComparison, OutputFigures, n_classes};
+use crate::metrics::task::{TaskKind, TaskResult, TaskSums};
+use crate::metrics::{InOrder, OutputComparison, OutputFigures};
 use crate::onnx;
 use crate::onnx::inputs::Shapes;
-use crate::onnx::proto::{ModelProto, ValueInfoProto};
+use crate::onnx::proto::ModelProto;
 use crate::progress::Progress;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -29,17 +32,27 @@ pub struct CompareRequest<'a> {
     pub shapes: Shapes,
     /// The class of each sample, by file.
     pub labels: Option<Labels>,
+    /// What the model is for, where that is measured too.
+    pub task: Option<TaskRequest>,
     /// Samples run at the same time.
     pub threads: usize,
+}
+
+/// What came of it.
+pub struct Comparison {
+    /// Output by output.
+    pub outputs: Vec<OutputFigures>,
+    /// Of the task: output by output, or one result of all of them. Empty where none was asked for.
+    pub task: Vec<TaskResult>,
 }
 
 /// Runs both models and compares their outputs by position.
 ///
 /// # Errors
-/// If a model or a sample cannot be run, the models have different outputs or the first is the quantized one, or a sample
-/// has no label or no output that could have it.
-pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Vec<OutputFigures>> {
-    let CompareRequest { models, data, preprocessing, limit, shapes, labels, threads } = request;
+/// If a model or a sample cannot be run, the models have different outputs or the first is the quantized one, a sample has
+/// no label or no output that could have it, or no output is one of the task.
+pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
+    let CompareRequest { models, data, preprocessing, limit, shapes, labels, task, threads } = request;
     let [float, quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
     if is_quantized(&float) && !is_quantized(&quantized) {
         return Err(anyhow!(
@@ -49,14 +62,14 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Vec<Outp
         )
         .hint("give the models in the other order"));
     }
-    let outputs = outputs(&float)?;
-    let n_quantized = self::outputs(&quantized)?.len();
+    let (outputs, n_quantized) = (outputs(&float)?, outputs(&quantized)?.len());
     ensure!(
         outputs.len() == n_quantized,
         "`{}` has {n_quantized} outputs, expected {} as the float model",
         models[1].display(),
         outputs.len()
     );
+    task.as_ref().map_or(Ok(()), |task| task.ensure_outputs(&outputs))?;
     let build = |path: &Path, model: ModelProto| {
         let engine = Parsed::new(&model, shapes).and_then(|parsed| parsed.build(&[]));
         engine.with_context(|| format!("`{}`", path.display()))
@@ -65,7 +78,9 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Vec<Outp
     let dataset = Dataset::open(data, float.inputs(), preprocessing, *limit)?;
     let labels = labels.as_ref().map(|labels| labels.of_dataset(&dataset)).transpose()?;
     let tick = progress(dataset.len());
-    let sums = Mutex::new(InOrder::new(outputs.len()));
+    let image = image_size(&float);
+    let can_differ = task.as_ref().is_some_and(|task| task.kind == TaskKind::Detect);
+    let sums = Mutex::new((InOrder::new(outputs.len()), InOrder::<TaskSums>::new(outputs.len())));
     let start = || Ok(((), [float.session()?, quantized.session()?]));
     let job = |_: &mut (), [float, quantized]: &mut [Session; 2], sample_idx: usize, loaded: Result<Sample>| {
         let (sample, name) = (loaded?, dataset.name(sample_idx));
@@ -78,77 +93,21 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Vec<Outp
             quantized: run(quantized)?,
             labels: labels.as_ref().map(|labels| &labels[sample_idx][..]),
         };
-        let compared = sample.compare(&outputs).with_context(|| format!("`{name}`"))?;
-        sums.lock().map_err(|error| anyhow!("{error}"))?.add(sample_idx, compared);
+        let compared = sample.compare(&outputs, can_differ).with_context(|| format!("`{name}`"))?;
+        let measured = task.as_ref().map(|task| task.measure(&sample, &outputs, image));
+        let measured = measured.transpose().with_context(|| format!("`{name}`"))?;
+        let mut sums = sums.lock().map_err(|error| anyhow!("{error}"))?;
+        sums.0.add(sample_idx, compared);
+        measured.into_iter().for_each(|measured| sums.1.add(sample_idx, measured));
         Ok(())
     };
     on_threads(*threads, || each_sample(&dataset, &*tick, start, job))?;
-    let sums = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
+    let (sums, of_task) = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
     let figures = |(total, output): (&OutputComparison, &ComparedOutput)| total.figures(&output.name);
-    Ok(sums.into_totals().iter().zip(&outputs).map(figures).collect())
-}
-
-/// An output of a model.
-struct ComparedOutput {
-    name: String,
-    /// Whether its values are floats, as class scores are.
-    is_float: bool,
-}
-
-fn outputs(model: &ModelProto) -> Result<Vec<ComparedOutput>> {
-    const FLOATS: [i32; 5] = [0, 1, 10, 11, 16];
-    let of = |value: &ValueInfoProto| {
-        let is_float = value.tensor_type().is_none_or(|tensor| FLOATS.contains(&tensor.elem_type()));
-        ComparedOutput { name: value.name().to_string(), is_float }
-    };
-    let graph = model.graph.as_ref().context("model has no graph")?;
-    Ok(graph.output.iter().map(of).collect())
-}
-
-/// One sample that both models were run on.
-struct Ran<'a> {
-    name: &'a str,
-    /// Its parts.
-    batch: usize,
-    /// The outputs of the float model.
-    float: Vec<Array>,
-    /// Those of the quantized one.
-    quantized: Vec<Array>,
-    /// One for each part.
-    labels: Option<&'a [usize]>,
-}
-
-impl Ran<'_> {
-    fn compare(&self, outputs: &[ComparedOutput]) -> Result<Vec<OutputComparison>> {
-        let Ran { name, batch, float, quantized, labels } = self;
-        let mut has_scores = false;
-        let mut compared = Vec::new();
-        for (output, (a, b)) in outputs.iter().zip(float.iter().zip(quantized)) {
-            let (Values::F32(x), Values::F32(y)) = (&a.values, &b.values) else {
-                bail!("internal error: output `{}` is not float32", output.name)
-            };
-            ensure!(
-                x.len() == y.len(),
-                "output `{}` has shape {:?}, expected {:?} as in the float model",
-                output.name,
-                b.shape,
-                a.shape
-            );
-            let mut comparison = OutputComparison::default();
-            comparison.add(name, x, y);
-            if let Some(n) = n_classes(&a.shape, *batch).filter(|_| output.is_float) {
-                // Scores for the batch as a whole are none for its parts.
-                let labels = labels.filter(|labels| labels.len() == a.shape[0]);
-                has_scores |= labels.is_some();
-                comparison.add_scores(x, y, n, labels);
-            }
-            compared.push(comparison);
-        }
-        ensure!(
-            labels.is_none() || has_scores,
-            "no output is class scores, expected one of shape [{batch}, classes] for --labels; found {}",
-            float.iter().map(|array| format!("{:?}", array.shape)).collect::<Vec<_>>().join(", ")
-        );
-        Ok(compared)
-    }
+    let of_task = of_task.into_totals();
+    let results = task.as_ref().map(|task| task.results(&of_task, &outputs, dataset.len())).transpose()?;
+    Ok(Comparison {
+        outputs: sums.into_totals().iter().zip(&outputs).map(figures).collect(),
+        task: results.unwrap_or_default(),
+    })
 }

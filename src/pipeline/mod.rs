@@ -4,14 +4,18 @@
 //! its sidecar. It writes no file.
 
 mod compare;
+mod ran;
 mod record;
+mod task;
 
-pub use compare::{CompareRequest, compare};
+pub use compare::{CompareRequest, Comparison, compare};
+pub use task::TaskRequest;
 
 use crate::calibrate::{self, CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
 use crate::diag::{WithHint, hint_of};
 use crate::engine::Parsed;
+use crate::equalize::{insertable, inserted_names, with_inserted};
 use crate::import::ImportedRanges;
 use crate::mixed::{Mixed, Task, Wanted, choose_precisions};
 use crate::observers;
@@ -52,6 +56,8 @@ pub struct Request {
     pub observers: observers::ObserverOptions,
     /// How much work goes into better weights.
     pub tune: tune::TuningOptions,
+    /// Whether Muls may be inserted for channel scales, where the target runs them.
+    pub inserts: bool,
     /// Which layers get another precision than their rows', where that is asked for.
     pub mixed: Option<Wanted>,
     /// How weights are stored.
@@ -75,6 +81,7 @@ impl Request {
             observers: &self.observers,
             has_given_ranges: self.ranges.is_some(),
             options: self.tune,
+            selection: &self.selection,
             samples,
         }
     }
@@ -139,11 +146,24 @@ pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcom
 fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Progress) -> Result<Outcome> {
     let fixed = prepared.fixed_shapes();
     let about_model = record::about_model(path, &prepared)?;
-    let PreparedGraph { model, value_info, has_external_data, parsed, .. } = prepared;
-    let placement = place(graph(&model)?, &value_info, &request.scheme, &request.selection);
+    let PreparedGraph { mut model, value_info, has_external_data, mut parsed, .. } = prepared;
+    let mut placement = place(graph(&model)?, &value_info, &request.scheme, &request.selection);
+    if request.calibration.data.is_empty() && !request.scheme.has_ranges(request.storage) {
+        placement.activations.clear();
+    }
+    let insertable = match request.scheme.float_operators && request.inserts {
+        true => insertable(graph(&model)?, &value_info, &placement),
+        false => Vec::new(),
+    };
+    let value_info = with_inserted(&value_info, &insertable);
+    let selection = request.selection.with_scaling(inserted_names(&insertable));
     let samples = open_data(&parsed, &placement, request)?;
-    let setup = request.setup(&value_info, samples.as_ref());
-    let proposal = propose(setup, &model, &placement, progress)?;
+    let setup = Setup { selection: &selection, ..request.setup(&value_info, samples.as_ref()) };
+    let proposal = propose(setup, &model, &placement, insertable, progress)?;
+    if let Some(with) = proposal.as_ref().and_then(Proposal::with_muls) {
+        (model, placement) = (with.model.clone(), with.placement.clone());
+        parsed = Parsed::new(&model, &request.shapes);
+    }
     let mut calibration = observe(parsed, &placement, proposal.as_ref(), setup, request, progress)?;
     let statistics = calibration.of(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
@@ -151,6 +171,11 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     let mut planned = PlannedModel { model, placement, plan };
     let improved = improve(setup, request, &mut planned, proposal, &mut calibration, progress)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
+    if !request.scheme.has_ranges(request.storage) {
+        // They stood for the ranges of each run.
+        planned.placement.activations.clear();
+        planned.plan.activations.clear();
+    }
     let sidecar = record::sidecar(about_model, setup, request, &planned, &calibration, &improved)?;
     let PlannedModel { model, placement, mut plan } = planned;
     let prepared = edited(&model, &plan.learned_weights(graph(&model)?))?;
@@ -177,7 +202,8 @@ fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) 
     if let (Some(ranges), true) = (&request.ranges, request.calibration.data.is_empty()) {
         ranges.ensure_all(placement.activations.iter().map(|q| q.tensor.as_str()))?;
     }
-    if request.ranges.is_some() && observed_tensors(placement, request.given()).is_empty() {
+    let has_enough = request.ranges.is_some() || request.calibration.data.is_empty();
+    if has_enough && observed_tensors(placement, request.given()).is_empty() {
         return Ok(None);
     }
     let parsed = parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
@@ -209,7 +235,7 @@ fn improve(
     calibration: &mut CalibrationStatistics,
     progress: &Progress,
 ) -> Result<Improved> {
-    let evaluated = proposal.map(|proposal| proposal.evaluate(setup, planned, calibration));
+    let evaluated = proposal.map(|proposal| proposal.evaluate(setup, planned, calibration)).transpose()?;
     let (equalized, mut known) = evaluated.unwrap_or_default();
     let observer = choose_observer(setup, planned, calibration, &mut known);
     let chosen = observer.as_ref().map(ObserverChoice::chosen).transpose()?;
@@ -219,7 +245,7 @@ fn improve(
     let (mixed, tuned) = match &request.mixed {
         None => (None, tune_planned(setup, planned, known.as_ref())?),
         Some(wanted) => {
-            let (selection, given) = (&request.selection, request.given());
+            let (selection, given) = (setup.selection, request.given());
             let known = known.as_ref();
             let task = Task { wanted, setup, observers, selection, given, known };
             let (mixed, tuned) = choose_precisions(task, planned, calibration, progress)?;
@@ -237,7 +263,7 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
     for pattern in selection.unmatched(graph(model)?) {
         plan.warnings.push(format!("`{pattern}` matches no node"));
     }
-    if plan.activations.is_empty() {
+    if plan.activations.is_empty() && plan.weights.is_empty() {
         plan.warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
     }
     Ok(())

@@ -42,6 +42,7 @@ use crate::onnx::value_info::ValueInfos;
 use crate::scheme::{FixedGrid, RuleCall, Scheme, Takes};
 use anyhow::{Context, Result};
 use globset::{Glob, GlobMatcher};
+use std::collections::BTreeSet;
 
 /// A rule that marks what is quantized and what stays float.
 pub struct Rule {
@@ -195,6 +196,8 @@ pub struct Placement {
 pub struct Selection {
     exclude: Vec<Pattern>,
     only: Vec<Pattern>,
+    /// Nodes that were put in to scale channels.
+    scaling: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -214,7 +217,12 @@ impl Selection {
             };
             patterns.iter().map(compile_one).collect()
         };
-        Ok(Selection { exclude: compile(exclude)?, only: compile(only)? })
+        Ok(Selection { exclude: compile(exclude)?, only: compile(only)?, scaling: BTreeSet::new() })
+    }
+
+    /// The same, with nodes that were put in to scale channels: they stay float, and read what they scale as it is.
+    pub fn with_scaling(&self, names: BTreeSet<String>) -> Selection {
+        Selection { scaling: names, ..self.clone() }
     }
 
     /// Patterns that match no node of `graph`.
@@ -254,9 +262,13 @@ pub fn place_assigned(
     assigned: &Assigned,
 ) -> Placement {
     let mut draft = Draft::new(graph, value_info, scheme);
-    draft.rule = "selection";
     for (node_idx, node) in graph.node.iter().enumerate() {
-        if let Some(reason) = selection.reason_to_skip(node) {
+        if selection.scaling.contains(node_name(node)) {
+            draft.rule = "channel_scales";
+            draft.leave_float(node_idx, "scales the channels of what is quantized behind it");
+            draft.keep_edge_float((node_idx, 0));
+        } else if let Some(reason) = selection.reason_to_skip(node) {
+            draft.rule = "selection";
             draft.leave_float(node_idx, reason);
         }
     }

@@ -161,6 +161,7 @@ fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto]) -> String {
 fn by_rule(rule: &str) -> String {
     match rule {
         "selection" => "by --exclude or --only".to_string(),
+        "channel_scales" => "inserted for channel scales".to_string(),
         "mixed_precision" => "by mixed precision".to_string(),
         rule => format!("by rule {rule}"),
     }
@@ -206,13 +207,17 @@ fn verdict(accepted: bool) -> &'static str {
 }
 
 fn describe_equalized(equalized: &Equalized) -> String {
-    let Equalized { n_samples, n_judges, n_spaces, n_declined, gain_db, chance_db, .. } = equalized;
+    let Equalized { n_samples, n_judges, n_spaces, n_declined, gain_db, chance_db, n_multiplied, .. } = equalized;
     let skipped = format!("{n_declined} skipped");
     if *n_spaces == 0 {
         return format!("no layers to equalize, {skipped} ({:.2} s)", equalized.seconds);
     }
+    let inserted = match equalized.inserted.len() {
+        0 => String::new(),
+        n => format!(" with {n} inserted Mul ({n_multiplied} values)"),
+    };
     format!(
-        "{}, SQNR {gain_db:+.2} ± {chance_db:.2} dB on {n_judges} samples: channel scales of {}, chosen on {n_samples} samples, {skipped} ({:.2} s)",
+        "{}, SQNR {gain_db:+.2} ± {chance_db:.2} dB on {n_judges} samples: channel scales of {}{inserted}, chosen on {n_samples} samples, {skipped} ({:.2} s)",
         verdict(equalized.kept),
         count(*n_spaces, "group"),
         equalized.seconds
@@ -237,8 +242,9 @@ fn describe_mixed(mixed: &Mixed) -> String {
 
 fn describe_step(step: &Step, tuned: &Tuned) -> String {
     format!(
-        "{}, SQNR {:+.2} dB on {} held-out samples ({:.2} s)",
+        "{}{}, SQNR {:+.2} dB on {} held-out samples ({:.2} s)",
         verdict(step.kept),
+        if step.does_harm { " as it harms a part of an output" } else { "" },
         step.gain_db,
         tuned.n_held_back,
         step.seconds

@@ -12,6 +12,9 @@ pub fn comparison(figures: &OutputFigures) -> String {
     };
     count(&figures.non_finite, "where float has numbers");
     count(&figures.float_non_finite, "in the float model");
+    if let Some(n) = figures.n_other_shape {
+        parts.push(format!("another shape than in float for {n} samples"));
+    }
     parts.push(match figures.sqnr_db {
         _ if !parts.is_empty() => "SQNR not measured".to_string(),
         Some(db) => format!("SQNR {db:.2} dB"),

@@ -6,11 +6,13 @@ mod calibration;
 mod comparison;
 mod placement;
 mod rules;
+mod task;
 
 pub use calibration::{Summary, calibration, details, line};
 pub use comparison::comparison;
 pub use placement::{PlacementReport, placement};
 pub use rules::{Verbosity, findings};
+pub use task::{TaskReport, missed, task};
 
 use std::collections::BTreeMap;
 

@@ -2,18 +2,21 @@
 //!
 //! In: a prepared model and a [`QuantPlan`]. Out: a [`QuantizedModel`] with QuantizeLinear and DequantizeLinear
 //! nodes; where ONNX has no operator for a grid (NNIE's codes), weights are fake-quantized floats, and
-//! activations stay as they are. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
+//! activations stay as they are. Where a table asks for it, other products take a MatMul's place. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
 //! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
+
+mod product;
 
 use crate::onnx::graph::{self, Edge};
 use crate::onnx::names::Names;
 use crate::onnx::node;
-use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
 use crate::onnx::tensor::{self, DataType};
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::{Codes, QuantParams};
 use crate::scheme::{QType, WeightStorage};
 use anyhow::{Context, Result, bail};
+use product::{CONTRIB, StoredProduct};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model with a plan written into it. Only [`rewrite`] makes one.
@@ -37,13 +40,17 @@ pub fn rewrite(mut model: ModelProto, plan: &QuantPlan, storage: WeightStorage) 
         writer.activation(activation)?;
     }
     for weight in &plan.weights {
-        writer.weight(weight, storage)?;
+        writer.weight(graph, weight, storage)?;
     }
     for bias in &plan.biases {
         writer.bias(bias)?;
     }
     let clip_bounds = writer.write(graph);
     drop_unused(graph, plan, clip_bounds);
+    let has_contrib = graph.node.iter().any(|node| node.domain() == CONTRIB);
+    if has_contrib && !model.opset_import.iter().any(|set| set.domain() == CONTRIB) {
+        model.opset_import.push(OperatorSetIdProto { domain: Some(CONTRIB.into()), version: Some(1) });
+    }
     Ok(QuantizedModel(model))
 }
 
@@ -68,6 +75,10 @@ struct Writer {
     renamed: BTreeMap<String, String>,
     /// Nodes whose effect the grid behind them has.
     removed: BTreeSet<usize>,
+    /// Products that other nodes take the place of.
+    products: BTreeMap<usize, StoredProduct>,
+    /// Integers, scale and zero point of what DynamicQuantizeLinear has read.
+    dynamic_inputs: BTreeMap<String, [String; 3]>,
 }
 
 impl Writer {
@@ -94,7 +105,10 @@ impl Writer {
                     output.clone_from(name);
                 }
             }
-            nodes.push(node);
+            match self.products.remove(&node_idx) {
+                Some(product) => nodes.extend(self.nodes_of(product, &node)),
+                None => nodes.push(node),
+            }
             nodes.extend(outputs.iter().filter_map(|output| self.after_tensor.remove(output)).flatten());
         }
         graph.node = nodes;
@@ -140,7 +154,19 @@ impl Writer {
         Ok(())
     }
 
-    fn weight(&mut self, planned: &PlannedWeight, storage: WeightStorage) -> Result<()> {
+    fn weight(&mut self, graph: &GraphProto, planned: &PlannedWeight, storage: WeightStorage) -> Result<()> {
+        match storage {
+            WeightStorage::Integer => self.dequantized_weight(planned, &planned.quantizer.edges, false),
+            WeightStorage::Float => self.dequantized_weight(planned, &planned.quantizer.edges, true),
+            WeightStorage::Nbits { .. } | WeightStorage::Dynamic => {
+                let others = self.products(graph, planned, storage)?;
+                if others.is_empty() { Ok(()) } else { self.dequantized_weight(planned, &others, false) }
+            }
+        }
+    }
+
+    /// A weight behind DequantizeLinear, for some of its uses; with `as_float` floats behind a QuantizeLinear in front of that.
+    fn dequantized_weight(&mut self, planned: &PlannedWeight, edges: &[Edge], as_float: bool) -> Result<()> {
         let tensor = &planned.quantizer.tensor;
         if planned.params.iter().any(|params| params.codes != Codes::Affine) {
             return self.rounded_weight(planned);
@@ -153,11 +179,11 @@ impl Writer {
         let quantized = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
         let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
         let mut nodes = Vec::with_capacity(2);
-        match storage {
-            WeightStorage::Integer => {
+        match as_float {
+            false => {
                 self.initializers.push(integers(&quantized, &planned.shape, &planned.integers, &planned.qtype)?);
             }
-            WeightStorage::Float => {
+            true => {
                 let mut stored = tensor.clone();
                 if planned.learned {
                     // Rounding the original again would not give these integers.
@@ -171,8 +197,8 @@ impl Writer {
         }
         let inputs = [&quantized, &scale, &zero_point];
         nodes.push(node("DequantizeLinear", inputs, &dequantized, &attributes));
-        self.before_first(&planned.quantizer.edges, nodes);
-        self.replace(&planned.quantizer.edges, &dequantized);
+        self.before_first(edges, nodes);
+        self.replace(edges, &dequantized);
         Ok(())
     }
 

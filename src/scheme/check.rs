@@ -2,7 +2,9 @@
 
 use super::mixed::check_mixed;
 use super::wrong::{Wrong, ensure, wrong};
-use super::{Axis, BiasRow, Catalog, Constraint, Granularity, ParameterKind, QType, RuleCall, ScaleKind, Scheme};
+use super::{
+    Axis, BiasRow, Catalog, Constraint, Granularity, ParameterKind, QType, RuleCall, ScaleKind, Scheme, WeightStorage,
+};
 use crate::diag::{WithHint, did_you_mean, none_of};
 use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
@@ -25,6 +27,7 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
         check_type(qtype, min_opset, &format!("types.{name}"))?;
     }
     check_mixed(scheme)?;
+    check_storage(scheme)?;
     for op in scheme.ops.keys() {
         check_row(scheme, op)?;
     }
@@ -52,6 +55,42 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// Products that hold integers themselves take what their kernels do, and read float activations.
+fn check_storage(scheme: &Scheme) -> Result<(), Wrong> {
+    let (fits, expected): (fn(&QType) -> bool, _) = match scheme.weight_storage {
+        WeightStorage::Integer | WeightStorage::Float => return Ok(()),
+        WeightStorage::Nbits { .. } => (
+            |qtype| {
+                let block = qtype.block_size.is_some_and(|n| n >= 16 && n.is_power_of_two());
+                block && matches!(qtype.bits, 4 | 8) && qtype.storage_bits.is_none_or(|bits| bits == qtype.bits)
+            },
+            "4 or 8 bits in blocks of 16, 32, 64 and so on, for `weight_storage: nbits`",
+        ),
+        WeightStorage::Dynamic => (
+            |qtype| qtype.storage_bits.unwrap_or(qtype.bits) == 8 && qtype.block_size.is_none(),
+            "8 bits per tensor or per channel, for `weight_storage: dynamic`",
+        ),
+    };
+    let types =
+        scheme.mixed.iter().filter_map(|(name, it)| Some((format!("mixed.{name}.weight"), it.weight.as_ref()?)));
+    let of_rows = scheme.ops.iter().filter(|(op, _)| matches!(op.as_str(), "MatMul" | "Gemm"));
+    let of_rows = of_rows.filter_map(|(op, row)| Some((format!("ops.{op}.weight.type"), &row.weight.as_ref()?.qtype)));
+    for (at, name) in of_rows.chain(types) {
+        ensure(fits(scheme.find_type(name, &at)?), &at, || format!("type `{name}`, expected {expected}"))?;
+    }
+    for (op, row) in &scheme.ops {
+        let dynamic = scheme.weight_storage == WeightStorage::Dynamic;
+        let input = row.input.as_ref().and_then(|name| scheme.types.get(name));
+        let plain = |qtype: &QType| qtype.dtype() == "uint8" && qtype.symmetry == Symmetry::Asymmetric;
+        ensure(input.is_none_or(|qtype| dynamic && plain(qtype)), &format!("ops.{op}.input"), || match dynamic {
+            true => "expected asymmetric uint8, which DynamicQuantizeLinear makes".into(),
+            false => "expected none: with `weight_storage: nbits` activations are float".into(),
+        })?;
+        let float = row.bias == BiasRow::Float && row.output.is_none();
+        ensure(float, &format!("ops.{op}"), || "has a `bias` or an `output`, expected float ones".into())?;
+    }
+    Ok(())
+}
 fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     let key = |key: &str| format!("{at}.{key}");
     ensure(matches!(qtype.bits, 2..=16), &key("bits"), || format!("{}, expected 2 to 16", qtype.bits))?;

@@ -51,6 +51,9 @@ pub struct Scheme {
     /// Whether divisions by constants and squares are to be products, and differences with constants sums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multiply_and_add: bool,
+    /// Whether the target runs float operators between quantized ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub float_operators: bool,
     /// Integer types by the names that the rows use.
     pub types: BTreeMap<String, QType>,
     /// Which range observers to use where the command line says nothing.
@@ -77,6 +80,12 @@ pub struct Scheme {
 }
 
 impl Scheme {
+    /// Whether activations get ranges that are written, by this storage of weights; where not, no data are needed.
+    pub fn has_ranges(&self, storage: WeightStorage) -> bool {
+        let mut rows = self.ops.values();
+        storage != WeightStorage::Dynamic && rows.any(|row| row.input.is_some() || row.output.is_some())
+    }
+
     /// Applies the variant `name` of the table.
     ///
     /// # Errors
@@ -104,13 +113,34 @@ pub struct ObserverNames {
 
 /// How a quantized weight is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(
+    rename_all = "snake_case",
+    deny_unknown_fields,
+    expecting = "expected `integer`, `float`, `dynamic` or { nbits: { accuracy_level } }"
+)]
 pub enum WeightStorage {
     /// As integers behind a DequantizeLinear.
     #[default]
     Integer,
     /// As floats behind QuantizeLinear and DequantizeLinear.
     Float,
+    /// As integers of a product with activations that are quantized in each run: DynamicQuantizeLinear and MatMulInteger;
+    /// where these cannot take a product's place, as `integer`.
+    Dynamic,
+    /// As integers in blocks within `MatMulNBits` of ONNX Runtime; where that cannot take a product's place, as `integer`.
+    #[serde(untagged)]
+    Nbits {
+        /// What the operator says besides.
+        nbits: NbitsOptions,
+    },
+}
+
+/// What a `MatMulNBits` says besides its weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NbitsOptions {
+    /// What the kernel may round the activations to: 4 for int8 per block; 0 for what it likes.
+    pub accuracy_level: u8,
 }
 
 /// A named variant of the table.

@@ -198,6 +198,7 @@ fn equalization(equalized: &Equalized) -> EqualizationRecord {
         gain_db: equalized.gain_db,
         chance_db: equalized.chance_db,
         kept: equalized.kept,
+        inserted: equalized.inserted.clone(),
         spaces: if equalized.kept { equalized.groups.clone() } else { Vec::new() },
         declined: skipped.collect(),
         offsets: Vec::new(),

@@ -1,7 +1,7 @@
 //! The keys of the sidecar, and its text.
 
 use crate::mixed::Mixed;
-use crate::onnx::edit::NewBias;
+use crate::onnx::edit::{InsertedMul, NewBias};
 use crate::tune::{ScaledGroup, TriedObserver};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -149,6 +149,9 @@ pub struct EqualizationRecord {
     pub chance_db: f64,
     /// Whether the result was accepted; otherwise it was worse by more than twice that and everything is as it was.
     pub kept: bool,
+    /// Muls by ones that were put in, before channels were scaled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inserted: Vec<InsertedMul>,
     /// The equalization groups whose channels were scaled; none where the result was rejected.
     pub spaces: Vec<ScaledGroup>,
     /// Inputs of layers that got no channel scales.

@@ -1,14 +1,13 @@
 //! One quantized network of a forward pass: a plan, and the values that it makes on the way.
 
-use super::evaluated::EvaluatedTensor;
+use super::evaluated::{EvaluatedTensor, errors};
 use super::network::Network;
 use super::node::NodeAt;
 use super::single_node::NamedValue;
 use super::view::{PlanView, dequantized, fake_quantize};
 use crate::engine::Value;
-use crate::metrics::{Centred, QuantizationError};
+use crate::metrics::QuantizationError;
 use crate::onnx::graph::Edge;
-use crate::onnx::node::axis_position;
 use crate::onnx::tensor;
 use crate::plan::{PlannedBias, QuantPlan, RangeCandidate};
 use anyhow::{Context, Result};
@@ -20,7 +19,7 @@ pub struct Candidate {
     pub plan: QuantPlan,
     /// The first sample that it sees.
     pub first: usize,
-    /// Over the held-out samples, per output of the graph.
+    /// Over the samples that evaluate, two of each tensor that an output is evaluated by: at likely positions and at others.
     pub errors: Vec<QuantizationError>,
     /// The outputs of the graph, per output and sample.
     pub outputs: Vec<Vec<Value>>,
@@ -30,6 +29,8 @@ pub struct Candidate {
     pub seconds: f64,
     view: PlanView,
     tensors: BTreeMap<String, CandidateTensor>,
+    /// Tensors that outputs are evaluated by, a value per sample.
+    evaluated: BTreeMap<String, Vec<Value>>,
 }
 
 /// One tensor, a value per sample.
@@ -64,6 +65,7 @@ impl Candidate {
             biases: BTreeMap::new(),
             seconds: 0.0,
             tensors: BTreeMap::new(),
+            evaluated: BTreeMap::new(),
         })
     }
 
@@ -176,27 +178,26 @@ impl Candidate {
         Some(fake_quantized.filter(|_| quantized).unwrap_or(&tensor.values))
     }
 
-    /// Compares the tensor that output `output_idx` is evaluated by with the float one, over the samples from
-    /// `evaluate_from` on.
-    pub(super) fn evaluate(
+    /// Keeps a tensor that an output is evaluated by.
+    pub(super) fn keep_evaluated(&mut self, tensor: &str) {
+        if let Some(values) = self.seen(tensor).map(<[Value]>::to_vec) {
+            self.evaluated.insert(tensor.to_string(), values);
+        }
+    }
+
+    /// Compares what was kept of `evaluated` with the float network, over the samples from `evaluate_from` on.
+    pub(super) fn evaluate<'v>(
         &mut self,
-        output_idx: usize,
-        evaluated: &EvaluatedTensor,
-        float: &[Value],
+        evaluated: &[EvaluatedTensor],
+        float: impl Fn(&str) -> &'v [Value],
         evaluate_from: usize,
     ) {
-        let mut error = QuantizationError::default();
         let first = evaluate_from.max(self.first);
-        if let Some(values) = self.seen(&evaluated.tensor) {
-            for (a, b) in float[first..].iter().zip(&values[first - self.first..]) {
-                let (Some(float), Some(quantized)) = (a.f32s(), b.f32s()) else { continue };
-                let shape = a.shape();
-                let axis = evaluated.centred.map(|axis| axis_position(axis, shape.len()));
-                error.add(float, quantized, axis.map(|axis| Centred { shape, axis }));
-            }
-        }
-        self.errors.resize_with(self.errors.len().max(output_idx + 1), QuantizationError::default);
-        self.errors[output_idx] = error;
+        let float = |tensor: &str| float(tensor).get(first..).unwrap_or_default();
+        let kept = std::mem::take(&mut self.evaluated);
+        let quantized =
+            |tensor: &str| kept.get(tensor).and_then(|kept| kept.get(first - self.first..)).unwrap_or_default();
+        self.errors = errors(evaluated, float, quantized);
     }
 
     /// Keeps an output of the graph.

@@ -24,6 +24,7 @@ mod view;
 pub use cached::{CachedNetwork, CachedSamples, OutputAt, OutputHook, SampleValues};
 pub use candidate::{BiasOf, Candidate};
 pub use channels::{ActivationBounds, ChannelSum, OutChannels, correction, difference};
+pub use evaluated::EvaluatedTensor;
 pub use hook::{LayerHook, NoHook, TensorAt, Touched};
 pub use network::{Clips, Network};
 pub use node::{NodeAt, added_to_product, takes_bias};

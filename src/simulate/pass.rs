@@ -33,6 +33,8 @@ pub struct ForwardPass<'a> {
     /// Samples from here on are evaluated.
     evaluate_from: usize,
     evaluated: Vec<EvaluatedTensor>,
+    /// Their values in the float network, per sample.
+    of_float: BTreeMap<String, Vec<Value>>,
     /// Tensors of the float network that are alive, a value per sample.
     float: BTreeMap<String, Vec<Value>>,
     /// What is known of the float network, which is not run then.
@@ -60,14 +62,14 @@ impl<'a> ForwardPass<'a> {
         let inputs = graph.node.iter().flat_map(|node| &node.input).map(String::as_str);
         let outputs = graph.output.iter().map(|value| value.name());
         inputs.chain(outputs).for_each(|name| *uses_left.entry(name).or_default() += 1);
-        let outputs = graph.output.iter();
-        let evaluated = outputs.map(|output| EvaluatedTensor::of(&net.index, output.name())).collect();
-        let (float, known, kept, on_float, branches) = Default::default();
+        let evaluated = EvaluatedTensor::all(graph, &net.index);
+        let (float, of_float, known, kept, on_float, branches) = Default::default();
         Ok(ForwardPass {
             net,
             n_tune,
             evaluate_from: n_tune,
             evaluated,
+            of_float,
             float,
             known,
             kept,
@@ -142,8 +144,16 @@ impl<'a> ForwardPass<'a> {
                 self.used(name);
             }
         }
+        let of_float = |tensor: &str| match self.known {
+            Some(known) => known.evaluated(tensor),
+            None => self.of_float.get(tensor).map_or(&[][..], Vec::as_slice),
+        };
         for branch in &mut self.branches {
             self.net.graph.output.iter().for_each(|output| branch.candidate.finish(output.name()));
+            branch.candidate.evaluate(&self.evaluated, of_float, self.evaluate_from);
+        }
+        if let Some(kept) = &mut self.kept {
+            self.of_float.iter().for_each(|(tensor, values)| kept.keep_evaluated(tensor, values));
         }
         Ok(())
     }
@@ -174,6 +184,7 @@ impl<'a> ForwardPass<'a> {
         if let Some(on_float) = &mut self.on_float {
             on_float(&self.net, name, &float)?;
         }
+        let is_evaluated = self.evaluated.iter().any(|evaluated| evaluated.tensor == name);
         for (k, (values, shared)) in made.into_iter().zip(shared).enumerate() {
             let (earlier, rest) = self.branches.split_at_mut(k);
             let start = Instant::now();
@@ -182,17 +193,13 @@ impl<'a> ForwardPass<'a> {
             let at = TensorAt { name, float: &float, quantized: &values, n_tune: self.n_tune };
             hook.tensor(&self.net, &at, candidate)?;
             candidate.store(&self.net, name, values, shared)?;
-            let evaluated = self.evaluated.iter().enumerate();
-            for (output_idx, evaluated) in evaluated.filter(|(_, e)| e.tensor == name) {
-                let float = self.known.map_or(&float[..], |known| known.evaluated(name));
-                candidate.evaluate(output_idx, evaluated, float, self.evaluate_from);
+            if is_evaluated {
+                candidate.keep_evaluated(name);
             }
             candidate.seconds += start.elapsed().as_secs_f64();
         }
-        if let Some(kept) = &mut self.kept
-            && self.evaluated.iter().any(|evaluated| evaluated.tensor == name)
-        {
-            kept.keep_evaluated(name, &float);
+        if is_evaluated && self.known.is_none() {
+            self.of_float.insert(name.to_string(), float.clone());
         }
         self.float.insert(name.to_string(), float);
         Ok(())
@@ -245,6 +252,18 @@ impl<'a> ForwardPass<'a> {
             shared.push(same);
             branch.candidate.seconds += start.elapsed().as_secs_f64();
         }
+        if node.op_type() == "TopK" {
+            let chosen = self.known.map_or_else(|| float_indices(&at), |known| known.chosen(node_idx).to_vec());
+            for (branch, made) in self.branches.iter().zip(&mut made) {
+                let chosen = chosen.iter().skip(branch.candidate.first);
+                for (indices, chosen) in made.iter_mut().filter_map(|outputs| outputs.get_mut(1)).zip(chosen) {
+                    *indices = chosen.clone();
+                }
+            }
+            if let Some(kept) = &mut self.kept {
+                kept.keep_chosen(node_idx, chosen);
+            }
+        }
         if let (Some(kept), Some(sums)) = (&mut self.kept, at.sums.into_inner()) {
             kept.keep_sums(node_idx, sums);
         }
@@ -258,6 +277,12 @@ impl<'a> ForwardPass<'a> {
         }
         Ok(())
     }
+}
+
+/// What a TopK of the float network chose, per sample. The candidates choose the same: behind another choice values cannot
+/// be compared one by one.
+fn float_indices(at: &NodeAt) -> Vec<Value> {
+    at.float.iter().filter_map(|outputs| outputs.get(1).cloned()).collect()
 }
 
 /// The values per output and sample, which are given per sample and output.

@@ -21,6 +21,8 @@ pub struct FloatReference {
     evaluated: BTreeMap<String, Vec<Value>>,
     /// What bias correction by all samples of the pass made of the candidate's plan, where that was tried.
     pub corrected: Option<Corrected>,
+    /// The indices that each TopK makes, by its position, per sample.
+    chosen: BTreeMap<usize, Vec<Value>>,
 }
 
 /// What bias correction made of a plan.
@@ -37,6 +39,15 @@ pub struct Corrected {
 impl FloatReference {
     pub(super) fn keep_sums(&mut self, node_idx: usize, sums: Vec<Vec<ChannelSum>>) {
         self.sums.insert(node_idx, sums);
+    }
+
+    /// Keeps which positions a TopK chose, per sample.
+    pub(super) fn keep_chosen(&mut self, node_idx: usize, indices: Vec<Value>) {
+        self.chosen.insert(node_idx, indices);
+    }
+
+    pub(super) fn chosen(&self, node_idx: usize) -> &[Value] {
+        self.chosen.get(&node_idx).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn keep_evaluated(&mut self, tensor: &str, values: &[Value]) {

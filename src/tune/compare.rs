@@ -32,17 +32,22 @@ pub struct Compared<'a> {
     pub corrected: bool,
 }
 
+/// What comparing found.
+pub struct Comparison {
+    /// What the second gains over the first.
+    pub gain: Gain,
+    /// The errors of both.
+    pub errors: [Vec<QuantizationError>; 2],
+    /// What the float networks are known by; of the second only where the scalings say how it follows.
+    pub references: [Option<FloatReference>; 2],
+}
+
 /// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay float.
-/// `known` is what an earlier evaluation over the same samples kept of the first. Gives what both float networks are known by,
-/// too; of the second only where `scalings` say how it follows.
+/// `known` is what an earlier evaluation over the same samples kept of the first.
 ///
 /// # Errors
 /// As [`simulate`](crate::simulate::simulate()).
-pub fn compare_plans(
-    compared: Compared,
-    samples: Samples,
-    known: Option<&FloatReference>,
-) -> Result<(Gain, [Option<FloatReference>; 2])> {
+pub fn compare_plans(compared: Compared, samples: Samples, known: Option<&FloatReference>) -> Result<Comparison> {
     let graph = compared.models[1].graph.as_ref().context("model has no graph")?;
     let (before, reference) = match known.and_then(|known| known.corrected.as_ref()).zip(known) {
         Some((corrected, known)) => (corrected.errors.clone(), known.clone()),
@@ -51,7 +56,8 @@ pub fn compare_plans(
     let converted = compared.scalings.and_then(|scalings| reference.converted(graph, scalings));
     let follows = converted.is_some();
     let (after, converted) = compared.pass(1, samples, converted)?;
-    Ok((Gain::of(&before, &after), [Some(reference), follows.then_some(converted)]))
+    let gain = Gain::of(&before, &after);
+    Ok(Comparison { gain, errors: [before, after], references: [Some(reference), follows.then_some(converted)] })
 }
 
 impl Compared<'_> {

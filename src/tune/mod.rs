@@ -17,7 +17,7 @@ mod setup;
 mod trials;
 mod weights;
 
-pub use compare::{Compared, compare_plans};
+pub use compare::{Compared, Comparison, compare_plans};
 pub use effort::Effort;
 pub use methods::{
     Case, Equalized, METHODS, Method, Methods, ObserverChoice, Proposal, ScaledGroup, Stage, TriedObserver,
@@ -28,19 +28,19 @@ pub use setup::{Evaluation, PlannedModel, Setup, TuningOptions, tune_planned};
 use crate::metrics::{QuantizationError, gain_db, mean_sqnr_db};
 use crate::observers::Observer;
 use crate::onnx::edit::{ModelEdit, NewBias, edited};
-use crate::onnx::graph::Edge;
+use crate::onnx::graph::{Edge, GraphIndex};
 use crate::onnx::names::Names;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{BiasQuantizer, Placement};
 use crate::plan::{QuantPlan, decide_biases};
 use crate::scheme::Scheme;
-use crate::simulate::{Candidate, FloatReference, Samples};
+use crate::simulate::{Candidate, EvaluatedTensor, FloatReference, Samples};
 use anyhow::{Context, Result, ensure};
 use bias_grid::BiasGrids;
 use serde::Serialize;
 use setup::MIN_SAMPLES;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use trials::{Trials, Tried};
 
@@ -51,6 +51,9 @@ pub struct Step {
     pub method: Method,
     /// How much smaller the error on the held-out samples is with it, in dB: what decides.
     pub gain_db: f64,
+    /// Whether it was rejected since something that an output is made of loses more than the choice of samples does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub does_harm: bool,
     /// Whether it was accepted.
     pub kept: bool,
     /// Wall time.
@@ -151,10 +154,12 @@ pub fn tune(
 
 /// Says which outputs of the plain plan hindered tuning.
 fn warn_of_unknown(graph: &GraphProto, plan: &mut QuantPlan, plain: &[QuantizationError]) {
-    for (output, _) in graph.output.iter().zip(plain).filter(|(_, error)| error.is_unknown()) {
+    let evaluated = EvaluatedTensor::all(graph, &GraphIndex::new(graph));
+    let evaluated = evaluated.into_iter().flat_map(|evaluated| [evaluated.clone(), evaluated]);
+    let unknown = evaluated.zip(plain).filter(|(_, error)| error.is_unknown());
+    for output in unknown.map(|(evaluated, _)| evaluated.output).collect::<BTreeSet<_>>() {
         plan.warnings.push(format!(
-            "output `{}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept",
-            output.name()
+            "output `{output}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept"
         ));
     }
 }
@@ -168,7 +173,7 @@ fn n_changed_weights(before: &QuantPlan, after: &QuantPlan) -> usize {
 fn n_changed_ranges(before: &QuantPlan, after: &QuantPlan) -> usize {
     let pairs = before.activations.iter().zip(&after.activations);
     let changed = pairs.filter(|(a, b)| a.params != b.params).map(|(a, _)| a.quantizer.group);
-    changed.collect::<std::collections::BTreeSet<usize>>().len()
+    changed.collect::<BTreeSet<usize>>().len()
 }
 
 /// Gives the model new biases, and the plan what follows from them.

@@ -8,7 +8,7 @@ use crate::observers;
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
-use crate::place::Placement;
+use crate::place::{Placement, Selection};
 use crate::plan::{Observers, QuantPlan};
 use crate::scheme::Scheme;
 use crate::simulate::{FloatReference, Samples};
@@ -61,6 +61,8 @@ pub struct Setup<'a> {
     pub has_given_ranges: bool,
     /// What is tried.
     pub options: TuningOptions,
+    /// Which nodes stay float because the user says so.
+    pub selection: &'a Selection,
     /// The calibration data; none where nothing is run.
     pub samples: Option<&'a SampleSet>,
 }

@@ -5,7 +5,7 @@ use super::bias_grid::BiasGrids;
 use super::hook::TuningHook;
 use super::methods::{BIAS, Method, Methods, Stage, ahead};
 use super::{Step, Tuning};
-use crate::metrics::{QuantizationError, gain_db};
+use crate::metrics::{Gain, QuantizationError};
 use crate::onnx::proto::ModelProto;
 use crate::plan::{QuantPlan, RangeCandidate};
 use crate::simulate::{Candidate, ForwardPass, NoHook, simulate};
@@ -64,14 +64,14 @@ impl<'a> Trials<'a> {
         let Tuning { samples, n_tune, methods, known, .. } = self.tuning;
         let mut pending: Vec<Method> = methods.of_stage(Stage::Plan).collect();
         let mut plain = match pending.is_empty() {
-            true => Some(simulate(self.model, self.plan, samples.from(n_tune))?.errors),
+            true => Some(simulate(self.model, self.plan, samples)?.errors),
             false => None,
         };
         let (mut accepted, mut best, mut steps) = (Methods::default(), None::<Candidate>, Vec::new());
         while !pending.is_empty() {
-            let mut pass = ForwardPass::new(self.model, n_tune)?.knowing(known);
+            let mut pass = ForwardPass::new(self.model, n_tune)?.evaluated_by_all().knowing(known);
             if plain.is_none() {
-                pass = pass.with(Candidate::new(self.plan.clone(), n_tune)?, NoHook);
+                pass = pass.with(Candidate::new(self.plan.clone(), 0)?, NoHook);
             }
             let mut tried = Vec::new();
             for &method in &pending {
@@ -91,9 +91,10 @@ impl<'a> Trials<'a> {
                 }
                 let method = pending.remove(0);
                 let before = best.as_ref().map(|best| &best.errors).or(plain.as_ref());
-                let gain_db = before.map_or(0.0, |before| gain_db(before, &candidate.errors));
-                let kept = TUNING.accepts(gain_db, 0.0);
-                steps.push(Step { method, gain_db, kept, seconds: candidate.seconds });
+                let gain = Gain::on_held_out(before.map_or(&[], Vec::as_slice), &candidate.errors, n_tune);
+                let kept = TUNING.accepts(&gain);
+                let Gain { gain_db, does_harm, .. } = gain;
+                steps.push(Step { method, gain_db, does_harm, kept, seconds: candidate.seconds });
                 if kept {
                     (accepted, best) = (methods, Some(candidate));
                 }
@@ -102,7 +103,10 @@ impl<'a> Trials<'a> {
         if let Some(best) = &mut best {
             self.learn_from_all(accepted, best)?;
         }
-        Ok(Tried { plain: plain.unwrap_or_default(), best, steps })
+        let mut plain = plain.unwrap_or_default();
+        let best_errors = best.iter_mut().flat_map(|best| &mut best.errors);
+        plain.iter_mut().chain(best_errors).for_each(|error| *error = error.from(n_tune));
+        Ok(Tried { plain, best, steps })
     }
 
     /// The network with these methods at work on it.

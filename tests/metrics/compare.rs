@@ -1,6 +1,6 @@
 //! Figures of one output, and classes.
 
-use mqq::metrics::{MAX_DB, NonFinite, OutputComparison, OutputFigures, n_classes};
+use mqq::metrics::{MAX_DB, Merge, NonFinite, OutputComparison, OutputFigures, n_classes};
 
 const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
@@ -10,7 +10,7 @@ fn figures(samples: &[(&str, &[f32], &[f32])]) -> OutputFigures {
     for (name, float, quantized) in samples {
         let mut one = OutputComparison::default();
         one.add(name, float, quantized);
-        total.merge(&one);
+        total.merge(one);
     }
     total.figures("y")
 }

@@ -1,8 +1,8 @@
 //! Figures of how far outputs are from the float ones, by their definitions.
 
 use mqq::metrics::{
-    Centred, Gain, InOrder, MAX_DB, NonFinite, OutputComparison, OutputErrors, QuantizationError, gain_db,
-    mean_sqnr_db, n_classes, relative_error_db,
+    Gain, InOrder, MAX_DB, Merge, NonFinite, OutputComparison, OutputErrors, Part, QuantizationError, Units, ValuePair,
+    gain_db, mean_sqnr_db, n_classes, relative_error_db,
 };
 use std::slice::from_ref;
 
@@ -13,7 +13,7 @@ type Sample<'a> = (&'a [f32], &'a [f32]);
 
 fn error(samples: &[Sample]) -> QuantizationError {
     let mut error = QuantizationError::default();
-    samples.iter().for_each(|(float, other)| error.add(float, other, None));
+    samples.iter().for_each(|(float, quantized)| error.push(ValuePair { float, quantized }));
     error
 }
 
@@ -60,8 +60,8 @@ fn only_differences_along_the_axis_count_where_an_output_is_centred() {
             };
             (0..12).filter(|&i| line(i) == i).map(of_line).sum()
         };
-        let mut centred = QuantizationError::default();
-        centred.add(&float, &other, Some(Centred { shape: &shape, axis }));
+        let pair = ValuePair { float: &float, quantized: &other };
+        let centred = QuantizationError::of(&[pair], &shape, Units::Centred { axis: axis as i64 }, Part::All);
         assert_near(mean_sqnr_db(&[centred]), db(about_means(&values) / about_means(&errors)));
     }
 }
@@ -134,9 +134,9 @@ fn comparisons_of_parts_add_up() {
     // What could not be measured counts, by the first sample that has it.
     let mut total = compared("a", &[1.0, 1.0, NAN], &[1.0, 2.0, 3.0]);
     for name in ["b", "c"] {
-        total.merge(&compared(name, &[1.0, 1.0, NAN, NAN], &[NAN, NAN, 3.0, 3.0]));
+        total.merge(compared(name, &[1.0, 1.0, NAN, NAN], &[NAN, NAN, 3.0, 3.0]));
     }
-    total.merge(&parts[2]);
+    total.merge(parts[2].clone());
     let figures = total.figures("y");
     assert_eq!(figures.non_finite, Some(NonFinite { n_values: 4, first_sample: "b".into() }));
     assert_eq!(figures.float_non_finite, Some(NonFinite { n_values: 5, first_sample: "a".into() }));
@@ -160,7 +160,7 @@ fn labels_and_agreement_add_up() {
     for labels in [Some(&[0, 0, 1][..]), None] {
         let mut one = OutputComparison::default();
         one.add_scores(&float, &quantized, 2, labels);
-        total.merge(&one);
+        total.merge(one);
     }
     let figures = total.figures("y");
     let third = 100.0 / 3.0;

@@ -4,3 +4,4 @@ mod compare;
 mod error;
 mod figures;
 mod outputs;
+mod task;

@@ -22,6 +22,7 @@ from support import (MQQ, ROOT, ZOO, agreement_percent, calibrate, digits, fixtu
                      overflows, quantized, run, sqnr_db)
 from test_backends import FORMS, quantized_products
 from test_tables import calibrated as calibrated_in_blocks
+from test_weights_alone import TABLES as ALONE, calibrated as calibrated_alone, network_of
 
 FIXTURES = ["digits_cnn", "digits_old"]
 BACKENDS = [backend["name"] for backend in json.loads(mqq("backends", "--json"))]
@@ -97,6 +98,16 @@ def run_openvino(path, data, integers=True):
     results = [compiled(sample) for sample in data]
     outputs = [np.stack([np.asarray(r[k]).reshape(-1) for r in results]) for k in range(len(compiled.outputs))]
     return outputs, layers
+
+
+@pytest.mark.parametrize("backend", ALONE)
+def test_openvino_runs_weights_alone_and_dynamic_products(backend, tmp_path):
+    # It reads no DequantizeLinear whose last block is not full.
+    network = network_of(tmp_path, 64, 96)
+    output, samples = calibrated_alone(network, backend), network[1]
+    found, _ = run_openvino(output, samples)
+    # It may round activations of a product in blocks to integers, as `accuracy_level` allows.
+    assert sqnr_db(run(output, samples)[0], found[0]) > 30
 
 
 def assert_convolutions_are_int8(path, layers):

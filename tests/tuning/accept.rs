@@ -3,8 +3,12 @@
 use mqq::metrics::Gain;
 use mqq::tune::accept::{Acceptance, NARROW_OBSERVER, TUNING, WIDE_OBSERVER};
 
+fn gain(gain_db: f64, standard_deviation_db: f64) -> Gain {
+    Gain { sqnr_db: [0.0; 2], gain_db, standard_deviation_db, does_harm: false }
+}
+
 fn is_gain_by(gain_db: f64, standard_deviation_db: f64, deviations: f64) -> bool {
-    Acceptance { deviations }.accepts(gain_db, standard_deviation_db)
+    Acceptance { deviations }.accepts(&gain(gain_db, standard_deviation_db))
 }
 
 #[test]
@@ -12,7 +16,8 @@ fn a_gain_is_above_what_chance_does() {
     assert!(is_gain_by(0.5, 0.2, 2.0) && !is_gain_by(0.5, 0.3, 2.0));
     assert!(is_gain_by(-0.5, 0.3, -2.0) && !is_gain_by(-0.5, 0.2, -2.0));
     assert!(!is_gain_by(0.0, 0.0, 0.0) && !is_gain_by(0.0, 0.0, -2.0));
-    assert!(TUNING.accepts(1e-9, 0.0) && !TUNING.accepts(0.0, 0.0));
+    assert!(TUNING.accepts(&gain(1e-9, 0.0)) && !TUNING.accepts(&gain(0.0, 0.0)));
+    assert!(!TUNING.accepts(&Gain { does_harm: true, ..gain(5.0, 0.1) }));
 }
 
 #[test]
@@ -27,12 +32,7 @@ fn what_could_not_be_measured_is_no_gain() {
 }
 
 #[test]
-fn an_observer_wins_by_what_was_measured() {
-    let of = |gain_db, standard_deviation_db| Gain { sqnr_db: [0.0; 2], gain_db, standard_deviation_db };
-    assert!(NARROW_OBSERVER.is_best(&of(1.0, 0.4), 0.5));
-    assert!(!NARROW_OBSERVER.is_best(&of(1.0, 0.6), 0.5) && !NARROW_OBSERVER.is_best(&of(1.0, 0.4), 1.5));
-    for unknown in [f64::NAN, f64::INFINITY] {
-        assert!(!WIDE_OBSERVER.is_best(&of(unknown, 0.1), 0.0) && !WIDE_OBSERVER.is_best(&of(1.0, unknown), 0.0));
-        assert!(!WIDE_OBSERVER.is_best(&of(1.0, 0.1), f64::NAN));
-    }
+fn a_narrow_observer_must_gain_beyond_chance() {
+    assert!(NARROW_OBSERVER.accepts(&gain(1.0, 0.4)) && !NARROW_OBSERVER.accepts(&gain(1.0, 0.6)));
+    assert!(WIDE_OBSERVER.accepts(&gain(1.0, 0.6)) && !WIDE_OBSERVER.accepts(&gain(-0.1, 0.6)));
 }

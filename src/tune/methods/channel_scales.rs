@@ -3,8 +3,10 @@
 use crate::calibrate::SampleSet;
 use crate::diag::copy_of;
 use crate::engine::{Parsed, Session};
-use crate::equalize::{ChannelStatistics, End, EqualizationGroup, ObservedTensor, Skipped, choose, observed_tensors};
-use crate::onnx::edit::ModelEdit;
+use crate::equalize::{
+    ChannelStatistics, End, EqualizationGroup, ObservedTensor, Skipped, choose, inserted_names, observed_tensors,
+};
+use crate::onnx::edit::{InsertedMul, ModelEdit};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
@@ -48,8 +50,8 @@ impl ChannelScales {
         setup: Setup,
         model: &ModelProto,
         placement: &Placement,
-        groups: Vec<EqualizationGroup>,
-        skipped: Vec<Skipped>,
+        (groups, skipped): (Vec<EqualizationGroup>, Vec<Skipped>),
+        inserted: &[InsertedMul],
         positions: &[usize],
     ) -> Result<ChannelScales> {
         let mut scales = ChannelScales { chosen: Vec::new(), skipped };
@@ -60,7 +62,7 @@ impl ChannelScales {
         let observed = observed_tensors(&groups, graph, setup.value_info, placement);
         let samples = setup.samples.context("nothing was observed")?;
         let statistics = look(model, setup.shapes, &observed, samples, positions)?;
-        let choices = choose(&groups, &statistics, graph, placement, setup.scheme);
+        let choices = choose(&groups, &inserted_names(inserted), &statistics, graph, placement, setup.scheme);
         for (group, choice) in groups.into_iter().zip(choices) {
             match choice {
                 Ok(choice) => scales.chosen.push((group, choice)),
@@ -68,6 +70,20 @@ impl ChannelScales {
             }
         }
         Ok(scales)
+    }
+
+    /// Whether a group with scales has this tensor.
+    pub fn has_tensor(&self, tensor: &str) -> bool {
+        self.chosen.iter().any(|(group, _)| group.tensors.contains_key(tensor))
+    }
+
+    /// Takes groups of another graph in place of those of the same tensors.
+    pub fn find_again(&mut self, groups: &[EqualizationGroup]) {
+        for (group, _) in &mut self.chosen {
+            if let Some(found) = groups.iter().find(|found| found.tensor == group.tensor) {
+                group.clone_from(found);
+            }
+        }
     }
 
     /// Whether nothing changes.

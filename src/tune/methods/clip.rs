@@ -29,24 +29,33 @@ const SHARES: std::ops::RangeInclusive<u32> = 16..=40;
 
 /// What the integers may be, counted from the zero point.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct Bounds<'a> {
     /// Lowest.
     pub low: i32,
     /// Highest.
     pub high: i32,
     /// Which may not be large side by side.
     pub pairs: Option<Pairs>,
+    /// By how much lower both are, for each weight of a row; empty where all have one zero point.
+    pub shifts: &'a [i32],
 }
 
-impl Bounds {
-    fn nearest(&self, w: f64, scale: f64) -> f64 {
-        (w / scale).round_ties_even().clamp(f64::from(self.low), f64::from(self.high))
+impl Bounds<'_> {
+    /// Lowest and highest integer for weight `k`, whatever stands beside it.
+    fn ends(&self, k: usize) -> (i32, i32) {
+        let shift = self.shifts.get(k).copied().unwrap_or_default();
+        (self.low - shift, self.high - shift)
+    }
+
+    fn nearest(&self, k: usize, w: f64, scale: f64) -> f64 {
+        let (low, high) = self.ends(k);
+        (w / scale).round_ties_even().clamp(f64::from(low), f64::from(high))
     }
 
     /// Bounds of weight `k` of the row `q`.
     pub fn of(&self, q: &[f64], k: usize) -> (f64, f64) {
         let (low, high) = match &self.pairs {
-            None => (self.low, self.high),
+            None => self.ends(k),
             Some(pairs) => {
                 let (low, high) = pairs.bounds(|k| q[k] as i32, k);
                 (low.max(self.low), high.min(self.high))
@@ -61,7 +70,7 @@ impl Bounds {
         for (k, &w) in row.iter().enumerate() {
             // What comes later is still 0.
             let (low, high) = self.of(&q, k);
-            q[k] = self.nearest(w, scale(k)).clamp(low, high);
+            q[k] = self.nearest(k, w, scale(k)).clamp(low, high);
         }
         q
     }
@@ -77,8 +86,10 @@ pub struct Problem {
     pub scales: Vec<f32>,
     /// The index of the scale of each weight; empty where every row has one, in their order.
     pub scale_idx: Vec<u32>,
-    /// What the integers may be.
-    pub bounds: Bounds,
+    /// What the integers may be, of the first zero point.
+    pub bounds: Bounds<'static>,
+    /// By how much the zero point of each weight is above the first, as `w`; empty where there is one.
+    pub shifts: Vec<i32>,
     /// Whether scales may change.
     pub free: bool,
 }
@@ -87,6 +98,12 @@ impl Problem {
     /// Index of the scale of weight `k` of row `o`.
     pub fn scale_of(&self, o: usize, k: usize) -> usize {
         self.scale_idx.get(o * self.layer.n_in + k).map_or(o, |&idx| idx as usize)
+    }
+
+    /// What the integers of row `o` may be.
+    pub fn bounds_of(&self, o: usize) -> Bounds<'_> {
+        let n_in = self.layer.n_in;
+        Bounds { shifts: self.shifts.get(o * n_in..(o + 1) * n_in).unwrap_or_default(), ..self.bounds }
     }
 
     /// The scale of each weight of row `o`.
@@ -130,7 +147,7 @@ pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
     let scales = choose(problem, &targets, &variances);
     let nearest = |(o, row): (usize, &[f64])| -> Vec<i32> {
         let scale = |k: usize| f64::from(scales[problem.scale_of(o, k)]);
-        problem.bounds.nearest_row(row, scale).iter().map(|&q| q as i32).collect()
+        problem.bounds_of(o).nearest_row(row, scale).iter().map(|&q| q as i32).collect()
     };
     let integers: Vec<Vec<i32>> = targets.par_chunks(n_in).enumerate().map(nearest).collect();
     Some(Rows { integers: integers.concat(), scales })
@@ -142,7 +159,7 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
     if !problem.free {
         return problem.scales.clone();
     }
-    let Problem { layer, scales, bounds, .. } = problem;
+    let Problem { layer, scales, .. } = problem;
     let (n_in, per_group) = (layer.n_in, layer.n_out / layer.groups);
     // What each scale is for: columns of rows.
     let mut parts: Vec<Vec<(usize, Vec<usize>)>> = vec![Vec::new(); scales.len()];
@@ -152,6 +169,7 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
         of_row.into_iter().for_each(|(scale, columns)| parts[scale].push((o, columns)));
     }
     let error = |(o, columns): &(usize, Vec<usize>), scale: f64| -> f64 {
+        let bounds = problem.bounds_of(*o);
         let row = &targets[o * n_in..(o + 1) * n_in];
         let variance = &variances[o / per_group * n_in..(o / per_group + 1) * n_in];
         let of = |k: usize, q: f64| variance[k] * (row[k] - scale * q).powi(2);
@@ -159,12 +177,19 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
             let q = bounds.nearest_row(row, |_| scale);
             return (0..n_in).map(|k| of(k, q[k])).sum();
         }
-        columns.iter().map(|&k| of(k, bounds.nearest(row[k], scale))).sum()
+        columns.iter().map(|&k| of(k, bounds.nearest(k, row[k], scale))).sum()
     };
     let steps = f64::from(*SHARES.end());
     let best = |(parts, &given): (&Vec<(usize, Vec<usize>)>, &f32)| -> f32 {
-        let values = parts.iter().flat_map(|(o, columns)| columns.iter().map(move |&k| targets[o * n_in + k].abs()));
-        let full = values.fold(0f64, f64::max) / f64::from(bounds.high.max(1));
+        // The scale that reaches a weight, by the end that it is nearer to; on a grid that is symmetric about 0 by the upper one.
+        let needed = |(o, k): (usize, usize)| {
+            let w = targets[o * n_in + k];
+            let (low, high) = problem.bounds_of(o).ends(k);
+            let end = if w < 0.0 && !problem.shifts.is_empty() { low } else { high };
+            w.abs() / f64::from(end.abs().max(1))
+        };
+        let weights = parts.iter().flat_map(|(o, columns)| columns.iter().map(move |&k| (*o, k)));
+        let full = weights.map(needed).fold(0f64, f64::max);
         // A scale that was widened on purpose, or of a row without weights, stays.
         if full <= f64::from(f32::MIN_POSITIVE) || f64::from(given) > 1.5 * full {
             return given;

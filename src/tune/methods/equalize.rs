@@ -6,16 +6,16 @@
 use super::channel_scales::{ChannelScales, ScaledGroup};
 use super::{Method, Stage, Touches};
 use crate::calibrate::CalibrationStatistics;
-use crate::equalize::{EqualizationGroup, Skipped, find};
-use crate::onnx::edit::edited;
-use crate::onnx::proto::ModelProto;
-use crate::place::Placement;
+use crate::equalize::{EqualizationGroup, Skipped, find, inserted_names};
+use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
+use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::place::{Placement, place};
 use crate::plan::{QuantPlan, decide};
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::simulate::Samples;
 use crate::tune::accept::EQUALIZATION;
-use crate::tune::{Compared, Evaluation, PlannedModel, Setup, compare_plans};
+use crate::tune::{Compared, Comparison, Evaluation, PlannedModel, Setup, compare_plans};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -62,6 +62,12 @@ pub struct Equalized {
     /// The groups, accepted or not.
     #[serde(skip)]
     pub groups: Vec<ScaledGroup>,
+    /// Muls that were put in for them.
+    #[serde(skip)]
+    pub inserted: Vec<InsertedMul>,
+    /// Values that these multiply, per run; none where the shapes are not known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub n_multiplied: usize,
     /// What got no channel scales.
     #[serde(skip)]
     pub skipped: Vec<Skipped>,
@@ -70,11 +76,56 @@ pub struct Equalized {
     pub seconds: f64,
 }
 
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
 /// What equalization would change, before the model is observed.
 pub struct Proposal {
     /// The channel scales and the number of samples that they were chosen by, or why there are none.
     scales: Result<(ChannelScales, usize)>,
+    /// The model with the Muls that some of the scales need, by ones so far.
+    with_muls: Option<WithMuls>,
     seconds: f64,
+}
+
+/// A model with inserted Muls by ones.
+pub struct WithMuls {
+    /// The Muls.
+    pub inserted: Vec<InsertedMul>,
+    /// The model.
+    pub model: ModelProto,
+    /// Where it is quantized.
+    pub placement: Placement,
+    /// The model without, and where that is quantized.
+    plain: (ModelProto, Placement),
+}
+
+impl WithMuls {
+    fn new(setup: Setup, plain: (ModelProto, Placement), inserted: Vec<InsertedMul>) -> Result<WithMuls> {
+        let model = edited(&plain.0, &[ModelEdit::Insert(inserted.clone())])?;
+        let selection = setup.selection.with_scaling(inserted_names(&inserted));
+        let placement = place(graph(&model)?, setup.value_info, setup.scheme, &selection);
+        Ok(WithMuls { inserted, model, placement, plain })
+    }
+
+    /// Goes back to the model without.
+    fn take_out(self, setup: Setup, planned: &mut PlannedModel, calibration: &mut CalibrationStatistics) -> Result<()> {
+        let (model, placement) = self.plain;
+        for mul in &self.inserted {
+            calibration.rename(&mul.output, &mul.tensor);
+        }
+        let statistics = calibration.of(&placement);
+        let observers = setup.range_observers();
+        let mut plan = decide(graph(&model)?, &placement, &statistics, None, setup.scheme, observers)?;
+        plan.warnings.append(&mut planned.plan.warnings);
+        *planned = PlannedModel { model, placement, plan };
+        Ok(())
+    }
+}
+
+fn graph(model: &ModelProto) -> Result<&GraphProto> {
+    model.graph.as_ref().context("model has no graph")
 }
 
 /// Looks at the data and proposes channel scales, where the options ask for it and there is data to run.
@@ -85,18 +136,32 @@ pub fn propose(
     setup: Setup,
     model: &ModelProto,
     placement: &Placement,
+    insertable: Vec<InsertedMul>,
     progress: &Progress,
 ) -> Result<Option<Proposal>> {
     let (Some(samples), true) = (setup.samples, setup.equalizes()) else { return Ok(None) };
     let start = Instant::now();
-    let graph = model.graph.as_ref().context("model has no graph")?;
-    let (groups, skipped) = find(graph, setup.value_info);
+    let mut with_muls = match insertable.is_empty() {
+        true => None,
+        false => Some(WithMuls::new(setup, (model.clone(), placement.clone()), insertable)?),
+    };
+    let (of, placement) = with_muls.as_ref().map_or((model, placement), |with| (&with.model, &with.placement));
+    let (groups, skipped) = find(graph(of)?, setup.value_info);
     let by_content = match groups.is_empty() || setup.has_given_ranges {
         true => &[][..],
         false => samples.put_in_order(progress)?,
     };
-    let scales = chosen(setup, model, placement, groups, skipped, by_content);
-    Ok(Some(Proposal { scales, seconds: start.elapsed().as_secs_f64() }))
+    let inserted = with_muls.as_ref().map_or(&[][..], |with| &with.inserted);
+    let mut scales = chosen(setup, (of, placement), (groups, skipped), inserted, by_content);
+    if let (Some(with), Ok((scales, _))) = (&mut with_muls, &mut scales) {
+        // Muls that no scales came of go again; the others are where they are in another graph.
+        let mut used = std::mem::take(&mut with.inserted);
+        used.retain(|mul| scales.has_tensor(&mul.output));
+        *with = WithMuls::new(setup, with.plain.clone(), used)?;
+        scales.find_again(&find(graph(&with.model)?, setup.value_info).0);
+    }
+    let with_muls = with_muls.filter(|with| !with.inserted.is_empty() && scales.is_ok());
+    Ok(Some(Proposal { scales, with_muls, seconds: start.elapsed().as_secs_f64() }))
 }
 
 /// The channel scales that some of the samples suggest, and the number of these.
@@ -105,20 +170,19 @@ pub fn propose(
 /// If there are too few, or they cannot be run.
 fn chosen(
     setup: Setup,
-    model: &ModelProto,
-    placement: &Placement,
-    groups: Vec<EqualizationGroup>,
-    skipped: Vec<Skipped>,
+    (model, placement): (&ModelProto, &Placement),
+    found: (Vec<EqualizationGroup>, Vec<Skipped>),
+    inserted: &[InsertedMul],
     samples: &[usize],
 ) -> Result<(ChannelScales, usize)> {
     ensure!(!setup.has_given_ranges, "ranges from a file are for the tensors as they are");
     let n = samples.len();
-    ensure!(groups.is_empty() || n >= LEAST_SAMPLES, "{n} samples, expected {LEAST_SAMPLES} or more");
+    ensure!(found.0.is_empty() || n >= LEAST_SAMPLES, "{n} samples, expected {LEAST_SAMPLES} or more");
     let effort = setup.options.effort;
     let largest = setup.value_info.largest_activation(model);
     let n_tune = effort.n_tune(effort.n_samples(largest).min(n));
     let n_samples = n_tune.clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n);
-    let scales = ChannelScales::choose(setup, model, placement, groups, skipped, &samples[..n_samples])?;
+    let scales = ChannelScales::choose(setup, model, placement, found, inserted, &samples[..n_samples])?;
     Ok((scales, n_samples))
 }
 
@@ -129,6 +193,11 @@ impl Proposal {
         scales.map(|(scales, _)| scales.scalings()).unwrap_or_default()
     }
 
+    /// The model with Muls that the scales are for, where they are for another one than that without.
+    pub fn with_muls(&self) -> Option<&WithMuls> {
+        self.with_muls.as_ref()
+    }
+
     /// Changes the model and its plan where that is accepted; `calibration` is of the model that stays. The plan gets a
     /// warning where equalization cannot run. Gives what it did, and what is known by evaluating it.
     pub fn evaluate(
@@ -136,11 +205,12 @@ impl Proposal {
         setup: Setup,
         planned: &mut PlannedModel,
         calibration: &mut CalibrationStatistics,
-    ) -> (Option<Equalized>, Option<Evaluation>) {
+    ) -> Result<(Option<Equalized>, Option<Evaluation>)> {
         let start = Instant::now();
-        let outcome =
-            self.scales.and_then(|(scales, n_samples)| attempt(setup, planned, calibration, scales, n_samples));
-        match outcome {
+        let inserted = self.with_muls.as_ref().map(|with| with.inserted.clone()).unwrap_or_default();
+        let attempt = |(scales, n_samples)| attempt(setup, planned, calibration, scales, (&inserted, n_samples));
+        let outcome = self.scales.and_then(attempt);
+        let (equalized, mut known) = match outcome {
             Ok((equalized, known)) => {
                 let seconds = self.seconds + start.elapsed().as_secs_f64();
                 (Some(Equalized { seconds, ..equalized }), known)
@@ -149,7 +219,14 @@ impl Proposal {
                 planned.plan.warnings.push(format!("equalization skipped: {error:#}"));
                 (None, None)
             }
+        };
+        if let Some(with) = self.with_muls
+            && equalized.as_ref().is_none_or(|equalized| !equalized.kept)
+        {
+            known = None;
+            with.take_out(setup, planned, calibration)?;
         }
+        Ok((equalized, known))
     }
 }
 
@@ -160,7 +237,7 @@ fn attempt(
     planned: &mut PlannedModel,
     calibration: &mut CalibrationStatistics,
     scales: ChannelScales,
-    n_samples: usize,
+    (inserted, n_samples): (&[InsertedMul], usize),
 ) -> Result<(Equalized, Option<Evaluation>)> {
     let PlannedModel { model, placement, plan } = &*planned;
     let groups = scales.groups(model.graph.as_ref().context("model has no graph")?);
@@ -190,15 +267,21 @@ fn attempt(
         table: setup.weight_scheme(),
         corrected: setup.methods(plan).touches().corrects_biases(),
     };
-    let (gain, [of_model, of_scaled]) = compare_plans(compared, samples, None)?;
+    let Comparison { gain, references: [of_model, of_scaled], .. } = compare_plans(compared, samples, None)?;
     equalized.sqnr_db = gain.sqnr_db;
     equalized.gain_db = gain.gain_db;
     equalized.chance_db = gain.standard_deviation_db;
-    equalized.kept = EQUALIZATION.accepts(gain.gain_db, gain.standard_deviation_db);
+    equalized.kept = EQUALIZATION.accepts(&gain);
     calibration.settle_scaled(equalized.kept);
     let reference = if equalized.kept { of_scaled } else { of_model };
     if equalized.kept {
+        let insert = (!inserted.is_empty()).then(|| ModelEdit::Insert(inserted.to_vec()));
+        let edits = insert.into_iter().chain(edits).collect();
         (planned.model, planned.plan) = (scaled, QuantPlan { edits, ..scaled_plan });
+        let n_values =
+            |mul: &InsertedMul| setup.value_info.shape(&mul.tensor).map(|shape| shape.iter().product::<usize>());
+        equalized.n_multiplied = inserted.iter().filter_map(n_values).sum();
+        equalized.inserted = inserted.to_vec();
     }
     let known = reference.map(|reference| Evaluation { samples: evaluated_by, reference });
     Ok((equalized, known))

@@ -6,12 +6,12 @@
 
 use super::{Method, Stage, Touches};
 use crate::calibrate::CalibrationStatistics;
-use crate::metrics::Gain;
+use crate::metrics::{Gain, QuantizationError};
 use crate::observers::{Observer, by_spelling};
 use crate::plan::{Observers, QuantPlan, decide};
 use crate::simulate::{FloatReference, Samples};
-use crate::tune::accept::{Acceptance, NARROW_OBSERVER, WIDE_OBSERVER};
-use crate::tune::{Compared, Evaluation, PlannedModel, Setup, compare_plans};
+use crate::tune::accept::{Acceptance, NARROW_OBSERVER, TUNING, WIDE_OBSERVER};
+use crate::tune::{Compared, Comparison, Evaluation, PlannedModel, Setup, compare_plans};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -141,12 +141,14 @@ fn attempt(
         };
         let before = of_default.as_ref().or(known.as_ref().map(|known| &known.reference));
         let samples = Samples { names: &names, values: &values };
-        let (comparison, [reference, of_rival]) = compare_plans(compared, samples, before)?;
+        let comparison = compare_plans(compared, samples, before)?;
+        let Comparison { gain, errors: [_, errors], references: [reference, of_rival] } = comparison;
         of_default = reference;
-        let Gain { gain_db, standard_deviation_db: chance_db, .. } = comparison;
+        let over_best = best.as_ref().map(|best| Gain::of(&best.errors, &errors));
+        let Gain { gain_db, standard_deviation_db: chance_db, .. } = gain;
         tried.push(TriedObserver { observer: observer.to_string(), gain_db, chance_db });
-        if acceptance.is_best(&comparison, best.as_ref().map_or(0.0, |best| best.gain_db)) {
-            best = Some(Rival { observer, plan: rival, gain_db, reference: of_rival });
+        if acceptance.accepts(&gain) && over_best.is_none_or(|gain| TUNING.accepts(&gain)) {
+            best = Some(Rival { observer, plan: rival, errors, reference: of_rival });
         }
     }
     let n_judges = samples.len();
@@ -169,8 +171,8 @@ fn attempt(
 struct Rival {
     observer: &'static str,
     plan: QuantPlan,
-    /// How much less noise the judging samples have with it, in dB.
-    gain_db: f64,
+    /// Its errors on the samples that evaluate.
+    errors: Vec<QuantizationError>,
     /// What is known of it by judging.
     reference: Option<FloatReference>,
 }
