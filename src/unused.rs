@@ -52,14 +52,8 @@ fn only_tests(
     dataset: &data::Dataset,
     samples: &simulate::Samples,
 ) {
-    _ = (check.about, rule.about, method.about, method.stage.name(), &preset.description);
+    _ = (check.about, rule.about, method.about, method.action.works_on(), &preset.description);
     _ = (dataset.is_empty(), samples.is_empty());
     _ = (quant::Grid::INT8_SYMMETRIC, quant::Grid::UINT8_ASYMMETRIC);
     _ = (engine::Value::from_f32, onnx::save, simulate::simulate, data::Paths::n_bytes);
-}
-
-/// What nothing uses, and is to go.
-#[allow(dead_code)]
-fn to_go() {
-    _ = (metrics::Measurement::from, metrics::Measurement::lowest_group, simulate::Samples::from);
 }

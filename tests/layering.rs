@@ -64,19 +64,8 @@ const ROOMS: &[Room] = &[
 ];
 
 /// Circles between files, by their modules, that are still to be undone. No others come to these.
-const KNOWN_CIRCLES: &[&[&str]] = &[
-    &["mixed::choose", "mixed::planner", "mixed::search"],
-    &[
-        "tune::compare",
-        "tune::hook",
-        "tune::methods",
-        "tune::methods::channel_scales",
-        "tune::methods::equalize",
-        "tune::methods::observer",
-        "tune::setup",
-        "tune::weights",
-    ],
-];
+const KNOWN_CIRCLES: &[&[&str]] =
+    &[&["tune::descent", "tune::methods::clip", "tune::methods::rounding", "tune::methods::weights"]];
 
 /// The folder of src that is a crate of its own.
 const CRATE: &str = "concrete";

@@ -65,17 +65,21 @@ impl CalibrationStatistics {
         placement.activations.iter().map(|quantizer| of(&quantizer.tensor)).collect()
     }
 
-    /// One per activation quantizer, of the model with the scaled channels.
-    pub fn of_scaled(&self, placement: &Placement) -> Vec<&TensorStatistics> {
-        let scaled = placement.activations.iter().map(|q| self.scaled.get(&q.tensor));
+    /// One per activation quantizer, of the model with channels scaled as in `scalings`.
+    pub fn of_scaled(
+        &self,
+        placement: &Placement,
+        scalings: &BTreeMap<String, ChannelScaling>,
+    ) -> Vec<&TensorStatistics> {
+        let scaled = |tensor: &String| self.scaled.get(tensor).filter(|_| scalings.contains_key(tensor));
+        let scaled = placement.activations.iter().map(|q| scaled(&q.tensor));
         scaled.zip(self.of(placement)).map(|(scaled, plain)| scaled.unwrap_or(plain)).collect()
     }
 
-    /// Ends the choice between the two: the model with the scaled channels takes the place of the other, or goes.
-    pub fn settle_scaled(&mut self, takes: bool) {
-        let scaled = std::mem::take(&mut self.scaled);
-        if takes {
-            self.by_tensor.extend(scaled);
+    /// The model with channels scaled as in `scalings` takes the place of the other.
+    pub fn take_scaled(&mut self, scalings: &BTreeMap<String, ChannelScaling>) {
+        for tensor in scalings.keys() {
+            self.by_tensor.extend(self.scaled.remove_entry(tensor));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::pipeline::{self, Outcome, Request};
 use crate::report::{self, Summary};
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
-use crate::tune::{self, Effort, METHODS, Methods};
+use crate::tune::{self, Effort, METHODS, methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
@@ -238,12 +238,12 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
         None => scheme.weight_storage,
     };
     let effort = Effort::of(&args.effort).context("unknown effort")?;
-    let methods = match &args.methods {
+    let methods: Option<Vec<&'static str>> = match &args.methods {
         None => None,
-        Some(list) => Some(Methods::of(list).context("--methods")?),
+        Some(list) => Some(methods::names(list).context("--methods")?),
     };
     ensure!(
-        args.effort != "0" || methods.unwrap_or_default().is_empty(),
+        args.effort != "0" || methods.as_ref().is_none_or(Vec::is_empty),
         "--methods with --effort 0, expected 1 or more: 0 looks at no samples"
     );
     let activation = observer(&args.observer, &scheme.observers.activation)?;

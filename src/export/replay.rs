@@ -1,13 +1,11 @@
 //! The float model that a sidecar was made for, changed as its run changed it.
 
 use crate::diag::WithHint;
-use crate::equalize::find;
-use crate::onnx::edit::{ModelEdit, apply};
-use crate::onnx::proto::{GraphProto, ModelProto};
-use crate::onnx::value_info::ValueInfos;
+use crate::onnx::edit::apply;
+use crate::onnx::proto::ModelProto;
 use crate::onnx::{Loaded, load_whole, sha256};
 use crate::prepare::{Change, Demands, PreparedGraph};
-use crate::sidecar::{EqualizationRecord, Sidecar};
+use crate::sidecar::Sidecar;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::Path;
 
@@ -31,19 +29,14 @@ fn replay(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
     let Loaded { model, .. } = load_whole(path)?;
     let shapes = sidecar.calibration.inputs.iter();
     let shapes = shapes.map(|input| (input.name.clone(), input.shape.clone())).collect();
-    let PreparedGraph { mut model, value_info, changes, .. } =
-        PreparedGraph::new(model, &demands_of(sidecar), &shapes)?;
+    let PreparedGraph { mut model, changes, .. } = PreparedGraph::new(model, &demands_of(sidecar), &shapes)?;
     let before = sidecar.model.prepared.iter().map(|change| Change::parse(change));
     ensure!(
         changes.into_iter().map(Some).eq(before),
         anyhow!("was prepared in another way by the version that wrote the sidecar").hint(AGAIN)
     );
     let graph = model.graph_mut()?;
-    let mut edits = match &sidecar.equalization {
-        Some(equalization) => channel_scales(equalization, graph, &value_info)?,
-        None => Vec::new(),
-    };
-    edits.extend(sidecar.new_biases());
+    let edits = sidecar.model_edits()?;
     apply(graph, &edits)?;
     let learned = sidecar.learned_weights(graph)?;
     apply(graph, &learned)?;
@@ -60,33 +53,4 @@ fn demands_of(sidecar: &Sidecar) -> Demands {
         static_shapes: is_set("static_shapes"),
         multiply_and_add: is_set("multiply_and_add"),
     }
-}
-
-/// The changes of the scaled channels.
-///
-/// # Errors
-/// If the graph has no such channels.
-fn channel_scales(
-    equalization: &EqualizationRecord,
-    graph: &GraphProto,
-    value_info: &ValueInfos,
-) -> Result<Vec<ModelEdit>> {
-    ensure!(
-        equalization.offsets.is_empty(),
-        anyhow!("this version of mqq moves no channels into biases, which the sidecar does").hint(AGAIN)
-    );
-    if equalization.spaces.is_empty() {
-        return Ok(Vec::new());
-    }
-    let (groups, _) = find(graph, value_info);
-    let mut edits = Vec::new();
-    for scaled in &equalization.spaces {
-        let group = groups.iter().find(|group| group.tensor == scaled.tensor);
-        let group = group.ok_or_else(|| {
-            anyhow!("this version of mqq does not equalize the tensor `{}`, which the sidecar does", scaled.tensor)
-                .hint(AGAIN)
-        })?;
-        edits.extend(group.edits(&scaled.scales)?);
-    }
-    Ok(edits)
 }

@@ -2,6 +2,7 @@
 
 use super::{Contents, RangeReader};
 use crate::diag::WithHint;
+use crate::onnx::edit::ModelEdit;
 use crate::quant::{GivenRange, Range};
 use crate::sidecar;
 use anyhow::{Result, anyhow, ensure};
@@ -15,9 +16,9 @@ fn recognizes(contents: &Contents) -> bool {
 
 fn read(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
     let sidecar = sidecar::Sidecar::from_json(&contents.text)?;
-    let equalized = sidecar.equalization.as_ref().is_some_and(|equalized| !equalized.spaces.is_empty());
+    let is_scaled = |edit: &ModelEdit| matches!(edit, ModelEdit::ScaleChannels { .. });
     ensure!(
-        !equalized,
+        !sidecar.has_equalized_channels() && !sidecar.edits.iter().any(is_scaled),
         anyhow!("its ranges are for a model whose channels were equalized")
             .hint("calibrate that model with --effort 0 for ranges that others can take")
     );

@@ -86,12 +86,6 @@ impl Measurement {
         self.samples.len()
     }
 
-    /// The samples from position `n` on.
-    #[must_use]
-    pub fn from(&self, n: usize) -> Measurement {
-        Measurement { prepared: self.prepared.clone(), samples: self.samples[n.min(self.samples.len())..].to_vec() }
-    }
-
     /// The figure of each output; `None` where the metric is not about the output, or was not prepared.
     pub fn figures(&self, metric: Metric) -> Vec<Option<Figure>> {
         self.figures_without(metric, None)
@@ -124,17 +118,6 @@ impl Measurement {
     pub fn worst(&self, metric: Metric) -> Option<f64> {
         let values = self.figures(metric).into_iter().flatten().map(|figure| figure.value);
         values.reduce(|a, b| metric.worse(a, b))
-    }
-
-    /// The lowest overlap of a group of channels, with its output and group.
-    pub fn lowest_group(&self) -> Option<(f64, &OutputGroups, usize)> {
-        let groups = self.prepared.groups().iter();
-        let figures = self.figures(OVERLAP);
-        let all = figures.into_iter().zip(groups).flat_map(|(figure, of)| {
-            let groups = figure.map(|figure| figure.groups).unwrap_or_default();
-            groups.into_iter().enumerate().map(move |(group, value)| (value, of, group))
-        });
-        all.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// The metric that decides: the overlap, or the SQNR where no output has an overlap.

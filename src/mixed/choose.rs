@@ -1,15 +1,13 @@
 //! Precisions of single layers: the samples that choose them, and what more is observed for that.
 
-use super::{Goal, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed, Planner, Search, Wanted, max_held_out};
+use super::{Goal, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed, Planner, Search, Task, max_held_out};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
-use crate::place::Selection;
-use crate::plan::Observers;
 use crate::progress::Progress;
-use crate::quant::GivenRange;
 use crate::simulate::Samples;
-use crate::tune::{Evaluation, PlannedModel, Setup, Tuned, tune_planned};
+use crate::tune::methods::bias::BIAS;
+use crate::tune::methods::of_plan;
+use crate::tune::{PlannedModel, Tuned, tune_planned};
 use anyhow::{Context, Result, ensure};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -19,23 +17,6 @@ const MAX_BYTES: usize = 1 << 28;
 const MIN_APART: usize = 8;
 /// Times that more layers are chosen because the tuned plan misses the goal.
 const MAX_ROUNDS: usize = 5;
-
-/// What precisions are chosen for, and by.
-#[derive(Clone, Copy)]
-pub struct Task<'a> {
-    /// What is asked for.
-    pub wanted: &'a Wanted,
-    /// What tuning goes by.
-    pub setup: Setup<'a>,
-    /// The range observers; that of activations may have been chosen.
-    pub observers: Observers<'a>,
-    /// Which nodes the user takes out or asks for.
-    pub selection: &'a Selection,
-    /// Ranges that need no statistics.
-    pub given: Option<&'a BTreeMap<String, GivenRange>>,
-    /// An earlier evaluation of the plan.
-    pub known: Option<&'a Evaluation>,
-}
 
 /// Chooses precisions, beginning with `planned`, and tunes the plan, which takes its place. Where the
 /// tuned plan misses the goal, more layers are chosen.
@@ -49,15 +30,15 @@ pub fn choose_precisions(
     progress: &Progress,
 ) -> Result<(Mixed, Option<Tuned>)> {
     let Task { wanted, setup, known, .. } = task;
-    let PlannedModel { model, placement, plan } = &*planned;
+    let PlannedModel { model, placement, plan, .. } = &*planned;
     let start = Instant::now();
     let samples = setup.samples.with_context(|| {
         format!("{}: there are no samples, expected --data to choose layers by", wanted.goal.option())
     })?;
-    let methods = setup.methods(plan);
+    let methods = of_plan(&setup, plan);
     let n_tune = match methods.is_empty() {
         true => 0,
-        false => setup.options.effort.n_tune(setup.n_samples(samples, model, methods)),
+        false => setup.options.effort.n_tune(setup.n_samples(samples, model, methods.n_of_layers())),
     };
     let [analysis, evaluation] = sample_ranges(samples, &wanted.goal, n_tune)?;
     let first_evaluated = evaluation.start;
@@ -67,7 +48,7 @@ pub fn choose_precisions(
     let mut search = {
         let (names, analysis, evaluation) = (samples.names(), samples.values(analysis)?, samples.values(evaluation)?);
         let of = |values| Samples { names: &names, values };
-        Search::new(planner, placement, of(&analysis), of(&evaluation), methods.touches().corrects_biases())?
+        Search::new(planner, placement, of(&analysis), of(&evaluation), methods.contains(BIAS.name))?
     };
     let mut margin = 0.0;
     let mut round = 1;
@@ -90,6 +71,7 @@ pub fn choose_precisions(
     };
     // It has edits and warnings of equalization; warnings about tensors came again with the new plan.
     chosen.plan.replace(std::mem::take(&mut planned.plan));
+    chosen.edits.splice(0..0, std::mem::take(&mut planned.edits));
     *planned = chosen;
     Ok((mixed, tuned))
 }

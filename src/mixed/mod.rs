@@ -16,10 +16,12 @@ mod planner;
 mod report;
 mod search;
 mod sensitivity;
+mod task;
 
-pub use choose::{Task, choose_precisions};
+pub use choose::choose_precisions;
 pub use goal::{Bounded, Goal, Wanted};
 pub use report::{ChosenLayer, CurvePoint, LayerSensitivity, Missed, Mixed};
+pub use task::Task;
 
 use planner::Planner;
 use search::Search;

@@ -301,7 +301,7 @@ impl<'a> Search<'a> {
     pub fn planned(&mut self) -> Result<PlannedModel> {
         let placement = self.planner.placement(&self.assigned);
         let plan = self.planner.decide(&placement)?;
-        Ok(PlannedModel { model: self.planner.model.clone(), placement, plan })
+        Ok(PlannedModel::new(self.planner.model.clone(), placement, plan))
     }
 
     /// How it was chosen, and how far the final plan is from the goal, in the goal's unit. It is evaluated with the final

@@ -6,8 +6,9 @@ use super::tensor;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// A change of a float model.
-#[derive(Debug, Clone, PartialEq)]
+/// A change of a float model; in the sidecar as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ModelEdit {
     /// Other values for the channels of a float32 initializer.
     ScaleChannels {
@@ -48,7 +49,7 @@ pub struct NewBias {
 
 /// How the values of a tensor in row-major order go round the entries of an axis: `inner` values each, `len` entries,
 /// then the first again. Where channels come in groups of `len`, the next group's follow after `period` values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entries {
     inner: usize,
     len: usize,

@@ -15,7 +15,7 @@ use crate::engine::Parsed;
 use crate::import::ImportedRanges;
 use crate::metrics::{ChannelAxes, OutputGroups};
 use crate::mixed::{Mixed, Task, Wanted, choose_precisions};
-use crate::observers;
+use crate::observers::{self, by_spelling};
 use crate::onnx::edit::edited;
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
@@ -29,8 +29,7 @@ use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::tune::{
-    self, Equalized, MethodOutcome, ObserverChoice, PlannedModel, Proposal, Setup, Tuned, choose_observer, ensure_gain,
-    propose, tune_planned,
+    self, Chosen, MethodOutcome, PlannedModel, Proposals, Setup, Tuned, choose, ensure_gain, propose, tune_planned,
 };
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
@@ -78,7 +77,7 @@ impl Request {
             shapes: &self.shapes,
             observers: &self.observers,
             has_given_ranges: self.ranges.is_some(),
-            options: self.tune,
+            options: &self.tune,
             axes: &self.axes,
             samples,
         }
@@ -119,9 +118,6 @@ pub struct Outcome {
 pub struct Improved {
     /// What became of each, in the order in which they were tried.
     pub methods: Vec<MethodOutcome>,
-    /// Equalization, where it was asked for.
-    #[serde(skip)]
-    pub equalized: Option<Equalized>,
     /// The range observer of activations in the end, with its options; absent where it is the table's.
     pub observer: Option<&'static str>,
     /// The channels of the outputs, as the overlap takes them; empty where nothing was evaluated.
@@ -155,16 +151,16 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     let placement = place(model.graph()?, &value_info, &request.scheme, &request.selection);
     let samples = open_data(&parsed, &placement, request)?;
     let setup = request.setup(&value_info, samples.as_ref());
-    let proposal = propose(setup, &model, &placement, progress)?;
-    let mut calibration = observe(parsed, &placement, proposal.as_ref(), setup, request, progress)?;
+    let proposals = propose(setup, &model, &placement, progress);
+    let mut calibration = observe(parsed, &placement, &proposals, setup, request, progress)?;
     let statistics = calibration.of(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
     let plan = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
-    let mut planned = PlannedModel { model, placement, plan };
-    let improved = improve(setup, request, &mut planned, proposal, &mut calibration, progress)?;
+    let mut planned = PlannedModel::new(model, placement, plan);
+    let improved = improve(setup, request, &mut planned, proposals, &mut calibration, progress)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
     let sidecar = record::sidecar(about_model, setup, request, &planned, &calibration, &improved)?;
-    let PlannedModel { model, placement, mut plan } = planned;
+    let PlannedModel { model, placement, mut plan, .. } = planned;
     let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
     let quantized = rewrite(model, &plan, request.storage)?;
     let model = ensure_kept(quantized, &request.scheme)?;
@@ -196,32 +192,31 @@ fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) 
 fn observe(
     parsed: Result<Parsed>,
     placement: &Placement,
-    proposal: Option<&Proposal>,
+    proposals: &Proposals,
     setup: Setup,
     request: &Request,
     progress: &Progress,
 ) -> Result<CalibrationStatistics> {
     let Some(samples) = setup.samples else { return Ok(CalibrationStatistics::default()) };
     let observed = observed_tensors(placement, request.given());
-    let scalings = proposal.map(Proposal::scalings).unwrap_or_default();
-    CalibrationStatistics::collect(parsed?, observed, &scalings, samples, progress)
+    CalibrationStatistics::collect(parsed?, observed, &proposals.scalings(), samples, progress)
 }
 
-/// What methods make of the first plan: equalization, then the observer of activations, then precisions of single layers
-/// with tuning or tuning alone.
+/// The work of all methods on the first plan: on the float model, on the plan as a whole, then on single layers, with their
+/// precisions where these are asked for.
 fn improve(
     setup: Setup,
     request: &Request,
     planned: &mut PlannedModel,
-    proposal: Option<Proposal>,
+    proposals: Proposals,
     calibration: &mut CalibrationStatistics,
     progress: &Progress,
 ) -> Result<Improved> {
     let plain = planned.clone();
-    let evaluated = proposal.map(|proposal| proposal.evaluate(setup, planned, calibration));
-    let (equalized, mut known) = evaluated.map_or((None, None), |(equalized, known)| (Some(equalized), known));
-    let observer = choose_observer(setup, planned, calibration, &mut known);
-    let chosen = observer.as_ref().map(ObserverChoice::chosen).transpose()?;
+    let (mut methods, mut known) = proposals.evaluate(setup, planned, calibration);
+    let Chosen { outcomes, observer } = choose(setup, planned, calibration, &mut known);
+    methods.extend(outcomes);
+    let chosen = observer.map(by_spelling).transpose()?;
     let observers = setup.range_observers();
     let activation = chosen.as_ref().unwrap_or(observers.activation);
     let observers = Observers { activation, ..observers };
@@ -235,17 +230,13 @@ fn improve(
             (Some(mixed), tuned)
         }
     };
-    let mut methods: Vec<MethodOutcome> = equalized.iter().map(|equalized| equalized.outcome.clone()).collect();
-    methods.extend(observer.iter().flat_map(|choice| choice.tried.clone()));
     methods.extend(tuned.iter().flat_map(|tuned| tuned.methods.clone()));
     let outputs = tuned.as_ref().map(|tuned| tuned.measured.prepared().groups().to_vec()).unwrap_or_default();
-    let observer = observer.map(|choice| choice.observer);
-    let mut improved = Improved { methods, equalized, observer, outputs, mixed, tuned };
+    let mut improved = Improved { methods, observer, outputs, mixed, tuned };
     if improved.mixed.is_none()
         && let Some(undone) = ensure_gain(setup, plain, planned, improved.tuned.as_ref(), &improved.methods)?
     {
-        let outcomes = improved.methods.iter_mut().chain(improved.equalized.as_mut().map(|it| &mut it.outcome));
-        outcomes.filter(|outcome| outcome.accepted).for_each(|outcome| {
+        improved.methods.iter_mut().filter(|outcome| outcome.accepted).for_each(|outcome| {
             (outcome.accepted, outcome.reason) = (false, Some("undone with all others".to_string()));
         });
         (improved.observer, improved.tuned) = (None, None);

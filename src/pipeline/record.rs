@@ -28,7 +28,7 @@ pub fn sidecar(
     calibration: &CalibrationStatistics,
     improved: &Improved,
 ) -> Result<Sidecar> {
-    let PlannedModel { model, placement, plan } = planned;
+    let PlannedModel { model, placement, plan, .. } = planned;
     let record = Record {
         graph: model.graph()?,
         value_info: setup.value_info,
@@ -39,7 +39,7 @@ pub fn sidecar(
         calibration: about_data(setup, request, calibration, model, improved)?,
         methods: &improved.methods,
         outputs: &improved.outputs,
-        equalized: improved.equalized.as_ref(),
+        edits: &planned.edits,
         mixed_precision: improved.mixed.as_ref(),
         tuned: improved.tuned.as_ref(),
     };

@@ -17,7 +17,6 @@ pub use pairs::Pairs;
 pub use weight::round;
 
 use crate::observers::{self, Observer, pot_search};
-use crate::onnx::edit::ModelEdit;
 use crate::onnx::proto::GraphProto;
 use crate::place::clips::FoldableClip;
 use crate::place::{ActivationQuantizer, BiasQuantizer, Placement, WeightQuantizer};
@@ -39,20 +38,17 @@ pub struct QuantPlan {
     pub weights: Vec<PlannedWeight>,
     /// As [`Placement::biases`].
     pub biases: Vec<PlannedBias>,
-    /// Changes of the prepared model that it is a plan of, in their order; [`QuantPlan::learned_weights`] come behind.
-    pub edits: Vec<ModelEdit>,
     /// What the user should know.
     pub warnings: Vec<String>,
 }
 
 impl QuantPlan {
-    /// Takes the place of an earlier plan of the same model: puts its edits first, and its warnings but for those that
-    /// come again with this one.
+    /// Takes the place of an earlier plan of the same model: puts its warnings first, but for those that come again with
+    /// this one.
     pub fn replace(&mut self, earlier: QuantPlan) {
         let mut warnings = earlier.warnings;
         warnings.retain(|warning| !self.warnings.contains(warning));
         self.warnings.splice(0..0, warnings);
-        self.edits.splice(0..0, earlier.edits);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::onnx::proto::NodeProto;
 use crate::pipeline::{Improved, Outcome};
 use crate::place::{FloatCause, FloatNode};
 use crate::sidecar::Encoding;
-use crate::tune::{Judged, METHODS, MethodOutcome, ScaledGroup, Tuned};
+use crate::tune::{Judged, METHODS, MethodOutcome, Tuned};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
@@ -260,24 +260,13 @@ pub fn details(outcome: &Outcome) -> Vec<String> {
         let (node, what) = (&nodes[float.node], if is_fused(float) { "fused" } else { "float" });
         format!("{what}: {} `{}`: {}", node.op_type(), node_name(node), float.reason)
     });
-    let equalization = sidecar.equalization.iter();
-    let scaled = equalization.clone().flat_map(|record| &record.spaces).map(describe_scales);
-    let skipped = equalization.flat_map(|record| &record.declined);
-    let skipped = skipped.map(|skipped| format!("equalization skipped: `{}`: {}", skipped.tensor, skipped.reason));
+    let notes = outcome
+        .improved
+        .methods
+        .iter()
+        .flat_map(|tried| tried.notes.iter().map(|note| format!("{}: {note}", title(&tried.method))));
     let curve = outcome.improved.mixed.iter().flat_map(|mixed| &mixed.curve);
     let curve = curve.map(|point| format!("mixed precision: {}", CurvePoint::describe(point)));
     let outputs = outcome.improved.outputs.iter().map(|groups| format!("output {}", channels(groups)));
-    prepared.chain(floats).chain(scaled).chain(skipped).chain(outputs).chain(curve).collect()
-}
-
-fn describe_scales(group: &ScaledGroup) -> String {
-    let ScaledGroup { tensor, producers, consumers, scales } = group;
-    let min = scales.iter().copied().fold(f32::INFINITY, f32::min);
-    let max = scales.iter().copied().fold(0.0, f32::max);
-    format!(
-        "equalized: `{tensor}`: {} -> {}: {} channel scales of {min} to {max}",
-        producers.join(", "),
-        consumers.join(", "),
-        scales.len()
-    )
+    prepared.chain(floats).chain(notes).chain(outputs).chain(curve).collect()
 }

@@ -2,8 +2,8 @@
 
 use super::packed::pack;
 use super::schema::{
-    CalibrationRecord, Encoding, EqualizationRecord, FloatNodeRecord, GraphRecord, ModelRecord, NodeRecord, OneOrMany,
-    Producer, SCHEMA_VERSION, SchemeRecord, Sidecar, SkippedRecord, TuningRecord,
+    CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, ModelRecord, NodeRecord, OneOrMany, Producer,
+    SCHEMA_VERSION, SchemeRecord, Sidecar, TuningRecord,
 };
 use crate::metrics::OutputGroups;
 use crate::mixed::Mixed;
@@ -15,7 +15,7 @@ use crate::place::Placement;
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::Symmetry;
 use crate::scheme::{QType, Scheme};
-use crate::tune::{Equalized, MethodOutcome, Tuned};
+use crate::tune::{MethodOutcome, Tuned};
 use anyhow::Result;
 
 /// The outcome of a run.
@@ -38,8 +38,8 @@ pub struct Record<'a> {
     pub methods: &'a [MethodOutcome],
     /// The channels of the outputs, where something was evaluated.
     pub outputs: &'a [OutputGroups],
-    /// What equalization did.
-    pub equalized: Option<&'a Equalized>,
+    /// The changes of the prepared float model.
+    pub edits: &'a [ModelEdit],
     /// Which layers got another precision.
     pub mixed_precision: Option<&'a Mixed>,
     /// What tuning did.
@@ -73,9 +73,10 @@ impl Record<'_> {
             calibration: self.calibration,
             methods: self.methods.to_vec(),
             outputs: self.outputs.to_vec(),
-            equalization: self.equalized.map(equalization),
+            edits: self.edits.to_vec(),
+            equalization: None,
             mixed_precision: self.mixed_precision.cloned(),
-            tuning: self.tuned.map(|tuned| tuning(tuned, &plan.edits)),
+            tuning: self.tuned.map(tuning),
         })
     }
 
@@ -186,28 +187,14 @@ fn plain(name: &str, qtype: Option<&QType>) -> Encoding {
     }
 }
 
-fn equalization(equalized: &Equalized) -> EqualizationRecord {
-    let skipped = equalized.skipped.iter();
-    let skipped = skipped.map(|it| SkippedRecord { tensor: it.tensor.clone(), reason: it.reason.to_string() });
-    EqualizationRecord {
-        spaces: if equalized.outcome.accepted { equalized.groups.clone() } else { Vec::new() },
-        declined: skipped.collect(),
-        offsets: Vec::new(),
-    }
-}
-
-fn tuning(tuned: &Tuned, edits: &[ModelEdit]) -> TuningRecord {
-    let bias = |edit: &ModelEdit| match edit {
-        ModelEdit::ReplaceBias(bias) => Some(bias.clone()),
-        _ => None,
-    };
+fn tuning(tuned: &Tuned) -> TuningRecord {
     TuningRecord {
         n_samples: tuned.n_samples,
         judged: Some(tuned.judged.clone()),
         n_weights: tuned.n_weights,
         n_rounded: tuned.n_rounded,
         n_ranges: tuned.n_ranges,
-        biases: edits.iter().filter_map(bias).collect(),
+        biases: Vec::new(),
     }
 }
 

@@ -12,8 +12,8 @@ mod schema;
 
 pub use fill::Record;
 pub use schema::{
-    CalibrationRecord, Encoding, EqualizationRecord, FloatNodeRecord, GraphRecord, InputRecord, ModelRecord,
-    NodeRecord, OneOrMany, Producer, RangesFrom, SCHEMA_VERSION, SchemeRecord, Sidecar, SkippedRecord, TuningRecord,
+    CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, InputRecord, ModelRecord, NodeRecord, OneOrMany,
+    Producer, RangesFrom, SCHEMA_VERSION, SchemeRecord, Sidecar, TuningRecord,
 };
 
 /// The name by which tables ask for the sidecar, which is always written, and by which ranges are read from it.

@@ -40,10 +40,24 @@ impl Sidecar {
         Ok(sidecar)
     }
 
-    /// The corrected biases.
-    pub fn new_biases(&self) -> Vec<ModelEdit> {
+    /// Whether it holds equalized channels in the form of earlier versions.
+    pub fn has_equalized_channels(&self) -> bool {
+        let has = |key: &str| self.equalization.as_ref()?.get(key)?.as_array().map(|list| !list.is_empty());
+        has("spaces").unwrap_or_default() || has("offsets").unwrap_or_default()
+    }
+
+    /// The changes of the prepared float model, in their order.
+    ///
+    /// # Errors
+    /// If they are in a form that this version does not make again.
+    pub fn model_edits(&self) -> Result<Vec<ModelEdit>> {
+        ensure!(
+            !self.has_equalized_channels(),
+            anyhow!("it holds equalized channels in the form of an earlier version")
+                .hint("calibrate again with this version of mqq")
+        );
         let biases = self.tuning.iter().flat_map(|tuning| &tuning.biases);
-        biases.cloned().map(ModelEdit::ReplaceBias).collect()
+        Ok(self.edits.iter().cloned().chain(biases.cloned().map(ModelEdit::ReplaceBias)).collect())
     }
 
     /// The weights of learned rounding, as [`QuantPlan::learned_weights`](crate::plan::QuantPlan::learned_weights) gives

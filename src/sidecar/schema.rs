@@ -2,8 +2,8 @@
 
 use crate::metrics::OutputGroups;
 use crate::mixed::Mixed;
-use crate::onnx::edit::NewBias;
-use crate::tune::{Judged, MethodOutcome, ScaledGroup};
+use crate::onnx::edit::{ModelEdit, NewBias};
+use crate::tune::{Judged, MethodOutcome};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -31,8 +31,12 @@ pub struct Sidecar {
     /// The channels of the outputs and their groups, as the overlap takes them; empty where nothing was evaluated.
     #[serde(default)]
     pub outputs: Vec<OutputGroups>,
-    /// The channel scales of equalization; absent where it was not asked for.
-    pub equalization: Option<EqualizationRecord>,
+    /// The changes of the prepared float model, in their order; weights of learned rounding come behind.
+    #[serde(default)]
+    pub edits: Vec<ModelEdit>,
+    /// Channel scales in the form of earlier versions of mqq, which this one does not make again; never written.
+    #[serde(default, skip_serializing)]
+    pub equalization: Option<serde_json::Value>,
     /// Which layers got another precision; absent where that was not asked for.
     pub mixed_precision: Option<Mixed>,
     /// The changes of tuning; absent where nothing was tuned.
@@ -116,29 +120,9 @@ pub struct TuningRecord {
     pub n_rounded: usize,
     /// Groups of activations whose ranges are not those of the observer.
     pub n_ranges: usize,
-    /// Biases that replace those of the model.
-    pub biases: Vec<NewBias>,
-}
-
-/// What the sidecar says of equalized channels.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EqualizationRecord {
-    /// The equalization groups whose channels were scaled; none where the result was rejected.
-    pub spaces: Vec<ScaledGroup>,
-    /// Inputs of layers that got no channel scales.
-    pub declined: Vec<SkippedRecord>,
-    /// What earlier versions of mqq moved from channels into biases: such a model is not made again.
+    /// Biases in the form of earlier versions of mqq; never written.
     #[serde(default, skip_serializing)]
-    pub offsets: Vec<serde_json::Value>,
-}
-
-/// An input of a layer that was skipped.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SkippedRecord {
-    /// ONNX name of the tensor.
-    pub tensor: String,
-    /// Why, in words.
-    pub reason: String,
+    pub biases: Vec<NewBias>,
 }
 
 /// A file that ranges were taken from.

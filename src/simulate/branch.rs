@@ -46,6 +46,7 @@ impl Branch<'_> {
         float: &BTreeMap<String, Vec<Value>>,
     ) -> Result<Vec<Vec<Value>>> {
         let Branch { candidate, hook } = self;
+        candidate.new_bias = None;
         if candidate.view().weight_of(at.node_idx, at.node).is_some() {
             hook.weight(net, at, candidate)?;
             let bias = if hook.touched().biases.is_some() { BiasOf::Model } else { BiasOf::Plan };

@@ -3,6 +3,7 @@
 use super::evaluated::EvaluatedFloat;
 use super::network::Network;
 use super::node::NodeAt;
+use super::quantized_bias::QuantizedBias;
 use super::single_node::NamedValue;
 use super::view::{PlanView, dequantized, fake_quantize};
 use crate::engine::Value;
@@ -25,6 +26,9 @@ pub struct Candidate {
     pub outputs: Vec<Vec<Value>>,
     /// New biases, a value per output channel: at which node, and which of its inputs.
     pub biases: BTreeMap<Edge, Vec<f32>>,
+    /// The new bias of the node that runs, where it has quantization parameters of its own: one hook gives it, and hooks
+    /// behind it may make up for what these leave.
+    pub new_bias: Option<QuantizedBias>,
     /// Time spent on it, without the float network.
     pub seconds: f64,
     view: PlanView,
@@ -61,6 +65,7 @@ impl Candidate {
             measured: None,
             outputs: Vec::new(),
             biases: BTreeMap::new(),
+            new_bias: None,
             seconds: 0.0,
             tensors: BTreeMap::new(),
         })

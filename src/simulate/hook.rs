@@ -36,10 +36,18 @@ pub trait LayerHook {
         Touched::default()
     }
 
+    /// The pass is about to begin.
+    ///
+    /// # Errors
+    /// If the hook fails.
+    fn begin(&mut self, _candidate: &mut Candidate) -> Result<()> {
+        Ok(())
+    }
+
     /// A tensor has come: its range may change, by [`Candidate::set_range`].
     ///
     /// # Errors
-    /// If what it is changed by cannot be run.
+    /// If the hook fails.
     fn tensor(&mut self, _net: &Network, _at: &TensorAt, _candidate: &mut Candidate) -> Result<()> {
         Ok(())
     }
@@ -47,7 +55,7 @@ pub trait LayerHook {
     /// A layer is about to run: its weight in the candidate's plan may change.
     ///
     /// # Errors
-    /// If what it is changed by fails.
+    /// If the hook fails.
     fn weight(&mut self, _net: &Network, _at: &NodeAt, _candidate: &mut Candidate) -> Result<()> {
         Ok(())
     }
@@ -56,7 +64,7 @@ pub trait LayerHook {
     /// candidate's.
     ///
     /// # Errors
-    /// If what they are changed by fails.
+    /// If the hook fails.
     fn outputs(
         &mut self,
         _net: &Network,

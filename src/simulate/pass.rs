@@ -139,6 +139,7 @@ impl<'a> ForwardPass<'a> {
     }
 
     fn pass(&mut self, samples: Samples) -> Result<()> {
+        self.branches.iter_mut().try_for_each(|branch| branch.hook.begin(&mut branch.candidate))?;
         for (position, name) in samples.names.iter().enumerate() {
             let values: Vec<Value> = samples.values.iter().map(|s| s[position].clone()).collect();
             let first: Vec<usize> = self.branches.iter().map(|b| b.candidate.first).collect();

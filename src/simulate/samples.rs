@@ -33,10 +33,4 @@ impl<'a> Samples<'a> {
     pub fn first(self, n: usize) -> Samples<'a> {
         Samples { values: &self.values[..n.min(self.values.len())], ..self }
     }
-
-    /// Those from position `n` on.
-    #[must_use]
-    pub fn from(self, n: usize) -> Samples<'a> {
-        Samples { values: &self.values[n..], ..self }
-    }
 }

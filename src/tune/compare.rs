@@ -1,10 +1,9 @@
 //! Two plans against the same float network.
 
-use super::WeightScheme;
 use super::accept::CHANGE;
-use super::bias_grid::BiasGrids;
-use super::hook::TuningHook;
-use super::methods::{BIAS, Methods};
+use super::method::{Hooks, LayerContext, Memo, Methods};
+use super::methods::bias::BIAS;
+use super::setup::WeightScheme;
 use crate::metrics::{ChannelAxes, Gain};
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
@@ -75,15 +74,23 @@ impl Compared<'_> {
         choices: &[bool],
     ) -> Result<FloatReference> {
         let (model, plan) = (self.models[which], self.plans[which]);
-        let graph = model.graph.as_ref().context("model has no graph")?;
-        let grids = BiasGrids::of(graph, self.placement, plan, self.table);
+        let kept = Memo::default();
+        let context = |&corrected: &bool| LayerContext {
+            model,
+            placement: self.placement,
+            plan,
+            table: self.table,
+            samples,
+            methods: Methods::among(&[BIAS], |_| corrected),
+            kept: &kept,
+        };
+        let contexts: Vec<LayerContext> = choices.iter().map(context).collect();
         let pass = ForwardPass::new(model, samples.len())?.with_axes(self.axes).evaluated_by_all();
         let mut pass = pass.knowing(known.as_ref());
-        for &corrected in choices {
-            let methods = if corrected { Methods::default().with(BIAS) } else { Methods::default() };
-            pass = pass.with(Candidate::new(plan.clone(), 0)?, TuningHook::new(methods, &grids));
+        for context in &contexts {
+            pass = pass.with(Candidate::new(plan.clone(), 0)?, Hooks::of(context)?);
         }
-        let (candidates, kept) = pass.run_and_keep(samples)?;
+        let (candidates, float) = pass.run_and_keep(samples)?;
         let mut best: Option<MeasuredPlan> = None;
         for (Candidate { plan, biases, measured, .. }, &corrected) in candidates.into_iter().zip(choices) {
             let measured = measured.context("internal error: a pass that measured nothing")?;
@@ -92,7 +99,7 @@ impl Compared<'_> {
                 best = Some(MeasuredPlan { measured, corrected });
             }
         }
-        let mut reference = known.unwrap_or(kept);
+        let mut reference = known.unwrap_or(float);
         reference.measured = best;
         Ok(reference)
     }

@@ -22,6 +22,9 @@ pub struct MethodOutcome {
     /// The changes, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
+    /// The changes one by one, and what was left alone with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Wall time.
     #[serde(skip)]
     pub seconds: f64,

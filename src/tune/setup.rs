@@ -1,18 +1,17 @@
 //! What all methods go by besides the model and its plan, and which samples they look at.
 
 use super::effort::Effort;
-use super::methods::{Case, EQUALIZE, Methods, RANGES, Stage};
-use super::{Tuned, Tuning, WeightScheme, tune};
 use crate::calibrate::SampleSet;
 use crate::metrics::ChannelAxes;
-use crate::observers;
+use crate::observers::{self, Observer};
+use crate::onnx::edit::{ModelEdit, edited};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::plan::{Observers, QuantPlan};
 use crate::scheme::Scheme;
-use crate::simulate::{FloatReference, Samples};
+use crate::simulate::FloatReference;
 use anyhow::{Result, ensure};
 use std::ops::Range;
 
@@ -21,13 +20,22 @@ pub const MIN_SAMPLES: usize = 4;
 /// Samples that evaluate more than a few held-out ones, where these are few.
 const MAX_EVALUATION: usize = 32;
 
+/// A scheme, and the observer of weights.
+#[derive(Clone, Copy)]
+pub struct WeightScheme<'a> {
+    /// The backend's.
+    pub scheme: &'a Scheme,
+    /// The observer that gives weights their ranges.
+    pub observer: &'a Observer,
+}
+
 /// What is tried for better parameters.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct TuningOptions {
     /// How much work goes into it.
     pub effort: Effort,
-    /// What it goes into, where that is not the effort's own choice.
-    pub methods: Option<Methods>,
+    /// The names of the methods, where they are not the effort's own choice.
+    pub methods: Option<Vec<&'static str>>,
 }
 
 impl TuningOptions {
@@ -46,6 +54,25 @@ pub struct PlannedModel {
     pub placement: Placement,
     /// With which parameters.
     pub plan: QuantPlan,
+    /// The changes of the prepared model that this is a plan of, in their order.
+    pub edits: Vec<ModelEdit>,
+}
+
+impl PlannedModel {
+    /// A plan of a prepared model as it is.
+    pub fn new(model: ModelProto, placement: Placement, plan: QuantPlan) -> PlannedModel {
+        PlannedModel { model, placement, plan, edits: Vec::new() }
+    }
+
+    /// Changes the model.
+    ///
+    /// # Errors
+    /// If the model lacks what is changed.
+    pub fn edit(&mut self, edits: Vec<ModelEdit>) -> Result<()> {
+        self.model = edited(&self.model, &edits)?;
+        self.edits.extend(edits);
+        Ok(())
+    }
 }
 
 /// What methods go by.
@@ -62,7 +89,7 @@ pub struct Setup<'a> {
     /// Whether some ranges of activations are given.
     pub has_given_ranges: bool,
     /// What is tried.
-    pub options: TuningOptions,
+    pub options: &'a TuningOptions,
     /// Axes of channels that the user gives, by output.
     pub axes: &'a ChannelAxes,
     /// The calibration data; none where nothing is run.
@@ -79,8 +106,8 @@ pub struct Evaluation {
 
 /// Copies of the largest tensor that are alive at a time, about: input and output of a layer in the float
 /// network, and one more fake-quantized in each quantized one, of which there is one per method.
-fn n_copies(methods: Methods) -> usize {
-    2 + 3 * methods.of_stage(Stage::Plan).count().max(1)
+fn n_copies(n_methods: usize) -> usize {
+    2 + 3 * n_methods.max(1)
 }
 
 impl<'a> Setup<'a> {
@@ -94,30 +121,12 @@ impl<'a> Setup<'a> {
         Observers::of(self.observers)
     }
 
-    /// Whether the float model is equalized, before there is a plan.
-    pub fn equalizes(&self) -> bool {
-        let TuningOptions { effort, methods } = self.options;
-        let tried = || Methods::tried(Case { effort, few_bits: false, coarse: false });
-        methods.unwrap_or_else(tried).contains(EQUALIZE)
-    }
-
-    /// What to try for a plan. Ranges are refined where range observers are to be chosen from.
-    pub fn methods(&self, plan: &QuantPlan) -> Methods {
-        let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
-        let methods = self.options.methods.unwrap_or_else(|| {
-            let coarse = plan.weights.iter().filter(|weight| weight.is_coarse()).count();
-            let coarse = 2 * coarse > plan.weights.len();
-            Methods::tried(Case { effort: self.options.effort, few_bits, coarse })
-        });
-        let chooses = plan.activations.iter().any(|planned| !planned.candidates.is_empty());
-        if chooses { methods.with(RANGES) } else { methods }
-    }
-
-    /// How many of the samples are looked at, held-out ones included; they are the first by content.
-    pub fn n_samples(&self, samples: &SampleSet, model: &ModelProto, methods: Methods) -> usize {
+    /// How many of the samples are looked at, held-out ones included, where so many methods change layers; they are the
+    /// first by content.
+    pub fn n_samples(&self, samples: &SampleSet, model: &ModelProto, n_methods: usize) -> usize {
         let largest = self.value_info.largest_activation(model);
         let effort = self.options.effort;
-        let limit = effort.max_bytes() / (4 * n_copies(methods) * largest.max(1));
+        let limit = effort.max_bytes() / (4 * n_copies(n_methods) * largest.max(1));
         effort.n_samples(largest).min(limit).min(samples.by_content().len())
     }
 
@@ -129,40 +138,11 @@ impl<'a> Setup<'a> {
         &self,
         samples: &SampleSet,
         model: &ModelProto,
-        plan: &QuantPlan,
+        n_methods: usize,
     ) -> Result<Range<usize>> {
-        let n = self.n_samples(samples, model, self.methods(plan));
+        let n = self.n_samples(samples, model, n_methods);
         ensure!(n >= MIN_SAMPLES, "memory for {n} samples to evaluate by, expected {MIN_SAMPLES} or more");
         let n_held_out = n - self.options.effort.n_tune(n);
         Ok(n - n_held_out.max(n.min(MAX_EVALUATION))..n)
     }
-}
-
-/// Tunes the plan as far as the options ask for. A graph that cannot be run node by node keeps its plan,
-/// with a warning. Without data nothing is tuned. `known` is an earlier evaluation of the plan.
-///
-/// # Errors
-/// If a sample cannot be loaded.
-pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Evaluation>) -> Result<Option<Tuned>> {
-    let Some(samples) = setup.samples else { return Ok(None) };
-    let methods = setup.methods(&planned.plan);
-    let n = setup.n_samples(samples, &planned.model, methods);
-    if n == 0 || methods.is_empty() {
-        return Ok(None);
-    }
-    let (names, values) = (samples.names(), samples.values(0..n)?);
-    let known = known.filter(|known| known.samples == (0..n));
-    let tuning = Tuning {
-        table: setup.weight_scheme(),
-        samples: Samples { names: &names, values: &values },
-        n_tune: setup.options.effort.n_tune(n),
-        methods,
-        known: known.map(|known| &known.reference),
-        axes: setup.axes,
-    };
-    let PlannedModel { model, placement, plan } = planned;
-    Ok(tune(model, plan, placement, tuning).unwrap_or_else(|error| {
-        plan.warnings.push(format!("tuning skipped: {error:#}"));
-        None
-    }))
 }

@@ -1,28 +1,25 @@
 //! Methods tried on a plan, one on top of the other.
 
 use super::accept::CHANGE;
-use super::bias_grid::BiasGrids;
-use super::hook::TuningHook;
-use super::methods::{BIAS, Method, Methods, Stage, ahead};
-use super::{MethodOutcome, Tuning};
+use super::method::{Hooks, LayerContext, Memo, Method, Methods};
+use super::methods::bias::BIAS;
+use super::outcome::MethodOutcome;
+use super::setup::PlannedModel;
+use super::tuning::Tuning;
 use crate::metrics::{Gain, Measurement};
-use crate::onnx::proto::ModelProto;
-use crate::plan::{QuantPlan, RangeCandidate};
 use crate::simulate::{Candidate, FloatReference, ForwardPass, NoHook};
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
 
 /// With fewer samples, what was accepted learns again from all of them, the held-out ones too.
 const FEW_SAMPLES: usize = 8;
 
 /// What methods are tried on.
 pub struct Trials<'a> {
-    model: &'a ModelProto,
-    plan: &'a QuantPlan,
-    grids: &'a BiasGrids<'a>,
+    planned: &'a PlannedModel,
     tuning: Tuning<'a>,
-    /// Ranges of groups of activations that are decided before.
-    decided: BTreeMap<usize, RangeCandidate>,
+    /// Those of the methods that change layers.
+    methods: Methods,
+    kept: Memo,
 }
 
 /// What trials lead to.
@@ -38,24 +35,11 @@ pub struct Tried {
 }
 
 impl<'a> Trials<'a> {
-    /// On `plan`, where it is quantized in `model`.
-    ///
-    /// # Errors
-    /// If a node cannot be run by itself; the message names it.
-    pub fn new(
-        model: &'a ModelProto,
-        plan: &'a QuantPlan,
-        grids: &'a BiasGrids<'a>,
-        tuning: Tuning<'a>,
-    ) -> Result<Trials<'a>> {
-        let Tuning { samples, n_tune, methods, known, .. } = tuning;
-        let touches = methods.touches();
-        let decided = match touches.ranges {
-            true => ahead(model, plan, samples.first(n_tune), touches.corrects_biases())?,
-            false => BTreeMap::new(),
-        };
-        let known = known.filter(|_| methods.of_stage(Stage::Plan).eq([BIAS]));
-        Ok(Trials { model, plan, grids, tuning: Tuning { known, ..tuning }, decided })
+    /// On a plan.
+    pub fn new(planned: &'a PlannedModel, tuning: Tuning<'a>) -> Trials<'a> {
+        let methods = tuning.methods.of_layers();
+        let known = tuning.known.filter(|_| methods.iter().eq([BIAS]));
+        Trials { planned, tuning: Tuning { known, ..tuning }, methods, kept: Memo::default() }
     }
 
     /// Tries each method on top of all before it, in one pass; where one is rejected, the rest pass again without it.
@@ -63,32 +47,33 @@ impl<'a> Trials<'a> {
     /// # Errors
     /// If a node cannot be run by itself; the message names it.
     pub fn run(&self) -> Result<Tried> {
-        let Tuning { samples, n_tune, methods, .. } = self.tuning;
-        let mut pending: Vec<Method> = methods.of_stage(Stage::Plan).collect();
+        let Tuning { samples, n_tune, .. } = self.tuning;
+        let mut pending: Vec<Method> = self.methods.iter().collect();
         let mut reference = self.tuning.known.cloned();
         let (mut plain, mut best) = (None::<Measurement>, None::<Candidate>);
         let (mut accepted, mut outcomes) = (Methods::default(), Vec::new());
         while plain.is_none() || !pending.is_empty() {
+            let mut tried: Vec<LayerContext> = Vec::new();
+            for &method in &pending {
+                let methods = tried.last().map_or(&accepted, |last| &last.methods).with(method, &self.methods);
+                tried.push(self.context(methods));
+            }
             let mut pass = self.pass(n_tune)?.knowing(self.tuning.known);
             if plain.is_none() {
-                pass = pass.with(Candidate::new(self.plan.clone(), n_tune)?, NoHook);
+                pass = pass.with(Candidate::new(self.planned.plan.clone(), n_tune)?, NoHook);
             }
-            let mut tried = Vec::new();
-            for &method in &pending {
-                let methods = tried.last().unwrap_or(&accepted).with(method);
-                let (candidate, hook) = self.candidate(methods)?;
-                pass = pass.with(candidate, hook);
-                tried.push(methods);
+            for context in &tried {
+                pass = pass.with(Candidate::new(self.planned.plan.clone(), 0)?, Hooks::of(context)?);
             }
-            let (candidates, kept) = pass.run_and_keep(samples)?;
-            reference.get_or_insert(kept);
+            let (candidates, float) = pass.run_and_keep(samples)?;
+            reference.get_or_insert(float);
             let mut candidates = candidates.into_iter();
             if plain.is_none() {
                 plain = candidates.next().and_then(|candidate| candidate.measured);
             }
             let plain = plain.as_ref().context("internal error: a pass that measured nothing")?;
-            for (candidate, methods) in candidates.zip(tried) {
-                if methods != accepted.with(pending[0]) {
+            for (candidate, LayerContext { methods, .. }) in candidates.zip(tried) {
+                if methods != accepted.with(pending[0], &self.methods) {
                     // It has a method in it that was rejected.
                     break;
                 }
@@ -110,15 +95,15 @@ impl<'a> Trials<'a> {
     }
 
     /// A pass over the model.
-    fn pass(&self, n_tune: usize) -> Result<ForwardPass<'a>> {
-        Ok(ForwardPass::new(self.model, n_tune)?.with_axes(self.tuning.axes))
+    fn pass(&self, n_tune: usize) -> Result<ForwardPass<'_>> {
+        Ok(ForwardPass::new(&self.planned.model, n_tune)?.with_axes(self.tuning.axes))
     }
 
-    /// The network with these methods at work on it.
-    fn candidate(&self, methods: Methods) -> Result<(Candidate, TuningHook<'a>)> {
-        let (mut candidate, mut hook) = (Candidate::new(self.plan.clone(), 0)?, TuningHook::new(methods, self.grids));
-        hook.decide(&mut candidate, &self.decided);
-        Ok((candidate, hook))
+    /// What these methods are given.
+    fn context(&self, methods: Methods) -> LayerContext<'_> {
+        let PlannedModel { model, placement, plan, .. } = self.planned;
+        let Tuning { table, samples, n_tune, .. } = self.tuning;
+        LayerContext { model, placement, plan, table, samples: samples.first(n_tune), methods, kept: &self.kept }
     }
 
     /// Gives what was accepted the plan and biases that all samples lead to, where these are known or samples are few.
@@ -128,8 +113,9 @@ impl<'a> Trials<'a> {
         if let Some(corrected) = measured.and_then(|measured| measured.corrected.as_ref()) {
             (best.plan, best.biases) = (corrected.plan.clone(), corrected.biases.clone());
         } else if samples.len() < FEW_SAMPLES {
-            let (again, hook) = self.candidate(accepted)?;
-            let pass = self.pass(samples.len())?.with(again, hook);
+            let context = self.context(accepted);
+            let again = Candidate::new(self.planned.plan.clone(), 0)?;
+            let pass = self.pass(samples.len())?.with(again, Hooks::of(&context)?);
             if let Some(again) = pass.run(samples)?.pop() {
                 (best.plan, best.biases) = (again.plan, again.biases);
             }

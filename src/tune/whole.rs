@@ -1,9 +1,9 @@
 //! The network of all changes against the one without any.
 
-use super::Tuned;
 use super::accept::{LEAST_OVERLAP, WHOLE};
 use super::outcome::MethodOutcome;
 use super::setup::{PlannedModel, Setup};
+use super::tuning::Tuned;
 use crate::metrics::{Gain, Measurement, OVERLAP, SQNR};
 use crate::simulate::{Candidate, ForwardPass, NoHook, Samples};
 use anyhow::{Context, Result};

@@ -168,18 +168,14 @@ fn equalized_models_are_the_same_for_any_number_of_threads_and_on_export() {
     assert!(written == bytes("2"));
     let sidecar = folder.path().join("1.json");
     let facts: serde_json::Value = serde_json::from_slice(&written[1]).unwrap();
-    let facts = &facts["equalization"];
-    assert!(facts["spaces"].as_array().unwrap().iter().any(|space| {
-        let factors = space["factors"].as_array().unwrap();
+    let edits = facts["edits"].as_array().unwrap();
+    let is_scaled = |edit: &serde_json::Value| {
+        let factors = edit["scale_channels"]["factors"].as_array().map(Vec::as_slice).unwrap_or_default();
         factors.iter().any(|factor| factor.as_f64().unwrap() != 1.0)
-    }));
-    assert!(
-        facts["declined"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|declined| { declined["reason"].as_str().unwrap().contains("an input of the network") })
-    );
+    };
+    assert!(edits.iter().any(is_scaled) && edits.iter().any(|edit| edit["replace_bias"].is_object()), "{edits:?}");
+    let notes = facts["methods"][0]["notes"].to_string();
+    assert!(notes.contains("channel scales of") && notes.contains("an input of the network"), "{notes}");
     for (format, expected) in [("deploy", &written[2]), ("openvino-fq", &written[3])] {
         let exported = folder.path().join("exported");
         let mut command = mqq();

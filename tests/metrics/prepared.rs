@@ -101,26 +101,12 @@ fn sums_are_merged_as_each_metric_says() {
 }
 
 #[test]
-fn samples_may_be_left_out_from_the_front() {
-    let samples: [Pair; 3] = [(&[3.0, 4.0], &[3.0, 9.0]), (&[3.0, 4.0], &[3.0, 4.5]), (&[1.0, 1.0], &[1.0, 1.0])];
-    let all = measured(&[SQNR, MAX_ERROR], &[compared("y", &[1, 2], &samples)]);
-    let rest = all.from(1);
-    assert_eq!((all.n_samples(), rest.n_samples(), all.from(4).n_samples()), (3, 2, 0));
-    assert_eq!(
-        (all.mean(MAX_ERROR), rest.mean(MAX_ERROR), all.from(2).mean(MAX_ERROR)),
-        (Some(5.0), Some(0.5), Some(0.0))
-    );
-    assert_near(rest.mean(SQNR).unwrap(), db(27.0 / 0.25));
-    assert_eq!(all.from(3).mean(SQNR), None);
-}
-
-#[test]
 fn a_metric_that_was_not_prepared_has_no_figure() {
     let measured = measured(&[SQNR], &[compared("a", &[1, 1], &[(&[1.0], &[1.0])]), compared("b", &[1, 1], &[])]);
     assert_eq!(measured.figures(COSINE), [None, None]);
     assert_eq!((measured.mean(COSINE), measured.worst(COSINE)), (None, None));
     assert!(measured.is_unknown(COSINE) && !measured.is_unknown(SQNR));
-    assert!(measured.prepared().groups().is_empty() && measured.lowest_group().is_none());
+    assert!(measured.prepared().groups().is_empty());
     assert_eq!(measured.prepared().outputs(), ["a", "b"]);
 }
 

@@ -27,7 +27,9 @@ use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
 use mqq::simulate::{CachedNetwork, CachedSamples, FloatReference, Samples, simulate};
 use mqq::statistics::TensorStatistics;
-use mqq::tune::{Case, Compared, Effort, METHODS, Methods, Tuned, Tuning, WeightScheme, compare_plans, tune};
+use mqq::tune::{
+    Case, Compared, Effort, METHODS, PlannedModel, Tuned, Tuning, WeightScheme, compare_plans, methods, tune,
+};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -196,14 +198,14 @@ fn a_float_network_in_other_units_need_not_be_run() {
         assert!(run.gain() != 0.0, "{fixture} {backend}");
         for (planned, reference) in [(before, of_model), (after, of_scaled)] {
             let tune = |reference: Option<&FloatReference>| {
-                let Planned { mut model, mut plan, mut placement, inputs, values, .. } = planned.clone();
+                let Planned { model, plan, placement, inputs, values, .. } = planned.clone();
                 let samples = Samples { names: &inputs, values: &values[..7] };
-                let methods = Methods::of("bias").unwrap();
+                let methods = &methods::named(&["bias"]);
                 let tuning = Tuning { table, samples, n_tune: 5, methods, known: reference, axes: &ChannelAxes::new() };
-                let tuned = tune(&mut model, &mut plan, &mut placement, tuning);
-                let Tuned { judged, .. } = tuned.unwrap().unwrap();
-                assert!(edited(&planned.model, &plan.edits).unwrap() == model);
-                (plan.edits, judged)
+                let mut tuned = PlannedModel::new(model, placement, plan);
+                let Tuned { judged, .. } = tune(&mut tuned, tuning).unwrap().unwrap();
+                assert!(edited(&planned.model, &tuned.edits).unwrap() == tuned.model);
+                (tuned.edits, judged)
             };
             let tuned = tune(None);
             n_corrected += usize::from(!tuned.0.is_empty());
@@ -236,16 +238,16 @@ fn a_range_follows_the_layer_behind_a_concat() {
     let scheme = backends::resolve("onnxruntime").unwrap();
     let scales = |model: ModelProto| -> Vec<[f32; 2]> {
         let value_info = value_info(&model);
-        let Planned { mut model, mut plan, mut placement, inputs, values, .. } = planned(model, &value_info, &scheme);
+        let Planned { model, plan, placement, inputs, values, .. } = planned(model, &value_info, &scheme);
         let before = plan.clone();
         let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
         let samples = Samples { names: &inputs, values: &values };
-        let methods = Methods::of("ranges").unwrap();
+        let methods = &methods::named(&["ranges"]);
         let tuning = Tuning { table, samples, n_tune: 9, methods, known: None, axes: &ChannelAxes::new() };
-        let tuned = tune(&mut model, &mut plan, &mut placement, tuning);
-        let tuned = tuned.unwrap().unwrap();
+        let mut planned = PlannedModel::new(model, placement, plan);
+        let tuned = tune(&mut planned, tuning).unwrap().unwrap();
         assert_eq!(tuned.methods[0].accepted, tuned.n_ranges > 0);
-        let pairs = before.activations.iter().zip(&plan.activations);
+        let pairs = before.activations.iter().zip(&planned.plan.activations);
         let joined = pairs.filter(|(a, _)| ["a", "b", "joined"].contains(&a.quantizer.tensor.as_str()));
         joined.map(|(a, b)| [a.params.scale, b.params.scale]).collect()
     };
@@ -265,21 +267,21 @@ fn where_samples_are_few_those_that_judged_teach_too() {
     let planned = planned(model, &value_info, &scheme);
     let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
     let biases = |n: usize, n_tune: usize, first: usize| -> Vec<f32> {
-        let Planned { mut model, mut plan, mut placement, inputs, mut values, .. } = planned.clone();
+        let Planned { model, plan, placement, inputs, mut values, .. } = planned.clone();
         values.truncate(n);
         values.rotate_left(first);
         let samples = Samples { names: &inputs, values: &values };
-        let methods = Methods::of("bias").unwrap();
+        let methods = &methods::named(&["bias"]);
         let tuning = Tuning { table, samples, n_tune, methods, known: None, axes: &ChannelAxes::new() };
-        let tuned = tune(&mut model, &mut plan, &mut placement, tuning);
-        let tuned = tuned.unwrap().unwrap();
+        let mut changed = PlannedModel::new(model, placement, plan);
+        let tuned = tune(&mut changed, tuning).unwrap().unwrap();
         assert!(tuned.methods[0].accepted, "{:?}", tuned.methods);
         assert_eq!((tuned.n_samples, tuned.judged.n_samples), (n_tune, n - n_tune));
         let values = |edit: ModelEdit| match edit {
             ModelEdit::ReplaceBias(bias) => bias.values,
             other => panic!("{other:?}"),
         };
-        plan.edits.into_iter().flat_map(values).collect()
+        changed.edits.into_iter().flat_map(values).collect()
     };
     let apart = |a: &[f32], b: &[f32]| {
         let difference = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
@@ -414,7 +416,7 @@ fn the_document_of_methods_is_their_list() {
             })
             .collect();
         let tried = if tried.is_empty() { "by name only".to_string() } else { tried.join(", ") };
-        let (name, stage, about) = (method.name, method.stage.name(), method.about);
+        let (name, stage, about) = (method.name, method.action.works_on(), method.about);
         format!("| `{name}` | {stage} | {tried} | {about} |")
     });
     assert_eq!(rows, expected.collect::<Vec<_>>());

@@ -1,15 +1,15 @@
 //! Biases corrected while a forward pass goes by.
 
-use super::bias_calibration::calibration;
-use super::{BiasRule, Method, Stage, Touches};
+use super::bias_grid::{BiasGrids, least_changing};
 use crate::engine::Value;
 use crate::onnx::node::is_scaled;
 use crate::onnx::tensor;
 use crate::simulate::{
-    ActivationBounds, Candidate, ChannelSum, Network, NodeAt, OutChannels, added_to_product, correction,
+    Candidate, ChannelSum, LayerHook, Network, NodeAt, OutChannels, QuantizedBias, Touched, added_to_product,
+    correction,
 };
-use crate::tune::bias_grid::{BiasGrids, QuantizedBias, least_changing};
-use anyhow::Result;
+use crate::tune::method::{Action, LayerContext, Method};
+use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 /// Biases by the mean error of each output channel.
@@ -17,19 +17,25 @@ pub const BIAS: Method = Method {
     name: "bias",
     title: "bias correction",
     about: "biases by the mean error of each output channel",
-    stage: Stage::Plan,
     is_tried: |case| case.effort.level() > 0,
     needs: &[],
-    touches: Touches { biases: Some(BiasRule::FloatMeans), ..Touches::NONE },
-    hook: None,
+    action: Action::Layer(hook),
 };
+
+fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
+    Ok(Box::new(BiasCorrector::new(context, BIAS.name, by_float)?))
+}
+
+/// By how much each output channel of a node is to be moved, for its outputs in the quantized network; empty where not.
+pub type BiasRule = fn(&Network, &NodeAt, &Candidate, &OutChannels, &[Vec<Value>]) -> Vec<f64>;
 
 /// Corrects biases.
 pub struct BiasCorrector<'a> {
-    /// By what.
-    pub rule: BiasRule,
+    /// The method's name: equal names stand for equal changes.
+    name: &'static str,
+    rule: BiasRule,
     /// Of biases that have quantization parameters of their own; others stay float.
-    pub grids: &'a BiasGrids<'a>,
+    grids: BiasGrids<'a>,
 }
 
 /// Where a node takes its bias from.
@@ -71,35 +77,47 @@ impl BiasSlot {
     }
 }
 
-impl BiasCorrector<'_> {
-    /// The `outputs`, the first with the means that the rule asks for, by another bias of the candidate; and that bias
-    /// where it has quantization parameters of its own.
-    pub fn correct(
-        &self,
+impl<'a> BiasCorrector<'a> {
+    /// By a rule.
+    ///
+    /// # Errors
+    /// If the model has no graph.
+    pub fn new(context: &'a LayerContext<'a>, name: &'static str, rule: BiasRule) -> Result<BiasCorrector<'a>> {
+        let graph = context.model.graph.as_ref().context("model has no graph")?;
+        let grids = BiasGrids::of(graph, context.placement, context.plan, context.table);
+        Ok(BiasCorrector { name, rule, grids })
+    }
+}
+
+impl LayerHook for BiasCorrector<'_> {
+    fn touched(&self) -> Touched {
+        Touched { biases: Some(self.name), ..Touched::default() }
+    }
+
+    /// Gives the candidate another bias, with the channel means that the rule asks for.
+    fn outputs(
+        &mut self,
         net: &Network,
         at: &NodeAt,
         candidate: &mut Candidate,
         mut outputs: Vec<Vec<Value>>,
-    ) -> Result<(Vec<Vec<Value>>, Option<QuantizedBias>)> {
+    ) -> Result<Vec<Vec<Value>>> {
         let slot = BiasSlot::of(net, at, candidate);
         let y = outputs.first().and_then(|outputs| outputs.first());
         let channels = y.and_then(|y| OutChannels::of(at.node, y));
-        let (Some(slot), Some(channels)) = (slot, channels) else { return Ok((outputs, None)) };
+        let (Some(slot), Some(channels)) = (slot, channels) else { return Ok(outputs) };
         if !slot.values.is_empty() && slot.values.len() != channels.n_out {
-            return Ok((outputs, None));
+            return Ok(outputs);
         }
         let edge = (at.node_idx, slot.input_idx);
-        let by = match self.rule {
-            BiasRule::FloatMeans => by_float(net, at, &channels, &outputs),
-            BiasRule::OwnGrid => by_grid(net, at, candidate, &channels, &outputs),
-        };
+        let by = (self.rule)(net, at, candidate, &channels, &outputs);
         let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
         if by.iter().any(|by| !by.is_finite()) || by.iter().all(|by| *by == 0.0) {
             // As it is, where integers of its own do not make it another.
             if let Some(planned) = candidate.quantized_bias(at.node_idx) {
                 rebias(&channels, &mut outputs, &slot.values, &planned.dequantized())?;
             }
-            return Ok((outputs, None));
+            return Ok(outputs);
         }
         shift(&channels, &mut outputs, &by)?;
         let mut stored = slot.values;
@@ -112,18 +130,25 @@ impl BiasCorrector<'_> {
         });
         let Some(params) = params else {
             candidate.biases.insert(edge, wanted);
-            return Ok((outputs, None));
+            return Ok(outputs);
         };
         let bias = QuantizedBias { edge, channels, params, stored, wanted };
         let values = bias.values();
         rebias(&channels, &mut outputs, &bias.wanted, &values)?;
         candidate.biases.insert(edge, values);
-        Ok((outputs, Some(bias)))
+        candidate.new_bias = Some(bias);
+        Ok(outputs)
     }
 }
 
 /// By the means of the float network's outputs.
-fn by_float(net: &Network, at: &NodeAt, channels: &OutChannels, outputs: &[Vec<Value>]) -> Vec<f64> {
+fn by_float(
+    net: &Network,
+    at: &NodeAt,
+    _candidate: &Candidate,
+    channels: &OutChannels,
+    outputs: &[Vec<Value>],
+) -> Vec<f64> {
     let bounds = net.bounds_behind(at.node);
     // Nothing where a pass that did run the float network had nothing to correct.
     let float = at.float_sums(|| {
@@ -133,21 +158,6 @@ fn by_float(net: &Network, at: &NodeAt, channels: &OutChannels, outputs: &[Vec<V
     let quantized: Vec<Vec<ChannelSum>> =
         outputs[..float.len()].par_iter().map(|outputs| channels.sums(&outputs[0], bounds)).collect();
     correction(float, &quantized)
-}
-
-/// By the error of the quantization of the outputs, or of what a Relu or Clip makes of them; empty without one.
-fn by_grid(
-    net: &Network,
-    at: &NodeAt,
-    candidate: &Candidate,
-    channels: &OutChannels,
-    outputs: &[Vec<Value>],
-) -> Vec<f64> {
-    let (node, bounds) = net.activation_behind(at.node).unwrap_or((at.node, ActivationBounds::ALL));
-    let params = node.output.first().and_then(|name| candidate.view().params(name));
-    let Some(params) = params else { return Vec::new() };
-    let outputs = outputs.iter().take(at.n_tune).filter_map(|outputs| outputs.first());
-    calibration(channels, outputs, bounds, params.fake_quantizer())
 }
 
 /// Adds `by` to the channels of the first output of every sample.

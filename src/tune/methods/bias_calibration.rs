@@ -1,20 +1,28 @@
 //! TI's bias calibration.
 
-use super::{BiasRule, Method, Stage, Touches};
+use super::bias::{BIAS, BiasCorrector};
 use crate::engine::Value;
-use crate::simulate::{ActivationBounds, OutChannels};
+use crate::simulate::{ActivationBounds, Candidate, LayerHook, Network, NoHook, NodeAt, OutChannels};
+use crate::tune::method::{Action, LayerContext, Method};
+use anyhow::Result;
 
 /// Biases by the mean error that the quantization of the layer's own output brings, in small steps.
 pub const BIAS_CALIBRATION: Method = Method {
     name: "bias-calibration",
     title: "bias calibration",
     about: "biases by the mean error that the quantization of the layer's own output brings, as TI does",
-    stage: Stage::Plan,
     is_tried: |_| false,
     needs: &[],
-    touches: Touches { biases: Some(BiasRule::OwnGrid), ..Touches::NONE },
-    hook: None,
+    action: Action::Layer(hook),
 };
+
+/// Correction by the float network leaves nothing to calibrate.
+fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
+    match context.has(BIAS.name) {
+        true => Ok(Box::new(NoHook)),
+        false => Ok(Box::new(BiasCorrector::new(context, BIAS_CALIBRATION.name, by_grid)?)),
+    }
+}
 
 /// Part of a sample's error by which a bias moves, as TI has it.
 const CALIBRATION_FACTOR: f64 = 0.01;
@@ -47,4 +55,19 @@ pub fn calibration<'v>(
         }
     }
     by
+}
+
+/// By the error of the quantization of the outputs, or of what a Relu or Clip makes of them; empty without one.
+fn by_grid(
+    net: &Network,
+    at: &NodeAt,
+    candidate: &Candidate,
+    channels: &OutChannels,
+    outputs: &[Vec<Value>],
+) -> Vec<f64> {
+    let (node, bounds) = net.activation_behind(at.node).unwrap_or((at.node, ActivationBounds::ALL));
+    let params = node.output.first().and_then(|name| candidate.view().params(name));
+    let Some(params) = params else { return Vec::new() };
+    let outputs = outputs.iter().take(at.n_tune).filter_map(|outputs| outputs.first());
+    calibration(channels, outputs, bounds, params.fake_quantizer())
 }

@@ -10,10 +10,9 @@ use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::Placement;
 use crate::quant::ChannelScaling;
-use crate::tune::Setup;
+use crate::tune::setup::Setup;
 use anyhow::{Context, Result};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What gets which scales.
@@ -22,20 +21,6 @@ pub struct ChannelScales {
     chosen: Vec<(EqualizationGroup, Vec<f32>)>,
     /// What gets none, and why.
     pub skipped: Vec<Skipped>,
-}
-
-/// Tensors that share a scale per channel; in the sidecar as it is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ScaledGroup {
-    /// The tensor that names them, whose channels the scales are for.
-    pub tensor: String,
-    /// Nodes whose weights, gains and biases are divided by the scales.
-    pub producers: Vec<String>,
-    /// Nodes whose weights are multiplied by them.
-    pub consumers: Vec<String>,
-    /// One per channel.
-    #[serde(rename = "factors")]
-    pub scales: Vec<f32>,
 }
 
 impl ChannelScales {
@@ -70,9 +55,9 @@ impl ChannelScales {
         Ok(scales)
     }
 
-    /// Whether nothing changes.
-    pub fn is_empty(&self) -> bool {
-        self.chosen.is_empty()
+    /// Number of groups with a scale per channel.
+    pub fn n_groups(&self) -> usize {
+        self.chosen.len()
     }
 
     /// What gives the model these scales.
@@ -89,14 +74,21 @@ impl ChannelScales {
         tensors.map(|((tensor, channels), scales)| (tensor.clone(), channels.scaling(scales))).collect()
     }
 
-    /// The groups with scales, by names.
-    pub fn groups(&self, graph: &GraphProto) -> Vec<ScaledGroup> {
-        let name = |end: &End| node_name(&graph.node[end.node]).to_string();
-        let of = |(group, scales): &(EqualizationGroup, Vec<f32>)| ScaledGroup {
-            tensor: group.tensor.clone(),
-            producers: group.producers.iter().map(name).collect(),
-            consumers: group.consumers.iter().map(name).collect(),
-            scales: scales.clone(),
+    /// A line about each group: its tensor, what makes it and what reads it, its scales.
+    pub fn groups(&self, graph: &GraphProto) -> Vec<String> {
+        let names = |ends: &[End]| -> String {
+            ends.iter().map(|end| node_name(&graph.node[end.node])).collect::<Vec<_>>().join(", ")
+        };
+        let of = |(group, scales): &(EqualizationGroup, Vec<f32>)| {
+            let min = scales.iter().copied().fold(f32::INFINITY, f32::min);
+            let max = scales.iter().copied().fold(0.0, f32::max);
+            format!(
+                "`{}`: {} -> {}: {} channel scales of {min} to {max}",
+                group.tensor,
+                names(&group.producers),
+                names(&group.consumers),
+                scales.len()
+            )
         };
         self.chosen.iter().map(of).collect()
     }

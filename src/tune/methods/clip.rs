@@ -3,11 +3,15 @@
 //! The error of a weight counts as much as the input that it is multiplied by varies: `sum_k var(x_k) (w_k - s q_k)^2`,
 //! which is the error of the output where the inputs do not depend on each other.
 
-use super::{Method, Stage, Touches, WeightRule};
+use super::rounding::ROUNDING;
+use super::weights::{WeightRule, WeightSearch};
 use crate::engine::Value;
 use crate::plan::Pairs;
+use crate::simulate::{LayerHook, NoHook};
 use crate::tune::layer::LayerProduct;
+use crate::tune::method::{Action, LayerContext, Method};
 use crate::tune::moments::variances;
+use anyhow::Result;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -17,12 +21,18 @@ pub const CLIP: Method = Method {
     name: "clip",
     title: "weight range search",
     about: "scales of weights by the error that they leave at the layer's output",
-    stage: Stage::Plan,
     is_tried: |case| case.effort.level() > 0 && case.few_bits,
     needs: &[],
-    touches: Touches { weights: Some(WeightRule::Scales), ..Touches::NONE },
-    hook: None,
+    action: Action::Layer(hook),
 };
+
+/// Learned rounding chooses the scales as well.
+fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
+    match context.has(ROUNDING.name) {
+        true => Ok(Box::new(NoHook)),
+        false => Ok(Box::new(WeightSearch::new(WeightRule::Scales, context))),
+    }
+}
 
 /// Scales tried, as shares of the one that covers the largest weight.
 const SHARES: std::ops::RangeInclusive<u32> = 16..=40;

@@ -4,13 +4,15 @@
 //! average out, and what a range cuts off is of one sign. How much that matters is the network's affair, and is
 //! measured at its outputs.
 
-use super::{Method, Stage, Touches};
-use crate::calibrate::CalibrationStatistics;
-use crate::observers::{Observer, by_spelling};
+use super::bias::BIAS;
+use crate::observers::by_spelling;
 use crate::plan::{Observers, QuantPlan, decide};
 use crate::simulate::{FloatReference, Samples};
 use crate::tune::accept::{Acceptance, CHANGE, NARROW_OBSERVER};
-use crate::tune::{Compared, Evaluation, MethodOutcome, PlannedModel, Setup, compare_plans};
+use crate::tune::compare::{Compared, compare_plans};
+use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
+use crate::tune::outcome::MethodOutcome;
+use crate::tune::setup::{Evaluation, PlannedModel};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -20,11 +22,9 @@ pub const OBSERVER: Method = Method {
     name: "observer",
     title: "observer search",
     about: "another range observer for all activations",
-    stage: Stage::Observer,
     is_tried: |case| case.effort.level() > 0,
     needs: &[],
-    touches: Touches::NONE,
-    hook: None,
+    action: Action::Choice(choose),
 };
 
 /// The range observer of a table that others are tried against.
@@ -32,65 +32,26 @@ const DEFAULT: &str = "mse";
 /// The others, and when each is accepted.
 const RIVALS: [(&str, Acceptance); 2] = [("percentile:99.999", CHANGE), ("percentile:99.99", NARROW_OBSERVER)];
 
-/// How the range observer of activations was chosen.
-#[derive(Debug, Clone)]
-pub struct ObserverChoice {
-    /// The one that ranges are by in the end, with its options.
-    pub observer: &'static str,
-    /// What became of each that was tried in place of the table's.
-    pub tried: Vec<MethodOutcome>,
-}
-
-impl ObserverChoice {
-    /// The range observer.
-    ///
-    /// # Errors
-    /// None for those that are tried.
-    pub fn chosen(&self) -> Result<Observer> {
-        by_spelling(self.observer)
-    }
-}
-
 /// Tries other range observers of activations than the table's, unless one was asked for, and replaces the plan and what
-/// is `known` by those of the best. Where a network cannot be run node by node the plan gets a warning.
-pub fn choose_observer(
-    setup: Setup,
-    planned: &mut PlannedModel,
-    calibration: &CalibrationStatistics,
-    known: &mut Option<Evaluation>,
-) -> Option<ObserverChoice> {
-    let plan = &planned.plan;
-    let wanted = setup.methods(plan).contains(OBSERVER)
-        && !setup.observers.is_given
-        && setup.observers.activation.spelling == DEFAULT
-        && !setup.has_given_ranges
-        && setup.samples.is_some();
-    if !wanted || plan.activations.is_empty() || plan.weights.is_empty() {
-        return None;
+/// is `known` by those of the best.
+fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
+    let ChoiceContext { setup, methods, calibration } = *context;
+    let is_wanted =
+        !setup.observers.is_given && setup.observers.activation.spelling == DEFAULT && !setup.has_given_ranges;
+    if !is_wanted {
+        return Ok(Chosen::default());
     }
-    attempt(setup, planned, calibration, known).unwrap_or_else(|error| {
-        planned.plan.warnings.push(format!("observer search skipped: {error:#}"));
-        None
-    })
-}
-
-fn attempt(
-    setup: Setup,
-    planned: &mut PlannedModel,
-    calibration: &CalibrationStatistics,
-    known: &mut Option<Evaluation>,
-) -> Result<Option<ObserverChoice>> {
-    let PlannedModel { model, placement, plan } = planned;
+    let PlannedModel { model, placement, plan, .. } = planned;
     let (model, placement) = (&*model, &*placement);
     let graph = model.graph.as_ref().context("model has no graph")?;
     let data = setup.samples.context("nothing was observed")?;
     let samples = known.as_ref().map(|known| Ok(known.samples.clone()));
-    let samples = samples.unwrap_or_else(|| setup.evaluation_samples(data, model, plan));
+    let samples = samples.unwrap_or_else(|| setup.evaluation_samples(data, model, methods.n_of_layers()));
     // Else there are too few, as for all that is tuned.
-    let Ok(samples) = samples else { return Ok(None) };
+    let Ok(samples) = samples else { return Ok(Chosen::default()) };
     let (names, values) = (data.names(), data.values(samples.clone())?);
     let statistics = calibration.of(placement);
-    let corrected = setup.methods(plan).touches().corrects_biases();
+    let corrected = methods.contains(BIAS.name);
     let mut of_default: Option<FloatReference> = None;
     let mut best: Option<Rival> = None;
     let mut tried = Vec::new();
@@ -120,17 +81,17 @@ fn attempt(
         let seconds = start.elapsed().as_secs_f64();
         tried.push(MethodOutcome { variant: Some(observer.to_string()), seconds, ..outcome });
     }
-    let (mut observer, mut reference) = (DEFAULT, of_default);
+    let (mut observer, mut reference) = (None, of_default);
     if let Some(mut best) = best {
         best.plan.replace(std::mem::take(plan));
-        (observer, reference, *plan) = (best.observer, best.reference, best.plan);
+        (observer, reference, *plan) = (Some(best.observer), best.reference, best.plan);
     }
     *known = reference.map(|reference| Evaluation { samples, reference });
-    let chosen = |tried: &MethodOutcome| tried.variant.as_deref() == Some(observer);
-    for other in tried.iter_mut().filter(|tried| tried.accepted && !chosen(tried)) {
-        (other.accepted, other.reason) = (false, Some(format!("{observer} gains more")));
+    let is_other = |tried: &&mut MethodOutcome| tried.accepted && tried.variant.as_deref() != observer;
+    for other in tried.iter_mut().filter(is_other) {
+        (other.accepted, other.reason) = (false, Some(format!("{} gains more", observer.unwrap_or(DEFAULT))));
     }
-    Ok(Some(ObserverChoice { observer, tried }))
+    Ok(Chosen { outcomes: tried, observer })
 }
 
 /// Another range observer that is better than the table's.

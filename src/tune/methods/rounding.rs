@@ -18,8 +18,10 @@
 //! for the descent.
 
 use super::clip::{LayerData, Problem, Rows, choose};
-use super::{Method, Stage, Touches, WeightRule};
+use super::weights::{WeightRule, WeightSearch};
+use crate::simulate::LayerHook;
 use crate::tune::descent::Bowl;
+use crate::tune::method::{Action, LayerContext, Method};
 use crate::tune::moments::{Moments, gather};
 use anyhow::{Result, anyhow};
 use mqq_concrete::matrix::Matrix;
@@ -31,12 +33,14 @@ pub const ROUNDING: Method = Method {
     name: "rounding",
     title: "learned rounding",
     about: "integers of weights that reproduce the layer's float output; corrects biases as well",
-    stage: Stage::Plan,
     is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && case.coarse,
     needs: &["bias"],
-    touches: Touches { weights: Some(WeightRule::Rounding), ..Touches::NONE },
-    hook: None,
+    action: Action::Layer(hook),
 };
+
+fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
+    Ok(Box::new(WeightSearch::new(WeightRule::Rounding, context)))
+}
 
 /// Ridge, as a share of the variance of an input, half its own and half the mean of all; for grids of few integers and
 /// of many. The less there is to win by rounding, the less the targets may follow what a few samples ask for.

@@ -18,24 +18,22 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it.
-pub fn ahead(
-    model: &ModelProto,
-    plan: &QuantPlan,
-    samples: Samples,
-    corrects: bool,
-) -> Result<BTreeMap<usize, RangeCandidate>> {
-    let mut ahead = Ahead::new(plan, corrects)?;
+pub(super) fn ahead(model: &ModelProto, plan: &QuantPlan, samples: Samples, corrects: bool) -> Result<Ahead> {
+    let mut ahead = AheadSearch::new(plan, corrects)?;
     if ahead.groups.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(Ahead(BTreeMap::new()));
     }
     let n = samples.len().min(N_SAMPLES);
     let on_float = |net: &Network, name: &str, float: &[Value]| ahead.meet(net, name, float);
     ForwardPass::new(model, n)?.telling(on_float).run(samples.first(n))?;
-    ahead.chosen()
+    Ok(Ahead(ahead.chosen()?))
 }
 
+/// Ranges of groups that are decided before the pass.
+pub(super) struct Ahead(pub BTreeMap<usize, RangeCandidate>);
+
 /// The search for the ranges of some groups, on the way through the float network.
-struct Ahead<'p> {
+struct AheadSearch<'p> {
     plan: &'p QuantPlan,
     view: PlanView,
     corrects: bool,
@@ -49,8 +47,8 @@ struct Measured {
     ways: [Vec<(RangeCandidate, f64)>; 2],
 }
 
-impl<'p> Ahead<'p> {
-    fn new(plan: &'p QuantPlan, corrects: bool) -> Result<Ahead<'p>> {
+impl<'p> AheadSearch<'p> {
+    fn new(plan: &'p QuantPlan, corrects: bool) -> Result<AheadSearch<'p>> {
         let layers = plan.weights.iter().flat_map(|weight| &weight.quantizer.edges);
         let layers: BTreeSet<usize> = layers.map(|(node_idx, _)| *node_idx).collect();
         let is_read =
@@ -68,7 +66,7 @@ impl<'p> Ahead<'p> {
                 groups.insert(group, Measured { found: unmeasured(candidates.found).collect(), ways });
             }
         }
-        Ok(Ahead { plan, view: PlanView::of(plan)?, corrects, groups })
+        Ok(AheadSearch { plan, view: PlanView::of(plan)?, corrects, groups })
     }
 
     /// Measures the ranges of the tensor's group at the layers that read the tensor, whose values are `float`.
@@ -81,7 +79,7 @@ impl<'p> Ahead<'p> {
         };
         let Some(group) = self.groups.get_mut(&planned.quantizer.group) else { return Ok(()) };
         let edges = &planned.quantizer.edges;
-        let Ahead { plan, ref view, corrects, .. } = *self;
+        let AheadSearch { plan, ref view, corrects, .. } = *self;
         let readers = readers(net, Quantized { plan, view, corrects }, name, edges, float)?;
         if readers.is_empty() {
             return Ok(());

@@ -7,31 +7,38 @@
 mod ahead;
 mod reader;
 
-pub use ahead::ahead;
 pub use reader::relative_error;
 
-use super::{Method, Stage, Touches};
+use super::bias::BIAS;
 use crate::engine::Value;
 use crate::place::clips::FoldableClip;
 use crate::plan::{PlannedActivation, QuantPlan, RangeCandidate};
 use crate::quant::{QuantParams, Range};
 use crate::scheme::ScaleKind;
-use crate::simulate::{Candidate, Network, TensorAt, fake_quantize};
+use crate::simulate::{Candidate, LayerHook, Network, TensorAt, fake_quantize};
+use crate::tune::method::{Action, LayerContext, Method};
+use ahead::{Ahead, ahead};
 use anyhow::Result;
 use reader::{LayerReader, Quantized, readers};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// Ranges of activations by the error that they leave at the outputs of the layers behind.
 pub const RANGES: Method = Method {
     name: "ranges",
     title: "range search",
     about: "ranges of activations by the error that they leave at the outputs of the layers behind",
-    stage: Stage::Plan,
     is_tried: |case| case.effort.level() == 2 && !case.coarse,
     needs: &[],
-    touches: Touches { ranges: true, ..Touches::NONE },
-    hook: None,
+    action: Action::Layer(hook),
 };
+
+fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
+    let LayerContext { model, plan, samples, kept, .. } = *context;
+    let corrects = context.has(BIAS.name);
+    let decided = kept.get(|| ahead(model, plan, samples, corrects))?;
+    Ok(Box::new(RangeSearch { corrects, settled: BTreeSet::new(), decided }))
+}
 
 /// Shares of the scale that are tried, downwards and upwards, each way until one is worse than the last.
 const SHARES: [&[f32]; 2] = [&[0.9, 0.8, 0.7, 0.6, 0.5], &[1.1, 1.2]];
@@ -138,27 +145,32 @@ fn error(readers: &[LayerReader], x: &[Value], params: &QuantParams) -> Result<f
 }
 
 /// Chooses the ranges of a candidate's activations.
-pub struct RangeSearch {
+struct RangeSearch {
     /// Whether biases are corrected by the float network.
     corrects: bool,
     /// Groups of activations that have met their values: no range of theirs may change any more.
     settled: BTreeSet<usize>,
+    /// Ranges of groups that are decided before.
+    decided: Rc<Ahead>,
 }
 
 impl RangeSearch {
-    /// `corrects` tells whether biases are corrected by the float network.
-    pub fn new(corrects: bool) -> RangeSearch {
-        RangeSearch { corrects, settled: BTreeSet::new() }
-    }
-
     /// Gives the group another range; no tensor of it may have met its values.
-    pub fn settle(&mut self, candidate: &mut Candidate, group: usize, chosen: &RangeCandidate) {
+    fn settle(&mut self, candidate: &mut Candidate, group: usize, chosen: &RangeCandidate) {
         self.settled.insert(group);
         candidate.set_range(group, chosen);
     }
+}
+
+impl LayerHook for RangeSearch {
+    fn begin(&mut self, candidate: &mut Candidate) -> Result<()> {
+        let decided = self.decided.clone();
+        decided.0.iter().for_each(|(group, chosen)| self.settle(candidate, *group, chosen));
+        Ok(())
+    }
 
     /// Changes the range of the group of a tensor that comes. The first tensor of a group decides.
-    pub fn refine(&mut self, net: &Network, at: &TensorAt, candidate: &mut Candidate) -> Result<()> {
+    fn tensor(&mut self, net: &Network, at: &TensorAt, candidate: &mut Candidate) -> Result<()> {
         let mut planned = candidate.plan.activations.iter();
         let Some(planned) = planned.find(|p| p.quantizer.tensor == at.name) else { return Ok(()) };
         let group = planned.quantizer.group;

@@ -4,7 +4,6 @@
 //! see what it does, and takes the grid among those that the table allows that changes least behind the layer's
 //! activation: the bias of a channel that never fires may saturate.
 
-use super::WeightScheme;
 use crate::engine::Value;
 use crate::observers::Observer;
 use crate::onnx::graph::Edge;
@@ -14,6 +13,7 @@ use crate::plan::{QuantPlan, bias_grids};
 use crate::quant::QuantParams;
 use crate::scheme::{BiasRow, QType, Scheme};
 use crate::simulate::{ActivationBounds, OutChannels};
+use crate::tune::setup::WeightScheme;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
@@ -78,37 +78,4 @@ pub fn least_changing(
         outputs.iter().map(|y| channels.change(y, bounds, &by)).sum()
     };
     grids.into_iter().map(|grid| (change(&grid), grid)).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, grid)| grid)
-}
-
-/// A bias with quantization parameters of its own.
-pub struct QuantizedBias {
-    /// Which input of which node it is.
-    pub edge: Edge,
-    /// The output channels that it shifts.
-    pub channels: OutChannels,
-    /// Its parameters.
-    pub params: QuantParams,
-    /// The bias that the model has; 0 where it has none.
-    pub stored: Vec<f32>,
-    /// What it should be.
-    pub wanted: Vec<f32>,
-}
-
-impl QuantizedBias {
-    /// What it is fake-quantized.
-    pub fn values(&self) -> Vec<f32> {
-        self.wanted.iter().map(|&b| self.params.fake_quantize(b)).collect()
-    }
-
-    /// The values next to the one of channel `o` that integers stand for, the nearest first; one where it saturates.
-    pub fn around(&self, o: usize) -> Vec<f32> {
-        let wanted = self.wanted[o];
-        let q = self.params.quantize(wanted);
-        let nearest = self.params.dequantize(q);
-        let other = if nearest > wanted { q - 1 } else { q + 1 };
-        match (self.params.q_min..=self.params.q_max).contains(&other) {
-            true => vec![nearest, self.params.dequantize(other)],
-            false => vec![nearest],
-        }
-    }
 }

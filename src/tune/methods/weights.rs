@@ -1,19 +1,29 @@
 //! A layer's weight, changed while its quantized input is known and its output is not.
 
-use super::bias_grid::QuantizedBias;
-use super::layer::LayerProduct;
-use super::methods::clip::{self, Bounds, LayerData, Problem, Rows};
-use super::methods::rounding::{self, MAX_ROW, RoundedWeight};
-use super::methods::{BiasSlot, WeightRule, rebias};
+use super::bias::{BIAS, BiasSlot, rebias};
+use super::clip::{self, Bounds, LayerData, Problem, Rows};
+use super::rounding::{self, MAX_ROW, RoundedWeight};
 use crate::engine::Value;
+use crate::onnx::node::node_name;
 use crate::onnx::tensor;
 use crate::plan::PlannedWeight;
 use crate::quant::QuantParams;
 use crate::scheme::ScaleKind;
-use crate::simulate::{BiasOf, Candidate, Network, NodeAt};
-use anyhow::Result;
+use crate::simulate::{BiasOf, Candidate, LayerHook, Network, NodeAt, QuantizedBias, Touched};
+use crate::tune::layer::LayerProduct;
+use crate::tune::method::LayerContext;
+use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// What is changed of a weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightRule {
+    /// Its scales, by the error that they leave at the layer's output.
+    Scales,
+    /// Its integers, which reproduce the layer's float output.
+    Rounding,
+}
 
 /// Changes the weights of a candidate.
 pub struct WeightSearch {
@@ -23,24 +33,26 @@ pub struct WeightSearch {
     corrects: bool,
     /// Weights that were changed.
     changed: BTreeSet<usize>,
+    /// What was learned of the weight of the layer that runs.
+    learned: Option<Learned>,
 }
 
 /// What was learned of a weight.
-pub struct Learned {
+struct Learned {
     weight_idx: usize,
     problem: Problem,
     rounded: RoundedWeight,
 }
 
 impl WeightSearch {
-    /// With learned integers or scales alone; `corrects` tells whether biases are corrected by the float network.
-    pub fn new(rule: WeightRule, corrects: bool) -> WeightSearch {
-        WeightSearch { rule, corrects, changed: BTreeSet::new() }
+    /// By a rule, beside the methods of `context`.
+    pub fn new(rule: WeightRule, context: &LayerContext) -> WeightSearch {
+        WeightSearch { rule, corrects: context.has(BIAS.name), changed: BTreeSet::new(), learned: None }
     }
 
     /// Other integers, which make up for what the quantization of the bias leaves, but not where it saturates; and what the
     /// layer makes with them.
-    pub fn make_up(
+    fn make_up(
         &mut self,
         net: &Network,
         at: &NodeAt,
@@ -65,7 +77,7 @@ impl WeightSearch {
 
     /// Other scales and integers for the weight of a layer; a weight that several layers share is changed
     /// for the first. Gives what was learned.
-    pub fn change(&mut self, net: &Network, at: &NodeAt, candidate: &mut Candidate) -> Result<Option<Learned>> {
+    fn change(&mut self, net: &Network, at: &NodeAt, candidate: &mut Candidate) -> Result<Option<Learned>> {
         let node = at.node;
         let weight_idx = candidate.view().weight_of(at.node_idx, node);
         let Some(weight_idx) = weight_idx else { return Ok(None) };
@@ -123,6 +135,32 @@ impl WeightSearch {
             params.scale = scale;
         }
         self.changed.insert(weight_idx);
+    }
+}
+
+impl LayerHook for WeightSearch {
+    fn touched(&self) -> Touched {
+        Touched { weights: true, ..Touched::default() }
+    }
+
+    fn weight(&mut self, net: &Network, at: &NodeAt, candidate: &mut Candidate) -> Result<()> {
+        let name = || format!("node `{}`", node_name(at.node));
+        self.learned = self.change(net, at, candidate).with_context(name)?;
+        Ok(())
+    }
+
+    /// Learned integers make up for what the quantization of a new bias leaves.
+    fn outputs(
+        &mut self,
+        net: &Network,
+        at: &NodeAt,
+        candidate: &mut Candidate,
+        outputs: Vec<Vec<Value>>,
+    ) -> Result<Vec<Vec<Value>>> {
+        match self.learned.take().zip(candidate.new_bias.take()) {
+            Some((learned, bias)) => self.make_up(net, at, candidate, learned, &bias),
+            None => Ok(outputs),
+        }
     }
 }
 

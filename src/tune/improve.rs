@@ -1,0 +1,152 @@
+//! Changes before layers are tuned: of the float model, then of the plan as a whole.
+
+use super::accept::CHANGE;
+use super::compare::{Compared, compare_plans};
+use super::method::{Action, ChoiceContext, Chosen, FloatProposal, Method, ModelContext};
+use super::methods::{before_plan, bias, of_plan};
+use super::outcome::MethodOutcome;
+use super::setup::{Evaluation, PlannedModel, Setup};
+use crate::calibrate::CalibrationStatistics;
+use crate::onnx::edit::edited;
+use crate::onnx::proto::ModelProto;
+use crate::place::Placement;
+use crate::plan::decide;
+use crate::progress::Progress;
+use crate::quant::ChannelScaling;
+use crate::simulate::Samples;
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Changes of the float model that methods propose, before it is observed.
+#[derive(Default)]
+pub struct Proposals(Vec<Proposed>);
+
+struct Proposed {
+    method: Method,
+    proposal: Result<FloatProposal>,
+    seconds: f64,
+}
+
+/// Asks the methods that change the float model, where there is data to run.
+pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement, progress: &Progress) -> Proposals {
+    let mut proposals = Proposals::default();
+    for method in before_plan(&setup).iter() {
+        let (Action::FloatModel(propose), Some(_)) = (method.action, setup.samples) else { continue };
+        let start = Instant::now();
+        let context = ModelContext { setup, model, placement, progress };
+        let proposal = propose(&context).and_then(|proposal| proposals.apart_from(proposal));
+        proposals.0.push(Proposed { method, proposal, seconds: start.elapsed().as_secs_f64() });
+    }
+    proposals
+}
+
+impl Proposals {
+    /// The proposal, if it scales no tensor that another one scales.
+    fn apart_from(&self, proposal: FloatProposal) -> Result<FloatProposal> {
+        match proposal.scalings.keys().find(|tensor| self.scalings().contains_key(*tensor)) {
+            Some(tensor) => bail!("tensor `{tensor}` is scaled by another method"),
+            None => Ok(proposal),
+        }
+    }
+
+    /// The scalings of tensors that are to be observed as well.
+    pub fn scalings(&self) -> BTreeMap<String, ChannelScaling> {
+        let proposals = self.0.iter().filter_map(|proposed| proposed.proposal.as_ref().ok());
+        proposals.flat_map(|proposal| proposal.scalings.clone()).collect()
+    }
+
+    /// Changes the model and its plan by each proposal that is accepted; `calibration` is of the model that stays. Gives what
+    /// became of them, and what is known by evaluating them.
+    pub fn evaluate(
+        self,
+        setup: Setup,
+        planned: &mut PlannedModel,
+        calibration: &mut CalibrationStatistics,
+    ) -> (Vec<MethodOutcome>, Option<Evaluation>) {
+        let (mut outcomes, mut known) = (Vec::new(), None);
+        for Proposed { method, proposal, seconds } in self.0 {
+            let start = Instant::now();
+            let attempt =
+                proposal.and_then(|proposal| attempt(setup, method, planned, calibration, proposal, &mut known));
+            let outcome = attempt.unwrap_or_else(|error| {
+                planned.plan.warnings.push(format!("{} skipped: {error:#}", method.title));
+                MethodOutcome::skipped(method.name, format!("{error:#}"))
+            });
+            outcomes.push(MethodOutcome { seconds: seconds + start.elapsed().as_secs_f64(), ..outcome });
+        }
+        (outcomes, known)
+    }
+}
+
+/// Evaluates a proposal. `calibration` is of the model without it, and where it is accepted of the one with it.
+fn attempt(
+    setup: Setup,
+    method: Method,
+    planned: &mut PlannedModel,
+    calibration: &mut CalibrationStatistics,
+    proposal: FloatProposal,
+    known: &mut Option<Evaluation>,
+) -> Result<MethodOutcome> {
+    let FloatProposal { edits, scalings, details, notes } = proposal;
+    if edits.is_empty() {
+        return Ok(MethodOutcome { notes, ..MethodOutcome::skipped(method.name, "nothing to change".to_string()) });
+    }
+    let PlannedModel { model, placement, plan, .. } = &*planned;
+    let data = setup.samples.context("nothing was observed")?;
+    let methods = of_plan(&setup, plan);
+    let evaluated_by = setup.evaluation_samples(data, model, methods.n_of_layers())?;
+    let changed = edited(model, &edits)?;
+    let graph = changed.graph.as_ref().context("model has no graph")?;
+    let statistics = calibration.of_scaled(placement, &scalings);
+    let changed_plan = decide(graph, placement, &statistics, None, setup.scheme, setup.range_observers())?;
+    let (names, values) = (data.names(), data.values(evaluated_by.clone())?);
+    let samples = Samples { names: &names, values: &values };
+    let compared = Compared {
+        models: [model, &changed],
+        plans: [plan, &changed_plan],
+        placement,
+        scalings: Some(&scalings),
+        table: setup.weight_scheme(),
+        axes: setup.axes,
+        corrected: methods.contains(bias::BIAS.name),
+    };
+    let before = known.as_ref().map(|known| &known.reference);
+    let (gain, [of_model, of_changed]) = compare_plans(compared, samples, before)?;
+    let outcome = MethodOutcome::judged(method.name, &gain, CHANGE, evaluated_by.len());
+    let reference = if outcome.accepted { of_changed } else { of_model };
+    if outcome.accepted {
+        planned.plan = changed_plan;
+        planned.edit(edits)?;
+        calibration.take_scaled(&scalings);
+    }
+    *known = reference.map(|reference| Evaluation { samples: evaluated_by, reference });
+    Ok(MethodOutcome { details, notes, ..outcome })
+}
+
+/// Asks the methods that choose among plans, one after the other; `known` is what is known of the plan that stays. Where a
+/// network cannot be run node by node the plan gets a warning.
+pub fn choose(
+    setup: Setup,
+    planned: &mut PlannedModel,
+    calibration: &CalibrationStatistics,
+    known: &mut Option<Evaluation>,
+) -> Chosen {
+    let mut all = Chosen::default();
+    if setup.samples.is_none() || planned.plan.activations.is_empty() || planned.plan.weights.is_empty() {
+        return all;
+    }
+    let methods = of_plan(&setup, &planned.plan);
+    for method in methods.iter() {
+        let Action::Choice(choose) = method.action else { continue };
+        let context = ChoiceContext { setup, methods: &methods, calibration };
+        let Chosen { outcomes, observer } = choose(&context, planned, known).unwrap_or_else(|error| {
+            planned.plan.warnings.push(format!("{} skipped: {error:#}", method.title));
+            let outcomes = vec![MethodOutcome::skipped(method.name, format!("{error:#}"))];
+            Chosen { outcomes, observer: None }
+        });
+        all.outcomes.extend(outcomes);
+        all.observer = observer.or(all.observer);
+    }
+    all
+}

@@ -1,0 +1,160 @@
+//! A plan tuned layer by layer: better weights, biases and ranges for the parameters that were decided.
+
+use super::methods::{new_quantizer, of_plan};
+use super::outcome::Judged;
+use super::setup::{Evaluation, MIN_SAMPLES, PlannedModel, Setup, WeightScheme};
+use super::trials::{Trials, Tried};
+use super::tuning::{Tuned, Tuning};
+use crate::metrics::{Gain, Measurement};
+use crate::onnx::edit::{ModelEdit, NewBias};
+use crate::onnx::graph::Edge;
+use crate::onnx::names::Names;
+use crate::onnx::node::node_name;
+use crate::onnx::proto::GraphProto;
+use crate::place::{BiasQuantizer, Placement};
+use crate::plan::{QuantPlan, decide_biases};
+use crate::scheme::Scheme;
+use crate::simulate::{Candidate, Samples};
+use anyhow::{Context, Result, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// Tunes the plan as far as the options ask for. A graph that cannot be run node by node keeps its plan,
+/// with a warning. Without data nothing is tuned. `known` is an earlier evaluation of the plan.
+///
+/// # Errors
+/// If a sample cannot be loaded.
+pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Evaluation>) -> Result<Option<Tuned>> {
+    let Some(samples) = setup.samples else { return Ok(None) };
+    let methods = of_plan(&setup, &planned.plan);
+    let n = setup.n_samples(samples, &planned.model, methods.n_of_layers());
+    if n == 0 || methods.is_empty() {
+        return Ok(None);
+    }
+    let (names, values) = (samples.names(), samples.values(0..n)?);
+    let known = known.filter(|known| known.samples == (0..n));
+    let tuning = Tuning {
+        table: setup.weight_scheme(),
+        samples: Samples { names: &names, values: &values },
+        n_tune: setup.options.effort.n_tune(n),
+        methods: &methods,
+        known: known.map(|known| &known.reference),
+        axes: setup.axes,
+    };
+    Ok(tune(planned, tuning).unwrap_or_else(|error| {
+        planned.plan.warnings.push(format!("tuning skipped: {error:#}"));
+        None
+    }))
+}
+
+/// Tunes a plan and the biases of its model.
+///
+/// # Errors
+/// If there are too few samples, or a node cannot be run by itself; the message names it, and nothing was changed.
+pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>> {
+    let Tuning { table, samples, n_tune, methods, .. } = tuning;
+    let plan = &planned.plan;
+    if methods.is_empty() || plan.weights.is_empty() || n_tune >= samples.len() {
+        return Ok(None);
+    }
+    ensure!(samples.len() >= MIN_SAMPLES, "{} samples, expected {MIN_SAMPLES} or more", samples.len());
+    let start = Instant::now();
+    let Tried { plain, best, methods, reference } = Trials::new(planned, tuning).run()?;
+    let measured = best.as_ref().and_then(|best| best.measured.clone()).unwrap_or_else(|| plain.clone());
+    let judged = Judged::new(&Gain::of(&plain, &measured), plain.n_samples());
+    let (n_biases, n_weights, n_rounded, n_ranges, seconds) = Default::default();
+    let mut report = Tuned {
+        n_samples: n_tune,
+        judged,
+        n_biases,
+        n_weights,
+        n_rounded,
+        n_ranges,
+        methods,
+        measured,
+        reference,
+        seconds,
+    };
+    if let Some(Candidate { plan: tuned, biases, .. }) = best {
+        report.n_biases = biases.len();
+        report.n_weights = n_changed_weights(plan, &tuned);
+        report.n_ranges = n_changed_ranges(plan, &tuned);
+        report.n_rounded = tuned.weights.iter().filter(|weight| weight.learned).count();
+        planned.plan = tuned;
+        replace_biases(planned, table, biases)?;
+    } else {
+        warn_of_unknown(&mut planned.plan, &plain);
+    }
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok(Some(report))
+}
+
+/// Says which outputs of the plain plan hindered tuning.
+fn warn_of_unknown(plan: &mut QuantPlan, plain: &Measurement) {
+    for output in plain.unknown_outputs() {
+        plan.warnings.push(format!(
+            "output `{output}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept"
+        ));
+    }
+}
+
+/// Weights with other scales or integers.
+fn n_changed_weights(before: &QuantPlan, after: &QuantPlan) -> usize {
+    before.weights.iter().zip(&after.weights).filter(|(a, b)| a.params != b.params || a.integers != b.integers).count()
+}
+
+/// Groups of activations with other ranges.
+fn n_changed_ranges(before: &QuantPlan, after: &QuantPlan) -> usize {
+    let pairs = before.activations.iter().zip(&after.activations);
+    let changed = pairs.filter(|(a, b)| a.params != b.params).map(|(a, _)| a.quantizer.group);
+    changed.collect::<BTreeSet<usize>>().len()
+}
+
+/// Gives the model new biases, and the plan what follows from them.
+fn replace_biases(
+    planned: &mut PlannedModel,
+    WeightScheme { scheme, observer }: WeightScheme,
+    biases: BTreeMap<Edge, Vec<f32>>,
+) -> Result<()> {
+    let biases = named(planned.model.graph.as_ref().context("model has no graph")?, biases);
+    planned.edit(biases.iter().cloned().map(ModelEdit::ReplaceBias).collect())?;
+    let PlannedModel { model, placement, plan, .. } = planned;
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    add_quantizers(graph, placement, plan, scheme, &biases);
+    decide_biases(graph, placement, scheme, observer, plan, false)
+}
+
+/// Names for the new biases.
+fn named(graph: &GraphProto, biases: BTreeMap<Edge, Vec<f32>>) -> Vec<NewBias> {
+    let mut names = Names::of(graph);
+    let named = biases.into_iter().map(|((node_idx, input_idx), values)| {
+        let node = &graph.node[node_idx];
+        let base = match node.input.get(input_idx).filter(|name| !name.is_empty()) {
+            Some(name) => name.clone(),
+            None => format!("{}_bias", node_name(node)),
+        };
+        let name = names.fresh(&format!("{base}_corrected"));
+        NewBias { node_idx, input_idx, name, values }
+    });
+    named.collect()
+}
+
+/// The new biases as placement, where the table stores biases as integers.
+fn add_quantizers(
+    graph: &GraphProto,
+    placement: &mut Placement,
+    plan: &QuantPlan,
+    scheme: &Scheme,
+    biases: &[NewBias],
+) {
+    for NewBias { node_idx, input_idx, name, .. } in biases {
+        let (tensor, edge) = (name.clone(), (*node_idx, *input_idx));
+        if let Some(quantizer) = placement.biases.iter_mut().find(|quantizer| quantizer.edge == edge) {
+            quantizer.tensor = tensor;
+            continue;
+        }
+        let node = &graph.node[*node_idx];
+        let quantizer = new_quantizer(node, edge, placement, plan, scheme);
+        placement.biases.extend(quantizer.map(|quantizer| BiasQuantizer { tensor, ..quantizer }));
+    }
+}
