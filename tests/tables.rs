@@ -247,7 +247,7 @@ fn plan(model: &ModelProto, scheme: &Scheme, values: fn(&str) -> Vec<f32>) -> (P
     let activation = by_spelling(&scheme.observers.activation).unwrap();
     let weight = by_spelling(&scheme.observers.weight).unwrap();
     let observers = Observers { activation: &activation, weight: &weight };
-    let plan = decide(graph, &placement, &statistics, None, scheme, observers).unwrap();
+    let (plan, _) = decide(graph, &placement, &statistics, None, scheme, observers).unwrap();
     (placement, plan)
 }
 

@@ -1,7 +1,7 @@
 //! Constants that are scaled channel by channel.
 
 use super::{Channels, EqualizationGroup};
-use crate::onnx::edit::{Entries, ModelEdit};
+use crate::onnx::edit::{Entries, ModelEdit, ScaledChannels};
 use anyhow::{Result, ensure};
 
 /// A constant that changes with the channel scales of a group.
@@ -25,12 +25,12 @@ impl EqualizationGroup {
         ensure!(scales.len() == self.n, "tensor `{}`: {} factors, expected {}", self.tensor, scales.len(), self.n);
         let bad = scales.iter().find(|factor| !(factor.is_finite() && **factor > 0.0));
         ensure!(bad.is_none(), "tensor `{}`: factor {bad:?}, expected one above 0", self.tensor);
-        let edit = |constant: &ScaledConstant| ModelEdit::ScaleChannels {
+        let scaled = |constant: &ScaledConstant| ScaledChannels {
             tensor: constant.tensor.clone(),
             entries: constant.entries,
             factors: constant.channels.by_entry(scales),
             multiply: constant.multiply,
         };
-        Ok(self.constants.iter().map(edit).collect())
+        Ok(self.constants.iter().map(scaled).map(ModelEdit::ScaleChannels).collect())
     }
 }

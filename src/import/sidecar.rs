@@ -16,7 +16,7 @@ fn recognizes(contents: &Contents) -> bool {
 
 fn read(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
     let sidecar = sidecar::Sidecar::from_json(&contents.text)?;
-    let is_scaled = |edit: &ModelEdit| matches!(edit, ModelEdit::ScaleChannels { .. });
+    let is_scaled = |edit: &ModelEdit| matches!(edit, ModelEdit::ScaleChannels(_));
     ensure!(
         !sidecar.has_equalized_channels() && !sidecar.edits.iter().any(is_scaled),
         anyhow!("its ranges are for a model whose channels were equalized")

@@ -1,6 +1,7 @@
 //! Biases as tuning will correct them: the mean of each output channel as in the float network.
 
-use crate::simulate::{ChannelSum, OutChannels, OutputAt, OutputHook, SampleValues, correction, takes_bias};
+use crate::simulate::{ChannelSum, OutputAt, OutputHook, SampleValues, correction};
+use crate::tune::methods::bias::{BiasSlot, shift};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -52,36 +53,25 @@ impl OutputHook for BiasCorrection {
     /// Shifts the outputs of nodes whose biases can be corrected.
     fn output(&mut self, at: &OutputAt, values: &mut SampleValues) -> Result<()> {
         let OutputAt { net, node_idx, node, key } = *at;
-        let y = values.first().filter(|_| takes_bias(node, &net.index));
-        let Some(channels) = y.and_then(|y| OutChannels::of(node, y)) else { return Ok(()) };
-        let bounds = net.bounds_behind(node);
-        let sums = |values: &SampleValues| -> Vec<Vec<ChannelSum>> {
-            values.par_iter().map(|value| channels.sums(value, bounds)).collect()
-        };
+        let y = values.first().filter(|_| self.mode != BiasMode::Off);
+        let Some(slot) = y.and_then(|y| BiasSlot::of(net, node, y, |_| false)) else { return Ok(()) };
+        let sums = |values: &SampleValues| slot.sums(&values.iter().collect::<Vec<_>>());
         match self.mode {
-            BiasMode::Off => {}
-            BiasMode::Float => drop(self.float.insert(node_idx, sums(values))),
+            BiasMode::Off | BiasMode::Apply => {}
+            BiasMode::Float => {
+                self.float.insert(node_idx, sums(values));
+                return Ok(());
+            }
             BiasMode::Learn => {
                 let Some(float) = self.float.get(&node_idx) else { return Ok(()) };
                 let by = correction(float, &sums(values));
-                let by: Vec<f32> = by.iter().map(|&by| by as f32).collect();
-                shift(&channels, values, &by)?;
-                self.known.insert(key, by);
-            }
-            BiasMode::Apply => {
-                if let Some(by) = self.known.get(&key) {
-                    shift(&channels, values, by)?;
-                }
+                self.known.insert(key, by.iter().map(|&by| by as f32).collect());
             }
         }
-        Ok(())
+        let finite = |by: &&Vec<f32>| by.len() == slot.channels.n_out && by.iter().all(|by| by.is_finite());
+        match self.known.get(&key).filter(finite) {
+            Some(by) if by.iter().any(|by| *by != 0.0) => shift(&slot.channels, values.par_iter_mut(), by),
+            _ => Ok(()),
+        }
     }
-}
-
-fn shift(channels: &OutChannels, values: &mut SampleValues, by: &[f32]) -> Result<()> {
-    let finite = by.len() == channels.n_out && by.iter().all(|by| by.is_finite());
-    if finite && by.iter().any(|by| *by != 0.0) {
-        values.par_iter_mut().try_for_each(|value| channels.shift(value, by))?;
-    }
-    Ok(())
 }

@@ -69,10 +69,9 @@ pub fn choose_precisions(
         margin += shortfall;
         round += 1;
     };
-    // It has edits and warnings of equalization; warnings about tensors came again with the new plan.
-    chosen.plan.replace(std::mem::take(&mut planned.plan));
-    chosen.edits.splice(0..0, std::mem::take(&mut planned.edits));
-    *planned = chosen;
+    planned.edits.extend(std::mem::take(&mut chosen.edits));
+    planned.replan((chosen.plan, chosen.warnings));
+    (planned.model, planned.placement) = (chosen.model, chosen.placement);
     Ok((mixed, tuned))
 }
 

@@ -4,7 +4,7 @@ use super::Task;
 use crate::calibrate::{CalibrationStatistics, SampleSet};
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{ActivationQuantizer, Assigned, Placement, WeightQuantizer, place_assigned};
-use crate::plan::{PlannedActivation, PlannedWeight, QuantPlan, decide, decide_biases, round};
+use crate::plan::{Decided, PlannedActivation, PlannedWeight, QuantPlan, decide, decide_biases, round};
 use crate::progress::Progress;
 use crate::scheme::Scheme;
 use anyhow::{Context, Result};
@@ -71,13 +71,13 @@ impl<'a> Planner<'a> {
         self.calibration.observe_more(self.model, shapes, tensors, self.samples, self.progress)
     }
 
-    fn decide_for(&self, placement: &Placement) -> Result<QuantPlan> {
+    fn decide_for(&self, placement: &Placement) -> Result<Decided> {
         let Task { given, observers, .. } = self.task;
         decide(self.graph, placement, &self.calibration.of(placement), given, self.scheme(), observers)
     }
 
     /// The plan as the main job decides it.
-    pub fn decide(&mut self, placement: &Placement) -> Result<QuantPlan> {
+    pub fn decide(&mut self, placement: &Placement) -> Result<Decided> {
         self.ensure_known(std::slice::from_ref(placement))?;
         self.decide_for(placement)
     }
@@ -99,7 +99,7 @@ impl<'a> Planner<'a> {
         let weights: Option<_> = placement.weights.iter().map(weight).collect();
         let undecided = "internal error: a quantizer without parameters";
         let (activations, weights) = activations.zip(weights).context(undecided)?;
-        let mut plan = QuantPlan { activations, weights, ..QuantPlan::default() };
+        let mut plan = QuantPlan { activations, weights, biases: Vec::new() };
         decide_biases(self.graph, placement, self.scheme(), self.task.observers.weight, &mut plan, true)?;
         for weight in &mut plan.weights {
             // A bias may have widened the scales.
@@ -123,7 +123,7 @@ impl<'a> Planner<'a> {
         if new.activations.is_empty() && new.weights.is_empty() {
             return Ok(());
         }
-        let plan = self.decide_for(&new)?;
+        let (plan, _) = self.decide_for(&new)?;
         for planned in plan.activations {
             let group = self.groups.entry(groups[&planned.quantizer.group].clone()).or_default();
             group.insert(planned.quantizer.tensor.clone(), planned);

@@ -294,14 +294,14 @@ impl<'a> Search<'a> {
         !self.chosen.is_empty()
     }
 
-    /// What was chosen by now: the plan as the main job decides it, with its warnings.
+    /// What was chosen by now: the plan as the main job decides it.
     ///
     /// # Errors
     /// If the plan cannot be made.
     pub fn planned(&mut self) -> Result<PlannedModel> {
         let placement = self.planner.placement(&self.assigned);
-        let plan = self.planner.decide(&placement)?;
-        Ok(PlannedModel::new(self.planner.model.clone(), placement, plan))
+        let (plan, warnings) = self.planner.decide(&placement)?;
+        Ok(PlannedModel { warnings, ..PlannedModel::new(self.planner.model.clone(), placement, plan) })
     }
 
     /// How it was chosen, and how far the final plan is from the goal, in the goal's unit. It is evaluated with the final

@@ -11,28 +11,36 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum ModelEdit {
     /// Other values for the channels of a float32 initializer.
-    ScaleChannels {
-        /// Name of the initializer.
-        tensor: String,
-        /// Which factor each value takes.
-        entries: Entries,
-        /// One per entry.
-        factors: Vec<f32>,
-        /// Whether values are multiplied by the factors; otherwise divided.
-        multiply: bool,
-    },
+    ScaleChannels(ScaledChannels),
     /// Another bias for a node.
     ReplaceBias(NewBias),
     /// Other values for a float32 initializer.
-    ReplaceValues {
-        /// Name of the initializer.
-        tensor: String,
-        /// In row-major order.
-        values: Vec<f32>,
-    },
+    ReplaceValues(NewValues),
 }
 
-/// A bias that replaces that of a node; in the sidecar as it is.
+/// Factors for the values of a float32 initializer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScaledChannels {
+    /// Name of the initializer.
+    pub tensor: String,
+    /// Which factor each value takes.
+    pub entries: Entries,
+    /// One per entry.
+    pub factors: Vec<f32>,
+    /// Whether values are multiplied by the factors; otherwise divided.
+    pub multiply: bool,
+}
+
+/// Other values for a float32 initializer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewValues {
+    /// Name of the initializer.
+    pub tensor: String,
+    /// In row-major order.
+    pub values: Vec<f32>,
+}
+
+/// A bias that replaces that of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewBias {
     /// Position of the node in the prepared graph.
@@ -91,7 +99,7 @@ pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
     let mut replaced = Vec::new();
     for edit in edits {
         match edit {
-            ModelEdit::ScaleChannels { tensor, entries, factors, multiply } => {
+            ModelEdit::ScaleChannels(ScaledChannels { tensor, entries, factors, multiply }) => {
                 let stored = initializer(graph, tensor)?;
                 let mut values = tensor::f32_values(stored)?;
                 for (i, value) in values.iter_mut().enumerate() {
@@ -103,7 +111,7 @@ pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
                 *stored = tensor::from_f32(tensor, &tensor::shape(stored)?, &values)?;
             }
             ModelEdit::ReplaceBias(bias) => replaced.extend(replace_bias(graph, bias)?),
-            ModelEdit::ReplaceValues { tensor, values } => {
+            ModelEdit::ReplaceValues(NewValues { tensor, values }) => {
                 let stored = initializer(graph, tensor)?;
                 *stored = tensor::from_f32(tensor, &tensor::shape(stored)?, values)?;
             }

@@ -106,6 +106,8 @@ pub struct Outcome {
     pub placement: Placement,
     /// With which parameters.
     pub plan: QuantPlan,
+    /// What the user should know.
+    pub warnings: Vec<String>,
     /// A line per input whose open dimensions got numbers in the model that is written.
     pub fixed: Vec<String>,
     /// What methods did.
@@ -155,17 +157,17 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     let mut calibration = observe(parsed, &placement, &proposals, setup, request, progress)?;
     let statistics = calibration.of(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
-    let plan = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
-    let mut planned = PlannedModel::new(model, placement, plan);
+    let (plan, warnings) = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
+    let mut planned = PlannedModel { warnings, ..PlannedModel::new(model, placement, plan) };
     let improved = improve(setup, request, &mut planned, proposals, &mut calibration, progress)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
     let sidecar = record::sidecar(about_model, setup, request, &planned, &calibration, &improved)?;
-    let PlannedModel { model, placement, mut plan, .. } = planned;
+    let PlannedModel { model, placement, plan, mut warnings, .. } = planned;
     let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
     let quantized = rewrite(model, &plan, request.storage)?;
     let model = ensure_kept(quantized, &request.scheme)?;
-    plan.warnings.extend(model.warnings.iter().cloned());
-    Ok(Outcome { model, prepared, has_external_data, sidecar, placement, plan, fixed, improved })
+    warnings.extend(model.warnings.iter().cloned());
+    Ok(Outcome { model, prepared, has_external_data, sidecar, placement, plan, warnings, fixed, improved })
 }
 
 /// Runs `work` on a pool of so many threads, for all that it does in parallel.
@@ -247,14 +249,14 @@ fn improve(
 
 /// What the user is told besides what the stages said.
 fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics, selection: &Selection) -> Result<()> {
-    let PlannedModel { model, plan, .. } = planned;
+    let PlannedModel { model, plan, warnings, .. } = planned;
     let skipped = calibration.skipped.iter().map(|reason| format!("left out: {reason}"));
-    plan.warnings.splice(0..0, skipped);
+    warnings.splice(0..0, skipped);
     for pattern in selection.unmatched(model.graph()?) {
-        plan.warnings.push(format!("`{pattern}` matches no node"));
+        warnings.push(format!("`{pattern}` matches no node"));
     }
     if plan.activations.is_empty() {
-        plan.warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
+        warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
     }
     Ok(())
 }

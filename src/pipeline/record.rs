@@ -40,6 +40,7 @@ pub fn sidecar(
         methods: &improved.methods,
         outputs: &improved.outputs,
         edits: &planned.edits,
+        warnings: &planned.warnings,
         mixed_precision: improved.mixed.as_ref(),
         tuned: improved.tuned.as_ref(),
     };

@@ -13,7 +13,7 @@ use anyhow::Result;
 const MAX_BIAS: f64 = i32::MAX as f64;
 
 /// Fills [`QuantPlan::biases`] anew. `widen` lets the scales of weights grow where an int32 would overflow;
-/// without it such a bias is saturated.
+/// without it such a bias is saturated. Gives warnings of those.
 ///
 /// # Errors
 /// If a bias is not finite; the message names it.
@@ -24,13 +24,11 @@ pub fn decide_biases(
     observer: &Observer,
     plan: &mut QuantPlan,
     widen: bool,
-) -> Result<()> {
+) -> Result<Vec<String>> {
     plan.biases.clear();
     let floats = placement.biases.iter().map(|quantizer| values(graph, &quantizer.tensor));
     let floats: Vec<(Vec<usize>, Vec<f32>)> = floats.collect::<Result<_>>()?;
-    if widen {
-        widen_weights(placement, &floats, plan);
-    }
+    let warnings = if widen { widen_weights(placement, &floats, plan) } else { Vec::new() };
     for (quantizer, (shape, values)) in placement.biases.iter().zip(floats) {
         let Some(name) = &quantizer.qtype else {
             plan.biases.extend(int32(plan, quantizer, shape, &values));
@@ -47,7 +45,7 @@ pub fn decide_biases(
             qtype: Some(qtype),
         });
     }
-    Ok(())
+    Ok(warnings)
 }
 
 /// The grids that a bias with a type of its own may have: the one that its range asks for, and where scales
@@ -64,7 +62,8 @@ pub fn bias_grids(values: &[f32], qtype: &QType, observer: &Observer) -> Result<
 }
 
 /// Widens the weights' scales where an int32 would overflow: a weight may serve several biases.
-fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut QuantPlan) {
+fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut QuantPlan) -> Vec<String> {
+    let mut warnings = Vec::new();
     let int32 = placement.biases.iter().zip(floats).filter(|(quantizer, _)| quantizer.qtype.is_none());
     for (quantizer, (_, values)) in int32 {
         let Some(s_x) = input_scale(plan, &quantizer.input) else { continue };
@@ -81,13 +80,14 @@ fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan:
                 params.scale = qtype.scale_at_least(needed.max(normal));
             }
             if overflows {
-                plan.warnings.push(format!(
+                warnings.push(format!(
                     "initializer `{}`: channel {channel} overflows int32; the scale of `{}` was widened",
                     quantizer.tensor, weight.quantizer.tensor
                 ));
             }
         }
     }
+    warnings
 }
 
 fn int32(plan: &QuantPlan, quantizer: &BiasQuantizer, shape: Vec<usize>, values: &[f32]) -> Option<PlannedBias> {

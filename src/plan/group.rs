@@ -1,7 +1,7 @@
 //! Parameters of activations: one type, range and scale per group of tensors on one grid.
 
 use super::mask::Mask;
-use super::{PlannedActivation, QuantPlan, RangeCandidate, params_for};
+use super::{PlannedActivation, RangeCandidate, params_for};
 use crate::observers::{Observer, covering};
 use crate::place::Placement;
 use crate::quant::{GivenRange, Grid, QuantParams, Range, params_for_range};
@@ -31,8 +31,7 @@ pub(super) fn decide(
     given: Option<&BTreeMap<String, GivenRange>>,
     scheme: &Scheme,
     observer: &Observer,
-    plan: &mut QuantPlan,
-) -> Result<()> {
+) -> Result<(Vec<PlannedActivation>, Vec<String>)> {
     let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (quantizer_idx, quantizer) in placement.activations.iter().enumerate() {
         members.entry(quantizer.group).or_default().push(quantizer_idx);
@@ -74,8 +73,9 @@ pub(super) fn decide(
     // The first error in the order of the groups is reported, whatever thread met one first.
     let found: Vec<Result<(usize, Shared)>> = members.par_iter().map(find).collect();
     let groups: BTreeMap<usize, Shared> = found.into_iter().collect::<Result<_>>()?;
+    let (mut activations, mut warnings) = (Vec::new(), Vec::new());
     for quantizers_of_group in members.values() {
-        prescribed(placement, quantizers_of_group, &mut plan.warnings);
+        prescribed(placement, quantizers_of_group, &mut warnings);
     }
     for (quantizer, statistic) in placement.activations.iter().zip(statistics) {
         let (shared, statistic) = (&groups[&quantizer.group], statistic.borrow());
@@ -84,7 +84,7 @@ pub(super) fn decide(
         let n_infinite = statistic.histogram.n_minus_infinity().min(n_masked);
         let n_non_finite = statistic.n_non_finite() - n_infinite;
         if n_non_finite > 0 {
-            plan.warnings.push(format!(
+            warnings.push(format!(
                 "tensor `{}`: {n_non_finite} of {} values are NaN or infinite; they were left out",
                 quantizer.tensor,
                 n_non_finite + statistic.n_finite()
@@ -94,7 +94,7 @@ pub(super) fn decide(
         if quantizer.holds_all && shared.widened {
             quantizer.reason.push_str("; its range holds all values that were seen");
         }
-        plan.activations.push(PlannedActivation {
+        activations.push(PlannedActivation {
             quantizer,
             qtype: shared.qtype.clone(),
             params: shared.params,
@@ -106,7 +106,7 @@ pub(super) fn decide(
             candidates: shared.candidates.clone(),
         });
     }
-    Ok(())
+    Ok((activations, warnings))
 }
 
 /// The first grid that the table prescribes in the group, and whose; warns where it prescribes another one too.

@@ -2,7 +2,7 @@
 
 use super::weight::values_of;
 use super::{PlannedWeight, QuantPlan};
-use crate::onnx::edit::ModelEdit;
+use crate::onnx::edit::{ModelEdit, NewValues};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::quant::{ScaleLayout, TensorParams};
@@ -38,10 +38,10 @@ impl QuantPlan {
             let quantizer = &weight.quantizer;
             weight.learned && index.has_only(&quantizer.tensor, quantizer.edges.len())
         });
-        let edit = |weight: &PlannedWeight| ModelEdit::ReplaceValues {
+        let edit = |weight: &PlannedWeight| NewValues {
             tensor: weight.quantizer.tensor.clone(),
             values: weight.dequantized(),
         };
-        learned.map(edit).collect()
+        learned.map(edit).map(ModelEdit::ReplaceValues).collect()
     }
 }

@@ -38,19 +38,10 @@ pub struct QuantPlan {
     pub weights: Vec<PlannedWeight>,
     /// As [`Placement::biases`].
     pub biases: Vec<PlannedBias>,
-    /// What the user should know.
-    pub warnings: Vec<String>,
 }
 
-impl QuantPlan {
-    /// Takes the place of an earlier plan of the same model: puts its warnings first, but for those that come again with
-    /// this one.
-    pub fn replace(&mut self, earlier: QuantPlan) {
-        let mut warnings = earlier.warnings;
-        warnings.retain(|warning| !self.warnings.contains(warning));
-        self.warnings.splice(0..0, warnings);
-    }
-}
+/// A plan, and warnings about its tensors.
+pub type Decided = (QuantPlan, Vec<String>);
 
 /// An activation with its parameters.
 #[derive(Debug, Clone)]
@@ -199,19 +190,19 @@ pub fn decide(
     given: Option<&BTreeMap<String, GivenRange>>,
     scheme: &Scheme,
     observers: Observers,
-) -> Result<QuantPlan> {
+) -> Result<Decided> {
     ensure!(
         statistics.len() == placement.activations.len(),
         "{} statistics, expected {}: one per activation",
         statistics.len(),
         placement.activations.len()
     );
-    let mut plan = QuantPlan::default();
-    group::decide(placement, statistics, given, scheme, observers.activation, &mut plan)?;
-    weight::decide(graph, placement, scheme, observers.weight, &mut plan)?;
-    decide_biases(graph, placement, scheme, observers.weight, &mut plan, true)?;
+    let (activations, of_activations) = group::decide(placement, statistics, given, scheme, observers.activation)?;
+    let (weights, of_weights) = weight::decide(graph, placement, scheme, observers.weight)?;
+    let mut plan = QuantPlan { activations, weights, biases: Vec::new() };
+    let of_biases = decide_biases(graph, placement, scheme, observers.weight, &mut plan, true)?;
     plan.weights.par_iter_mut().try_for_each(|weight| round(graph, weight))?;
-    Ok(plan)
+    Ok((plan, [of_activations, of_weights, of_biases].concat()))
 }
 
 /// Parameters for `range` on the type's grid, refined on what was observed where the type asks for it,

@@ -1,7 +1,7 @@
 //! Parameters and integers of weights.
 
 use super::mask::Mask;
-use super::{Pairs, PlannedWeight, QuantPlan, params_for};
+use super::{Pairs, PlannedWeight, params_for};
 use crate::diag::WithHint;
 use crate::observers::Observer;
 use crate::onnx::node;
@@ -60,17 +60,13 @@ pub(super) fn decide(
     placement: &Placement,
     scheme: &Scheme,
     observer: &Observer,
-    plan: &mut QuantPlan,
-) -> Result<()> {
+) -> Result<(Vec<PlannedWeight>, Vec<String>)> {
     let planned = |quantizer: &WeightQuantizer| planned(graph, quantizer, &scheme.types[&quantizer.qtype], observer);
     // Of several errors the first is given.
     let weights: Vec<Result<PlannedWeight>> = placement.weights.par_iter().map(planned).collect();
-    for weight in weights {
-        let weight = weight?;
-        plan.warnings.extend(warning(&weight));
-        plan.weights.push(weight);
-    }
-    Ok(())
+    let weights: Vec<PlannedWeight> = weights.into_iter().collect::<Result<_>>()?;
+    let warnings = weights.iter().filter_map(warning).collect();
+    Ok((weights, warnings))
 }
 
 /// One weight with its parameters, not rounded yet.

@@ -57,7 +57,7 @@ impl Summary {
             preprocessing: outcome.sidecar.calibration.preprocessing.clone(),
             static_shapes: outcome.fixed.clone(),
             improved: outcome.improved.clone(),
-            warnings: outcome.plan.warnings.clone(),
+            warnings: outcome.warnings.clone(),
             seconds,
         }
     }

@@ -40,6 +40,8 @@ pub struct Record<'a> {
     pub outputs: &'a [OutputGroups],
     /// The changes of the prepared float model.
     pub edits: &'a [ModelEdit],
+    /// What the user should know.
+    pub warnings: &'a [String],
     /// Which layers got another precision.
     pub mixed_precision: Option<&'a Mixed>,
     /// What tuning did.
@@ -63,7 +65,7 @@ impl Record<'_> {
             param_encodings: weights.chain(biases).collect::<Result<_>>()?,
             float_nodes: self.float_nodes(),
             graph: graph_record(self.graph),
-            warnings: plan.warnings.clone(),
+            warnings: self.warnings.to_vec(),
             scheme: SchemeRecord {
                 backend: self.scheme.name.clone(),
                 source: self.scheme.source.clone(),

@@ -3,7 +3,7 @@
 use super::packed::unpack;
 use super::schema::{Encoding, SCHEMA_VERSION, Sidecar};
 use crate::diag::WithHint;
-use crate::onnx::edit::ModelEdit;
+use crate::onnx::edit::{ModelEdit, NewValues};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
@@ -99,6 +99,6 @@ impl Encoding {
         let nearest = params.quantize(&values)?.into_iter().zip(&differences);
         let integers: Vec<i32> = nearest.map(|(q, by)| q.saturating_add(*by)).collect();
         let values = params.dequantize(&integers);
-        Ok(ModelEdit::ReplaceValues { tensor: self.name.clone(), values })
+        Ok(ModelEdit::ReplaceValues(NewValues { tensor: self.name.clone(), values }))
     }
 }

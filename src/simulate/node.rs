@@ -4,7 +4,6 @@ use super::channels::ChannelSum;
 use super::single_node::SingleNode;
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::node::is_scaled;
 use crate::onnx::proto::NodeProto;
 use std::cell::OnceCell;
 
@@ -39,15 +38,6 @@ impl NodeAt<'_> {
     /// makes them of [`NodeAt::float_outputs`]; those of another pass where it kept them.
     pub fn float_sums(&self, sums: impl FnOnce() -> Vec<Vec<ChannelSum>>) -> &[Vec<ChannelSum>] {
         self.sums.get_or_init(sums)
-    }
-}
-
-/// Whether a bias can shift the output channels of the node: a layer, or an Add that gives a constant to a MatMul.
-pub fn takes_bias(node: &NodeProto, index: &GraphIndex) -> bool {
-    match node.op_type() {
-        "Conv" | "ConvTranspose" | "Gemm" => !is_scaled(node),
-        "Add" => added_to_product(node, index).is_some(),
-        _ => false,
     }
 }
 

@@ -70,7 +70,7 @@ impl Proposals {
             let attempt =
                 proposal.and_then(|proposal| attempt(setup, method, planned, calibration, proposal, &mut known));
             let outcome = attempt.unwrap_or_else(|error| {
-                planned.plan.warnings.push(format!("{} skipped: {error:#}", method.title));
+                planned.warnings.push(format!("{} skipped: {error:#}", method.title));
                 MethodOutcome::skipped(method.name, format!("{error:#}"))
             });
             outcomes.push(MethodOutcome { seconds: seconds + start.elapsed().as_secs_f64(), ..outcome });
@@ -99,7 +99,7 @@ fn attempt(
     let changed = edited(model, &edits)?;
     let graph = changed.graph.as_ref().context("model has no graph")?;
     let statistics = calibration.of_scaled(placement, &scalings);
-    let changed_plan = decide(graph, placement, &statistics, None, setup.scheme, setup.range_observers())?;
+    let (changed_plan, warnings) = decide(graph, placement, &statistics, None, setup.scheme, setup.range_observers())?;
     let (names, values) = (data.names(), data.values(evaluated_by.clone())?);
     let samples = Samples { names: &names, values: &values };
     let compared = Compared {
@@ -116,7 +116,7 @@ fn attempt(
     let outcome = MethodOutcome::judged(method.name, &gain, CHANGE, evaluated_by.len());
     let reference = if outcome.accepted { of_changed } else { of_model };
     if outcome.accepted {
-        planned.plan = changed_plan;
+        planned.replan((changed_plan, warnings));
         planned.edit(edits)?;
         calibration.take_scaled(&scalings);
     }
@@ -125,7 +125,7 @@ fn attempt(
 }
 
 /// Asks the methods that choose among plans, one after the other; `known` is what is known of the plan that stays. Where a
-/// network cannot be run node by node the plan gets a warning.
+/// network cannot be run node by node there is a warning.
 pub fn choose(
     setup: Setup,
     planned: &mut PlannedModel,
@@ -141,7 +141,7 @@ pub fn choose(
         let Action::Choice(choose) = method.action else { continue };
         let context = ChoiceContext { setup, methods: &methods, calibration };
         let Chosen { outcomes, observer } = choose(&context, planned, known).unwrap_or_else(|error| {
-            planned.plan.warnings.push(format!("{} skipped: {error:#}", method.title));
+            planned.warnings.push(format!("{} skipped: {error:#}", method.title));
             let outcomes = vec![MethodOutcome::skipped(method.name, format!("{error:#}"))];
             Chosen { outcomes, observer: None }
         });

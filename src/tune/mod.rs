@@ -6,18 +6,16 @@
 
 pub mod accept;
 mod compare;
-pub mod descent;
 mod effort;
 mod improve;
-pub mod layer;
 pub mod method;
 pub mod methods;
-mod moments;
 mod outcome;
 mod setup;
 mod trials;
 mod tune_plan;
 mod tuning;
+pub mod weights;
 mod whole;
 
 pub use compare::{Compared, compare_plans};

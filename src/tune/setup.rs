@@ -9,7 +9,7 @@ use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
-use crate::plan::{Observers, QuantPlan};
+use crate::plan::{Decided, Observers, QuantPlan};
 use crate::scheme::Scheme;
 use crate::simulate::FloatReference;
 use anyhow::{Result, ensure};
@@ -56,12 +56,21 @@ pub struct PlannedModel {
     pub plan: QuantPlan,
     /// The changes of the prepared model that this is a plan of, in their order.
     pub edits: Vec<ModelEdit>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
 }
 
 impl PlannedModel {
     /// A plan of a prepared model as it is.
     pub fn new(model: ModelProto, placement: Placement, plan: QuantPlan) -> PlannedModel {
-        PlannedModel { model, placement, plan, edits: Vec::new() }
+        PlannedModel { model, placement, plan, edits: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// Takes another plan with its warnings; earlier ones stay, each once.
+    pub fn replan(&mut self, (plan, warnings): Decided) {
+        self.plan = plan;
+        self.warnings.retain(|warning| !warnings.contains(warning));
+        self.warnings.extend(warnings);
     }
 
     /// Changes the model.

@@ -42,7 +42,7 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
         axes: setup.axes,
     };
     Ok(tune(planned, tuning).unwrap_or_else(|error| {
-        planned.plan.warnings.push(format!("tuning skipped: {error:#}"));
+        planned.warnings.push(format!("tuning skipped: {error:#}"));
         None
     }))
 }
@@ -83,16 +83,16 @@ pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>>
         planned.plan = tuned;
         replace_biases(planned, table, biases)?;
     } else {
-        warn_of_unknown(&mut planned.plan, &plain);
+        warn_of_unknown(&mut planned.warnings, &plain);
     }
     report.seconds = start.elapsed().as_secs_f64();
     Ok(Some(report))
 }
 
 /// Says which outputs of the plain plan hindered tuning.
-fn warn_of_unknown(plan: &mut QuantPlan, plain: &Measurement) {
+fn warn_of_unknown(warnings: &mut Vec<String>, plain: &Measurement) {
     for output in plain.unknown_outputs() {
-        plan.warnings.push(format!(
+        warnings.push(format!(
             "output `{output}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept"
         ));
     }
@@ -118,10 +118,11 @@ fn replace_biases(
 ) -> Result<()> {
     let biases = named(planned.model.graph.as_ref().context("model has no graph")?, biases);
     planned.edit(biases.iter().cloned().map(ModelEdit::ReplaceBias).collect())?;
-    let PlannedModel { model, placement, plan, .. } = planned;
+    let PlannedModel { model, placement, plan, warnings, .. } = planned;
     let graph = model.graph.as_ref().context("model has no graph")?;
     add_quantizers(graph, placement, plan, scheme, &biases);
-    decide_biases(graph, placement, scheme, observer, plan, false)
+    warnings.extend(decide_biases(graph, placement, scheme, observer, plan, false)?);
+    Ok(())
 }
 
 /// Names for the new biases.

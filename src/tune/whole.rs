@@ -19,7 +19,7 @@ const ALL: &str = "all";
 /// If a sample cannot be loaded, or a node cannot be run by itself.
 pub fn ensure_gain(
     setup: Setup,
-    plain: PlannedModel,
+    mut plain: PlannedModel,
     planned: &mut PlannedModel,
     tuned: Option<&Tuned>,
     methods: &[MethodOutcome],
@@ -36,17 +36,16 @@ pub fn ensure_gain(
         let before = measure(setup, &plain, samples, tuned)?;
         let outcome = MethodOutcome::judged(ALL, &Gain::of(&before, &after), WHOLE, before.n_samples());
         if !outcome.accepted {
-            planned.plan.warnings.push(format!(
+            planned.warnings.push(format!(
                 "the network is worse with all changes than without any ({}): it is written without",
                 outcome.reason.as_deref().unwrap_or_default()
             ));
-            let warnings = std::mem::take(&mut planned.plan.warnings);
+            plain.warnings = std::mem::take(&mut planned.warnings);
             *planned = plain;
-            planned.plan.warnings.splice(0..0, warnings);
             (after, undone) = (before, Some(outcome));
         }
     }
-    warn(&mut planned.plan.warnings, &after);
+    warn(&mut planned.warnings, &after);
     Ok(undone)
 }
 

@@ -126,12 +126,12 @@ fn prescribed_parameters_are_taken_as_they_are() {
         assert_eq!(planned.range, Range { min: -5.0, max: 122.5 });
         assert_eq!((planned.params.q_max, planned.qtype.signed), (255, false));
     }
-    assert!(plan.warnings.is_empty());
+    assert!(given.warnings().is_empty());
     given.activation("other", "u8", &[3.0]).fixed = fixed(0.25, 10);
     given.placement.activations[3].group = 7;
     let plan = given.plan();
     assert_eq!(plan.activations[3].params.scale, 0.5);
-    let [warning] = <[String; 1]>::try_from(plan.warnings).unwrap();
+    let [warning] = <[String; 1]>::try_from(given.warnings()).unwrap();
     assert!(warning.starts_with("tensors `first` and `other` share quantization parameters"), "{warning}");
     given.placement.activations[1].fixed = fixed(0.5, 256);
     let error = given.decide().unwrap_err();
@@ -145,7 +145,7 @@ fn values_that_are_no_numbers_are_told_of_and_a_mask_is_not() {
     given.activation("x", "u8", &[1.0, nan, inf, 2.0, -inf]);
     let plan = given.plan();
     assert_eq!((plan.activations[0].n_non_finite, plan.activations[0].n_masked), (3, 0));
-    assert_eq!(plan.warnings, ["tensor `x`: 3 of 5 values are NaN or infinite; they were left out"]);
+    assert_eq!(given.warnings(), ["tensor `x`: 3 of 5 values are NaN or infinite; they were left out"]);
     given.activation("none", "u8", &[nan]);
     let error = given.decide().unwrap_err();
     assert!(error.contains("tensor `none`") && error.contains("no finite value"), "{error}");
@@ -155,14 +155,14 @@ fn values_that_are_no_numbers_are_told_of_and_a_mask_is_not() {
     given.activation("scores", "u8", &scores).softmax = Some(SoftmaxRole::Input);
     let plan = given.plan();
     let planned = &plan.activations[0];
-    assert_eq!((planned.n_non_finite, planned.n_masked, plan.warnings.len()), (0, 3, 0));
+    assert_eq!((planned.n_non_finite, planned.n_masked, given.warnings().len()), (0, 3, 0));
     assert!((-15.1..=-15.0).contains(&planned.range.min) && planned.range.max == 5.0, "{:?}", planned.range);
     // With NaN beside them, that alone is told of; an output's lowest value is the raised one.
     given.activation("more", "u8", &[-inf, nan, 1.0, -2.0]).softmax = Some(SoftmaxRole::Input);
     given.placement.activations[0].holds_all = true;
     let plan = given.plan();
     assert_eq!((plan.activations[1].n_non_finite, plan.activations[1].n_masked), (1, 1));
-    assert_eq!(plan.warnings, ["tensor `more`: 1 of 3 values are NaN or infinite; they were left out"]);
+    assert_eq!(given.warnings(), ["tensor `more`: 1 of 3 values are NaN or infinite; they were left out"]);
     assert!(plan.activations[0].range.min > -15.2, "{:?}", plan.activations[0].range);
     // Where one of a group is read by others than a Softmax, there is no mask; two roles have the shorter mask's.
     given.activation("plain", "u8", &[1.0]).group = 0;

@@ -21,7 +21,7 @@ fn a_bias_has_the_product_of_the_scales_of_its_input_and_its_weight() {
     assert_eq!((plan.biases[0].zero_point, &plan.biases[0].qtype), (0, &None));
     assert_eq!(plan.biases[0].dequantized(), [5000.0 * product(0.01), -2500.0 * product(0.02)]);
     assert_eq!(plan.biases[1].dequantized()[1], -5000.0 * product(0.01));
-    assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    assert!(given.warnings().is_empty(), "{:?}", given.warnings());
 }
 
 #[test]
@@ -32,7 +32,10 @@ fn a_weight_whose_bias_would_overflow_gets_a_wider_scale() {
     given.bias("b", 0, &[0.5, -1e6]);
     let plan = given.plan();
     assert_eq!(scales(&plan.weights[0]), [0.01, needed(1e6)]);
-    assert_eq!(plan.warnings, ["initializer `b`: channel 1 overflows int32; the scale of `w` was widened".to_string()]);
+    assert_eq!(
+        given.warnings(),
+        ["initializer `b`: channel 1 overflows int32; the scale of `w` was widened".to_string()]
+    );
     // The weight's integers are those of the wider scale.
     assert_eq!(plan.weights[0].integers[3], (-1.27 / needed(1e6)).round() as i32);
     assert!((i32::MAX - 10_000..=i32::MAX).contains(&-plan.biases[0].integers[1]));
@@ -67,7 +70,7 @@ fn the_scale_of_a_bias_is_a_normal_number() {
     let least = (1024.0 * f64::from(f32::MIN_POSITIVE) / f64::from(0.01f32)) as f32;
     assert_eq!(scales(&plan.weights[0]), [least; 2]);
     assert_eq!(scales(&plan.weights[1]), [least]);
-    assert!(plan.warnings.is_empty() && plan.biases.iter().all(|bias| bias.scales[0].is_normal()));
+    assert!(given.warnings().is_empty() && plan.biases.iter().all(|bias| bias.scales[0].is_normal()));
 }
 
 #[test]

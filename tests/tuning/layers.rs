@@ -5,8 +5,8 @@ use mqq::engine::Value;
 use mqq::onnx::proto::{AttributeProto, ModelProto, NodeProto, OperatorSetIdProto};
 use mqq::onnx::tensor;
 use mqq::simulate::{ActivationBounds, NamedValue, OutChannels, SingleNode};
-use mqq::tune::layer::LayerProduct;
 use mqq::tune::methods::bias_calibration::calibration;
+use mqq::tune::weights::layer::LayerProduct;
 
 pub fn node(op_type: &str, ints: &[(&str, &[i64])], int: &[(&str, i64)]) -> NodeProto {
     let lists = ints.iter().map(|(name, values)| AttributeProto {

@@ -82,7 +82,7 @@ fn planned(model: ModelProto, value_info: &ValueInfos, scheme: &Scheme) -> Plann
         samples.push(sample);
     }
     let observers = Observers { activation: &by_spelling("mse").unwrap(), weight: &by_spelling("max").unwrap() };
-    let plan = decide(graph, &placement, &statistics, None, scheme, observers).unwrap();
+    let (plan, _) = decide(graph, &placement, &statistics, None, scheme, observers).unwrap();
     let input = &float.inputs()[0];
     let value = |sample: &Vec<Array>| vec![Value::of_array(&sample[0], input).unwrap()];
     let values = samples.iter().map(value).collect();
@@ -590,4 +590,13 @@ fn neighbouring_weights_fit_16_bits_where_the_table_asks_for_it() {
             assert!(largest > 100, "{backend} {effort}: the other channels keep 8 bits, {largest}");
         }
     }
+}
+
+#[test]
+fn another_plan_keeps_earlier_warnings_once() {
+    let of = |warnings: &[&str]| warnings.iter().map(|warning| warning.to_string()).collect::<Vec<_>>();
+    let mut planned = PlannedModel::new(ModelProto::default(), Placement::default(), QuantPlan::default());
+    planned.warnings = of(&["old", "again"]);
+    planned.replan((QuantPlan::default(), of(&["again", "new"])));
+    assert_eq!(planned.warnings, ["old", "again", "new"]);
 }

@@ -3,10 +3,10 @@
 use super::layers::{node, product};
 use crate::support::noise;
 use mqq::engine::Value;
-use mqq::tune::descent::Bowl;
-use mqq::tune::layer::LayerProduct;
-use mqq::tune::methods::clip::{Bounds, LayerData, Problem};
-use mqq::tune::methods::rounding;
+use mqq::tune::weights::descent::Bowl;
+use mqq::tune::weights::layer::LayerProduct;
+use mqq::tune::weights::problem::{Bounds, LayerData, Problem};
+use mqq::tune::weights::rounding;
 use mqq_concrete::matrix::Matrix;
 use proptest::prelude::*;
 

@@ -3,10 +3,11 @@
 use super::bias_grid::{BiasGrids, least_changing};
 use crate::engine::Value;
 use crate::onnx::node::is_scaled;
+use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
 use crate::simulate::{
-    Candidate, ChannelSum, LayerHook, Network, NodeAt, OutChannels, QuantizedBias, Touched, added_to_product,
-    correction,
+    ActivationBounds, Candidate, ChannelSum, LayerHook, Network, NodeAt, OutChannels, QuantizedBias, Touched,
+    added_to_product, correction,
 };
 use crate::tune::method::{Action, LayerContext, Method};
 use anyhow::{Context, Result};
@@ -27,7 +28,7 @@ fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
 }
 
 /// By how much each output channel of a node is to be moved, for its outputs in the quantized network; empty where not.
-pub type BiasRule = fn(&Network, &NodeAt, &Candidate, &OutChannels, &[Vec<Value>]) -> Vec<f64>;
+pub type BiasRule = fn(&Network, &NodeAt, &Candidate, &BiasSlot, &[Vec<Value>]) -> Vec<f64>;
 
 /// Corrects biases.
 pub struct BiasCorrector<'a> {
@@ -38,19 +39,22 @@ pub struct BiasCorrector<'a> {
     grids: BiasGrids<'a>,
 }
 
-/// Where a node takes its bias from.
+/// Where a node takes its bias from, and what that shifts.
 pub struct BiasSlot {
+    /// The output channels.
+    pub channels: OutChannels,
+    /// What an activation behind the node lets through.
+    pub bounds: ActivationBounds,
     /// Position among the node's inputs.
-    pub input_idx: usize,
+    input_idx: usize,
     /// One per output channel; empty where there is none yet.
     values: Vec<f32>,
 }
 
 impl BiasSlot {
-    /// The node's bias: the third input of a layer, or the constant that an Add gives to a MatMul. `None`
-    /// where it cannot have one or it is not plain.
-    pub fn of(net: &Network, at: &NodeAt, candidate: &Candidate) -> Option<BiasSlot> {
-        let node = at.node;
+    /// The bias of a node with outputs like `y`: the third input of a layer, or the constant that an Add gives to a MatMul,
+    /// where `is_quantized` does not tell of that input. `None` where it cannot have one or it is not plain.
+    pub fn of(net: &Network, node: &NodeProto, y: &Value, is_quantized: impl Fn(usize) -> bool) -> Option<BiasSlot> {
         let plain = |name: &str| -> Option<Vec<f32>> {
             let stored = net.index.initializer(name)?;
             let n = stored.dims.iter().product::<i64>();
@@ -58,22 +62,23 @@ impl BiasSlot {
             let values = tensor::f32_values(stored).ok().filter(|_| last)?;
             values.iter().all(|value| value.is_finite()).then_some(values)
         };
-        match node.op_type() {
-            "Conv" | "ConvTranspose" | "Gemm" if !is_scaled(node) => {
-                let values = match node.input.get(2).filter(|name| !name.is_empty()) {
-                    None => Vec::new(),
-                    Some(name) => plain(name)?,
-                };
-                Some(BiasSlot { input_idx: 2, values })
-            }
-            "Add" => {
-                let input_idx = added_to_product(node, &net.index)?;
-                let free = !candidate.view().is_quantized((at.node_idx, input_idx));
-                let values = plain(&node.input[input_idx]).filter(|_| free)?;
-                Some(BiasSlot { input_idx, values })
-            }
-            _ => None,
-        }
+        let input_idx = match node.op_type() {
+            "Conv" | "ConvTranspose" | "Gemm" if !is_scaled(node) => 2,
+            "Add" => added_to_product(node, &net.index).filter(|&input_idx| !is_quantized(input_idx))?,
+            _ => return None,
+        };
+        let values = match node.input.get(input_idx).filter(|name| !name.is_empty()) {
+            None => Vec::new(),
+            Some(name) => plain(name)?,
+        };
+        let channels = OutChannels::of(node, y)?;
+        let fits = values.is_empty() || values.len() == channels.n_out;
+        fits.then(|| BiasSlot { bounds: net.bounds_behind(node), channels, input_idx, values })
+    }
+
+    /// What comes through the activation behind the node, by sample and channel.
+    pub fn sums(&self, outputs: &[&Value]) -> Vec<Vec<ChannelSum>> {
+        outputs.par_iter().map(|value| self.channels.sums(value, self.bounds)).collect()
     }
 }
 
@@ -102,31 +107,27 @@ impl LayerHook for BiasCorrector<'_> {
         candidate: &mut Candidate,
         mut outputs: Vec<Vec<Value>>,
     ) -> Result<Vec<Vec<Value>>> {
-        let slot = BiasSlot::of(net, at, candidate);
+        let is_quantized = |input_idx| candidate.view().is_quantized((at.node_idx, input_idx));
         let y = outputs.first().and_then(|outputs| outputs.first());
-        let channels = y.and_then(|y| OutChannels::of(at.node, y));
-        let (Some(slot), Some(channels)) = (slot, channels) else { return Ok(outputs) };
-        if !slot.values.is_empty() && slot.values.len() != channels.n_out {
-            return Ok(outputs);
-        }
-        let edge = (at.node_idx, slot.input_idx);
-        let by = (self.rule)(net, at, candidate, &channels, &outputs);
+        let Some(slot) = y.and_then(|y| BiasSlot::of(net, at.node, y, is_quantized)) else { return Ok(outputs) };
+        let by = (self.rule)(net, at, candidate, &slot, &outputs);
+        let BiasSlot { channels, bounds, input_idx, values: mut stored } = slot;
+        let edge = (at.node_idx, input_idx);
         let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
         if by.iter().any(|by| !by.is_finite()) || by.iter().all(|by| *by == 0.0) {
             // As it is, where integers of its own do not make it another.
             if let Some(planned) = candidate.quantized_bias(at.node_idx) {
-                rebias(&channels, &mut outputs, &slot.values, &planned.dequantized())?;
+                rebias(&channels, &mut outputs, &stored, &planned.dequantized())?;
             }
             return Ok(outputs);
         }
-        shift(&channels, &mut outputs, &by)?;
-        let mut stored = slot.values;
+        shift(&channels, firsts(&mut outputs), &by)?;
         stored.resize(channels.n_out, 0.0);
         let wanted: Vec<f32> = stored.iter().zip(&by).map(|(b, by)| b + by).collect();
         // The outputs have the bias as it is.
         let params = self.grids.of_bias(edge, &wanted)?.and_then(|grids| {
             let seen: Vec<&Value> = outputs.iter().take(at.n_tune).map(|y| &y[0]).collect();
-            least_changing(grids, &wanted, &channels, net.bounds_behind(at.node), &seen)
+            least_changing(grids, &wanted, &channels, bounds, &seen)
         });
         let Some(params) = params else {
             candidate.biases.insert(edge, wanted);
@@ -142,31 +143,29 @@ impl LayerHook for BiasCorrector<'_> {
 }
 
 /// By the means of the float network's outputs.
-fn by_float(
-    net: &Network,
-    at: &NodeAt,
-    _candidate: &Candidate,
-    channels: &OutChannels,
-    outputs: &[Vec<Value>],
-) -> Vec<f64> {
-    let bounds = net.bounds_behind(at.node);
+fn by_float(_: &Network, at: &NodeAt, _: &Candidate, slot: &BiasSlot, outputs: &[Vec<Value>]) -> Vec<f64> {
     // Nothing where a pass that did run the float network had nothing to correct.
-    let float = at.float_sums(|| {
-        let y: Vec<&Value> = at.float_outputs().collect();
-        y.par_iter().map(|y| channels.sums(y, bounds)).collect()
-    });
-    let quantized: Vec<Vec<ChannelSum>> =
-        outputs[..float.len()].par_iter().map(|outputs| channels.sums(&outputs[0], bounds)).collect();
-    correction(float, &quantized)
+    let float = at.float_sums(|| slot.sums(&at.float_outputs().collect::<Vec<_>>()));
+    let quantized: Vec<&Value> = outputs[..float.len()].iter().map(|outputs| &outputs[0]).collect();
+    correction(float, &slot.sums(&quantized))
 }
 
-/// Adds `by` to the channels of the first output of every sample.
-fn shift(channels: &OutChannels, outputs: &mut [Vec<Value>], by: &[f32]) -> Result<()> {
-    outputs.par_iter_mut().try_for_each(|outputs| channels.shift(&mut outputs[0], by))
+/// The first output of every sample.
+fn firsts(outputs: &mut [Vec<Value>]) -> impl ParallelIterator<Item = &mut Value> {
+    outputs.par_iter_mut().map(|outputs| &mut outputs[0])
+}
+
+/// Adds `by` to the channels of every value.
+pub fn shift<'v>(
+    channels: &OutChannels,
+    values: impl ParallelIterator<Item = &'v mut Value>,
+    by: &[f32],
+) -> Result<()> {
+    values.try_for_each(|value| channels.shift(value, by))
 }
 
 /// Gives the first output of every sample the bias `to` in place of `from`.
 pub fn rebias(channels: &OutChannels, outputs: &mut [Vec<Value>], from: &[f32], to: &[f32]) -> Result<()> {
     let by: Vec<f32> = to.iter().zip(from).map(|(to, from)| to - from).collect();
-    shift(channels, outputs, &by)
+    shift(channels, firsts(outputs), &by)
 }

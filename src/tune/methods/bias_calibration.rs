@@ -1,6 +1,6 @@
 //! TI's bias calibration.
 
-use super::bias::{BIAS, BiasCorrector};
+use super::bias::{BIAS, BiasCorrector, BiasSlot};
 use crate::engine::Value;
 use crate::simulate::{ActivationBounds, Candidate, LayerHook, Network, NoHook, NodeAt, OutChannels};
 use crate::tune::method::{Action, LayerContext, Method};
@@ -58,16 +58,10 @@ pub fn calibration<'v>(
 }
 
 /// By the error of the quantization of the outputs, or of what a Relu or Clip makes of them; empty without one.
-fn by_grid(
-    net: &Network,
-    at: &NodeAt,
-    candidate: &Candidate,
-    channels: &OutChannels,
-    outputs: &[Vec<Value>],
-) -> Vec<f64> {
+fn by_grid(net: &Network, at: &NodeAt, candidate: &Candidate, slot: &BiasSlot, outputs: &[Vec<Value>]) -> Vec<f64> {
     let (node, bounds) = net.activation_behind(at.node).unwrap_or((at.node, ActivationBounds::ALL));
     let params = node.output.first().and_then(|name| candidate.view().params(name));
     let Some(params) = params else { return Vec::new() };
     let outputs = outputs.iter().take(at.n_tune).filter_map(|outputs| outputs.first());
-    calibration(channels, outputs, bounds, params.fake_quantizer())
+    calibration(&slot.channels, outputs, bounds, params.fake_quantizer())
 }

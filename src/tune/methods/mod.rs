@@ -4,12 +4,11 @@ pub mod bias;
 pub mod bias_calibration;
 mod bias_grid;
 mod channel_scales;
-pub mod clip;
+mod clip;
 mod equalize;
 mod observer;
 pub mod ranges;
-pub mod rounding;
-mod weights;
+mod rounding;
 
 pub use bias_grid::new_quantizer;
 

@@ -6,7 +6,7 @@
 
 use super::bias::BIAS;
 use crate::observers::by_spelling;
-use crate::plan::{Observers, QuantPlan, decide};
+use crate::plan::{Decided, Observers, decide};
 use crate::simulate::{FloatReference, Samples};
 use crate::tune::accept::{Acceptance, CHANGE, NARROW_OBSERVER};
 use crate::tune::compare::{Compared, compare_plans};
@@ -41,8 +41,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     if !is_wanted {
         return Ok(Chosen::default());
     }
-    let PlannedModel { model, placement, plan, .. } = planned;
-    let (model, placement) = (&*model, &*placement);
+    let PlannedModel { model, placement, plan, .. } = &*planned;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let data = setup.samples.context("nothing was observed")?;
     let samples = known.as_ref().map(|known| Ok(known.samples.clone()));
@@ -59,10 +58,10 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let start = Instant::now();
         let activation = by_spelling(observer)?;
         let observers = Observers { activation: &activation, ..setup.range_observers() };
-        let rival = decide(graph, placement, &statistics, None, setup.scheme, observers)?;
+        let decided = decide(graph, placement, &statistics, None, setup.scheme, observers)?;
         let compared = Compared {
             models: [model; 2],
-            plans: [plan, &rival],
+            plans: [plan, &decided.0],
             placement,
             scalings: Some(&BTreeMap::new()),
             table: setup.weight_scheme(),
@@ -76,15 +75,15 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let gain = change.gain();
         let outcome = MethodOutcome::judged(OBSERVER.name, &change, acceptance, samples.len());
         if outcome.accepted && best.as_ref().is_none_or(|best| gain > best.gain) {
-            best = Some(Rival { observer, plan: rival, gain, reference: of_rival });
+            best = Some(Rival { observer, decided, gain, reference: of_rival });
         }
         let seconds = start.elapsed().as_secs_f64();
         tried.push(MethodOutcome { variant: Some(observer.to_string()), seconds, ..outcome });
     }
     let (mut observer, mut reference) = (None, of_default);
-    if let Some(mut best) = best {
-        best.plan.replace(std::mem::take(plan));
-        (observer, reference, *plan) = (Some(best.observer), best.reference, best.plan);
+    if let Some(best) = best {
+        planned.replan(best.decided);
+        (observer, reference) = (Some(best.observer), best.reference);
     }
     *known = reference.map(|reference| Evaluation { samples, reference });
     let is_other = |tried: &&mut MethodOutcome| tried.accepted && tried.variant.as_deref() != observer;
@@ -97,7 +96,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
 /// Another range observer that is better than the table's.
 struct Rival {
     observer: &'static str,
-    plan: QuantPlan,
+    decided: Decided,
     /// What the network gains with it.
     gain: f64,
     /// What is known of it by judging.

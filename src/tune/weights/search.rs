@@ -1,8 +1,9 @@
 //! A layer's weight, changed while its quantized input is known and its output is not.
 
-use super::bias::{BIAS, BiasSlot, rebias};
-use super::clip::{self, Bounds, LayerData, Problem, Rows};
+use super::layer::LayerProduct;
+use super::problem::{Bounds, LayerData, Problem, Rows};
 use super::rounding::{self, MAX_ROW, RoundedWeight};
+use super::scales;
 use crate::engine::Value;
 use crate::onnx::node::node_name;
 use crate::onnx::tensor;
@@ -10,8 +11,8 @@ use crate::plan::PlannedWeight;
 use crate::quant::QuantParams;
 use crate::scheme::ScaleKind;
 use crate::simulate::{BiasOf, Candidate, LayerHook, Network, NodeAt, QuantizedBias, Touched};
-use crate::tune::layer::LayerProduct;
 use crate::tune::method::LayerContext;
+use crate::tune::methods::bias::{BIAS, BiasSlot, rebias};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -81,7 +82,6 @@ impl WeightSearch {
         let node = at.node;
         let weight_idx = candidate.view().weight_of(at.node_idx, node);
         let Some(weight_idx) = weight_idx else { return Ok(None) };
-        let centred = self.corrects && BiasSlot::of(net, at, candidate).is_some();
         let planned = &candidate.plan.weights[weight_idx];
         let input = node.input.first().map_or("", String::as_str);
         let second = node.input.get(1).is_some_and(|name| *name == planned.quantizer.tensor);
@@ -89,6 +89,9 @@ impl WeightSearch {
             return Ok(None);
         }
         let y: Vec<Value> = at.float_outputs().cloned().collect();
+        let is_quantized = |input_idx| candidate.view().is_quantized((at.node_idx, input_idx));
+        let slot = y.first().and_then(|y| BiasSlot::of(net, node, y, is_quantized));
+        let centred = self.corrects && slot.is_some();
         let b = &candidate.read(at, input)[..y.len()];
         let Some(layer) = b.first().and_then(|x| LayerProduct::of(node, &planned.shape, x)) else {
             return Ok(None);
@@ -116,7 +119,7 @@ impl WeightSearch {
             candidate.plan.weights[weight_idx].learned = true;
             return Ok(Some(Learned { weight_idx, problem, rounded }));
         }
-        if let Some(rows) = problem.free.then(|| clip::search(&problem, data)).flatten() {
+        if let Some(rows) = problem.free.then(|| scales::search(&problem, data)).flatten() {
             self.keep(candidate, weight_idx, &problem.layer, &rows);
         }
         Ok(None)

@@ -1,6 +1,6 @@
 //! Coordinate descent on the integers of a row.
 
-use super::methods::clip::Bounds;
+use super::problem::Bounds;
 use mqq_concrete::matrix::Matrix;
 
 /// Sweeps over a row, at most.

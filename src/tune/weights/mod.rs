@@ -1,0 +1,11 @@
+//! Better integers and scales for the weight of a layer.
+
+pub mod descent;
+pub mod layer;
+mod moments;
+pub mod problem;
+pub mod rounding;
+mod scales;
+mod search;
+
+pub use search::{WeightRule, WeightSearch};

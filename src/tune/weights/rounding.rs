@@ -1,0 +1,215 @@
+//! Learned rounding without gradients: the integers of a weight that reproduce the layer's float output.
+//!
+//! With `b` the layer's input in the quantized network and `y` its output in the float one, both as seen
+//! on the calibration samples, the best real weights solve a ridge regression of `y` on `b`,
+//!
+//! ```text
+//! w* = (cov(y, b) + w L) (cov(b, b) + L)^-1
+//! ```
+//!
+//! with a diagonal ridge `L`, and the integers `q` come from coordinate descent on `(w* - s q) H (w* - s q)^T`,
+//! `H = cov(b, b) + L`, from the nearest integers on: each step can only lower the error. A row that leaves more error
+//! on the samples than the nearest integers of `w`, which the ridge allows, gets these.
+//!
+//! Where the layer's bias has few bits and quantization parameters of its own, its mean error m counts as well, and the integers make
+//! up for what the grid leaves: the error then is `(w* - s q) H (w* - s q)^T + (m + E[b] (s q - s q0)^T)^2`.
+//!
+//! Sources: GPTQ (Frantar et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134)
+//! for the descent.
+
+use super::descent::Bowl;
+use super::moments::{Moments, gather};
+use super::problem::{LayerData, Problem, Rows};
+use super::scales::choose;
+use anyhow::{Result, anyhow};
+use mqq_concrete::matrix::Matrix;
+use rayon::prelude::*;
+
+/// Ridge, as a share of the variance of an input, half its own and half the mean of all; for grids of few integers and
+/// of many. The less there is to win by rounding, the less the targets may follow what a few samples ask for.
+/// Figures: docs/design/rounding.md.
+const RIDGES: [f64; 2] = [0.2, 1.0];
+/// Integers from which a grid has many.
+const MANY: i32 = 64;
+/// Positions per weight of a row from which the regression is trusted.
+const MIN_POSITIONS_PER_WEIGHT: usize = 20;
+/// Longest row: its matrix of moments takes 170 MB, twice while it is factorized.
+pub const MAX_ROW: usize = 4608;
+
+/// Rows that are multiplied at a time.
+const BLOCK: usize = 32;
+
+/// Rounds the weight for the inputs of the quantized network and the outputs of the float one.
+///
+/// # Errors
+/// If the inputs' moments are not finite.
+pub fn round(problem: &Problem, data: LayerData) -> Result<RoundedWeight> {
+    let LayerData { b, y, centred } = data;
+    let layer = &problem.layer;
+    let n_integers = problem.bounds.high - problem.bounds.low + 1;
+    let ridge = RIDGES[usize::from(n_integers >= MANY)];
+    let given: Vec<f64> = problem.w.iter().map(|&w| f64::from(w)).collect();
+    let of_group = layer.n_in * (layer.n_out / layer.groups);
+    let moments = gather(layer, b, y, centred).into_par_iter().zip(given.par_chunks(of_group));
+    let groups = moments.map(|(moments, given)| Group::new(moments, given, ridge));
+    let groups: Vec<Group> = groups.collect::<Result<_>>()?;
+    let targets: Vec<f64> = groups.iter().flat_map(|group| &group.targets).copied().collect();
+    let diagonal: Vec<f64> = groups.iter().flat_map(Group::diagonal).collect();
+    let scales = choose(problem, &targets, &diagonal);
+    let steps: Vec<f64> = (0..layer.n_out).flat_map(|o| problem.steps(&scales, o)).collect();
+    let rows = groups.par_iter().zip(given.par_chunks(of_group)).zip(steps.par_chunks(of_group));
+    let rounded = rows.map(|((group, given), steps)| group.round(problem, given, steps));
+    let (integers, slopes): (Vec<Vec<i32>>, Vec<Vec<f64>>) = rounded.collect::<Vec<_>>().into_iter().flatten().unzip();
+    Ok(RoundedWeight { rows: Rows { integers: integers.concat(), scales }, slopes, groups })
+}
+
+/// Learned integers, and what they were learned from.
+pub struct RoundedWeight {
+    /// The integers and their scales.
+    pub rows: Rows,
+    /// Half the slope of each row's error, downwards.
+    slopes: Vec<Vec<f64>>,
+    groups: Vec<Group>,
+}
+
+impl RoundedWeight {
+    /// Other integers, which make up for biases that are not what they should be: `errors` holds for each row by how
+    /// much, one or more of which one is taken. Gives their positions.
+    pub fn make_up(&mut self, problem: &Problem, errors: &[Vec<f64>]) -> Vec<usize> {
+        let (n_in, per_group) = (problem.layer.n_in, problem.layer.n_out / problem.layer.groups);
+        let bowls: Vec<Bowl> = self.groups.iter().map(|group| Bowl::new(&group.h, &group.means)).collect();
+        let of_row = |(o, errors): (usize, &Vec<f64>)| {
+            let group = o / per_group;
+            let steps = problem.steps(&self.rows.scales, o);
+            let integers = &self.rows.integers[o * n_in..(o + 1) * n_in];
+            let made_up = |(choice, &error): (usize, &f64)| {
+                let mut q: Vec<f64> = integers.iter().map(|&q| f64::from(q)).collect();
+                let means = self.slopes[o].iter().zip(&self.groups[group].means);
+                let mut slope: Vec<f64> = means.map(|(slope, mean)| slope - error * mean).collect();
+                let change = bowls[group].descend(&problem.bounds, &steps, &mut q, &mut slope);
+                (error * error + change, choice, q)
+            };
+            errors.iter().enumerate().map(made_up).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, choice, q)| (choice, q))
+        };
+        let rows: Vec<Option<(usize, Vec<f64>)>> = errors.par_iter().enumerate().map(of_row).collect();
+        let mut chosen = vec![0; errors.len()];
+        for (o, (choice, q)) in rows.into_iter().enumerate().filter_map(|(o, row)| Some((o, row?))) {
+            chosen[o] = choice;
+            let stored = &mut self.rows.integers[o * n_in..(o + 1) * n_in];
+            stored.iter_mut().zip(q).for_each(|(stored, q)| *stored = q as i32);
+        }
+        chosen
+    }
+}
+
+/// What is known of one group of channels. Rows are those of the group, `[outputs of the group, n_in]`.
+struct Group {
+    /// `cov(b, b)` with the ridge on its diagonal, `[n_in, n_in]`.
+    h: Matrix,
+    /// `cov(b, y)`, `[n_in, outputs of the group]`.
+    by: Matrix,
+    /// One per input.
+    ridge: Vec<f64>,
+    /// Mean of each input.
+    means: Vec<f64>,
+    /// The best real rows.
+    targets: Vec<f64>,
+    /// `H` times these.
+    products: Vec<f64>,
+    /// Whether they are others than those given.
+    solved: bool,
+}
+
+impl Group {
+    /// Solves for the best real rows where there are positions enough.
+    fn new(moments: Moments, given: &[f64], ridge: f64) -> Result<Group> {
+        let Moments { bb: mut h, by, b: means, n, .. } = moments;
+        let n_in = means.len();
+        let variance = (0..n_in).map(|i| h[(i, i)]).sum::<f64>() / n_in as f64;
+        if !variance.is_finite() {
+            return Err(anyhow!("the inputs are not finite"));
+        }
+        let trusted = n >= MIN_POSITIONS_PER_WEIGHT * n_in && variance > 0.0;
+        let share = if trusted { ridge } else { 2.0 * ridge };
+        let of_input = |k: usize| share * (variance + h[(k, k)]) / 2.0;
+        let ridge: Vec<f64> = (0..n_in).map(|k| of_input(k).max(f64::MIN_POSITIVE)).collect();
+        (0..n_in).for_each(|k| h[(k, k)] += ridge[k]);
+        let solve = || -> Option<(Vec<f64>, Vec<f64>)> {
+            let mut right = by.clone();
+            for i in 0..right.n_columns() {
+                let rows = right.column_mut(i).iter_mut().zip(&ridge).zip(&given[i * n_in..]);
+                rows.for_each(|((value, ridge), given)| *value += ridge * given);
+            }
+            let targets = h.solve_positive_definite(&right)?.columns();
+            let products = right.columns();
+            targets.iter().all(|w| w.is_finite()).then_some((targets, products))
+        };
+        let solution = if trusted { solve() } else { None };
+        let solved = solution.is_some();
+        let (targets, products) = solution.unwrap_or_else(|| (given.to_vec(), times(&h, given)));
+        Ok(Group { h, by, ridge, means, targets, products, solved })
+    }
+
+    fn diagonal(&self) -> impl Iterator<Item = f64> {
+        (0..self.means.len()).map(|k| self.h[(k, k)])
+    }
+
+    /// The integers of each row, and half the slope of its error.
+    fn round(&self, problem: &Problem, given: &[f64], steps: &[f64]) -> Vec<(Vec<i32>, Vec<f64>)> {
+        let n_in = self.means.len();
+        let nearest = |rows: &[f64]| -> Vec<f64> {
+            let rows = rows.par_chunks(n_in).zip(steps.par_chunks(n_in));
+            let rows = rows.map(|(row, steps)| problem.bounds.nearest_row(row, |k| steps[k]));
+            rows.collect::<Vec<_>>().concat()
+        };
+        let start = nearest(&self.targets);
+        let start_slopes = self.slopes(&start, steps);
+        let other = self.solved.then(|| {
+            let nearest = nearest(given);
+            let slopes = self.slopes(&nearest, steps);
+            (nearest, slopes)
+        });
+        let (nearest, slopes) = other.as_ref().map_or((&start, &start_slopes), |(nearest, slopes)| (nearest, slopes));
+        let bowl = Bowl::new(&self.h, &[]);
+        let of_row = |i: usize| {
+            let row = i * n_in..(i + 1) * n_in;
+            let steps = &steps[row.clone()];
+            let (mut q, mut slope) = (start[row.clone()].to_vec(), start_slopes[row.clone()].to_vec());
+            bowl.descend(&problem.bounds, steps, &mut q, &mut slope);
+            let (nearest, nearest_slope) = (&nearest[row.clone()], &slopes[row]);
+            if self.error(i, nearest, nearest_slope, steps) < self.error(i, &q, &slope, steps) {
+                (q, slope) = (nearest.to_vec(), nearest_slope.to_vec());
+            }
+            (q.iter().map(|&q| q as i32).collect(), slope)
+        };
+        (0..steps.len() / n_in).into_par_iter().map(of_row).collect()
+    }
+
+    /// `H` times what the integers leave of the targets: half the slopes of the errors, downwards.
+    fn slopes(&self, q: &[f64], steps: &[f64]) -> Vec<f64> {
+        let rows: Vec<f64> = q.iter().zip(steps).map(|(q, step)| q * step).collect();
+        let mut slopes = times(&self.h, &rows);
+        slopes.iter_mut().zip(&self.products).for_each(|(slope, product)| *slope = product - *slope);
+        slopes
+    }
+
+    /// Mean squared error of output `i` for the integers `q`, up to what they do not change.
+    fn error(&self, i: usize, q: &[f64], slope: &[f64], steps: &[f64]) -> f64 {
+        let products = &self.products[i * q.len()..];
+        let of = |k: usize| {
+            let w = q[k] * steps[k];
+            w * (products[k] - slope[k] - self.ridge[k] * w - 2.0 * self.by[(k, i)])
+        };
+        (0..q.len()).map(of).sum()
+    }
+}
+
+/// `H` times each of the rows; the same bits whatever the number of threads.
+fn times(h: &Matrix, rows: &[f64]) -> Vec<f64> {
+    let n = h.n_rows();
+    let mut products = vec![0f64; rows.len()];
+    products.par_chunks_mut(n * BLOCK).zip(rows.par_chunks(n * BLOCK)).for_each(|(products, rows)| {
+        h.times(rows, products);
+    });
+    products
+}

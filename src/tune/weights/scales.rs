@@ -1,0 +1,76 @@
+//! Scales of weights by the error that they leave at the layer's output.
+//!
+//! The error of a weight counts as much as the input that it is multiplied by varies: `sum_k var(x_k) (w_k - s q_k)^2`,
+//! which is the error of the output where the inputs do not depend on each other.
+
+use super::moments::variances;
+use super::problem::{LayerData, Problem, Rows};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+
+/// Scales tried, as shares of the one that covers the largest weight.
+const SHARES: std::ops::RangeInclusive<u32> = 16..=40;
+
+/// The nearest integers on the scales with the least error at the layer's output; of the float outputs only the shapes
+/// count. `None` where the inputs are not finite or always 0.
+pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
+    let LayerData { b, y, centred } = data;
+    let n_in = problem.layer.n_in;
+    let mut variances = variances(&problem.layer, b, y, centred);
+    let mean = variances.iter().sum::<f64>() / variances.len() as f64;
+    if !mean.is_finite() || mean <= 0.0 {
+        return None;
+    }
+    // An input that was 0 on these samples may be another on others.
+    variances.iter_mut().for_each(|variance| *variance += 0.01 * mean);
+    let targets: Vec<f64> = problem.w.iter().map(|&w| f64::from(w)).collect();
+    let scales = choose(problem, &targets, &variances);
+    let nearest = |(o, row): (usize, &[f64])| -> Vec<i32> {
+        let scale = |k: usize| f64::from(scales[problem.scale_of(o, k)]);
+        problem.bounds.nearest_row(row, scale).iter().map(|&q| q as i32).collect()
+    };
+    let integers: Vec<Vec<i32>> = targets.par_chunks(n_in).enumerate().map(nearest).collect();
+    Some(Rows { integers: integers.concat(), scales })
+}
+
+/// The scales with the least error of nearest rounding of `targets` (`[n_out, n_in]`), weighted by the
+/// inputs' variances (`[groups, n_in]`).
+pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32> {
+    if !problem.free {
+        return problem.scales.clone();
+    }
+    let Problem { layer, scales, bounds, .. } = problem;
+    let (n_in, per_group) = (layer.n_in, layer.n_out / layer.groups);
+    // What each scale is for: columns of rows.
+    let mut parts: Vec<Vec<(usize, Vec<usize>)>> = vec![Vec::new(); scales.len()];
+    for o in 0..layer.n_out {
+        let mut of_row: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        (0..n_in).for_each(|k| of_row.entry(problem.scale_of(o, k)).or_default().push(k));
+        of_row.into_iter().for_each(|(scale, columns)| parts[scale].push((o, columns)));
+    }
+    let error = |(o, columns): &(usize, Vec<usize>), scale: f64| -> f64 {
+        let row = &targets[o * n_in..(o + 1) * n_in];
+        let variance = &variances[o / per_group * n_in..(o / per_group + 1) * n_in];
+        let of = |k: usize, q: f64| variance[k] * (row[k] - scale * q).powi(2);
+        if bounds.pairs.is_some() && columns.len() == n_in {
+            let q = bounds.nearest_row(row, |_| scale);
+            return (0..n_in).map(|k| of(k, q[k])).sum();
+        }
+        columns.iter().map(|&k| of(k, bounds.nearest(row[k], scale))).sum()
+    };
+    let steps = f64::from(*SHARES.end());
+    let best = |(parts, &given): (&Vec<(usize, Vec<usize>)>, &f32)| -> f32 {
+        let values = parts.iter().flat_map(|(o, columns)| columns.iter().map(move |&k| targets[o * n_in + k].abs()));
+        let full = values.fold(0f64, f64::max) / f64::from(bounds.high.max(1));
+        // A scale that was widened on purpose, or of a row without weights, stays.
+        if full <= f64::from(f32::MIN_POSITIVE) || f64::from(given) > 1.5 * full {
+            return given;
+        }
+        let tries = SHARES.map(|share| (full * f64::from(share) / steps) as f32);
+        let tries = tries.chain([given]).filter(|scale| scale.is_normal());
+        let total = |scale: f32| parts.iter().map(|part| error(part, f64::from(scale))).sum();
+        let scored = tries.map(|scale| -> (f64, f32) { (total(scale), scale) });
+        scored.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(given, |(_, scale)| scale)
+    };
+    parts.par_iter().zip(scales.par_iter()).map(best).collect()
+}
