@@ -1,7 +1,7 @@
 //! Bounds of `--fail-under`.
 
 use super::{Pair, compared, measured};
-use mqq::metrics::{AGREEMENT, COSINE, MAX_ERROR, Measurement, MetricBound, MissedGate, OVERLAP, SQNR, TOP1};
+use mqq::metrics::{AGREEMENT, COSINE, MAX_ERROR, METRICS, Measurement, MetricBound, MissedGate, OVERLAP, SQNR, TOP1};
 
 fn error(text: &str) -> String {
     format!("{:#}", MetricBound::parse(text).unwrap_err())
@@ -13,9 +13,9 @@ fn a_gate_is_a_metric_and_a_number() {
     assert_eq!(MetricBound::parse(" sqnr = -3e1").unwrap(), MetricBound { metric: SQNR, bound: -30.0 });
     assert_eq!(MetricBound::parse("max-error=0").unwrap(), MetricBound { metric: MAX_ERROR, bound: 0.0 });
     assert_eq!(error("overlap"), "found `overlap`, expected NAME=VALUE");
-    let names = "overlap, sqnr, cosine, agreement, top1, max-error";
+    let names = METRICS.iter().map(|metric| metric.name).collect::<Vec<_>>().join(", ");
     assert_eq!(error("overlapp=0.9"), format!("metric `overlapp` is unknown, expected one of: {names}"));
-    assert!(error("=1").contains(names));
+    assert!(error("=1").contains(&names));
     assert!(error("sqnr=high").starts_with("found `high`, expected a number for metric `sqnr`"));
     for infinite in ["inf", "-inf", "nan"] {
         assert!(error(&format!("sqnr={infinite}")).contains("expected a finite number for metric `sqnr`"));
