@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 /// A fully connected layer shows one value per sample, a Conv thousands: channels that fired on none of the samples would
 /// get the largest channel scales there are.
 const UNSEEN: f32 = 32.0;
+/// Least share of the median reach that any channel is taken to have, whatever was seen: other images may light it up.
+const LEAST_SHARE: f32 = 0.25;
 
 /// A tensor to look at, and where it holds its channels, counted from 0.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,7 +87,7 @@ impl ChannelStatistics {
     }
 
     /// How far every channel is taken to reach at least: the median over the channels, by the share of the values that
-    /// were not seen.
+    /// were not seen, and a quarter of it at least.
     pub fn least_reach(&self) -> f32 {
         let mut reaches: Vec<f32> = self.min.iter().zip(&self.max).map(|(min, max)| max.max(-min)).collect();
         reaches.retain(|reach| *reach > 0.0 && reach.is_finite());
@@ -94,7 +96,7 @@ impl ChannelStatistics {
         }
         let middle = reaches.len() / 2;
         let (_, median, _) = reaches.select_nth_unstable_by(middle, f32::total_cmp);
-        *median * UNSEEN / (UNSEEN + self.n_values as f32)
+        *median * (UNSEEN / (UNSEEN + self.n_values as f32)).max(LEAST_SHARE)
     }
 
     /// Mean square of a channel's values.

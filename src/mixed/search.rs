@@ -31,6 +31,15 @@ pub struct Move {
     pub precision: Option<String>,
 }
 
+/// The error of the outputs where one layer alone is quantized.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LayerError {
+    /// By the metric that decides, on a scale that adds up over layers: the overlap's shortfall squared, or `relative`.
+    pub deciding: f64,
+    /// Energy of the error over that of the signal, mean over the outputs.
+    pub relative: f64,
+}
+
 /// Layers that are tried before one is chosen. With more, layers that hide others come first again.
 const WINDOW: usize = 2;
 
@@ -53,8 +62,8 @@ pub struct Search<'a> {
     on_held_out: Measurement,
     curve: Vec<CurvePoint>,
     chosen: Vec<(usize, ChosenLayer)>,
-    /// Errors that layers add alone, relative to the outputs.
-    pub(super) alone: BTreeMap<Move, f64>,
+    /// Errors that layers add alone.
+    pub(super) alone: BTreeMap<Move, LayerError>,
     /// Moves that are left, the next first, where layers are promoted.
     open: Option<Vec<Move>>,
 }
@@ -193,12 +202,21 @@ impl<'a> Search<'a> {
         Ok(Measurement::new(self.float.prepared().clone(), sums))
     }
 
-    /// Energy of a plan's error over that of the signal, mean over the outputs; the largest number where that could not be
-    /// measured.
-    pub(super) fn error_of(&mut self, plan: &QuantPlan) -> Result<f64> {
-        let figures = self.measure_plan(plan, false)?.figures(SQNR);
-        let errors = figures.iter().flatten().map(|figure| relative_error(figure.value));
-        Ok((errors.sum::<f64>() / figures.len().max(1) as f64).min(f64::MAX))
+    /// The error that a plan makes; the largest number where that could not be measured.
+    pub(super) fn error_of(&mut self, plan: &QuantPlan) -> Result<LayerError> {
+        let measured = self.measure_plan(plan, false)?;
+        let mean = |metric: Metric, error: fn(f64) -> f64| {
+            let figures: Vec<f64> =
+                measured.figures(metric).iter().flatten().map(|figure| error(figure.value)).collect();
+            (figures.iter().sum::<f64>() / figures.len().max(1) as f64).min(f64::MAX)
+        };
+        let relative = mean(SQNR, relative_error);
+        // The overlap falls with the error's amplitude, not its energy.
+        let deciding = match measured.deciding() == OVERLAP {
+            true => mean(OVERLAP, |overlap| (1.0 - overlap).powi(2)),
+            false => relative,
+        };
+        Ok(LayerError { deciding, relative })
     }
 
     /// The plan after a move.
@@ -227,7 +245,7 @@ impl<'a> Search<'a> {
     pub(super) fn commit(&mut self, moved: Move) -> Result<()> {
         let own = self.alone.get(&Move { precision: None, ..moved }).copied().unwrap_or_default();
         let goal = self.goal().spelled();
-        let reason = format!("{goal}: quantized alone it leaves {:.2} dB", relative_error_db(own));
+        let reason = format!("{goal}: quantized alone it leaves {:.2} dB", relative_error_db(own.relative));
         let mut assigned = std::mem::take(&mut self.assigned);
         self.assign(&mut assigned, &moved, &reason);
         self.assigned = assigned;

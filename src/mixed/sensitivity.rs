@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 pub struct RatedMove {
     /// The move.
     pub moved: Move,
-    /// How much less error it leaves of what the layer adds alone, relative to the outputs.
+    /// How much less error it leaves of what the layer adds alone, by the metric that decides.
     pub gain: f64,
 }
 
@@ -38,7 +38,7 @@ impl Search<'_> {
         let all: Vec<Move> = moves.iter().flat_map(|moved| [now(self, moved.layer), moved.clone()]).collect();
         self.measure(&all)?;
         let rated = moves.iter().map(|moved| {
-            let error = |moved: &Move| self.alone.get(moved).copied().unwrap_or_default();
+            let error = |moved: &Move| self.alone.get(moved).copied().unwrap_or_default().deciding;
             let gain = error(&now(self, moved.layer)) - error(moved);
             RatedMove { moved: moved.clone(), gain }
         });
@@ -78,7 +78,7 @@ impl Search<'_> {
             .map(|(moved, error)| LayerSensitivity {
                 layer: self.layers[moved.layer].name.clone(),
                 op_type: self.layers[moved.layer].op_type.clone(),
-                sqnr_db: relative_error_db(*error),
+                sqnr_db: relative_error_db(error.relative),
             })
             .collect();
         list.sort_by(|a, b| a.sqnr_db.total_cmp(&b.sqnr_db));

@@ -116,14 +116,20 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
 /// The outputs of a graph, with the axes that the user gives.
 ///
 /// # Errors
-/// If an axis is given for what is no output.
+/// If an axis is given for what is no output, or one that the output does not have.
 pub(super) fn outputs(model: &ModelProto, axes: &ChannelAxes) -> Result<Vec<EvaluatedOutput>> {
-    let outputs = EvaluatedOutput::of(model.graph.as_ref().context("model has no graph")?, axes);
-    let names: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
-    match axes.keys().find(|name| !names.contains(&name.as_str())) {
-        Some(name) => bail!("--channel-axis names `{name}`, expected one of the outputs: {}", names.join(", ")),
-        None => Ok(outputs),
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    for (name, &axis) in axes {
+        let Some(output) = graph.output.iter().find(|output| output.name() == name) else {
+            let names: Vec<&str> = graph.output.iter().map(|output| output.name()).collect();
+            bail!("--channel-axis names `{name}`, expected one of the outputs: {}", names.join(", "));
+        };
+        let shape = output.tensor_type().and_then(|tensor| tensor.shape.as_ref());
+        if let Some(rank) = shape.map(|shape| shape.dim.len()).filter(|rank| axis >= *rank) {
+            bail!("--channel-axis {name}={axis}: output `{name}` has {rank} axes, expected one below {rank}");
+        }
     }
+    Ok(EvaluatedOutput::of(graph, axes))
 }
 
 /// One sample that both models were run on.

@@ -37,7 +37,7 @@ fn skip_attention_scores(draft: &mut Draft, call: &RuleCall) {
 }
 
 /// The product behind the scores, back through scaling, reshaping and an added mask; and whether there was a mask.
-fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool)> {
+pub(super) fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool)> {
     let (mut tensor, mut masked) = (scores, false);
     for _ in 0..8 {
         let node_idx = draft.index.producer_idx(tensor)?;

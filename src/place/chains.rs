@@ -43,7 +43,7 @@ fn skip_gelu_chains(draft: &mut Draft, _: &RuleCall) {
 
 impl Draft<'_> {
     /// The nodes of the normalization that a Sqrt belongs to.
-    fn layer_norm_around(&self, sqrt: usize) -> Option<Vec<usize>> {
+    pub(super) fn layer_norm_around(&self, sqrt: usize) -> Option<Vec<usize>> {
         let mut nodes = vec![sqrt];
         // Back: + epsilon, mean of the squares, square, difference from the mean.
         let mut back = self.producer_of_first_activation(sqrt)?;

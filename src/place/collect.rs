@@ -50,12 +50,13 @@ impl<'a> Draft<'a> {
             let n_groups = groups.len();
             let qtype = self.qtype_of(tensor, &edges);
             let group = (self.group_of(tensor), qtype.clone());
+            let is_of_linear = edges.iter().any(|(reader, _)| self.linear.contains(reader));
             placement.activations.push(ActivationQuantizer {
                 tensor: tensor.to_string(),
                 qtype,
                 edges,
                 network_output: output.is_some(),
-                holds_all: of_outputs.contains(tensor),
+                holds_all: is_of_linear || of_outputs.contains(tensor),
                 clip,
                 group: *groups.entry(group).or_insert(n_groups),
                 fixed: self.fixed_output(tensor).map(|(_, fixed)| fixed),

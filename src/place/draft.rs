@@ -49,6 +49,8 @@ pub struct Draft<'a> {
     pub(super) group_types: BTreeMap<&'a str, String>,
     /// Nodes whose weights are quantized, whatever becomes of what they read.
     pub(super) weights_alone: BTreeSet<usize>,
+    /// Layers of transformers: they read integers and give float, and what they read keeps its largest values.
+    pub(super) linear: BTreeSet<usize>,
     /// For an Add that is fused into the end of a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
     /// Parent links of the sharing groups.
@@ -74,6 +76,7 @@ impl<'a> Draft<'a> {
             weight_types: BTreeMap::new(),
             group_types: BTreeMap::new(),
             weights_alone: BTreeSet::new(),
+            linear: BTreeSet::new(),
             fused_input: BTreeMap::new(),
             shared_with: BTreeMap::new(),
         }

@@ -30,6 +30,7 @@ mod small;
 mod softmax;
 mod squeeze;
 mod trace;
+mod transformer;
 mod types;
 
 pub use assigned::Assigned;
@@ -69,6 +70,7 @@ pub const RULES: &[Rule] = &[
     embeddings::SKIP_EMBEDDING_ADDS,
     chains::SKIP_LAYER_NORM_CHAINS,
     chains::SKIP_GELU_CHAINS,
+    transformer::QUANTIZE_LINEAR_INPUTS_ALONE,
     ends::SKIP_FIRST_LAYERS,
     ends::SKIP_LAST_LAYERS,
     ends::SET_FIRST_LAYER_TYPES,
@@ -102,7 +104,8 @@ pub struct ActivationQuantizer {
     pub edges: Vec<Edge>,
     /// Whether the network's output of this name is quantized too.
     pub network_output: bool,
-    /// Whether a quantized output of the network is this tensor, or its values moved about: its range holds all of them.
+    /// Whether its range holds all values: a quantized output of the network is this tensor, or its values moved about; or a
+    /// layer of a transformer reads it, whose outliers carry what the layers behind it look for.
     pub holds_all: bool,
     /// The Clip or Relu that makes the tensor, if it may go where the grid has its effect.
     pub clip: Option<clips::FoldableClip>,

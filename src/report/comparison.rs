@@ -91,22 +91,22 @@ pub fn comparison(report: &OutputReport) -> String {
     count(&report.non_finite, "where float has numbers");
     count(&report.float_non_finite, "in the float model");
     let is_known = parts.is_empty();
-    for metric in METRICS {
+    // The top-1 stands at the end, beside that of the float model.
+    for metric in METRICS.iter().filter(|metric| is_known && **metric != TOP1) {
         let Some(value) = report.metrics.get(metric.name).and_then(Value::as_f64) else { continue };
-        let is_sqnr = *metric == SQNR;
-        parts.push(match *metric == TOP1 {
-            // It stands at the end, beside that of the float model.
-            true => continue,
-            false if is_sqnr && !is_known => "SQNR not measured".to_string(),
-            false if is_sqnr && report.sqnr_db.is_none() => "equal".to_string(),
+        parts.push(match *metric == SQNR && report.sqnr_db.is_none() {
+            true => "equal".to_string(),
             false => format!("{} {}", metric.title, metric.spelled(value)),
         });
+    }
+    if !is_known {
+        parts.push("no figures".to_string());
     }
     parts.push(format!("{} samples", report.n_samples));
     let top1 =
         report.top1_percent.map(|[float, quantized]| format!("; top-1 float {float:.2} %, quantized {quantized:.2} %"));
     let lowest = report.groups.iter().min_by(|a, b| a.overlap.total_cmp(&b.overlap));
-    let lowest = lowest.filter(|_| report.groups.len() > 1);
+    let lowest = lowest.filter(|_| is_known && report.groups.len() > 1);
     let lowest = lowest
         .map(|lowest| format!("; lowest overlap {} of {}", OVERLAP.spelled(lowest.overlap), lowest.group.describe()));
     format!("{}: {}{}{}", report.output, parts.join(", "), lowest.unwrap_or_default(), top1.unwrap_or_default())

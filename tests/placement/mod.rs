@@ -5,6 +5,7 @@ mod every_op;
 mod fold;
 mod rules;
 mod rules_of_chains;
+mod transformers;
 mod vendors;
 
 use crate::support::GraphBuilder;

@@ -1,0 +1,125 @@
+//! The rule about transformers: what surrounds attention and layer normalization.
+
+use super::attention::scores_product;
+use super::trace::{BINARY, MOVES, POINTWISE};
+use super::{Draft, Rule};
+use crate::onnx::proto::NodeProto;
+use crate::scheme::RuleCall;
+use std::collections::BTreeSet;
+
+/// Leaves everything in a transformer float but the inputs and weights of its linear layers. Source: NNCF,
+/// `ModelType.TRANSFORMER` (`quantization/passes.py`, `onnx/quantization/ignored_patterns.py`).
+pub const QUANTIZE_LINEAR_INPUTS_ALONE: Rule = Rule {
+    name: "quantize_linear_inputs_alone",
+    about: "around attention and layer normalization (one operator or spelled out) a MatMul or Gemm with a constant \
+     weight reads integers and gives float; residual Adds, norms, GELU, Softmax and products of two activations stay \
+     float, and ranges hold every value",
+    takes: &[],
+    apply: quantize_linear_inputs_alone,
+};
+
+/// Normalizations and attentions that are one operator, of any domain.
+const FUSED: &[&str] = &[
+    "LayerNormalization",
+    "SkipLayerNormalization",
+    "EmbedLayerNormalization",
+    "SimplifiedLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+    "RMSNormalization",
+    "Attention",
+    "MultiHeadAttention",
+    "GroupQueryAttention",
+];
+
+/// Further operators that a transformer has between its linear layers.
+const BETWEEN: &[&str] = &[
+    "MatMul", "Gemm", "Softmax", "LogSoftmax", "Where", "Cast", "Concat", "ReduceMean", "ReduceSum", "ReduceL2",
+    "Reciprocal", "Sin", "Cos", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding", "Tile", "Einsum", "IsNaN",
+];
+
+/// Operators that work on pixels: a transformer ends there.
+const OF_PIXELS: &[&str] = &[
+    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "BatchNormalization", "Resize", "Upsample",
+];
+
+fn quantize_linear_inputs_alone(draft: &mut Draft, _: &RuleCall) {
+    for node_idx in draft.transformer() {
+        if draft.row(node_idx).is_none() {
+            continue;
+        }
+        if draft.weight_input(node_idx).is_some() {
+            draft.linear.insert(node_idx);
+        } else {
+            draft.leave_float(node_idx, "part of a transformer, not the input of a layer with a constant weight");
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// The nodes of transformers: attentions, layer normalizations, and what is connected to them by other operators than
+    /// those of pixels.
+    fn transformer(&self) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        let mut pending: Vec<usize> = self.attentions_and_norms();
+        while let Some(node_idx) = pending.pop() {
+            if !found.insert(node_idx) {
+                continue;
+            }
+            let node = &self.graph.node[node_idx];
+            let before = node.input.iter().filter_map(|name| self.index.producer_idx(name));
+            let behind = node.output.iter().flat_map(|name| self.index.consumers(name)).map(|(next, _)| *next);
+            let next = before.chain(behind).filter(|&next| next < self.graph.node.len());
+            pending.extend(next.filter(|&next| self.is_of_tokens(next)));
+        }
+        found
+    }
+
+    /// Whether an operator may be part of a transformer, and no operator of pixels makes what it reads or reads what it makes.
+    fn is_of_tokens(&self, node_idx: usize) -> bool {
+        let node = &self.graph.node[node_idx];
+        let op = node.op_type();
+        let lists = [FUSED, BETWEEN, POINTWISE, BINARY, MOVES];
+        lists.iter().any(|list| list.contains(&op)) && op != "BatchNormalization" && !self.is_beside_pixels(node_idx)
+    }
+
+    /// Both products of every attention, and the nodes of every layer or RMS normalization.
+    fn attentions_and_norms(&self) -> Vec<usize> {
+        let mut found = Vec::new();
+        for (node_idx, node) in self.graph.node.iter().enumerate() {
+            match node.op_type() {
+                op if FUSED.contains(&op) => found.push(node_idx),
+                "Softmax" => found.extend(self.products_around(node).into_iter().flatten()),
+                "Sqrt" => found.extend(self.layer_norm_around(node_idx).into_iter().flatten()),
+                _ => {}
+            }
+        }
+        found.retain(|&node_idx| !self.is_beside_pixels(node_idx));
+        found
+    }
+
+    /// The two products of activations that a Softmax stands between.
+    fn products_around(&self, softmax: &NodeProto) -> Option<[usize; 2]> {
+        let (scores, _) = scores_product(self, softmax.input.first()?)?;
+        let mut tensor = softmax.output.first()?;
+        for _ in 0..8 {
+            let &(node_idx, _) = self.index.consumers(tensor).first()?;
+            let node = self.graph.node.get(node_idx)?;
+            match node.op_type() {
+                "MatMul" => return (self.activation_inputs(node_idx).len() == 2).then_some([scores, node_idx]),
+                "Reshape" | "Transpose" | "Where" | "Dropout" | "Cast" | "Mul" | "Identity" => {}
+                _ => return None,
+            }
+            tensor = node.output.first()?;
+        }
+        None
+    }
+
+    /// Whether an operator of pixels makes what a node reads, or reads what it makes.
+    fn is_beside_pixels(&self, node_idx: usize) -> bool {
+        let node = &self.graph.node[node_idx];
+        let is_of_pixels = |node: &NodeProto| OF_PIXELS.contains(&node.op_type());
+        let makes = |name: &String| self.index.producer(name).is_some_and(is_of_pixels);
+        let readers = |name: &String| self.index.consumers(name).iter().filter_map(|(i, _)| self.graph.node.get(*i));
+        node.input.iter().any(makes) || node.output.iter().flat_map(readers).any(is_of_pixels)
+    }
+}

@@ -1,0 +1,173 @@
+//! The rule about transformers, on blocks in several spellings.
+
+use super::{graph, place_by, scheme_with, uses};
+use crate::support::{Attr, GraphBuilder};
+
+const RULES: &str =
+    "[quantize_linear_inputs_alone, quantize_weighted_inputs, quantize_inputs, quantize_outputs: { past: [Relu] }]";
+
+/// A linear layer with a bias.
+fn linear(g: &mut GraphBuilder, x: &str, y: &str) {
+    let (weight, bias, product) = (format!("{y}_w"), format!("{y}_b"), format!("{y}_product"));
+    g.weight(&weight, &[8, 8]);
+    g.weight(&bias, &[8]);
+    g.op("MatMul", &[x, &weight], &product);
+    g.op("Add", &[&product, &bias], y);
+}
+
+/// Attention of one head; its products are `scores` and `mixed`.
+fn attention(g: &mut GraphBuilder, x: &str, y: &str) {
+    for name in ["q", "k", "v"] {
+        linear(g, x, name);
+    }
+    g.op("Transpose", &["k"], "kt");
+    g.op("MatMul", &["q", "kt"], "scores");
+    g.values("root", &[], &[2.8]);
+    g.op("Div", &["scores", "root"], "scaled");
+    g.op("Softmax", &["scaled"], "p");
+    g.op("MatMul", &["p", "v"], "mixed");
+    linear(g, "mixed", y);
+}
+
+/// A layer normalization spelled out.
+fn spelled_out(g: &mut GraphBuilder, x: &str, y: &str) {
+    let name = |part: &str| format!("{y}_{part}");
+    g.values("two", &[], &[2.0]);
+    g.values("epsilon", &[], &[1e-5]);
+    g.weight(&name("gamma"), &[8]);
+    g.weight(&name("beta"), &[8]);
+    let axes = [("axes", Attr::Ints(vec![-1]))];
+    g.op_with("ReduceMean", &[x], &name("mean"), &axes);
+    g.op("Sub", &[x, &name("mean")], &name("centred"));
+    g.op("Pow", &[&name("centred"), "two"], &name("squared"));
+    g.op_with("ReduceMean", &[&name("squared")], &name("variance"), &axes);
+    g.op("Add", &[&name("variance"), "epsilon"], &name("kept"));
+    g.op("Sqrt", &[&name("kept")], &name("deviation"));
+    g.op("Div", &[&name("centred"), &name("deviation")], &name("normal"));
+    g.op("Mul", &[&name("normal"), &name("gamma")], &name("scaled"));
+    g.op("Add", &[&name("scaled"), &name("beta")], y);
+}
+
+/// GELU with Tanh.
+fn gelu(g: &mut GraphBuilder, x: &str, y: &str) {
+    let name = |part: &str| format!("{y}_{part}");
+    for (constant, value) in [("three", 3.0), ("cubic", 0.044715), ("slope", 0.797_884_6), ("one", 1.0), ("half", 0.5)]
+    {
+        g.values(constant, &[], &[value]);
+    }
+    g.op("Pow", &[x, "three"], &name("cube"));
+    g.op("Mul", &[&name("cube"), "cubic"], &name("small"));
+    g.op("Add", &[x, &name("small")], &name("sum"));
+    g.op("Mul", &[&name("sum"), "slope"], &name("sloped"));
+    g.op("Tanh", &[&name("sloped")], &name("tanh"));
+    g.op("Add", &[&name("tanh"), "one"], &name("lifted"));
+    g.op("Mul", &[x, &name("lifted")], &name("gated"));
+    g.op("Mul", &[&name("gated"), "half"], y);
+}
+
+const LINEAR_INPUTS: [&str; 4] =
+    ["n1 -> q_product, k_product, v_product", "mixed -> a_product", "n2 -> m1_product", "g -> m2_product"];
+
+/// What is quantized, without the order.
+fn quantized(build: impl Fn(&mut GraphBuilder), output: &str) -> Vec<String> {
+    let model = graph(build, &[output]);
+    let mut found = uses(&model, &place_by(&model, &scheme_with(RULES), &[]));
+    found.sort();
+    found
+}
+
+fn sorted(lines: &[&str]) -> Vec<String> {
+    let mut lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn of_a_block_with_norms_in_front_the_inputs_of_linear_layers_are_quantized() {
+    let block = |norm: fn(&mut GraphBuilder, &str, &str)| {
+        move |g: &mut GraphBuilder| {
+            norm(g, "x", "n1");
+            attention(g, "n1", "a");
+            g.op("Add", &["x", "a"], "r1");
+            norm(g, "r1", "n2");
+            linear(g, "n2", "m1");
+            gelu(g, "m1", "g");
+            linear(g, "g", "m2");
+            g.op("Add", &["r1", "m2"], "y");
+        }
+    };
+    let fused = |g: &mut GraphBuilder, x: &str, y: &str| {
+        g.weight(&format!("{y}_gamma"), &[8]);
+        g.op("LayerNormalization", &[x, &format!("{y}_gamma")], y);
+    };
+    assert_eq!(quantized(block(spelled_out), "y"), sorted(&LINEAR_INPUTS));
+    assert_eq!(quantized(block(fused), "y"), sorted(&LINEAR_INPUTS));
+}
+
+#[test]
+fn of_a_block_with_norms_behind_the_inputs_of_linear_layers_are_quantized() {
+    let block = |g: &mut GraphBuilder| {
+        attention(g, "x", "a");
+        g.op("Add", &["x", "a"], "r1");
+        spelled_out(g, "r1", "n2");
+        linear(g, "n2", "m1");
+        g.op("Gelu", &["m1"], "g");
+        linear(g, "g", "m2");
+        g.op("Add", &["n2", "m2"], "r2");
+        spelled_out(g, "r2", "y");
+    };
+    let expected = ["x -> q_product, k_product, v_product", LINEAR_INPUTS[1], LINEAR_INPUTS[2], LINEAR_INPUTS[3]];
+    assert_eq!(quantized(block, "y"), sorted(&expected));
+}
+
+#[test]
+fn ranges_of_linear_inputs_hold_all_values() {
+    let model = graph(
+        |g| {
+            attention(g, "x", "a");
+            linear(g, "a", "y");
+        },
+        &["y"],
+    );
+    let placement = place_by(&model, &scheme_with(RULES), &[]);
+    assert!(placement.activations.iter().all(|quantizer| quantizer.holds_all));
+    let plain = place_by(&model, &scheme_with("[quantize_weighted_inputs]"), &[]);
+    assert!(!plain.activations.iter().any(|quantizer| quantizer.holds_all));
+}
+
+#[test]
+fn convolutions_and_what_is_beside_them_are_placed_as_without_a_transformer() {
+    let with_attention = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "c");
+        g.op("Sigmoid", &["c"], "s");
+        g.op("Mul", &["c", "s"], "gated");
+        g.conv("gated", 16, 24, 1, 1, "qkv");
+        g.op("Reshape", &["qkv", "shape"], "tokens");
+        g.op("Split", &["tokens"], "q");
+        g.also_makes("k");
+        g.also_makes("v");
+        g.op("MatMul", &["q", "k"], "scores");
+        g.op("Softmax", &["scores"], "p");
+        g.op("MatMul", &["v", "p"], "mixed");
+        g.op("Reshape", &["mixed", "shape"], "pixels");
+        g.conv("pixels", 8, 16, 1, 1, "projected");
+        g.op("Add", &["gated", "projected"], "sum");
+        g.conv("sum", 16, 16, 1, 1, "y");
+    };
+    let found = quantized(with_attention, "y");
+    for line in ["gated -> qkv, sum", "pixels -> projected", "sum -> y", "c -> s, gated"] {
+        assert!(found.iter().any(|one| one == line), "{line}: {found:?}");
+    }
+    assert!(!found.iter().any(|line| line.starts_with("p ->") || line.contains("scores")), "{found:?}");
+}
+
+#[test]
+fn a_network_without_attention_or_norm_is_no_transformer() {
+    let perceptron = |g: &mut GraphBuilder| {
+        linear(g, "x", "a");
+        g.op("Relu", &["a"], "r");
+        linear(g, "r", "y");
+    };
+    let found = quantized(perceptron, "y");
+    assert!(found.contains(&"a_product -> a".to_string()), "{found:?}");
+}
