@@ -184,7 +184,7 @@ const CASES: &[Case] = &[
         },
         output: "y",
         tensorrt: &["n -> a"],
-        onnxruntime: &["n -> a", "a -> b"],
+        onnxruntime: &["n -> a"],
     },
     Case {
         name: "MaxPool reads and makes quantized values",

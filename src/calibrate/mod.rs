@@ -10,7 +10,7 @@ mod samples;
 mod statistics;
 
 pub use samples::{Order, SampleSet, each_sample};
-pub use statistics::{CalibrationStatistics, observed_tensors};
+pub use statistics::{CalibrationStatistics, ScaledTensor, observed_tensors};
 
 use crate::data::Preprocessing;
 

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 pub struct ObservedPass {
     /// One per watched tensor.
     pub statistics: Vec<TensorStatistics>,
-    /// One per watched tensor, of its scaled values where these were asked for.
-    pub scaled: Vec<Option<TensorStatistics>>,
+    /// One per scaling of a watched tensor, in their order.
+    pub scaled: Vec<TensorStatistics>,
     /// Samples that were left out, with the reason, by the names of their files.
     pub skipped: Vec<String>,
     /// Number of samples that were run.
@@ -22,7 +22,7 @@ pub struct ObservedPass {
 
 /// One thread's share.
 struct Share {
-    /// Of the watched tensors, then of the same scaled.
+    /// Of the watched tensors, then of these by each of their scalings.
     statistics: Vec<TensorStatistics>,
     skipped: Vec<(usize, String)>,
 }
@@ -34,8 +34,8 @@ struct Local<'e> {
     scaled: Vec<f32>,
 }
 
-/// Runs every sample and gathers the statistics of the tensors that the engine watches, of those with a scaling as
-/// they would be with it, too. Where batches are averaged over, all samples are loaded before, to put them in order.
+/// Runs every sample and gathers the statistics of the tensors that the engine watches, and as they would be with each of
+/// their `scalings`. Where batches are averaged over, all samples are loaded before, to put them in order.
 /// Where samples are loaded again, `samples` knows their order afterwards.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ struct Local<'e> {
 /// the one with the lowest sample is reported.
 pub fn observe(
     engine: &Engine,
-    scalings: &[Option<&ChannelScaling>],
+    scalings: &[Vec<&ChannelScaling>],
     samples: &SampleSet,
     progress: &Progress,
 ) -> Result<ObservedPass> {
@@ -51,8 +51,11 @@ pub fn observe(
     let batch_size = samples.used.batch_size;
     let order = if batch_size.is_some_and(|size| size < dataset.len()) { Some(samples.order(progress)?) } else { None };
     let hashes = samples.hashes();
+    // Where the statistics of each tensor's scalings begin.
+    let first = |at: usize| n + scalings[..at].iter().map(Vec::len).sum::<usize>();
+    let firsts: Vec<usize> = (0..=n).map(first).collect();
     let start = || {
-        let statistics = vec![TensorStatistics::default(); 2 * n];
+        let statistics = vec![TensorStatistics::default(); firsts[n]];
         let share = Share { statistics, skipped: Vec::new() };
         Ok((share, Local { session: engine.session()?, scaled: Vec::new() }))
     };
@@ -75,9 +78,9 @@ pub fn observe(
                 None => share.statistics[at].observe(values),
             };
             count(at, values);
-            if let Some(scaling) = scalings[at] {
+            for (scaling, at) in scalings[at].iter().zip(firsts[at]..) {
                 scaling.apply(shape, values, scaled);
-                count(n + at, scaled);
+                count(at, scaled);
             }
             Ok(())
         });
@@ -101,7 +104,6 @@ pub fn observe(
         samples.set_order(hashes, left_out);
     }
     let n_samples = dataset.len() - skipped.len();
-    let scaled = statistics.split_off(n).into_iter().zip(scalings);
-    let scaled = scaled.map(|(one, scaling)| scaling.is_some().then_some(one)).collect();
+    let scaled = statistics.split_off(n);
     Ok(ObservedPass { statistics, scaled, skipped, n_samples })
 }

@@ -20,11 +20,21 @@ pub fn observed_tensors(placement: &Placement, given: Option<&BTreeMap<String, G
     unknown.filter(|tensor| seen.insert(*tensor)).cloned().collect()
 }
 
+/// A tensor as it would be with channels in other units, perhaps under another name.
+pub struct ScaledTensor {
+    /// Its name then.
+    pub name: String,
+    /// The tensor that is observed.
+    pub source: String,
+    /// What its channels are multiplied by.
+    pub scaling: ChannelScaling,
+}
+
 /// Statistics by tensor, and how many samples they are from.
 #[derive(Default)]
 pub struct CalibrationStatistics {
     by_tensor: BTreeMap<String, TensorStatistics>,
-    /// Those of tensors with a scaling, as they would be with it.
+    /// Those of tensors as they would be with a scaling, by the names that they would have.
     scaled: BTreeMap<String, TensorStatistics>,
     /// Of a tensor that was not observed.
     none: TensorStatistics,
@@ -35,23 +45,25 @@ pub struct CalibrationStatistics {
 }
 
 impl CalibrationStatistics {
-    /// Runs the samples and observes tensors, those in `scalings` as they would be with these, too.
+    /// Runs the samples and observes tensors, and some of them as they would be with a scaling, too.
     ///
     /// # Errors
     /// If the data cannot be read or run.
     pub fn collect(
         parsed: Parsed,
         tensors: Vec<String>,
-        scalings: &BTreeMap<String, ChannelScaling>,
+        scaled: Vec<ScaledTensor>,
         samples: &SampleSet,
         progress: &Progress,
     ) -> Result<CalibrationStatistics> {
         let engine = parsed.build(&tensors)?;
-        let by_position: Vec<Option<&ChannelScaling>> = tensors.iter().map(|tensor| scalings.get(tensor)).collect();
-        let pass = observe(&engine, &by_position, samples, progress)?;
-        let scaled = tensors.iter().zip(pass.scaled);
+        let of_tensor =
+            |tensor: &String| scaled.iter().filter(|one| one.source == *tensor).map(|one| &one.scaling).collect();
+        let scalings: Vec<Vec<&ChannelScaling>> = tensors.iter().map(of_tensor).collect();
+        let pass = observe(&engine, &scalings, samples, progress)?;
+        let names = tensors.iter().flat_map(|tensor| scaled.iter().filter(move |one| one.source == *tensor));
         Ok(CalibrationStatistics {
-            scaled: scaled.filter_map(|(name, one)| Some((name.clone(), one?))).collect(),
+            scaled: names.map(|one| one.name.clone()).zip(pass.scaled).collect(),
             by_tensor: tensors.into_iter().zip(pass.statistics).collect(),
             none: TensorStatistics::default(),
             n_samples: pass.n_samples,
@@ -101,7 +113,7 @@ impl CalibrationStatistics {
         }
         let tensors: Vec<String> = tensors.into_iter().cloned().collect();
         let engine = Parsed::new(model, shapes)?.build(&tensors)?;
-        let pass = observe(&engine, &vec![None; tensors.len()], samples, progress)?;
+        let pass = observe(&engine, &vec![Vec::new(); tensors.len()], samples, progress)?;
         self.by_tensor.extend(tensors.into_iter().zip(pass.statistics));
         Ok(())
     }

@@ -70,6 +70,9 @@ pub struct CalibrateArgs {
     effort: String,
     #[arg(long, value_name = "LIST", help = methods_help())]
     methods: Option<String>,
+    /// Insert no operators: no Mul by channel scales in front of layers
+    #[arg(long)]
+    no_insert: bool,
     #[command(flatten)]
     axes: AxisArgs,
     /// Leave out samples that cannot be read, instead of failing
@@ -272,6 +275,7 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
         observers: observers::ObserverOptions { activation, is_given: args.observer.is_some(), weight },
         tune: tune::TuningOptions { effort, methods },
         axes: args.axes.resolve()?,
+        inserts: !args.no_insert,
         mixed,
         storage,
         threads: args.samples.threads(),

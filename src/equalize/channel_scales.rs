@@ -10,9 +10,6 @@ use crate::scheme::Scheme;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// What channel scales must promise of less quantization error, in dB.
-const LEAST_GAIN_DB: f64 = 0.05;
-
 /// Rounds over the groups, where weights of one scale make them depend on each other.
 const MAX_ROUNDS: usize = 3;
 
@@ -21,7 +18,17 @@ const MAX_ROUNDS: usize = 3;
 const STARTS: [[f64; 2]; 9] =
     [[0.0, 0.0], [0.25, 0.0], [0.5, 0.0], [0.75, 0.0], [1.0, 0.0], [0.25, 0.25], [0.5, 0.25], [0.5, 0.5], [0.75, 0.25]];
 
-/// Channel scales for each of `groups`, one per channel and 2 to the power of a multiple of 1/4, or why there are none.
+/// When a group gets channel scales.
+#[derive(Debug, Clone, Copy)]
+pub struct ScaleOptions {
+    /// What they must promise of less quantization error, in dB.
+    pub least_gain_db: f64,
+    /// Share of the median reach that any channel is taken to have at least, whatever was seen: other images may light it up.
+    pub least_share: f32,
+}
+
+/// Channel scales for each of `groups`, one per channel and 2 to the power of a multiple of 1/4, or why there are none: they
+/// promise too little, for one.
 /// `statistics` holds the tensors that [`observed_tensors`](super::observed_tensors) names.
 pub fn choose(
     groups: &[EqualizationGroup],
@@ -29,9 +36,11 @@ pub fn choose(
     graph: &GraphProto,
     placement: &Placement,
     scheme: &Scheme,
+    options: ScaleOptions,
 ) -> Vec<Result<Vec<f32>, Reason>> {
     let index = GraphIndex::new(graph);
-    let setting = Setting { graph, index: &index, placement, scheme, statistics };
+    let ScaleOptions { least_gain_db, least_share } = options;
+    let setting = Setting { graph, index: &index, placement, scheme, statistics, least_share };
     let mut choices: Vec<Result<Vec<f32>, Reason>> = vec![Err(Reason::NoGain); groups.len()];
     for _ in 0..MAX_ROUNDS {
         let (mut depends, mut changed) = (false, false);
@@ -39,7 +48,7 @@ pub fn choose(
             let others = other_scales(groups, &choices, at);
             let objective = Objective::of(&groups[at], &setting, &others);
             depends |= objective.as_ref().is_some_and(|objective| objective.depends);
-            let choice = objective.as_ref().ok_or(Reason::NoGain).and_then(best);
+            let choice = objective.as_ref().ok_or(Reason::NoGain).and_then(|objective| best(objective, least_gain_db));
             changed |= choice != choices[at];
             choices[at] = choice;
         }
@@ -66,7 +75,7 @@ fn other_scales(groups: &[EqualizationGroup], choices: &[Result<Vec<f32>, Reason
     others
 }
 
-fn best(objective: &Objective) -> Result<Vec<f32>, Reason> {
+fn best(objective: &Objective, least_gain_db: f64) -> Result<Vec<f32>, Reason> {
     let before = error(objective, &vec![0; objective.n]);
     let mut starts: Vec<Vec<i32>> = STARTS.iter().map(|&exponents| start(objective, exponents)).collect();
     starts.extend(equal_weights(objective));
@@ -76,7 +85,7 @@ fn best(objective: &Objective) -> Result<Vec<f32>, Reason> {
     let Some((_, mut exponents)) = best else { return Err(Reason::NoGain) };
     let after = descend(objective, &mut exponents);
     let expected_db = 10.0 * (before / after).log10();
-    if !(expected_db.is_finite() && expected_db > LEAST_GAIN_DB) {
+    if !(expected_db.is_finite() && expected_db > least_gain_db) {
         return Err(Reason::NoGain);
     }
     Ok(exponents.iter().map(|&exponent| factor(exponent) as f32).collect())

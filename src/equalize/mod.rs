@@ -1,8 +1,8 @@
 //! A scale per channel that makes tensors easier to quantize and leaves the float outputs as they are.
 //!
 //! In: a prepared float model and what calibration samples show of its channels. Out: the same model with
-//! other weights, and for every chain of tensors that was left alone the reason. It does not quantize,
-//! and adds or removes no node.
+//! other weights, and for every chain of tensors that was left alone the reason. It does not quantize. Where no node can
+//! take channel scales up, it proposes to insert a Mul.
 //!
 //! An [`EqualizationGroup`] is a set of tensors whose channels can be divided by channel scales: what makes them is scaled
 //! down, what reads them is scaled up, and everything between lets channel scales above 0 pass. Cross-layer
@@ -15,14 +15,16 @@ mod channel_scales;
 mod channels;
 mod descent;
 mod edit;
+mod insert;
 mod objective;
 mod search;
 mod statistics;
 mod weight_channels;
 
-pub use channel_scales::choose;
+pub use channel_scales::{ScaleOptions, choose};
 pub use channels::{Channels, Way, passed};
 pub use edit::ScaledConstant;
+pub use insert::{groups_of_inserted, insertable, with_inserted};
 pub use search::find;
 pub use statistics::{ChannelStatistics, ObservedTensor, observed_tensors};
 pub use weight_channels::WeightChannels;

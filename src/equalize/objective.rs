@@ -30,6 +30,8 @@ pub struct Setting<'a> {
     pub scheme: &'a Scheme,
     /// Channels of tensors.
     pub statistics: &'a BTreeMap<String, ChannelStatistics>,
+    /// As [`ScaleOptions::least_share`](super::ScaleOptions).
+    pub least_share: f32,
 }
 
 /// Channel scales that other groups give the weights of a node: by output and by input channel.
@@ -131,7 +133,7 @@ impl Objective {
             let margin = if qtype.scale == ScaleKind::PowerOfTwo { MARGIN } else { 1.0 };
             let mut term =
                 RangeTerm { grid, low: vec![0.0; group.n], high: vec![0.0; group.n], load: vec![0.0; group.n] };
-            let least = statistic.least_reach();
+            let least = statistic.least_reach(setting.least_share);
             for (i, c) in channels.range().enumerate() {
                 let (min, max) = (statistic.min[i], statistic.max[i]);
                 let min = if min < 0.0 { min.min(-least) } else { 0.0 };

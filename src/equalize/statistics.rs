@@ -11,8 +11,6 @@ use std::collections::BTreeMap;
 /// A fully connected layer shows one value per sample, a Conv thousands: channels that fired on none of the samples would
 /// get the largest channel scales there are.
 const UNSEEN: f32 = 32.0;
-/// Least share of the median reach that any channel is taken to have, whatever was seen: other images may light it up.
-const LEAST_SHARE: f32 = 0.25;
 
 /// A tensor to look at, and where it holds its channels, counted from 0.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,8 +85,8 @@ impl ChannelStatistics {
     }
 
     /// How far every channel is taken to reach at least: the median over the channels, by the share of the values that
-    /// were not seen, and a quarter of it at least.
-    pub fn least_reach(&self) -> f32 {
+    /// were not seen or by `least_share`, the larger.
+    pub fn least_reach(&self, least_share: f32) -> f32 {
         let mut reaches: Vec<f32> = self.min.iter().zip(&self.max).map(|(min, max)| max.max(-min)).collect();
         reaches.retain(|reach| *reach > 0.0 && reach.is_finite());
         if reaches.is_empty() {
@@ -96,7 +94,7 @@ impl ChannelStatistics {
         }
         let middle = reaches.len() / 2;
         let (_, median, _) = reaches.select_nth_unstable_by(middle, f32::total_cmp);
-        *median * (UNSEEN / (UNSEEN + self.n_values as f32)).max(LEAST_SHARE)
+        *median * (UNSEEN / (UNSEEN + self.n_values as f32)).max(least_share)
     }
 
     /// Mean square of a channel's values.

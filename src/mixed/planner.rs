@@ -58,8 +58,8 @@ impl<'a> Planner<'a> {
 
     /// Where the model is quantized with these precisions.
     pub fn placement(&self, assigned: &Assigned) -> Placement {
-        let Task { setup, selection, .. } = self.task;
-        place_assigned(self.graph, setup.value_info, setup.scheme, selection, assigned)
+        let setup = self.task.setup;
+        place_assigned(self.graph, setup.value_info, setup.scheme, setup.selection, assigned)
     }
 
     /// Observes what the placements need and is not known.

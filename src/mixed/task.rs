@@ -1,7 +1,6 @@
 //! What precisions are chosen for.
 
 use super::goal::Wanted;
-use crate::place::Selection;
 use crate::plan::Observers;
 use crate::quant::GivenRange;
 use crate::tune::{Evaluation, Setup};
@@ -16,8 +15,6 @@ pub struct Task<'a> {
     pub setup: Setup<'a>,
     /// The range observers; that of activations may have been chosen.
     pub observers: Observers<'a>,
-    /// Which nodes the user takes out or asks for.
-    pub selection: &'a Selection,
     /// Ranges that need no statistics.
     pub given: Option<&'a BTreeMap<String, GivenRange>>,
     /// An earlier evaluation of the plan.

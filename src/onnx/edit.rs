@@ -1,8 +1,8 @@
-//! Changes of a float model's constants as values, and the one function that makes them.
+//! Changes of a float model as values, and the one function that makes them.
 
 use super::graph::drop_unused;
-use super::proto::{GraphProto, ModelProto, TensorProto};
-use super::tensor;
+use super::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use super::{node, tensor};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,8 @@ pub enum ModelEdit {
     ReplaceBias(NewBias),
     /// Other values for a float32 initializer.
     ReplaceValues(NewValues),
+    /// A Mul by a constant per channel in front of some readers of a tensor.
+    InsertMul(InsertedMul),
 }
 
 /// Factors for the values of a float32 initializer.
@@ -40,10 +42,27 @@ pub struct NewValues {
     pub values: Vec<f32>,
 }
 
+/// A Mul by a constant per channel that some readers of a tensor read in its place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InsertedMul {
+    /// The tensor.
+    pub tensor: String,
+    /// The tensor that the Mul makes, and the node's name.
+    pub output: String,
+    /// Name of the initializer that holds the factors.
+    pub factors: String,
+    /// Its dimensions: 1 but for the axis of the channels.
+    pub shape: Vec<usize>,
+    /// The factors.
+    pub values: Vec<f32>,
+    /// The readers by the first tensor that each makes; they read the tensor as their first input.
+    pub readers: Vec<String>,
+}
+
 /// A bias that replaces that of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewBias {
-    /// Position of the node in the prepared graph.
+    /// Position of the node in the prepared graph, with the Muls that were inserted.
     #[serde(rename = "node")]
     pub node_idx: usize,
     /// Which of its inputs it is.
@@ -115,6 +134,7 @@ pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
                 let stored = initializer(graph, tensor)?;
                 *stored = tensor::from_f32(tensor, &tensor::shape(stored)?, values)?;
             }
+            ModelEdit::InsertMul(mul) => insert(graph, mul)?,
         }
     }
     drop_unused(graph, replaced);
@@ -124,6 +144,23 @@ pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
 fn initializer<'a>(graph: &'a mut GraphProto, name: &str) -> Result<&'a mut TensorProto> {
     let found = graph.initializer.iter_mut().find(|tensor| tensor.name() == name);
     found.with_context(|| format!("initializer `{name}` does not exist"))
+}
+
+/// Puts the Mul in front of the first of its readers.
+fn insert(graph: &mut GraphProto, mul: &InsertedMul) -> Result<()> {
+    let InsertedMul { tensor, output, factors, shape, values, readers } = mul;
+    let is_reader = |node: &NodeProto| node.output.first().is_some_and(|first| readers.contains(first));
+    let mut first = None;
+    for (node_idx, node) in graph.node.iter_mut().enumerate().filter(|(_, node)| is_reader(node)) {
+        let input = node.input.first_mut().filter(|input| *input == tensor);
+        let input = input.with_context(|| format!("node `{}` does not read `{tensor}`", node.output[0]))?;
+        input.clone_from(output);
+        first = first.or(Some(node_idx));
+    }
+    let first = first.with_context(|| format!("no node reads `{output}`"))?;
+    graph.initializer.push(tensor::from_f32(factors, shape, values)?);
+    graph.node.insert(first, node::make("Mul", output, &[tensor, factors], output));
+    Ok(())
 }
 
 /// The name of the bias that was replaced.

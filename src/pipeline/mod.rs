@@ -12,13 +12,14 @@ use crate::calibrate::{self, CalibrationStatistics, SampleSet, observed_tensors}
 use crate::check::{Checked, ensure_kept};
 use crate::diag::{WithHint, hint_of};
 use crate::engine::Parsed;
+use crate::equalize::{insertable, with_inserted};
 use crate::import::ImportedRanges;
 use crate::metrics::{ChannelAxes, OutputGroups};
 use crate::mixed::{Mixed, Task, Wanted, choose_precisions};
 use crate::observers::{self, by_spelling};
-use crate::onnx::edit::edited;
+use crate::onnx::edit::{InsertedMul, edited};
 use crate::onnx::inputs::Shapes;
-use crate::onnx::proto::ModelProto;
+use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, place};
 use crate::plan::{Observers, QuantPlan, decide};
@@ -55,6 +56,8 @@ pub struct Request {
     pub tune: tune::TuningOptions,
     /// Axes of channels that the user gives, by output.
     pub axes: ChannelAxes,
+    /// Whether channel scales may be inserted as Muls, where the table allows it.
+    pub inserts: bool,
     /// Which layers get another precision than their rows', where that is asked for.
     pub mixed: Option<Wanted>,
     /// How weights are stored.
@@ -70,10 +73,12 @@ impl Request {
     }
 
     /// What methods go by.
-    fn setup<'a>(&'a self, value_info: &'a ValueInfos, samples: Option<&'a SampleSet>) -> Setup<'a> {
+    fn setup<'a>(&'a self, known: &'a Known, samples: Option<&'a SampleSet>) -> Setup<'a> {
         Setup {
             scheme: &self.scheme,
-            value_info,
+            value_info: &known.value_info,
+            selection: &known.selection,
+            insertable: &known.insertable,
             shapes: &self.shapes,
             observers: &self.observers,
             has_given_ranges: self.ranges.is_some(),
@@ -89,6 +94,26 @@ impl Request {
             batch_size: self.observers.activation.observer.batch_size,
             loads_again: self.tune.looks_again() || self.mixed.is_some(),
         }
+    }
+}
+
+/// What is known of a prepared model before anything runs.
+struct Known {
+    /// Types and shapes, of tensors that may be inserted too.
+    value_info: ValueInfos,
+    /// Which nodes are placed.
+    selection: Selection,
+    /// Where channel scales may be inserted.
+    insertable: Vec<InsertedMul>,
+}
+
+impl Known {
+    fn new(graph: &GraphProto, value_info: ValueInfos, placement: &Placement, request: &Request) -> Known {
+        let inserts = request.inserts && request.scheme.insert_scales && request.ranges.is_none();
+        let insertable = if inserts { insertable(graph, &value_info, placement) } else { Vec::new() };
+        let names = insertable.iter().map(|mul| mul.output.clone()).collect();
+        let selection = request.selection.with_scaling(names);
+        Known { value_info: with_inserted(value_info, &insertable), selection, insertable }
     }
 }
 
@@ -151,8 +176,9 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     let about_model = record::about_model(path, &prepared)?;
     let PreparedGraph { model, value_info, has_external_data, parsed, .. } = prepared;
     let placement = place(model.graph()?, &value_info, &request.scheme, &request.selection);
+    let known = Known::new(model.graph()?, value_info, &placement, request);
     let samples = open_data(&parsed, &placement, request)?;
-    let setup = request.setup(&value_info, samples.as_ref());
+    let setup = request.setup(&known, samples.as_ref());
     let proposals = propose(setup, &model, &placement, progress);
     let mut calibration = observe(parsed, &placement, &proposals, setup, request, progress)?;
     let statistics = calibration.of(&placement);
@@ -200,8 +226,16 @@ fn observe(
     progress: &Progress,
 ) -> Result<CalibrationStatistics> {
     let Some(samples) = setup.samples else { return Ok(CalibrationStatistics::default()) };
-    let observed = observed_tensors(placement, request.given());
-    CalibrationStatistics::collect(parsed?, observed, &proposals.scalings(), samples, progress)
+    let mut observed = observed_tensors(placement, request.given());
+    if request.ranges.is_none() {
+        let more = proposals.observed().into_iter();
+        more.for_each(|tensor| {
+            if !observed.contains(&tensor) {
+                observed.push(tensor)
+            }
+        });
+    }
+    CalibrationStatistics::collect(parsed?, observed, proposals.scaled(), samples, progress)
 }
 
 /// The work of all methods on the first plan: on the float model, on the plan as a whole, then on single layers, with their
@@ -225,9 +259,7 @@ fn improve(
     let (mixed, tuned) = match &request.mixed {
         None => (None, tune_planned(setup, planned, known.as_ref())?),
         Some(wanted) => {
-            let (selection, given) = (&request.selection, request.given());
-            let known = known.as_ref();
-            let task = Task { wanted, setup, observers, selection, given, known };
+            let task = Task { wanted, setup, observers, given: request.given(), known: known.as_ref() };
             let (mixed, tuned) = choose_precisions(task, planned, calibration, progress)?;
             (Some(mixed), tuned)
         }

@@ -44,6 +44,7 @@ use crate::onnx::value_info::ValueInfos;
 use crate::scheme::{FixedGrid, RuleCall, Scheme, Takes};
 use anyhow::{Context, Result};
 use globset::{Glob, GlobMatcher};
+use std::collections::BTreeSet;
 
 /// A rule that marks what is quantized and what stays float.
 pub struct Rule {
@@ -199,6 +200,8 @@ pub struct Placement {
 pub struct Selection {
     exclude: Vec<Pattern>,
     only: Vec<Pattern>,
+    /// Names of Muls that scale channels.
+    scaling: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -218,7 +221,13 @@ impl Selection {
             };
             patterns.iter().map(compile_one).collect()
         };
-        Ok(Selection { exclude: compile(exclude)?, only: compile(only)? })
+        Ok(Selection { exclude: compile(exclude)?, only: compile(only)?, scaling: BTreeSet::new() })
+    }
+
+    /// The same for a graph that may have Muls of these names, which scale channels in front of a quantizer: they stay float
+    /// and read what they scale as it is.
+    pub fn with_scaling(&self, names: BTreeSet<String>) -> Selection {
+        Selection { scaling: names, ..self.clone() }
     }
 
     /// Patterns that match no node of `graph`.
@@ -258,8 +267,13 @@ pub fn place_assigned(
     assigned: &Assigned,
 ) -> Placement {
     let mut draft = Draft::new(graph, value_info, scheme);
-    draft.rule = "selection";
     for (node_idx, node) in graph.node.iter().enumerate() {
+        if selection.scaling.contains(node_name(node)) {
+            draft.rule = "channel_scales";
+            draft.leave_float(node_idx, "scales the channels of what is quantized behind it");
+            draft.keep_edge_float((node_idx, 0));
+        }
+        draft.rule = "selection";
         if let Some(reason) = selection.reason_to_skip(node) {
             draft.leave_float(node_idx, reason);
         }

@@ -51,6 +51,9 @@ pub struct Scheme {
     /// Whether divisions by constants and squares are to be products, and differences with constants sums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multiply_and_add: bool,
+    /// Whether channel scales may be put into the graph as a Mul in front of a layer; the Mul runs in float.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub insert_scales: bool,
     /// Integer types by the names that the rows use.
     pub types: BTreeMap<String, QType>,
     /// Which range observers to use where the command line says nothing.

@@ -53,17 +53,24 @@ impl FloatReference {
         Some(sums[..n.min(sums.len())].to_vec())
     }
 
-    /// The same of the network `graph` with `scalings` of tensors, but for corrected biases; `None` where it does not
-    /// follow.
-    pub fn converted(&self, graph: &GraphProto, scalings: &BTreeMap<String, ChannelScaling>) -> Option<FloatReference> {
+    /// The same of the network `to`, which is `from` with `scalings` of tensors and perhaps nodes inserted, but for corrected
+    /// biases; `None` where it does not follow.
+    pub fn converted(
+        &self,
+        [from, to]: [&GraphProto; 2],
+        scalings: &BTreeMap<String, ChannelScaling>,
+    ) -> Option<FloatReference> {
+        let positions: BTreeMap<&String, usize> =
+            to.node.iter().enumerate().filter_map(|(i, node)| Some((node.output.first()?, i))).collect();
         let is_scaled = |tensor: &str| scalings.contains_key(tensor);
         if self.evaluated.as_ref().is_some_and(|evaluated| evaluated.reads(is_scaled)) {
             return None;
         }
-        let mut converted = FloatReference { measured: None, ..self.clone() };
-        for (&node_idx, sums) in &mut converted.sums {
-            let output = graph.node.get(node_idx).and_then(|node| node.output.first());
-            let Some(scaling) = output.and_then(|name| scalings.get(name)) else { continue };
+        let mut converted = FloatReference { sums: BTreeMap::new(), evaluated: self.evaluated.clone(), measured: None };
+        for (&node_idx, sums) in &self.sums {
+            let output = from.node.get(node_idx)?.output.first()?;
+            let sums = converted.sums.entry(*positions.get(output)?).or_insert_with(|| sums.clone());
+            let Some(scaling) = scalings.get(output) else { continue };
             for sums in sums {
                 if sums.len() != scaling.n_entries() {
                     return None;

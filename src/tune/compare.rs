@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 /// Two networks that compute the same, each with its plan.
 #[derive(Clone, Copy)]
 pub struct Compared<'a> {
-    /// The prepared float models, with the same nodes.
+    /// The prepared float models.
     pub models: [&'a ModelProto; 2],
     /// Their plans.
     pub plans: [&'a QuantPlan; 2],
-    /// Where both are quantized.
-    pub placement: &'a Placement,
-    /// What channels of the second's tensors are multiplied by, over the first's, where that is all the difference; none
-    /// of one model.
+    /// Where they are quantized.
+    pub placements: [&'a Placement; 2],
+    /// What channels of the second's tensors are multiplied by, over the first's, where that and inserted nodes are all the
+    /// difference; `None` where the second float network is to be run.
     pub scalings: Option<&'a BTreeMap<String, ChannelScaling>>,
     /// The scheme that they follow.
     pub table: WeightScheme<'a>,
@@ -36,7 +36,7 @@ pub struct Compared<'a> {
 
 /// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay float.
 /// `known` is what an earlier evaluation over the same samples kept of the first. Gives what both float networks are known by,
-/// too; of the second only where `scalings` say how it follows.
+/// too.
 ///
 /// # Errors
 /// As [`simulate`](crate::simulate::simulate()).
@@ -44,8 +44,8 @@ pub fn compare_plans(
     compared: Compared,
     samples: Samples,
     known: Option<&FloatReference>,
-) -> Result<(Gain, [Option<FloatReference>; 2])> {
-    let graph = compared.models[1].graph.as_ref().context("model has no graph")?;
+) -> Result<(Gain, [FloatReference; 2])> {
+    let graphs = [compared.models[0].graph()?, compared.models[1].graph()?];
     let measured = known.filter(|known| known.measured.is_some()).cloned();
     let reference = match measured {
         Some(known) => known,
@@ -55,12 +55,11 @@ pub fn compare_plans(
         }
     };
     let before = reference.measured.clone().context("internal error: a plan that was not measured")?;
-    let converted = compared.scalings.and_then(|scalings| reference.converted(graph, scalings));
-    let follows = converted.is_some();
+    let converted = compared.scalings.and_then(|scalings| reference.converted(graphs, scalings));
     let converted = compared.pass(1, samples, converted, &[before.corrected.is_some()])?;
     let after = converted.measured.as_ref().context("internal error: a plan that was not measured")?;
     let gain = Gain::of(&before.measured, &after.measured);
-    Ok((gain, [Some(reference), follows.then_some(converted)]))
+    Ok((gain, [reference, converted]))
 }
 
 impl Compared<'_> {
@@ -77,7 +76,7 @@ impl Compared<'_> {
         let kept = Memo::default();
         let context = |&corrected: &bool| LayerContext {
             model,
-            placement: self.placement,
+            placement: self.placements[which],
             plan,
             table: self.table,
             samples,

@@ -1,21 +1,20 @@
 //! Changes before layers are tuned: of the float model, then of the plan as a whole.
 
-use super::accept::CHANGE;
+use super::accept::{CHANGE, INSERTION};
 use super::compare::{Compared, compare_plans};
 use super::method::{Action, ChoiceContext, Chosen, FloatProposal, Method, ModelContext};
 use super::methods::{before_plan, bias, of_plan};
 use super::outcome::MethodOutcome;
 use super::setup::{Evaluation, PlannedModel, Setup};
-use crate::calibrate::CalibrationStatistics;
+use crate::calibrate::{CalibrationStatistics, ScaledTensor};
 use crate::onnx::edit::edited;
 use crate::onnx::proto::ModelProto;
-use crate::place::Placement;
+use crate::place::{Placement, place};
 use crate::plan::decide;
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::simulate::Samples;
 use anyhow::{Context, Result, bail};
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Changes of the float model that methods propose, before it is observed.
@@ -24,7 +23,8 @@ pub struct Proposals(Vec<Proposed>);
 
 struct Proposed {
     method: Method,
-    proposal: Result<FloatProposal>,
+    /// Where the changed model would be quantized, and the changes.
+    proposal: Result<(Placement, FloatProposal)>,
     seconds: f64,
 }
 
@@ -36,6 +36,10 @@ pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement, progress
         let start = Instant::now();
         let context = ModelContext { setup, model, placement, progress };
         let proposal = propose(&context).and_then(|proposal| proposals.apart_from(proposal));
+        let proposal = proposal.and_then(|proposal| {
+            let changed = edited(model, &proposal.edits)?;
+            Ok((place(changed.graph()?, setup.value_info, setup.scheme, setup.selection), proposal))
+        });
         proposals.0.push(Proposed { method, proposal, seconds: start.elapsed().as_secs_f64() });
     }
     proposals
@@ -44,16 +48,40 @@ pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement, progress
 impl Proposals {
     /// The proposal, if it scales no tensor that another one scales.
     fn apart_from(&self, proposal: FloatProposal) -> Result<FloatProposal> {
-        match proposal.scalings.keys().find(|tensor| self.scalings().contains_key(*tensor)) {
+        match proposal.scalings.keys().find(|tensor| self.scales(tensor)) {
             Some(tensor) => bail!("tensor `{tensor}` is scaled by another method"),
             None => Ok(proposal),
         }
     }
 
-    /// The scalings of tensors that are to be observed as well.
-    pub fn scalings(&self) -> BTreeMap<String, ChannelScaling> {
-        let proposals = self.0.iter().filter_map(|proposed| proposed.proposal.as_ref().ok());
-        proposals.flat_map(|proposal| proposal.scalings.clone()).collect()
+    fn proposals(&self) -> impl Iterator<Item = &(Placement, FloatProposal)> {
+        self.0.iter().filter_map(|proposed| proposed.proposal.as_ref().ok())
+    }
+
+    /// Whether a proposal scales what is to be called so.
+    fn scales(&self, tensor: &str) -> bool {
+        self.proposals().any(|(_, proposal)| proposal.scalings.contains_key(tensor))
+    }
+
+    /// Tensors that are to be observed with channels in other units as well.
+    pub fn scaled(&self) -> Vec<ScaledTensor> {
+        let of_proposal = |(_, proposal): &(Placement, FloatProposal)| {
+            let scaled = |(name, scaling): (&String, &ChannelScaling)| ScaledTensor {
+                name: name.clone(),
+                source: proposal.source_of(name).to_string(),
+                scaling: scaling.clone(),
+            };
+            proposal.scalings.iter().map(scaled).collect::<Vec<_>>()
+        };
+        self.proposals().flat_map(of_proposal).collect()
+    }
+
+    /// The tensors to observe where these proposals are accepted, besides those of the model as it is.
+    pub fn observed(&self) -> Vec<String> {
+        let tensors = self.proposals().flat_map(|(placement, proposal)| {
+            placement.activations.iter().map(|quantizer| proposal.source_of(&quantizer.tensor).to_string())
+        });
+        tensors.collect()
     }
 
     /// Changes the model and its plan by each proposal that is accepted; `calibration` is of the model that stays. Gives what
@@ -65,7 +93,9 @@ impl Proposals {
         calibration: &mut CalibrationStatistics,
     ) -> (Vec<MethodOutcome>, Option<Evaluation>) {
         let (mut outcomes, mut known) = (Vec::new(), None);
-        for Proposed { method, proposal, seconds } in self.0 {
+        let is_of_use =
+            |proposed: &Proposed| proposed.proposal.as_ref().map_or(true, |(_, proposal)| !proposal.is_empty());
+        for Proposed { method, proposal, seconds } in self.0.into_iter().filter(is_of_use) {
             let start = Instant::now();
             let attempt =
                 proposal.and_then(|proposal| attempt(setup, method, planned, calibration, proposal, &mut known));
@@ -85,9 +115,10 @@ fn attempt(
     method: Method,
     planned: &mut PlannedModel,
     calibration: &mut CalibrationStatistics,
-    proposal: FloatProposal,
+    (changed_placement, proposal): (Placement, FloatProposal),
     known: &mut Option<Evaluation>,
 ) -> Result<MethodOutcome> {
+    let acceptance = if proposal.inserts() { INSERTION } else { CHANGE };
     let FloatProposal { edits, scalings, details, notes } = proposal;
     if edits.is_empty() {
         return Ok(MethodOutcome { notes, ..MethodOutcome::skipped(method.name, "nothing to change".to_string()) });
@@ -98,14 +129,15 @@ fn attempt(
     let evaluated_by = setup.evaluation_samples(data, model, methods.n_of_layers())?;
     let changed = edited(model, &edits)?;
     let graph = changed.graph.as_ref().context("model has no graph")?;
-    let statistics = calibration.of_scaled(placement, &scalings);
-    let (changed_plan, warnings) = decide(graph, placement, &statistics, None, setup.scheme, setup.range_observers())?;
+    let statistics = calibration.of_scaled(&changed_placement, &scalings);
+    let observers = setup.range_observers();
+    let (changed_plan, warnings) = decide(graph, &changed_placement, &statistics, None, setup.scheme, observers)?;
     let (names, values) = (data.names(), data.values(evaluated_by.clone())?);
     let samples = Samples { names: &names, values: &values };
     let compared = Compared {
         models: [model, &changed],
         plans: [plan, &changed_plan],
-        placement,
+        placements: [placement, &changed_placement],
         scalings: Some(&scalings),
         table: setup.weight_scheme(),
         axes: setup.axes,
@@ -113,14 +145,15 @@ fn attempt(
     };
     let before = known.as_ref().map(|known| &known.reference);
     let (gain, [of_model, of_changed]) = compare_plans(compared, samples, before)?;
-    let outcome = MethodOutcome::judged(method.name, &gain, CHANGE, evaluated_by.len());
+    let outcome = MethodOutcome::judged(method.name, &gain, acceptance, evaluated_by.len());
     let reference = if outcome.accepted { of_changed } else { of_model };
     if outcome.accepted {
         planned.replan((changed_plan, warnings));
         planned.edit(edits)?;
+        planned.placement = changed_placement;
         calibration.take_scaled(&scalings);
     }
-    *known = reference.map(|reference| Evaluation { samples: evaluated_by, reference });
+    *known = Some(Evaluation { samples: evaluated_by, reference });
     Ok(MethodOutcome { details, notes, ..outcome })
 }
 

@@ -86,12 +86,34 @@ pub struct ModelContext<'a> {
 pub struct FloatProposal {
     /// The changes; none where there is nothing to change.
     pub edits: Vec<ModelEdit>,
-    /// What the channels of tensors are multiplied by with them; all other tensors stay as they are.
+    /// What the channels of tensors are multiplied by with them; all other tensors stay as they are. What an inserted Mul makes
+    /// is by the name that it gets.
     pub scalings: BTreeMap<String, ChannelScaling>,
     /// The changes in words, for the report.
     pub details: Vec<String>,
     /// The same one by one, and what was left alone with the reason; for the sidecar.
     pub notes: Vec<String>,
+}
+
+impl FloatProposal {
+    /// Whether there is nothing to change and nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.edits.is_empty() && self.notes.is_empty()
+    }
+
+    /// Whether nodes are inserted.
+    pub fn inserts(&self) -> bool {
+        self.edits.iter().any(|edit| matches!(edit, ModelEdit::InsertMul(_)))
+    }
+
+    /// The tensor of the model as it is that `tensor` is made of.
+    pub fn source_of<'a>(&'a self, tensor: &'a str) -> &'a str {
+        let source = self.edits.iter().find_map(|edit| match edit {
+            ModelEdit::InsertMul(mul) if mul.output == tensor => Some(mul.tensor.as_str()),
+            _ => None,
+        });
+        source.unwrap_or(tensor)
+    }
 }
 
 /// What a method that chooses among plans is given.

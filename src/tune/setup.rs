@@ -4,11 +4,11 @@ use super::effort::Effort;
 use crate::calibrate::SampleSet;
 use crate::metrics::ChannelAxes;
 use crate::observers::{self, Observer};
-use crate::onnx::edit::{ModelEdit, edited};
+use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
-use crate::place::Placement;
+use crate::place::{Placement, Selection};
 use crate::plan::{Decided, Observers, QuantPlan};
 use crate::scheme::Scheme;
 use crate::simulate::FloatReference;
@@ -91,6 +91,10 @@ pub struct Setup<'a> {
     pub scheme: &'a Scheme,
     /// Types and shapes of the model's tensors.
     pub value_info: &'a ValueInfos,
+    /// Which nodes the user takes out or asks for, and which Muls scale channels.
+    pub selection: &'a Selection,
+    /// Where Muls for channel scales may be inserted: by ones, and with names that are known to `value_info` and `selection`.
+    pub insertable: &'a [InsertedMul],
     /// Shapes of inputs that the model leaves open.
     pub shapes: &'a Shapes,
     /// What ranges are by.

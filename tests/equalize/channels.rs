@@ -8,11 +8,12 @@ use mqq::quant::ChannelScaling;
 fn what_few_values_show_is_not_all_there_is() {
     let mut statistic = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 4 });
     statistic.observe(&[4, 1], &[0.0, 0.1, -3.0, 8.0]);
-    assert_eq!(statistic.least_reach(), 3.0 * 32.0 / 33.0);
+    assert_eq!(statistic.least_reach(0.0), 3.0 * 32.0 / 33.0);
     (0..31).for_each(|_| statistic.observe(&[4, 1], &[0.0; 4]));
-    assert_eq!(statistic.least_reach(), 1.5);
+    assert_eq!(statistic.least_reach(0.0), 1.5);
+    assert_eq!((statistic.least_reach(0.25), statistic.least_reach(0.75)), (1.5, 2.25));
     let nothing = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
-    assert_eq!(nothing.least_reach(), 0.0);
+    assert_eq!(nothing.least_reach(0.25), 0.0);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod chains;
 mod channels;
+mod inserted;
 use crate::support::command::{mqq, run};
 use crate::support::{repository, seen_and_outputs, value_info};
 use chains::{CHAINS, DECLINED, built};

@@ -87,7 +87,7 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Variants of the enum that has most, `ModelEdit`.
-const MAX_VARIANTS: usize = 3;
+const MAX_VARIANTS: usize = 4;
 
 /// Reads any type from nothing, and notes the path of every field and variant.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! When a change is accepted.
 
 use mqq::metrics::{Gain, GroupChange, OVERLAP};
-use mqq::tune::accept::{Acceptance, CHANGE, NARROW_OBSERVER, WHOLE};
+use mqq::tune::accept::{Acceptance, CHANGE, INSERTION, NARROW_OBSERVER, WHOLE};
 
 /// A change of all outputs by this gain and deviation, and of groups by others.
 fn change(gain: f64, deviation: f64, groups: &[(f64, f64)]) -> Gain {
@@ -31,6 +31,8 @@ fn a_gain_is_above_chance() {
     assert!(!accepts(NARROW_OBSERVER, 0.02, 0.015, &[]) && accepts(NARROW_OBSERVER, 0.04, 0.015, &[]));
     assert!(!accepts(CHANGE, 0.0, 0.0, &[]) && accepts(CHANGE, 1e-9, 0.0, &[]));
     assert_eq!(CHANGE.rejects(&change(-0.1, 0.0, &[])).unwrap(), "no gain");
+    assert!(accepts(INSERTION, 0.03, 0.01, &[]) && !accepts(INSERTION, 0.03, 0.02, &[]));
+    assert_eq!(INSERTION.rejects(&change(0.01, 0.001, &[])).unwrap(), "the gain is below 0.02");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use crate::calibrate::SampleSet;
 use crate::diag::copy_of;
 use crate::engine::{Parsed, Session};
-use crate::equalize::{ChannelStatistics, End, EqualizationGroup, ObservedTensor, Skipped, choose, observed_tensors};
+use crate::equalize::{
+    ChannelStatistics, End, EqualizationGroup, ObservedTensor, ScaleOptions, Skipped, choose, observed_tensors,
+};
 use crate::onnx::edit::ModelEdit;
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node::node_name;
@@ -24,8 +26,8 @@ pub struct ChannelScales {
 }
 
 impl ChannelScales {
-    /// Looks at samples, given by their positions in the data, and chooses scales for `groups` by what is seen; at none
-    /// where there are no groups.
+    /// Looks at samples, given by their positions in the data, and chooses scales for groups by what is seen, where that
+    /// promises a gain; at none where there are no groups. What was skipped before is kept.
     ///
     /// # Errors
     /// If the engine does not run the model or a sample.
@@ -33,9 +35,9 @@ impl ChannelScales {
         setup: Setup,
         model: &ModelProto,
         placement: &Placement,
-        groups: Vec<EqualizationGroup>,
-        skipped: Vec<Skipped>,
+        (groups, skipped): (Vec<EqualizationGroup>, Vec<Skipped>),
         positions: &[usize],
+        options: ScaleOptions,
     ) -> Result<ChannelScales> {
         let mut scales = ChannelScales { chosen: Vec::new(), skipped };
         if groups.is_empty() {
@@ -45,7 +47,7 @@ impl ChannelScales {
         let observed = observed_tensors(&groups, graph, setup.value_info, placement);
         let samples = setup.samples.context("nothing was observed")?;
         let statistics = look(model, setup.shapes, &observed, samples, positions)?;
-        let choices = choose(&groups, &statistics, graph, placement, setup.scheme);
+        let choices = choose(&groups, &statistics, graph, placement, setup.scheme, options);
         for (group, choice) in groups.into_iter().zip(choices) {
             match choice {
                 Ok(choice) => scales.chosen.push((group, choice)),

@@ -4,8 +4,11 @@
 //! model then observes what the tensors would be with these as well, and the better of the two plans is accepted.
 
 use super::channel_scales::ChannelScales;
-use crate::equalize::{Skipped, find};
+use crate::equalize::{ScaleOptions, Skipped, find};
+use crate::onnx::proto::ModelProto;
+use crate::progress::Progress;
 use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
+use crate::tune::setup::Setup;
 use anyhow::{Context, Result, ensure};
 
 /// Channel scales from each layer to the next: [`crate::equalize`].
@@ -20,6 +23,8 @@ pub const EQUALIZE: Method = Method {
 
 /// Samples by which channel scales are chosen, at most.
 const MAX_SAMPLES: usize = 32;
+/// When a group gets scales.
+const SCALES: ScaleOptions = ScaleOptions { least_gain_db: 0.05, least_share: 0.25 };
 /// Fewest. Channel scales follow from the largest value of each channel, which a few samples do not show.
 const LEAST_SAMPLES: usize = 16;
 
@@ -35,12 +40,10 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     if groups.is_empty() {
         return Ok(FloatProposal { notes: skipped.iter().map(note).collect(), ..FloatProposal::default() });
     }
-    let samples = setup.samples.context("there is no data")?.put_in_order(progress)?;
-    let n = samples.len();
-    ensure!(n >= LEAST_SAMPLES, "{n} samples, expected {LEAST_SAMPLES} or more");
-    let n_looked_at = setup.options.effort.n_samples(setup.value_info.largest_activation(model)).min(n);
-    let n_samples = (n_looked_at - n_looked_at / 4).clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n);
-    let scales = ChannelScales::choose(setup, model, placement, groups, skipped, &samples[..n_samples])?;
+    let samples = looked_at(setup, model, progress)?;
+    let n_samples = samples.len();
+    let groups = (groups, skipped);
+    let scales = ChannelScales::choose(setup, model, placement, groups, samples, SCALES)?;
     let (n_groups, n_skipped) = (scales.n_groups(), scales.skipped.len());
     let details =
         format!("channel scales of {n_groups} groups of tensors, chosen on {n_samples} samples; {n_skipped} skipped");
@@ -50,6 +53,18 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
         details: vec![details],
         notes: scales.groups(graph).into_iter().chain(scales.skipped.iter().map(note)).collect(),
     })
+}
+
+/// The samples that channel scales are chosen by: positions in the data.
+///
+/// # Errors
+/// If there are too few samples.
+pub(super) fn looked_at<'a>(setup: Setup<'a>, model: &ModelProto, progress: &Progress) -> Result<&'a [usize]> {
+    let samples = setup.samples.context("there is no data")?.put_in_order(progress)?;
+    let n = samples.len();
+    ensure!(n >= LEAST_SAMPLES, "{n} samples, expected {LEAST_SAMPLES} or more");
+    let n_looked_at = setup.options.effort.n_samples(setup.value_info.largest_activation(model)).min(n);
+    Ok(&samples[..(n_looked_at - n_looked_at / 4).clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n)])
 }
 
 fn note(Skipped { tensor, reason }: &Skipped) -> String {

@@ -6,6 +6,7 @@ mod bias_grid;
 mod channel_scales;
 mod clip;
 mod equalize;
+mod insert_scales;
 mod observer;
 pub mod ranges;
 mod rounding;
@@ -21,6 +22,7 @@ use anyhow::Result;
 /// Every method, in the order in which they are tried.
 pub const METHODS: &[Method] = &[
     equalize::EQUALIZE,
+    insert_scales::INSERT_SCALES,
     observer::OBSERVER,
     clip::CLIP,
     bias::BIAS,

@@ -62,7 +62,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let compared = Compared {
             models: [model; 2],
             plans: [plan, &decided.0],
-            placement,
+            placements: [placement; 2],
             scalings: Some(&BTreeMap::new()),
             table: setup.weight_scheme(),
             axes: setup.axes,
@@ -71,7 +71,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let before = of_default.as_ref().or(known.as_ref().map(|known| &known.reference));
         let data = Samples { names: &names, values: &values };
         let (change, [reference, of_rival]) = compare_plans(compared, data, before)?;
-        of_default = reference;
+        of_default = Some(reference);
         let gain = change.gain();
         let outcome = MethodOutcome::judged(OBSERVER.name, &change, acceptance, samples.len());
         if outcome.accepted && best.as_ref().is_none_or(|best| gain > best.gain) {
@@ -83,7 +83,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let (mut observer, mut reference) = (None, of_default);
     if let Some(best) = best {
         planned.replan(best.decided);
-        (observer, reference) = (Some(best.observer), best.reference);
+        (observer, reference) = (Some(best.observer), Some(best.reference));
     }
     *known = reference.map(|reference| Evaluation { samples, reference });
     let is_other = |tried: &&mut MethodOutcome| tried.accepted && tried.variant.as_deref() != observer;
@@ -100,5 +100,5 @@ struct Rival {
     /// What the network gains with it.
     gain: f64,
     /// What is known of it by judging.
-    reference: Option<FloatReference>,
+    reference: FloatReference,
 }

@@ -1,0 +1,100 @@
+//! Muls by a constant per channel, in front of layers that channel scales do not reach.
+//!
+//! Behind SiLU, GELU, hard-swish or a normalization that a residual Add reads too, nothing can take channel scales up. A
+//! Mul with one constant per channel in front of the layers' quantizer can: it divides what the layers' weights multiply.
+//! It is inserted by ones, which changes no value; the search then finds it as a producer like any other.
+
+use super::search::{find, layer_input};
+use super::{Channels, EqualizationGroup, Reason, Skipped};
+use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::names::Names;
+use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::onnx::value_info::{ValueInfo, ValueInfos};
+use crate::place::Placement;
+use anyhow::Result;
+use std::collections::BTreeSet;
+
+/// Operators whose weights take the scales.
+const LAYERS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
+
+/// Muls by ones, one for all layers that read a tensor quantized that is in no equalization group.
+pub fn insertable(graph: &GraphProto, value_info: &ValueInfos, placement: &Placement) -> Vec<InsertedMul> {
+    let (_, skipped) = find(graph, value_info);
+    let index = GraphIndex::new(graph);
+    let mut names = Names::of(graph);
+    let mut inserted = Vec::new();
+    for Skipped { tensor, .. } in skipped.iter().filter(|skipped| is_cut_off_by_a_mul(&skipped.reason)) {
+        let quantizer = placement.activations.iter().find(|quantizer| quantizer.tensor == *tensor);
+        let (Some(quantizer), Some(shape)) = (quantizer, value_info.shape(tensor)) else { continue };
+        if index.producer(tensor).is_none() {
+            continue;
+        }
+        let layers = quantizer.edges.iter().filter_map(|edge| {
+            let node = &graph.node[edge.0];
+            let (_, channels) = layer_input(node, &index, value_info)?;
+            let is_layer = edge.1 == 0 && LAYERS.contains(&node.op_type()) && channels.fits(shape);
+            let is_own = node.input.get(1).is_some_and(|weight| index.has_only(weight, 1));
+            (is_layer && is_own).then(|| (node.output[0].clone(), channels))
+        });
+        let layers: Vec<(String, Channels)> = layers.collect();
+        let Some(&(_, channels)) = layers.first() else { continue };
+        let same = layers.into_iter().filter(|(_, other)| *other == channels);
+        let mut dims = vec![1; shape.len()];
+        dims[channels.axis] = shape[channels.axis];
+        inserted.push(InsertedMul {
+            tensor: tensor.clone(),
+            output: names.fresh(&format!("{tensor}_scaled")),
+            factors: names.fresh(&format!("{tensor}_scales")),
+            values: vec![1.0; shape[channels.axis]],
+            shape: dims,
+            readers: same.map(|(reader, _)| reader).collect(),
+        });
+    }
+    inserted
+}
+
+/// Whether what refused a tensor's group is on the way to its producers, where a Mul cuts it off.
+fn is_cut_off_by_a_mul(reason: &Reason) -> bool {
+    match reason {
+        Reason::NoWeight(_) | Reason::Unknown(_) | Reason::OneChannel | Reason::NoGain => false,
+        Reason::NoProducer(_)
+        | Reason::NetworkOutput(_)
+        | Reason::Operator { .. }
+        | Reason::Bound { .. }
+        | Reason::Shared(_)
+        | Reason::NotPerChannel(_)
+        | Reason::Misaligned(_)
+        | Reason::Nested(_) => true,
+    }
+}
+
+/// Adds what is known of the tensors that the Muls read and make.
+pub fn with_inserted(mut value_info: ValueInfos, inserted: &[InsertedMul]) -> ValueInfos {
+    for mul in inserted {
+        let known = ValueInfo {
+            data_type: value_info.data_type(&mul.tensor),
+            shape: value_info.shape(&mul.tensor).map(<[usize]>::to_vec),
+        };
+        value_info.insert(&mul.output, known.clone());
+        value_info.insert(&mul.factors, ValueInfo { shape: Some(mul.shape.clone()), ..known });
+    }
+    value_info
+}
+
+/// A model with all Muls, and the groups that they make.
+///
+/// # Errors
+/// If a Mul is for another model.
+pub fn groups_of_inserted(
+    model: &ModelProto,
+    value_info: &ValueInfos,
+    inserted: &[InsertedMul],
+) -> Result<(ModelProto, Vec<EqualizationGroup>)> {
+    let edits: Vec<ModelEdit> = inserted.iter().cloned().map(ModelEdit::InsertMul).collect();
+    let model = edited(model, &edits)?;
+    let outputs: BTreeSet<&String> = inserted.iter().map(|mul| &mul.output).collect();
+    let (mut groups, _) = find(model.graph()?, value_info);
+    groups.retain(|group| group.tensors.keys().any(|tensor| outputs.contains(tensor)));
+    Ok((model, groups))
+}

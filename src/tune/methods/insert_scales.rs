@@ -1,0 +1,54 @@
+//! Channel scales by inserted Muls, where no node takes them up and they pay on calibration samples.
+
+use super::channel_scales::ChannelScales;
+use super::equalize::looked_at;
+use crate::equalize::{ScaleOptions, groups_of_inserted};
+use crate::onnx::edit::{InsertedMul, ModelEdit};
+use crate::place::place;
+use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
+use anyhow::Result;
+
+/// Channel scales in front of layers that those of [`EQUALIZE`](super::equalize::EQUALIZE) do not reach.
+pub const INSERT_SCALES: Method = Method {
+    name: "insert-scales",
+    title: "inserted channel scales",
+    about: "a Mul by a constant per channel in front of convolutions whose input no other node can scale",
+    is_tried: |case| case.effort.level() > 0,
+    needs: &[],
+    action: Action::FloatModel(propose),
+};
+
+/// When a Mul is inserted: for half of the quantization error, as it is an operator more.
+const SCALES: ScaleOptions = ScaleOptions { least_gain_db: 3.0, least_share: 0.0 };
+
+/// The Muls that some of the samples suggest.
+///
+/// # Errors
+/// If there are too few samples, or they cannot be run.
+fn propose(context: &ModelContext) -> Result<FloatProposal> {
+    let ModelContext { setup, model, progress, .. } = *context;
+    let is_conv = |mul: &&InsertedMul| {
+        let graph = model.graph.as_ref();
+        let mut nodes = graph.into_iter().flat_map(|graph| &graph.node);
+        nodes.any(|node| node.op_type().starts_with("Conv") && mul.readers.contains(&node.output[0]))
+    };
+    let muls: Vec<InsertedMul> = setup.insertable.iter().filter(is_conv).cloned().collect();
+    if muls.is_empty() {
+        return Ok(FloatProposal::default());
+    }
+    let (with_muls, groups) = groups_of_inserted(model, setup.value_info, &muls)?;
+    let graph = with_muls.graph()?;
+    let with_muls_placement = place(graph, setup.value_info, setup.scheme, setup.selection);
+    let samples = looked_at(setup, model, progress)?;
+    let scales = ChannelScales::choose(setup, &with_muls, &with_muls_placement, (groups, Vec::new()), samples, SCALES)?;
+    let scalings = scales.scalings();
+    let used: Vec<InsertedMul> = muls.into_iter().filter(|mul| scalings.contains_key(&mul.output)).collect();
+    let shapes = used.iter().filter_map(|mul| setup.value_info.shape(&mul.tensor));
+    let n_values: usize = shapes.map(|shape| shape.iter().product::<usize>()).sum();
+    let n = used.len();
+    let muls = if n == 1 { "Mul" } else { "Muls" };
+    let details = format!("{n} {muls} inserted, {n_values} products per sample; chosen on {} samples", samples.len());
+    let notes = scales.groups(graph);
+    let inserted = used.into_iter().map(ModelEdit::InsertMul);
+    Ok(FloatProposal { edits: inserted.chain(scales.edits()?).collect(), scalings, details: vec![details], notes })
+}

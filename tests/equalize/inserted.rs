@@ -1,0 +1,119 @@
+//! Channel scales by inserted Muls, where no node can take them up.
+
+use super::{calibrate, factors, same_bits};
+use crate::support::command::{mqq, run};
+use crate::support::{Attr, GraphBuilder, noise, outputs, value_info};
+use mqq::backends;
+use mqq::equalize::{groups_of_inserted, insertable, with_inserted};
+use mqq::onnx::edit::edited;
+use mqq::onnx::proto::ModelProto;
+use mqq::place::{Placement, Selection, place};
+use prost::Message;
+use std::path::Path;
+use tempfile::TempDir;
+
+const N: usize = 16;
+
+/// How far channel `c` reaches.
+fn reach(c: usize) -> f32 {
+    ((c * 5 % 9) as f32 - 4.0).exp2()
+}
+
+/// A convolution whose channels reach unlike, SiLU, and a depthwise convolution behind it.
+fn silu_network() -> ModelProto {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 3, 32, 32]);
+    let wide = noise(N * 27, 1);
+    let wide: Vec<f32> = wide.iter().enumerate().map(|(i, w)| w * 2.0 * reach(i / 27)).collect();
+    g.values("first", &[N, 3, 3, 3], &wide);
+    g.op_with("Conv", &["x", "first"], "a", &[("pads", Attr::Ints(vec![1; 4]))]);
+    g.op("Sigmoid", &["a"], "s");
+    g.op("Mul", &["a", "s"], "gated");
+    let narrow = noise(N * 9, 2);
+    let narrow: Vec<f32> = narrow.iter().enumerate().map(|(i, w)| w / reach(i / 9)).collect();
+    g.values("depthwise", &[N, 1, 3, 3], &narrow);
+    g.op_with("Conv", &["gated", "depthwise"], "b", &[("group", Attr::Int(N as i64))]);
+    g.op("Relu", &["b"], "r");
+    g.conv("r", N, 4, 1, 1, "y");
+    g.output("y").build()
+}
+
+fn placed(model: &ModelProto, selection: &Selection) -> Placement {
+    let scheme = backends::resolve("tensorrt").unwrap();
+    place(model.graph.as_ref().unwrap(), &with_inserted(value_info(model), &[]), &scheme, selection)
+}
+
+#[test]
+fn a_mul_takes_scales_where_no_other_node_can_and_keeps_float_outputs_bit_for_bit() {
+    let model = silu_network();
+    let known = value_info(&model);
+    let placement = placed(&model, &Selection::default());
+    let muls = insertable(model.graph.as_ref().unwrap(), &known, &placement);
+    let readers: Vec<(&str, &[String])> = muls.iter().map(|mul| (mul.tensor.as_str(), &mul.readers[..])).collect();
+    assert_eq!(readers, [("gated", &["b".to_string()][..])]);
+    let known = with_inserted(known, &muls);
+    let (with_muls, groups) = groups_of_inserted(&model, &known, &muls).unwrap();
+    let [group] = groups.as_slice() else { panic!("{groups:?}") };
+    let scaled = edited(&with_muls, &group.edits(&factors(N, 0)).unwrap()).unwrap();
+    assert!(scaled != with_muls);
+    let names = muls.iter().map(|mul| mul.output.clone()).collect();
+    let of_scaled = place(
+        scaled.graph.as_ref().unwrap(),
+        &known,
+        &backends::resolve("tensorrt").unwrap(),
+        &Selection::default().with_scaling(names),
+    );
+    let tensors = |placement: &Placement| placement.activations.iter().map(|q| q.tensor.clone()).collect::<Vec<_>>();
+    assert_eq!(tensors(&placement), ["x", "gated", "r"]);
+    assert_eq!(tensors(&of_scaled), ["x", "gated_scaled", "r"]);
+    for seed in 0..3 {
+        let (plain, scaled) = (outputs(&model, seed), outputs(&scaled, seed));
+        assert!(plain.iter().zip(&scaled).all(|(a, b)| same_bits(a, b)));
+    }
+}
+
+/// What became of methods in a run that tries `insert-scales`.
+fn inserted(model: &Path, output: &Path, extra: &[&str]) -> serde_json::Value {
+    let extra = [&["--methods", "insert-scales"], extra].concat();
+    calibrate(model, "tensorrt", output, &extra)["methods"].clone()
+}
+
+#[test]
+fn inserted_scales_pay_are_written_and_made_again() {
+    let folder = TempDir::new().unwrap();
+    let model = folder.path().join("silu.onnx");
+    std::fs::write(&model, silu_network().encode_to_vec()).unwrap();
+    let output = folder.path().join("one.onnx");
+    let outcome = inserted(&model, &output, &["--threads", "1", "--emit", "deploy"])[0].clone();
+    assert_eq!(outcome["accepted"], true, "{outcome}");
+    let db = |at: usize| outcome["judged"]["sqnr_db"][at].as_f64().unwrap();
+    assert!(db(1) > db(0) + 6.0, "{outcome}");
+    assert_eq!(outcome["details"][0], "1 Mul inserted, 16384 products per sample; chosen on 32 samples");
+    let written = ["onnx", "json", "deploy.onnx"].map(|suffix| std::fs::read(output.with_extension(suffix)).unwrap());
+    let graph = ModelProto::decode(&written[0][..]).unwrap().graph.unwrap();
+    let muls = graph.node.iter().filter(|node| node.name() == "gated_scaled");
+    assert_eq!(muls.map(|node| node.op_type()).collect::<Vec<_>>(), ["Mul"]);
+    let sidecar: serde_json::Value = serde_json::from_slice(&written[1]).unwrap();
+    assert_eq!(sidecar["edits"][0]["insert_mul"]["readers"][0], "b");
+    // The same bytes on two threads, and by an export from the sidecar.
+    let again = folder.path().join("two.onnx");
+    inserted(&model, &again, &["--threads", "2", "--emit", "deploy"]);
+    assert!(std::fs::read(&again).unwrap() == written[0]);
+    let exported = folder.path().join("exported.onnx");
+    let mut command = mqq();
+    command.arg("export").arg(output.with_extension("json")).args(["--format", "deploy", "-o"]).arg(&exported);
+    let ran = run(command.arg("--model").arg(&model));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(std::fs::read(&exported).unwrap() == written[2]);
+}
+
+#[test]
+fn nothing_is_inserted_where_that_is_forbidden_or_the_table_takes_none() {
+    let folder = TempDir::new().unwrap();
+    let model = folder.path().join("silu.onnx");
+    std::fs::write(&model, silu_network().encode_to_vec()).unwrap();
+    let output = folder.path().join("out.onnx");
+    assert_eq!(inserted(&model, &output, &["--no-insert"]), serde_json::json!([]));
+    let summary = calibrate(&model, "qnn-htp", &output, &["--methods", "insert-scales"]);
+    assert_eq!(summary["methods"], serde_json::json!([]));
+}
