@@ -5,7 +5,7 @@ use crate::data::Array;
 use crate::engine::{Engine, Session};
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
-use crate::statistics::TensorStatistics;
+use crate::statistics::{ChannelExtremes, TensorStatistics};
 use anyhow::{Context, Result, ensure};
 
 /// What the pass saw.
@@ -14,6 +14,8 @@ pub struct ObservedPass {
     pub statistics: Vec<TensorStatistics>,
     /// One per scaling of a watched tensor, in their order.
     pub scaled: Vec<TensorStatistics>,
+    /// One per watched tensor, of the channels along its last axis; empty where they were not asked for.
+    pub channels: Vec<ChannelExtremes>,
     /// Samples that were left out, with the reason, by the names of their files.
     pub skipped: Vec<String>,
     /// Number of samples that were run.
@@ -24,6 +26,7 @@ pub struct ObservedPass {
 struct Share {
     /// Of the watched tensors, then of these by each of their scalings.
     statistics: Vec<TensorStatistics>,
+    channels: Vec<ChannelExtremes>,
     skipped: Vec<(usize, String)>,
 }
 
@@ -35,7 +38,7 @@ struct Local<'e> {
 }
 
 /// Runs every sample and gathers the statistics of the tensors that the engine watches, and as they would be with each of
-/// their `scalings`. Where batches are averaged over, all samples are loaded before, to put them in order.
+/// their `scalings`; those of `by_channel` channel by channel, too. Where batches are averaged over, all samples are loaded before, to put them in order.
 /// Where samples are loaded again, `samples` knows their order afterwards.
 ///
 /// # Errors
@@ -44,6 +47,7 @@ struct Local<'e> {
 pub fn observe(
     engine: &Engine,
     scalings: &[Vec<&ChannelScaling>],
+    by_channel: &[bool],
     samples: &SampleSet,
     progress: &Progress,
 ) -> Result<ObservedPass> {
@@ -56,7 +60,7 @@ pub fn observe(
     let firsts: Vec<usize> = (0..=n).map(first).collect();
     let start = || {
         let statistics = vec![TensorStatistics::default(); firsts[n]];
-        let share = Share { statistics, skipped: Vec::new() };
+        let share = Share { statistics, channels: vec![ChannelExtremes::default(); n], skipped: Vec::new() };
         Ok((share, Local { session: engine.session()?, scaled: Vec::new() }))
     };
     let job = |share: &mut Share, local: &mut Local, sample_idx: usize, loaded: Result<Vec<Array>>| {
@@ -78,6 +82,9 @@ pub fn observe(
                 None => share.statistics[at].observe(values),
             };
             count(at, values);
+            if by_channel[at] {
+                share.channels[at].observe(shape, values);
+            }
             for (scaling, at) in scalings[at].iter().zip(firsts[at]..) {
                 scaling.apply(shape, values, scaled);
                 count(at, scaled);
@@ -89,9 +96,10 @@ pub fn observe(
     };
     let tick = progress(dataset.len());
     let mut shares = each_sample(dataset, &*tick, start, job)?.into_iter();
-    let Share { mut statistics, mut skipped } = shares.next().context("nothing was run")?;
+    let Share { mut statistics, mut channels, mut skipped } = shares.next().context("nothing was run")?;
     for share in shares {
         statistics.iter_mut().zip(share.statistics).for_each(|(all, part)| all.merge(&part));
+        channels.iter_mut().zip(share.channels).for_each(|(all, part)| all.merge(&part));
         skipped.extend(share.skipped);
     }
     let (left_out, mut skipped): (Vec<usize>, Vec<String>) = skipped.into_iter().unzip();
@@ -105,5 +113,5 @@ pub fn observe(
     }
     let n_samples = dataset.len() - skipped.len();
     let scaled = statistics.split_off(n);
-    Ok(ObservedPass { statistics, scaled, skipped, n_samples })
+    Ok(ObservedPass { statistics, scaled, channels, skipped, n_samples })
 }

@@ -8,7 +8,7 @@ use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::progress::Progress;
 use crate::quant::{ChannelScaling, GivenRange};
-use crate::statistics::TensorStatistics;
+use crate::statistics::{ChannelExtremes, TensorStatistics};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,6 +36,8 @@ pub struct CalibrationStatistics {
     by_tensor: BTreeMap<String, TensorStatistics>,
     /// Those of tensors as they would be with a scaling, by the names that they would have.
     scaled: BTreeMap<String, TensorStatistics>,
+    /// Of channels along the last axis, by tensor, where these were asked for.
+    channels: BTreeMap<String, ChannelExtremes>,
     /// Of a tensor that was not observed.
     none: TensorStatistics,
     /// Samples observed.
@@ -45,7 +47,7 @@ pub struct CalibrationStatistics {
 }
 
 impl CalibrationStatistics {
-    /// Runs the samples and observes tensors, and some of them as they would be with a scaling, too.
+    /// Runs the samples and observes tensors, some of them as they would be with a scaling, too, and some channel by channel.
     ///
     /// # Errors
     /// If the data cannot be read or run.
@@ -53,6 +55,7 @@ impl CalibrationStatistics {
         parsed: Parsed,
         tensors: Vec<String>,
         scaled: Vec<ScaledTensor>,
+        by_channel: &BTreeSet<String>,
         samples: &SampleSet,
         progress: &Progress,
     ) -> Result<CalibrationStatistics> {
@@ -60,10 +63,13 @@ impl CalibrationStatistics {
         let of_tensor =
             |tensor: &String| scaled.iter().filter(|one| one.source == *tensor).map(|one| &one.scaling).collect();
         let scalings: Vec<Vec<&ChannelScaling>> = tensors.iter().map(of_tensor).collect();
-        let pass = observe(&engine, &scalings, samples, progress)?;
+        let of_channels: Vec<bool> = tensors.iter().map(|tensor| by_channel.contains(tensor)).collect();
+        let pass = observe(&engine, &scalings, &of_channels, samples, progress)?;
+        let channels = tensors.iter().cloned().zip(pass.channels);
         let names = tensors.iter().flat_map(|tensor| scaled.iter().filter(move |one| one.source == *tensor));
         Ok(CalibrationStatistics {
             scaled: names.map(|one| one.name.clone()).zip(pass.scaled).collect(),
+            channels: channels.filter(|(tensor, _)| by_channel.contains(tensor)).collect(),
             by_tensor: tensors.into_iter().zip(pass.statistics).collect(),
             none: TensorStatistics::default(),
             n_samples: pass.n_samples,
@@ -86,6 +92,27 @@ impl CalibrationStatistics {
         let scaled = |tensor: &String| self.scaled.get(tensor).filter(|_| scalings.contains_key(tensor));
         let scaled = placement.activations.iter().map(|q| scaled(&q.tensor));
         scaled.zip(self.of(placement)).map(|(scaled, plain)| scaled.unwrap_or(plain)).collect()
+    }
+
+    /// The same with `others` in place of those of their tensors.
+    pub fn of_others<'a>(
+        &'a self,
+        placement: &Placement,
+        others: &'a BTreeMap<String, TensorStatistics>,
+    ) -> Vec<&'a TensorStatistics> {
+        let other = |tensor: &String| others.get(tensor);
+        let others = placement.activations.iter().map(|q| other(&q.tensor));
+        others.zip(self.of(placement)).map(|(other, plain)| other.unwrap_or(plain)).collect()
+    }
+
+    /// What is known of tensors takes the place of what was.
+    pub fn take(&mut self, others: BTreeMap<String, TensorStatistics>) {
+        self.by_tensor.extend(others);
+    }
+
+    /// Lowest and highest value of a tensor's channels along its last axis, where they were observed.
+    pub fn channels(&self, tensor: &str) -> Option<&ChannelExtremes> {
+        self.channels.get(tensor)
     }
 
     /// The model with channels scaled as in `scalings` takes the place of the other.
@@ -113,7 +140,8 @@ impl CalibrationStatistics {
         }
         let tensors: Vec<String> = tensors.into_iter().cloned().collect();
         let engine = Parsed::new(model, shapes)?.build(&tensors)?;
-        let pass = observe(&engine, &vec![Vec::new(); tensors.len()], samples, progress)?;
+        let n = tensors.len();
+        let pass = observe(&engine, &vec![Vec::new(); n], &vec![false; n], samples, progress)?;
         self.by_tensor.extend(tensors.into_iter().zip(pass.statistics));
         Ok(())
     }

@@ -13,7 +13,6 @@ use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use crate::place::Placement;
 use anyhow::Result;
-use std::collections::BTreeSet;
 
 /// Operators whose weights take the scales.
 const LAYERS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
@@ -57,8 +56,9 @@ pub fn insertable(graph: &GraphProto, value_info: &ValueInfos, placement: &Place
 /// Whether what refused a tensor's group is on the way to its producers, where a Mul cuts it off.
 fn is_cut_off_by_a_mul(reason: &Reason) -> bool {
     match reason {
-        Reason::NoWeight(_) | Reason::Unknown(_) | Reason::OneChannel | Reason::NoGain => false,
+        Reason::Unknown(_) | Reason::OneChannel | Reason::NoGain => false,
         Reason::NoProducer(_)
+        | Reason::NoWeight(_)
         | Reason::NetworkOutput(_)
         | Reason::Operator { .. }
         | Reason::Bound { .. }
@@ -82,7 +82,7 @@ pub fn with_inserted(mut value_info: ValueInfos, inserted: &[InsertedMul]) -> Va
     value_info
 }
 
-/// A model with all Muls, and the groups that they make.
+/// A model with all Muls, and its groups.
 ///
 /// # Errors
 /// If a Mul is for another model.
@@ -93,8 +93,6 @@ pub fn groups_of_inserted(
 ) -> Result<(ModelProto, Vec<EqualizationGroup>)> {
     let edits: Vec<ModelEdit> = inserted.iter().cloned().map(ModelEdit::InsertMul).collect();
     let model = edited(model, &edits)?;
-    let outputs: BTreeSet<&String> = inserted.iter().map(|mul| &mul.output).collect();
-    let (mut groups, _) = find(model.graph()?, value_info);
-    groups.retain(|group| group.tensors.keys().any(|tensor| outputs.contains(tensor)));
+    let (groups, _) = find(model.graph()?, value_info);
     Ok((model, groups))
 }

@@ -235,7 +235,9 @@ fn observe(
             }
         });
     }
-    CalibrationStatistics::collect(parsed?, observed, proposals.scaled(), samples, progress)
+    let linear = placement.activations.iter().filter(|quantizer| quantizer.linear);
+    let by_channel = linear.map(|quantizer| quantizer.tensor.clone()).collect();
+    CalibrationStatistics::collect(parsed?, observed, proposals.scaled(), &by_channel, samples, progress)
 }
 
 /// The work of all methods on the first plan: on the float model, on the plan as a whole, then on single layers, with their
@@ -250,7 +252,7 @@ fn improve(
 ) -> Result<Improved> {
     let plain = planned.clone();
     let (mut methods, mut known) = proposals.evaluate(setup, planned, calibration);
-    let Chosen { outcomes, observer } = choose(setup, planned, calibration, &mut known);
+    let Chosen { outcomes, observer, .. } = choose(setup, planned, calibration, &mut known);
     methods.extend(outcomes);
     let chosen = observer.map(by_spelling).transpose()?;
     let observers = setup.range_observers();

@@ -105,9 +105,10 @@ pub struct ActivationQuantizer {
     pub edges: Vec<Edge>,
     /// Whether the network's output of this name is quantized too.
     pub network_output: bool,
-    /// Whether its range holds all values: a quantized output of the network is this tensor, or its values moved about; or a
-    /// layer of a transformer reads it, whose outliers carry what the layers behind it look for.
+    /// Whether a quantized output of the network is this tensor, or its values moved about: its range holds all of them.
     pub holds_all: bool,
+    /// Whether a layer of a transformer reads it: its range holds all values, as its outliers carry what layers look for.
+    pub linear: bool,
     /// The Clip or Relu that makes the tensor, if it may go where the grid has its effect.
     pub clip: Option<clips::FoldableClip>,
     /// Quantizers with the same number share quantization parameters.
@@ -120,6 +121,13 @@ pub struct ActivationQuantizer {
     pub rule: &'static str,
     /// Why, in words.
     pub reason: String,
+}
+
+impl ActivationQuantizer {
+    /// Whether its range holds all values.
+    pub fn keeps_ends(&self) -> bool {
+        self.holds_all || self.linear
+    }
 }
 
 /// A constant weight to quantize.

@@ -54,8 +54,8 @@ pub(super) fn decide(
         if let (Some(mask), Some(joint)) = (mask, &mut joint) {
             mask.raise_all(joint.to_mut());
         }
-        let holds_all =
-            |quantizer: &&usize| placement.activations[**quantizer].holds_all && given_of(quantizer).is_none();
+        let keeps_ends = |quantizer: usize| placement.activations[quantizer].keeps_ends();
+        let holds_all = |quantizer: &&usize| keeps_ends(**quantizer) && given_of(quantizer).is_none();
         let mut of_outputs = Extremes::NONE;
         for &quantizer in quantizers_of_group.iter().filter(holds_all) {
             of_outputs.widen(statistics[quantizer].borrow().extremes);
@@ -91,7 +91,7 @@ pub(super) fn decide(
             ));
         }
         let mut quantizer = quantizer.clone();
-        if quantizer.holds_all && shared.widened {
+        if quantizer.keeps_ends() && shared.widened {
             quantizer.reason.push_str("; its range holds all values that were seen");
         }
         activations.push(PlannedActivation {

@@ -53,6 +53,13 @@ impl FloatReference {
         Some(sums[..n.min(sums.len())].to_vec())
     }
 
+    /// The same, without a plan whose biases were corrected.
+    #[must_use]
+    pub fn without_corrected(self) -> FloatReference {
+        let measured = self.measured.filter(|measured| measured.corrected.is_none());
+        FloatReference { measured, ..self }
+    }
+
     /// The same of the network `to`, which is `from` with `scalings` of tensors and perhaps nodes inserted, but for corrected
     /// biases; `None` where it does not follow.
     pub fn converted(

@@ -4,8 +4,10 @@
 //! It does not choose a range. Memory does not grow with the number of values or samples; where a range observer averages
 //! over batches of samples there is one [`Extremes`] of 8 bytes per batch.
 
+mod channels;
 mod histogram;
 
+pub use channels::ChannelExtremes;
 pub use histogram::{Bin, Histogram};
 
 /// Lowest and highest of some finite values.

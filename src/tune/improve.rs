@@ -162,7 +162,7 @@ fn attempt(
 pub fn choose(
     setup: Setup,
     planned: &mut PlannedModel,
-    calibration: &CalibrationStatistics,
+    calibration: &mut CalibrationStatistics,
     known: &mut Option<Evaluation>,
 ) -> Chosen {
     let mut all = Chosen::default();
@@ -173,11 +173,12 @@ pub fn choose(
     for method in methods.iter() {
         let Action::Choice(choose) = method.action else { continue };
         let context = ChoiceContext { setup, methods: &methods, calibration };
-        let Chosen { outcomes, observer } = choose(&context, planned, known).unwrap_or_else(|error| {
+        let Chosen { outcomes, observer, statistics } = choose(&context, planned, known).unwrap_or_else(|error| {
             planned.warnings.push(format!("{} skipped: {error:#}", method.title));
             let outcomes = vec![MethodOutcome::skipped(method.name, format!("{error:#}"))];
-            Chosen { outcomes, observer: None }
+            Chosen { outcomes, ..Chosen::default() }
         });
+        calibration.take(statistics);
         all.outcomes.extend(outcomes);
         all.observer = observer.or(all.observer);
     }

@@ -12,6 +12,7 @@ use crate::plan::QuantPlan;
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::simulate::{Candidate, LayerHook, Network, NodeAt, Samples, TensorAt, Touched};
+use crate::statistics::TensorStatistics;
 use anyhow::{Context as _, Result};
 use serde::{Serialize, Serializer};
 use std::any::{Any, TypeId};
@@ -133,6 +134,8 @@ pub struct Chosen {
     pub outcomes: Vec<MethodOutcome>,
     /// The range observer of activations in the end, where it is not the table's.
     pub observer: Option<&'static str>,
+    /// What is known of tensors that are others now.
+    pub statistics: BTreeMap<String, TensorStatistics>,
 }
 
 /// What a method that changes layers is given.

@@ -74,6 +74,7 @@ impl Given {
             edges: Vec::new(),
             network_output: false,
             holds_all: false,
+            linear: false,
             clip: None,
             group: self.placement.activations.len(),
             fixed: None,

@@ -130,9 +130,9 @@ fn ranges_of_linear_inputs_hold_all_values() {
         &["y"],
     );
     let placement = place_by(&model, &scheme_with(RULES), &[]);
-    assert!(placement.activations.iter().all(|quantizer| quantizer.holds_all));
+    assert!(placement.activations.iter().all(|quantizer| quantizer.linear));
     let plain = place_by(&model, &scheme_with("[quantize_weighted_inputs]"), &[]);
-    assert!(!plain.activations.iter().any(|quantizer| quantizer.holds_all));
+    assert!(!plain.activations.iter().any(|quantizer| quantizer.linear));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! When a change is accepted.
 
-use mqq::metrics::{Gain, GroupChange, OVERLAP};
+use mqq::metrics::{Gain, GroupChange, OVERLAP, SQNR};
 use mqq::tune::accept::{Acceptance, CHANGE, INSERTION, NARROW_OBSERVER, WHOLE};
 
 /// A change of all outputs by this gain and deviation, and of groups by others.
@@ -31,8 +31,12 @@ fn a_gain_is_above_chance() {
     assert!(!accepts(NARROW_OBSERVER, 0.02, 0.015, &[]) && accepts(NARROW_OBSERVER, 0.04, 0.015, &[]));
     assert!(!accepts(CHANGE, 0.0, 0.0, &[]) && accepts(CHANGE, 1e-9, 0.0, &[]));
     assert_eq!(CHANGE.rejects(&change(-0.1, 0.0, &[])).unwrap(), "no gain");
-    assert!(accepts(INSERTION, 0.03, 0.01, &[]) && !accepts(INSERTION, 0.03, 0.02, &[]));
-    assert_eq!(INSERTION.rejects(&change(0.01, 0.001, &[])).unwrap(), "the gain is below 0.02");
+    assert!(accepts(INSERTION, 0.06, 0.01, &[]) && !accepts(INSERTION, 0.06, 0.04, &[]));
+    let little = INSERTION.rejects(&change(0.04, 0.001, &[])).unwrap();
+    assert_eq!(little, "less than 10 % of the loss are made up for");
+    let in_db =
+        |gain: f64| INSERTION.rejects(&Gain { metric: SQNR, figures: [20.0, 20.0 + gain], ..change(gain, 0.1, &[]) });
+    assert!(in_db(1.0).is_none() && in_db(0.8).is_some());
 }
 
 #[test]

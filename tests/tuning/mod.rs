@@ -5,6 +5,7 @@ mod accept;
 mod layers;
 mod ranges;
 mod rounding;
+mod smooth;
 
 use crate::support::command::{mqq, run};
 use crate::support::{Attr, GraphBuilder, repository, value_info};
@@ -294,8 +295,9 @@ fn where_samples_are_few_those_that_judged_teach_too() {
 /// The methods that were tried on the plan.
 fn steps_of(report: &serde_json::Value) -> Vec<serde_json::Value> {
     let methods = report["results"][0]["summary"]["methods"].as_array().unwrap();
-    let before =
-        |it: &&serde_json::Value| !["equalize", "insert-scales", "observer"].contains(&it["method"].as_str().unwrap());
+    let before = |it: &&serde_json::Value| {
+        !["equalize", "insert-scales", "smooth", "observer"].contains(&it["method"].as_str().unwrap())
+    };
     methods.iter().filter(before).cloned().collect()
 }
 

@@ -35,7 +35,10 @@ const LEAST_SAMPLES: usize = 16;
 fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let ModelContext { setup, model, placement, progress } = *context;
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let (groups, skipped) = find(graph, setup.value_info);
+    let (mut groups, skipped) = find(graph, setup.value_info);
+    // The inputs of a transformer's layers are those of `smooth`.
+    let is_linear = |tensor: &String| placement.activations.iter().any(|q| q.linear && q.tensor == *tensor);
+    groups.retain(|group| !group.consumers.iter().any(|end| is_linear(&end.tensor)));
     ensure!(!setup.has_given_ranges, "ranges from a file are for the tensors as they are");
     if groups.is_empty() {
         return Ok(FloatProposal { notes: skipped.iter().map(note).collect(), ..FloatProposal::default() });

@@ -36,7 +36,8 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     if muls.is_empty() {
         return Ok(FloatProposal::default());
     }
-    let (with_muls, groups) = groups_of_inserted(model, setup.value_info, &muls)?;
+    let (with_muls, mut groups) = groups_of_inserted(model, setup.value_info, &muls)?;
+    groups.retain(|group| muls.iter().any(|mul| group.tensors.contains_key(&mul.output)));
     let graph = with_muls.graph()?;
     let with_muls_placement = place(graph, setup.value_info, setup.scheme, setup.selection);
     let samples = looked_at(setup, model, progress)?;

@@ -10,6 +10,7 @@ mod insert_scales;
 mod observer;
 pub mod ranges;
 mod rounding;
+mod smooth;
 
 pub use bias_grid::new_quantizer;
 
@@ -23,6 +24,7 @@ use anyhow::Result;
 pub const METHODS: &[Method] = &[
     equalize::EQUALIZE,
     insert_scales::INSERT_SCALES,
+    smooth::SMOOTH,
     observer::OBSERVER,
     clip::CLIP,
     bias::BIAS,

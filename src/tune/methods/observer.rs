@@ -90,7 +90,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     for other in tried.iter_mut().filter(is_other) {
         (other.accepted, other.reason) = (false, Some(format!("{} gains more", observer.unwrap_or(DEFAULT))));
     }
-    Ok(Chosen { outcomes: tried, observer })
+    Ok(Chosen { outcomes: tried, observer, ..Chosen::default() })
 }
 
 /// Another range observer that is better than the table's.

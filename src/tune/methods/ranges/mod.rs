@@ -63,7 +63,7 @@ impl GroupCandidates {
     /// `None` where the group's range is given, or an output of the network is to keep all its values.
     fn of(plan: &QuantPlan, group: usize) -> Option<GroupCandidates> {
         let members = || plan.activations.iter().filter(|p| p.quantizer.group == group);
-        if members().any(|p| p.quantizer.fixed.is_some() || p.quantizer.holds_all) {
+        if members().any(|p| p.quantizer.fixed.is_some() || p.quantizer.keeps_ends()) {
             return None;
         }
         let first = members().next()?;

@@ -1,0 +1,234 @@
+//! SmoothQuant's channel scales for the linear layers of transformers, with one exponent for the network.
+//!
+//! With scales s a layer's input x becomes x / s and its weight W becomes W s, where channel j has
+//! `s_j = max |x_j|^a / max |W_j|^(1 - a)`. What makes x takes 1 / s up where it feeds nothing else, as the gain of a
+//! normalization; elsewhere a Mul is inserted. The exponent a is chosen by the outputs of the network: the error of single
+//! layers chooses wrongly. Source: Xiao et al. 2022, arXiv 2211.10438, section 4.
+
+use crate::calibrate::CalibrationStatistics;
+use crate::equalize::{EqualizationGroup, groups_of_inserted};
+use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::place::{Placement, place};
+use crate::plan::{Decided, decide};
+use crate::quant::ChannelScaling;
+use crate::simulate::{FloatReference, Samples};
+use crate::statistics::{ChannelExtremes, Extremes, TensorStatistics};
+use crate::tune::accept::INSERTION;
+use crate::tune::compare::{Compared, compare_plans};
+use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
+use crate::tune::outcome::MethodOutcome;
+use crate::tune::setup::{Evaluation, PlannedModel, Setup};
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// Channel scales for the layers of a transformer.
+pub const SMOOTH: Method = Method {
+    name: "smooth",
+    title: "smoothing",
+    about: "scales of channels in front of the linear layers of transformers, by inserted Muls where no node takes them up",
+    is_tried: |case| case.effort.level() > 0,
+    needs: &[],
+    action: Action::Choice(choose),
+};
+
+/// The exponents of the largest activations.
+const EXPONENTS: [f64; 4] = [0.5, 0.7, 0.85, 0.95];
+/// Fewest samples that an exponent is chosen by.
+const LEAST_SAMPLES: usize = 16;
+/// Channels and weights reach so far at least.
+const LEAST: f64 = 1e-5;
+
+/// A model with smoothed inputs of its layers.
+struct Smoothed {
+    edits: Vec<ModelEdit>,
+    model: ModelProto,
+    placement: Placement,
+    decided: Decided,
+    scalings: BTreeMap<String, ChannelScaling>,
+    statistics: BTreeMap<String, TensorStatistics>,
+}
+
+/// The better of the exponents, where it gains over none.
+fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
+    let ChoiceContext { setup, methods, calibration } = *context;
+    let Some(data) = setup.samples.filter(|_| !setup.has_given_ranges) else { return Ok(Chosen::default()) };
+    let inputs = LinearInputs::of(setup, planned, calibration)?;
+    if inputs.groups.is_empty() {
+        return Ok(Chosen::default());
+    }
+    let samples = match known {
+        Some(known) => known.samples.clone(),
+        None => setup.evaluation_samples(data, &planned.model, methods.n_of_layers())?,
+    };
+    if samples.len() < LEAST_SAMPLES {
+        let reason = format!("{} samples, expected {LEAST_SAMPLES} or more", samples.len());
+        return Ok(Chosen { outcomes: vec![MethodOutcome::skipped(SMOOTH.name, reason)], ..Chosen::default() });
+    }
+    let (names, values) = (data.names(), data.values(samples.clone())?);
+    // Biases stay as they are: corrected on the quantized network, they hide what an exponent does.
+    let mut before: Option<FloatReference> = known.take().map(|known| known.reference.without_corrected());
+    let mut best: Option<(f64, usize, Smoothed, FloatReference)> = None;
+    let mut outcomes: Vec<MethodOutcome> = Vec::new();
+    for exponent in EXPONENTS {
+        let start = Instant::now();
+        let smoothed = inputs.smoothed(setup, planned, calibration, exponent)?;
+        let compared = Compared {
+            models: [&planned.model, &smoothed.model],
+            plans: [&planned.plan, &smoothed.decided.0],
+            placements: [&planned.placement, &smoothed.placement],
+            scalings: Some(&smoothed.scalings),
+            table: setup.weight_scheme(),
+            axes: setup.axes,
+            corrected: false,
+        };
+        let data = Samples { names: &names, values: &values };
+        let (gain, [of_plain, of_smoothed]) = compare_plans(compared, data, before.as_ref())?;
+        before = Some(of_plain);
+        let outcome = MethodOutcome::judged(SMOOTH.name, &gain, INSERTION, samples.len());
+        if outcome.accepted && best.as_ref().is_none_or(|best| gain.gain() > best.0) {
+            best = Some((gain.gain(), outcomes.len(), smoothed, of_smoothed));
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        outcomes.push(MethodOutcome { variant: Some(exponent.to_string()), seconds, ..outcome });
+    }
+    let mut statistics = BTreeMap::new();
+    let mut reference = before;
+    if let Some((_, at, smoothed, of_smoothed)) = best {
+        outcomes[at].details.push(inputs.describe(setup));
+        for (_, other) in outcomes.iter_mut().enumerate().filter(|(i, other)| *i != at && other.accepted) {
+            (other.accepted, other.reason) = (false, Some("another exponent gains more".to_string()));
+        }
+        planned.replan(smoothed.decided);
+        planned.edit(smoothed.edits)?;
+        planned.placement = smoothed.placement;
+        (statistics, reference) = (smoothed.statistics, Some(of_smoothed));
+    }
+    *known = reference.map(|reference| Evaluation { samples, reference });
+    Ok(Chosen { outcomes, statistics, ..Chosen::default() })
+}
+
+/// The inputs of the layers of transformers, in groups that take channel scales.
+struct LinearInputs {
+    /// Where no node takes scales up.
+    muls: Vec<InsertedMul>,
+    /// On the model with these.
+    groups: Vec<(EqualizationGroup, Reach)>,
+}
+
+/// How far the channels of a group reach.
+struct Reach {
+    /// Extremes of the inputs' channels.
+    inputs: Vec<Extremes>,
+    /// Largest absolute weight of the readers.
+    weights: Vec<f64>,
+}
+
+impl LinearInputs {
+    fn of(setup: Setup, planned: &PlannedModel, calibration: &CalibrationStatistics) -> Result<LinearInputs> {
+        let linear = planned.placement.activations.iter().filter(|quantizer| quantizer.linear);
+        let linear: BTreeSet<&String> = linear.map(|quantizer| &quantizer.tensor).collect();
+        let is_linear = |mul: &&InsertedMul| linear.contains(&mul.tensor);
+        let mut muls: Vec<InsertedMul> = setup.insertable.iter().filter(is_linear).cloned().collect();
+        let sources: BTreeMap<String, String> =
+            muls.iter().map(|mul| (mul.output.clone(), mul.tensor.clone())).collect();
+        let (model, all) = groups_of_inserted(&planned.model, setup.value_info, &muls)?;
+        let graph = model.graph()?;
+        let mut groups = Vec::new();
+        for group in all {
+            let source = |tensor: &String| sources.get(tensor).unwrap_or(tensor).clone();
+            let is_of_layers = group.consumers.iter().all(|end| linear.contains(&source(&end.tensor)));
+            let reach = || Reach::of(&group, graph, |tensor| calibration.channels(&source(&tensor.to_string())));
+            if !group.consumers.is_empty()
+                && is_of_layers
+                && let Some(reach) = reach()
+            {
+                groups.push((group, reach));
+            }
+        }
+        muls.retain(|mul| groups.iter().any(|(group, _)| group.tensors.contains_key(&mul.output)));
+        Ok(LinearInputs { muls, groups })
+    }
+
+    /// The model with channel scales by an exponent.
+    fn smoothed(
+        &self,
+        setup: Setup,
+        planned: &PlannedModel,
+        calibration: &CalibrationStatistics,
+        exponent: f64,
+    ) -> Result<Smoothed> {
+        let mut edits: Vec<ModelEdit> = self.muls.iter().cloned().map(ModelEdit::InsertMul).collect();
+        let (mut scalings, mut statistics) = (BTreeMap::new(), BTreeMap::new());
+        for (group, reach) in &self.groups {
+            let scales = reach.scales(exponent);
+            edits.extend(group.edits(&scales)?);
+            for (tensor, channels) in &group.tensors {
+                scalings.insert(tensor.clone(), channels.scaling(&scales));
+            }
+            for end in &group.consumers {
+                let mut of_input = TensorStatistics::default();
+                for (extremes, scale) in reach.inputs.iter().zip(&scales) {
+                    extremes.get().into_iter().for_each(|(min, max)| of_input.observe(&[min / scale, max / scale]));
+                }
+                statistics.insert(end.tensor.clone(), of_input);
+            }
+        }
+        let model = edited(&planned.model, &edits)?;
+        let graph = model.graph()?;
+        let placement = place(graph, setup.value_info, setup.scheme, setup.selection);
+        let of_placement = calibration.of_others(&placement, &statistics);
+        let decided = decide(graph, &placement, &of_placement, None, setup.scheme, setup.range_observers())?;
+        Ok(Smoothed { edits, placement, decided, scalings, statistics, model })
+    }
+
+    fn describe(&self, setup: Setup) -> String {
+        let shapes = self.muls.iter().filter_map(|mul| setup.value_info.shape(&mul.tensor));
+        let n_values: usize = shapes.map(|shape| shape.iter().product::<usize>()).sum();
+        format!(
+            "{} inputs of layers, {} Muls inserted, {n_values} products per sample",
+            self.groups.len(),
+            self.muls.len()
+        )
+    }
+}
+
+impl Reach {
+    /// `None` where the channels of an input were not observed, or hold no value.
+    fn of<'a>(
+        group: &EqualizationGroup,
+        graph: &GraphProto,
+        channels_of: impl Fn(&str) -> Option<&'a ChannelExtremes>,
+    ) -> Option<Reach> {
+        let index = GraphIndex::new(graph);
+        let mut reach = Reach { inputs: vec![Extremes::NONE; group.n], weights: vec![0.0; group.n] };
+        for end in &group.consumers {
+            let observed = &channels_of(&end.tensor)?.by_channel;
+            if observed.len() != end.channels.n_entries() {
+                return None;
+            }
+            for (i, extremes) in observed.iter().enumerate() {
+                reach.inputs[end.channels.of(i)].widen(*extremes);
+            }
+            let weight_channels = end.weight_channels?;
+            for (i, value) in index.floats(graph.node[end.node].input.get(end.slot)?)?.iter().enumerate() {
+                let largest = &mut reach.weights[end.channels.of(weight_channels.ends(i).1)];
+                *largest = largest.max(f64::from(value.abs()));
+            }
+        }
+        Some(reach)
+    }
+
+    /// A scale per channel, 1 in their geometric mean.
+    fn scales(&self, exponent: f64) -> Vec<f32> {
+        let log = |(extremes, weight): (&Extremes, &f64)| {
+            let input = extremes.get().map_or(0.0, |(min, max)| f64::from(max.max(-min)));
+            exponent * input.max(LEAST).ln() - (1.0 - exponent) * weight.max(LEAST).ln()
+        };
+        let logs: Vec<f64> = self.inputs.iter().zip(&self.weights).map(log).collect();
+        let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
+        logs.iter().map(|log| (log - mean).exp() as f32).collect()
+    }
+}

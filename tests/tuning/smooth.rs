@@ -1,0 +1,109 @@
+//! Channel scales for the layers of transformers.
+
+use crate::support::command::{mqq, run};
+use crate::support::{Attr, GraphBuilder, noise};
+use mqq::onnx::proto::ModelProto;
+use prost::Message;
+use std::path::Path;
+use tempfile::TempDir;
+
+const WIDTH: usize = 32;
+const TOKENS: usize = 12;
+
+/// A linear layer.
+fn linear(g: &mut GraphBuilder, x: &str, [n_in, n_out]: [usize; 2], y: &str) {
+    let (weight, bias) = (g.weight(&format!("{y}_w"), &[n_in, n_out]), g.weight(&format!("{y}_b"), &[n_out]));
+    g.op("MatMul", &[x, &weight], &format!("{y}_product"));
+    g.op("Add", &[&format!("{y}_product"), &bias], y);
+}
+
+/// A layer normalization of which two channels reach 40 times as far as the others.
+fn norm(g: &mut GraphBuilder, x: &str, y: &str) {
+    let gain: Vec<f32> = (0..WIDTH).map(|c| if c % 15 == 4 { 40.0 } else { 1.0 }).collect();
+    g.values(&format!("{y}_gain"), &[WIDTH], &gain);
+    g.op_with("LayerNormalization", &[x, &format!("{y}_gain")], y, &[("axis", Attr::Int(-1))]);
+}
+
+/// Two blocks of a perceptron with a residual Add; the normalization stands in front of the perceptron alone (`pre`), or in
+/// front of both.
+fn network(pre: bool) -> ModelProto {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, TOKENS as i64, WIDTH as i64]);
+    let mut x = "x".to_string();
+    for block in ["1", "2"] {
+        let name = |part: &str| format!("{part}{block}");
+        norm(&mut g, &x, &name("n"));
+        linear(&mut g, &name("n"), [WIDTH, 2 * WIDTH], &name("up"));
+        g.op("Gelu", &[&name("up")], &name("g"));
+        linear(&mut g, &name("g"), [2 * WIDTH, WIDTH], &name("down"));
+        let residual = if pre { x } else { name("n") };
+        g.op("Add", &[&residual, &name("down")], &name("r"));
+        x = name("r");
+    }
+    linear(&mut g, &x, [WIDTH, 8], "y");
+    g.output("y").build()
+}
+
+/// Runs `smooth` on 20 samples; what became of it, and the bytes of model and sidecar.
+fn smoothed(folder: &Path, model: &ModelProto, threads: &str) -> (Vec<serde_json::Value>, [Vec<u8>; 2]) {
+    let (path, output) = (folder.join("float.onnx"), folder.join(format!("{threads}.onnx")));
+    std::fs::write(&path, model.encode_to_vec()).unwrap();
+    for sample in 0..20 {
+        write_npy(&folder.join(format!("{sample:02}.npy")), &noise(TOKENS * WIDTH, sample));
+    }
+    let mut command = mqq();
+    command
+        .arg("calibrate")
+        .arg(&path)
+        .args(["-b", "onnxruntime", "--json", "--methods", "smooth", "--threads", threads]);
+    let ran = run(command.arg("--data").arg(folder.join("*.npy")).arg("-o").arg(&output));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let methods = report["results"][0]["summary"]["methods"].as_array().unwrap().clone();
+    (methods, ["onnx", "json"].map(|suffix| std::fs::read(output.with_extension(suffix)).unwrap()))
+}
+
+fn write_npy(path: &Path, values: &[f32]) {
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': (1, {TOKENS}, {WIDTH}), }}");
+    header.push_str(&" ".repeat(117 - header.len()));
+    header.push('\n');
+    let mut bytes = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn one_exponent_is_chosen_and_pays() {
+    // Behind GELU there is a Mul; in front of the others where the normalization feeds a residual Add that leads to another one.
+    let n_muls = 3;
+    for pre in [true, false] {
+        let folder = TempDir::new().unwrap();
+        let (methods, [bytes, sidecar]) = smoothed(folder.path(), &network(pre), "1");
+        let exponents: Vec<&str> = methods.iter().map(|method| method["variant"].as_str().unwrap()).collect();
+        assert_eq!(exponents, ["0.5", "0.7", "0.85", "0.95"]);
+        let accepted: Vec<_> = methods.iter().filter(|method| method["accepted"] == true).collect();
+        let [accepted] = accepted.as_slice() else { panic!("{methods:?}") };
+        let db = |at: usize| accepted["judged"]["sqnr_db"][at].as_f64().unwrap();
+        assert!(db(1) > db(0) + 3.0, "{accepted}");
+        let graph = ModelProto::decode(&bytes[..]).unwrap().graph.unwrap();
+        let muls = graph.node.iter().filter(|node| node.op_type() == "Mul").count();
+        assert_eq!(muls, n_muls, "{pre}: {accepted}");
+        let sidecar: serde_json::Value = serde_json::from_slice(&sidecar).unwrap();
+        let edits = sidecar["edits"].as_array().unwrap();
+        assert_eq!(edits.iter().filter(|edit| edit["insert_mul"].is_object()).count(), n_muls);
+        let (_, again) = smoothed(folder.path(), &network(pre), "2");
+        assert!(again[0] == bytes, "{pre}");
+    }
+}
+
+#[test]
+fn layers_of_no_transformer_are_left_alone() {
+    let folder = TempDir::new().unwrap();
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, TOKENS as i64, WIDTH as i64]);
+    linear(&mut g, "x", [WIDTH, WIDTH], "a");
+    g.op("Relu", &["a"], "r");
+    linear(&mut g, "r", [WIDTH, 8], "y");
+    let (methods, _) = smoothed(folder.path(), &g.output("y").build(), "1");
+    assert!(methods.is_empty(), "{methods:?}");
+}
