@@ -82,6 +82,7 @@ impl Request {
             shapes: &self.shapes,
             observers: &self.observers,
             has_given_ranges: self.ranges.is_some(),
+            has_goal: self.mixed.is_some(),
             options: &self.tune,
             axes: &self.axes,
             samples,

@@ -29,8 +29,8 @@ pub struct Compared<'a> {
     pub table: WeightScheme<'a>,
     /// Axes of channels that the user gives, by output.
     pub axes: &'a ChannelAxes,
-    /// Whether biases are to be corrected: both plans have theirs corrected on these samples first, unless that is worse
-    /// for the first plan alone. Mean errors that go away later would decide otherwise.
+    /// Whether biases are to be corrected: both plans have theirs corrected on these samples first, unless that is worse. Mean
+    /// errors that go away later would decide otherwise.
     pub corrected: bool,
 }
 
@@ -56,7 +56,12 @@ pub fn compare_plans(
     };
     let before = reference.measured.clone().context("internal error: a plan that was not measured")?;
     let converted = compared.scalings.and_then(|scalings| reference.converted(graphs, scalings));
-    let converted = compared.pass(1, samples, converted, &[before.corrected.is_some()])?;
+    let choices: &[bool] = match (before.corrected.is_some(), compared.corrected) {
+        (true, _) => &[true],
+        (false, true) => &[false, true],
+        (false, false) => &[false],
+    };
+    let converted = compared.pass(1, samples, converted, choices)?;
     let after = converted.measured.as_ref().context("internal error: a plan that was not measured")?;
     let gain = Gain::of(&before.measured, &after.measured);
     Ok((gain, [reference, converted]))

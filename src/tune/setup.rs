@@ -101,6 +101,8 @@ pub struct Setup<'a> {
     pub observers: &'a observers::ObserverOptions,
     /// Whether some ranges of activations are given.
     pub has_given_ranges: bool,
+    /// Whether precisions of layers are chosen by a goal: then no method leaves layers float.
+    pub has_goal: bool,
     /// What is tried.
     pub options: &'a TuningOptions,
     /// Axes of channels that the user gives, by output.

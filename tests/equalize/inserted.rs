@@ -19,8 +19,13 @@ fn reach(c: usize) -> f32 {
     ((c * 5 % 9) as f32 - 4.0).exp2()
 }
 
-/// A convolution whose channels reach unlike, SiLU, and a depthwise convolution behind it.
+/// A convolution whose channels reach unlike, SiLU, and a depthwise convolution with a Relu behind it.
 fn silu_network() -> ModelProto {
+    network(|g| _ = g.op("Relu", &["b"], "r"))
+}
+
+/// The same with something else behind the depthwise convolution.
+fn network(behind: fn(&mut GraphBuilder)) -> ModelProto {
     let mut g = GraphBuilder::new(17);
     g.input("x", &[1, 3, 32, 32]);
     let wide = noise(N * 27, 1);
@@ -33,7 +38,7 @@ fn silu_network() -> ModelProto {
     let narrow: Vec<f32> = narrow.iter().enumerate().map(|(i, w)| w / reach(i / 9)).collect();
     g.values("depthwise", &[N, 1, 3, 3], &narrow);
     g.op_with("Conv", &["gated", "depthwise"], "b", &[("group", Attr::Int(N as i64))]);
-    g.op("Relu", &["b"], "r");
+    behind(&mut g);
     g.conv("r", N, 4, 1, 1, "y");
     g.output("y").build()
 }
@@ -117,4 +122,33 @@ fn nothing_is_inserted_where_that_is_forbidden_or_the_table_takes_none() {
     assert_eq!(inserted(&model, &output, &["--no-insert"]), serde_json::json!([]));
     let summary = calibrate(&model, "qnn-htp", &output, &["--methods", "insert-scales"]);
     assert_eq!(summary["methods"], serde_json::json!([]));
+}
+
+#[test]
+fn first_layers_whose_quantized_outputs_a_gate_reads_stay_float() {
+    let folder = TempDir::new().unwrap();
+    let model = folder.path().join("silu.onnx");
+    let gated = network(|g| {
+        g.op("Sigmoid", &["b"], "t");
+        g.op("Mul", &["b", "t"], "r");
+    });
+    std::fs::write(&model, gated.encode_to_vec()).unwrap();
+    let output = folder.path().join("out.onnx");
+    let run = |backend: &str, extra: &[&str]| {
+        let extra = [&["--methods", "keep-first"], extra].concat();
+        let summary = calibrate(&model, backend, &output, &extra);
+        let model = ModelProto::decode(&std::fs::read(&output).unwrap()[..]).unwrap();
+        let first = model.graph.unwrap().node.into_iter().find(|node| node.name() == "Conv_a").unwrap();
+        (summary["methods"].clone(), first.input[0] == "x")
+    };
+    let (methods, is_float) = run("onnxruntime", &[]);
+    assert!(is_float && methods[1]["accepted"] == true, "{methods}");
+    assert_eq!((&methods[0]["variant"], &methods[1]["variant"]), (&"Conv_a".into(), &"Conv_a, Conv_b".into()));
+    let db = |at: usize| methods[1]["judged"]["sqnr_db"][at].as_f64().unwrap();
+    assert!(db(1) > db(0) + 3.0, "{methods}");
+    // No gate reads a quantized output there; and precisions that a goal chooses are its own.
+    for (backend, extra) in [("tensorrt", &[][..]), ("onnxruntime", &["--keep-float", "0"])] {
+        let (methods, is_float) = run(backend, extra);
+        assert_eq!((methods, is_float), (serde_json::json!([]), false), "{backend}");
+    }
 }

@@ -7,6 +7,7 @@ mod channel_scales;
 mod clip;
 mod equalize;
 mod insert_scales;
+mod keep_first;
 mod observer;
 pub mod ranges;
 mod rounding;
@@ -25,6 +26,7 @@ pub const METHODS: &[Method] = &[
     equalize::EQUALIZE,
     insert_scales::INSERT_SCALES,
     smooth::SMOOTH,
+    keep_first::KEEP_FIRST,
     observer::OBSERVER,
     clip::CLIP,
     bias::BIAS,

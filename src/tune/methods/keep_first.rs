@@ -1,0 +1,124 @@
+//! First layers that stay float, where a gate reads their quantized output and that costs the network much.
+//!
+//! The channels of a first convolution reach unlike. Where its output is quantized in front of SiLU, hard-swish or another
+//! gate, no channel scale can pass, and what is lost there is lost for all layers behind.
+
+use super::bias::BIAS;
+use crate::onnx::node::node_name;
+use crate::onnx::proto::GraphProto;
+use crate::place::{ActivationQuantizer, Assigned, Placement, place_assigned};
+use crate::plan::decide;
+use crate::scheme::FLOAT;
+use crate::simulate::Samples;
+use crate::tune::accept::INSERTION;
+use crate::tune::compare::{Compared, compare_plans};
+use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
+use crate::tune::outcome::MethodOutcome;
+use crate::tune::setup::{Evaluation, PlannedModel};
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// First layers in float.
+pub const KEEP_FIRST: Method = Method {
+    name: "keep-first",
+    title: "first layers float",
+    about: "the first layers, and those behind them, stay float where a gate reads their quantized outputs",
+    is_tried: |case| case.effort.level() > 0,
+    needs: &[],
+    action: Action::Choice(choose),
+};
+
+/// Layers behind each other that may stay float.
+const MAX_DEPTH: usize = 2;
+/// Operators that are, or begin, a gate.
+const GATES: [&str; 8] = ["Sigmoid", "HardSigmoid", "HardSwish", "Mul", "Tanh", "Softplus", "Gelu", "Mish"];
+
+/// Leaves the first layers float, or those behind them too, where that pays.
+fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
+    let ChoiceContext { setup, methods, calibration } = *context;
+    let mut chosen = Chosen::default();
+    let Some(data) = setup.samples.filter(|_| !setup.has_given_ranges && !setup.has_goal) else { return Ok(chosen) };
+    if !setup.scheme.mixed.contains_key(FLOAT) {
+        return Ok(chosen);
+    }
+    let mut float: BTreeMap<usize, String> = BTreeMap::new();
+    // With those float that were tried, accepted or not.
+    let mut tried = planned.placement.clone();
+    for _ in 0..MAX_DEPTH {
+        let PlannedModel { model, placement, plan, .. } = &*planned;
+        let graph = model.graph()?;
+        let first = first_layers(graph, &tried);
+        let gated: Vec<usize> = first.into_iter().filter(|&layer| is_gated(graph, &tried, layer)).collect();
+        if gated.is_empty() {
+            break;
+        }
+        let start = Instant::now();
+        let samples = match &*known {
+            Some(known) => known.samples.clone(),
+            None => setup.evaluation_samples(data, model, methods.n_of_layers())?,
+        };
+        let (names, values) = (data.names(), data.values(samples.clone())?);
+        let reason = "a first layer, whose output a gate reads";
+        float.extend(gated.iter().map(|&layer| (layer, reason.to_string())));
+        let assigned = Assigned { float: float.clone(), ..Assigned::default() };
+        let without = place_assigned(graph, setup.value_info, setup.scheme, setup.selection, &assigned);
+        let decided = decide(graph, &without, &calibration.of(&without), None, setup.scheme, setup.range_observers())?;
+        let compared = Compared {
+            models: [model; 2],
+            plans: [plan, &decided.0],
+            placements: [placement, &without],
+            scalings: Some(&BTreeMap::new()),
+            table: setup.weight_scheme(),
+            axes: setup.axes,
+            corrected: methods.contains(BIAS.name),
+        };
+        let before = known.as_ref().map(|known| &known.reference);
+        let data = Samples { names: &names, values: &values };
+        let (gain, [of_plan, of_other]) = compare_plans(compared, data, before)?;
+        let outcome = MethodOutcome::judged(KEEP_FIRST.name, &gain, INSERTION, samples.len());
+        let layers: Vec<&str> = float.keys().map(|&layer| node_name(&graph.node[layer])).collect();
+        let accepted = outcome.accepted;
+        chosen.outcomes.push(MethodOutcome {
+            variant: Some(layers.join(", ")),
+            seconds: start.elapsed().as_secs_f64(),
+            ..outcome
+        });
+        *known = Some(Evaluation { samples, reference: if accepted { of_other } else { of_plan } });
+        tried.clone_from(&without);
+        if accepted {
+            planned.replan(decided);
+            planned.placement = without;
+        }
+    }
+    Ok(chosen)
+}
+
+/// Quantized layers with a weight that no other such layer stands before.
+fn first_layers(graph: &GraphProto, placement: &Placement) -> Vec<usize> {
+    let layers: BTreeSet<usize> =
+        placement.weights.iter().flat_map(|weight| &weight.edges).map(|edge| edge.0).collect();
+    let mut behind: BTreeSet<&str> = BTreeSet::new();
+    let mut first = Vec::new();
+    for (node_idx, node) in graph.node.iter().enumerate() {
+        let is_behind = node.input.iter().any(|name| behind.contains(name.as_str()));
+        let is_layer = layers.contains(&node_idx);
+        if is_layer && !is_behind {
+            first.push(node_idx);
+        }
+        if is_layer || is_behind {
+            behind.extend(node.output.iter().map(String::as_str).filter(|name| !name.is_empty()));
+        }
+    }
+    first
+}
+
+/// Whether a gate reads the quantized output of a layer.
+fn is_gated(graph: &GraphProto, placement: &Placement, layer: usize) -> bool {
+    let output = graph.node[layer].output.first();
+    let quantizer = placement.activations.iter().find(|quantizer| Some(&quantizer.tensor) == output);
+    let reads = |quantizer: &ActivationQuantizer| {
+        quantizer.edges.iter().any(|edge| GATES.contains(&graph.node[edge.0].op_type()))
+    };
+    quantizer.is_some_and(reads)
+}
