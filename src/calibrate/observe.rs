@@ -38,8 +38,8 @@ struct Local<'e> {
 }
 
 /// Runs every sample and gathers the statistics of the tensors that the engine watches, and as they would be with each of
-/// their `scalings`; those of `by_channel` channel by channel, too. Where batches are averaged over, all samples are loaded before, to put them in order.
-/// Where samples are loaded again, `samples` knows their order afterwards.
+/// their `scalings`; those of `by_channel` channel by channel, too. Where batches are averaged over, all samples are loaded
+/// before, to put them in order. Where samples are loaded again, `samples` knows their order afterwards.
 ///
 /// # Errors
 /// If a sample cannot be loaded (unless such samples are left out) or run; the message names it. Of several errors

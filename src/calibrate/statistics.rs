@@ -60,13 +60,14 @@ impl CalibrationStatistics {
         progress: &Progress,
     ) -> Result<CalibrationStatistics> {
         let engine = parsed.build(&tensors)?;
-        let of_tensor =
-            |tensor: &String| scaled.iter().filter(|one| one.source == *tensor).map(|one| &one.scaling).collect();
-        let scalings: Vec<Vec<&ChannelScaling>> = tensors.iter().map(of_tensor).collect();
+        let of_tensor = |tensor: &String| scaled.iter().filter(|one| one.source == *tensor).collect();
+        let by_source: Vec<Vec<&ScaledTensor>> = tensors.iter().map(of_tensor).collect();
+        let scalings: Vec<Vec<&ChannelScaling>> =
+            by_source.iter().map(|scaled| scaled.iter().map(|one| &one.scaling).collect()).collect();
         let of_channels: Vec<bool> = tensors.iter().map(|tensor| by_channel.contains(tensor)).collect();
         let pass = observe(&engine, &scalings, &of_channels, samples, progress)?;
         let channels = tensors.iter().cloned().zip(pass.channels);
-        let names = tensors.iter().flat_map(|tensor| scaled.iter().filter(move |one| one.source == *tensor));
+        let names = by_source.iter().flatten();
         Ok(CalibrationStatistics {
             scaled: names.map(|one| one.name.clone()).zip(pass.scaled).collect(),
             channels: channels.filter(|(tensor, _)| by_channel.contains(tensor)).collect(),
@@ -89,9 +90,7 @@ impl CalibrationStatistics {
         placement: &Placement,
         scalings: &BTreeMap<String, ChannelScaling>,
     ) -> Vec<&TensorStatistics> {
-        let scaled = |tensor: &String| self.scaled.get(tensor).filter(|_| scalings.contains_key(tensor));
-        let scaled = placement.activations.iter().map(|q| scaled(&q.tensor));
-        scaled.zip(self.of(placement)).map(|(scaled, plain)| scaled.unwrap_or(plain)).collect()
+        self.of_either(placement, |tensor| self.scaled.get(tensor).filter(|_| scalings.contains_key(tensor)))
     }
 
     /// The same with `others` in place of those of their tensors.
@@ -100,8 +99,16 @@ impl CalibrationStatistics {
         placement: &Placement,
         others: &'a BTreeMap<String, TensorStatistics>,
     ) -> Vec<&'a TensorStatistics> {
-        let other = |tensor: &String| others.get(tensor);
-        let others = placement.activations.iter().map(|q| other(&q.tensor));
+        self.of_either(placement, |tensor| others.get(tensor))
+    }
+
+    /// One per activation quantizer: that which `other` gives, else that of the tensor as it was observed.
+    fn of_either<'a>(
+        &'a self,
+        placement: &Placement,
+        other: impl Fn(&String) -> Option<&'a TensorStatistics>,
+    ) -> Vec<&'a TensorStatistics> {
+        let others = placement.activations.iter().map(|quantizer| other(&quantizer.tensor));
         others.zip(self.of(placement)).map(|(other, plain)| other.unwrap_or(plain)).collect()
     }
 

@@ -82,6 +82,15 @@ pub fn with_inserted(mut value_info: ValueInfos, inserted: &[InsertedMul]) -> Va
     value_info
 }
 
+/// Number of Muls, and of the products that they cost.
+pub fn describe_inserted(inserted: &[InsertedMul], value_info: &ValueInfos) -> String {
+    let shapes = inserted.iter().filter_map(|mul| value_info.shape(&mul.tensor));
+    let n_values: usize = shapes.map(|shape| shape.iter().product::<usize>()).sum();
+    let n = inserted.len();
+    let muls = if n == 1 { "Mul" } else { "Muls" };
+    format!("{n} {muls} inserted, {n_values} products per sample")
+}
+
 /// A model with all Muls, and its groups.
 ///
 /// # Errors

@@ -24,7 +24,7 @@ mod weight_channels;
 pub use channel_scales::{ScaleOptions, choose};
 pub use channels::{Channels, Way, passed};
 pub use edit::ScaledConstant;
-pub use insert::{groups_of_inserted, insertable, with_inserted};
+pub use insert::{describe_inserted, groups_of_inserted, insertable, with_inserted};
 pub use search::find;
 pub use statistics::{ChannelStatistics, ObservedTensor, observed_tensors};
 pub use weight_channels::WeightChannels;

@@ -1,13 +1,16 @@
 //! Rules about the first and the last layers, which lose most to few bits.
 
 use super::{Draft, Rule};
+use crate::onnx::proto::GraphProto;
 use crate::scheme::{ParameterKind, RuleCall};
 use std::collections::BTreeSet;
 
 /// Which end of the network.
 #[derive(Clone, Copy, PartialEq)]
-enum NetworkEnd {
+pub enum NetworkEnd {
+    /// Where its inputs are.
     First,
+    /// Where its outputs are.
     Last,
 }
 
@@ -21,32 +24,37 @@ impl Draft<'_> {
                 && self.weight_input(node_idx).is_some()
                 && (ops.is_empty() || ops.iter().any(|listed| listed == op))
         };
-        let n = self.graph.node.len();
-        let order: Vec<usize> = match end {
-            NetworkEnd::First => (0..n).collect(),
-            NetworkEnd::Last => (0..n).rev().collect(),
-        };
-        // Tensors that a layer stands before, or behind, in the direction of the walk.
-        let mut beyond: BTreeSet<&str> = BTreeSet::new();
-        let mut found = Vec::new();
-        for node_idx in order {
-            let node = &self.graph.node[node_idx];
-            let (from, to) = match end {
-                NetworkEnd::First => (&node.input, &node.output),
-                NetworkEnd::Last => (&node.output, &node.input),
-            };
-            let behind = from.iter().any(|name| beyond.contains(name.as_str()));
-            let layer = is_layer(node_idx);
-            if layer && !behind {
-                found.push(node_idx);
-            }
-            if layer || behind {
-                beyond.extend(to.iter().map(String::as_str).filter(|name| !name.is_empty()));
-            }
-        }
-        found.sort_unstable();
-        found
+        layers_at_end(self.graph, end, is_layer)
     }
+}
+
+/// Nodes that `is_layer` tells of, with no other such node before (first) or behind (last), in their order.
+pub fn layers_at_end(graph: &GraphProto, end: NetworkEnd, is_layer: impl Fn(usize) -> bool) -> Vec<usize> {
+    let n = graph.node.len();
+    let order: Vec<usize> = match end {
+        NetworkEnd::First => (0..n).collect(),
+        NetworkEnd::Last => (0..n).rev().collect(),
+    };
+    // Tensors that a layer stands before, or behind, in the direction of the search.
+    let mut beyond: BTreeSet<&str> = BTreeSet::new();
+    let mut found = Vec::new();
+    for node_idx in order {
+        let node = &graph.node[node_idx];
+        let (from, to) = match end {
+            NetworkEnd::First => (&node.input, &node.output),
+            NetworkEnd::Last => (&node.output, &node.input),
+        };
+        let behind = from.iter().any(|name| beyond.contains(name.as_str()));
+        let layer = is_layer(node_idx);
+        if layer && !behind {
+            found.push(node_idx);
+        }
+        if layer || behind {
+            beyond.extend(to.iter().map(String::as_str).filter(|name| !name.is_empty()));
+        }
+    }
+    found.sort_unstable();
+    found
 }
 
 const OPS: &[(&str, ParameterKind)] = &[("ops", ParameterKind::Ops)];

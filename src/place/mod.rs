@@ -35,6 +35,7 @@ mod types;
 
 pub use assigned::Assigned;
 pub use draft::Draft;
+pub use ends::{NetworkEnd, layers_at_end};
 pub use softmax::SoftmaxRole;
 
 use crate::onnx::graph::Edge;

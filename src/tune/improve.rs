@@ -37,8 +37,15 @@ pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement, progress
         let context = ModelContext { setup, model, placement, progress };
         let proposal = propose(&context).and_then(|proposal| proposals.apart_from(proposal));
         let proposal = proposal.and_then(|proposal| {
-            let changed = edited(model, &proposal.edits)?;
-            Ok((place(changed.graph()?, setup.value_info, setup.scheme, setup.selection), proposal))
+            // Other values of constants move no quantizer.
+            let placement = match proposal.inserts() {
+                false => placement.clone(),
+                true => {
+                    let changed = edited(model, &proposal.edits)?;
+                    place(changed.graph()?, setup.value_info, setup.scheme, setup.selection)
+                }
+            };
+            Ok((placement, proposal))
         });
         proposals.0.push(Proposed { method, proposal, seconds: start.elapsed().as_secs_f64() });
     }

@@ -3,7 +3,7 @@
 use super::effort::Effort;
 use super::outcome::MethodOutcome;
 use super::setup::{Evaluation, PlannedModel, Setup, WeightScheme};
-use crate::calibrate::CalibrationStatistics;
+use crate::calibrate::{CalibrationStatistics, SampleSet};
 use crate::engine::Value;
 use crate::onnx::edit::ModelEdit;
 use crate::onnx::proto::ModelProto;
@@ -18,6 +18,7 @@ use serde::{Serialize, Serializer};
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// One way to bring the quantized network nearer to the float one.
@@ -125,6 +126,19 @@ pub struct ChoiceContext<'a> {
     pub methods: &'a Methods,
     /// What was observed of the model.
     pub calibration: &'a CalibrationStatistics,
+}
+
+impl ChoiceContext<'_> {
+    /// The samples that evaluate plans, by their positions in those by content: those of what is `known`, where something is.
+    ///
+    /// # Errors
+    /// If there is no memory for enough of them.
+    pub fn samples(&self, data: &SampleSet, model: &ModelProto, known: Option<&Evaluation>) -> Result<Range<usize>> {
+        match known {
+            Some(known) => Ok(known.samples.clone()),
+            None => self.setup.evaluation_samples(data, model, self.methods.n_of_layers()),
+        }
+    }
 }
 
 /// What was chosen among plans.

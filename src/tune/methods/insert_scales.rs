@@ -2,7 +2,7 @@
 
 use super::channel_scales::ChannelScales;
 use super::equalize::looked_at;
-use crate::equalize::{ScaleOptions, groups_of_inserted};
+use crate::equalize::{ScaleOptions, describe_inserted, groups_of_inserted};
 use crate::onnx::edit::{InsertedMul, ModelEdit};
 use crate::place::place;
 use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
@@ -44,11 +44,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let scales = ChannelScales::choose(setup, &with_muls, &with_muls_placement, (groups, Vec::new()), samples, SCALES)?;
     let scalings = scales.scalings();
     let used: Vec<InsertedMul> = muls.into_iter().filter(|mul| scalings.contains_key(&mul.output)).collect();
-    let shapes = used.iter().filter_map(|mul| setup.value_info.shape(&mul.tensor));
-    let n_values: usize = shapes.map(|shape| shape.iter().product::<usize>()).sum();
-    let n = used.len();
-    let muls = if n == 1 { "Mul" } else { "Muls" };
-    let details = format!("{n} {muls} inserted, {n_values} products per sample; chosen on {} samples", samples.len());
+    let details = format!("{}; chosen on {} samples", describe_inserted(&used, setup.value_info), samples.len());
     let notes = scales.groups(graph);
     let inserted = used.into_iter().map(ModelEdit::InsertMul);
     Ok(FloatProposal { edits: inserted.chain(scales.edits()?).collect(), scalings, details: vec![details], notes })

@@ -6,7 +6,7 @@
 use super::bias::BIAS;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::GraphProto;
-use crate::place::{ActivationQuantizer, Assigned, Placement, place_assigned};
+use crate::place::{ActivationQuantizer, Assigned, NetworkEnd, Placement, layers_at_end, place_assigned};
 use crate::plan::decide;
 use crate::scheme::FLOAT;
 use crate::simulate::Samples;
@@ -54,10 +54,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
             break;
         }
         let start = Instant::now();
-        let samples = match &*known {
-            Some(known) => known.samples.clone(),
-            None => setup.evaluation_samples(data, model, methods.n_of_layers())?,
-        };
+        let samples = context.samples(data, model, known.as_ref())?;
         let (names, values) = (data.names(), data.values(samples.clone())?);
         let reason = "a first layer, whose output a gate reads";
         float.extend(gated.iter().map(|&layer| (layer, reason.to_string())));
@@ -96,21 +93,9 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
 
 /// Quantized layers with a weight that no other such layer stands before.
 fn first_layers(graph: &GraphProto, placement: &Placement) -> Vec<usize> {
-    let layers: BTreeSet<usize> =
-        placement.weights.iter().flat_map(|weight| &weight.edges).map(|edge| edge.0).collect();
-    let mut behind: BTreeSet<&str> = BTreeSet::new();
-    let mut first = Vec::new();
-    for (node_idx, node) in graph.node.iter().enumerate() {
-        let is_behind = node.input.iter().any(|name| behind.contains(name.as_str()));
-        let is_layer = layers.contains(&node_idx);
-        if is_layer && !is_behind {
-            first.push(node_idx);
-        }
-        if is_layer || is_behind {
-            behind.extend(node.output.iter().map(String::as_str).filter(|name| !name.is_empty()));
-        }
-    }
-    first
+    let edges = placement.weights.iter().flat_map(|weight| &weight.edges);
+    let layers: BTreeSet<usize> = edges.map(|edge| edge.0).collect();
+    layers_at_end(graph, NetworkEnd::First, |node_idx| layers.contains(&node_idx))
 }
 
 /// Whether a gate reads the quantized output of a layer.

@@ -44,10 +44,8 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let PlannedModel { model, placement, plan, .. } = &*planned;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let data = setup.samples.context("nothing was observed")?;
-    let samples = known.as_ref().map(|known| Ok(known.samples.clone()));
-    let samples = samples.unwrap_or_else(|| setup.evaluation_samples(data, model, methods.n_of_layers()));
     // Else there are too few, as for all that is tuned.
-    let Ok(samples) = samples else { return Ok(Chosen::default()) };
+    let Ok(samples) = context.samples(data, model, known.as_ref()) else { return Ok(Chosen::default()) };
     let (names, values) = (data.names(), data.values(samples.clone())?);
     let statistics = calibration.of(placement);
     let corrected = methods.contains(BIAS.name);

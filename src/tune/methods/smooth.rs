@@ -6,7 +6,7 @@
 //! layers chooses wrongly. Source: Xiao et al. 2022, arXiv 2211.10438, section 4.
 
 use crate::calibrate::CalibrationStatistics;
-use crate::equalize::{EqualizationGroup, groups_of_inserted};
+use crate::equalize::{EqualizationGroup, describe_inserted, groups_of_inserted};
 use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto};
@@ -53,16 +53,13 @@ struct Smoothed {
 
 /// The better of the exponents, where it gains over none.
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
-    let ChoiceContext { setup, methods, calibration } = *context;
+    let ChoiceContext { setup, calibration, .. } = *context;
     let Some(data) = setup.samples.filter(|_| !setup.has_given_ranges) else { return Ok(Chosen::default()) };
     let inputs = LinearInputs::of(setup, planned, calibration)?;
     if inputs.groups.is_empty() {
         return Ok(Chosen::default());
     }
-    let samples = match known {
-        Some(known) => known.samples.clone(),
-        None => setup.evaluation_samples(data, &planned.model, methods.n_of_layers())?,
-    };
+    let samples = context.samples(data, &planned.model, known.as_ref())?;
     if samples.len() < LEAST_SAMPLES {
         let reason = format!("{} samples, expected {LEAST_SAMPLES} or more", samples.len());
         return Ok(Chosen { outcomes: vec![MethodOutcome::skipped(SMOOTH.name, reason)], ..Chosen::default() });
@@ -132,15 +129,14 @@ impl LinearInputs {
         let linear: BTreeSet<&String> = linear.map(|quantizer| &quantizer.tensor).collect();
         let is_linear = |mul: &&InsertedMul| linear.contains(&mul.tensor);
         let mut muls: Vec<InsertedMul> = setup.insertable.iter().filter(is_linear).cloned().collect();
-        let sources: BTreeMap<String, String> =
-            muls.iter().map(|mul| (mul.output.clone(), mul.tensor.clone())).collect();
+        let sources: BTreeMap<&String, &String> = muls.iter().map(|mul| (&mul.output, &mul.tensor)).collect();
+        let source = |tensor: &String| sources.get(tensor).map_or(tensor.clone(), |source| (*source).clone());
         let (model, all) = groups_of_inserted(&planned.model, setup.value_info, &muls)?;
         let graph = model.graph()?;
         let mut groups = Vec::new();
         for group in all {
-            let source = |tensor: &String| sources.get(tensor).unwrap_or(tensor).clone();
             let is_of_layers = group.consumers.iter().all(|end| linear.contains(&source(&end.tensor)));
-            let reach = || Reach::of(&group, graph, |tensor| calibration.channels(&source(&tensor.to_string())));
+            let reach = || Reach::of(&group, graph, |tensor| calibration.channels(&source(tensor)));
             if !group.consumers.is_empty()
                 && is_of_layers
                 && let Some(reach) = reach()
@@ -185,13 +181,7 @@ impl LinearInputs {
     }
 
     fn describe(&self, setup: Setup) -> String {
-        let shapes = self.muls.iter().filter_map(|mul| setup.value_info.shape(&mul.tensor));
-        let n_values: usize = shapes.map(|shape| shape.iter().product::<usize>()).sum();
-        format!(
-            "{} inputs of layers, {} Muls inserted, {n_values} products per sample",
-            self.groups.len(),
-            self.muls.len()
-        )
+        format!("{} inputs of layers, {}", self.groups.len(), describe_inserted(&self.muls, setup.value_info))
     }
 }
 
@@ -200,7 +190,7 @@ impl Reach {
     fn of<'a>(
         group: &EqualizationGroup,
         graph: &GraphProto,
-        channels_of: impl Fn(&str) -> Option<&'a ChannelExtremes>,
+        channels_of: impl Fn(&String) -> Option<&'a ChannelExtremes>,
     ) -> Option<Reach> {
         let index = GraphIndex::new(graph);
         let mut reach = Reach { inputs: vec![Extremes::NONE; group.n], weights: vec![0.0; group.n] };
