@@ -80,6 +80,14 @@ impl Value {
         convert::as_f32(&self.0)
     }
 
+    /// The values as float32; integers and booleans as their values.
+    ///
+    /// # Errors
+    /// If they are no numbers.
+    pub fn to_f32s(&self) -> Result<Vec<f32>> {
+        convert::to_f32(&self.0)
+    }
+
     /// Number of the element type in `TensorProto.DataType`.
     pub fn data_type(&self) -> Option<i32> {
         convert::data_type(self.0.datum_type())

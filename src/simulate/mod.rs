@@ -32,6 +32,6 @@ pub use node::{NodeAt, added_to_product};
 pub use pass::{ForwardPass, simulate};
 pub use quantized_bias::QuantizedBias;
 pub use reference::{Corrected, FloatReference, MeasuredPlan};
-pub use samples::Samples;
+pub use samples::{Samples, TokenMask};
 pub use single_node::{NamedValue, SingleNode};
 pub use view::{PlanView, dequantized, fake_quantize};

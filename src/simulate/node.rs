@@ -17,6 +17,8 @@ pub struct NodeAt<'w> {
     pub runtime: &'w [&'w str],
     /// The node in the float network; none for a layer where that network is not run.
     pub(super) single: Option<&'w SingleNode>,
+    /// The values of `runtime` in the float network, per sample; nothing where that is known from another pass.
+    pub(super) float_inputs: &'w [&'w [Value]],
     /// What it makes there, per sample; nothing where the float network is known from another pass.
     pub(super) float: &'w [Vec<Value>],
     /// Sums of the channels of its first output there, once they are asked for.
@@ -28,6 +30,12 @@ pub struct NodeAt<'w> {
 }
 
 impl NodeAt<'_> {
+    /// The inputs that are no constants in the float network, a value per sample of the pass; nothing where that network is
+    /// known from another pass.
+    pub fn float_inputs(&self) -> impl Iterator<Item = &[Value]> {
+        self.float_inputs.iter().copied().filter(|values| !values.is_empty())
+    }
+
     /// The first output in the float network, for the samples that are learned from; nothing where that network is known
     /// from another pass.
     pub fn float_outputs(&self) -> impl Iterator<Item = &Value> {

@@ -249,6 +249,7 @@ impl<'a> ForwardPass<'a> {
             node,
             runtime: &runtime,
             single: single.as_ref(),
+            float_inputs: &inputs,
             float: &float,
             sums: sums.map_or_else(OnceCell::new, OnceCell::from),
             n_samples,

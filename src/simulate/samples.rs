@@ -11,6 +11,21 @@ pub struct Samples<'a> {
     pub values: &'a [Vec<Value>],
 }
 
+/// Which tokens of a sample are no padding.
+pub struct TokenMask {
+    /// `[batch, tokens]`.
+    shape: Vec<usize>,
+    kept: Vec<bool>,
+}
+
+impl TokenMask {
+    /// Whether position `p` of a value of a shape is a token that counts; true where that has no tokens.
+    pub fn counts(&self, shape: &[usize], p: usize) -> bool {
+        let is_of_tokens = shape.len() == 3 && shape[..2] == self.shape;
+        !is_of_tokens || self.kept[p]
+    }
+}
+
 impl<'a> Samples<'a> {
     /// How many there are.
     pub fn len(&self) -> usize {
@@ -26,6 +41,20 @@ impl<'a> Samples<'a> {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
+    }
+
+    /// Which tokens of each sample are no padding, where an input is a mask of tokens: `[batch, tokens]`, of ones and zeros, with
+    /// `mask` in its name.
+    pub fn tokens(self) -> Option<Vec<TokenMask>> {
+        let position = self.names.iter().position(|name| name.contains("mask"))?;
+        let of_sample = |sample: &Vec<Value>| {
+            let value = &sample[position];
+            let values = value.to_f32s().ok()?;
+            let is_mask = value.shape().len() == 2 && values.iter().all(|v| *v == 0.0 || *v == 1.0);
+            let kept = values.iter().map(|v| *v == 1.0).collect();
+            is_mask.then(|| TokenMask { shape: value.shape().to_vec(), kept })
+        };
+        self.values.iter().map(of_sample).collect()
     }
 
     /// The first `n`, or all where there are fewer.

@@ -56,12 +56,7 @@ pub fn compare_plans(
     };
     let before = reference.measured.clone().context("internal error: a plan that was not measured")?;
     let converted = compared.scalings.and_then(|scalings| reference.converted(graphs, scalings));
-    let choices: &[bool] = match (before.corrected.is_some(), compared.corrected) {
-        (true, _) => &[true],
-        (false, true) => &[false, true],
-        (false, false) => &[false],
-    };
-    let converted = compared.pass(1, samples, converted, choices)?;
+    let converted = compared.pass(1, samples, converted, &[before.corrected.is_some()])?;
     let after = converted.measured.as_ref().context("internal error: a plan that was not measured")?;
     let gain = Gain::of(&before.measured, &after.measured);
     Ok((gain, [reference, converted]))

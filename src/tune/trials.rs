@@ -3,6 +3,7 @@
 use super::accept::CHANGE;
 use super::method::{Hooks, LayerContext, Memo, Method, Methods};
 use super::methods::bias::BIAS;
+use super::methods::local_bias::LOCAL_BIAS;
 use super::outcome::MethodOutcome;
 use super::setup::PlannedModel;
 use super::tuning::Tuning;
@@ -38,8 +39,7 @@ impl<'a> Trials<'a> {
     /// On a plan.
     pub fn new(planned: &'a PlannedModel, tuning: Tuning<'a>) -> Trials<'a> {
         let methods = tuning.methods.of_layers();
-        let known = tuning.known.filter(|_| methods.iter().eq([BIAS]));
-        Trials { planned, tuning: Tuning { known, ..tuning }, methods, kept: Memo::default() }
+        Trials { planned, tuning, methods, kept: Memo::default() }
     }
 
     /// Tries each method on top of all before it, in one pass; where one is rejected, the rest pass again without it.
@@ -48,8 +48,10 @@ impl<'a> Trials<'a> {
     /// If a node cannot be run by itself; the message names it.
     pub fn run(&self) -> Result<Tried> {
         let Tuning { samples, n_tune, .. } = self.tuning;
+        // Others ask for more of the float network than what is kept of it.
+        let known = self.tuning.known.filter(|_| self.methods.iter().eq([BIAS]));
         let mut pending: Vec<Method> = self.methods.iter().collect();
-        let mut reference = self.tuning.known.cloned();
+        let mut reference = known.cloned();
         let (mut plain, mut best) = (None::<Measurement>, None::<Candidate>);
         let (mut accepted, mut outcomes) = (Methods::default(), Vec::new());
         while plain.is_none() || !pending.is_empty() {
@@ -58,7 +60,7 @@ impl<'a> Trials<'a> {
                 let methods = tried.last().map_or(&accepted, |last| &last.methods).with(method, &self.methods);
                 tried.push(self.context(methods));
             }
-            let mut pass = self.pass(n_tune)?.knowing(self.tuning.known);
+            let mut pass = self.pass(n_tune)?.knowing(known);
             if plain.is_none() {
                 pass = pass.with(Candidate::new(self.planned.plan.clone(), n_tune)?, NoHook);
             }
@@ -109,7 +111,8 @@ impl<'a> Trials<'a> {
     /// Gives what was accepted the plan and biases that all samples lead to, where these are known or samples are few.
     fn learn_from_all(&self, accepted: Methods, best: &mut Candidate) -> Result<()> {
         let Tuning { samples, known, .. } = self.tuning;
-        let measured = known.and_then(|known| known.measured.as_ref());
+        let known = known.filter(|_| accepted.iter().all(|method| [LOCAL_BIAS, BIAS].contains(&method)));
+        let measured = known.and_then(|known| known.measured.as_ref()).filter(|_| accepted.contains(BIAS.name));
         if let Some(corrected) = measured.and_then(|measured| measured.corrected.as_ref()) {
             (best.plan, best.biases) = (corrected.plan.clone(), corrected.biases.clone());
         } else if samples.len() < FEW_SAMPLES {

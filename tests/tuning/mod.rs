@@ -3,6 +3,7 @@
 
 mod accept;
 mod layers;
+mod local_bias;
 mod ranges;
 mod rounding;
 mod smooth;
@@ -326,9 +327,9 @@ fn tuning_pays_on_samples_that_were_held_back_or_is_undone() {
             let steps: Vec<serde_json::Value> = steps_of(&report);
             let names: Vec<&str> = steps.iter().map(|s| s["method"].as_str().unwrap()).collect();
             let expected = match effort {
-                "1" if !coarse => &["bias"][..],
-                "2" if !coarse => &["bias", "ranges"],
-                _ => &["bias", "rounding"],
+                "1" if !coarse => &["local-bias", "bias"][..],
+                "2" if !coarse => &["local-bias", "bias", "ranges"],
+                _ => &["local-bias", "bias", "rounding"],
             };
             assert_eq!(names, expected, "{backend} {effort}");
             for step in &steps {

@@ -24,17 +24,24 @@ pub const BIAS: Method = Method {
 };
 
 fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
-    Ok(Box::new(BiasCorrector::new(context, BIAS.name, by_float)?))
+    Ok(Box::new(RuledBias { corrector: BiasCorrector::new(context, BIAS.name)?, rule: by_float }))
 }
 
 /// By how much each output channel of a node is to be moved, for its outputs in the quantized network; empty where not.
 pub type BiasRule = fn(&Network, &NodeAt, &Candidate, &BiasSlot, &[Vec<Value>]) -> Vec<f64>;
 
-/// Corrects biases.
+/// Corrects biases by a rule.
+pub struct RuledBias<'a> {
+    /// Changes them.
+    pub corrector: BiasCorrector<'a>,
+    /// Says by how much.
+    pub rule: BiasRule,
+}
+
+/// Changes biases.
 pub struct BiasCorrector<'a> {
     /// The method's name: equal names stand for equal changes.
     name: &'static str,
-    rule: BiasRule,
     /// Of biases that have quantization parameters of their own; others stay float.
     grids: BiasGrids<'a>,
 }
@@ -83,34 +90,38 @@ impl BiasSlot {
 }
 
 impl<'a> BiasCorrector<'a> {
-    /// By a rule.
+    /// Of the method `name`.
     ///
     /// # Errors
     /// If the model has no graph.
-    pub fn new(context: &'a LayerContext<'a>, name: &'static str, rule: BiasRule) -> Result<BiasCorrector<'a>> {
+    pub fn new(context: &'a LayerContext<'a>, name: &'static str) -> Result<BiasCorrector<'a>> {
         let graph = context.model.graph.as_ref().context("model has no graph")?;
         let grids = BiasGrids::of(graph, context.placement, context.plan, context.table);
-        Ok(BiasCorrector { name, rule, grids })
+        Ok(BiasCorrector { name, grids })
     }
-}
 
-impl LayerHook for BiasCorrector<'_> {
-    fn touched(&self) -> Touched {
+    /// What changes.
+    pub fn touched(&self) -> Touched {
         Touched { biases: Some(self.name), ..Touched::default() }
     }
 
-    /// Gives the candidate another bias, with the channel means that the rule asks for.
-    fn outputs(
-        &mut self,
+    /// Gives the candidate another bias: each output channel of the node moves as `by` tells for its slot and outputs; none
+    /// where that is empty.
+    ///
+    /// # Errors
+    /// If there is no memory for a copy of the outputs.
+    pub fn correct(
+        &self,
         net: &Network,
         at: &NodeAt,
         candidate: &mut Candidate,
         mut outputs: Vec<Vec<Value>>,
+        by: impl FnOnce(&Candidate, &BiasSlot, &[Vec<Value>]) -> Vec<f64>,
     ) -> Result<Vec<Vec<Value>>> {
         let is_quantized = |input_idx| candidate.view().is_quantized((at.node_idx, input_idx));
         let y = outputs.first().and_then(|outputs| outputs.first());
         let Some(slot) = y.and_then(|y| BiasSlot::of(net, at.node, y, is_quantized)) else { return Ok(outputs) };
-        let by = (self.rule)(net, at, candidate, &slot, &outputs);
+        let by = by(candidate, &slot, &outputs);
         let BiasSlot { channels, bounds, input_idx, values: mut stored } = slot;
         let edge = (at.node_idx, input_idx);
         let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
@@ -139,6 +150,25 @@ impl LayerHook for BiasCorrector<'_> {
         candidate.biases.insert(edge, values);
         candidate.new_bias = Some(bias);
         Ok(outputs)
+    }
+}
+
+impl LayerHook for RuledBias<'_> {
+    fn touched(&self) -> Touched {
+        self.corrector.touched()
+    }
+
+    fn outputs(
+        &mut self,
+        net: &Network,
+        at: &NodeAt,
+        candidate: &mut Candidate,
+        outputs: Vec<Vec<Value>>,
+    ) -> Result<Vec<Vec<Value>>> {
+        let by = |candidate: &Candidate, slot: &BiasSlot, outputs: &[Vec<Value>]| {
+            (self.rule)(net, at, candidate, slot, outputs)
+        };
+        self.corrector.correct(net, at, candidate, outputs, by)
     }
 }
 

@@ -1,6 +1,6 @@
 //! TI's bias calibration.
 
-use super::bias::{BIAS, BiasCorrector, BiasSlot};
+use super::bias::{BIAS, BiasCorrector, BiasSlot, RuledBias};
 use crate::engine::Value;
 use crate::simulate::{ActivationBounds, Candidate, LayerHook, Network, NoHook, NodeAt, OutChannels};
 use crate::tune::method::{Action, LayerContext, Method};
@@ -20,7 +20,10 @@ pub const BIAS_CALIBRATION: Method = Method {
 fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
     match context.has(BIAS.name) {
         true => Ok(Box::new(NoHook)),
-        false => Ok(Box::new(BiasCorrector::new(context, BIAS_CALIBRATION.name, by_grid)?)),
+        false => {
+            let corrector = BiasCorrector::new(context, BIAS_CALIBRATION.name)?;
+            Ok(Box::new(RuledBias { corrector, rule: by_grid }))
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod clip;
 mod equalize;
 mod insert_scales;
 mod keep_first;
+pub mod local_bias;
 mod observer;
 pub mod ranges;
 mod rounding;
@@ -29,6 +30,7 @@ pub const METHODS: &[Method] = &[
     keep_first::KEEP_FIRST,
     observer::OBSERVER,
     clip::CLIP,
+    local_bias::LOCAL_BIAS,
     bias::BIAS,
     bias_calibration::BIAS_CALIBRATION,
     ranges::RANGES,

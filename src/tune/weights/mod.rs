@@ -8,4 +8,6 @@ pub mod rounding;
 mod scales;
 mod search;
 
+pub use layer::LayerProduct;
+pub use moments::input_means;
 pub use search::{WeightRule, WeightSearch};

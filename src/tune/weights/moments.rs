@@ -2,6 +2,7 @@
 
 use super::layer::LayerProduct;
 use crate::engine::Value;
+use crate::simulate::TokenMask;
 use mqq_concrete::matrix::{Matrix, transposed_product};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -129,6 +130,26 @@ pub fn variances(layer: &LayerProduct, b: &[Value], y: &[Value], centred: bool) 
         let n = n.max(1) as f64;
         let mean = |sum: f64| if centred { sum / n } else { 0.0 };
         sums.iter().zip(&squares).map(|(s, q)| (q / n - mean(*s).powi(2)).max(0.0)).collect()
+    };
+    let groups: Vec<Vec<f64>> = (0..layer.groups).into_par_iter().map(of).collect();
+    groups.concat()
+}
+
+/// Means of the inputs of every group over the samples: `[groups, n_in]`. Only the shapes of `y` count. Padding among
+/// `tokens` is left out; there may be none.
+pub fn input_means(layer: &LayerProduct, b: &[Value], y: &[Value], tokens: &[TokenMask]) -> Vec<f64> {
+    let positions = positions(layer, y, MORE_POSITIONS);
+    let of = |group: usize| -> Vec<f64> {
+        let (mut sums, mut n) = (vec![0f64; layer.n_in], 0);
+        for (sample, (b, y)) in b.iter().zip(y).enumerate() {
+            let mut positions = positions(sample);
+            positions.retain(|&p| tokens.get(sample).is_none_or(|tokens| tokens.counts(y.shape(), p)));
+            for patch in layer.patches(b, y, group, &positions).chunks(layer.n_in) {
+                sums.iter_mut().zip(patch).for_each(|(sum, x)| *sum += f64::from(*x));
+            }
+            n += positions.len();
+        }
+        sums.iter().map(|sum| sum / n.max(1) as f64).collect()
     };
     let groups: Vec<Vec<f64>> = (0..layer.groups).into_par_iter().map(of).collect();
     groups.concat()

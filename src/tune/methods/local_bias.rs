@@ -1,0 +1,106 @@
+//! Biases corrected for what the quantization of a layer itself does, with the inputs of the float network.
+//!
+//! Output channel o moves by the mean of W x - Ŵ Q(x): x is the layer's input in the float network, Q(x) what it is quantized to,
+//! W and Ŵ the weight as it is and quantized. Errors of layers before it stay out, which on detectors and transformers do harm
+//! where a bias takes them up.
+
+use super::bias::{BIAS, BiasCorrector};
+use crate::engine::Value;
+use crate::onnx::node::node_name;
+use crate::onnx::tensor;
+use crate::simulate::{
+    Candidate, LayerHook, Network, NoHook, NodeAt, TokenMask, Touched, added_to_product, fake_quantize,
+};
+use crate::tune::method::{Action, LayerContext, Method};
+use crate::tune::weights::{LayerProduct, input_means};
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+
+/// Biases by the mean error that each layer has by itself.
+pub const LOCAL_BIAS: Method = Method {
+    name: "local-bias",
+    title: "local bias correction",
+    about: "biases by the mean error that each layer brings by itself, on inputs of the float network",
+    is_tried: |case| case.effort.level() > 0,
+    needs: &[],
+    action: Action::Layer(hook),
+};
+
+/// Correction by the float network's outputs takes its place.
+fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
+    if context.has(BIAS.name) {
+        return Ok(Box::new(NoHook));
+    }
+    let corrector = BiasCorrector::new(context, LOCAL_BIAS.name)?;
+    let tokens = context.samples.tokens().unwrap_or_default();
+    Ok(Box::new(LocalBias { corrector, tokens, of_products: BTreeMap::new() }))
+}
+
+struct LocalBias<'a> {
+    corrector: BiasCorrector<'a>,
+    /// Of every sample, where the network has a mask.
+    tokens: Vec<TokenMask>,
+    /// Mean errors of products whose bias an Add gives, by their output.
+    of_products: BTreeMap<String, Vec<f64>>,
+}
+
+impl LayerHook for LocalBias<'_> {
+    fn touched(&self) -> Touched {
+        self.corrector.touched()
+    }
+
+    fn outputs(
+        &mut self,
+        net: &Network,
+        at: &NodeAt,
+        candidate: &mut Candidate,
+        outputs: Vec<Vec<Value>>,
+    ) -> Result<Vec<Vec<Value>>> {
+        let error =
+            || mean_error(net, at, candidate, &self.tokens).with_context(|| format!("node `{}`", node_name(at.node)));
+        let mut by = match added_to_product(at.node, &net.index) {
+            Some(slot) if at.node.op_type() == "Add" => self.of_products.remove(&at.node.input[1 - slot]),
+            _ => error()?,
+        };
+        if at.node.op_type() == "MatMul"
+            && let (Some(output), Some(by)) = (at.node.output.first(), by.take())
+        {
+            self.of_products.insert(output.clone(), by);
+        }
+        let by = by.unwrap_or_default();
+        self.corrector.correct(net, at, candidate, outputs, |_, _, _| by)
+    }
+}
+
+/// Mean over samples and positions of the layer's float output less its quantized one, both of inputs of the float network,
+/// per output channel; `None` for other nodes.
+fn mean_error(net: &Network, at: &NodeAt, candidate: &Candidate, tokens: &[TokenMask]) -> Result<Option<Vec<f64>>> {
+    let Some(planned) = candidate.view().weight_at((at.node_idx, 1)).map(|idx| &candidate.plan.weights[idx]) else {
+        return Ok(None);
+    };
+    let (Some(input), Some(x)) = (at.node.input.first(), at.float_inputs().next()) else { return Ok(None) };
+    let y: Vec<Value> = at.float_outputs().cloned().collect();
+    let layer = x.first().and_then(|x| LayerProduct::of(at.node, &planned.shape, x));
+    let initializer = net.index.initializer(&planned.quantizer.tensor);
+    let (Some(layer), Some(initializer), [name]) = (layer, initializer, at.runtime) else { return Ok(None) };
+    if *name != input || y.is_empty() {
+        return Ok(None);
+    }
+    let x = x[..y.len()].to_vec();
+    let means = input_means(&layer, &x, &y, tokens);
+    let quantized_means = match candidate.view().params_at(input, (at.node_idx, 0)) {
+        None => means.clone(),
+        Some(params) => input_means(&layer, &fake_quantize(x, params)?, &y, tokens),
+    };
+    let (float, quantized) = (tensor::f32_values(initializer)?, planned.dequantized());
+    let per_group = layer.n_out / layer.groups;
+    let of_channel = |o: usize| -> f64 {
+        let first = o / per_group * layer.n_in;
+        let of_weight = |k: usize| {
+            let i = layer.at(o, k);
+            f64::from(float[i]) * means[first + k] - f64::from(quantized[i]) * quantized_means[first + k]
+        };
+        (0..layer.n_in).map(of_weight).sum()
+    };
+    Ok(Some((0..layer.n_out).map(of_channel).collect()))
+}
