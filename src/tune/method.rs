@@ -32,8 +32,6 @@ pub struct Method {
     pub about: &'static str,
     /// Whether it is tried where the user names no methods.
     pub is_tried: fn(Case) -> bool,
-    /// Names of methods that it cannot do without.
-    pub needs: &'static [&'static str],
     /// Its work.
     pub action: Action,
 }
@@ -218,12 +216,9 @@ impl Serialize for Method {
 pub struct Methods(Vec<Method>);
 
 impl Methods {
-    /// Those of `all` that `is_wanted` tells, with the methods that these cannot do without.
+    /// Those of `all` that `is_wanted` tells.
     pub fn among(all: &[Method], is_wanted: impl Fn(&Method) -> bool) -> Methods {
-        let needed = |method: &Method| {
-            is_wanted(method) || all.iter().any(|other| is_wanted(other) && other.needs.contains(&method.name))
-        };
-        Methods(all.iter().filter(|method| needed(method)).copied().collect())
+        Methods(all.iter().filter(|method| is_wanted(method)).copied().collect())
     }
 
     /// Whether there is none.
@@ -251,7 +246,7 @@ impl Methods {
         Methods(self.iter().filter(|method| matches!(method.action, Action::Layer(_))).collect())
     }
 
-    /// These and another of `all`, with those that it cannot do without.
+    /// These and another of `all`, in its order.
     #[must_use]
     pub fn with(&self, method: Method, all: &Methods) -> Methods {
         Methods::among(&all.0, |other| self.contains(other.name) || *other == method)

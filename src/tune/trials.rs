@@ -48,12 +48,17 @@ impl<'a> Trials<'a> {
     /// If a node cannot be run by itself; the message names it.
     pub fn run(&self) -> Result<Tried> {
         let Tuning { samples, n_tune, .. } = self.tuning;
+        // So few held-out samples do not tell two corrections of biases apart.
+        let is_tried = |method: &Method| samples.len() >= FEW_SAMPLES || *method != LOCAL_BIAS;
+        let (mut pending, untried): (Vec<Method>, Vec<Method>) = self.methods.iter().partition(is_tried);
         // Others ask for more of the float network than what is kept of it.
-        let known = self.tuning.known.filter(|_| self.methods.iter().eq([BIAS]));
-        let mut pending: Vec<Method> = self.methods.iter().collect();
+        let known = self.tuning.known.filter(|_| pending == [BIAS]);
         let mut reference = known.cloned();
         let (mut plain, mut best) = (None::<Measurement>, None::<Candidate>);
-        let (mut accepted, mut outcomes) = (Methods::default(), Vec::new());
+        let reason = format!("{} samples, expected {FEW_SAMPLES} or more", samples.len());
+        let mut outcomes: Vec<MethodOutcome> =
+            untried.iter().map(|method| MethodOutcome::skipped(method.name, reason.clone())).collect();
+        let mut accepted = Methods::default();
         while plain.is_none() || !pending.is_empty() {
             let mut tried: Vec<LayerContext> = Vec::new();
             for &method in &pending {

@@ -19,7 +19,6 @@ pub const BIAS: Method = Method {
     title: "bias correction",
     about: "biases by the mean error of each output channel",
     is_tried: |case| case.effort.level() > 0,
-    needs: &[],
     action: Action::Layer(hook),
 };
 

@@ -17,7 +17,6 @@ pub const EQUALIZE: Method = Method {
     title: "equalization",
     about: "scales of channels from each layer to the next, which leave the float outputs as they are",
     is_tried: |case| case.effort.level() > 0,
-    needs: &[],
     action: Action::FloatModel(propose),
 };
 

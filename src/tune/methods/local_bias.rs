@@ -22,7 +22,6 @@ pub const LOCAL_BIAS: Method = Method {
     title: "local bias correction",
     about: "biases by the mean error that each layer brings by itself, on inputs of the float network",
     is_tried: |case| case.effort.level() > 0,
-    needs: &[],
     action: Action::Layer(hook),
 };
 

@@ -23,7 +23,6 @@ pub const OBSERVER: Method = Method {
     title: "observer search",
     about: "another range observer for all activations",
     is_tried: |case| case.effort.level() > 0,
-    needs: &[],
     action: Action::Choice(choose),
 };
 

@@ -10,9 +10,8 @@ use anyhow::Result;
 pub const ROUNDING: Method = Method {
     name: "rounding",
     title: "learned rounding",
-    about: "integers of weights that reproduce the layer's float output; corrects biases as well",
+    about: "integers of weights that reproduce the layer's float output",
     is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && case.coarse,
-    needs: &["bias"],
     action: Action::Layer(hook),
 };
 

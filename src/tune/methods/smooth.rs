@@ -30,7 +30,6 @@ pub const SMOOTH: Method = Method {
     title: "smoothing",
     about: "scales of channels in front of the linear layers of transformers, by inserted Muls where no node takes them up",
     is_tried: |case| case.effort.level() > 0,
-    needs: &[],
     action: Action::Choice(choose),
 };
 

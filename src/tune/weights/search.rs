@@ -13,6 +13,7 @@ use crate::scheme::ScaleKind;
 use crate::simulate::{BiasOf, Candidate, LayerHook, Network, NodeAt, QuantizedBias, Touched};
 use crate::tune::method::LayerContext;
 use crate::tune::methods::bias::{BIAS, BiasSlot, rebias};
+use crate::tune::methods::local_bias::LOCAL_BIAS;
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub enum WeightRule {
 pub struct WeightSearch {
     /// Learns integers; where not, or where a row is too long for that, scales.
     rule: WeightRule,
-    /// Whether biases are corrected by the float network.
+    /// Whether biases are corrected.
     corrects: bool,
     /// Weights that were changed.
     changed: BTreeSet<usize>,
@@ -48,7 +49,12 @@ struct Learned {
 impl WeightSearch {
     /// By a rule, beside the methods of `context`.
     pub fn new(rule: WeightRule, context: &LayerContext) -> WeightSearch {
-        WeightSearch { rule, corrects: context.has(BIAS.name), changed: BTreeSet::new(), learned: None }
+        WeightSearch {
+            rule,
+            corrects: [BIAS, LOCAL_BIAS].iter().any(|method| context.has(method.name)),
+            changed: BTreeSet::new(),
+            learned: None,
+        }
     }
 
     /// Other integers, which make up for what the quantization of the bias leaves, but not where it saturates; and what the

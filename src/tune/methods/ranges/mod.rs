@@ -29,7 +29,6 @@ pub const RANGES: Method = Method {
     title: "range search",
     about: "ranges of activations by the error that they leave at the outputs of the layers behind",
     is_tried: |case| case.effort.level() == 2 && !case.coarse,
-    needs: &[],
     action: Action::Layer(hook),
 };
 
