@@ -116,8 +116,8 @@ impl<'a> Trials<'a> {
     /// Gives what was accepted the plan and biases that all samples lead to, where these are known or samples are few.
     fn learn_from_all(&self, accepted: Methods, best: &mut Candidate) -> Result<()> {
         let Tuning { samples, known, .. } = self.tuning;
-        let known = known.filter(|_| accepted.iter().all(|method| [LOCAL_BIAS, BIAS].contains(&method)));
-        let measured = known.and_then(|known| known.measured.as_ref()).filter(|_| accepted.contains(BIAS.name));
+        let is_corrected = accepted.contains(BIAS.name) && accepted.iter().all(|it| [LOCAL_BIAS, BIAS].contains(&it));
+        let measured = known.filter(|_| is_corrected).and_then(|known| known.measured.as_ref());
         if let Some(corrected) = measured.and_then(|measured| measured.corrected.as_ref()) {
             (best.plan, best.biases) = (corrected.plan.clone(), corrected.biases.clone());
         } else if samples.len() < FEW_SAMPLES {

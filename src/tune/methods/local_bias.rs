@@ -8,9 +8,7 @@ use super::bias::{BIAS, BiasCorrector};
 use crate::engine::Value;
 use crate::onnx::node::node_name;
 use crate::onnx::tensor;
-use crate::simulate::{
-    Candidate, LayerHook, Network, NoHook, NodeAt, TokenMask, Touched, added_to_product, fake_quantize,
-};
+use crate::simulate::{Candidate, LayerHook, Network, NoHook, NodeAt, TokenMask, Touched, added_to_product};
 use crate::tune::method::{Action, LayerContext, Method};
 use crate::tune::weights::{LayerProduct, input_means};
 use anyhow::{Context, Result};
@@ -85,19 +83,17 @@ fn mean_error(net: &Network, at: &NodeAt, candidate: &Candidate, tokens: &[Token
     if *name != input || y.is_empty() {
         return Ok(None);
     }
-    let x = x[..y.len()].to_vec();
-    let means = input_means(&layer, &x, &y, tokens);
-    let quantized_means = match candidate.view().params_at(input, (at.node_idx, 0)) {
-        None => means.clone(),
-        Some(params) => input_means(&layer, &fake_quantize(x, params)?, &y, tokens),
-    };
+    let fake_quantizer = candidate.view().params_at(input, (at.node_idx, 0)).map(|params| params.fake_quantizer());
+    let quantized = |x: f32| fake_quantizer.as_ref().map_or(x, |fake_quantize| fake_quantize(x));
+    let means = input_means(&layer, &x[..y.len()], &y, tokens, quantized);
     let (float, quantized) = (tensor::f32_values(initializer)?, planned.dequantized());
     let per_group = layer.n_out / layer.groups;
     let of_channel = |o: usize| -> f64 {
         let first = o / per_group * layer.n_in;
         let of_weight = |k: usize| {
             let i = layer.at(o, k);
-            f64::from(float[i]) * means[first + k] - f64::from(quantized[i]) * quantized_means[first + k]
+            let [mean, of_quantized] = means[first + k];
+            f64::from(float[i]) * mean - f64::from(quantized[i]) * of_quantized
         };
         (0..layer.n_in).map(of_weight).sum()
     };

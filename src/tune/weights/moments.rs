@@ -108,26 +108,36 @@ fn positions<'a>(layer: &'a LayerProduct, y: &'a [Value], wanted: usize) -> impl
     move |sample| (sample * 7 % stride..layer.n_positions(&y[sample])).step_by(stride).collect()
 }
 
+/// Gives `add` the patches of one group at the positions of every sample. Gives their number, at least 1.
+fn each_patch(
+    layer: &LayerProduct,
+    [b, y]: [&[Value]; 2],
+    group: usize,
+    positions: impl Fn(usize) -> Vec<usize>,
+    mut add: impl FnMut(&[f32]),
+) -> f64 {
+    let mut n = 0;
+    for (sample, (b, y)) in b.iter().zip(y).enumerate() {
+        let positions = positions(sample);
+        layer.patches(b, y, group, &positions).chunks(layer.n_in).for_each(&mut add);
+        n += positions.len();
+    }
+    n.max(1) as f64
+}
+
 /// Variances of the inputs of every group, or mean squares unless `centred`: `[groups, n_in]`. Only the
 /// shapes of `y` count.
 pub fn variances(layer: &LayerProduct, b: &[Value], y: &[Value], centred: bool) -> Vec<f64> {
     let positions = positions(layer, y, MORE_POSITIONS);
     let of = |group: usize| -> Vec<f64> {
         let (mut sums, mut squares) = (vec![0f64; layer.n_in], vec![0f64; layer.n_in]);
-        let mut n = 0;
-        for sample in 0..b.len() {
-            let positions = positions(sample);
-            let patches = layer.patches(&b[sample], &y[sample], group, &positions);
-            for patch in patches.chunks(layer.n_in) {
-                for ((sum, square), &x) in sums.iter_mut().zip(&mut squares).zip(patch) {
-                    let x = f64::from(x);
-                    *sum += x;
-                    *square += x * x;
-                }
+        let n = each_patch(layer, [b, y], group, &positions, |patch| {
+            for ((sum, square), &x) in sums.iter_mut().zip(&mut squares).zip(patch) {
+                let x = f64::from(x);
+                *sum += x;
+                *square += x * x;
             }
-            n += positions.len();
-        }
-        let n = n.max(1) as f64;
+        });
         let mean = |sum: f64| if centred { sum / n } else { 0.0 };
         sums.iter().zip(&squares).map(|(s, q)| (q / n - mean(*s).powi(2)).max(0.0)).collect()
     };
@@ -135,23 +145,32 @@ pub fn variances(layer: &LayerProduct, b: &[Value], y: &[Value], centred: bool) 
     groups.concat()
 }
 
-/// Means of the inputs of every group over the samples: `[groups, n_in]`. Only the shapes of `y` count. Padding among
-/// `tokens` is left out; there may be none.
-pub fn input_means(layer: &LayerProduct, b: &[Value], y: &[Value], tokens: &[TokenMask]) -> Vec<f64> {
-    let positions = positions(layer, y, MORE_POSITIONS);
-    let of = |group: usize| -> Vec<f64> {
-        let (mut sums, mut n) = (vec![0f64; layer.n_in], 0);
-        for (sample, (b, y)) in b.iter().zip(y).enumerate() {
-            let mut positions = positions(sample);
-            positions.retain(|&p| tokens.get(sample).is_none_or(|tokens| tokens.counts(y.shape(), p)));
-            for patch in layer.patches(b, y, group, &positions).chunks(layer.n_in) {
-                sums.iter_mut().zip(patch).for_each(|(sum, x)| *sum += f64::from(*x));
-            }
-            n += positions.len();
-        }
-        sums.iter().map(|sum| sum / n.max(1) as f64).collect()
+/// Means of the inputs of every group over the samples: `[groups, n_in]`, each as it is and `quantized`, which leaves 0 as it is
+/// (padding of convolutions). Only the shapes of `y` count. Padding among `tokens` is left out; there may be none.
+pub fn input_means(
+    layer: &LayerProduct,
+    b: &[Value],
+    y: &[Value],
+    tokens: &[TokenMask],
+    quantized: impl Fn(f32) -> f32 + Sync,
+) -> Vec<[f64; 2]> {
+    let all = positions(layer, y, MORE_POSITIONS);
+    let positions = |sample: usize| {
+        let mut positions = all(sample);
+        positions.retain(|&p| tokens.get(sample).is_none_or(|tokens| tokens.counts(y[sample].shape(), p)));
+        positions
     };
-    let groups: Vec<Vec<f64>> = (0..layer.groups).into_par_iter().map(of).collect();
+    let of = |group: usize| -> Vec<[f64; 2]> {
+        let mut sums = vec![[0f64; 2]; layer.n_in];
+        let n = each_patch(layer, [b, y], group, positions, |patch| {
+            for ([sum, of_quantized], &x) in sums.iter_mut().zip(patch) {
+                *sum += f64::from(x);
+                *of_quantized += f64::from(quantized(x));
+            }
+        });
+        sums.iter().map(|sums| sums.map(|sum| sum / n)).collect()
+    };
+    let groups: Vec<Vec<[f64; 2]>> = (0..layer.groups).into_par_iter().map(of).collect();
     groups.concat()
 }
 
