@@ -13,12 +13,12 @@ use crate::tune::method::{Action, LayerContext, Method};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
-/// Biases by the mean error of each output channel.
+/// Biases by the mean error of each output channel. On transformers they would take up errors of the layers before.
 pub const BIAS: Method = Method {
     name: "bias",
     title: "bias correction",
     about: "biases by the mean error of each output channel",
-    is_tried: |case| case.effort.level() > 0,
+    is_tried: |case| case.effort.level() > 0 && !case.transformer,
     action: Action::Layer(hook),
 };
 

@@ -6,12 +6,13 @@ use crate::tune::weights::{WeightRule, WeightSearch};
 use anyhow::Result;
 
 /// Integers of weights that reproduce the layer's float output. It comes without refined ranges
-/// (docs/design/observers.md); below level 3 it is for weights of few bits or one scale, where rounding is most of the error.
+/// (docs/design/observers.md); below level 3 it is for weights of few bits or one scale, where rounding is most of the error,
+/// and for transformers, whose linear layers leave it the most to gain.
 pub const ROUNDING: Method = Method {
     name: "rounding",
     title: "learned rounding",
     about: "integers of weights that reproduce the layer's float output",
-    is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && case.coarse,
+    is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && (case.coarse || case.transformer),
     action: Action::Layer(hook),
 };
 

@@ -1,6 +1,7 @@
 //! Second moments of a layer's inputs and outputs, over positions of the calibration samples.
 
 use super::layer::LayerProduct;
+use super::problem::LayerData;
 use crate::engine::Value;
 use crate::simulate::TokenMask;
 use mqq_concrete::matrix::{Matrix, transposed_product};
@@ -100,12 +101,19 @@ impl Part {
     }
 }
 
-/// The positions of each sample that are looked at: at most about `wanted`, spread evenly.
-fn positions<'a>(layer: &'a LayerProduct, y: &'a [Value], wanted: usize) -> impl Fn(usize) -> Vec<usize> + Sync + 'a {
+/// The positions of each sample that are looked at: at most about `wanted`, spread evenly, without padding among `tokens`.
+fn positions<'a>(
+    layer: &'a LayerProduct,
+    y: &'a [Value],
+    tokens: &'a [TokenMask],
+    wanted: usize,
+) -> impl Fn(usize) -> Vec<usize> + Sync + 'a {
     let n_positions: usize = y.iter().map(|y| layer.n_positions(y)).sum();
     let stride = n_positions.div_ceil(wanted).max(1);
+    let counts = move |sample: usize, p: usize| tokens.get(sample).is_none_or(|tokens| tokens.counts(y[sample].shape(), p));
     // Another first position in each sample, so that not always the same places are seen.
-    move |sample| (sample * 7 % stride..layer.n_positions(&y[sample])).step_by(stride).collect()
+    let all = move |sample: usize| (sample * 7 % stride..layer.n_positions(&y[sample])).step_by(stride);
+    move |sample| all(sample).filter(|&p| counts(sample, p)).collect()
 }
 
 /// Gives `add` the patches of one group at the positions of every sample. Gives their number, at least 1.
@@ -127,8 +135,8 @@ fn each_patch(
 
 /// Variances of the inputs of every group, or mean squares unless `centred`: `[groups, n_in]`. Only the
 /// shapes of `y` count.
-pub fn variances(layer: &LayerProduct, b: &[Value], y: &[Value], centred: bool) -> Vec<f64> {
-    let positions = positions(layer, y, MORE_POSITIONS);
+pub fn variances(layer: &LayerProduct, LayerData { b, y, centred, tokens }: LayerData) -> Vec<f64> {
+    let positions = positions(layer, y, tokens, MORE_POSITIONS);
     let of = |group: usize| -> Vec<f64> {
         let (mut sums, mut squares) = (vec![0f64; layer.n_in], vec![0f64; layer.n_in]);
         let n = each_patch(layer, [b, y], group, &positions, |patch| {
@@ -154,15 +162,10 @@ pub fn input_means(
     tokens: &[TokenMask],
     quantized: impl Fn(f32) -> f32 + Sync,
 ) -> Vec<[f64; 2]> {
-    let all = positions(layer, y, MORE_POSITIONS);
-    let positions = |sample: usize| {
-        let mut positions = all(sample);
-        positions.retain(|&p| tokens.get(sample).is_none_or(|tokens| tokens.counts(y[sample].shape(), p)));
-        positions
-    };
+    let positions = positions(layer, y, tokens, MORE_POSITIONS);
     let of = |group: usize| -> Vec<[f64; 2]> {
         let mut sums = vec![[0f64; 2]; layer.n_in];
-        let n = each_patch(layer, [b, y], group, positions, |patch| {
+        let n = each_patch(layer, [b, y], group, &positions, |patch| {
             for ([sum, of_quantized], &x) in sums.iter_mut().zip(patch) {
                 *sum += f64::from(x);
                 *of_quantized += f64::from(quantized(x));
@@ -175,8 +178,8 @@ pub fn input_means(
 }
 
 /// Moments of every group over the samples, whatever the number of threads the same bits.
-pub fn gather(layer: &LayerProduct, b: &[Value], y: &[Value], centred: bool) -> Vec<Moments> {
-    let positions = positions(layer, y, POSITIONS_PER_WEIGHT * layer.n_in + MORE_POSITIONS);
+pub fn gather(layer: &LayerProduct, LayerData { b, y, centred, tokens }: LayerData) -> Vec<Moments> {
+    let positions = positions(layer, y, tokens, POSITIONS_PER_WEIGHT * layer.n_in + MORE_POSITIONS);
     let positions: Vec<Vec<usize>> = (0..b.len()).map(positions).collect();
     let samples: Vec<(&Value, &Value)> = b.iter().zip(y).collect();
     let batches = batches(&positions);

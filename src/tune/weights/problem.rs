@@ -3,6 +3,7 @@
 use super::layer::LayerProduct;
 use crate::engine::Value;
 use crate::plan::Pairs;
+use crate::simulate::TokenMask;
 
 /// What the integers may be, counted from the zero point.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +82,8 @@ pub struct LayerData<'a> {
     pub y: &'a [Value],
     /// Whether its bias will be corrected afterwards.
     pub centred: bool,
+    /// Which tokens of each sample are no padding; empty where that is not known.
+    pub tokens: &'a [TokenMask],
 }
 
 /// A weight's integers and scales.

@@ -44,13 +44,12 @@ const BLOCK: usize = 32;
 /// # Errors
 /// If the inputs' moments are not finite.
 pub fn round(problem: &Problem, data: LayerData) -> Result<RoundedWeight> {
-    let LayerData { b, y, centred } = data;
     let layer = &problem.layer;
     let n_integers = problem.bounds.high - problem.bounds.low + 1;
     let ridge = RIDGES[usize::from(n_integers >= MANY)];
     let given: Vec<f64> = problem.w.iter().map(|&w| f64::from(w)).collect();
     let of_group = layer.n_in * (layer.n_out / layer.groups);
-    let moments = gather(layer, b, y, centred).into_par_iter().zip(given.par_chunks(of_group));
+    let moments = gather(layer, data).into_par_iter().zip(given.par_chunks(of_group));
     let groups = moments.map(|(moments, given)| Group::new(moments, given, ridge));
     let groups: Vec<Group> = groups.collect::<Result<_>>()?;
     let targets: Vec<f64> = groups.iter().flat_map(|group| &group.targets).copied().collect();
@@ -114,10 +113,8 @@ struct Group {
     means: Vec<f64>,
     /// The best real rows.
     targets: Vec<f64>,
-    /// `H` times these.
-    products: Vec<f64>,
-    /// Whether they are others than those given.
-    solved: bool,
+    /// `H` times these, where they are others than those given.
+    products: Option<Vec<f64>>,
 }
 
 impl Group {
@@ -144,10 +141,8 @@ impl Group {
             let products = right.columns();
             targets.iter().all(|w| w.is_finite()).then_some((targets, products))
         };
-        let solution = if trusted { solve() } else { None };
-        let solved = solution.is_some();
-        let (targets, products) = solution.unwrap_or_else(|| (given.to_vec(), times(&h, given)));
-        Ok(Group { h, by, ridge, means, targets, products, solved })
+        let (targets, products) = if trusted { solve() } else { None }.unzip();
+        Ok(Group { h, by, ridge, means, targets: targets.unwrap_or_else(|| given.to_vec()), products })
     }
 
     fn diagonal(&self) -> impl Iterator<Item = f64> {
@@ -164,21 +159,23 @@ impl Group {
         };
         let start = nearest(&self.targets);
         let start_slopes = self.slopes(&start, steps);
-        let other = self.solved.then(|| {
+        let other = self.products.as_ref().map(|products| {
             let nearest = nearest(given);
             let slopes = self.slopes(&nearest, steps);
-            (nearest, slopes)
+            (nearest, slopes, products)
         });
-        let (nearest, slopes) = other.as_ref().map_or((&start, &start_slopes), |(nearest, slopes)| (nearest, slopes));
         let bowl = Bowl::new(&self.h, &[]);
         let of_row = |i: usize| {
             let row = i * n_in..(i + 1) * n_in;
             let steps = &steps[row.clone()];
             let (mut q, mut slope) = (start[row.clone()].to_vec(), start_slopes[row.clone()].to_vec());
             bowl.descend(&problem.bounds, steps, &mut q, &mut slope);
-            let (nearest, nearest_slope) = (&nearest[row.clone()], &slopes[row]);
-            if self.error(i, nearest, nearest_slope, steps) < self.error(i, &q, &slope, steps) {
-                (q, slope) = (nearest.to_vec(), nearest_slope.to_vec());
+            if let Some((nearest, slopes, products)) = &other {
+                let (nearest, nearest_slope, products) = (&nearest[row.clone()], &slopes[row.clone()], &products[row]);
+                let error = |q: &[f64], slope: &[f64]| self.error(i, q, slope, steps, products);
+                if error(nearest, nearest_slope) < error(&q, &slope) {
+                    (q, slope) = (nearest.to_vec(), nearest_slope.to_vec());
+                }
             }
             (q.iter().map(|&q| q as i32).collect(), slope)
         };
@@ -187,15 +184,13 @@ impl Group {
 
     /// `H` times what the integers leave of the targets: half the slopes of the errors, downwards.
     fn slopes(&self, q: &[f64], steps: &[f64]) -> Vec<f64> {
-        let rows: Vec<f64> = q.iter().zip(steps).map(|(q, step)| q * step).collect();
-        let mut slopes = times(&self.h, &rows);
-        slopes.iter_mut().zip(&self.products).for_each(|(slope, product)| *slope = product - *slope);
-        slopes
+        let left = self.targets.iter().zip(q).zip(steps).map(|((target, q), step)| target - q * step);
+        times(&self.h, &left.collect::<Vec<_>>())
     }
 
-    /// Mean squared error of output `i` for the integers `q`, up to what they do not change.
-    fn error(&self, i: usize, q: &[f64], slope: &[f64], steps: &[f64]) -> f64 {
-        let products = &self.products[i * q.len()..];
+    /// Mean squared error of output `i` for the integers `q`, up to what they do not change; `products` is `H` times its
+    /// targets.
+    fn error(&self, i: usize, q: &[f64], slope: &[f64], steps: &[f64], products: &[f64]) -> f64 {
         let of = |k: usize| {
             let w = q[k] * steps[k];
             w * (products[k] - slope[k] - self.ridge[k] * w - 2.0 * self.by[(k, i)])

@@ -14,9 +14,8 @@ const SHARES: std::ops::RangeInclusive<u32> = 16..=40;
 /// The nearest integers on the scales with the least error at the layer's output; of the float outputs only the shapes
 /// count. `None` where the inputs are not finite or always 0.
 pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
-    let LayerData { b, y, centred } = data;
     let n_in = problem.layer.n_in;
-    let mut variances = variances(&problem.layer, b, y, centred);
+    let mut variances = variances(&problem.layer, data);
     let mean = variances.iter().sum::<f64>() / variances.len() as f64;
     if !mean.is_finite() || mean <= 0.0 {
         return None;

@@ -6,11 +6,12 @@ use super::rounding::{self, MAX_ROW, RoundedWeight};
 use super::scales;
 use crate::engine::Value;
 use crate::onnx::node::node_name;
+use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
 use crate::plan::PlannedWeight;
 use crate::quant::QuantParams;
 use crate::scheme::ScaleKind;
-use crate::simulate::{BiasOf, Candidate, LayerHook, Network, NodeAt, QuantizedBias, Touched};
+use crate::simulate::{BiasOf, Candidate, LayerHook, Network, NodeAt, QuantizedBias, TokenMask, Touched, added_to_product};
 use crate::tune::method::LayerContext;
 use crate::tune::methods::bias::{BIAS, BiasSlot, rebias};
 use crate::tune::methods::local_bias::LOCAL_BIAS;
@@ -33,6 +34,8 @@ pub struct WeightSearch {
     rule: WeightRule,
     /// Whether biases are corrected.
     corrects: bool,
+    /// Which tokens are no padding.
+    tokens: Vec<TokenMask>,
     /// Weights that were changed.
     changed: BTreeSet<usize>,
     /// What was learned of the weight of the layer that runs.
@@ -52,6 +55,7 @@ impl WeightSearch {
         WeightSearch {
             rule,
             corrects: [BIAS, LOCAL_BIAS].iter().any(|method| context.has(method.name)),
+            tokens: context.samples.tokens().unwrap_or_default(),
             changed: BTreeSet::new(),
             learned: None,
         }
@@ -97,7 +101,7 @@ impl WeightSearch {
         let y: Vec<Value> = at.float_outputs().cloned().collect();
         let is_quantized = |input_idx| candidate.view().is_quantized((at.node_idx, input_idx));
         let slot = y.first().and_then(|y| BiasSlot::of(net, node, y, is_quantized));
-        let centred = self.corrects && slot.is_some();
+        let centred = self.corrects && (slot.is_some() || is_product_with_bias(net, node));
         let b = &candidate.read(at, input)[..y.len()];
         let Some(layer) = b.first().and_then(|x| LayerProduct::of(node, &planned.shape, x)) else {
             return Ok(None);
@@ -118,7 +122,7 @@ impl WeightSearch {
             free: planned.qtype.scale == ScaleKind::Float,
             layer,
         };
-        let data = LayerData { b, y: &y, centred };
+        let data = LayerData { b, y: &y, centred, tokens: &self.tokens };
         if self.rule == WeightRule::Rounding && problem.layer.n_in <= MAX_ROW {
             let rounded = rounding::round(&problem, data)?;
             self.keep(candidate, weight_idx, &problem.layer, &rounded.rows);
@@ -171,6 +175,13 @@ impl LayerHook for WeightSearch {
             None => Ok(outputs),
         }
     }
+}
+
+/// Whether an Add gives the node, a MatMul, a bias, and nothing else reads it.
+fn is_product_with_bias(net: &Network, node: &NodeProto) -> bool {
+    let readers = node.output.first().map_or(&[][..], |output| net.index.consumers(output));
+    let [(reader, _)] = readers else { return false };
+    net.graph.node.get(*reader).is_some_and(|reader| added_to_product(reader, &net.index).is_some())
 }
 
 /// The index of the scale of each weight, row by row; empty where each row has its own. `None` where rows
