@@ -6,7 +6,7 @@
 
 use super::search::{find, layer_input};
 use super::{Channels, EqualizationGroup, Reason, Skipped};
-use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
+use crate::onnx::edit::{InsertedAdd, InsertedMul, ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{GraphProto, ModelProto};
@@ -17,7 +17,7 @@ use anyhow::Result;
 /// Operators whose weights take the scales.
 const LAYERS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
-/// Muls by ones, one for all layers that read a tensor quantized that is in no equalization group.
+/// Muls by ones with Adds of zeros, one for all layers that read a tensor quantized that is in no equalization group.
 pub fn insertable(graph: &GraphProto, value_info: &ValueInfos, placement: &Placement) -> Vec<InsertedMul> {
     let (_, skipped) = find(graph, value_info);
     let index = GraphIndex::new(graph);
@@ -48,6 +48,11 @@ pub fn insertable(graph: &GraphProto, value_info: &ValueInfos, placement: &Place
             values: vec![1.0; shape[channels.axis]],
             shape: dims,
             readers: same.map(|(reader, _)| reader).collect(),
+            add: Some(InsertedAdd {
+                product: names.fresh(&format!("{tensor}_product")),
+                summands: names.fresh(&format!("{tensor}_offsets")),
+                values: vec![0.0; shape[channels.axis]],
+            }),
         });
     }
     inserted
@@ -76,19 +81,29 @@ pub fn with_inserted(mut value_info: ValueInfos, inserted: &[InsertedMul]) -> Va
             data_type: value_info.data_type(&mul.tensor),
             shape: value_info.shape(&mul.tensor).map(<[usize]>::to_vec),
         };
-        value_info.insert(&mul.output, known.clone());
-        value_info.insert(&mul.factors, ValueInfo { shape: Some(mul.shape.clone()), ..known });
+        let constant = ValueInfo { shape: Some(mul.shape.clone()), ..known };
+        if let Some(add) = &mul.add {
+            value_info.insert(&add.product, known.clone());
+            value_info.insert(&add.summands, constant.clone());
+        }
+        value_info.insert(&mul.output, known);
+        value_info.insert(&mul.factors, constant);
     }
     value_info
 }
 
-/// Number of Muls, and of the products that they cost.
+/// Number of Muls and Adds, and of the products that they cost.
 pub fn describe_inserted(inserted: &[InsertedMul], value_info: &ValueInfos) -> String {
     let shapes = inserted.iter().filter_map(|mul| value_info.shape(&mul.tensor));
     let n_values: usize = shapes.map(|shape| shape.iter().product::<usize>()).sum();
     let n = inserted.len();
     let muls = if n == 1 { "Mul" } else { "Muls" };
-    format!("{n} {muls} inserted, {n_values} products per sample")
+    let adds = match inserted.iter().filter(|mul| mul.add.is_some()).count() {
+        0 => String::new(),
+        1 => " and 1 Add".to_string(),
+        n => format!(" and {n} Adds"),
+    };
+    format!("{n} {muls}{adds} inserted, {n_values} products per sample")
 }
 
 /// A model with all Muls, and its groups.

@@ -18,6 +18,7 @@ mod edit;
 mod insert;
 mod objective;
 mod search;
+mod shift;
 mod statistics;
 mod weight_channels;
 
@@ -26,6 +27,7 @@ pub use channels::{Channels, Way, passed};
 pub use edit::ScaledConstant;
 pub use insert::{describe_inserted, groups_of_inserted, insertable, with_inserted};
 pub use search::find;
+pub use shift::{own_bias, shift};
 pub use statistics::{ChannelStatistics, ObservedTensor, observed_tensors};
 pub use weight_channels::WeightChannels;
 

@@ -16,7 +16,7 @@ pub enum ModelEdit {
     ReplaceBias(NewBias),
     /// Other values for a float32 initializer.
     ReplaceValues(NewValues),
-    /// A Mul by a constant per channel in front of some readers of a tensor.
+    /// A Mul by a constant per channel in front of some readers of a tensor, and perhaps an Add behind it.
     InsertMul(InsertedMul),
 }
 
@@ -42,12 +42,13 @@ pub struct NewValues {
     pub values: Vec<f32>,
 }
 
-/// A Mul by a constant per channel that some readers of a tensor read in its place.
+/// A Mul by a constant per channel that some readers of a tensor read in its place, with an Add behind it where channels are
+/// shifted, too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InsertedMul {
     /// The tensor.
     pub tensor: String,
-    /// The tensor that the Mul makes, and the node's name.
+    /// The tensor that the readers read, and the name of the node that makes it.
     pub output: String,
     /// Name of the initializer that holds the factors.
     pub factors: String,
@@ -57,6 +58,33 @@ pub struct InsertedMul {
     pub values: Vec<f32>,
     /// The readers by the first tensor that each makes; they read the tensor as their first input.
     pub readers: Vec<String>,
+    /// The Add; without one the Mul makes `output`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add: Option<InsertedAdd>,
+}
+
+/// An Add of a constant per channel behind an inserted Mul.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InsertedAdd {
+    /// The tensor that the Mul makes, and the Mul's name.
+    pub product: String,
+    /// Name of the initializer that holds the summands; its dimensions are those of the factors.
+    pub summands: String,
+    /// The summands.
+    pub values: Vec<f32>,
+}
+
+impl InsertedMul {
+    /// The same without an Add.
+    #[must_use]
+    pub fn alone(&self) -> InsertedMul {
+        InsertedMul { add: None, ..self.clone() }
+    }
+
+    /// Names of the nodes.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.add.iter().map(|add| &add.product).chain([&self.output])
+    }
 }
 
 /// A bias that replaces that of a node.
@@ -146,9 +174,9 @@ fn initializer<'a>(graph: &'a mut GraphProto, name: &str) -> Result<&'a mut Tens
     found.with_context(|| format!("initializer `{name}` does not exist"))
 }
 
-/// Puts the Mul in front of the first of its readers.
+/// Puts the Mul and its Add in front of the first of its readers.
 fn insert(graph: &mut GraphProto, mul: &InsertedMul) -> Result<()> {
-    let InsertedMul { tensor, output, factors, shape, values, readers } = mul;
+    let InsertedMul { tensor, output, factors, shape, values, readers, add } = mul;
     let is_reader = |node: &NodeProto| node.output.first().is_some_and(|first| readers.contains(first));
     let mut first = None;
     for (node_idx, node) in graph.node.iter_mut().enumerate().filter(|(_, node)| is_reader(node)) {
@@ -159,7 +187,12 @@ fn insert(graph: &mut GraphProto, mul: &InsertedMul) -> Result<()> {
     }
     let first = first.with_context(|| format!("no node reads `{output}`"))?;
     graph.initializer.push(tensor::from_f32(factors, shape, values)?);
-    graph.node.insert(first, node::make("Mul", output, &[tensor, factors], output));
+    let product = add.as_ref().map_or(output, |add| &add.product);
+    if let Some(InsertedAdd { summands, values, .. }) = add {
+        graph.initializer.push(tensor::from_f32(summands, shape, values)?);
+        graph.node.insert(first, node::make("Add", output, &[product, summands], output));
+    }
+    graph.node.insert(first, node::make("Mul", product, &[tensor, factors], product));
     Ok(())
 }
 

@@ -112,7 +112,7 @@ impl Known {
     fn new(graph: &GraphProto, value_info: ValueInfos, placement: &Placement, request: &Request) -> Known {
         let inserts = request.inserts && request.scheme.insert_scales && request.ranges.is_none();
         let insertable = if inserts { insertable(graph, &value_info, placement) } else { Vec::new() };
-        let names = insertable.iter().map(|mul| mul.output.clone()).collect();
+        let names = insertable.iter().flat_map(InsertedMul::names).cloned().collect();
         let selection = request.selection.with_scaling(names);
         Known { value_info: with_inserted(value_info, &insertable), selection, insertable }
     }

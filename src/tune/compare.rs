@@ -1,7 +1,7 @@
 //! Two plans against the same float network.
 
 use super::accept::CHANGE;
-use super::method::{Hooks, LayerContext, Memo, Methods};
+use super::method::{Hooks, LayerContext, Memo, Method, Methods};
 use super::methods::bias::BIAS;
 use super::setup::WeightScheme;
 use crate::metrics::{ChannelAxes, Gain};
@@ -29,9 +29,35 @@ pub struct Compared<'a> {
     pub table: WeightScheme<'a>,
     /// Axes of channels that the user gives, by output.
     pub axes: &'a ChannelAxes,
-    /// Whether biases are to be corrected: both plans have theirs corrected on these samples first, unless that is worse. Mean
-    /// errors that go away later would decide otherwise.
-    pub corrected: bool,
+    /// Whether biases are corrected on these samples first: mean errors that go away later would decide otherwise.
+    pub biases: Biases,
+}
+
+/// The biases that plans are compared with.
+#[derive(Debug, Clone, Copy)]
+pub enum Biases {
+    /// As they are.
+    Kept,
+    /// Corrected by a method where that is no worse for the first plan.
+    Tried(Method),
+    /// Corrected by a method.
+    Corrected(Method),
+}
+
+impl Biases {
+    /// Those of a run that tries `methods`, which correct them by the outputs of the float network or not at all.
+    pub fn of(methods: &Methods) -> Biases {
+        if methods.contains(BIAS.name) { Biases::Tried(BIAS) } else { Biases::Kept }
+    }
+
+    /// The methods that the first plan is measured with.
+    fn choices(self) -> Vec<Option<Method>> {
+        match self {
+            Biases::Kept => vec![None],
+            Biases::Tried(method) => vec![None, Some(method)],
+            Biases::Corrected(method) => vec![Some(method)],
+        }
+    }
 }
 
 /// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay float.
@@ -49,38 +75,37 @@ pub fn compare_plans(
     let measured = known.filter(|known| known.measured.is_some()).cloned();
     let reference = match measured {
         Some(known) => known,
-        None => {
-            let choices: &[bool] = if compared.corrected { &[false, true] } else { &[false] };
-            compared.pass(0, samples, known.cloned(), choices)?
-        }
+        None => compared.pass(0, samples, known.cloned(), &compared.biases.choices())?,
     };
     let before = reference.measured.clone().context("internal error: a plan that was not measured")?;
     let converted = compared.scalings.and_then(|scalings| reference.converted(graphs, scalings));
-    let converted = compared.pass(1, samples, converted, &[before.corrected.is_some()])?;
+    let choices = compared.biases.choices();
+    let choice = *if before.corrected.is_some() { choices.last() } else { choices.first() }.unwrap_or(&None);
+    let converted = compared.pass(1, samples, converted, &[choice])?;
     let after = converted.measured.as_ref().context("internal error: a plan that was not measured")?;
     let gain = Gain::of(&before.measured, &after.measured);
     Ok((gain, [reference, converted]))
 }
 
 impl Compared<'_> {
-    /// What is known by measuring one of the two networks: with corrected biases or without, as `choices` say, the better
-    /// where there are two.
+    /// What is known by measuring one of the two networks, its biases corrected by each of `choices`: the better where there are
+    /// two.
     fn pass(
         &self,
         which: usize,
         samples: Samples,
         known: Option<FloatReference>,
-        choices: &[bool],
+        choices: &[Option<Method>],
     ) -> Result<FloatReference> {
         let (model, plan) = (self.models[which], self.plans[which]);
         let kept = Memo::default();
-        let context = |&corrected: &bool| LayerContext {
+        let context = |method: &Option<Method>| LayerContext {
             model,
             placement: self.placements[which],
             plan,
             table: self.table,
             samples,
-            methods: Methods::among(&[BIAS], |_| corrected),
+            methods: Methods::among(method.as_slice(), |_| true),
             kept: &kept,
         };
         let contexts: Vec<LayerContext> = choices.iter().map(context).collect();
@@ -91,10 +116,10 @@ impl Compared<'_> {
         }
         let (candidates, float) = pass.run_and_keep(samples)?;
         let mut best: Option<MeasuredPlan> = None;
-        for (Candidate { plan, biases, measured, .. }, &corrected) in candidates.into_iter().zip(choices) {
+        for (Candidate { plan, biases, measured, .. }, method) in candidates.into_iter().zip(choices) {
             let measured = measured.context("internal error: a pass that measured nothing")?;
             if best.as_ref().is_none_or(|best| CHANGE.rejects(&Gain::of(&best.measured, &measured)).is_none()) {
-                let corrected = corrected.then_some(Corrected { plan, biases });
+                let corrected = method.is_some().then_some(Corrected { plan, biases });
                 best = Some(MeasuredPlan { measured, corrected });
             }
         }

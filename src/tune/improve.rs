@@ -1,9 +1,9 @@
 //! Changes before layers are tuned: of the float model, then of the plan as a whole.
 
 use super::accept::{CHANGE, INSERTION};
-use super::compare::{Compared, compare_plans};
+use super::compare::{Biases, Compared, compare_plans};
 use super::method::{Action, ChoiceContext, Chosen, FloatProposal, Method, ModelContext};
-use super::methods::{before_plan, bias, of_plan};
+use super::methods::{before_plan, of_plan};
 use super::outcome::MethodOutcome;
 use super::setup::{Evaluation, PlannedModel, Setup};
 use crate::calibrate::{CalibrationStatistics, ScaledTensor};
@@ -148,7 +148,7 @@ fn attempt(
         scalings: Some(&scalings),
         table: setup.weight_scheme(),
         axes: setup.axes,
-        corrected: methods.contains(bias::BIAS.name),
+        biases: Biases::of(&methods),
     };
     let before = known.as_ref().map(|known| &known.reference);
     let (gain, [of_model, of_changed]) = compare_plans(compared, samples, before)?;

@@ -189,7 +189,8 @@ fn a_float_network_in_other_units_need_not_be_run() {
         let compare = |scalings: Option<&BTreeMap<String, ChannelScaling>>| {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
             let (placements, axes) = ([&before.placement; 2], &ChannelAxes::new());
-            let compared = Compared { models, plans, placements, scalings, table, axes, corrected };
+            let biases = if corrected { Biases::Tried(BIAS) } else { Biases::Kept };
+            let compared = Compared { models, plans, placements, scalings, table, axes, biases };
             let samples = Samples { names: &before.inputs, values: &before.values[..7] };
             compare_plans(compared, samples, None).unwrap()
         };
@@ -409,7 +410,8 @@ fn the_document_of_methods_is_their_list() {
     let document = std::fs::read_to_string(repository("docs/methods.md")).unwrap();
     let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `")).collect();
     let cases = [(false, false), (false, true), (true, false), (true, true)];
-    let cases = cases.iter().flat_map(|&(few_bits, coarse)| [false, true].map(|transformer| (few_bits, coarse, transformer)));
+    let cases =
+        cases.iter().flat_map(|&(few_bits, coarse)| [false, true].map(|transformer| (few_bits, coarse, transformer)));
     let cases: Vec<(bool, bool, bool)> = cases.collect();
     let expected = METHODS.iter().map(|method| {
         let levels = Effort::LEVELS.iter().map(|(level, _)| *level);

@@ -3,7 +3,6 @@
 //! The channels of a first convolution reach unlike. Where its output is quantized in front of SiLU, hard-swish or another
 //! gate, no channel scale can pass, and what is lost there is lost for all layers behind.
 
-use super::bias::BIAS;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::GraphProto;
 use crate::place::{ActivationQuantizer, Assigned, NetworkEnd, Placement, layers_at_end, place_assigned};
@@ -11,7 +10,7 @@ use crate::plan::decide;
 use crate::scheme::FLOAT;
 use crate::simulate::Samples;
 use crate::tune::accept::INSERTION;
-use crate::tune::compare::{Compared, compare_plans};
+use crate::tune::compare::{Biases, Compared, compare_plans};
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
 use crate::tune::outcome::MethodOutcome;
 use crate::tune::setup::{Evaluation, PlannedModel};
@@ -67,7 +66,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
             scalings: Some(&BTreeMap::new()),
             table: setup.weight_scheme(),
             axes: setup.axes,
-            corrected: methods.contains(BIAS.name),
+            biases: Biases::of(methods),
         };
         let before = known.as_ref().map(|known| &known.reference);
         let data = Samples { names: &names, values: &values };

@@ -4,12 +4,11 @@
 //! average out, and what a range cuts off is of one sign. How much that matters is the network's affair, and is
 //! measured at its outputs.
 
-use super::bias::BIAS;
 use crate::observers::by_spelling;
 use crate::plan::{Decided, Observers, decide};
 use crate::simulate::{FloatReference, Samples};
 use crate::tune::accept::{Acceptance, CHANGE, NARROW_OBSERVER};
-use crate::tune::compare::{Compared, compare_plans};
+use crate::tune::compare::{Biases, Compared, compare_plans};
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
 use crate::tune::outcome::MethodOutcome;
 use crate::tune::setup::{Evaluation, PlannedModel};
@@ -47,7 +46,6 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let Ok(samples) = context.samples(data, model, known.as_ref()) else { return Ok(Chosen::default()) };
     let (names, values) = (data.names(), data.values(samples.clone())?);
     let statistics = calibration.of(placement);
-    let corrected = methods.contains(BIAS.name);
     let mut of_default: Option<FloatReference> = None;
     let mut best: Option<Rival> = None;
     let mut tried = Vec::new();
@@ -63,7 +61,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
             scalings: Some(&BTreeMap::new()),
             table: setup.weight_scheme(),
             axes: setup.axes,
-            corrected,
+            biases: Biases::of(methods),
         };
         let before = of_default.as_ref().or(known.as_ref().map(|known| &known.reference));
         let data = Samples { names: &names, values: &values };

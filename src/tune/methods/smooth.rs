@@ -3,10 +3,12 @@
 //! With scales s a layer's input x becomes x / s and its weight W becomes W s, where channel j has
 //! `s_j = max |x_j|^a / max |W_j|^(1 - a)`. What makes x takes 1 / s up where it feeds nothing else, as the gain of a
 //! normalization; elsewhere a Mul is inserted. The exponent a is chosen by the outputs of the network: the error of single
-//! layers chooses wrongly. Source: Xiao et al. 2022, arXiv 2211.10438, section 4.
+//! layers chooses wrongly. Source: Xiao et al. 2022, arXiv 2211.10438, section 4. With that exponent channels are shifted, too:
+//! `x / s` becomes `(x - c) / s` with c in the middle of a channel's range, where the biases of all readers take c up.
 
+use super::local_bias::LOCAL_BIAS;
 use crate::calibrate::CalibrationStatistics;
-use crate::equalize::{EqualizationGroup, describe_inserted, groups_of_inserted};
+use crate::equalize::{EqualizationGroup, describe_inserted, groups_of_inserted, own_bias, shift};
 use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, ModelProto};
@@ -16,7 +18,7 @@ use crate::quant::ChannelScaling;
 use crate::simulate::{FloatReference, Samples};
 use crate::statistics::{ChannelExtremes, Extremes, TensorStatistics};
 use crate::tune::accept::INSERTION;
-use crate::tune::compare::{Compared, compare_plans};
+use crate::tune::compare::{Biases, Compared, compare_plans};
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
 use crate::tune::outcome::MethodOutcome;
 use crate::tune::setup::{Evaluation, PlannedModel, Setup};
@@ -54,7 +56,7 @@ struct Smoothed {
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
     let ChoiceContext { setup, calibration, .. } = *context;
     let Some(data) = setup.samples.filter(|_| !setup.has_given_ranges) else { return Ok(Chosen::default()) };
-    let inputs = LinearInputs::of(setup, planned, calibration)?;
+    let inputs = LinearInputs::of(setup, planned, calibration, false)?;
     if inputs.groups.is_empty() {
         return Ok(Chosen::default());
     }
@@ -78,7 +80,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
             scalings: Some(&smoothed.scalings),
             table: setup.weight_scheme(),
             axes: setup.axes,
-            corrected: false,
+            biases: Biases::Kept,
         };
         let data = Samples { names: &names, values: &values };
         let (gain, [of_plain, of_smoothed]) = compare_plans(compared, data, before.as_ref())?;
@@ -90,20 +92,48 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let seconds = start.elapsed().as_secs_f64();
         outcomes.push(MethodOutcome { variant: Some(exponent.to_string()), seconds, ..outcome });
     }
-    let mut statistics = BTreeMap::new();
     let mut reference = before;
-    if let Some((_, at, smoothed, of_smoothed)) = best {
-        outcomes[at].details.push(inputs.describe(setup));
-        for (_, other) in outcomes.iter_mut().enumerate().filter(|(i, other)| *i != at && other.accepted) {
-            (other.accepted, other.reason) = (false, Some("another exponent gains more".to_string()));
-        }
-        planned.replan(smoothed.decided);
-        planned.edit(smoothed.edits)?;
-        planned.placement = smoothed.placement;
-        (statistics, reference) = (smoothed.statistics, Some(of_smoothed));
+    let Some((_, at, smoothed, of_smoothed)) = best else {
+        *known = reference.map(|reference| Evaluation { samples, reference });
+        return Ok(Chosen { outcomes, ..Chosen::default() });
+    };
+    for (_, other) in outcomes.iter_mut().enumerate().filter(|(i, other)| *i != at && other.accepted) {
+        (other.accepted, other.reason) = (false, Some("another exponent gains more".to_string()));
     }
+    let inputs_of = |inputs: &LinearInputs| inputs.describe(setup);
+    outcomes[at].details.push(inputs_of(&inputs));
+    let (mut chosen, mut of_chosen) = (smoothed, Some(of_smoothed));
+    let shifted = LinearInputs::of(setup, planned, calibration, true)?;
+    if context.methods.contains(LOCAL_BIAS.name) && shifted.n_shifted() > 0 {
+        let start = Instant::now();
+        let candidate = shifted.smoothed(setup, planned, calibration, EXPONENTS[at])?;
+        let compared = Compared {
+            models: [&chosen.model, &candidate.model],
+            plans: [&chosen.decided.0, &candidate.decided.0],
+            placements: [&chosen.placement, &candidate.placement],
+            scalings: None,
+            table: setup.weight_scheme(),
+            axes: setup.axes,
+            // The mean error of a weight counts as much as the mean of its input, which is not at 0 when the middle is.
+            biases: Biases::Corrected(LOCAL_BIAS),
+        };
+        let (gain, _) = compare_plans(compared, Samples { names: &names, values: &values }, None)?;
+        let outcome = MethodOutcome::judged(SMOOTH.name, &gain, INSERTION, samples.len());
+        let seconds = start.elapsed().as_secs_f64();
+        let variant = Some(format!("{}, shifted", EXPONENTS[at]));
+        let accepted = outcome.accepted;
+        let details = if accepted { vec![inputs_of(&shifted)] } else { Vec::new() };
+        outcomes.push(MethodOutcome { variant, seconds, details, ..outcome });
+        if accepted {
+            (chosen, of_chosen) = (candidate, None);
+        }
+    }
+    planned.replan(chosen.decided);
+    planned.edit(chosen.edits)?;
+    planned.placement = chosen.placement;
+    reference = of_chosen;
     *known = reference.map(|reference| Evaluation { samples, reference });
-    Ok(Chosen { outcomes, statistics, ..Chosen::default() })
+    Ok(Chosen { outcomes, statistics: chosen.statistics, ..Chosen::default() })
 }
 
 /// The inputs of the layers of transformers, in groups that take channel scales.
@@ -111,7 +141,15 @@ struct LinearInputs {
     /// Where no node takes scales up.
     muls: Vec<InsertedMul>,
     /// On the model with these.
-    groups: Vec<(EqualizationGroup, Reach)>,
+    groups: Vec<LinearGroup>,
+}
+
+/// Inputs of layers that take channel scales together.
+struct LinearGroup {
+    group: EqualizationGroup,
+    reach: Reach,
+    /// What shifts the channels; none where they stay.
+    shift: Vec<ModelEdit>,
 }
 
 /// How far the channels of a group reach.
@@ -123,27 +161,47 @@ struct Reach {
 }
 
 impl LinearInputs {
-    fn of(setup: Setup, planned: &PlannedModel, calibration: &CalibrationStatistics) -> Result<LinearInputs> {
+    /// With channels `shifted` where biases allow it, or not.
+    fn of(
+        setup: Setup,
+        planned: &PlannedModel,
+        calibration: &CalibrationStatistics,
+        shifted: bool,
+    ) -> Result<LinearInputs> {
         let linear = planned.placement.activations.iter().filter(|quantizer| quantizer.linear);
         let linear: BTreeSet<&String> = linear.map(|quantizer| &quantizer.tensor).collect();
         let is_linear = |mul: &&InsertedMul| linear.contains(&mul.tensor);
-        let mut muls: Vec<InsertedMul> = setup.insertable.iter().filter(is_linear).cloned().collect();
+        let plain = planned.model.graph()?;
+        let index = GraphIndex::new(plain);
+        let is_shifted = |mul: &InsertedMul| {
+            let reader =
+                |output: &String| index.producer_idx(output).and_then(|reader| own_bias(plain, &index, reader));
+            shifted && mul.readers.iter().all(|output| reader(output).is_some())
+        };
+        let with_add = |mul: &InsertedMul| if is_shifted(mul) { mul.clone() } else { mul.alone() };
+        let mut muls: Vec<InsertedMul> = setup.insertable.iter().filter(is_linear).map(with_add).collect();
         let sources: BTreeMap<&String, &String> = muls.iter().map(|mul| (&mul.output, &mul.tensor)).collect();
         let source = |tensor: &String| sources.get(tensor).map_or(tensor.clone(), |source| (*source).clone());
         let (model, all) = groups_of_inserted(&planned.model, setup.value_info, &muls)?;
         let graph = model.graph()?;
+        let index = GraphIndex::new(graph);
         let mut groups = Vec::new();
         for group in all {
             let is_of_layers = group.consumers.iter().all(|end| linear.contains(&source(&end.tensor)));
-            let reach = || Reach::of(&group, graph, |tensor| calibration.channels(&source(tensor)));
+            let reach = || Reach::of(&group, &index, graph, |tensor| calibration.channels(&source(tensor)));
             if !group.consumers.is_empty()
                 && is_of_layers
-                && let Some(reach) = reach()
+                && let Some(mut reach) = reach()
             {
-                groups.push((group, reach));
+                let middles = reach.middles();
+                let shift = if shifted { shift(&group, graph, &index, &middles) } else { None };
+                if shift.is_some() {
+                    reach.shift(&middles);
+                }
+                groups.push(LinearGroup { group, reach, shift: shift.unwrap_or_default() });
             }
         }
-        muls.retain(|mul| groups.iter().any(|(group, _)| group.tensors.contains_key(&mul.output)));
+        muls.retain(|mul| groups.iter().any(|one| one.group.tensors.contains_key(&mul.output)));
         Ok(LinearInputs { muls, groups })
     }
 
@@ -156,8 +214,10 @@ impl LinearInputs {
         exponent: f64,
     ) -> Result<Smoothed> {
         let mut edits: Vec<ModelEdit> = self.muls.iter().cloned().map(ModelEdit::InsertMul).collect();
+        // Before scales are taken up: a bias may be that of a layer that does.
+        edits.extend(self.groups.iter().flat_map(|group| group.shift.iter().cloned()));
         let (mut scalings, mut statistics) = (BTreeMap::new(), BTreeMap::new());
-        for (group, reach) in &self.groups {
+        for LinearGroup { group, reach, .. } in &self.groups {
             let scales = reach.scales(exponent);
             edits.extend(group.edits(&scales)?);
             for (tensor, channels) in &group.tensors {
@@ -179,8 +239,17 @@ impl LinearInputs {
         Ok(Smoothed { edits, placement, decided, scalings, statistics, model })
     }
 
+    fn n_shifted(&self) -> usize {
+        self.groups.iter().filter(|group| !group.shift.is_empty()).count()
+    }
+
     fn describe(&self, setup: Setup) -> String {
-        format!("{} inputs of layers, {}", self.groups.len(), describe_inserted(&self.muls, setup.value_info))
+        let shifted = match self.n_shifted() {
+            0 => String::new(),
+            n => format!(" ({n} shifted)"),
+        };
+        let inserted = describe_inserted(&self.muls, setup.value_info);
+        format!("{} inputs of layers{shifted}, {inserted}", self.groups.len())
     }
 }
 
@@ -188,10 +257,10 @@ impl Reach {
     /// `None` where the channels of an input were not observed, or hold no value.
     fn of<'a>(
         group: &EqualizationGroup,
+        index: &GraphIndex,
         graph: &GraphProto,
         channels_of: impl Fn(&String) -> Option<&'a ChannelExtremes>,
     ) -> Option<Reach> {
-        let index = GraphIndex::new(graph);
         let mut reach = Reach { inputs: vec![Extremes::NONE; group.n], weights: vec![0.0; group.n] };
         for end in &group.consumers {
             let observed = &channels_of(&end.tensor)?.by_channel;
@@ -208,6 +277,18 @@ impl Reach {
             }
         }
         Some(reach)
+    }
+
+    /// The middle of each channel's range.
+    fn middles(&self) -> Vec<f32> {
+        self.inputs.iter().map(|extremes| extremes.get().map_or(0.0, |(min, max)| min / 2.0 + max / 2.0)).collect()
+    }
+
+    /// Takes an offset off each channel.
+    fn shift(&mut self, offsets: &[f32]) {
+        for (Extremes { min, max }, offset) in self.inputs.iter_mut().zip(offsets) {
+            (*min, *max) = (*min - offset, *max - offset);
+        }
     }
 
     /// A scale per channel, 1 in their geometric mean.

@@ -110,7 +110,8 @@ fn positions<'a>(
 ) -> impl Fn(usize) -> Vec<usize> + Sync + 'a {
     let n_positions: usize = y.iter().map(|y| layer.n_positions(y)).sum();
     let stride = n_positions.div_ceil(wanted).max(1);
-    let counts = move |sample: usize, p: usize| tokens.get(sample).is_none_or(|tokens| tokens.counts(y[sample].shape(), p));
+    let counts =
+        move |sample: usize, p: usize| tokens.get(sample).is_none_or(|tokens| tokens.counts(y[sample].shape(), p));
     // Another first position in each sample, so that not always the same places are seen.
     let all = move |sample: usize| (sample * 7 % stride..layer.n_positions(&y[sample])).step_by(stride);
     move |sample| all(sample).filter(|&p| counts(sample, p)).collect()

@@ -11,7 +11,9 @@ use crate::onnx::tensor;
 use crate::plan::PlannedWeight;
 use crate::quant::QuantParams;
 use crate::scheme::ScaleKind;
-use crate::simulate::{BiasOf, Candidate, LayerHook, Network, NodeAt, QuantizedBias, TokenMask, Touched, added_to_product};
+use crate::simulate::{
+    BiasOf, Candidate, LayerHook, Network, NodeAt, QuantizedBias, TokenMask, Touched, added_to_product,
+};
 use crate::tune::method::LayerContext;
 use crate::tune::methods::bias::{BIAS, BiasSlot, rebias};
 use crate::tune::methods::local_bias::LOCAL_BIAS;

@@ -1,0 +1,63 @@
+//! An offset per channel that is taken off a tensor, and that the biases of its readers give back.
+//!
+//! For a reader `W x + b` and offsets c, `W (x - c) + (b + W c)` is the same in float. Channels about zero make better use of a
+//! grid that is symmetric, and of one that all channels share. Source: Outlier Suppression+ (Wei et al. 2023, arXiv 2304.09145,
+//! section 4.1).
+
+use super::{End, EqualizationGroup};
+use crate::onnx::edit::{ModelEdit, NewValues};
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::node;
+use crate::onnx::proto::GraphProto;
+
+/// The bias of a Gemm, or the constant that an Add gives to a MatMul: one value per output channel, and nothing else reads it.
+pub fn own_bias<'a>(graph: &'a GraphProto, index: &GraphIndex, node_idx: usize) -> Option<&'a str> {
+    let layer = &graph.node[node_idx];
+    let bias = match layer.op_type() {
+        "Gemm" if !node::is_scaled(layer) => layer.input.get(2)?,
+        "MatMul" => {
+            let product = layer.output.first()?;
+            let &[(reader, slot)] = index.consumers(product) else { return None };
+            let add = graph.node.get(reader).filter(|add| add.op_type() == "Add" && !index.is_output(product))?;
+            index.constant_operand(add).filter(|constant| *constant != slot)?;
+            &add.input[1 - slot]
+        }
+        _ => return None,
+    };
+    index.has_only(bias, 1).then_some(bias)
+}
+
+/// What shifts the channels of a group by `offsets`: the last constant summand of its tensor, and the biases of its readers.
+/// `None` where one of them is none, or belongs to other nodes, too.
+pub fn shift(
+    group: &EqualizationGroup,
+    graph: &GraphProto,
+    index: &GraphIndex,
+    offsets: &[f32],
+) -> Option<Vec<ModelEdit>> {
+    let tensor = &group.consumers.first()?.tensor;
+    let is_plain = |end: &End| end.tensor == *tensor && end.channels.run == 1 && end.channels.range() == (0..group.n);
+    let producer = index.producer(tensor)?;
+    let summand = match producer.op_type() {
+        "Add" => &producer.input[index.constant_operand(producer)?],
+        "LayerNormalization" => producer.input.get(2)?,
+        _ => return None,
+    };
+    let is_own = group.constants.iter().any(|constant| constant.tensor == *summand && !constant.multiply);
+    let summands = index.floats(summand).filter(|summands| is_own && summands.len() == group.n)?;
+    let less = summands.iter().zip(offsets).map(|(summand, offset)| summand - offset).collect();
+    let mut edits = vec![ModelEdit::ReplaceValues(NewValues { tensor: summand.clone(), values: less })];
+    for end in &group.consumers {
+        let weight_channels = end.weight_channels.filter(|_| is_plain(end))?;
+        let bias = own_bias(graph, index, end.node)?;
+        let stored = index.floats(bias).filter(|bias| bias.len() == weight_channels.n_out)?;
+        let mut sums: Vec<f64> = stored.iter().map(|&value| f64::from(value)).collect();
+        for (i, &weight) in index.floats(graph.node[end.node].input.get(end.slot)?)?.iter().enumerate() {
+            let (output, input) = weight_channels.ends(i);
+            sums[output] += f64::from(weight) * f64::from(offsets[input]);
+        }
+        let values = sums.iter().map(|&sum| sum as f32).collect();
+        edits.push(ModelEdit::ReplaceValues(NewValues { tensor: bias.to_string(), values }));
+    }
+    Some(edits)
+}
