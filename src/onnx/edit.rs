@@ -90,7 +90,7 @@ impl InsertedMul {
 /// A bias that replaces that of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewBias {
-    /// Position of the node in the prepared graph, with the Muls that were inserted.
+    /// Position of the node in the prepared graph, with the nodes that were inserted.
     #[serde(rename = "node")]
     pub node_idx: usize,
     /// Which of its inputs it is.

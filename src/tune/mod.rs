@@ -18,7 +18,7 @@ mod tuning;
 pub mod weights;
 mod whole;
 
-pub use compare::{Compared, compare_plans};
+pub use compare::{Biases, Compared, compare_plans};
 pub use effort::Effort;
 pub use improve::{Proposals, choose, propose};
 pub use method::{Action, Case, Chosen, Method, Methods};

@@ -5,7 +5,7 @@ use crate::support::command::{mqq, run};
 use crate::support::{Attr, GraphBuilder, noise, outputs, value_info};
 use mqq::backends;
 use mqq::equalize::{groups_of_inserted, insertable, with_inserted};
-use mqq::onnx::edit::edited;
+use mqq::onnx::edit::{InsertedMul, edited};
 use mqq::onnx::proto::ModelProto;
 use mqq::place::{Placement, Selection, place};
 use prost::Message;
@@ -62,7 +62,7 @@ fn a_mul_takes_scales_where_no_other_node_can_and_keeps_float_outputs_bit_for_bi
     let [group] = of_mul.as_slice() else { panic!("{groups:?}") };
     let scaled = edited(&with_muls, &group.edits(&factors(N, 0)).unwrap()).unwrap();
     assert!(scaled != with_muls);
-    let names = muls.iter().map(|mul| mul.output.clone()).collect();
+    let names = muls.iter().flat_map(InsertedMul::names).cloned().collect();
     let of_scaled = place(
         scaled.graph.as_ref().unwrap(),
         &known,

@@ -30,7 +30,7 @@ use mqq::scheme::{Scheme, WeightStorage};
 use mqq::simulate::{CachedNetwork, CachedSamples, FloatReference, Samples, simulate};
 use mqq::statistics::TensorStatistics;
 use mqq::tune::{
-    Case, Compared, Effort, METHODS, PlannedModel, Tuned, Tuning, WeightScheme, compare_plans, methods, tune,
+    Biases, Case, Compared, Effort, METHODS, PlannedModel, Tuned, Tuning, WeightScheme, compare_plans, methods, tune,
 };
 use prost::Message;
 use std::collections::BTreeMap;
@@ -189,7 +189,7 @@ fn a_float_network_in_other_units_need_not_be_run() {
         let compare = |scalings: Option<&BTreeMap<String, ChannelScaling>>| {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
             let (placements, axes) = ([&before.placement; 2], &ChannelAxes::new());
-            let biases = if corrected { Biases::Tried(BIAS) } else { Biases::Kept };
+            let biases = if corrected { Biases::Tried(methods::bias::BIAS) } else { Biases::Kept };
             let compared = Compared { models, plans, placements, scalings, table, axes, biases };
             let samples = Samples { names: &before.inputs, values: &before.values[..7] };
             compare_plans(compared, samples, None).unwrap()

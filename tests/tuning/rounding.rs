@@ -3,6 +3,7 @@
 use super::layers::{node, product};
 use crate::support::noise;
 use mqq::engine::Value;
+use mqq::simulate::Samples;
 use mqq::tune::weights::descent::Bowl;
 use mqq::tune::weights::layer::LayerProduct;
 use mqq::tune::weights::problem::{Bounds, LayerData, Problem};
@@ -36,7 +37,7 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
             bounds: Bounds { low: -bound, high: bound, pairs: None },
             free: false,
         };
-        let learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: false }).unwrap();
+        let learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: false, tokens: &[] }).unwrap();
         let expected = [1.0, 3.0].iter().zip(given).zip(wanted).map(|((variance, given), wanted)| {
             let ridge = share * (variance + 2.0) / 2.0;
             let best = (variance * wanted + ridge * given) / (variance + ridge);
@@ -44,6 +45,48 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
         });
         assert_eq!(learned.rows.integers, expected.collect::<Vec<_>>(), "{bound}");
     }
+}
+
+/// Integers are learned from tokens alone: what is in the padding behind them does not matter.
+#[test]
+fn padding_is_not_learned_from() {
+    const N_IN: usize = 8;
+    const N_OUT: usize = 4;
+    const TOKENS: usize = 30;
+    let node = node("MatMul", &[], &[]);
+    let w = noise(N_OUT * N_IN, 1);
+    let learned = |padding: f32, is_masked: bool| -> Vec<i32> {
+        let sample = |seed: u32| {
+            let own = noise(2 * TOKENS * N_IN, seed + 100);
+            let common = noise(2 * TOKENS, seed);
+            let value = |i: usize| own[i] + 2.0 * common[i / N_IN];
+            let x =
+                (0..2 * TOKENS * N_IN).map(|i| if i < TOKENS * N_IN { value(i) } else { padding * (i % N_IN) as f32 });
+            Value::from_f32(&[1, 2 * TOKENS, N_IN], x.collect()).unwrap()
+        };
+        let x: Vec<Value> = (0..6).map(sample).collect();
+        let layer = LayerProduct::of(&node, &[N_IN, N_OUT], &x[0]).unwrap();
+        let output = |x: &Value| {
+            let y = Value::from_f32(&[1, 2 * TOKENS, N_OUT], vec![0.0; 2 * TOKENS * N_OUT]).unwrap();
+            Value::from_f32(&[1, 2 * TOKENS, N_OUT], product(&layer, &w, x, &y)).unwrap()
+        };
+        let y: Vec<Value> = x.iter().map(output).collect();
+        let kept = (0..2 * TOKENS).map(|token| if token < TOKENS || !is_masked { 1.0 } else { 0.0 });
+        let mask = vec![Value::from_f32(&[1, 2 * TOKENS], kept.collect()).unwrap()];
+        let tokens = Samples { names: &["attention_mask".to_string()], values: &vec![mask; 6] }.tokens().unwrap();
+        let problem = Problem {
+            layer: layer.clone(),
+            w: w.clone(),
+            scales: vec![1.0 / 7.0; N_OUT],
+            scale_idx: Vec::new(),
+            bounds: Bounds { low: -7, high: 7, pairs: None },
+            free: false,
+        };
+        let data = LayerData { b: &x, y: &y, centred: true, tokens: &tokens };
+        rounding::round(&problem, data).unwrap().rows.integers
+    };
+    assert_eq!(learned(0.0, true), learned(5.0, true));
+    assert_ne!(learned(0.0, false), learned(5.0, false));
 }
 
 /// One sweep over a row leaves integers that a step would still improve.
@@ -101,7 +144,7 @@ fn integers_make_up_for_a_bias_that_is_off() {
         bounds: Bounds { low: -127, high: 127, pairs: None },
         free: false,
     };
-    let mut learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: true }).unwrap();
+    let mut learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: true, tokens: &[] }).unwrap();
     let real = |integers: &[i32]| -> Vec<f32> { integers.iter().map(|&q| q as f32 * scales[0]).collect() };
     // Mean squared error of a row, with a bias that takes the mean of `first` away and is then off.
     let first = product(&problem.layer, &real(&learned.rows.integers), &x[0], &shape);
@@ -160,7 +203,7 @@ proptest! {
         let (layer, scale_idx) = (layer.clone(), Vec::new());
         let (weight, steps) = (w.clone(), scales.clone());
         let problem = Problem { layer, w: weight, scales: steps, scale_idx, bounds, free: false };
-        let rows = rounding::round(&problem, LayerData { b: &x, y: &y, centred: false }).unwrap().rows;
+        let rows = rounding::round(&problem, LayerData { b: &x, y: &y, centred: false, tokens: &[] }).unwrap().rows;
         let real = |q: &dyn Fn(usize) -> f32| -> Vec<f32> {
             (0..w.len()).map(|i| q(i) * scales[i / n_in]).collect()
         };

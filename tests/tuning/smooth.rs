@@ -1,7 +1,8 @@
 //! Channel scales for the layers of transformers.
 
 use crate::support::command::{mqq, run};
-use crate::support::{Attr, GraphBuilder, noise};
+use crate::support::{Attr, GraphBuilder, noise, outputs};
+use mqq::onnx::edit::{ModelEdit, edited};
 use mqq::onnx::proto::ModelProto;
 use prost::Message;
 use std::path::Path;
@@ -17,22 +18,25 @@ fn linear(g: &mut GraphBuilder, x: &str, [n_in, n_out]: [usize; 2], y: &str) {
     g.op("Add", &[&format!("{y}_product"), &bias], y);
 }
 
-/// A layer normalization of which two channels reach 40 times as far as the others.
-fn norm(g: &mut GraphBuilder, x: &str, y: &str) {
+/// A layer normalization of which two channels reach 40 times as far as the others, and another lies at `offset`.
+fn norm(g: &mut GraphBuilder, x: &str, y: &str, offset: f32) {
     let gain: Vec<f32> = (0..WIDTH).map(|c| if c % 15 == 4 { 40.0 } else { 1.0 }).collect();
-    g.values(&format!("{y}_gain"), &[WIDTH], &gain);
-    g.op_with("LayerNormalization", &[x, &format!("{y}_gain")], y, &[("axis", Attr::Int(-1))]);
+    let bias: Vec<f32> = (0..WIDTH).map(|c| if c % 5 == 1 { offset } else { 0.0 }).collect();
+    let [gain_name, bias_name] = ["gain", "bias"].map(|part| format!("{y}_{part}"));
+    g.values(&gain_name, &[WIDTH], &gain);
+    g.values(&bias_name, &[WIDTH], &bias);
+    g.op_with("LayerNormalization", &[x, &gain_name, &bias_name], y, &[("axis", Attr::Int(-1))]);
 }
 
 /// Two blocks of a perceptron with a residual Add; the normalization stands in front of the perceptron alone (`pre`), or in
 /// front of both.
-fn network(pre: bool) -> ModelProto {
+fn network(pre: bool, offset: f32) -> ModelProto {
     let mut g = GraphBuilder::new(17);
     g.input("x", &[1, TOKENS as i64, WIDTH as i64]);
     let mut x = "x".to_string();
     for block in ["1", "2"] {
         let name = |part: &str| format!("{part}{block}");
-        norm(&mut g, &x, &name("n"));
+        norm(&mut g, &x, &name("n"), offset);
         linear(&mut g, &name("n"), [WIDTH, 2 * WIDTH], &name("up"));
         g.op("Gelu", &[&name("up")], &name("g"));
         linear(&mut g, &name("g"), [2 * WIDTH, WIDTH], &name("down"));
@@ -44,8 +48,8 @@ fn network(pre: bool) -> ModelProto {
     g.output("y").build()
 }
 
-/// Runs `smooth` on 20 samples; what became of it, and the bytes of model and sidecar.
-fn smoothed(folder: &Path, model: &ModelProto, threads: &str) -> (Vec<serde_json::Value>, [Vec<u8>; 2]) {
+/// Runs `methods` on 20 samples; what became of it, and the bytes of model and sidecar.
+fn smoothed(folder: &Path, model: &ModelProto, methods: &str, threads: &str) -> (Vec<serde_json::Value>, [Vec<u8>; 2]) {
     let (path, output) = (folder.join("float.onnx"), folder.join(format!("{threads}.onnx")));
     std::fs::write(&path, model.encode_to_vec()).unwrap();
     for sample in 0..20 {
@@ -55,7 +59,7 @@ fn smoothed(folder: &Path, model: &ModelProto, threads: &str) -> (Vec<serde_json
     command
         .arg("calibrate")
         .arg(&path)
-        .args(["-b", "onnxruntime", "--json", "--methods", "smooth", "--threads", threads]);
+        .args(["-b", "onnxruntime", "--json", "--methods", methods, "--threads", threads]);
     let ran = run(command.arg("--data").arg(folder.join("*.npy")).arg("-o").arg(&output));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -78,7 +82,7 @@ fn one_exponent_is_chosen_and_pays() {
     let n_muls = 3;
     for pre in [true, false] {
         let folder = TempDir::new().unwrap();
-        let (methods, [bytes, sidecar]) = smoothed(folder.path(), &network(pre), "1");
+        let (methods, [bytes, sidecar]) = smoothed(folder.path(), &network(pre, 0.0), "smooth", "1");
         let exponents: Vec<&str> = methods.iter().map(|method| method["variant"].as_str().unwrap()).collect();
         assert_eq!(exponents, ["0.5", "0.7", "0.85", "0.95"]);
         let accepted: Vec<_> = methods.iter().filter(|method| method["accepted"] == true).collect();
@@ -91,8 +95,40 @@ fn one_exponent_is_chosen_and_pays() {
         let sidecar: serde_json::Value = serde_json::from_slice(&sidecar).unwrap();
         let edits = sidecar["edits"].as_array().unwrap();
         assert_eq!(edits.iter().filter(|edit| edit["insert_mul"].is_object()).count(), n_muls);
-        let (_, again) = smoothed(folder.path(), &network(pre), "2");
+        let (_, again) = smoothed(folder.path(), &network(pre, 0.0), "smooth", "2");
         assert!(again[0] == bytes, "{pre}");
+    }
+}
+
+/// What normalizations and inserted Adds take off, the biases of the layers give back.
+#[test]
+fn channels_are_shifted_where_biases_take_it() {
+    // In front of the same layers as Muls.
+    let n_adds = 3;
+    for pre in [true, false] {
+        let folder = TempDir::new().unwrap();
+        let model = network(pre, 200.0);
+        let (methods, [bytes, sidecar]) = smoothed(folder.path(), &model, "smooth,local-bias", "1");
+        let accepted = methods.iter().find(|method| method["accepted"] == true).unwrap();
+        assert!(accepted["variant"].as_str().unwrap().ends_with(", shifted"), "{accepted}");
+        let sidecar: serde_json::Value = serde_json::from_slice(&sidecar).unwrap();
+        let edits = sidecar["edits"].as_array().unwrap();
+        let adds = edits.iter().filter(|edit| edit["insert_mul"]["add"].is_object()).count();
+        let graph = ModelProto::decode(&bytes[..]).unwrap().graph.unwrap();
+        let inserted = graph.node.iter().filter(|node| node.op_type() == "Add" && node.name().ends_with("_scaled"));
+        assert_eq!([adds, inserted.count()], [n_adds; 2], "{pre}: {edits:?}");
+        let edits: Vec<ModelEdit> = serde_json::from_value(sidecar["edits"].clone()).unwrap();
+        let is_bias = |edit: &ModelEdit| matches!(edit, ModelEdit::ReplaceBias(_));
+        let exact: Vec<ModelEdit> = edits.into_iter().filter(|edit| !is_bias(edit)).collect();
+        let [float, shifted] = [&model, &edited(&model, &exact).unwrap()].map(|model| outputs(model, 3));
+        let largest = float[0].iter().fold(0f32, |max, v| max.max(v.abs()));
+        for (a, b) in float[0].iter().zip(&shifted[0]) {
+            assert!((a - b).abs() < 1e-4 * largest, "{pre}: {a} {b}");
+        }
+        let (_, again) = smoothed(folder.path(), &model, "smooth,local-bias", "2");
+        assert!(again[0] == bytes, "{pre}");
+        let (alone, _) = smoothed(folder.path(), &model, "smooth", "1");
+        assert!(alone.iter().all(|method| !method["variant"].as_str().unwrap().contains("shifted")), "{alone:?}");
     }
 }
 
@@ -104,6 +140,6 @@ fn layers_of_no_transformer_are_left_alone() {
     linear(&mut g, "x", [WIDTH, WIDTH], "a");
     g.op("Relu", &["a"], "r");
     linear(&mut g, "r", [WIDTH, 8], "y");
-    let (methods, _) = smoothed(folder.path(), &g.output("y").build(), "1");
+    let (methods, _) = smoothed(folder.path(), &g.output("y").build(), "smooth", "1");
     assert!(methods.is_empty(), "{methods:?}");
 }

@@ -54,6 +54,10 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let activation = by_spelling(observer)?;
         let observers = Observers { activation: &activation, ..setup.range_observers() };
         let decided = decide(graph, placement, &statistics, None, setup.scheme, observers)?;
+        if decided.0.activations.iter().zip(&plan.activations).all(|(other, planned)| other.params == planned.params) {
+            // No range moves, as those of transformers, which hold every value.
+            continue;
+        }
         let compared = Compared {
             models: [model; 2],
             plans: [plan, &decided.0],

@@ -17,7 +17,7 @@ use crate::plan::{Decided, decide};
 use crate::quant::ChannelScaling;
 use crate::simulate::{FloatReference, Samples};
 use crate::statistics::{ChannelExtremes, Extremes, TensorStatistics};
-use crate::tune::accept::INSERTION;
+use crate::tune::accept::{CHANGE, INSERTION};
 use crate::tune::compare::{Biases, Compared, compare_plans};
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
 use crate::tune::outcome::MethodOutcome;
@@ -30,7 +30,8 @@ use std::time::Instant;
 pub const SMOOTH: Method = Method {
     name: "smooth",
     title: "smoothing",
-    about: "scales of channels in front of the linear layers of transformers, by inserted Muls where no node takes them up",
+    about: "scales and offsets of channels in front of the linear layers of transformers, by inserted Muls and Adds where no \
+     node takes them up",
     is_tried: |case| case.effort.level() > 0,
     action: Action::Choice(choose),
 };
@@ -92,48 +93,73 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let seconds = start.elapsed().as_secs_f64();
         outcomes.push(MethodOutcome { variant: Some(exponent.to_string()), seconds, ..outcome });
     }
-    let mut reference = before;
-    let Some((_, at, smoothed, of_smoothed)) = best else {
-        *known = reference.map(|reference| Evaluation { samples, reference });
-        return Ok(Chosen { outcomes, ..Chosen::default() });
+    let (mut chosen, mut reference, mut at) = match best {
+        Some((_, at, smoothed, of_smoothed)) => (smoothed, Some(of_smoothed), at),
+        None => {
+            *known = before.map(|reference| Evaluation { samples, reference });
+            return Ok(Chosen { outcomes, ..Chosen::default() });
+        }
     };
-    for (_, other) in outcomes.iter_mut().enumerate().filter(|(i, other)| *i != at && other.accepted) {
-        (other.accepted, other.reason) = (false, Some("another exponent gains more".to_string()));
-    }
-    let inputs_of = |inputs: &LinearInputs| inputs.describe(setup);
-    outcomes[at].details.push(inputs_of(&inputs));
-    let (mut chosen, mut of_chosen) = (smoothed, Some(of_smoothed));
+    let mut detail = inputs.describe(setup);
     let shifted = LinearInputs::of(setup, planned, calibration, true)?;
     if context.methods.contains(LOCAL_BIAS.name) && shifted.n_shifted() > 0 {
-        let start = Instant::now();
-        let candidate = shifted.smoothed(setup, planned, calibration, EXPONENTS[at])?;
-        let compared = Compared {
-            models: [&chosen.model, &candidate.model],
-            plans: [&chosen.decided.0, &candidate.decided.0],
-            placements: [&chosen.placement, &candidate.placement],
-            scalings: None,
-            table: setup.weight_scheme(),
-            axes: setup.axes,
-            // The mean error of a weight counts as much as the mean of its input, which is not at 0 when the middle is.
-            biases: Biases::Corrected(LOCAL_BIAS),
-        };
-        let (gain, _) = compare_plans(compared, Samples { names: &names, values: &values }, None)?;
-        let outcome = MethodOutcome::judged(SMOOTH.name, &gain, INSERTION, samples.len());
-        let seconds = start.elapsed().as_secs_f64();
-        let variant = Some(format!("{}, shifted", EXPONENTS[at]));
-        let accepted = outcome.accepted;
-        let details = if accepted { vec![inputs_of(&shifted)] } else { Vec::new() };
-        outcomes.push(MethodOutcome { variant, seconds, details, ..outcome });
-        if accepted {
-            (chosen, of_chosen) = (candidate, None);
+        // Shifted channels reach less far, for which a lower exponent may do.
+        let smoothed: Vec<(f64, Smoothed)> = EXPONENTS[at.saturating_sub(1)..=at]
+            .iter()
+            .map(|&exponent| Ok((exponent, shifted.smoothed(setup, planned, calibration, exponent)?)))
+            .collect::<Result<_>>()?;
+        let data = Samples { names: &names, values: &values };
+        let (tried, best) = shift_channels(setup, &chosen, smoothed, data)?;
+        if let Some((best, smoothed)) = best {
+            (chosen, reference, at) = (smoothed, None, outcomes.len() + best);
+            detail = shifted.describe(setup);
         }
+        outcomes.extend(tried);
     }
+    for (_, other) in outcomes.iter_mut().enumerate().filter(|(i, other)| *i != at && other.accepted) {
+        (other.accepted, other.reason) = (false, Some("another variant gains more".to_string()));
+    }
+    outcomes[at].details.push(detail);
     planned.replan(chosen.decided);
     planned.edit(chosen.edits)?;
     planned.placement = chosen.placement;
-    reference = of_chosen;
     *known = reference.map(|reference| Evaluation { samples, reference });
     Ok(Chosen { outcomes, statistics: chosen.statistics, ..Chosen::default() })
+}
+
+/// What became of models with `shifted` channels, each by its exponent, and the position of the best with it, where it gains
+/// over `plain`. Biases of all are corrected: the mean error of a weight counts as much as the mean of its input, which is not
+/// at 0 when the middle is.
+fn shift_channels(
+    setup: Setup,
+    plain: &Smoothed,
+    shifted: Vec<(f64, Smoothed)>,
+    data: Samples,
+) -> Result<(Vec<MethodOutcome>, Option<(usize, Smoothed)>)> {
+    let mut of_plain: Option<FloatReference> = None;
+    let mut best: Option<(f64, usize, Smoothed)> = None;
+    let mut outcomes: Vec<MethodOutcome> = Vec::new();
+    for (exponent, smoothed) in shifted {
+        let start = Instant::now();
+        let compared = Compared {
+            models: [&plain.model, &smoothed.model],
+            plans: [&plain.decided.0, &smoothed.decided.0],
+            placements: [&plain.placement, &smoothed.placement],
+            scalings: None,
+            table: setup.weight_scheme(),
+            axes: setup.axes,
+            biases: Biases::Corrected(LOCAL_BIAS),
+        };
+        let (gain, [reference, _]) = compare_plans(compared, data, of_plain.as_ref())?;
+        of_plain = Some(reference);
+        let outcome = MethodOutcome::judged(SMOOTH.name, &gain, CHANGE, data.len());
+        if outcome.accepted && best.as_ref().is_none_or(|best| gain.gain() > best.0) {
+            best = Some((gain.gain(), outcomes.len(), smoothed));
+        }
+        let (variant, seconds) = (Some(format!("{exponent}, shifted")), start.elapsed().as_secs_f64());
+        outcomes.push(MethodOutcome { variant, seconds, ..outcome });
+    }
+    Ok((outcomes, best.map(|(_, at, smoothed)| (at, smoothed))))
 }
 
 /// The inputs of the layers of transformers, in groups that take channel scales.
