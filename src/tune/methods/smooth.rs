@@ -109,12 +109,10 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
             .map(|&exponent| Ok((exponent, shifted.smoothed(setup, planned, calibration, exponent)?)))
             .collect::<Result<_>>()?;
         let data = Samples { names: &names, values: &values };
-        let (tried, best) = shift_channels(setup, &chosen, smoothed, data)?;
-        if let Some((best, smoothed)) = best {
-            (chosen, reference, at) = (smoothed, None, outcomes.len() + best);
+        if let Some((best, smoothed)) = best_of_shifted(setup, &chosen, smoothed, data, &mut outcomes)? {
+            (chosen, reference, at) = (smoothed, None, best);
             detail = shifted.describe(setup);
         }
-        outcomes.extend(tried);
     }
     for (_, other) in outcomes.iter_mut().enumerate().filter(|(i, other)| *i != at && other.accepted) {
         (other.accepted, other.reason) = (false, Some("another variant gains more".to_string()));
@@ -127,18 +125,18 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     Ok(Chosen { outcomes, statistics: chosen.statistics, ..Chosen::default() })
 }
 
-/// What became of models with `shifted` channels, each by its exponent, and the position of the best with it, where it gains
-/// over `plain`. Biases of all are corrected: the mean error of a weight counts as much as the mean of its input, which is not
-/// at 0 when the middle is.
-fn shift_channels(
+/// The best of models with `shifted` channels, each with its exponent, where it gains over `plain`; with the position of its
+/// outcome among all `outcomes`, to which those of all are added. Biases are corrected: the mean error of a weight counts as
+/// much as the mean of its input, which is not at 0 when the middle is.
+fn best_of_shifted(
     setup: Setup,
     plain: &Smoothed,
     shifted: Vec<(f64, Smoothed)>,
     data: Samples,
-) -> Result<(Vec<MethodOutcome>, Option<(usize, Smoothed)>)> {
+    outcomes: &mut Vec<MethodOutcome>,
+) -> Result<Option<(usize, Smoothed)>> {
     let mut of_plain: Option<FloatReference> = None;
     let mut best: Option<(f64, usize, Smoothed)> = None;
-    let mut outcomes: Vec<MethodOutcome> = Vec::new();
     for (exponent, smoothed) in shifted {
         let start = Instant::now();
         let compared = Compared {
@@ -159,7 +157,7 @@ fn shift_channels(
         let (variant, seconds) = (Some(format!("{exponent}, shifted")), start.elapsed().as_secs_f64());
         outcomes.push(MethodOutcome { variant, seconds, ..outcome });
     }
-    Ok((outcomes, best.map(|(_, at, smoothed)| (at, smoothed))))
+    Ok(best.map(|(_, at, smoothed)| (at, smoothed)))
 }
 
 /// The inputs of the layers of transformers, in groups that take channel scales.
