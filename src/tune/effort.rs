@@ -16,7 +16,7 @@ impl Effort {
         ("0", "plain observers"),
         (
             "1",
-            "equalization, observer search, bias correction; rounding where most weights have few bits or one scale per tensor; on 32 samples or more",
+            "equalization, smoothing, observer search, bias correction; rounding for transformers and where most weights have few bits or one scale per tensor; on 32 samples or more",
         ),
         ("2", "as 1 on 96 samples, and range search where rounding is not learned"),
         ("3", "as 1 on 96 samples, and learned rounding of all weights"),

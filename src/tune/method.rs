@@ -32,6 +32,8 @@ pub struct Method {
     pub about: &'static str,
     /// Whether it is tried where the user names no methods.
     pub is_tried: fn(Case) -> bool,
+    /// Whether it takes so long that it waits until those before it are accepted or rejected.
+    pub waits: bool,
     /// Its work.
     pub action: Action,
 }

@@ -42,7 +42,8 @@ impl<'a> Trials<'a> {
         Trials { planned, tuning, methods, kept: Memo::default() }
     }
 
-    /// Tries each method on top of all before it, in one pass; where one is rejected, the rest pass again without it.
+    /// Tries each method on top of all before it, in one pass, but for those that wait; where one is rejected, the rest pass again
+    /// without it.
     ///
     /// # Errors
     /// If a node cannot be run by itself; the message names it.
@@ -61,7 +62,9 @@ impl<'a> Trials<'a> {
         let mut accepted = Methods::default();
         while plain.is_none() || !pending.is_empty() {
             let mut tried: Vec<LayerContext> = Vec::new();
-            for &method in &pending {
+            let joins = |method: &&Method| !method.waits && !pending[0].waits;
+            let n_together = 1 + pending.iter().skip(1).take_while(joins).count();
+            for &method in pending.iter().take(n_together) {
                 let methods = tried.last().map_or(&accepted, |last| &last.methods).with(method, &self.methods);
                 tried.push(self.context(methods));
             }

@@ -19,6 +19,7 @@ pub const BIAS: Method = Method {
     title: "bias correction",
     about: "biases by the mean error of each output channel",
     is_tried: |case| case.effort.level() > 0 && !case.transformer,
+    waits: false,
     action: Action::Layer(hook),
 };
 

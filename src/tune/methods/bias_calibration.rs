@@ -12,6 +12,7 @@ pub const BIAS_CALIBRATION: Method = Method {
     title: "bias calibration",
     about: "biases by the mean error that the quantization of the layer's own output brings, as TI does",
     is_tried: |_| false,
+    waits: false,
     action: Action::Layer(hook),
 };
 

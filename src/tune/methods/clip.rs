@@ -13,6 +13,7 @@ pub const CLIP: Method = Method {
     title: "weight range search",
     about: "scales of weights by the error that they leave at the layer's output",
     is_tried: |case| case.effort.level() > 0 && case.few_bits,
+    waits: false,
     action: Action::Layer(hook),
 };
 

@@ -17,6 +17,7 @@ pub const EQUALIZE: Method = Method {
     title: "equalization",
     about: "scales of channels from each layer to the next, which leave the float outputs as they are",
     is_tried: |case| case.effort.level() > 0,
+    waits: false,
     action: Action::FloatModel(propose),
 };
 

@@ -14,6 +14,7 @@ pub const INSERT_SCALES: Method = Method {
     title: "inserted channel scales",
     about: "a Mul by a constant per channel in front of convolutions whose input no other node can scale",
     is_tried: |case| case.effort.level() > 0,
+    waits: false,
     action: Action::FloatModel(propose),
 };
 

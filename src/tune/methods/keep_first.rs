@@ -24,6 +24,7 @@ pub const KEEP_FIRST: Method = Method {
     title: "first layers float",
     about: "the first layers, and those behind them, stay float where a gate reads their quantized outputs",
     is_tried: |case| case.effort.level() > 0,
+    waits: false,
     action: Action::Choice(choose),
 };
 

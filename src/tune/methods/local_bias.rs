@@ -20,6 +20,7 @@ pub const LOCAL_BIAS: Method = Method {
     title: "local bias correction",
     about: "biases by the mean error that each layer brings by itself, on inputs of the float network",
     is_tried: |case| case.effort.level() > 0,
+    waits: false,
     action: Action::Layer(hook),
 };
 

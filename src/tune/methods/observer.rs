@@ -22,6 +22,7 @@ pub const OBSERVER: Method = Method {
     title: "observer search",
     about: "another range observer for all activations",
     is_tried: |case| case.effort.level() > 0,
+    waits: false,
     action: Action::Choice(choose),
 };
 

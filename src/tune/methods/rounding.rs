@@ -13,6 +13,7 @@ pub const ROUNDING: Method = Method {
     title: "learned rounding",
     about: "integers of weights that reproduce the layer's float output",
     is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && (case.coarse || case.transformer),
+    waits: true,
     action: Action::Layer(hook),
 };
 

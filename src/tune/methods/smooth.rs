@@ -33,6 +33,7 @@ pub const SMOOTH: Method = Method {
     about: "scales and offsets of channels in front of the linear layers of transformers, by inserted Muls and Adds where no \
      node takes them up",
     is_tried: |case| case.effort.level() > 0,
+    waits: false,
     action: Action::Choice(choose),
 };
 

@@ -35,6 +35,10 @@ impl<'a> Bowl<'a> {
         for _ in 0..MAX_SWEEPS {
             let mut moved = false;
             for &j in &self.order {
+                // Less than half a step: the integer is the nearest one, and one of those that it may be.
+                if slope[j].abs() <= 0.5 * steps[j] * self.curvature[j] {
+                    continue;
+                }
                 let best = q[j] + slope[j] / (steps[j] * self.curvature[j]);
                 let (low, high) = bounds.of(q, j);
                 let best = best.round_ties_even().clamp(low, high);

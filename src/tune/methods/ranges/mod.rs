@@ -29,6 +29,7 @@ pub const RANGES: Method = Method {
     title: "range search",
     about: "ranges of activations by the error that they leave at the outputs of the layers behind",
     is_tried: |case| case.effort.level() == 2 && !case.coarse,
+    waits: true,
     action: Action::Layer(hook),
 };
 
