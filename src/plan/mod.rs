@@ -40,6 +40,18 @@ pub struct QuantPlan {
     pub biases: Vec<PlannedBias>,
 }
 
+impl QuantPlan {
+    /// The inputs of linear layers of transformers.
+    pub fn linear_inputs(&self) -> impl Iterator<Item = &String> {
+        self.activations.iter().map(|planned| &planned.quantizer).filter(|it| it.linear).map(|it| &it.tensor)
+    }
+
+    /// Whether these are most of the activations.
+    pub fn is_transformer(&self) -> bool {
+        2 * self.linear_inputs().count() > self.activations.len()
+    }
+}
+
 /// A plan, and warnings about its tensors.
 pub type Decided = (QuantPlan, Vec<String>);
 

@@ -73,9 +73,7 @@ pub fn before_plan(setup: &Setup) -> Methods {
 pub fn of_plan(setup: &Setup, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
     let coarse = 2 * plan.weights.iter().filter(|weight| weight.is_coarse()).count() > plan.weights.len();
-    let n_linear = plan.activations.iter().filter(|planned| planned.quantizer.linear).count();
-    let transformer = 2 * n_linear > plan.activations.len();
-    let case = Case { effort: setup.options.effort, few_bits, coarse, transformer };
+    let case = Case { effort: setup.options.effort, few_bits, coarse, transformer: plan.is_transformer() };
     let methods = setup.options.methods.as_ref().map_or_else(|| tried(case), |names| named(names));
     let chooses = plan.activations.iter().any(|planned| !planned.candidates.is_empty());
     Methods::among(METHODS, |method| methods.contains(method.name) || chooses && *method == ranges::RANGES)

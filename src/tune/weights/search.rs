@@ -38,6 +38,9 @@ pub struct WeightSearch {
     corrects: bool,
     /// Which tokens are no padding.
     tokens: Vec<TokenMask>,
+    /// In a transformer the inputs of its linear layers: of these alone integers are learned. The few convolutions around have
+    /// rows so long that they take most of the time, and lose.
+    linear: Option<BTreeSet<String>>,
     /// Weights that were changed.
     changed: BTreeSet<usize>,
     /// What was learned of the weight of the layer that runs.
@@ -54,10 +57,12 @@ struct Learned {
 impl WeightSearch {
     /// By a rule, beside the methods of `context`.
     pub fn new(rule: WeightRule, context: &LayerContext) -> WeightSearch {
+        let is_limited = rule == WeightRule::Rounding && context.plan.is_transformer();
         WeightSearch {
             rule,
             corrects: [BIAS, LOCAL_BIAS].iter().any(|method| context.has(method.name)),
             tokens: context.samples.tokens().unwrap_or_default(),
+            linear: is_limited.then(|| context.plan.linear_inputs().cloned().collect()),
             changed: BTreeSet::new(),
             learned: None,
         }
@@ -98,6 +103,9 @@ impl WeightSearch {
         let input = node.input.first().map_or("", String::as_str);
         let second = node.input.get(1).is_some_and(|name| *name == planned.quantizer.tensor);
         if !second || self.changed.contains(&weight_idx) || net.is_constant(input) {
+            return Ok(None);
+        }
+        if self.linear.as_ref().is_some_and(|linear| !linear.contains(input)) {
             return Ok(None);
         }
         let y: Vec<Value> = at.float_outputs().cloned().collect();
