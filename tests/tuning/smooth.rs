@@ -132,6 +132,27 @@ fn channels_are_shifted_where_biases_take_it() {
     }
 }
 
+/// The bias of a layer that the next one reads directly is asked for by both: one of them takes it.
+#[test]
+fn a_bias_takes_one_offset() {
+    let folder = TempDir::new().unwrap();
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, TOKENS as i64, WIDTH as i64]);
+    norm(&mut g, "x", "n", 200.0);
+    linear(&mut g, "n", [WIDTH, WIDTH], "a");
+    linear(&mut g, "a", [WIDTH, 8], "y");
+    let model = g.output("y").build();
+    let (methods, [_, sidecar]) = smoothed(folder.path(), &model, "smooth,local-bias", "1");
+    assert!(methods.iter().any(|method| method["variant"].as_str().is_some_and(|it| it.ends_with(", shifted"))));
+    let sidecar: serde_json::Value = serde_json::from_slice(&sidecar).unwrap();
+    let edits: Vec<ModelEdit> = serde_json::from_value(sidecar["edits"].clone()).unwrap();
+    let exact: Vec<ModelEdit> = edits.into_iter().filter(|edit| !matches!(edit, ModelEdit::ReplaceBias(_))).collect();
+    assert!(exact.iter().any(|edit| matches!(edit, ModelEdit::ReplaceValues(_))), "{methods:?}");
+    let [float, shifted] = [&model, &edited(&model, &exact).unwrap()].map(|model| outputs(model, 3));
+    let largest = float[0].iter().fold(0f32, |max, v| max.max(v.abs()));
+    assert!(float[0].iter().zip(&shifted[0]).all(|(a, b)| (a - b).abs() < 1e-4 * largest));
+}
+
 #[test]
 fn layers_of_no_transformer_are_left_alone() {
     let folder = TempDir::new().unwrap();

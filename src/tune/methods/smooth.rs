@@ -211,6 +211,11 @@ impl LinearInputs {
         let graph = model.graph()?;
         let index = GraphIndex::new(graph);
         let mut groups = Vec::new();
+        let mut shifted_constants = BTreeSet::new();
+        let replaced = |edit: &ModelEdit| match edit {
+            ModelEdit::ReplaceValues(new) => Some(new.tensor.clone()),
+            _ => None,
+        };
         for group in all {
             let is_of_layers = group.consumers.iter().all(|end| linear.contains(&source(&end.tensor)));
             let reach = || Reach::of(&group, &index, graph, |tensor| calibration.channels(&source(tensor)));
@@ -219,11 +224,18 @@ impl LinearInputs {
                 && let Some(mut reach) = reach()
             {
                 let middles = reach.middles();
-                let shift = if shifted { shift(&group, graph, &index, &middles) } else { None };
-                if shift.is_some() {
+                let mut shift = if shifted { shift(&group, graph, &index, &middles) } else { None }.unwrap_or_default();
+                // The bias of a layer that the next one reads directly takes one offset, not two.
+                let constants: BTreeSet<String> = shift.iter().filter_map(replaced).collect();
+                if constants.is_disjoint(&shifted_constants) {
+                    shifted_constants.extend(constants);
+                } else {
+                    shift.clear();
+                }
+                if !shift.is_empty() {
                     reach.shift(&middles);
                 }
-                groups.push(LinearGroup { group, reach, shift: shift.unwrap_or_default() });
+                groups.push(LinearGroup { group, reach, shift });
             }
         }
         muls.retain(|mul| groups.iter().any(|one| one.group.tensors.contains_key(&mul.output)));
