@@ -3,6 +3,9 @@
     tasks.py --models yolox_nano,ultraface_rfb320 --backends tensorrt,onnxruntime
     tasks.py --variants 'none=--methods none;default=' --json rows.jsonl
     tasks.py --models minilm_l6,vit_s_focus --more FOLDER --slow
+    tasks.py --models minilm_l6 --more FOLDER --backends weight-only-int4 --variants 'alone=--no-data;data='
+
+A variant with `--no-data` quantizes without calibration data, for the backends that need none.
 
 Quantizes the networks of the folder of real models (MQQ_ZOO, or ../shared/zoo) with mqq, once per backend and variant
 (a name and options of mqq), runs the float and the quantized model in ONNX Runtime without its optimisations, decodes
@@ -277,7 +280,12 @@ class Network:
     def quantize(self, backend, options):
         """(file, seconds) of mqq; its message is raised."""
         path = self.scratch / "quantized.onnx"
-        command = [MQQ, "calibrate", self.path, "--backend", backend, *self.options, "-o", path, "--quiet", *options]
+        of_network = list(self.options)
+        if "--no-data" in options:
+            at = of_network.index("--data")
+            del of_network[at:at + 2]
+        options = [option for option in options if option != "--no-data"]
+        command = [MQQ, "calibrate", self.path, "--backend", backend, *of_network, "-o", path, "--quiet", *options]
         start = time.perf_counter()
         done = subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if done.returncode:

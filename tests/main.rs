@@ -28,3 +28,4 @@ mod static_shapes;
 mod statistics;
 mod tables;
 mod tuning;
+mod weights_alone;

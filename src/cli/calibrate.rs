@@ -34,8 +34,8 @@ pub struct CalibrateArgs {
     models: Vec<PathBuf>,
     #[command(flatten)]
     backend: BackendArgs,
-    /// Calibration data: a folder, a file, a quoted glob, or a list (.txt, .csv); images, .npy, .npz or .pb; repeatable
-    #[arg(long, short, required_unless_present = "ranges_from", value_name = "PATH")]
+    /// Calibration data: a folder, a file, a quoted glob, or a list (.txt, .csv); images, .npy, .npz or .pb; repeatable; a backend that quantizes weights alone, or activations in each run, needs none
+    #[arg(long, short, value_name = "PATH")]
     data: Vec<String>,
     /// Ranges of activations from a file, instead of data: a sidecar, a TensorRT calibration cache or an encodings file (0.6.1, 1.0.0, 2.x); with --data, that calibrates what the file lacks
     #[arg(long, value_name = "FILE")]
@@ -240,6 +240,11 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
         Some(_) => WeightStorage::Integer,
         None => scheme.weight_storage,
     };
+    ensure!(
+        !args.data.is_empty() || args.ranges_from.is_some() || !scheme.has_ranges(storage),
+        anyhow!("--data is missing, expected samples: backend `{}` needs ranges of activations", scheme.name)
+            .hint("ranges may come from a file as well: --ranges-from")
+    );
     let effort = Effort::of(&args.effort).context("unknown effort")?;
     let methods: Option<Vec<&'static str>> = match &args.methods {
         None => None,

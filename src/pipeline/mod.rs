@@ -89,6 +89,11 @@ impl Request {
         }
     }
 
+    /// Whether ranges of activations are written.
+    fn has_ranges(&self) -> bool {
+        self.scheme.has_ranges(self.storage)
+    }
+
     /// What the samples are for.
     fn data_use(&self) -> calibrate::Use {
         calibrate::Use {
@@ -176,7 +181,10 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     compare::outputs(&prepared.model, &request.axes)?;
     let about_model = record::about_model(path, &prepared)?;
     let PreparedGraph { model, value_info, has_external_data, parsed, .. } = prepared;
-    let placement = place(model.graph()?, &value_info, &request.scheme, &request.selection);
+    let mut placement = place(model.graph()?, &value_info, &request.scheme, &request.selection);
+    if request.calibration.data.is_empty() && !request.has_ranges() {
+        placement.activations.clear();
+    }
     let known = Known::new(model.graph()?, value_info, &placement, request);
     let samples = open_data(&parsed, &placement, request)?;
     let setup = request.setup(&known, samples.as_ref());
@@ -188,6 +196,11 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     let mut planned = PlannedModel { warnings, ..PlannedModel::new(model, placement, plan) };
     let improved = improve(setup, request, &mut planned, proposals, &mut calibration, progress)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
+    if !request.has_ranges() {
+        // They stood for the ranges of each run.
+        planned.placement.activations.clear();
+        planned.plan.activations.clear();
+    }
     let sidecar = record::sidecar(about_model, setup, request, &planned, &calibration, &improved)?;
     let PlannedModel { model, placement, plan, mut warnings, .. } = planned;
     let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
@@ -210,7 +223,8 @@ fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) 
     if let (Some(ranges), true) = (&request.ranges, request.calibration.data.is_empty()) {
         ranges.ensure_all(placement.activations.iter().map(|q| q.tensor.as_str()))?;
     }
-    if request.ranges.is_some() && observed_tensors(placement, request.given()).is_empty() {
+    let has_enough = request.ranges.is_some() || request.calibration.data.is_empty();
+    if has_enough && observed_tensors(placement, request.given()).is_empty() {
         return Ok(None);
     }
     let parsed = parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
@@ -290,7 +304,7 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
     for pattern in selection.unmatched(model.graph()?) {
         warnings.push(format!("`{pattern}` matches no node"));
     }
-    if plan.activations.is_empty() {
+    if plan.activations.is_empty() && plan.weights.is_empty() {
         warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
     }
     Ok(())

@@ -57,6 +57,8 @@ fn about_data(
 ) -> Result<CalibrationRecord> {
     let inputs = match setup.samples {
         Some(samples) => samples.inputs.clone(),
+        // Nothing is run: shapes may stay open.
+        None if !request.has_ranges() => resolve_inputs(model, setup.shapes).unwrap_or_default(),
         None => resolve_inputs(model, setup.shapes)?,
     };
     let inputs = inputs.into_iter().map(|i| InputRecord { name: i.name, shape: i.shape });

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::onnx::node;
 use crate::onnx::tensor::DataType;
-use crate::scheme::{Axis, BiasRow, Constraint, FixedGrid, Granularity};
+use crate::scheme::{Axis, BiasRow, Constraint, FixedGrid, Granularity, WeightStorage};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl<'a> Draft<'a> {
@@ -56,7 +56,7 @@ impl<'a> Draft<'a> {
                 qtype,
                 edges,
                 network_output: output.is_some(),
-                holds_all: of_outputs.contains(tensor),
+                holds_all: of_outputs.contains(tensor) || self.scheme.weight_storage == WeightStorage::Dynamic,
                 linear: is_of_linear,
                 clip,
                 group: *groups.entry(group).or_insert(n_groups),

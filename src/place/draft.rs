@@ -135,9 +135,10 @@ impl<'a> Draft<'a> {
         self.scheme.ops.get(node.op_type())?.weight.as_ref()?;
         let inputs = node.input.iter().enumerate().take(2);
         let is_weight = |name: &str| {
-            self.index
-                .initializer(name)
-                .is_some_and(|tensor| tensor.data_type() == DataType::Float as i32 && tensor.dims.len() >= 2)
+            self.index.initializer(name).is_some_and(|tensor| {
+                let has_values = tensor.dims.iter().all(|&n| n > 0);
+                tensor.data_type() == DataType::Float as i32 && tensor.dims.len() >= 2 && has_values
+            })
         };
         // A weight comes second; only MatMul and Gemm take one as the first.
         let mut found = inputs.filter(|(_, name)| is_weight(name)).map(|(i, _)| i);

@@ -106,7 +106,8 @@ pub struct ActivationQuantizer {
     pub edges: Vec<Edge>,
     /// Whether the network's output of this name is quantized too.
     pub network_output: bool,
-    /// Whether a quantized output of the network is this tensor, or its values moved about: its range holds all of them.
+    /// Whether its range holds all values: a quantized output of the network is this tensor, or its values moved about, or
+    /// its range stands for that of each run.
     pub holds_all: bool,
     /// Whether a layer of a transformer reads it: its range holds all values, as its outliers carry what layers look for.
     pub linear: bool,

@@ -5,6 +5,7 @@
 //! touch the graph.
 
 mod bias;
+mod block;
 mod group;
 mod learned;
 mod mask;
@@ -12,6 +13,7 @@ mod pairs;
 mod weight;
 
 pub use bias::{bias_grids, decide_biases};
+pub use block::least_error;
 pub use mask::Mask;
 pub use pairs::Pairs;
 pub use weight::round;

@@ -1,9 +1,10 @@
 //! Parameters and integers of weights.
 
+use super::block::least_error;
 use super::mask::Mask;
 use super::{Pairs, PlannedWeight, params_for};
 use crate::diag::WithHint;
-use crate::observers::Observer;
+use crate::observers::{self, Observer};
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
@@ -84,7 +85,11 @@ fn planned(
     }
     let mut params = Vec::with_capacity(layout.n);
     for slice in &by_slice {
-        params.push(params_of(slice, qtype, observer)?.1);
+        // A histogram per block would cost more than the rest.
+        params.push(match quantizer.block.is_some() && observer.name == observers::MSE.name {
+            true => least_error(slice, &qtype.grid())?,
+            false => params_of(slice, qtype, observer)?.1,
+        });
     }
     let peak = |slice: &[f32]| slice.iter().fold(0f32, |peak, value| peak.max(value.abs()));
     let nothing = peak(&values) * NOTHING;
@@ -124,7 +129,6 @@ fn warning(PlannedWeight { quantizer, params, dead, .. }: &PlannedWeight) -> Opt
 /// Range and parameters of values that are known; those of an empty slice are for a range of width 0.
 pub(super) fn params_of(values: &[f32], qtype: &QType, observer: &Observer) -> Result<(Range, QuantParams)> {
     let mut statistic = TensorStatistics::default();
-    // A histogram per block would cost more than the rest.
     match observer.reads_histogram || qtype.pot_search > 0 {
         true => statistic.observe(values),
         false => statistic.observe_extremes(values),

@@ -2,18 +2,21 @@
 //!
 //! In: a prepared model and a [`QuantPlan`]. Out: a [`QuantizedModel`] with QuantizeLinear and DequantizeLinear
 //! nodes; where ONNX has no operator for a grid (NNIE's codes), weights are fake-quantized floats, and
-//! activations stay as they are. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
+//! activations stay as they are. Where the table asks for it, integer products take the place of MatMul and Gemm. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
 //! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
+
+mod product;
 
 use crate::onnx::graph::{self, Edge};
 use crate::onnx::names::Names;
 use crate::onnx::node;
-use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
 use crate::onnx::tensor::{self, DataType};
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::{Codes, QuantParams};
 use crate::scheme::{QType, WeightStorage};
 use anyhow::{Result, bail};
+use product::{CONTRIB, StoredProduct};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model with a plan written into it. Only [`rewrite`] makes one.
@@ -37,13 +40,17 @@ pub fn rewrite(mut model: ModelProto, plan: &QuantPlan, storage: WeightStorage) 
         writer.activation(activation)?;
     }
     for weight in &plan.weights {
-        writer.weight(weight, storage)?;
+        writer.weight(graph, weight, storage)?;
     }
     for bias in &plan.biases {
         writer.bias(bias)?;
     }
     let clip_bounds = writer.write(graph);
     drop_unused(graph, plan, clip_bounds);
+    let has_contrib = graph.node.iter().any(|node| node.domain() == CONTRIB);
+    if has_contrib && !model.opset_import.iter().any(|set| set.domain() == CONTRIB) {
+        model.opset_import.push(OperatorSetIdProto { domain: Some(CONTRIB.into()), version: Some(1) });
+    }
     Ok(QuantizedModel(model))
 }
 
@@ -68,6 +75,10 @@ struct Writer {
     renamed: BTreeMap<String, String>,
     /// Nodes whose effect the grid behind them has.
     removed: BTreeSet<usize>,
+    /// Integer products by the node that they take the place of.
+    products: BTreeMap<usize, StoredProduct>,
+    /// Integers, scale and zero point that a DynamicQuantizeLinear makes, by the tensor that it reads.
+    dynamic_inputs: BTreeMap<String, [String; 3]>,
 }
 
 impl Writer {
@@ -94,7 +105,10 @@ impl Writer {
                     output.clone_from(name);
                 }
             }
-            nodes.push(node);
+            match self.products.remove(&node_idx) {
+                Some(product) => nodes.extend(self.nodes_of(product, &node)),
+                None => nodes.push(node),
+            }
             nodes.extend(outputs.iter().filter_map(|output| self.after_tensor.remove(output)).flatten());
         }
         graph.node = nodes;
@@ -140,7 +154,16 @@ impl Writer {
         Ok(())
     }
 
-    fn weight(&mut self, planned: &PlannedWeight, storage: WeightStorage) -> Result<()> {
+    fn weight(&mut self, graph: &GraphProto, planned: &PlannedWeight, storage: WeightStorage) -> Result<()> {
+        let others = self.products(graph, planned, storage)?;
+        match others.is_empty() {
+            true => Ok(()),
+            false => self.dequantized_weight(planned, &others, storage),
+        }
+    }
+
+    /// A weight behind a DequantizeLinear, for the uses `edges`.
+    fn dequantized_weight(&mut self, planned: &PlannedWeight, edges: &[Edge], storage: WeightStorage) -> Result<()> {
         let tensor = &planned.quantizer.tensor;
         if planned.params.iter().any(|params| params.codes != Codes::Affine) {
             return self.rounded_weight(planned);
@@ -154,7 +177,7 @@ impl Writer {
         let dequantized = self.names.fresh(&format!("{tensor}_DequantizeLinear"));
         let mut nodes = Vec::with_capacity(2);
         match storage {
-            WeightStorage::Integer => {
+            WeightStorage::Integer | WeightStorage::Dynamic | WeightStorage::Nbits { .. } => {
                 self.initializers.push(integers(&quantized, &planned.shape, &planned.integers, &planned.qtype)?);
             }
             WeightStorage::Float => {
@@ -171,8 +194,8 @@ impl Writer {
         }
         let inputs = [&quantized, &scale, &zero_point];
         nodes.push(node("DequantizeLinear", inputs, &dequantized, &attributes));
-        self.before_first(&planned.quantizer.edges, nodes);
-        self.replace(&planned.quantizer.edges, &dequantized);
+        self.before_first(edges, nodes);
+        self.replace(edges, &dequantized);
         Ok(())
     }
 

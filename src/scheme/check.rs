@@ -2,7 +2,9 @@
 
 use super::mixed::check_mixed;
 use super::wrong::{Wrong, ensure, wrong};
-use super::{Axis, BiasRow, Catalog, Constraint, Granularity, ParameterKind, QType, RuleCall, ScaleKind, Scheme};
+use super::{
+    Axis, BiasRow, Catalog, Constraint, Granularity, ParameterKind, QType, RuleCall, ScaleKind, Scheme, WeightStorage,
+};
 use crate::diag::none_of;
 use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
@@ -25,6 +27,7 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
         check_type(qtype, min_opset, &format!("types.{name}"))?;
     }
     check_mixed(scheme)?;
+    check_storage(scheme)?;
     for op in scheme.ops.keys() {
         check_row(scheme, op)?;
     }
@@ -48,6 +51,46 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     }
     for (key, observer) in [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)] {
         (catalog.check_observer)(observer).map_err(|error| wrong(format!("observers.{key}"), error))?;
+    }
+    Ok(())
+}
+
+/// Operators that hold the integers of weights themselves: which types they take.
+fn check_storage(scheme: &Scheme) -> Result<(), Wrong> {
+    let (fits, expected): (fn(&QType) -> bool, _) = match scheme.weight_storage {
+        WeightStorage::Integer | WeightStorage::Float => return Ok(()),
+        WeightStorage::Nbits { nbits } => {
+            let level = nbits.accuracy_level;
+            ensure(level <= 4, "weight_storage.nbits.accuracy_level", || format!("{level}, expected 0 to 4"))?;
+            let fits = |qtype: &QType| {
+                let block = qtype.block_size.is_some_and(|n| n >= 16 && n.is_power_of_two());
+                block && matches!(qtype.bits, 4 | 8) && qtype.storage_bits.is_none_or(|bits| bits == qtype.bits)
+            };
+            (fits, "4 or 8 bits in blocks of 16, 32, 64 and so on, for `weight_storage: nbits`")
+        }
+        WeightStorage::Dynamic => (
+            |qtype| qtype.storage_bits.unwrap_or(qtype.bits) == 8 && qtype.block_size.is_none(),
+            "8 bits per tensor or per channel, for `weight_storage: dynamic`",
+        ),
+    };
+    let of_rows =
+        scheme.ops.iter().filter_map(|(op, row)| Some((format!("ops.{op}.weight.type"), row.weight.as_ref()?)));
+    let of_rows = of_rows.map(|(at, weight)| (at, &weight.qtype));
+    let of_layers =
+        scheme.mixed.iter().filter_map(|(name, it)| Some((format!("mixed.{name}.weight"), it.weight.as_ref()?)));
+    for (at, name) in of_rows.chain(of_layers) {
+        ensure(fits(scheme.find_type(name, &at)?), &at, || format!("type `{name}`, expected {expected}"))?;
+    }
+    let dynamic = scheme.weight_storage == WeightStorage::Dynamic;
+    for (op, row) in &scheme.ops {
+        let input = row.input.as_ref().and_then(|name| scheme.types.get(name));
+        let plain = |qtype: &QType| qtype.dtype() == "uint8" && qtype.symmetry == Symmetry::Asymmetric;
+        ensure(input.is_none_or(|qtype| dynamic && plain(qtype)), &format!("ops.{op}.input"), || match dynamic {
+            true => "expected asymmetric uint8, which DynamicQuantizeLinear makes".into(),
+            false => "expected none: with `weight_storage: nbits` activations are float".into(),
+        })?;
+        let float = row.bias == BiasRow::Float && row.output.is_none();
+        ensure(float, &format!("ops.{op}"), || "has a `bias` or an `output`, expected float ones".into())?;
     }
     Ok(())
 }

@@ -80,6 +80,12 @@ pub struct Scheme {
 }
 
 impl Scheme {
+    /// Whether ranges of activations are written where weights are stored in this way; where not, no data is needed.
+    pub fn has_ranges(&self, storage: WeightStorage) -> bool {
+        let mut rows = self.ops.values();
+        storage != WeightStorage::Dynamic && rows.any(|row| row.input.is_some() || row.output.is_some())
+    }
+
     /// Applies the variant `name` of the table.
     ///
     /// # Errors
@@ -107,13 +113,35 @@ pub struct ObserverNames {
 
 /// How a quantized weight is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(
+    rename_all = "snake_case",
+    deny_unknown_fields,
+    expecting = "expected `integer`, `float`, `dynamic` or { nbits: { accuracy_level } }"
+)]
 pub enum WeightStorage {
     /// As integers behind a DequantizeLinear.
     #[default]
     Integer,
     /// As floats behind QuantizeLinear and DequantizeLinear.
     Float,
+    /// As integers of a MatMulInteger, whose other input a DynamicQuantizeLinear makes in each run; where that cannot take
+    /// the place of an operator, as `Integer`.
+    Dynamic,
+    /// As integers in blocks of a `MatMulNBits` of ONNX Runtime; where that cannot take the place of an operator, as `Integer`.
+    #[serde(untagged)]
+    Nbits {
+        /// The operator's attributes that do not follow from the weight.
+        nbits: NbitsOptions,
+    },
+}
+
+/// Attributes of a `MatMulNBits` that do not follow from its weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NbitsOptions {
+    /// What the kernel may round activations to: 1 for float32, 2 for float16, 3 for bfloat16, 4 for int8 per block; 0 leaves
+    /// the attribute out.
+    pub accuracy_level: u8,
 }
 
 /// A named variant of the table.

@@ -336,4 +336,61 @@ pub const CASES: &[Case] = &[
         breaks: |m| insert(m, "Elu", "s_q", 0),
         expected: &["(Elu): `s`: input is float"],
     },
+    Case {
+        call: "",
+        rule: "nbits_form",
+        breaks: |m| nbits(m, &[16, 2, 8], &[16, 2]),
+        expected: &["(MatMulNBits): `codes`: shape of the codes is [16, 2, 8], expected [16, 2, 16]"],
+    },
+    Case {
+        call: "",
+        rule: "nbits_form",
+        breaks: |m| nbits(m, &[16, 2, 16], &[2, 16]),
+        expected: &["`scales`: shape of the scale is [2, 16], expected [16, 2] or [32]"],
+    },
+    Case {
+        call: "",
+        rule: "nbits_form",
+        breaks: |m| {
+            nbits(m, &[16, 2, 16], &[16, 2]);
+            m.opset_import.pop();
+        },
+        expected: &["domain is `com.microsoft`, expected com.microsoft, imported by the model"],
+    },
+    Case {
+        call: "",
+        rule: "nbits_form",
+        breaks: |m| {
+            nbits(m, &[16, 2, 16], &[16, 2]);
+            mqq::onnx::node::set_int(node(m, "product"), "block_size", 24);
+        },
+        expected: &["attributes is K 40, N 16, bits 4, block_size 24, expected", "a power of two from 16 on"],
+    },
+    Case {
+        call: "dynamic_products",
+        rule: "dynamic_products",
+        breaks: |m| {
+            dynamic(m);
+            node(m, "accumulated").input[0] = "w_q".into();
+        },
+        expected: &["(MatMulInteger): `w_q`: input is another, expected integers and zero point of one Dynamic"],
+    },
+    Case {
+        call: "dynamic_products",
+        rule: "dynamic_products",
+        breaks: |m| {
+            dynamic(m);
+            node(m, "accumulated").input[1] = "w_scale".into();
+        },
+        expected: &["`w_scale`: weight is float, expected a constant of int8 or uint8"],
+    },
+    Case {
+        call: "dynamic_products",
+        rule: "dynamic_products",
+        breaks: |m| {
+            dynamic(m);
+            node(m, "scales").input[0] = "w_scale".into();
+        },
+        expected: &["`accumulated`: output is read otherwise, expected read by Cast"],
+    },
 ];

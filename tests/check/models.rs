@@ -85,3 +85,32 @@ pub fn insert(model: &mut ModelProto, op_type: &str, before: &str, input: usize)
     };
     graph.node.insert(at, new);
 }
+
+/// Adds a MatMulNBits of 40 rows and 16 columns in blocks of 32, with codes and scales of these shapes.
+pub fn nbits(model: &mut ModelProto, codes: &[usize], scales: &[usize]) {
+    let n = |shape: &[usize]| shape.iter().product::<usize>();
+    let codes = tensor::from_integers("codes", tensor::DataType::Uint8, codes, &vec![7; n(codes)]).unwrap();
+    let scales = tensor::from_f32("scales", scales, &vec![1.0; n(scales)]).unwrap();
+    graph(model).initializer.extend([codes, scales]);
+    let mut product = mqq::onnx::node::make("MatMulNBits", "product", &["s_dq", "codes", "scales"], "product");
+    product.domain = Some("com.microsoft".into());
+    let attributes = [("K", 40), ("N", 16), ("bits", 4), ("block_size", 32)];
+    attributes.iter().for_each(|(name, value)| mqq::onnx::node::set_int(&mut product, name, *value));
+    graph(model).node.push(product);
+    let contrib = OperatorSetIdProto { domain: Some("com.microsoft".into()), version: Some(1) };
+    model.opset_import.push(contrib);
+}
+
+/// Adds the nodes of a dynamic product of `s_dq` and the weight `w_q`.
+pub fn dynamic(model: &mut ModelProto) {
+    let make = |op: &str, inputs: &[&str], output: &str| mqq::onnx::node::make(op, output, inputs, output);
+    let mut quantize = make("DynamicQuantizeLinear", &["s_dq"], "d_q");
+    quantize.output.extend(["d_scale".to_string(), "d_zp".to_string()]);
+    graph(model).node.extend([
+        quantize,
+        make("MatMulInteger", &["d_q", "w_q", "d_zp"], "accumulated"),
+        make("Cast", &["accumulated"], "cast"),
+        make("Mul", &["d_scale", "w_scale"], "scales"),
+        make("Mul", &["cast", "scales"], "product"),
+    ]);
+}

@@ -7,7 +7,7 @@ use mqq::simulate::Samples;
 use mqq::tune::weights::descent::Bowl;
 use mqq::tune::weights::layer::LayerProduct;
 use mqq::tune::weights::problem::{Bounds, LayerData, Problem};
-use mqq::tune::weights::rounding;
+use mqq::tune::weights::{rounding, scales};
 use mqq_concrete::matrix::Matrix;
 use proptest::prelude::*;
 
@@ -34,7 +34,8 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
             w: given.to_vec(),
             scales: vec![scale],
             scale_idx: Vec::new(),
-            bounds: Bounds { low: -bound, high: bound, pairs: None },
+            bounds: Bounds { low: -bound, high: bound, pairs: None, shifts: &[] },
+            shifts: Vec::new(),
             free: false,
         };
         let learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: false, tokens: &[] }).unwrap();
@@ -79,7 +80,8 @@ fn padding_is_not_learned_from() {
             w: w.clone(),
             scales: vec![1.0 / 7.0; N_OUT],
             scale_idx: Vec::new(),
-            bounds: Bounds { low: -7, high: 7, pairs: None },
+            bounds: Bounds { low: -7, high: 7, pairs: None, shifts: &[] },
+            shifts: Vec::new(),
             free: false,
         };
         let data = LayerData { b: &x, y: &y, centred: true, tokens: &tokens };
@@ -107,7 +109,7 @@ fn a_descent_ends_where_no_step_lowers_the_error() {
         let error = |q: &[f64]| -> f64 {
             slopes(q).iter().zip(targets.iter().zip(q)).map(|(slope, (t, q))| slope * (t - q)).sum()
         };
-        let bounds = Bounds { low: -7, high: 7, pairs: None };
+        let bounds = Bounds { low: -7, high: 7, pairs: None, shifts: &[] };
         let mut q: Vec<f64> = targets.iter().map(|t| t.round()).collect();
         let (before, mut slope) = (error(&q), slopes(&q));
         let change = Bowl::new(&h, &[]).descend(&bounds, &[1.0; N], &mut q, &mut slope);
@@ -141,7 +143,8 @@ fn integers_make_up_for_a_bias_that_is_off() {
         w,
         scales: scales.clone(),
         scale_idx: Vec::new(),
-        bounds: Bounds { low: -127, high: 127, pairs: None },
+        bounds: Bounds { low: -127, high: 127, pairs: None, shifts: &[] },
+        shifts: Vec::new(),
         free: false,
     };
     let mut learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: true, tokens: &[] }).unwrap();
@@ -199,10 +202,10 @@ proptest! {
             .chunks(n_in)
             .map(|row| row.iter().fold(0f32, |m, v| m.max(v.abs())) / bound as f32)
             .collect();
-        let bounds = Bounds { low: -bound, high: bound, pairs: None };
+        let bounds = Bounds { low: -bound, high: bound, pairs: None, shifts: &[] };
         let (layer, scale_idx) = (layer.clone(), Vec::new());
         let (weight, steps) = (w.clone(), scales.clone());
-        let problem = Problem { layer, w: weight, scales: steps, scale_idx, bounds, free: false };
+        let problem = Problem { layer, w: weight, scales: steps, scale_idx, bounds, shifts: Vec::new(), free: false };
         let rows = rounding::round(&problem, LayerData { b: &x, y: &y, centred: false, tokens: &[] }).unwrap().rows;
         let real = |q: &dyn Fn(usize) -> f32| -> Vec<f32> {
             (0..w.len()).map(|i| q(i) * scales[i / n_in]).collect()
@@ -221,5 +224,46 @@ proptest! {
             (w[i] / scales[i / n_in]).round_ties_even().clamp(-bound as f32, bound as f32)
         }));
         prop_assert!(learned <= nearest * (1.0 + 1e-4) + 1e-9, "{learned} {nearest}");
+    }
+}
+
+/// Blocks of a row may have zero points of their own: integers stay on the grid of each.
+#[test]
+fn blocks_with_zero_points_keep_to_their_own_grids() {
+    const N: usize = 400;
+    let (n_out, n_in, block) = (3usize, 32usize, 16usize);
+    let layer = node("Gemm", &[], &[("transB", 1)]);
+    // Of one sign, of the other, and of both.
+    let zero_points = [0, 15, 6, 9, 3, 0];
+    let of = |i: usize| i / block;
+    let w: Vec<f32> = noise(n_out * n_in, 11)
+        .iter()
+        .enumerate()
+        .map(|(i, v)| (v + 0.5) * 15.0 - zero_points[of(i)] as f32)
+        .map(|v| v * 0.1)
+        .collect();
+    let x = noise(N * n_in, 12);
+    let y: Vec<f32> =
+        (0..N * n_out).map(|i| (0..n_in).map(|k| x[i / n_out * n_in + k] * w[i % n_out * n_in + k]).sum()).collect();
+    let x = [Value::from_f32(&[N, n_in], x).unwrap()];
+    let y = [Value::from_f32(&[N, n_out], y).unwrap()];
+    let layer = LayerProduct::of(&layer, &[n_out, n_in], &x[0]).unwrap();
+    let problem = Problem {
+        layer,
+        w: w.clone(),
+        scales: vec![0.1; 6],
+        scale_idx: (0..n_out * n_in).map(|i| of(i) as u32).collect(),
+        bounds: Bounds { low: -zero_points[0], high: 15 - zero_points[0], pairs: None, shifts: &[] },
+        shifts: (0..n_out * n_in).map(|i| zero_points[of(i)] - zero_points[0]).collect(),
+        free: true,
+    };
+    let data = LayerData { b: &x, y: &y, centred: false, tokens: &[] };
+    for rows in [rounding::round(&problem, data).unwrap().rows, scales::search(&problem, data).unwrap()] {
+        for (i, (&q, &w)) in rows.integers.iter().zip(&w).enumerate() {
+            assert!((0..=15).contains(&(q + zero_points[of(i)])), "{i}: {q}");
+            let scale = rows.scales[of(i)];
+            assert!((0.05..=0.11).contains(&scale), "scale {scale} of block {}", of(i));
+            assert!((q as f32 * scale - w).abs() <= 0.4, "{i}: {q} times {scale} for {w}");
+        }
     }
 }

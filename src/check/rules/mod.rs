@@ -15,6 +15,7 @@ mod grids;
 mod ints;
 mod model;
 mod pairing;
+mod products;
 mod scales;
 
 pub use finding::{Finding, RuleReport, Severity};
@@ -69,6 +70,7 @@ pub const CHECKS: &[Check] = &[
     model::QDQ_ONLY,
     model::STATIC_INPUTS,
     form::LINEAR_FORM,
+    products::NBITS_FORM,
     scales::POSITIVE_SCALES,
     finite::FINITE_VALUES,
     scales::CONSTANT_PARAMETERS,
@@ -80,6 +82,7 @@ pub const CHECKS: &[Check] = &[
     channels::PER_TENSOR,
     channels::PER_CHANNEL_AXIS,
     pairing::PAIRED,
+    products::DYNAMIC_PRODUCTS,
     bias::BIAS,
     grids::SHARED_GRIDS,
     fixed::FIXED_OUTPUT,

@@ -49,14 +49,17 @@ fn operator_set(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
 /// No operators that hold integers themselves.
 pub const QDQ_ONLY: Check = Check {
     name: "qdq_only",
-    about: "quantized by Q/DQ pairs, without QLinear…, …Integer and DynamicQuantizeLinear operators",
+    about: "quantized by Q/DQ pairs, without QLinear…, …Integer, DynamicQuantizeLinear and MatMulNBits operators",
     run: qdq_only,
     ..Check::DEFAULT
 };
 
 fn is_integer_operator(op_type: &str) -> bool {
     op_type.starts_with("QLinear")
-        || matches!(op_type, "ConvInteger" | "MatMulInteger" | "DynamicQuantizeLinear" | "QGemm" | "QAttention")
+        || matches!(
+            op_type,
+            "ConvInteger" | "MatMulInteger" | "DynamicQuantizeLinear" | "MatMulNBits" | "QGemm" | "QAttention"
+        )
 }
 
 fn qdq_only(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {

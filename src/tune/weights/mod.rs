@@ -5,7 +5,7 @@ pub mod layer;
 mod moments;
 pub mod problem;
 pub mod rounding;
-mod scales;
+pub mod scales;
 mod search;
 
 pub use layer::LayerProduct;

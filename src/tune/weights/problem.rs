@@ -7,26 +7,35 @@ use crate::simulate::TokenMask;
 
 /// What the integers may be, counted from the zero point.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct Bounds<'a> {
     /// Lowest.
     pub low: i32,
     /// Highest.
     pub high: i32,
     /// Which may not be large side by side.
     pub pairs: Option<Pairs>,
+    /// By how much lower both are, for each weight of a row; empty where all have one zero point.
+    pub shifts: &'a [i32],
 }
 
-impl Bounds {
-    pub(super) fn nearest(&self, w: f64, scale: f64) -> f64 {
+impl Bounds<'_> {
+    /// Lowest and highest integer of weight `k` of a row, whatever stands beside it.
+    pub(super) fn ends(&self, k: usize) -> (i32, i32) {
+        let shift = self.shifts.get(k).copied().unwrap_or_default();
+        (self.low - shift, self.high - shift)
+    }
+
+    pub(super) fn nearest(&self, k: usize, w: f64, scale: f64) -> f64 {
         // Added, it leaves no bits behind the point: ties go to the even integer, without a call of the maths library.
         const NO_FRACTION: f64 = 1.5 * (1u64 << 52) as f64;
-        (w / scale).clamp(f64::from(self.low), f64::from(self.high)) + NO_FRACTION - NO_FRACTION
+        let (low, high) = self.ends(k);
+        (w / scale).clamp(f64::from(low), f64::from(high)) + NO_FRACTION - NO_FRACTION
     }
 
     /// Bounds of weight `k` of the row `q`.
     pub fn of(&self, q: &[f64], k: usize) -> (f64, f64) {
         let (low, high) = match &self.pairs {
-            None => (self.low, self.high),
+            None => self.ends(k),
             Some(pairs) => {
                 let (low, high) = pairs.bounds(|k| q[k] as i32, k);
                 (low.max(self.low), high.min(self.high))
@@ -41,7 +50,7 @@ impl Bounds {
         for (k, &w) in row.iter().enumerate() {
             // What comes later is still 0.
             let (low, high) = self.of(&q, k);
-            q[k] = self.nearest(w, scale(k)).clamp(low, high);
+            q[k] = self.nearest(k, w, scale(k)).clamp(low, high);
         }
         q
     }
@@ -57,8 +66,10 @@ pub struct Problem {
     pub scales: Vec<f32>,
     /// The index of the scale of each weight; empty where every row has one, in their order.
     pub scale_idx: Vec<u32>,
-    /// What the integers may be.
-    pub bounds: Bounds,
+    /// What the integers may be, counted from the first zero point.
+    pub bounds: Bounds<'static>,
+    /// By how much the zero point of each weight is above the first, as `w`; empty where there is one.
+    pub shifts: Vec<i32>,
     /// Whether scales may change.
     pub free: bool,
 }
@@ -67,6 +78,12 @@ impl Problem {
     /// Index of the scale of weight `k` of row `o`.
     pub fn scale_of(&self, o: usize, k: usize) -> usize {
         self.scale_idx.get(o * self.layer.n_in + k).map_or(o, |&idx| idx as usize)
+    }
+
+    /// What the integers of row `o` may be.
+    pub fn bounds_of(&self, o: usize) -> Bounds<'_> {
+        let n_in = self.layer.n_in;
+        Bounds { shifts: self.shifts.get(o * n_in..(o + 1) * n_in).unwrap_or_default(), ..self.bounds }
     }
 
     /// The scale of each weight of row `o`.

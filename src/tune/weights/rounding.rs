@@ -56,8 +56,9 @@ pub fn round(problem: &Problem, data: LayerData) -> Result<RoundedWeight> {
     let diagonal: Vec<f64> = groups.iter().flat_map(Group::diagonal).collect();
     let scales = choose(problem, &targets, &diagonal);
     let steps: Vec<f64> = (0..layer.n_out).flat_map(|o| problem.steps(&scales, o)).collect();
-    let rows = groups.par_iter().zip(given.par_chunks(of_group)).zip(steps.par_chunks(of_group));
-    let rounded = rows.map(|((group, given), steps)| group.round(problem, given, steps));
+    let rows = groups.par_iter().zip(given.par_chunks(of_group)).zip(steps.par_chunks(of_group)).enumerate();
+    let first = |group: usize| group * (layer.n_out / layer.groups);
+    let rounded = rows.map(|(i, ((group, given), steps))| group.round(problem, first(i), given, steps));
     let (integers, slopes): (Vec<Vec<i32>>, Vec<Vec<f64>>) = rounded.collect::<Vec<_>>().into_iter().flatten().unzip();
     Ok(RoundedWeight { rows: Rows { integers: integers.concat(), scales }, slopes, groups })
 }
@@ -85,7 +86,7 @@ impl RoundedWeight {
                 let mut q: Vec<f64> = integers.iter().map(|&q| f64::from(q)).collect();
                 let means = self.slopes[o].iter().zip(&self.groups[group].means);
                 let mut slope: Vec<f64> = means.map(|(slope, mean)| slope - error * mean).collect();
-                let change = bowls[group].descend(&problem.bounds, &steps, &mut q, &mut slope);
+                let change = bowls[group].descend(&problem.bounds_of(o), &steps, &mut q, &mut slope);
                 (error * error + change, choice, q)
             };
             errors.iter().enumerate().map(made_up).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, choice, q)| (choice, q))
@@ -149,12 +150,12 @@ impl Group {
         (0..self.means.len()).map(|k| self.h[(k, k)])
     }
 
-    /// The integers of each row, and half the slope of its error.
-    fn round(&self, problem: &Problem, given: &[f64], steps: &[f64]) -> Vec<(Vec<i32>, Vec<f64>)> {
+    /// The integers of each row, of which `first` is the first, and half the slope of its error.
+    fn round(&self, problem: &Problem, first: usize, given: &[f64], steps: &[f64]) -> Vec<(Vec<i32>, Vec<f64>)> {
         let n_in = self.means.len();
         let nearest = |rows: &[f64]| -> Vec<f64> {
-            let rows = rows.par_chunks(n_in).zip(steps.par_chunks(n_in));
-            let rows = rows.map(|(row, steps)| problem.bounds.nearest_row(row, |k| steps[k]));
+            let rows = rows.par_chunks(n_in).zip(steps.par_chunks(n_in)).enumerate();
+            let rows = rows.map(|(i, (row, steps))| problem.bounds_of(first + i).nearest_row(row, |k| steps[k]));
             rows.collect::<Vec<_>>().concat()
         };
         let start = nearest(&self.targets);
@@ -169,7 +170,7 @@ impl Group {
             let row = i * n_in..(i + 1) * n_in;
             let steps = &steps[row.clone()];
             let (mut q, mut slope) = (start[row.clone()].to_vec(), start_slopes[row.clone()].to_vec());
-            bowl.descend(&problem.bounds, steps, &mut q, &mut slope);
+            bowl.descend(&problem.bounds_of(first + i), steps, &mut q, &mut slope);
             if let Some((nearest, slopes, products)) = &other {
                 let (nearest, nearest_slope, products) = (&nearest[row.clone()], &slopes[row.clone()], &products[row]);
                 let error = |q: &[f64], slope: &[f64]| self.error(i, q, slope, steps, products);

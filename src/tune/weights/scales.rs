@@ -26,7 +26,7 @@ pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
     let scales = choose(problem, &targets, &variances);
     let nearest = |(o, row): (usize, &[f64])| -> Vec<i32> {
         let scale = |k: usize| f64::from(scales[problem.scale_of(o, k)]);
-        problem.bounds.nearest_row(row, scale).iter().map(|&q| q as i32).collect()
+        problem.bounds_of(o).nearest_row(row, scale).iter().map(|&q| q as i32).collect()
     };
     let integers: Vec<Vec<i32>> = targets.par_chunks(n_in).enumerate().map(nearest).collect();
     Some(Rows { integers: integers.concat(), scales })
@@ -38,7 +38,7 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
     if !problem.free {
         return problem.scales.clone();
     }
-    let Problem { layer, scales, bounds, .. } = problem;
+    let Problem { layer, scales, .. } = problem;
     let (n_in, per_group) = (layer.n_in, layer.n_out / layer.groups);
     // What each scale is for: columns of rows.
     let mut parts: Vec<Vec<(usize, Vec<usize>)>> = vec![Vec::new(); scales.len()];
@@ -48,6 +48,7 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
         of_row.into_iter().for_each(|(scale, columns)| parts[scale].push((o, columns)));
     }
     let error = |(o, columns): &(usize, Vec<usize>), scale: f64| -> f64 {
+        let bounds = problem.bounds_of(*o);
         let row = &targets[o * n_in..(o + 1) * n_in];
         let variance = &variances[o / per_group * n_in..(o / per_group + 1) * n_in];
         let of = |k: usize, q: f64| variance[k] * (row[k] - scale * q).powi(2);
@@ -55,12 +56,19 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
             let q = bounds.nearest_row(row, |_| scale);
             return (0..n_in).map(|k| of(k, q[k])).sum();
         }
-        columns.iter().map(|&k| of(k, bounds.nearest(row[k], scale))).sum()
+        columns.iter().map(|&k| of(k, bounds.nearest(k, row[k], scale))).sum()
     };
     let steps = f64::from(*SHARES.end());
     let best = |(parts, &given): (&Vec<(usize, Vec<usize>)>, &f32)| -> f32 {
-        let values = parts.iter().flat_map(|(o, columns)| columns.iter().map(move |&k| targets[o * n_in + k].abs()));
-        let full = values.fold(0f64, f64::max) / f64::from(bounds.high.max(1));
+        // The scale that reaches a weight: by the upper end, and below 0 by the lower one where zero points differ.
+        let needed = |(o, k): (usize, usize)| {
+            let w = targets[o * n_in + k];
+            let (low, high) = problem.bounds_of(o).ends(k);
+            let end = if w < 0.0 && !problem.shifts.is_empty() { low } else { high };
+            w.abs() / f64::from(end.abs().max(1))
+        };
+        let weights = parts.iter().flat_map(|(o, columns)| columns.iter().map(move |&k| (*o, k)));
+        let full = weights.map(needed).fold(0f64, f64::max);
         // A scale that was widened on purpose, or of a row without weights, stays.
         if full <= f64::from(f32::MIN_POSITIVE) || f64::from(given) > 1.5 * full {
             return given;

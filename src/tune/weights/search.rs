@@ -124,11 +124,13 @@ impl WeightSearch {
         // The integers of the problem are counted from the zero point.
         let QuantParams { q_min, q_max, zero_point, .. } = planned.params[0];
         let (low, high) = (q_min - zero_point, q_max - zero_point);
+        let shifts = zero_point_shifts(planned, &layer);
         let problem = Problem {
             w: w.collect(),
             scales: planned.params.iter().map(|params| params.scale).collect(),
             scale_idx,
-            bounds: Bounds { low, high, pairs: planned.pairs },
+            bounds: Bounds { low, high, pairs: planned.pairs, shifts: &[] },
+            shifts,
             free: planned.qtype.scale == ScaleKind::Float,
             layer,
         };
@@ -149,10 +151,11 @@ impl WeightSearch {
     fn keep(&mut self, candidate: &mut Candidate, weight_idx: usize, layer: &LayerProduct, rows: &Rows) {
         let Rows { integers, scales } = rows;
         let planned = &mut candidate.plan.weights[weight_idx];
-        let zero_point = planned.params[0].zero_point;
+        let scale_of = planned.scale_of_value();
         let stored = Arc::make_mut(&mut planned.integers);
         for (i, &q) in integers.iter().enumerate() {
-            stored[layer.at(i / layer.n_in, i % layer.n_in)] = q + zero_point;
+            let at = layer.at(i / layer.n_in, i % layer.n_in);
+            stored[at] = q + planned.params[scale_of(at)].zero_point;
         }
         for (params, &scale) in planned.params.iter_mut().zip(scales) {
             params.scale = scale;
@@ -194,12 +197,21 @@ fn is_product_with_bias(net: &Network, node: &NodeProto) -> bool {
     net.graph.node.get(*reader).is_some_and(|reader| added_to_product(reader, &net.index).is_some())
 }
 
+/// By how much the zero point of each weight is above the first, row by row; empty where there is one.
+fn zero_point_shifts(planned: &PlannedWeight, layer: &LayerProduct) -> Vec<i32> {
+    let first = planned.params[0].zero_point;
+    if planned.params.iter().all(|params| params.zero_point == first) {
+        return Vec::new();
+    }
+    let of_value = planned.scale_of_value();
+    let at = |i: usize| layer.at(i / layer.n_in, i % layer.n_in);
+    (0..layer.n_out * layer.n_in).map(|i| planned.params[of_value(at(i))].zero_point - first).collect()
+}
+
 /// The index of the scale of each weight, row by row; empty where each row has its own. `None` where rows
-/// share scales in part, or zero points differ.
+/// share scales in part, or pairs are bounded about another zero point than 0.
 fn scale_indices(planned: &PlannedWeight, layer: &LayerProduct) -> Option<Vec<u32>> {
-    let zero_point = planned.params.first()?.zero_point;
-    let differ = planned.params.iter().any(|params| params.zero_point != zero_point);
-    if differ || zero_point != 0 && planned.pairs.is_some() {
+    if planned.params.is_empty() || planned.pairs.is_some() && planned.params.iter().any(|it| it.zero_point != 0) {
         return None;
     }
     let n = layer.n_out * layer.n_in;

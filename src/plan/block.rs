@@ -1,0 +1,59 @@
+//! Scale and zero point of a block: a few values, so that each candidate is tried on all of them.
+
+use crate::quant::{Grid, QuantParams, Range, params_for_range};
+use anyhow::Result;
+
+/// Ends of the range that are tried, in percent of the block's own.
+const PERCENT: std::ops::RangeInclusive<u32> = 40..=100;
+/// Between two of them.
+const STEP: usize = 2;
+/// Rounds over both ends of an asymmetric grid.
+const N_ROUNDS: usize = 3;
+
+/// The parameters with the least squared error of the nearest integers. Both ends of the range shrink towards 0, together
+/// on a grid that is symmetric about 0, in turn otherwise; the whole range is a candidate, and ties take the wider one.
+///
+/// # Errors
+/// If a value is not finite.
+pub fn least_error(values: &[f32], grid: &Grid) -> Result<QuantParams> {
+    let min = values.iter().copied().fold(0f32, f32::min);
+    let max = values.iter().copied().fold(0f32, f32::max);
+    let whole = Range { min: min.into(), max: max.into() };
+    let mut best = (whole, params_for_range(whole, grid)?);
+    let mut best_error = squared_error(values, &best.1);
+    let mut try_range = |range: Range, best: &mut (Range, QuantParams)| -> Result<()> {
+        let params = params_for_range(range, grid)?;
+        let error = squared_error(values, &params);
+        if error < best_error {
+            (best_error, *best) = (error, (range, params));
+        }
+        Ok(())
+    };
+    let shares = || PERCENT.rev().step_by(STEP).map(|percent| f64::from(percent) / 100.0);
+    if grid.is_centred() {
+        for share in shares() {
+            try_range(Range::symmetric(whole.amax() * share), &mut best)?;
+        }
+        return Ok(best.1);
+    }
+    for _ in 0..N_ROUNDS {
+        let before = best.0;
+        for share in shares() {
+            try_range(Range { max: whole.max * share, ..best.0 }, &mut best)?;
+        }
+        for share in shares() {
+            try_range(Range { min: whole.min * share, ..best.0 }, &mut best)?;
+        }
+        if best.0 == before {
+            break;
+        }
+    }
+    Ok(best.1)
+}
+
+fn squared_error(values: &[f32], params: &QuantParams) -> f32 {
+    let (scale, inverse) = (params.scale, params.scale.recip());
+    let (low, high) = ((params.q_min - params.zero_point) as f32, (params.q_max - params.zero_point) as f32);
+    let error = |x: &f32| (scale * (x * inverse).round_ties_even().clamp(low, high) - x).powi(2);
+    values.iter().map(error).sum()
+}
