@@ -11,16 +11,13 @@ use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 
 /// The bias of a Gemm, or the constant that an Add gives to a MatMul: one value per output channel, and nothing else reads it.
-pub fn own_bias<'a>(graph: &'a GraphProto, index: &GraphIndex, node_idx: usize) -> Option<&'a str> {
+pub fn own_bias<'a>(graph: &'a GraphProto, index: &GraphIndex<'a>, node_idx: usize) -> Option<&'a str> {
     let layer = &graph.node[node_idx];
     let bias = match layer.op_type() {
         "Gemm" if !node::is_scaled(layer) => layer.input.get(2)?,
         "MatMul" => {
-            let product = layer.output.first()?;
-            let &[(reader, slot)] = index.consumers(product) else { return None };
-            let add = graph.node.get(reader).filter(|add| add.op_type() == "Add" && !index.is_output(product))?;
-            index.constant_operand(add).filter(|constant| *constant != slot)?;
-            &add.input[1 - slot]
+            let (add, slot) = index.add_behind(layer)?;
+            &add.input[slot]
         }
         _ => return None,
     };

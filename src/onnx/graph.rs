@@ -96,6 +96,21 @@ impl<'a> GraphIndex<'a> {
         }
     }
 
+    /// The position of the constant that an Add gives to a MatMul; `None` for other nodes.
+    pub fn added_to_product(&self, add: &NodeProto) -> Option<usize> {
+        let slot = self.constant_operand(add).filter(|_| add.op_type() == "Add")?;
+        let product = self.producer(&add.input[1 - slot])?;
+        (product.op_type() == "MatMul").then_some(slot)
+    }
+
+    /// The Add that alone reads a MatMul and gives it a constant, with the constant's position; `None` where there is none, and
+    /// for other nodes.
+    pub fn add_behind(&self, product: &NodeProto) -> Option<(&'a NodeProto, usize)> {
+        let output = product.output.first().filter(|output| self.has_only(output, 1))?;
+        let add = self.graph.node.get(self.consumers(output).first()?.0)?;
+        self.added_to_product(add).map(|slot| (add, slot))
+    }
+
     /// Whether `n` uses of `tensor` by nodes are all that there is: no other, and it is no output of the graph.
     pub fn has_only(&self, tensor: &str, n: usize) -> bool {
         self.consumers(tensor).len() == n && !self.is_output(tensor)

@@ -27,7 +27,7 @@ use crate::prepare::{PreparedGraph, prepare_file};
 use crate::progress::Progress;
 use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
-use crate::scheme::{Scheme, WeightStorage};
+use crate::scheme::{InsertedScales, Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::tune::{
     self, Chosen, MethodOutcome, PlannedModel, Proposals, Setup, Tuned, choose, ensure_gain, propose, tune_planned,
@@ -115,10 +115,11 @@ struct Known {
 
 impl Known {
     fn new(graph: &GraphProto, value_info: ValueInfos, placement: &Placement, request: &Request) -> Known {
-        let inserts = request.inserts && request.scheme.insert_scales && request.ranges.is_none();
+        let inserts = request.inserts && request.scheme.insert_scales.is_some() && request.ranges.is_none();
         let insertable = if inserts { insertable(graph, &value_info, placement) } else { Vec::new() };
-        let names = insertable.iter().flat_map(InsertedMul::names).cloned().collect();
-        let selection = request.selection.with_scaling(names);
+        let is_float = request.scheme.insert_scales == Some(InsertedScales::Float);
+        let names = insertable.iter().filter(|_| is_float).flat_map(InsertedMul::names).cloned();
+        let selection = request.selection.with_scaling(names.collect());
         Known { value_info: with_inserted(value_info, &insertable), selection, insertable }
     }
 }

@@ -6,8 +6,9 @@ use super::{
     softmax,
 };
 use crate::onnx::node;
+use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor::DataType;
-use crate::scheme::{Axis, BiasRow, Constraint, FixedGrid, Granularity, WeightStorage};
+use crate::scheme::{Axis, BiasRow, Constraint, FixedGrid, Granularity, OpRow, WeightStorage};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl<'a> Draft<'a> {
@@ -107,7 +108,15 @@ impl<'a> Draft<'a> {
                 for (input_idx, tensor) in node.input.iter().enumerate() {
                     let bias = row.weight.is_some() && input_idx >= 2;
                     if self.is_float_initializer(tensor) && weight_input != Some(input_idx) && !bias {
-                        self.add_weight(placement, tensor, qtype, None, (node_idx, input_idx));
+                        let edge = (node_idx, input_idx);
+                        self.add_weight(
+                            placement,
+                            tensor,
+                            qtype,
+                            None,
+                            self.shared_with_output(placement, row, node),
+                            edge,
+                        );
                     }
                 }
             }
@@ -126,7 +135,7 @@ impl<'a> Draft<'a> {
                 Axis::Number(number) => Some(node::axis_position(number, rank)),
                 Axis::Columns | Axis::Output => Some(node::axis_position(default, rank)),
             });
-            let weight = self.add_weight(placement, tensor, qtype, axis, (node_idx, input_idx));
+            let weight = self.add_weight(placement, tensor, qtype, axis, None, (node_idx, input_idx));
             placement.biases.extend(match &row.bias {
                 BiasRow::Int32 if input_idx == 1 => self.bias_of(node_idx, weight, None),
                 BiasRow::Type { qtype } => self.bias_of(node_idx, weight, Some(qtype)),
@@ -142,10 +151,12 @@ impl<'a> Draft<'a> {
         tensor: &str,
         qtype: &str,
         axis: Option<usize>,
+        shares_with: Option<&str>,
         edge: Edge,
     ) -> usize {
         let same = |quantizer: &WeightQuantizer| {
-            quantizer.tensor == tensor && quantizer.axis == axis && quantizer.qtype == qtype
+            let WeightQuantizer { tensor: name, axis: other, shares_with: shared, .. } = quantizer;
+            name == tensor && *other == axis && quantizer.qtype == qtype && shared.as_deref() == shares_with
         };
         let weight = placement.weights.iter().position(same).unwrap_or_else(|| {
             placement.weights.push(WeightQuantizer {
@@ -153,6 +164,7 @@ impl<'a> Draft<'a> {
                 qtype: qtype.to_string(),
                 axis,
                 block: self.scheme.types[qtype].block_size,
+                shares_with: shares_with.map(str::to_string),
                 edges: Vec::new(),
                 softmax: None,
             });
@@ -162,7 +174,14 @@ impl<'a> Draft<'a> {
         weight
     }
 
-    fn is_float_initializer(&self, name: &str) -> bool {
+    /// The quantized output of a node whose inputs and output share parameters.
+    fn shared_with_output<'n>(&self, placement: &Placement, row: &OpRow, node: &'n NodeProto) -> Option<&'n str> {
+        let shares = matches!(row.constraint, Some(Constraint::SameAsInput | Constraint::SameAsOutput));
+        let output = node.output.first().filter(|_| shares)?;
+        placement.activations.iter().any(|quantizer| quantizer.tensor == *output).then_some(output)
+    }
+
+    pub(super) fn is_float_initializer(&self, name: &str) -> bool {
         let initializer = self.index.initializer(name);
         initializer.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
     }

@@ -47,10 +47,12 @@ pub struct Draft<'a> {
     pub(super) weight_types: BTreeMap<usize, String>,
     /// Types of whole sharing groups, by the group's name, in place of their readers'.
     pub(super) group_types: BTreeMap<&'a str, String>,
-    /// Nodes whose weights are quantized, whatever becomes of what they read.
+    /// Nodes whose weights or constants are quantized, whatever becomes of what they read.
     pub(super) weights_alone: BTreeSet<usize>,
-    /// Layers of transformers: they read integers and give float, and what they read keeps its largest values.
+    /// Linear layers of transformers: what they read keeps its largest values.
     pub(super) linear: BTreeSet<usize>,
+    /// Nodes that read integers and give float.
+    pub(super) float_outputs: BTreeSet<usize>,
     /// For an Add that is fused into the end of a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
     /// Parent links of the sharing groups.
@@ -77,6 +79,7 @@ impl<'a> Draft<'a> {
             group_types: BTreeMap::new(),
             weights_alone: BTreeSet::new(),
             linear: BTreeSet::new(),
+            float_outputs: BTreeSet::new(),
             fused_input: BTreeMap::new(),
             shared_with: BTreeMap::new(),
         }
@@ -129,15 +132,17 @@ impl<'a> Draft<'a> {
         inputs.map(|(input_idx, _)| input_idx).collect()
     }
 
-    /// Position of the constant weight of a node whose row has one: among its first two inputs.
+    /// Position of the constant weight of a node whose row has one: among its first two inputs. That of a normalization is its
+    /// gain, a vector.
     pub fn weight_input(&self, node_idx: usize) -> Option<usize> {
         let node = &self.graph.node[node_idx];
         self.scheme.ops.get(node.op_type())?.weight.as_ref()?;
         let inputs = node.input.iter().enumerate().take(2);
+        let least_rank = if node.op_type() == "LayerNormalization" { 1 } else { 2 };
         let is_weight = |name: &str| {
             self.index.initializer(name).is_some_and(|tensor| {
                 let has_values = tensor.dims.iter().all(|&n| n > 0);
-                tensor.data_type() == DataType::Float as i32 && tensor.dims.len() >= 2 && has_values
+                tensor.data_type() == DataType::Float as i32 && tensor.dims.len() >= least_rank && has_values
             })
         };
         // A weight comes second; only MatMul and Gemm take one as the first.

@@ -76,3 +76,23 @@ fn quantize_inputs(draft: &mut Draft, call: &RuleCall) {
         }
     }
 }
+
+/// Quantizes the constants of operators that read nothing else of float, as an embedding table. Source: ONNX Runtime,
+/// `qdq_quantizer.py`, which quantizes every initializer of a listed operator.
+pub const QUANTIZE_CONSTANT_INPUTS: Rule = Rule {
+    name: "quantize_constant_inputs",
+    about: "an operator of `ops` whose float inputs are all constants reads them quantized",
+    takes: &[("ops", ParameterKind::Ops)],
+    apply: quantize_constant_inputs,
+};
+
+fn quantize_constant_inputs(draft: &mut Draft, call: &RuleCall) {
+    for node_idx in draft.open_nodes(call.ops("ops")) {
+        let node = &draft.graph.node[node_idx];
+        if draft.activation_inputs(node_idx).is_empty()
+            && node.input.iter().any(|name| draft.is_float_initializer(name))
+        {
+            draft.weights_alone.insert(node_idx);
+        }
+    }
+}

@@ -73,6 +73,7 @@ pub const RULES: &[Rule] = &[
     chains::SKIP_LAYER_NORM_CHAINS,
     chains::SKIP_GELU_CHAINS,
     transformer::QUANTIZE_LINEAR_INPUTS_ALONE,
+    transformer::SCALE_LINEAR_INPUTS,
     ends::SKIP_FIRST_LAYERS,
     ends::SKIP_LAST_LAYERS,
     ends::SET_FIRST_LAYER_TYPES,
@@ -86,6 +87,7 @@ pub const RULES: &[Rule] = &[
     gates::SKIP_FUSED_GATES,
     residual::RESIDUAL_ADD_LONGEST_PATH_FLOAT,
     inputs::QUANTIZE_INPUTS,
+    inputs::QUANTIZE_CONSTANT_INPUTS,
     followers::QUANTIZE_FOLLOWERS,
     outputs::QUANTIZE_OUTPUTS,
     network::QUANTIZE_NETWORK_INPUTS,
@@ -145,6 +147,8 @@ pub struct WeightQuantizer {
     pub block: Option<usize>,
     /// The uses that read the quantized weight.
     pub edges: Vec<Edge>,
+    /// The activation whose quantization parameters it has, by name; `None` for parameters of its own.
+    pub shares_with: Option<String>,
     /// Where only a Softmax makes use of it.
     pub softmax: Option<SoftmaxRole>,
 }
@@ -210,7 +214,7 @@ pub struct Placement {
 pub struct Selection {
     exclude: Vec<Pattern>,
     only: Vec<Pattern>,
-    /// Names of Muls that scale channels.
+    /// Names of Muls that scale channels in float.
     scaling: BTreeSet<String>,
 }
 

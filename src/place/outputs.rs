@@ -16,7 +16,7 @@ fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
     let (graph, past) = (draft.graph, call.ops("past"));
     for node_idx in 0..draft.graph.node.len() {
         let Some(row) = draft.row(node_idx) else { continue };
-        if row.output.is_none() || !draft.is_quantized(node_idx) || draft.linear.contains(&node_idx) {
+        if row.output.is_none() || !draft.is_quantized(node_idx) || draft.float_outputs.contains(&node_idx) {
             continue;
         }
         let node = &graph.node[node_idx];

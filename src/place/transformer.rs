@@ -42,13 +42,31 @@ const OF_PIXELS: &[&str] = &[
     "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "BatchNormalization", "Resize", "Upsample",
 ];
 
+/// Marks the inputs of linear layers of transformers where all else is quantized, too.
+pub const SCALE_LINEAR_INPUTS: Rule = Rule {
+    name: "scale_linear_inputs",
+    about: "around attention and layer normalization the input of a MatMul or Gemm with a constant weight may be smoothed, \
+     and its range holds every value",
+    takes: &[],
+    apply: scale_linear_inputs,
+};
+
+fn scale_linear_inputs(draft: &mut Draft, _: &RuleCall) {
+    for node_idx in draft.transformer() {
+        if draft.row(node_idx).is_some() && draft.is_linear_layer(node_idx) {
+            draft.linear.insert(node_idx);
+        }
+    }
+}
+
 fn quantize_linear_inputs_alone(draft: &mut Draft, _: &RuleCall) {
     for node_idx in draft.transformer() {
         if draft.row(node_idx).is_none() {
             continue;
         }
-        if draft.weight_input(node_idx).is_some() {
+        if draft.is_linear_layer(node_idx) {
             draft.linear.insert(node_idx);
+            draft.float_outputs.insert(node_idx);
         } else {
             draft.leave_float(node_idx, "part of a transformer, not the input of a layer with a constant weight");
         }
@@ -56,6 +74,11 @@ fn quantize_linear_inputs_alone(draft: &mut Draft, _: &RuleCall) {
 }
 
 impl Draft<'_> {
+    fn is_linear_layer(&self, node_idx: usize) -> bool {
+        let op = self.graph.node[node_idx].op_type();
+        matches!(op, "MatMul" | "Gemm") && self.weight_input(node_idx).is_some()
+    }
+
     /// The nodes of transformers: attentions, layer normalizations, and what is connected to them by other operators than
     /// those of pixels.
     fn transformer(&self) -> BTreeSet<usize> {

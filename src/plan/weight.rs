@@ -2,7 +2,7 @@
 
 use super::block::least_error;
 use super::mask::Mask;
-use super::{Pairs, PlannedWeight, params_for};
+use super::{Pairs, PlannedActivation, PlannedWeight, params_for};
 use crate::diag::WithHint;
 use crate::observers::{self, Observer};
 use crate::onnx::node;
@@ -14,6 +14,7 @@ use crate::scheme::{QType, Scheme};
 use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result, anyhow, ensure};
 use rayon::prelude::*;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 /// Share of a weight's largest value up to which a slice holds nothing: its own scale would be lost beside
@@ -68,6 +69,37 @@ pub(super) fn decide(
     let weights: Vec<PlannedWeight> = weights.into_iter().collect::<Result<_>>()?;
     let warnings = weights.iter().filter_map(warning).collect();
     Ok((weights, warnings))
+}
+
+/// The statistics of activations, with all values of the tables that share their parameters: rows that no sample looked up are
+/// among them. A constant of one value is no table.
+pub(super) fn with_tables<'a, S: Borrow<TensorStatistics>>(
+    graph: &GraphProto,
+    placement: &Placement,
+    statistics: &'a [S],
+) -> Result<Vec<Cow<'a, TensorStatistics>>> {
+    let mut all: Vec<Cow<TensorStatistics>> = statistics.iter().map(|one| Cow::Borrowed(one.borrow())).collect();
+    for quantizer in &placement.weights {
+        let Some(activation) = &quantizer.shares_with else { continue };
+        let shared = placement.activations.iter().position(|other| other.tensor == *activation);
+        let (_, values) = values_of(graph, quantizer)?;
+        if let Some(shared) = shared.filter(|_| values.len() > 1) {
+            all[shared].to_mut().observe(&values);
+        }
+    }
+    Ok(all)
+}
+
+/// Gives constants the parameters of the activations that they share them with, whose ranges are then not to be changed alone.
+pub(super) fn share(weights: &mut [PlannedWeight], activations: &mut [PlannedActivation]) {
+    for weight in weights {
+        let Some(name) = &weight.quantizer.shares_with else { continue };
+        let shared = activations.iter_mut().find(|activation| activation.quantizer.tensor == *name);
+        if let Some(PlannedActivation { params, qtype, candidates, .. }) = shared {
+            (weight.params, weight.qtype) = (vec![*params], qtype.clone());
+            candidates.clear();
+        }
+    }
 }
 
 /// One weight with its parameters, not rounded yet.

@@ -51,9 +51,9 @@ pub struct Scheme {
     /// Whether divisions by constants and squares are to be products, and differences with constants sums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multiply_and_add: bool,
-    /// Whether channel scales may be put into the graph as a Mul in front of a layer; the Mul runs in float.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub insert_scales: bool,
+    /// How a Mul runs that channel scales put in front of a layer; `None` where the graph gets none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub insert_scales: Option<InsertedScales>,
     /// Integer types by the names that the rows use.
     pub types: BTreeMap<String, QType>,
     /// Which range observers to use where the command line says nothing.
@@ -109,6 +109,16 @@ pub struct ObserverNames {
     pub activation: String,
     /// For weights.
     pub weight: String,
+}
+
+/// How a Mul by channel scales runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InsertedScales {
+    /// In float, in front of the quantization.
+    Float,
+    /// On quantized tensors, as the other nodes.
+    Quantized,
 }
 
 /// How a quantized weight is stored.

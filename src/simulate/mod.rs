@@ -28,7 +28,7 @@ pub use channels::{ActivationBounds, ChannelSum, OutChannels, correction, differ
 pub use evaluated::EvaluatedFloat;
 pub use hook::{LayerHook, NoHook, TensorAt, Touched};
 pub use network::{Clips, Network};
-pub use node::{NodeAt, added_to_product};
+pub use node::NodeAt;
 pub use pass::{ForwardPass, simulate};
 pub use quantized_bias::QuantizedBias;
 pub use reference::{Corrected, FloatReference, MeasuredPlan};

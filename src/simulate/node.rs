@@ -3,7 +3,6 @@
 use super::channels::ChannelSum;
 use super::single_node::SingleNode;
 use crate::engine::Value;
-use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::NodeProto;
 use std::cell::OnceCell;
 
@@ -47,11 +46,4 @@ impl NodeAt<'_> {
     pub fn float_sums(&self, sums: impl FnOnce() -> Vec<Vec<ChannelSum>>) -> &[Vec<ChannelSum>] {
         self.sums.get_or_init(sums)
     }
-}
-
-/// The position of the constant that an Add gives to a MatMul.
-pub fn added_to_product(node: &NodeProto, index: &GraphIndex) -> Option<usize> {
-    let slot = index.constant_operand(node)?;
-    let product = index.producer(&node.input[1 - slot])?;
-    (product.op_type() == "MatMul").then_some(slot)
 }

@@ -101,6 +101,7 @@ impl Given {
             axis,
             block: None,
             edges: vec![(0, 1)],
+            shares_with: None,
             softmax: None,
         });
         self.placement.weights.last_mut().unwrap()

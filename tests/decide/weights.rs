@@ -137,3 +137,18 @@ fn learned_integers_are_told_by_their_differences() {
     round(graph, &mut plan.weights[0]).unwrap();
     assert_eq!(**plan.weights[0].integers, [127, 10, 25, -127]);
 }
+
+/// The range of what is looked up in a table holds rows that no sample looked up.
+#[test]
+fn a_table_shares_the_parameters_of_what_is_looked_up_in_it() {
+    let mut given = Given::new();
+    given.activation("looked_up", "u8", &[-1.0, 2.0]);
+    given.weight("table", "u8", None, &[2, 2], &[-1.0, 2.0, 3.0, -5.0]).shares_with = Some("looked_up".into());
+    let plan = given.plan();
+    let [activation, weight] = [&plan.activations[0].params, &plan.weights[0].params[0]];
+    assert_eq!(activation, weight);
+    let ends = [activation.q_min, activation.q_max].map(|q| activation.dequantize(q));
+    assert!(ends[0] < -4.9 && ends[1] > 2.9, "{ends:?}");
+    let nearest = |(&q, value): (&i32, f32)| (activation.dequantize(q) - value).abs() <= activation.scale;
+    assert!(plan.weights[0].integers.iter().zip([-1.0, 2.0, 3.0, -5.0]).all(nearest));
+}

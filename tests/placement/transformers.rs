@@ -2,6 +2,8 @@
 
 use super::{graph, place_by, scheme_with, uses};
 use crate::support::{Attr, GraphBuilder};
+use mqq::place::ActivationQuantizer;
+use mqq::scheme::{Constraint, OpRow};
 
 const RULES: &str =
     "[quantize_linear_inputs_alone, quantize_weighted_inputs, quantize_inputs, quantize_outputs: { past: [Relu] }]";
@@ -170,4 +172,46 @@ fn a_network_without_attention_or_norm_is_no_transformer() {
     };
     let found = quantized(perceptron, "y");
     assert!(found.contains(&"a_product -> a".to_string()), "{found:?}");
+}
+
+/// Where all else is quantized, too, these are marked, and outputs are quantized as by other rules.
+#[test]
+fn inputs_of_linear_layers_are_marked_beside_quantized_outputs() {
+    let model = graph(
+        |g| {
+            attention(g, "x", "a");
+            linear(g, "a", "y");
+        },
+        &["y"],
+    );
+    let placement = place_by(&model, &scheme_with("[scale_linear_inputs, quantize_inputs, quantize_outputs]"), &[]);
+    let linear = |quantizer: &&ActivationQuantizer| quantizer.linear;
+    let marked: Vec<&str> = placement.activations.iter().filter(linear).map(|it| it.tensor.as_str()).collect();
+    assert_eq!(marked, ["x", "mixed", "a"]);
+    assert!(placement.activations.iter().any(|quantizer| quantizer.tensor == "q_product"));
+}
+
+/// An embedding table has the parameters of what is looked up in it.
+#[test]
+fn constants_of_operators_without_activations_are_quantized() {
+    let build = |g: &mut GraphBuilder| {
+        g.weight("table", &[5, 8]);
+        g.op("Gather", &["table", "ids"], "looked_up");
+        g.op("Add", &["x", "looked_up"], "y");
+    };
+    let model = graph(build, &["y"]);
+    let with_rows = |rules: &str| {
+        let mut scheme = scheme_with(rules);
+        let row = OpRow {
+            constraint: Some(Constraint::SameAsInput),
+            constant: Some("a".into()),
+            ..scheme.ops["Add"].clone()
+        };
+        scheme.ops.insert("Gather".into(), row);
+        place_by(&model, &scheme, &[])
+    };
+    let placement = with_rows("[quantize_inputs, quantize_constant_inputs: { ops: [Gather] }, quantize_outputs]");
+    let shared: Vec<_> = placement.weights.iter().map(|it| (it.tensor.as_str(), it.shares_with.as_deref())).collect();
+    assert_eq!(shared, [("table", Some("looked_up"))]);
+    assert!(with_rows("[quantize_inputs, quantize_outputs]").weights.is_empty());
 }

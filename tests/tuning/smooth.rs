@@ -50,16 +50,24 @@ fn network(pre: bool, offset: f32) -> ModelProto {
 
 /// Runs `methods` on 20 samples; what became of it, and the bytes of model and sidecar.
 fn smoothed(folder: &Path, model: &ModelProto, methods: &str, threads: &str) -> (Vec<serde_json::Value>, [Vec<u8>; 2]) {
+    smoothed_for("onnxruntime", folder, model, methods, threads)
+}
+
+/// The same for a backend.
+fn smoothed_for(
+    backend: &str,
+    folder: &Path,
+    model: &ModelProto,
+    methods: &str,
+    threads: &str,
+) -> (Vec<serde_json::Value>, [Vec<u8>; 2]) {
     let (path, output) = (folder.join("float.onnx"), folder.join(format!("{threads}.onnx")));
     std::fs::write(&path, model.encode_to_vec()).unwrap();
     for sample in 0..20 {
         write_npy(&folder.join(format!("{sample:02}.npy")), &noise(TOKENS * WIDTH, sample));
     }
     let mut command = mqq();
-    command
-        .arg("calibrate")
-        .arg(&path)
-        .args(["-b", "onnxruntime", "--json", "--methods", methods, "--threads", threads]);
+    command.arg("calibrate").arg(&path).args(["-b", backend, "--json", "--methods", methods, "--threads", threads]);
     let ran = run(command.arg("--data").arg(folder.join("*.npy")).arg("-o").arg(&output));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -163,4 +171,30 @@ fn layers_of_no_transformer_are_left_alone() {
     linear(&mut g, "r", [WIDTH, 8], "y");
     let (methods, _) = smoothed(folder.path(), &g.output("y").build(), "smooth", "1");
     assert!(methods.is_empty(), "{methods:?}");
+}
+
+/// Where an inserted Mul reads integers of 16 bits, scales make up for rows of a weight that reach differently.
+#[test]
+fn rows_of_weights_are_made_alike_where_activations_have_16_bits() {
+    let mut g = GraphBuilder::new(21);
+    g.input("x", &[1, TOKENS as i64, WIDTH as i64]);
+    norm(&mut g, "x", "n", 0.0);
+    let rows: Vec<f32> = (0..WIDTH).map(|row| if row == 3 { 50.0 } else { 1.0 }).collect();
+    let weight =
+        noise(WIDTH * WIDTH, 7).iter().enumerate().map(|(i, value)| value * rows[i / WIDTH]).collect::<Vec<_>>();
+    g.values("up_w", &[WIDTH, WIDTH], &weight);
+    g.op("MatMul", &["n", "up_w"], "up");
+    g.op("Gelu", &["up"], "g");
+    linear(&mut g, "g", [WIDTH, WIDTH], "down");
+    g.op("Add", &["n", "down"], "y");
+    let model = g.output("y").build();
+    let folder = TempDir::new().unwrap();
+    let (methods, [bytes, _]) = smoothed_for("qnn-htp-a16", folder.path(), &model, "smooth", "1");
+    let exponents: Vec<&str> = methods.iter().map(|method| method["variant"].as_str().unwrap()).collect();
+    assert_eq!(exponents, ["0", "0.25", "0.5"]);
+    let db = |at: usize| methods[0]["judged"]["sqnr_db"][at].as_f64().unwrap();
+    assert!(methods[0]["accepted"] == true && db(1) > db(0) + 6.0, "{methods:?}");
+    let graph = ModelProto::decode(&bytes[..]).unwrap().graph.unwrap();
+    let muls: Vec<_> = graph.node.iter().filter(|node| node.op_type() == "Mul").collect();
+    assert!(!muls.is_empty() && muls.iter().all(|mul| mul.input.iter().all(|name| name.ends_with("DequantizeLinear"))));
 }

@@ -7,7 +7,7 @@ use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
 use crate::simulate::{
     ActivationBounds, Candidate, ChannelSum, LayerHook, Network, NodeAt, OutChannels, QuantizedBias, Touched,
-    added_to_product, correction,
+    correction,
 };
 use crate::tune::method::{Action, LayerContext, Method};
 use anyhow::{Context, Result};
@@ -71,7 +71,7 @@ impl BiasSlot {
         };
         let input_idx = match node.op_type() {
             "Conv" | "ConvTranspose" | "Gemm" if !is_scaled(node) => 2,
-            "Add" => added_to_product(node, &net.index).filter(|&input_idx| !is_quantized(input_idx))?,
+            "Add" => net.index.added_to_product(node).filter(|&input_idx| !is_quantized(input_idx))?,
             _ => return None,
         };
         let values = match node.input.get(input_idx).filter(|name| !name.is_empty()) {

@@ -5,6 +5,7 @@ use super::equalize::looked_at;
 use crate::equalize::{ScaleOptions, describe_inserted, groups_of_inserted};
 use crate::onnx::edit::{InsertedMul, ModelEdit};
 use crate::place::place;
+use crate::scheme::InsertedScales;
 use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
 use anyhow::Result;
 
@@ -27,6 +28,9 @@ const SCALES: ScaleOptions = ScaleOptions { least_gain_db: 3.0, least_share: 0.0
 /// If there are too few samples, or they cannot be run.
 fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let ModelContext { setup, model, progress, .. } = *context;
+    if setup.scheme.insert_scales != Some(InsertedScales::Float) {
+        return Ok(FloatProposal::default());
+    }
     let is_conv = |mul: &&InsertedMul| {
         let graph = model.graph.as_ref();
         let mut nodes = graph.into_iter().flat_map(|graph| &graph.node);

@@ -8,7 +8,7 @@ use super::bias::{BIAS, BiasCorrector};
 use crate::engine::Value;
 use crate::onnx::node::node_name;
 use crate::onnx::tensor;
-use crate::simulate::{Candidate, LayerHook, Network, NoHook, NodeAt, TokenMask, Touched, added_to_product};
+use crate::simulate::{Candidate, LayerHook, Network, NoHook, NodeAt, TokenMask, Touched};
 use crate::tune::method::{Action, LayerContext, Method};
 use crate::tune::weights::{LayerProduct, input_means};
 use anyhow::{Context, Result};
@@ -56,9 +56,9 @@ impl LayerHook for LocalBias<'_> {
     ) -> Result<Vec<Vec<Value>>> {
         let error =
             || mean_error(net, at, candidate, &self.tokens).with_context(|| format!("node `{}`", node_name(at.node)));
-        let mut by = match added_to_product(at.node, &net.index) {
-            Some(slot) if at.node.op_type() == "Add" => self.of_products.remove(&at.node.input[1 - slot]),
-            _ => error()?,
+        let mut by = match net.index.added_to_product(at.node) {
+            Some(slot) => self.of_products.remove(&at.node.input[1 - slot]),
+            None => error()?,
         };
         if at.node.op_type() == "MatMul"
             && let (Some(output), Some(by)) = (at.node.output.first(), by.take())

@@ -72,8 +72,8 @@ pub fn before_plan(setup: &Setup) -> Methods {
 /// The methods that a run tries for a plan. Ranges are refined where range observers are to be chosen from.
 pub fn of_plan(setup: &Setup, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
-    let coarse = 2 * plan.weights.iter().filter(|weight| weight.is_coarse()).count() > plan.weights.len();
-    let case = Case { effort: setup.options.effort, few_bits, coarse, transformer: plan.is_transformer() };
+    let (coarse, transformer) = (plan.is_coarse(), plan.is_transformer());
+    let case = Case { effort: setup.options.effort, few_bits, coarse, transformer };
     let methods = setup.options.methods.as_ref().map_or_else(|| tried(case), |names| named(names));
     let chooses = plan.activations.iter().any(|planned| !planned.candidates.is_empty());
     Methods::among(METHODS, |method| methods.contains(method.name) || chooses && *method == ranges::RANGES)

@@ -15,6 +15,7 @@ use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{Placement, place};
 use crate::plan::{Decided, decide};
 use crate::quant::ChannelScaling;
+use crate::scheme::InsertedScales;
 use crate::simulate::{FloatReference, Samples};
 use crate::statistics::{ChannelExtremes, Extremes, TensorStatistics};
 use crate::tune::accept::{CHANGE, INSERTION};
@@ -38,7 +39,9 @@ pub const SMOOTH: Method = Method {
 };
 
 /// The exponents of the largest activations.
-const EXPONENTS: [f64; 4] = [0.5, 0.7, 0.85, 0.95];
+const EXPONENTS: &[f64] = &[0.5, 0.7, 0.85, 0.95];
+/// Those where an inserted Mul reads integers: scales gain nothing for activations, but make the rows of weights alike.
+const EXPONENTS_OF_WEIGHTS: &[f64] = &[0.0, 0.25, 0.5];
 /// Fewest samples that an exponent is chosen by.
 const LEAST_SAMPLES: usize = 16;
 /// Channels and weights reach so far at least.
@@ -52,6 +55,11 @@ struct Smoothed {
     decided: Decided,
     scalings: BTreeMap<String, ChannelScaling>,
     statistics: BTreeMap<String, TensorStatistics>,
+}
+
+/// Whether Muls by channel scales run in float.
+fn is_float(setup: Setup) -> bool {
+    setup.scheme.insert_scales == Some(InsertedScales::Float)
 }
 
 /// The better of the exponents, where it gains over none.
@@ -72,7 +80,8 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let mut before: Option<FloatReference> = known.take().map(|known| known.reference.without_corrected());
     let mut best: Option<(f64, usize, Smoothed, FloatReference)> = None;
     let mut outcomes: Vec<MethodOutcome> = Vec::new();
-    for exponent in EXPONENTS {
+    let exponents = if is_float(setup) { EXPONENTS } else { EXPONENTS_OF_WEIGHTS };
+    for &exponent in exponents {
         let start = Instant::now();
         let smoothed = inputs.smoothed(setup, planned, calibration, exponent)?;
         let compared = Compared {
@@ -102,10 +111,11 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         }
     };
     let mut detail = inputs.describe(setup);
-    let shifted = LinearInputs::of(setup, planned, calibration, true)?;
-    if context.methods.contains(LOCAL_BIAS.name) && shifted.n_shifted() > 0 {
+    let shifts = is_float(setup) && context.methods.contains(LOCAL_BIAS.name);
+    let shifted = if shifts { Some(LinearInputs::of(setup, planned, calibration, true)?) } else { None };
+    if let Some(shifted) = shifted.filter(|shifted| shifted.n_shifted() > 0) {
         // Shifted channels reach less far, for which a lower exponent may do.
-        let smoothed: Vec<(f64, Smoothed)> = EXPONENTS[at.saturating_sub(1)..=at]
+        let smoothed: Vec<(f64, Smoothed)> = exponents[at.saturating_sub(1)..=at]
             .iter()
             .map(|&exponent| Ok((exponent, shifted.smoothed(setup, planned, calibration, exponent)?)))
             .collect::<Result<_>>()?;
@@ -195,6 +205,7 @@ impl LinearInputs {
     ) -> Result<LinearInputs> {
         let linear = planned.placement.activations.iter().filter(|quantizer| quantizer.linear);
         let linear: BTreeSet<&String> = linear.map(|quantizer| &quantizer.tensor).collect();
+        let quantized: BTreeSet<&String> = planned.placement.activations.iter().map(|it| &it.tensor).collect();
         let is_linear = |mul: &&InsertedMul| linear.contains(&mul.tensor);
         let plain = planned.model.graph()?;
         let index = GraphIndex::new(plain);
@@ -219,8 +230,12 @@ impl LinearInputs {
         for group in all {
             let is_of_layers = group.consumers.iter().all(|end| linear.contains(&source(&end.tensor)));
             let reach = || Reach::of(&group, &index, graph, |tensor| calibration.channels(&source(tensor)));
+            // The ranges of other tensors of the group would change by channels that were not observed.
+            let others =
+                group.tensors.keys().filter(|tensor| !group.consumers.iter().any(|end| end.tensor == **tensor));
             if !group.consumers.is_empty()
                 && is_of_layers
+                && others.clone().all(|other| !quantized.contains(other))
                 && let Some(mut reach) = reach()
             {
                 let middles = reach.middles();

@@ -6,14 +6,11 @@ use super::rounding::{self, MAX_ROW, RoundedWeight};
 use super::scales;
 use crate::engine::Value;
 use crate::onnx::node::node_name;
-use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
 use crate::plan::PlannedWeight;
 use crate::quant::QuantParams;
 use crate::scheme::ScaleKind;
-use crate::simulate::{
-    BiasOf, Candidate, LayerHook, Network, NodeAt, QuantizedBias, TokenMask, Touched, added_to_product,
-};
+use crate::simulate::{BiasOf, Candidate, LayerHook, Network, NodeAt, QuantizedBias, TokenMask, Touched};
 use crate::tune::method::LayerContext;
 use crate::tune::methods::bias::{BIAS, BiasSlot, rebias};
 use crate::tune::methods::local_bias::LOCAL_BIAS;
@@ -111,7 +108,7 @@ impl WeightSearch {
         let y: Vec<Value> = at.float_outputs().cloned().collect();
         let is_quantized = |input_idx| candidate.view().is_quantized((at.node_idx, input_idx));
         let slot = y.first().and_then(|y| BiasSlot::of(net, node, y, is_quantized));
-        let centred = self.corrects && (slot.is_some() || is_product_with_bias(net, node));
+        let centred = self.corrects && (slot.is_some() || net.index.add_behind(node).is_some());
         let b = &candidate.read(at, input)[..y.len()];
         let Some(layer) = b.first().and_then(|x| LayerProduct::of(node, &planned.shape, x)) else {
             return Ok(None);
@@ -188,13 +185,6 @@ impl LayerHook for WeightSearch {
             None => Ok(outputs),
         }
     }
-}
-
-/// Whether an Add gives the node, a MatMul, a bias, and nothing else reads it.
-fn is_product_with_bias(net: &Network, node: &NodeProto) -> bool {
-    let readers = node.output.first().map_or(&[][..], |output| net.index.consumers(output));
-    let [(reader, _)] = readers else { return false };
-    net.graph.node.get(*reader).is_some_and(|reader| added_to_product(reader, &net.index).is_some())
 }
 
 /// By how much the zero point of each weight is above the first, row by row; empty where there is one.
