@@ -3,6 +3,7 @@
     tasks.py --models yolox_nano,ultraface_rfb320 --backends tensorrt,onnxruntime
     tasks.py --variants 'none=--methods none;default=' --json rows.jsonl
     tasks.py --models minilm_l6,vit_s_focus --more FOLDER --slow
+    tasks.py --variants 'default=;nncf=tool:nncf;ort=tool:onnxruntime'
     tasks.py --models minilm_l6 --more FOLDER --backends weight-only-int4 --variants 'alone=--no-data;data='
 
 A variant with `--no-data` quantizes without calibration data, for the backends that need none.
@@ -10,6 +11,7 @@ A variant with `--no-data` quantizes without calibration data, for the backends 
 Quantizes the networks of the folder of real models (MQQ_ZOO, or ../shared/zoo) with mqq, once per backend and variant
 (a name and options of mqq), runs the float and the quantized model in ONNX Runtime without its optimisations, decodes
 both the same way and takes the float network's result as the truth.
+A variant `tool:NAME` is another tool on the same samples, see other_tools.py; its seconds are those of its process.
 
 | network | figure, 0 to 1 |
 | --- | --- |
@@ -241,6 +243,11 @@ def entries(file):
     return [{name: array[k : k + 1] for name, array in arrays.items()} for k in range(len(next(iter(arrays.values()))))]
 
 
+def save(file, samples):
+    """An .npz with an array per input, a row per sample."""
+    np.savez(file, **{name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]})
+
+
 def outputs(path, samples):
     """A list of samples, each the list of its outputs."""
     runner = session(path, False)
@@ -257,6 +264,7 @@ class Network:
         if name == "minilm_l6":
             self.samples = entries(more / "minilm_eval.npz")
             shapes = [f"{input}={'x'.join(map(str, array.shape))}" for input, array in self.samples[0].items()]
+            self.calibration = lambda: entries(more / "minilm_calib.npz")
             self.options = ["--data", more / "minilm_calib.npz", *(x for shape in shapes for x in ("--shape", shape))]
         elif name == "mnist_external":
             self.options, self.samples = self.arrays(digits("calib")), digits("eval")
@@ -269,28 +277,31 @@ class Network:
             files = sorted((ZOO / "scenes").iterdir())[:20] if few else case.split("calib")[0]
             self.options = [*data_options(case, files, self.scratch / name), *case.options]
             self.samples = [case.sample(file) for file in case.split("eval")[0]]
+            self.calibration = lambda: [case.sample(file) for file in files]
         self.expected = outputs(self.path, self.samples)
 
     def arrays(self, samples):
         """mqq's options for samples of one input, which are written to a file."""
         file = self.scratch / f"{self.name}.npz"
-        np.savez(file, **{name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]})
+        save(file, samples)
+        self.calibration = lambda: samples
         return ["--data", file]
 
     def quantize(self, backend, options):
-        """(file, seconds) of mqq; its message is raised."""
+        """(file, seconds) of mqq, or of another tool; its message is raised."""
         path = self.scratch / "quantized.onnx"
+        if options[:1] and options[0].startswith("tool:"):
+            file = self.scratch / "calibration.npz"
+            save(file, self.calibration())
+            command = [sys.executable, Path(__file__).with_name("other_tools.py"), options[0][5:], self.path, file, path]
+            return path, seconds_of([*command, *(["--transformer"] if self.name in MORE else [])])
         of_network = list(self.options)
         if "--no-data" in options:
             at = of_network.index("--data")
             del of_network[at:at + 2]
         options = [option for option in options if option != "--no-data"]
         command = [MQQ, "calibrate", self.path, "--backend", backend, *of_network, "-o", path, "--quiet", *options]
-        start = time.perf_counter()
-        done = subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        if done.returncode:
-            raise RuntimeError(done.stderr.strip() or f"mqq ended with {done.returncode}")
-        return path, time.perf_counter() - start
+        return path, seconds_of(command)
 
     def measure(self, backend, options):
         """A row: `figure`, `contributions`, `sqnr_db` per output, `j`, `lowest_j`, `overlap` and mqq's `seconds`."""
@@ -303,6 +314,16 @@ class Network:
                   for k, output in enumerate(described)]
         return {"figure": float(figure(contributions)), "contributions": contributions.tolist(), "sqnr_db": ratios,
                 "j": j, "lowest_j": lowest, "overlap": described, "seconds": round(seconds, 2)}
+
+
+def seconds_of(command):
+    """How long a command takes; its message is raised."""
+    start = time.perf_counter()
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] if "Traceback" in done.stderr else [done.stderr.strip()]
+        raise RuntimeError("".join(last) or f"the command ended with {done.returncode}")
+    return time.perf_counter() - start
 
 
 def ratio(expected, found):

@@ -113,7 +113,7 @@ pub struct ObserverNames {
 
 /// How a Mul by channel scales runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", expecting = "expected `float` or `quantized`")]
 pub enum InsertedScales {
     /// In float, in front of the quantization.
     Float,

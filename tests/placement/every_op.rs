@@ -55,6 +55,15 @@ fn graph_of(op: &str) -> Option<ModelProto> {
             }
             g.op(op, &["a", "scale", "bias", "mean", "var"], "o");
         }
+        "LayerNormalization" => {
+            g.weight("gain", &[16]);
+            g.weight("bias", &[16]);
+            g.op(op, &["a", "gain", "bias"], "o");
+        }
+        "Where" => {
+            g.values("zero", &[], &[0.0]);
+            g.op(op, &["mask", "a", "zero"], "o");
+        }
         "MaxPool" | "AveragePool" => drop(g.op_with(op, &["a"], "o", &kernel)),
         "Resize" | "Upsample" => drop(g.op(op, &["a", "", "shape"], "o")),
         "Reshape" | "Expand" | "Tile" | "Pad" | "Slice" | "Gather" | "Unsqueeze" | "Squeeze" | "Split" | "TopK"
@@ -101,7 +110,8 @@ fn outcome(model: &ModelProto, placement: &Placement) -> String {
     let around = |name: &str| ["b.", "c.", "y."].iter().any(|conv| name.starts_with(conv));
     for quantizer in placement.weights.iter().filter(|quantizer| !around(&quantizer.tensor)) {
         let axis = quantizer.axis.map_or(String::new(), |axis| format!(", axis {axis}"));
-        writeln!(text, "  constant {} ({}{axis})", quantizer.tensor, quantizer.qtype).unwrap();
+        let shares = quantizer.shares_with.as_ref().map_or(String::new(), |name| format!(", the grid of {name}"));
+        writeln!(text, "  constant {} ({}{axis}{shares})", quantizer.tensor, quantizer.qtype).unwrap();
     }
     for quantizer in placement.biases.iter().filter(|quantizer| !around(&quantizer.tensor)) {
         writeln!(text, "  bias {} ({})", quantizer.tensor, quantizer.qtype.as_deref().unwrap_or("int32")).unwrap();
