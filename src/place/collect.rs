@@ -235,6 +235,8 @@ impl<'a> Draft<'a> {
             .activation_inputs(node_idx)
             .into_iter()
             .filter_map(|i| self.backbone(&self.graph.node[node_idx].input[i]))
+            // A layer whose weight alone is quantized computes in float: nothing is fused to it.
+            .filter(|backbone| !self.weights_alone.contains(backbone))
             .collect();
         match backbones.first() {
             Some(&backbone) if backbones.len() == 1 => FloatCause::Fused(backbone),
