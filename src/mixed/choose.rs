@@ -35,7 +35,7 @@ pub fn choose_precisions(
     let samples = setup.samples.with_context(|| {
         format!("{}: there are no samples, expected --data to choose layers by", wanted.goal.option())
     })?;
-    let methods = of_plan(&setup, plan);
+    let methods = of_plan(&setup, placement, plan);
     let n_tune = match methods.is_empty() {
         true => 0,
         false => setup.options.effort.n_tune(setup.n_samples(samples, model, methods.n_of_layers())),

@@ -207,6 +207,8 @@ pub struct Placement {
     pub quantized_nodes: Vec<usize>,
     /// Nodes with float outputs that stay float, by position.
     pub float_nodes: Vec<FloatNode>,
+    /// Whether most weights of two dimensions or more belong to linear layers of transformers.
+    pub is_transformer: bool,
 }
 
 /// Which nodes the user takes out or asks for: by node name, glob over node names, or operator type.

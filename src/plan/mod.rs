@@ -28,7 +28,7 @@ use crate::statistics::TensorStatistics;
 use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Everything that will be written into the graph.
@@ -48,21 +48,10 @@ impl QuantPlan {
         self.activations.iter().map(|planned| &planned.quantizer).filter(|it| it.linear).map(|it| &it.tensor)
     }
 
-    /// Whether most weights of two dimensions or more belong to layers that read these.
-    pub fn is_transformer(&self) -> bool {
-        let linear = self.activations.iter().filter(|planned| planned.quantizer.linear);
-        let layers: BTreeSet<usize> = linear.flat_map(|planned| &planned.quantizer.edges).map(|edge| edge.0).collect();
-        self.are_most(|weight| weight.quantizer.edges.iter().any(|edge| layers.contains(&edge.0)))
-    }
-
     /// Whether most weights of two dimensions or more have few values for what they hold.
     pub fn is_coarse(&self) -> bool {
-        self.are_most(PlannedWeight::is_coarse)
-    }
-
-    fn are_most(&self, is_one: impl Fn(&PlannedWeight) -> bool) -> bool {
         let weights = || self.weights.iter().filter(|weight| weight.shape.len() >= 2);
-        2 * weights().filter(|weight| is_one(weight)).count() > weights().count()
+        2 * weights().filter(|weight| weight.is_coarse()).count() > weights().count()
     }
 }
 

@@ -31,7 +31,7 @@ struct Proposed {
 /// Asks the methods that change the float model, where there is data to run.
 pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement, progress: &Progress) -> Proposals {
     let mut proposals = Proposals::default();
-    for method in before_plan(&setup).iter() {
+    for method in before_plan(&setup, placement).iter() {
         let (Action::FloatModel(propose), Some(_)) = (method.action, setup.samples) else { continue };
         let start = Instant::now();
         let context = ModelContext { setup, model, placement, progress };
@@ -132,7 +132,7 @@ fn attempt(
     }
     let PlannedModel { model, placement, plan, .. } = &*planned;
     let data = setup.samples.context("nothing was observed")?;
-    let methods = of_plan(&setup, plan);
+    let methods = of_plan(&setup, placement, plan);
     let evaluated_by = setup.evaluation_samples(data, model, methods.n_of_layers())?;
     let changed = edited(model, &edits)?;
     let graph = changed.graph.as_ref().context("model has no graph")?;
@@ -176,7 +176,7 @@ pub fn choose(
     if setup.samples.is_none() || planned.plan.activations.is_empty() || planned.plan.weights.is_empty() {
         return all;
     }
-    let methods = of_plan(&setup, &planned.plan);
+    let methods = of_plan(&setup, &planned.placement, &planned.plan);
     for method in methods.iter() {
         let Action::Choice(choose) = method.action else { continue };
         let context = ChoiceContext { setup, methods: &methods, calibration };

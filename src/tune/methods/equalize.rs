@@ -16,7 +16,7 @@ pub const EQUALIZE: Method = Method {
     name: "equalize",
     title: "equalization",
     about: "scales of channels from each layer to the next, which leave the float outputs as they are",
-    is_tried: |case| case.effort.level() > 0,
+    is_tried: |case| case.effort.level() > 0 && !case.transformer,
     waits: false,
     action: Action::FloatModel(propose),
 };

@@ -14,7 +14,7 @@ pub const INSERT_SCALES: Method = Method {
     name: "insert-scales",
     title: "inserted channel scales",
     about: "a Mul by a constant per channel in front of convolutions whose input no other node can scale",
-    is_tried: |case| case.effort.level() > 0,
+    is_tried: |case| case.effort.level() > 0 && !case.transformer,
     waits: false,
     action: Action::FloatModel(propose),
 };

@@ -19,6 +19,7 @@ pub use bias_grid::new_quantizer;
 use super::method::{Case, Method, Methods};
 use super::setup::Setup;
 use crate::diag::none_of;
+use crate::place::Placement;
 use crate::plan::QuantPlan;
 use anyhow::Result;
 
@@ -64,15 +65,16 @@ pub fn tried(case: Case) -> Methods {
 }
 
 /// The methods that a run tries before there is a plan.
-pub fn before_plan(setup: &Setup) -> Methods {
-    let case = Case { effort: setup.options.effort, few_bits: false, coarse: false, transformer: false };
+pub fn before_plan(setup: &Setup, placement: &Placement) -> Methods {
+    let transformer = placement.is_transformer;
+    let case = Case { effort: setup.options.effort, few_bits: false, coarse: false, transformer };
     setup.options.methods.as_ref().map_or_else(|| tried(case), |names| named(names))
 }
 
 /// The methods that a run tries for a plan. Ranges are refined where range observers are to be chosen from.
-pub fn of_plan(setup: &Setup, plan: &QuantPlan) -> Methods {
+pub fn of_plan(setup: &Setup, placement: &Placement, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
-    let (coarse, transformer) = (plan.is_coarse(), plan.is_transformer());
+    let (coarse, transformer) = (plan.is_coarse(), placement.is_transformer);
     let case = Case { effort: setup.options.effort, few_bits, coarse, transformer };
     let methods = setup.options.methods.as_ref().map_or_else(|| tried(case), |names| named(names));
     let chooses = plan.activations.iter().any(|planned| !planned.candidates.is_empty());

@@ -78,10 +78,12 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let (names, values) = (data.names(), data.values(samples.clone())?);
     // Biases stay as they are: corrected on the quantized network, they hide what an exponent does.
     let mut before: Option<FloatReference> = known.take().map(|known| known.reference.without_corrected());
-    let mut best: Option<(f64, usize, Smoothed, FloatReference)> = None;
+    let mut best: Option<(usize, usize, Smoothed, FloatReference)> = None;
     let mut outcomes: Vec<MethodOutcome> = Vec::new();
     let exponents = if is_float(setup) { EXPONENTS } else { EXPONENTS_OF_WEIGHTS };
-    for &exponent in exponents {
+    let mut climb = Climb::new(exponents.len());
+    while let Some(which) = climb.untried() {
+        let exponent = exponents[which];
         let start = Instant::now();
         let smoothed = inputs.smoothed(setup, planned, calibration, exponent)?;
         let compared = Compared {
@@ -97,14 +99,15 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let (gain, [of_plain, of_smoothed]) = compare_plans(compared, data, before.as_ref())?;
         before = Some(of_plain);
         let outcome = MethodOutcome::judged(SMOOTH.name, &gain, INSERTION, samples.len());
-        if outcome.accepted && best.as_ref().is_none_or(|best| gain.gain() > best.0) {
-            best = Some((gain.gain(), outcomes.len(), smoothed, of_smoothed));
+        climb.gained(which, gain.gain());
+        if outcome.accepted && climb.best() == which {
+            best = Some((which, outcomes.len(), smoothed, of_smoothed));
         }
         let seconds = start.elapsed().as_secs_f64();
         outcomes.push(MethodOutcome { variant: Some(exponent.to_string()), seconds, ..outcome });
     }
-    let (mut chosen, mut reference, mut at) = match best {
-        Some((_, at, smoothed, of_smoothed)) => (smoothed, Some(of_smoothed), at),
+    let (which, mut chosen, mut reference, mut at) = match best {
+        Some((which, at, smoothed, of_smoothed)) => (which, smoothed, Some(of_smoothed), at),
         None => {
             *known = before.map(|reference| Evaluation { samples, reference });
             return Ok(Chosen { outcomes, ..Chosen::default() });
@@ -115,7 +118,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let shifted = if shifts { Some(LinearInputs::of(setup, planned, calibration, true)?) } else { None };
     if let Some(shifted) = shifted.filter(|shifted| shifted.n_shifted() > 0) {
         // Shifted channels reach less far, for which a lower exponent may do.
-        let smoothed: Vec<(f64, Smoothed)> = exponents[at.saturating_sub(1)..=at]
+        let smoothed: Vec<(f64, Smoothed)> = exponents[which.saturating_sub(1)..=which]
             .iter()
             .map(|&exponent| Ok((exponent, shifted.smoothed(setup, planned, calibration, exponent)?)))
             .collect::<Result<_>>()?;
@@ -169,6 +172,35 @@ fn best_of_shifted(
         outcomes.push(MethodOutcome { variant, seconds, ..outcome });
     }
     Ok(best.map(|(_, at, smoothed)| (at, smoothed)))
+}
+
+/// The order in which neighbours on a scale are tried: two in the middle, then on from the better one while that gains more.
+struct Climb {
+    gains: Vec<Option<f64>>,
+}
+
+impl Climb {
+    fn new(n: usize) -> Climb {
+        Climb { gains: vec![None; n] }
+    }
+
+    fn gained(&mut self, which: usize, gain: f64) {
+        self.gains[which] = Some(gain);
+    }
+
+    /// The position that gained the most; the middle before anything was tried.
+    fn best(&self) -> usize {
+        let tried = self.gains.iter().enumerate().filter_map(|(which, gain)| Some((which, (*gain)?)));
+        let best = tried.reduce(|best, other| if other.1 > best.1 { other } else { best });
+        best.map_or((self.gains.len() - 1) / 2, |(which, _)| which)
+    }
+
+    /// The next position to try: the best one or a neighbour of it.
+    fn untried(&self) -> Option<usize> {
+        let best = self.best();
+        let around = [Some(best), best.checked_add(1), best.checked_sub(1)];
+        around.into_iter().flatten().find(|&which| self.gains.get(which).is_some_and(Option::is_none))
+    }
 }
 
 /// The inputs of the layers of transformers, in groups that take channel scales.

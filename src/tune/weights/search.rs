@@ -54,7 +54,7 @@ struct Learned {
 impl WeightSearch {
     /// By a rule, beside the methods of `context`.
     pub fn new(rule: WeightRule, context: &LayerContext) -> WeightSearch {
-        let is_limited = rule == WeightRule::Rounding && context.plan.is_transformer();
+        let is_limited = rule == WeightRule::Rounding && context.placement.is_transformer;
         WeightSearch {
             rule,
             corrects: [BIAS, LOCAL_BIAS].iter().any(|method| context.has(method.name)),
