@@ -26,7 +26,7 @@ def test_quantized_fixture_stays_close_to_float(model, backend):
 def test_removing_activation_functions_changes_no_bit(tmp_path):
     table, apart = tmp_path / "kept.yaml", tmp_path / "apart.yaml"
     # What a Relu makes would go on a Concat's grid where it could not be removed.
-    resolved = mqq("backends", "qnn-htp").replace("    output: act8\n    constraint: same_as_output\n", "    output: act8\n", 1)
+    resolved = mqq("backends", "qnn-htp").replace("    output: act8\n    constraint: same_as_output\n", "    output: act8\n")
     assert "same_as_output" not in resolved
     apart.write_text(resolved)
     resolved = resolved.splitlines(keepends=True)
