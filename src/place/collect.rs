@@ -30,7 +30,7 @@ impl<'a> Draft<'a> {
         let rank = |weight: &WeightQuantizer| self.index.initializer(&weight.tensor).map_or(0, |it| it.dims.len());
         let is_linear = |weight: &WeightQuantizer| weight.edges.iter().any(|edge| self.linear.contains(&edge.0));
         let all: Vec<&WeightQuantizer> = weights.iter().filter(|weight| rank(weight) >= 2).collect();
-        2 * all.iter().filter(|weight| is_linear(weight)).count() > all.len()
+        4 * all.iter().filter(|weight| is_linear(weight)).count() > 3 * all.len()
     }
 
     fn collect_activations(&self, placement: &mut Placement) {

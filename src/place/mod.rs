@@ -207,7 +207,8 @@ pub struct Placement {
     pub quantized_nodes: Vec<usize>,
     /// Nodes with float outputs that stay float, by position.
     pub float_nodes: Vec<FloatNode>,
-    /// Whether most weights of two dimensions or more belong to linear layers of transformers.
+    /// Whether more than three of four weights of two dimensions or more belong to linear layers of transformers: detectors with
+    /// attention behind a convolutional network have fewer, and gain by what is tried for convolutions.
     pub is_transformer: bool,
 }
 

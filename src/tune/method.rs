@@ -69,7 +69,7 @@ pub struct Case {
     pub few_bits: bool,
     /// Whether most weights have fewer than 8 bits or one scale per tensor, so that rounding is most of the error.
     pub coarse: bool,
-    /// Whether most weights belong to linear layers of transformers.
+    /// Whether more than three of four weights belong to linear layers of transformers.
     pub transformer: bool,
 }
 
