@@ -9,8 +9,8 @@
 A variant with `--no-data` quantizes without calibration data, for the backends that need none.
 
 Quantizes the networks of the folder of real models (MQQ_ZOO, or ../shared/zoo) with mqq, once per backend and variant
-(a name and options of mqq), runs the float and the quantized model in ONNX Runtime without its optimisations, decodes
-both the same way and takes the float network's result as the truth.
+(a name and options of mqq), runs the float and the quantized model in ONNX Runtime without its optimisations, the
+quantized one with them on `--kernels`, decodes both the same way and takes the float network's result as the truth.
 A variant `tool:NAME` is another tool on the same samples, see other_tools.py; its seconds are those of its process.
 
 | network | figure, 0 to 1 |
@@ -248,9 +248,9 @@ def save(file, samples):
     np.savez(file, **{name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]})
 
 
-def outputs(path, samples):
-    """A list of samples, each the list of its outputs."""
-    runner = session(path, False)
+def outputs(path, samples, kernels=False):
+    """A list of samples, each the list of its outputs; with ONNX Runtime's optimisations on `kernels`."""
+    runner = session(path, kernels)
     return [runner.run(None, sample) for sample in samples]
 
 
@@ -303,10 +303,10 @@ class Network:
         command = [MQQ, "calibrate", self.path, "--backend", backend, *of_network, "-o", path, "--quiet", *options]
         return path, seconds_of(command)
 
-    def measure(self, backend, options):
+    def measure(self, backend, options, kernels=False):
         """A row: `figure`, `contributions`, `sqnr_db` per output, `j`, `lowest_j`, `overlap` and mqq's `seconds`."""
         path, seconds = self.quantize(backend, options)
-        found = outputs(path, self.samples)
+        found = outputs(path, self.samples, kernels)
         contributions = self.task(self.expected, found)
         j, lowest, described = overlap(self.expected, found)
         ratios = [None if "no_say" in output else ratio(*(np.stack([sample[k] for sample in all_])
@@ -379,6 +379,7 @@ def main():
                         help="name=OPTIONS;name=OPTIONS, the first one is compared with")
     parser.add_argument("--more", type=Path, help="folder of minilm_l6 and vit_s_focus")
     parser.add_argument("--slow", action="store_true", help="vit_s_focus too")
+    parser.add_argument("--kernels", action="store_true", help="run quantized models with ONNX Runtime's optimisations")
     parser.add_argument("--json", type=Path, help="file to which rows are appended, one object a line")
     args = parser.parse_args()
     if not (ZOO / "models").is_dir():
@@ -392,7 +393,7 @@ def main():
                 rows = {}
                 for variant, options in args.variants.items():
                     try:
-                        rows[variant] = network.measure(backend, options)
+                        rows[variant] = network.measure(backend, options, args.kernels)
                     except RuntimeError as error:
                         rows[variant] = {"error": str(error)}
                 for variant in others:

@@ -11,6 +11,7 @@ fn a_text_is_read_as_what_it_was_written_for() {
         Change::LiftedConstants(3),
         Change::TakenOffInputs(1),
         Change::BypassedNodes(2),
+        Change::FoldedTransposes(3),
         Change::FoldedBatchNorms(20),
         Change::MultipliedAndAdded(7),
     ];

@@ -36,7 +36,12 @@ pub struct Parsed {
     outlets: HashMap<String, OutletId>,
     inputs: Vec<InputSpec>,
     outputs: Vec<String>,
+    /// Whether shapes behind some operators are known when the graph is wired, not before.
+    wired_shapes: bool,
 }
+
+/// Operators of which the engine infers no more than the rank.
+const OF_WIRED_SHAPES: &[&str] = &["Attention", "MultiHeadAttention", "GroupQueryAttention"];
 
 impl Parsed {
     /// Hands `model` to the engine. External data must have been resolved.
@@ -49,13 +54,15 @@ impl Parsed {
         let inputs = resolve_inputs(model, shapes)?;
         let graph = model.graph()?;
         let outputs: Vec<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
+        let wired_shapes = graph.node.iter().any(|node| OF_WIRED_SHAPES.contains(&node.op_type()));
         guarded(|| {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
             linear::register(&mut onnx.op_register);
             let widened = linear::widened(model)?;
             let bytes = encode_any(widened.as_ref().unwrap_or(model));
-            let proto = onnx.proto_model_for_read(&mut bytes.as_slice())?;
+            let mut proto = onnx.proto_model_for_read(&mut bytes.as_slice())?;
             drop(bytes);
+            refused::name_apart(&mut proto);
             let parsed = onnx.parse(&proto, None)?;
             let mut model = parsed.model;
             ensure!(
@@ -85,7 +92,7 @@ impl Parsed {
                 outlets.len()
             );
             model.inputs = outlets;
-            Ok(Parsed { model, outlets: parsed.outlets_by_name, inputs, outputs })
+            Ok(Parsed { model, outlets: parsed.outlets_by_name, inputs, outputs, wired_shapes })
         })
     }
 
@@ -109,8 +116,25 @@ impl Parsed {
                 let data_type = fact.datum_type.concretize().and_then(convert::data_type);
                 value_info.insert(name, ValueInfo { data_type, shape });
             }
+            if self.wired_shapes {
+                self.add_wired_shapes(&mut value_info)?;
+            }
             Ok(value_info)
         })
+    }
+
+    /// Adds the shapes that are known of the wired graph.
+    fn add_wired_shapes(&self, value_info: &mut ValueInfos) -> TractResult<()> {
+        let (names, outlets): (Vec<&String>, Vec<OutletId>) =
+            self.outlets.iter().filter(|(name, _)| value_info.shape(name).is_none()).unzip();
+        let mut model = self.model.clone();
+        model.select_output_outlets(&outlets)?;
+        let typed = model.into_typed()?;
+        for (name, &outlet) in names.into_iter().zip(&typed.outputs) {
+            let shape = typed.outlet_fact(outlet)?.shape.as_concrete().map(<[usize]>::to_vec);
+            value_info.insert(name, ValueInfo { data_type: None, shape });
+        }
+        Ok(())
     }
 
     /// Optimizes the graph and plans its run.

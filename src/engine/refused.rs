@@ -5,8 +5,17 @@ use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::ModelProto;
 use anyhow::{Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
+use tract_onnx::pb::ModelProto as ModelPb;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::unimpl::UnimplementedOp;
+
+/// Gives ONNX Runtime's Attention a name of its own: the engine does not look at domains and would take it for ONNX's.
+pub(super) fn name_apart(model: &mut ModelPb) {
+    let nodes = model.graph.iter_mut().flat_map(|graph| &mut graph.node);
+    for node in nodes.filter(|node| node.domain == "com.microsoft" && node.op_type == "Attention") {
+        node.op_type = "com.microsoft.Attention".to_string();
+    }
+}
 
 /// Refuses a model that holds operators of which the engine has none; the message lists all.
 pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {

@@ -134,7 +134,7 @@ impl Growth<'_> {
                 return Err(Reason::NoProducer(tensor).into());
             };
             self.backward(maker, &tensor, channels)?;
-            for &(reader, slot) in self.index.consumers(&tensor) {
+            for (reader, slot) in self.index.value_readers(&tensor) {
                 if slot == usize::MAX {
                     return Err(Reason::Nested(tensor).into());
                 }
@@ -160,7 +160,11 @@ impl Growth<'_> {
         }
         match node.op_type() {
             "Conv" | "ConvTranspose" | "Gemm" | "MatMul" => self.layer(node_idx, tensor, channels, Way::Backward)?,
-            "LayerNormalization" | "BatchNormalization" | "InstanceNormalization" => {
+            "LayerNormalization"
+            | "RMSNormalization"
+            | "SimplifiedLayerNormalization"
+            | "BatchNormalization"
+            | "InstanceNormalization" => {
                 self.gain(node_idx, tensor, channels)?;
             }
             "Mul" | "Add" | "Sub" => self.elementwise(node_idx, tensor, channels, Way::Backward)?,

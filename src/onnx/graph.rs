@@ -58,6 +58,20 @@ impl<'a> GraphIndex<'a> {
         self.consumers.get(tensor).map_or(&[], Vec::as_slice)
     }
 
+    /// The uses of `tensor` whose node reads its values: all but Shape and Size, which ask for its dimensions alone.
+    pub fn value_readers(&self, tensor: &str) -> impl Iterator<Item = Edge> + use<'_, 'a> {
+        let asks_for_shape = |node: &NodeProto| matches!(node.op_type(), "Shape" | "Size");
+        let all = self.consumers(tensor).iter().copied();
+        all.filter(move |(node_idx, _)| !self.graph.node.get(*node_idx).is_some_and(asks_for_shape))
+    }
+
+    /// The one use of the values of `tensor`; `None` where there are none or several, and where it is an output of the graph.
+    pub fn only_value_reader(&self, tensor: &str) -> Option<Edge> {
+        let mut readers = self.value_readers(tensor).filter(|_| !self.is_output(tensor));
+        let first = readers.next()?;
+        readers.next().is_none().then_some(first)
+    }
+
     /// The bounds of a Relu or Clip; `None` for other operators, and where a bound is not a constant.
     pub fn clip_bounds(&self, node: &NodeProto) -> Option<(Option<f32>, Option<f32>)> {
         let bound = |position: usize, name: &str| -> Option<Option<f32>> {
@@ -106,8 +120,7 @@ impl<'a> GraphIndex<'a> {
     /// The Add that alone reads a MatMul and gives it a constant, with the constant's position; `None` where there is none, and
     /// for other nodes.
     pub fn add_behind(&self, product: &NodeProto) -> Option<(&'a NodeProto, usize)> {
-        let output = product.output.first().filter(|output| self.has_only(output, 1))?;
-        let add = self.graph.node.get(self.consumers(output).first()?.0)?;
+        let add = self.graph.node.get(self.only_value_reader(product.output.first()?)?.0)?;
         self.added_to_product(add).map(|slot| (add, slot))
     }
 

@@ -113,6 +113,9 @@ impl ValueInfos {
                     ("Constant", _) => attribute("value").and_then(|a| a.t.as_ref()).map(|t| t.data_type()),
                     ("Where", _) => of_input(1).or_else(|| of_input(2)),
                     ("OneHot", _) => of_input(2),
+                    // Ids come first, the table of embeddings third.
+                    ("EmbedLayerNormalization", 0) => of_input(2),
+                    ("EmbedLayerNormalization", 1) => Some(DataType::Int32 as i32),
                     ("Dropout", 1) => Some(9),
                     ("If" | "Loop" | "Scan" | "SequenceAt" | "Optional", _) => None,
                     _ => (0..node.input.len()).find_map(of_input),

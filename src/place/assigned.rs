@@ -61,8 +61,8 @@ impl<'a> Draft<'a> {
             if self.is_quantizer(tensor) {
                 return Some(tensor);
             }
-            let [(next, 0)] = self.index.consumers(tensor) else { return None };
-            tensor = graph.node.get(*next)?.output.first()?;
+            let (next, 0) = self.index.only_value_reader(tensor)? else { return None };
+            tensor = graph.node.get(next)?.output.first()?;
         }
         None
     }

@@ -104,9 +104,6 @@ impl Draft<'_> {
 
     fn only_consumer(&self, node_idx: usize) -> Option<usize> {
         let output = self.graph.node[node_idx].output.first()?;
-        match self.index.consumers(output) {
-            [(next, _)] if !self.index.is_output(output) => Some(*next),
-            _ => None,
-        }
+        self.index.only_value_reader(output).map(|(next, _)| next)
     }
 }

@@ -85,14 +85,13 @@ impl Draft<'_> {
     fn scalings_behind(&self, mut node_idx: usize) -> Vec<usize> {
         let mut found = Vec::new();
         while let Some(output) = self.graph.node[node_idx].output.first() {
-            let [(next, _)] = self.index.consumers(output) else { break };
-            let is_scaling = *next < self.graph.node.len()
-                && matches!(self.graph.node[*next].op_type(), "Mul" | "Div")
-                && self.activation_inputs(*next).len() == 1;
-            if self.index.is_output(output) || !is_scaling {
+            let Some((next, _)) = self.index.only_value_reader(output) else { break };
+            let is_scaling =
+                matches!(self.graph.node[next].op_type(), "Mul" | "Div") && self.activation_inputs(next).len() == 1;
+            if !is_scaling {
                 break;
             }
-            node_idx = *next;
+            node_idx = next;
             found.push(node_idx);
         }
         found

@@ -36,10 +36,10 @@ fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
 /// What the operators of `past` that alone follow make of `tensor`.
 fn behind<'a>(draft: &Draft<'a>, mut tensor: &'a str, past: &[String]) -> &'a str {
     let graph = draft.graph;
-    while let [(next, 0)] = draft.index.consumers(tensor) {
-        let next = &graph.node[*next];
+    while let Some((next, 0)) = draft.index.only_value_reader(tensor) {
+        let next = &graph.node[next];
         let Some(output) = next.output.first() else { break };
-        if draft.index.is_output(tensor) || !past.iter().any(|op| op == next.op_type()) {
+        if !past.iter().any(|op| op == next.op_type()) {
             break;
         }
         tensor = output;

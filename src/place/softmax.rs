@@ -39,7 +39,7 @@ fn role(
     if tensor.is_empty() || index.is_output(tensor) {
         return None;
     }
-    let of_use = |&(node_idx, input_idx): &(usize, usize)| {
+    let of_use = |(node_idx, input_idx): (usize, usize)| {
         let node = &graph.node[node_idx];
         let behind = || known.get(node.output.first()?.as_str()).copied();
         if !matches!(node.domain(), "" | "ai.onnx") {
@@ -59,6 +59,6 @@ fn role(
         }
     };
     // Of several readers one Add is enough; one reader of another kind is too many.
-    let uses: Option<Vec<SoftmaxRole>> = index.consumers(tensor).iter().map(of_use).collect();
+    let uses: Option<Vec<SoftmaxRole>> = index.value_readers(tensor).map(of_use).collect();
     uses?.into_iter().max()
 }

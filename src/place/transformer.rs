@@ -125,7 +125,7 @@ impl Draft<'_> {
         let (scores, _) = scores_product(self, softmax.input.first()?)?;
         let mut tensor = softmax.output.first()?;
         for _ in 0..8 {
-            let &(node_idx, _) = self.index.consumers(tensor).first()?;
+            let (node_idx, _) = self.index.value_readers(tensor).next()?;
             let node = self.graph.node.get(node_idx)?;
             match node.op_type() {
                 "MatMul" => return (self.activation_inputs(node_idx).len() == 2).then_some([scores, node_idx]),

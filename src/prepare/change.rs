@@ -27,6 +27,8 @@ pub enum Change {
     TakenOffInputs(usize),
     /// Identity and Cast nodes of initializers have no reader any more.
     BypassedNodes(usize),
+    /// Transpose nodes of initializers became initializers.
+    FoldedTransposes(usize),
     /// BatchNormalization nodes are part of the layers before them.
     FoldedBatchNorms(usize),
     /// Div, Sub and Pow nodes became Mul and Add.
@@ -47,6 +49,7 @@ impl fmt::Display for Change {
             Change::BypassedNodes(n) => {
                 write!(f, "{n} Identity and Cast nodes of initializers were bypassed")
             }
+            Change::FoldedTransposes(n) => write!(f, "{n} Transpose nodes of initializers were folded"),
             Change::FoldedBatchNorms(n) => write!(f, "{n} BatchNormalization nodes were folded"),
             Change::MultipliedAndAdded(n) => {
                 write!(f, "{n} Div, Sub and Pow nodes with a constant became Mul and Add")
@@ -58,10 +61,11 @@ impl fmt::Display for Change {
 impl Change {
     /// The change of which this is the text; `None` where it is no text of this version.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [fn(usize) -> Change; 5] = [
+        const COUNTED: [fn(usize) -> Change; 6] = [
             Change::LiftedConstants,
             Change::TakenOffInputs,
             Change::BypassedNodes,
+            Change::FoldedTransposes,
             Change::FoldedBatchNorms,
             Change::MultipliedAndAdded,
         ];

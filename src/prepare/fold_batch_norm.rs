@@ -11,7 +11,7 @@
 //! A weight that others use too is copied first.
 
 use super::{Change, Pass, is_float_initializer};
-use crate::onnx::graph::{GraphIndex, drop_unused};
+use crate::onnx::graph::{GraphIndex, drop_unused, replace_uses};
 use crate::onnx::names::Names;
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
@@ -66,7 +66,7 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
     let extra = norm.output.iter().skip(1).any(|output| !output.is_empty());
     let producer = index.producer_idx(x)?;
     let node = &graph.node[producer];
-    if training || extra || !index.has_only(x, 1) || node.output.len() != 1 {
+    if training || extra || index.only_value_reader(x) != Some((position, 0)) || node.output.len() != 1 {
         return None;
     }
     let w_name = node.input.get(1).filter(|name| is_float_initializer(graph, name))?;
@@ -156,6 +156,8 @@ fn apply(graph: &mut GraphProto, position: usize, fold: Fold, names: &mut Names)
     node.input.push(bias_name);
     node.output[0] = output;
     graph.node.remove(position);
+    // A Shape may read it.
+    replace_uses(graph, &hidden, &norm.output[0]);
     graph.value_info.retain(|value| value.name() != hidden);
     // Parameters of the normalization that nothing uses any more.
     drop_unused(graph, norm.input[1..].iter().cloned());

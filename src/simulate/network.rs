@@ -109,8 +109,7 @@ impl<'a> Network<'a> {
 
     /// The Relu or Clip that alone reads the node's output, and its bounds.
     pub fn activation_behind(&self, node: &NodeProto) -> Option<(&'a NodeProto, ActivationBounds)> {
-        let output = node.output.first().filter(|name| !self.index.is_output(name))?;
-        let &[(reader, 0)] = self.index.consumers(output) else { return None };
+        let (reader, 0) = self.index.only_value_reader(node.output.first()?)? else { return None };
         let reader = &self.graph.node[reader];
         Some((reader, self.activation_bounds(reader)?))
     }

@@ -34,6 +34,13 @@ fn between(g: &mut GraphBuilder, op: fn(&mut GraphBuilder)) {
 pub const CHAINS: &[(&str, usize, Chain)] = &[
     ("none", 1, |g| between(g, |g| _ = g.op("Identity", &["a"], "b"))),
     ("Relu", 1, |g| between(g, |g| _ = g.op("Relu", &["a"], "b"))),
+    ("a Shape beside it", 1, |g| {
+        between(g, |g| {
+            g.op("Shape", &["a"], "dims");
+            g.op("Relu", &["a"], "rectified");
+            g.op("Reshape", &["rectified", "dims"], "b");
+        });
+    }),
     ("LeakyRelu", 1, |g| {
         between(g, |g| _ = g.op_with("LeakyRelu", &["a"], "b", &[("alpha", Attr::Float(0.1))]));
     }),

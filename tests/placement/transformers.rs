@@ -1,7 +1,8 @@
 //! The rule about transformers, on blocks in several spellings.
 
-use super::{graph, place_by, scheme_with, uses};
+use super::{graph, left_float, place_by, scheme_with, uses};
 use crate::support::{Attr, GraphBuilder};
+use mqq::onnx::node;
 use mqq::place::ActivationQuantizer;
 use mqq::scheme::{Constraint, OpRow};
 
@@ -120,6 +121,37 @@ fn of_a_block_with_norms_behind_the_inputs_of_linear_layers_are_quantized() {
     };
     let expected = ["x -> q_product, k_product, v_product", LINEAR_INPUTS[1], LINEAR_INPUTS[2], LINEAR_INPUTS[3]];
     assert_eq!(quantized(block, "y"), sorted(&expected));
+}
+
+/// Exporters ask every other tensor for its shape, to reshape it.
+#[test]
+fn a_shape_that_is_asked_for_changes_nothing() {
+    let block = |g: &mut GraphBuilder| {
+        spelled_out(g, "x", "n1");
+        attention(g, "n1", "a");
+        linear(g, "a", "m1");
+        gelu(g, "m1", "g");
+        linear(g, "g", "y");
+    };
+    let plain = graph(block, &["y"]);
+    let mut asked = plain.clone();
+    let nodes = &mut asked.graph.as_mut().unwrap().node;
+    let tensors: Vec<String> = nodes.iter().map(|node| node.output[0].clone()).collect();
+    nodes.extend(tensors.iter().map(|name| node::make("Shape", "", &[name], &format!("{name}_shape"))));
+    for (rules, rule) in [
+        (RULES, "quantize_linear_inputs_alone"),
+        ("[skip_layer_norm_chains, quantize_inputs]", "skip_layer_norm_chains"),
+        ("[skip_gelu_chains, quantize_inputs]", "skip_gelu_chains"),
+    ] {
+        let scheme = scheme_with(rules);
+        let [a, b] = [&plain, &asked].map(|model| {
+            let placement = place_by(model, &scheme, &[]);
+            let roles: Vec<_> = placement.activations.iter().map(|quantizer| quantizer.softmax).collect();
+            (uses(model, &placement), roles, left_float(model, &placement, rule))
+        });
+        assert!(!a.2.is_empty());
+        assert_eq!(a, b, "{rules}");
+    }
 }
 
 #[test]

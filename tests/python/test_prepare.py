@@ -153,6 +153,27 @@ def test_constants_wherever_they_hide(tmp_path):
     assert [i.name for i in after.graph.input] == ["x"]
 
 
+def test_a_shape_that_a_node_asks_for_keeps_no_normalization(tmp_path):
+    folded, parameters = norm("c", "y", "n", 4)
+    nodes = [("Conv", ["x", "w"], ["c"], {}), ("Shape", ["c"], ["shape"], {}), folded]
+    constants = {"w": floats(4, 4, 1, 1), **parameters}
+    before = model(13, nodes, constants, outputs=("y", "shape"), types={"shape": TensorProto.INT64})
+    assert [node.op_type for node in check(before, tmp_path, 13).graph.node] == ["Conv", "Shape"]
+
+
+def test_a_matrix_that_is_turned_is_a_constant(tmp_path):
+    """A table that others read stays beside it; what the network gives out, and no matrix, is turned as before."""
+    nodes = [("Transpose", ["table"], ["w"], {}), ("MatMul", ["x", "w"], ["a"], {}),
+             ("Gather", ["table", "n"], ["b"], {}), ("Identity", ["v"], ["same"], {}),
+             ("Transpose", ["same"], ["u"], {"perm": [1, 0]}), ("MatMul", ["b", "u"], ["c"], {}),
+             ("Add", ["a", "c"], ["y"], {}), ("Transpose", ["v"], ["z"], {}),
+             ("Transpose", ["cube"], ["turned"], {"perm": [0, 2, 1]}), ("MatMul", ["x", "turned"], ["z2"], {})]
+    constants = {"table": floats(5, 6), "v": floats(5, 6), "n": np.int64(2), "cube": floats(1, 3, 6)}
+    after = check(model(13, nodes, constants, outputs=("y", "z", "z2")), tmp_path, 13)
+    assert count(after, "Transpose") == 2
+    assert {t.name for t in after.graph.initializer} == {"table", "v", "n", "cube", "w", "u"}
+
+
 def test_products_and_sums_for_divisions_differences_and_squares(tmp_path):
     """Only in tables that ask for it; what has no reciprocal, what is divided, and other powers stay."""
     before = model(13, [

@@ -80,7 +80,7 @@ impl Growth<'_> {
         let node = &self.graph.node[node_idx];
         let rank = self.shape(tensor)?.len();
         let fits = match node.op_type() {
-            "LayerNormalization" => {
+            "LayerNormalization" | "RMSNormalization" | "SimplifiedLayerNormalization" => {
                 let axis = node::axis_position(node::int(node, "axis", -1), rank);
                 axis + 1 == rank && channels.axis == axis
             }
