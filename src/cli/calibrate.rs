@@ -175,8 +175,10 @@ fn methods_help() -> String {
 /// Runs the command.
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let scheme = args.fixed.apply(args.backend.resolve()?);
+    let of_transformers = args.backend.of_transformers(&scheme)?.map(|scheme| args.fixed.apply(scheme));
     let preprocessing = args.preprocess.resolve()?;
-    let mut request = request(args, scheme, preprocessing).map_err(Failure::Usage)?;
+    let with = |scheme: Scheme| request(args, scheme, preprocessing.clone()).map_err(Failure::Usage);
+    let mut request = Request { of_transformers: of_transformers.map(with).transpose()?.map(Box::new), ..with(scheme)? };
     let all_paths = paths(args, &request.scheme).map_err(Failure::Usage)?;
     // With --keep-going a model that is not there is the failure of that model alone.
     if !args.keep_going {
@@ -184,6 +186,9 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     }
     data::ensure_found(&args.data)?;
     request.ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
+    if let Some(other) = &mut request.of_transformers {
+        other.ranges = request.ranges.clone();
+    }
     let written = all_paths.iter().filter(|paths| !paths.are_left_alone(args));
     let written: Vec<RunFile> = written.flat_map(RunPaths::written).collect();
     check_outputs(&written, |visit| read_files(args, visit), args.out_dir.as_deref()).map_err(Failure::Usage)?;
@@ -284,6 +289,7 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
         mixed,
         storage,
         threads: args.samples.threads(),
+        of_transformers: None,
     })
 }
 
@@ -331,9 +337,9 @@ fn one(args: &CalibrateArgs, request: &Request, paths: &RunPaths) -> Result<Summ
     let quiet = args.print.quiet;
     let name = file_name(&paths.model);
     let outcome = pipeline::run(&paths.model, request, &|n| Bar::new(n, &name, quiet).tick())?;
-    let mut lines = report::calibration(&outcome);
+    let mut lines = report::calibration(&outcome, &request.scheme.name);
     let details = if args.verbose { report::details(&outcome) } else { Vec::new() };
-    let mut summary = Summary::new(&outcome, 0.0);
+    let mut summary = Summary::new(&outcome, &request.scheme.name, 0.0);
     let Outcome { model, prepared, has_external_data, sidecar, .. } = outcome;
     let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
     let text = sidecar.to_json();

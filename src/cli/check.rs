@@ -4,7 +4,7 @@ use super::files::{check_models, ensure_readable};
 use super::options::{BackendArgs, PrintArgs};
 use super::print::out;
 use super::{ErrorReport, Failure, JsonReport, print_error};
-use crate::check::{Finding, Severity, findings};
+use crate::check::{self, Finding, Severity};
 use crate::diag::Exit;
 use crate::onnx;
 use crate::report::{self, Verbosity};
@@ -38,6 +38,9 @@ struct CheckedModel {
     status: &'static str,
     #[serde(flatten)]
     error: Option<ErrorReport>,
+    /// The table for transformers, where the model keeps the rules of that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<String>,
     n_quantize: usize,
     n_dequantize: usize,
     n_errors: usize,
@@ -48,6 +51,7 @@ struct CheckedModel {
 /// Runs the command.
 pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     let scheme = args.backend.resolve()?;
+    let of_transformers = args.backend.of_transformers(&scheme)?;
     check_models(&args.models).map_err(Failure::Usage)?;
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
@@ -55,7 +59,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     let mut reports = JsonReport::new(&scheme.name);
     let mut exit = Exit::Done;
     for path in &args.models {
-        let result = one(path, &scheme);
+        let result = one(path, &scheme, of_transformers.as_ref());
         match &result {
             Ok(report) => {
                 if report.n_errors > 0 && exit == Exit::Done {
@@ -87,15 +91,23 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-fn one(path: &Path, scheme: &Scheme) -> Result<CheckedModel> {
+/// A model by the rules of a backend's table; where it breaks one, by those of the table for transformers if it keeps these.
+fn one(path: &Path, scheme: &Scheme, of_transformers: Option<&Scheme>) -> Result<CheckedModel> {
     let model = onnx::load_whole(path)?.model;
     let graph = model.graph()?;
     let count = |op: &str| graph.node.iter().filter(|node| node.op_type() == op).count();
-    let findings = findings(&model, scheme);
-    let n_of = |severity| findings.iter().filter(|f| f.severity == severity).count();
-    let (n_errors, n_warnings) = (n_of(Severity::Error), n_of(Severity::Warning));
+    let n_of = |findings: &[Finding], severity| findings.iter().filter(|f| f.severity == severity).count();
+    let (mut findings, mut table) = (check::findings(&model, scheme), None);
+    if let Some(other) = of_transformers.filter(|_| n_of(&findings, Severity::Error) > 0) {
+        let of_other = check::findings(&model, other);
+        if n_of(&of_other, Severity::Error) == 0 {
+            (findings, table) = (of_other, Some(other.name.clone()));
+        }
+    }
+    let (n_errors, n_warnings) = (n_of(&findings, Severity::Error), n_of(&findings, Severity::Warning));
     Ok(CheckedModel {
         model: path.display().to_string(),
+        table,
         status: if n_errors > 0 { "broken" } else { "ok" },
         error: None,
         n_quantize: count("QuantizeLinear"),
@@ -111,8 +123,9 @@ fn print(report: &CheckedModel, scheme: &Scheme, args: &CheckArgs) {
     if args.print.quiet && report.n_errors == 0 {
         return;
     }
-    let verdict = match report.n_errors {
-        0 => format!("keeps the rules of {}", scheme.name),
+    let verdict = match (report.n_errors, &report.table) {
+        (0, None) => format!("keeps the rules of {}", scheme.name),
+        (0, Some(table)) => format!("keeps the rules of {} for transformers, {table}", scheme.name),
         _ => format!("breaks the rules of {}", scheme.name),
     };
     out!(

@@ -1,14 +1,15 @@
 //! `mqq inspect`: what is in a model, and what a backend would do with it.
 
 use super::files::{check_models, ensure_readable};
-use super::options::{SelectArgs, ShapeArgs, resolve_backend};
+use super::options::{SelectArgs, ShapeArgs, of_transformers, resolve_backend};
 use super::print::out;
 use super::{ErrorReport, Failure};
 use crate::diag::Exit;
 use crate::onnx;
 use crate::onnx::inputs::Shapes;
+use crate::pipeline::prepare_for;
 use crate::place::{Selection, place};
-use crate::prepare::{Change, prepare_file};
+use crate::prepare::Change;
 use crate::report::{self, PlacementReport};
 use crate::scheme::Scheme;
 use anyhow::Result;
@@ -88,7 +89,8 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         placement: None,
     };
     if let Some(scheme) = &scheme {
-        report.placement = Some(placement(&args.model, scheme, &shapes, &selection)?);
+        let other = of_transformers(scheme, &args.switches, &args.sets)?;
+        report.placement = Some(placement(&args.model, (scheme, other.as_ref()), &shapes, &selection)?);
     }
     match args.json {
         true => out!("{}", serde_json::to_string_pretty(&report)?),
@@ -112,14 +114,23 @@ fn print(report: &Inspection) {
     placement.for_each(|line| out!("{line}"));
 }
 
-fn placement(model: &Path, scheme: &Scheme, shapes: &Shapes, selection: &Selection) -> Result<PlacementReport> {
-    let prepared = prepare_file(model, scheme, shapes)?;
+/// The placement by a backend's table, or by the one that takes its place for transformers.
+fn placement(
+    model: &Path,
+    (scheme, of_transformers): (&Scheme, Option<&Scheme>),
+    shapes: &Shapes,
+    selection: &Selection,
+) -> Result<PlacementReport> {
+    let backend = scheme.name.clone();
+    let (prepared, is_transformer) = prepare_for(model, scheme, of_transformers, shapes)?;
+    let other = of_transformers.filter(|_| is_transformer);
+    let scheme = other.unwrap_or(scheme);
     let graph = prepared.model.graph()?;
     let placement = place(graph, &prepared.value_info, scheme, selection);
     let refused = prepared.parsed.as_ref().err().map(ErrorReport::of);
     let (engine_error, engine_hint) = refused.map_or((None, None), |e| (Some(e.error), e.hint));
     let mut report = report::placement(graph, &placement);
-    report.backend = scheme.name.clone();
+    (report.backend, report.table) = (backend, other.map(|other| other.name.clone()));
     report.prepared = prepared.changes.iter().map(Change::to_string).collect();
     (report.engine_error, report.engine_hint) = (engine_error, engine_hint);
     Ok(report)

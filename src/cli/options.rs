@@ -119,6 +119,20 @@ impl BackendArgs {
     pub(super) fn resolve(&self) -> Result<Scheme, Failure> {
         resolve_backend(&self.backend, &self.switches, &self.sets)
     }
+
+    /// The table that takes the place of `scheme` for transformers, with the same switches and changes.
+    pub(super) fn of_transformers(&self, scheme: &Scheme) -> Result<Option<Scheme>, Failure> {
+        of_transformers(scheme, &self.switches, &self.sets)
+    }
+}
+
+/// The table that takes the place of `scheme` for transformers, with switches and changes applied.
+pub(super) fn of_transformers(
+    scheme: &Scheme,
+    switches: &[String],
+    sets: &[String],
+) -> Result<Option<Scheme>, Failure> {
+    scheme.transformers.as_ref().map(|name| resolve_backend(name, switches, sets)).transpose()
 }
 
 /// The table of `backend`, with switches and changes applied.

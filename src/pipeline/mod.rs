@@ -21,13 +21,13 @@ use crate::onnx::edit::{InsertedMul, edited};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
-use crate::place::{Placement, Selection, place};
+use crate::place::{Placement, Selection, is_transformer, place};
 use crate::plan::{Observers, QuantPlan, decide};
 use crate::prepare::{PreparedGraph, prepare_file};
 use crate::progress::Progress;
 use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
-use crate::scheme::{InsertedScales, Scheme, WeightStorage};
+use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::tune::{
     self, Chosen, MethodOutcome, PlannedModel, Proposals, Setup, Tuned, choose, ensure_gain, propose, tune_planned,
@@ -64,6 +64,8 @@ pub struct Request {
     pub storage: WeightStorage,
     /// Samples run at the same time.
     pub threads: usize,
+    /// What takes the place of all this where the network is a transformer: another table, and what follows from it.
+    pub of_transformers: Option<Box<Request>>,
 }
 
 impl Request {
@@ -117,7 +119,7 @@ impl Known {
     fn new(graph: &GraphProto, value_info: ValueInfos, placement: &Placement, request: &Request) -> Known {
         let inserts = request.inserts && request.scheme.insert_scales.is_some() && request.ranges.is_none();
         let insertable = if inserts { insertable(graph, &value_info, placement) } else { Vec::new() };
-        let is_float = request.scheme.insert_scales == Some(InsertedScales::Float);
+        let is_float = request.scheme.scales_in_float();
         let names = insertable.iter().filter(|_| is_float).flat_map(InsertedMul::names).cloned();
         let selection = request.selection.with_scaling(names.collect());
         Known { value_info: with_inserted(value_info, &insertable), selection, insertable }
@@ -171,9 +173,32 @@ pub struct Improved {
 /// # Errors
 /// As the stages; the message begins with the model's path.
 pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcome> {
-    let prepared = prepare_file(path, &request.scheme, &request.shapes)?;
+    let of_transformers = request.of_transformers.as_deref();
+    let (prepared, is_transformer) =
+        prepare_for(path, &request.scheme, of_transformers.map(|other| &other.scheme), &request.shapes)?;
+    let request = of_transformers.filter(|_| is_transformer).unwrap_or(request);
     on_threads(request.threads, || finish(path, request, prepared, progress))
         .with_context(|| format!("`{}`", path.display()))
+}
+
+/// The model prepared for `scheme`, or for the table that takes its place where the network is a transformer; and whether it is
+/// that one.
+///
+/// # Errors
+/// As [`prepare_file`].
+pub fn prepare_for(
+    path: &Path,
+    scheme: &Scheme,
+    of_transformers: Option<&Scheme>,
+    shapes: &Shapes,
+) -> Result<(PreparedGraph, bool)> {
+    let prepared = prepare_file(path, scheme, shapes)?;
+    match of_transformers {
+        Some(other) if is_transformer(prepared.model.graph()?, &prepared.value_info, other) => {
+            Ok((prepare_file(path, other, shapes)?, true))
+        }
+        _ => Ok((prepared, false)),
+    }
 }
 
 /// The stages behind preparing.

@@ -22,15 +22,8 @@ impl<'a> Draft<'a> {
         placement.activations.iter_mut().for_each(|quantizer| quantizer.softmax = role_of(&quantizer.tensor));
         placement.weights.iter_mut().for_each(|quantizer| quantizer.softmax = role_of(&quantizer.tensor));
         self.collect_float_nodes(&mut placement);
-        placement.is_transformer = self.is_transformer(&placement.weights);
+        placement.is_transformer = !self.linear.is_empty() && self.is_transformer();
         placement
-    }
-
-    fn is_transformer(&self, weights: &[WeightQuantizer]) -> bool {
-        let rank = |weight: &WeightQuantizer| self.index.initializer(&weight.tensor).map_or(0, |it| it.dims.len());
-        let is_linear = |weight: &WeightQuantizer| weight.edges.iter().any(|edge| self.linear.contains(&edge.0));
-        let all: Vec<&WeightQuantizer> = weights.iter().filter(|weight| rank(weight) >= 2).collect();
-        4 * all.iter().filter(|weight| is_linear(weight)).count() > 3 * all.len()
     }
 
     fn collect_activations(&self, placement: &mut Placement) {

@@ -17,7 +17,7 @@ pub enum NetworkEnd {
 impl Draft<'_> {
     /// Open nodes of `ops` (all operators with a weight row if empty) with a constant weight that no
     /// other such node stands before (first) or behind (last).
-    fn end_layers(&self, end: NetworkEnd, ops: &[String]) -> Vec<usize> {
+    pub(super) fn end_layers(&self, end: NetworkEnd, ops: &[String]) -> Vec<usize> {
         let is_layer = |node_idx: usize| {
             let op = self.graph.node[node_idx].op_type();
             self.row(node_idx).is_some()

@@ -207,8 +207,8 @@ pub struct Placement {
     pub quantized_nodes: Vec<usize>,
     /// Nodes with float outputs that stay float, by position.
     pub float_nodes: Vec<FloatNode>,
-    /// Whether more than three of four weights of two dimensions or more belong to linear layers of transformers: detectors with
-    /// attention behind a convolutional network have fewer, and gain by what is tried for convolutions.
+    /// Whether the network is a transformer, and a rule of the table is for these: detectors with attention behind a
+    /// convolutional network are none, and gain by what is tried for convolutions.
     pub is_transformer: bool,
 }
 
@@ -268,6 +268,12 @@ impl Pattern {
         let name = node_name(node);
         self.text == name || self.text == node.op_type() || self.glob.is_match(name)
     }
+}
+
+/// Whether `graph` is a transformer: more than three of four weights of two dimensions or more belong to linear layers around
+/// attention and layer normalization.
+pub fn is_transformer(graph: &GraphProto, value_info: &ValueInfos, scheme: &Scheme) -> bool {
+    Draft::new(graph, value_info, scheme).is_transformer()
 }
 
 /// Applies the rules of `scheme` to `graph`.

@@ -1,8 +1,10 @@
 //! The rule about transformers: what surrounds attention and layer normalization.
 
 use super::attention::scores_product;
+use super::ends::NetworkEnd;
 use super::trace::{BINARY, MOVES, POINTWISE};
 use super::{Draft, Rule};
+use crate::onnx::node::attribute;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
@@ -12,8 +14,8 @@ use std::collections::BTreeSet;
 pub const QUANTIZE_LINEAR_INPUTS_ALONE: Rule = Rule {
     name: "quantize_linear_inputs_alone",
     about: "around attention and layer normalization (one operator or spelled out) a MatMul or Gemm with a constant \
-     weight reads integers and gives float; residual Adds, norms, GELU, Softmax and products of two activations stay \
-     float, and ranges hold every value",
+     weight reads integers and gives float; residual Adds, norms, GELU, Softmax, products of two activations and the \
+     embedding of patches stay float, and ranges hold every value",
     takes: &[],
     apply: quantize_linear_inputs_alone,
 };
@@ -60,7 +62,15 @@ fn scale_linear_inputs(draft: &mut Draft, _: &RuleCall) {
 }
 
 fn quantize_linear_inputs_alone(draft: &mut Draft, _: &RuleCall) {
-    for node_idx in draft.transformer() {
+    let transformer = draft.transformer();
+    if !transformer.is_empty() {
+        for node_idx in draft.end_layers(NetworkEnd::First, &[]) {
+            if draft.is_patch_embedding(node_idx) {
+                draft.leave_float(node_idx, "the patch embedding of a transformer");
+            }
+        }
+    }
+    for node_idx in transformer {
         if draft.row(node_idx).is_none() {
             continue;
         }
@@ -74,9 +84,30 @@ fn quantize_linear_inputs_alone(draft: &mut Draft, _: &RuleCall) {
 }
 
 impl Draft<'_> {
+    /// Whether more than three of four weights of two dimensions or more belong to linear layers of transformers.
+    pub(super) fn is_transformer(&self) -> bool {
+        let transformer = self.transformer();
+        let has_weight = |node_idx: &usize| {
+            let name = self.weight_input(*node_idx).and_then(|slot| self.graph.node[*node_idx].input.get(slot));
+            name.and_then(|name| self.index.initializer(name)).is_some_and(|weight| weight.dims.len() >= 2)
+        };
+        let layers: Vec<usize> = (0..self.graph.node.len()).filter(has_weight).collect();
+        let is_linear = |node_idx: &&usize| transformer.contains(node_idx) && self.is_linear_layer(**node_idx);
+        4 * layers.iter().filter(is_linear).count() > 3 * layers.len()
+    }
+
     fn is_linear_layer(&self, node_idx: usize) -> bool {
         let op = self.graph.node[node_idx].op_type();
         matches!(op, "MatMul" | "Gemm") && self.weight_input(node_idx).is_some()
+    }
+
+    /// Whether a first layer is a Conv that makes tokens of an image: none of its windows overlap.
+    fn is_patch_embedding(&self, node_idx: usize) -> bool {
+        let node = &self.graph.node[node_idx];
+        let weight = node.input.get(1).and_then(|weight| self.index.initializer(weight));
+        let kernel = weight.filter(|_| node.op_type() == "Conv").and_then(|weight| weight.dims.get(2..));
+        let strides = attribute(node, "strides").map(|strides| strides.ints.as_slice());
+        kernel.is_some_and(|kernel| kernel.iter().any(|&n| n > 1) && strides == Some(kernel))
     }
 
     /// The nodes of transformers: attentions, layer normalizations, and what is connected to them by other operators than

@@ -18,6 +18,8 @@ use std::fmt::Display;
 #[skip_serializing_none]
 #[derive(Serialize)]
 pub struct Summary {
+    /// The table that took the place of the backend's own, as the network is a transformer.
+    pub table: Option<String>,
     /// Samples observed.
     pub n_samples: usize,
     /// Activations with quantization parameters.
@@ -45,9 +47,10 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of a run that took `seconds`.
-    pub fn new(outcome: &Outcome, seconds: f64) -> Summary {
+    /// Of a run that took `seconds`; `backend` is what the user asked for.
+    pub fn new(outcome: &Outcome, backend: &str, seconds: f64) -> Summary {
         Summary {
+            table: other_table(outcome, backend).map(str::to_string),
             n_samples: outcome.sidecar.calibration.n_samples,
             n_activations: outcome.plan.activations.len(),
             n_weights: outcome.plan.weights.len(),
@@ -78,11 +81,16 @@ impl Lines {
 }
 
 /// What was quantized, what stays float and what each correction did: a line each.
-pub fn calibration(outcome: &Outcome) -> Vec<String> {
+///
+/// `backend` is what the user asked for.
+pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     let Outcome { prepared, sidecar, placement, plan, .. } = outcome;
     let nodes = prepared.graph.as_ref().map_or(&[][..], |graph| &graph.node);
     let mut lines = Lines(Vec::new());
-    lines.add("backend", &sidecar.scheme.backend);
+    lines.add("backend", backend);
+    if let Some(table) = other_table(outcome, backend) {
+        lines.add("table", format!("{table}, as the network is a transformer"));
+    }
     lines.add("calibration data", count(outcome.sidecar.calibration.n_samples, "sample"));
     if let Some(preprocessing) = &outcome.sidecar.calibration.preprocessing {
         lines.add("preprocessing", preprocessing);
@@ -125,6 +133,12 @@ pub fn calibration(outcome: &Outcome) -> Vec<String> {
         lines.add("expected", describe_tuned(tuned));
     }
     lines.0
+}
+
+/// The table of a run where that is not `backend`'s own.
+fn other_table<'a>(outcome: &'a Outcome, backend: &str) -> Option<&'a str> {
+    let table = outcome.sidecar.scheme.backend.as_str();
+    (table != backend).then_some(table)
 }
 
 fn is_fused(float: &FloatNode) -> bool {

@@ -13,6 +13,8 @@ use serde_with::skip_serializing_none;
 pub struct PlacementReport {
     /// The backend's name.
     pub backend: String,
+    /// The table that takes the place of the backend's own, as the network is a transformer.
+    pub table: Option<String>,
     /// What was changed before placement, a line each.
     pub prepared: Vec<String>,
     /// Why the model cannot be calibrated, where it cannot.
@@ -71,6 +73,7 @@ pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
     });
     PlacementReport {
         backend: String::new(),
+        table: None,
         prepared: Vec::new(),
         engine_error: None,
         engine_hint: None,
@@ -85,6 +88,7 @@ impl PlacementReport {
     /// Lines for people.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![String::new(), format!("for {}:", self.backend)];
+        lines.extend(self.table.iter().map(|table| format!("  table {table}, as the network is a transformer")));
         lines.extend(self.prepared.iter().map(|change| format!("  prepared: {change}")));
         if let Some(error) = &self.engine_error {
             lines.push(format!("  cannot be calibrated: {error}"));

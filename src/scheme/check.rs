@@ -26,6 +26,13 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
         let min_opset = if scheme.is_placed(name) { scheme.min_opset } else { i64::MAX };
         check_type(qtype, min_opset, &format!("types.{name}"))?;
     }
+    if let Some(name) = &scheme.transformers {
+        let mut tables = catalog.tables.iter().map(|(name, _)| *name);
+        if !tables.clone().any(|table| table == name) {
+            let unknown = none_of(format_args!("backend `{name}` is unknown"), name, &mut tables);
+            return Err(wrong("transformers", unknown));
+        }
+    }
     check_mixed(scheme)?;
     check_storage(scheme)?;
     for op in scheme.ops.keys() {

@@ -40,6 +40,10 @@ pub struct Scheme {
     /// One line for people.
     #[serde(default)]
     pub description: String,
+    /// Name of the built-in table that takes the place of this one where the network is a transformer; a table that extends
+    /// this one has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transformers: Option<String>,
     /// Where the table's facts are from.
     pub source: String,
     /// Lowest version of the default operator set that can express what the table asks for.
@@ -84,6 +88,11 @@ impl Scheme {
     pub fn has_ranges(&self, storage: WeightStorage) -> bool {
         let mut rows = self.ops.values();
         storage != WeightStorage::Dynamic && rows.any(|row| row.input.is_some() || row.output.is_some())
+    }
+
+    /// Whether Muls by channel scales run in float.
+    pub fn scales_in_float(&self) -> bool {
+        self.insert_scales == Some(InsertedScales::Float)
     }
 
     /// Applies the variant `name` of the table.

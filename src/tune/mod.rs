@@ -15,6 +15,7 @@ mod setup;
 mod trials;
 mod tune_plan;
 mod tuning;
+mod variants;
 pub mod weights;
 mod whole;
 

@@ -66,6 +66,13 @@ impl MethodOutcome {
         }
     }
 
+    /// Takes an acceptance back, as another variant gains more.
+    pub fn yield_to(&mut self, variant: &str) {
+        if self.accepted {
+            (self.accepted, self.reason) = (false, Some(format!("{variant} gains more")));
+        }
+    }
+
     /// Of a method that could not be tried.
     pub fn skipped(method: &str, reason: String) -> MethodOutcome {
         MethodOutcome { method: method.to_string(), reason: Some(reason), ..MethodOutcome::default() }

@@ -195,6 +195,24 @@ fn convolutions_and_what_is_beside_them_are_placed_as_without_a_transformer() {
     assert!(!found.iter().any(|line| line.starts_with("p ->") || line.contains("scores")), "{found:?}");
 }
 
+/// Each patch is looked at once, by a layer that costs little; what it loses is lost for all layers behind.
+#[test]
+fn the_embedding_of_patches_stays_float() {
+    let with_stride = |stride: i64| {
+        move |g: &mut GraphBuilder| {
+            g.weight("patches_w", &[8, 16, 4, 4]);
+            let attributes = [("strides", Attr::Ints(vec![stride, stride]))];
+            g.op_with("Conv", &["x", "patches_w"], "patches", &attributes);
+            g.op("Reshape", &["patches", "shape"], "rows");
+            g.op("Transpose", &["rows"], "tokens");
+            attention(g, "tokens", "y");
+        }
+    };
+    let has_image = |found: Vec<String>| found.iter().any(|line| line.starts_with("x ->"));
+    assert!(!has_image(quantized(with_stride(4), "y")));
+    assert!(has_image(quantized(with_stride(2), "y")));
+}
+
 #[test]
 fn a_network_without_attention_or_norm_is_no_transformer() {
     let perceptron = |g: &mut GraphBuilder| {

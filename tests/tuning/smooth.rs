@@ -1,10 +1,11 @@
 //! Channel scales for the layers of transformers.
 
 use crate::support::command::{mqq, run};
-use crate::support::{Attr, GraphBuilder, noise, outputs};
+use crate::support::{Attr, GraphBuilder, noise, outputs, repository};
 use mqq::onnx::edit::{ModelEdit, edited};
 use mqq::onnx::proto::ModelProto;
 use prost::Message;
+use std::collections::BTreeSet;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -198,4 +199,38 @@ fn rows_of_weights_are_made_alike_where_activations_have_16_bits() {
     let graph = ModelProto::decode(&bytes[..]).unwrap().graph.unwrap();
     let muls: Vec<_> = graph.node.iter().filter(|node| node.op_type() == "Mul").collect();
     assert!(!muls.is_empty() && muls.iter().all(|mul| mul.input.iter().all(|name| name.ends_with("DequantizeLinear"))));
+}
+
+/// Targets that compute on integers alone have a table of 16 bits for transformers.
+#[test]
+fn transformers_have_a_table_of_their_own_where_a_target_has_no_float() {
+    let folder = TempDir::new().unwrap();
+    let model = folder.path().join("float.onnx");
+    std::fs::write(&model, network(false, 0.0).encode_to_vec()).unwrap();
+    let bits = |sidecar: &[u8]| {
+        let sidecar: serde_json::Value = serde_json::from_slice(sidecar).unwrap();
+        let activations = sidecar["activation_encodings"].as_array().unwrap().clone();
+        let bits: BTreeSet<u64> = activations.iter().map(|one| one["bits"].as_u64().unwrap()).collect();
+        (sidecar["scheme"]["backend"].as_str().unwrap().to_string(), bits)
+    };
+    for (backend, table) in [("qnn-htp", "qnn-htp-a16"), ("tflite", "tflite-16x8"), ("xint8", "xint8-a16")] {
+        let (_, [_, sidecar]) = smoothed_for(backend, folder.path(), &network(false, 0.0), "none", "1");
+        let (used, bits) = bits(&sidecar);
+        assert_eq!(used, table);
+        assert!(bits.contains(&16), "{backend}: {bits:?}");
+        let shown = |command: &str, file: &Path| {
+            let ran = run(mqq().arg(command).arg(file).args(["-b", backend, "--json"]));
+            assert_eq!(ran.code, 0, "{backend}: {}{}", ran.stdout, ran.stderr);
+            serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap()
+        };
+        assert_eq!(shown("inspect", &model)["placement"]["table"], table);
+        assert_eq!(shown("check", &folder.path().join("1.onnx"))["results"][0]["table"], table);
+        assert!(shown("inspect", &repository("fixtures/digits_cnn.onnx"))["placement"].get("table").is_none());
+    }
+    let mut plain = mqq();
+    plain.arg("calibrate").arg(&model).args(["-b", "qnn-htp", "--set", "transformers=null", "--effort", "0", "--json"]);
+    let ran = run(plain.arg("--data").arg(folder.path().join("*.npy")).arg("-o").arg(folder.path().join("8.onnx")));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let (used, bits) = bits(&std::fs::read(folder.path().join("8.json")).unwrap());
+    assert_eq!((used.as_str(), bits), ("qnn-htp", BTreeSet::from([8])));
 }

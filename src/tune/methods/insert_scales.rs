@@ -5,7 +5,6 @@ use super::equalize::looked_at;
 use crate::equalize::{ScaleOptions, describe_inserted, groups_of_inserted};
 use crate::onnx::edit::{InsertedMul, ModelEdit};
 use crate::place::place;
-use crate::scheme::InsertedScales;
 use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
 use anyhow::Result;
 
@@ -28,7 +27,7 @@ const SCALES: ScaleOptions = ScaleOptions { least_gain_db: 3.0, least_share: 0.0
 /// If there are too few samples, or they cannot be run.
 fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let ModelContext { setup, model, progress, .. } = *context;
-    if setup.scheme.insert_scales != Some(InsertedScales::Float) {
+    if !setup.scheme.scales_in_float() {
         return Ok(FloatProposal::default());
     }
     let is_conv = |mul: &&InsertedMul| {

@@ -10,13 +10,12 @@ use crate::plan::decide;
 use crate::scheme::FLOAT;
 use crate::simulate::Samples;
 use crate::tune::accept::INSERTION;
-use crate::tune::compare::{Biases, Compared, compare_plans};
+use crate::tune::compare::Biases;
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
-use crate::tune::outcome::MethodOutcome;
 use crate::tune::setup::{Evaluation, PlannedModel};
+use crate::tune::variants::{Trial, Variant};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 /// First layers in float.
 pub const KEEP_FIRST: Method = Method {
@@ -45,47 +44,35 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     // With those float that were tried, accepted or not.
     let mut tried = planned.placement.clone();
     for _ in 0..MAX_DEPTH {
-        let PlannedModel { model, placement, plan, .. } = &*planned;
+        let model = &planned.model;
         let graph = model.graph()?;
         let first = first_layers(graph, &tried);
         let gated: Vec<usize> = first.into_iter().filter(|&layer| is_gated(graph, &tried, layer)).collect();
         if gated.is_empty() {
             break;
         }
-        let start = Instant::now();
         let samples = context.samples(data, model, known.as_ref())?;
         let (names, values) = (data.names(), data.values(samples.clone())?);
         let reason = "a first layer, whose output a gate reads";
         float.extend(gated.iter().map(|&layer| (layer, reason.to_string())));
+        let layers: Vec<&str> = float.keys().map(|&layer| node_name(&graph.node[layer])).collect();
         let assigned = Assigned { float: float.clone(), ..Assigned::default() };
         let without = place_assigned(graph, setup.value_info, setup.scheme, setup.selection, &assigned);
         let decided = decide(graph, &without, &calibration.of(&without), None, setup.scheme, setup.range_observers())?;
-        let compared = Compared {
-            models: [model; 2],
-            plans: [plan, &decided.0],
-            placements: [placement, &without],
-            scalings: Some(&BTreeMap::new()),
-            table: setup.weight_scheme(),
-            axes: setup.axes,
-            biases: Biases::of(methods),
-        };
-        let before = known.as_ref().map(|known| &known.reference);
         let data = Samples { names: &names, values: &values };
-        let (gain, [of_plan, of_other]) = compare_plans(compared, data, before)?;
-        let outcome = MethodOutcome::judged(KEEP_FIRST.name, &gain, INSERTION, samples.len());
-        let layers: Vec<&str> = float.keys().map(|&layer| node_name(&graph.node[layer])).collect();
-        let accepted = outcome.accepted;
-        chosen.outcomes.push(MethodOutcome {
-            variant: Some(layers.join(", ")),
-            seconds: start.elapsed().as_secs_f64(),
-            ..outcome
-        });
-        *known = Some(Evaluation { samples, reference: if accepted { of_other } else { of_plan } });
-        tried.clone_from(&without);
-        if accepted {
-            planned.replan(decided);
-            planned.placement = without;
+        let reference = known.take().map(|known| known.reference);
+        let mut trial = Trial::new(KEEP_FIRST.name, setup, planned, data, Biases::of(methods), reference);
+        trial.enter(layers.join(", "), INSERTION, || Ok(Variant::of_plan(model, &without, decided)))?;
+        let (best, outcomes, of_plan) = trial.finish();
+        chosen.outcomes.extend(outcomes);
+        let mut reference = of_plan;
+        if let Some(best) = best {
+            planned.replan(best.variant.decided);
+            planned.placement = best.variant.placement;
+            reference = Some(best.reference);
         }
+        *known = reference.map(|reference| Evaluation { samples, reference });
+        tried = without;
     }
     Ok(chosen)
 }

@@ -5,16 +5,14 @@
 //! measured at its outputs.
 
 use crate::observers::by_spelling;
-use crate::plan::{Decided, Observers, decide};
-use crate::simulate::{FloatReference, Samples};
+use crate::plan::{Observers, decide};
+use crate::simulate::Samples;
 use crate::tune::accept::{Acceptance, CHANGE, NARROW_OBSERVER};
-use crate::tune::compare::{Biases, Compared, compare_plans};
+use crate::tune::compare::Biases;
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
-use crate::tune::outcome::MethodOutcome;
 use crate::tune::setup::{Evaluation, PlannedModel};
+use crate::tune::variants::{Trial, Variant};
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
-use std::time::Instant;
 
 /// Another range observer for all activations, where the outputs are nearer to float with it.
 pub const OBSERVER: Method = Method {
@@ -46,12 +44,12 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     // Else there are too few, as for all that is tuned.
     let Ok(samples) = context.samples(data, model, known.as_ref()) else { return Ok(Chosen::default()) };
     let (names, values) = (data.names(), data.values(samples.clone())?);
+    let data = Samples { names: &names, values: &values };
+    let reference = known.take().map(|known| known.reference);
+    let mut trial = Trial::new(OBSERVER.name, setup, planned, data, Biases::of(methods), reference);
     let statistics = calibration.of(placement);
-    let mut of_default: Option<FloatReference> = None;
-    let mut best: Option<Rival> = None;
     let mut tried = Vec::new();
     for (observer, acceptance) in RIVALS {
-        let start = Instant::now();
         let activation = by_spelling(observer)?;
         let observers = Observers { activation: &activation, ..setup.range_observers() };
         let decided = decide(graph, placement, &statistics, None, setup.scheme, observers)?;
@@ -59,46 +57,15 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
             // No range moves, as those of transformers, which hold every value.
             continue;
         }
-        let compared = Compared {
-            models: [model; 2],
-            plans: [plan, &decided.0],
-            placements: [placement; 2],
-            scalings: Some(&BTreeMap::new()),
-            table: setup.weight_scheme(),
-            axes: setup.axes,
-            biases: Biases::of(methods),
-        };
-        let before = of_default.as_ref().or(known.as_ref().map(|known| &known.reference));
-        let data = Samples { names: &names, values: &values };
-        let (change, [reference, of_rival]) = compare_plans(compared, data, before)?;
-        of_default = Some(reference);
-        let gain = change.gain();
-        let outcome = MethodOutcome::judged(OBSERVER.name, &change, acceptance, samples.len());
-        if outcome.accepted && best.as_ref().is_none_or(|best| gain > best.gain) {
-            best = Some(Rival { observer, decided, gain, reference: of_rival });
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        tried.push(MethodOutcome { variant: Some(observer.to_string()), seconds, ..outcome });
+        trial.enter(observer.to_string(), acceptance, || Ok(Variant::of_plan(model, placement, decided)))?;
+        tried.push(observer);
     }
-    let (mut observer, mut reference) = (None, of_default);
+    let (best, outcomes, of_plan) = trial.finish();
+    let (mut observer, mut reference) = (None, of_plan);
     if let Some(best) = best {
-        planned.replan(best.decided);
-        (observer, reference) = (Some(best.observer), Some(best.reference));
+        planned.replan(best.variant.decided);
+        (observer, reference) = (Some(tried[best.outcome]), Some(best.reference));
     }
     *known = reference.map(|reference| Evaluation { samples, reference });
-    let is_other = |tried: &&mut MethodOutcome| tried.accepted && tried.variant.as_deref() != observer;
-    for other in tried.iter_mut().filter(is_other) {
-        (other.accepted, other.reason) = (false, Some(format!("{} gains more", observer.unwrap_or(DEFAULT))));
-    }
-    Ok(Chosen { outcomes: tried, observer, ..Chosen::default() })
-}
-
-/// Another range observer that is better than the table's.
-struct Rival {
-    observer: &'static str,
-    decided: Decided,
-    /// What the network gains with it.
-    gain: f64,
-    /// What is known of it by judging.
-    reference: FloatReference,
+    Ok(Chosen { outcomes, observer, ..Chosen::default() })
 }

@@ -11,21 +11,19 @@ use crate::calibrate::CalibrationStatistics;
 use crate::equalize::{EqualizationGroup, describe_inserted, groups_of_inserted, own_bias, shift};
 use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::proto::{GraphProto, ModelProto};
-use crate::place::{Placement, place};
-use crate::plan::{Decided, decide};
-use crate::quant::ChannelScaling;
-use crate::scheme::InsertedScales;
-use crate::simulate::{FloatReference, Samples};
+use crate::onnx::proto::GraphProto;
+use crate::place::place;
+use crate::plan::decide;
+use crate::simulate::Samples;
 use crate::statistics::{ChannelExtremes, Extremes, TensorStatistics};
 use crate::tune::accept::{CHANGE, INSERTION};
-use crate::tune::compare::{Biases, Compared, compare_plans};
+use crate::tune::compare::Biases;
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
 use crate::tune::outcome::MethodOutcome;
 use crate::tune::setup::{Evaluation, PlannedModel, Setup};
+use crate::tune::variants::{Best, Trial, Variant};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 /// Channel scales for the layers of a transformer.
 pub const SMOOTH: Method = Method {
@@ -47,21 +45,6 @@ const LEAST_SAMPLES: usize = 16;
 /// Channels and weights reach so far at least.
 const LEAST: f64 = 1e-5;
 
-/// A model with smoothed inputs of its layers.
-struct Smoothed {
-    edits: Vec<ModelEdit>,
-    model: ModelProto,
-    placement: Placement,
-    decided: Decided,
-    scalings: BTreeMap<String, ChannelScaling>,
-    statistics: BTreeMap<String, TensorStatistics>,
-}
-
-/// Whether Muls by channel scales run in float.
-fn is_float(setup: Setup) -> bool {
-    setup.scheme.insert_scales == Some(InsertedScales::Float)
-}
-
 /// The better of the exponents, where it gains over none.
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
     let ChoiceContext { setup, calibration, .. } = *context;
@@ -76,60 +59,50 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         return Ok(Chosen { outcomes: vec![MethodOutcome::skipped(SMOOTH.name, reason)], ..Chosen::default() });
     }
     let (names, values) = (data.names(), data.values(samples.clone())?);
+    let data = Samples { names: &names, values: &values };
     // Biases stay as they are: corrected on the quantized network, they hide what an exponent does.
-    let mut before: Option<FloatReference> = known.take().map(|known| known.reference.without_corrected());
-    let mut best: Option<(usize, usize, Smoothed, FloatReference)> = None;
-    let mut outcomes: Vec<MethodOutcome> = Vec::new();
-    let exponents = if is_float(setup) { EXPONENTS } else { EXPONENTS_OF_WEIGHTS };
+    let reference = known.take().map(|known| known.reference.without_corrected());
+    let mut trial = Trial::new(SMOOTH.name, setup, planned, data, Biases::Kept, reference);
+    let exponents = if setup.scheme.scales_in_float() { EXPONENTS } else { EXPONENTS_OF_WEIGHTS };
     let mut climb = Climb::new(exponents.len());
+    let mut tried = Vec::new();
     while let Some(which) = climb.untried() {
-        let exponent = exponents[which];
-        let start = Instant::now();
-        let smoothed = inputs.smoothed(setup, planned, calibration, exponent)?;
-        let compared = Compared {
-            models: [&planned.model, &smoothed.model],
-            plans: [&planned.plan, &smoothed.decided.0],
-            placements: [&planned.placement, &smoothed.placement],
-            scalings: Some(&smoothed.scalings),
-            table: setup.weight_scheme(),
-            axes: setup.axes,
-            biases: Biases::Kept,
-        };
-        let data = Samples { names: &names, values: &values };
-        let (gain, [of_plain, of_smoothed]) = compare_plans(compared, data, before.as_ref())?;
-        before = Some(of_plain);
-        let outcome = MethodOutcome::judged(SMOOTH.name, &gain, INSERTION, samples.len());
-        climb.gained(which, gain.gain());
-        if outcome.accepted && climb.best() == which {
-            best = Some((which, outcomes.len(), smoothed, of_smoothed));
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        outcomes.push(MethodOutcome { variant: Some(exponent.to_string()), seconds, ..outcome });
+        let make = || inputs.smoothed(setup, planned, calibration, exponents[which]);
+        let gain = trial.enter(exponents[which].to_string(), INSERTION, make)?;
+        climb.gained(which, gain);
+        tried.push(which);
     }
-    let (which, mut chosen, mut reference, mut at) = match best {
-        Some((which, at, smoothed, of_smoothed)) => (which, smoothed, Some(of_smoothed), at),
-        None => {
-            *known = before.map(|reference| Evaluation { samples, reference });
-            return Ok(Chosen { outcomes, ..Chosen::default() });
-        }
+    let (best, mut outcomes, of_plan) = trial.finish();
+    let Some(Best { variant: mut chosen, outcome: mut at, reference, .. }) = best else {
+        *known = of_plan.map(|reference| Evaluation { samples, reference });
+        return Ok(Chosen { outcomes, ..Chosen::default() });
     };
-    let mut detail = inputs.describe(setup);
-    let shifts = is_float(setup) && context.methods.contains(LOCAL_BIAS.name);
+    let (mut reference, mut detail) = (Some(reference), inputs.describe(setup));
+    let shifts = setup.scheme.scales_in_float() && context.methods.contains(LOCAL_BIAS.name);
     let shifted = if shifts { Some(LinearInputs::of(setup, planned, calibration, true)?) } else { None };
     if let Some(shifted) = shifted.filter(|shifted| shifted.n_shifted() > 0) {
+        // Biases are corrected: the mean error of a weight counts as much as the mean of its input, which is not at 0 when the
+        // middle is.
+        let mut trial = Trial {
+            model: &chosen.model,
+            plan: &chosen.decided.0,
+            placement: &chosen.placement,
+            ..Trial::new(SMOOTH.name, setup, planned, data, Biases::Corrected(LOCAL_BIAS), None)
+        };
         // Shifted channels reach less far, for which a lower exponent may do.
-        let smoothed: Vec<(f64, Smoothed)> = exponents[which.saturating_sub(1)..=which]
-            .iter()
-            .map(|&exponent| Ok((exponent, shifted.smoothed(setup, planned, calibration, exponent)?)))
-            .collect::<Result<_>>()?;
-        let data = Samples { names: &names, values: &values };
-        if let Some((best, smoothed)) = best_of_shifted(setup, &chosen, smoothed, data, &mut outcomes)? {
-            (chosen, reference, at) = (smoothed, None, best);
-            detail = shifted.describe(setup);
+        let which = tried[at];
+        for &exponent in &exponents[which.saturating_sub(1)..=which] {
+            let make = || shifted.smoothed(setup, planned, calibration, exponent);
+            trial.enter(format!("{exponent}, shifted"), CHANGE, || Ok(Variant { scalings: None, ..make()? }))?;
         }
-    }
-    for (_, other) in outcomes.iter_mut().enumerate().filter(|(i, other)| *i != at && other.accepted) {
-        (other.accepted, other.reason) = (false, Some("another variant gains more".to_string()));
+        let (best, more, _) = trial.finish();
+        let n_plain = outcomes.len();
+        outcomes.extend(more);
+        if let Some(best) = best {
+            let name = outcomes[n_plain + best.outcome].variant.clone().unwrap_or_default();
+            outcomes[at].yield_to(&name);
+            (chosen, at, reference, detail) = (best.variant, n_plain + best.outcome, None, shifted.describe(setup));
+        }
     }
     outcomes[at].details.push(detail);
     planned.replan(chosen.decided);
@@ -137,41 +110,6 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     planned.placement = chosen.placement;
     *known = reference.map(|reference| Evaluation { samples, reference });
     Ok(Chosen { outcomes, statistics: chosen.statistics, ..Chosen::default() })
-}
-
-/// The best of models with `shifted` channels, each with its exponent, where it gains over `plain`; with the position of its
-/// outcome among all `outcomes`, to which those of all are added. Biases are corrected: the mean error of a weight counts as
-/// much as the mean of its input, which is not at 0 when the middle is.
-fn best_of_shifted(
-    setup: Setup,
-    plain: &Smoothed,
-    shifted: Vec<(f64, Smoothed)>,
-    data: Samples,
-    outcomes: &mut Vec<MethodOutcome>,
-) -> Result<Option<(usize, Smoothed)>> {
-    let mut of_plain: Option<FloatReference> = None;
-    let mut best: Option<(f64, usize, Smoothed)> = None;
-    for (exponent, smoothed) in shifted {
-        let start = Instant::now();
-        let compared = Compared {
-            models: [&plain.model, &smoothed.model],
-            plans: [&plain.decided.0, &smoothed.decided.0],
-            placements: [&plain.placement, &smoothed.placement],
-            scalings: None,
-            table: setup.weight_scheme(),
-            axes: setup.axes,
-            biases: Biases::Corrected(LOCAL_BIAS),
-        };
-        let (gain, [reference, _]) = compare_plans(compared, data, of_plain.as_ref())?;
-        of_plain = Some(reference);
-        let outcome = MethodOutcome::judged(SMOOTH.name, &gain, CHANGE, data.len());
-        if outcome.accepted && best.as_ref().is_none_or(|best| gain.gain() > best.0) {
-            best = Some((gain.gain(), outcomes.len(), smoothed));
-        }
-        let (variant, seconds) = (Some(format!("{exponent}, shifted")), start.elapsed().as_secs_f64());
-        outcomes.push(MethodOutcome { variant, seconds, ..outcome });
-    }
-    Ok(best.map(|(_, at, smoothed)| (at, smoothed)))
 }
 
 /// The order in which neighbours on a scale are tried: two in the middle, then on from the better one while that gains more.
@@ -296,7 +234,7 @@ impl LinearInputs {
         planned: &PlannedModel,
         calibration: &CalibrationStatistics,
         exponent: f64,
-    ) -> Result<Smoothed> {
+    ) -> Result<Variant> {
         let mut edits: Vec<ModelEdit> = self.muls.iter().cloned().map(ModelEdit::InsertMul).collect();
         // Before scales are taken up: a bias may be that of a layer that does.
         edits.extend(self.groups.iter().flat_map(|group| group.shift.iter().cloned()));
@@ -320,7 +258,7 @@ impl LinearInputs {
         let placement = place(graph, setup.value_info, setup.scheme, setup.selection);
         let of_placement = calibration.of_others(&placement, &statistics);
         let decided = decide(graph, &placement, &of_placement, None, setup.scheme, setup.range_observers())?;
-        Ok(Smoothed { edits, placement, decided, scalings, statistics, model })
+        Ok(Variant { edits, placement, decided, scalings: Some(scalings), statistics, model })
     }
 
     fn n_shifted(&self) -> usize {

@@ -1,0 +1,139 @@
+//! Variants of a plan, each measured against it on the same samples; the best of those that are accepted is taken.
+
+use super::accept::Acceptance;
+use super::compare::{Biases, Compared, compare_plans};
+use super::outcome::MethodOutcome;
+use super::setup::{PlannedModel, Setup};
+use crate::onnx::edit::ModelEdit;
+use crate::onnx::proto::ModelProto;
+use crate::place::Placement;
+use crate::plan::{Decided, QuantPlan};
+use crate::quant::ChannelScaling;
+use crate::simulate::{FloatReference, Samples};
+use crate::statistics::TensorStatistics;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// A network that computes the same as another in float, with its plan.
+pub struct Variant {
+    /// The changes of the other's model.
+    pub edits: Vec<ModelEdit>,
+    /// The model with these.
+    pub model: ModelProto,
+    /// Where it is quantized.
+    pub placement: Placement,
+    /// With which parameters.
+    pub decided: Decided,
+    /// As [`Compared::scalings`].
+    pub scalings: Option<BTreeMap<String, ChannelScaling>>,
+    /// What is known of tensors that are others now.
+    pub statistics: BTreeMap<String, TensorStatistics>,
+}
+
+impl Variant {
+    /// Another plan of the same model.
+    pub fn of_plan(model: &ModelProto, placement: &Placement, decided: Decided) -> Variant {
+        Variant {
+            edits: Vec::new(),
+            model: model.clone(),
+            placement: placement.clone(),
+            decided,
+            scalings: Some(BTreeMap::new()),
+            statistics: BTreeMap::new(),
+        }
+    }
+}
+
+/// The variant that gains the most.
+pub struct Best {
+    /// The variant.
+    pub variant: Variant,
+    /// Position of its outcome.
+    pub outcome: usize,
+    /// What is known of it by measuring.
+    pub reference: FloatReference,
+    gain: f64,
+}
+
+/// Variants of one plan, tried one after the other.
+pub struct Trial<'a> {
+    /// The method that tries them.
+    pub method: &'static str,
+    /// What it goes by.
+    pub setup: Setup<'a>,
+    /// The float model of the plan.
+    pub model: &'a ModelProto,
+    /// The plan.
+    pub plan: &'a QuantPlan,
+    /// Where it quantizes.
+    pub placement: &'a Placement,
+    /// Samples that neither the plan nor its variants were chosen by.
+    pub samples: Samples<'a>,
+    /// The biases that variants are compared with.
+    pub biases: Biases,
+    /// What is known of the plan by measuring.
+    pub known: Option<FloatReference>,
+    /// What became of each variant.
+    pub outcomes: Vec<MethodOutcome>,
+    /// The best so far.
+    pub best: Option<Best>,
+}
+
+impl<'a> Trial<'a> {
+    /// Of the plan of a model as it is.
+    pub fn new(
+        method: &'static str,
+        setup: Setup<'a>,
+        planned: &'a PlannedModel,
+        samples: Samples<'a>,
+        biases: Biases,
+        known: Option<FloatReference>,
+    ) -> Trial<'a> {
+        let PlannedModel { model, plan, placement, .. } = planned;
+        Trial { method, setup, model, plan, placement, samples, biases, known, outcomes: Vec::new(), best: None }
+    }
+
+    /// Measures the variant that `make` gives; its gain.
+    ///
+    /// # Errors
+    /// As [`compare_plans`], and if it cannot be made.
+    pub fn enter(
+        &mut self,
+        name: String,
+        acceptance: Acceptance,
+        make: impl FnOnce() -> Result<Variant>,
+    ) -> Result<f64> {
+        let start = Instant::now();
+        let variant = make()?;
+        let compared = Compared {
+            models: [self.model, &variant.model],
+            plans: [self.plan, &variant.decided.0],
+            placements: [self.placement, &variant.placement],
+            scalings: variant.scalings.as_ref(),
+            table: self.setup.weight_scheme(),
+            axes: self.setup.axes,
+            biases: self.biases,
+        };
+        let (change, [of_plan, reference]) = compare_plans(compared, self.samples, self.known.as_ref())?;
+        self.known = Some(of_plan);
+        let gain = change.gain();
+        let outcome = MethodOutcome::judged(self.method, &change, acceptance, self.samples.len());
+        if outcome.accepted && self.best.as_ref().is_none_or(|best| gain > best.gain) {
+            self.best = Some(Best { variant, outcome: self.outcomes.len(), reference, gain });
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        self.outcomes.push(MethodOutcome { variant: Some(name), seconds, ..outcome });
+        Ok(gain)
+    }
+
+    /// The best variant, the outcomes of all, and what is known of the plan.
+    pub fn finish(mut self) -> (Option<Best>, Vec<MethodOutcome>, Option<FloatReference>) {
+        if let Some(best) = &self.best {
+            let name = self.outcomes[best.outcome].variant.clone().unwrap_or_default();
+            let others = self.outcomes.iter_mut().enumerate().filter(|(i, _)| *i != best.outcome);
+            others.for_each(|(_, other)| other.yield_to(&name));
+        }
+        (self.best, self.outcomes, self.known)
+    }
+}
