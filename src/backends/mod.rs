@@ -21,9 +21,10 @@ macro_rules! tables {
 pub const BUILT_IN: &[(&str, &str)] = tables![
     "academic", "esp-dl", "mqbench-openvino", "mqbench-tensorrt", "ncnn", "nnie", "onnx-qnn", "onnxruntime",
     "onnxruntime-dynamic", "onnxruntime-nbits", "onnxruntime-vnni", "openvino", "pplcuda", "pplw8a16", "qnn-htp",
-    "qnn-htp-a16", "rknn", "snpe", "stpu", "tengine", "tensorrt", "tensorrt-nlp", "tflite", "tflite-16x8", "tflitemicro",
-    "tidl-msa-wc8-at8", "tidl-msa-wc8p2-at8p2", "tidl-wc8-at8", "tidl-wc8p2-at8p2", "tidl-wc8symp2-at8symp2",
-    "tidl-wt8symp2-at8symp2", "tvm", "vitis", "weight-only-int4", "weight-only-int8", "xint8", "xint8-a16",
+    "qnn-htp-a16", "rknn", "snpe", "stpu", "tengine", "tensorrt", "tensorrt-nlp", "tflite", "tflite-16x8",
+    "tflitemicro", "tidl-msa-wc8-at8", "tidl-msa-wc8p2-at8p2", "tidl-wc8-at8", "tidl-wc8p2-at8p2",
+    "tidl-wc8symp2-at8symp2", "tidl-wt8symp2-at8symp2", "tvm", "vitis", "weight-only-int4", "weight-only-int8",
+    "xint8", "xint8-a16",
 ];
 
 /// The lists that tables take names from.

@@ -178,7 +178,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let of_transformers = args.backend.of_transformers(&scheme)?.map(|scheme| args.fixed.apply(scheme));
     let preprocessing = args.preprocess.resolve()?;
     let with = |scheme: Scheme| request(args, scheme, preprocessing.clone()).map_err(Failure::Usage);
-    let mut request = Request { of_transformers: of_transformers.map(with).transpose()?.map(Box::new), ..with(scheme)? };
+    let mut request =
+        Request { of_transformers: of_transformers.map(with).transpose()?.map(Box::new), ..with(scheme)? };
     let all_paths = paths(args, &request.scheme).map_err(Failure::Usage)?;
     // With --keep-going a model that is not there is the failure of that model alone.
     if !args.keep_going {
