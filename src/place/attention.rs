@@ -36,7 +36,7 @@ fn skip_attention_scores(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// The product behind the scores, back through scaling, reshaping and an added mask; and whether there was a mask.
+/// The product behind the scores, back through scaling, limiting, reshaping and an added mask; and whether there was a mask.
 pub(super) fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool)> {
     let (mut tensor, mut masked) = (scores, false);
     for _ in 0..8 {
@@ -46,7 +46,8 @@ pub(super) fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool
         match node.op_type() {
             "MatMul" => return (varying.len() == 2).then_some((node_idx, masked)),
             "Add" => masked |= varying.len() == 2,
-            "Mul" | "Div" | "Reshape" | "Transpose" | "Where" => {}
+            "Mul" | "Div" | "Sub" | "Max" | "Clip" | "Tanh" | "Cast" | "Identity" | "Dropout" | "Reshape"
+            | "Transpose" | "Where" => {}
             _ => return None,
         }
         tensor = node.input.get(*varying.first()?)?;

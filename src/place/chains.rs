@@ -75,7 +75,9 @@ impl Draft<'_> {
         }
         // Forward: division, or the product with the reciprocal; then scale and shift.
         let mut front = self.only_consumer(sqrt)?;
-        if matches!(self.op(front), "Reciprocal") {
+        // The reciprocal, as one operator or 1 / x.
+        let by_one = self.op(front) == "Div" && self.activation_inputs(front) == [1];
+        if by_one || self.op(front) == "Reciprocal" {
             nodes.push(front);
             front = self.only_consumer(front)?;
         }

@@ -97,8 +97,11 @@ impl Draft<'_> {
     }
 
     fn is_linear_layer(&self, node_idx: usize) -> bool {
-        let op = self.graph.node[node_idx].op_type();
-        matches!(op, "MatMul" | "Gemm") && self.weight_input(node_idx).is_some()
+        let node = &self.graph.node[node_idx];
+        let rank = |slot: usize| self.index.initializer(&node.input[slot]).map_or(0, |weight| weight.dims.len());
+        // A stack of matrices on the left is no weight: an attention may have constant queries.
+        let is_weight = |slot: usize| slot == 1 || rank(slot) == 2;
+        matches!(node.op_type(), "MatMul" | "Gemm") && self.weight_input(node_idx).is_some_and(is_weight)
     }
 
     /// Whether a first layer is a Conv that makes tokens of an image: none of its windows overlap.
@@ -133,7 +136,14 @@ impl Draft<'_> {
         let node = &self.graph.node[node_idx];
         let op = node.op_type();
         let lists = [FUSED, BETWEEN, POINTWISE, BINARY, MOVES];
-        lists.iter().any(|list| list.contains(&op)) && op != "BatchNormalization" && !self.is_beside_pixels(node_idx)
+        let is_known = lists.iter().any(|list| list.contains(&op)) || self.pools_tokens(node);
+        is_known && op != "BatchNormalization" && !self.is_beside_pixels(node_idx)
+    }
+
+    /// Whether a node takes the mean over all tokens, `[batch, channels, tokens]`.
+    fn pools_tokens(&self, node: &NodeProto) -> bool {
+        let shape = node.input.first().and_then(|input| self.value_info.shape(input));
+        node.op_type() == "GlobalAveragePool" && shape.is_some_and(|shape| shape.len() == 3)
     }
 
     /// Both products of every attention, and the nodes of every layer or RMS normalization.
@@ -171,7 +181,7 @@ impl Draft<'_> {
     /// Whether an operator of pixels makes what a node reads, or reads what it makes.
     fn is_beside_pixels(&self, node_idx: usize) -> bool {
         let node = &self.graph.node[node_idx];
-        let is_of_pixels = |node: &NodeProto| OF_PIXELS.contains(&node.op_type());
+        let is_of_pixels = |node: &NodeProto| OF_PIXELS.contains(&node.op_type()) && !self.pools_tokens(node);
         let makes = |name: &String| self.index.producer(name).is_some_and(is_of_pixels);
         let readers = |name: &String| self.index.consumers(name).iter().filter_map(|(i, _)| self.graph.node.get(*i));
         node.input.iter().any(makes) || node.output.iter().flat_map(readers).any(is_of_pixels)

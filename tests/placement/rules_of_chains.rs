@@ -136,6 +136,21 @@ fn layer_normalization_spelled_out() {
     let nodes = found("skip_layer_norm_chains", norm, "y");
     assert_eq!(nodes.len(), 9, "{nodes:?}");
     assert!(!nodes.contains(&"Add_y".to_string()));
+    // The root mean square, with one over the root.
+    let rms = |g: &mut GraphBuilder| {
+        for (name, value) in [("one", 1.0), ("epsilon", 1e-5)] {
+            g.values(name, &[], &[value]);
+        }
+        g.op("Mul", &["x", "x"], "square");
+        g.op("ReduceMean", &["square"], "mean");
+        g.op("Add", &["mean", "epsilon"], "v");
+        g.op("Sqrt", &["v"], "root");
+        g.op("Div", &["one", "root"], "by");
+        g.op("Mul", &["x", "by"], "n");
+        g.weight("gamma", &[8]);
+        g.op("Mul", &["gamma", "n"], "y");
+    };
+    assert_eq!(found("skip_layer_norm_chains", rms, "y").len(), 7);
     let distance = |g: &mut GraphBuilder| {
         g.op("Mul", &["x", "x"], "square");
         g.op("ReduceSum", &["square"], "sum");
@@ -159,6 +174,21 @@ fn attention() {
     };
     assert_eq!(found("skip_attention_scores", masked, "y"), ["MatMul_scores", "MatMul_y"]);
     assert_eq!(found("skip_attention_output", masked, "y"), ["MatMul_y"]);
+    // As GPT-2 and OPT mask: a difference, and a lower bound.
+    let bounded = |g: &mut GraphBuilder| {
+        for (name, value) in [("kept", 1.0), ("left_out", 1e4), ("lowest", -1e5)] {
+            g.values(name, &[], &[value]);
+        }
+        g.input("mask", &[1, 16, 8, 8]);
+        g.op("MatMul", &["x", "x"], "scores");
+        g.op("Add", &["scores", "mask"], "added");
+        g.op("Mul", &["added", "kept"], "times");
+        g.op("Sub", &["times", "left_out"], "masked");
+        g.op("Max", &["masked", "lowest"], "bounded");
+        g.op("Softmax", &["bounded"], "weights");
+        g.op("MatMul", &["weights", "x"], "y");
+    };
+    assert_eq!(found("skip_attention_scores", bounded, "y"), ["MatMul_scores", "MatMul_y"]);
     let unmasked = |g: &mut GraphBuilder| {
         g.op("MatMul", &["x", "x"], "scores");
         g.op("Softmax", &["scores"], "weights");

@@ -123,6 +123,28 @@ fn of_a_block_with_norms_behind_the_inputs_of_linear_layers_are_quantized() {
     assert_eq!(quantized(block, "y"), sorted(&expected));
 }
 
+/// As heads do that gather tokens: attention with queries that are constants, and the mean over tokens.
+#[test]
+fn constant_queries_and_the_mean_over_tokens_stay_float() {
+    let head = |g: &mut GraphBuilder| {
+        spelled_out(g, "x", "n");
+        linear(g, "n", "k");
+        g.op("Transpose", &["k"], "kt");
+        g.weight("queries", &[1, 4, 1, 8]);
+        g.op("MatMul", &["queries", "kt"], "scores");
+        g.op("Softmax", &["scores"], "p");
+        g.op("MatMul", &["p", "n"], "mixed");
+        g.op("Transpose", &["mixed"], "channels");
+        g.op("GlobalAveragePool", &["channels"], "mean");
+        g.op("Flatten", &["mean"], "flat");
+        linear(g, "flat", "y");
+    };
+    let model = graph(head, &["y"]);
+    let placed = |shape: &[usize]| uses(&model, &place_by(&model, &scheme_with(RULES), &[("channels", shape)]));
+    assert_eq!(placed(&[1, 8, 4]), ["n -> k_product", "flat -> y_product"]);
+    assert!(placed(&[1, 8, 2, 2]).contains(&"y_product -> y".to_string()));
+}
+
 /// Exporters ask every other tensor for its shape, to reshape it.
 #[test]
 fn a_shape_that_is_asked_for_changes_nothing() {

@@ -139,6 +139,17 @@ def test_sequences_of_other_lengths_run(name):
         assert sqnr_db(expected, found) > 18
 
 
+def inspected(path, *shapes):
+    return json.loads(mqq("inspect", path, "-b", "onnxruntime", *shapes, "--json"))["placement"]
+
+
+def test_inspect_says_why_the_rest_stays_float():
+    path, (_, _, *shapes) = written("BERT, opset 11")
+    reasons = {node["node"]: node["reason"] for node in inspected(path, *shapes)["float_nodes"]}
+    for node in ("layer.0/scores", "layer.0/mixed"):
+        assert reasons[node].startswith("part of a transformer"), reasons[node]
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Embedding and attention as one operator each."""
@@ -153,7 +164,11 @@ def test_operators_that_the_engine_lacks_are_named(whole):
     done = subprocess.run([MQQ, "calibrate", whole, "-b", "onnxruntime", "--data", whole.with_name("samples.npz"), *shapes,
                            "-o", whole.with_name("out.onnx")], capture_output=True, text=True)
     assert done.returncode == 1 and not whole.with_name("out.onnx").exists()
-    assert "EmbedLayerNormalization (1" in done.stderr and "com.microsoft.Attention (3" in done.stderr, done.stderr
+    placement = inspected(whole, *shapes)
+    for message in (done.stderr, placement["engine_error"]):
+        assert "EmbedLayerNormalization (1" in message and "com.microsoft.Attention (3" in message, message
+    found = {node["node"] for node in placement["quantized_nodes"]}
+    assert found == {f"layer.{k}/{name}" for k in range(3) for name in ("output", "up", "down")} | {"pooler"}
 
 
 @pytest.mark.parametrize("backend, least", [("onnxruntime-dynamic", 20), ("onnxruntime-nbits", 10), ("weight-only-int8", 28)])

@@ -360,7 +360,8 @@ def swin(path):
         x = g.op("Add", x, g.op("Reshape", a, np.array([-1, side * side, HIDDEN])))
         x = g.op("Add", x, g.feed_forward(norm(x), "erf, divided"))
     g.scope = ""
-    y = gemm(g, g.with_axes("ReduceMean", norm(x), [1], keepdims=0), HIDDEN, 10, "head")
+    mean = g.op("Flatten", g.op("GlobalAveragePool", g.op("Transpose", norm(x), perm=[0, 2, 1])))
+    y = gemm(g, mean, HIDDEN, 10, "head")
     g.save(path, {"pixels": (TensorProto.FLOAT, ["batch", 3, 16, 16])}, {"logits": (y, ["batch", 10])})
 
 
