@@ -187,7 +187,7 @@ def patches(g):
     """Of [batch, 3, 16, 16]: a Conv, a class token that is expanded to the batch, positions."""
     x = g.op("Conv", "pixels", g.draw(HIDDEN, 3, 4, 4, gain=2), g.bias(HIDDEN), name="patches", strides=[4, 4],
              kernel_shape=[4, 4])
-    x = g.op("Transpose", g.op("Reshape", x, np.array([0, HIDDEN, -1]), name="patches/flattened"), perm=[0, 2, 1])
+    x = g.op("Transpose", g.op("Reshape", x, np.array([0, HIDDEN, -1])), perm=[0, 2, 1])
     shape = g.op("Concat", g.with_axes("Unsqueeze", g.dimension("pixels", 0), [0]), np.array([-1, -1]), axis=0)
     # ConstantOfShape, Mul, Equal, Where: what tracing makes of `expand(batch, -1, -1)`.
     ones = g.op("ConstantOfShape", np.array([3]), value=numpy_helper.from_array(np.array([1])))
@@ -320,7 +320,7 @@ def swin(path):
     norm = g.layer_norm
     x = g.op("Conv", "pixels", g.draw(HIDDEN, 3, 2, 2, gain=2), g.bias(HIDDEN), name="patches", strides=[2, 2],
              kernel_shape=[2, 2])
-    x = norm(g.op("Transpose", g.op("Reshape", x, np.array([0, HIDDEN, -1]), name="patches/flattened"), perm=[0, 2, 1]))
+    x = norm(g.op("Transpose", g.op("Reshape", x, np.array([0, HIDDEN, -1])), perm=[0, 2, 1]))
 
     def rolled(x, by):
         """torch.roll along both axes of the image: two Slices and a Concat each."""
