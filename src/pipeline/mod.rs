@@ -22,7 +22,7 @@ use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, is_transformer, place};
-use crate::plan::{Observers, QuantPlan, decide};
+use crate::plan::{Observers, QuantPlan, decide, unlike_tensors, warning_of_unlike};
 use crate::prepare::{PreparedGraph, prepare_file};
 use crate::progress::Progress;
 use crate::quant::GivenRange;
@@ -35,7 +35,7 @@ use crate::tune::{
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// What a run of the main job is asked for.
@@ -216,6 +216,16 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     let setup = request.setup(&known, samples.as_ref());
     let proposals = propose(setup, &model, &placement, progress);
     let mut calibration = observe(parsed, &placement, &proposals, setup, request, progress)?;
+    let unlike = match setup.has_given_ranges {
+        true => BTreeSet::new(),
+        false => unlike_tensors(&placement, &calibration.of(&placement), &request.scheme),
+    };
+    let has_unlike = !unlike.is_empty();
+    let known = Known { selection: known.selection.with_unlike(unlike), ..known };
+    let setup = request.setup(&known, samples.as_ref());
+    if has_unlike {
+        placement = place(model.graph()?, setup.value_info, setup.scheme, setup.selection);
+    }
     let statistics = calibration.of(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
     let (plan, warnings) = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
@@ -324,9 +334,10 @@ fn improve(
 
 /// What the user is told besides what the stages said.
 fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics, selection: &Selection) -> Result<()> {
-    let PlannedModel { model, plan, warnings, .. } = planned;
+    let PlannedModel { model, placement, plan, warnings, .. } = planned;
     let skipped = calibration.skipped.iter().map(|reason| format!("left out: {reason}"));
     warnings.splice(0..0, skipped);
+    warnings.extend(warning_of_unlike(model.graph()?, placement, plan));
     for pattern in selection.unmatched(model.graph()?) {
         warnings.push(format!("`{pattern}` matches no node"));
     }

@@ -23,6 +23,8 @@ impl<'a> Draft<'a> {
         placement.weights.iter_mut().for_each(|quantizer| quantizer.softmax = role_of(&quantizer.tensor));
         self.collect_float_nodes(&mut placement);
         placement.is_transformer = !self.linear.is_empty() && self.is_transformer();
+        placement.tails = self.detector_tails();
+        placement.joins = self.joins();
         placement
     }
 
@@ -52,6 +54,10 @@ impl<'a> Draft<'a> {
             let n_groups = groups.len();
             let qtype = self.qtype_of(tensor, &edges);
             let group = (self.group_of(tensor), qtype.clone());
+            let mut reason = mark.reason.clone();
+            if self.unlike.contains(tensor) && self.joins_apart() {
+                reason.push_str("; on a grid of its own, as it is joined with much wider ranges");
+            }
             let is_of_linear = edges.iter().any(|(reader, _)| self.linear.contains(reader));
             placement.activations.push(ActivationQuantizer {
                 tensor: tensor.to_string(),
@@ -65,7 +71,7 @@ impl<'a> Draft<'a> {
                 fixed: self.fixed_output(tensor).map(|(_, fixed)| fixed),
                 softmax: None,
                 rule: mark.rule,
-                reason: mark.reason.clone(),
+                reason,
             });
         }
     }

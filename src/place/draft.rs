@@ -55,6 +55,8 @@ pub struct Draft<'a> {
     pub(super) float_outputs: BTreeSet<usize>,
     /// For an Add that is fused into the end of a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
+    /// Tensors whose ranges are unlike those that they are joined with.
+    pub(super) unlike: BTreeSet<String>,
     /// Parent links of the sharing groups.
     pub(super) shared_with: BTreeMap<&'a str, &'a str>,
 }
@@ -81,6 +83,7 @@ impl<'a> Draft<'a> {
             linear: BTreeSet::new(),
             float_outputs: BTreeSet::new(),
             fused_input: BTreeMap::new(),
+            unlike: BTreeSet::new(),
             shared_with: BTreeMap::new(),
         }
     }

@@ -29,6 +29,7 @@ mod share;
 mod small;
 mod softmax;
 mod squeeze;
+mod tail;
 mod trace;
 mod transformer;
 mod types;
@@ -37,6 +38,7 @@ pub use assigned::Assigned;
 pub use draft::Draft;
 pub use ends::{NetworkEnd, layers_at_end};
 pub use softmax::SoftmaxRole;
+pub use tail::DetectorTail;
 
 use crate::onnx::graph::Edge;
 use crate::onnx::node::node_name;
@@ -72,6 +74,7 @@ pub const RULES: &[Rule] = &[
     embeddings::SKIP_EMBEDDING_ADDS,
     chains::SKIP_LAYER_NORM_CHAINS,
     chains::SKIP_GELU_CHAINS,
+    tail::SKIP_DETECTOR_TAIL,
     transformer::QUANTIZE_LINEAR_INPUTS_ALONE,
     transformer::SCALE_LINEAR_INPUTS,
     ends::SKIP_FIRST_LAYERS,
@@ -194,6 +197,19 @@ pub struct FloatNode {
     pub reason: String,
 }
 
+/// An operator that brings several quantized tensors to one grid.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Join {
+    /// Position of the node.
+    pub node: usize,
+    /// What it joins, in front of operators that only move values.
+    pub inputs: Vec<String>,
+    /// What it makes, where that is quantized.
+    pub output: Option<String>,
+    /// Whether the table lets inputs of unlike ranges keep quantization parameters of their own.
+    pub may_part: bool,
+}
+
 /// The outcome of placement.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Placement {
@@ -207,18 +223,24 @@ pub struct Placement {
     pub quantized_nodes: Vec<usize>,
     /// Nodes with float outputs that stay float, by position.
     pub float_nodes: Vec<FloatNode>,
+    /// What makes boxes and scores of the output layers of a detector; whether it stays float is for the table to say.
+    pub tails: Vec<DetectorTail>,
+    /// Operators that bring several activations to one grid, in the order of the graph.
+    pub joins: Vec<Join>,
     /// Whether the network is a transformer, and a rule of the table is for these: detectors with attention behind a
     /// convolutional network are none, and gain by what is tried for convolutions.
     pub is_transformer: bool,
 }
 
-/// Which nodes the user takes out or asks for: by node name, glob over node names, or operator type.
+/// Which nodes the user takes out or asks for: by node name, glob over node names, or operator type; and what is known of tensors.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     exclude: Vec<Pattern>,
     only: Vec<Pattern>,
     /// Names of Muls that scale channels in float.
     scaling: BTreeSet<String>,
+    /// Tensors whose ranges are unlike those that they are joined with.
+    unlike: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -238,13 +260,23 @@ impl Selection {
             };
             patterns.iter().map(compile_one).collect()
         };
-        Ok(Selection { exclude: compile(exclude)?, only: compile(only)?, scaling: BTreeSet::new() })
+        Ok(Selection {
+            exclude: compile(exclude)?,
+            only: compile(only)?,
+            scaling: BTreeSet::new(),
+            unlike: BTreeSet::new(),
+        })
     }
 
     /// The same for a graph that may have Muls of these names, which scale channels in front of a quantizer: they stay float
     /// and read what they scale as it is.
     pub fn with_scaling(&self, names: BTreeSet<String>) -> Selection {
         Selection { scaling: names, ..self.clone() }
+    }
+
+    /// The same with tensors that share no grid with those that they are joined with, where the table allows it.
+    pub fn with_unlike(&self, tensors: BTreeSet<String>) -> Selection {
+        Selection { unlike: tensors, ..self.clone() }
     }
 
     /// Patterns that match no node of `graph`.
@@ -290,6 +322,7 @@ pub fn place_assigned(
     assigned: &Assigned,
 ) -> Placement {
     let mut draft = Draft::new(graph, value_info, scheme);
+    draft.unlike = selection.unlike.clone();
     for (node_idx, node) in graph.node.iter().enumerate() {
         if selection.scaling.contains(node_name(node)) {
             draft.rule = "channel_scales";

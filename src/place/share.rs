@@ -1,27 +1,42 @@
 //! The rule about tensors on one grid.
 
-use super::{Draft, Rule, trace};
+use super::{Draft, Join, Rule, trace};
 use crate::scheme::{Constraint, ParameterKind, RuleCall};
+
+/// Which tensors keep a grid of their own where they are joined with others.
+#[derive(Clone, Copy)]
+struct Apart {
+    /// Those whose grid takes a Clip's place: a wider one could not.
+    clips: bool,
+    /// Those whose ranges are unlike those of the others.
+    unlike: bool,
+}
 
 /// Puts tensors that an operator only moves or joins on one grid, so that it can run on integers.
 pub const SHARE_SCALES: Rule = Rule {
     name: "share_scales",
-    about: "tensors joined by a row's constraint get one bit-identical scale and zero point; with `clips_apart: 1` not those that a Clip makes which may go where the grid has its effect",
-    takes: &[("clips_apart", ParameterKind::Number)],
+    about: "tensors joined by a row's constraint get one bit-identical scale and zero point; with `clips_apart: 1` not those that a Clip makes which may go where the grid has its effect, \
+     with `unlike_apart: 1` not those whose ranges differ by more than an eighth of the grid's levels",
+    takes: &[("clips_apart", ParameterKind::Number), (UNLIKE_APART, ParameterKind::Number)],
     apply: share_scales,
 };
 
+const UNLIKE_APART: &str = "unlike_apart";
+
 fn share_scales(draft: &mut Draft, call: &RuleCall) {
-    let clips_apart = call.number("clips_apart", 0) != 0;
+    let apart = Apart { clips: call.number("clips_apart", 0) != 0, unlike: call.number(UNLIKE_APART, 0) != 0 };
     for (node_idx, node) in draft.graph.node.iter().enumerate() {
         let Some(constraint) = draft.table_row(node_idx).and_then(|row| row.constraint) else { continue };
-        // A node that was left float may read tensors all of whose uses are quantized: between Q and DQ the target takes
-        // it for one on integers.
+        // A node that was left float may read and make tensors all of whose uses are quantized: between Q and DQ the target
+        // takes it for one on integers.
         let is_open = draft.row(node_idx).is_some();
         let inputs = node.input.iter().enumerate();
         let inputs = inputs.filter(|(i, _)| is_open || draft.is_quantized_edge((node_idx, *i)));
         let inputs: Vec<String> = inputs.map(|(_, name)| name.clone()).collect();
         let outputs = node.output.iter().filter(|name| draft.is_quantizer(name)).collect::<Vec<_>>();
+        if !is_open && outputs.is_empty() {
+            continue;
+        }
         match constraint {
             Constraint::SameAsInput => {
                 let Some(source) = inputs.first().and_then(|name| draft.quantizer_behind(name)) else {
@@ -32,7 +47,7 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
             }
             Constraint::Fixed { .. } => {}
             Constraint::SameInputs => {
-                let sources = draft.free_sources(&inputs, clips_apart);
+                let sources = draft.free_sources(&inputs, apart);
                 for pair in sources.windows(2) {
                     draft.share(&pair[0], &pair[1]);
                 }
@@ -41,11 +56,11 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
                 // Also where the output itself stays float: the kernel joins integers.
                 let read = (0..node.input.len()).filter(|&i| draft.is_quantized_edge((node_idx, i)));
                 let read: Vec<String> = read.map(|i| node.input[i].clone()).collect();
-                for pair in draft.free_sources(&read, clips_apart).windows(2) {
+                for pair in draft.free_sources(&read, apart).windows(2) {
                     draft.share(&pair[0], &pair[1]);
                 }
                 for output in outputs {
-                    for source in draft.free_sources(&inputs, clips_apart) {
+                    for source in draft.free_sources(&inputs, apart) {
                         draft.share(&source, output);
                     }
                 }
@@ -56,13 +71,36 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
 
 impl Draft<'_> {
     /// The placement behind `inputs` that no row prescribes a grid for: on a prescribed one the others would
-    /// saturate, so that the backend converts between the two. With `clips_apart` not those either whose grid takes a
-    /// Clip's place: on a wider one it could not.
-    fn free_sources(&self, inputs: &[String], clips_apart: bool) -> Vec<String> {
+    /// saturate, so that the backend converts between the two. Nor those that stay apart.
+    fn free_sources(&self, inputs: &[String], apart: Apart) -> Vec<String> {
         let sources = inputs.iter().filter_map(|name| self.quantizer_behind(name));
         let clips = |source: &str| self.clips.keys().any(|tensor| self.group_of(tensor) == self.group_of(source));
-        let free = |source: &&str| !(self.is_prescribed(source) || clips_apart && clips(source));
+        let is_unlike = |source: &str| apart.unlike && self.unlike.contains(source);
+        let free = |source: &&str| !(self.is_prescribed(source) || apart.clips && clips(source) || is_unlike(source));
         sources.filter(free).map(str::to_string).collect()
+    }
+
+    /// Whether the table lets tensors of unlike ranges keep grids of their own.
+    pub(super) fn joins_apart(&self) -> bool {
+        let lets = |call: &RuleCall| call.rule == SHARE_SCALES.name && call.number(UNLIKE_APART, 0) != 0;
+        self.scheme.placement.iter().any(lets)
+    }
+
+    /// Every operator that brings quantized tensors to one grid: a Concat, and what a row's constraint says of.
+    pub(super) fn joins(&self) -> Vec<Join> {
+        let may_part = self.joins_apart();
+        let join = |node_idx: usize| {
+            let node = &self.graph.node[node_idx];
+            let constraint = self.table_row(node_idx).and_then(|row| row.constraint);
+            let shares = matches!(constraint, Some(Constraint::SameInputs | Constraint::SameAsOutput));
+            let sources = self.activation_inputs(node_idx).into_iter();
+            let sources = sources.filter_map(|i| self.quantizer_behind(&node.input[i]));
+            let inputs: Vec<String> = sources.map(str::to_string).collect();
+            let output = node.output.first().filter(|name| self.is_quantizer(name)).cloned();
+            let joins = inputs.len() > 1 && (shares || node.op_type() == "Concat" && output.is_some());
+            joins.then_some(Join { node: node_idx, inputs, output, may_part })
+        };
+        (0..self.graph.node.len()).filter_map(join).collect()
     }
 
     /// Whether a row prescribes the quantization parameters that `tensor` has by now.

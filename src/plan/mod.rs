@@ -10,12 +10,14 @@ mod group;
 mod learned;
 mod mask;
 mod pairs;
+mod unlike;
 mod weight;
 
 pub use bias::{bias_grids, decide_biases};
 pub use block::least_error;
 pub use mask::Mask;
 pub use pairs::Pairs;
+pub use unlike::{unlike_tensors, warning as warning_of_unlike};
 pub use weight::round;
 
 use crate::observers::{self, Observer, pot_search};

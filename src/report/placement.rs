@@ -22,6 +22,7 @@ pub struct PlacementReport {
     /// What to do about it.
     pub engine_hint: Option<String>,
     quantized_tensors: Vec<Tensor>,
+    detector_tails: Vec<Tail>,
     weights: Vec<String>,
     quantized_nodes: Vec<Node>,
     float_nodes: Vec<Node>,
@@ -34,6 +35,17 @@ struct Tensor {
     reason: String,
     consumers: Vec<String>,
     group: usize,
+}
+
+/// What a detector computes of its output layers.
+#[derive(Debug, Serialize)]
+struct Tail {
+    output_layers: Vec<String>,
+    nodes: Vec<String>,
+    /// Names the node that tells it from the end of another network.
+    reason: String,
+    /// Whether none of the nodes is quantized.
+    float: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -71,6 +83,13 @@ pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
         fused: matches!(float.cause, FloatCause::Fused(_)),
         ..node(float.node)
     });
+    let names = |nodes: &[usize]| nodes.iter().map(|&node| name(node)).collect();
+    let tails = placement.tails.iter().map(|tail| Tail {
+        output_layers: names(&tail.layers),
+        nodes: names(&tail.nodes),
+        reason: format!("`{}` {}", name(tail.sign), tail.reason),
+        float: !tail.nodes.iter().any(|node| placement.quantized_nodes.contains(node)),
+    });
     PlacementReport {
         backend: String::new(),
         table: None,
@@ -78,6 +97,7 @@ pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
         engine_error: None,
         engine_hint: None,
         quantized_tensors: tensors.collect(),
+        detector_tails: tails.collect(),
         weights: placement.weights.iter().map(|quantizer| quantizer.tensor.clone()).collect(),
         quantized_nodes: placement.quantized_nodes.iter().map(|&quantized| node(quantized)).collect(),
         float_nodes: float_nodes.collect(),
@@ -111,6 +131,19 @@ impl PlacementReport {
             let nodes = self.float_nodes.iter().filter(|node| node.fused == fused);
             let nodes: Vec<String> = nodes.map(Node::line).collect();
             section(title, nodes.len(), nodes);
+        }
+        for tail in &self.detector_tails {
+            let state = if tail.float { "float" } else { "quantized" };
+            let of = |title: &str, names: &[String]| match names {
+                [] => None,
+                names => Some(format!("{title}: {}", names.join(", "))),
+            };
+            let entries = [
+                Some(format!("{state}, {}", tail.reason)),
+                of("output layers", &tail.output_layers),
+                of("nodes", &tail.nodes),
+            ];
+            section("detector's tail", tail.nodes.len(), entries.into_iter().flatten().collect());
         }
         lines
     }

@@ -4,6 +4,7 @@ mod activations;
 mod biases;
 mod masks;
 mod pairs;
+mod unlike;
 mod weights;
 
 use crate::support::GraphBuilder;

@@ -5,6 +5,7 @@ mod every_op;
 mod fold;
 mod rules;
 mod rules_of_chains;
+mod tails;
 mod transformers;
 mod vendors;
 

@@ -1,0 +1,222 @@
+//! Tails of detectors: how boxes and scores are made of what the output layers give.
+//!
+//! Coordinates in pixels and scores below 1 meet there, and on one grid of 8 bits the step is larger than any score.
+
+use super::trace::MOVES;
+use super::{Draft, Rule};
+use crate::onnx::node;
+use crate::onnx::proto::NodeProto;
+use crate::scheme::RuleCall;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Leaves the tail of a detector float. Sources: ONNX Runtime issue 14233 (the last Muls and Concats of YOLOv5 give no
+/// scores); Ultralytics, `utils/export/engine.py`, and NNCF issue 2610 (decoding and DFL stay float).
+pub const SKIP_DETECTOR_TAIL: Rule = Rule {
+    name: "skip_detector_tail",
+    about: "what a detector computes of its output layers, up to the network's outputs, stays float with the outputs of \
+     these layers; their inputs and weights are quantized",
+    takes: &[],
+    apply: skip_detector_tail,
+};
+
+fn skip_detector_tail(draft: &mut Draft, _: &RuleCall) {
+    for tail in draft.detector_tails() {
+        for node_idx in tail.nodes {
+            draft.leave_float(node_idx, "part of a detector's tail");
+        }
+        draft.float_outputs.extend(tail.layers);
+    }
+}
+
+/// The tail of a detector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DetectorTail {
+    /// Output layers, by position: those with a weight that no other stands behind. None where another predicts the
+    /// quality of boxes from their distributions.
+    pub layers: Vec<usize>,
+    /// What is computed of them, by position.
+    pub nodes: Vec<usize>,
+    /// The node that tells it from the end of another network.
+    pub sign: usize,
+    /// How it does.
+    pub reason: &'static str,
+}
+
+/// Operators that tails consist of, beside those that move values.
+const OF_TAILS: &[&str] = &[
+    "Abs", "Add", "And", "ArgMax", "Cast", "Ceil", "Clip", "Concat", "Div", "Equal", "Exp", "Floor", "GatherElements",
+    "GatherND", "Greater", "GreaterOrEqual", "HardSigmoid", "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax",
+    "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceSum", "Relu", "Round",
+    "ScatterElements", "ScatterND", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Tile", "TopK",
+    "Where",
+];
+
+/// Operators that compute boxes of offsets.
+const ARITHMETIC: &[&str] = &["Add", "Div", "Exp", "Mul", "Pow", "Sub"];
+
+/// Operators that take parts of a tensor.
+const PARTS: &[&str] = &["Gather", "GatherElements", "GatherND", "Slice", "Split"];
+
+/// Fewest bins of a distribution whose mean is a coordinate.
+const MIN_BINS: i64 = 4;
+
+/// Suppression of boxes, of ONNX or another domain (`EfficientNMS_TRT`).
+fn is_suppression(node: &NodeProto) -> bool {
+    node.op_type() == "NonMaxSuppression" || node.op_type().contains("NMS")
+}
+
+impl Draft<'_> {
+    /// The tails of detectors among the ends of the network. An end is one if it joins what two output layers make in a
+    /// Concat, or parts of what one makes after arithmetic, if it suppresses boxes or takes means of distributions. A
+    /// classifier's Softmax, a Sigmoid of a map and a residual Add are none.
+    pub fn detector_tails(&self) -> Vec<DetectorTail> {
+        let ends = Ends::of(self);
+        let mut parts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for &node_idx in &ends.nodes {
+            parts.entry(ends.root(node_idx)).or_default().push(node_idx);
+        }
+        parts.into_values().filter_map(|nodes| ends.detector_tail(nodes)).collect()
+    }
+
+    /// Whether a node is a layer whose weight was trained.
+    fn is_trained(&self, node_idx: usize) -> bool {
+        let node = &self.graph.node[node_idx];
+        let of_weight = match node.op_type() {
+            "Conv" | "ConvTranspose" | "Gemm" => 1..2,
+            "MatMul" => 0..2,
+            _ => return false,
+        };
+        let has_weight = node.input.get(of_weight).into_iter().flatten().any(|name| self.is_constant(name));
+        has_weight && !self.is_mean_of_bins(node)
+    }
+
+    /// Whether a layer is the mean of a distribution over bins, as of DFL: one product of a Softmax with rising constants.
+    fn is_mean_of_bins(&self, node: &NodeProto) -> bool {
+        let Some(weight) = node.input.get(1).and_then(|name| self.index.initializer(name)) else { return false };
+        let axis = node::axis_position(node::reduction_axis(node, 1), weight.dims.len());
+        let has_bins = weight.dims.get(axis).is_some_and(|&n_bins| n_bins >= MIN_BINS);
+        let one_product = weight.dims.iter().enumerate().all(|(i, &n)| i == axis || n == 1);
+        if !matches!(node.op_type(), "Conv" | "Gemm" | "MatMul") || !has_bins || !one_product {
+            return false;
+        }
+        let is_softmax = |node_idx: usize| self.graph.node[node_idx].op_type() == "Softmax";
+        let rises = || {
+            let values = self.index.floats(weight.name()).unwrap_or_default();
+            values.windows(2).all(|pair| pair[0] < pair[1])
+        };
+        let comes_of_softmax = self.back_through(&node.input[0], |op| MOVES.contains(&op)).any(is_softmax);
+        comes_of_softmax && rises()
+    }
+
+    fn touches_floats(&self, node: &NodeProto) -> bool {
+        node.input.iter().chain(&node.output).any(|name| self.value_info.is_float(name))
+    }
+}
+
+/// What lies between output layers and outputs of the network.
+struct Ends<'d, 'a> {
+    draft: &'d Draft<'a>,
+    /// Layers that no other stands behind.
+    layers: BTreeSet<usize>,
+    /// Nodes behind them.
+    nodes: BTreeSet<usize>,
+    /// Parent links of nodes that are connected.
+    parents: BTreeMap<usize, usize>,
+}
+
+impl<'d, 'a> Ends<'d, 'a> {
+    fn of(draft: &'d Draft<'a>) -> Ends<'d, 'a> {
+        let graph = draft.graph;
+        // Nodes stand in the order of their inputs: what reads a tensor has been seen before.
+        let mut reaches_layer = vec![false; graph.node.len()];
+        let mut layers = BTreeSet::new();
+        for (node_idx, node) in graph.node.iter().enumerate().rev() {
+            let mut readers = node.output.iter().flat_map(|name| draft.index.value_readers(name)).map(|edge| edge.0);
+            let is_ahead = readers.any(|reader| reaches_layer[reader]);
+            let is_trained = draft.is_trained(node_idx);
+            if is_trained && !is_ahead {
+                layers.insert(node_idx);
+            }
+            reaches_layer[node_idx] = is_trained || is_ahead;
+        }
+        let mut ends = Ends { draft, layers, nodes: BTreeSet::new(), parents: BTreeMap::new() };
+        let mut pending: Vec<&str> = graph.output.iter().map(|output| output.name()).collect();
+        while let Some(tensor) = pending.pop() {
+            let Some(node_idx) = draft.index.producer_idx(tensor) else { continue };
+            if !reaches_layer[node_idx] && ends.may_be_of_tail(node_idx) && ends.nodes.insert(node_idx) {
+                pending.extend(graph.node[node_idx].input.iter().map(String::as_str));
+            }
+        }
+        ends.connect();
+        ends
+    }
+
+    fn may_be_of_tail(&self, node_idx: usize) -> bool {
+        let node = &self.draft.graph.node[node_idx];
+        let op = node.op_type();
+        let standard = matches!(node.domain(), "" | "ai.onnx");
+        let listed = standard && (OF_TAILS.contains(&op) || MOVES.contains(&op) || self.draft.is_mean_of_bins(node));
+        (listed || is_suppression(node)) && self.draft.touches_floats(node)
+    }
+
+    /// Links nodes that one makes for the other, and nodes that read what one layer makes.
+    fn connect(&mut self) {
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        for node_idx in self.nodes.clone() {
+            let node = &self.draft.graph.node[node_idx];
+            let of_end = |name: &&String| {
+                let producer = self.draft.index.producer_idx(name);
+                producer.is_some_and(|i| self.nodes.contains(&i) || self.layers.contains(&i))
+            };
+            let tensors: Vec<&String> = node.input.iter().filter(of_end).chain(&node.output).collect();
+            for tensor in tensors {
+                let other = *seen.entry(tensor).or_insert(node_idx);
+                let (a, b) = (self.root(node_idx), self.root(other));
+                if a != b {
+                    self.parents.insert(a.max(b), a.min(b));
+                }
+            }
+        }
+    }
+
+    fn root(&self, mut node_idx: usize) -> usize {
+        while let Some(&parent) = self.parents.get(&node_idx) {
+            node_idx = parent;
+        }
+        node_idx
+    }
+
+    /// The connected `nodes`, if they are the tail of a detector.
+    fn detector_tail(&self, nodes: Vec<usize>) -> Option<DetectorTail> {
+        let graph = self.draft.graph;
+        // Which layers a tensor comes from.
+        let mut origins: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        let mut layers: BTreeSet<usize> = BTreeSet::new();
+        let mut sign = None;
+        let has = |ops: &[&str]| nodes.iter().any(|&i| ops.contains(&graph.node[i].op_type()));
+        let computes_parts = has(PARTS) && has(ARITHMETIC);
+        for &node_idx in &nodes {
+            let node = &graph.node[node_idx];
+            let origins_of = |input: &String| -> BTreeSet<usize> {
+                let layer = self.draft.index.producer_idx(input).filter(|producer| self.layers.contains(producer));
+                layer.into_iter().chain(origins.get(input.as_str()).into_iter().flatten().copied()).collect()
+            };
+            let of_inputs: Vec<BTreeSet<usize>> = node.input.iter().map(origins_of).collect();
+            let of_node: BTreeSet<usize> = of_inputs.iter().flatten().copied().collect();
+            let n_sources = of_inputs.iter().filter(|it| !it.is_empty()).count();
+            layers.extend(&of_node);
+            let joins = node.op_type() == "Concat" && node::int(node, "axis", 1) != 0 && n_sources > 1;
+            let found = match () {
+                _ if self.draft.is_mean_of_bins(node) => Some("takes the mean of distributions"),
+                _ if is_suppression(node) => Some("suppresses boxes"),
+                _ if joins && of_node.len() > 1 => Some("joins what several layers make"),
+                _ if joins && computes_parts => Some("joins parts of what one layer makes"),
+                _ => None,
+            };
+            sign = sign.or(found.map(|reason| (node_idx, reason)));
+            origins.extend(node.output.iter().map(|name| (name.as_str(), of_node.clone())));
+        }
+        let (sign, reason) = sign?;
+        Some(DetectorTail { layers: layers.into_iter().collect(), nodes, sign, reason })
+    }
+}

@@ -1,0 +1,117 @@
+//! Tensors of unlike ranges on one grid: pixels beside scores.
+
+use super::{PlannedActivation, QuantPlan};
+use crate::onnx::node::node_name;
+use crate::onnx::proto::GraphProto;
+use crate::place::{Join, Placement};
+use crate::quant::Codes;
+use crate::scheme::Scheme;
+use crate::statistics::{Extremes, TensorStatistics};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Ranges are unlike where the wider one leaves fewer steps of its grid for the other: with 8 bits, 32 times as wide.
+const LEAST_STEPS: f64 = 8.0;
+
+/// What the grid of a tensor of these values has to reach over.
+fn width((min, max): (f32, f32)) -> f64 {
+    f64::from(max.max(0.0)) - f64::from(min.min(0.0))
+}
+
+/// The tensors that keep a grid of their own: the table lets them, those that they share one with are much wider, and
+/// someone reads what would be lost. A Concat whose output has one grid loses it in any case.
+pub fn unlike_tensors(
+    placement: &Placement,
+    statistics: &[impl Borrow<TensorStatistics>],
+    scheme: &Scheme,
+) -> BTreeSet<String> {
+    let mut groups: BTreeMap<usize, Extremes> = BTreeMap::new();
+    let mut by_name = BTreeMap::new();
+    for (quantizer, statistic) in placement.activations.iter().zip(statistics) {
+        let extremes = statistic.borrow().extremes;
+        groups.entry(quantizer.group).or_insert(Extremes::NONE).widen(extremes);
+        by_name.insert(quantizer.tensor.as_str(), (quantizer, extremes));
+    }
+    let joining: BTreeSet<usize> = placement.joins.iter().filter(|it| it.output.is_some()).map(|it| it.node).collect();
+    let mut found = BTreeSet::new();
+    for join in placement.joins.iter().filter(|join| join.may_part) {
+        let of_join = join.inputs.iter().filter_map(|name| by_name.get(name.as_str()));
+        let unlike = of_join.filter(|(quantizer, extremes)| {
+            let n_steps = (1_u64 << scheme.types[&quantizer.qtype].bits) as f64 - 1.0;
+            let of_group = groups.get(&quantizer.group).and_then(|it| it.get()).map_or(0.0, width);
+            let own = extremes.get().map_or(0.0, width);
+            own > 0.0 && own * n_steps < of_group * LEAST_STEPS
+        });
+        let unlike: Vec<_> = unlike.map(|(quantizer, _)| quantizer).collect();
+        let is_read = unlike.iter().any(|quantizer| quantizer.edges.iter().any(|edge| !joining.contains(&edge.0)));
+        if is_read || join.output.is_none() {
+            found.extend(unlike.into_iter().map(|quantizer| quantizer.tensor.clone()));
+        }
+    }
+    found
+}
+
+/// A tensor of which one grid leaves little.
+struct Lost<'a> {
+    node: usize,
+    small: &'a PlannedActivation,
+    large: &'a PlannedActivation,
+    scale: f32,
+    n_steps: f64,
+}
+
+/// Says of which tensor a grid that it comes to with others leaves least, and what to do; `None` where enough is left of all.
+pub fn warning(graph: &GraphProto, placement: &Placement, plan: &QuantPlan) -> Option<String> {
+    let by_name: BTreeMap<&str, &PlannedActivation> =
+        plan.activations.iter().map(|planned| (planned.quantizer.tensor.as_str(), planned)).collect();
+    let lost: Vec<Lost> = placement.joins.iter().filter_map(|join| lost_of(join, &by_name)).collect();
+    let worst = lost.iter().min_by(|a, b| a.n_steps.total_cmp(&b.n_steps))?;
+    let Lost { node, small, large, scale, n_steps } = worst;
+    let named = |planned: &PlannedActivation| {
+        let (min, max) = planned.observed.unwrap_or_default();
+        format!("`{}` ({} to {})", planned.quantizer.tensor, short(min), short(max))
+    };
+    let is_of_tail = placement.tails.iter().any(|tail| tail.nodes.contains(node));
+    let apart = if is_of_tail { "give the two as outputs of their own, " } else { "" };
+    let others = if lost.len() > 1 { format!(", and so at {} more", lost.len() - 1) } else { String::new() };
+    let node = node_name(graph.node.get(*node)?);
+    Some(format!(
+        "tensors {} and {} get one scale of {} in `{node}`, which leaves {n_steps:.1} steps for the first{others}: {apart}take \
+         16 bits for activations, or leave `{node}` float with --exclude",
+        named(small),
+        named(large),
+        short(*scale),
+    ))
+}
+
+/// A number by its first three digits.
+fn short(value: f32) -> String {
+    let before_point = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    let n_digits = usize::try_from(2 - before_point).unwrap_or_default().min(6);
+    let digits = format!("{value:.n_digits$}");
+    match digits.contains('.') {
+        true => digits.trim_end_matches('0').trim_end_matches('.').to_string(),
+        false => digits,
+    }
+}
+
+/// The narrowest of the tensors that one grid leaves little of.
+fn lost_of<'a>(join: &Join, by_name: &BTreeMap<&str, &'a PlannedActivation>) -> Option<Lost<'a>> {
+    let inputs: Vec<&PlannedActivation> =
+        join.inputs.iter().filter_map(|name| by_name.get(name.as_str()).copied()).collect();
+    let params = match &join.output {
+        Some(output) => by_name.get(output.as_str())?.params,
+        // They have one grid, or keep their own.
+        None => inputs.first().map(|first| first.params)?,
+    };
+    let n_steps =
+        |planned: &PlannedActivation| planned.observed.map(width).unwrap_or_default() / f64::from(params.scale);
+    let is_shared = |planned: &&PlannedActivation| join.output.is_some() || planned.params == params;
+    let inputs = || inputs.iter().copied().filter(is_shared);
+    let by_steps = |a: &&PlannedActivation, b: &&PlannedActivation| n_steps(a).total_cmp(&n_steps(b));
+    let small = inputs().filter(|planned| n_steps(planned) > 0.0).min_by(by_steps)?;
+    let large = inputs().max_by(by_steps)?;
+    let is_lost = params.codes == Codes::Affine && n_steps(small) < LEAST_STEPS && n_steps(large) >= LEAST_STEPS;
+    let (node, scale) = (join.node, params.scale);
+    is_lost.then(|| Lost { node, small, large, scale, n_steps: n_steps(small) })
+}

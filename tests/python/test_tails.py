@@ -1,0 +1,79 @@
+"""Detectors whose last Concat joins boxes in pixels and scores: scores survive where the target runs float operators, and
+are told of as lost where it joins integers."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from support import mqq, run, save, sqnr_db
+
+N_CLASSES, CELLS, STRIDE = 20, 8, 80
+# Rows of the output: centre and size of a box in pixels, then the scores.
+SCORES = slice(4, 4 + N_CLASSES)
+
+
+def detector(path):
+    """Random weights; an input [1, 3, 32, 32] becomes [1, 4 + N_CLASSES, CELLS²], boxes up to 640 and more."""
+    rng = np.random.default_rng(5)
+    layer = lambda out, of, k: (rng.standard_normal((out, of, k, k)) / (of * k * k) ** 0.5).astype(np.float32)
+    grid = np.stack(np.meshgrid(np.arange(CELLS), np.arange(CELLS))).reshape(1, 2, -1).astype(np.float32)
+    constants = {"w1": 2 * layer(32, 3, 3), "w2": 2 * layer(32, 32, 3), "w3": layer(4, 32, 1) / 4,
+                 "w4": 2 * layer(N_CLASSES, 32, 1), "b4": np.full(N_CLASSES, -1, np.float32),
+                 "boxes": np.array([1, 4, -1]), "classes": np.array([1, N_CLASSES, -1]), "grid": grid,
+                 "zero": np.array([0]), "two": np.array([2]), "four": np.array([4]), "one": np.array([1]),
+                 "stride": np.float32(STRIDE)}
+    step = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
+    nodes = [("Conv", ["x", "w1"], "c1", step), ("Relu", ["c1"], "r1", {}),
+             ("Conv", ["r1", "w2"], "c2", step), ("Relu", ["c2"], "r2", {}),
+             ("Conv", ["r2", "w3"], "reg", {}), ("Conv", ["r2", "w4", "b4"], "cls", {}),
+             ("Reshape", ["reg", "boxes"], "offsets", {}), ("Reshape", ["cls", "classes"], "logits", {}),
+             ("Slice", ["offsets", "zero", "two", "one"], "xy", {}),
+             ("Slice", ["offsets", "two", "four", "one"], "wh", {}),
+             ("Add", ["xy", "grid"], "cells", {}), ("Mul", ["cells", "stride"], "centre", {}),
+             ("Exp", ["wh"], "e", {}), ("Mul", ["e", "stride"], "size", {}), ("Sigmoid", ["logits"], "scores", {}),
+             ("Concat", ["centre", "size", "scores"], "y", {"axis": 1})]
+    save(path, nodes, constants, {"x": (1, 3, 32, 32)})
+    return [{"x": rng.standard_normal((1, 3, 32, 32)).astype(np.float32)} for _ in range(24)]
+
+
+def quantized(backend, folder, *options):
+    """Scores of the float and the quantized model on samples that it has not seen, and the run's warnings."""
+    path, output = folder / "model.onnx", folder / "quantized.onnx"
+    samples = detector(path)
+    np.save(folder / "data.npy", np.concatenate([sample["x"] for sample in samples[:16]]))
+    report = json.loads(mqq("calibrate", path, "-b", backend, "--data", folder / "data.npy", "-o", output, "--effort", 0,
+                            "--json", *options))
+    onnx.checker.check_model(str(output), full_check=True)
+    scores = [run(model, samples[16:])[0].reshape(8, 4 + N_CLASSES, -1)[:, SCORES] for model in (path, output)]
+    return *scores, report["results"][0]["summary"]["warnings"]
+
+
+@pytest.mark.parametrize("backend", ["tensorrt", "onnxruntime", "onnxruntime-vnni", "openvino", "tvm"])
+def test_scores_survive_beside_boxes_in_pixels(backend, tmp_path):
+    expected, found, warnings = quantized(backend, tmp_path)
+    assert expected.max() > 0.9
+    assert sqnr_db(expected, found) > 25
+    # The class of a cell, where one stands out.
+    best = np.sort(expected, 1)
+    clear = best[:, -1] - best[:, -2] > 0.1
+    assert clear.sum() > 50 and (expected.argmax(1) == found.argmax(1))[clear].all()
+    assert not [warning for warning in warnings if "steps for the first" in warning]
+
+
+@pytest.mark.parametrize("backend", ["qnn-htp", "tflite", "xint8", "esp-dl", "rknn", "tengine"])
+def test_a_target_of_integers_is_told_what_it_loses(backend, tmp_path):
+    expected, found, warnings = quantized(backend, tmp_path)
+    assert len(np.unique(found)) < 4
+    (warning,) = [warning for warning in warnings if "steps for the first" in warning]
+    assert "give the two as outputs of their own" in warning
+    assert "tensors `scores` (" in warning and "leave `Concat_15` float with --exclude" in warning
+    assert "`centre` (" in warning or "`size` (" in warning
+
+
+@pytest.mark.parametrize("way_out", [["qnn-htp-a16"], ["qnn-htp", "--exclude", "Concat_15"]], ids=["16 bits", "exclude"])
+def test_the_ways_out_keep_the_scores(way_out, tmp_path):
+    backend, *options = way_out
+    expected, found, warnings = quantized(backend, tmp_path, *options)
+    assert sqnr_db(expected, found) > 25
+    assert not [warning for warning in warnings if "steps for the first" in warning]
