@@ -71,7 +71,8 @@ def test_a_target_of_integers_is_told_what_it_loses(backend, tmp_path):
     assert "`centre` (" in warning or "`size` (" in warning
 
 
-@pytest.mark.parametrize("way_out", [["qnn-htp-a16"], ["qnn-htp", "--exclude", "Concat_15"]], ids=["16 bits", "exclude"])
+@pytest.mark.parametrize("way_out", [["qnn-htp-a16"]] + [[name, "--exclude", "Concat_15"] for name in ("qnn-htp", "rknn")],
+                         ids=["16 bits", "exclude, qnn-htp", "exclude, rknn"])
 def test_the_ways_out_keep_the_scores(way_out, tmp_path):
     backend, *options = way_out
     expected, found, warnings = quantized(backend, tmp_path, *options)

@@ -3,6 +3,7 @@
 use super::fusing::n_data_inputs;
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, QdqNode, Role};
+use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Inputs and output of operators that only move or select values have the same parameters.
@@ -15,7 +16,8 @@ pub const SHARED_GRIDS: Check = Check {
 };
 
 fn shared_grids(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
-    for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
+    let listed = graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type()));
+    for node in listed.filter(|node| gives_integers(graph, node)) {
         let inputs = node.input.iter().take(n_data_inputs(node));
         let with_constants = call.name("among") != Some("inputs");
         let mut around: Vec<(&str, &QdqNode)> = inputs
@@ -38,4 +40,14 @@ fn shared_grids(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
             }
         }
     }
+}
+
+/// Whether what a node makes is quantized, at once or past an activation function; else it runs in float, whatever it reads.
+fn gives_integers(graph: &QdqGraph, node: &NodeProto) -> bool {
+    let is_quantized = |tensor: &String| !graph.quantizes_of(tensor).is_empty();
+    let is_activation = |(user, _): &(&NodeProto, usize)| matches!(user.op_type(), "Relu" | "Clip");
+    let past = |output: &String| {
+        graph.users(output).into_iter().filter(is_activation).any(|(user, _)| user.output.iter().any(is_quantized))
+    };
+    node.output.iter().filter(|name| !name.is_empty()).any(|output| is_quantized(output) || past(output))
 }
