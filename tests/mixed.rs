@@ -1,9 +1,10 @@
 //! Precision of single layers: which layers a goal chooses, what is written, and what is not where the goal is missed.
 
 use crate::support::command::{Ran, mqq, run};
-use crate::support::repository;
+use crate::support::{GraphBuilder, noise, repository, write_npy};
 use mqq::onnx;
-use mqq::onnx::proto::GraphProto;
+use mqq::onnx::proto::{GraphProto, ModelProto};
+use prost::Message;
 use serde_json::Value as Json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -288,4 +289,66 @@ fn what_cannot_work_is_an_error_of_usage_before_the_data_is_read() {
     command.arg("--ranges-from").arg(ranges.with_extension("json"));
     let ran = run(command.arg("-o").arg(folder.path().join("out.onnx")));
     assert!(ran.code == 2 && ran.stderr.contains("--keep-float needs --data"), "{}", ran.stderr);
+}
+
+/// Three convolutions; the second, depthwise, reads channels of which one reaches 400 times as far as the others.
+fn with_one_bad_layer() -> ModelProto {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 16, 12, 12]);
+    g.conv("x", 16, 16, 3, 1, "a");
+    let reach = |factor: f32| (0..16).map(|c| if c == 3 { factor } else { 1.0 }).collect::<Vec<f32>>();
+    g.values("far", &[1, 16, 1, 1], &reach(400.0));
+    g.values("near", &[1, 16, 1, 1], &reach(1.0 / 400.0));
+    g.op("Mul", &["a", "far"], "reaching");
+    g.op("Sigmoid", &["reaching"], "gate");
+    g.op("Mul", &["reaching", "gate"], "gated");
+    g.conv("gated", 16, 16, 3, 16, "b");
+    g.op("Mul", &["b", "near"], "back");
+    g.conv("back", 16, 32, 3, 1, "c");
+    g.op("Relu", &["c"], "r");
+    g.conv("r", 32, 32, 3, 1, "y");
+    g.output("y").build()
+}
+
+#[test]
+fn a_layer_that_makes_most_of_the_error_stays_float_without_being_asked_for() {
+    let folder = TempDir::new().unwrap();
+    let model = folder.path().join("float.onnx");
+    fs::write(&model, with_one_bad_layer().encode_to_vec()).unwrap();
+    for sample in 0..20 {
+        let path = folder.path().join(format!("{sample:02}.npy"));
+        write_npy(&path, &[1, 16, 12, 12], &noise(16 * 12 * 12, sample));
+    }
+    let quantize = |extra: &[&str]| {
+        let output = folder.path().join("quantized.onnx");
+        let mut command = mqq();
+        command.arg("calibrate").arg(&model).args(["-b", "tensorrt", "--no-insert", "--json"]).args(extra);
+        let ran = run(command.arg("--data").arg(folder.path().join("*.npy")).arg("-o").arg(&output));
+        assert_eq!(ran.code, 0, "{extra:?}: {}", ran.stderr);
+        let report: Json = serde_json::from_str(&ran.stdout).unwrap();
+        let methods = report["results"][0]["summary"]["methods"].as_array().unwrap().clone();
+        let sidecar: Json = serde_json::from_slice(&fs::read(output.with_extension("json")).unwrap()).unwrap();
+        let rescued = methods.into_iter().find(|method| method["method"] == "rescue");
+        let float = sidecar["float_nodes"].as_array().unwrap().clone();
+        let float: Vec<Json> = float.into_iter().filter(|node| node["rule"] == "mixed_precision").collect();
+        (rescued, float, fs::read(output).unwrap())
+    };
+    let (rescued, float, bytes) = quantize(&["--threads", "1"]);
+    let rescued = rescued.unwrap();
+    assert!(rescued["accepted"] == true, "{rescued}");
+    assert!(texts(&Json::from(float.clone()), "node") == ["Conv_b"], "{float:?}");
+    let figures = [0, 1].map(|at| number(&rescued["judged"]["figures"][at]));
+    assert!(figures[1] > figures[0] + 0.2, "{rescued}");
+    assert!(rescued["details"][0].as_str().unwrap().contains("% of the multiply-adds"), "{rescued}");
+    assert!(quantize(&["--threads", "2"]).2 == bytes);
+    // Not asked for, too dear, and of no need.
+    for extra in [["--rescue", "0"], ["--rescue", "0.01"], ["--methods", "bias"]] {
+        let (rescued, float, _) = quantize(&extra);
+        assert!(float.is_empty() && rescued.is_none_or(|rescued| rescued["accepted"] == false), "{extra:?}: {float:?}");
+    }
+    let output = folder.path().join("digits.onnx");
+    let ran = calibrate("tensorrt", &output, &[]);
+    assert!(ran.code == 0 && !ran.stdout.contains("\"rescue\""), "{}", ran.stdout);
+    let ran = calibrate("tensorrt", &output, &["--rescue", "101"]);
+    assert!(ran.code == 2 && ran.stderr.contains("0 to 100 percent"), "{}", ran.stderr);
 }

@@ -70,6 +70,9 @@ pub struct CalibrateArgs {
     effort: String,
     #[arg(long, value_name = "LIST", help = methods_help())]
     methods: Option<String>,
+    /// Share of the multiply-adds that may stay float where few layers make most of a large error; 0 for none [default: 5, or 0 beside --methods]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    rescue: Option<f64>,
     /// Insert no operators: no Mul by channel scales in front of layers
     #[arg(long)]
     no_insert: bool,
@@ -172,6 +175,15 @@ fn methods_help() -> String {
     format!("Methods to try instead of the effort's: some of {}, or none", names.join(","))
 }
 
+/// Share of the multiply-adds that rescue may leave float.
+const RESCUE: f64 = 0.05;
+
+fn percent(text: &str) -> Result<f64> {
+    let percent: f64 = text.parse().context("expected a number of percent")?;
+    ensure!((0.0..=100.0).contains(&percent), "expected 0 to 100 percent");
+    Ok(percent)
+}
+
 /// Runs the command.
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let scheme = args.fixed.apply(args.backend.resolve()?);
@@ -260,6 +272,12 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
         args.effort != "0" || methods.as_ref().is_none_or(Vec::is_empty),
         "--methods with --effort 0, expected 1 or more: 0 looks at no samples"
     );
+    let rescue = match args.rescue {
+        Some(percent) => percent / 100.0,
+        None if args.effort == "0" || methods.is_some() => 0.0,
+        None => RESCUE,
+    };
+    ensure!(args.effort != "0" || rescue == 0.0, "--rescue with --effort 0, expected 1 or more: 0 looks at no samples");
     let activation = observer(&args.observer, &scheme.observers.activation)?;
     let weight = observer(&args.weight_observer, &scheme.observers.weight)?;
     ensure!(
@@ -284,7 +302,7 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
         },
         ranges: None,
         observers: observers::ObserverOptions { activation, is_given: args.observer.is_some(), weight },
-        tune: tune::TuningOptions { effort, methods },
+        tune: tune::TuningOptions { effort, methods, rescue },
         axes: args.axes.resolve()?,
         inserts: !args.no_insert,
         mixed,

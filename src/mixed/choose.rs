@@ -29,27 +29,9 @@ pub fn choose_precisions(
     calibration: &mut CalibrationStatistics,
     progress: &Progress,
 ) -> Result<(Mixed, Option<Tuned>)> {
-    let Task { wanted, setup, known, .. } = task;
-    let PlannedModel { model, placement, plan, .. } = &*planned;
+    let Task { setup, known, .. } = task;
     let start = Instant::now();
-    let samples = setup.samples.with_context(|| {
-        format!("{}: there are no samples, expected --data to choose layers by", wanted.goal.option())
-    })?;
-    let methods = of_plan(&setup, placement, plan);
-    let n_tune = match methods.is_empty() {
-        true => 0,
-        false => setup.options.effort.n_tune(setup.n_samples(samples, model, methods.n_of_layers())),
-    };
-    let [analysis, evaluation] = sample_ranges(samples, &wanted.goal, n_tune)?;
-    let first_evaluated = evaluation.start;
-    let graph = model.graph.as_ref().context("model has no graph")?;
-    let (groups, weights) = Default::default();
-    let planner = Planner { task, model, graph, samples, calibration, progress, groups, weights };
-    let mut search = {
-        let (names, analysis, evaluation) = (samples.names(), samples.values(analysis)?, samples.values(evaluation)?);
-        let of = |values| Samples { names: &names, values };
-        Search::new(planner, placement, of(&analysis), of(&evaluation), methods.contains(BIAS.name))?
-    };
+    let (mut search, first_evaluated) = begin(task, planned, calibration, progress)?;
     let mut margin = 0.0;
     let mut round = 1;
     let (mut chosen, mixed, tuned) = loop {
@@ -73,6 +55,37 @@ pub fn choose_precisions(
     planned.replan((chosen.plan, chosen.warnings));
     (planned.model, planned.placement) = (chosen.model, chosen.placement);
     Ok((mixed, tuned))
+}
+
+/// A search that begins with `planned`, and the position of the first sample that evaluates.
+///
+/// # Errors
+/// If there are too few samples, or a node cannot be run by itself.
+pub(super) fn begin<'a>(
+    task: Task<'a>,
+    planned: &'a PlannedModel,
+    calibration: &'a mut CalibrationStatistics,
+    progress: &'a Progress,
+) -> Result<(Search<'a>, usize)> {
+    let Task { wanted, setup, .. } = task;
+    let PlannedModel { model, placement, plan, .. } = planned;
+    let samples = setup.samples.with_context(|| {
+        format!("{}: there are no samples, expected --data to choose layers by", wanted.goal.option())
+    })?;
+    let methods = of_plan(&setup, placement, plan);
+    let n_tune = match methods.is_empty() {
+        true => 0,
+        false => setup.options.effort.n_tune(setup.n_samples(samples, model, methods.n_of_layers())),
+    };
+    let [analysis, evaluation] = sample_ranges(samples, &wanted.goal, n_tune)?;
+    let first_evaluated = evaluation.start;
+    let graph = model.graph.as_ref().context("model has no graph")?;
+    let (groups, weights) = Default::default();
+    let planner = Planner { task, model, graph, samples, calibration, progress, groups, weights };
+    let (names, analysis, evaluation) = (samples.names(), samples.values(analysis)?, samples.values(evaluation)?);
+    let of = |values| Samples { names: &names, values };
+    let search = Search::new(planner, placement, of(&analysis), of(&evaluation), methods.contains(BIAS.name))?;
+    Ok((search, first_evaluated))
 }
 
 /// The samples of the sensitivity analysis and those that evaluate, by their positions in those by content. Tuning learns

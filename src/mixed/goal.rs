@@ -32,6 +32,8 @@ pub enum Bounded {
     WeightBits,
 }
 
+/// The name of rescue, as an option and among the methods.
+pub const RESCUE: &str = "rescue";
 const KEEP_FLOAT: &str = "keep-float";
 const MAX_DROP: &str = "max-drop";
 const BITS_BUDGET: &str = "bits-budget";
@@ -41,6 +43,11 @@ impl Goal {
     /// So many layers stay float.
     pub fn keep_float(n: usize) -> Goal {
         Goal { of: Bounded::FloatLayers, bound: n as f64, given: (KEEP_FLOAT.to_string(), n as f64) }
+    }
+
+    /// Layers of up to so many percent of the multiply-adds stay float where that is needed.
+    pub(super) fn rescue(percent: f64) -> Goal {
+        Goal { of: Bounded::FloatLayers, bound: f64::INFINITY, given: (RESCUE.to_string(), percent) }
     }
 
     /// Every output that the metric is about reaches `bound`.

@@ -14,13 +14,15 @@ mod held_out;
 mod layers;
 mod planner;
 mod report;
+mod rescue;
 mod search;
 mod sensitivity;
 mod task;
 
 pub use choose::choose_precisions;
-pub use goal::{Bounded, Goal, Wanted};
+pub use goal::{Bounded, Goal, RESCUE, Wanted};
 pub use report::{ChosenLayer, CurvePoint, LayerSensitivity, Missed, Mixed};
+pub use rescue::rescue;
 pub use task::Task;
 
 use planner::Planner;

@@ -46,7 +46,7 @@ const WINDOW: usize = 2;
 /// A choice in progress.
 pub struct Search<'a> {
     pub(super) planner: Planner<'a>,
-    network: CachedNetwork<'a>,
+    pub(super) network: CachedNetwork<'a>,
     biases: BiasCorrection,
     analysis: CachedSamples,
     n_analysis: usize,
@@ -54,12 +54,14 @@ pub struct Search<'a> {
     held_out: HeldOut,
     pub(super) layers: Vec<QuantizedLayer>,
     pub(super) cost: WeightCost,
+    /// What stays float from the beginning.
+    pub(super) base: Assigned,
     assigned: Assigned,
     /// The current plan.
     pub(super) plan: QuantPlan,
     /// Its figures on the samples of the sensitivity analysis and on the held-out ones.
-    measured: Measurement,
-    on_held_out: Measurement,
+    pub(super) measured: Measurement,
+    pub(super) on_held_out: Measurement,
     curve: Vec<CurvePoint>,
     chosen: Vec<(usize, ChosenLayer)>,
     /// Errors that layers add alone.
@@ -109,7 +111,8 @@ impl<'a> Search<'a> {
             held_out,
             layers,
             cost: WeightCost::of(planner.graph),
-            assigned: Assigned::default(),
+            base: Assigned::of(placement),
+            assigned: Assigned::of(placement),
             plan: QuantPlan::default(),
             measured: nothing.clone(),
             on_held_out: nothing,
@@ -196,7 +199,7 @@ impl<'a> Search<'a> {
     }
 
     /// Measures a plan on the samples of the sensitivity analysis; with `keep`, its values are kept.
-    fn measure_plan(&mut self, plan: &QuantPlan, keep: bool) -> Result<Measurement> {
+    pub(super) fn measure_plan(&mut self, plan: &QuantPlan, keep: bool) -> Result<Measurement> {
         let outputs = self.network.run(plan, &mut self.analysis, keep, Some(&mut self.biases))?;
         let sums = self.float.sums(0..self.n_analysis, |output_idx, sample| outputs[output_idx].get(sample))?;
         Ok(Measurement::new(self.float.prepared().clone(), sums))

@@ -6,6 +6,7 @@ use crate::metrics::relative_error_db;
 use crate::place::{Assigned, Placement};
 use crate::scheme::FLOAT;
 use anyhow::{Context, Result};
+use std::ops::Range;
 
 /// A move, and what it is worth.
 pub struct RatedMove {
@@ -63,12 +64,21 @@ impl Search<'_> {
 
     /// Where the model is quantized if all layers but that of the move are float.
     fn of_one(&self, moved: &Move) -> Placement {
-        let mut assigned = Assigned::default();
-        for (_, other) in self.layers.iter().enumerate().filter(|(i, _)| *i != moved.layer) {
-            assigned.float.insert(other.node, String::new());
-        }
+        let mut assigned = self.others_float(moved.layer..moved.layer + 1);
         self.assign(&mut assigned, moved, "");
         self.planner.placement(&assigned)
+    }
+
+    /// Where the model is quantized if all layers but these are float.
+    pub(super) fn of_these(&self, layers: Range<usize>) -> Placement {
+        self.planner.placement(&self.others_float(layers))
+    }
+
+    fn others_float(&self, layers: Range<usize>) -> Assigned {
+        let others = self.layers.iter().enumerate().filter(|(i, _)| !layers.contains(i));
+        let mut assigned = self.base.clone();
+        assigned.float.extend(others.map(|(_, other)| (other.node, String::new())));
+        assigned
     }
 
     /// What the layers' own precision costs, the most first.

@@ -15,7 +15,7 @@ use crate::engine::Parsed;
 use crate::equalize::{insertable, with_inserted};
 use crate::import::ImportedRanges;
 use crate::metrics::{ChannelAxes, OutputGroups};
-use crate::mixed::{Mixed, Task, Wanted, choose_precisions};
+use crate::mixed::{Mixed, Task, Wanted, choose_precisions, rescue};
 use crate::observers::{self, by_spelling};
 use crate::onnx::edit::{InsertedMul, edited};
 use crate::onnx::inputs::Shapes;
@@ -310,7 +310,14 @@ fn improve(
     let activation = chosen.as_ref().unwrap_or(observers.activation);
     let observers = Observers { activation, ..observers };
     let (mixed, tuned) = match &request.mixed {
-        None => (None, tune_planned(setup, planned, known.as_ref())?),
+        None => {
+            let rescued = rescue(setup, observers, planned, calibration, known.as_ref(), progress);
+            if rescued.as_ref().is_some_and(|rescued| rescued.accepted) {
+                known = None;
+            }
+            methods.extend(rescued);
+            (None, tune_planned(setup, planned, known.as_ref())?)
+        }
         Some(wanted) => {
             let task = Task { wanted, setup, observers, given: request.given(), known: known.as_ref() };
             let (mixed, tuned) = choose_precisions(task, planned, calibration, progress)?;

@@ -1,6 +1,6 @@
 //! Precisions of single nodes, in place of those of their rows: what mixed precision chose.
 
-use super::Draft;
+use super::{Draft, Placement};
 use std::collections::BTreeMap;
 
 /// The name that stands for a rule where a node was left float.
@@ -18,6 +18,12 @@ pub struct Assigned {
 }
 
 impl Assigned {
+    /// What stays float in a placement because it was assigned.
+    pub fn of(placement: &Placement) -> Assigned {
+        let float = placement.float_nodes.iter().filter(|float| float.rule == RULE);
+        Assigned { float: float.map(|float| (float.node, float.reason.clone())).collect(), ..Assigned::default() }
+    }
+
     /// Before the rules run, as for nodes that the user takes out.
     pub(super) fn leave_float(&self, draft: &mut Draft) {
         draft.rule = RULE;

@@ -2,7 +2,7 @@
 
 use super::{by_operator, channels, count};
 use crate::metrics::{self, SQNR};
-use crate::mixed::{CurvePoint, Mixed};
+use crate::mixed::{CurvePoint, Mixed, RESCUE};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
 use crate::pipeline::{Improved, Outcome};
@@ -212,7 +212,8 @@ fn type_name(encoding: &Encoding, granularity: bool) -> String {
 
 /// The title of a method.
 fn title(name: &str) -> &'static str {
-    METHODS.iter().find(|method| method.name == name).map_or("all methods", |method| method.title)
+    let other = if name == RESCUE { RESCUE } else { "all methods" };
+    METHODS.iter().find(|method| method.name == name).map_or(other, |method| method.title)
 }
 
 /// As `percentile:99.99 rejected: no gain; overlap 0.918 -> 0.911 (± 0.004), SQNR 23.00 -> 22.41 dB on 16 samples`.

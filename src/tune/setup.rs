@@ -36,6 +36,8 @@ pub struct TuningOptions {
     pub effort: Effort,
     /// The names of the methods, where they are not the effort's own choice.
     pub methods: Option<Vec<&'static str>>,
+    /// Share of the multiply-adds that may stay float where the network is far from the float one.
+    pub rescue: f64,
 }
 
 impl TuningOptions {

@@ -9,7 +9,7 @@ use mqq::onnx::inputs::Shapes;
 use mqq::onnx::proto::*;
 use mqq::onnx::tensor;
 use mqq::onnx::value_info::ValueInfos;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A graph under construction. Values are names; every method returns the name of what it made.
 pub struct GraphBuilder {
@@ -177,6 +177,17 @@ pub fn seen_and_outputs(model: &ModelProto, watched: &[String], seed: usize) -> 
 }
 
 /// Types and shapes of a model's tensors, those that the engine finds too.
+/// Writes float32 values of a shape as .npy.
+pub fn write_npy(path: &Path, shape: &[usize], values: &[f32]) {
+    let shape: String = shape.iter().map(|n| format!("{n}, ")).collect();
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}");
+    header.push_str(&" ".repeat(117 - header.len()));
+    header.push('\n');
+    let mut bytes = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    std::fs::write(path, bytes).unwrap();
+}
+
 pub fn value_info(model: &ModelProto) -> ValueInfos {
     let mut value_info = ValueInfos::of_model(model);
     value_info.extend(&Parsed::new(model, &Shapes::new()).unwrap().value_info().unwrap());

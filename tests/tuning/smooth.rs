@@ -1,7 +1,7 @@
 //! Channel scales for the layers of transformers.
 
 use crate::support::command::{mqq, run};
-use crate::support::{Attr, GraphBuilder, noise, outputs, repository};
+use crate::support::{Attr, GraphBuilder, noise, outputs, repository, write_npy};
 use mqq::onnx::edit::{ModelEdit, edited};
 use mqq::onnx::proto::ModelProto;
 use prost::Message;
@@ -65,7 +65,7 @@ fn smoothed_for(
     let (path, output) = (folder.join("float.onnx"), folder.join(format!("{threads}.onnx")));
     std::fs::write(&path, model.encode_to_vec()).unwrap();
     for sample in 0..20 {
-        write_npy(&folder.join(format!("{sample:02}.npy")), &noise(TOKENS * WIDTH, sample));
+        write_npy(&folder.join(format!("{sample:02}.npy")), &[1, TOKENS, WIDTH], &noise(TOKENS * WIDTH, sample));
     }
     let mut command = mqq();
     command.arg("calibrate").arg(&path).args(["-b", backend, "--json", "--methods", methods, "--threads", threads]);
@@ -74,15 +74,6 @@ fn smoothed_for(
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     let methods = report["results"][0]["summary"]["methods"].as_array().unwrap().clone();
     (methods, ["onnx", "json"].map(|suffix| std::fs::read(output.with_extension(suffix)).unwrap()))
-}
-
-fn write_npy(path: &Path, values: &[f32]) {
-    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': (1, {TOKENS}, {WIDTH}), }}");
-    header.push_str(&" ".repeat(117 - header.len()));
-    header.push('\n');
-    let mut bytes = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
-    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-    std::fs::write(path, bytes).unwrap();
 }
 
 #[test]

@@ -1,0 +1,164 @@
+//! Layers that stay float without being asked for, where the network is far from the float one and a few layers make most of
+//! the error.
+
+use super::choose::begin;
+use super::goal::{Goal, RESCUE, Wanted};
+use super::search::{Move, Search};
+use super::task::Task;
+use crate::calibrate::CalibrationStatistics;
+use crate::metrics::{Gain, Measurement, OVERLAP};
+use crate::plan::Observers;
+use crate::progress::Progress;
+use crate::scheme::FLOAT;
+use crate::tune::accept::INSERTION;
+use crate::tune::{Evaluation, MethodOutcome, PlannedModel, Setup};
+use anyhow::Result;
+use std::ops::Range;
+use std::time::Instant;
+
+/// Overlap from which on a network needs no rescue. Figures: docs/design/mixed-precision.md.
+const FINE: f64 = 0.9;
+/// Fewest samples that layers are chosen by.
+const MIN_SAMPLES: usize = 8;
+/// Share of the error of all layers below which a group of layers is not looked into.
+const LEAST_SHARE: f64 = 0.05;
+/// Groups of layers that are measured, at most.
+const MAX_MEASURED: usize = 32;
+/// Share of what the overlap lacks to 1 that a float layer must make up for.
+const LEAST_GAIN: f64 = 0.02;
+
+/// Layers behind each other, and the error of the outputs where these alone are quantized.
+struct LayerGroup {
+    layers: Range<usize>,
+    error: f64,
+}
+
+/// Leaves layers of `planned` float that make most of the error, as far as they cost no more than the options' share of the
+/// network's multiply-adds, where held-out samples accept that. `None` where the network is near the float one, as far as it is
+/// `known` or measured, or the target has no float. Where the network cannot be run node by node there is a warning.
+pub fn rescue(
+    setup: Setup,
+    observers: Observers,
+    planned: &mut PlannedModel,
+    calibration: &mut CalibrationStatistics,
+    known: Option<&Evaluation>,
+    progress: &Progress,
+) -> Option<MethodOutcome> {
+    let has_samples = setup.samples.is_some_and(|samples| samples.by_content().len() >= MIN_SAMPLES);
+    let has_float = setup.scheme.mixed.contains_key(FLOAT) && !planned.plan.weights.is_empty();
+    let measured = known.and_then(|known| known.reference.measured.as_ref());
+    let is_fine = measured.is_some_and(|plan| plan.measured.mean(OVERLAP).is_none_or(|overlap| overlap >= FINE));
+    if setup.options.rescue == 0.0 || !has_float || !has_samples || setup.has_given_ranges || is_fine {
+        return None;
+    }
+    let start = Instant::now();
+    let outcome = attempt(setup, observers, planned, calibration, progress).unwrap_or_else(|error| {
+        planned.warnings.push(format!("rescue skipped: {error:#}"));
+        Some(MethodOutcome::skipped(RESCUE, format!("{error:#}")))
+    });
+    outcome.map(|outcome| MethodOutcome { seconds: start.elapsed().as_secs_f64(), ..outcome })
+}
+
+fn attempt(
+    setup: Setup,
+    observers: Observers,
+    planned: &mut PlannedModel,
+    calibration: &mut CalibrationStatistics,
+    progress: &Progress,
+) -> Result<Option<MethodOutcome>> {
+    let goal = Goal::rescue(100.0 * setup.options.rescue);
+    let wanted = Wanted { goal, precisions: vec![FLOAT.to_string()] };
+    let task = Task { wanted: &wanted, setup, observers, given: None, known: None };
+    let mut search = begin(task, planned, calibration, progress)?.0;
+    let before = search.on_held_out.clone();
+    let lacks = |measured: &Measurement| measured.mean(OVERLAP).map(|overlap| 1.0 - overlap);
+    let Some(mut lacked) = lacks(&before).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(None) };
+    let costs = search.multiply_adds();
+    let total = search.all_multiply_adds().max(1) as f64;
+    let (mut left, mut details) = (setup.options.rescue * total, Vec::new());
+    for layer in search.heaviest()? {
+        let cost = costs[layer] as f64;
+        if cost > left || lacked <= 1.0 - FINE {
+            continue;
+        }
+        let moved = Move { layer, precision: Some(FLOAT.to_string()) };
+        let plan = search.plan_with(&moved)?;
+        let after = lacks(&search.measure_plan(&plan, false)?).unwrap_or(1.0);
+        let now = lacks(&search.measured).unwrap_or(1.0);
+        if plan.weights.is_empty() || after > (1.0 - LEAST_GAIN) * now {
+            continue;
+        }
+        let was = lacked;
+        search.commit(moved)?;
+        lacked = lacks(&search.on_held_out).unwrap_or(1.0);
+        left -= cost;
+        let name = &search.layers[layer].name;
+        let percent = 100.0 * cost / total;
+        details.push(format!(
+            "`{name}` float: overlap {:.3} -> {:.3}, {percent:.2} % of the multiply-adds",
+            1.0 - was,
+            1.0 - lacked
+        ));
+    }
+    if !search.has_chosen() {
+        let reason = "no few layers make most of the error".to_string();
+        return Ok(Some(MethodOutcome::skipped(RESCUE, reason)));
+    }
+    let gain = Gain::of(&before, &search.on_held_out);
+    let outcome = MethodOutcome::judged(RESCUE, &gain, INSERTION, before.n_samples());
+    if outcome.accepted {
+        let chosen = search.planned()?;
+        planned.replan((chosen.plan, chosen.warnings));
+        planned.placement = chosen.placement;
+    }
+    Ok(Some(MethodOutcome { details, ..outcome }))
+}
+
+impl Search<'_> {
+    /// The layers that make most of the error, the heaviest first: groups of layers are quantized alone, and the group with the
+    /// largest error is halved, as errors add up.
+    fn heaviest(&mut self) -> Result<Vec<usize>> {
+        let mut groups = vec![self.group(0..self.layers.len())?];
+        let (mut found, mut n_measured) = (Vec::new(), 1);
+        loop {
+            let total: f64 = groups.iter().chain(&found).map(|group: &LayerGroup| group.error).sum();
+            let heaviest = (0..groups.len()).max_by(|&a, &b| groups[a].error.total_cmp(&groups[b].error));
+            let Some(heaviest) = heaviest.filter(|&i| groups[i].error > LEAST_SHARE * total) else { break };
+            let group = groups.swap_remove(heaviest);
+            if group.layers.len() == 1 {
+                found.push(group);
+                continue;
+            }
+            if n_measured + 2 > MAX_MEASURED {
+                break;
+            }
+            let Range { start, end } = group.layers;
+            let middle = start + (end - start) / 2;
+            groups.push(self.group(start..middle)?);
+            groups.push(self.group(middle..end)?);
+            n_measured += 2;
+        }
+        found.sort_by(|a, b| b.error.total_cmp(&a.error));
+        Ok(found.into_iter().map(|group| group.layers.start).collect())
+    }
+
+    /// Measures a group of layers.
+    fn group(&mut self, layers: Range<usize>) -> Result<LayerGroup> {
+        let placement = self.of_these(layers.clone());
+        let plan = self.planner.plan(&placement)?;
+        let error = self.error_of(&plan)?;
+        if layers.len() == 1 {
+            self.alone.insert(Move { layer: layers.start, precision: None }, error);
+        }
+        Ok(LayerGroup { layers, error: error.deciding })
+    }
+
+    /// Multiply-adds of each layer for one sample.
+    fn multiply_adds(&self) -> Vec<usize> {
+        self.layers.iter().map(|layer| self.network.multiply_adds(layer.node)).collect()
+    }
+
+    fn all_multiply_adds(&self) -> usize {
+        (0..self.planner.graph.node.len()).map(|node_idx| self.network.multiply_adds(node_idx)).sum()
+    }
+}
