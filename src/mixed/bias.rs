@@ -1,4 +1,4 @@
-//! Biases as tuning will correct them: the mean of each output channel as in the float network.
+//! Simulates the bias correction of tuning: each output channel gets its mean in the float network.
 
 use crate::simulate::{ChannelSum, OutputAt, OutputHook, SampleValues, correction};
 use crate::tune::methods::bias::{BiasSlot, shift};
@@ -9,35 +9,35 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Corrections of the layers' outputs, learned on the samples of the sensitivity analysis.
 #[derive(Debug, Default)]
 pub struct BiasCorrection {
-    /// Per layer, the sums of the output channels in the float network, sample by sample.
+    /// Per layer, the sums of the output channels in the float network, per sample.
     float: BTreeMap<usize, Vec<Vec<ChannelSum>>>,
-    /// What was learned, by the name of the layer's output.
+    /// Learned corrections per output channel, by the cache key of the layer's output.
     known: HashMap<u64, Vec<f32>>,
     mode: BiasMode,
 }
 
-/// What happens at a layer.
+/// Action at a layer.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub enum BiasMode {
-    /// Nothing: biases stay as they are.
+    /// None: biases stay as they are.
     #[default]
     Off,
-    /// The float network runs: its means are kept.
+    /// Keeps the float network's means; the float network runs.
     Float,
-    /// A quantized one runs on the same samples: its means are brought to these.
+    /// Learns corrections towards those means; a quantized network runs on the same samples.
     Learn,
-    /// One runs on other samples: what was learned is applied.
+    /// Applies the learned corrections; a quantized network runs on other samples.
     Apply,
 }
 
 impl BiasCorrection {
-    /// Beginning with the float network, or of no biases unless they are `corrected`.
+    /// Starts with the float network; `Off` unless biases are `corrected`.
     pub fn new(corrected: bool) -> BiasCorrection {
         let mode = if corrected { BiasMode::Float } else { BiasMode::Off };
         BiasCorrection { mode, ..BiasCorrection::default() }
     }
 
-    /// What happens from now on, where biases are corrected.
+    /// Sets the action from now on, where biases are corrected.
     pub fn set(&mut self, mode: BiasMode) {
         if self.mode != BiasMode::Off {
             self.mode = mode;
@@ -50,7 +50,7 @@ impl OutputHook for BiasCorrection {
         self.known.retain(|key, _| outputs.contains(key));
     }
 
-    /// Shifts the outputs of nodes whose biases can be corrected.
+    /// Applies the current action to the output of a node whose bias can be corrected.
     fn output(&mut self, at: &OutputAt, values: &mut SampleValues) -> Result<()> {
         let OutputAt { net, node_idx, node, key } = *at;
         let y = values.first().filter(|_| self.mode != BiasMode::Off);

@@ -1,12 +1,12 @@
-//! Bits of weights within a budget: down where it harms least, then up with what is left.
+//! Bits of weights within a budget: narrows weights where it harms least, then widens some with the bits that are left.
 
 use super::search::{Move, Search};
 use super::sensitivity::RatedMove;
 use anyhow::Result;
 
 impl Search<'_> {
-    /// Narrows weights until they fit, those first that add the least error per bit saved; then widens those
-    /// that add most per bit spent, as long as they fit.
+    /// Narrows weights until they fit, least added error per saved bit first. Then widens weights while they fit, most
+    /// removed error per spent bit first.
     pub(super) fn fit(&mut self, budget: f64) -> Result<()> {
         while self.mean_bits() > budget {
             let Some(best) = self.best(&self.steps(false), false)? else { return Ok(()) };
@@ -25,7 +25,7 @@ impl Search<'_> {
         self.cost.mean_bits(&self.plan)
     }
 
-    /// The next narrower, or wider, precision of each layer with a weight.
+    /// The next wider (`up`) or narrower precision of each layer with a weight.
     fn steps(&self, up: bool) -> Vec<Move> {
         (0..self.layers.len()).filter_map(|layer| self.step(layer, up)).collect()
     }
@@ -44,13 +44,13 @@ impl Search<'_> {
         next.map(|precision| Move { layer, precision: precision.map(str::to_string) })
     }
 
-    /// The move with most error gone per bit spent, or least error more per bit saved; `None` where none is
-    /// left, or none that is up does any good.
+    /// The move with the most removed error per spent bit, or the least added error per saved bit. `None` where no move
+    /// is left, or no move up reduces the error.
     fn best(&mut self, moves: &[Move], up: bool) -> Result<Option<Move>> {
         let rated = self.rate(moves)?;
         let worth = |rated: &RatedMove| {
             let (bits, gain) = (self.bits_moved(&rated.moved), rated.gain);
-            // A move down that does no harm is worth the more the more it saves.
+            // A harmless move down is better the more bits it saves.
             if up || gain < 0.0 { gain / bits } else { gain * bits }
         };
         let rated = rated.into_iter().filter(|rated| !up || rated.gain > 0.0);

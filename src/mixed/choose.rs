@@ -1,4 +1,4 @@
-//! Precisions of single layers: the samples that choose them, and what more is observed for that.
+//! Chooses precisions of single layers: the samples for the choice, and the rounds with tuning.
 
 use super::{Goal, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed, Planner, Search, Task, max_held_out};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
@@ -11,15 +11,15 @@ use anyhow::{Context, Result, ensure};
 use std::ops::Range;
 use std::time::Instant;
 
-/// Bytes of inputs that are held to evaluate by, about.
+/// Approximate limit on the bytes of held-out inputs.
 const MAX_BYTES: usize = 1 << 28;
-/// Samples to evaluate by that tuning has not learned from, where there are so many.
+/// Minimum samples for evaluation that tuning has not learned from, where there are so many.
 const MIN_APART: usize = 8;
-/// Times that more layers are chosen because the tuned plan misses the goal.
+/// Maximum rounds if the tuned plan misses the goal.
 const MAX_ROUNDS: usize = 5;
 
-/// Chooses precisions, beginning with `planned`, and tunes the plan, which takes its place. Where the
-/// tuned plan misses the goal, more layers are chosen.
+/// Chooses precisions for `planned` and tunes the plan, which replaces it. Where the tuned plan misses the goal, more
+/// layers are chosen.
 ///
 /// # Errors
 /// If the final plan misses the goal: an error of type [`Missed`].
@@ -37,7 +37,8 @@ pub fn choose_precisions(
     let (mut chosen, mixed, tuned) = loop {
         search.go_on(margin)?;
         let mut chosen = search.planned()?;
-        // Of the plan as it was; and biases that come with it are of no sample that evaluates.
+        // Valid only for the first plan, and only if no sample of `known` is one of the evaluation: its biases learned
+        // from them.
         let known = known.filter(|known| !search.has_chosen() && known.samples.end <= first_evaluated);
         let tuned = tune_planned(setup, &mut chosen, known)?;
         let (mut mixed, shortfall) = search.outcome(&chosen)?;
@@ -57,7 +58,7 @@ pub fn choose_precisions(
     Ok((mixed, tuned))
 }
 
-/// A search that begins with `planned`, and the position of the first sample that evaluates.
+/// Starts a search from `planned`. Returns it with the position of the first sample of the evaluation.
 ///
 /// # Errors
 /// If there are too few samples, or a node cannot be run by itself.
@@ -88,8 +89,8 @@ pub(super) fn begin<'a>(
     Ok((search, first_evaluated))
 }
 
-/// The samples of the sensitivity analysis and those that evaluate, by their positions in those by content. Tuning learns
-/// from the first `n_tune`.
+/// The samples of the sensitivity analysis and of the evaluation, as positions by content. Tuning learns from the first
+/// `n_tune`.
 fn sample_ranges(samples: &SampleSet, goal: &Goal, n_tune: usize) -> Result<[Range<usize>; 2]> {
     let n = samples.by_content().len();
     ensure!(n >= MIN_SAMPLES, "{n} samples to choose layers by, expected {MIN_SAMPLES} or more");

@@ -1,4 +1,4 @@
-//! What mixed precision is asked for, checked against what the table allows.
+//! The goal of mixed precision, checked against the backend's table.
 
 use crate::diag::{WithHint, did_you_mean};
 use crate::metrics::{AGREEMENT, Metric, SQNR, by_name};
@@ -9,26 +9,26 @@ use serde_json::Number;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A figure and its bound, by which layers are chosen. Serialized under the name of its option.
+/// A figure and its bound. Serialized under the name of its option.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, Number>", into = "BTreeMap<String, Number>")]
 pub struct Goal {
     /// The figure.
     pub of: Bounded,
-    /// Its bound, in its own unit.
+    /// The bound, in the figure's unit.
     pub bound: f64,
-    /// The option's name in the sidecar, as in `target-sqnr`, and the value that it was given.
+    /// The option's name in the sidecar, such as `target-sqnr`, and its value.
     given: (String, f64),
 }
 
-/// The figure of a goal.
+/// The figure that a goal bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bounded {
-    /// Layers that stay float: those without which the outputs have the least error.
+    /// Number of layers that stay float, chosen for the least error of the outputs.
     FloatLayers,
-    /// The worst figure of an output, with the fewest promoted layers that reach it.
+    /// The worst figure over the outputs, reached with the fewest promoted layers.
     Metric(Metric),
-    /// Mean bits of the weights.
+    /// Mean bits per weight.
     WeightBits,
 }
 
@@ -40,27 +40,27 @@ const BITS_BUDGET: &str = "bits-budget";
 const TARGET: &str = "target-";
 
 impl Goal {
-    /// So many layers stay float.
+    /// The goal that `n` layers stay float.
     pub fn keep_float(n: usize) -> Goal {
         Goal { of: Bounded::FloatLayers, bound: n as f64, given: (KEEP_FLOAT.to_string(), n as f64) }
     }
 
-    /// Layers of up to so many percent of the multiply-adds stay float where that is needed.
+    /// The goal of rescue: float layers with up to `percent` of the multiply-adds.
     pub(super) fn rescue(percent: f64) -> Goal {
         Goal { of: Bounded::FloatLayers, bound: f64::INFINITY, given: (RESCUE.to_string(), percent) }
     }
 
-    /// Every output that the metric is about reaches `bound`.
+    /// The goal that every output with the metric reaches `bound`.
     pub fn target(metric: Metric, bound: f64) -> Goal {
         Goal { of: Bounded::Metric(metric), bound, given: (format!("{TARGET}{}", metric.name), bound) }
     }
 
-    /// At most so many percent of the samples get another class than in float.
+    /// The goal that at most `percent` of the samples change their class.
     pub fn max_drop(percent: f64) -> Goal {
         Goal { of: Bounded::Metric(AGREEMENT), bound: 100.0 - percent, given: (MAX_DROP.to_string(), percent) }
     }
 
-    /// Weights have at most so many bits on average.
+    /// The goal that weights have at most `bits` on average.
     pub fn bits_budget(bits: f64) -> Goal {
         Goal { of: Bounded::WeightBits, bound: bits, given: (BITS_BUDGET.to_string(), bits) }
     }
@@ -75,7 +75,7 @@ impl Goal {
         }
     }
 
-    /// The option of the command line.
+    /// The command-line option.
     pub fn option(&self) -> String {
         match self.of {
             Bounded::Metric(metric) if metric != SQNR && self.given.0 != MAX_DROP => "--target".to_string(),
@@ -92,7 +92,7 @@ impl Goal {
         }
     }
 
-    /// The metric that is bounded, where one is.
+    /// The bounded metric; `None` for other figures.
     pub fn metric(&self) -> Option<Metric> {
         match self.of {
             Bounded::Metric(metric) => Some(metric),
@@ -100,13 +100,13 @@ impl Goal {
         }
     }
 
-    /// A goal that is stricter by `margin`, in its own unit.
+    /// The same goal, stricter by `margin` in the figure's unit.
     pub(super) fn stricter(&self, margin: f64) -> Goal {
         let bound = self.metric().map_or(self.bound, |metric| metric.stricter(self.bound, margin));
         Goal { bound, ..self.clone() }
     }
 
-    /// Whether a network reaches it.
+    /// Whether a network meets the goal.
     pub(super) fn is_met(&self, reached: Reached) -> bool {
         match self.of {
             Bounded::FloatLayers => true,
@@ -115,7 +115,7 @@ impl Goal {
         }
     }
 
-    /// How far a network is from it, in its own unit.
+    /// Distance of a network from the goal, in the figure's unit.
     pub(super) fn shortfall(&self, reached: Reached) -> f64 {
         match (self.metric(), reached.goal) {
             (Some(_), Some(figure)) if !self.is_met(reached) => (self.bound - figure).abs(),
@@ -157,16 +157,16 @@ impl From<Goal> for BTreeMap<String, Number> {
     }
 }
 
-/// What a network reaches.
+/// Figures of a network.
 #[derive(Debug, Clone, Copy)]
 pub struct Reached {
-    /// Lowest SQNR of an output, in dB.
+    /// Lowest SQNR over the outputs, in dB.
     pub sqnr_db: f64,
-    /// Samples with the class that float gives them, in percent; none where no output has class scores.
+    /// Samples with the float network's class, in percent; `None` where no output has class scores.
     pub agreement_percent: Option<f64>,
-    /// The worst figure of the metric that the goal bounds, where it bounds one and an output has it.
+    /// The worst figure of the goal's metric; `None` where the goal has none, or no output has a figure.
     pub goal: Option<f64>,
-    /// Mean over the weights.
+    /// Mean bits per weight.
     pub weight_bits: f64,
 }
 
@@ -178,22 +178,22 @@ impl fmt::Display for Reached {
     }
 }
 
-/// A goal, and what the layers may have to reach it.
+/// A goal, and the precisions that layers may have to reach it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
-    /// What is asked for.
+    /// The goal.
     pub goal: Goal,
-    /// Names of the precisions in the table that layers may have besides their own: one that is wider, or
-    /// for a budget any for weights.
+    /// Names of the table's precisions besides the layers' own: one wider precision, or for a budget any precisions of
+    /// weights.
     pub precisions: Vec<String>,
 }
 
 impl Wanted {
-    /// Checks a goal; `raise_to` names what chosen layers get, where the table leaves a choice. The table's
-    /// `min_opset` is raised where a type needs that.
+    /// Checks a goal. `raise_to` names the precision of promoted layers, where the table has several. Raises the
+    /// table's `min_opset` where a type needs that.
     ///
     /// # Errors
-    /// If the value is out of range, or the table allows nothing that would serve the goal.
+    /// If the value is out of range, or the table has no precision that serves the goal.
     pub fn new(goal: Goal, raise_to: Option<&str>, scheme: &mut Scheme) -> Result<Wanted> {
         goal.check()?;
         let names = || scheme.mixed.keys().map(String::as_str);
@@ -247,7 +247,7 @@ impl Wanted {
     }
 }
 
-/// Float, or the precision whose types have most bits, those of activations first.
+/// Float, or the precision with the most bits, activations before weights.
 fn widest(scheme: &Scheme) -> Option<String> {
     if scheme.mixed.contains_key(FLOAT) {
         return Some(FLOAT.to_string());

@@ -1,4 +1,4 @@
-//! Held-out samples, and the float network's outputs for them.
+//! Held-out samples and the float network's outputs for them.
 
 use super::bias::BiasCorrection;
 use crate::engine::Value;
@@ -8,21 +8,21 @@ use crate::plan::QuantPlan;
 use crate::simulate::{CachedNetwork, CachedSamples, EvaluatedFloat, Samples};
 use anyhow::Result;
 
-/// Samples that are run at a time.
+/// Samples that run at a time.
 const CHUNK: usize = 16;
 
-/// What plans are evaluated by.
+/// Samples that evaluate plans, with the float outputs.
 pub struct HeldOut {
     names: Vec<String>,
     /// Values of the first sample.
     first: Vec<Value>,
     chunks: Vec<CachedSamples>,
     float: EvaluatedFloat,
-    /// Samples.
+    /// Number of samples.
     pub n: usize,
 }
 
-/// What the outputs are evaluated by.
+/// Metrics and outputs of an evaluation.
 #[derive(Clone, Copy)]
 pub struct EvaluatedBy<'a> {
     /// The metrics.
@@ -32,10 +32,10 @@ pub struct EvaluatedBy<'a> {
 }
 
 impl HeldOut {
-    /// By these samples, at least one.
+    /// Runs the float `network` on the samples, at least one.
     ///
     /// # Errors
-    /// If the float `network` cannot be run on them.
+    /// If the network cannot be run on them.
     pub fn new(network: &mut CachedNetwork, samples: Samples, by: EvaluatedBy) -> Result<HeldOut> {
         let mut chunks = Vec::new();
         let mut float: Vec<Vec<Value>> = vec![Vec::new(); by.outputs.len()];
@@ -50,7 +50,7 @@ impl HeldOut {
         Ok(HeldOut { names: samples.names.to_vec(), first, chunks, float, n: samples.len() })
     }
 
-    /// Measures a plan for `model`, which may have other biases than the model that this was made of.
+    /// Measures a plan for `model`, whose biases may differ from those of the float network.
     ///
     /// # Errors
     /// If a node of `model` cannot be run by itself; the message names it.
@@ -60,7 +60,7 @@ impl HeldOut {
         self.measure_in(&mut network, plan, &mut BiasCorrection::default())
     }
 
-    /// Measures a plan for a network that is ready, with biases corrected as was learned.
+    /// Measures a plan in the network of the search, with the learned bias corrections.
     pub(super) fn measure_in(
         &mut self,
         network: &mut CachedNetwork,

@@ -1,4 +1,4 @@
-//! The layers that precision is chosen for, and what their weights cost.
+//! The layers that get precisions, and the size of their weights.
 
 use crate::onnx::graph::{Edge, GraphIndex};
 use crate::onnx::node::node_name;
@@ -17,21 +17,21 @@ const PRODUCTS: &[&str] = &["Conv", "ConvTranspose", "Gemm", "MatMul"];
 pub struct QuantizedLayer {
     /// Position in the graph.
     pub node: usize,
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its operator.
+    /// Operator type.
     pub op_type: String,
-    /// Values of its constant weights.
+    /// Number of values in its constant weights.
     pub n_weights: usize,
     /// The type of its weight; `None` where it has none.
     pub weight: Option<String>,
     /// The type of the activations that it reads.
     pub activation: Option<String>,
-    /// Whether quantization parameters beside it are prescribed.
+    /// Whether a neighbouring tensor has prescribed quantization parameters.
     pub is_prescribed: bool,
 }
 
-/// The quantized nodes of `placement` that compute; what only moves values adds no error.
+/// The quantized nodes of `placement` that compute. Operators that only move values add no error.
 pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec<QuantizedLayer> {
     let index = GraphIndex::new(graph);
     let nodes = placement.quantized_nodes.iter().filter_map(|&i| Some((i, graph.node.get(i)?)));
@@ -66,13 +66,13 @@ fn n_values(tensor: &TensorProto) -> usize {
     tensor.dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).product()
 }
 
-/// Bits that a value takes in the file.
+/// Bits per value in the file.
 fn stored_bits(qtype: &QType) -> u32 {
     u32::from(qtype.storage_bits.unwrap_or(qtype.bits))
 }
 
 impl QuantizedLayer {
-    /// Bits of its weights in `precision`, or in its own for `None`.
+    /// Bits of its weights in `precision`; `None` is its own.
     pub fn weight_bits(&self, precision: Option<&str>, scheme: &Scheme) -> u32 {
         let types = precision.and_then(|name| scheme.mixed.get(name));
         if precision == Some(FLOAT) {
@@ -82,7 +82,7 @@ impl QuantizedLayer {
         name.and_then(|name| scheme.types.get(name)).map_or(32, stored_bits)
     }
 
-    /// Whether `precision` is wider than the layer's own.
+    /// Whether the precision `name` is wider than the layer's own.
     pub fn is_promoted_by(&self, name: &str, scheme: &Scheme) -> bool {
         let Some(precision) = scheme.mixed.get(name) else { return false };
         if name == FLOAT {
@@ -111,7 +111,7 @@ impl QuantizedLayer {
         }
     }
 
-    /// Gives the layer its own precision back.
+    /// Gives the layer back its own precision.
     pub fn clear(&self, assigned: &mut Assigned) {
         assigned.float.remove(&self.node);
         assigned.activations.remove(&self.node);
@@ -119,7 +119,7 @@ impl QuantizedLayer {
     }
 }
 
-/// What the constants take that the model multiplies with.
+/// Constant weights of a model, and their size under a plan.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WeightCost {
     weights: BTreeMap<String, ConstantWeight>,
@@ -132,7 +132,7 @@ struct ConstantWeight {
 }
 
 impl WeightCost {
-    /// The constants of two axes or more that convolutions and products read.
+    /// The constants with two axes or more that convolutions and matrix products read.
     pub fn of(graph: &GraphProto) -> WeightCost {
         let index = GraphIndex::new(graph);
         let mut cost = WeightCost::default();
@@ -169,7 +169,7 @@ impl WeightCost {
         8.0 * self.bytes(plan) as f64 / self.n_weights().max(1) as f64
     }
 
-    /// Values of all weights.
+    /// Number of values in all weights.
     pub fn n_weights(&self) -> usize {
         self.weights.values().map(|weight| weight.n_values).sum()
     }

@@ -1,9 +1,10 @@
-//! Which layers get another precision than the table's rows give them.
+//! Mixed precision: layers with other precisions than the table's rows give them.
 //!
-//! In: a prepared model, what was observed of it, a [`Wanted`], some calibration samples. Out: the placement
-//! and the plan with the chosen layers float, or of wider or narrower types, and a [`Mixed`] that says how
-//! they were chosen. It does not change weights or ranges: a plan is what the main job decides for that
-//! placement. A sensitivity analysis simulates the layers one at a time; they are changed one after the other, each evaluated
+//! In: a prepared model, calibration statistics, a [`Wanted`], some calibration samples. Out: a placement and a plan
+//! whose chosen layers are float, wider or narrower, and a [`Mixed`] that says how they were chosen. It does not change
+//! weights or ranges by itself: they are decided for the new placement as for any other. A sensitivity analysis
+//! simulates one quantized layer at a time. Layers are then changed one after the other, and each is evaluated on top
+//! of those before it.
 //! together with those before it.
 
 mod bias;
@@ -28,18 +29,19 @@ pub use task::Task;
 use planner::Planner;
 use search::Search;
 
-/// Samples of the sensitivity analysis, at most.
+/// Maximum samples of the sensitivity analysis.
 pub const MAX_ANALYSIS: usize = 16;
-/// Samples of it at least, where there are so many, however large the network is.
+/// Minimum samples of the sensitivity analysis, however large the network, where there are so many.
 const MIN_ANALYSIS: usize = 8;
-/// KiB of values that it computes for all layers, about, with more than those samples.
+/// Approximate limit on the KiB of values that the analysis computes for all layers with more than `MIN_ANALYSIS`
+/// samples.
 const MAX_WORK: usize = 1 << 26;
-/// Fewest samples of the analysis and held-out ones, together.
+/// Minimum samples, those of the analysis and held-out ones together.
 pub const MIN_SAMPLES: usize = 4;
-/// Bytes of intermediate values that are kept between two plans, about.
+/// Approximate limit on the bytes of intermediate values kept between two plans.
 const MAX_BYTES: usize = 1 << 30;
 
-/// Held-out samples that a choice is evaluated by, at most.
+/// Maximum held-out samples of the evaluation.
 pub fn max_held_out(goal: &Goal) -> usize {
     // A share of samples is coarser than a mean over their values.
     let is_share = goal.metric().is_some_and(|metric| metric.unit == "%");

@@ -1,4 +1,4 @@
-//! Plans for many placements of one model: what was decided for a group of tensors or a weight is decided once.
+//! Plans for many placements of one model. A group of tensors or a weight that two placements share is decided once.
 
 use super::Task;
 use crate::calibrate::{CalibrationStatistics, SampleSet};
@@ -10,29 +10,29 @@ use crate::scheme::Scheme;
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Members of a group and their type.
+/// Tensors of a group, and their type.
 type GroupKey = (Vec<String>, String);
 
-/// A weight with the type and axis that it is quantized on.
+/// A weight, its type and its axis.
 type WeightKey = (String, String, Option<usize>);
 
 /// Makes plans.
 pub struct Planner<'a> {
-    /// The task that they are for.
+    /// The task of the search.
     pub task: Task<'a>,
     /// The prepared model.
     pub model: &'a ModelProto,
     /// Its graph.
     pub graph: &'a GraphProto,
-    /// What is observed for placements that need more.
+    /// The data, for placements that need statistics of more tensors.
     pub samples: &'a SampleSet,
-    /// What is known of its tensors.
+    /// Calibration statistics of the model's tensors.
     pub calibration: &'a mut CalibrationStatistics,
-    /// Told of the work.
+    /// Progress of the work.
     pub progress: &'a Progress<'a>,
-    /// What was decided for groups of activations, by tensor.
+    /// Decided activations by group and tensor.
     pub groups: BTreeMap<GroupKey, BTreeMap<String, PlannedActivation>>,
-    /// What was decided for weights.
+    /// Decided weights.
     pub weights: BTreeMap<WeightKey, PlannedWeight>,
 }
 
@@ -40,7 +40,7 @@ fn weight_key(quantizer: &WeightQuantizer) -> WeightKey {
     (quantizer.tensor.clone(), quantizer.qtype.clone(), quantizer.axis)
 }
 
-/// The groups of `placement`, by their numbers.
+/// The groups of `placement`, by number.
 fn groups_of(placement: &Placement) -> BTreeMap<usize, GroupKey> {
     let mut groups: BTreeMap<usize, GroupKey> = BTreeMap::new();
     for quantizer in &placement.activations {
@@ -56,13 +56,13 @@ impl<'a> Planner<'a> {
         self.task.setup.scheme
     }
 
-    /// Where the model is quantized with these precisions.
+    /// The placement with the assigned precisions.
     pub fn placement(&self, assigned: &Assigned) -> Placement {
         let setup = self.task.setup;
         place_assigned(self.graph, setup.value_info, setup.scheme, setup.selection, assigned)
     }
 
-    /// Observes what the placements need and is not known.
+    /// Observes tensors of the placements that have no statistics yet.
     pub fn ensure_known(&mut self, placements: &[Placement]) -> Result<()> {
         let tensors = placements.iter().flat_map(|placement| &placement.activations).map(|q| &q.tensor);
         let is_given = |tensor: &String| self.task.given.is_some_and(|given| given.contains_key(tensor));
@@ -76,13 +76,13 @@ impl<'a> Planner<'a> {
         decide(self.graph, placement, &self.calibration.of(placement), given, self.scheme(), observers)
     }
 
-    /// The plan as the main job decides it.
+    /// The plan for a placement, decided from scratch.
     pub fn decide(&mut self, placement: &Placement) -> Result<Decided> {
         self.ensure_known(std::slice::from_ref(placement))?;
         self.decide_for(placement)
     }
 
-    /// The same plan, without its warnings, from what was decided before where that is possible.
+    /// The same plan without warnings, from cached decisions where possible.
     pub fn plan(&mut self, placement: &Placement) -> Result<QuantPlan> {
         self.ensure_known(std::slice::from_ref(placement))?;
         let groups = groups_of(placement);
@@ -102,7 +102,7 @@ impl<'a> Planner<'a> {
         let mut plan = QuantPlan { activations, weights, biases: Vec::new() };
         decide_biases(self.graph, placement, self.scheme(), self.task.observers.weight, &mut plan, true)?;
         for weight in &mut plan.weights {
-            // A bias may have widened the scales.
+            // A bias may have widened the scales of the cached weight.
             let decided = self.weights.get(&weight_key(&weight.quantizer));
             if decided.is_some_and(|decided| decided.params != weight.params) {
                 round(self.graph, weight)?;
@@ -111,7 +111,7 @@ impl<'a> Planner<'a> {
         Ok(plan)
     }
 
-    /// Decides those of the `groups` and weights of `placement` that were not seen before.
+    /// Decides the groups and weights of `placement` that are not cached.
     fn decide_new(&mut self, placement: &Placement, groups: &BTreeMap<usize, GroupKey>) -> Result<()> {
         let is_new = |quantizer: &&ActivationQuantizer| !self.groups.contains_key(&groups[&quantizer.group]);
         let is_new_weight = |quantizer: &&WeightQuantizer| !self.weights.contains_key(&weight_key(quantizer));

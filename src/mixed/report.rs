@@ -1,52 +1,52 @@
-//! How layers were chosen: for the sidecar, for `--json`, and for people.
+//! The choice of layers: for the sidecar, for `--json`, and as text.
 
 use super::goal::{Goal, Reached};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::fmt;
 
-/// How layers were chosen.
+/// The result of mixed precision.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mixed {
-    /// What was asked for.
+    /// The goal.
     pub goal: Goal,
-    /// Whether it was reached, by the final plan.
+    /// Whether the final plan meets the goal.
     pub met: bool,
-    /// Samples of the sensitivity analysis.
+    /// Number of samples of the sensitivity analysis.
     pub n_ranking: usize,
-    /// Held-out samples, by which the goal is evaluated.
+    /// Number of held-out samples that evaluate the goal.
     pub n_judges: usize,
-    /// Lowest SQNR of an output of the final plan over the latter, in dB; 200 where there is no error.
+    /// Lowest SQNR over the outputs of the final plan on the held-out samples, in dB; 200 without error.
     pub sqnr_db: f64,
-    /// Samples with the class that float gives them, in percent; absent where no output has class scores.
+    /// Samples with the float network's class, in percent; absent where no output has class scores.
     pub agreement_percent: Option<f64>,
     /// Bits per weight of the final plan.
     pub weight_bits: f64,
-    /// The trade-off: without a choice, then after each.
+    /// Figures before the first choice and after each.
     pub curve: Vec<CurvePoint>,
-    /// Layers with another precision than the table's own, in the order in which they were chosen.
+    /// Layers with another precision than their own, in the order in which they were chosen.
     pub layers: Vec<ChosenLayer>,
-    /// What each layer's own precision costs, the most first.
+    /// Cost of each layer's own precision, highest first.
     pub sensitivity: Vec<LayerSensitivity>,
-    /// Wall time.
+    /// Wall time, in seconds.
     #[serde(skip)]
     pub seconds: f64,
 }
 
-/// A plan on the way.
+/// A plan during the search.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
-    /// Layers with another precision than the table's own.
+    /// Number of layers with another precision than their own.
     pub n_layers: usize,
     /// The layer that was changed last; absent for the first point.
     pub layer: Option<String>,
     /// The precision that it got.
     pub precision: Option<String>,
-    /// Lowest SQNR of an output, in dB; 200 where there is no error.
+    /// Lowest SQNR over the outputs, in dB; 200 without error.
     pub sqnr_db: f64,
-    /// Samples with the class that float gives them, in percent; absent where no output has class scores.
+    /// Samples with the float network's class, in percent; absent where no output has class scores.
     pub agreement_percent: Option<f64>,
     /// Bits per weight.
     pub weight_bits: f64,
@@ -54,35 +54,34 @@ pub struct CurvePoint {
     pub weight_bytes: usize,
 }
 
-/// A layer with another precision.
+/// A layer with another precision than its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChosenLayer {
     /// Name of the node.
     pub layer: String,
-    /// Its operator.
+    /// Operator type.
     pub op_type: String,
-    /// The precision, by the table's name.
+    /// The precision's name in the table.
     pub precision: String,
-    /// How much smaller the error of the outputs was when it was chosen, in dB.
+    /// Decrease of the outputs' error when the layer was chosen, in dB.
     pub gain_db: f64,
     /// Why, in words.
     pub reason: String,
 }
 
-/// What one layer's precision costs.
+/// Cost of a layer's own precision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerSensitivity {
     /// Name of the node.
     pub layer: String,
-    /// Its operator.
+    /// Operator type.
     pub op_type: String,
-    /// SQNR of the outputs where this layer alone is quantized, as the table says, in dB; 200 where that
-    /// makes no error.
+    /// SQNR of the outputs with this layer alone quantized in its own precision, in dB; 200 without error.
     pub sqnr_db: f64,
 }
 
 impl Mixed {
-    /// What was reached, in words.
+    /// The reached figures in words.
     pub fn reached(&self) -> String {
         let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
         let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
@@ -91,7 +90,7 @@ impl Mixed {
 }
 
 impl CurvePoint {
-    /// A line for people.
+    /// The point as a line of text.
     pub fn describe(&self) -> String {
         let CurvePoint { sqnr_db, agreement_percent, weight_bits, .. } = *self;
         let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
@@ -103,7 +102,7 @@ impl CurvePoint {
     }
 }
 
-/// A goal that was not reached.
+/// The error of a missed goal.
 #[derive(Debug)]
 pub struct Missed(pub Box<Mixed>);
 

@@ -1,4 +1,4 @@
-//! Layers that stay float without being asked for, where the network is far from the float one and a few layers make most of
+//! Rescue: layers that stay float unasked, where the network is far from the float one and a few layers cause most of
 //! the error.
 
 use super::choose::begin;
@@ -16,26 +16,26 @@ use anyhow::Result;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Overlap from which on a network needs no rescue. Figures: docs/design/mixed-precision.md.
+/// Overlap from which a network needs no rescue. Figures: docs/design/mixed-precision.md.
 const FINE: f64 = 0.9;
-/// Fewest samples that layers are chosen by.
+/// Minimum samples for the choice of layers.
 const MIN_SAMPLES: usize = 8;
-/// Share of the error of all layers below which a group of layers is not looked into.
+/// Share of the error of all layers below which a group of layers is not split.
 const LEAST_SHARE: f64 = 0.05;
-/// Groups of layers that are measured, at most.
+/// Maximum groups of layers that are measured.
 const MAX_MEASURED: usize = 32;
-/// Share of what the overlap lacks to 1 that a float layer must make up for.
+/// Least reduction of the overlap's shortfall (1 - overlap) by a float layer, as a share of it.
 const LEAST_GAIN: f64 = 0.02;
 
-/// Layers behind each other, and the error of the outputs where these alone are quantized.
+/// Consecutive layers, and the error of the outputs with only these quantized.
 struct LayerGroup {
     layers: Range<usize>,
     error: f64,
 }
 
-/// Leaves layers of `planned` float that make most of the error, as far as they cost no more than the options' share of the
-/// network's multiply-adds, where held-out samples accept that. `None` where the network is near the float one, as far as it is
-/// `known` or measured, or the target has no float. Where the network cannot be run node by node there is a warning.
+/// Leaves those layers of `planned` float that cause most of the error. Together they have at most the option's share
+/// of the network's multiply-adds, and held-out samples must accept them. `None` where the network is near the float
+/// one (by `known` or as measured), or the target has no float. Warns where the network cannot be run node by node.
 pub fn rescue(
     setup: Setup,
     observers: Observers,
@@ -115,8 +115,8 @@ fn attempt(
 }
 
 impl Search<'_> {
-    /// The layers that make most of the error, the heaviest first: groups of layers are quantized alone, and the group with the
-    /// largest error is halved, as errors add up.
+    /// The layers that cause most of the error, largest error first. Errors add up: layers are quantized in groups, and
+    /// the group with the largest error is halved.
     fn heaviest(&mut self) -> Result<Vec<usize>> {
         let mut groups = vec![self.group(0..self.layers.len())?];
         let (mut found, mut n_measured) = (Vec::new(), 1);

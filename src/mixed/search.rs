@@ -1,8 +1,8 @@
-//! Layer by layer, the one whose precision costs most first.
+//! The search for precisions, layer by layer.
 //!
-//! What a layer's precision costs is measured with all other layers float: the error that it adds alone.
-//! The other way round, all layers quantized but one, the errors of layers that cancel each other hide what
-//! each does (docs/design/mixed-precision.md).
+//! The cost of a layer's precision is measured with all other layers float: the error that it adds alone. With all
+//! layers quantized but one, errors of layers that cancel each other would hide the effect of each
+//! (docs/design/mixed-precision.md).
 
 use super::bias::{BiasCorrection, BiasMode};
 use super::goal::{Bounded, Goal, Reached};
@@ -22,28 +22,29 @@ use crate::tune::PlannedModel;
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
-/// A layer gets a precision; `None` is its own.
+/// A new precision for a layer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Move {
-    /// Position in the search's layers.
+    /// Index into the search's layers.
     pub layer: usize,
-    /// By the table's name.
+    /// The precision's name in the table; `None` is the layer's own.
     pub precision: Option<String>,
 }
 
-/// The error of the outputs where one layer alone is quantized.
+/// The error of the outputs with one layer quantized.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LayerError {
-    /// By the metric that decides, on a scale that adds up over layers: the overlap's shortfall squared, or `relative`.
+    /// Error in the deciding metric, on a scale that adds up over layers: the overlap's shortfall squared, or
+    /// `relative`.
     pub deciding: f64,
-    /// Energy of the error over that of the signal, mean over the outputs.
+    /// Energy of the error divided by that of the signal, mean over the outputs.
     pub relative: f64,
 }
 
-/// Layers that are tried before one is chosen. With more, layers that hide others come first again.
+/// Layers that are tried before one is chosen. With more, layers that hide others would be chosen first again.
 const WINDOW: usize = 2;
 
-/// A choice in progress.
+/// A search in progress.
 pub struct Search<'a> {
     pub(super) planner: Planner<'a>,
     pub(super) network: CachedNetwork<'a>,
@@ -54,28 +55,29 @@ pub struct Search<'a> {
     held_out: HeldOut,
     pub(super) layers: Vec<QuantizedLayer>,
     pub(super) cost: WeightCost,
-    /// What stays float from the beginning.
+    /// Nodes that stay float from the beginning.
     pub(super) base: Assigned,
     assigned: Assigned,
     /// The current plan.
     pub(super) plan: QuantPlan,
-    /// Its figures on the samples of the sensitivity analysis and on the held-out ones.
+    /// Figures of the plan on the samples of the sensitivity analysis.
     pub(super) measured: Measurement,
     pub(super) on_held_out: Measurement,
     curve: Vec<CurvePoint>,
     chosen: Vec<(usize, ChosenLayer)>,
-    /// Errors that layers add alone.
+    /// Error of each move alone.
     pub(super) alone: BTreeMap<Move, LayerError>,
-    /// Moves that are left, the next first, where layers are promoted.
+    /// Promotions that are left, next first; `None` before the sensitivity analysis.
     open: Option<Vec<Move>>,
 }
 
 impl<'a> Search<'a> {
-    /// Begins with `placement`, where the model is quantized without a choice. The sensitivity analysis has the samples
-    /// `analysis`, `held_out` are others; `corrected` tells whether biases will be corrected: then they are on the way, too.
+    /// Starts from `placement`, where no precision is chosen yet. `analysis` holds the samples of the sensitivity
+    /// analysis, `held_out` others. `corrected` says whether tuning will correct biases; the search then simulates
+    /// that.
     ///
     /// # Errors
-    /// If a node cannot be run by itself, or no output has what the goal is about.
+    /// If a node cannot be run by itself, or no output has the goal's metric.
     pub fn new(
         mut planner: Planner<'a>,
         placement: &Placement,
@@ -138,8 +140,8 @@ impl<'a> Search<'a> {
         &self.planner.task.wanted.goal
     }
 
-    /// Promotes one layer after the other until the goal is reached, or a stricter one by `margin` in the
-    /// goal's unit; or fits the weights in their budget.
+    /// Promotes layers until the goal, made stricter by `margin` in its unit, is met; or fits the weights into their
+    /// budget.
     ///
     /// # Errors
     /// If a plan cannot be made or run.
@@ -150,7 +152,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether there are layers left to promote.
+    /// Whether layers are left to promote.
     pub fn can_go_on(&self) -> bool {
         self.goal().metric().is_some() && self.open.as_ref().is_none_or(|open| !open.is_empty())
     }
@@ -169,7 +171,7 @@ impl<'a> Search<'a> {
         while self.chosen.len() < limit && (forced || !is_gate || !self.is_met(margin)) {
             forced = false;
             let Some(moved) = self.next()? else { break };
-            // A model without a quantized layer meets every goal, but is none that was asked for.
+            // A model without quantized layers meets every goal, but is not the one asked for.
             if is_gate && self.plan_with(&moved)?.weights.is_empty() {
                 self.open = Some(Vec::new());
                 break;
@@ -179,8 +181,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The next layer to promote: of the first few that are left, the one with the least error together with
-    /// those promoted before.
+    /// The next layer to promote: among the first few of the list, the one with the least error together with those
+    /// promoted before.
     fn next(&mut self) -> Result<Option<Move>> {
         let mut open = self.open.take().unwrap_or_default();
         let mut best = (f64::NEG_INFINITY, 0);
@@ -198,14 +200,14 @@ impl<'a> Search<'a> {
         Ok(next)
     }
 
-    /// Measures a plan on the samples of the sensitivity analysis; with `keep`, its values are kept.
+    /// Measures a plan on the samples of the sensitivity analysis; with `keep`, its values stay cached.
     pub(super) fn measure_plan(&mut self, plan: &QuantPlan, keep: bool) -> Result<Measurement> {
         let outputs = self.network.run(plan, &mut self.analysis, keep, Some(&mut self.biases))?;
         let sums = self.float.sums(0..self.n_analysis, |output_idx, sample| outputs[output_idx].get(sample))?;
         Ok(Measurement::new(self.float.prepared().clone(), sums))
     }
 
-    /// The error that a plan makes; the largest number where that could not be measured.
+    /// The error of a plan; the largest number where it cannot be measured.
     pub(super) fn error_of(&mut self, plan: &QuantPlan) -> Result<LayerError> {
         let measured = self.measure_plan(plan, false)?;
         let mean = |metric: Metric, error: fn(f64) -> f64| {
@@ -238,7 +240,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The precision that a layer has by now, where it is not its own.
+    /// The current precision of a layer; `None` for its own.
     pub(super) fn precision_of(&self, layer: usize) -> Option<&str> {
         let chosen = self.chosen.iter().find(|(i, _)| *i == layer);
         chosen.map(|(_, chosen)| chosen.precision.as_str())
@@ -272,7 +274,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Makes `plan` the one that others are compared with; with `keep`, its values are kept.
+    /// Makes `plan` the current plan; with `keep`, its values stay cached.
     fn settle(&mut self, plan: QuantPlan, keep: bool) -> Result<()> {
         self.measured = self.measure_plan(&plan, keep)?;
         self.biases.set(BiasMode::Apply);
@@ -296,7 +298,7 @@ impl<'a> Search<'a> {
         });
     }
 
-    /// What the network with these figures reaches; its weights have the types of the current plan.
+    /// The figures of a network whose weights have the current plan's types.
     fn reached(&self, measured: &Measurement) -> Reached {
         Reached {
             sqnr_db: measured.worst(SQNR).unwrap_or(-MAX_DB),
@@ -315,7 +317,7 @@ impl<'a> Search<'a> {
         !self.chosen.is_empty()
     }
 
-    /// What was chosen by now: the plan as the main job decides it.
+    /// The chosen placement, with its plan decided from scratch.
     ///
     /// # Errors
     /// If the plan cannot be made.
@@ -325,7 +327,7 @@ impl<'a> Search<'a> {
         Ok(PlannedModel { warnings, ..PlannedModel::new(self.planner.model.clone(), placement, plan) })
     }
 
-    /// How it was chosen, and how far the final plan is from the goal, in the goal's unit. It is evaluated with the final
+    /// The result, and the final plan's distance from the goal in the goal's unit. The plan is evaluated with the final
     /// biases of its model.
     ///
     /// # Errors
@@ -352,7 +354,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// By how much the mean SQNR of the outputs rises, in dB.
+/// Rise of the mean SQNR of the outputs, in dB.
 fn sqnr_gain(before: &Measurement, after: &Measurement) -> f64 {
     let [before, after] = [before, after].map(|measured| measured.mean(SQNR).unwrap_or_default());
     after - before

@@ -1,4 +1,4 @@
-//! The sensitivity analysis: what a layer's precision costs with all other layers float.
+//! The sensitivity analysis: the cost of a layer's precision with all other layers float.
 
 use super::report::LayerSensitivity;
 use super::search::{Move, Search};
@@ -8,16 +8,16 @@ use crate::scheme::FLOAT;
 use anyhow::{Context, Result};
 use std::ops::Range;
 
-/// A move, and what it is worth.
+/// A move and its gain.
 pub struct RatedMove {
     /// The move.
     pub moved: Move,
-    /// How much less error it leaves of what the layer adds alone, by the metric that decides.
+    /// Decrease of the error that the layer adds alone, in the deciding metric.
     pub gain: f64,
 }
 
 impl Search<'_> {
-    /// The layers that can be promoted, the one that gains most first.
+    /// The layers that can be promoted, largest gain first.
     pub(super) fn by_sensitivity(&mut self) -> Result<Vec<Move>> {
         let scheme = self.planner.scheme();
         let precision = self.planner.task.wanted.precisions.first().context("no precision")?.clone();
@@ -31,7 +31,7 @@ impl Search<'_> {
         Ok(rated.into_iter().map(|rated| rated.moved).collect())
     }
 
-    /// What each move is worth.
+    /// The gain of each move.
     pub(super) fn rate(&mut self, moves: &[Move]) -> Result<Vec<RatedMove>> {
         let now = |search: &Self, layer: usize| -> Move {
             Move { layer, precision: search.precision_of(layer).map(str::to_string) }
@@ -46,7 +46,7 @@ impl Search<'_> {
         Ok(rated.collect())
     }
 
-    /// Measures the errors that layers add alone, where they are not known.
+    /// Measures the error of each move alone, where it is not known.
     fn measure(&mut self, moves: &[Move]) -> Result<()> {
         let is_new = |moved: &&Move| !self.alone.contains_key(*moved) && moved.precision.as_deref() != Some(FLOAT);
         let moves: Vec<Move> = moves.iter().filter(is_new).cloned().collect();
@@ -62,14 +62,14 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Where the model is quantized if all layers but that of the move are float.
+    /// The placement with all layers float but that of the move.
     fn of_one(&self, moved: &Move) -> Placement {
         let mut assigned = self.others_float(moved.layer..moved.layer + 1);
         self.assign(&mut assigned, moved, "");
         self.planner.placement(&assigned)
     }
 
-    /// Where the model is quantized if all layers but these are float.
+    /// The placement with all layers float but these.
     pub(super) fn of_these(&self, layers: Range<usize>) -> Placement {
         self.planner.placement(&self.others_float(layers))
     }
@@ -81,7 +81,7 @@ impl Search<'_> {
         assigned
     }
 
-    /// What the layers' own precision costs, the most first.
+    /// The cost of each layer's own precision, highest first.
     pub(super) fn sensitivity(&self) -> Vec<LayerSensitivity> {
         let own = self.alone.iter().filter(|(moved, _)| moved.precision.is_none());
         let mut list: Vec<LayerSensitivity> = own

@@ -1,4 +1,4 @@
-//! What precisions are chosen for.
+//! Inputs of the choice of precisions.
 
 use super::goal::Wanted;
 use crate::plan::Observers;
@@ -6,16 +6,16 @@ use crate::quant::GivenRange;
 use crate::tune::{Evaluation, Setup};
 use std::collections::BTreeMap;
 
-/// What precisions are chosen for, and by.
+/// Inputs of the choice of precisions.
 #[derive(Clone, Copy)]
 pub struct Task<'a> {
-    /// What is asked for.
+    /// The goal, and the precisions to choose from.
     pub wanted: &'a Wanted,
-    /// What tuning goes by.
+    /// Inputs of tuning.
     pub setup: Setup<'a>,
-    /// The range observers; that of activations may have been chosen.
+    /// The range observers; that of activations may have been chosen by tuning.
     pub observers: Observers<'a>,
-    /// Ranges that need no statistics.
+    /// Given ranges, which need no statistics.
     pub given: Option<&'a BTreeMap<String, GivenRange>>,
     /// An earlier evaluation of the plan.
     pub known: Option<&'a Evaluation>,

@@ -1,4 +1,4 @@
-//! Precisions of single nodes, in place of those of their rows: what mixed precision chose.
+//! Precisions of single nodes that mixed precision chose, in place of those of the table's rows.
 
 use super::{Draft, Placement};
 use std::collections::BTreeMap;
@@ -6,25 +6,25 @@ use std::collections::BTreeMap;
 /// The name that stands for a rule where a node was left float.
 const RULE: &str = "mixed_precision";
 
-/// Which nodes have another precision than the table gives them, by position in the graph.
+/// Nodes with another precision than the table gives them, by position in the graph.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Assigned {
     /// Nodes that stay float, with the reason.
     pub float: BTreeMap<usize, String>,
-    /// Types of the activations that a node reads and makes.
+    /// Types of the activations that a node reads and writes.
     pub activations: BTreeMap<usize, String>,
-    /// Types of nodes' weights.
+    /// Types of the nodes' weights.
     pub weights: BTreeMap<usize, String>,
 }
 
 impl Assigned {
-    /// What stays float in a placement because it was assigned.
+    /// The float nodes of a placement that were assigned.
     pub fn of(placement: &Placement) -> Assigned {
         let float = placement.float_nodes.iter().filter(|float| float.rule == RULE);
         Assigned { float: float.map(|float| (float.node, float.reason.clone())).collect(), ..Assigned::default() }
     }
 
-    /// Before the rules run, as for nodes that the user takes out.
+    /// Applies the float nodes, before the rules run.
     pub(super) fn leave_float(&self, draft: &mut Draft) {
         draft.rule = RULE;
         for (&node_idx, reason) in &self.float {
@@ -32,7 +32,7 @@ impl Assigned {
         }
     }
 
-    /// After the rules, which may have given types of their own.
+    /// Applies the types, after the rules, which may have set types of their own.
     pub(super) fn set_types(&self, draft: &mut Draft) {
         for (&node_idx, qtype) in &self.weights {
             draft.set_types(node_idx, None, Some(qtype));
@@ -47,7 +47,7 @@ impl Assigned {
 }
 
 impl<'a> Draft<'a> {
-    /// The quantized tensors that a node reads, and those that it makes, behind what runs at its end.
+    /// The quantized inputs of a node, and its quantized outputs, looked for after the operators fused to the node.
     fn quantizers_around(&self, node_idx: usize) -> Vec<&'a str> {
         let graph = self.graph;
         let Some(node) = graph.node.get(node_idx) else { return Vec::new() };
@@ -60,7 +60,7 @@ impl<'a> Draft<'a> {
         placement
     }
 
-    /// `tensor`, or the quantized tensor that a chain of float operators makes of it alone.
+    /// `tensor`, or the quantized tensor at the end of the chain of float operators that alone reads it.
     fn quantizer_after(&self, mut tensor: &'a str) -> Option<&'a str> {
         let graph = self.graph;
         for _ in 0..=graph.node.len() {

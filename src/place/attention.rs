@@ -1,4 +1,4 @@
-//! The rule about attention.
+//! Rules about attention.
 
 use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
@@ -36,7 +36,8 @@ fn skip_attention_scores(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// The product behind the scores, back through scaling, limiting, reshaping and an added mask; and whether there was a mask.
+/// The product that the attention scores come from, looked for before scaling, clipping, reshaping and an added mask;
+/// and whether there is a mask.
 pub(super) fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool)> {
     let (mut tensor, mut masked) = (scores, false);
     for _ in 0..8 {
@@ -55,8 +56,8 @@ pub(super) fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool
     None
 }
 
-/// Leaves the product of attention's weights with the values float, where the values come through operators that move
-/// them. Source: NNCF, `onnx/quantization/ignored_patterns.py`, `MULTIHEAD_ATTENTION_OUTPUT`.
+/// Leaves the product of attention weights and values float, where operators that move values produce the values.
+/// Source: NNCF, `onnx/quantization/ignored_patterns.py`, `MULTIHEAD_ATTENTION_OUTPUT`.
 pub const SKIP_ATTENTION_OUTPUT: Rule = Rule {
     name: "skip_attention_output",
     about: "a MatMul of what a Softmax makes, directly or behind a Reshape, and of what a Reshape, Transpose, \

@@ -1,10 +1,9 @@
-//! Rules about normalization and activation functions that are spelled out and need float.
+//! Rules about normalization and activation functions that are spelled out as several operators and need float.
 
 use super::{Draft, Rule};
 use crate::scheme::RuleCall;
 
-/// Leaves layer and RMS normalization that is spelled out float. Source: Model-Optimizer,
-/// `partitioning.py`, layer-norm chains.
+/// Leaves spelled-out layer and RMS normalization float. Source: Model-Optimizer, `partitioning.py`, layer-norm chains.
 pub const SKIP_LAYER_NORM_CHAINS: Rule = Rule {
     name: "skip_layer_norm_chains",
     about: "ReduceMean, Sub, Pow, ReduceMean, Add, Sqrt, Div and the Mul and Add behind them stay float",
@@ -22,7 +21,7 @@ fn skip_layer_norm_chains(draft: &mut Draft, _: &RuleCall) {
     }
 }
 
-/// Leaves GELU that is spelled out float. Source: Model-Optimizer, `partitioning.py` (Div-Erf-Add-Mul-Mul).
+/// Leaves spelled-out GELU float. Source: Model-Optimizer, `partitioning.py` (Div-Erf-Add-Mul-Mul).
 pub const SKIP_GELU_CHAINS: Rule = Rule {
     name: "skip_gelu_chains",
     about: "Div, Erf, Add, Mul, Mul, and GELU spelled out with Tanh and a cube, stay float",
@@ -45,7 +44,7 @@ impl Draft<'_> {
     /// The nodes of the normalization that a Sqrt belongs to.
     pub(super) fn layer_norm_around(&self, sqrt: usize) -> Option<Vec<usize>> {
         let mut nodes = vec![sqrt];
-        // Back: + epsilon, mean of the squares, square, difference from the mean.
+        // Backwards: + epsilon, mean of the squares, square, difference from the mean.
         let mut back = self.producer_of_first_activation(sqrt)?;
         if self.op(back) == "Add" && self.activation_inputs(back).len() == 1 {
             nodes.push(back);
@@ -73,7 +72,7 @@ impl Draft<'_> {
                 twins.filter(|&i| i != sub && self.op(i) == "Sub" && self.graph.node[i].input == difference.input),
             );
         }
-        // Forward: division, or the product with the reciprocal; then scale and shift.
+        // Forwards: division, or product with the reciprocal; then scale and shift.
         let mut front = self.only_consumer(sqrt)?;
         // The reciprocal, as one operator or 1 / x.
         let by_one = self.op(front) == "Div" && self.activation_inputs(front) == [1];

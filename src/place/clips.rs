@@ -1,13 +1,13 @@
-//! Activation functions whose effect lies in the grid behind them.
+//! Activation functions that the range of the next tensor can replace.
 
 use crate::quant::{Codes, QuantParams};
 
-/// A Relu or Clip in front of a quantized tensor.
+/// A Relu or Clip before a quantized tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoldableClip {
     /// Position of the node.
     pub node: usize,
-    /// The tensor that it reads, which nothing else reads.
+    /// The tensor that it reads; the node is its only reader.
     pub input: String,
     /// Lower bound; `None` for none.
     pub min: Option<f32>,
@@ -16,9 +16,9 @@ pub struct FoldableClip {
 }
 
 impl FoldableClip {
-    /// Whether quantizing without the node gives the same integers for every value: its bounds are the
-    /// ends of the grid. Quantizing never falls with its argument, so a value beyond a bound then
-    /// becomes that end with the node and without it, and one between them is the same.
+    /// Whether quantizing without the node gives the same integers for every value: its bounds are the ends of the
+    /// grid. Quantizing is monotonic, so a value beyond a bound becomes that end with and without the node, and a value
+    /// between the bounds is the same.
     pub fn has_no_effect_on(&self, params: &QuantParams) -> bool {
         params.codes == Codes::Affine
             && self.min.is_none_or(|min| !min.is_nan() && params.quantize(min) == params.q_min)

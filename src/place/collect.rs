@@ -1,4 +1,4 @@
-//! What the marks come to: placement, weights, biases, and the nodes that stay float.
+//! Turns the marks into the placement: activations, weights, biases, and the nodes that stay float.
 
 use super::draft::Mark;
 use super::{
@@ -12,7 +12,7 @@ use crate::scheme::{Axis, BiasRow, Constraint, FixedGrid, Granularity, OpRow, We
 use std::collections::{BTreeMap, BTreeSet};
 
 impl<'a> Draft<'a> {
-    /// Gathers the marks.
+    /// Builds the placement from the marks.
     pub fn finish(self) -> Placement {
         let mut placement = Placement::default();
         self.collect_activations(&mut placement);
@@ -32,11 +32,11 @@ impl<'a> Draft<'a> {
         let inputs = self.graph.input.iter().map(|value| value.name());
         let outputs = self.graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
         let of_outputs = self.values_of_outputs();
-        // Of a group, tensors of one type share quantization parameters: another type cannot.
+        // Tensors of a group share quantization parameters only if they have one type.
         let mut groups: BTreeMap<(&str, String), usize> = BTreeMap::new();
         for tensor in inputs.chain(outputs).filter(|name| !name.is_empty()) {
             let uses = self.index.consumers(tensor);
-            // What a nested graph captures stays float: no use of its own could be rewired.
+            // Tensors that a subgraph captures stay float: those uses cannot be rewired.
             let rewirable =
                 uses.iter().copied().filter(|edge| edge.1 != usize::MAX && !self.float_edges.contains(edge));
             let output = self.network_outputs.get(tensor);
@@ -48,7 +48,7 @@ impl<'a> Draft<'a> {
             let whole = whole.filter(|_| !edges.is_empty());
             let mark = edges.iter().find_map(|edge| self.edges.get(edge)).or(whole).or(output);
             let Some(mark) = mark else { continue };
-            // The float tensor must have no reader of its own: neither a use nor the network's output.
+            // The float tensor must have no reader left: neither a use nor an output of the network.
             let only_quantized = edges.len() == uses.len() && (output.is_some() || !self.index.is_output(tensor));
             let clip = self.clips.get(tensor).filter(|_| only_quantized).cloned();
             let n_groups = groups.len();
@@ -86,8 +86,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The type whose parameters are prescribed, else the one that was assigned to the tensor's group, else
-    /// the one that the first reader with a row asks for, else the one that the producer gives.
+    /// The type of a tensor, by priority: the prescribed type, the type assigned to its group, the type that its first
+    /// reader with a row asks for, the type of its producer.
     fn qtype_of(&self, tensor: &str, edges: &[Edge]) -> String {
         if let Some((qtype, _)) = self.fixed_output(tensor) {
             return qtype.to_string();
@@ -151,7 +151,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Adds a use of a constant; its position among the weights.
+    /// Adds a use of a constant. Returns the index of its weight.
     fn add_weight(
         &self,
         placement: &mut Placement,
@@ -193,7 +193,8 @@ impl<'a> Draft<'a> {
         initializer.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
     }
 
-    /// The bias of a node, of a type of its own where it is given one; int32 needs a vector and a quantized input.
+    /// The bias of a node, with its own type where `qtype` names one. An int32 bias must be a vector, and the input
+    /// quantized.
     fn bias_of(&self, node_idx: usize, weight: usize, qtype: Option<&String>) -> Option<BiasQuantizer> {
         let node = &self.graph.node[node_idx];
         let tensor = node.input.get(2).filter(|name| self.is_float_initializer(name))?;
@@ -242,7 +243,7 @@ impl<'a> Draft<'a> {
             .activation_inputs(node_idx)
             .into_iter()
             .filter_map(|i| self.backbone(&self.graph.node[node_idx].input[i]))
-            // A layer whose weight alone is quantized computes in float: nothing is fused to it.
+            // A layer with only its weight quantized computes in float: nothing is fused to it.
             .filter(|backbone| !self.weights_alone.contains(backbone))
             .collect();
         match backbones.first() {

@@ -3,7 +3,7 @@
 use super::{Draft, Rule};
 use crate::scheme::RuleCall;
 
-/// Quantizes what goes into a Concat whose output is quantized, so that it moves integers.
+/// Quantizes the inputs of a Concat whose output is quantized, so that it moves integers.
 pub const QUANTIZE_CONCAT_INPUTS: Rule = Rule {
     name: "quantize_concat_inputs",
     about: "the inputs of a Concat whose output is quantized are quantized too",
@@ -12,7 +12,7 @@ pub const QUANTIZE_CONCAT_INPUTS: Rule = Rule {
 };
 
 fn quantize_concat_inputs(draft: &mut Draft, _: &RuleCall) {
-    // From the last to the first: a Concat of a Concat sees that its output is quantized.
+    // From last to first, so that a Concat before another Concat sees that its output is quantized.
     for node_idx in draft.open_nodes(&["Concat"]).into_iter().rev() {
         let node = &draft.graph.node[node_idx];
         let inputs = draft.activation_inputs(node_idx);

@@ -1,9 +1,9 @@
-//! Rules about operands that are, or are not, constant.
+//! Rules about constant and computed operands.
 
 use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Leaves operators whose weight is computed at run time float.
+/// Leaves operators float whose weight is computed at run time.
 pub const SKIP_NON_CONSTANT_WEIGHTS: Rule = Rule {
     name: "skip_non_constant_weights",
     about: "an operator of `ops`, by default a convolution, whose weight is computed at run time stays float",
@@ -25,7 +25,7 @@ fn skip_non_constant_weights(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// Leaves elementwise operators with a constant operand float: a bias or a scaling, which backends fuse.
+/// Leaves elementwise operators with a constant operand float: they are a bias or a scaling, which backends fuse.
 pub const SKIP_CONSTANT_OPERANDS: Rule = Rule {
     name: "skip_constant_operands",
     about: "an elementwise operator with a constant operand stays float (parameter `ops`)",

@@ -1,4 +1,4 @@
-//! What the rules write on: the state of every node and use while placement runs.
+//! The draft: marks on nodes and uses while the rules run.
 
 use super::clips::FoldableClip;
 use crate::onnx::graph::{Edge, GraphIndex};
@@ -15,7 +15,7 @@ pub(super) struct Mark {
     pub reason: String,
 }
 
-/// Operators whose further inputs are parameters, even where they are computed.
+/// Operators whose inputs after the first are parameters, even where they are computed.
 const FIRST_INPUT_ONLY: &[&str] = &[
     "Resize", "Upsample", "Pad", "Clip", "BatchNormalization", "InstanceNormalization", "LayerNormalization",
     "GroupNormalization", "Dropout",
@@ -25,44 +25,44 @@ const FIRST_INPUT_ONLY: &[&str] = &[
 pub struct Draft<'a> {
     /// The graph.
     pub graph: &'a GraphProto,
-    /// Its producers and consumers.
+    /// Producers and readers of its tensors.
     pub index: GraphIndex<'a>,
     /// Types and shapes.
     pub value_info: &'a ValueInfos,
     pub(super) scheme: &'a Scheme,
-    /// The rule that is running, which every mark names.
+    /// The rule that is running, named by every mark.
     pub(super) rule: &'static str,
     pub(super) float: BTreeMap<usize, Mark>,
     pub(super) edges: BTreeMap<Edge, Mark>,
-    /// Tensors whose every use is quantized.
+    /// Tensors with every use quantized.
     pub(super) whole: BTreeMap<&'a str, Mark>,
-    /// Uses that stay float whatever other rules ask for.
+    /// Uses that stay float whatever later rules ask for.
     pub(super) float_edges: BTreeSet<Edge>,
     /// Outputs of the network that are quantized.
     pub(super) network_outputs: BTreeMap<&'a str, Mark>,
-    /// Clips by the tensor that they make, to be removed where the grid has their effect.
+    /// Clips by their output tensor, to be removed where the range clips the same.
     pub(super) clips: BTreeMap<&'a str, FoldableClip>,
-    /// Types of single uses and of the weights of single nodes, in place of their rows'.
+    /// Types of single uses and of single nodes' weights, in place of those of their rows.
     pub(super) input_types: BTreeMap<Edge, String>,
     pub(super) weight_types: BTreeMap<usize, String>,
-    /// Types of whole sharing groups, by the group's name, in place of their readers'.
+    /// Types of whole sharing groups, by the group's name, in place of those of their readers.
     pub(super) group_types: BTreeMap<&'a str, String>,
-    /// Nodes whose weights or constants are quantized, whatever becomes of what they read.
+    /// Nodes with only weights or constants quantized.
     pub(super) weights_alone: BTreeSet<usize>,
-    /// Linear layers of transformers: what they read keeps its largest values.
+    /// Linear layers of transformers: their inputs keep their largest values.
     pub(super) linear: BTreeSet<usize>,
-    /// Nodes that read integers and give float.
+    /// Nodes with quantized inputs and float outputs.
     pub(super) float_outputs: BTreeSet<usize>,
-    /// For an Add that is fused into the end of a convolution: the input that stays float.
+    /// For an Add that is fused to a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
-    /// Tensors whose ranges are unlike those that they are joined with.
+    /// Tensors whose ranges are very unlike those that they are joined with.
     pub(super) unlike: BTreeSet<String>,
     /// Parent links of the sharing groups.
     pub(super) shared_with: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Draft<'a> {
-    /// Nothing is marked yet.
+    /// A draft without marks.
     pub fn new(graph: &'a GraphProto, value_info: &'a ValueInfos, scheme: &'a Scheme) -> Draft<'a> {
         Draft {
             graph,
@@ -92,18 +92,18 @@ impl<'a> Draft<'a> {
         Mark { rule: self.rule, reason: reason.into() }
     }
 
-    /// The table's row for a node that may still be quantized.
+    /// The table's row of a node that may still be quantized.
     pub fn row(&self, node_idx: usize) -> Option<&'a OpRow> {
         self.table_row(node_idx).filter(|_| !self.float.contains_key(&node_idx))
     }
 
-    /// The table's row for a node, whether or not it was left float.
+    /// The table's row of a node, even if the node was left float.
     pub(super) fn table_row(&self, node_idx: usize) -> Option<&'a OpRow> {
         let node = &self.graph.node[node_idx];
         self.scheme.ops.get(node.op_type()).filter(|_| matches!(node.domain(), "" | "ai.onnx"))
     }
 
-    /// Positions of the nodes of operator `op_type` that may still be quantized, in order.
+    /// Positions of the nodes of these operators that may still be quantized, in order.
     pub fn open_nodes(&self, op_types: &[impl AsRef<str>]) -> Vec<usize> {
         let nodes = self.graph.node.iter().enumerate();
         let is_listed = |node: &NodeProto| op_types.iter().any(|op| op.as_ref() == node.op_type());
@@ -111,7 +111,7 @@ impl<'a> Draft<'a> {
         nodes.map(|(node_idx, _)| node_idx).collect()
     }
 
-    /// Leaves a node float, and what it reads, whatever rules have asked for; the first reason stays.
+    /// Leaves a node and its uses float, whatever earlier rules asked for. The first reason is kept.
     pub fn leave_float(&mut self, node_idx: usize, reason: impl Into<String>) {
         self.edges.retain(|edge, _| edge.0 != node_idx);
         let mark = self.mark(reason);
@@ -124,8 +124,8 @@ impl<'a> Draft<'a> {
             || self.index.producer(tensor).is_some_and(|node| node.op_type() == "Constant")
     }
 
-    /// Positions of the node's inputs that are activations: float32, not constant, and no parameter of
-    /// the operator such as the scales of a Resize.
+    /// Positions of the node's inputs that are activations: float32, not constant, and not a parameter of the operator
+    /// such as the scales of a Resize.
     pub fn activation_inputs(&self, node_idx: usize) -> Vec<usize> {
         let node = &self.graph.node[node_idx];
         let n_data = if FIRST_INPUT_ONLY.contains(&node.op_type()) { 1 } else { usize::MAX };
@@ -135,8 +135,8 @@ impl<'a> Draft<'a> {
         inputs.map(|(input_idx, _)| input_idx).collect()
     }
 
-    /// Position of the constant weight of a node whose row has one: among its first two inputs. That of a normalization is its
-    /// gain, a vector.
+    /// Position of the constant weight among the first two inputs of a node whose row has a weight. The weight of a
+    /// normalization is its gain, a vector.
     pub fn weight_input(&self, node_idx: usize) -> Option<usize> {
         let node = &self.graph.node[node_idx];
         self.scheme.ops.get(node.op_type())?.weight.as_ref()?;
@@ -148,12 +148,12 @@ impl<'a> Draft<'a> {
                 tensor.data_type() == DataType::Float as i32 && tensor.dims.len() >= least_rank && has_values
             })
         };
-        // A weight comes second; only MatMul and Gemm take one as the first.
+        // A weight is the second input; only MatMul and Gemm may have it first.
         let mut found = inputs.filter(|(_, name)| is_weight(name)).map(|(i, _)| i);
         found.next_back()
     }
 
-    /// Makes one use read the quantized tensor, where the tensor is an activation.
+    /// Quantizes one use, where its tensor is an activation.
     pub fn quantize_edge(&mut self, edge: Edge, reason: impl Into<String>) {
         let Some(name) = self.graph.node[edge.0].input.get(edge.1) else { return };
         let open = !name.is_empty() && !self.is_constant(name) && self.value_info.is_float(name);
@@ -164,13 +164,13 @@ impl<'a> Draft<'a> {
         self.edges.entry(edge).or_insert(mark);
     }
 
-    /// Keeps one use float, now and against later rules.
+    /// Keeps one use float, also against later rules.
     pub fn keep_edge_float(&mut self, edge: Edge) {
         self.edges.remove(&edge);
         self.float_edges.insert(edge);
     }
 
-    /// Quantizes an output of the network that a node makes; whoever runs it sees values of the grid.
+    /// Quantizes an output of the network: callers see dequantized values.
     pub fn quantize_network_output(&mut self, tensor: &str, reason: &str) {
         let Some(name) = self.tensor_name(tensor) else { return };
         let made = self.index.producer(name).is_some() && self.index.is_output(name);
@@ -189,12 +189,12 @@ impl<'a> Draft<'a> {
         self.weight_types.extend(weight.map(|name| (node_idx, name.to_string())));
     }
 
-    /// Gives one use another type than the row of its node has.
+    /// Gives one use another type than its node's row has.
     pub fn set_input_type(&mut self, edge: Edge, qtype: &str) {
         self.input_types.insert(edge, qtype.to_string());
     }
 
-    /// Asks that the node which makes `tensor` is removed where the grid of `tensor` has its effect.
+    /// Marks the node that produces `tensor` for removal where the range of `tensor` clips the same.
     pub fn fold_clip(&mut self, tensor: &str, clip: FoldableClip) {
         let Some(name) = self.tensor_name(tensor) else { return };
         self.clips.insert(name, clip);
@@ -209,7 +209,7 @@ impl<'a> Draft<'a> {
             || self.graph.node[edge.0].input.get(edge.1).is_some_and(|name| self.whole.contains_key(name.as_str()))
     }
 
-    /// Makes every use of the tensor read it quantized.
+    /// Quantizes every use of the tensor.
     pub fn quantize_tensor(&mut self, tensor: &str, reason: impl Into<String>) {
         let Some(name) = self.tensor_name(tensor) else { return };
         if self.is_constant(name) || !self.value_info.is_float(name) {
@@ -219,21 +219,21 @@ impl<'a> Draft<'a> {
         self.whole.entry(name).or_insert(mark);
     }
 
-    /// Whether some use of the tensor reads it quantized, or the network gives it out quantized.
+    /// Whether a use reads the tensor quantized, or it is a quantized output of the network.
     pub fn is_quantizer(&self, tensor: &str) -> bool {
         self.whole.contains_key(tensor)
             || self.network_outputs.contains_key(tensor)
             || self.index.consumers(tensor).iter().any(|edge| self.edges.contains_key(edge))
     }
 
-    /// Whether the node reads one of its inputs quantized.
+    /// Whether one of the node's inputs is quantized.
     pub fn is_quantized(&self, node_idx: usize) -> bool {
         self.weights_alone.contains(&node_idx) && !self.float.contains_key(&node_idx)
             || (0..self.graph.node[node_idx].input.len())
                 .any(|input_idx| self.edges.contains_key(&(node_idx, input_idx)))
     }
 
-    /// Puts two tensors on one grid.
+    /// Makes two tensors share quantization parameters.
     pub fn share(&mut self, a: &str, b: &str) {
         let (Some(a), Some(b)) = (self.tensor_name(a), self.tensor_name(b)) else { return };
         let (a, b) = (self.group_of(a), self.group_of(b));

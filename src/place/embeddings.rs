@@ -13,7 +13,7 @@ pub const SKIP_EMBEDDING_ADDS: Rule = Rule {
 };
 
 fn skip_embedding_adds(draft: &mut Draft, _: &RuleCall) {
-    // Nodes are in topological order: a sum is known before the sum that it goes into.
+    // Nodes are in topological order: a sum is known before the sum that reads it.
     let mut sums: Vec<usize> = Vec::new();
     for node_idx in draft.open_nodes(&["Add"]) {
         let node = &draft.graph.node[node_idx];
@@ -36,7 +36,7 @@ impl Draft<'_> {
         node.op_type() == "Gather" && node.input.first().is_some_and(|name| self.is_constant(name))
     }
 
-    /// The node that makes `tensor`, looked for behind operators that only move values.
+    /// The node that produces `tensor`, looked for before operators that only move values.
     fn producer_behind_moves(&self, tensor: &str) -> Option<usize> {
         let is_mover = |node_idx: usize| trace::MOVES.contains(&self.graph.node[node_idx].op_type());
         let mut behind = self.back_through(tensor, |op| trace::MOVES.contains(&op));

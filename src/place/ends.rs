@@ -1,22 +1,22 @@
-//! Rules about the first and the last layers, which lose most to few bits.
+//! Rules about the first and the last layers, which lose most with few bits.
 
 use super::{Draft, Rule};
 use crate::onnx::proto::GraphProto;
 use crate::scheme::{ParameterKind, RuleCall};
 use std::collections::BTreeSet;
 
-/// Which end of the network.
+/// An end of the network.
 #[derive(Clone, Copy, PartialEq)]
 pub enum NetworkEnd {
-    /// Where its inputs are.
+    /// The inputs.
     First,
-    /// Where its outputs are.
+    /// The outputs.
     Last,
 }
 
 impl Draft<'_> {
-    /// Open nodes of `ops` (all operators with a weight row if empty) with a constant weight that no
-    /// other such node stands before (first) or behind (last).
+    /// Open nodes of `ops` (all operators with a weight row if empty) with a constant weight that no other of them
+    /// precedes (first) or follows (last).
     pub(super) fn end_layers(&self, end: NetworkEnd, ops: &[String]) -> Vec<usize> {
         let is_layer = |node_idx: usize| {
             let op = self.graph.node[node_idx].op_type();
@@ -28,14 +28,14 @@ impl Draft<'_> {
     }
 }
 
-/// Nodes that `is_layer` tells of, with no other such node before (first) or behind (last), in their order.
+/// Nodes for which `is_layer` holds and that no other of them precedes (first) or follows (last), in order.
 pub fn layers_at_end(graph: &GraphProto, end: NetworkEnd, is_layer: impl Fn(usize) -> bool) -> Vec<usize> {
     let n = graph.node.len();
     let order: Vec<usize> = match end {
         NetworkEnd::First => (0..n).collect(),
         NetworkEnd::Last => (0..n).rev().collect(),
     };
-    // Tensors that a layer stands before, or behind, in the direction of the search.
+    // Tensors that a layer precedes (first) or follows (last).
     let mut beyond: BTreeSet<&str> = BTreeSet::new();
     let mut found = Vec::new();
     for node_idx in order {

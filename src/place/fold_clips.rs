@@ -1,12 +1,12 @@
-//! The rule about activation functions whose effect lies in the grid.
+//! The rule about activation functions that the range replaces.
 
 use super::clips::FoldableClip;
 use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Removes a Relu or Clip where the grid behind it saturates at its bounds: measured with Qualcomm's
-/// HTP simulation, a Clip between two equal encodings loses its lower bound. Source: ONNX Runtime,
-/// `quantization/operators/activation.py`, which removes them for asymmetric activations.
+/// Removes a Relu or Clip where the next grid saturates at its bounds. In Qualcomm's HTP simulation a Clip between two
+/// equal encodings loses its lower bound. Source: ONNX Runtime, `quantization/operators/activation.py`, which removes
+/// them for asymmetric activations.
 pub const FOLD_CLIPS: Rule = Rule {
     name: "fold_clips",
     about: "a Relu or Clip of `ops` whose output alone is quantized is removed where the grid of that output \
@@ -25,7 +25,7 @@ fn fold_clips(draft: &mut Draft, call: &RuleCall) {
         let (Some(input), [output]) = (node.input.first(), node.output.as_slice()) else {
             continue;
         };
-        // What it reads must be made for it alone, and not be quantized itself.
+        // Its input must be produced for it alone, and not be quantized.
         let alone = draft.index.consumers(input) == [(node_idx, 0)]
             && draft.index.producer(input).is_some()
             && !draft.index.is_output(input)

@@ -1,4 +1,4 @@
-//! The rule about operators that are quantized because what they read is.
+//! The rule about operators that are quantized because their inputs are.
 
 use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
@@ -32,7 +32,7 @@ fn quantize_followers(draft: &mut Draft, call: &RuleCall) {
         let follows = |i: usize| {
             let tensor = &node.input[i];
             match draft.backbone(tensor) {
-                // What a matrix product adds to is a residual stream, kept in float.
+                // A tensor that a matrix product is added to is a residual stream, kept in float.
                 Some(backbone) if fuse && pointwise => draft.graph.node[backbone].op_type().starts_with("Conv"),
                 Some(_) => true,
                 None => comes_quantized(draft, tensor),
@@ -52,7 +52,7 @@ fn quantize_followers(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// Whether a quantized node makes the tensor, or a Concat of nothing but what quantized nodes make.
+/// Whether a quantized node produces the tensor, or a Concat of only such tensors.
 fn comes_quantized(draft: &Draft, tensor: &str) -> bool {
     let Some(producer) = draft.index.producer_idx(tensor) else { return false };
     if draft.is_quantized(producer) {

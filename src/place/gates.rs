@@ -5,26 +5,26 @@ use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
 use std::collections::BTreeSet;
 
-/// Most operators that a spelled-out activation function has.
+/// Maximum operators of a spelled-out activation function.
 const MAX_NODES: usize = 12;
 
-/// A product of a tensor and a pointwise function of the same tensor, with the scalings behind it.
+/// A product of a tensor and a pointwise function of the same tensor, with the scalings after it.
 pub struct Gate {
-    /// The tensor that goes in.
+    /// The input tensor.
     pub input: String,
     /// All nodes, in the order of the graph.
     pub nodes: Vec<usize>,
 }
 
 impl Gate {
-    /// Whether one of the nodes is of one of these operators.
+    /// Whether a node has one of these operators.
     pub fn has(&self, draft: &Draft, ops: &[&str]) -> bool {
         self.nodes.iter().any(|&node_idx| ops.contains(&draft.graph.node[node_idx].op_type()))
     }
 }
 
 impl Draft<'_> {
-    /// Every gate of the graph: `x * f(x)`, and what scales it by a constant before anything else reads it.
+    /// Every gate of the graph: `x * f(x)`, and the scalings by constants that are its only readers.
     pub fn gates(&self) -> Vec<Gate> {
         let mut gates = Vec::new();
         for (node_idx, node) in self.graph.node.iter().enumerate() {
@@ -55,7 +55,7 @@ impl Draft<'_> {
         gates
     }
 
-    /// Whether `to` is a pointwise function of nothing but `from` and constants; its nodes are added.
+    /// Whether `to` is a pointwise function of only `from` and constants. Adds its nodes to `nodes`.
     fn pointwise_between(&self, from: &str, to: &str, nodes: &mut BTreeSet<usize>) -> bool {
         if from == to {
             return true;
@@ -72,7 +72,7 @@ impl Draft<'_> {
         inputs.iter().all(|&i| self.pointwise_between(from, &node.input[i], nodes))
     }
 
-    /// What is behind a product or quotient with a constant, and that node.
+    /// The tensor that a product or quotient with a constant scales, and that node.
     fn source_of_scaling(&self, tensor: &str) -> Option<(&str, usize)> {
         let node_idx = self.index.producer_idx(tensor)?;
         let inputs = self.activation_inputs(node_idx);
@@ -81,7 +81,7 @@ impl Draft<'_> {
         scales.then(|| (node.input[inputs[0]].as_str(), node_idx))
     }
 
-    /// Products and quotients with a constant that alone read what the node makes.
+    /// Products and quotients with a constant after the node, each the only reader of the one before.
     fn scalings_behind(&self, mut node_idx: usize) -> Vec<usize> {
         let mut found = Vec::new();
         while let Some(output) = self.graph.node[node_idx].output.first() {
@@ -98,9 +98,8 @@ impl Draft<'_> {
     }
 }
 
-/// Leaves SiLU, hard-swish and Mish that are spelled out float where they run at the end of a
-/// convolution or matrix product. Source: Model-Optimizer, `partitioning.py` (Conv-Sigmoid-Mul); NNCF,
-/// `onnx/hardware/fused_patterns.py` (swish, hard-swish).
+/// Leaves spelled-out SiLU, hard-swish and Mish float where they are fused to a convolution or matrix product. Source:
+/// Model-Optimizer, `partitioning.py` (Conv-Sigmoid-Mul); NNCF, `onnx/hardware/fused_patterns.py` (swish, hard-swish).
 pub const SKIP_FUSED_GATES: Rule = Rule {
     name: "skip_fused_gates",
     about: "x * f(x) spelled out with Sigmoid, HardSigmoid, Clip, Softplus or Erf behind a quantized layer \

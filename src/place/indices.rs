@@ -1,4 +1,4 @@
-//! Arithmetic of indices stays float, whatever a table says: a position of 5 that a grid makes 4.99 becomes 4.
+//! Arithmetic of indices stays float, whatever a table says: an index of 5 that is quantized to 4.99 becomes 4.
 
 use super::{Draft, trace};
 use crate::onnx::graph::Edge;
@@ -6,19 +6,19 @@ use crate::onnx::node;
 use crate::onnx::tensor::DataType;
 use std::collections::BTreeSet;
 
-/// Operators that such arithmetic consists of, beside those that move values; what is behind any other is no mere index.
+/// Operators of index arithmetic, besides those that move values. The result of any other operator is not a mere index.
 #[rustfmt::skip]
 const ARITHMETIC: &[&str] = &[
     "Abs", "Add", "Ceil", "Clip", "Concat", "CumSum", "Div", "Floor", "Max", "Min", "Mod", "Mul", "Neg", "Relu", "Round",
     "Sub", "Tile", "Where",
 ];
 
-/// Leaves the nodes float all of whose outputs become 32-bit or 64-bit integers by way of arithmetic alone, and keeps
-/// what they read as it is.
+/// Leaves a node float if all its outputs become 32-bit or 64-bit integers through arithmetic alone. Its inputs stay
+/// float, too.
 pub(super) fn leave_indices_float(draft: &mut Draft) {
     let mut indices: BTreeSet<&str> = BTreeSet::new();
     let mut nodes = Vec::new();
-    // Nodes stand in the order of their inputs: what reads a tensor has been seen before.
+    // Nodes are in topological order, so in reverse all readers of a tensor come first.
     for (node_idx, node) in draft.graph.node.iter().enumerate().rev() {
         let becomes_index = |output: &String| {
             let uses = draft.index.consumers(output);

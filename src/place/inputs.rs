@@ -1,4 +1,4 @@
-//! The rule that quantizes the inputs of operators with weights.
+//! Rules that quantize inputs of operators.
 
 use super::{Draft, Rule};
 use crate::scheme::{OpRow, ParameterKind, RuleCall};
@@ -25,7 +25,7 @@ fn quantize_weighted_inputs(draft: &mut Draft, _: &RuleCall) {
     }
 }
 
-/// Quantizes weights where the table has no type for what is multiplied with them. Source: ONNX Runtime,
+/// Quantizes only the weight where the table has no type for the other operand. Source: ONNX Runtime,
 /// `matmul_nbits_quantizer.py`.
 pub const QUANTIZE_WEIGHTS_ALONE: Rule = Rule {
     name: "quantize_weights_alone",
@@ -77,8 +77,8 @@ fn quantize_inputs(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// Quantizes the constants of operators that read nothing else of float, as an embedding table. Source: ONNX Runtime,
-/// `qdq_quantizer.py`, which quantizes every initializer of a listed operator.
+/// Quantizes the constants of operators that read no other float tensor, such as an embedding table. Source: ONNX
+/// Runtime, `qdq_quantizer.py`, which quantizes every initializer of a listed operator.
 pub const QUANTIZE_CONSTANT_INPUTS: Rule = Rule {
     name: "quantize_constant_inputs",
     about: "an operator of `ops` whose float inputs are all constants reads them quantized",

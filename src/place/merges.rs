@@ -1,10 +1,10 @@
-//! The rule about pairs of operators that a target runs as one.
+//! The rule about pairs of operators that a target fuses.
 
 use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Keeps the tensor between two merged operators float. Source: MQBench, `model_quantizer.py`,
-/// `implicit_merge_patterns`: add ← mul; `tensorrt_quantizer.py`: add ← truediv, the mask of attention.
+/// `implicit_merge_patterns`: mul before add; `tensorrt_quantizer.py`: truediv before add, the mask of attention.
 pub const SKIP_MERGED_INPUTS: Rule = Rule {
     name: "skip_merged_inputs",
     about: "an operator of `into` reads what an operator of `from` makes in float: the target runs the two \

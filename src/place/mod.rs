@@ -1,7 +1,7 @@
-//! Where to quantize: a backend's table applied to a graph.
+//! Where to quantize: applies a backend's table to a graph.
 //!
-//! In: a prepared graph, what is known of its tensors, a [`Scheme`]. Out: [`Placement`]: the tensors to quantize with
-//! the uses that read them quantized, and every node that stays float with the reason. It looks at no data. [`RULES`]
+//! In: a prepared graph, types and shapes of its tensors, a [`Scheme`]. Out: a [`Placement`]: the tensors to quantize
+//! with the uses that read them quantized, and every node that stays float with the reason. It uses no data. [`RULES`]
 //! is the open list of placement rules; a table names those it wants, in the order in which they run.
 
 mod assigned;
@@ -49,15 +49,15 @@ use anyhow::{Context, Result};
 use globset::{Glob, GlobMatcher};
 use std::collections::BTreeSet;
 
-/// A rule that marks what is quantized and what stays float.
+/// A placement rule: it marks tensors to quantize, or nodes that stay float.
 pub struct Rule {
     /// The name in a backend's table.
     pub name: &'static str,
-    /// One line: what it does and why.
+    /// One-line description.
     pub about: &'static str,
-    /// The parameters that it takes; a table that gives another is wrong.
+    /// Its parameters; any other one in a table is an error.
     pub takes: Takes,
-    /// Marks nodes and uses of the draft; leaves it as it is where there is nothing to do.
+    /// Marks nodes and uses of the draft.
     pub apply: fn(&mut Draft, &RuleCall),
 }
 
@@ -105,33 +105,34 @@ pub const RULES: &[Rule] = &[
 pub struct ActivationQuantizer {
     /// ONNX name of the tensor.
     pub tensor: String,
-    /// Name of the type in the table.
+    /// Name of its type in the table.
     pub qtype: String,
-    /// The uses that read the quantized tensor; every other use, and the graph's output, stays float.
+    /// The uses that read the quantized tensor. Every other use, and an output of the graph, stays float.
     pub edges: Vec<Edge>,
-    /// Whether the network's output of this name is quantized too.
+    /// Whether an output of the network with this name is quantized, too.
     pub network_output: bool,
-    /// Whether its range holds all values: a quantized output of the network is this tensor, or its values moved about, or
-    /// its range stands for that of each run.
+    /// Whether its range must hold all values: the tensor, possibly moved, is a quantized output of the network, or the
+    /// target computes the range on each run.
     pub holds_all: bool,
-    /// Whether a layer of a transformer reads it: its range holds all values, as its outliers carry what layers look for.
+    /// Whether a linear layer of a transformer reads it. Its range must then hold all values, because the outliers
+    /// carry information.
     pub linear: bool,
-    /// The Clip or Relu that makes the tensor, if it may go where the grid has its effect.
+    /// The Clip or Relu that produces the tensor, if it may be removed where the range clips the same.
     pub clip: Option<clips::FoldableClip>,
     /// Quantizers with the same number share quantization parameters.
     pub group: usize,
-    /// Parameters that the table prescribes for what this tensor's producer makes.
+    /// Parameters that the table prescribes for the producer's output.
     pub fixed: Option<FixedGrid>,
-    /// Where only a Softmax makes use of it.
+    /// How a Softmax uses it, where nothing else does.
     pub softmax: Option<SoftmaxRole>,
-    /// The rule that asked for it.
+    /// The rule that marked it.
     pub rule: &'static str,
     /// Why, in words.
     pub reason: String,
 }
 
 impl ActivationQuantizer {
-    /// Whether its range holds all values.
+    /// Whether its range must hold all values.
     pub fn keeps_ends(&self) -> bool {
         self.holds_all || self.linear
     }
@@ -142,17 +143,17 @@ impl ActivationQuantizer {
 pub struct WeightQuantizer {
     /// ONNX name of the initializer.
     pub tensor: String,
-    /// Name of the type in the table.
+    /// Name of its type in the table.
     pub qtype: String,
     /// Axis of the scales, or of the blocks; `None` for one scale.
     pub axis: Option<usize>,
-    /// Values of a block along the axis; `None` for one scale per slice.
+    /// Block size along the axis; `None` for one scale per slice.
     pub block: Option<usize>,
     /// The uses that read the quantized weight.
     pub edges: Vec<Edge>,
-    /// The activation whose quantization parameters it has, by name; `None` for parameters of its own.
+    /// The name of the activation whose quantization parameters it shares; `None` for its own.
     pub shares_with: Option<String>,
-    /// Where only a Softmax makes use of it.
+    /// How a Softmax uses it, where nothing else does.
     pub softmax: Option<SoftmaxRole>,
 }
 
@@ -167,20 +168,20 @@ pub struct BiasQuantizer {
     pub input: String,
     /// Index into [`Placement::weights`].
     pub weight: usize,
-    /// The use.
+    /// The node and input index.
     pub edge: Edge,
 }
 
 /// Why a node has no quantizers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FloatCause {
-    /// A rule of the scheme left it float, or the user.
+    /// A rule of the scheme, or the user, left it float.
     Rule,
-    /// It runs within the quantized operator at this position, as a Relu behind a Conv does.
+    /// It is fused to the quantized operator at this position, as a Relu after a Conv.
     Fused(usize),
     /// The scheme does not list its operator.
     NotListed,
-    /// Nothing beside it is quantized.
+    /// None of its neighbours is quantized.
     Alone,
 }
 
@@ -189,7 +190,7 @@ pub enum FloatCause {
 pub struct FloatNode {
     /// Position in the graph.
     pub node: usize,
-    /// Why, as a value.
+    /// The cause.
     pub cause: FloatCause,
     /// The rule that left it float; empty where no rule did.
     pub rule: &'static str,
@@ -197,16 +198,16 @@ pub struct FloatNode {
     pub reason: String,
 }
 
-/// An operator that brings several quantized tensors to one grid.
+/// An operator that makes several quantized tensors share quantization parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Join {
     /// Position of the node.
     pub node: usize,
-    /// What it joins, in front of operators that only move values.
+    /// The joined tensors, looked for before operators that only move values.
     pub inputs: Vec<String>,
-    /// What it makes, where that is quantized.
+    /// The output, where it is quantized.
     pub output: Option<String>,
-    /// Whether the table lets inputs of unlike ranges keep quantization parameters of their own.
+    /// Whether the table lets inputs with very unlike ranges keep their own quantization parameters.
     pub may_part: bool,
 }
 
@@ -223,23 +224,24 @@ pub struct Placement {
     pub quantized_nodes: Vec<usize>,
     /// Nodes with float outputs that stay float, by position.
     pub float_nodes: Vec<FloatNode>,
-    /// What makes boxes and scores of the output layers of a detector; whether it stays float is for the table to say.
+    /// Detector tails: the operators that compute boxes and scores. The table decides whether they stay float.
     pub tails: Vec<DetectorTail>,
-    /// Operators that bring several activations to one grid, in the order of the graph.
+    /// Operators that make several activations share quantization parameters, in the order of the graph.
     pub joins: Vec<Join>,
-    /// Whether the network is a transformer, and a rule of the table is for these: detectors with attention behind a
-    /// convolutional network are none, and gain by what is tried for convolutions.
+    /// Whether the network is a transformer and the table has a rule for transformers. A detector with attention after
+    /// a convolutional network is not one: it gains from the methods for convolutions.
     pub is_transformer: bool,
 }
 
-/// Which nodes the user takes out or asks for: by node name, glob over node names, or operator type; and what is known of tensors.
+/// Nodes that the user excludes or selects, by node name, glob over node names, or operator type; and facts about
+/// tensors.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     exclude: Vec<Pattern>,
     only: Vec<Pattern>,
     /// Names of Muls that scale channels in float.
     scaling: BTreeSet<String>,
-    /// Tensors whose ranges are unlike those that they are joined with.
+    /// Tensors whose ranges are very unlike those that they are joined with.
     unlike: BTreeSet<String>,
 }
 
@@ -250,8 +252,10 @@ struct Pattern {
 }
 
 impl Selection {
+    /// Compiles the patterns of nodes to exclude and of nodes to select.
+    ///
     /// # Errors
-    /// If a pattern is no valid glob.
+    /// If a pattern is not a valid glob.
     pub fn new(exclude: &[String], only: &[String]) -> Result<Selection> {
         let compile = |patterns: &[String]| -> Result<Vec<Pattern>> {
             let compile_one = |text: &String| {
@@ -268,13 +272,14 @@ impl Selection {
         })
     }
 
-    /// The same for a graph that may have Muls of these names, which scale channels in front of a quantizer: they stay float
-    /// and read what they scale as it is.
+    /// The same for a graph that may have Muls with these names, which scale channels before a quantizer: they and
+    /// their inputs stay float.
     pub fn with_scaling(&self, names: BTreeSet<String>) -> Selection {
         Selection { scaling: names, ..self.clone() }
     }
 
-    /// The same with tensors that share no grid with those that they are joined with, where the table allows it.
+    /// The same with tensors that keep their own quantization parameters where they are joined with others, if the
+    /// table allows it.
     pub fn with_unlike(&self, tensors: BTreeSet<String>) -> Selection {
         Selection { unlike: tensors, ..self.clone() }
     }
@@ -302,8 +307,8 @@ impl Pattern {
     }
 }
 
-/// Whether `graph` is a transformer: more than three of four weights of two dimensions or more belong to linear layers around
-/// attention and layer normalization.
+/// Whether `graph` is a transformer: more than three of four weights with two dimensions or more belong to linear
+/// layers around attention and layer normalization.
 pub fn is_transformer(graph: &GraphProto, value_info: &ValueInfos, scheme: &Scheme) -> bool {
     Draft::new(graph, value_info, scheme).is_transformer()
 }
@@ -313,7 +318,7 @@ pub fn place(graph: &GraphProto, value_info: &ValueInfos, scheme: &Scheme, selec
     place_assigned(graph, value_info, scheme, selection, &Assigned::default())
 }
 
-/// [`place`], with precisions of their own for single nodes.
+/// As [`place`], with assigned precisions of single nodes.
 pub fn place_assigned(
     graph: &GraphProto,
     value_info: &ValueInfos,

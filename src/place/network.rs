@@ -4,7 +4,7 @@ use super::{Draft, Rule, trace};
 use crate::scheme::{ParameterKind, RuleCall};
 use std::collections::BTreeSet;
 
-/// Quantizes what the network is given. Source: MQBench, `openvino_quantizer.py`: placeholders always.
+/// Quantizes the network's inputs. Source: MQBench, `openvino_quantizer.py`: placeholders always.
 pub const QUANTIZE_NETWORK_INPUTS: Rule = Rule {
     name: "quantize_network_inputs",
     about: "every use of the network's inputs reads them quantized",
@@ -19,8 +19,8 @@ fn quantize_network_inputs(draft: &mut Draft, _: &RuleCall) {
     }
 }
 
-/// Quantizes what the network gives. Source: ONNX Runtime, `qdq_quantizer.py`; targets that compute on
-/// integers from end to end need it.
+/// Quantizes the network's outputs. Source: ONNX Runtime, `qdq_quantizer.py`. Targets that compute on integers from end
+/// to end need it.
 pub const QUANTIZE_NETWORK_OUTPUTS: Rule = Rule {
     name: "quantize_network_outputs",
     about: "an output of the network is quantized where a quantized operator with an output row makes it, \
@@ -46,8 +46,8 @@ fn quantize_network_outputs(draft: &mut Draft, call: &RuleCall) {
 const RECTIFIERS: &[&str] = &["Relu", "Clip", "LeakyRelu"];
 
 impl<'a> Draft<'a> {
-    /// The quantized outputs of the network, and the tensors whose values they are, moved about or rectified: what is lost
-    /// of these is lost of the outputs.
+    /// The quantized outputs of the network, and the tensors whose moved or rectified values they are: an error of
+    /// these is an error of the outputs.
     pub(super) fn values_of_outputs(&self) -> BTreeSet<&'a str> {
         let mut found = BTreeSet::new();
         for &output in self.network_outputs.keys() {

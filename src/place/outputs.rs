@@ -1,9 +1,9 @@
-//! The rule that quantizes outputs.
+//! The rule that quantizes outputs of operators.
 
 use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Quantizes what quantized operators make, behind the activation function that follows.
+/// Quantizes the outputs of quantized operators, after the activation function that follows.
 pub const QUANTIZE_OUTPUTS: Rule = Rule {
     name: "quantize_outputs",
     about: "the outputs of a quantized operator with an output row are quantized, behind the operators of \
@@ -20,7 +20,7 @@ fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
             continue;
         }
         let node = &graph.node[node_idx];
-        // A Split makes several; what nothing reads is left alone.
+        // A Split has several outputs; unused ones are skipped.
         for output in &node.output {
             if !draft.index.consumers(output).is_empty() {
                 let tensor = behind(draft, output, past);
@@ -33,7 +33,7 @@ fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// What the operators of `past` that alone follow make of `tensor`.
+/// The tensor at the end of the chain of operators in `past` that alone reads `tensor`.
 fn behind<'a>(draft: &Draft<'a>, mut tensor: &'a str, past: &[String]) -> &'a str {
     let graph = draft.graph;
     while let Some((next, 0)) = draft.index.only_value_reader(tensor) {

@@ -3,8 +3,8 @@
 use super::{Draft, Rule};
 use crate::scheme::RuleCall;
 
-/// Leaves one input of a residual Add float, so that the addition runs at the end of the convolution
-/// that makes it, and quantizes the other. Source: Model-Optimizer, `build_non_residual_input_map`.
+/// Leaves one input of a residual Add float, so that the addition is fused to the convolution that produces it, and
+/// quantizes the other. Source: Model-Optimizer, `build_non_residual_input_map`.
 pub const RESIDUAL_ADD_LONGEST_PATH_FLOAT: Rule = Rule {
     name: "residual_add_longest_path_float",
     about: "of an Add's two inputs, the one on the longer path from where they part stays float and is fused \
@@ -31,7 +31,7 @@ fn residual_add_longest_path_float(draft: &mut Draft, _: &RuleCall) {
                 Some((a, b)) if a > b => 0,
                 _ => 1,
             },
-            // Where one input is the very convolution that the other starts from, there is no epilogue to save.
+            // Nothing can be fused where one input is the very convolution that the other path starts from.
             (Some(a), None) if draft.is_ancestor(a, second) && a == first => continue,
             (None, Some(b)) if draft.is_ancestor(b, first) && b == second => continue,
             (Some(_), None) => 0,

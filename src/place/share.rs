@@ -1,18 +1,18 @@
-//! The rule about tensors on one grid.
+//! The rule about tensors that share quantization parameters.
 
 use super::{Draft, Join, Rule, trace};
 use crate::scheme::{Constraint, ParameterKind, RuleCall};
 
-/// Which tensors keep a grid of their own where they are joined with others.
+/// Tensors that keep their own quantization parameters where they are joined with others.
 #[derive(Clone, Copy)]
 struct Apart {
-    /// Those whose grid takes a Clip's place: a wider one could not.
+    /// Tensors whose range replaces a Clip: a wider one could not.
     clips: bool,
-    /// Those whose ranges are unlike those of the others.
+    /// Tensors whose ranges are very unlike those of the others.
     unlike: bool,
 }
 
-/// Puts tensors that an operator only moves or joins on one grid, so that it can run on integers.
+/// Makes tensors that an operator only moves or joins share quantization parameters, so that it can run on integers.
 pub const SHARE_SCALES: Rule = Rule {
     name: "share_scales",
     about: "tensors joined by a row's constraint get one bit-identical scale and zero point; with `clips_apart: 1` not those that a Clip makes which may go where the grid has its effect, \
@@ -27,8 +27,8 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
     let apart = Apart { clips: call.number("clips_apart", 0) != 0, unlike: call.number(UNLIKE_APART, 0) != 0 };
     for (node_idx, node) in draft.graph.node.iter().enumerate() {
         let Some(constraint) = draft.table_row(node_idx).and_then(|row| row.constraint) else { continue };
-        // A node that was left float may read and make tensors all of whose uses are quantized: between Q and DQ the target
-        // takes it for one on integers.
+        // A node that was left float may read and write tensors with all uses quantized: between DQ and Q the target
+        // takes it for a quantized node.
         let is_open = draft.row(node_idx).is_some();
         let inputs = node.input.iter().enumerate();
         let inputs = inputs.filter(|(i, _)| is_open || draft.is_quantized_edge((node_idx, *i)));
@@ -70,8 +70,8 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
 }
 
 impl Draft<'_> {
-    /// The placement behind `inputs` that no row prescribes a grid for: on a prescribed one the others would
-    /// saturate, so that the backend converts between the two. Nor those that stay apart.
+    /// The quantized tensors before `inputs` that may share parameters. Not those with a prescribed grid, on which the
+    /// others would saturate: there the backend requantizes. Nor those that stay apart.
     fn free_sources(&self, inputs: &[String], apart: Apart) -> Vec<String> {
         let sources = inputs.iter().filter_map(|name| self.quantizer_behind(name));
         let clips = |source: &str| self.clips.keys().any(|tensor| self.group_of(tensor) == self.group_of(source));
@@ -80,13 +80,14 @@ impl Draft<'_> {
         sources.filter(free).map(str::to_string).collect()
     }
 
-    /// Whether the table lets tensors of unlike ranges keep grids of their own.
+    /// Whether the table lets tensors with very unlike ranges keep their own quantization parameters.
     pub(super) fn joins_apart(&self) -> bool {
         let lets = |call: &RuleCall| call.rule == SHARE_SCALES.name && call.number(UNLIKE_APART, 0) != 0;
         self.scheme.placement.iter().any(lets)
     }
 
-    /// Every operator that brings quantized tensors to one grid: a Concat, and what a row's constraint says of.
+    /// Every operator that makes quantized tensors share parameters: Concat, and operators whose row has that
+    /// constraint.
     pub(super) fn joins(&self) -> Vec<Join> {
         let may_part = self.joins_apart();
         let join = |node_idx: usize| {
@@ -103,14 +104,14 @@ impl Draft<'_> {
         (0..self.graph.node.len()).filter_map(join).collect()
     }
 
-    /// Whether a row prescribes the quantization parameters that `tensor` has by now.
+    /// Whether a row prescribes the quantization parameters of `tensor`'s current group.
     fn is_prescribed(&self, tensor: &str) -> bool {
         let outputs = self.graph.node.iter().flat_map(|node| &node.output);
         let mut prescribed = outputs.filter(|output| self.fixed_output(output).is_some());
         prescribed.any(|output| self.group_of(output) == self.group_of(tensor))
     }
 
-    /// `tensor`, or the quantizer that reaches it through operators that only move values.
+    /// `tensor`, or the quantized tensor that reaches it through operators that only move values.
     fn quantizer_behind<'t>(&'t self, mut tensor: &'t str) -> Option<&'t str> {
         loop {
             if self.is_quantizer(tensor) {

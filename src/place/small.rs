@@ -1,4 +1,4 @@
-//! Rules about work too small to gain from integers.
+//! Rules about operators too small to gain from integers.
 
 use super::{Draft, Rule};
 use crate::onnx::node::int;

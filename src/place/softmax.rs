@@ -1,19 +1,19 @@
-//! Tensors that nothing but a Softmax makes use of: attention's scores, and the masks that are added to them.
+//! Tensors that only a Softmax uses: attention scores, and the masks that are added to them.
 
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use std::collections::BTreeMap;
 
-/// How a tensor comes to the Softmax that alone makes use of it.
+/// The way of a tensor to the Softmax that alone uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SoftmaxRole {
-    /// It is what the Softmax reads, or becomes that by moving, choosing or limiting values.
+    /// Directly, or through operators that move, select or clip values.
     Input,
-    /// An Add lies between.
+    /// Through an Add.
     Addend,
 }
 
-/// The role of every tensor that has one, initializers too.
+/// The role of every tensor that has one, initializers included.
 pub(super) fn roles<'a>(graph: &'a GraphProto, index: &GraphIndex<'a>) -> BTreeMap<&'a str, SoftmaxRole> {
     let mut roles = BTreeMap::new();
     let mut note = |tensor: &'a str| {
@@ -21,7 +21,7 @@ pub(super) fn roles<'a>(graph: &'a GraphProto, index: &GraphIndex<'a>) -> BTreeM
             roles.insert(tensor, role);
         }
     };
-    // Nodes stand in the order of their inputs: what reads a tensor has been seen before.
+    // Nodes are in topological order, so in reverse all readers of a tensor come first.
     for node in graph.node.iter().rev() {
         node.output.iter().for_each(|output| note(output));
     }
@@ -58,7 +58,7 @@ fn role(
             _ => None,
         }
     };
-    // Of several readers one Add is enough; one reader of another kind is too many.
+    // One Add among several readers is enough; one reader of another kind is too many.
     let uses: Option<Vec<SoftmaxRole>> = index.value_readers(tensor).map(of_use).collect();
     uses?.into_iter().max()
 }

@@ -39,7 +39,7 @@ impl Draft<'_> {
             }
             tensor = node.input.first()?;
         }
-        // One activation function of any kind and another convolution.
+        // One activation function of any kind, and another convolution.
         let activation = self.index.producer(tensor)?;
         tensor = activation.input.first()?;
         let mut node = self.index.producer(tensor)?;

@@ -1,6 +1,6 @@
-//! Tails of detectors: how boxes and scores are made of what the output layers give.
+//! Tails of detectors: the operators that compute boxes and scores from the output layers.
 //!
-//! Coordinates in pixels and scores below 1 meet there, and on one grid of 8 bits the step is larger than any score.
+//! They join coordinates in pixels with scores below 1. On a shared 8-bit grid the step is larger than any score.
 
 use super::trace::MOVES;
 use super::{Draft, Rule};
@@ -31,18 +31,18 @@ fn skip_detector_tail(draft: &mut Draft, _: &RuleCall) {
 /// The tail of a detector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DetectorTail {
-    /// Output layers, by position: those with a weight that no other stands behind. None where another predicts the
-    /// quality of boxes from their distributions.
+    /// Output layers, by position: layers with a weight that no other one follows. Empty where another layer predicts
+    /// the quality of boxes from their distributions.
     pub layers: Vec<usize>,
-    /// What is computed of them, by position.
+    /// The nodes after the output layers, by position.
     pub nodes: Vec<usize>,
-    /// The node that tells it from the end of another network.
+    /// The node that tells the tail from the end of another network.
     pub sign: usize,
-    /// How it does.
+    /// How it tells.
     pub reason: &'static str,
 }
 
-/// Operators that tails consist of, beside those that move values.
+/// Operators of tails, besides those that move values.
 const OF_TAILS: &[&str] = &[
     "Abs", "Add", "And", "ArgMax", "Cast", "Ceil", "Clip", "Concat", "Div", "Equal", "Exp", "Floor", "GatherElements",
     "GatherND", "Greater", "GreaterOrEqual", "HardSigmoid", "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax",
@@ -51,24 +51,24 @@ const OF_TAILS: &[&str] = &[
     "Where",
 ];
 
-/// Operators that compute boxes of offsets.
+/// Operators that compute boxes from offsets.
 const ARITHMETIC: &[&str] = &["Add", "Div", "Exp", "Mul", "Pow", "Sub"];
 
 /// Operators that take parts of a tensor.
 const PARTS: &[&str] = &["Gather", "GatherElements", "GatherND", "Slice", "Split"];
 
-/// Fewest bins of a distribution whose mean is a coordinate.
+/// Minimum bins of a distribution whose mean is a coordinate.
 const MIN_BINS: i64 = 4;
 
-/// Suppression of boxes, of ONNX or another domain (`EfficientNMS_TRT`).
+/// Whether the node is non-maximum suppression, of ONNX or another domain (`EfficientNMS_TRT`).
 fn is_suppression(node: &NodeProto) -> bool {
     node.op_type() == "NonMaxSuppression" || node.op_type().contains("NMS")
 }
 
 impl Draft<'_> {
-    /// The tails of detectors among the ends of the network. An end is one if it joins what two output layers make in a
-    /// Concat, or parts of what one makes after arithmetic, if it suppresses boxes or takes means of distributions. A
-    /// classifier's Softmax, a Sigmoid of a map and a residual Add are none.
+    /// The detector tails among the ends of the network. An end is one if a Concat joins the results of two output
+    /// layers, or parts of one result after arithmetic, if it suppresses boxes, or if it takes means of distributions.
+    /// A classifier's Softmax, a Sigmoid of a map and a residual Add are not tails.
     pub fn detector_tails(&self) -> Vec<DetectorTail> {
         let ends = Ends::of(self);
         let mut parts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -78,7 +78,7 @@ impl Draft<'_> {
         parts.into_values().filter_map(|nodes| ends.detector_tail(nodes)).collect()
     }
 
-    /// Whether a node is a layer whose weight was trained.
+    /// Whether a node is a layer with a trained weight.
     fn is_trained(&self, node_idx: usize) -> bool {
         let node = &self.graph.node[node_idx];
         let of_weight = match node.op_type() {
@@ -90,7 +90,8 @@ impl Draft<'_> {
         has_weight && !self.is_mean_of_bins(node)
     }
 
-    /// Whether a layer is the mean of a distribution over bins, as of DFL: one product of a Softmax with rising constants.
+    /// Whether a layer is the mean of a distribution over bins, as in DFL: a product of a Softmax with rising
+    /// constants.
     fn is_mean_of_bins(&self, node: &NodeProto) -> bool {
         let Some(weight) = node.input.get(1).and_then(|name| self.index.initializer(name)) else { return false };
         let axis = node::axis_position(node::reduction_axis(node, 1), weight.dims.len());
@@ -113,21 +114,21 @@ impl Draft<'_> {
     }
 }
 
-/// What lies between output layers and outputs of the network.
+/// The nodes between the output layers and the network's outputs.
 struct Ends<'d, 'a> {
     draft: &'d Draft<'a>,
-    /// Layers that no other stands behind.
+    /// Layers that no other one follows.
     layers: BTreeSet<usize>,
-    /// Nodes behind them.
+    /// Nodes after them.
     nodes: BTreeSet<usize>,
-    /// Parent links of nodes that are connected.
+    /// Parent links of connected nodes.
     parents: BTreeMap<usize, usize>,
 }
 
 impl<'d, 'a> Ends<'d, 'a> {
     fn of(draft: &'d Draft<'a>) -> Ends<'d, 'a> {
         let graph = draft.graph;
-        // Nodes stand in the order of their inputs: what reads a tensor has been seen before.
+        // Nodes are in topological order, so in reverse all readers of a tensor come first.
         let mut reaches_layer = vec![false; graph.node.len()];
         let mut layers = BTreeSet::new();
         for (node_idx, node) in graph.node.iter().enumerate().rev() {
@@ -159,7 +160,7 @@ impl<'d, 'a> Ends<'d, 'a> {
         (listed || is_suppression(node)) && self.draft.touches_floats(node)
     }
 
-    /// Links nodes that one makes for the other, and nodes that read what one layer makes.
+    /// Connects producers with readers, and the readers of one layer's output.
     fn connect(&mut self) {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         for node_idx in self.nodes.clone() {
@@ -189,7 +190,7 @@ impl<'d, 'a> Ends<'d, 'a> {
     /// The connected `nodes`, if they are the tail of a detector.
     fn detector_tail(&self, nodes: Vec<usize>) -> Option<DetectorTail> {
         let graph = self.draft.graph;
-        // Which layers a tensor comes from.
+        // The layers that each tensor comes from.
         let mut origins: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
         let mut layers: BTreeSet<usize> = BTreeSet::new();
         let mut sign = None;

@@ -1,29 +1,29 @@
-//! Questions about paths: which convolution a tensor comes from, how far two tensors are from where they part.
+//! Paths in the graph: the convolution that a tensor comes from, the distance of two nodes from their common ancestor.
 
 use super::Draft;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Operators that only move values; what is quantized before them stays so behind them.
+/// Operators that only move values: quantized inputs give quantized outputs.
 pub const MOVES: &[&str] = &[
     "Identity", "Dropout", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Gather",
     "Expand", "DepthToSpace", "SpaceToDepth",
 ];
 
-/// Pointwise operators of one activation that a backend fuses to the end of a convolution.
+/// Pointwise operators with one activation that a backend fuses to a convolution.
 pub const POINTWISE: &[&str] = &[
     "Relu", "Clip", "LeakyRelu", "PRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Elu", "Selu", "Softplus",
     "Erf", "Gelu", "Mish", "Exp", "Sqrt", "Abs", "Neg", "BatchNormalization",
 ];
 
-/// Pointwise operators of two operands.
+/// Pointwise operators with two operands.
 pub const BINARY: &[&str] = &["Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"];
 
-/// Farthest that a path is followed.
+/// Maximum length of a path.
 const MAX_STEPS: usize = 64;
 
 impl Draft<'_> {
-    /// The node that makes `tensor`, and those in front of it as long as nodes of `passes` make what they read first.
+    /// The node that produces `tensor`, and those before it along first inputs, as long as `passes` holds.
     pub(super) fn back_through<'t>(
         &'t self,
         tensor: &'t str,
@@ -36,8 +36,8 @@ impl Draft<'_> {
         std::iter::successors(self.index.producer_idx(tensor), before)
     }
 
-    /// The quantized weighted node whose fused end makes `tensor`: back through moves, pointwise operators, operands
-    /// that are constant or come from the same node (SiLU, hard-swish), and the float input of a residual Add.
+    /// The quantized weighted node that `tensor` is fused to: back through moves, pointwise operators, operands that
+    /// are constant or come from the same node (SiLU, hard-swish), and the float input of a residual Add.
     pub fn backbone(&self, tensor: &str) -> Option<usize> {
         self.backbone_within(tensor, MAX_STEPS, &mut BTreeMap::new())
     }
@@ -76,8 +76,8 @@ impl Draft<'_> {
         backbone
     }
 
-    /// Steps from each of two nodes back to their lowest common ancestor, where they have one. A graph
-    /// input counts as an ancestor that stands before all nodes.
+    /// Steps from each of two nodes back to their lowest common ancestor, where they have one. A graph input counts as
+    /// an ancestor before all nodes.
     pub fn steps_to_common_ancestor(&self, a: usize, b: usize) -> Option<(usize, usize)> {
         let (from_a, from_b) = (self.steps_back(a), self.steps_back(b));
         // The lowest is the last in topological order.

@@ -1,4 +1,4 @@
-//! The rule about transformers: what surrounds attention and layer normalization.
+//! Rules about transformers: the network around attention and layer normalization.
 
 use super::attention::scores_product;
 use super::ends::NetworkEnd;
@@ -20,7 +20,7 @@ pub const QUANTIZE_LINEAR_INPUTS_ALONE: Rule = Rule {
     apply: quantize_linear_inputs_alone,
 };
 
-/// Normalizations and attentions that are one operator, of any domain.
+/// Normalization and attention as one operator, of any domain.
 const FUSED: &[&str] = &[
     "LayerNormalization",
     "SkipLayerNormalization",
@@ -33,18 +33,18 @@ const FUSED: &[&str] = &[
     "GroupQueryAttention",
 ];
 
-/// Further operators that a transformer has between its linear layers.
+/// Other operators between the linear layers of a transformer.
 const BETWEEN: &[&str] = &[
     "MatMul", "Gemm", "Softmax", "LogSoftmax", "Where", "Cast", "Concat", "ReduceMean", "ReduceSum", "ReduceL2",
     "Reciprocal", "Sin", "Cos", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding", "Tile", "Einsum", "IsNaN",
 ];
 
-/// Operators that work on pixels: a transformer ends there.
+/// Operators on pixels: a transformer ends there.
 const OF_PIXELS: &[&str] = &[
     "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "BatchNormalization", "Resize", "Upsample",
 ];
 
-/// Marks the inputs of linear layers of transformers where all else is quantized, too.
+/// Marks the inputs of linear layers of transformers where everything else is quantized, too.
 pub const SCALE_LINEAR_INPUTS: Rule = Rule {
     name: "scale_linear_inputs",
     about: "around attention and layer normalization the input of a MatMul or Gemm with a constant weight may be smoothed, \
@@ -84,7 +84,7 @@ fn quantize_linear_inputs_alone(draft: &mut Draft, _: &RuleCall) {
 }
 
 impl Draft<'_> {
-    /// Whether more than three of four weights of two dimensions or more belong to linear layers of transformers.
+    /// Whether more than three of four weights with two dimensions or more belong to linear layers of transformers.
     pub(super) fn is_transformer(&self) -> bool {
         let transformer = self.transformer();
         let has_weight = |node_idx: &usize| {
@@ -99,12 +99,12 @@ impl Draft<'_> {
     fn is_linear_layer(&self, node_idx: usize) -> bool {
         let node = &self.graph.node[node_idx];
         let rank = |slot: usize| self.index.initializer(&node.input[slot]).map_or(0, |weight| weight.dims.len());
-        // A stack of matrices on the left is no weight: an attention may have constant queries.
+        // A stack of matrices on the left is not a weight: an attention may have constant queries.
         let is_weight = |slot: usize| slot == 1 || rank(slot) == 2;
         matches!(node.op_type(), "MatMul" | "Gemm") && self.weight_input(node_idx).is_some_and(is_weight)
     }
 
-    /// Whether a first layer is a Conv that makes tokens of an image: none of its windows overlap.
+    /// Whether a first layer is a Conv that turns an image into tokens: its windows do not overlap.
     fn is_patch_embedding(&self, node_idx: usize) -> bool {
         let node = &self.graph.node[node_idx];
         let weight = node.input.get(1).and_then(|weight| self.index.initializer(weight));
@@ -113,8 +113,8 @@ impl Draft<'_> {
         kernel.is_some_and(|kernel| kernel.iter().any(|&n| n > 1) && strides == Some(kernel))
     }
 
-    /// The nodes of transformers: attentions, layer normalizations, and what is connected to them by other operators than
-    /// those of pixels.
+    /// The nodes of transformers: attention, layer normalization, and everything connected to them without operators on
+    /// pixels.
     fn transformer(&self) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut pending: Vec<usize> = self.attentions_and_norms();
@@ -131,7 +131,7 @@ impl Draft<'_> {
         found
     }
 
-    /// Whether an operator may be part of a transformer, and no operator of pixels makes what it reads or reads what it makes.
+    /// Whether an operator may be part of a transformer and has no operator on pixels directly before or after it.
     fn is_of_tokens(&self, node_idx: usize) -> bool {
         let node = &self.graph.node[node_idx];
         let op = node.op_type();
@@ -161,7 +161,7 @@ impl Draft<'_> {
         found
     }
 
-    /// The two products of activations that a Softmax stands between.
+    /// The two products of activations before and after a Softmax.
     fn products_around(&self, softmax: &NodeProto) -> Option<[usize; 2]> {
         let (scores, _) = scores_product(self, softmax.input.first()?)?;
         let mut tensor = softmax.output.first()?;
@@ -178,7 +178,7 @@ impl Draft<'_> {
         None
     }
 
-    /// Whether an operator of pixels makes what a node reads, or reads what it makes.
+    /// Whether an operator on pixels produces the node's input or reads its output.
     fn is_beside_pixels(&self, node_idx: usize) -> bool {
         let node = &self.graph.node[node_idx];
         let is_of_pixels = |node: &NodeProto| OF_PIXELS.contains(&node.op_type()) && !self.pools_tokens(node);

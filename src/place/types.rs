@@ -1,4 +1,4 @@
-//! Rules about single inputs that need a type of their own.
+//! Rules about single inputs that need their own type.
 
 use super::trace::MOVES;
 use super::{Draft, Rule};
@@ -23,8 +23,8 @@ fn set_input_type(draft: &mut Draft, call: &RuleCall) {
 }
 
 /// Gives the operands of products of two activations another type. Source: TI edgeai-tensorlab,
-/// `xmodelopt/quantization/v2/qconfig_types.py`, `adjust_matmul_inputs_qconfig`: symmetric, but for what
-/// comes from a Softmax.
+/// `xmodelopt/quantization/v2/qconfig_types.py`, `adjust_matmul_inputs_qconfig`: symmetric, except for the output of a
+/// Softmax.
 pub const SET_PRODUCT_INPUT_TYPES: Rule = Rule {
     name: "set_product_input_types",
     about: "both operands of a MatMul of two activations get the type `type`, but for what comes from an \
@@ -33,7 +33,7 @@ pub const SET_PRODUCT_INPUT_TYPES: Rule = Rule {
     apply: set_product_input_types,
 };
 
-/// Farthest that TI looks back for a Softmax.
+/// Maximum steps that TI looks back for a Softmax.
 const MAX_STEPS_BACK: usize = 5;
 
 fn set_product_input_types(draft: &mut Draft, call: &RuleCall) {
@@ -50,7 +50,7 @@ fn set_product_input_types(draft: &mut Draft, call: &RuleCall) {
                 continue;
             }
             draft.set_input_type((node_idx, input_idx), qtype);
-            // What only moves the values reads them in the same type, so that they share a grid.
+            // Operators that only move the values read them in the same type, so that they share a grid.
             for mover in movers(draft, tensor) {
                 draft.set_input_type((mover, 0), qtype);
             }
@@ -58,14 +58,14 @@ fn set_product_input_types(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// Positions of the operators that only move values in front of `tensor`, from the last.
+/// Positions of the operators before `tensor` that only move values, last first.
 fn movers(draft: &Draft, tensor: &str) -> Vec<usize> {
     let moves = |op: &str| MOVES.contains(&op);
     let is_mover = |&node_idx: &usize| moves(draft.graph.node[node_idx].op_type());
     draft.back_through(tensor, moves).take_while(is_mover).collect()
 }
 
-/// Whether one of the last operators on the way to `tensor`, along first inputs, is one of `ops`.
+/// Whether one of the last operators before `tensor`, along first inputs, is one of `ops`.
 fn comes_from(draft: &Draft, tensor: &str, ops: &[String]) -> bool {
     let mut last = draft.back_through(tensor, |_| true).take(MAX_STEPS_BACK);
     last.any(|node_idx| ops.iter().any(|op| op == draft.graph.node[node_idx].op_type()))

@@ -1,4 +1,4 @@
-//! Biases as integers: int32, whose scale is that of the input times that of the weight, or parameters of their own.
+//! Biases as integers: int32 with the scale of the input times that of the weight, or with their own parameters.
 
 use super::weight::{params_of, values};
 use super::{PlannedBias, QuantPlan};
@@ -9,11 +9,11 @@ use crate::quant::{QuantParams, round_half_even};
 use crate::scheme::{QType, Scheme};
 use anyhow::Result;
 
-/// Largest integer that a bias may take.
+/// Largest integer of a bias.
 const MAX_BIAS: f64 = i32::MAX as f64;
 
-/// Fills [`QuantPlan::biases`] anew. `widen` lets the scales of weights grow where an int32 would overflow;
-/// without it such a bias is saturated. Gives warnings of those.
+/// Decides [`QuantPlan::biases`] again and returns warnings. `widen` lets the scales of weights grow where an int32
+/// would overflow; without it the bias is saturated, with a warning.
 ///
 /// # Errors
 /// If a bias is not finite; the message names it.
@@ -48,8 +48,8 @@ pub fn decide_biases(
     Ok(warnings)
 }
 
-/// The grids that a bias with a type of its own may have: the one that its range asks for, and where scales
-/// are powers of two those that the type lets it be searched among.
+/// The candidate grids of a bias with its own type: the one for its range, and for power-of-two scales those that the
+/// type's search allows.
 ///
 /// # Errors
 /// If the values have no range.
@@ -61,7 +61,7 @@ pub fn bias_grids(values: &[f32], qtype: &QType, observer: &Observer) -> Result<
     Ok((0..=n_halvings).map(halved).filter(|params| params.scale.is_normal()).collect())
 }
 
-/// Widens the weights' scales where an int32 would overflow: a weight may serve several biases.
+/// Widens the weights' scales where an int32 would overflow. A weight may serve several biases.
 fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut QuantPlan) -> Vec<String> {
     let mut warnings = Vec::new();
     let int32 = placement.biases.iter().zip(floats).filter(|(quantizer, _)| quantizer.qtype.is_none());

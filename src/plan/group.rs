@@ -1,4 +1,4 @@
-//! Parameters of activations: one type, range and scale per group of tensors on one grid.
+//! Parameters of activations: one type, range and scale per group of tensors.
 
 use super::mask::Mask;
 use super::{PlannedActivation, RangeCandidate, params_for};
@@ -12,16 +12,16 @@ use rayon::prelude::*;
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 
-/// What the tensors of a group share.
+/// Parameters that the tensors of a group share.
 struct Shared {
     qtype: QType,
     range: Range,
     params: QuantParams,
     observer: &'static str,
     candidates: Vec<RangeCandidate>,
-    /// Whether the range was widened to all values of the network's outputs.
+    /// Whether the range was widened to hold all values of the network's outputs.
     widened: bool,
-    /// The mask that the grid need not reach.
+    /// The mask that the range need not cover.
     mask: Option<Mask>,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn decide(
     }
     let find = |(&group, quantizers_of_group): (&usize, &Vec<usize>)| {
         let prescribed = prescribed(placement, quantizers_of_group, &mut Vec::new());
-        // A prescribed grid brings its own type.
+        // A prescribed grid has its own type.
         let first = &placement.activations[prescribed.map_or(quantizers_of_group[0], |(quantizer, _)| quantizer)];
         let given_of = |&quantizer: &usize| given?.get(&placement.activations[quantizer].tensor).copied();
         let imported: Vec<GivenRange> = quantizers_of_group.iter().filter_map(given_of).collect();
@@ -70,7 +70,7 @@ pub(super) fn decide(
         let shared = shared.with_context(|| format!("tensor `{}`", first.tensor))?;
         Ok((group, Shared { mask, ..shared }))
     };
-    // The first error in the order of the groups is reported, whatever thread met one first.
+    // The first error in the order of the groups is reported, whichever thread meets one first.
     let found: Vec<Result<(usize, Shared)>> = members.par_iter().map(find).collect();
     let groups: BTreeMap<usize, Shared> = found.into_iter().collect::<Result<_>>()?;
     let (mut activations, mut warnings) = (Vec::new(), Vec::new());
@@ -80,7 +80,7 @@ pub(super) fn decide(
     for (quantizer, statistic) in placement.activations.iter().zip(statistics) {
         let (shared, statistic) = (&groups[&quantizer.group], statistic.borrow());
         let n_masked = shared.mask.map_or(0, |mask| mask.n_masked(statistic));
-        // What a mask makes infinite is meant to be.
+        // A mask's infinite values are intended.
         let n_infinite = statistic.histogram.n_minus_infinity().min(n_masked);
         let n_non_finite = statistic.n_non_finite() - n_infinite;
         if n_non_finite > 0 {
@@ -109,7 +109,7 @@ pub(super) fn decide(
     Ok((activations, warnings))
 }
 
-/// The first grid that the table prescribes in the group, and whose; warns where it prescribes another one too.
+/// The first prescribed grid of the group and the index of its quantizer. Warns where the group has another one.
 fn prescribed(
     placement: &Placement,
     quantizers_of_group: &[usize],
@@ -144,9 +144,9 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
     Ok(Shared { qtype, range, params, observer: "fixed", candidates, widened: false, mask: None })
 }
 
-/// `joint` is what was observed of the tensors that no range was given for, `imported` the ranges of the
-/// others. `of_outputs` are the lowest and the highest value of the network's outputs among them: the largest values, which
-/// readers look for, would tie where a range ends before them.
+/// Finds the shared parameters of a group. `joint` is the statistic of the tensors without a given range, `imported`
+/// the ranges of the others. `of_outputs` are the lowest and the highest value of the network's outputs in the group.
+/// The range is widened to these: larger values would be clipped to ties, and readers look for the largest.
 fn find_shared(
     joint: Option<&TensorStatistics>,
     of_outputs: Option<(f32, f32)>,
@@ -163,7 +163,7 @@ fn find_shared(
             let (mut range, mut params) = params_for(joint, found, &qtype)?;
             let mut widened = false;
             if of_outputs.is_some() {
-                // Nor may the search for a power of two, or rounding to one, leave values out.
+                // The search for a power of two, or rounding to one, must not clip values either.
                 let (whole, before) = (whole(found, &grid), range);
                 (range, params) = (whole, params_for_range(whole, &grid.never_narrower())?);
                 widened = range != before;

@@ -1,4 +1,4 @@
-//! Learned integers, by how far they are from the nearest ones.
+//! Learned integers as differences from the nearest ones.
 
 use super::weight::values_of;
 use super::{PlannedWeight, QuantPlan};
@@ -19,7 +19,7 @@ impl PlannedWeight {
         TensorParams::new(layout, &self.params)?.quantize(&values)
     }
 
-    /// By how much each integer differs from the nearest one of the weight's value in `graph`.
+    /// The difference of each integer from the nearest one for the weight's values in `graph`.
     ///
     /// # Errors
     /// If the graph has no such weight.
@@ -30,8 +30,8 @@ impl PlannedWeight {
 }
 
 impl QuantPlan {
-    /// What gives every weight of learned rounding the values that its integers stand for, so that rounding them again
-    /// gives these; `graph` is the one that is quantized. A weight that other nodes read as it is stays so.
+    /// Edits that give each weight of learned rounding its dequantized values, so that rounding again gives the same
+    /// integers. `graph` is the one to be quantized. A weight that other nodes read in float keeps its values.
     pub fn learned_weights(&self, graph: &GraphProto) -> Vec<ModelEdit> {
         let index = GraphIndex::new(graph);
         let learned = self.weights.iter().filter(|weight| {

@@ -1,24 +1,24 @@
-//! Masks of attention: values so low that a Softmax makes nothing of them.
+//! Masks of attention: values so low that a Softmax ignores them.
 //!
-//! A mask adds -10000, the lowest float or minus infinity to the scores that a Softmax must not see, or -100. A grid that
-//! reaches there has one step for all scores (`scale = 40` for -10000), and minus infinity lies on none. It only has to
-//! reach so far that the exponential is next to nothing; what is lower saturates.
+//! A mask adds -10000, the lowest float or minus infinity, or -100, to scores that a Softmax must ignore. A grid down
+//! to -10000 has one step for all scores (`scale = 40`), and minus infinity is on no grid. The range only has to reach
+//! so low that the exponential is almost 0; lower values saturate.
 
 use crate::place::SoftmaxRole;
 use crate::statistics::TensorStatistics;
 
-/// From here down values may be a mask's: beside a value of -16 one of -64 weighs 1e-21.
+/// Highest value of a mask: beside a value of -16 one of -64 has the weight 1e-21.
 const MASKED: f64 = -64.0;
-/// A mask lies this many times as low as everything else.
+/// Least ratio of a mask to the lowest other value.
 const GAP: f64 = 4.0;
-/// How far below the scores the grid of a Softmax's input ends: `exp(-12)` is 6e-6.
+/// Distance of the range's lower end from the lowest score, for a Softmax's input: `exp(-12)` is 6e-6.
 const BELOW_SCORES: f64 = 12.0;
-/// How far below other values a masked addend lies at least: scores reach about as far.
+/// Least distance of a masked addend from the other values: scores have about that spread.
 const BELOW_ADDENDS: f64 = 32.0;
-/// Where a masked addend lies that has no other values but one, usually 0. Any grid holds two.
+/// Masked value of an addend with one other value, usually 0. Any grid holds two values.
 const BESIDE_ONE: f64 = -1024.0;
 
-/// Up to where the values of a tensor are a mask's, and to where they are raised.
+/// Values up to `highest` belong to a mask and are raised to `raised`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mask {
     highest: f64,
@@ -26,7 +26,7 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// The mask in a tensor's values; `None` where there is none.
+    /// The mask in a tensor's values; `None` without one.
     pub fn in_values(statistic: &TensorStatistics, role: SoftmaxRole) -> Option<Mask> {
         let bins: Vec<_> = statistic.histogram.bins().collect();
         let lower_end = |i: usize| bins[i].inner.min(bins[i].outer);
@@ -48,23 +48,23 @@ impl Mask {
             }
             _ => BESIDE_ONE,
         };
-        // No lower than the mask itself.
+        // Not below the mask itself.
         let lowest = if is_infinite || bins.is_empty() { f64::NEG_INFINITY } else { lower_end(0) };
         Some(Mask { highest, raised: raised.max(lowest) as f32 })
     }
 
-    /// How many values it holds.
+    /// Number of masked values.
     pub fn n_masked(&self, statistic: &TensorStatistics) -> u64 {
         let masked = statistic.histogram.bins().take_while(|bin| bin.inner <= self.highest);
         masked.map(|bin| bin.count).sum::<u64>() + statistic.histogram.n_minus_infinity()
     }
 
-    /// A value as the grid is to see it.
+    /// The value with the mask raised.
     pub fn raise(&self, value: f32) -> f32 {
         if f64::from(value) <= self.highest { self.raised } else { value }
     }
 
-    /// The statistic of the raised values; a mask of minus infinity is taken to be in every batch.
+    /// Raises the mask in a statistic. A mask of minus infinity is taken to be in every batch.
     pub fn raise_all(&self, statistic: &mut TensorStatistics) {
         let is_infinite = statistic.histogram.n_minus_infinity() > 0;
         statistic.histogram.raise(self.highest, self.raised);

@@ -1,8 +1,8 @@
-//! From statistics to parameters.
+//! From statistics to quantization parameters.
 //!
-//! In: [`Placement`], a [`TensorStatistics`] per activation, the graph's constants, the [`Scheme`]. Out: a
-//! [`QuantPlan`]: scale and zero point of every tensor, the integers of weights and biases. It does not
-//! touch the graph.
+//! In: a [`Placement`], a [`TensorStatistics`] per activation, the graph's constants, the [`Scheme`]. Out: a
+//! [`QuantPlan`]: scale and zero point of every tensor, the integers of weights and biases. It does not change the
+//! graph.
 
 mod bias;
 mod block;
@@ -33,7 +33,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Everything that will be written into the graph.
+/// All parameters and integers that will be written into the graph.
 #[derive(Debug, Clone, Default)]
 pub struct QuantPlan {
     /// As [`Placement::activations`].
@@ -50,52 +50,52 @@ impl QuantPlan {
         self.activations.iter().map(|planned| &planned.quantizer).filter(|it| it.linear).map(|it| &it.tensor)
     }
 
-    /// Whether most weights of two dimensions or more have few values for what they hold.
+    /// Whether most weights with two dimensions or more have coarse grids ([`PlannedWeight::is_coarse`]).
     pub fn is_coarse(&self) -> bool {
         let weights = || self.weights.iter().filter(|weight| weight.shape.len() >= 2);
         2 * weights().filter(|weight| weight.is_coarse()).count() > weights().count()
     }
 }
 
-/// A plan, and warnings about its tensors.
+/// A plan, with warnings.
 pub type Decided = (QuantPlan, Vec<String>);
 
 /// An activation with its parameters.
 #[derive(Debug, Clone)]
 pub struct PlannedActivation {
-    /// Where it is.
+    /// The placed quantizer.
     pub quantizer: ActivationQuantizer,
-    /// Its integer type.
+    /// Integer type.
     pub qtype: QType,
     /// Scale and zero point.
     pub params: QuantParams,
-    /// The interval that is kept.
+    /// The range that is not clipped.
     pub range: Range,
     /// Lowest and highest finite value of this tensor.
     pub observed: Option<(f32, f32)>,
-    /// Values that were NaN or infinite.
+    /// Number of values that were NaN or infinite.
     pub n_non_finite: u64,
-    /// Values of a mask of attention, minus infinity too: the grid need not reach them.
+    /// Number of values of an attention mask, minus infinity included. The range need not cover them.
     pub n_masked: u64,
     /// The range observer's name.
     pub observer: &'static str,
-    /// What other observers would do, where one is to be chosen by the layers behind.
+    /// Ranges of other observers, where the layers that read the tensor choose one.
     pub candidates: Vec<RangeCandidate>,
 }
 
-/// What another range observer makes of an activation.
+/// The range and parameters of another observer.
 #[derive(Debug, Clone)]
 pub struct RangeCandidate {
-    /// Its name.
+    /// The observer's name.
     pub observer: &'static str,
-    /// The interval that it keeps.
+    /// The range that is not clipped.
     pub range: Range,
-    /// Scale and zero point for that.
+    /// Scale and zero point for that range.
     pub params: QuantParams,
 }
 
 impl PlannedActivation {
-    /// The Clip or Relu in front of the tensor, if it goes because the grid has its effect.
+    /// The Clip or Relu before the tensor, if it is removed because the range clips the same.
     pub fn removed_clip(&self) -> Option<&FoldableClip> {
         self.quantizer.clip.as_ref().filter(|clip| clip.has_no_effect_on(&self.params))
     }
@@ -104,13 +104,13 @@ impl PlannedActivation {
 /// A weight with its parameters.
 #[derive(Debug, Clone)]
 pub struct PlannedWeight {
-    /// Where it is.
+    /// The placed quantizer.
     pub quantizer: WeightQuantizer,
-    /// Its integer type.
+    /// Integer type.
     pub qtype: QType,
     /// One per slice of the axis, one per block in row-major order, or one.
     pub params: Vec<QuantParams>,
-    /// The integers, in the order of the values; shared by plans that differ elsewhere.
+    /// The integers, in the order of the values. Plans share them where they are equal.
     pub integers: Arc<Vec<i32>>,
     /// Dimensions.
     pub shape: Vec<usize>,
@@ -118,23 +118,23 @@ pub struct PlannedWeight {
     pub observed: (f32, f32),
     /// The range observer's name.
     pub observer: &'static str,
-    /// Slices without values to speak of, by position.
+    /// Positions of slices with only negligible values.
     pub dead: Vec<usize>,
-    /// Whether the integers are other than the nearest ones.
+    /// Whether integers differ from the nearest ones.
     pub learned: bool,
-    /// Which integers may not be large side by side.
+    /// Limits on the sum of neighbouring weights.
     pub pairs: Option<Pairs>,
 }
 
 impl PlannedWeight {
-    /// The values that the integers stand for, in their order.
+    /// The dequantized values, in order.
     pub fn dequantized(&self) -> Vec<f32> {
         let layout = ScaleLayout::of(&self.shape, self.quantizer.axis, self.quantizer.block);
         let value = |(position, &q): (usize, &i32)| self.params[layout.scale_of(position)].dequantize(q);
         self.integers.iter().enumerate().map(value).collect()
     }
 
-    /// Whether its grid has few values for most of what it holds: fewer than 8 bits, or one scale for all channels.
+    /// Whether the grid is coarse: fewer than 8 bits, or one scale for all channels.
     pub fn is_coarse(&self) -> bool {
         let one_scale = self.params.len() == 1 && self.quantizer.block.is_none();
         self.qtype.bits < 8 || one_scale && self.qtype.bits == 8
@@ -146,16 +146,16 @@ impl PlannedWeight {
         move |position| layout.scale_of(position)
     }
 
-    /// Dimensions of the tensor of scales; none for one scale.
+    /// Dimensions of the tensor of scales; empty for one scale.
     pub fn scale_shape(&self) -> Vec<usize> {
         scale_shape(&self.shape, self.quantizer.axis, self.quantizer.block)
     }
 }
 
-/// A bias as integers.
+/// A bias with its integers.
 #[derive(Debug, Clone)]
 pub struct PlannedBias {
-    /// Where it is.
+    /// The placed quantizer.
     pub quantizer: BiasQuantizer,
     /// Its own integer type; `None` for int32.
     pub qtype: Option<QType>,
@@ -170,7 +170,7 @@ pub struct PlannedBias {
 }
 
 impl PlannedBias {
-    /// The values that the integers stand for.
+    /// The dequantized values.
     pub fn dequantized(&self) -> Vec<f32> {
         let scale = |i: usize| self.scales[if self.scales.len() == 1 { 0 } else { i }];
         let value = |(i, &q): (usize, &i32)| q.saturating_sub(self.zero_point) as f32 * scale(i);
@@ -178,25 +178,25 @@ impl PlannedBias {
     }
 }
 
-/// Which range observers to use.
+/// Range observers.
 #[derive(Debug, Clone, Copy)]
 pub struct Observers<'a> {
-    /// For activations.
+    /// The observer of activations.
     pub activation: &'a Observer,
-    /// For weights.
+    /// The observer of weights.
     pub weight: &'a Observer,
 }
 
 impl<'a> Observers<'a> {
-    /// Those of a run.
+    /// The observers of a run.
     pub fn of(options: &'a observers::ObserverOptions) -> Observers<'a> {
         let observers::ObserverOptions { activation, weight, .. } = options;
         Observers { activation: &activation.observer, weight: &weight.observer }
     }
 }
 
-/// Chooses the parameters. `statistics` holds one entry per activation quantizer, in their order; a tensor of
-/// `given` has its range from there, and its statistic does not count.
+/// Chooses all parameters. `statistics` holds one entry per activation quantizer, in their order. A tensor in `given`
+/// has its range from there, and its statistic is ignored.
 ///
 /// # Errors
 /// If a tensor had no finite value, or a weight or bias is not finite; the message names it.
@@ -224,8 +224,8 @@ pub fn decide(
     Ok((plan, [of_activations, of_weights, of_biases].concat()))
 }
 
-/// Parameters for `range` on the type's grid, refined on what was observed where the type asks for it,
-/// and the range that they keep.
+/// Parameters for `range` on the type's grid, and the range that they cover. Refined on the statistic where the type
+/// asks for it.
 fn params_for(statistic: &TensorStatistics, range: Range, qtype: &QType) -> Result<(Range, QuantParams)> {
     let params = params_for_range(range, &qtype.grid())?;
     if qtype.pot_search == 0 {
@@ -233,7 +233,7 @@ fn params_for(statistic: &TensorStatistics, range: Range, qtype: &QType) -> Resu
     }
     let refined = pot_search(statistic, params, qtype.n_halvings(params.scale));
     let end = |q: i32| f64::from(refined.dequantize(q));
-    // As far down as up on a symmetric grid, so that the range alone leads to the same scale again.
+    // A symmetric grid has a centred range, so that the range alone gives the same scale again.
     let centred = qtype.signed && qtype.symmetry == Symmetry::Symmetric;
     let lowest = if centred { -end(refined.q_max) } else { end(refined.q_min) };
     let (min, max) = (range.min.max(lowest), range.max.min(end(refined.q_max)));

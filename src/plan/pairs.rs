@@ -1,28 +1,28 @@
 //! Weights for kernels that add two products in 16 bits.
 //!
 //! CPUs with AVX2 or AVX-512 and no VNNI multiply unsigned by signed bytes with `vpmaddubsw`, which adds the products
-//! of two neighbours and saturates at 16 bits. With activations up to 255 that cannot happen as long as the two weights
-//! add up to no more than 128: most channels of a real network keep all 8 bits, and only those with a heavier pair need
-//! a wider scale. Neighbours follow each other in the order in which the kernels lie: input channels first, then the
-//! kernel's positions. Depthwise convolutions have kernels of their own that add in 32 bits.
+//! of two neighbours and saturates at 16 bits. With activations up to 255 it cannot saturate as long as the two weights
+//! add up to at most 128: most channels of a real network keep all 8 bits, and only those with a heavier pair need a
+//! wider scale. Neighbours are adjacent in the kernels' memory layout: input channels first, then kernel positions.
+//! Depthwise convolutions have their own kernels, which add in 32 bits.
 
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 
-/// Which weights of a row are multiplied side by side.
+/// The weights of a row that are multiplied in pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairs {
     /// Input channels of a row.
     channels: usize,
-    /// Positions of the kernel.
+    /// Kernel positions.
     spatial: usize,
-    /// Largest sum of two neighbours of one sign, in integer steps.
+    /// Largest sum of two neighbours with the same sign, in integer steps.
     pub limit: i32,
 }
 
 impl Pairs {
-    /// The pairs of the weight of `shape` at an input of `node`, row by output channel; `None` where
-    /// products are not added in 16 bits.
+    /// The pairs of the weight of `shape` at an input of `node`, per output channel; `None` where products are not
+    /// added in 16 bits.
     pub fn of(node: &NodeProto, input_idx: usize, shape: &[usize], limit: Option<u16>) -> Option<Pairs> {
         let limit = i32::from(limit?);
         match (node.op_type(), shape) {
@@ -38,8 +38,8 @@ impl Pairs {
         }
     }
 
-    /// The neighbours of weight `k` of a row, in ONNX order (channel, then position). With an odd number of
-    /// channels pairs may begin at any of them, so both neighbours count.
+    /// The neighbours of weight `k` of a row, in ONNX order (channel, then position). With an odd number of channels a
+    /// pair may begin at any of them, so both neighbours count.
     pub fn neighbours(&self, k: usize) -> impl Iterator<Item = usize> + use<> {
         let Pairs { channels, spatial, .. } = *self;
         let n = channels * spatial;
@@ -51,7 +51,7 @@ impl Pairs {
         before.into_iter().chain(after).map(move |at| at % channels * spatial + at / channels)
     }
 
-    /// Bounds of weight `k` of the row `q`, given its neighbours; 0 is always inside.
+    /// Smallest and largest integer of weight `k` of the row `q`, given its neighbours; 0 is always allowed.
     pub fn bounds(&self, q: impl Fn(usize) -> i32, k: usize) -> (i32, i32) {
         let mut bounds = (-self.limit, self.limit);
         for neighbour in self.neighbours(k) {
@@ -61,7 +61,7 @@ impl Pairs {
         (bounds.0.min(0), bounds.1.max(0))
     }
 
-    /// The heaviest pair of a row of integers, as a share of the limit.
+    /// The heaviest pair in a row of integers, divided by the limit.
     pub fn load(&self, q: &[i32]) -> f64 {
         let pair = |k: usize| {
             let sums = self

@@ -1,4 +1,4 @@
-//! Tensors of unlike ranges on one grid: pixels beside scores.
+//! Tensors with very unlike ranges that share quantization parameters, such as pixels and scores.
 
 use super::{PlannedActivation, QuantPlan};
 use crate::onnx::node::node_name;
@@ -10,16 +10,17 @@ use crate::statistics::{Extremes, TensorStatistics};
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ranges are unlike where the wider one leaves fewer steps of its grid for the other: with 8 bits, 32 times as wide.
+/// Least steps that the shared grid must leave a tensor: with 8 bits, the wider range may be 32 times as wide.
 const LEAST_STEPS: f64 = 8.0;
 
-/// What the grid of a tensor of these values has to reach over.
+/// Width of the smallest range that holds these values and 0.
 fn width((min, max): (f32, f32)) -> f64 {
     f64::from(max.max(0.0)) - f64::from(min.min(0.0))
 }
 
-/// The tensors that keep a grid of their own: the table lets them, those that they share one with are much wider, and
-/// someone reads what would be lost. A Concat whose output has one grid loses it in any case.
+/// The tensors that keep their own quantization parameters: the table allows it, the tensors that they are joined with
+/// have a much wider range, and a node reads the lost detail. With a Concat whose output is quantized the detail is
+/// lost anyway.
 pub fn unlike_tensors(
     placement: &Placement,
     statistics: &[impl Borrow<TensorStatistics>],
@@ -51,7 +52,7 @@ pub fn unlike_tensors(
     found
 }
 
-/// A tensor of which one grid leaves little.
+/// A tensor that a shared grid leaves few steps.
 struct Lost<'a> {
     node: usize,
     small: &'a PlannedActivation,
@@ -60,7 +61,7 @@ struct Lost<'a> {
     n_steps: f64,
 }
 
-/// Says of which tensor a grid that it comes to with others leaves least, and what to do; `None` where enough is left of all.
+/// A warning about the tensor that a shared grid leaves fewest steps; `None` where all have enough.
 pub fn warning(graph: &GraphProto, placement: &Placement, plan: &QuantPlan) -> Option<String> {
     let by_name: BTreeMap<&str, &PlannedActivation> =
         plan.activations.iter().map(|planned| (planned.quantizer.tensor.as_str(), planned)).collect();
@@ -84,7 +85,7 @@ pub fn warning(graph: &GraphProto, placement: &Placement, plan: &QuantPlan) -> O
     ))
 }
 
-/// A number by its first three digits.
+/// A number rounded to three significant digits.
 fn short(value: f32) -> String {
     let before_point = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
     let n_digits = usize::try_from(2 - before_point).unwrap_or_default().min(6);
@@ -95,13 +96,13 @@ fn short(value: f32) -> String {
     }
 }
 
-/// The narrowest of the tensors that one grid leaves little of.
+/// The narrowest of the tensors that a shared grid leaves few steps.
 fn lost_of<'a>(join: &Join, by_name: &BTreeMap<&str, &'a PlannedActivation>) -> Option<Lost<'a>> {
     let inputs: Vec<&PlannedActivation> =
         join.inputs.iter().filter_map(|name| by_name.get(name.as_str()).copied()).collect();
     let params = match &join.output {
         Some(output) => by_name.get(output.as_str())?.params,
-        // They have one grid, or keep their own.
+        // Either they share parameters, or each has its own.
         None => inputs.first().map(|first| first.params)?,
     };
     let n_steps =

@@ -17,8 +17,8 @@ use rayon::prelude::*;
 use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
-/// Share of a weight's largest value up to which a slice holds nothing: its own scale would be lost beside
-/// the others in float32, and that of its bias would be no normal number.
+/// Largest value of a negligible slice, as a share of the weight's largest value. Its own scale would vanish beside the
+/// others in float32, and its bias's scale would be subnormal.
 const NOTHING: f32 = 1.0 / (1 << 24) as f32;
 
 pub(super) fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
@@ -27,7 +27,7 @@ pub(super) fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<
     Ok((shape, values))
 }
 
-/// Shape and values of a weight, or of a constant whose mask is raised to where its grid begins.
+/// Shape and values of a weight, or of a constant with its mask raised to the lower end of the range.
 pub(super) fn values_of(graph: &GraphProto, quantizer: &WeightQuantizer) -> Result<(Vec<usize>, Vec<f32>)> {
     let (shape, mut values) = read(graph, &quantizer.tensor)?;
     if let Some(role) = quantizer.softmax {
@@ -64,15 +64,15 @@ pub(super) fn decide(
     observer: &Observer,
 ) -> Result<(Vec<PlannedWeight>, Vec<String>)> {
     let planned = |quantizer: &WeightQuantizer| planned(graph, quantizer, &scheme.types[&quantizer.qtype], observer);
-    // Of several errors the first is given.
+    // Of several errors the first in order is returned.
     let weights: Vec<Result<PlannedWeight>> = placement.weights.par_iter().map(planned).collect();
     let weights: Vec<PlannedWeight> = weights.into_iter().collect::<Result<_>>()?;
     let warnings = weights.iter().filter_map(warning).collect();
     Ok((weights, warnings))
 }
 
-/// The statistics of activations, with all values of the tables that share their parameters: rows that no sample looked up are
-/// among them. A constant of one value is no table.
+/// The statistics of activations, extended by the values of tables that share their parameters, also by rows that no
+/// sample looked up. A constant with one value is not a table.
 pub(super) fn with_tables<'a, S: Borrow<TensorStatistics>>(
     graph: &GraphProto,
     placement: &Placement,
@@ -90,7 +90,8 @@ pub(super) fn with_tables<'a, S: Borrow<TensorStatistics>>(
     Ok(all)
 }
 
-/// Gives constants the parameters of the activations that they share them with, whose ranges are then not to be changed alone.
+/// Gives constants the parameters of the activations that they share them with. These activations lose their candidate
+/// ranges.
 pub(super) fn share(weights: &mut [PlannedWeight], activations: &mut [PlannedActivation]) {
     for weight in weights {
         let Some(name) = &weight.quantizer.shares_with else { continue };
@@ -102,7 +103,7 @@ pub(super) fn share(weights: &mut [PlannedWeight], activations: &mut [PlannedAct
     }
 }
 
-/// One weight with its parameters, not rounded yet.
+/// A weight with its parameters, not rounded yet.
 fn planned(
     graph: &GraphProto,
     quantizer: &WeightQuantizer,
@@ -117,7 +118,7 @@ fn planned(
     }
     let mut params = Vec::with_capacity(layout.n);
     for slice in &by_slice {
-        // A histogram per block would cost more than the rest.
+        // A histogram per block would cost more than everything else.
         params.push(match quantizer.block.is_some() && observer.name == observers::MSE.name {
             true => least_error(slice, &qtype.grid())?,
             false => params_of(slice, qtype, observer)?.1,
@@ -146,7 +147,7 @@ fn planned(
     Ok(planned)
 }
 
-/// What the user should know of slices without values.
+/// A warning about negligible slices.
 fn warning(PlannedWeight { quantizer, params, dead, .. }: &PlannedWeight) -> Option<String> {
     let first = dead.first().filter(|_| params.len() > 1)?;
     Some(format!(
@@ -158,7 +159,7 @@ fn warning(PlannedWeight { quantizer, params, dead, .. }: &PlannedWeight) -> Opt
     ))
 }
 
-/// Range and parameters of values that are known; those of an empty slice are for a range of width 0.
+/// Range and parameters for given values; an empty slice gets those of a range of width 0.
 pub(super) fn params_of(values: &[f32], qtype: &QType, observer: &Observer) -> Result<(Range, QuantParams)> {
     let mut statistic = TensorStatistics::default();
     match observer.reads_histogram || qtype.pot_search > 0 {
@@ -172,7 +173,7 @@ pub(super) fn params_of(values: &[f32], qtype: &QType, observer: &Observer) -> R
     params_for(&statistic, range, qtype)
 }
 
-/// A slice without values to speak of takes the median scale of the others.
+/// Gives negligible slices the median scale of the others.
 fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
     let mut alive: Vec<f32> = params
         .iter()
@@ -186,7 +187,7 @@ fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
     }
 }
 
-/// Widens the scales of rows whose neighbours are too heavy together; the scale of all where there is one.
+/// Widens the scales of rows with too heavy pairs; the common scale where there is one.
 fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeight) {
     let Some(&(node_idx, input_idx)) = weight.quantizer.edges.first() else { return };
     let Some(node) = graph.node.get(node_idx) else { return };
@@ -194,7 +195,7 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
     let (Some(pairs), false) = (pairs, weight.quantizer.block.is_some()) else { return };
     let axis = node::axis_position(node::output_axis(node, input_idx), weight.shape.len());
     if weight.quantizer.axis.is_some_and(|of_scales| of_scales != axis) {
-        // The scales do not go by rows: none could be widened for one.
+        // The scales are not per row: none can be widened for one row.
         return;
     }
     let rows = ScaleLayout::of(&weight.shape, Some(axis), None);
@@ -213,7 +214,7 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
             if load <= 1.0 {
                 break;
             }
-            // Rounding may leave a step too much: then a little wider still.
+            // Rounding may leave a step too much; then the scale is widened once more.
             let wider = f64::from(params.scale) * load.max(1.002);
             params.scale = weight.qtype.scale_at_least(wider);
         }
@@ -221,7 +222,7 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
     weight.pairs = Some(pairs);
 }
 
-/// Rounds a weight to the nearest integers, after the biases have had their say about its scales.
+/// Rounds a weight to the nearest integers. Called after biases may have widened the scales.
 ///
 /// # Errors
 /// If a value is not finite; the message names the initializer.

@@ -1,4 +1,4 @@
-//! A candidate of a forward pass with its hook, node by node.
+//! A candidate of a forward pass with its hook.
 
 use super::candidate::{BiasOf, Candidate};
 use super::hook::LayerHook;
@@ -9,16 +9,16 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A candidate, and what changes it.
+/// A candidate and its hook.
 pub struct Branch<'a> {
-    /// The network.
+    /// The quantized network.
     pub candidate: Candidate,
-    /// What is told of each tensor and node.
+    /// Called at each tensor and node; may change the candidate.
     pub hook: Box<dyn LayerHook + 'a>,
 }
 
 impl Branch<'_> {
-    /// Whether the node makes the same of the same in both.
+    /// Whether both candidates have the same inputs, weight and changes at the node, so that its outputs are equal.
     pub fn shares(&self, other: &Branch, at: &NodeAt) -> bool {
         let (touched, of_other) = (self.hook.touched(), other.hook.touched());
         let (a, b) = (&self.candidate, &other.candidate);
@@ -38,7 +38,7 @@ impl Branch<'_> {
             && inputs().all(|(a, b)| a.iter().zip(b).all(|(a, b)| a.is(b)))
     }
 
-    /// Runs a node, changed as the hook does; `float` holds the tensors of the float network.
+    /// Runs a node with the changes of the hook. `float` holds the tensors of the float network.
     pub fn node(
         &mut self,
         net: &Network,

@@ -1,8 +1,7 @@
-//! The network under many plans: what two plans have in common is computed once.
+//! Runs a network under many plans; results that two plans share are computed once.
 //!
-//! What a node makes follows from the node, the
-//! quantization parameters and weights before it, and the samples; a hash of these names it, and what is kept under the name
-//! is not computed again. A plan that differs in one layer so costs the nodes behind that layer alone.
+//! A node's output depends on the node, the quantization parameters and weights before it, and the samples. A hash of
+//! these is its cache key. A plan that differs in one layer costs only the nodes after that layer.
 
 use super::keyed::{KeyedPlan, KeyedWeight, hash_of, hash_params};
 use super::network::{Clips, Network};
@@ -18,22 +17,22 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A value per sample.
+/// One value per sample.
 pub type SampleValues = Vec<Value>;
 
-/// Some samples, and what is known of their run.
+/// Samples with cached results.
 #[derive(Default)]
 pub struct CachedSamples {
     /// Values of the network's inputs, by name.
     inputs: BTreeMap<String, SampleValues>,
     n: usize,
     kept: HashMap<u64, SampleValues>,
-    /// Bytes that may be kept.
+    /// Limit on the bytes in the cache.
     max_bytes: usize,
 }
 
 impl CachedSamples {
-    /// Up to `max_bytes` of intermediate values are kept.
+    /// Samples with an empty cache of up to `max_bytes`.
     pub fn new(samples: Samples, max_bytes: usize) -> CachedSamples {
         let Samples { names, values } = samples;
         let of_input = |i: usize| values.iter().filter_map(|sample| sample.get(i).cloned()).collect();
@@ -42,7 +41,7 @@ impl CachedSamples {
     }
 }
 
-/// The first output of a node that was run.
+/// The first output of a node that has run.
 pub struct OutputAt<'r> {
     /// The network.
     pub net: &'r Network<'r>,
@@ -50,30 +49,30 @@ pub struct OutputAt<'r> {
     pub node_idx: usize,
     /// The node.
     pub node: &'r NodeProto,
-    /// Names the output: equal ones have equal values on the same samples.
+    /// Cache key of the output: equal keys have equal values on the same samples.
     pub key: u64,
 }
 
-/// Changes outputs on the way.
+/// Changes outputs during a run.
 pub trait OutputHook {
-    /// Looks at the first output of a node, a value per sample, and may shift it.
+    /// Gets the first output of a node, one value per sample, and may shift it.
     ///
     /// # Errors
     /// If there is no memory for a copy.
     fn output(&mut self, at: &OutputAt, values: &mut SampleValues) -> Result<()>;
 
-    /// Forgets what is about outputs of other names.
+    /// Forgets everything about outputs with other keys.
     fn retain(&mut self, outputs: &BTreeSet<u64>);
 }
 
-/// A network for one plan after another.
+/// A network that runs under one plan after another.
 pub struct CachedNetwork<'a> {
     net: Network<'a>,
-    /// Per node, the inputs that are no constants, without repetition; none where its outputs are constants.
+    /// Per node, the inputs that are not constants, each once; empty where its outputs are constants.
     runtime: Vec<Vec<&'a str>>,
-    /// One value of every tensor that is no constant, for its shape.
+    /// One value of every tensor that is not a constant, for its shape.
     examples: BTreeMap<&'a str, Value>,
-    /// Nodes ready to run, by position and weights.
+    /// Prepared nodes by position and weights.
     nodes: HashMap<(usize, u64), Arc<SingleNode>>,
 }
 
@@ -82,7 +81,7 @@ fn bytes_of(values: &SampleValues) -> usize {
 }
 
 impl<'a> CachedNetwork<'a> {
-    /// `model` is a prepared float model; shapes are those of the first of the `samples`.
+    /// Prepares a float model. Shapes are those of the first of the `samples`.
     ///
     /// # Errors
     /// If a node cannot be run by itself: control flow, or an operator that the engine lacks.
@@ -107,12 +106,12 @@ impl<'a> CachedNetwork<'a> {
         Ok(network)
     }
 
-    /// Bytes that the intermediate values of one sample take.
+    /// Bytes of all intermediate values of one sample.
     pub fn bytes_per_sample(&self) -> usize {
         self.examples.values().map(|value| 4 * value.shape().iter().product::<usize>()).sum()
     }
 
-    /// Multiply-adds of a convolution or product for one sample; 0 for other nodes.
+    /// Multiply-adds of a convolution or matrix product for one sample; 0 for other nodes.
     pub fn multiply_adds(&self, node_idx: usize) -> usize {
         let node = &self.net.graph.node[node_idx];
         let size = |tensor: Option<&String>| -> usize {
@@ -136,7 +135,7 @@ impl<'a> CachedNetwork<'a> {
         }
     }
 
-    /// Runs the node on the one sample.
+    /// Runs the node on the example values.
     fn prepare(&mut self, node_idx: usize, node: &'a NodeProto) -> Result<()> {
         let runtime = self.net.runtime_inputs(node, |name| self.examples.contains_key(name))?;
         let single = self.single_node(node_idx, node, &runtime, &[])?;
@@ -151,7 +150,7 @@ impl<'a> CachedNetwork<'a> {
         Ok(())
     }
 
-    /// The node as a model of its own, with these weights in place of the constants of their names.
+    /// The node as a model of its own, with these weights in place of the constants with their names.
     fn single_node(
         &mut self,
         node_idx: usize,
@@ -171,8 +170,7 @@ impl<'a> CachedNetwork<'a> {
         Ok(single)
     }
 
-    /// The outputs under `plan`, per output and sample. With `keep`, what was computed is kept for the
-    /// plans that follow, in place of what was.
+    /// The outputs under `plan`, per output and sample. With `keep`, results replace those in the cache.
     ///
     /// # Errors
     /// If the plan's codes are not affine, or shapes depend on the sample.
@@ -254,7 +252,7 @@ impl<'a> CachedNetwork<'a> {
         Ok(outputs)
     }
 
-    /// What names each tensor that is no constant.
+    /// The cache key of each tensor that is not a constant.
     fn keys(&self, run: &KeyedPlan) -> BTreeMap<&'a str, u64> {
         let inputs = self.net.graph.input.iter().map(|input| input.name());
         let mut keys: BTreeMap<&str, u64> = inputs.map(|name| (name, hash_of(|h| name.hash(h)))).collect();
@@ -280,7 +278,7 @@ impl<'a> CachedNetwork<'a> {
         keys
     }
 
-    /// The nodes that must be run for the outputs.
+    /// Whether each node must run to compute the outputs.
     fn needed(&self, keys: &BTreeMap<&str, u64>, samples: &CachedSamples) -> Vec<bool> {
         let mut needed = vec![false; self.net.graph.node.len()];
         let mut pending: Vec<&str> = self.net.graph.output.iter().map(|output| output.name()).collect();
@@ -298,15 +296,15 @@ impl<'a> CachedNetwork<'a> {
     }
 }
 
-/// The tensors of a run in progress.
+/// The tensors of a run.
 struct Tensors<'a> {
     values: BTreeMap<&'a str, SampleValues>,
-    /// The same fake-quantized, for the uses that read them so.
+    /// The fake-quantized values, for the uses that read the tensor quantized.
     fake_quantized: BTreeMap<&'a str, SampleValues>,
 }
 
 impl<'a> Tensors<'a> {
-    /// Makes sure that a tensor is there, which was made, kept, or is an input.
+    /// Makes a tensor available: it was computed, is cached, or is an input.
     fn fetch(&mut self, name: &'a str, keys: &BTreeMap<&str, u64>, samples: &CachedSamples) -> Result<()> {
         if self.values.contains_key(name) {
             return Ok(());
@@ -317,7 +315,7 @@ impl<'a> Tensors<'a> {
         Ok(())
     }
 
-    /// What the node reads of its inputs.
+    /// The input values of a node, fake-quantized where its use is.
     fn read(
         &mut self,
         node_idx: usize,

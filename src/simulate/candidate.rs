@@ -1,4 +1,4 @@
-//! One quantized network of a forward pass: a plan, and the values that it makes on the way.
+//! A quantized network of a forward pass: a plan, its values during the pass, and its results.
 
 use super::evaluated::EvaluatedFloat;
 use super::network::Network;
@@ -14,49 +14,49 @@ use crate::plan::{PlannedBias, QuantPlan, RangeCandidate};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
-/// A quantized network, and what was found on its way.
+/// A quantized network and its results.
 pub struct Candidate {
-    /// Its plan; hooks may change weights that were not run, and ranges by [`Candidate::set_range`].
+    /// The plan. Hooks may change weights that have not run, and ranges by [`Candidate::set_range`].
     pub plan: QuantPlan,
-    /// The first sample that it sees.
+    /// The first sample that it runs on.
     pub first: usize,
-    /// Its figures over the samples that evaluate; none before the pass has ended.
+    /// Figures on the samples of the evaluation; `None` before the pass has ended.
     pub measured: Option<Measurement>,
     /// The outputs of the graph, per output and sample.
     pub outputs: Vec<Vec<Value>>,
-    /// New biases, a value per output channel: at which node, and which of its inputs.
+    /// New biases by node and input, one value per output channel.
     pub biases: BTreeMap<Edge, Vec<f32>>,
-    /// The new bias of the node that runs, where it has quantization parameters of its own: one hook gives it, and hooks
-    /// behind it may make up for what these leave.
+    /// The new bias of the node that runs, where it has its own quantization parameters. One hook sets it, and later
+    /// hooks may compensate for its rounding.
     pub new_bias: Option<QuantizedBias>,
-    /// Time spent on it, without the float network.
+    /// Time spent on it in seconds, without the float network.
     pub seconds: f64,
     view: PlanView,
     tensors: BTreeMap<String, CandidateTensor>,
 }
 
-/// One tensor, a value per sample.
+/// A tensor, one value per sample.
 struct CandidateTensor {
     /// Empty where every use reads the fake-quantized values.
     values: Vec<Value>,
-    /// The values fake-quantized, where the tensor is quantized.
+    /// The fake-quantized values, where the tensor is quantized.
     fake_quantized: Option<Vec<Value>>,
 }
 
-/// Which bias a layer is run with.
+/// The bias that a layer runs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BiasOf {
-    /// The float model's.
+    /// The float model's bias.
     Model,
-    /// The plan's, where it has quantization parameters of its own; else the float model's.
+    /// The plan's bias, where it has its own quantization parameters; else the float model's.
     Plan,
 }
 
 impl Candidate {
-    /// The network of `plan`, for the samples from `first` on.
+    /// The network of `plan`, for the samples from index `first`.
     ///
     /// # Errors
-    /// If the plan has codes that are no integers times a scale.
+    /// If the plan's codes are not integers times a scale.
     pub fn new(plan: QuantPlan, first: usize) -> Result<Candidate> {
         Ok(Candidate {
             view: PlanView::of(&plan)?,
@@ -71,12 +71,12 @@ impl Candidate {
         })
     }
 
-    /// Where its plan quantizes.
+    /// The plan's quantizers by tensor and use.
     pub fn view(&self) -> &PlanView {
         &self.view
     }
 
-    /// Gives a group of activations another range; no tensor of it may have met its values.
+    /// Sets the range of a group of activations; the pass must not have reached the group yet.
     pub fn set_range(&mut self, group: usize, chosen: &RangeCandidate) {
         for planned in self.plan.activations.iter_mut().filter(|p| p.quantizer.group == group) {
             if planned.params == chosen.params {
@@ -88,13 +88,13 @@ impl Candidate {
         }
     }
 
-    /// A tensor's value for some sample.
+    /// The tensor's value for any one sample.
     pub(super) fn example(&self, name: &str) -> Option<&Value> {
         let tensor = self.tensors.get(name)?;
         tensor.values.first().or_else(|| tensor.fake_quantized.as_ref()?.first())
     }
 
-    /// The values that the node's use of `name` reads.
+    /// The values of `name` that the node reads.
     pub fn read(&self, at: &NodeAt, name: &str) -> &[Value] {
         let tensor = &self.tensors[name];
         let position = at.node.input.iter().position(|input| input == name);
@@ -103,7 +103,7 @@ impl Candidate {
         fake_quantized.filter(|_| position.is_some_and(quantized)).unwrap_or(&tensor.values)
     }
 
-    /// The values that the node reads of its inputs at run time.
+    /// The values of the node's inputs that are not constants.
     pub(super) fn inputs(&self, at: &NodeAt) -> Vec<&[Value]> {
         at.runtime.iter().map(|name| self.read(at, name)).collect()
     }
@@ -132,18 +132,18 @@ impl Candidate {
         single.run_all(&inputs, at.n_samples - self.first)
     }
 
-    /// The node's bias as planned, where it has quantization parameters of its own.
+    /// The node's planned bias, where it has its own quantization parameters.
     pub fn quantized_bias(&self, node_idx: usize) -> Option<&PlannedBias> {
         self.plan.biases.iter().filter(|bias| bias.qtype.is_some()).find(|bias| bias.quantizer.edge.0 == node_idx)
     }
 
-    /// Takes over the new biases of a node whose result is shared with `other`.
+    /// Copies the new biases of a node whose result comes from `other`.
     pub(super) fn share_biases(&mut self, other: &Candidate, node_idx: usize) {
         let edges = (node_idx, 0)..(node_idx + 1, 0);
         self.biases.extend(other.biases.range(edges).map(|(edge, values)| (*edge, values.clone())));
     }
 
-    /// Keeps a tensor. `shared` is a candidate that has the same `values`.
+    /// Stores a tensor. `shared` is a candidate with the same `values`.
     pub(super) fn store(
         &mut self,
         net: &Network,
@@ -157,7 +157,7 @@ impl Candidate {
         };
         let shared = shared.filter(|shared| shared.view.params(name) == Some(params));
         let all = !net.index.is_output(name) && net.index.consumers(name).iter().all(|edge| edges.contains(edge));
-        // Values that are kept have two holders, and are copied.
+        // A clone shares its values, so that fake quantization copies them.
         let kept = if all { Vec::new() } else { values.clone() };
         let fake_quantized = match shared.and_then(|shared| shared.tensors.get(name)?.fake_quantized.clone()) {
             Some(found) => found,
@@ -167,12 +167,12 @@ impl Candidate {
         Ok(())
     }
 
-    /// Forgets a tensor.
+    /// Frees a tensor.
     pub(super) fn free(&mut self, name: &str) {
         self.tensors.remove(name);
     }
 
-    /// The values that leave the network by the name of an output, or that the nodes behind read.
+    /// The values of a network output, or those that later nodes read.
     fn seen(&self, name: &str) -> Option<&[Value]> {
         let tensor = self.tensors.get(name)?;
         let quantized = tensor.values.is_empty() || self.view.output_params(name).is_some();
@@ -180,7 +180,7 @@ impl Candidate {
         Some(fake_quantized.filter(|_| quantized).unwrap_or(&tensor.values))
     }
 
-    /// Compares it with the float network, over the samples from `evaluate_from` on.
+    /// Compares the candidate with the float network over the samples from index `evaluate_from`.
     pub(super) fn evaluate(&mut self, float: &EvaluatedFloat, evaluate_from: usize) -> Result<()> {
         let tensors = float.outputs().iter().map(|output| self.seen(&output.tensor));
         let tensors: Vec<&[Value]> = tensors.map(Option::unwrap_or_default).collect();
@@ -190,7 +190,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// Keeps an output of the graph.
+    /// Stores an output of the graph.
     pub(super) fn finish(&mut self, output: &str) {
         if let Some(values) = self.seen(output).map(<[Value]>::to_vec) {
             self.outputs.push(values);

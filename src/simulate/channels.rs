@@ -1,37 +1,37 @@
-//! Output channels of layers, their sums behind the activation, and what to add so that these are those of the float
-//! network.
+//! Output channels of layers, their sums after the activation function, and the bias corrections that make them equal
+//! to the float network's.
 //!
-//! Source: empirical bias correction, Nagel et al., 2019 (arXiv 1906.04721), section 4.2, here one layer
-//! after another, each seeing its quantized predecessors.
+//! Source: empirical bias correction, Nagel et al., 2019 (arXiv 1906.04721), section 4.2, here layer by layer, each
+//! with its quantized predecessors.
 
 use crate::engine::Value;
 use crate::onnx::proto::NodeProto;
 
-/// The bounds of the activation behind a layer, a Relu or Clip.
+/// Bounds of the activation function after a layer, a Relu or Clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ActivationBounds {
-    /// The smallest value that comes out.
+    /// Smallest value that passes.
     pub low: f32,
-    /// Largest.
+    /// Largest value that passes.
     pub high: f32,
 }
 
 impl ActivationBounds {
-    /// No activation: everything passes.
+    /// No activation function: everything passes.
     pub const ALL: ActivationBounds = ActivationBounds { low: f32::NEG_INFINITY, high: f32::INFINITY };
 
-    /// What comes out for `x`.
+    /// The activation function at `x`.
     pub fn apply(self, x: f32) -> f32 {
         x.max(self.low).min(self.high)
     }
 }
 
-/// Values of one channel in one sample, behind the activation.
+/// Values of a channel in one sample, after the activation function.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ChannelSum {
     /// Their sum.
     pub sum: f64,
-    /// How many of them are as they were in front of it.
+    /// Number of values that the activation function did not change.
     pub n_passed: f64,
 }
 
@@ -41,18 +41,18 @@ impl ChannelSum {
         self.n_passed += other.n_passed;
     }
 
-    /// What is above `other`, for as many values as count in one of them.
+    /// The difference from `other`; the count is the larger one of both.
     fn less(self, other: ChannelSum) -> ChannelSum {
         ChannelSum { sum: self.sum - other.sum, n_passed: self.n_passed.max(other.n_passed) }
     }
 }
 
-/// What to add to each output channel, so that the means of the quantized outputs are those of the float
-/// ones, over all samples; both are given per sample and channel.
+/// The bias correction per output channel that gives the quantized outputs the means of the float ones over all
+/// samples. Both arguments are given per sample and channel.
 ///
-/// Only what comes through the activation counts: an error that a Relu swallows in both networks is
-/// none, and a mean that it makes up would move the values that matter. A channel whose error differs from sample
-/// to sample is moved less: by the share of the squared mean that is above the variance of the mean.
+/// Only values that pass the activation function count: an error that a Relu removes in both networks is none, and
+/// correcting its mean would move the values that matter. A channel whose error varies between samples is corrected
+/// less: by the share of the squared mean that exceeds the variance of the mean.
 pub fn correction(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> Vec<f64> {
     let n_out = float.first().map_or(0, Vec::len);
     let n_samples = float.len() as f64;
@@ -73,7 +73,7 @@ pub fn correction(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> V
     (0..n_out).map(of_channel).collect()
 }
 
-/// What the float outputs of channel `o` have above the quantized ones, over all samples; of at least one value.
+/// Sum of the float outputs of channel `o` minus that of the quantized ones, over all samples. The count is at least 1.
 pub fn difference(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>], o: usize) -> ChannelSum {
     let mut total = ChannelSum::default();
     for (a, b) in float.iter().zip(quantized) {
@@ -82,24 +82,24 @@ pub fn difference(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>], o: u
     ChannelSum { n_passed: total.n_passed.max(1.0), ..total }
 }
 
-/// Where the output channels of a node lie: on axis 1 of a convolution, else on the last.
+/// The axis of a node's output channels: axis 1 of a convolution, else the last.
 #[derive(Debug, Clone, Copy)]
 pub struct OutChannels {
     /// Number of channels.
     pub n_out: usize,
-    /// Whether values of a channel lie together.
+    /// Whether a channel's values are contiguous.
     pub planes: bool,
 }
 
 impl OutChannels {
-    /// Those of a node with outputs like `y`; `None` where there are none.
+    /// The output channels of a node with outputs like `y`; `None` without any.
     pub fn of(node: &NodeProto, y: &Value) -> Option<OutChannels> {
         let planes = matches!(node.op_type(), "Conv" | "ConvTranspose");
         let n_out = if planes { y.shape().get(1) } else { y.shape().last() };
         n_out.filter(|n| **n > 0).map(|&n_out| OutChannels { n_out, planes })
     }
 
-    /// What comes through the activation behind, per channel.
+    /// Sums after the activation function, per channel.
     pub fn sums(&self, value: &Value, bounds: ActivationBounds) -> Vec<ChannelSum> {
         let mut sums = vec![ChannelSum::default(); self.n_out];
         let Some(values) = value.f32s() else { return sums };
@@ -123,10 +123,10 @@ impl OutChannels {
         })
     }
 
-    /// How much moving the channels by `by` changes behind the activation: sum of the squares over some values of
-    /// every channel.
+    /// Squared change after the activation function when the channels move by `by`: a sum over some values of every
+    /// channel.
     pub fn change(&self, value: &Value, bounds: ActivationBounds, by: &[f32]) -> f64 {
-        /// Values of a run that are looked at, about.
+        /// Approximate number of values that are read of each contiguous run.
         const N: usize = 64;
         let Some(values) = value.f32s() else { return 0.0 };
         let inner = self.inner(value);
@@ -138,13 +138,13 @@ impl OutChannels {
         values.chunks(inner).enumerate().map(of_run).sum()
     }
 
-    /// Values of one channel that lie together.
+    /// Number of contiguous values of a channel.
     pub fn inner(&self, value: &Value) -> usize {
         if self.planes { value.shape()[2..].iter().product::<usize>().max(1) } else { 1 }
     }
 }
 
-/// The sum of a run of values, in eight parts so that it does not wait for every addition.
+/// The sum of a contiguous run of values, in eight lanes so that additions overlap.
 fn sum(values: &[f32], bounds: ActivationBounds) -> ChannelSum {
     const N: usize = 8;
     let (mut sums, mut n_passed) = ([0f64; N], [0u32; N]);

@@ -1,4 +1,4 @@
-//! The float network's values that quantized networks are evaluated by.
+//! The float network's values that quantized networks are compared with.
 
 use crate::engine::Value;
 use crate::metrics::{
@@ -9,10 +9,10 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The evaluated tensors of the float network over some samples, and the metrics prepared on them.
+/// The evaluated tensors of the float network over some samples, with prepared metrics.
 pub struct EvaluatedFloat {
     outputs: Vec<EvaluatedOutput>,
-    /// Per output and sample; none for an output that is a constant.
+    /// Values per output and sample; empty for a constant output.
     values: Vec<Vec<Value>>,
     prepared: Arc<PreparedMetrics>,
 }
@@ -31,7 +31,8 @@ fn pair<'v>(float: Option<&'v Value>, quantized: Option<&'v Value>) -> Option<Ou
 }
 
 impl EvaluatedFloat {
-    /// Prepares metrics on the tensors' `values`, per output and sample; `batch` is that of the network's first input.
+    /// Prepares metrics on the tensors' `values`, per output and sample. `batch` is the batch size of the network's
+    /// first input.
     ///
     /// # Errors
     /// If there is no memory for a copy.
@@ -55,7 +56,7 @@ impl EvaluatedFloat {
         Ok(EvaluatedFloat { outputs, values, prepared })
     }
 
-    /// Whether one of the tensors is among those that `contains` tells.
+    /// Whether `contains` holds for one of the tensors.
     pub fn reads(&self, contains: impl Fn(&str) -> bool) -> bool {
         self.outputs.iter().any(|output| contains(&output.tensor))
     }
@@ -65,7 +66,7 @@ impl EvaluatedFloat {
         &self.prepared
     }
 
-    /// The outputs, and the tensors by which they are evaluated.
+    /// The outputs, with the tensors that they are evaluated by.
     pub fn outputs(&self) -> &[EvaluatedOutput] {
         &self.outputs
     }
@@ -75,8 +76,8 @@ impl EvaluatedFloat {
         self.values.iter().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// Sums of the metrics over some samples of a quantized network, whose tensors `quantized` gives by the position of the
-    /// output and of the sample.
+    /// Sums of the metrics over some samples of a quantized network. `quantized` returns its tensors by output and
+    /// sample index.
     ///
     /// # Errors
     /// If there is no memory for a copy.

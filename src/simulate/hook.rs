@@ -1,4 +1,4 @@
-//! What may learn and change on the way of a forward pass.
+//! Hooks, which learn from a forward pass and change its candidates.
 
 use super::candidate::Candidate;
 use super::network::Network;
@@ -6,37 +6,37 @@ use super::node::NodeAt;
 use crate::engine::Value;
 use anyhow::Result;
 
-/// A tensor that a pass has come to, before it is fake-quantized.
+/// A tensor that a pass has reached, before it is fake-quantized.
 pub struct TensorAt<'w> {
     /// Its name.
     pub name: &'w str,
-    /// Its values in the float network, per sample; none where that network is known from another pass.
+    /// Values in the float network, per sample; empty where that network is known from another pass.
     pub float: &'w [Value],
-    /// Its values in the candidate, from the candidate's first sample on.
+    /// Values in the candidate, from the candidate's first sample on.
     pub quantized: &'w [Value],
-    /// The first so many samples are learned from.
+    /// The first `n_tune` samples are learned from.
     pub n_tune: usize,
 }
 
-/// What a hook changes. Candidates share the result of a node where that makes no difference.
+/// The parts of a candidate that a hook changes. Candidates share a node's result where these do not differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Touched {
     /// Whether weights of layers change.
     pub weights: bool,
-    /// By what biases change, where they do; equal names stand for equal changes.
+    /// Name of the change of biases; equal names have equal changes.
     pub biases: Option<&'static str>,
-    /// Whether anything else does: such a candidate shares nothing with others.
+    /// Whether anything else changes: then the candidate shares nothing with others.
     pub others: bool,
 }
 
-/// Changes a candidate on its way. Nodes come in their order, each on all samples at once.
+/// Changes a candidate during a pass. Nodes run in order, each on all samples at once.
 pub trait LayerHook {
-    /// What it changes.
+    /// The parts of the candidate that the hook changes.
     fn touched(&self) -> Touched {
         Touched::default()
     }
 
-    /// The pass is about to begin.
+    /// Called before the pass begins.
     ///
     /// # Errors
     /// If the hook fails.
@@ -44,7 +44,7 @@ pub trait LayerHook {
         Ok(())
     }
 
-    /// A tensor has come: its range may change, by [`Candidate::set_range`].
+    /// Called at each tensor: its range may change, by [`Candidate::set_range`].
     ///
     /// # Errors
     /// If the hook fails.
@@ -52,7 +52,7 @@ pub trait LayerHook {
         Ok(())
     }
 
-    /// A layer is about to run: its weight in the candidate's plan may change.
+    /// Called before each layer runs: its weight in the candidate's plan may change.
     ///
     /// # Errors
     /// If the hook fails.
@@ -60,8 +60,8 @@ pub trait LayerHook {
         Ok(())
     }
 
-    /// A node has run: gives its outputs, per sample and output, with another bias where it adds one to the
-    /// candidate's.
+    /// Called after each node with its outputs, per sample and output. Returns them, shifted if it adds a new bias to
+    /// the candidate's.
     ///
     /// # Errors
     /// If the hook fails.
@@ -76,7 +76,7 @@ pub trait LayerHook {
     }
 }
 
-/// Changes nothing.
+/// A hook that changes nothing.
 pub struct NoHook;
 
 impl LayerHook for NoHook {}

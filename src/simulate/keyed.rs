@@ -1,4 +1,4 @@
-//! Names for what a plan makes of a network, so that what two plans have in common is found.
+//! Cache keys, so that plans can share results.
 
 use super::view::PlanView;
 use crate::onnx::graph::Edge;
@@ -10,20 +10,20 @@ use rayon::prelude::*;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-/// A plan whose weights can be told apart from those of others.
+/// A plan with cache keys of its weights.
 pub struct KeyedPlan<'p> {
     plan: &'p QuantPlan,
-    /// Where it quantizes.
+    /// The plan's quantizers by tensor and use.
     pub view: PlanView,
-    /// What tells the plan's weights apart, by their positions.
+    /// Cache keys of the plan's weights, by index.
     weight_ids: Vec<u64>,
 }
 
 impl<'p> KeyedPlan<'p> {
-    /// Of `plan`.
+    /// Hashes the weights of `plan`.
     ///
     /// # Errors
-    /// If its codes are not affine.
+    /// If the plan's codes are not affine.
     pub fn of(plan: &'p QuantPlan) -> Result<KeyedPlan<'p>> {
         let id = |planned: &PlannedWeight| {
             hash_of(|h| {
@@ -36,7 +36,7 @@ impl<'p> KeyedPlan<'p> {
         Ok(KeyedPlan { plan, view: PlanView::of(plan)?, weight_ids })
     }
 
-    /// What tells the weight at an input of a node apart.
+    /// The cache key of the weight at an input of a node.
     pub fn weight_id(&self, edge: Edge) -> Option<u64> {
         Some(self.weight_ids[self.view.weight_at(edge)?])
     }
@@ -52,18 +52,18 @@ impl<'p> KeyedPlan<'p> {
 pub struct KeyedWeight<'p> {
     /// The weight.
     pub planned: &'p PlannedWeight,
-    /// What tells it apart.
+    /// Its cache key.
     pub id: u64,
 }
 
-/// The hash of what is written.
+/// The hash of everything that `write` writes.
 pub fn hash_of(write: impl FnOnce(&mut DefaultHasher)) -> u64 {
     let mut hasher = DefaultHasher::new();
     write(&mut hasher);
     hasher.finish()
 }
 
-/// Writes quantization parameters.
+/// Hashes quantization parameters.
 pub fn hash_params(params: &QuantParams, hasher: &mut DefaultHasher) {
     (params.scale.to_bits(), params.zero_point, params.q_min, params.q_max).hash(hasher);
 }

@@ -1,10 +1,10 @@
-//! The quantized network without writing it: its nodes one by one, over all samples at once, in float32.
+//! Simulates the quantized network without writing it: node by node, over all samples at once, in float32.
 //!
-//! In: a prepared float model, plans, values of the inputs. Out: the outputs that the written models would have, and how
-//! far they are from the float ones. It decides nothing: what learns on the way is a [`LayerHook`] of its owner.
+//! In: a prepared float model, plans, values of the inputs. Out: the outputs that the written models would have, and
+//! their figures against the float ones. It decides nothing: learning is left to a caller's [`LayerHook`].
 //!
-//! Two drivers go through one [`Network`], each plan seen through a [`PlanView`]: [`ForwardPass`] takes several candidates
-//! side by side with the float network, [`CachedNetwork`] one plan after another and keeps what they have in common.
+//! Two drivers run one [`Network`], with each plan seen through a [`PlanView`]: [`ForwardPass`] runs several candidates
+//! side by side with the float network, [`CachedNetwork`] runs one plan after another and caches shared results.
 
 mod branch;
 mod cached;

@@ -1,4 +1,4 @@
-//! What the float network and every quantized one share: the graph, its constants, its nodes one by one.
+//! The parts that the float network and every quantized one share: the graph, its constants, its nodes one by one.
 
 use super::channels::ActivationBounds;
 use super::single_node::{NamedValue, SingleNode};
@@ -9,12 +9,12 @@ use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 
-/// What runs a Relu or Clip of float32. They differ where a value is NaN.
+/// The implementation of float32 Relu and Clip. They differ for NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clips {
-    /// This crate, without the copy of the input that the engine makes.
+    /// This crate, in place.
     InPlace,
-    /// The engine, as every other node.
+    /// The engine, as for every other node; it copies the input.
     ByEngine,
 }
 
@@ -23,15 +23,15 @@ pub struct Network<'a> {
     model: &'a ModelProto,
     /// Its graph.
     pub graph: &'a GraphProto,
-    /// Who makes and reads what.
+    /// Producers and readers of tensors.
     pub index: GraphIndex<'a>,
-    /// Initializers, and what follows from them and from shapes.
+    /// Initializers, and tensors computed from them and from shapes.
     constants: BTreeMap<String, TensorProto>,
     clips: Clips,
 }
 
 impl<'a> Network<'a> {
-    /// Of `model`.
+    /// Prepares `model`.
     ///
     /// # Errors
     /// If the model has no graph.
@@ -41,12 +41,12 @@ impl<'a> Network<'a> {
         Ok(Network { model, graph, index: GraphIndex::new(graph), constants, clips })
     }
 
-    /// Whether `name` is a constant by now.
+    /// Whether `name` is known to be constant by now.
     pub fn is_constant(&self, name: &str) -> bool {
         self.constants.contains_key(name)
     }
 
-    /// The inputs of a node that are no constants, without repetition; `exists` tells which tensors there are.
+    /// The inputs of a node that are not constants, each once. `exists` tells whether a tensor exists.
     ///
     /// # Errors
     /// If the node cannot be run by itself, or reads a tensor that does not exist.
@@ -69,16 +69,16 @@ impl<'a> Network<'a> {
         Ok(runtime)
     }
 
-    /// Whether the outputs of a node with these inputs at run time are constants. Shapes are fixed: what follows from
-    /// them alone is a constant of the nodes behind.
+    /// Whether a node with these inputs at run time has constant outputs. Shapes are fixed, so that tensors computed
+    /// from shapes alone are constant.
     pub(super) fn makes_constants(node: &NodeProto, runtime: &[&str]) -> bool {
         runtime.is_empty() || matches!(node.op_type(), "Shape" | "Size")
     }
 
-    /// Makes constants of the outputs of a node.
+    /// Adds the outputs of a node to the constants.
     ///
     /// # Errors
-    /// If a value has a type that no initializer has.
+    /// If a value has a type that initializers cannot have.
     pub(super) fn add_constants(&mut self, node: &NodeProto, outputs: Vec<Value>) -> Result<()> {
         for (name, value) in node.output.iter().filter(|name| !name.is_empty()).zip(outputs) {
             self.constants.insert(name.clone(), value.to_proto(name)?);
@@ -86,8 +86,8 @@ impl<'a> Network<'a> {
         Ok(())
     }
 
-    /// The node as a model of its own, for inputs like those given; those `replaced` take the places of the
-    /// constants of their names.
+    /// The node as a model of its own, for inputs like the given ones. `replaced` takes the place of constants with the
+    /// same names.
     ///
     /// # Errors
     /// If the engine does not take the node.
@@ -107,7 +107,7 @@ impl<'a> Network<'a> {
         SingleNode::new(self.model, node, constants, inputs)
     }
 
-    /// The Relu or Clip that alone reads the node's output, and its bounds.
+    /// The Relu or Clip that is the only reader of the node's output, and its bounds.
     pub fn activation_behind(&self, node: &NodeProto) -> Option<(&'a NodeProto, ActivationBounds)> {
         let (reader, 0) = self.index.only_value_reader(node.output.first()?)? else { return None };
         let reader = &self.graph.node[reader];
@@ -121,7 +121,7 @@ impl<'a> Network<'a> {
         Some(ActivationBounds { low, high })
     }
 
-    /// The bounds of the activation behind the node; [`ActivationBounds::ALL`] where there is none.
+    /// Bounds of the activation function after the node; [`ActivationBounds::ALL`] without one.
     pub fn bounds_behind(&self, node: &NodeProto) -> ActivationBounds {
         self.activation_behind(node).map_or(ActivationBounds::ALL, |(_, bounds)| bounds)
     }

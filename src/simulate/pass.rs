@@ -1,9 +1,9 @@
 //! The float network and quantized ones side by side, node by node, over all samples at once.
 //!
-//! Each node runs on every sample before the next one does, so that a hook can change a layer when its quantized input
-//! is known and its output is not. The float network runs once for all the quantized ones, or not at all where another
-//! pass kept what is asked of it. A tensor is freed after its last use: memory holds the tensors that are alive, of
-//! every network, for all samples.
+//! Each node runs on every sample before the next node, so that a hook can change a layer when its quantized input is
+//! known and its output is not. The float network runs once for all the quantized ones, or not at all where another
+//! pass kept its values. A tensor is freed after its last use: memory holds the live tensors of every network for all
+//! samples.
 
 use super::branch::Branch;
 use super::candidate::Candidate;
@@ -24,34 +24,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What is told of each tensor of the float network.
+/// Called at each tensor of the float network.
 type OnFloat<'a> = dyn FnMut(&Network, &str, &[Value]) -> Result<()> + 'a;
 
 /// A forward pass over some samples.
 pub struct ForwardPass<'a> {
     net: Network<'a>,
-    /// The first so many samples are learned from.
+    /// The first `n_tune` samples are learned from.
     n_tune: usize,
-    /// Samples from here on are evaluated.
+    /// Index of the first sample that is evaluated.
     evaluate_from: usize,
     evaluated: Vec<EvaluatedOutput>,
-    /// Tensors of the float network that are alive, a value per sample.
+    /// Live tensors of the float network, one value per sample.
     float: BTreeMap<String, Vec<Value>>,
-    /// What is known of the float network, which is not run then.
+    /// Reference values of the float network, which is then not run.
     known: Option<&'a FloatReference>,
-    /// What is kept of it.
+    /// Reference values to keep for other passes.
     kept: Option<FloatReference>,
     on_float: Option<Box<OnFloat<'a>>>,
     branches: Vec<Branch<'a>>,
     uses_left: BTreeMap<&'a str, usize>,
 }
 
-/// The earlier branch whose values a branch shares, if there is one.
+/// The earlier branch whose values a branch shares, if any.
 type SharedWith = Option<usize>;
 
 impl<'a> ForwardPass<'a> {
-    /// Over `model`, a prepared float model, and as yet no candidate. The first `n_tune` samples are learned from, the
-    /// others are held-out.
+    /// A pass over `model`, a prepared float model, without candidates yet. The first `n_tune` samples are learned
+    /// from, the others are held out.
     ///
     /// # Errors
     /// If the model has no graph.
@@ -63,7 +63,7 @@ impl<'a> ForwardPass<'a> {
         let outputs = graph.output.iter().map(|value| value.name());
         inputs.chain(outputs).for_each(|name| *uses_left.entry(name).or_default() += 1);
         let evaluated = EvaluatedOutput::in_front_of_softmax(graph, &ChannelAxes::new());
-        // They stay until the pass has ended.
+        // Evaluated tensors are kept until the pass has ended.
         for output in &evaluated {
             uses_left.iter_mut().filter(|(name, _)| **name == output.tensor).for_each(|(_, left)| *left += 1);
         }
@@ -82,43 +82,43 @@ impl<'a> ForwardPass<'a> {
         })
     }
 
-    /// With a candidate more; the weights of all candidates are those of the first, in its order.
+    /// Adds a candidate. All candidates must have the weights of the first, in the same order.
     #[must_use]
     pub fn with(mut self, candidate: Candidate, hook: impl LayerHook + 'a) -> ForwardPass<'a> {
         self.branches.push(Branch { candidate, hook: Box::new(hook) });
         self
     }
 
-    /// With the axes of channels that the user gives, by output.
+    /// Sets the channel axes that the user gives, by output.
     #[must_use]
     pub fn with_axes(mut self, axes: &ChannelAxes) -> ForwardPass<'a> {
         self.evaluated = EvaluatedOutput::in_front_of_softmax(self.net.graph, axes);
         self
     }
 
-    /// Evaluates by all samples, those that are learned from too.
+    /// Evaluates on all samples, also those that are learned from.
     #[must_use]
     pub fn evaluated_by_all(mut self) -> ForwardPass<'a> {
         self.evaluate_from = 0;
         self
     }
 
-    /// Does not run the float network, as far as sums of channels and evaluation go: `reference` is what another pass
-    /// over the same samples kept of it.
+    /// Takes channel sums and evaluated tensors from `reference`, kept by another pass over the same samples, and does
+    /// not run the float network.
     #[must_use]
     pub fn knowing(mut self, reference: Option<&'a FloatReference>) -> ForwardPass<'a> {
         self.known = reference;
         self
     }
 
-    /// Tells `on_float` every tensor of the float network, with its values per sample; where that fails the pass does.
+    /// Calls `on_float` for every tensor of the float network, with its values per sample. Its errors end the pass.
     #[must_use]
     pub fn telling(mut self, on_float: impl FnMut(&Network, &str, &[Value]) -> Result<()> + 'a) -> ForwardPass<'a> {
         self.on_float = Some(Box::new(on_float));
         self
     }
 
-    /// Goes through the graph and gives the candidates back, with what was found of them.
+    /// Runs the graph and returns the candidates with their results.
     ///
     /// # Errors
     /// If a node cannot be run by itself: control flow, or shapes that depend on values.
@@ -127,7 +127,7 @@ impl<'a> ForwardPass<'a> {
         Ok(self.branches.into_iter().map(|branch| branch.candidate).collect())
     }
 
-    /// As [`ForwardPass::run`], with what other passes over these samples can use.
+    /// As [`ForwardPass::run`]. Also returns reference values for other passes over these samples.
     ///
     /// # Errors
     /// As [`ForwardPass::run`].
@@ -184,7 +184,7 @@ impl<'a> ForwardPass<'a> {
         Ok(())
     }
 
-    /// A tensor's value for some sample, for its shape and type.
+    /// The tensor's value for any one sample, for its shape and type.
     fn example(&self, name: &str) -> Option<&Value> {
         self.float.get(name)?.first().or_else(|| self.branches.first()?.candidate.example(name))
     }
@@ -199,8 +199,8 @@ impl<'a> ForwardPass<'a> {
         }
     }
 
-    /// Keeps a tensor of the float network and of every candidate; `shared` says which earlier candidate a
-    /// candidate's values are from.
+    /// Stores a tensor of the float network and of every candidate. `shared` gives the earlier candidate that each
+    /// candidate's values come from.
     fn store(&mut self, name: &str, float: Vec<Value>, made: Vec<Vec<Value>>, shared: &[SharedWith]) -> Result<()> {
         if self.uses_left.get(name).is_none_or(|left| *left == 0) {
             return Ok(());
@@ -287,7 +287,7 @@ impl<'a> ForwardPass<'a> {
     }
 }
 
-/// The values per output and sample, which are given per sample and output.
+/// Transposes values from per sample and output to per output and sample.
 fn by_output(values: Vec<Vec<Value>>, n_outputs: usize) -> Vec<Vec<Value>> {
     let mut outputs: Vec<Vec<Value>> = Vec::new();
     outputs.resize_with(n_outputs, || Vec::with_capacity(values.len()));
@@ -297,8 +297,8 @@ fn by_output(values: Vec<Vec<Value>>, n_outputs: usize) -> Vec<Vec<Value>> {
     outputs
 }
 
-/// The network that `plan` makes of the float `model`, run without writing it: values are fake-quantized on the way, in
-/// float32, whatever the bits. Biases stay float, but those with quantization parameters of their own.
+/// Runs `plan` on the float `model` without writing it: values are fake-quantized in float32, whatever the bits. Biases
+/// stay float, except those with their own quantization parameters.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it.

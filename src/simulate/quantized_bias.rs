@@ -1,30 +1,30 @@
-//! A bias that is stored as integers with quantization parameters of its own.
+//! Biases stored as integers with their own quantization parameters.
 
 use super::channels::OutChannels;
 use crate::onnx::graph::Edge;
 use crate::quant::QuantParams;
 
-/// A bias with quantization parameters of its own.
+/// A bias with its own quantization parameters.
 pub struct QuantizedBias {
-    /// Which input of which node it is.
+    /// The node and input index.
     pub edge: Edge,
     /// The output channels that it shifts.
     pub channels: OutChannels,
     /// Its parameters.
     pub params: QuantParams,
-    /// The bias that the model has; 0 where it has none.
+    /// The model's bias; 0 where it has none.
     pub stored: Vec<f32>,
-    /// What it should be.
+    /// The wanted bias in float.
     pub wanted: Vec<f32>,
 }
 
 impl QuantizedBias {
-    /// What it is fake-quantized.
+    /// The fake-quantized wanted bias.
     pub fn values(&self) -> Vec<f32> {
         self.wanted.iter().map(|&b| self.params.fake_quantize(b)).collect()
     }
 
-    /// The values next to the one of channel `o` that integers stand for, the nearest first; one where it saturates.
+    /// The dequantized values next to the wanted one of channel `o`, nearest first; only one where it saturates.
     pub fn around(&self, o: usize) -> Vec<f32> {
         let wanted = self.wanted[o];
         let q = self.params.quantize(wanted);

@@ -1,7 +1,7 @@
-//! What a forward pass keeps of the float network, so that another one over the same samples needs none of its own.
+//! Reference values of the float network, which spare another pass over the same samples from running it.
 //!
-//! Where the other network has channels in other units, what is kept of the float network follows: exactly where these are powers of
-//! two times the first's, to float rounding elsewhere.
+//! Where the other network has scaled channels, the values are scaled, too: exactly for powers of two, up to float
+//! rounding for other scales.
 
 use super::channels::ChannelSum;
 use super::evaluated::EvaluatedFloat;
@@ -13,30 +13,30 @@ use crate::quant::ChannelScaling;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Of the float network, over the samples of a pass.
+/// Reference values of the float network over the samples of a pass.
 #[derive(Clone, Default)]
 pub struct FloatReference {
-    /// Sums of the channels of a node's first output, per sample, by the node's position.
+    /// Channel sums of each node's first output, per sample, by the node's position.
     sums: BTreeMap<usize, Vec<Vec<ChannelSum>>>,
-    /// The tensors by which outputs are evaluated.
+    /// The tensors that outputs are evaluated by.
     pub(super) evaluated: Option<Arc<EvaluatedFloat>>,
-    /// The candidate's plan, as it was measured.
+    /// The candidate's plan and figures.
     pub measured: Option<MeasuredPlan>,
 }
 
-/// A plan that was measured by all samples of a pass.
+/// A plan that was measured on all samples of a pass.
 #[derive(Clone)]
 pub struct MeasuredPlan {
     /// Its figures.
     pub measured: Measurement,
-    /// What bias correction by these samples made of it; absent where it was measured as it is.
+    /// The plan after bias correction on these samples; `None` where it was measured without.
     pub corrected: Option<Corrected>,
 }
 
-/// What bias correction made of a plan.
+/// A plan after bias correction.
 #[derive(Clone)]
 pub struct Corrected {
-    /// The plan; where biases have quantization parameters, with new ones.
+    /// The plan, with new integers for biases that have their own quantization parameters.
     pub plan: QuantPlan,
     /// The new biases.
     pub biases: BTreeMap<Edge, Vec<f32>>,
@@ -47,7 +47,7 @@ impl FloatReference {
         self.sums.insert(node_idx, sums);
     }
 
-    /// The sums of the node over the first `n` samples.
+    /// The channel sums of the node over the first `n` samples.
     pub(super) fn sums(&self, node_idx: usize, n: usize) -> Option<Vec<Vec<ChannelSum>>> {
         let sums = self.sums.get(&node_idx)?;
         Some(sums[..n.min(sums.len())].to_vec())
@@ -60,8 +60,8 @@ impl FloatReference {
         FloatReference { measured, ..self }
     }
 
-    /// The same of the network `to`, which is `from` with `scalings` of tensors and perhaps nodes inserted, but for corrected
-    /// biases; `None` where it does not follow.
+    /// The reference values of the network `to`, which is `from` with `scalings` of tensors and perhaps inserted nodes.
+    /// The measured plan is dropped. `None` where an evaluated tensor is scaled, or a node is missing.
     pub fn converted(
         &self,
         [from, to]: [&GraphProto; 2],

@@ -1,4 +1,4 @@
-//! The values that networks are run on.
+//! Input values of a network.
 
 use crate::engine::Value;
 
@@ -7,11 +7,11 @@ use crate::engine::Value;
 pub struct Samples<'a> {
     /// Names of the inputs.
     pub names: &'a [String],
-    /// Per sample, a value for each of these.
+    /// One value per input, for each sample.
     pub values: &'a [Vec<Value>],
 }
 
-/// Which tokens of a sample are no padding.
+/// The tokens of a sample that are not padding.
 pub struct TokenMask {
     /// `[batch, tokens]`.
     shape: Vec<usize>,
@@ -19,7 +19,7 @@ pub struct TokenMask {
 }
 
 impl TokenMask {
-    /// Whether position `p` of a value of a shape is a token that counts; true where that has no tokens.
+    /// Whether position `p` of a value with this shape is a token that is not padding; true for shapes without tokens.
     pub fn counts(&self, shape: &[usize], p: usize) -> bool {
         let is_of_tokens = shape.len() == 3 && shape[..2] == self.shape;
         !is_of_tokens || self.kept[p]
@@ -27,24 +27,24 @@ impl TokenMask {
 }
 
 impl<'a> Samples<'a> {
-    /// How many there are.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// The batch of the first input.
+    /// The batch size of the first input.
     pub fn batch(&self) -> usize {
         let first = self.values.first().and_then(|sample| sample.first());
         first.and_then(|value| value.shape().first().copied()).unwrap_or(1)
     }
 
-    /// Whether there is none.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Which tokens of each sample are no padding, where an input is a mask of tokens: `[batch, tokens]`, of ones and zeros, with
-    /// `mask` in its name.
+    /// The token mask of each sample, where an input is one: `[batch, tokens]`, of ones and zeros, with `mask` in its
+    /// name.
     pub fn tokens(self) -> Option<Vec<TokenMask>> {
         let position = self.names.iter().position(|name| name.contains("mask"))?;
         let of_sample = |sample: &Vec<Value>| {
@@ -57,7 +57,7 @@ impl<'a> Samples<'a> {
         self.values.iter().map(of_sample).collect()
     }
 
-    /// The first `n`, or all where there are fewer.
+    /// The first `n` samples, or all where there are fewer.
     #[must_use]
     pub fn first(self, n: usize) -> Samples<'a> {
         Samples { values: &self.values[..n.min(self.values.len())], ..self }

@@ -11,33 +11,33 @@ use crate::onnx::proto::{
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
-/// A value of an input, by the input's name.
+/// An input's name with a value.
 #[derive(Clone, Copy)]
 pub struct NamedValue<'v> {
     /// The name.
     pub name: &'v str,
-    /// A value like those that will come.
+    /// A value of the shape and type to expect.
     pub value: &'v Value,
 }
 
-/// A node, ready to run.
+/// A prepared node.
 pub struct SingleNode(NodeRunner);
 
 enum NodeRunner {
-    /// By the engine.
+    /// A node that the engine runs.
     Engine(Engine),
-    /// A Relu or Clip of float32, which the engine would copy its input for.
+    /// A float32 Relu or Clip, whose input the engine would copy.
     Clip(ActivationBounds),
 }
 
 impl SingleNode {
-    /// A Relu or Clip.
+    /// A Relu or Clip with these bounds.
     pub fn clip(bounds: ActivationBounds) -> SingleNode {
         SingleNode(NodeRunner::Clip(bounds))
     }
 
-    /// `node` of `model` with its `constants`, for inputs like those given: names without repetition, in
-    /// the order in which [`SingleNode::run`] takes them.
+    /// Prepares `node` of `model` with its `constants`, for inputs like the given ones: each name once, in the order in
+    /// which [`SingleNode::run`] takes them.
     ///
     /// # Errors
     /// If the engine does not take the node; the message names it.
@@ -66,7 +66,7 @@ impl SingleNode {
         Ok(SingleNode(NodeRunner::Engine(engine.with_context(|| format!("node `{}`", node_name(node)))?)))
     }
 
-    /// As [`SingleNode::run`], for inputs that are given per sample.
+    /// As [`SingleNode::run`], for inputs given per sample.
     ///
     /// # Errors
     /// If the node fails on a sample.
@@ -74,7 +74,7 @@ impl SingleNode {
         self.run(n_samples, |sample| inputs.iter().map(|values| values[sample].clone()).collect())
     }
 
-    /// The outputs that have names, for each of `n_samples` samples.
+    /// The named outputs, for each of `n_samples` samples.
     ///
     /// # Errors
     /// If the node fails on a sample.

@@ -1,4 +1,4 @@
-//! A plan by the tensors and uses that it is about, and what it makes of their values.
+//! A plan by tensor and use, and its fake quantization.
 
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
@@ -10,10 +10,10 @@ use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a plan quantizes.
+/// A plan's quantizers by tensor and use.
 pub struct PlanView {
     activations: BTreeMap<String, Activation>,
-    /// Positions of the plan's weights, by their uses.
+    /// Indices of the plan's weights, by use.
     weights: BTreeMap<Edge, usize>,
 }
 
@@ -21,15 +21,15 @@ struct Activation {
     params: QuantParams,
     /// The uses that read it fake-quantized.
     edges: BTreeSet<Edge>,
-    /// Whether the network gives it out fake-quantized.
+    /// Whether it is a fake-quantized output of the network.
     network_output: bool,
 }
 
 impl PlanView {
-    /// Of `plan`.
+    /// Indexes `plan`.
     ///
     /// # Errors
-    /// If it has codes that are no integers times a scale.
+    /// If the plan's codes are not integers times a scale.
     pub fn of(plan: &QuantPlan) -> Result<PlanView> {
         let params = plan.activations.iter().map(|planned| &planned.params);
         let of_weights = plan.weights.iter().flat_map(|planned| &planned.params);
@@ -52,24 +52,24 @@ impl PlanView {
         Ok(PlanView { activations: activations.collect(), weights: weights.collect() })
     }
 
-    /// The parameters of a tensor, whatever its uses.
+    /// The parameters of a tensor, even if not all of its uses are quantized.
     pub fn params(&self, tensor: &str) -> Option<&QuantParams> {
         Some(&self.activations.get(tensor)?.params)
     }
 
-    /// The parameters that the use reads the tensor with.
+    /// The parameters of a tensor for one use; `None` where the use is float.
     pub fn params_at(&self, tensor: &str, edge: Edge) -> Option<&QuantParams> {
         let activation = self.activations.get(tensor)?;
         activation.edges.contains(&edge).then_some(&activation.params)
     }
 
-    /// The parameters that the network gives the tensor out with.
+    /// The parameters of a tensor as an output of the network; `None` where the output is float.
     pub fn output_params(&self, tensor: &str) -> Option<&QuantParams> {
         let activation = self.activations.get(tensor)?;
         activation.network_output.then_some(&activation.params)
     }
 
-    /// Gives a tensor other parameters; nothing where it has none.
+    /// Replaces the parameters of a quantized tensor.
     pub(super) fn set_params(&mut self, tensor: &str, params: QuantParams) {
         if let Some(activation) = self.activations.get_mut(tensor) {
             activation.params = params;
@@ -81,12 +81,12 @@ impl PlanView {
         Some(&self.activations.get(tensor)?.edges)
     }
 
-    /// The position of the weight at an input of a node.
+    /// The index of the weight at an input of a node.
     pub fn weight_at(&self, edge: Edge) -> Option<usize> {
         self.weights.get(&edge).copied()
     }
 
-    /// The position of the first weight that the node reads.
+    /// The index of the first weight that the node reads.
     pub fn weight_of(&self, node_idx: usize, node: &NodeProto) -> Option<usize> {
         (0..node.input.len()).find_map(|input| self.weight_at((node_idx, input)))
     }
@@ -97,15 +97,15 @@ impl PlanView {
     }
 }
 
-/// The weight as the target will see it.
+/// The dequantized weight, as the target reads it.
 ///
 /// # Errors
-/// If the plan's integers are not as many as its shape says.
+/// If the number of integers does not match the shape.
 pub fn dequantized(planned: &PlannedWeight) -> Result<TensorProto> {
     tensor::from_f32(&planned.quantizer.tensor, &planned.shape, &planned.dequantized())
 }
 
-/// `values` fake-quantized, each in place where nobody else holds it.
+/// Fake-quantizes `values`, in place where a value is not shared.
 ///
 /// # Errors
 /// If there is no memory for a copy of a value that is shared.

@@ -1,39 +1,39 @@
-//! What a change must show on held-out samples to be accepted. The only place that says so.
+//! The thresholds that a change must pass on held-out samples to be accepted. No other file has any.
 
 use crate::metrics::{Gain, GroupChange, OVERLAP};
 use std::f64::consts::LN_10;
 
-/// What a change must show.
+/// The thresholds of one kind of change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Acceptance {
-    /// The gain must be above so many of its standard deviations.
+    /// Smallest gain, in standard deviations of the gain.
     pub gain: f64,
-    /// And above this share of what the overlap lacks to 1; of an SQNR, as much less error.
+    /// Smallest gain as a share of the loss that is left: 1 - overlap, or the relative error where SQNR decides.
     pub least_share: f64,
-    /// Whether a smaller gain is enough where the SQNR rises as well and little is at stake: one deviation is at most 0.01.
+    /// Whether a smaller gain is enough where the SQNR rises as well and the standard deviation is at most 0.01.
     pub is_seconded: bool,
-    /// No group of channels may lose more than so many of its own.
+    /// Largest loss of a group of channels, in standard deviations of that group's loss.
     pub loss: f64,
 }
 
-/// Standard deviation of an overlap's difference up to which a change within chance does no harm to speak of.
+/// Largest standard deviation of an overlap's gain at which a change within noise is harmless.
 const SMALL: f64 = 0.01;
 
-/// Any change.
+/// Any other change.
 pub const CHANGE: Acceptance = Acceptance { gain: 1.0, least_share: 0.0, is_seconded: true, loss: 2.0 };
-/// A range observer that cuts values off: images that reach further than the held-out ones show more of that. Figures:
+/// A range observer that clips. Held-out samples understate its loss: new images may reach further. Figures:
 /// docs/design/observers.md.
 pub const NARROW_OBSERVER: Acceptance = Acceptance { gain: 2.0, least_share: 0.0, is_seconded: false, loss: 1.0 };
-/// Operators more, which cost time: they must pay. Figures: docs/design/equalization.md.
+/// Inserted operators. They cost time, so they must gain more. Figures: docs/design/equalization.md.
 pub const INSERTION: Acceptance = Acceptance { gain: 2.0, least_share: 0.1, is_seconded: false, loss: 2.0 };
-/// The network of all changes against the one without any.
+/// The network with all changes against the one without any.
 pub const WHOLE: Acceptance = Acceptance { gain: -1.0, least_share: 0.0, is_seconded: false, loss: 2.0 };
 
-/// Overlap below which a network has little left of what the float one finds. Figures: docs/design/evaluation.md.
+/// Overlap below which a network keeps little of the float outputs. Figures: docs/design/evaluation.md.
 pub const LEAST_OVERLAP: f64 = 0.3;
 
 impl Acceptance {
-    /// Why a change is rejected; `None` where it is accepted. No figure that is NaN or infinite is a gain.
+    /// The reason to reject a change; `None` to accept it. A NaN or infinite figure is never a gain.
     pub fn rejects(self, change: &Gain) -> Option<String> {
         let (gain, deviation) = (change.gain(), change.deviation);
         if change.is_unknown || !gain.is_finite() || !deviation.is_finite() {

@@ -1,4 +1,4 @@
-//! Two plans against the same float network.
+//! Compares two plans with the float network.
 
 use super::accept::CHANGE;
 use super::method::{Hooks, LayerContext, Memo, Method, Methods};
@@ -13,7 +13,7 @@ use crate::simulate::{Candidate, Corrected, FloatReference, ForwardPass, Measure
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
-/// Two networks that compute the same, each with its plan.
+/// Two networks with the same float outputs, each with its plan.
 #[derive(Clone, Copy)]
 pub struct Compared<'a> {
     /// The prepared float models.
@@ -22,30 +22,31 @@ pub struct Compared<'a> {
     pub plans: [&'a QuantPlan; 2],
     /// Where they are quantized.
     pub placements: [&'a Placement; 2],
-    /// What channels of the second's tensors are multiplied by, over the first's, where that and inserted nodes are all the
-    /// difference; `None` where the second float network is to be run.
+    /// Factors on the channels of the second model's tensors, relative to the first. `Some` only where these and
+    /// inserted nodes are the whole difference; with `None` the second float network is run.
     pub scalings: Option<&'a BTreeMap<String, ChannelScaling>>,
-    /// The scheme that they follow.
+    /// The scheme of both plans.
     pub table: WeightScheme<'a>,
-    /// Axes of channels that the user gives, by output.
+    /// Channel axes that the user gives, by output.
     pub axes: &'a ChannelAxes,
-    /// Whether biases are corrected on these samples first: mean errors that go away later would decide otherwise.
+    /// Whether biases are corrected on these samples first. Otherwise mean errors that tuning removes later would
+    /// decide.
     pub biases: Biases,
 }
 
 /// The biases that plans are compared with.
 #[derive(Debug, Clone, Copy)]
 pub enum Biases {
-    /// As they are.
+    /// The model's own biases.
     Kept,
-    /// Corrected by a method where that is no worse for the first plan.
+    /// Biases corrected by a method, unless that is worse for the first plan.
     Tried(Method),
-    /// Corrected by a method.
+    /// Biases corrected by a method.
     Corrected(Method),
 }
 
 impl Biases {
-    /// Those of a run that tries `methods`, which correct them by the outputs of the float network or not at all.
+    /// The biases for a run with `methods`: corrected by the float network's outputs, or the model's own.
     pub fn of(methods: &Methods) -> Biases {
         if methods.contains(BIAS.name) { Biases::Tried(BIAS) } else { Biases::Kept }
     }
@@ -60,9 +61,9 @@ impl Biases {
     }
 }
 
-/// Compares two plans, each for a float model of its own, on samples that neither was chosen by. Biases stay float.
-/// `known` is what an earlier evaluation over the same samples kept of the first. Gives what both float networks are known by,
-/// too.
+/// Compares two plans, each for its own float model, on samples that chose neither plan. `known` is the reference that
+/// an earlier evaluation of the first plan kept over the same samples. Returns the gain and both references. Biases
+/// stay float.
 ///
 /// # Errors
 /// As [`simulate`](crate::simulate::simulate()).
@@ -88,8 +89,8 @@ pub fn compare_plans(
 }
 
 impl Compared<'_> {
-    /// What is known by measuring one of the two networks, its biases corrected by each of `choices`: the better where there are
-    /// two.
+    /// Measures one of the two networks, with its biases corrected by each of `choices`. Returns its reference, with
+    /// the better of two choices.
     fn pass(
         &self,
         which: usize,

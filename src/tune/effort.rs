@@ -1,17 +1,17 @@
-//! How much work goes into better parameters, and on how many samples.
+//! Effort spent on tuning, and the number of samples.
 
-/// How much work goes into better parameters.
+/// Effort spent on tuning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Effort(u8);
 
-/// Held-out samples where there are as many to learn from: with fewer the overlap does not tell good from bad
+/// Held-out samples where there are as many to learn from. With fewer, the overlap does not tell good from bad
 /// (docs/design/evaluation.md).
 const HELD_OUT: usize = 16;
-/// Values of the largest tensor, over all samples, up to which more samples cost little.
+/// Values of the largest tensor over all samples, up to which more samples cost little.
 const CHEAP: usize = 1 << 22;
 
 impl Effort {
-    /// Levels, with what each does.
+    /// Levels, each with a description.
     pub const LEVELS: &[(&str, &str)] = &[
         ("0", "plain observers"),
         (
@@ -22,7 +22,7 @@ impl Effort {
         ("3", "as 1 on 96 samples, and learned rounding of all weights"),
     ];
 
-    /// The level of a digit.
+    /// Parses a level, one digit.
     pub fn of(level: &str) -> Option<Effort> {
         Effort::LEVELS.iter().position(|(name, _)| *name == level).map(|level| Effort(level as u8))
     }
@@ -32,12 +32,12 @@ impl Effort {
         self.0
     }
 
-    /// Whether samples are looked at more than once.
+    /// Whether methods read the samples again after calibration.
     pub fn looks_again(self) -> bool {
         self.0 > 0
     }
 
-    /// Samples that are looked at, held-out ones included, where the network's largest tensor has `largest` values.
+    /// Samples to use, held-out ones included, where the network's largest tensor has `largest` values per sample.
     pub fn n_samples(self, largest: usize) -> usize {
         match self.0 {
             0 => 0,
@@ -46,13 +46,13 @@ impl Effort {
         }
     }
 
-    /// Bytes that the tensors of all samples may take at a time, about; fewer samples are looked at where
-    /// they would take more.
+    /// Approximate limit on the bytes that the tensors of all samples take at a time. Fewer samples are used where they
+    /// would take more.
     pub fn max_bytes(self) -> usize {
         if self.0 <= 1 { 1 << 30 } else { 3 << 30 }
     }
 
-    /// Samples to learn from, of `n`; the others are held-out: a quarter or a third, but 16 where that leaves half.
+    /// Samples to learn from, of `n`. The rest are held out: a quarter or a third, but 16 where that leaves half.
     pub fn n_tune(self, n: usize) -> usize {
         let share = if self.0 <= 1 { n / 4 } else { n / 3 };
         n.saturating_sub(share.max(HELD_OUT.min(n / 2)).max(2))

@@ -1,4 +1,4 @@
-//! Changes before layers are tuned: of the float model, then of the plan as a whole.
+//! Changes before layers are tuned: of the float model, then of the whole plan.
 
 use super::accept::{CHANGE, INSERTION};
 use super::compare::{Biases, Compared, compare_plans};
@@ -17,18 +17,18 @@ use crate::simulate::Samples;
 use anyhow::{Context, Result, bail};
 use std::time::Instant;
 
-/// Changes of the float model that methods propose, before it is observed.
+/// Changes of the float model that methods propose before calibration.
 #[derive(Default)]
 pub struct Proposals(Vec<Proposed>);
 
 struct Proposed {
     method: Method,
-    /// Where the changed model would be quantized, and the changes.
+    /// The placement on the changed model, and the changes.
     proposal: Result<(Placement, FloatProposal)>,
     seconds: f64,
 }
 
-/// Asks the methods that change the float model, where there is data to run.
+/// Asks each method that changes the float model for a proposal; none without data.
 pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement, progress: &Progress) -> Proposals {
     let mut proposals = Proposals::default();
     for method in before_plan(&setup, placement).iter() {
@@ -53,7 +53,7 @@ pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement, progress
 }
 
 impl Proposals {
-    /// The proposal, if it scales no tensor that another one scales.
+    /// The proposal, unless another one scales one of its tensors.
     fn apart_from(&self, proposal: FloatProposal) -> Result<FloatProposal> {
         match proposal.scalings.keys().find(|tensor| self.scales(tensor)) {
             Some(tensor) => bail!("tensor `{tensor}` is scaled by another method"),
@@ -65,12 +65,12 @@ impl Proposals {
         self.0.iter().filter_map(|proposed| proposed.proposal.as_ref().ok())
     }
 
-    /// Whether a proposal scales what is to be called so.
+    /// Whether a proposal scales the tensor.
     fn scales(&self, tensor: &str) -> bool {
         self.proposals().any(|(_, proposal)| proposal.scalings.contains_key(tensor))
     }
 
-    /// Tensors that are to be observed with channels in other units as well.
+    /// Tensors to observe with scaled channels as well.
     pub fn scaled(&self) -> Vec<ScaledTensor> {
         let of_proposal = |(_, proposal): &(Placement, FloatProposal)| {
             let scaled = |(name, scaling): (&String, &ChannelScaling)| ScaledTensor {
@@ -83,7 +83,7 @@ impl Proposals {
         self.proposals().flat_map(of_proposal).collect()
     }
 
-    /// The tensors to observe where these proposals are accepted, besides those of the model as it is.
+    /// The tensors to observe where these proposals are accepted, besides those of the unchanged model.
     pub fn observed(&self) -> Vec<String> {
         let tensors = self.proposals().flat_map(|(placement, proposal)| {
             placement.activations.iter().map(|quantizer| proposal.source_of(&quantizer.tensor).to_string())
@@ -91,8 +91,8 @@ impl Proposals {
         tensors.collect()
     }
 
-    /// Changes the model and its plan by each proposal that is accepted; `calibration` is of the model that stays. Gives what
-    /// became of them, and what is known by evaluating them.
+    /// Applies each proposal that is accepted to the model and its plan, and updates `calibration` to match. Returns
+    /// the outcomes, and the last evaluation.
     pub fn evaluate(
         self,
         setup: Setup,
@@ -116,7 +116,7 @@ impl Proposals {
     }
 }
 
-/// Evaluates a proposal. `calibration` is of the model without it, and where it is accepted of the one with it.
+/// Evaluates a proposal. Where it is accepted, `planned` and `calibration` become those of the changed model.
 fn attempt(
     setup: Setup,
     method: Method,
@@ -164,8 +164,8 @@ fn attempt(
     Ok(MethodOutcome { details, notes, ..outcome })
 }
 
-/// Asks the methods that choose among plans, one after the other; `known` is what is known of the plan that stays. Where a
-/// network cannot be run node by node there is a warning.
+/// Runs the methods that choose among plans, one after the other. `known` is the evaluation of the current plan. Warns
+/// where a network cannot be run node by node.
 pub fn choose(
     setup: Setup,
     planned: &mut PlannedModel,

@@ -1,4 +1,4 @@
-//! What a method is, and what it is given.
+//! Tuning methods and their inputs.
 
 use super::effort::Effort;
 use super::outcome::MethodOutcome;
@@ -21,36 +21,36 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// One way to bring the quantized network nearer to the float one.
+/// A way to bring the quantized network nearer to the float one.
 #[derive(Debug, Clone, Copy)]
 pub struct Method {
-    /// Its name on the command line and in the sidecar.
+    /// Name on the command line and in the sidecar.
     pub name: &'static str,
-    /// Its name where people read.
+    /// Name in printed text.
     pub title: &'static str,
-    /// What it does, in a few words.
+    /// One-line description.
     pub about: &'static str,
-    /// Whether it is tried where the user names no methods.
+    /// Whether the method is tried where the user names no methods.
     pub is_tried: fn(Case) -> bool,
-    /// Whether it takes so long that it waits until those before it are accepted or rejected.
+    /// Whether it is so slow that the methods before it must be accepted or rejected first.
     pub waits: bool,
-    /// Its work.
+    /// The code.
     pub action: Action,
 }
 
-/// The work of a method. Held-out samples accept or reject the result: `tune/accept.rs`.
+/// The code of a method, by stage. Held-out samples accept or reject the result: `tune/accept.rs`.
 #[derive(Debug, Clone, Copy)]
 pub enum Action {
-    /// Changes the float model before it is observed, and leaves its outputs as they are. Models come before all else.
+    /// Changes the float model before calibration and keeps its outputs. This stage is the first.
     FloatModel(fn(&ModelContext) -> Result<FloatProposal>),
-    /// Chooses among plans, before single layers are changed.
+    /// Chooses among whole plans. This stage is the second.
     Choice(fn(&ChoiceContext, &mut PlannedModel, &mut Option<Evaluation>) -> Result<Chosen>),
-    /// Changes a plan layer by layer, on the way through the network and on top of the methods before it.
+    /// Changes a plan layer by layer during a forward pass, on top of the methods before it. This stage is the last.
     Layer(for<'a> fn(&'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>>),
 }
 
 impl Action {
-    /// What a method works on.
+    /// The stage in words.
     pub fn works_on(&self) -> &'static str {
         match self {
             Action::FloatModel(_) => "float model",
@@ -60,57 +60,57 @@ impl Action {
     }
 }
 
-/// What methods are tried for.
+/// The run and the model for which default methods are selected.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// How much work is wanted.
+    /// The effort option.
     pub effort: Effort,
     /// Whether some weights have fewer than 7 bits.
     pub few_bits: bool,
-    /// Whether most weights have fewer than 8 bits or one scale per tensor, so that rounding is most of the error.
+    /// Whether most weights have fewer than 8 bits or one scale per tensor: then rounding is most of the error.
     pub coarse: bool,
     /// Whether more than three of four weights belong to linear layers of transformers.
     pub transformer: bool,
 }
 
-/// What a method that changes the float model is given.
+/// Inputs of a method that changes the float model.
 pub struct ModelContext<'a> {
-    /// The options, and the calibration data.
+    /// The options and the calibration data.
     pub setup: Setup<'a>,
     /// The prepared model.
     pub model: &'a ModelProto,
-    /// Where it will be quantized.
+    /// Where the model will be quantized.
     pub placement: &'a Placement,
-    /// Told of work over the data.
+    /// Progress over the data.
     pub progress: &'a Progress<'a>,
 }
 
-/// Changes of the float model that leave its outputs as they are.
+/// Changes of the float model that keep its outputs.
 #[derive(Debug, Clone, Default)]
 pub struct FloatProposal {
-    /// The changes; none where there is nothing to change.
+    /// The changes; empty where there is nothing to change.
     pub edits: Vec<ModelEdit>,
-    /// What the channels of tensors are multiplied by with them; all other tensors stay as they are. What an inserted Mul makes
-    /// is by the name that it gets.
+    /// Factors on the channels of tensors; all other tensors stay the same. The output of an inserted Mul has its new
+    /// name here.
     pub scalings: BTreeMap<String, ChannelScaling>,
     /// The changes in words, for the report.
     pub details: Vec<String>,
-    /// The same one by one, and what was left alone with the reason; for the sidecar.
+    /// One note per change, and per group that was skipped with the reason; for the sidecar.
     pub notes: Vec<String>,
 }
 
 impl FloatProposal {
-    /// Whether there is nothing to change and nothing to say.
+    /// Whether there are neither changes nor notes.
     pub fn is_empty(&self) -> bool {
         self.edits.is_empty() && self.notes.is_empty()
     }
 
-    /// Whether nodes are inserted.
+    /// Whether it inserts nodes.
     pub fn inserts(&self) -> bool {
         self.edits.iter().any(|edit| matches!(edit, ModelEdit::InsertMul(_)))
     }
 
-    /// The tensor of the model as it is that `tensor` is made of.
+    /// The tensor of the unchanged model that `tensor` is scaled from.
     pub fn source_of<'a>(&'a self, tensor: &'a str) -> &'a str {
         let source = self.edits.iter().find_map(|edit| match edit {
             ModelEdit::InsertMul(mul) if mul.output == tensor => Some(mul.tensor.as_str()),
@@ -120,18 +120,18 @@ impl FloatProposal {
     }
 }
 
-/// What a method that chooses among plans is given.
+/// Inputs of a method that chooses among plans.
 pub struct ChoiceContext<'a> {
-    /// The options, and the calibration data.
+    /// The options and the calibration data.
     pub setup: Setup<'a>,
-    /// The methods that are tried in this run.
+    /// The methods of this run.
     pub methods: &'a Methods,
-    /// What was observed of the model.
+    /// Calibration statistics of the model.
     pub calibration: &'a CalibrationStatistics,
 }
 
 impl ChoiceContext<'_> {
-    /// The samples that evaluate plans, by their positions in those by content: those of what is `known`, where something is.
+    /// The samples to evaluate plans on, as positions in [`SampleSet::by_content`]; those of `known` where it is given.
     ///
     /// # Errors
     /// If there is no memory for enough of them.
@@ -143,51 +143,51 @@ impl ChoiceContext<'_> {
     }
 }
 
-/// What was chosen among plans.
+/// The result of choosing among plans.
 #[derive(Debug, Clone, Default)]
 pub struct Chosen {
-    /// What became of each variant that was tried.
+    /// One outcome per variant that was tried.
     pub outcomes: Vec<MethodOutcome>,
-    /// The range observer of activations in the end, where it is not the table's.
+    /// The final range observer of activations, where it is not the table's.
     pub observer: Option<&'static str>,
-    /// What is known of tensors that are others now.
+    /// New statistics of tensors that changed.
     pub statistics: BTreeMap<String, TensorStatistics>,
 }
 
-/// What a method that changes layers is given.
+/// Inputs of a method that changes layers.
 pub struct LayerContext<'a> {
     /// The prepared model.
     pub model: &'a ModelProto,
     /// Where it is quantized.
     pub placement: &'a Placement,
-    /// The plan as it was before this stage.
+    /// The plan before this stage.
     pub plan: &'a QuantPlan,
-    /// The backend's table, and the observer of weights.
+    /// The backend's table, and the range observer of weights.
     pub table: WeightScheme<'a>,
     /// Samples to learn from.
     pub samples: Samples<'a>,
-    /// The methods at work on the candidate, this one included.
+    /// The methods that run on this candidate, including this one.
     pub methods: Methods,
-    /// What methods keep for the next candidate.
+    /// Values that methods keep for the next candidate.
     pub kept: &'a Memo,
 }
 
 impl LayerContext<'_> {
-    /// Whether the method of a name is at work, too.
+    /// Whether the method with this name runs, too.
     pub fn has(&self, name: &str) -> bool {
         self.methods.contains(name)
     }
 }
 
-/// Values that are made once for all candidates, by their types.
+/// Values that are computed once for all candidates, by type.
 #[derive(Default)]
 pub struct Memo(RefCell<BTreeMap<TypeId, Rc<dyn Any>>>);
 
 impl Memo {
-    /// The value of this type, made where there is none yet.
+    /// Returns the value of type `T`; calls `make` the first time.
     ///
     /// # Errors
-    /// If making it fails.
+    /// If `make` fails.
     pub fn get<T: 'static>(&self, make: impl FnOnce() -> Result<T>) -> Result<Rc<T>> {
         let id = TypeId::of::<T>();
         let found = self.0.borrow().get(&id).cloned();
@@ -215,56 +215,56 @@ impl Serialize for Method {
     }
 }
 
-/// Some methods, in the order in which they are tried.
+/// A list of methods, in the order in which they are tried.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Methods(Vec<Method>);
 
 impl Methods {
-    /// Those of `all` that `is_wanted` tells.
+    /// The methods of `all` for which `is_wanted` holds.
     pub fn among(all: &[Method], is_wanted: impl Fn(&Method) -> bool) -> Methods {
         Methods(all.iter().filter(|method| is_wanted(method)).copied().collect())
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the method of a name is among them.
+    /// Whether the list has a method with this name.
     pub fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|method| method.name == name)
     }
 
-    /// The methods in their order.
+    /// Iterates over the methods in order.
     pub fn iter(&self) -> impl Iterator<Item = Method> {
         self.0.iter().copied()
     }
 
-    /// Number of those that change layers.
+    /// Number of methods that change layers.
     pub fn n_of_layers(&self) -> usize {
         self.of_layers().0.len()
     }
 
-    /// Those that change layers.
+    /// The methods that change layers.
     pub fn of_layers(&self) -> Methods {
         Methods(self.iter().filter(|method| matches!(method.action, Action::Layer(_))).collect())
     }
 
-    /// These and another of `all`, in its order.
+    /// The list with `method` added, in the order of `all`.
     #[must_use]
     pub fn with(&self, method: Method, all: &Methods) -> Methods {
         Methods::among(&all.0, |other| self.contains(other.name) || *other == method)
     }
 }
 
-/// The hooks of some methods at work on one candidate, one after the other.
+/// The hooks of several methods, called one after the other on one candidate.
 pub struct Hooks<'a>(Vec<Box<dyn LayerHook + 'a>>);
 
 impl<'a> Hooks<'a> {
-    /// Of the methods of `context`.
+    /// The hooks of the methods in `context`.
     ///
     /// # Errors
-    /// If one of them cannot begin.
+    /// If a hook cannot be created.
     pub fn of(context: &'a LayerContext<'a>) -> Result<Hooks<'a>> {
         let hook = |method: Method| match method.action {
             Action::Layer(hook) => Some(hook(context).with_context(|| format!("method `{}`", method.name))),

@@ -1,8 +1,8 @@
-//! Better weights and biases for the parameters that were decided, and better parameters.
+//! Tuning: better weights, biases and quantization parameters for a plan.
 //!
 //! In: a prepared model, its plan, some calibration samples. Out: a plan with other integers, scales and ranges, and
-//! changes of the float model. It does not place or remove quantization. A change must gain on held-out samples, or it is
-//! rejected.
+//! changes of the float model. It does not place or remove quantization, except for first layers that stay float. A
+//! change that does not gain on held-out samples is rejected.
 
 pub mod accept;
 mod compare;

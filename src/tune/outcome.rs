@@ -1,11 +1,11 @@
-//! What became of the methods, for the sidecar and the report.
+//! Outcomes of the methods, for the sidecar and the report.
 
 use super::accept::Acceptance;
 use crate::metrics::Gain;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// What became of a method, or of one of the variants that it tries.
+/// The outcome of a method, or of one variant of it.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MethodOutcome {
@@ -15,17 +15,17 @@ pub struct MethodOutcome {
     pub variant: Option<String>,
     /// Whether the change was accepted.
     pub accepted: bool,
-    /// Why it was not; absent where it was accepted.
+    /// Why the change was rejected; absent where it was accepted.
     pub reason: Option<String>,
-    /// The figures that decided; absent where nothing was measured.
+    /// The deciding figures; absent where nothing was measured.
     pub judged: Option<Judged>,
-    /// The changes, in words.
+    /// The changes in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
-    /// The changes one by one, and what was left alone with the reason.
+    /// One note per change, and per group that was skipped with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Wall time.
+    /// Wall time, in seconds.
     #[serde(skip)]
     pub seconds: f64,
 }
@@ -35,18 +35,18 @@ pub struct MethodOutcome {
 pub struct Judged {
     /// The metric that decided.
     pub metric: String,
-    /// Its figures before and after, over all outputs.
+    /// Figures of the metric before and after, over all outputs.
     pub figures: [f64; 2],
     /// Standard deviation of their difference over the samples.
     pub deviation: f64,
     /// Mean SQNR of the outputs before and after, in dB.
     pub sqnr_db: [f64; 2],
-    /// Samples that it is by.
+    /// Number of held-out samples.
     pub n_samples: usize,
 }
 
 impl Judged {
-    /// Of a change, by so many samples.
+    /// The figures of a change, measured on `n_samples` samples.
     pub fn new(gain: &Gain, n_samples: usize) -> Judged {
         let Gain { metric, figures, deviation, sqnr_db, .. } = *gain;
         Judged { metric: metric.name.to_string(), figures, deviation, sqnr_db, n_samples }
@@ -54,7 +54,7 @@ impl Judged {
 }
 
 impl MethodOutcome {
-    /// Of a method whose change was measured by so many samples.
+    /// The outcome of a change that was measured on `n_samples` samples.
     pub fn judged(method: &str, gain: &Gain, acceptance: Acceptance, n_samples: usize) -> MethodOutcome {
         let reason = acceptance.rejects(gain);
         MethodOutcome {
@@ -66,14 +66,14 @@ impl MethodOutcome {
         }
     }
 
-    /// Takes an acceptance back, as another variant gains more.
+    /// Rejects an accepted change because another variant gains more.
     pub fn yield_to(&mut self, variant: &str) {
         if self.accepted {
             (self.accepted, self.reason) = (false, Some(format!("{variant} gains more")));
         }
     }
 
-    /// Of a method that could not be tried.
+    /// The outcome of a method that could not be tried.
     pub fn skipped(method: &str, reason: String) -> MethodOutcome {
         MethodOutcome { method: method.to_string(), reason: Some(reason), ..MethodOutcome::default() }
     }

@@ -1,4 +1,4 @@
-//! What all methods go by besides the model and its plan, and which samples they look at.
+//! Inputs that all methods share, besides the model and its plan; and the samples that they use.
 
 use super::effort::Effort;
 use crate::calibrate::SampleSet;
@@ -15,70 +15,70 @@ use crate::simulate::FloatReference;
 use anyhow::{Result, ensure};
 use std::ops::Range;
 
-/// Fewest samples to learn from and to evaluate by. Bias correction and learned rounding see many positions of each.
+/// Minimum samples to learn from and to evaluate on. Bias correction and learned rounding read many positions of each.
 pub const MIN_SAMPLES: usize = 4;
-/// Samples that evaluate more than a few held-out ones, where these are few.
+/// Maximum samples of an evaluation where few are held out: then it uses others, too.
 const MAX_EVALUATION: usize = 32;
 
-/// A scheme, and the observer of weights.
+/// A scheme, and the range observer of weights.
 #[derive(Clone, Copy)]
 pub struct WeightScheme<'a> {
-    /// The backend's.
+    /// The backend's scheme.
     pub scheme: &'a Scheme,
-    /// The observer that gives weights their ranges.
+    /// The range observer of weights.
     pub observer: &'a Observer,
 }
 
-/// What is tried for better parameters.
+/// Options of tuning.
 #[derive(Debug, Clone)]
 pub struct TuningOptions {
-    /// How much work goes into it.
+    /// The effort option.
     pub effort: Effort,
-    /// The names of the methods, where they are not the effort's own choice.
+    /// Names of the methods; `None` for the default ones of the effort level.
     pub methods: Option<Vec<&'static str>>,
     /// Share of the multiply-adds that may stay float where the network is far from the float one.
     pub rescue: f64,
 }
 
 impl TuningOptions {
-    /// Whether samples are looked at more than once.
+    /// Whether methods read the samples again after calibration.
     pub fn looks_again(&self) -> bool {
         self.effort.looks_again() || self.methods.is_some()
     }
 }
 
-/// A float model, where it is quantized, and with which parameters.
+/// A float model with its placement and plan.
 #[derive(Clone)]
 pub struct PlannedModel {
     /// The prepared model.
     pub model: ModelProto,
     /// Where it is quantized.
     pub placement: Placement,
-    /// With which parameters.
+    /// Parameters of all quantizers.
     pub plan: QuantPlan,
-    /// The changes of the prepared model that this is a plan of, in their order.
+    /// Changes that were made to the prepared model, in order.
     pub edits: Vec<ModelEdit>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
 impl PlannedModel {
-    /// A plan of a prepared model as it is.
+    /// A plan of the unchanged prepared model.
     pub fn new(model: ModelProto, placement: Placement, plan: QuantPlan) -> PlannedModel {
         PlannedModel { model, placement, plan, edits: Vec::new(), warnings: Vec::new() }
     }
 
-    /// Takes another plan with its warnings; earlier ones stay, each once.
+    /// Replaces the plan and adds its warnings, each once.
     pub fn replan(&mut self, (plan, warnings): Decided) {
         self.plan = plan;
         self.warnings.retain(|warning| !warnings.contains(warning));
         self.warnings.extend(warnings);
     }
 
-    /// Changes the model.
+    /// Applies edits to the model.
     ///
     /// # Errors
-    /// If the model lacks what is changed.
+    /// If the model lacks an edited tensor or node.
     pub fn edit(&mut self, edits: Vec<ModelEdit>) -> Result<()> {
         self.model = edited(&self.model, &edits)?;
         self.edits.extend(edits);
@@ -86,49 +86,49 @@ impl PlannedModel {
     }
 }
 
-/// What methods go by.
+/// Inputs that all methods share.
 #[derive(Clone, Copy)]
 pub struct Setup<'a> {
-    /// The backend's.
+    /// The backend's scheme.
     pub scheme: &'a Scheme,
     /// Types and shapes of the model's tensors.
     pub value_info: &'a ValueInfos,
-    /// Which nodes the user takes out or asks for, and which Muls scale channels.
+    /// Nodes that the user excludes or selects, and Muls that scale channels.
     pub selection: &'a Selection,
-    /// Where Muls for channel scales may be inserted: by ones, and with names that are known to `value_info` and `selection`.
+    /// Candidate Muls for channel scales. They multiply by 1 at first; `value_info` and `selection` know their names.
     pub insertable: &'a [InsertedMul],
-    /// Shapes of inputs that the model leaves open.
+    /// Shapes for inputs with open dimensions.
     pub shapes: &'a Shapes,
-    /// What ranges are by.
+    /// Range observers.
     pub observers: &'a observers::ObserverOptions,
-    /// Whether some ranges of activations are given.
+    /// Whether ranges of some activations are given.
     pub has_given_ranges: bool,
-    /// Whether precisions of layers are chosen by a goal: then no method leaves layers float.
+    /// Whether mixed precision has a goal: then no method leaves layers float.
     pub has_goal: bool,
-    /// What is tried.
+    /// Options of tuning.
     pub options: &'a TuningOptions,
-    /// Axes of channels that the user gives, by output.
+    /// Channel axes that the user gives, by output.
     pub axes: &'a ChannelAxes,
-    /// The calibration data; none where nothing is run.
+    /// The calibration data; `None` where nothing is run.
     pub samples: Option<&'a SampleSet>,
 }
 
-/// What an evaluation keeps for those behind it.
+/// Results of an evaluation that later ones over the same samples can use.
 pub struct Evaluation {
-    /// The samples that it was by: positions in those by content.
+    /// The samples of the evaluation, as positions in [`SampleSet::by_content`].
     pub samples: Range<usize>,
-    /// What is known of the float network, and of the plan that was accepted.
+    /// The float network's reference values, and the figures of the plan that was kept.
     pub reference: FloatReference,
 }
 
-/// Copies of the largest tensor that are alive at a time, about: input and output of a layer in the float
-/// network, and one more fake-quantized in each quantized one, of which there is one per method.
+/// Approximate number of copies of the largest tensor that are alive at a time: input and output of a layer in the
+/// float network, and three per quantized network, of which each method has one.
 fn n_copies(n_methods: usize) -> usize {
     2 + 3 * n_methods.max(1)
 }
 
 impl<'a> Setup<'a> {
-    /// The scheme, and the observer of weights.
+    /// The scheme, and the range observer of weights.
     pub fn weight_scheme(&self) -> WeightScheme<'a> {
         WeightScheme { scheme: self.scheme, observer: &self.observers.weight.observer }
     }
@@ -138,8 +138,8 @@ impl<'a> Setup<'a> {
         Observers::of(self.observers)
     }
 
-    /// How many of the samples are looked at, held-out ones included, where so many methods change layers; they are the
-    /// first by content.
+    /// Number of samples to use, held-out ones included, where `n_methods` methods change layers. They are the first by
+    /// content.
     pub fn n_samples(&self, samples: &SampleSet, model: &ModelProto, n_methods: usize) -> usize {
         let largest = self.value_info.largest_activation(model);
         let effort = self.options.effort;
@@ -147,10 +147,10 @@ impl<'a> Setup<'a> {
         effort.n_samples(largest).min(limit).min(samples.by_content().len())
     }
 
-    /// The samples that evaluate a change before anything is tuned, by their positions in those by content.
+    /// The samples that evaluate a change before tuning, as positions in [`SampleSet::by_content`].
     ///
     /// # Errors
-    /// If there is no memory for enough of them.
+    /// If memory is too small for [`MIN_SAMPLES`].
     pub fn evaluation_samples(
         &self,
         samples: &SampleSet,

@@ -1,4 +1,4 @@
-//! Methods tried on a plan, one on top of the other.
+//! Tries methods on a plan, each on top of those accepted before.
 
 use super::accept::CHANGE;
 use super::method::{Hooks, LayerContext, Memo, Method, Methods};
@@ -11,48 +11,48 @@ use crate::metrics::{Gain, Measurement};
 use crate::simulate::{Candidate, FloatReference, ForwardPass, NoHook};
 use anyhow::{Context, Result};
 
-/// With fewer samples, what was accepted learns again from all of them, the held-out ones too.
+/// With fewer samples, accepted methods learn again from all of them, including the held-out ones.
 const FEW_SAMPLES: usize = 8;
 
-/// What methods are tried on.
+/// A plan and the methods to try on it.
 pub struct Trials<'a> {
     planned: &'a PlannedModel,
     tuning: Tuning<'a>,
-    /// Those of the methods that change layers.
+    /// The methods of `tuning` that change layers.
     methods: Methods,
     kept: Memo,
 }
 
-/// What trials lead to.
+/// The result of the trials.
 pub struct Tried {
-    /// The plan as it was, on the held-out samples.
+    /// Figures of the plan before tuning, on the held-out samples.
     pub plain: Measurement,
-    /// The network of all methods that were accepted.
+    /// The network with all accepted methods.
     pub best: Option<Candidate>,
-    /// The methods, in the order in which they were tried.
+    /// Outcomes of the methods, in the order in which they were tried.
     pub methods: Vec<MethodOutcome>,
-    /// What is known of the float network.
+    /// Reference values of the float network.
     pub reference: FloatReference,
 }
 
 impl<'a> Trials<'a> {
-    /// On a plan.
+    /// Trials of the methods in `tuning` on a plan.
     pub fn new(planned: &'a PlannedModel, tuning: Tuning<'a>) -> Trials<'a> {
         let methods = tuning.methods.of_layers();
         Trials { planned, tuning, methods, kept: Memo::default() }
     }
 
-    /// Tries each method on top of all before it, in one pass, but for those that wait; where one is rejected, the rest pass again
-    /// without it.
+    /// Tries each method on top of all before it. Methods share a pass unless one waits; where one is rejected, the
+    /// rest pass again without it.
     ///
     /// # Errors
     /// If a node cannot be run by itself; the message names it.
     pub fn run(&self) -> Result<Tried> {
         let Tuning { samples, n_tune, .. } = self.tuning;
-        // So few held-out samples do not tell two corrections of biases apart.
+        // So few held-out samples do not tell two bias corrections apart.
         let is_tried = |method: &Method| samples.len() >= FEW_SAMPLES || *method != LOCAL_BIAS;
         let (mut pending, untried): (Vec<Method>, Vec<Method>) = self.methods.iter().partition(is_tried);
-        // Others ask for more of the float network than what is kept of it.
+        // Other methods need more of the float network than the reference holds.
         let known = self.tuning.known.filter(|_| pending == [BIAS]);
         let mut reference = known.cloned();
         let (mut plain, mut best) = (None::<Measurement>, None::<Candidate>);
@@ -84,7 +84,7 @@ impl<'a> Trials<'a> {
             let plain = plain.as_ref().context("internal error: a pass that measured nothing")?;
             for (candidate, LayerContext { methods, .. }) in candidates.zip(tried) {
                 if methods != accepted.with(pending[0], &self.methods) {
-                    // It has a method in it that was rejected.
+                    // This candidate includes a rejected method.
                     break;
                 }
                 let method = pending.remove(0);
@@ -104,19 +104,20 @@ impl<'a> Trials<'a> {
         Ok(Tried { plain, best, methods: outcomes, reference: reference.unwrap_or_default() })
     }
 
-    /// A pass over the model.
+    /// A new pass over the model.
     fn pass(&self, n_tune: usize) -> Result<ForwardPass<'_>> {
         Ok(ForwardPass::new(&self.planned.model, n_tune)?.with_axes(self.tuning.axes))
     }
 
-    /// What these methods are given.
+    /// The inputs of `methods`.
     fn context(&self, methods: Methods) -> LayerContext<'_> {
         let PlannedModel { model, placement, plan, .. } = self.planned;
         let Tuning { table, samples, n_tune, .. } = self.tuning;
         LayerContext { model, placement, plan, table, samples: samples.first(n_tune), methods, kept: &self.kept }
     }
 
-    /// Gives what was accepted the plan and biases that all samples lead to, where these are known or samples are few.
+    /// Replaces the plan and biases of the accepted methods by those learned from all samples, where they are known or
+    /// samples are few.
     fn learn_from_all(&self, accepted: Methods, best: &mut Candidate) -> Result<()> {
         let Tuning { samples, known, .. } = self.tuning;
         let is_corrected = accepted.contains(BIAS.name) && accepted.iter().all(|it| [LOCAL_BIAS, BIAS].contains(&it));

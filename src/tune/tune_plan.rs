@@ -1,4 +1,4 @@
-//! A plan tuned layer by layer: better weights, biases and ranges for the parameters that were decided.
+//! Tunes a plan layer by layer: weights, biases and ranges.
 
 use super::methods::{new_quantizer, of_plan};
 use super::outcome::Judged;
@@ -19,8 +19,8 @@ use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// Tunes the plan as far as the options ask for. A graph that cannot be run node by node keeps its plan,
-/// with a warning. Without data nothing is tuned. `known` is an earlier evaluation of the plan.
+/// Tunes the plan with the methods of the options. `known` is an earlier evaluation of the plan. Without data nothing
+/// is tuned. A graph that cannot be run node by node keeps its plan, with a warning.
 ///
 /// # Errors
 /// If a sample cannot be loaded.
@@ -50,7 +50,7 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
 /// Tunes a plan and the biases of its model.
 ///
 /// # Errors
-/// If there are too few samples, or a node cannot be run by itself; the message names it, and nothing was changed.
+/// If there are too few samples, or a node cannot be run by itself; the message names it. The plan is then unchanged.
 pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>> {
     let Tuning { table, samples, n_tune, methods, .. } = tuning;
     let plan = &planned.plan;
@@ -89,7 +89,7 @@ pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>>
     Ok(Some(report))
 }
 
-/// Says which outputs of the plain plan hindered tuning.
+/// Warns of outputs of the untuned plan that prevent tuning.
 fn warn_of_unknown(warnings: &mut Vec<String>, plain: &Measurement) {
     for output in plain.unknown_outputs() {
         warnings.push(format!(
@@ -98,19 +98,19 @@ fn warn_of_unknown(warnings: &mut Vec<String>, plain: &Measurement) {
     }
 }
 
-/// Weights with other scales or integers.
+/// Number of weights with new scales or integers.
 fn n_changed_weights(before: &QuantPlan, after: &QuantPlan) -> usize {
     before.weights.iter().zip(&after.weights).filter(|(a, b)| a.params != b.params || a.integers != b.integers).count()
 }
 
-/// Groups of activations with other ranges.
+/// Number of activation groups with new ranges.
 fn n_changed_ranges(before: &QuantPlan, after: &QuantPlan) -> usize {
     let pairs = before.activations.iter().zip(&after.activations);
     let changed = pairs.filter(|(a, b)| a.params != b.params).map(|(a, _)| a.quantizer.group);
     changed.collect::<BTreeSet<usize>>().len()
 }
 
-/// Gives the model new biases, and the plan what follows from them.
+/// Gives the model new biases, and the plan their integers.
 fn replace_biases(
     planned: &mut PlannedModel,
     WeightScheme { scheme, observer }: WeightScheme,
@@ -125,7 +125,7 @@ fn replace_biases(
     Ok(())
 }
 
-/// Names for the new biases.
+/// Names the new biases.
 fn named(graph: &GraphProto, biases: BTreeMap<Edge, Vec<f32>>) -> Vec<NewBias> {
     let mut names = Names::of(graph);
     let named = biases.into_iter().map(|((node_idx, input_idx), values)| {
@@ -140,7 +140,7 @@ fn named(graph: &GraphProto, biases: BTreeMap<Edge, Vec<f32>>) -> Vec<NewBias> {
     named.collect()
 }
 
-/// The new biases as placement, where the table stores biases as integers.
+/// Adds quantizers for the new biases where the table stores biases as integers.
 fn add_quantizers(
     graph: &GraphProto,
     placement: &mut Placement,

@@ -1,4 +1,4 @@
-//! What tuning a plan goes by, and what it did.
+//! Inputs and result of tuning a plan.
 
 use super::method::Methods;
 use super::outcome::{Judged, MethodOutcome};
@@ -7,50 +7,50 @@ use crate::metrics::{ChannelAxes, Measurement};
 use crate::simulate::{FloatReference, Samples};
 use serde::Serialize;
 
-/// What tuning goes by.
+/// Inputs of tuning a plan.
 #[derive(Clone, Copy)]
 pub struct Tuning<'a> {
-    /// The scheme that the plan follows.
+    /// The plan's scheme.
     pub table: WeightScheme<'a>,
     /// Calibration samples.
     pub samples: Samples<'a>,
-    /// The first so many are learned from; the others are held-out: they decide whether a method is accepted.
+    /// The first `n_tune` samples are learned from. The others are held out and decide whether a method is accepted.
     pub n_tune: usize,
-    /// The methods to try; those that change layers count.
+    /// The methods to try; only those that change layers count.
     pub methods: &'a Methods,
-    /// What an earlier evaluation over these samples kept of the float network; biases that it corrected by all of
-    /// them are taken, where correcting them is accepted.
+    /// Reference values from an earlier evaluation over these samples. Biases that it corrected on all samples are used
+    /// where bias correction is accepted.
     pub known: Option<&'a FloatReference>,
-    /// Axes of channels that the user gives, by output.
+    /// Channel axes that the user gives, by output.
     pub axes: &'a ChannelAxes,
 }
 
-/// What tuning did.
+/// The result of tuning a plan.
 #[derive(Clone, Serialize)]
 pub struct Tuned {
-    /// Samples that were learned from before the held-out ones decided. Where both are few, or evaluating equalization or
-    /// observers corrected the biases by all, what was accepted learned from all in the end.
+    /// Samples learned from before the held-out ones decided. Where samples are few, or an earlier evaluation corrected
+    /// the biases on all of them, the accepted methods learned from all in the end.
     pub n_samples: usize,
-    /// The network before tuning and after all that was accepted.
+    /// Figures of the network before tuning and with all accepted methods.
     pub judged: Judged,
-    /// Biases corrected.
+    /// Number of corrected biases.
     pub n_biases: usize,
-    /// Weights with other scales or integers.
+    /// Number of weights with new scales or integers.
     pub n_weights: usize,
-    /// Weights whose integers are not the nearest ones.
+    /// Number of weights whose integers are not the nearest ones.
     pub n_rounded: usize,
-    /// Groups of activations with other ranges.
+    /// Number of activation groups with new ranges.
     pub n_ranges: usize,
-    /// The methods, in the order in which they were tried.
+    /// Outcomes of the methods, in the order in which they were tried.
     #[serde(skip)]
     pub methods: Vec<MethodOutcome>,
-    /// The network as it is now, on the held-out samples.
+    /// Figures of the tuned network on the held-out samples.
     #[serde(skip)]
     pub measured: Measurement,
-    /// What is known of the float network.
+    /// Reference values of the float network.
     #[serde(skip)]
     pub reference: FloatReference,
-    /// Wall time.
+    /// Wall time, in seconds.
     #[serde(skip)]
     pub seconds: f64,
 }

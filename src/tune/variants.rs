@@ -1,4 +1,4 @@
-//! Variants of a plan, each measured against it on the same samples; the best of those that are accepted is taken.
+//! Compares variants of a plan on the same samples and keeps the best of the accepted ones.
 
 use super::accept::Acceptance;
 use super::compare::{Biases, Compared, compare_plans};
@@ -15,19 +15,19 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A network that computes the same as another in float, with its plan.
+/// A network with the same float outputs as another, with its plan.
 pub struct Variant {
-    /// The changes of the other's model.
+    /// Edits of the other network's model.
     pub edits: Vec<ModelEdit>,
-    /// The model with these.
+    /// The edited model.
     pub model: ModelProto,
     /// Where it is quantized.
     pub placement: Placement,
-    /// With which parameters.
+    /// The plan and its warnings.
     pub decided: Decided,
     /// As [`Compared::scalings`].
     pub scalings: Option<BTreeMap<String, ChannelScaling>>,
-    /// What is known of tensors that are others now.
+    /// New statistics of tensors that changed.
     pub statistics: BTreeMap<String, TensorStatistics>,
 }
 
@@ -45,13 +45,13 @@ impl Variant {
     }
 }
 
-/// The variant that gains the most.
+/// The variant with the largest gain.
 pub struct Best {
     /// The variant.
     pub variant: Variant,
-    /// Position of its outcome.
+    /// Index of its outcome.
     pub outcome: usize,
-    /// What is known of it by measuring.
+    /// Reference values, with the variant's figures.
     pub reference: FloatReference,
     gain: f64,
 }
@@ -60,28 +60,28 @@ pub struct Best {
 pub struct Trial<'a> {
     /// The method that tries them.
     pub method: &'static str,
-    /// What it goes by.
+    /// The method's inputs.
     pub setup: Setup<'a>,
     /// The float model of the plan.
     pub model: &'a ModelProto,
     /// The plan.
     pub plan: &'a QuantPlan,
-    /// Where it quantizes.
+    /// The plan's placement.
     pub placement: &'a Placement,
-    /// Samples that neither the plan nor its variants were chosen by.
+    /// Samples that chose neither the plan nor its variants.
     pub samples: Samples<'a>,
     /// The biases that variants are compared with.
     pub biases: Biases,
-    /// What is known of the plan by measuring.
+    /// Reference values, with the plan's figures.
     pub known: Option<FloatReference>,
-    /// What became of each variant.
+    /// One outcome per variant.
     pub outcomes: Vec<MethodOutcome>,
-    /// The best so far.
+    /// The best variant so far.
     pub best: Option<Best>,
 }
 
 impl<'a> Trial<'a> {
-    /// Of the plan of a model as it is.
+    /// A trial for the plan of an unchanged model.
     pub fn new(
         method: &'static str,
         setup: Setup<'a>,
@@ -94,10 +94,10 @@ impl<'a> Trial<'a> {
         Trial { method, setup, model, plan, placement, samples, biases, known, outcomes: Vec::new(), best: None }
     }
 
-    /// Measures the variant that `make` gives; its gain.
+    /// Measures the variant that `make` returns. Returns its gain.
     ///
     /// # Errors
-    /// As [`compare_plans`], and if it cannot be made.
+    /// As [`compare_plans`], and if `make` fails.
     pub fn enter(
         &mut self,
         name: String,
@@ -127,7 +127,7 @@ impl<'a> Trial<'a> {
         Ok(gain)
     }
 
-    /// The best variant, the outcomes of all, and what is known of the plan.
+    /// The best variant, all outcomes, and the plan's reference values.
     pub fn finish(mut self) -> (Option<Best>, Vec<MethodOutcome>, Option<FloatReference>) {
         if let Some(best) = &self.best {
             let name = self.outcomes[best.outcome].variant.clone().unwrap_or_default();

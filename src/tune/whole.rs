@@ -1,4 +1,4 @@
-//! The network of all changes against the one without any.
+//! Compares the network with all changes with the one without any.
 
 use super::accept::{LEAST_OVERLAP, WHOLE};
 use super::outcome::MethodOutcome;
@@ -11,9 +11,9 @@ use anyhow::{Context, Result};
 /// The name of this step among the methods.
 const ALL: &str = "all";
 
-/// Takes the `plain` model in place of the `planned` one where that is worse on held-out samples, as `tuned` has them: each
-/// change was measured on top of others, and by few samples. Gives what became of it where it was measured and worse. Warns
-/// where the network has little left of the float one.
+/// Replaces `planned` by `plain` where it is worse on the held-out samples of `tuned`: each change was measured on top
+/// of others, and on few samples. Returns the outcome of that comparison where `planned` was worse. Warns where the
+/// network keeps little of the float outputs.
 ///
 /// # Errors
 /// If a sample cannot be loaded, or a node cannot be run by itself.
@@ -49,7 +49,7 @@ pub fn ensure_gain(
     Ok(undone)
 }
 
-/// Measures a plan without any change on the held-out samples.
+/// Measures an unchanged plan on the held-out samples.
 fn measure(setup: Setup, planned: &PlannedModel, samples: Samples, tuned: &Tuned) -> Result<Measurement> {
     let candidate = Candidate::new(planned.plan.clone(), tuned.n_samples)?;
     let pass = ForwardPass::new(&planned.model, tuned.n_samples)?.with_axes(setup.axes);
@@ -57,7 +57,7 @@ fn measure(setup: Setup, planned: &PlannedModel, samples: Samples, tuned: &Tuned
     candidates.pop().and_then(|candidate| candidate.measured).context("internal error: a pass that measured nothing")
 }
 
-/// Warns where little is left of the float network, and where nothing can be told.
+/// Warns where little of the float outputs is left, and where nothing can be judged.
 fn warn(warnings: &mut Vec<String>, measured: &Measurement) {
     let n = measured.n_samples();
     if measured.prepared().is_constant() {

@@ -1,4 +1,4 @@
-//! Biases corrected while a forward pass goes by.
+//! Bias correction during a forward pass.
 
 use super::bias_grid::{BiasGrids, least_changing};
 use crate::engine::Value;
@@ -13,7 +13,7 @@ use crate::tune::method::{Action, LayerContext, Method};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
-/// Biases by the mean error of each output channel. On transformers they would take up errors of the layers before.
+/// Corrects biases by the mean error of each output channel. On transformers it would absorb errors of earlier layers.
 pub const BIAS: Method = Method {
     name: "bias",
     title: "bias correction",
@@ -27,40 +27,41 @@ fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
     Ok(Box::new(RuledBias { corrector: BiasCorrector::new(context, BIAS.name)?, rule: by_float }))
 }
 
-/// By how much each output channel of a node is to be moved, for its outputs in the quantized network; empty where not.
+/// Returns the correction of each output channel of a node, from its outputs in the quantized network; empty for none.
 pub type BiasRule = fn(&Network, &NodeAt, &Candidate, &BiasSlot, &[Vec<Value>]) -> Vec<f64>;
 
 /// Corrects biases by a rule.
 pub struct RuledBias<'a> {
-    /// Changes them.
+    /// Applies the correction.
     pub corrector: BiasCorrector<'a>,
-    /// Says by how much.
+    /// Computes the correction.
     pub rule: BiasRule,
 }
 
-/// Changes biases.
+/// Applies corrections to biases.
 pub struct BiasCorrector<'a> {
-    /// The method's name: equal names stand for equal changes.
+    /// The method's name. Candidates with equal names have equal corrections.
     name: &'static str,
-    /// Of biases that have quantization parameters of their own; others stay float.
+    /// Grids of biases that have quantization parameters of their own; the other biases stay float.
     grids: BiasGrids<'a>,
 }
 
-/// Where a node takes its bias from, and what that shifts.
+/// The bias input of a node, and the output channels that it shifts.
 pub struct BiasSlot {
     /// The output channels.
     pub channels: OutChannels,
-    /// What an activation behind the node lets through.
+    /// Bounds of the activation function after the node.
     pub bounds: ActivationBounds,
-    /// Position among the node's inputs.
+    /// Input index of the bias.
     input_idx: usize,
-    /// One per output channel; empty where there is none yet.
+    /// One value per output channel; empty where the node has no bias yet.
     values: Vec<f32>,
 }
 
 impl BiasSlot {
-    /// The bias of a node with outputs like `y`: the third input of a layer, or the constant that an Add gives to a MatMul,
-    /// where `is_quantized` does not tell of that input. `None` where it cannot have one or it is not plain.
+    /// The bias of a node with outputs like `y`: the third input of a layer, or the constant that an Add adds to a
+    /// MatMul's output and `is_quantized` is false for. `None` where the node can have no bias, or the bias is not a
+    /// finite constant vector.
     pub fn of(net: &Network, node: &NodeProto, y: &Value, is_quantized: impl Fn(usize) -> bool) -> Option<BiasSlot> {
         let plain = |name: &str| -> Option<Vec<f32>> {
             let stored = net.index.initializer(name)?;
@@ -83,14 +84,14 @@ impl BiasSlot {
         fits.then(|| BiasSlot { bounds: net.bounds_behind(node), channels, input_idx, values })
     }
 
-    /// What comes through the activation behind the node, by sample and channel.
+    /// Sums after the activation function, per sample and channel.
     pub fn sums(&self, outputs: &[&Value]) -> Vec<Vec<ChannelSum>> {
         outputs.par_iter().map(|value| self.channels.sums(value, self.bounds)).collect()
     }
 }
 
 impl<'a> BiasCorrector<'a> {
-    /// Of the method `name`.
+    /// A corrector for the method `name`.
     ///
     /// # Errors
     /// If the model has no graph.
@@ -100,13 +101,13 @@ impl<'a> BiasCorrector<'a> {
         Ok(BiasCorrector { name, grids })
     }
 
-    /// What changes.
+    /// The changes that a hook must declare.
     pub fn touched(&self) -> Touched {
         Touched { biases: Some(self.name), ..Touched::default() }
     }
 
-    /// Gives the candidate another bias: each output channel of the node moves as `by` tells for its slot and outputs; none
-    /// where that is empty.
+    /// Gives the candidate a new bias. `by` returns the shift of each output channel from the bias and the outputs;
+    /// empty for none.
     ///
     /// # Errors
     /// If there is no memory for a copy of the outputs.
@@ -126,7 +127,7 @@ impl<'a> BiasCorrector<'a> {
         let edge = (at.node_idx, input_idx);
         let by: Vec<f32> = by.iter().map(|&v| v as f32).collect();
         if by.iter().any(|by| !by.is_finite()) || by.iter().all(|by| *by == 0.0) {
-            // As it is, where integers of its own do not make it another.
+            // No correction: only the plan's own integers may move the bias.
             if let Some(planned) = candidate.quantized_bias(at.node_idx) {
                 rebias(&channels, &mut outputs, &stored, &planned.dequantized())?;
             }
@@ -135,7 +136,7 @@ impl<'a> BiasCorrector<'a> {
         shift(&channels, firsts(&mut outputs), &by)?;
         stored.resize(channels.n_out, 0.0);
         let wanted: Vec<f32> = stored.iter().zip(&by).map(|(b, by)| b + by).collect();
-        // The outputs have the bias as it is.
+        // These outputs still have the old bias.
         let params = self.grids.of_bias(edge, &wanted)?.and_then(|grids| {
             let seen: Vec<&Value> = outputs.iter().take(at.n_tune).map(|y| &y[0]).collect();
             least_changing(grids, &wanted, &channels, bounds, &seen)
@@ -172,9 +173,9 @@ impl LayerHook for RuledBias<'_> {
     }
 }
 
-/// By the means of the float network's outputs.
+/// Correction by the means of the float network's outputs.
 fn by_float(_: &Network, at: &NodeAt, _: &Candidate, slot: &BiasSlot, outputs: &[Vec<Value>]) -> Vec<f64> {
-    // Nothing where a pass that did run the float network had nothing to correct.
+    // Empty where the pass that ran the float network had nothing to correct.
     let float = at.float_sums(|| slot.sums(&at.float_outputs().collect::<Vec<_>>()));
     let quantized: Vec<&Value> = outputs[..float.len()].iter().map(|outputs| &outputs[0]).collect();
     correction(float, &slot.sums(&quantized))
@@ -194,7 +195,7 @@ pub fn shift<'v>(
     values.try_for_each(|value| channels.shift(value, by))
 }
 
-/// Gives the first output of every sample the bias `to` in place of `from`.
+/// Replaces the bias `from` by `to` in the first output of every sample.
 pub fn rebias(channels: &OutChannels, outputs: &mut [Vec<Value>], from: &[f32], to: &[f32]) -> Result<()> {
     let by: Vec<f32> = to.iter().zip(from).map(|(to, from)| to - from).collect();
     shift(channels, firsts(outputs), &by)

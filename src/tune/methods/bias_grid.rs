@@ -1,8 +1,8 @@
-//! Biases that are stored as integers with quantization parameters of their own, of far fewer bits than an int32.
+//! Biases stored as integers of few bits, with quantization parameters of their own.
 //!
-//! Such a grid moves every channel by up to half a step. The forward pass fake-quantizes biases, so that the layers behind
-//! see what it does, and takes the grid among those that the table allows that changes least behind the layer's
-//! activation: the bias of a channel that never fires may saturate.
+//! Their grid moves every channel by up to half a step. The forward pass fake-quantizes these biases, so that later
+//! layers see the error. Of the grids that the table allows, it takes the one with the least change after the layer's
+//! activation function: the bias of a channel that never fires may saturate.
 
 use crate::engine::Value;
 use crate::observers::Observer;
@@ -17,14 +17,14 @@ use crate::tune::setup::WeightScheme;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
-/// The types of the biases that have one of their own.
+/// The types of biases that have their own.
 pub struct BiasGrids<'a> {
     types: BTreeMap<Edge, &'a QType>,
     observer: &'a Observer,
 }
 
 impl<'a> BiasGrids<'a> {
-    /// Those of `placement`, and of layers without a bias that may get one.
+    /// The types of the biases in `placement`, and of layers that may get a bias.
     pub fn of(graph: &GraphProto, placement: &Placement, plan: &QuantPlan, table: WeightScheme<'a>) -> BiasGrids<'a> {
         let WeightScheme { scheme, observer } = table;
         let new = |(node_idx, node): (usize, &NodeProto)| {
@@ -36,7 +36,7 @@ impl<'a> BiasGrids<'a> {
         BiasGrids { types: placement.biases.iter().chain(&new).filter_map(of).collect(), observer }
     }
 
-    /// The grids that the bias at an input of a node may have; `None` where it has no type of its own.
+    /// The candidate grids of the bias at an input of a node; `None` where it has no type of its own.
     ///
     /// # Errors
     /// If the values have no grid.
@@ -45,7 +45,7 @@ impl<'a> BiasGrids<'a> {
     }
 }
 
-/// Where the table quantizes a bias that the node gets, as yet without a name.
+/// The quantizer that the table gives a new bias, with an empty tensor name; `None` for a bias that stays float.
 pub fn new_quantizer(
     node: &NodeProto,
     edge: Edge,
@@ -64,8 +64,8 @@ pub fn new_quantizer(
     quantized.then_some(BiasQuantizer { tensor, qtype, input, weight, edge })
 }
 
-/// The parameters that change least of what comes through the activation behind a layer, if `bias` is fake-quantized;
-/// `outputs` have it as it is.
+/// The grid with the least squared change after the activation function when `bias` is fake-quantized. `outputs` still
+/// have the float bias.
 pub fn least_changing(
     grids: Vec<QuantParams>,
     bias: &[f32],

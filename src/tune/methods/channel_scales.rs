@@ -1,4 +1,4 @@
-//! Which channels of a model get scales, by what calibration samples show of them.
+//! Choice of channel scales from statistics of calibration samples.
 
 use crate::calibrate::SampleSet;
 use crate::diag::copy_of;
@@ -17,17 +17,17 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// What gets which scales.
+/// Channel scales by group, and the groups without any.
 pub struct ChannelScales {
-    /// Groups with a scale per channel.
+    /// Groups with one scale per channel.
     chosen: Vec<(EqualizationGroup, Vec<f32>)>,
-    /// What gets none, and why.
+    /// Groups that were skipped, with the reason.
     pub skipped: Vec<Skipped>,
 }
 
 impl ChannelScales {
-    /// Looks at samples, given by their positions in the data, and chooses scales for groups by what is seen, where that
-    /// promises a gain; at none where there are no groups. What was skipped before is kept.
+    /// Runs the samples at `positions` of the data and chooses scales for the groups where they promise a gain; runs
+    /// nothing without groups. Keeps the list of groups skipped before.
     ///
     /// # Errors
     /// If the engine does not run the model or a sample.
@@ -57,26 +57,26 @@ impl ChannelScales {
         Ok(scales)
     }
 
-    /// Number of groups with a scale per channel.
+    /// Number of groups with channel scales.
     pub fn n_groups(&self) -> usize {
         self.chosen.len()
     }
 
-    /// What gives the model these scales.
+    /// The edits that apply the scales to the model.
     ///
     /// # Errors
-    /// None for those that were chosen.
+    /// If a group cannot take its scales, which does not happen for a chosen one.
     pub fn edits(&self) -> Result<Vec<ModelEdit>> {
         Ok(self.chosen.iter().map(|(group, scales)| group.edits(scales)).collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// What the channels of tensors are multiplied by.
+    /// Factors on the channels of each scaled tensor.
     pub fn scalings(&self) -> BTreeMap<String, ChannelScaling> {
         let tensors = self.chosen.iter().flat_map(|(group, scales)| group.tensors.iter().map(move |one| (one, scales)));
         tensors.map(|((tensor, channels), scales)| (tensor.clone(), channels.scaling(scales))).collect()
     }
 
-    /// A line about each group: its tensor, what makes it and what reads it, its scales.
+    /// One line per group: tensor, producers, readers and scales.
     pub fn groups(&self, graph: &GraphProto) -> Vec<String> {
         let names = |ends: &[End]| -> String {
             ends.iter().map(|end| node_name(&graph.node[end.node])).collect::<Vec<_>>().join(", ")
@@ -96,7 +96,7 @@ impl ChannelScales {
     }
 }
 
-/// Runs samples of the data and looks at the channels of the watched tensors.
+/// Runs samples of the data and collects statistics of the watched tensors' channels.
 fn look(
     model: &ModelProto,
     shapes: &Shapes,
@@ -108,7 +108,7 @@ fn look(
     let engine = Parsed::new(model, shapes)?.build(&names)?;
     let empty = || observed.iter().map(|observed| ChannelStatistics::new(observed.channels)).collect();
     let mut totals: Vec<ChannelStatistics> = empty();
-    // As many samples at a time as there are threads, added in their order.
+    // As many samples at a time as there are threads; statistics are added in the samples' order.
     for part in positions.chunks(rayon::current_num_threads()) {
         let one = |session: &mut Result<Session>, &sample: &usize| -> Result<Vec<ChannelStatistics>> {
             let session = session.as_mut().map_err(|error| copy_of(error))?;

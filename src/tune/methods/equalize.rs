@@ -1,7 +1,7 @@
-//! Equalized channels, where they pay on calibration samples.
+//! Cross-layer equalization, where it gains on calibration samples.
 //!
-//! A short pass over the float model looks at the channels and proposes channel scales. The pass that observes the
-//! model then observes what the tensors would be with these as well, and the better of the two plans is accepted.
+//! A short pass over the float model collects channel statistics and proposes channel scales. The calibration pass then
+//! observes the scaled tensors as well, and the better of the two plans is kept.
 
 use super::channel_scales::ChannelScales;
 use crate::equalize::{ScaleOptions, Skipped, find};
@@ -11,7 +11,7 @@ use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
 use crate::tune::setup::Setup;
 use anyhow::{Context, Result, ensure};
 
-/// Channel scales from each layer to the next: [`crate::equalize`].
+/// Channel scales between consecutive layers: [`crate::equalize`].
 pub const EQUALIZE: Method = Method {
     name: "equalize",
     title: "equalization",
@@ -21,14 +21,14 @@ pub const EQUALIZE: Method = Method {
     action: Action::FloatModel(propose),
 };
 
-/// Samples by which channel scales are chosen, at most.
+/// Maximum samples for the choice of channel scales.
 const MAX_SAMPLES: usize = 32;
-/// When a group gets scales.
+/// Least promised gain of a group that gets scales.
 const SCALES: ScaleOptions = ScaleOptions { least_gain_db: 0.05, least_share: 0.25 };
-/// Fewest. Channel scales follow from the largest value of each channel, which a few samples do not show.
+/// Minimum samples. Channel scales depend on the largest value of each channel, which a few samples do not show.
 const LEAST_SAMPLES: usize = 16;
 
-/// The channel scales that some of the samples suggest.
+/// Proposes channel scales from some of the samples.
 ///
 /// # Errors
 /// If there are too few samples, or they cannot be run.
@@ -36,7 +36,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let ModelContext { setup, model, placement, progress } = *context;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let (mut groups, skipped) = find(graph, setup.value_info);
-    // The inputs of a transformer's layers are those of `smooth`.
+    // `smooth` handles the inputs of a transformer's linear layers.
     let is_linear = |tensor: &String| placement.activations.iter().any(|q| q.linear && q.tensor == *tensor);
     groups.retain(|group| !group.consumers.iter().any(|end| is_linear(&end.tensor)));
     ensure!(!setup.has_given_ranges, "ranges from a file are for the tensors as they are");
@@ -58,7 +58,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     })
 }
 
-/// The samples that channel scales are chosen by: positions in the data.
+/// The samples for the choice of channel scales, as positions in the data.
 ///
 /// # Errors
 /// If there are too few samples.

@@ -1,4 +1,4 @@
-//! Channel scales by inserted Muls, where no node takes them up and they pay on calibration samples.
+//! Channel scales by inserted Muls, where no node can absorb them and they gain on calibration samples.
 
 use super::channel_scales::ChannelScales;
 use super::equalize::looked_at;
@@ -8,7 +8,7 @@ use crate::place::place;
 use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
 use anyhow::Result;
 
-/// Channel scales in front of layers that those of [`EQUALIZE`](super::equalize::EQUALIZE) do not reach.
+/// Channel scales before layers that [`EQUALIZE`](super::equalize::EQUALIZE) does not reach.
 pub const INSERT_SCALES: Method = Method {
     name: "insert-scales",
     title: "inserted channel scales",
@@ -18,10 +18,10 @@ pub const INSERT_SCALES: Method = Method {
     action: Action::FloatModel(propose),
 };
 
-/// When a Mul is inserted: for half of the quantization error, as it is an operator more.
+/// Least promised gain of an inserted Mul: half of the quantization error, because it is an extra operator.
 const SCALES: ScaleOptions = ScaleOptions { least_gain_db: 3.0, least_share: 0.0 };
 
-/// The Muls that some of the samples suggest.
+/// Proposes Muls from some of the samples.
 ///
 /// # Errors
 /// If there are too few samples, or they cannot be run.

@@ -1,7 +1,7 @@
-//! First layers that stay float, where a gate reads their quantized output and that costs the network much.
+//! First layers that stay float, where a gate reads their quantized output at a high cost.
 //!
-//! The channels of a first convolution reach unlike. Where its output is quantized in front of SiLU, hard-swish or another
-//! gate, no channel scale can pass, and what is lost there is lost for all layers behind.
+//! The channels of a first convolution have very different ranges. Where SiLU, hard-swish or another gate reads its
+//! quantized output, no channel scale can pass the gate, and all later layers inherit the loss.
 
 use crate::onnx::node::node_name;
 use crate::onnx::proto::GraphProto;
@@ -17,7 +17,7 @@ use crate::tune::variants::{Trial, Variant};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// First layers in float.
+/// Leaves first layers float.
 pub const KEEP_FIRST: Method = Method {
     name: "keep-first",
     title: "first layers float",
@@ -27,12 +27,12 @@ pub const KEEP_FIRST: Method = Method {
     action: Action::Choice(choose),
 };
 
-/// Layers behind each other that may stay float.
+/// Maximum consecutive layers that stay float.
 const MAX_DEPTH: usize = 2;
-/// Operators that are, or begin, a gate.
+/// Operators that are a gate or begin one.
 const GATES: [&str; 8] = ["Sigmoid", "HardSigmoid", "HardSwish", "Mul", "Tanh", "Softplus", "Gelu", "Mish"];
 
-/// Leaves the first layers float, or those behind them too, where that pays.
+/// Leaves the first layers float, or the next ones too, where that gains.
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
     let ChoiceContext { setup, methods, calibration } = *context;
     let mut chosen = Chosen::default();
@@ -41,7 +41,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         return Ok(chosen);
     }
     let mut float: BTreeMap<usize, String> = BTreeMap::new();
-    // With those float that were tried, accepted or not.
+    // Layers that were tried stay float in the next attempt, accepted or not.
     let mut tried = planned.placement.clone();
     for _ in 0..MAX_DEPTH {
         let model = &planned.model;
@@ -77,7 +77,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     Ok(chosen)
 }
 
-/// Quantized layers with a weight that no other such layer stands before.
+/// Quantized layers with a weight that no other of them precedes.
 fn first_layers(graph: &GraphProto, placement: &Placement) -> Vec<usize> {
     let edges = placement.weights.iter().flat_map(|weight| &weight.edges);
     let layers: BTreeSet<usize> = edges.map(|edge| edge.0).collect();

@@ -1,8 +1,8 @@
-//! Biases corrected for what the quantization of a layer itself does, with the inputs of the float network.
+//! Bias correction for each layer's own quantization error, with inputs of the float network.
 //!
-//! Output channel o moves by the mean of W x - Ŵ Q(x): x is the layer's input in the float network, Q(x) what it is quantized to,
-//! W and Ŵ the weight as it is and quantized. Errors of layers before it stay out, which on detectors and transformers do harm
-//! where a bias takes them up.
+//! The shift of output channel o is the mean of W x - Ŵ Q(x): x is the layer's input in the float network, Q(x) its
+//! fake-quantized value, W and Ŵ the float and the quantized weight. Errors of earlier layers stay out: on detectors
+//! and transformers a bias that absorbs them does harm.
 
 use super::bias::{BIAS, BiasCorrector};
 use crate::engine::Value;
@@ -14,7 +14,7 @@ use crate::tune::weights::{LayerProduct, input_means};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
-/// Biases by the mean error that each layer has by itself.
+/// Corrects biases by the mean error of each layer alone.
 pub const LOCAL_BIAS: Method = Method {
     name: "local-bias",
     title: "local bias correction",
@@ -24,7 +24,7 @@ pub const LOCAL_BIAS: Method = Method {
     action: Action::Layer(hook),
 };
 
-/// Correction by the float network's outputs takes its place.
+/// Correction by the float network's outputs replaces this one.
 fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
     if context.has(BIAS.name) {
         return Ok(Box::new(NoHook));
@@ -36,9 +36,9 @@ fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
 
 struct LocalBias<'a> {
     corrector: BiasCorrector<'a>,
-    /// Of every sample, where the network has a mask.
+    /// Tokens of every sample, where the network has a mask.
     tokens: Vec<TokenMask>,
-    /// Mean errors of products whose bias an Add gives, by their output.
+    /// Mean errors of products without a bias of their own, by output; the Add after the product takes them.
     of_products: BTreeMap<String, Vec<f64>>,
 }
 
@@ -70,8 +70,8 @@ impl LayerHook for LocalBias<'_> {
     }
 }
 
-/// Mean over samples and positions of the layer's float output less its quantized one, both of inputs of the float network,
-/// per output channel; `None` for other nodes.
+/// Mean over samples and positions of the float output minus the quantized one, per output channel. Both outputs have
+/// float inputs. `None` for other nodes.
 fn mean_error(net: &Network, at: &NodeAt, candidate: &Candidate, tokens: &[TokenMask]) -> Result<Option<Vec<f64>>> {
     let Some(planned) = candidate.view().weight_at((at.node_idx, 1)).map(|idx| &candidate.plan.weights[idx]) else {
         return Ok(None);

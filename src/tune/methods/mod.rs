@@ -38,7 +38,7 @@ pub const METHODS: &[Method] = &[
     rounding::ROUNDING,
 ];
 
-/// The names of a list such as `bias,rounding`; none for `none`.
+/// Parses a list of names such as `bias,rounding`; `none` is the empty list.
 ///
 /// # Errors
 /// If a name is unknown.
@@ -54,24 +54,24 @@ pub fn names(list: &str) -> Result<Vec<&'static str>> {
     list.split(',').map(str::trim).map(name).collect()
 }
 
-/// The methods of these names.
+/// The methods with these names.
 pub fn named(names: &[&str]) -> Methods {
     Methods::among(METHODS, |method| names.contains(&method.name))
 }
 
-/// Those that are tried where the user names none.
+/// The methods that are tried where the user names none.
 pub fn tried(case: Case) -> Methods {
     Methods::among(METHODS, |method| (method.is_tried)(case))
 }
 
-/// The methods that a run tries before there is a plan.
+/// The methods of a run that come before the plan.
 pub fn before_plan(setup: &Setup, placement: &Placement) -> Methods {
     let transformer = placement.is_transformer;
     let case = Case { effort: setup.options.effort, few_bits: false, coarse: false, transformer };
     setup.options.methods.as_ref().map_or_else(|| tried(case), |names| named(names))
 }
 
-/// The methods that a run tries for a plan. Ranges are refined where range observers are to be chosen from.
+/// The methods of a run for a plan. Range search is added where observers are to be chosen per tensor.
 pub fn of_plan(setup: &Setup, placement: &Placement, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
     let (coarse, transformer) = (plan.is_coarse(), placement.is_transformer);

@@ -1,8 +1,7 @@
-//! Other range observers for all activations, where the outputs are nearer to float with one of them.
+//! Other range observers for all activations, where they bring the outputs nearer to float.
 //!
-//! The squared error of a tensor counts a value that is clipped like one that is rounded. Behind it they differ: roundings
-//! average out, and what a range cuts off is of one sign. How much that matters is the network's affair, and is
-//! measured at its outputs.
+//! The squared error of a tensor treats clipped and rounded values alike. In later layers they differ: rounding errors
+//! average out, clipping errors all have one sign. The effect depends on the network and is measured at its outputs.
 
 use crate::observers::by_spelling;
 use crate::plan::{Observers, decide};
@@ -14,7 +13,7 @@ use crate::tune::setup::{Evaluation, PlannedModel};
 use crate::tune::variants::{Trial, Variant};
 use anyhow::{Context, Result};
 
-/// Another range observer for all activations, where the outputs are nearer to float with it.
+/// Tries another range observer for all activations.
 pub const OBSERVER: Method = Method {
     name: "observer",
     title: "observer search",
@@ -24,13 +23,13 @@ pub const OBSERVER: Method = Method {
     action: Action::Choice(choose),
 };
 
-/// The range observer of a table that others are tried against.
+/// The table's observer that others are tried against.
 const DEFAULT: &str = "mse";
-/// The others, and when each is accepted.
+/// The other observers, each with its thresholds.
 const RIVALS: [(&str, Acceptance); 2] = [("percentile:99.999", CHANGE), ("percentile:99.99", NARROW_OBSERVER)];
 
-/// Tries other range observers of activations than the table's, unless one was asked for, and replaces the plan and what
-/// is `known` by those of the best.
+/// Tries other range observers of activations, unless the user named one. Replaces the plan and `known` by those of the
+/// best.
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
     let ChoiceContext { setup, methods, calibration } = *context;
     let is_wanted =
@@ -41,7 +40,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let PlannedModel { model, placement, plan, .. } = &*planned;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let data = setup.samples.context("nothing was observed")?;
-    // Else there are too few, as for all that is tuned.
+    // With too few samples nothing is tuned.
     let Ok(samples) = context.samples(data, model, known.as_ref()) else { return Ok(Chosen::default()) };
     let (names, values) = (data.names(), data.values(samples.clone())?);
     let data = Samples { names: &names, values: &values };
@@ -54,7 +53,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let observers = Observers { activation: &activation, ..setup.range_observers() };
         let decided = decide(graph, placement, &statistics, None, setup.scheme, observers)?;
         if decided.0.activations.iter().zip(&plan.activations).all(|(other, planned)| other.params == planned.params) {
-            // No range moves, as those of transformers, which hold every value.
+            // No range changes, as in transformers, whose ranges hold every value.
             continue;
         }
         trial.enter(observer.to_string(), acceptance, || Ok(Variant::of_plan(model, placement, decided)))?;

@@ -1,13 +1,13 @@
-//! Integers of weights that reproduce the layer's float output.
+//! Learned rounding of weights, which reproduces the layer's float output.
 
 use crate::simulate::LayerHook;
 use crate::tune::method::{Action, LayerContext, Method};
 use crate::tune::weights::{WeightRule, WeightSearch};
 use anyhow::Result;
 
-/// Integers of weights that reproduce the layer's float output. It comes without refined ranges
-/// (docs/design/observers.md); below level 3 it is for weights of few bits or one scale, where rounding is most of the error,
-/// and for transformers, whose linear layers leave it the most to gain.
+/// Learns integers of weights that reproduce the layer's float output. It runs without range search
+/// (docs/design/observers.md). Below level 3 it is for weights with few bits or one scale, where rounding is most of
+/// the error, and for transformers, whose linear layers gain most.
 pub const ROUNDING: Method = Method {
     name: "rounding",
     title: "learned rounding",

@@ -1,10 +1,11 @@
-//! SmoothQuant's channel scales for the linear layers of transformers, with one exponent for the network.
+//! SmoothQuant: channel scales for the linear layers of transformers, with one exponent for the network.
 //!
 //! With scales s a layer's input x becomes x / s and its weight W becomes W s, where channel j has
-//! `s_j = max |x_j|^a / max |W_j|^(1 - a)`. What makes x takes 1 / s up where it feeds nothing else, as the gain of a
-//! normalization; elsewhere a Mul is inserted. The exponent a is chosen by the outputs of the network: the error of single
-//! layers chooses wrongly. Source: Xiao et al. 2022, arXiv 2211.10438, section 4. With that exponent channels are shifted, too:
-//! `x / s` becomes `(x - c) / s` with c in the middle of a channel's range, where the biases of all readers take c up.
+//! `s_j = max |x_j|^a / max |W_j|^(1 - a)`. The producer of x absorbs 1 / s where it feeds nothing else, as the gain of
+//! a normalization does; elsewhere a Mul is inserted. The exponent a is chosen by the outputs of the network: the error
+//! of single layers misleads. Source: Xiao et al. 2022, arXiv 2211.10438, section 4. With that exponent channels are
+//! shifted, too: `x / s` becomes `(x - c) / s` with c in the middle of a channel's range, where the biases of all
+//! readers can absorb c.
 
 use super::local_bias::LOCAL_BIAS;
 use crate::calibrate::CalibrationStatistics;
@@ -25,7 +26,7 @@ use crate::tune::variants::{Best, Trial, Variant};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Channel scales for the layers of a transformer.
+/// Channel scales for the linear layers of a transformer.
 pub const SMOOTH: Method = Method {
     name: "smooth",
     title: "smoothing",
@@ -36,16 +37,17 @@ pub const SMOOTH: Method = Method {
     action: Action::Choice(choose),
 };
 
-/// The exponents of the largest activations.
+/// Candidate exponents of the largest activations.
 const EXPONENTS: &[f64] = &[0.5, 0.7, 0.85, 0.95];
-/// Those where an inserted Mul reads integers: scales gain nothing for activations, but make the rows of weights alike.
+/// Candidate exponents where an inserted Mul reads integers: activations gain nothing, but rows of weights become
+/// alike.
 const EXPONENTS_OF_WEIGHTS: &[f64] = &[0.0, 0.25, 0.5];
-/// Fewest samples that an exponent is chosen by.
+/// Minimum samples for the choice of an exponent.
 const LEAST_SAMPLES: usize = 16;
-/// Channels and weights reach so far at least.
+/// Lower limit of a channel's and a weight's largest value.
 const LEAST: f64 = 1e-5;
 
-/// The better of the exponents, where it gains over none.
+/// Applies the best of the exponents, where it gains.
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
     let ChoiceContext { setup, calibration, .. } = *context;
     let Some(data) = setup.samples.filter(|_| !setup.has_given_ranges) else { return Ok(Chosen::default()) };
@@ -60,7 +62,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     }
     let (names, values) = (data.names(), data.values(samples.clone())?);
     let data = Samples { names: &names, values: &values };
-    // Biases stay as they are: corrected on the quantized network, they hide what an exponent does.
+    // Biases stay uncorrected here: correction on the quantized network hides the effect of an exponent.
     let reference = known.take().map(|known| known.reference.without_corrected());
     let mut trial = Trial::new(SMOOTH.name, setup, planned, data, Biases::Kept, reference);
     let exponents = if setup.scheme.scales_in_float() { EXPONENTS } else { EXPONENTS_OF_WEIGHTS };
@@ -81,15 +83,15 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let shifts = setup.scheme.scales_in_float() && context.methods.contains(LOCAL_BIAS.name);
     let shifted = if shifts { Some(LinearInputs::of(setup, planned, calibration, true)?) } else { None };
     if let Some(shifted) = shifted.filter(|shifted| shifted.n_shifted() > 0) {
-        // Biases are corrected: the mean error of a weight counts as much as the mean of its input, which is not at 0 when the
-        // middle is.
+        // With corrected biases: a weight's mean error is multiplied by the mean of its input, which a shift by the
+        // middle moves away from 0.
         let mut trial = Trial {
             model: &chosen.model,
             plan: &chosen.decided.0,
             placement: &chosen.placement,
             ..Trial::new(SMOOTH.name, setup, planned, data, Biases::Corrected(LOCAL_BIAS), None)
         };
-        // Shifted channels reach less far, for which a lower exponent may do.
+        // Shifted channels have smaller ranges, for which a lower exponent may be better.
         let which = tried[at];
         for &exponent in &exponents[which.saturating_sub(1)..=which] {
             let make = || shifted.smoothed(setup, planned, calibration, exponent);
@@ -112,7 +114,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     Ok(Chosen { outcomes, statistics: chosen.statistics, ..Chosen::default() })
 }
 
-/// The order in which neighbours on a scale are tried: two in the middle, then on from the better one while that gains more.
+/// A hill climb over neighbouring positions: two in the middle, then on from the better one while that gains.
 struct Climb {
     gains: Vec<Option<f64>>,
 }
@@ -126,7 +128,7 @@ impl Climb {
         self.gains[which] = Some(gain);
     }
 
-    /// The position that gained the most; the middle before anything was tried.
+    /// The position with the largest gain; the middle before anything was tried.
     fn best(&self) -> usize {
         let tried = self.gains.iter().enumerate().filter_map(|(which, gain)| Some((which, (*gain)?)));
         let best = tried.reduce(|best, other| if other.1 > best.1 { other } else { best });
@@ -141,32 +143,32 @@ impl Climb {
     }
 }
 
-/// The inputs of the layers of transformers, in groups that take channel scales.
+/// The inputs of the linear layers of a transformer, in groups that share channel scales.
 struct LinearInputs {
-    /// Where no node takes scales up.
+    /// Muls for the scales that no node can absorb.
     muls: Vec<InsertedMul>,
-    /// On the model with these.
+    /// The groups, on the model with these Muls.
     groups: Vec<LinearGroup>,
 }
 
-/// Inputs of layers that take channel scales together.
+/// Inputs of layers that share channel scales.
 struct LinearGroup {
     group: EqualizationGroup,
     reach: Reach,
-    /// What shifts the channels; none where they stay.
+    /// Edits that shift the channels; empty where they stay.
     shift: Vec<ModelEdit>,
 }
 
-/// How far the channels of a group reach.
+/// Ranges of a group's channels.
 struct Reach {
-    /// Extremes of the inputs' channels.
+    /// Extremes of the inputs, per channel.
     inputs: Vec<Extremes>,
-    /// Largest absolute weight of the readers.
+    /// Largest absolute weight of the readers, per channel.
     weights: Vec<f64>,
 }
 
 impl LinearInputs {
-    /// With channels `shifted` where biases allow it, or not.
+    /// The groups of a model; with `shifted`, channels are shifted where biases allow it.
     fn of(
         setup: Setup,
         planned: &PlannedModel,
@@ -200,7 +202,7 @@ impl LinearInputs {
         for group in all {
             let is_of_layers = group.consumers.iter().all(|end| linear.contains(&source(&end.tensor)));
             let reach = || Reach::of(&group, &index, graph, |tensor| calibration.channels(&source(tensor)));
-            // The ranges of other tensors of the group would change by channels that were not observed.
+            // Excluded: other quantized tensors of the group, whose scaled ranges were not observed.
             let others =
                 group.tensors.keys().filter(|tensor| !group.consumers.iter().any(|end| end.tensor == **tensor));
             if !group.consumers.is_empty()
@@ -210,7 +212,7 @@ impl LinearInputs {
             {
                 let middles = reach.middles();
                 let mut shift = if shifted { shift(&group, graph, &index, &middles) } else { None }.unwrap_or_default();
-                // The bias of a layer that the next one reads directly takes one offset, not two.
+                // A bias can absorb one offset, not two: that of a layer whose output the next one reads directly.
                 let constants: BTreeSet<String> = shift.iter().filter_map(replaced).collect();
                 if constants.is_disjoint(&shifted_constants) {
                     shifted_constants.extend(constants);
@@ -227,7 +229,7 @@ impl LinearInputs {
         Ok(LinearInputs { muls, groups })
     }
 
-    /// The model with channel scales by an exponent.
+    /// The model with channel scales for an exponent.
     fn smoothed(
         &self,
         setup: Setup,
@@ -236,7 +238,7 @@ impl LinearInputs {
         exponent: f64,
     ) -> Result<Variant> {
         let mut edits: Vec<ModelEdit> = self.muls.iter().cloned().map(ModelEdit::InsertMul).collect();
-        // Before scales are taken up: a bias may be that of a layer that does.
+        // Shifts come before scales: the shifted bias may belong to a layer that absorbs scales.
         edits.extend(self.groups.iter().flat_map(|group| group.shift.iter().cloned()));
         let (mut scalings, mut statistics) = (BTreeMap::new(), BTreeMap::new());
         for LinearGroup { group, reach, .. } in &self.groups {
@@ -276,7 +278,7 @@ impl LinearInputs {
 }
 
 impl Reach {
-    /// `None` where the channels of an input were not observed, or hold no value.
+    /// `None` where the channels of an input were not observed or have no value.
     fn of<'a>(
         group: &EqualizationGroup,
         index: &GraphIndex,
@@ -306,14 +308,14 @@ impl Reach {
         self.inputs.iter().map(|extremes| extremes.get().map_or(0.0, |(min, max)| min / 2.0 + max / 2.0)).collect()
     }
 
-    /// Takes an offset off each channel.
+    /// Subtracts an offset from each channel.
     fn shift(&mut self, offsets: &[f32]) {
         for (Extremes { min, max }, offset) in self.inputs.iter_mut().zip(offsets) {
             (*min, *max) = (*min - offset, *max - offset);
         }
     }
 
-    /// A scale per channel, 1 in their geometric mean.
+    /// One scale per channel, with geometric mean 1.
     fn scales(&self, exponent: f64) -> Vec<f32> {
         let log = |(extremes, weight): (&Extremes, &f64)| {
             let input = extremes.get().map_or(0.0, |(min, max)| f64::from(max.max(-min)));

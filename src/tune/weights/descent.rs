@@ -3,23 +3,23 @@
 use super::problem::Bounds;
 use mqq_concrete::matrix::Matrix;
 
-/// Sweeps over a row, at most.
+/// Maximum sweeps over a row.
 const MAX_SWEEPS: usize = 12;
 
-/// The error `(t - w) H (t - w)^T` of a row `w`, and `(m + E[b] (w - w0)^T)^2` where its mean error `m` counts as well.
-/// Half its slope, downwards, is what a descent carries along.
+/// The error `(t - w) H (t - w)^T` of a row `w`, plus `(m + E[b] (w - w0)^T)^2` where its mean error `m` counts as
+/// well. A descent updates half its negative slope.
 pub struct Bowl<'a> {
     h: &'a Matrix,
     /// `E[b]`; empty where the mean error does not count.
     means: &'a [f64],
     /// Half the second derivative by each weight.
     curvature: Vec<f64>,
-    /// The weights, those of the inputs that vary most first.
+    /// Indices of the weights, largest input variance first.
     order: Vec<usize>,
 }
 
 impl<'a> Bowl<'a> {
-    /// By `H`, `[n_in, n_in]`, and the means of the inputs where they count.
+    /// The error for `H`, `[n_in, n_in]`, and the means of the inputs where they count.
     pub fn new(h: &'a Matrix, means: &'a [f64]) -> Bowl<'a> {
         let mean = |k: usize| means.get(k).copied().unwrap_or_default();
         let curvature: Vec<f64> = (0..h.n_rows()).map(|k| h[(k, k)] + mean(k).powi(2)).collect();
@@ -28,14 +28,14 @@ impl<'a> Bowl<'a> {
         Bowl { h, means, curvature, order }
     }
 
-    /// Moves the integers `q`, at which half the downward slope is `slope`, as long as that lowers the error; each
-    /// counts as many times its step. Gives the change of the error.
+    /// Moves the integers `q` while that lowers the error. `steps` holds the scale of each; `slope` is half the
+    /// negative slope at `q`. Returns the change of the error.
     pub fn descend(&self, bounds: &Bounds, steps: &[f64], q: &mut [f64], slope: &mut [f64]) -> f64 {
         let mut total = 0.0;
         for _ in 0..MAX_SWEEPS {
             let mut moved = false;
             for &j in &self.order {
-                // Less than half a step: the integer is the nearest one, and one of those that it may be.
+                // Less than half a step: the integer is already the nearest allowed one.
                 if slope[j].abs() <= 0.5 * steps[j] * self.curvature[j] {
                     continue;
                 }

@@ -27,7 +27,7 @@ enum ProductKind {
     Product { transposed: bool },
 }
 
-/// How a kernel moves over its input; two spatial axes (one axis counts as `[1, n]`).
+/// Kernel parameters over two spatial axes (one axis counts as `[1, n]`).
 #[derive(Debug, Clone, PartialEq)]
 struct Window {
     kernel: [usize; 2],
@@ -68,7 +68,7 @@ fn steps(node: &NodeProto) -> Option<([usize; 2], [usize; 2])> {
     (strides.iter().chain(&dilations).all(|n| *n > 0)).then_some((strides, dilations))
 }
 
-/// The padding before the first position: only that matters, the output says where to stop.
+/// The padding before the first position. The padding at the end is implied by the output's shape.
 fn declared_pads(node: &NodeProto) -> Option<[isize; 2]> {
     match ints(node, "pads").unwrap_or_default()[..] {
         [] => Some([0, 0]),
@@ -79,9 +79,9 @@ fn declared_pads(node: &NodeProto) -> Option<[isize; 2]> {
 }
 
 impl LayerProduct {
-    /// The node as a matrix product, for an input like `input` and a weight of shape `weight` at its
-    /// second place; `None` for what is none: other operators, three spatial axes, a transposed or
-    /// scaled Gemm, a ConvTranspose whose padding is not written down.
+    /// The node as a matrix product, for an input like `input` and a second input (the weight) of shape `weight`.
+    /// `None` for other operators, three spatial axes, a transposed or scaled Gemm, and a ConvTranspose with implicit
+    /// padding.
     pub fn of(node: &NodeProto, weight: &[usize], input: &Value) -> Option<LayerProduct> {
         match (node.op_type(), weight) {
             ("Conv" | "ConvTranspose", &[first, per_group, ref spatial @ ..]) => {
@@ -102,8 +102,8 @@ impl LayerProduct {
         }
     }
 
-    /// A convolution with a weight of the dimensions `[first, per_group, spatial…]`: output channels and input channels of
-    /// a group, or the other way round where it is transposed.
+    /// A convolution with a weight of shape `[first, per_group, spatial…]`: output channels and input channels per
+    /// group, or input channels and output channels per group where it is transposed.
     fn convolution(
         node: &NodeProto,
         [first, per_group]: [usize; 2],
@@ -129,7 +129,7 @@ impl LayerProduct {
                 }
             }
         }
-        // `output_shape` spreads the padding by rules of its own.
+        // `output_shape` sets the padding by rules of its own.
         if transposed && node::attribute(node, "output_shape").is_some() {
             return None;
         }
@@ -143,7 +143,7 @@ impl LayerProduct {
         fits.then_some(LayerProduct { kind, n_out, n_in, groups })
     }
 
-    /// The axis of the weight that counts output channels.
+    /// The weight axis of output channels.
     pub fn out_axis(&self) -> usize {
         match self.kind {
             ProductKind::Conv { .. } | ProductKind::Product { transposed: true } => 0,
@@ -151,7 +151,7 @@ impl LayerProduct {
         }
     }
 
-    /// Position in the weight of row `o`, column `k`.
+    /// Index into the weight of row `o`, column `k`.
     pub fn at(&self, o: usize, k: usize) -> usize {
         match &self.kind {
             ProductKind::Product { transposed: false } => k * self.n_out + o,
@@ -165,12 +165,12 @@ impl LayerProduct {
         }
     }
 
-    /// Positions of one sample's output `y`.
+    /// Number of positions in one sample's output `y`.
     pub fn n_positions(&self, y: &Value) -> usize {
         y.shape().iter().product::<usize>() / self.n_out.max(1)
     }
 
-    /// Where the output holds channel `o` of position `p`.
+    /// Index into the output `y` of channel `o` at position `p`.
     pub fn out_at(&self, y: &Value, o: usize, p: usize) -> usize {
         match self.kind {
             ProductKind::Product { .. } => p * self.n_out + o,
@@ -181,7 +181,7 @@ impl LayerProduct {
         }
     }
 
-    /// The patches of group `group` at the positions `positions` of the output `y`, row by row: `[positions, n_in]`.
+    /// The patches of group `group` at the positions `positions` of the output `y`: `[positions, n_in]`, row-major.
     pub fn patches(&self, x: &Value, y: &Value, group: usize, positions: &[usize]) -> Vec<f32> {
         let Some(values) = x.f32s() else { return Vec::new() };
         let mut patches = Vec::with_capacity(positions.len() * self.n_in);
@@ -222,8 +222,8 @@ impl LayerProduct {
 }
 
 impl Window {
-    /// Where on `axis` of the input, which has `size` positions, the output's position `at` meets the
-    /// kernel's `tap`; `None` in the padding, and between the positions of a transposed convolution.
+    /// Index on `axis` of the input, of length `size`, that the kernel's `tap` reads for the output index `at`. `None`
+    /// in the padding, and between the positions of a transposed convolution.
     fn source(&self, transposed: bool, axis: usize, at: usize, tap: usize, size: usize) -> Option<usize> {
         let (stride, reach) = (self.strides[axis], (tap * self.dilations[axis]) as isize);
         let source = if transposed {

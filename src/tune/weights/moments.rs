@@ -1,4 +1,4 @@
-//! Second moments of a layer's inputs and outputs, over positions of the calibration samples.
+//! Second moments of a layer's inputs and outputs over positions of the calibration samples.
 
 use super::layer::LayerProduct;
 use super::problem::LayerData;
@@ -8,10 +8,10 @@ use mqq_concrete::matrix::{Matrix, transposed_product};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Positions looked at: at most so many per weight of a row, and so many more.
+/// Maximum positions: this many per weight of a row, plus `MORE_POSITIONS`.
 const POSITIONS_PER_WEIGHT: usize = 40;
 const MORE_POSITIONS: usize = 10_000;
-/// Positions that are multiplied at a time, about, or those of one sample where it has more.
+/// Approximate number of positions that are multiplied at a time, or those of one sample where it has more.
 const POSITIONS_AT_A_TIME: usize = 256;
 
 /// Second moments of one group of channels.
@@ -20,11 +20,11 @@ pub struct Moments {
     pub bb: Matrix,
     /// Sum of `b y^T`, `[n_in, outputs of the group]`.
     pub by: Matrix,
-    /// Sum of `b`; when finished, its mean.
+    /// Sum of `b`; after `finish` its mean.
     pub b: Vec<f64>,
     /// Sum of `y`.
     y: Vec<f64>,
-    /// Positions.
+    /// Number of positions.
     pub n: usize,
 }
 
@@ -52,7 +52,7 @@ impl Moments {
         self.n += part.n;
     }
 
-    /// Means of the products, about the means where `centred`.
+    /// Means of the products; covariances where `centred`.
     fn finish(mut self, centred: bool) -> Moments {
         let n = self.n.max(1) as f64;
         let (b, y) = (&self.b, &self.y);
@@ -67,7 +67,7 @@ impl Moments {
     }
 }
 
-/// Sums over some positions of some samples; what is a matrix in [`Moments`] is here column by column.
+/// Sums over some positions of some samples. The matrices of [`Moments`] are column-major here.
 struct Part {
     bb: Vec<f32>,
     by: Vec<f32>,
@@ -101,7 +101,7 @@ impl Part {
     }
 }
 
-/// The positions of each sample that are looked at: at most about `wanted`, spread evenly, without padding among `tokens`.
+/// The positions of each sample to read: at most about `wanted` in all, evenly spaced, without the padding in `tokens`.
 fn positions<'a>(
     layer: &'a LayerProduct,
     y: &'a [Value],
@@ -112,12 +112,12 @@ fn positions<'a>(
     let stride = n_positions.div_ceil(wanted).max(1);
     let counts =
         move |sample: usize, p: usize| tokens.get(sample).is_none_or(|tokens| tokens.counts(y[sample].shape(), p));
-    // Another first position in each sample, so that not always the same places are seen.
+    // Each sample starts at another position, so that all parts of the image are covered.
     let all = move |sample: usize| (sample * 7 % stride..layer.n_positions(&y[sample])).step_by(stride);
     move |sample| all(sample).filter(|&p| counts(sample, p)).collect()
 }
 
-/// Gives `add` the patches of one group at the positions of every sample. Gives their number, at least 1.
+/// Calls `add` with the patches of one group at the positions of every sample. Returns their number, at least 1.
 fn each_patch(
     layer: &LayerProduct,
     [b, y]: [&[Value]; 2],
@@ -134,8 +134,8 @@ fn each_patch(
     n.max(1) as f64
 }
 
-/// Variances of the inputs of every group, or mean squares unless `centred`: `[groups, n_in]`. Only the
-/// shapes of `y` count.
+/// Variances of the inputs of every group, or mean squares unless `centred`: `[groups, n_in]`. Of `y` only the shapes
+/// count.
 pub fn variances(layer: &LayerProduct, LayerData { b, y, centred, tokens }: LayerData) -> Vec<f64> {
     let positions = positions(layer, y, tokens, MORE_POSITIONS);
     let of = |group: usize| -> Vec<f64> {
@@ -154,8 +154,8 @@ pub fn variances(layer: &LayerProduct, LayerData { b, y, centred, tokens }: Laye
     groups.concat()
 }
 
-/// Means of the inputs of every group over the samples: `[groups, n_in]`, each as it is and `quantized`, which leaves 0 as it is
-/// (padding of convolutions). Only the shapes of `y` count. Padding among `tokens` is left out; there may be none.
+/// Means of the inputs of every group over the samples: `[groups, n_in]`, each float and `quantized`. `quantized` must
+/// map 0 to 0, because convolutions pad with 0. Of `y` only the shapes count. The padding in `tokens` is left out.
 pub fn input_means(
     layer: &LayerProduct,
     b: &[Value],
@@ -178,7 +178,7 @@ pub fn input_means(
     groups.concat()
 }
 
-/// Moments of every group over the samples, whatever the number of threads the same bits.
+/// Moments of every group over the samples; bit-identical for any number of threads.
 pub fn gather(layer: &LayerProduct, LayerData { b, y, centred, tokens }: LayerData) -> Vec<Moments> {
     let positions = positions(layer, y, tokens, POSITIONS_PER_WEIGHT * layer.n_in + MORE_POSITIONS);
     let positions: Vec<Vec<usize>> = (0..b.len()).map(positions).collect();
@@ -203,7 +203,7 @@ pub fn gather(layer: &LayerProduct, LayerData { b, y, centred, tokens }: LayerDa
     vec![sum.finish(centred)]
 }
 
-/// Runs of samples with positions enough that their matrices are worth adding up.
+/// Ranges of samples with enough positions for the cost of adding up their matrices.
 fn batches(positions: &[Vec<usize>]) -> Vec<Range<usize>> {
     let mut batches: Vec<Range<usize>> = Vec::new();
     let mut n = POSITIONS_AT_A_TIME;

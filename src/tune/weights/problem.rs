@@ -1,38 +1,38 @@
-//! A weight whose integers or scales are asked for.
+//! A weight whose integers or scales are searched.
 
 use super::layer::LayerProduct;
 use crate::engine::Value;
 use crate::plan::Pairs;
 use crate::simulate::TokenMask;
 
-/// What the integers may be, counted from the zero point.
+/// Allowed integers, relative to the zero point.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds<'a> {
-    /// Lowest.
+    /// Smallest integer.
     pub low: i32,
-    /// Highest.
+    /// Largest integer.
     pub high: i32,
-    /// Which may not be large side by side.
+    /// Limits on the sum of neighbouring weights.
     pub pairs: Option<Pairs>,
-    /// By how much lower both are, for each weight of a row; empty where all have one zero point.
+    /// Amount by which both limits are lower, for each weight of a row; empty where all have one zero point.
     pub shifts: &'a [i32],
 }
 
 impl Bounds<'_> {
-    /// Lowest and highest integer of weight `k` of a row, whatever stands beside it.
+    /// Smallest and largest integer of weight `k` of a row, without the limits on pairs.
     pub(super) fn ends(&self, k: usize) -> (i32, i32) {
         let shift = self.shifts.get(k).copied().unwrap_or_default();
         (self.low - shift, self.high - shift)
     }
 
     pub(super) fn nearest(&self, k: usize, w: f64, scale: f64) -> f64 {
-        // Added, it leaves no bits behind the point: ties go to the even integer, without a call of the maths library.
+        // Adding it rounds to the nearest integer, ties to even, without a call of the maths library.
         const NO_FRACTION: f64 = 1.5 * (1u64 << 52) as f64;
         let (low, high) = self.ends(k);
         (w / scale).clamp(f64::from(low), f64::from(high)) + NO_FRACTION - NO_FRACTION
     }
 
-    /// Bounds of weight `k` of the row `q`.
+    /// Smallest and largest integer of weight `k`, given the other integers `q` of its row.
     pub fn of(&self, q: &[f64], k: usize) -> (f64, f64) {
         let (low, high) = match &self.pairs {
             None => self.ends(k),
@@ -44,11 +44,11 @@ impl Bounds<'_> {
         (f64::from(low), f64::from(high))
     }
 
-    /// The nearest integers; of two that are too heavy together the later one gives way.
+    /// The nearest allowed integers. Of a pair above the limit the second one is reduced.
     pub fn nearest_row(&self, row: &[f64], scale: impl Fn(usize) -> f64) -> Vec<f64> {
         let mut q = vec![0f64; row.len()];
         for (k, &w) in row.iter().enumerate() {
-            // What comes later is still 0.
+            // Later integers of the row are still 0.
             let (low, high) = self.of(&q, k);
             q[k] = self.nearest(k, w, scale(k)).clamp(low, high);
         }
@@ -56,21 +56,21 @@ impl Bounds<'_> {
     }
 }
 
-/// A weight whose integers are asked for.
+/// A weight whose integers or scales are searched.
 pub struct Problem {
-    /// The layer that it belongs to.
+    /// The weight's layer.
     pub layer: LayerProduct,
-    /// `[n_out, n_in]`, rows as in [`LayerProduct`].
+    /// Values, `[n_out, n_in]`, rows as in [`LayerProduct`].
     pub w: Vec<f32>,
-    /// As decided so far.
+    /// The current scales.
     pub scales: Vec<f32>,
-    /// The index of the scale of each weight; empty where every row has one, in their order.
+    /// The index of the scale of each weight; empty where row `o` has scale `o`.
     pub scale_idx: Vec<u32>,
-    /// What the integers may be, counted from the first zero point.
+    /// Allowed integers, relative to the first zero point.
     pub bounds: Bounds<'static>,
-    /// By how much the zero point of each weight is above the first, as `w`; empty where there is one.
+    /// Zero point of each weight minus the first one, as `w`; empty where all have one zero point.
     pub shifts: Vec<i32>,
-    /// Whether scales may change.
+    /// Whether scales may be any float, so that they can change.
     pub free: bool,
 }
 
@@ -80,7 +80,7 @@ impl Problem {
         self.scale_idx.get(o * self.layer.n_in + k).map_or(o, |&idx| idx as usize)
     }
 
-    /// What the integers of row `o` may be.
+    /// Allowed integers of row `o`.
     pub fn bounds_of(&self, o: usize) -> Bounds<'_> {
         let n_in = self.layer.n_in;
         Bounds { shifts: self.shifts.get(o * n_in..(o + 1) * n_in).unwrap_or_default(), ..self.bounds }
@@ -92,23 +92,23 @@ impl Problem {
     }
 }
 
-/// What a layer reads and makes, per sample.
+/// Inputs and outputs of a layer, per sample.
 #[derive(Clone, Copy)]
 pub struct LayerData<'a> {
-    /// Its inputs in the quantized network.
+    /// Inputs in the quantized network.
     pub b: &'a [Value],
-    /// Its outputs in the float network.
+    /// Outputs in the float network.
     pub y: &'a [Value],
-    /// Whether its bias will be corrected afterwards.
+    /// Whether the bias will be corrected afterwards.
     pub centred: bool,
-    /// Which tokens of each sample are no padding; empty where that is not known.
+    /// Tokens of each sample that are not padding; empty where that is not known.
     pub tokens: &'a [TokenMask],
 }
 
-/// A weight's integers and scales.
+/// The integers and scales of a weight.
 pub struct Rows {
     /// `[n_out, n_in]`, rows as in [`LayerProduct`].
     pub integers: Vec<i32>,
-    /// As many as the problem has.
+    /// As [`Problem::scales`].
     pub scales: Vec<f32>,
 }

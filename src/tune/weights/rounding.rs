@@ -7,12 +7,13 @@
 //! w* = (cov(y, b) + w L) (cov(b, b) + L)^-1
 //! ```
 //!
-//! with a diagonal ridge `L`, and the integers `q` come from coordinate descent on `(w* - s q) H (w* - s q)^T`,
-//! `H = cov(b, b) + L`, from the nearest integers on: each step can only lower the error. A row that leaves more error
-//! on the samples than the nearest integers of `w`, which the ridge allows, gets these.
+//! with a diagonal ridge `L`. The integers `q` come from coordinate descent on `(w* - s q) H (w* - s q)^T`,
+//! `H = cov(b, b) + L`, starting from the nearest integers: each step can only lower the error. The ridge allows a row
+//! to end with more error on the samples than the nearest integers of `w`; then it gets these.
 //!
-//! Where the layer's bias has few bits and quantization parameters of its own, its mean error m counts as well, and the integers make
-//! up for what the grid leaves: the error then is `(w* - s q) H (w* - s q)^T + (m + E[b] (s q - s q0)^T)^2`.
+//! Where the layer's bias has few bits and quantization parameters of its own, its mean error m counts as well, and the
+//! integers compensate for the bias's rounding: the error then is
+//! `(w* - s q) H (w* - s q)^T + (m + E[b] (s q - s q0)^T)^2`.
 //!
 //! Sources: GPTQ (Frantar et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134)
 //! for the descent.
@@ -25,21 +26,20 @@ use anyhow::{Result, anyhow};
 use mqq_concrete::matrix::Matrix;
 use rayon::prelude::*;
 
-/// Ridge, as a share of the variance of an input, half its own and half the mean of all; for grids of few integers and
-/// of many. The less there is to win by rounding, the less the targets may follow what a few samples ask for.
-/// Figures: docs/design/rounding.md.
+/// Ridge relative to an input's variance (half its own, half the mean of all), for grids of few and of many integers.
+/// The less rounding can gain, the less the targets may follow a few samples. Figures: docs/design/rounding.md.
 const RIDGES: [f64; 2] = [0.2, 1.0];
-/// Integers from which a grid has many.
+/// Number of integers from which a grid has many.
 const MANY: i32 = 64;
-/// Positions per weight of a row from which the regression is trusted.
+/// Minimum positions per weight of a row for the regression.
 const MIN_POSITIONS_PER_WEIGHT: usize = 20;
-/// Longest row: its matrix of moments takes 170 MB, twice while it is factorized.
+/// Longest row. Its matrix of moments takes 170 MB, twice that while it is factorized.
 pub const MAX_ROW: usize = 4608;
 
 /// Rows that are multiplied at a time.
 const BLOCK: usize = 32;
 
-/// Rounds the weight for the inputs of the quantized network and the outputs of the float one.
+/// Learns the integers of a weight from its inputs in the quantized network and its outputs in the float one.
 ///
 /// # Errors
 /// If the inputs' moments are not finite.
@@ -63,18 +63,18 @@ pub fn round(problem: &Problem, data: LayerData) -> Result<RoundedWeight> {
     Ok(RoundedWeight { rows: Rows { integers: integers.concat(), scales }, slopes, groups })
 }
 
-/// Learned integers, and what they were learned from.
+/// Learned integers, and the moments that they were learned from.
 pub struct RoundedWeight {
     /// The integers and their scales.
     pub rows: Rows,
-    /// Half the slope of each row's error, downwards.
+    /// Half the negative slope of each row's error.
     slopes: Vec<Vec<f64>>,
     groups: Vec<Group>,
 }
 
 impl RoundedWeight {
-    /// Other integers, which make up for biases that are not what they should be: `errors` holds for each row by how
-    /// much, one or more of which one is taken. Gives their positions.
+    /// Learns the integers again so that they compensate for errors of the bias. `errors` holds the candidate errors of
+    /// each row's bias, at least one. Returns the index of the one that was chosen for each row.
     pub fn make_up(&mut self, problem: &Problem, errors: &[Vec<f64>]) -> Vec<usize> {
         let (n_in, per_group) = (problem.layer.n_in, problem.layer.n_out / problem.layer.groups);
         let bowls: Vec<Bowl> = self.groups.iter().map(|group| Bowl::new(&group.h, &group.means)).collect();
@@ -102,24 +102,24 @@ impl RoundedWeight {
     }
 }
 
-/// What is known of one group of channels. Rows are those of the group, `[outputs of the group, n_in]`.
+/// Moments and targets of one group of channels. Rows are those of the group, `[outputs of the group, n_in]`.
 struct Group {
     /// `cov(b, b)` with the ridge on its diagonal, `[n_in, n_in]`.
     h: Matrix,
     /// `cov(b, y)`, `[n_in, outputs of the group]`.
     by: Matrix,
-    /// One per input.
+    /// One value per input.
     ridge: Vec<f64>,
     /// Mean of each input.
     means: Vec<f64>,
-    /// The best real rows.
+    /// The best real-valued rows.
     targets: Vec<f64>,
-    /// `H` times these, where they are others than those given.
+    /// `H` times the targets, where they differ from the given weights.
     products: Option<Vec<f64>>,
 }
 
 impl Group {
-    /// Solves for the best real rows where there are positions enough.
+    /// Solves for the best real-valued rows where there are enough positions.
     fn new(moments: Moments, given: &[f64], ridge: f64) -> Result<Group> {
         let Moments { bb: mut h, by, b: means, n, .. } = moments;
         let n_in = means.len();
@@ -150,7 +150,7 @@ impl Group {
         (0..self.means.len()).map(|k| self.h[(k, k)])
     }
 
-    /// The integers of each row, of which `first` is the first, and half the slope of its error.
+    /// The integers of each row and half the negative slope of its error. `first` is the index of the first row.
     fn round(&self, problem: &Problem, first: usize, given: &[f64], steps: &[f64]) -> Vec<(Vec<i32>, Vec<f64>)> {
         let n_in = self.means.len();
         let nearest = |rows: &[f64]| -> Vec<f64> {
@@ -183,14 +183,13 @@ impl Group {
         (0..steps.len() / n_in).into_par_iter().map(of_row).collect()
     }
 
-    /// `H` times what the integers leave of the targets: half the slopes of the errors, downwards.
+    /// `H` times the difference between targets and integers: half the negative slopes of the errors.
     fn slopes(&self, q: &[f64], steps: &[f64]) -> Vec<f64> {
         let left = self.targets.iter().zip(q).zip(steps).map(|((target, q), step)| target - q * step);
         times(&self.h, &left.collect::<Vec<_>>())
     }
 
-    /// Mean squared error of output `i` for the integers `q`, up to what they do not change; `products` is `H` times its
-    /// targets.
+    /// Mean squared error of output `i` for the integers `q`, up to a constant. `products` is `H` times its targets.
     fn error(&self, i: usize, q: &[f64], slope: &[f64], steps: &[f64], products: &[f64]) -> f64 {
         let of = |k: usize| {
             let w = q[k] * steps[k];
@@ -200,7 +199,7 @@ impl Group {
     }
 }
 
-/// `H` times each of the rows; the same bits whatever the number of threads.
+/// `H` times each of the rows; bit-identical for any number of threads.
 fn times(h: &Matrix, rows: &[f64]) -> Vec<f64> {
     let n = h.n_rows();
     let mut products = vec![0f64; rows.len()];

@@ -1,18 +1,18 @@
-//! Scales of weights by the error that they leave at the layer's output.
+//! Scales of weights with the least error at the layer's output.
 //!
-//! The error of a weight counts as much as the input that it is multiplied by varies: `sum_k var(x_k) (w_k - s q_k)^2`,
-//! which is the error of the output where the inputs do not depend on each other.
+//! The error of each weight is weighted by the variance of its input: `sum_k var(x_k) (w_k - s q_k)^2`. That is the
+//! error of the output for uncorrelated inputs.
 
 use super::moments::variances;
 use super::problem::{LayerData, Problem, Rows};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Scales tried, as shares of the one that covers the largest weight.
+/// Candidate scales, in 40ths of the scale that covers the largest weight.
 const SHARES: std::ops::RangeInclusive<u32> = 16..=40;
 
-/// The nearest integers on the scales with the least error at the layer's output; of the float outputs only the shapes
-/// count. `None` where the inputs are not finite or always 0.
+/// The scales with the least error at the layer's output, and the nearest integers. Of the float outputs only the
+/// shapes count. `None` where the inputs are not finite or always 0.
 pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
     let n_in = problem.layer.n_in;
     let mut variances = variances(&problem.layer, data);
@@ -20,7 +20,7 @@ pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
     if !mean.is_finite() || mean <= 0.0 {
         return None;
     }
-    // An input that was 0 on these samples may be another on others.
+    // An input that is 0 on these samples may be nonzero on others.
     variances.iter_mut().for_each(|variance| *variance += 0.01 * mean);
     let targets: Vec<f64> = problem.w.iter().map(|&w| f64::from(w)).collect();
     let scales = choose(problem, &targets, &variances);
@@ -32,15 +32,15 @@ pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
     Some(Rows { integers: integers.concat(), scales })
 }
 
-/// The scales with the least error of nearest rounding of `targets` (`[n_out, n_in]`), weighted by the
-/// inputs' variances (`[groups, n_in]`).
+/// The scales with the least error of nearest rounding of `targets` (`[n_out, n_in]`), weighted by the inputs'
+/// variances (`[groups, n_in]`).
 pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32> {
     if !problem.free {
         return problem.scales.clone();
     }
     let Problem { layer, scales, .. } = problem;
     let (n_in, per_group) = (layer.n_in, layer.n_out / layer.groups);
-    // What each scale is for: columns of rows.
+    // The row and columns of the weights that each scale covers.
     let mut parts: Vec<Vec<(usize, Vec<usize>)>> = vec![Vec::new(); scales.len()];
     for o in 0..layer.n_out {
         let mut of_row: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -60,7 +60,8 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
     };
     let steps = f64::from(*SHARES.end());
     let best = |(parts, &given): (&Vec<(usize, Vec<usize>)>, &f32)| -> f32 {
-        // The scale that reaches a weight: by the upper end, and below 0 by the lower one where zero points differ.
+        // The scale that covers a weight at the upper end; at the lower end for negative weights where zero points
+        // differ.
         let needed = |(o, k): (usize, usize)| {
             let w = targets[o * n_in + k];
             let (low, high) = problem.bounds_of(o).ends(k);

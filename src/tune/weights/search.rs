@@ -1,4 +1,4 @@
-//! A layer's weight, changed while its quantized input is known and its output is not.
+//! Searches a layer's weight once its quantized input is known and before its output is.
 
 use super::layer::LayerProduct;
 use super::problem::{Bounds, LayerData, Problem, Rows};
@@ -18,33 +18,33 @@ use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is changed of a weight.
+/// The part of a weight that is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightRule {
-    /// Its scales, by the error that they leave at the layer's output.
+    /// Scales with the least error at the layer's output.
     Scales,
-    /// Its integers, which reproduce the layer's float output.
+    /// Integers that reproduce the layer's float output.
     Rounding,
 }
 
-/// Changes the weights of a candidate.
+/// Searches the weights of a candidate.
 pub struct WeightSearch {
-    /// Learns integers; where not, or where a row is too long for that, scales.
+    /// With [`WeightRule::Rounding`], rows that are too long get scales instead.
     rule: WeightRule,
     /// Whether biases are corrected.
     corrects: bool,
-    /// Which tokens are no padding.
+    /// Tokens of each sample that are not padding.
     tokens: Vec<TokenMask>,
-    /// In a transformer the inputs of its linear layers: of these alone integers are learned. The few convolutions around have
-    /// rows so long that they take most of the time, and lose.
+    /// In a transformer, the inputs of linear layers: only their integers are learned. The rows of the few convolutions
+    /// are so long that they take most of the time, and the result is worse.
     linear: Option<BTreeSet<String>>,
-    /// Weights that were changed.
+    /// Indices of the weights that were changed.
     changed: BTreeSet<usize>,
-    /// What was learned of the weight of the layer that runs.
+    /// The learned weight of the layer that runs.
     learned: Option<Learned>,
 }
 
-/// What was learned of a weight.
+/// A learned weight.
 struct Learned {
     weight_idx: usize,
     problem: Problem,
@@ -52,7 +52,7 @@ struct Learned {
 }
 
 impl WeightSearch {
-    /// By a rule, beside the methods of `context`.
+    /// A search by a rule, beside the methods of `context`.
     pub fn new(rule: WeightRule, context: &LayerContext) -> WeightSearch {
         let is_limited = rule == WeightRule::Rounding && context.placement.is_transformer;
         WeightSearch {
@@ -65,8 +65,8 @@ impl WeightSearch {
         }
     }
 
-    /// Other integers, which make up for what the quantization of the bias leaves, but not where it saturates; and what the
-    /// layer makes with them.
+    /// Replaces the integers by some that compensate for the bias's rounding, except where the bias saturates. Returns
+    /// the layer's new outputs.
     fn make_up(
         &mut self,
         net: &Network,
@@ -90,8 +90,8 @@ impl WeightSearch {
         Ok(outputs)
     }
 
-    /// Other scales and integers for the weight of a layer; a weight that several layers share is changed
-    /// for the first. Gives what was learned.
+    /// Gives the weight of a layer new scales and integers. A weight that several layers share is changed at the first.
+    /// Returns learned integers.
     fn change(&mut self, net: &Network, at: &NodeAt, candidate: &mut Candidate) -> Result<Option<Learned>> {
         let node = at.node;
         let weight_idx = candidate.view().weight_of(at.node_idx, node);
@@ -118,7 +118,7 @@ impl WeightSearch {
         let Some(initializer) = initializer else { return Ok(None) };
         let values = tensor::f32_values(initializer)?;
         let w = (0..values.len()).map(|i| values[layer.at(i / layer.n_in, i % layer.n_in)]);
-        // The integers of the problem are counted from the zero point.
+        // The problem counts integers from the zero point.
         let QuantParams { q_min, q_max, zero_point, .. } = planned.params[0];
         let (low, high) = (q_min - zero_point, q_max - zero_point);
         let shifts = zero_point_shifts(planned, &layer);
@@ -144,7 +144,7 @@ impl WeightSearch {
         Ok(None)
     }
 
-    /// Takes integers and scales over.
+    /// Stores integers and scales in the candidate's plan.
     fn keep(&mut self, candidate: &mut Candidate, weight_idx: usize, layer: &LayerProduct, rows: &Rows) {
         let Rows { integers, scales } = rows;
         let planned = &mut candidate.plan.weights[weight_idx];
@@ -172,7 +172,7 @@ impl LayerHook for WeightSearch {
         Ok(())
     }
 
-    /// Learned integers make up for what the quantization of a new bias leaves.
+    /// Learned integers compensate for the rounding of a new bias.
     fn outputs(
         &mut self,
         net: &Network,
@@ -187,7 +187,7 @@ impl LayerHook for WeightSearch {
     }
 }
 
-/// By how much the zero point of each weight is above the first, row by row; empty where there is one.
+/// Zero point of each weight minus the first one, row by row; empty where all are equal.
 fn zero_point_shifts(planned: &PlannedWeight, layer: &LayerProduct) -> Vec<i32> {
     let first = planned.params[0].zero_point;
     if planned.params.iter().all(|params| params.zero_point == first) {
@@ -198,8 +198,8 @@ fn zero_point_shifts(planned: &PlannedWeight, layer: &LayerProduct) -> Vec<i32> 
     (0..layer.n_out * layer.n_in).map(|i| planned.params[of_value(at(i))].zero_point - first).collect()
 }
 
-/// The index of the scale of each weight, row by row; empty where each row has its own. `None` where rows
-/// share scales in part, or pairs are bounded about another zero point than 0.
+/// The index of the scale of each weight, row by row; empty where each row has its own. `None` where some rows share
+/// scales, or pairs are limited and a zero point is not 0.
 fn scale_indices(planned: &PlannedWeight, layer: &LayerProduct) -> Option<Vec<u32>> {
     if planned.params.is_empty() || planned.pairs.is_some() && planned.params.iter().any(|it| it.zero_point != 0) {
         return None;

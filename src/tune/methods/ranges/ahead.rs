@@ -1,8 +1,8 @@
 //! Ranges of groups whose first tensor no layer reads.
 //!
-//! A group's quantization parameters must be known when the first of its tensors meets its values, but the layers that tell a good one
-//! from a bad one may come later: behind a Concat or a pooling. So the float network is run alone before, and
-//! each choice is evaluated by what the values lose at all layers that read a tensor of the group.
+//! A group's quantization parameters must be known at its first tensor, but the layers that show a good choice may come
+//! later, after a Concat or a pooling. So the float network runs alone first, and each choice is evaluated at all
+//! layers that read a tensor of the group.
 
 use super::reader::{Quantized, readers};
 use super::{GroupCandidates, N_SAMPLES, RangeCandidate, error, follow, least};
@@ -13,8 +13,8 @@ use crate::simulate::{ForwardPass, Network, PlanView, Samples};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The best ranges for the groups of `plan` whose first tensor no layer reads, by group; `corrects` tells that biases will
-/// be corrected by the float network.
+/// The best ranges for the groups of `plan` whose first tensor no layer reads, by group. `corrects` says whether biases
+/// will be corrected by the float network.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it.
@@ -29,10 +29,10 @@ pub(super) fn ahead(model: &ModelProto, plan: &QuantPlan, samples: Samples, corr
     Ok(Ahead(ahead.chosen()?))
 }
 
-/// Ranges of groups that are decided before the pass.
+/// Ranges by group, chosen before the pass.
 pub(super) struct Ahead(pub BTreeMap<usize, RangeCandidate>);
 
-/// The search for the ranges of some groups, on the way through the float network.
+/// A search for the ranges of groups during a pass of the float network.
 struct AheadSearch<'p> {
     plan: &'p QuantPlan,
     view: PlanView,
@@ -40,10 +40,10 @@ struct AheadSearch<'p> {
     groups: BTreeMap<usize, Measured>,
 }
 
-/// What each range of a group leaves at the layers behind.
+/// The candidate ranges of a group, each with its error at the layers that read the group.
 struct Measured {
     found: Vec<(RangeCandidate, f64)>,
-    /// Around the first of these.
+    /// Smaller and larger ranges around the first of `found`.
     ways: [Vec<(RangeCandidate, f64)>; 2],
 }
 
@@ -69,7 +69,8 @@ impl<'p> AheadSearch<'p> {
         Ok(AheadSearch { plan, view: PlanView::of(plan)?, corrects, groups })
     }
 
-    /// Measures the ranges of the tensor's group at the layers that read the tensor, whose values are `float`.
+    /// Adds up the error of each range of the tensor's group at the layers that read the tensor. `float` holds its
+    /// values.
     ///
     /// # Errors
     /// If a layer cannot be run by itself.
@@ -91,7 +92,7 @@ impl<'p> AheadSearch<'p> {
         Ok(())
     }
 
-    /// The best range of each group; the planned one where none is better.
+    /// The best range of each group; the planned one where no other is better.
     fn chosen(self) -> Result<BTreeMap<usize, RangeCandidate>> {
         let mut chosen = BTreeMap::new();
         for (group, Measured { found, ways }) in self.groups {

@@ -1,8 +1,8 @@
-//! Ranges of activations by the error that they leave at the outputs of the layers that read them.
+//! Ranges of activations with the least error at the outputs of the layers that read them.
 //!
-//! A tensor's own squared error treats its channels alike; a layer may hardly look at the one whose outliers widen the
-//! range, or depend on it. So the layers are run with several scales, and the one with the least error against their
-//! float outputs stays. Where observers are to be chosen from, the best of their ranges is where the search begins.
+//! A tensor's own squared error weighs all channels alike, but a layer may depend little or much on the channel whose
+//! outliers widen the range. So the layers run with several scales, and the one with the least error against their
+//! float outputs is kept. Where several observers are candidates, the search begins at the best of their ranges.
 
 mod ahead;
 mod reader;
@@ -23,7 +23,7 @@ use reader::{LayerReader, Quantized, readers};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Ranges of activations by the error that they leave at the outputs of the layers behind.
+/// Searches ranges of activations with the least error at the outputs of the layers that read them.
 pub const RANGES: Method = Method {
     name: "ranges",
     title: "range search",
@@ -40,27 +40,28 @@ fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
     Ok(Box::new(RangeSearch { corrects, settled: BTreeSet::new(), decided }))
 }
 
-/// Shares of the scale that are tried, downwards and upwards, each way until one is worse than the last.
+/// Factors on the scale, downwards and upwards; each direction stops when the error rises.
 const SHARES: [&[f32]; 2] = [&[0.9, 0.8, 0.7, 0.6, 0.5], &[1.1, 1.2]];
-/// The same where scales are powers of two.
+/// The same for scales that are powers of two.
 const POWERS: [&[f32]; 2] = [&[0.5], &[2.0]];
-/// By how much the error must fall, as a share of it: less may be the samples'.
+/// Least relative fall of the error; a smaller one may be chance.
 const LEAST_GAIN: f64 = 0.05;
 /// Samples that are run for each scale.
 const N_SAMPLES: usize = 16;
 
-/// The ranges that a group of activations can have.
+/// Candidate ranges of a group of activations.
 struct GroupCandidates {
-    /// As planned, and as other observers would have it.
+    /// The planned range, and those of other observers.
     found: Vec<RangeCandidate>,
     scale: ScaleKind,
     min_scale: f32,
-    /// Relus and Clips that go because the quantization parameters have their effect: every other one must have it, too.
+    /// Relus and Clips that are removed because the quantization range clips the same. Every candidate must clip the
+    /// same, too.
     removed: Vec<FoldableClip>,
 }
 
 impl GroupCandidates {
-    /// `None` where the group's range is given, or an output of the network is to keep all its values.
+    /// `None` where the group's range is given, or must hold all values.
     fn of(plan: &QuantPlan, group: usize) -> Option<GroupCandidates> {
         let members = || plan.activations.iter().filter(|p| p.quantizer.group == group);
         if members().any(|p| p.quantizer.fixed.is_some() || p.quantizer.keeps_ends()) {
@@ -84,7 +85,7 @@ impl GroupCandidates {
         self.removed.iter().all(|clip| clip.has_no_effect_on(params))
     }
 
-    /// `of` with smaller scales, and with larger ones, by distance, as far as they are allowed.
+    /// Candidates around `of` with smaller and with larger scales, nearest first, as far as they are allowed.
     fn shares(&self, of: &RangeCandidate) -> [Vec<RangeCandidate>; 2] {
         let shares = if self.scale == ScaleKind::PowerOfTwo { POWERS } else { SHARES };
         let at = |&share: &f32| {
@@ -101,7 +102,7 @@ impl GroupCandidates {
     }
 }
 
-/// The first of the `candidates` with the least error, and that error; `None` where there is no candidate.
+/// The first of the `candidates` with the least error, and that error; `None` without candidates.
 pub fn least<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> Result<Option<(&C, f64)>> {
     let mut best: Option<(&C, f64)> = None;
     for candidate in candidates {
@@ -113,8 +114,8 @@ pub fn least<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> R
     Ok(best)
 }
 
-/// The best of the `ways`, if it is enough better than `plain`, the least error so far: each is followed from where
-/// the error is `start` for as long as `error` falls.
+/// The best candidate in `ways`, if its error is less than `plain` by `LEAST_GAIN`. Each way starts from the error
+/// `start` and is followed while `error` falls.
 pub fn follow<C>(
     start: f64,
     plain: f64,
@@ -138,24 +139,24 @@ pub fn follow<C>(
     Ok(best)
 }
 
-/// Error at the outputs of all `readers` over their signal, for the values `x` fake-quantized.
+/// Error at the outputs of all `readers` relative to their signal, for the fake-quantized values `x`.
 fn error(readers: &[LayerReader], x: &[Value], params: &QuantParams) -> Result<f64> {
     let fake_quantized = fake_quantize(x.to_vec(), params)?;
     readers.iter().map(|reader| reader.error(&fake_quantized)).sum()
 }
 
-/// Chooses the ranges of a candidate's activations.
+/// Searches the ranges of a candidate's activations.
 struct RangeSearch {
     /// Whether biases are corrected by the float network.
     corrects: bool,
-    /// Groups of activations that have met their values: no range of theirs may change any more.
+    /// Groups of activations that the pass has reached: their ranges are final.
     settled: BTreeSet<usize>,
-    /// Ranges of groups that are decided before.
+    /// Ranges that were chosen before the pass.
     decided: Rc<Ahead>,
 }
 
 impl RangeSearch {
-    /// Gives the group another range; no tensor of it may have met its values.
+    /// Sets a group's range; the pass must not have reached the group yet.
     fn settle(&mut self, candidate: &mut Candidate, group: usize, chosen: &RangeCandidate) {
         self.settled.insert(group);
         candidate.set_range(group, chosen);
@@ -169,7 +170,7 @@ impl LayerHook for RangeSearch {
         Ok(())
     }
 
-    /// Changes the range of the group of a tensor that comes. The first tensor of a group decides.
+    /// Searches the range of the tensor's group. The first tensor of a group decides.
     fn tensor(&mut self, net: &Network, at: &TensorAt, candidate: &mut Candidate) -> Result<()> {
         let mut planned = candidate.plan.activations.iter();
         let Some(planned) = planned.find(|p| p.quantizer.tensor == at.name) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The layers behind a tensor, and what quantization parameters for it leave of their outputs.
+//! The layers that read a tensor, and their output error for given quantization parameters.
 
 use crate::engine::Value;
 use crate::onnx::graph::Edge;
@@ -9,32 +9,31 @@ use crate::simulate::{
 use anyhow::Result;
 use rayon::prelude::*;
 
-/// A layer behind the tensor, and its float outputs.
+/// A layer that reads the tensor, and its float outputs.
 pub(super) struct LayerReader {
     single: SingleNode,
     y: Vec<Value>,
-    /// Of the activation behind the layer.
+    /// Bounds of the activation function after the layer.
     bounds: ActivationBounds,
-    /// The layer's outputs lose their mean error anyway, channel by channel: their channels, and the sums of
-    /// these per sample.
+    /// Output channels and their sums per sample, where bias correction will remove the mean error of each channel.
     corrected: Option<(OutChannels, Vec<Vec<ChannelSum>>)>,
     /// Signal of the float outputs.
     signal: f64,
 }
 
-/// The quantized network that a layer is part of.
+/// The quantized network of a layer.
 #[derive(Clone, Copy)]
 pub(super) struct Quantized<'a> {
     /// Its plan.
     pub plan: &'a QuantPlan,
-    /// Where that quantizes.
+    /// The plan's quantizers by tensor and use.
     pub view: &'a PlanView,
     /// Whether biases are corrected by the float network.
     pub corrects: bool,
 }
 
-/// The layers among the uses `edges` of the tensor `name` that read nothing else that is no constant, with their
-/// quantized weights. `float` is the tensor in the float network.
+/// The layers among the uses `edges` of the tensor `name` whose other inputs are all constant, with their quantized
+/// weights. `float` is the tensor in the float network.
 ///
 /// # Errors
 /// If a layer cannot be run by itself.
@@ -74,7 +73,7 @@ pub(super) fn readers<'e>(
 }
 
 impl LayerReader {
-    /// Error at the layer's outputs over their signal, for the inputs `x`; infinite where a value is no number.
+    /// Error at the layer's outputs relative to their signal, for the inputs `x`; infinite where a value is NaN.
     ///
     /// # Errors
     /// If the layer cannot be run on them.
@@ -95,12 +94,12 @@ impl LayerReader {
     }
 }
 
-/// Error over the signal; infinite where it is no number, so that it is never the least.
+/// Error divided by signal; infinite where the error is NaN or infinite, so that it is never the least.
 pub fn relative_error(error: f64, signal: f64) -> f64 {
     if error.is_finite() { error.max(0.0) / signal } else { f64::INFINITY }
 }
 
-/// The part of the error that a correction of the means takes away.
+/// The part of the error that mean correction removes.
 fn mean_error(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> f64 {
     let of_channel = |o: usize| {
         let total = difference(float, quantized, o);
