@@ -46,50 +46,6 @@ fn writes_model_and_sidecar_and_says_so() {
     assert_eq!(files(folder.path()), ["digits_cnn.tensorrt.json", "digits_cnn.tensorrt.onnx"]);
 }
 
-/// The text with figures of a fraction masked by their digits, and the figures; no seconds.
-fn figures(text: &str) -> (String, Vec<f64>) {
-    let (mut masked, mut found) = (String::new(), Vec::new());
-    let mut rest = text;
-    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
-        let is_figure = |c: char| c.is_ascii_digit() || c == '.';
-        let end = rest[start..].find(|c| !is_figure(c)).map_or(rest.len(), |n| start + n);
-        let figure = &rest[start..end];
-        masked += &rest[..start];
-        match (figure.split_once('.'), figure.parse()) {
-            (Some(_), Ok(_)) if rest[end..].starts_with(" s") => masked += "_",
-            (Some((_, digits)), Ok(value)) => {
-                masked += &"#".repeat(digits.len());
-                found.push(value);
-            }
-            _ => masked += figure,
-        }
-        rest = &rest[end..];
-    }
-    (masked + rest, found)
-}
-
-#[test]
-fn the_first_example_of_the_readme_prints_what_stands_there() {
-    let readme = fs::read_to_string(repository("README.md")).unwrap();
-    let block = readme.split("```console\n").nth(1).unwrap().split("```").next().unwrap();
-    let folder = TempDir::new().unwrap();
-    for name in ["fixtures", "calib_data"] {
-        std::os::unix::fs::symlink(repository(name), folder.path().join(name)).unwrap();
-    }
-    for run_of in block.split("$ mqq ").skip(1) {
-        let (line, expected) = run_of.split_once('\n').unwrap();
-        let ran = run(mqq().current_dir(folder.path()).args(line.split(' ')));
-        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{line}");
-        let ((text, found), (expected_text, expected)) = (figures(&ran.stdout), figures(expected));
-        assert_eq!(text, expected_text, "{line}");
-        // Other processors sum up otherwise.
-        for (found, expected) in found.iter().zip(&expected) {
-            let near = (found - expected).abs() <= 0.05 + 0.01 * expected.abs();
-            assert!(near, "{line}: {found}, README.md has {expected}:\n{}", ran.stdout);
-        }
-    }
-}
-
 #[test]
 fn json_is_one_object_on_stdout_and_quiet_is_silent() {
     let folder = TempDir::new().unwrap();

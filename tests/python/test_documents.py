@@ -1,0 +1,127 @@
+"""Runs every console block of README.md and docs: exit codes and, where output is shown, the output up to times.
+
+A block is a list of commands, `$ mqq …` or `$ python …`, each with its output below it, or with none. `…` stands for any
+lines, or for the rest of a line; `$ echo $?` shows the exit code where it is not 0. A block of YAML or Python under a
+line that ends with its file's name (`` `mine.yaml`: ``) is written to that file. All blocks of a document run in one
+folder, in their order.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import MQQ, ROOT
+
+DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
+FENCE = re.compile(r"(?:`([\w.-]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.M | re.S)
+# A figure, and whether it is a time.
+NUMBER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)( s\b)?")
+
+
+def text_of(document):
+    return (ROOT / document).read_text()
+
+
+def steps(document):
+    """(file name, its text) or (command, lines of output), in their order."""
+    for name, language, body in FENCE.findall(text_of(document)):
+        if name:
+            yield "file", name, body
+        elif language == "console":
+            for step in re.split(r"^\$ ", body, flags=re.M)[1:]:
+                command, *output = step.rstrip("\n").split("\n")
+                yield "command", command, output
+
+
+def pattern(line):
+    """A regular expression of a line that is shown, and its figures."""
+    parts, figures, end = [], [], 0
+    for number in NUMBER.finditer(line):
+        parts.append(re.escape(line[end : number.start()]))
+        whole = "." not in number[1]
+        if number[2] and not whole:
+            parts.append(r"[\d.]+ s")
+        else:
+            parts.append(r"(\d+)" if whole else r"(\d+\.\d+)")
+            figures.append(number[1])
+        end = number.end()
+    return "".join(parts) + re.escape(line[end:]), figures
+
+
+def agree(shown, printed):
+    """Whether what is printed is what is shown, where figures of a fraction may differ by 1 % and .05."""
+    text, figures = "", []
+    for line in shown:
+        if line.strip() == "…":
+            text += r"(?:.*\n)*?"
+            continue
+        rest = line.endswith("…")
+        expression, found = pattern(line.removesuffix("…").rstrip() if rest else line)
+        text += expression + (".*" if rest else "") + "\n"
+        figures += found
+    match = re.fullmatch(text, "".join(line + "\n" for line in printed))
+    near = lambda a, b: a == b if "." not in b else abs(float(a) - float(b)) <= 0.05 + 0.01 * float(b)
+    return match and all(map(near, match.groups(), figures))
+
+
+def check(document, command, shown, ran):
+    """Lines of stderr stand among those of stdout; a warning or an error that was printed is shown."""
+    said = f"{document}: $ {command}\n{ran.stdout}{ran.stderr}"
+    errors = ran.stderr.splitlines()
+    from_stderr = [line for line in shown if line.strip() != "…" and any(agree([line], [e]) for e in errors)]
+    assert agree([line for line in shown if line not in from_stderr], ran.stdout.splitlines()), said
+    for error in errors:
+        if error.startswith(("warning: ", "error: ", "gate missed: ")):
+            assert any(agree([line], [error]) for line in from_stderr), f"{said}\nnot shown: {error}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_do_what_the_documents_show(document, tmp_path):
+    shutil.copytree(ROOT / "fixtures", tmp_path / "fixtures", ignore=shutil.ignore_patterns("*.py"))
+    (tmp_path / "calib_data").symlink_to(ROOT / "calib_data")
+    bin = tmp_path / ".bin"
+    bin.mkdir()
+    (bin / "mqq").symlink_to(MQQ.resolve())
+    path = os.pathsep.join([str(bin), str(Path(sys.executable).parent), os.environ["PATH"]])
+    code = 0
+    for kind, head, body in steps(document):
+        if kind == "file":
+            (tmp_path / head).write_text(body)
+        elif head == "echo $?":
+            assert body == [str(code)], f"{document}: exit code {code} of $ {command}"
+            code = 0
+        else:
+            assert code == 0, f"{document}: $ {command}\n{ran.stderr}"
+            command = head
+            ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, env={**os.environ, "PATH": path},
+                                 capture_output=True, text=True)
+            code = ran.returncode
+            if body:
+                check(document, command, body, ran)
+    assert code == 0, f"{document}: $ {command}\n{ran.stderr}"
+
+
+def test_the_readme_is_short():
+    assert len(text_of("README.md").splitlines()) <= 120
+
+
+def test_the_figures_of_the_readme_are_those_measured():
+    rows = lambda document: [[cell.strip() for cell in line.strip("|").split("|")]
+                             for line in text_of(document).splitlines() if line.startswith("| ")]
+    measured = [[row[0].split(",")[0], *row[1:]] for row in rows("docs/measured.md")]
+    shown = [[row[0].split(": ")[1], *row[1:]] for row in rows("README.md") if ": " in row[0]]
+    assert len(shown) >= 3
+    for row in shown:
+        assert row in measured
+
+
+def test_options_in_the_documents_exist():
+    helps = [subprocess.run([MQQ, command, "--help"], capture_output=True, text=True).stdout
+             for command in ["calibrate", "inspect", "compare", "check", "export", "prepare", "backends"]]
+    known = set(re.findall(r"--[a-z][a-z-]*", " ".join(helps))) | {"--version", "--locked", "--path"}
+    for document in ["README.md", "docs/guide.md"]:
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text_of(document))) <= known, document
