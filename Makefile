@@ -44,7 +44,7 @@ $(VENV)/ready: tests/requirements.txt
 test-runtimes: $(RUNTIMES)/ready
 	$(BUILD)
 	$(RUNTIMES)/bin/python -m pytest -q -rs -p no:cacheprovider tests/python/test_runtimes.py \
-		tests/python/test_formats.py
+		tests/python/test_formats.py tests/python/test_documents.py
 
 $(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt tests/requirements-runtimes-no-deps.txt
 	$(PYTHON) -m venv $(RUNTIMES)

@@ -3,9 +3,11 @@
 A block is a list of commands, `$ mqq …` or `$ python …`, each with its output below it, or with none. `…` stands for any
 lines, or for the rest of a line; `$ echo $?` shows the exit code where it is not 0. A block of YAML or Python under a
 line that ends with its file's name (`` `mine.yaml`: ``) is written to that file. All blocks of a document run in one
-folder, in their order.
+folder, in their order. A Python file that imports a runtime which is not installed is not run: `make test-runtimes` has all.
 """
 
+import importlib.util
+import json
 import os
 import re
 import shutil
@@ -18,6 +20,7 @@ from support import MQQ, ROOT
 
 DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
 FENCE = re.compile(r"(?:`([\w.-]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.M | re.S)
+RUNTIMES = {"openvino", "onnxruntime_qnn", "tvm"}
 # A figure, and whether it is a time.
 NUMBER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)( s\b)?")
 
@@ -26,8 +29,14 @@ def text_of(document):
     return (ROOT / document).read_text()
 
 
+def runs_here(python):
+    """Whether no runtime is missing that a Python file imports."""
+    needed = RUNTIMES.intersection(re.findall(r"^import (\w+)", python, re.M))
+    return all(importlib.util.find_spec(name) for name in needed)
+
+
 def steps(document):
-    """(file name, its text) or (command, lines of output), in their order."""
+    """("file", its name, its text) or ("command", its line, lines of output), in their order."""
     for name, language, body in FENCE.findall(text_of(document)):
         if name:
             yield "file", name, body
@@ -91,6 +100,8 @@ def test_commands_do_what_the_documents_show(document, tmp_path):
     for kind, head, body in steps(document):
         if kind == "file":
             (tmp_path / head).write_text(body)
+        elif head.startswith("python ") and not runs_here((tmp_path / head.split()[1]).read_text()):
+            continue
         elif head == "echo $?":
             assert body == [str(code)], f"{document}: exit code {code} of $ {command}"
             code = 0
@@ -117,6 +128,12 @@ def test_the_figures_of_the_readme_are_those_measured():
     assert len(shown) >= 3
     for row in shown:
         assert row in measured
+
+
+def test_every_backend_has_a_target():
+    targets = text_of("docs/targets.md")
+    listed = json.loads(subprocess.run([MQQ, "backends", "--json"], capture_output=True, text=True, check=True).stdout)
+    assert [table["name"] for table in listed if f"`{table['name']}`" not in targets] == []
 
 
 def test_options_in_the_documents_exist():
