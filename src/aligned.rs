@@ -1,27 +1,27 @@
-//! Memory of more than the usual alignment, taken from memory of the usual one.
+//! An allocator that takes memory of large alignment from memory of the usual one.
 //!
-//! The engine aligns its tensors to 64 bytes. What glibc before 2.38 gives out so aligned it cannot use again for the same
-//! size: a run held up to twice the memory that it needed, more the longer it took.
+//! The engine aligns its tensors to 64 bytes. glibc before 2.38 cannot reuse such a block for the same size: a run held
+//! up to twice the memory that it needed, more the longer it took.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// The system's allocator, asked for no more than the usual alignment.
+/// The system's allocator, asked only for the usual alignment.
 pub struct Aligned;
 
-/// What gives out memory of more than the usual alignment; what the trait makes of these two does for the rest.
+/// An allocator for larger alignments. It keeps the trait's default `alloc_zeroed` and `realloc`.
 struct Padded;
 
-/// What every allocator aligns to.
+/// Alignment in bytes that every allocator guarantees.
 const USUAL: usize = 16;
 
-/// Room for what is asked for at any place with the usual alignment; `None` where it would be too large.
+/// A layout with room for `layout` behind any address of the usual alignment; `None` where it would be too large.
 fn padded(layout: Layout) -> Option<Layout> {
     let n_bytes = layout.size().checked_add(layout.align())?;
     Layout::from_size_align(n_bytes, USUAL).ok()
 }
 
-// SAFETY: what is given out lies inside memory of the system's allocator, is as large and aligned as the layout says, and
-// goes back with the layout and address that it came with.
+// SAFETY: each block lies inside a block of the system's allocator, has the size and alignment of its layout, and is
+// freed with the address and layout of the outer block.
 unsafe impl GlobalAlloc for Padded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(padded) = padded(layout) else { return std::ptr::null_mut() };
@@ -30,9 +30,9 @@ unsafe impl GlobalAlloc for Padded {
         if start.is_null() {
             return start;
         }
-        // From 16 bytes to the alignment: both are multiples of 16.
+        // The offset is from 16 bytes to the alignment, because both addresses are multiples of 16.
         let offset = layout.align() - start.addr() % layout.align();
-        // SAFETY: behind the offset there is room for the size, and in front of it for a number.
+        // SAFETY: after the offset there is room for the size, and before it for a number.
         unsafe {
             let aligned = start.add(offset);
             aligned.cast::<usize>().sub(1).write(offset);
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Padded {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         if let Some(padded) = padded(layout) {
-            // SAFETY: `alloc` has written the offset there, and took memory of this layout.
+            // SAFETY: `alloc` has written the offset there and allocated this layout.
             unsafe {
                 let offset = pointer.cast::<usize>().sub(1).read();
                 System.dealloc(pointer.sub(offset), padded);
@@ -51,12 +51,12 @@ unsafe impl GlobalAlloc for Padded {
     }
 }
 
-/// Who gives out memory of this layout, and takes it back.
+/// The allocator for this layout.
 fn owner(layout: Layout) -> &'static dyn GlobalAlloc {
     if layout.align() <= USUAL { &System } else { &Padded }
 }
 
-// SAFETY: the alignment says who owns memory, and stays the same when it is made larger; all else is as the caller promises.
+// SAFETY: the alignment selects the allocator, and `realloc` keeps it; the caller promises everything else.
 unsafe impl GlobalAlloc for Aligned {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         unsafe { owner(layout).alloc(layout) }
@@ -75,9 +75,9 @@ unsafe impl GlobalAlloc for Aligned {
     }
 }
 
-/// Gives free memory back to the system, where glibc would hold on to it: names of many files, for instance.
+/// Returns free memory to the system that glibc would keep, for instance after listing many files.
 pub fn give_free_memory_back() {
-    // SAFETY: it touches what is free alone.
+    // SAFETY: it releases free memory only.
     #[cfg(target_env = "gnu")]
     let _ = unsafe { libc::malloc_trim(0) };
 }

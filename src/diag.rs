@@ -1,13 +1,13 @@
-//! What the user is told when something is off: places, hints, suggestions, exit codes.
+//! Messages for the user: the place of an error, hints, suggestions, exit codes.
 
 use std::fmt;
 use std::path::Path;
 
-/// An error, and what to do about it. Its text is the error's alone.
+/// An error with a hint. Its text does not include the hint.
 #[derive(Debug)]
 struct Hinted {
     message: String,
-    /// Several are a line each.
+    /// Several hints are one line each.
     hint: String,
 }
 
@@ -19,9 +19,9 @@ impl fmt::Display for Hinted {
 
 impl std::error::Error for Hinted {}
 
-/// Errors that carry a hint: a field beside the text, see [`hint_of`].
+/// Errors with a hint, which is a field beside the text: see [`hint_of`].
 pub trait WithHint {
-    /// With what to do about it, behind the hints that there are already; as it is for an empty hint.
+    /// Adds a hint after those that the error has; an empty hint changes nothing.
     #[must_use]
     fn hint(self, hint: impl Into<String>) -> Self;
 }
@@ -40,23 +40,23 @@ impl WithHint for anyhow::Error {
     }
 }
 
-/// The hint that an error carries below its contexts; empty where it has none.
+/// The hint of an error, also below contexts; empty without one.
 pub fn hint_of(error: &anyhow::Error) -> &str {
     error.downcast_ref::<Hinted>().map_or("", |hinted| &hinted.hint)
 }
 
-/// An error's text and hint once more, for one that is met several times.
+/// A copy of an error's text and hint, for an error that is reported several times.
 pub fn copy_of(error: &anyhow::Error) -> anyhow::Error {
     anyhow::anyhow!("{error:#}").hint(hint_of(error))
 }
 
-/// An error's text, and its hints on lines of their own.
+/// An error's text, with its hints on lines of their own.
 pub fn explain(error: &anyhow::Error) -> String {
     let hints = hint_of(error).lines().map(|hint| format!("\nhint: {hint}"));
     format!("{error:#}{}", hints.collect::<String>())
 }
 
-/// The file, node or tensor that an error's text begins with: `x` of "`x`: …" and of "node `x` (Conv): …".
+/// The file, node or tensor at the beginning of an error's text: `x` of "`x`: …" and of "node `x` (Conv): …".
 pub fn place_of(text: &str) -> Option<&str> {
     let (what, rest) = text.split_once('`')?;
     let is_word = |word: &str| word.is_empty() || word.ends_with(' ') && !word.trim().contains(' ');
@@ -73,7 +73,8 @@ pub fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// `did you mean …?` for the candidate nearest to `found`; empty where none differs in a third of its letters or fewer.
+/// `did you mean …?` with the candidate nearest to `found`; empty where each differs in more than a third of its
+/// letters.
 pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let n_letters = |text: &str| text.chars().count();
     let near = candidates
@@ -84,13 +85,13 @@ pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a st
     near.map_or(String::new(), |(_, candidate)| format!("did you mean `{candidate}`?"))
 }
 
-/// An error of this text with the `names` that there are behind it, and a hint at the one nearest to `found`.
+/// An error with this text and the list of valid `names`, and a hint at the name nearest to `found`.
 pub fn none_of<'a>(text: impl fmt::Display, found: &str, names: impl IntoIterator<Item = &'a str>) -> anyhow::Error {
     let names: Vec<&str> = names.into_iter().collect();
     anyhow::anyhow!("{text}, expected one of: {}", names.join(", ")).hint(did_you_mean(found, names))
 }
 
-/// The error `text`, with a suggestion where serde's `message` lists what could have been.
+/// The error `text`, with a suggestion where serde's `message` lists the valid names.
 pub fn suggesting(message: &str, text: impl fmt::Display) -> anyhow::Error {
     let listed = message.split_once("unknown ").map_or("", |(_, listed)| listed);
     let mut quoted = listed.split('`').skip(1).step_by(2);
@@ -98,13 +99,13 @@ pub fn suggesting(message: &str, text: impl fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("{text}").hint(did_you_mean(found, quoted))
 }
 
-/// Exit codes: a contract with scripts.
+/// Exit codes, a contract with scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything was done.
+    /// Success.
     Done = 0,
-    /// Something failed, or a file that was named cannot be read or written; a message says what.
+    /// Something failed, or a named file cannot be read or written; a message says which.
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,

@@ -1,24 +1,24 @@
 //! mqq: post-training quantization of ONNX models.
 //!
-//! Modules in the order of data; `tests/layering.rs` holds which may use which.
+//! Modules in the order of the data flow; `tests/layering.rs` holds which may use which.
 //!
 //! | module | job | does not |
 //! | --- | --- | --- |
 //! | [`quant`] | integer grids, affine parameters, the crate's only rounding | look at data |
 //! | [`statistics`] | streaming statistics of a tensor, mergeable in any order | choose a range |
-//! | [`observers`] | statistics and a grid to the interval that is kept | touch a graph |
-//! | [`metrics`] | how far outputs are from those of the float model | run a model |
+//! | [`observers`] | statistics and a grid to a range | touch a graph |
+//! | [`metrics`] | similarity of outputs to those of the float model | run a model |
 //! | [`onnx`] | lossless ONNX messages, load and save | interpret ops |
 //! | [`data`] | images and arrays to samples of the inputs | run the model, skip a bad file |
 //! | [`scheme`] | backend tables, merged and checked | place anything |
 //! | [`prepare`] | passes on the float model that keep its outputs | look at data |
-//! | [`place`] | a table and a graph to what is quantized, and why | look at data |
-//! | [`engine`] | runs models, hands tensors out | gather statistics |
+//! | [`place`] | a table and a graph to quantizers, with reasons | look at data |
+//! | [`engine`] | runs models, returns tensors | gather statistics |
 //! | [`calibrate`] | the parallel pass over the data, to statistics | choose a range |
 //! | [`plan`] | statistics to scales, zero points, integers | touch the graph |
 //! | [`equalize`] | channel scales from layer to layer | decide whether they are kept |
 //! | [`simulate`] | the quantized network node by node, without writing it | decide anything |
-//! | [`mixed`] | which layers get another precision, by simulation | run the written model |
+//! | [`mixed`] | precisions of single layers, by simulation | run the written model |
 //! | [`tune`] | better weights, biases and ranges, by simulation | place or remove Q/DQ |
 //! | [`rewrite`] | the plan into the graph | see statistics |
 //! | [`check`] | soundness of the result, rules of targets | repair |
@@ -27,12 +27,12 @@
 //! | [`export`] | other tools' formats | decide anything |
 //! | [`import`] | ranges from other tools' files | decide anything |
 //! | [`pipeline`] | the order of all that | know a file's format |
-//! | [`report`] | what a run says, as JSON and as lines | print |
+//! | [`report`] | results of a run, as JSON and as lines | print |
 //! | [`cli`] | options, printing, exit codes | quantize |
-//! | [`diag`], [`progress`] | hints of errors, suggestions; what is told of progress | print |
-//! | [`aligned`] | memory: tensors in the usual alignment, and what is free given back | |
+//! | [`diag`], [`progress`] | errors with hints, suggestions; progress of long work | print |
+//! | [`aligned`] | memory: tensors in the usual alignment, free memory returned to the system | |
 #![deny(missing_docs)]
-// Only `cli::print` writes on stdout and stderr.
+// Only `cli::print` writes to stdout and stderr.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_op_in_unsafe_fn)]
 

@@ -1,4 +1,4 @@
-//! How work that takes a while tells how far it is.
+//! Progress of long work.
 
-/// Told the number of steps of some work, gives what to call after each.
+/// Gets the number of steps; returns a function to call after each step.
 pub type Progress<'a> = dyn Fn(usize) -> Box<dyn Fn() + Sync> + Sync + 'a;

@@ -1,7 +1,7 @@
-//! The program in one crate whose modules are private, so that the compiler says what it makes no use of; in the library
-//! all is public, for the tests. `make check` lints it, and nothing else builds it.
+//! The program as one crate with private modules, so that the compiler reports unused code; in the library everything
+//! is public for the tests. Only `make check` lints it, and nothing else builds it.
 
-// Names that modules hand on are the library's; so are the other lints.
+// Re-exports belong to the library, and so do the other lints.
 #![allow(unused_imports, clippy::all)]
 
 mod aligned;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     cli::main()
 }
 
-/// What the tests alone use.
+/// Items that only the tests use.
 #[allow(dead_code)]
 fn only_tests(
     check: &check::Check,

@@ -1,4 +1,4 @@
-//! Memory of more than the usual alignment.
+//! An allocator for large alignments.
 
 use mqq::aligned::Aligned;
 use std::alloc::{GlobalAlloc, Layout};

@@ -21,7 +21,7 @@ fn calibrate(model: &str, backend: &str, folder: &Path) -> Command {
     command
 }
 
-/// What Conv makes is quantized for all that read it: a Concat of one such tensor and one in float, a Slice.
+/// The output of a Conv is quantized for all its readers: a Concat of one quantized and one float tensor, a Slice.
 #[test]
 fn a_part_of_the_nodes_makes_a_valid_model() {
     let folder = TempDir::new().unwrap();
@@ -291,7 +291,7 @@ fn what_a_run_reads_is_never_written() {
         }
         assert!(contents() == before, "{line}");
     }
-    // What is left alone is not written.
+    // Results that are kept are not written.
     let ran = mqq_in_folder(
         "calibrate other.onnx -b tensorrt --skip-existing -d list.txt --ranges-from ranges.json -o ranges.onnx",
     );
@@ -819,7 +819,8 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     assert!(ran.code == 4 && ran.stdout.contains(float), "{}", ran.stdout);
 }
 
-/// What a command leaves whose stdout, stderr or both go to `file`; its exit code and what it says on the other.
+/// Runs a command with its stdout, stderr or both going to `file`. Returns its exit code and the text on the other
+/// stream.
 fn run_into(args: &[&str], stdout: Stdio, stderr: Stdio) -> (i32, String) {
     let binary = assert_cmd::cargo::cargo_bin!("mqq");
     let child = std::process::Command::new(binary)

@@ -1,4 +1,4 @@
-//! What the user is told when something is off.
+//! Messages for the user: hints and suggestions.
 
 use anyhow::{Context, anyhow};
 use mqq::diag::{WithHint, copy_of, did_you_mean, explain, hint_of, place_of};

@@ -1,4 +1,4 @@
-//! QuantizeLinear and DequantizeLinear in the engine, and what becomes of a panic in a run.
+//! QuantizeLinear and DequantizeLinear in the engine, and panics during a run.
 
 use crate::support::GraphBuilder;
 use anyhow::Result;
@@ -8,7 +8,7 @@ use mqq::onnx::inputs::Shapes;
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::tensor::{self, DataType};
 
-/// What a model makes of its input.
+/// The output of a model for an input.
 fn run(model: &ModelProto, x: &[f32]) -> Result<Vec<f32>> {
     let engine = Parsed::new(model, &Shapes::new())?.build(&[])?;
     let x = Array { shape: engine.inputs()[0].shape.clone(), values: Values::F32(x.to_vec()) };

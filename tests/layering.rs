@@ -1,4 +1,5 @@
 //! The floors of `src`: a room uses lower floors only, never its own; floor 0 is open to all.
+//! And a rule for the words of comments.
 //!
 //! Reads the paths of every source file (`use` lines, `crate::x::y` and `super::x` in expressions), not the library.
 //! `MQQ_PRINT_ROOMS=1 cargo test --test layering -- --nocapture` prints lines per room, who uses whom, and what is not
@@ -77,7 +78,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("indicatif", "cli"),
 ];
 
-/// What `cli::print` alone calls, or hands to a package that prints.
+/// Macros and functions that only `cli::print` may call, or hand to a package that prints.
 const PRINTING: &[&str] = &["print!", "println!", "eprint!", "eprintln!", "dbg!", "stdout()", "stderr()"];
 
 /// A word or a sign of the source, and its line.
@@ -617,6 +618,54 @@ fn names_are_followed_to_the_file_that_defines_them() {
     assert_eq!(used, ["a::deep::inner", "a::list"]);
     assert!(!edges.keys().any(|(from, _)| from == "a::known"));
     assert_eq!(circles(&edges), BTreeSet::from([vec!["a::list", "a::user"]]));
+}
+
+/// Sentences of comments by their lines: neighbouring lines with the same marker are one text.
+fn sentences(text: &str) -> Vec<(usize, String)> {
+    let mut blocks: Vec<(usize, String)> = Vec::new();
+    let mut is_open = false;
+    for (i, line) in text.lines().enumerate() {
+        let comment = line.trim_start().strip_prefix("//");
+        let words = comment.map(|comment| comment.trim_start_matches(['/', '!']).trim()).unwrap_or_default();
+        match blocks.last_mut().filter(|_| is_open) {
+            Some((_, block)) if !words.is_empty() => *block += &format!(" {words}"),
+            _ if !words.is_empty() => blocks.push((i + 1, words.to_string())),
+            _ => {}
+        }
+        is_open = !words.is_empty();
+    }
+    let split = |(line, block): (usize, String)| {
+        let ends = |c: char| matches!(c, '.' | '?' | '!' | ':');
+        block.split_inclusive(ends).map(|part| (line, part.trim().to_string())).collect::<Vec<_>>()
+    };
+    blocks.into_iter().flat_map(split).collect()
+}
+
+/// Whether a sentence does not name its subject: "What ..." that is no question.
+fn is_unclear(sentence: &str) -> bool {
+    ["What ", "Whether what "].iter().any(|start| sentence.starts_with(start)) && !sentence.ends_with('?')
+}
+
+#[test]
+fn comments_name_their_subject() {
+    let of = |text: &str| sentences(text).iter().filter(|(_, sentence)| is_unclear(sentence)).count();
+    assert_eq!(of("/// What is\n/// printed."), 1);
+    assert_eq!(of("    //! Ranges. What they cover.\n"), 1);
+    assert_eq!(of("// Whether what it reads is float."), 1);
+    assert_eq!(of("// What is it?\nlet text = \"What it is.\"; // Whatever it is."), 0);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    ["src", "tests", "benches"].iter().for_each(|folder| walk(&root.join(folder), &mut files));
+    let mut found: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
+    for file in files {
+        for (line, sentence) in sentences(&fs::read_to_string(&file).unwrap()) {
+            if is_unclear(&sentence) {
+                let place = format!("{}:{line}: {sentence}", file.display());
+                found.entry(file.clone()).or_default().insert(place);
+            }
+        }
+    }
+    hold("a comment begins with its subject, not with \"What\":", &found);
 }
 
 /// Lines per room and who uses whom, where `MQQ_PRINT_ROOMS` is set.

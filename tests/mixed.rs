@@ -1,4 +1,5 @@
-//! Precision of single layers: which layers a goal chooses, what is written, and what is not where the goal is missed.
+//! Precision of single layers: the layers that a goal chooses, the files that are written, and those that are not where
+//! the goal is missed.
 
 use crate::support::command::{Ran, mqq, run};
 use crate::support::{GraphBuilder, noise, repository, write_npy};

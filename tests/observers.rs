@@ -1,4 +1,4 @@
-//! Range observers on the numbers of other tools, on what is known of their results, and on hostile tensors.
+//! Range observers on the numbers of other tools, on known properties of their results, and on hostile tensors.
 
 use mqq::observers::{OBSERVERS, Observer, by_spelling, canonical, pot_search, squared_error};
 use mqq::quant::{Codes, Grid, PotRounding, Range, ScaleRule, params_for_range};
@@ -430,7 +430,7 @@ fn a_moving_average_is_of_batches() {
         let (expected_min, expected_max) = expected;
         assert!((min - expected_min).abs() < 1e-9 && (max - expected_max).abs() < 1e-9);
     }
-    // What was not seen in batches was seen at once.
+    // Values outside of batches count as one batch.
     let mut at_once = TensorStatistics::default();
     at_once.observe(&[-3.0, 5.0]);
     let range = find("ema", &at_once, &Grid::UINT8_ASYMMETRIC);

@@ -1,4 +1,4 @@
-//! Tensors of every type, and who makes and reads them.
+//! Tensors of every type, and their producers and readers.
 
 use mqq::onnx::graph::GraphIndex;
 use mqq::onnx::integers::{integer_values, scale_values, type_name, type_number};

@@ -1,4 +1,4 @@
-//! What passes did to a model.
+//! Texts of the changes that passes make to a model.
 
 use mqq::prepare::Change;
 

@@ -1,4 +1,4 @@
-//! The arithmetic of integers: grids, rounding, and which scale is for which value.
+//! Integer arithmetic: grids, rounding, and the scale of each value.
 
 use mqq::quant::{
     ChannelScaling, Codes, GivenRange, Grid, PotRounding, QuantParams, Range, ScaleLayout, ScaleRule, Symmetry,

@@ -1,4 +1,4 @@
-//! Loading and saving leaves every message as it was; what is no model is a clear error.
+//! Loading and saving keeps every message; a file that is not a model is a clear error.
 
 use bytes::Bytes;
 use mqq::onnx::{self, proto::*};

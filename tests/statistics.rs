@@ -1,4 +1,4 @@
-//! Statistics of tensors: what is counted, and that order does not matter.
+//! Statistics of tensors: counts, and independence of the order.
 
 use mqq::statistics::{Bin, Histogram, TensorStatistics};
 use proptest::prelude::*;

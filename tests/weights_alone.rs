@@ -1,4 +1,4 @@
-//! Tables that quantize weights alone, or activations in each run: what is stored, by hand; the scales of blocks; no data.
+//! Tables that quantize only weights, or activations on each run: the stored tensors, the scales of blocks, no data.
 
 use crate::support::{Attr, GraphBuilder, noise, repository};
 use assert_cmd::Command;

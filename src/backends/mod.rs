@@ -1,7 +1,7 @@
-//! The tables that come with mqq, and what names a table may use.
+//! The tables that come with mqq, and the names that tables may use.
 //!
-//! In: a backend's name, or the path of a table. Out: its checked [`Scheme`]. A new backend is a file in `backends/` and a
-//! line in [`BUILT_IN`]; nothing else in the crate knows a backend's name.
+//! In: a backend's name, or the path of a table. Out: its checked [`Scheme`]. A new backend is a file in `backends/`
+//! and a line in [`BUILT_IN`]; nothing else in the crate knows a backend's name.
 
 use crate::check::CHECKS;
 use crate::place::RULES;
@@ -10,7 +10,7 @@ use crate::{export, observers};
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// A line per built-in table.
+/// One line per built-in table.
 macro_rules! tables {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!("../../backends/", $name, ".yaml")))),*]
@@ -27,7 +27,7 @@ pub const BUILT_IN: &[(&str, &str)] = tables![
     "xint8", "xint8-a16",
 ];
 
-/// The lists that tables take names from.
+/// The lists of names for tables.
 fn catalog() -> Catalog {
     Catalog {
         tables: BUILT_IN,
@@ -38,26 +38,24 @@ fn catalog() -> Catalog {
     }
 }
 
-/// The table of a built-in backend, or of a YAML file where `backend` is the path of one.
+/// The table of a built-in backend, or of the YAML file at the path `backend`.
 ///
 /// # Errors
-/// If there is no such backend or file, or the table is wrong: file, line, key, what was expected.
+/// If there is no such backend or file, or the table is invalid: file, line, key, expected value.
 pub fn resolve(backend: &str) -> Result<Scheme> {
     scheme::resolve(backend, &catalog())
 }
 
-/// [`resolve`], then `switches` of the table turned on, then `sets` of the form `types.act8.bits=4` laid
-/// over it: a dotted path of keys, and a YAML value (`null` takes the key away).
+/// As [`resolve`], with `switches` turned on and then `sets` applied, such as `types.act8.bits=4`: a dotted path of
+/// keys and a YAML value (`null` removes the key).
 ///
 /// # Errors
-/// As [`resolve`]; if a switch is unknown; if a path leads through a key that does not exist, or to a
-/// value that the table cannot have.
+/// As [`resolve`]; also for an unknown switch, a path through a key that does not exist, or an invalid value.
 pub fn resolve_with(backend: &str, switches: &[String], sets: &[String]) -> Result<Scheme> {
     scheme::resolve_with(backend, switches, sets, &catalog())
 }
 
-/// The files that the table of `backend` is read from: its own and those it extends, without built-in ones. None where
-/// [`resolve`] fails.
+/// The files of `backend`'s table: its own and those it extends, without built-in ones. Empty where [`resolve`] fails.
 pub fn files(backend: &str) -> Vec<PathBuf> {
     scheme::files(backend, &catalog())
 }

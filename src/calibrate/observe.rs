@@ -1,4 +1,4 @@
-//! Samples run in parallel, each thread with statistics of its own.
+//! Runs samples in parallel, each thread with its own statistics.
 
 use super::samples::{SampleSet, each_sample, hash};
 use crate::data::Array;
@@ -8,42 +8,42 @@ use crate::quant::ChannelScaling;
 use crate::statistics::{ChannelExtremes, TensorStatistics};
 use anyhow::{Context, Result, ensure};
 
-/// What the pass saw.
+/// The result of a calibration pass.
 pub struct ObservedPass {
     /// One per watched tensor.
     pub statistics: Vec<TensorStatistics>,
-    /// One per scaling of a watched tensor, in their order.
+    /// One per scaling of a watched tensor, in order.
     pub scaled: Vec<TensorStatistics>,
-    /// One per watched tensor, of the channels along its last axis; empty where they were not asked for.
+    /// Channel extremes along the last axis, one per watched tensor; empty where they were not asked for.
     pub channels: Vec<ChannelExtremes>,
-    /// Samples that were left out, with the reason, by the names of their files.
+    /// Skipped samples with the reason, sorted by file name.
     pub skipped: Vec<String>,
     /// Number of samples that were run.
     pub n_samples: usize,
 }
 
-/// One thread's share.
+/// The statistics of one thread.
 struct Share {
-    /// Of the watched tensors, then of these by each of their scalings.
+    /// One per watched tensor, then one per scaling of each.
     statistics: Vec<TensorStatistics>,
     channels: Vec<ChannelExtremes>,
     skipped: Vec<(usize, String)>,
 }
 
-/// What stays in one thread.
+/// Data that stays in its thread.
 struct Local<'e> {
     session: Session<'e>,
-    /// Room for the scaled values of a tensor.
+    /// Buffer for the scaled values of a tensor.
     scaled: Vec<f32>,
 }
 
-/// Runs every sample and gathers the statistics of the tensors that the engine watches, and as they would be with each of
-/// their `scalings`; those of `by_channel` channel by channel, too. Where batches are averaged over, all samples are loaded
-/// before, to put them in order. Where samples are loaded again, `samples` knows their order afterwards.
+/// Runs every sample and collects statistics of the tensors that the engine watches, also with each of their
+/// `scalings`, and per channel for those in `by_channel`. Where batches are averaged, all samples are loaded first to
+/// order them. Where samples are loaded again, `samples` knows their order afterwards.
 ///
 /// # Errors
-/// If a sample cannot be loaded (unless such samples are left out) or run; the message names it. Of several errors
-/// the one with the lowest sample is reported.
+/// If a sample cannot be loaded (unless such samples are skipped) or run; the message names it. Of several errors the
+/// one with the lowest sample is reported.
 pub fn observe(
     engine: &Engine,
     scalings: &[Vec<&ChannelScaling>],
@@ -55,7 +55,7 @@ pub fn observe(
     let batch_size = samples.used.batch_size;
     let order = if batch_size.is_some_and(|size| size < dataset.len()) { Some(samples.order(progress)?) } else { None };
     let hashes = samples.hashes();
-    // Where the statistics of each tensor's scalings begin.
+    // Index of the first scaling of each tensor's statistics.
     let first = |at: usize| n + scalings[..at].iter().map(Vec::len).sum::<usize>();
     let firsts: Vec<usize> = (0..=n).map(first).collect();
     let start = || {
@@ -103,7 +103,7 @@ pub fn observe(
         skipped.extend(share.skipped);
     }
     let (left_out, mut skipped): (Vec<usize>, Vec<String>) = skipped.into_iter().unzip();
-    // By the names of their files, as the order of these is to change nothing.
+    // Sorted by file name, because the order of the files must not change anything.
     skipped.sort();
     ensure!(skipped.len() < dataset.len(), "no sample could be read, expected at least one: {}", {
         skipped.first().map_or("", String::as_str)

@@ -1,4 +1,4 @@
-//! The samples of the data: every one once, several at a time, and an order that follows from their contents alone.
+//! The samples of the data: each once, loaded in parallel, in an order that depends only on their contents.
 
 use super::{CalibrationOptions, Use};
 use crate::aligned::give_free_memory_back;
@@ -13,22 +13,22 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-/// The data, and the order of its samples once they were all loaded.
+/// The data, and the order of its samples once all were loaded.
 pub struct SampleSet {
-    /// The samples by their position in the data.
+    /// The samples by position in the data.
     pub dataset: Dataset,
-    /// The inputs that they are for.
+    /// The model's inputs.
     pub inputs: Vec<InputSpec>,
     pub(super) used: Use,
     skip_bad_data: bool,
     order: OnceLock<Order>,
 }
 
-/// An order of the samples that can be read, by their contents.
+/// An order of the readable samples by content.
 pub struct Order {
-    /// The samples; none where nothing loads them again.
+    /// The samples; empty where they are not loaded again.
     pub by_content: Vec<usize>,
-    /// Hash of the first sample of each batch but the first.
+    /// Hash of the first sample of each batch after the first.
     starts: Vec<u64>,
 }
 
@@ -36,7 +36,7 @@ impl SampleSet {
     /// Opens the data for the inputs of a model.
     ///
     /// # Errors
-    /// If they cannot be found, or do not fit.
+    /// If the data cannot be found or does not fit.
     pub fn open(parsed: &Parsed, options: &CalibrationOptions, used: Use) -> Result<SampleSet> {
         let CalibrationOptions { data, preprocessing, limit, skip_bad_data } = options;
         let inputs = parsed.inputs().to_vec();
@@ -48,15 +48,16 @@ impl SampleSet {
         Ok(SampleSet { dataset, inputs, used, skip_bad_data, order: OnceLock::new() })
     }
 
-    /// The samples that can be read, by their contents; none before the order is known, or where nothing loads them again.
+    /// The positions of the readable samples, ordered by content; empty before the order is known, or where they are
+    /// not loaded again.
     pub fn by_content(&self) -> &[usize] {
         self.order.get().map_or(&[], |order| &order.by_content)
     }
 
-    /// The same; the samples are loaded for it where that was not done before.
+    /// The same; loads the samples first where the order is not known.
     ///
     /// # Errors
-    /// If a sample cannot be loaded, unless such samples are left out.
+    /// If a sample cannot be loaded, unless such samples are skipped.
     pub fn put_in_order(&self, progress: &Progress) -> Result<&[usize]> {
         Ok(&self.order(progress)?.by_content)
     }
@@ -66,7 +67,7 @@ impl SampleSet {
         self.inputs.iter().map(|input| input.name.clone()).collect()
     }
 
-    /// The values of the inputs for the samples at `range` of those by content.
+    /// The values of the inputs for the samples at `range` in the order by content.
     ///
     /// # Errors
     /// If a sample cannot be loaded.
@@ -78,12 +79,12 @@ impl SampleSet {
         self.by_content()[range].par_iter().map(load).collect()
     }
 
-    /// Room for the hashes of all samples, where the order is wanted and not known.
+    /// A hash per sample to fill in, where the order is needed and not known.
     pub(super) fn hashes(&self) -> Option<Hashes> {
         (self.used.loads_again && self.order.get().is_none()).then(|| Hashes::of(&self.dataset))
     }
 
-    /// The order; the samples are loaded for it where that was not done before.
+    /// The order; loads the samples first where it is not known.
     pub(super) fn order(&self, progress: &Progress) -> Result<&Order> {
         if let Some(order) = self.order.get() {
             return Ok(order);
@@ -102,7 +103,7 @@ impl SampleSet {
         Ok(self.set_order(hashes, skipped))
     }
 
-    /// Keeps the order that follows from the hashes of all samples but those that were `skipped`.
+    /// Sets the order from the hashes of all samples except the `skipped` ones.
     pub(super) fn set_order(&self, hashes: Hashes, skipped: Vec<usize>) -> &Order {
         let Use { batch_size, loads_again } = self.used;
         let order = self.order.get_or_init(|| Order::new(hashes.into_inner(), skipped, batch_size, loads_again));
@@ -110,10 +111,10 @@ impl SampleSet {
         order
     }
 
-    /// A sample; the reason where it cannot be read and such samples are left out.
+    /// Returns the sample; or, where unreadable samples are skipped, the reason.
     ///
     /// # Errors
-    /// If it cannot be read and is not to be left out.
+    /// If the sample cannot be read and is not to be skipped.
     pub(super) fn usable(&self, loaded: Result<Sample>) -> Result<Result<Sample, String>> {
         match loaded {
             Ok(sample) => Ok(Ok(sample)),
@@ -124,8 +125,8 @@ impl SampleSet {
 }
 
 impl Order {
-    /// By a hash of every sample; those that were `skipped` are left out. Batches are of `batch_size` different contents;
-    /// the order is kept where the samples will be loaded again.
+    /// Orders the samples by hash, without the `skipped` ones. A batch has `batch_size` different contents. The order
+    /// of the samples is kept only if they will be loaded again.
     pub fn new(mut hashes: Vec<u64>, mut skipped: Vec<usize>, batch_size: Option<usize>, loads_again: bool) -> Order {
         skipped.sort_unstable();
         let usable = || (0..hashes.len()).filter(|i| skipped.binary_search(i).is_err());
@@ -133,7 +134,7 @@ impl Order {
         by_content.sort_unstable_by_key(|&sample_idx| (hashes[sample_idx], sample_idx));
         let mut starts = Vec::new();
         if let Some(size) = batch_size {
-            // Each content counts once, so that repeated samples make no batch of their own.
+            // Each content counts once, so that repeated samples form no batch of their own.
             skipped.iter().rev().for_each(|&sample_idx| _ = hashes.swap_remove(sample_idx));
             hashes.sort_unstable();
             hashes.dedup();
@@ -165,13 +166,13 @@ impl Hashes {
     }
 }
 
-/// Loads every sample of `dataset` and calls `job` with its position, on the threads of the current pool, each with what
-/// `start` makes for it: its share of the result, and what stays in the thread. `tick` is called once per
-/// sample. Gives the shares.
+/// Loads every sample of `dataset` on the threads of the current pool and calls `job` with its position. `start`
+/// creates a thread's share of the result, and data that stays in the thread. Calls `tick` once per sample. Returns the
+/// shares.
 ///
 /// # Errors
-/// If `start` or `job` fails: no further sample is begun, and of several errors the one with the lowest
-/// sample is given.
+/// If `start` or `job` fails: no further sample is started, and of several errors the one with the lowest sample is
+/// returned.
 pub fn each_sample<S: Send, L>(
     dataset: &Dataset,
     tick: &(dyn Fn() + Sync),
@@ -212,7 +213,7 @@ pub fn each_sample<S: Send, L>(
     }
 }
 
-/// A number that follows from a sample's values.
+/// A hash of a sample's values.
 pub fn hash(sample: &[Array]) -> u64 {
     let mut hash = 0u64;
     let mut add = |word: u64| {

@@ -1,4 +1,4 @@
-//! What is known of the activations before their parameters are chosen: from the data, unless a range is given.
+//! Statistics of the activations, from the data unless a range is given.
 
 use super::observe::observe;
 use super::samples::SampleSet;
@@ -20,34 +20,34 @@ pub fn observed_tensors(placement: &Placement, given: Option<&BTreeMap<String, G
     unknown.filter(|tensor| seen.insert(*tensor)).cloned().collect()
 }
 
-/// A tensor as it would be with channels in other units, perhaps under another name.
+/// A tensor with scaled channels, possibly under another name.
 pub struct ScaledTensor {
-    /// Its name then.
+    /// Name of the scaled tensor.
     pub name: String,
     /// The tensor that is observed.
     pub source: String,
-    /// What its channels are multiplied by.
+    /// Factors on its channels.
     pub scaling: ChannelScaling,
 }
 
-/// Statistics by tensor, and how many samples they are from.
+/// Statistics by tensor.
 #[derive(Default)]
 pub struct CalibrationStatistics {
     by_tensor: BTreeMap<String, TensorStatistics>,
-    /// Those of tensors as they would be with a scaling, by the names that they would have.
+    /// Statistics of scaled tensors, by the scaled tensors' names.
     scaled: BTreeMap<String, TensorStatistics>,
-    /// Of channels along the last axis, by tensor, where these were asked for.
+    /// Channel extremes along the last axis, by tensor, where they were asked for.
     channels: BTreeMap<String, ChannelExtremes>,
-    /// Of a tensor that was not observed.
+    /// An empty statistic, for tensors that were not observed.
     none: TensorStatistics,
-    /// Samples observed.
+    /// Number of observed samples.
     pub n_samples: usize,
-    /// Samples left out, with the reason.
+    /// Skipped samples, with the reason.
     pub skipped: Vec<String>,
 }
 
 impl CalibrationStatistics {
-    /// Runs the samples and observes tensors, some of them as they would be with a scaling, too, and some channel by channel.
+    /// Runs the samples and observes tensors, some also with scaled channels, some also per channel.
     ///
     /// # Errors
     /// If the data cannot be read or run.
@@ -78,13 +78,13 @@ impl CalibrationStatistics {
         })
     }
 
-    /// One per activation quantizer; empty ones for those whose range was given.
+    /// One statistic per activation quantizer; empty where the range is given.
     pub fn of(&self, placement: &Placement) -> Vec<&TensorStatistics> {
         let of = |tensor: &str| self.by_tensor.get(tensor).unwrap_or(&self.none);
         placement.activations.iter().map(|quantizer| of(&quantizer.tensor)).collect()
     }
 
-    /// One per activation quantizer, of the model with channels scaled as in `scalings`.
+    /// One statistic per activation quantizer, for the model with channels scaled by `scalings`.
     pub fn of_scaled(
         &self,
         placement: &Placement,
@@ -93,7 +93,7 @@ impl CalibrationStatistics {
         self.of_either(placement, |tensor| self.scaled.get(tensor).filter(|_| scalings.contains_key(tensor)))
     }
 
-    /// The same with `others` in place of those of their tensors.
+    /// One statistic per activation quantizer; those in `others` replace the observed ones.
     pub fn of_others<'a>(
         &'a self,
         placement: &Placement,
@@ -102,7 +102,7 @@ impl CalibrationStatistics {
         self.of_either(placement, |tensor| others.get(tensor))
     }
 
-    /// One per activation quantizer: that which `other` gives, else that of the tensor as it was observed.
+    /// One statistic per activation quantizer: that of `other`, else the observed one.
     fn of_either<'a>(
         &'a self,
         placement: &Placement,
@@ -112,7 +112,7 @@ impl CalibrationStatistics {
         others.zip(self.of(placement)).map(|(other, plain)| other.unwrap_or(plain)).collect()
     }
 
-    /// What is known of tensors takes the place of what was.
+    /// Replaces the statistics of these tensors.
     pub fn take(&mut self, others: BTreeMap<String, TensorStatistics>) {
         self.by_tensor.extend(others);
     }
@@ -122,14 +122,14 @@ impl CalibrationStatistics {
         self.channels.get(tensor)
     }
 
-    /// The model with channels scaled as in `scalings` takes the place of the other.
+    /// Replaces the statistics by those for channels scaled by `scalings`.
     pub fn take_scaled(&mut self, scalings: &BTreeMap<String, ChannelScaling>) {
         for tensor in scalings.keys() {
             self.by_tensor.extend(self.scaled.remove_entry(tensor));
         }
     }
 
-    /// Runs the samples again for those of the `tensors` of `model` that were not observed.
+    /// Runs the samples again for those of the `tensors` of `model` that were not observed yet.
     ///
     /// # Errors
     /// If the data cannot be read or run.

@@ -1,6 +1,6 @@
-//! Is a model with Q/DQ sound, and does it keep its target's rules?
+//! Checks whether a model with Q/DQ is sound and keeps its target's rules.
 //!
-//! In: a model. Out: findings; or, of what `rewrite` made, a [`Checked`] model or an error. It repairs nothing.
+//! In: a model. Out: findings; for the output of `rewrite`, a [`Checked`] model or an error. It repairs nothing.
 
 mod qdq_graph;
 mod qdq_node;

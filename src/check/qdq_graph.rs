@@ -1,6 +1,6 @@
-//! A graph as Q/DQ rules see it: every QuantizeLinear and DequantizeLinear with its parameters decoded.
+//! A graph for Q/DQ rules: every QuantizeLinear and DequantizeLinear with its decoded parameters.
 //!
-//! Anyone's model may stand here: nothing is taken for granted, a missing input is a value.
+//! Any model may come here: nothing is assumed, and a missing input is a value.
 
 use super::qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
 use crate::onnx::graph::GraphIndex;
@@ -11,7 +11,7 @@ use crate::onnx::value_info::ValueInfos;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Longest chain of nodes that is followed; a graph that is wrong may hold a circle.
+/// Maximum length of a chain of nodes. An invalid graph may hold a cycle.
 const MAX_CHAIN: usize = 16;
 
 /// The graph and its Q/DQ nodes.
@@ -127,7 +127,7 @@ impl<'a> QdqGraph<'a> {
         }
     }
 
-    /// Whether the tensor is a constant, or one behind Q and DQ.
+    /// Whether the tensor is constant, possibly after Q and DQ.
     pub fn is_constant(&self, tensor: &str) -> bool {
         let mut tensor = tensor;
         for _ in 0..MAX_CHAIN {
@@ -145,12 +145,12 @@ impl<'a> QdqGraph<'a> {
         false
     }
 
-    /// The constant of that name, from an initializer or a Constant node.
+    /// The constant with this name, from an initializer or a Constant node.
     pub fn constant(&self, tensor: &str) -> Option<&TensorProto> {
         self.constants.get(tensor).map(Cow::as_ref)
     }
 
-    /// The shape of `tensor`, where the model gives it.
+    /// The shape of `tensor`, where the model has it.
     pub fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
         match self.constants.get(tensor) {
             Some(tensor) => crate::onnx::tensor::shape(tensor).ok(),
@@ -158,14 +158,14 @@ impl<'a> QdqGraph<'a> {
         }
     }
 
-    /// Whether `qdq` is a DQ with the parameters of the Q that it reads: what is wrong with them is
-    /// said once, at the Q.
+    /// Whether `qdq` is a DQ with the same parameters as the Q before it. Findings about them are then reported only
+    /// for the Q.
     pub fn repeats_its_quantize(&self, qdq: &QdqNode) -> bool {
         let source = self.qdq_of(qdq.input).filter(|source| source.operator == QdqOperator::Quantize);
         qdq.operator == QdqOperator::Dequantize && source.is_some_and(|source| source.same_grid(qdq))
     }
 
-    /// Every Q, and every DQ that does not just repeat one.
+    /// Every Q, and every DQ that does not repeat its Q.
     pub fn distinct(&self) -> impl Iterator<Item = &QdqNode<'a>> {
         self.qdq_nodes.iter().filter(|qdq| !self.repeats_its_quantize(qdq))
     }
@@ -175,17 +175,17 @@ impl<'a> QdqGraph<'a> {
         matches!(self.value_info.data_type(tensor), Some(1 | 10 | 16))
     }
 
-    /// The Q or DQ that makes `tensor`.
+    /// The Q or DQ that produces `tensor`.
     pub fn qdq_of(&self, tensor: &str) -> Option<&QdqNode<'a>> {
         self.by_output.get(tensor).and_then(|&i| self.qdq_nodes.get(i))
     }
 
-    /// The DQ that makes `tensor`.
+    /// The DQ that produces `tensor`.
     pub fn dequantize_of(&self, tensor: &str) -> Option<&QdqNode<'a>> {
         self.qdq_of(tensor).filter(|qdq| qdq.operator == QdqOperator::Dequantize)
     }
 
-    /// Nodes that read `tensor`, with the input's position.
+    /// Nodes that read `tensor`, with the input index.
     pub fn users(&self, tensor: &str) -> Vec<(&'a NodeProto, usize)> {
         let uses = self.index.consumers(tensor).iter();
         uses.filter_map(|&(node, input)| Some((self.graph.node.get(node)?, input))).collect()
@@ -198,7 +198,7 @@ impl<'a> QdqGraph<'a> {
         readers.filter(|qdq| qdq.operator == QdqOperator::Quantize).collect()
     }
 
-    /// Nodes that read `tensor` directly or behind Q, DQ and nodes that only move values.
+    /// Nodes that read `tensor` directly or after Q, DQ and operators that only move values.
     pub fn operators_behind(&self, tensor: &str) -> Vec<(&'a NodeProto, usize)> {
         let mut open = vec![tensor];
         let mut seen = BTreeSet::from([tensor]);
@@ -233,7 +233,7 @@ fn is_transparent(node: &NodeProto) -> bool {
     )
 }
 
-/// What input `input` of `node` is, if it is constant.
+/// The role of a constant at input `input` of `node`.
 pub fn operand_role(node: &NodeProto, input: usize) -> Role {
     match (node.op_type(), input) {
         ("MatMul", 0 | 1) | ("Gemm", 0) => Role::Weight,

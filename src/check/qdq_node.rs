@@ -1,4 +1,4 @@
-//! One QuantizeLinear or DequantizeLinear, its parameters decoded.
+//! A QuantizeLinear or DequantizeLinear with its decoded parameters.
 
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
@@ -12,14 +12,14 @@ pub enum QdqOperator {
     Dequantize,
 }
 
-/// What the tensor is for.
+/// The role of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It depends on the graph's inputs.
+    /// A tensor that depends on the graph's inputs.
     Activation,
-    /// The constant that a weighted operator multiplies with.
+    /// A constant that a weighted operator multiplies with.
     Weight,
-    /// The constant that a weighted operator adds.
+    /// A constant that a weighted operator adds.
     Bias,
     /// Any other constant.
     Constant,
@@ -39,7 +39,7 @@ impl Role {
         }
     }
 
-    /// Whether parameter `of` of the call names it; every role is meant where it is not given.
+    /// Whether the call's parameter `of` names this role; without `of` every role counts.
     pub(super) fn is_among(self, call: &RuleCall) -> bool {
         call.ops("of").is_empty() || call.lists("of", self.name())
     }
@@ -50,16 +50,16 @@ impl Role {
 pub enum NodeInput<T> {
     /// The node has no such input.
     Absent,
-    /// It has, but the values are computed.
+    /// The values are computed at run time.
     Computed,
     /// The values, in row-major order, and the shape.
     Constant(Vec<T>, Vec<usize>),
-    /// They do not decode; why.
+    /// The values cannot be decoded, with the reason.
     Broken(String),
 }
 
 impl<T> NodeInput<T> {
-    /// The values, where they are known.
+    /// The values, where they are constant.
     pub fn known(&self) -> Option<&[T]> {
         match self {
             NodeInput::Constant(values, _) => Some(values),
@@ -68,18 +68,18 @@ impl<T> NodeInput<T> {
     }
 }
 
-/// One QuantizeLinear or DequantizeLinear.
+/// A QuantizeLinear or DequantizeLinear.
 #[derive(Debug)]
 pub struct QdqNode<'a> {
     /// The node.
     pub node: &'a NodeProto,
-    /// Which operator.
+    /// The operator.
     pub operator: QdqOperator,
-    /// The tensor that is converted; empty where the node lacks it.
+    /// The converted tensor; empty where the node has no input.
     pub input: &'a str,
-    /// The result; empty where the node lacks it.
+    /// The result; empty where the node has no output.
     pub output: &'a str,
-    /// Element type on the integer side, by its number in `TensorProto.DataType`, where it is known.
+    /// Integer element type, as its number in `TensorProto.DataType`, where it is known.
     pub data_type: Option<i32>,
     /// Scales.
     pub scale: NodeInput<f32>,
@@ -87,9 +87,9 @@ pub struct QdqNode<'a> {
     pub zero_point: NodeInput<i32>,
     /// Attribute `axis`; ONNX's default is 1.
     pub axis: i64,
-    /// Attribute `block_size`; 0 where there is none.
+    /// Attribute `block_size`; 0 where it is absent.
     pub block_size: i64,
-    /// What the tensor is for.
+    /// The role of the tensor.
     pub role: Role,
 }
 
@@ -102,8 +102,8 @@ impl QdqNode<'_> {
         }
     }
 
-    /// Whether both convert with the same parameters, bit for bit. Parameters that are computed are the
-    /// same only where they are the same tensors.
+    /// Whether both nodes have bit-identical parameters. Parameters computed at run time are equal only if they are the
+    /// same tensors.
     pub fn same_grid(&self, other: &QdqNode) -> bool {
         let input = |qdq: &QdqNode, i: usize| qdq.node.input.get(i).cloned();
         let scales = match (self.scale.known(), other.scale.known()) {

@@ -1,4 +1,4 @@
-//! `mqq backends`: which targets there are, and what their tables say.
+//! `mqq backends`: lists the targets and their tables.
 
 use super::Failure;
 use super::options::resolve_backend;

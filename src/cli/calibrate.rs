@@ -98,7 +98,7 @@ pub struct CalibrateArgs {
     mixed: MixedArgs,
 }
 
-/// Files of one model.
+/// Paths of one model.
 pub(super) struct RunPaths {
     pub model: PathBuf,
     pub output: PathBuf,
@@ -107,17 +107,17 @@ pub(super) struct RunPaths {
 }
 
 impl RunPaths {
-    /// Everything that is written.
+    /// All results.
     fn results(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.output, &self.sidecar].into_iter().chain(self.emitted.iter().map(|(_, path)| path))
     }
 
-    /// Whether they are all there and are to stay as they are.
+    /// Whether all results exist and are kept.
     fn are_left_alone(&self, args: &CalibrateArgs) -> bool {
         args.skip_existing && self.results().all(|path| path.exists())
     }
 
-    /// [`RunPaths::results`] and what may go with them, with what they are.
+    /// [`RunPaths::results`] and possible further files, with their roles.
     fn written(&self) -> Vec<RunFile> {
         let of_model = |role: &str| format!("{role} of `{}`", self.model.display());
         let mut written = RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
@@ -128,7 +128,7 @@ impl RunPaths {
         written
     }
 
-    /// The model and its results; the rest is to be filled in.
+    /// A report with the model and its results; the caller fills in the rest.
     fn report(&self) -> CalibratedModel {
         let emitted = self.emitted.iter();
         CalibratedModel {
@@ -152,7 +152,7 @@ struct CalibratedModel {
     sidecar: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     emitted: BTreeMap<&'static str, String>,
-    /// What a goal that was missed came to; in `summary` where it was reached.
+    /// The result of a missed goal; of a met one it is in `summary`.
     mixed_precision: Option<Mixed>,
     summary: Option<Summary>,
 }
@@ -175,7 +175,7 @@ fn methods_help() -> String {
     format!("Methods to try instead of the effort's: some of {}, or none", names.join(","))
 }
 
-/// Share of the multiply-adds that rescue may leave float.
+/// Default share of the multiply-adds that rescue may leave float.
 const RESCUE: f64 = 0.05;
 
 fn percent(text: &str) -> Result<f64> {
@@ -193,7 +193,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let mut request =
         Request { of_transformers: of_transformers.map(with).transpose()?.map(Box::new), ..with(scheme)? };
     let all_paths = paths(args, &request.scheme).map_err(Failure::Usage)?;
-    // With --keep-going a model that is not there is the failure of that model alone.
+    // With --keep-going a missing model is only a failure of that model.
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
     }
@@ -246,7 +246,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-/// What the options ask for, without the ranges of a file.
+/// The request from the options, without given ranges.
 fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessing) -> Result<Request> {
     let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty())?;
     let observer = |asked: &Option<String>, default: &str| -> Result<_> {
@@ -312,7 +312,7 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
     })
 }
 
-/// Where everything goes.
+/// The output paths of all models.
 fn paths(args: &CalibrateArgs, scheme: &Scheme) -> Result<Vec<RunPaths>> {
     check_models(&args.models)?;
     ensure!(
@@ -342,7 +342,7 @@ fn paths(args: &CalibrateArgs, scheme: &Scheme) -> Result<Vec<RunPaths>> {
     Ok(all)
 }
 
-/// Everything that is read.
+/// Visits every file that is read.
 fn read_files(args: &CalibrateArgs, visit: &mut dyn FnMut(RunFile)) {
     let models = args.models.iter().flat_map(|model| RunFile::read_model("float model", model));
     let ranges = args.ranges_from.iter().map(|path| RunFile::new("ranges to import", path));
@@ -363,7 +363,7 @@ fn one(args: &CalibrateArgs, request: &Request, paths: &RunPaths) -> Result<Summ
     let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
     let text = sidecar.to_json();
     staged.add(text.as_bytes(), &paths.sidecar)?;
-    // From the file's text, so that the same comes of it later.
+    // Parsed from the text, as a later `mqq export` reads it.
     let read = Sidecar::from_json(&text)?;
     for (format, path) in &paths.emitted {
         let bytes = format.bytes(&read, Some(&prepared)).with_context(|| format!("`{}`", paths.model.display()))?;

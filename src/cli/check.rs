@@ -34,11 +34,11 @@ pub struct CheckArgs {
 #[derive(Debug, Default, Serialize)]
 struct CheckedModel {
     model: String,
-    /// `ok`, `broken` (a rule is) or `failed` (it could not be read).
+    /// `ok`, `broken` (breaks a rule) or `failed` (could not be read).
     status: &'static str,
     #[serde(flatten)]
     error: Option<ErrorReport>,
-    /// The table for transformers, where the model keeps the rules of that one.
+    /// The table for transformers, where the model keeps its rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     table: Option<String>,
     n_quantize: usize,
@@ -91,7 +91,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-/// A model by the rules of a backend's table; where it breaks one, by those of the table for transformers if it keeps these.
+/// Checks a model by a backend's table; where it breaks a rule, by the table for transformers if it keeps that.
 fn one(path: &Path, scheme: &Scheme, of_transformers: Option<&Scheme>) -> Result<CheckedModel> {
     let model = onnx::load_whole(path)?.model;
     let graph = model.graph()?;
@@ -118,7 +118,7 @@ fn one(path: &Path, scheme: &Scheme, of_transformers: Option<&Scheme>) -> Result
     })
 }
 
-/// A line per finding, those of one rule together; stdout, as they are the command's result.
+/// Prints one line per finding, grouped by rule, on stdout as the command's result.
 fn print(report: &CheckedModel, scheme: &Scheme, args: &CheckArgs) {
     if args.print.quiet && report.n_errors == 0 {
         return;

@@ -1,4 +1,4 @@
-//! Files that a command line names, looked at before the first of them is worked on.
+//! Checks of the files on a command line, before any work.
 
 use crate::data;
 use crate::diag::WithHint;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Refuses what is no model but data, and a model that is given twice.
+/// Refuses data files in place of models, and a model that is given twice.
 pub fn check_models<'a>(models: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
     let mut places = BTreeSet::new();
     for model in models {
@@ -21,7 +21,7 @@ pub fn check_models<'a>(models: impl IntoIterator<Item = &'a PathBuf>) -> Result
     Ok(())
 }
 
-/// What to do where the shell has made many arguments of a pattern.
+/// The hint to quote a pattern that the shell has expanded.
 pub fn quote(found: &Path) -> String {
     let ending = found.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
     let pattern = found.with_file_name(format!("*{}", ending.unwrap_or_default()));

@@ -1,4 +1,4 @@
-//! `mqq inspect`: what is in a model, and what a backend would do with it.
+//! `mqq inspect`: the content of a model, and a backend's placement.
 
 use super::files::{check_models, ensure_readable};
 use super::options::{SelectArgs, ShapeArgs, of_transformers, resolve_backend};
@@ -114,7 +114,7 @@ fn print(report: &Inspection) {
     placement.for_each(|line| out!("{line}"));
 }
 
-/// The placement by a backend's table, or by the one that takes its place for transformers.
+/// The placement by a backend's table, or by the table that replaces it for transformers.
 fn placement(
     model: &Path,
     (scheme, of_transformers): (&Scheme, Option<&Scheme>),

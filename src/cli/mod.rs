@@ -1,7 +1,7 @@
 //! The command line. Errors go to stderr, results to stdout; with `--json` stdout holds one object.
 //!
-//! Arguments are checked before the first model is touched. What is wrong in the command line itself ends with
-//! [`Exit::Usage`]; a file that it names and that cannot be read ends with [`Exit::Failed`], whichever it is.
+//! Arguments are checked before the first model is touched. An invalid command line ends with [`Exit::Usage`]; a named
+//! file that cannot be read ends with [`Exit::Failed`].
 
 mod backends;
 mod calibrate;
@@ -58,7 +58,7 @@ enum Command {
     },
 }
 
-/// Runs the command that the program's arguments ask for, prints what comes of it, and gives the exit code.
+/// Parses the arguments, runs the command, prints its result and returns the exit code.
 pub fn main() -> ExitCode {
     let exit = match Cli::try_parse() {
         Ok(cli) => run(cli),
@@ -73,7 +73,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(print::finish(exit) as u8)
 }
 
-/// A file of data that stands behind another one, as where the shell has expanded a pattern.
+/// The second of two adjacent data files in the arguments: the shell seems to have expanded a pattern.
 fn expanded_pattern() -> Option<PathBuf> {
     let paths: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let is_data = |path: &PathBuf| data::is_data(path);
@@ -121,7 +121,7 @@ where
     }
 }
 
-/// What a command over several models prints with `--json`.
+/// The `--json` output of a command over several models.
 #[derive(Debug, Serialize)]
 struct JsonReport<R> {
     schema_version: &'static str,
@@ -140,7 +140,7 @@ impl<R: Serialize> JsonReport<R> {
     }
 }
 
-/// What a command that failed as a whole prints with `--json`.
+/// The `--json` output of a command that failed as a whole.
 #[derive(Debug, Serialize)]
 struct FailureReport {
     schema_version: &'static str,
@@ -152,7 +152,7 @@ struct FailureReport {
 #[derive(Debug, Serialize)]
 struct ErrorReport {
     error: String,
-    /// The file, node or tensor that it is about.
+    /// The file, node or tensor of the error.
     #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
     place: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -185,7 +185,7 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
     }
 }
 
-/// `error: smallest place first: found, expected`, then the hint on a line of its own.
+/// Prints `error: smallest place first: found, expected`, then the hints on lines of their own.
 fn print_error(error: &anyhow::Error) {
     err!("error: {}", explain(error));
 }

@@ -1,6 +1,6 @@
 //! Options that several commands share.
 //!
-//! Groups with a heading of their own come last in a command's arguments: what follows would stand under it.
+//! Groups with their own heading come last in a command's arguments: later options would be listed under it.
 
 use super::Failure;
 use crate::backends;
@@ -52,7 +52,7 @@ pub struct PreprocessArgs {
     layout: Option<Layout>,
 }
 
-/// [`parse_option`] for clap, which prints an error's text and no hint.
+/// [`parse_option`] for clap, which prints only an error's text; the hint is added to it.
 fn option<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     parse_option(text).map_err(|error| diag::explain(&error))
 }
@@ -63,14 +63,14 @@ fn preprocess_help() -> String {
 }
 
 impl PreprocessArgs {
-    /// The file, where it is no preset.
+    /// The file; `None` for a preset.
     pub fn file(&self) -> Option<RunFile> {
         let is_preset = |name: &&str| PRESETS.iter().any(|preset| preset.name == **name);
         let file = self.preprocess.as_deref().filter(|name| !is_preset(name));
         file.map(|file| RunFile::new("preprocessing", Path::new(file)))
     }
 
-    /// The preset or file, with the single options laid over it.
+    /// The preset or file, with the single options applied.
     pub(super) fn resolve(&self) -> Result<Preprocessing, Failure> {
         let base = match &self.preprocess {
             Some(name) => Preprocessing::named(name).map_err(|error| {
@@ -109,24 +109,24 @@ pub struct BackendArgs {
 }
 
 impl BackendArgs {
-    /// The files that the table is read from.
+    /// The files of the table.
     pub fn files(&self) -> Vec<RunFile> {
         let files = backends::files(&self.backend).into_iter();
         files.map(|path| RunFile::new("backend's table", &path)).collect()
     }
 
-    /// The table with the switches and changes applied.
+    /// The table with switches and changes applied.
     pub(super) fn resolve(&self) -> Result<Scheme, Failure> {
         resolve_backend(&self.backend, &self.switches, &self.sets)
     }
 
-    /// The table that takes the place of `scheme` for transformers, with the same switches and changes.
+    /// The table that replaces `scheme` for transformers, with the same switches and changes.
     pub(super) fn of_transformers(&self, scheme: &Scheme) -> Result<Option<Scheme>, Failure> {
         of_transformers(scheme, &self.switches, &self.sets)
     }
 }
 
-/// The table that takes the place of `scheme` for transformers, with switches and changes applied.
+/// The table that replaces `scheme` for transformers, with switches and changes applied.
 pub(super) fn of_transformers(
     scheme: &Scheme,
     switches: &[String],
@@ -155,7 +155,7 @@ pub struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// The patterns, compiled.
+    /// Compiles the patterns.
     pub fn resolve(&self) -> Result<Selection> {
         Selection::new(&self.exclude, &self.only)
     }
@@ -218,7 +218,7 @@ pub struct StaticArgs {
 }
 
 impl StaticArgs {
-    /// The table with what was asked for.
+    /// The table with the option applied.
     pub fn apply(&self, scheme: Scheme) -> Scheme {
         Scheme { static_shapes: scheme.static_shapes || self.static_shapes, ..scheme }
     }
@@ -236,19 +236,19 @@ pub struct SampleArgs {
 }
 
 impl SampleArgs {
-    /// Samples run at the same time: what was asked for, or the number of cores.
+    /// Samples that run at the same time: the option, or the number of cores.
     pub fn threads(&self) -> usize {
         let n_cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or_else(n_cores)
     }
 }
 
-/// A number of things, 1 or more.
+/// Parses a count of at least 1.
 fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected 1 or more".to_string())
 }
 
-/// What is printed.
+/// Options of the printed output.
 #[derive(Debug, Args)]
 pub struct PrintArgs {
     /// Print one JSON object on stdout
@@ -282,13 +282,13 @@ pub struct MixedArgs {
     /// Narrow or widen weights such that they have at most so many bits on average
     #[arg(long, value_name = "BITS", group = "goal", allow_hyphen_values = true)]
     bits_budget: Option<f64>,
-    /// What promoted layers get: a name of the backend's key `mixed` [default: float, or else the widest]
+    /// Precision of promoted layers: a name of the backend's key `mixed` [default: float, or else the widest]
     #[arg(long, value_name = "NAME", requires = "goal")]
     raise_to: Option<String>,
 }
 
 impl MixedArgs {
-    /// What is wanted, if anything; the table's operator set is raised where that needs it.
+    /// The goal, if any. Raises the table's operator set where that is needed.
     pub fn resolve(&self, scheme: &mut Scheme, has_data: bool) -> Result<Option<Wanted>> {
         let target = self.target.as_deref().map(metrics::MetricBound::parse).transpose().context("--target")?;
         let goals = [

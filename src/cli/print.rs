@@ -1,8 +1,8 @@
-//! All that is printed. Nothing else writes on stdout or stderr.
+//! All printing. Nothing else writes to stdout or stderr.
 //!
-//! A reader that goes away (`mqq backends | head -1`) ends the printing, not the work: what is left to be said is
-//! dropped, and the exit code is the work's. What cannot be written for another reason, a full disk, makes
-//! [`Exit::Failed`] of [`Exit::Done`] when the program ends.
+//! A reader that closes the pipe (`mqq backends | head -1`) ends the printing, not the work: later text is dropped, and
+//! the exit code is the work's. Other write errors, such as a full disk, turn [`Exit::Done`] into [`Exit::Failed`] at
+//! the end.
 
 use crate::diag::Exit;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// A stream, and why it takes no more.
+/// A stream, and the error that ended it.
 pub(super) struct Stream {
     name: &'static str,
     open: fn() -> Box<dyn Write>,
@@ -26,38 +26,38 @@ impl Stream {
         self.attempt(|stream| writeln!(stream, "{line}"));
     }
 
-    /// Writes as long as there was no error.
+    /// Writes unless there was an error.
     fn attempt(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
         if self.ended.get().is_none() {
             let mut stream = (self.open)();
             if let Err(error) = write(&mut *stream).and_then(|()| stream.flush()) {
-                // Of two threads that fail at a time, one error is enough.
+                // If two threads fail at the same time, one error is enough.
                 let _ = self.ended.set(error);
             }
         }
     }
 }
 
-/// A line on stdout: results.
+/// Prints a line on stdout: results.
 macro_rules! out {
     ($($text:tt)*) => { $crate::cli::print::STDOUT.print(format_args!($($text)*)) };
 }
 
-/// A line on stderr: errors and warnings.
+/// Prints a line on stderr: errors and warnings.
 macro_rules! err {
     ($($text:tt)*) => { $crate::cli::print::STDERR.print(format_args!($($text)*)) };
 }
 
 pub(super) use {err, out};
 
-/// Prints what the parser of the command line has to say: help, the version, or what is wrong.
+/// Prints the command-line parser's answer: help, the version, or an error.
 pub fn answer(answer: &clap::Error) -> Exit {
     let stream = if answer.use_stderr() { &STDERR } else { &STDOUT };
     stream.attempt(|_| answer.print());
     if answer.exit_code() == 0 { Exit::Done } else { Exit::Usage }
 }
 
-/// The exit code of a program that would end with `exit`, if all of its text had gone out.
+/// The final exit code: `exit`, unless some of its text could not be written.
 pub fn finish(exit: Exit) -> Exit {
     let failed = |stream: &&Stream| stream.ended.get().is_some_and(|error| error.kind() != ErrorKind::BrokenPipe);
     let mut exit = exit;
@@ -72,7 +72,8 @@ pub fn finish(exit: Exit) -> Exit {
     exit
 }
 
-/// A bar over `n` samples of `what`, on stderr where that is a terminal and `quiet` is off. It goes when it is dropped.
+/// A progress bar over `n` samples of `what`, on stderr if that is a terminal and `quiet` is off. It disappears on
+/// drop.
 pub struct Bar(ProgressBar);
 
 impl Bar {
@@ -86,7 +87,7 @@ impl Bar {
         Bar(bar)
     }
 
-    /// What to call after each sample.
+    /// Returns a function to call after each sample.
     pub fn tick(self) -> Box<dyn Fn() + Sync> {
         Box::new(move || self.0.inc(1))
     }

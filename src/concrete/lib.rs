@@ -1,7 +1,7 @@
 //! Generic libraries, compiled once for the types that mqq uses.
 //!
-//! A generic function is compiled in the crate that calls it: in mqq's own, matrix products and the resizing of images
-//! would be compiled again with every change, and took a third of its build. Nothing here is generic.
+//! A generic function is compiled in the crate that calls it: in mqq's own crate, matrix products and image resizing
+//! would be compiled again with every change, and took a third of its build time. Nothing here is generic.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

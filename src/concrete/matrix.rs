@@ -1,11 +1,11 @@
-//! Matrices of f64, their products and Cholesky's factorization. The only place with faer.
+//! Matrices of f64, their products and Cholesky factorization. The only module that uses faer.
 
 use faer::linalg::matmul::matmul;
 use faer::linalg::solvers::Solve;
 use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
 use std::ops::{Index, IndexMut};
 
-/// A matrix, stored column by column.
+/// A column-major matrix.
 #[derive(Debug, Clone)]
 pub struct Matrix(Mat<f64>);
 
@@ -25,29 +25,29 @@ impl Matrix {
         self.0.ncols()
     }
 
-    /// The values of column `j`, from the first row on.
+    /// The values of column `j`, first row first.
     pub fn column(&self, j: usize) -> &[f64] {
         self.0.col_as_slice(j)
     }
 
-    /// The values of column `j`, to be changed.
+    /// The values of column `j`, mutable.
     pub fn column_mut(&mut self, j: usize) -> &mut [f64] {
         self.0.col_as_slice_mut(j)
     }
 
-    /// The columns, one behind the other.
+    /// The values, column by column.
     pub fn columns(&self) -> Vec<f64> {
         (0..self.n_columns()).flat_map(|j| self.column(j).iter().copied()).collect()
     }
 
-    /// `X` with `self X = right`, by Cholesky's factorization of `self`, of which the lower half is read; `None` where
-    /// it is not positive definite.
+    /// `X` with `self X = right`, by Cholesky factorization of `self`, of which only the lower half is read; `None`
+    /// where it is not positive definite.
     pub fn solve_positive_definite(&self, right: &Matrix) -> Option<Matrix> {
         Some(Matrix(self.0.llt(Side::Lower).ok()?.solve(&right.0)))
     }
 
-    /// Writes `self` times the columns of `right` to `product`, both column by column: `right` is
-    /// `[n_columns of self, n]`, `product` `[n_rows of self, n]`. On this thread alone.
+    /// Writes `self` times `right` to `product`. Both are column-major: `right` is `[n_columns of self, n]`, `product`
+    /// `[n_rows of self, n]`. Runs on this thread only.
     pub fn times(&self, right: &[f64], product: &mut [f64]) {
         let n = right.len() / self.n_columns().max(1);
         let right = MatRef::from_column_major_slice(right, self.n_columns(), n);
@@ -70,8 +70,8 @@ impl IndexMut<(usize, usize)> for Matrix {
     }
 }
 
-/// `left^T right` for two matrices of `n` rows, stored row by row: `left` is `[n, n_left]`, `right` `[n, n_right]`. The
-/// product, `[n_left, n_right]`, is given column by column. On this thread alone.
+/// `left^T right` for two row-major matrices of `n` rows: `left` is `[n, n_left]`, `right` `[n, n_right]`. The product,
+/// `[n_left, n_right]`, is column-major. Runs on this thread only.
 pub fn transposed_product(left: &[f32], right: &[f32], n_left: usize, n_right: usize) -> Vec<f32> {
     let n = left.len() / n_left.max(1);
     let mut product = vec![0f32; n_left * n_right];

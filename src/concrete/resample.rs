@@ -1,27 +1,27 @@
-//! Images of 8 bits brought to another size. The only place with fast_image_resize.
+//! Resizing of 8-bit images. The only module that uses fast_image_resize.
 
 use anyhow::{Result, bail};
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{U8, U8x3, U8x4};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 
-/// How pixels between those of the image are computed.
+/// Interpolation of pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
     /// The nearest pixel.
     Nearest,
-    /// Triangle, as wide as the step where the image is made smaller.
+    /// Triangle, widened when the image shrinks.
     Bilinear,
-    /// Catmull-Rom, likewise.
+    /// Catmull-Rom, widened likewise.
     Bicubic,
-    /// Three lobes of a windowed sinc, likewise.
+    /// Three lobes of a windowed sinc, widened likewise.
     Lanczos,
 }
 
-/// An image of 8 bits per channel, rows from the top, channels last, brought from `[width, height]` `from` to `to`.
+/// Resizes an 8-bit image from `[width, height]` `from` to `to`; rows from the top, channels last.
 ///
 /// # Errors
-/// If it has another number of channels than 1, 3 and 4, or `pixels` does not have its size.
+/// If the number of channels is not 1, 3 or 4, or `pixels` does not have the image's size.
 pub fn resize(pixels: &[u8], n_channels: usize, from: [u32; 2], to: [u32; 2], kernel: Kernel) -> Result<Vec<u8>> {
     let algorithm = match kernel {
         Kernel::Nearest => ResizeAlg::Nearest,

@@ -1,6 +1,6 @@
-//! Elements of stored arrays, and their conversion to what an input takes.
+//! Elements of stored arrays, and their conversion to an input's element type.
 //!
-//! Values are kept, never rescaled: what the target type cannot hold is an error.
+//! Values are kept, never rescaled: a value that the target type cannot hold is an error.
 
 use super::Values;
 use crate::diag::WithHint;
@@ -39,7 +39,7 @@ enum ElementValue {
     Float(f64),
 }
 
-/// Every kind: its number in `TensorProto.DataType`, NumPy's kind and size, bytes per element, and what people call it.
+/// Every kind: its number in `TensorProto.DataType`, NumPy's kind and size, bytes per element, and common name.
 const ELEMENTS: [(Element, i32, &str, usize, &str); 13] = [
     (Element::F32, 1, "f4", 4, "float32"),
     (Element::U8, 2, "u1", 1, "uint8"),
@@ -57,12 +57,12 @@ const ELEMENTS: [(Element, i32, &str, usize, &str); 13] = [
 ];
 
 impl Element {
-    /// By the number in `TensorProto.DataType`.
+    /// The kind with this number in `TensorProto.DataType`.
     pub fn from_onnx(data_type: i32) -> Option<Element> {
         ELEMENTS.iter().find(|(_, number, ..)| *number == data_type).map(|row| row.0)
     }
 
-    /// By NumPy's kind and size, as in `f4`.
+    /// The kind with NumPy's kind and size, as in `f4`.
     pub fn from_numpy(kind: &str) -> Option<Element> {
         let found = ELEMENTS.iter().find(|(_, _, numpy, ..)| *numpy == kind && !kind.is_empty());
         found.map(|row| row.0)
@@ -73,7 +73,7 @@ impl Element {
         ELEMENTS.iter().find(|row| row.0 == self).map_or(0, |row| row.3)
     }
 
-    /// The value whose bits are the low ones of `word`.
+    /// The value of the low bits of `word`.
     fn number(self, word: u64) -> ElementValue {
         match self {
             Element::Bool => ElementValue::Int(i128::from(word != 0)),
@@ -106,7 +106,7 @@ impl Raw<'_> {
         let convert = |(idx, number): (usize, ElementValue)| {
             let (whole, shown) = match number {
                 ElementValue::Int(value) => (Some(value), value.to_string()),
-                // A float beyond i128 saturates, which no target type holds either.
+                // A float beyond i128 saturates; no target type holds it either.
                 ElementValue::Float(value) => ((value.fract() == 0.0).then_some(value as i128), format!("{value:?}")),
             };
             match whole.and_then(|value| T::try_from(value).ok()) {
@@ -136,10 +136,10 @@ impl Raw<'_> {
         self.numbers().enumerate().map(convert).collect()
     }
 
-    /// The values in the element type of an input.
+    /// Converts the values to the element type of an input.
     ///
     /// # Errors
-    /// If the input's type cannot hold one of them: a fraction in an integer, a number out of range.
+    /// If the type cannot hold a value: a fraction in an integer type, or a number out of range.
     pub fn convert(&self, data_type: i32) -> Result<Values> {
         Ok(match data_type {
             1 => Values::F32(self.floats()?),
@@ -161,7 +161,7 @@ impl Raw<'_> {
     }
 }
 
-/// Fails where samples of the input's element type cannot be made.
+/// Fails for an input whose element type is not supported.
 pub fn ensure_supported(input: &InputSpec) -> Result<()> {
     if matches!(input.data_type, 1 | 2 | 3 | 6 | 7 | 9) {
         return Ok(());
@@ -175,7 +175,7 @@ pub fn ensure_supported(input: &InputSpec) -> Result<()> {
     .hint(hint))
 }
 
-/// What people call an element type of ONNX.
+/// Common name of an ONNX element type.
 pub fn type_name(data_type: i32) -> String {
     let found = ELEMENTS.iter().find(|(_, number, ..)| *number == data_type);
     match (found, data_type) {
@@ -185,10 +185,10 @@ pub fn type_name(data_type: i32) -> String {
     }
 }
 
-/// How many samples an array of the shape `found` holds for an input.
+/// Number of samples for an input that an array of shape `found` holds.
 ///
 /// # Errors
-/// If it does not fit: found, expected, and where an axis is only elsewhere, how to move it.
+/// If the array does not fit: found, expected, and how to move an axis that is in another place.
 pub fn n_samples(found: &[usize], input: &InputSpec) -> Result<usize> {
     let expected = &input.shape[..];
     let mismatch = || {
@@ -222,7 +222,7 @@ pub fn n_samples(found: &[usize], input: &InputSpec) -> Result<usize> {
     Ok(n_samples)
 }
 
-/// Says how to move the channels where the array has them at the other end.
+/// A hint to transpose where the channels are at the other end.
 fn transpose_hint(found: &[usize], expected: &[usize]) -> &'static str {
     let (Some(image), [_, c, h, w]) = (found.get(found.len().saturating_sub(3)..), expected) else {
         return "";

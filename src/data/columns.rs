@@ -1,4 +1,4 @@
-//! Array files matched with the inputs: a column of samples per input.
+//! Array files matched with the inputs, one column of samples per input.
 
 use super::array::{Element, Raw, n_samples};
 use super::npy::{Archive, Stored};
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where the values of a column are.
+/// Storage of a column.
 enum Storage {
     /// A `.npy` file, or an archive's array.
     Array(Stored),
@@ -26,15 +26,15 @@ struct Column {
     n_samples: usize,
 }
 
-/// A file, or folder of `.pb` files, that holds samples of every input.
+/// A file, or a folder of `.pb` files, with samples of every input.
 pub struct ArrayFile {
     path: PathBuf,
     columns: Vec<Column>,
     n_samples: usize,
 }
 
-/// Unpacked arrays of the files used last, so that an archive of many samples is unpacked once. Two
-/// files are kept: workers that go through samples in order stand in no more at a time.
+/// Unpacked arrays of the files that were used last, so that an archive of many samples is unpacked once. Two files are
+/// enough: workers that go through samples in order use at most two at a time.
 #[derive(Default)]
 pub struct Cache(Mutex<VecDeque<(CacheKey, Arc<Vec<u8>>)>>);
 
@@ -96,7 +96,7 @@ impl ArrayFile {
         &self.path
     }
 
-    /// Sample `sample`, an array per input. `file_idx` tells this file from others in the cache.
+    /// Sample `sample`, one array per input. `file_idx` is this file's key in the cache.
     pub fn load(&self, sample: usize, inputs: &[InputSpec], file_idx: usize, cache: &Cache) -> Result<Sample> {
         let load = |(column_idx, (column, input)): (usize, (&Column, &InputSpec))| {
             let sample = if column.n_samples == 1 { 0 } else { sample };
@@ -174,7 +174,7 @@ fn from_pb(path: &Path, input: &InputSpec) -> Result<Column> {
     Ok(Column { storage: Storage::Message(path.to_path_buf()), n_samples })
 }
 
-/// The `.pb` files of a folder: matched by the tensors' names, else `input_<i>.pb` by position.
+/// The `.pb` files of a folder, matched by the tensors' names, else by the position in `input_<i>.pb`.
 fn from_folder(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
     let mut found: Vec<(String, PathBuf)> = Vec::new();
     for file in sources::pb_files(path)? {

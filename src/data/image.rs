@@ -1,8 +1,8 @@
-//! Images to inputs.
+//! Converts images to inputs.
 //!
-//! Files are known by their content. Only the first picture of an animation is read. EXIF orientation is
-//! not applied, as the tools that models are trained with do not apply it unasked. Transparency is
-//! dropped, unless the input takes four channels; 16-bit pixels are rounded to 8; palettes are looked up.
+//! Files are recognized by their content. Only the first picture of an animation is read. EXIF orientation is not
+//! applied, as in the tools that models are trained with. Transparency is dropped, unless the input has four channels;
+//! 16-bit pixels are rounded to 8 bits; palettes are looked up.
 
 use super::preprocess::{Color, Crop, Filter, Layout};
 use super::recipe::Recipe;
@@ -25,7 +25,7 @@ pub(super) struct Pixels {
 }
 
 impl Recipe {
-    /// Reads a sample's images and brings them to the input's size.
+    /// Reads a sample's images and fits them to the input's size.
     ///
     /// # Errors
     /// If one cannot be read or has the wrong size. The message starts with its path.
@@ -37,7 +37,7 @@ impl Recipe {
         paths.iter().map(read).collect()
     }
 
-    /// The input of a sample's images.
+    /// The input array of a sample's images.
     pub fn array(&self, images: &[Pixels], input: &InputSpec) -> Array {
         let n_values = self.n_channels * self.height * self.width * images.len();
         let mut bytes = Vec::with_capacity(if self.tables.is_empty() { n_values } else { 0 });
@@ -73,7 +73,7 @@ impl Recipe {
         let (width, height) = (decoded.width() as usize, decoded.height() as usize);
         let data = match (self.color, self.n_channels) {
             (Color::Gray | Color::Y, _) if !decoded.color().has_color() => {
-                // A gray pixel is its own luma; PIL's tables for Y take one from some.
+                // A gray pixel is its own luma; PIL's tables for Y would subtract one from some.
                 let gray = decoded.into_luma8().into_raw();
                 match self.color {
                     Color::Y => gray.into_iter().map(|gray| luma_y(gray, gray, gray)).collect(),
@@ -108,14 +108,14 @@ impl Recipe {
                         (side(width) / w).max(side(height) / h)
                     }
                 };
-                // With inputs that are not square, the image has to cover them both ways.
+                // For inputs that are not square, the image has to cover both sides.
                 let covers = (width / w).max(height / h);
                 let (w, h) = scaled(if self.crop == Crop::Center { ratio.max(covers) } else { ratio });
                 pixels.resized(w, h, self.filter)?
             }
             Resize::Letterbox | Resize::LetterboxCentered => {
                 let ratio = (width / w).min(height / h);
-                // YOLOX cuts the fraction off, the centered form of Ultralytics rounds it.
+                // YOLOX truncates, the centered form of Ultralytics rounds.
                 let (w, h) = match self.resize {
                     Resize::LetterboxCentered => scaled(ratio),
                     _ => (((w * ratio) as usize).max(1), ((h * ratio) as usize).max(1)),
@@ -147,7 +147,7 @@ impl Recipe {
         Ok(self.cropped(pixels))
     }
 
-    /// The middle of the pixels, of the input's size.
+    /// The center of the pixels, in the input's size.
     fn cropped(&self, pixels: Pixels) -> Pixels {
         let Pixels { width, height, n_channels, .. } = pixels;
         if (width, height) == (self.width, self.height) {
@@ -212,7 +212,7 @@ impl Pixels {
             self.width,
             self.height
         );
-        // Rows first, as in PIL: the order shows where values are rounded and clipped in between.
+        // Rows first, as in PIL: the order matters because intermediate values are rounded and clipped.
         let is_two_pass = filter != Filter::Nearest && self.width != width && self.height != height;
         if is_two_pass {
             let rows = self.height;

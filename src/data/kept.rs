@@ -1,11 +1,10 @@
-//! Images that are needed more than once, decoded once.
+//! Decoded images of samples that are needed more than once.
 
 use super::image::Pixels;
 use anyhow::Result;
 use std::sync::OnceLock;
 
-/// The first samples of a dataset, as pixels; as many as two bounds allow, so that memory does not grow with the
-/// number of samples.
+/// Pixels of the first samples of a dataset. Two limits keep memory from growing with the number of samples.
 #[derive(Default)]
 pub(super) struct Kept(Vec<OnceLock<Vec<Pixels>>>);
 
@@ -13,13 +12,13 @@ impl Kept {
     const MAX_SAMPLES: usize = 96;
     const MAX_BYTES: usize = 64 << 20;
 
-    /// Room for samples of `n_bytes` each.
+    /// An empty cache for samples of `n_bytes` each.
     pub fn new(n_samples: usize, n_bytes: usize) -> Kept {
         let n = n_samples.min(Kept::MAX_SAMPLES).min(Kept::MAX_BYTES / n_bytes.max(1));
         Kept((0..n).map(|_| OnceLock::new()).collect())
     }
 
-    /// What `then` makes of the images of a sample, which `read` gives where they are not kept.
+    /// Calls `then` with the images of a sample. Calls `read` for them where they are not cached.
     pub fn with<T>(
         &self,
         sample: usize,

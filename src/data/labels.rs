@@ -6,12 +6,12 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-/// The class of each file that a list names.
+/// The class of each file in a list.
 #[derive(Debug, Clone)]
 pub struct Labels {
     /// The list.
     list: PathBuf,
-    /// By path: as the list has it, from the root where it leads out of the list's folder.
+    /// By path as in the list, or an absolute path where that leads out of the list's folder.
     rows: BTreeMap<PathBuf, LabelRow>,
 }
 
@@ -22,12 +22,12 @@ struct LabelRow {
 }
 
 impl Labels {
-    /// Reads a `.csv` with the columns `file` and `class_index`. A file is known by its path relative to the list or to
-    /// the folder of the data; of several rows that fit, the one with the longest path counts.
+    /// Reads a `.csv` with the columns `file` and `class_index`. A file is matched by its path relative to the list or
+    /// to the data folder; of several matching rows the one with the longest path counts.
     ///
     /// # Errors
-    /// If the list cannot be read or a row has no file and class, or if a file has two classes. The message begins with
-    /// the list.
+    /// If the list cannot be read, a row has no file or class, or a file has two classes. The message begins with the
+    /// list.
     pub fn read(list: &Path) -> Result<Labels> {
         let read = || -> Result<Labels> {
             let folder = list.parent().unwrap_or(Path::new(""));
@@ -55,12 +55,12 @@ impl Labels {
         read().with_context(|| format!("`{}`", list.display()))
     }
 
-    /// The classes of every sample of `dataset`: one for each part of its batch.
+    /// The classes of every sample of `dataset`, one per entry of its batch.
     ///
     /// # Errors
-    /// If a file has no class, or a row of the list is the only one for two files.
+    /// If a file has no class, or two files match the same row.
     pub fn of_dataset(&self, dataset: &Dataset) -> Result<Vec<Vec<usize>>> {
-        // The file that each row was taken for.
+        // The file that each row was matched with.
         let mut taken: BTreeMap<&Path, PathBuf> = BTreeMap::new();
         let mut of_file = |file: String| -> Result<usize> {
             let path = absolute(Path::new(&file))?;
@@ -86,7 +86,7 @@ impl Labels {
         (0..dataset.len()).map(|i| dataset.parts(i).into_iter().map(&mut of_file).collect()).collect()
     }
 
-    /// The row with the longest path that `path` ends with.
+    /// The matching row: the longest path that `path` ends with.
     fn find(&self, path: &Path) -> Option<(&Path, &LabelRow)> {
         let parts: Vec<Component> = path.components().collect();
         let ends = (0..parts.len()).map(|start| parts[start..].iter().collect::<PathBuf>());
@@ -95,12 +95,12 @@ impl Labels {
     }
 }
 
-/// The path from the root on, without `.` and `..`.
+/// The absolute path, without `.` and `..`.
 fn absolute(path: &Path) -> Result<PathBuf> {
     Ok(normal(&std::path::absolute(path)?))
 }
 
-/// The path without `.`, and without `..` where there is a folder to leave.
+/// The path without `.`, and without `..` where a parent folder is known.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {

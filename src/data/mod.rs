@@ -1,10 +1,10 @@
-//! Calibration data: files decoded into what the model takes.
+//! Calibration data: decodes files into inputs of the model.
 //!
-//! In: folders, files, patterns or lists, the model's [`InputSpec`]s, a [`Preprocessing`]. Out: a
-//! [`Dataset`] whose samples are loaded one at a time, from any thread and in any order: what stays of one is its path,
-//! in some ten bytes. It does not run the model, and leaves out no bad file by itself.
+//! In: folders, files, patterns or lists, the model's [`InputSpec`]s, a [`Preprocessing`]. Out: a [`Dataset`] whose
+//! samples are loaded one at a time, from any thread and in any order. Of a sample only its path stays in memory, in
+//! some ten bytes. It does not run the model, and does not skip bad files by itself.
 //!
-//! Images are preprocessed; arrays are what the model gets, value for value.
+//! Images are preprocessed; arrays are used value for value.
 
 mod array;
 mod columns;
@@ -54,36 +54,36 @@ pub enum Values {
 pub struct Array {
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// The values, as many as the shape says.
+    /// The values; their number matches the shape.
     pub values: Values,
 }
 
-/// One sample: an array per input, in the order of the inputs.
+/// A sample: one array per input, in the order of the inputs.
 pub type Sample = Vec<Array>;
 
-/// Where samples come from.
+/// A source of samples.
 enum Item {
-    /// A run of samples, each of as many images as the input's batch holds: from this one of [`Dataset::images`] on.
+    /// A run of samples with as many images each as the input's batch; index of the first in [`Dataset::images`].
     Images(usize),
-    /// A run of array files of one sample each: from this one of [`Dataset::arrays`] on.
+    /// A run of array files with one sample each; index of the first in [`Dataset::arrays`].
     Single(usize),
     /// All samples of a file, or of a folder of `.pb` files.
     Arrays(ArrayFile),
-    /// A file that cannot be used, and why; one sample.
+    /// A file that cannot be used, with the reason; counts as one sample.
     Bad { path: PathBuf, error: anyhow::Error },
 }
 
 /// Samples that can be loaded in any order, from any thread.
 pub struct Dataset {
     inputs: Vec<InputSpec>,
-    /// How images become the input; `None` where there are none.
+    /// Preprocessing of images; `None` without images.
     recipe: Option<Recipe>,
     items: Vec<Item>,
-    /// Number of samples up to and with each item.
+    /// Number of samples up to and including each item.
     ends: Vec<usize>,
     n_samples: usize,
     images: Paths,
-    /// How many of the images are part of a sample.
+    /// Number of images that are part of a sample.
     n_images: usize,
     arrays: Paths,
     cache: Cache,
@@ -91,21 +91,21 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Lists the samples of `sources`, in the order given, and keeps the first `limit`.
+    /// Lists the samples of `sources`, in order, and keeps the first `limit`.
     ///
-    /// A source is a folder (its files by name, not those of folders in it), a file, a pattern (`dir/*.png`), or a list
-    /// (`.txt` with a path per line, `.csv` with a column `file`), whose paths are relative to the list. Of array files
-    /// (`.npy`, `.npz`, `.pb`) the headers are read here; images are opened when they are loaded.
+    /// A source is a folder (its files by name, without subfolders), a file, a pattern (`dir/*.png`), or a list (`.txt`
+    /// with one path per line, `.csv` with a column `file`) with paths relative to the list. Headers of array files
+    /// (`.npy`, `.npz`, `.pb`) are read here; images are opened when they are loaded.
     ///
-    /// An array of the input's shape is one sample, as is one that lacks only a batch axis of 1. With more entries
-    /// along the first axis it is batches joined along it; with one axis more in front, it is samples along that one.
-    /// An array that holds one sample beside inputs that hold more goes with each of them.
+    /// An array with the input's shape is one sample, also without a batch axis of 1. With more entries along the first
+    /// axis it is several batches joined along it; with one more axis in front it is samples along that axis. An array
+    /// with one sample is used with every sample of the other inputs.
     ///
     /// A bad file among good ones is an error of [`Dataset::load`], so that the caller may skip it.
     ///
     /// # Errors
-    /// If a source does not exist or holds no data, no file can be used, the preprocessing does not suit
-    /// the input, or images are given to a model that takes none.
+    /// If a source does not exist or has no data, no file can be used, the preprocessing does not fit the input, or the
+    /// model has no image input for given images.
     pub fn open(
         sources: &[String],
         inputs: &[InputSpec],
@@ -164,7 +164,7 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Keeps the first images once they are decoded, for data that is loaded more than once.
+    /// Caches the first images once they are decoded, for data that is loaded more than once.
     #[must_use]
     pub fn keeping_images(mut self) -> Dataset {
         if self.recipe.is_some() {
@@ -205,7 +205,7 @@ impl Dataset {
         }
     }
 
-    /// Adds samples: to the last item, where they go on with its run.
+    /// Adds samples; extends the last item where they continue its run.
     fn push(&mut self, item: Item, n_samples: usize) {
         self.n_samples = self.n_samples.saturating_add(n_samples);
         if let (Some(last), Some(end)) = (self.items.last(), self.ends.last_mut())
@@ -223,17 +223,17 @@ impl Dataset {
         self.n_samples
     }
 
-    /// Whether there is no sample; never so after [`Dataset::open`].
+    /// Whether there are no samples; never true after [`Dataset::open`].
     pub fn is_empty(&self) -> bool {
         self.n_samples == 0
     }
 
-    /// One line that says how images become the input, where there are images.
+    /// One line about the preprocessing of images; `None` without images.
     pub fn describe(&self) -> Option<String> {
         self.recipe.as_ref().map(|recipe| recipe.describe(&self.inputs[0]))
     }
 
-    /// Parts of a sample: as many images, or entries of an array, as the first input takes at a time.
+    /// Batch size of a sample: images, or entries of an array, that the first input takes at a time.
     pub fn batch(&self) -> usize {
         let by_shape = || match &self.inputs.first()?.shape[..] {
             [batch, _, ..] => Some(*batch),
@@ -242,7 +242,7 @@ impl Dataset {
         self.recipe.as_ref().map_or_else(|| by_shape().unwrap_or(1), |recipe| recipe.batch)
     }
 
-    /// The item of sample `i`, its number, and the sample's position in it.
+    /// The item of sample `i`, the item's index, and the sample's position in it.
     fn locate(&self, i: usize) -> (usize, &Item, usize) {
         assert!(i < self.n_samples, "sample {i} of {}", self.n_samples);
         let item_idx = self.ends.partition_point(|&end| end <= i);
@@ -250,13 +250,13 @@ impl Dataset {
         (item_idx, &self.items[item_idx], i - start)
     }
 
-    /// The images of a sample, by its position in a run that begins with the image `first`.
+    /// The images of a sample, by its position in a run that begins with image `first`.
     fn images_of(&self, first: usize, sample: usize) -> Vec<PathBuf> {
         let first = first + sample * self.batch();
         (first..first + self.batch()).map(|image| self.images.get(image)).collect()
     }
 
-    /// The file of sample `i`, with its position where the file holds several: `data.npy[3]`.
+    /// The file of sample `i`, with the position in a file that holds several: `data.npy[3]`.
     ///
     /// # Panics
     /// If `i` is not below [`Dataset::len`].
@@ -269,8 +269,8 @@ impl Dataset {
         }
     }
 
-    /// The files of the [`batch`](Dataset::batch) of sample `i`: its images, or the entries of its array along the first
-    /// axis, `data.npy[3]`.
+    /// The files of the [`batch`](Dataset::batch) of sample `i`: its images, or the entries of its array along the
+    /// first axis, `data.npy[3]`.
     ///
     /// # Panics
     /// If `i` is not below [`Dataset::len`].

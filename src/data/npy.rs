@@ -1,4 +1,4 @@
-//! Headers of `.npy` files and members of `.npz` archives, and the bytes of one sample.
+//! Headers of `.npy` files and of members of `.npz` archives, and the bytes of one sample.
 //!
 //! Source: NumPy, `numpy.lib.format`; versions 1 to 3.
 
@@ -11,7 +11,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the header of an array says.
+/// The header of an array.
 #[derive(Debug, Clone)]
 pub struct Header {
     pub shape: Vec<usize>,
@@ -21,7 +21,7 @@ pub struct Header {
     n_bytes: usize,
 }
 
-/// Counts the bytes that a reader has given.
+/// A reader that counts its bytes.
 struct Counted<R> {
     inner: R,
     n_bytes: u64,
@@ -36,7 +36,7 @@ impl<R: Read> Read for Counted<R> {
 }
 
 impl Header {
-    /// Reads a header, and how many bytes it takes.
+    /// Reads a header. Returns its length in bytes, too.
     fn read(reader: impl Read) -> Result<(Header, u64)> {
         let mut reader = Counted { inner: reader, n_bytes: 0 };
         let npy = NpyHeader::from_reader(&mut reader).context("is no NumPy array")?;
@@ -61,12 +61,12 @@ impl Header {
         Ok((header, reader.n_bytes))
     }
 
-    /// Bytes of one of `n_samples` samples.
+    /// Bytes of each of `n_samples` samples.
     pub fn sample_bytes(&self, n_samples: usize) -> usize {
         self.n_bytes / n_samples
     }
 
-    /// Copies the elements of one sample out of `data`, the whole array, into row-major order.
+    /// Copies one sample's elements out of the whole array `data`, into row-major order.
     fn gather(&self, data: &[u8], sample: usize, n_samples: usize) -> Vec<u8> {
         let size = self.element.size();
         let n_bytes = self.sample_bytes(n_samples);
@@ -94,12 +94,12 @@ pub struct Stored {
     place: ArrayPlace,
 }
 
-/// Where the values of an array are.
+/// Place of an array's values.
 #[derive(Debug)]
 enum ArrayPlace {
-    /// In the file, from this byte on, as they are.
+    /// In the file, uncompressed, at this byte offset.
     Plain(u64),
-    /// Compressed, in this file of an archive.
+    /// Compressed, in this member of an archive.
     Packed(String),
 }
 
@@ -123,7 +123,7 @@ impl Stored {
         Ok(Stored { header, place: ArrayPlace::Plain(start) })
     }
 
-    /// The bytes of one of `n_samples` samples, in row-major order; `unpacked` has the whole array where it is
+    /// The bytes of one of `n_samples` samples, in row-major order. `unpacked` is the whole array where it is
     /// compressed.
     pub fn read(
         &self,
@@ -137,8 +137,8 @@ impl Stored {
         };
         let mut file = File::open(path)?;
         if self.header.is_column_major {
-            // SAFETY: the map is read-only and private to this process's view; as with every memory map,
-            // the file must not be cut short by others while it is in use.
+            // SAFETY: the map is read-only and private to this process; as with every memory map, nobody else may
+            // truncate the file while it is in use.
             let map = unsafe { memmap2::Mmap::map(&file)? };
             let data = usize::try_from(start).ok().and_then(|start| map.get(start..));
             let data = data.filter(|data| data.len() >= self.header.n_bytes);
@@ -152,7 +152,7 @@ impl Stored {
         Ok(bytes)
     }
 
-    /// The whole of a compressed array, without its header.
+    /// The whole compressed array, without its header.
     pub fn unpack(&self, path: &Path) -> Result<Vec<u8>> {
         let ArrayPlace::Packed(file_name) = &self.place else { bail!("internal error: the array is not compressed") };
         let mut archive = NpzArchive::open(path)?;

@@ -1,17 +1,17 @@
-//! Many paths in a few bytes each.
+//! Compact lists of paths.
 
 use crate::onnx::{decode_varint, encode_varint};
 use itertools::Itertools;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Paths in the order in which they came. Of each only what differs from the one before is kept, but for the first of a
-/// block: a hundred thousand images of a folder take about a megabyte.
+/// Paths in the order of insertion. Each stores only its difference from the path before, except the first of a block:
+/// a hundred thousand images of a folder take about a megabyte.
 #[derive(Default)]
 pub struct Paths {
-    /// Per path: bytes that it begins with like the one before, number of the others, and these.
+    /// Per path: length of the prefix shared with the path before, length of the rest, and the rest.
     bytes: Vec<u8>,
-    /// Where each block begins.
+    /// Offset of each block.
     blocks: Vec<usize>,
     last: Vec<u8>,
     n: usize,
@@ -25,7 +25,7 @@ impl Paths {
         self.n
     }
 
-    /// Bytes that they take.
+    /// Bytes in use.
     pub fn n_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&self.blocks[..])
     }
@@ -65,11 +65,11 @@ impl Paths {
     }
 }
 
-/// Names of files in a folder, on their way into an order, in pieces: after a large one was given back, glibc holds on to
+/// Names of the files in a folder, to be sorted. They are stored in pieces: after one large block is freed, glibc keeps
 /// as much free memory again.
 #[derive(Default)]
 pub struct FileNames {
-    /// Names, each with a closing separator, which no name holds.
+    /// Names, each followed by a separator, which no name contains.
     runs: Vec<Vec<u8>>,
 }
 
@@ -102,8 +102,8 @@ fn name(bytes: &[u8], start: u32) -> &[u8] {
     bytes[start as usize..].split(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-/// The string that the bytes are of.
+/// The string with these bytes.
 fn os_string(bytes: Vec<u8>) -> OsString {
-    // SAFETY: here are only bytes that a whole string of this process was taken apart into.
+    // SAFETY: the bytes are those of whole strings of this process.
     unsafe { OsString::from_encoded_bytes_unchecked(bytes) }
 }

@@ -1,4 +1,4 @@
-//! `TensorProto` files, as ONNX keeps its test data.
+//! `TensorProto` files, the format of ONNX's test data.
 
 use super::array::{Element, type_name};
 use crate::onnx::proto::TensorProto;
@@ -8,15 +8,15 @@ use bytes::Bytes;
 use std::fs::File;
 use std::path::Path;
 
-/// Reads a message; raw data stay in the memory map.
+/// Reads a message; raw data stays in the memory map.
 ///
 /// # Errors
-/// If the file is no tensor of numbers, or holds another number of them than its shape says.
+/// If the file is not a numeric tensor, or the number of values does not match the shape.
 pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
     let file = File::open(path)?;
     ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX tensor");
-    // SAFETY: the map is read-only and private to this process's view; as with every memory map, the
-    // file must not be cut short by others while it is in use.
+    // SAFETY: the map is read-only and private to this process; as with every memory map, nobody else may truncate the
+    // file while it is in use.
     let map = unsafe { memmap2::Mmap::map(&file)? };
     let tensor = tensor::decode(Bytes::from_owner(map))?;
     let data_type = tensor.data_type.unwrap_or_default();

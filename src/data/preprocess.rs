@@ -1,5 +1,4 @@
-//! What is done to an image before the model takes it: the options, their YAML, and how they are laid
-//! over each other. It does not touch images.
+//! Preprocessing of images: the options, their YAML, and how they override each other. It does not touch images.
 
 use super::resize::Resize;
 use crate::diag::suggesting;
@@ -9,7 +8,7 @@ use serde::de::{self, DeserializeOwned, Error as _, SeqAccess, Unexpected, Visit
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 
-/// How new pixels are computed. All but `nearest` widen with the shrinking, as PIL's do.
+/// Interpolation. All but `nearest` widen when they shrink an image, as in PIL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Filter {
@@ -23,17 +22,17 @@ pub enum Filter {
     Lanczos,
 }
 
-/// What is kept of a resized image that is larger than the input.
+/// Cropping of a resized image that is larger than the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Crop {
-    /// The middle; an odd pixel goes off at the bottom or right.
+    /// The center; an odd pixel is cut at the bottom or right.
     Center,
-    /// All: another size than the input's is an error.
+    /// No cropping: another size than the input's is an error.
     None,
 }
 
-/// What the channels hold.
+/// Meaning of the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Color {
@@ -57,11 +56,10 @@ pub enum Layout {
     Nhwc,
 }
 
-/// Steps from an image to an input; what is `None` takes its default.
+/// Steps from an image to an input; `None` is the default.
 ///
-/// In this order: color, resize, crop, then `(pixel * scale - mean) / std` with pixels from 0 to 255, mean
-/// and std in the order of the model's channels, or one number for all. A model that takes uint8 gets
-/// the pixels as they are. As a file:
+/// The order is: color, resize, crop, then `(pixel * scale - mean) / std` with pixels from 0 to 255, and mean and std
+/// in the order of the model's channels or one number for all. A uint8 input gets the pixels unchanged. As a file:
 ///
 /// ```yaml
 /// preset: imagenet            # lies under what follows
@@ -74,7 +72,7 @@ pub enum Layout {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preprocessing {
-    /// The preset that lies under the other options.
+    /// The preset that the other options override.
     pub preset: Option<String>,
     /// Default: `exact`.
     pub resize: Option<Resize>,
@@ -95,7 +93,7 @@ pub struct Preprocessing {
     /// Default: 1.
     #[serde(deserialize_with = "numbers", default)]
     pub std: Option<Vec<f64>>,
-    /// Default: by which axis of the input is as long as there can be channels, `nchw` if both are.
+    /// Default: the layout whose channel axis has a possible number of channels; `nchw` if both have.
     pub layout: Option<Layout>,
 }
 
@@ -116,7 +114,7 @@ fn parse_plain(text: &str) -> Option<f64> {
     text.trim().parse().ok()
 }
 
-/// A number or a fraction in YAML; with `LIST` a number or a list of them.
+/// A number or a fraction in YAML; with `LIST` also a list of them.
 struct Numbers<const LIST: bool>(Vec<f64>);
 
 struct NumbersVisitor<const LIST: bool>;
@@ -173,17 +171,17 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>
     Ok(Option::<Numbers<true>>::deserialize(deserializer)?.map(|numbers| numbers.0))
 }
 
-/// Reads one option's value as it is written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or [`Layout`].
+/// Parses an option's value as written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or [`Layout`].
 ///
 /// # Errors
-/// If there is no such value; the message lists those that there are.
+/// If the value is unknown; the message lists the valid ones.
 pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
     T::deserialize(StrDeserializer::<ValueError>::new(text))
         .map_err(|error| suggesting(&error.to_string(), error.to_string()))
 }
 
 impl Preprocessing {
-    /// What `over` sets, and the rest from `self`.
+    /// The options of `over`, and those of `self` where `over` has none.
     pub fn overlaid(self, over: Preprocessing) -> Preprocessing {
         Preprocessing {
             preset: over.preset.or(self.preset),

@@ -1,4 +1,4 @@
-//! Named preprocessings, what families of models were trained with; and those of a file, over a named one.
+//! Named preprocessings for families of models, and YAML files that extend them.
 
 use super::preprocess::Preprocessing;
 use crate::diag::{none_of, suggesting};
@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 pub struct Preset {
     /// The name on the command line.
     pub name: String,
-    /// One line for people.
+    /// One-line description.
     pub description: String,
     /// Its options.
     steps: Preprocessing,
@@ -32,7 +32,7 @@ impl Preset {
 }
 
 impl Preprocessing {
-    /// The preset of that name, or what the YAML file at that path says.
+    /// The preset with that name, or the options in the YAML file at that path.
     ///
     /// # Errors
     /// If there is neither, or the file has an unknown key or a wrong value: file, line and key.
@@ -50,7 +50,7 @@ impl Preprocessing {
         Preprocessing::from_yaml(&yaml, name)
     }
 
-    /// What a YAML text says, over the preset that it names. `file` is for messages.
+    /// Parses a YAML text, whose options override the preset that it names. `file` is for messages.
     ///
     /// # Errors
     /// If it has an unknown key or a wrong value: file, line and key.
@@ -73,10 +73,10 @@ impl Preprocessing {
         parsed.resolved().with_context(|| format!("`{file}`: `preset`"))
     }
 
-    /// With the options of the preset that it names.
+    /// The options, completed by those of the preset.
     ///
     /// # Errors
-    /// If there is no such preset.
+    /// If the preset does not exist.
     pub fn resolved(self) -> Result<Preprocessing> {
         let Some(name) = &self.preset else { return Ok(self) };
         let preset = find(name).ok_or_else(|| unknown(format_args!("preset `{name}` is unknown"), name))?;

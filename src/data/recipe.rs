@@ -1,4 +1,4 @@
-//! What is done for one input, with every default settled, and how that is told.
+//! The preprocessing for one input, with all defaults resolved, and its description.
 
 use super::array;
 use super::preprocess::{Color, Crop, Filter, Layout, Preprocessing};
@@ -7,9 +7,9 @@ use crate::diag::WithHint;
 use crate::onnx::inputs::InputSpec;
 use anyhow::{Result, anyhow, bail, ensure};
 
-/// The steps for one input, with every default settled.
+/// The steps for one input, with all defaults resolved.
 pub struct Recipe {
-    /// What was asked for.
+    /// The options of the user.
     asked: Preprocessing,
     /// Images per sample.
     pub batch: usize,
@@ -25,11 +25,11 @@ pub struct Recipe {
     scale: f64,
     mean: Vec<f64>,
     std: Vec<f64>,
-    /// The value of each pixel, per channel; none where the input takes the pixels themselves.
+    /// The value of each pixel level, per channel; empty where the input takes pixels.
     pub tables: Vec<[f32; 256]>,
 }
 
-/// The input that images feed.
+/// The input for images.
 ///
 /// # Errors
 /// If images alone cannot feed the model.
@@ -61,10 +61,10 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
 }
 
 impl Recipe {
-    /// Settles the steps.
+    /// Resolves the steps.
     ///
     /// # Errors
-    /// If the input's shape is not that of images, or an option does not suit it.
+    /// If the input does not have an image's shape, or an option does not fit it.
     pub fn new(input: &InputSpec, preprocessing: &Preprocessing) -> Result<Recipe> {
         let asked = preprocessing.clone().resolved()?;
         let (layout, [batch, n_channels, height, width]) = settle_layout(input, asked.layout)?;
@@ -135,7 +135,7 @@ impl Recipe {
         })
     }
 
-    /// One line: every step, and which of them are defaults.
+    /// One line with every step, which marks defaults.
     pub fn describe(&self, input: &InputSpec) -> String {
         let asked = &self.asked;
         let (width, height) = (self.width, self.height);
@@ -240,7 +240,7 @@ fn color_name(color: Color) -> &'static str {
     }
 }
 
-/// An option as it is written.
+/// An option as it is written in YAML.
 fn option_name(option: impl std::fmt::Debug) -> String {
     format!("{option:?}").to_lowercase()
 }

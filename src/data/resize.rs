@@ -1,11 +1,11 @@
-//! How an image is brought to the input's height and width, and how people write it.
+//! How an image is fitted to the input's height and width, and how that is written.
 
 use anyhow::{Result, anyhow, bail};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 
-/// How an image is brought to the input's height and width.
+/// How an image is fitted to the input's height and width.
 ///
 /// Written `none`, `exact`, `exact=HxW`, `short_side`, `short_side=N` or just `N`, `letterbox`,
 /// `letterbox_centered`; in YAML also `{ short_side: N }` and `{ exact: [H, W] }`.
@@ -13,12 +13,12 @@ use std::fmt;
 pub enum Resize {
     /// Not resized.
     None,
-    /// Stretched to these (height, width), by default the input's.
+    /// Stretched to (height, width), by default the input's.
     Exact(Option<(u32, u32)>),
-    /// The shorter side to so many pixels, the aspect ratio kept. By default 256/224 of the input's, the
-    /// part that is cropped off images for ImageNet.
+    /// Shorter side scaled to this many pixels, with the aspect ratio kept. Default: 256/224 of the input's, as common
+    /// for ImageNet.
     ShortSide(Option<u32>),
-    /// To fit inside the input, the aspect ratio kept, at the top left; the rest is padded.
+    /// Scaled to fit inside the input, with the aspect ratio kept, at the top left; the rest is padded.
     Letterbox,
     /// As `letterbox`, with the image in the middle.
     LetterboxCentered,
@@ -54,7 +54,7 @@ impl Resize {
             (name, Some(_)) if Resize::NAMES.contains(&name) => {
                 bail!("`{text}`: `{name}` takes no value")
             }
-            // Worded as serde words it, so that the same hint is found.
+            // Worded like serde's message, so that the same hint is found.
             (name, _) => {
                 let names: Vec<String> = Resize::NAMES.iter().map(|n| format!("`{n}`")).collect();
                 bail!("unknown variant `{name}`, expected one of {}", names.join(", "))

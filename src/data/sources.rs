@@ -1,4 +1,4 @@
-//! Which files a source means: folders, files, patterns and lists, expanded in a stated order.
+//! The files of a source: folders, files, patterns and lists, expanded in a fixed order.
 
 use super::paths::FileNames;
 use super::table;
@@ -14,20 +14,20 @@ const IMAGES: &[&str] =
     &["jpg", "jpeg", "jpe", "jfif", "png", "bmp", "webp", "gif", "tif", "tiff", "pnm", "ppm", "pgm", "pbm"];
 /// Extensions of array files.
 const ARRAYS: &[&str] = &["npy", "npz", "pb"];
-/// What data files are, for messages.
+/// The kinds of data files, for messages.
 const KINDS: &str = "images (JPEG, PNG, BMP, WebP, GIF, TIFF, PNM), .npy, .npz or .pb files";
 
-/// A file of data, or a folder of `.pb` files that make one.
+/// A data file, or a folder of `.pb` files that form one.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     Image(PathBuf),
     Arrays(PathBuf),
 }
 
-/// Who is told of the data files, one by one: there may be too many to hold their paths.
+/// Called for each data file: there may be too many to hold their paths.
 pub type SourceVisitor<'v> = dyn FnMut(Found) + 'v;
 
-/// Visits the data files behind `source`: by name in folders and patterns, as listed in lists.
+/// Visits the data files of `source`: by name in folders and patterns, as listed in lists.
 ///
 /// # Errors
 /// If the source does not exist, or holds no data.
@@ -68,11 +68,11 @@ pub fn expand(source: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Resul
     pattern(source, n_inputs, visit).with_context(place)
 }
 
-/// Visits the files that sources mean, lists themselves included. One that does not exist or holds no data is no matter here.
+/// Visits the files of the sources, lists included. Sources that do not exist or have no data are ignored.
 pub fn files(sources: &[String], visit: &mut dyn FnMut(&Path)) {
     for source in sources {
         visit(Path::new(source));
-        // To a model with one input every file is data of its own.
+        // For a model with one input every file is data by itself.
         let mut found = |found: Found| match found {
             Found::Image(path) | Found::Arrays(path) => visit(&path),
         };
@@ -90,10 +90,10 @@ pub fn is_data(path: &Path) -> bool {
     }
 }
 
-/// Fails where one of the sources does not exist or holds no data.
+/// Fails where a source does not exist or has no data.
 ///
 /// # Errors
-/// As said.
+/// If a source does not exist or has no data.
 pub fn ensure_found(sources: &[String]) -> Result<()> {
     sources.iter().try_for_each(|source| expand(source, 1, &mut |_| {}))
 }
@@ -108,7 +108,7 @@ pub fn test_input_idx(path: &Path) -> Option<usize> {
     file_name(path).strip_prefix("input_")?.strip_suffix(".pb")?.parse().ok()
 }
 
-/// The `.pb` files of a folder by name, without `output_<i>.pb` where there is `input_<i>.pb`.
+/// The `.pb` files of a folder by name, without `output_<i>.pb` if there is `input_<i>.pb`.
 pub fn pb_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let is_pb = |file: &PathBuf| extension(file) == "pb" && file.is_file();
     let mut files: Vec<PathBuf> = entries(folder)?.filter(is_pb).collect();
@@ -149,7 +149,7 @@ fn folder(path: &Path, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()>
     Ok(())
 }
 
-/// What a folder holds as one of ONNX's test data sets: `input_0.pb` and so on. Else nothing.
+/// The data of an ONNX test data set, a folder with `input_0.pb` and so on; empty for other folders.
 fn test_data_set(path: &Path, n_inputs: usize) -> Result<Vec<Found>> {
     let pb_files = pb_files(path)?;
     Ok(match pb_files.iter().any(|file| test_input_idx(file).is_some()) {
@@ -159,7 +159,7 @@ fn test_data_set(path: &Path, n_inputs: usize) -> Result<Vec<Found>> {
     })
 }
 
-/// A data file by its extension, or by its first bytes where the extension says nothing.
+/// A data file by its extension, or by its first bytes where the extension is unknown.
 fn known(path: &Path) -> Result<Option<Found>> {
     let extension = extension(path);
     if IMAGES.contains(&extension.as_str()) {
@@ -174,19 +174,19 @@ fn known(path: &Path) -> Result<Option<Found>> {
         return Ok(Some(Found::Arrays(path.to_path_buf())));
     }
     use image::ImageFormat::{Gif, Jpeg, Png, Tiff, WebP};
-    // BMP and PNM are left out: text, too, may begin with their two bytes.
+    // BMP and PNM are left out: text may begin with their two bytes, too.
     let is_image = matches!(image::guess_format(&start), Ok(Jpeg | Png | Gif | WebP | Tiff));
     Ok(is_image.then(|| Found::Image(path.to_path_buf())))
 }
 
-/// A file that was named, so that not knowing it is an error.
+/// A file that the user named: an unknown kind is an error.
 fn file(path: &Path) -> Result<Found> {
     known(path)?.with_context(|| format!("is no data that can be read, expected {KINDS}"))
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum ListKind {
-    /// A path per line.
+    /// One path per line.
     Lines,
     /// A header with the column `file`.
     Csv,
@@ -197,7 +197,7 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor)
     let mut is_empty = true;
     let mut visit_entry = |line: u64, entry: &str| -> Result<()> {
         is_empty = false;
-        // A list often stands beside the folder that it is named after.
+        // A list is often stored beside the folder that it is named after.
         let mut candidates = [folder.join(entry), path.with_extension("").join(entry)].into_iter();
         let place = || format!("line {line}: `{entry}`");
         let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists()) else {
@@ -233,14 +233,14 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor)
 
 fn pattern(pattern: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()> {
     let parts: Vec<_> = Path::new(pattern).components().collect();
-    // Written as the paths below are: without doubled or closing separators.
+    // Written like the paths below: without doubled or trailing separators.
     let normal: PathBuf = parts.iter().collect();
     let glob = GlobBuilder::new(&normal.to_string_lossy()).literal_separator(true).build();
     let matcher = glob.context("is no valid pattern")?.compile_matcher();
     let is_literal = |part: &std::path::Component| !part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{']);
     let n_literal = parts.iter().take_while(|part| is_literal(part)).count();
     let root: PathBuf = parts[..n_literal].iter().collect();
-    // Braces may hold separators, so only a pattern without them and without `**` bounds the depth.
+    // Braces may hold separators, so only a pattern without them and without `**` limits the depth.
     let depth = match pattern.contains("**") || pattern.contains('{') {
         true => usize::MAX,
         false => parts.len() - n_literal,
@@ -264,7 +264,7 @@ fn pattern(pattern: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<
     Ok(())
 }
 
-/// Calls `visit` with everything below `folder`, down to `depth` levels; paths come sorted.
+/// Calls `visit` with every path below `folder`, down to `depth` levels, sorted.
 fn walk(folder: &Path, depth: usize, visit: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
     let here = folder.as_os_str().is_empty();
     for entry in entries(if here { Path::new(".") } else { folder })? {

@@ -5,14 +5,14 @@ use std::path::Path;
 
 /// One row.
 pub struct Row {
-    /// Its line in the file, from 1 on.
+    /// Line number in the file, from 1.
     pub line: u64,
-    /// The cells of the columns that were asked for, without spaces around them; empty where the row is too short.
+    /// The cells of the requested columns, trimmed; empty where the row is too short.
     pub cells: Vec<String>,
 }
 
-/// Visits the rows of a CSV file whose first line names its columns, in their order; `columns` are those that are wanted.
-/// Empty lines and those that begin with `#` are left out.
+/// Visits the rows of a CSV file in order. Its first line names the columns; `columns` are the requested ones. Empty
+/// lines and lines that begin with `#` are skipped.
 ///
 /// # Errors
 /// If the file cannot be read or lacks a column, or `visit` fails. The message does not name the file.

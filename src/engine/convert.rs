@@ -1,4 +1,4 @@
-//! Between our arrays and tract's tensors.
+//! Conversion between our arrays and tract's tensors.
 
 use crate::data::{Array, Values};
 use crate::onnx::inputs::InputSpec;
@@ -12,7 +12,7 @@ fn tensor<T: Datum>(shape: &[usize], values: &[T]) -> Result<TValue> {
     Ok(array.into_tensor().into_tvalue())
 }
 
-/// `array` as the engine takes it, checked against the input that it is for.
+/// `array` as a tract tensor, checked against its input.
 pub fn to_tract(array: &Array, input: &InputSpec) -> Result<TValue> {
     ensure!(array.shape == input.shape, "input `{}`: shape {:?}, expected {:?}", input.name, array.shape, input.shape);
     match &array.values {
@@ -25,7 +25,7 @@ pub fn to_tract(array: &Array, input: &InputSpec) -> Result<TValue> {
     }
 }
 
-/// A value of the engine as float32; integers and booleans as their values.
+/// The values of a tensor as float32, also of integers and booleans.
 pub fn to_f32(value: &Tensor) -> Result<Vec<f32>> {
     if let Some(values) = as_f32(value) {
         return Ok(values.to_vec());
@@ -38,8 +38,8 @@ pub fn to_f32(value: &Tensor) -> Result<Vec<f32>> {
     Ok(cast.try_as_plain_ram()?.as_slice::<f32>()?.to_vec())
 }
 
-/// The tensor with plain numbers: what the engine takes for dimensions (whatever was cast to int64) it holds as
-/// expressions, and takes as no input.
+/// The tensor with plain numbers. The engine holds dimensions (anything cast to int64) as expressions and does not
+/// accept them as inputs.
 pub fn without_symbols(value: Arc<Tensor>) -> Result<Arc<Tensor>> {
     if value.datum_type() != TDim::datum_type() {
         return Ok(value);
@@ -55,7 +55,7 @@ pub fn as_f32(value: &Tensor) -> Option<&[f32]> {
     value.as_plain_ram()?.as_slice::<f32>().ok()
 }
 
-/// The number in `TensorProto.DataType` of one of tract's types, where they share it.
+/// The number in `TensorProto.DataType` of a tract type, where it has one.
 pub fn data_type(dt: DatumType) -> Option<i32> {
     Some(match dt {
         DatumType::F32 => 1,

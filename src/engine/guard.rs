@@ -10,7 +10,7 @@ thread_local! {
 }
 static QUIET_HOOK: Once = Once::new();
 
-/// Runs `job`; a panic in it becomes an error with the panic's message, and prints nothing.
+/// Runs `job`. A panic in it becomes an error with the panic's message and prints nothing.
 pub fn guarded<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
     QUIET_HOOK.call_once(|| {
         let default = panic::take_hook();

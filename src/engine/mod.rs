@@ -1,11 +1,11 @@
-//! Runs the float model and hands its tensors out. The only place that knows tract.
+//! Runs the float model and returns its tensors. The only module that uses tract.
 //!
-//! In: a [`ModelProto`], a shape per input, the names of the tensors to watch. Out: what each tensor
-//! looks like ([`ValueInfos`]), and its values at the moment they exist. It does not gather statistics and
-//! does not change the model.
+//! In: a [`ModelProto`], a shape per input, the names of the tensors to watch. Out: type and shape of each tensor
+//! ([`ValueInfos`]), and its values as soon as they exist. It does not collect statistics and does not change the
+//! model.
 //!
-//! Observed tensors are made outputs of the graph before it is optimized, so that each keeps a place of its own, and
-//! are taken off the outputs again before planning, so that each is freed as soon as it has been handed out.
+//! Observed tensors become outputs of the graph before it is optimized, so that none is optimized away. Before planning
+//! they are removed from the outputs again, so that each is freed after it was visited.
 
 mod convert;
 mod guard;
@@ -30,25 +30,25 @@ use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::plan;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
 
-/// A model that the engine understands, with every input's shape fixed.
+/// A model that the engine understands, with fixed input shapes.
 pub struct Parsed {
     model: InferenceModel,
     outlets: HashMap<String, OutletId>,
     inputs: Vec<InputSpec>,
     outputs: Vec<String>,
-    /// Whether shapes behind some operators are known when the graph is wired, not before.
+    /// Whether some shapes are only known once the graph is wired.
     wired_shapes: bool,
 }
 
-/// Operators of which the engine infers no more than the rank.
+/// Operators for which the engine infers only the rank.
 const OF_WIRED_SHAPES: &[&str] = &["Attention", "MultiHeadAttention", "GroupQueryAttention"];
 
 impl Parsed {
-    /// Hands `model` to the engine. External data must have been resolved.
+    /// Parses `model`. External data must have been resolved.
     ///
     /// # Errors
-    /// If the engine lacks an operator (all of them are listed), if one is in training mode, if a shape is missing, or if
-    /// it does not accept the graph.
+    /// If the engine lacks operators (all are listed), an operator is in training mode, a shape is missing, or the
+    /// graph is not accepted.
     pub fn new(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
         refused::check_inference(model)?;
         let inputs = resolve_inputs(model, shapes)?;
@@ -82,7 +82,7 @@ impl Parsed {
                 let dt = dt.with_context(|| format!("input `{}` has no type", input.name))?;
                 model.set_input_fact(position, dt.fact(&input.shape).into())?;
             }
-            // The order of the inputs is ours from here on.
+            // From here on the inputs have our order.
             let outlets = inputs.iter().map(|input| parsed.outlets_by_name[&input.name]);
             let outlets: Vec<OutletId> = outlets.collect();
             ensure!(
@@ -101,7 +101,7 @@ impl Parsed {
         &self.inputs
     }
 
-    /// Element types and shapes of the tensors, as far as they follow from the inputs' shapes.
+    /// Element types and shapes of the tensors, as far as they follow from the input shapes.
     ///
     /// # Errors
     /// If the graph contradicts itself for these shapes.
@@ -123,7 +123,7 @@ impl Parsed {
         })
     }
 
-    /// Adds the shapes that are known of the wired graph.
+    /// Adds the shapes of the wired graph.
     fn add_wired_shapes(&self, value_info: &mut ValueInfos) -> TractResult<()> {
         let (names, outlets): (Vec<&String>, Vec<OutletId>) =
             self.outlets.iter().filter(|(name, _)| value_info.shape(name).is_none()).unzip();
@@ -137,7 +137,7 @@ impl Parsed {
         Ok(())
     }
 
-    /// Optimizes the graph and plans its run.
+    /// Optimizes the graph and plans its execution.
     ///
     /// # Errors
     /// If `observed` names a tensor that the graph does not have, or the engine cannot run the graph.
@@ -153,14 +153,14 @@ impl Parsed {
         guarded(|| {
             self.model.select_output_outlets(&outlets)?;
             let typed = self.model.into_typed()?;
-            // Its rewriting refuses some graphs that it can run (LeViT: a strided Slice behind a Reshape).
+            // The optimizer refuses some graphs that run (LeViT: a strided Slice after a Reshape).
             let optimized = typed.clone().into_decluttered().and_then(TypedModel::into_optimized);
             let mut model = optimized.unwrap_or(typed);
             let (seen, outputs) = model.outputs.split_at(observed.len());
             let (seen, outputs) = (seen.to_vec(), outputs.to_vec());
             ensure!(outputs.len() == self.outputs.len(), "the engine lost an output of the graph");
-            // Nodes that only a observed tensor needs must stay in the plan: all stay outputs until the
-            // order is made, and a observed value is dropped by the session when it has been seen.
+            // Nodes that only an observed tensor needs must stay in the plan: all stay outputs until the order is
+            // fixed, and the session drops an observed value once it was visited.
             let mut taps: Vec<Vec<(usize, usize)>> = vec![Vec::new(); model.nodes.len()];
             let mut constants = Vec::new();
             for (observed_idx, outlet) in seen.iter().enumerate() {
@@ -183,7 +183,7 @@ impl Parsed {
     }
 }
 
-/// The graph's own outputs, then those observed tensors that none of them depends on.
+/// The graph's own outputs, then the observed tensors that none of them depends on.
 fn leaves(model: &TypedModel, seen: &[OutletId], outputs: &[OutletId]) -> Vec<OutletId> {
     let mut reached = vec![false; model.nodes.len()];
     let mut leaves = outputs.to_vec();
@@ -196,7 +196,7 @@ fn leaves(model: &TypedModel, seen: &[OutletId], outputs: &[OutletId]) -> Vec<Ou
         }
     };
     reach(outputs, &mut reached);
-    // Later nodes first: what they depend on is then reached already.
+    // Later nodes first, so that their inputs are already reached.
     let mut rest: Vec<OutletId> = seen.to_vec();
     rest.sort_by_key(|outlet| std::cmp::Reverse(outlet.node));
     for outlet in rest {
@@ -208,12 +208,12 @@ fn leaves(model: &TypedModel, seen: &[OutletId], outputs: &[OutletId]) -> Vec<Ou
     leaves
 }
 
-/// A model that is ready to run. Shared by threads; each makes a [`Session`] of its own.
+/// A model that is ready to run. Threads share it; each has its own [`Session`].
 pub struct Engine {
     plan: Arc<TypedRunnableModel>,
     inputs: Vec<InputSpec>,
     outputs: Vec<(String, usize)>,
-    /// For each node of the plan, which of its outputs are observed: (slot, index into `observed`).
+    /// The observed outputs of each node in the plan: (slot, index into `observed`).
     taps: Vec<Vec<(usize, usize)>>,
     /// Observed tensors that do not depend on the inputs.
     constants: Vec<(usize, Arc<Tensor>)>,
@@ -225,10 +225,10 @@ impl Engine {
         &self.inputs
     }
 
-    /// A place to run in, for one thread.
+    /// A session for one thread.
     ///
     /// # Errors
-    /// If the engine cannot set its state up.
+    /// If the engine cannot create its state.
     pub fn session(&self) -> Result<Session<'_>> {
         guarded(|| {
             let state = self.plan.spawn()?;
@@ -238,24 +238,24 @@ impl Engine {
     }
 }
 
-/// Called with a observed tensor's index, shape and values in row-major order.
+/// Called with an observed tensor's index, shape and values in row-major order.
 pub type OutputVisitor<'v> = &'v mut dyn FnMut(usize, &[usize], &[f32]) -> Result<()>;
 
-/// One thread's run of an [`Engine`].
+/// One thread's state for an [`Engine`].
 pub struct Session<'a> {
     engine: &'a Engine,
     state: TypedSimpleState,
-    /// Whether operators keep something from one run to the next: the engine takes samples for parts of one stream, and
-    /// an LSTM would begin where the sample before ended.
+    /// Whether operators keep state between runs: the engine treats samples as parts of one stream, and an LSTM would
+    /// continue from the sample before.
     carries: bool,
 }
 
 impl Session<'_> {
     /// Runs one sample. `visit` gets the index of each observed float32 tensor, its shape and its values in row-major
-    /// order, as soon as they exist; tensors of other types are left out. Returns the outputs of the graph, as float32.
+    /// order, as soon as they exist; tensors of other types are skipped. Returns the outputs of the graph as float32.
     ///
     /// # Errors
-    /// If the sample does not fit the inputs, an operator fails, or `visit` does.
+    /// If the sample does not fit the inputs, or an operator or `visit` fails.
     pub fn run(&mut self, sample: &[Array], visit: OutputVisitor) -> Result<Vec<Array>> {
         let engine = self.engine;
         ensure!(
@@ -275,15 +275,15 @@ impl Session<'_> {
         outputs.collect()
     }
 
-    /// Runs one sample given as the engine's own tensors, in the order of the inputs; gives the outputs of
-    /// the graph. Nothing is copied.
+    /// Runs one sample of engine tensors, in the order of the inputs, without copying. Returns the outputs of the
+    /// graph.
     ///
     /// # Errors
-    /// If an operator fails, or does not take the inputs.
+    /// If an operator fails, or does not accept the inputs.
     pub fn run_values(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
         let inputs = inputs.iter().map(|value| value.0.clone().into_tvalue()).collect();
         let values = self.run_plan(inputs, &mut |_, _, _| Ok(()))?;
-        // A value that nobody else holds becomes an `Arc` without being copied.
+        // A value without other owners becomes an `Arc` without a copy.
         let values: Vec<Arc<Tensor>> = values.into_iter().map(TValue::into_arc_tensor).collect();
         let outputs = self.engine.outputs.iter();
         outputs.map(|(_, at)| convert::without_symbols(values[*at].clone()).map(Value)).collect()
@@ -307,7 +307,7 @@ impl Session<'_> {
                 }
                 TractResult::Ok(values)
             });
-            // What carries something over, or failed half-way, is not used again.
+            // State that carries over, or is left from a failed run, is not used again.
             if self.carries || outcome.is_err() {
                 self.state = engine.plan.spawn()?;
             }

@@ -1,4 +1,4 @@
-//! What the engine does not run, said before it runs anything.
+//! Models that the engine cannot run, refused before anything runs.
 
 use crate::diag::WithHint;
 use crate::onnx::node::{self, node_name};
@@ -9,7 +9,7 @@ use tract_onnx::pb::ModelProto as ModelPb;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::unimpl::UnimplementedOp;
 
-/// Gives ONNX Runtime's Attention a name of its own: the engine does not look at domains and would take it for ONNX's.
+/// Renames ONNX Runtime's Attention: the engine ignores domains and would take it for ONNX's.
 pub(super) fn name_apart(model: &mut ModelPb) {
     let nodes = model.graph.iter_mut().flat_map(|graph| &mut graph.node);
     for node in nodes.filter(|node| node.domain == "com.microsoft" && node.op_type == "Attention") {
@@ -17,7 +17,7 @@ pub(super) fn name_apart(model: &mut ModelPb) {
     }
 }
 
-/// Refuses a model that holds operators of which the engine has none; the message lists all.
+/// Refuses a model with operators that the engine lacks; the message lists all of them.
 pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
     let mut missing: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for node in &model.nodes {
@@ -36,7 +36,7 @@ pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
     bail!("the engine cannot run the operators: {}", list.join(", "))
 }
 
-/// Refuses operators that behave as in training: a Dropout that drops, a BatchNormalization by the sample's own values.
+/// Refuses operators in training mode: a Dropout that drops, a BatchNormalization with the sample's own statistics.
 pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
     let Some(graph) = &model.graph else { return Ok(()) };
     let is_true = |name: &String| {

@@ -14,7 +14,7 @@ use tract_onnx::tract_core::ndarray::ArrayD;
 pub struct Value(pub(super) Arc<Tensor>);
 
 impl Value {
-    /// `array`, checked against the input that it is for.
+    /// The value of `array`, checked against its input.
     ///
     /// # Errors
     /// If the shapes differ.
@@ -22,19 +22,19 @@ impl Value {
         Ok(Value(convert::to_tract(array, input)?.into_arc_tensor()))
     }
 
-    /// Values in row-major order.
+    /// A float32 tensor from values in row-major order.
     ///
     /// # Errors
-    /// If there are more or fewer values than the shape says.
+    /// If the number of values does not match the shape.
     pub fn from_f32(shape: &[usize], values: Vec<f32>) -> Result<Value> {
         let array = ArrayD::from_shape_vec(shape, values)?;
         Ok(Value(array.into_tensor().into_arc_tensor()))
     }
 
-    /// The values put through `f`, in the same shape; the tensor itself where it is not float32.
+    /// Applies `f` to each value; a tensor that is not float32 is returned unchanged.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// If there is no memory for the result.
     pub fn map_f32(&self, f: impl Fn(f32) -> f32) -> Result<Value> {
         let Some(values) = self.f32s() else { return Ok(self.clone()) };
         // SAFETY: every value is written before any is read.
@@ -44,7 +44,7 @@ impl Value {
         Ok(Value(tensor.into_arc_tensor()))
     }
 
-    /// As [`Value::map_f32`], in place where nobody else holds the values.
+    /// As [`Value::map_f32`], in place where the values are not shared.
     ///
     /// # Errors
     /// If there is no memory for a copy of shared values.
@@ -58,7 +58,7 @@ impl Value {
         Ok(self)
     }
 
-    /// Changes the values where they are float32, in place unless they are shared.
+    /// Changes float32 values, in place unless they are shared.
     ///
     /// # Errors
     /// If there is no memory for a copy.
@@ -80,20 +80,20 @@ impl Value {
         convert::as_f32(&self.0)
     }
 
-    /// The values as float32; integers and booleans as their values.
+    /// The values as float32, also of integers and booleans.
     ///
     /// # Errors
-    /// If they are no numbers.
+    /// If they are not numbers.
     pub fn to_f32s(&self) -> Result<Vec<f32>> {
         convert::to_f32(&self.0)
     }
 
-    /// Number of the element type in `TensorProto.DataType`.
+    /// The element type's number in `TensorProto.DataType`.
     pub fn data_type(&self) -> Option<i32> {
         convert::data_type(self.0.datum_type())
     }
 
-    /// Whether both are the same memory.
+    /// Whether both share the same memory.
     pub fn is(&self, other: &Value) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -101,7 +101,7 @@ impl Value {
     /// The tensor as an ONNX initializer.
     ///
     /// # Errors
-    /// If its element type has no place in an initializer.
+    /// If initializers cannot have its element type.
     pub fn to_proto(&self, name: &str) -> Result<TensorProto> {
         let data_type = self.data_type();
         let data_type = data_type.with_context(|| format!("tensor `{name}` has no ONNX type"))?;

@@ -1,57 +1,56 @@
-//! Where a tensor holds the channels of a group, and how that place moves through an operator.
+//! The position of a group's channels in a tensor, and how operators move it.
 
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use crate::quant::ChannelScaling;
 
-/// Entry `i` along `axis` belongs to channel `first + i / run` of the group; there are `n` such channels.
-/// A Flatten turns planes into runs; a Concat puts several tensors behind each other.
+/// Entry `i` along `axis` belongs to channel `first + i / run` of the group; there are `n` channels. A Flatten turns
+/// planes into runs; a Concat joins several tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Channels {
     /// The axis.
     pub axis: usize,
-    /// Entries of one channel, side by side.
+    /// Adjacent entries per channel.
     pub run: usize,
-    /// The group's channel of the first entry.
+    /// The group's channel at the first entry.
     pub first: usize,
     /// Number of channels.
     pub n: usize,
 }
 
 impl Channels {
-    /// Channel of entry `i` along the axis.
+    /// The group's channel at entry `i` along the axis.
     pub fn of(self, i: usize) -> usize {
         self.first + i / self.run
     }
 
-    /// Entries along the axis.
+    /// Number of entries along the axis.
     pub fn n_entries(self) -> usize {
         self.n * self.run
     }
 
-    /// The `scales`, one per channel of the group, of the entries along the axis.
+    /// The scale of each entry along the axis, from `scales` per channel of the group.
     pub fn by_entry(self, scales: &[f32]) -> Vec<f32> {
         (0..self.n_entries()).map(|i| scales[self.of(i)]).collect()
     }
 
-    /// Whether a tensor of this shape can hold them.
+    /// Whether a tensor of this shape can have these channels.
     pub fn fits(self, shape: &[usize]) -> bool {
         shape.get(self.axis) == Some(&self.n_entries())
     }
 
-    /// The channels of the group.
+    /// The group's channels that the tensor has.
     pub fn range(self) -> std::ops::Range<usize> {
         self.first..self.first + self.n
     }
 
-    /// What a tensor with these channels is multiplied by where `scales`, one per channel of the group, divide it.
+    /// The factors on a tensor with these channels when `scales`, one per channel of the group, divide it.
     pub fn scaling(self, scales: &[f32]) -> ChannelScaling {
         let by = scales[self.range()].iter().map(|factor| factor.recip()).collect();
         ChannelScaling::new(self.axis, self.run, by)
     }
 
-    /// The place after a reshape from `from` to `to`, which keeps the order of the values: the axis on
-    /// which the channels still lie one behind another, in runs.
+    /// The position after a reshape from `from` to `to`: the axis on which the channels are still in order, in runs.
     fn reshaped(self, from: &[usize], to: &[usize]) -> Option<Channels> {
         let period = from[self.axis + 1..].iter().product::<usize>() * self.run;
         to.iter().enumerate().find_map(|(axis, &len)| {
@@ -62,7 +61,7 @@ impl Channels {
     }
 }
 
-/// Which way an operator is looked through.
+/// Direction through an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the input to the output.
@@ -71,9 +70,9 @@ pub enum Way {
     Backward,
 }
 
-/// The place of the channels at the other end of a node that only moves, pools or rectifies them, so that
-/// channel scales above 0 per channel pass it. `near` is the shape at the known end, `far` the one at the other.
-/// `None` where the operator mixes channels, or treats them by their size.
+/// The position of the channels at the other end of a node that only moves, pools or rectifies them, so that positive
+/// channel scales pass. `near` is the shape at the known end, `far` that at the other. `None` where the operator mixes
+/// channels or depends on their magnitude.
 ///
 /// `axes` are those of a reduction.
 pub fn passed(

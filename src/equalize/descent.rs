@@ -1,22 +1,22 @@
-//! Channel scales that lower the quantization error: exponents moved by one, channel by channel, while that helps.
+//! Coordinate descent on channel scales: moves exponents by one while that lowers the quantization error.
 
 use super::objective::{Objective, RangeTerm, WeightTerm, step};
 use crate::quant::Grid;
 
-/// Exponents per doubling. Powers of two leave channels up to twice apart; eighths bring no more.
+/// Exponents per doubling. Powers of two leave channels up to a factor of 2 apart; eighths gain no more.
 pub const PER_OCTAVE: i32 = 4;
 
-/// Lowest and highest exponent of a factor: a channel that hardly ever fires on the samples is not taken
-/// apart further from the largest than float32 and unseen data allow.
+/// Largest absolute exponent. It limits how far a channel that hardly fires on the samples is scaled, for the sake of
+/// float32 and unseen data.
 pub const MAX_EXPONENT: i32 = 10 * PER_OCTAVE;
 
-/// Sweeps over the channels, at most.
+/// Maximum sweeps over the channels.
 const MAX_SWEEPS: usize = 12 * PER_OCTAVE as usize;
 
-/// Least share of the quantization error that a move must save.
+/// Least relative reduction of the quantization error by a move.
 const LEAST: f64 = 1e-9;
 
-/// 2 to the power of `exponent` / 4, the same on every machine.
+/// 2 to the power of `exponent` / 4, identical on every machine.
 pub fn factor(exponent: i32) -> f64 {
     const PARTS: [f64; PER_OCTAVE as usize] =
         [1.0, 1.189_207_115_002_721, std::f64::consts::SQRT_2, 1.681_792_830_507_429];
@@ -25,7 +25,7 @@ pub fn factor(exponent: i32) -> f64 {
     f64::from_bits(power << 52) * part
 }
 
-/// The highest two of some values, and where the first is.
+/// The two largest values, and the index of the first.
 #[derive(Debug, Clone, Copy, Default)]
 struct Top {
     first: f64,
@@ -46,19 +46,19 @@ impl Top {
         top
     }
 
-    /// The highest value once that at `at` is `value`.
+    /// The largest value if the one at `at` were `value`.
     fn with(&self, at: usize, value: f64) -> f64 {
         value.max(if at == self.at { self.second } else { self.first })
     }
 
-    /// Whether the highest two may be others once a value `from` has become `to`.
+    /// Whether changing a value from `from` to `to` may change the two largest.
     fn depends_on(&self, from: f64, to: f64) -> bool {
         let higher = from.max(to);
         higher > 0.0 && higher >= self.second
     }
 }
 
-/// Steps of symmetric ranges: in proportion to the range, except on grids of powers of two.
+/// Steps of symmetric ranges: proportional to the range, except on power-of-two grids.
 struct Steps {
     grid: Grid,
     unit: Option<f64>,
@@ -77,12 +77,12 @@ impl Steps {
 }
 
 impl RangeTerm {
-    /// The highest values of channels divided by their channel scales.
+    /// The two largest upper ends of the scaled channels.
     fn highest(&self, exponents: &[i32]) -> Top {
         Top::of(exponents.iter().zip(&self.high).map(|(&e, high)| high / factor(e)))
     }
 
-    /// The lowest, without their signs.
+    /// The two largest lower ends, in absolute value.
     fn lowest(&self, exponents: &[i32]) -> Top {
         Top::of(exponents.iter().zip(&self.low).map(|(&e, low)| -low / factor(e)))
     }
@@ -113,7 +113,7 @@ impl<'a> RangeState<'a> {
         step(&self.term.grid, -low, high).powi(2) * load
     }
 
-    /// Takes over that channel `c` has moved from `from` to `exponents[c]`.
+    /// Updates the state after channel `c` moved from `from` to `exponents[c]`.
     fn follow(&mut self, c: usize, from: i32, exponents: &[i32]) {
         let to = exponents[c];
         let RangeTerm { grid, low, high, load } = self.term;
@@ -180,16 +180,16 @@ impl<'a> WeightState<'a> {
         self.energy.iter().zip(&self.squares).map(|(energy, squares)| energy * squares).sum()
     }
 
-    /// The groups that read channel `c`, and which of their channels it is.
+    /// The groups that read channel `c`, each with the channel's index in it.
     fn groups_of(&self, c: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let n_members = self.term.n_members;
-        // Firsts rise; a run may lie in two groups.
+        // `firsts` is sorted; a run may belong to two groups.
         let from = self.term.firsts.partition_point(|&first| first + n_members <= c);
         let groups = self.term.firsts[from..].iter().take_while(move |&&first| first <= c);
         groups.enumerate().map(move |(i, &first)| (from + i, c - first))
     }
 
-    /// By how much the quantization error grows when channel `c` moves.
+    /// Increase of the quantization error when channel `c` moves.
     fn growth(&self, c: usize, from: i32, to: i32) -> f64 {
         let mut growth = 0.0;
         for (group, member) in self.groups_of(c) {
@@ -206,7 +206,7 @@ impl<'a> WeightState<'a> {
         growth
     }
 
-    /// Takes over that channel `c` has moved from `from` to `exponents[c]`.
+    /// Updates the state after channel `c` moved from `from` to `exponents[c]`.
     fn follow(&mut self, c: usize, from: i32, exponents: &[i32]) {
         let groups: Vec<(usize, usize)> = self.groups_of(c).collect();
         for (group, member) in groups {
@@ -226,20 +226,20 @@ impl<'a> WeightState<'a> {
     }
 }
 
-/// The quantization error for these exponents of the channel scales.
+/// The quantization error for these exponents.
 pub fn error(objective: &Objective, exponents: &[i32]) -> f64 {
     let ranges = objective.ranges.iter().map(|term| RangeState::of(term, exponents).error);
     let weights = objective.weights.iter().map(|term| WeightState::of(term, exponents).error());
     ranges.sum::<f64>() + weights.sum::<f64>()
 }
 
-/// Moves exponents by one while that lowers the quantization error; gives the quantization error at the end.
+/// Moves exponents by one while that lowers the quantization error. Returns the final error.
 pub fn descend(objective: &Objective, exponents: &mut [i32]) -> f64 {
     let mut weights: Vec<WeightState> = objective.weights.iter().map(|term| WeightState::of(term, exponents)).collect();
     let total = error(objective, exponents);
     for _ in 0..MAX_SWEEPS {
         let mut any = false;
-        // Anew for each sweep: sums that are carried along round off.
+        // Recomputed for each sweep: running sums accumulate rounding errors.
         let mut ranges: Vec<RangeState> = objective.ranges.iter().map(|term| RangeState::of(term, exponents)).collect();
         for c in (0..objective.n).filter(|&c| objective.is_live(c)) {
             let from = exponents[c];

@@ -1,4 +1,4 @@
-//! Constants that are scaled channel by channel.
+//! Constants that take channel scales.
 
 use super::{Channels, EqualizationGroup};
 use crate::onnx::edit::{Entries, ModelEdit, ScaledChannels};
@@ -9,18 +9,18 @@ use anyhow::{Result, ensure};
 pub struct ScaledConstant {
     /// Name of the initializer.
     pub tensor: String,
-    /// Which entry of the channels each of its values is for.
+    /// The channel entry of each of its values.
     pub(super) entries: Entries,
     pub(super) channels: Channels,
-    /// Whether it is multiplied by the channel scales, as at a reader; otherwise divided, as at a producer.
+    /// Whether the channel scales multiply it, as at a reader, or divide it, as at a producer.
     pub multiply: bool,
 }
 
 impl EqualizationGroup {
-    /// What divides the channels by `scales`: the producers make them smaller, the readers make up for it.
+    /// The edits that divide the channels by `scales`: producers scale down, readers compensate.
     ///
     /// # Errors
-    /// If there is not one factor per channel, a finite one above 0.
+    /// If the number of scales is not that of the channels, or one is not finite and positive.
     pub fn edits(&self, scales: &[f32]) -> Result<Vec<ModelEdit>> {
         ensure!(scales.len() == self.n, "tensor `{}`: {} factors, expected {}", self.tensor, scales.len(), self.n);
         let bad = scales.iter().find(|factor| !(factor.is_finite() && **factor > 0.0));

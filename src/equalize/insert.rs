@@ -1,8 +1,8 @@
-//! Muls by a constant per channel, in front of layers that channel scales do not reach.
+//! Muls by one constant per channel, before layers that channel scales do not reach.
 //!
-//! Behind SiLU, GELU, hard-swish or a normalization that a residual Add reads too, nothing can take channel scales up. A
-//! Mul with one constant per channel in front of the layers' quantizer can: it divides what the layers' weights multiply.
-//! It is inserted by ones, which changes no value; the search then finds it as a producer like any other.
+//! After SiLU, GELU, hard-swish, or a normalization that a residual Add reads too, no node can absorb channel scales. A
+//! Mul with one constant per channel before the layers' quantizer can: it divides, and the layers' weights multiply. It
+//! is inserted with ones, which changes no value; the search then treats it as any other producer.
 
 use super::search::{find, layer_input};
 use super::{Channels, EqualizationGroup, Reason, Skipped};
@@ -14,10 +14,10 @@ use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use crate::place::Placement;
 use anyhow::Result;
 
-/// Operators whose weights take the scales.
+/// Operators whose weights absorb the scales.
 const LAYERS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
-/// Muls by ones with Adds of zeros, one for all layers that read a tensor quantized that is in no equalization group.
+/// Candidate Muls by ones with Adds of zeros: one for all layers that read a quantized tensor in no equalization group.
 pub fn insertable(graph: &GraphProto, value_info: &ValueInfos, placement: &Placement) -> Vec<InsertedMul> {
     let (_, skipped) = find(graph, value_info);
     let index = GraphIndex::new(graph);
@@ -58,7 +58,7 @@ pub fn insertable(graph: &GraphProto, value_info: &ValueInfos, placement: &Place
     inserted
 }
 
-/// Whether what refused a tensor's group is on the way to its producers, where a Mul cuts it off.
+/// Whether the reason lies on the way to the producers, where an inserted Mul cuts it off.
 fn is_cut_off_by_a_mul(reason: &Reason) -> bool {
     match reason {
         Reason::Unknown(_) | Reason::OneChannel | Reason::NoGain => false,
@@ -74,7 +74,7 @@ fn is_cut_off_by_a_mul(reason: &Reason) -> bool {
     }
 }
 
-/// Adds what is known of the tensors that the Muls read and make.
+/// Adds types and shapes of the tensors that the Muls read and produce.
 pub fn with_inserted(mut value_info: ValueInfos, inserted: &[InsertedMul]) -> ValueInfos {
     for mul in inserted {
         let known = ValueInfo {
@@ -92,7 +92,7 @@ pub fn with_inserted(mut value_info: ValueInfos, inserted: &[InsertedMul]) -> Va
     value_info
 }
 
-/// Number of Muls and Adds, and of the products that they cost.
+/// Describes the number of Muls and Adds, and of their multiplications.
 pub fn describe_inserted(inserted: &[InsertedMul], value_info: &ValueInfos) -> String {
     let shapes = inserted.iter().filter_map(|mul| value_info.shape(&mul.tensor));
     let n_values: usize = shapes.map(|shape| shape.iter().product::<usize>()).sum();
@@ -106,10 +106,10 @@ pub fn describe_inserted(inserted: &[InsertedMul], value_info: &ValueInfos) -> S
     format!("{n} {muls}{adds} inserted, {n_values} products per sample")
 }
 
-/// A model with all Muls, and its groups.
+/// The model with all Muls, and its groups.
 ///
 /// # Errors
-/// If a Mul is for another model.
+/// If a Mul does not fit the model.
 pub fn groups_of_inserted(
     model: &ModelProto,
     value_info: &ValueInfos,

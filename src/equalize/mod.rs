@@ -1,14 +1,14 @@
-//! A scale per channel that makes tensors easier to quantize and leaves the float outputs as they are.
+//! Channel scales that make tensors easier to quantize and keep the float outputs.
 //!
-//! In: a prepared float model and what calibration samples show of its channels. Out: the same model with
-//! other weights, and for every chain of tensors that was left alone the reason. It does not quantize. Where no node can
-//! take channel scales up, it proposes to insert a Mul.
+//! In: a prepared float model and statistics of its channels on calibration samples. Out: the same model with other
+//! weights, and the reason for every chain of tensors that was skipped. It does not quantize. Where no node can absorb
+//! channel scales, it proposes to insert a Mul.
 //!
-//! An [`EqualizationGroup`] is a set of tensors whose channels can be divided by channel scales: what makes them is scaled
-//! down, what reads them is scaled up, and everything between lets channel scales above 0 pass. Cross-layer
-//! equalization (Nagel et al. 2019, arXiv 1906.04721, section 4.1) and SmoothQuant's smoothing (Xiao et
-//! al. 2022, arXiv 2211.10438) are the same transformation behind different producers. Outputs stay the same to
-//! float rounding; where channel scales are powers of two, to the bit.
+//! An [`EqualizationGroup`] is a set of tensors whose channels can be divided by channel scales: their producers are
+//! scaled down, their readers scaled up, and every operator between lets positive scales pass. Cross-layer equalization
+//! (Nagel et al. 2019, arXiv 1906.04721, section 4.1) and SmoothQuant's smoothing (Xiao et al. 2022, arXiv 2211.10438)
+//! are the same transformation after different producers. Outputs stay the same up to float rounding; for powers of two
+//! they are bit-identical.
 //!
 
 mod channel_scales;
@@ -34,20 +34,20 @@ pub use weight_channels::WeightChannels;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Tensors that share a factor per channel.
+/// Tensors that share channel scales.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EqualizationGroup {
-    /// The tensor that it was found from; names the group.
+    /// The tensor where the search started; names the group.
     pub tensor: String,
     /// Number of channels.
     pub n: usize,
-    /// Where each tensor holds its channels.
+    /// Position of the channels in each tensor.
     pub tensors: BTreeMap<String, Channels>,
-    /// Nodes that make the tensors, and can make them smaller.
+    /// Nodes that produce the tensors and can scale them down.
     pub producers: Vec<End>,
-    /// Nodes that read the tensors, and can make up for it.
+    /// Nodes that read the tensors and can compensate.
     pub consumers: Vec<End>,
-    /// What changes with the channel scales.
+    /// Constants that change with the channel scales.
     pub constants: Vec<ScaledConstant>,
 }
 
@@ -58,9 +58,9 @@ pub struct End {
     pub node: usize,
     /// The input that holds the weight.
     pub slot: usize,
-    /// How the weight connects channels; `None` for the gain of a normalization, or a factor per channel.
+    /// How the weight connects channels; `None` for the gain of a normalization, or one factor per channel.
     pub weight_channels: Option<WeightChannels>,
-    /// The tensor of the group that the node makes or reads.
+    /// The tensor of the group that the node produces or reads.
     pub tensor: String,
     /// The channels of that tensor.
     pub channels: Channels,
@@ -72,49 +72,49 @@ impl End {
     }
 }
 
-/// A tensor that was left alone.
+/// A tensor without channel scales.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Skipped {
-    /// The tensor that a layer with a constant weight reads.
+    /// The tensor, which a layer with a constant weight reads.
     pub tensor: String,
-    /// Why it takes none.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// Why a tensor takes no channel scales.
+/// Why a tensor gets no channel scales.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
     /// It is an input of the network, or a constant.
     NoProducer(String),
     /// It is an output of the network.
     NetworkOutput(String),
-    /// An operator on the way mixes the channels, or treats values by their size.
+    /// An operator on the way mixes the channels, or depends on their magnitude.
     Operator {
         /// The node.
         node: String,
         /// Its operator.
         op_type: String,
     },
-    /// A Clip stops values at a bound that would have to move, one per channel.
+    /// A Clip has one bound for all channels, which scaling would change per channel.
     Bound {
         /// The node.
         node: String,
         /// Its bounds.
         bounds: [f32; 2],
     },
-    /// A layer on the way has no constant float32 weight of a known form.
+    /// A layer on the way has no constant float32 weight of a supported form.
     NoWeight(String),
     /// A constant on the way has other readers, or is an output.
     Shared(String),
-    /// A constant on the way has no entry per channel.
+    /// A constant on the way does not have one entry per channel.
     NotPerChannel(String),
-    /// A tensor's shape or type is not known, or not float32.
+    /// A tensor's shape or type is unknown, or it is not float32.
     Unknown(String),
-    /// Two ways through the graph lay the channels of this tensor differently.
+    /// Two paths through the graph order the channels of this tensor differently.
     Misaligned(String),
-    /// A nested graph reads the tensor.
+    /// A subgraph reads the tensor.
     Nested(String),
-    /// There is one channel.
+    /// There is only one channel.
     OneChannel,
     /// No channel scales promise a gain.
     NoGain,

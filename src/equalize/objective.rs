@@ -1,12 +1,11 @@
-//! The quantization error that a group brings into what its readers compute, as a function of the channel scales.
+//! The quantization error that a group causes at its readers' outputs, as a function of the channel scales.
 //!
 //! With channel scales s, a tensor x of the group becomes x / s and a reader's weight w becomes w s. A grid of step d
-//! has a quantization error of the power d^2 / 12. At a reader's output, that of a quantized tensor has the power
-//! `d_x^2 / 12 * sum_c s_c^2 * sum_o w_oc^2`, where d_x follows from the range of x / s over all channels, and
-//! that of its weight `sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2`, where d_o follows from the largest
-//! |w_oc s_c| of the row, or of the whole weight where it has one scale. A producer's weight of one scale adds
-//! quantization error as a quantized tensor does; a scale per row takes the factor up and adds nothing. Every reader's
-//! quantization error is divided by the power of its output.
+//! has a quantization error with power d^2 / 12. At a reader's output, the error of a quantized tensor has the power
+//! `d_x^2 / 12 * sum_c s_c^2 * sum_o w_oc^2`, where d_x follows from the range of x / s over all channels, and that of
+//! its weight has `sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2`, where d_o follows from the largest |w_oc s_c| of the
+//! row, or of the whole weight where it has one scale. A producer's per-tensor weight adds error like a quantized
+//! tensor; a scale per row absorbs the factor and adds none. Each reader's error is divided by the power of its output.
 
 use super::{ChannelStatistics, End, EqualizationGroup, WeightChannels};
 use crate::onnx::graph::GraphIndex;
@@ -17,47 +16,47 @@ use crate::quant::{Codes, Grid, Range, params_for_range};
 use crate::scheme::{ScaleKind, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known beside the group.
+/// The model around a group.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
-    /// The graph as it was prepared.
+    /// The prepared graph.
     pub graph: &'a GraphProto,
     /// Index of the graph.
     pub index: &'a GraphIndex<'a>,
     /// Where it is quantized.
     pub placement: &'a Placement,
-    /// With which types.
+    /// Types of the quantizers.
     pub scheme: &'a Scheme,
-    /// Channels of tensors.
+    /// Channel statistics by tensor.
     pub statistics: &'a BTreeMap<String, ChannelStatistics>,
     /// As [`ScaleOptions::least_share`](super::ScaleOptions).
     pub least_share: f32,
 }
 
-/// Channel scales that other groups give the weights of a node: by output and by input channel.
+/// Channel scales that other groups give the weights of a node, by node and whether they are of the output channels.
 pub type OtherScales = BTreeMap<(usize, bool), Vec<f32>>;
 
-/// Quantization error that grows with the range of the group's tensors divided by the channel scales.
+/// Quantization error that grows with the scaled range of the group's tensors.
 pub struct RangeTerm {
     pub grid: Grid,
     /// Lowest and highest value per channel of the group; 0 for channels of other tensors.
     pub low: Vec<f64>,
     pub high: Vec<f64>,
-    /// Quantization error per channel for a step and a factor of 1.
+    /// Quantization error per channel for step 1 and factor 1.
     pub load: Vec<f64>,
 }
 
-/// Quantization error of the weight of one reader.
+/// Quantization error of one reader's weight.
 pub struct WeightTerm {
     pub grid: Grid,
-    /// Rows that have scales of their own; those of a group follow each other.
+    /// Number of rows with scales of their own; rows of a group are adjacent.
     pub n_rows: usize,
-    /// First channel of the equalization group for each group of rows, and how many there are in each.
+    /// First channel of the equalization group for each group of rows, and the number of channels in each.
     pub firsts: Vec<usize>,
     pub n_members: usize,
-    /// Largest absolute value, for each group, channel of it and row of it.
+    /// Largest absolute value by group, channel and row.
     pub peaks: Vec<f64>,
-    /// Quantization error per row of a group for a step and a factor of 1, for each group and channel of it.
+    /// Quantization error per row for step 1 and factor 1, by group and channel.
     pub energy: Vec<f64>,
 }
 
@@ -69,34 +68,34 @@ pub struct Objective {
     /// Largest absolute value of each channel, and of the readers' weights for it.
     pub reach: Vec<f64>,
     pub peak: Vec<f64>,
-    /// Largest absolute value of the producers' weights that have one scale.
+    /// Largest absolute value of the producers' per-tensor weights.
     pub made: Vec<f64>,
-    /// Whether quantization error depends on the channel scales of other groups.
+    /// Whether the error depends on the channel scales of other groups.
     pub depends: bool,
 }
 
-/// How much further values may reach on other samples, where scales are powers of two: channel scales would bring a
-/// range just below one.
+/// Margin for larger values on other samples, for power-of-two scales: otherwise channel scales would move a range to
+/// just below a power of two.
 const MARGIN: f64 = 1.1;
 
-/// Step of a grid for the range; 0 where there is none.
+/// Step of the grid for a range; 0 without one.
 pub fn step(grid: &Grid, low: f64, high: f64) -> f64 {
     params_for_range(Range { min: low, max: high }, grid).map_or(0.0, |p| f64::from(p.scale))
 }
 
-/// A weight as the objective sees it.
+/// A reader with its weight.
 struct GroupReader<'a> {
     end: &'a End,
     weight_channels: WeightChannels,
     values: Vec<f32>,
-    /// Power of the output, about: channels add up without correlation.
+    /// Approximate power of the output, for uncorrelated channels.
     power: f64,
     /// `sum_o w_oc^2` over the values of channel c.
     squares: Vec<f64>,
 }
 
 impl Objective {
-    /// The quantization error of `group`; `None` where nothing that depends on its channel scales is quantized.
+    /// The quantization error of `group`; `None` where nothing quantized depends on its channel scales.
     pub fn of(group: &EqualizationGroup, setting: &Setting, others: &OtherScales) -> Option<Objective> {
         let readers: Vec<GroupReader> =
             group.consumers.iter().filter_map(|end| GroupReader::of(end, group.n, setting)).collect();
@@ -166,7 +165,7 @@ impl Objective {
         (known && quantized).then_some(objective)
     }
 
-    /// Whether channel `c` has both values and weights, so that a factor means something.
+    /// Whether channel `c` has nonzero values and weights, so that a factor matters.
     pub fn is_live(&self, c: usize) -> bool {
         self.reach[c] > 0.0 && self.peak[c] > 0.0
     }
@@ -181,7 +180,7 @@ impl Objective {
         let Some((grid, per_row)) = weight_grid(end, setting) else { return };
         let (n_in, n_out) = (weight_channels.n_in_per_group(), weight_channels.n_out_per_group());
         let statistic = &setting.statistics[&end.tensor];
-        // Values of each channel of the group that a row multiplies.
+        // Values per channel of the group that a row multiplies.
         let per_channel = end.channels.run.min(n_in) as f64 * weight_channels.area as f64;
         let energy = |c: usize| statistic.mean_square(c - end.channels.first) * per_channel / power / 12.0;
         let out = others.get(&(end.node, true));
@@ -206,7 +205,7 @@ impl Objective {
             let peak = &mut term.peaks[(group * n_members + member) * rows + row];
             *peak = peak.max(f64::from((value / by).abs()));
         }
-        // A row's quantization error in the units that its output has without the other channel scales.
+        // A row's error in the units of its output without the other channel scales.
         let scaled = out
             .filter(|_| !per_row)
             .map_or(1.0, |out| out.iter().map(|s| f64::from(*s) * f64::from(*s)).sum::<f64>() / out.len() as f64);
@@ -259,7 +258,7 @@ impl<'a> GroupReader<'a> {
     }
 }
 
-/// The nodes of the group that values pass which `quantizer` quantized.
+/// The nodes of the group that values quantized by `quantizer` reach.
 fn reached(quantizer: &ActivationQuantizer, group: &EqualizationGroup, setting: &Setting) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut pending: Vec<usize> = quantizer.edges.iter().map(|(node, _)| *node).collect();
@@ -279,8 +278,8 @@ fn weight_values(end: &End, setting: &Setting) -> Option<Vec<f32>> {
     setting.index.floats(name)
 }
 
-/// The grid of a node's weight, where it is quantized, and whether every row has a scale of its own. Scales
-/// along the input channels take every factor up: no quantization error depends on it.
+/// The grid of a node's weight, where it is quantized, and whether every row has its own scale. `None` for scales along
+/// the input channels: they absorb every factor, so the error does not depend on it.
 fn weight_grid(end: &End, setting: &Setting) -> Option<(Grid, bool)> {
     let quantizer = setting.placement.weights.iter().find(|w| w.edges.contains(&(end.node, end.slot)))?;
     let grid = setting.scheme.types.get(&quantizer.qtype)?.grid();

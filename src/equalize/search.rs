@@ -1,8 +1,8 @@
-//! Finds the groups of a graph.
+//! Finds the equalization groups of a graph.
 //!
-//! From the input of every layer with a constant weight the search goes to whatever makes the tensor and to
-//! everything else that reads it, until every way ends at a constant that can take the channel scales up. One way
-//! that does not skips the whole group, with the reason.
+//! From the input of every layer with a constant weight the search goes to the tensor's producer and its other readers,
+//! until every path ends at a constant that can absorb the channel scales. One path without such a constant skips the
+//! whole group, with the reason.
 
 mod operands;
 
@@ -15,7 +15,7 @@ use crate::onnx::tensor;
 use crate::onnx::value_info::ValueInfos;
 use std::collections::BTreeSet;
 
-/// Every group of `graph`, and the inputs of layers that are in none. Each tensor is in one group at most.
+/// Every group of `graph`, and the layer inputs that are in none. Each tensor is in at most one group.
 pub fn find(graph: &GraphProto, value_info: &ValueInfos) -> (Vec<EqualizationGroup>, Vec<Skipped>) {
     let index = GraphIndex::new(graph);
     let (mut groups, mut skipped): (Vec<EqualizationGroup>, Vec<Skipped>) = (Vec::new(), Vec::new());
@@ -34,7 +34,7 @@ pub fn find(graph: &GraphProto, value_info: &ValueInfos) -> (Vec<EqualizationGro
     (groups, skipped)
 }
 
-/// What a layer with a constant weight reads, and where it has its channels. A factor per channel counts as a layer.
+/// The input of a layer with a constant weight, and its channels. A Mul by one factor per channel counts as a layer.
 pub(super) fn layer_input<'a>(
     node: &'a NodeProto,
     index: &GraphIndex,
@@ -60,7 +60,7 @@ fn is_default(node: &NodeProto) -> bool {
     matches!(node.domain(), "" | "ai.onnx")
 }
 
-/// The axis of the channels that a layer reads.
+/// The axis of a layer's input channels.
 fn input_axis(node: &NodeProto, rank: usize) -> usize {
     match node.op_type() {
         "Conv" | "ConvTranspose" => 1,
@@ -92,8 +92,8 @@ fn group(
 
 enum Stop {
     Skipped(Reason),
-    /// The channels are wider than the layer shows, behind a Concat or before a Flatten: the search starts
-    /// again from there.
+    /// The channels are wider than the layer shows, after a Concat or before a Flatten: the search starts again from
+    /// there.
     Wider(String, Channels),
 }
 
@@ -108,7 +108,7 @@ struct Growth<'a> {
     index: &'a GraphIndex<'a>,
     value_info: &'a ValueInfos,
     group: EqualizationGroup,
-    /// Nodes whose constant summand is among the edits.
+    /// Nodes whose constant summand is already scaled.
     shifted: BTreeSet<usize>,
     /// Tensors to visit.
     pending: Vec<(String, Channels)>,
@@ -209,7 +209,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// Planes that a reshape turned into entries: a start where the channels are whole.
+    /// Planes that a reshape turned into entries: a new start with whole channels.
     fn coarser(&self, node: &NodeProto, input: &str) -> Option<Stop> {
         let shape = self.value_info.shape(input)?;
         let planes = matches!(node.op_type(), "Flatten" | "Reshape") && shape.len() > 2;
@@ -217,7 +217,7 @@ impl Growth<'_> {
         planes.then(|| Stop::Wider(input.to_string(), channels))
     }
 
-    /// The place of the channels beyond a node that channel scales pass.
+    /// The position of the channels beyond a node that lets channel scales pass.
     fn through(&self, node: &NodeProto, near: &str, far: &str, channels: Channels, way: Way) -> Result<Channels, Stop> {
         self.ensure_open(node)?;
         let axes = match node::attribute(node, "axes") {
@@ -231,7 +231,7 @@ impl Growth<'_> {
         passed(node, &axes, channels, near, far, way).ok_or_else(|| self.refused(node))
     }
 
-    /// Whether the values that a node's constants hold let channel scales pass.
+    /// Fails where a node's constants do not let channel scales pass.
     fn ensure_open(&self, node: &NodeProto) -> Result<(), Stop> {
         let operand = |slot: usize| node.input.get(slot).filter(|name| !name.is_empty());
         match node.op_type() {

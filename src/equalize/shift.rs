@@ -1,8 +1,8 @@
-//! An offset per channel that is taken off a tensor, and that the biases of its readers give back.
+//! Offsets per channel that are subtracted from a tensor and added back by the biases of its readers.
 //!
-//! For a reader `W x + b` and offsets c, `W (x - c) + (b + W c)` is the same in float. Channels about zero make better use of a
-//! grid that is symmetric, and of one that all channels share. Source: Outlier Suppression+ (Wei et al. 2023, arXiv 2304.09145,
-//! section 4.1).
+//! For a reader `W x + b` and offsets c, `W (x - c) + (b + W c)` is the same in float. Centred channels make better use
+//! of a symmetric grid, and of one that all channels share. Source: Outlier Suppression+ (Wei et al. 2023, arXiv
+//! 2304.09145, section 4.1).
 
 use super::{End, EqualizationGroup};
 use crate::onnx::edit::{ModelEdit, NewValues};
@@ -10,7 +10,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 
-/// The bias of a Gemm, or the constant that an Add gives to a MatMul: one value per output channel, and nothing else reads it.
+/// The bias of a Gemm, or the constant that an Add adds to a MatMul's output. Only this node may read it.
 pub fn own_bias<'a>(graph: &'a GraphProto, index: &GraphIndex<'a>, node_idx: usize) -> Option<&'a str> {
     let layer = &graph.node[node_idx];
     let bias = match layer.op_type() {
@@ -24,8 +24,8 @@ pub fn own_bias<'a>(graph: &'a GraphProto, index: &GraphIndex<'a>, node_idx: usi
     index.has_only(bias, 1).then_some(bias)
 }
 
-/// What shifts the channels of a group by `offsets`: the last constant summand of its tensor, and the biases of its readers.
-/// `None` where one of them is none, or belongs to other nodes, too.
+/// The edits that shift a group's channels by `offsets`: of the last constant summand of its tensor, and of its
+/// readers' biases. `None` where one of these is missing or belongs to other nodes, too.
 pub fn shift(
     group: &EqualizationGroup,
     graph: &GraphProto,

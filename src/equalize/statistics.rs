@@ -1,4 +1,4 @@
-//! What samples show of a tensor, channel by channel.
+//! Channel statistics of a tensor over samples.
 
 use super::{Channels, EqualizationGroup};
 use crate::onnx::proto::GraphProto;
@@ -6,22 +6,22 @@ use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use std::collections::BTreeMap;
 
-/// Values of a channel beside those seen that are taken to reach as far as the channels of its tensor usually do.
+/// Number of imagined values per channel that have the usual range of the tensor's channels.
 ///
-/// A fully connected layer shows one value per sample, a Conv thousands: channels that fired on none of the samples would
-/// get the largest channel scales there are.
+/// A fully connected layer has one value per sample, a Conv thousands. Without these, channels that fired on no sample
+/// would get the largest channel scales.
 const UNSEEN: f32 = 32.0;
 
-/// A tensor to look at, and where it holds its channels, counted from 0.
+/// A tensor to observe, and the position of its channels, counted from 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedTensor {
     /// ONNX name.
     pub tensor: String,
-    /// Its channels; one for a tensor of no group.
+    /// Its channels; one channel for a tensor in no group.
     pub channels: Channels,
 }
 
-/// One tensor's values over the samples, in the tensor's own units; NaN counts for nothing.
+/// Statistics of one tensor's unscaled values over the samples; NaN is ignored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChannelStatistics {
     channels: Channels,
@@ -35,7 +35,7 @@ pub struct ChannelStatistics {
 }
 
 impl ChannelStatistics {
-    /// Nothing seen yet.
+    /// Empty statistics.
     pub fn new(channels: Channels) -> ChannelStatistics {
         let channels = Channels { first: 0, ..channels };
         ChannelStatistics {
@@ -48,7 +48,7 @@ impl ChannelStatistics {
         }
     }
 
-    /// Adds a tensor's values, in row-major order; nothing where the shape does not hold the channels.
+    /// Adds a tensor's values, in row-major order; ignores them where the shape does not fit the channels.
     pub fn observe(&mut self, shape: &[usize], values: &[f32]) {
         if !self.channels.fits(shape) || values.is_empty() {
             return;
@@ -73,7 +73,7 @@ impl ChannelStatistics {
         self.n_values += (values.len() / self.channels.n) as u64;
     }
 
-    /// Adds what another thread or sample has seen.
+    /// Adds the statistics of another thread or sample.
     pub fn merge(&mut self, other: &ChannelStatistics) {
         for (channel, min) in self.min.iter_mut().enumerate() {
             *min = min.min(other.min[channel]);
@@ -84,8 +84,8 @@ impl ChannelStatistics {
         self.n_values += other.n_values;
     }
 
-    /// How far every channel is taken to reach at least: the median over the channels, by the share of the values that
-    /// were not seen or by `least_share`, the larger.
+    /// The smallest range to assume for a channel: the median over the channels times the share of imagined values, or
+    /// times `least_share` if that is larger.
     pub fn least_reach(&self, least_share: f32) -> f32 {
         let mut reaches: Vec<f32> = self.min.iter().zip(&self.max).map(|(min, max)| max.max(-min)).collect();
         reaches.retain(|reach| *reach > 0.0 && reach.is_finite());
@@ -109,8 +109,8 @@ impl ChannelStatistics {
     }
 }
 
-/// The tensors whose values decide about channel scales: those that are quantized, those that the groups' readers
-/// take, and what their producers read.
+/// The tensors whose statistics decide about channel scales: quantized ones, the inputs of the groups' readers, and the
+/// inputs of their producers.
 pub fn observed_tensors(
     groups: &[EqualizationGroup],
     graph: &GraphProto,

@@ -1,10 +1,10 @@
-//! Which output and which input channel a value of a weight connects.
+//! The output and the input channel of each value of a weight.
 
 use crate::onnx::edit::Entries;
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 
-/// A node that multiplies its first input by the constant weight at its second.
+/// The channels of a constant weight at a node's second input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightChannels {
     /// Output channels.
@@ -13,7 +13,7 @@ pub struct WeightChannels {
     pub n_in: usize,
     /// Groups of channels.
     pub groups: usize,
-    /// Values per pair of an output and an input channel.
+    /// Values per pair of output and input channel.
     pub area: usize,
     /// The output channel of each value of the weight.
     pub(super) outputs: Entries,
@@ -22,10 +22,10 @@ pub struct WeightChannels {
 }
 
 impl WeightChannels {
-    /// The node with a weight of this shape; `None` for other operators and weights of other ranks.
+    /// The weight of a node, with this shape; `None` for other operators and ranks.
     pub fn of(node: &NodeProto, weight: &[usize]) -> Option<WeightChannels> {
         let groups = usize::try_from(node::int(node, "group", 1)).ok().filter(|&n| n > 0)?;
-        // The weight is `[rows, columns]` with an `area` of values for each; the columns of a group are its own.
+        // The weight is `[rows, columns]` with `area` values each; each group has its own columns.
         let (rows, columns, area) = match (node.op_type(), weight) {
             ("Conv" | "ConvTranspose", [rows, columns, kernel @ ..]) if !kernel.is_empty() => {
                 (*rows, *columns, kernel.iter().product::<usize>())
@@ -47,7 +47,7 @@ impl WeightChannels {
         some.then_some(WeightChannels { n_out, n_in, groups, area, outputs, inputs })
     }
 
-    /// A factor per channel: a depthwise convolution of one value.
+    /// One factor per channel, like a depthwise convolution with one value.
     pub fn diagonal(n: usize) -> WeightChannels {
         let each = Entries::of_axis(1, n);
         WeightChannels { n_out: n, n_in: n, groups: n, area: 1, outputs: each, inputs: each }

@@ -1,10 +1,10 @@
-//! Edits of the prepared model for formats that are graphs.
+//! Edits of the prepared model for formats that are ONNX graphs.
 
 use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
-/// The initializer of this name.
+/// The initializer with this name.
 ///
 /// # Errors
 /// If there is none.
@@ -12,19 +12,19 @@ pub(super) fn initializer<'a>(graph: &'a GraphProto, name: &str) -> Result<&'a T
     graph.initializer_named(name).with_context(|| format!("tensor `{name}`: is no initializer of the model"))
 }
 
-/// Nodes to put behind the tensors that they read; those of initializers come first.
+/// Nodes to insert after the tensors that they read; those after initializers come first.
 #[derive(Default)]
 pub(super) struct Inserted {
     after: BTreeMap<String, Vec<NodeProto>>,
 }
 
 impl Inserted {
-    /// `node` will stand right behind what makes `tensor`.
+    /// Inserts `node` right after the producer of `tensor`.
     pub(super) fn after(&mut self, tensor: &str, node: NodeProto) {
         self.after.entry(tensor.to_string()).or_default().push(node);
     }
 
-    /// Puts the nodes into `graph`.
+    /// Inserts the nodes into `graph`.
     pub(super) fn apply(mut self, graph: &mut GraphProto) {
         let mut nodes = Vec::new();
         let constants = graph.initializer.iter().map(|tensor| tensor.name().to_string());

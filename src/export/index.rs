@@ -1,4 +1,4 @@
-//! What a format is made from.
+//! The inputs of a format.
 
 use super::Format;
 use crate::diag::WithHint;
@@ -7,11 +7,11 @@ use crate::sidecar::{Encoding, NodeRecord, Sidecar};
 use anyhow::{Result, anyhow, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Operators whose input has the quantization parameters of what follows them; as MQBench's
+/// Operators whose input gets the quantization parameters of the next quantized tensor, as in MQBench's
 /// `post_process_clip_ranges` (ModelTC/MQBench, mqbench/deploy/deploy_linear.py).
 const PASSED_THROUGH: [&str; 3] = ["Flatten", "Resize", "Reshape"];
 
-/// The sidecar, with indices over its graph, and the prepared model where it is at hand.
+/// The sidecar with indices over its graph, and optionally the prepared model.
 pub struct SidecarIndex<'a> {
     /// The sidecar.
     pub sidecar: &'a Sidecar,
@@ -22,7 +22,7 @@ pub struct SidecarIndex<'a> {
 }
 
 impl<'a> SidecarIndex<'a> {
-    /// `model` is the prepared float model that the sidecar was made for.
+    /// Indexes a sidecar. `model` is the prepared float model that it was made for.
     pub fn new(sidecar: &'a Sidecar, model: Option<&'a ModelProto>) -> SidecarIndex<'a> {
         let mut consumers: BTreeMap<&str, Vec<&NodeRecord>> = BTreeMap::new();
         let mut producers = BTreeMap::new();
@@ -39,10 +39,10 @@ impl<'a> SidecarIndex<'a> {
         SidecarIndex { sidecar, model, consumers, producers, activations }
     }
 
-    /// Refuses grids that `format` has no numbers for: NNIE's codes, and scales per block.
+    /// Refuses grids that `format` cannot express: NNIE's codes, and scales per block.
     ///
     /// # Errors
-    /// With the first such tensor.
+    /// If there is such a grid; the message names the tensor.
     pub fn ensure_held_by(&self, format: &Format) -> Result<()> {
         for encoding in self.activations().chain(&self.sidecar.param_encodings) {
             ensure!(
@@ -63,7 +63,7 @@ impl<'a> SidecarIndex<'a> {
     /// The prepared float model.
     ///
     /// # Errors
-    /// If it is not at hand.
+    /// If there is no model.
     pub fn model(&self) -> Result<&'a ModelProto> {
         self.model.ok_or_else(|| anyhow!("needs the float model beside the sidecar").hint("give it with --model"))
     }
@@ -78,7 +78,7 @@ impl<'a> SidecarIndex<'a> {
         self.sidecar.param_encodings.iter().filter(|encoding| !encoding.is_int32())
     }
 
-    /// Nodes in their order.
+    /// Nodes in order.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = &'a NodeRecord> {
         self.sidecar.graph.nodes.iter()
     }
@@ -93,7 +93,7 @@ impl<'a> SidecarIndex<'a> {
         self.consumers.get(tensor).map_or(&[], Vec::as_slice)
     }
 
-    /// The node that makes `tensor`.
+    /// The node that produces `tensor`.
     pub fn producer(&self, tensor: &str) -> Option<&'a NodeRecord> {
         self.producers.get(tensor).copied()
     }
@@ -105,7 +105,7 @@ impl<'a> SidecarIndex<'a> {
         })
     }
 
-    /// The parameters of what `node` gives: of its output, or of the Relu or Clip that is its only reader.
+    /// The parameters of a node's output, or of the Relu or Clip that is its only reader.
     pub fn output_of(&self, node: &NodeRecord) -> Option<&'a Encoding> {
         let output = node.outputs.first()?;
         if let Some(encoding) = self.activation(output) {
@@ -117,8 +117,8 @@ impl<'a> SidecarIndex<'a> {
         }
     }
 
-    /// Activations with their parameters, and after them inputs of Flatten, Resize and Reshape that have
-    /// none of their own, with those of the nearest quantized tensor that follows.
+    /// Activations with their parameters. After them inputs of Flatten, Resize and Reshape without their own, with
+    /// those of the nearest quantized tensor that follows.
     pub fn with_passed_through(&self) -> Vec<(&'a str, &'a Encoding)> {
         let mut all: Vec<(&str, &Encoding)> =
             self.activations().map(|encoding| (encoding.name.as_str(), encoding)).collect();
@@ -166,7 +166,7 @@ pub(super) fn word(name: &str) -> Result<&str> {
     Ok(name)
 }
 
-/// A map from names that refuses two values for one.
+/// A map that refuses two values for one name.
 #[derive(Default)]
 pub(super) struct UniqueMap {
     map: serde_json::Map<String, serde_json::Value>,
@@ -183,7 +183,7 @@ impl UniqueMap {
         Ok(())
     }
 
-    /// The values in the order in which they came.
+    /// The values in the order of insertion.
     pub(super) fn into_values(self) -> impl Iterator<Item = serde_json::Value> {
         self.map.into_iter().map(|(_, value)| value)
     }

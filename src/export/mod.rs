@@ -1,8 +1,8 @@
-//! Files of other tools, made of the sidecar alone, or of it and the float model.
+//! Files for other tools, made from the sidecar, some also from the float model.
 //!
-//! In: a [`Sidecar`], and the prepared float model where a format holds a graph or constants. Out: a file's bytes, the
-//! same for the same sidecar. It decides nothing. [`FORMATS`] is the open list; `docs/formats.md` has their shapes and
-//! sources.
+//! In: a [`Sidecar`], and the prepared float model for formats with a graph or constants. Out: a file's bytes,
+//! identical for an identical sidecar. It decides nothing. [`FORMATS`] is the open list; `docs/formats.md` has their
+//! structure and sources.
 
 mod formats;
 mod graph;
@@ -18,29 +18,29 @@ use crate::onnx::proto::ModelProto;
 use crate::sidecar::{self, Sidecar};
 use anyhow::{Context, Result};
 
-/// A format that another tool reads.
+/// A file format of another tool.
 pub struct Format {
-    /// Its name on the command line and in tables.
+    /// Name on the command line and in tables.
     pub name: &'static str,
-    /// One line: what it holds and who reads it.
+    /// One line about the content and the reader.
     pub description: &'static str,
-    /// What replaces `onnx` at the end of the quantized model's file name.
+    /// Replaces `onnx` at the end of the quantized model's file name.
     pub suffix: &'static str,
-    /// Whether [`SidecarIndex::model`] must be there.
+    /// Whether it needs [`SidecarIndex::model`].
     pub needs_model: bool,
-    /// Whether it can hold the quantization parameters of NNIE, whose codes are logarithms.
+    /// Whether it can express the parameters of NNIE, whose codes are logarithms.
     pub holds_nnie_codes: bool,
-    /// Whether it can hold a scale per block of a weight.
+    /// Whether it can express scales per block.
     pub holds_blocks: bool,
-    /// The file's bytes; an error names the tensor that the format cannot express.
+    /// Returns the file's bytes; an error names the tensor that the format cannot express.
     write: fn(&SidecarIndex) -> Result<Vec<u8>>,
 }
 
 impl Format {
-    /// The bytes of this format; `prepared` is the float model that `sidecar` was made for.
+    /// The file's bytes. `prepared` is the float model that `sidecar` was made for.
     ///
     /// # Errors
-    /// If the format cannot express the plan, or the model is needed and not there; the message names the format and the
+    /// If the format cannot express the plan, or needs a model and has none; the message names the format and the
     /// tensor.
     pub fn bytes(&self, sidecar: &Sidecar, prepared: Option<&ModelProto>) -> Result<Vec<u8>> {
         let index = SidecarIndex::new(sidecar, prepared);
@@ -49,17 +49,17 @@ impl Format {
     }
 }
 
-/// The format of this name.
+/// The format with this name.
 ///
 /// # Errors
-/// If there is none; the message lists them.
+/// If there is none; the message lists the names.
 pub fn by_name(name: &str) -> Result<&'static Format> {
     let names = FORMATS.iter().map(|format| format.name);
     let found = FORMATS.iter().find(|format| format.name == name);
     found.ok_or_else(|| none_of(format_args!("format `{name}` is unknown"), name, names))
 }
 
-/// The formats of these names, each once, in the order of [`FORMATS`]; [`sidecar::NAME`] is passed over.
+/// The formats with these names, each once, in the order of [`FORMATS`]; [`sidecar::NAME`] is ignored.
 ///
 /// # Errors
 /// As [`by_name`].

@@ -1,4 +1,4 @@
-//! The float model that a sidecar was made for, changed as its run changed it.
+//! Repeats the changes that a run made to its float model.
 
 use crate::diag::WithHint;
 use crate::onnx::edit::apply;
@@ -9,11 +9,11 @@ use crate::sidecar::Sidecar;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::Path;
 
-/// The float model at `path` as the run that wrote `sidecar` quantized it: prepared, with its channel scales, corrected
-/// biases and learned weights.
+/// The float model at `path` as the run of `sidecar` quantized it: prepared, with channel scales, corrected biases and
+/// learned weights.
 ///
 /// # Errors
-/// If it is another model, or this version of the program changes it in another way; the message begins with the path.
+/// If it is another model, or this version of the program prepares it differently; the message begins with the path.
 pub fn float_model(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
     replay(sidecar, path).with_context(|| format!("`{}`", path.display()))
 }
@@ -45,7 +45,7 @@ fn replay(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
 
 const AGAIN: &str = "calibrate again with this version of mqq";
 
-/// What the target of a sidecar wanted of the float model.
+/// The demands of the sidecar's target on the float model.
 fn demands_of(sidecar: &Sidecar) -> Demands {
     let is_set = |key: &str| sidecar.scheme.resolved.get(key) == Some(&true.into());
     Demands {

@@ -1,7 +1,7 @@
-//! Ranges of activations from files that other tools, or an earlier run, have written.
+//! Reads ranges of activations from files of other tools, or of an earlier run.
 //!
-//! In: a file in one of [`READERS`], recognized by its content. Out: [`ImportedRanges`] by tensor. It does not
-//! look at a model. `docs/formats.md` has the shapes and sources.
+//! In: a file in one of [`READERS`], recognized by its content. Out: [`ImportedRanges`] by tensor. It does not read a
+//! model. `docs/formats.md` has the structure and sources.
 
 use crate::diag::{WithHint, did_you_mean, file_name};
 use crate::quant::GivenRange;
@@ -17,39 +17,39 @@ mod trt_cache;
 pub const READERS: &[RangeReader] =
     &[sidecar::READER, trt_cache::READER, encodings::V0_6_1, encodings::V1_0_0, encodings::V2];
 
-/// A format that holds ranges of activations.
+/// A file format with ranges of activations.
 pub struct RangeReader {
-    /// Its name; that of the exported format, where there is one.
+    /// Name; that of the exported format, where there is one.
     pub name: &'static str,
-    /// Whether contents are of this format.
+    /// Whether contents have this format.
     recognizes: fn(&Contents) -> bool,
-    /// The ranges by tensor; an error names the line or tensor.
+    /// Returns the ranges by tensor; an error names the line or tensor.
     read: fn(&Contents) -> Result<BTreeMap<String, GivenRange>>,
 }
 
-/// A file's text, and what it holds where it is JSON.
+/// A file's text, and its JSON value.
 pub struct Contents {
     /// The text.
     pub text: String,
-    /// Its value as JSON.
+    /// The JSON value; `None` for other text.
     pub json: Option<serde_json::Value>,
 }
 
-/// A file's ranges.
+/// The ranges of a file.
 #[derive(Debug, Clone)]
 pub struct ImportedRanges {
     /// File name without folders.
     pub file: String,
     /// [`RangeReader::name`].
     pub format: &'static str,
-    /// By tensor.
+    /// Ranges by tensor.
     pub ranges: BTreeMap<String, GivenRange>,
 }
 
 /// Reads a file in any of [`READERS`].
 ///
 /// # Errors
-/// If it is in none of them, or wrong. The message starts with the path.
+/// If it has none of these formats, or is invalid. The message starts with the path.
 pub fn read(path: &Path) -> Result<ImportedRanges> {
     let file = file_name(path);
     let read = || -> Result<ImportedRanges> {
@@ -70,10 +70,10 @@ fn unknown() -> String {
 }
 
 impl ImportedRanges {
-    /// An error that lists the tensors of `wanted` that the file has no range for, or nothing where it has all.
+    /// Checks that the file has ranges for all tensors of `wanted`.
     ///
     /// # Errors
-    /// As said.
+    /// If it lacks some; the message lists them.
     pub fn ensure_all<'a>(&self, wanted: impl Iterator<Item = &'a str>) -> Result<()> {
         let missing: Vec<&str> = wanted.filter(|name| !self.ranges.contains_key(*name)).collect();
         let Some(first) = missing.first() else { return Ok(()) };

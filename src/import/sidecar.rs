@@ -1,4 +1,4 @@
-//! The sidecar of an earlier run, maybe for another backend: the intervals that its range observer kept.
+//! The sidecar of an earlier run, possibly for another backend: the ranges of its observer.
 
 use super::{Contents, RangeReader};
 use crate::diag::WithHint;

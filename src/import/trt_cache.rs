@@ -1,4 +1,4 @@
-//! TensorRT's calibration cache: a line `TRT-…`, then `tensor: <scale>` with the bits of a float32 in
+//! TensorRT's calibration cache: a line `TRT-…`, then lines `tensor: <scale>` with the bits of a float32 in
 //! hexadecimal. `amax = 127 * scale`.
 
 use super::{Contents, RangeReader};

@@ -1,10 +1,11 @@
-//! The share of samples that keep their class.
+//! The share of samples with an unchanged class.
 
 use super::classes::same_class;
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 
-/// Rows of class scores with the same largest value, in percent; of outputs that are class scores alone.
+/// Share of rows of class scores whose largest value stays in place, in percent. Only for outputs that are class
+/// scores.
 pub const AGREEMENT: Metric = Metric {
     name: "agreement",
     title: "agreement",
@@ -16,12 +17,12 @@ pub const AGREEMENT: Metric = Metric {
     prepare: |outputs| Box::new(Agreement { n_classes: outputs.iter().map(FloatOutput::n_classes).collect() }),
 };
 
-/// Sums per output: rows, rows that agree.
+/// Sums per output: rows, unchanged rows.
 const N_SUMS: usize = 2;
 
 #[derive(Debug)]
 struct Agreement {
-    /// Per output; `None` where it is no class scores.
+    /// Number of classes per output; `None` where it is not class scores.
     n_classes: Vec<Option<usize>>,
 }
 

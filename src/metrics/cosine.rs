@@ -1,9 +1,9 @@
-//! The cosine of the angle between two networks' outputs.
+//! The cosine between two networks' outputs.
 
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::value_and_error;
 
-/// Mean over the samples of the cosine between an output of both networks: -1 where a value is NaN or infinite.
+/// Mean over the samples of the cosine between both networks' outputs: -1 where a value is NaN or infinite.
 pub const COSINE: Metric = Metric {
     name: "cosine",
     title: "cosine",
@@ -23,7 +23,7 @@ struct Cosine {
     n_outputs: usize,
 }
 
-/// Of two vectors; 1 where both are 0, NaN where a value is NaN or infinite.
+/// The cosine of two vectors; 1 where both are 0, NaN where a value is NaN or infinite.
 fn cosine(float: &[f32], quantized: &[f32]) -> f64 {
     let (mut product, mut squares) = (0.0, [0.0; 2]);
     for (&a, &b) in float.iter().zip(quantized) {

@@ -1,10 +1,10 @@
-//! Ratios of signal and error in dB.
+//! Ratios of signal to error in dB.
 
-/// Figures in dB end here: no error at all, or with the other sign the worst there is, a value that is NaN or infinite
-/// where float has a number.
+/// Limit of figures in dB. Without error it is the best figure; with the other sign it is the worst, for values that
+/// are NaN or infinite where float has a number.
 pub const MAX_DB: f64 = 200.0;
 
-/// The SQNR of an error relative to its signal, both sums of squares, in dB: [`MAX_DB`] at most, and -[`MAX_DB`] where
+/// The SQNR for an error relative to its signal, both sums of squares, in dB: at most [`MAX_DB`], and -[`MAX_DB`] where
 /// the error is NaN or infinite.
 pub fn relative_error_db(error: f64) -> f64 {
     let db = (-10.0 * error.log10()).clamp(-MAX_DB, MAX_DB);

@@ -1,31 +1,31 @@
-//! What one quantized network gains over another, on the same samples.
+//! The gain of one quantized network over another on the same samples.
 
 use super::metric::{Figure, Metric};
 use super::prepared::Measurement;
 use super::sqnr::SQNR;
 
-/// What a second network gains over a first, by the metric that decides.
+/// The gain of a second network over a first in the deciding metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gain {
     /// The metric.
     pub metric: Metric,
-    /// Its figures before and after, over all outputs; the worst there is where nothing could be measured.
+    /// Figures before and after, over all outputs; the worst possible figure where nothing could be measured.
     pub figures: [f64; 2],
-    /// Standard deviation of their difference over the samples, in pairs (jackknife), in the metric's unit. 0 where a value
-    /// is NaN or infinite: no sample puts that in doubt.
+    /// Standard deviation of their difference over the samples, in pairs (jackknife), in the metric's unit; 0 where a
+    /// value is NaN or infinite.
     pub deviation: f64,
-    /// The same of each group of channels, or each output where the metric has no groups.
+    /// The change of each group of channels, or of each output where the metric has no groups.
     pub groups: Vec<GroupChange>,
     /// Mean SQNR of the outputs before and after, in dB.
     pub sqnr_db: [f64; 2],
-    /// Whether a value of the second is NaN or infinite.
+    /// Whether the second network has a NaN or infinite value.
     pub is_unknown: bool,
 }
 
-/// What becomes of a group of channels.
+/// The change of a group of channels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupChange {
-    /// Its output, and the group where there are some.
+    /// Name of its output, with the group where there are several.
     pub name: String,
     /// Figures before and after.
     pub figures: [f64; 2],
@@ -42,7 +42,7 @@ fn group_figures(figures: &[Option<Figure>]) -> Vec<f64> {
     figures.iter().flatten().flat_map(of).collect()
 }
 
-/// One figure for all outputs, then those of the groups.
+/// One figure for all outputs, then those of the groups; without the sample `left_out`.
 fn all_figures(measured: &Measurement, metric: Metric, left_out: Option<usize>) -> Vec<f64> {
     let figures = measured.figures_without(metric, left_out);
     let mean = measured.mean_of(metric, &figures).unwrap_or(f64::NAN);
@@ -50,7 +50,7 @@ fn all_figures(measured: &Measurement, metric: Metric, left_out: Option<usize>) 
 }
 
 impl Gain {
-    /// Of `after` over `before`, which are of the same samples and prepared metrics.
+    /// The gain of `after` over `before`, both with the same samples and prepared metrics.
     pub fn of(before: &Measurement, after: &Measurement) -> Gain {
         let metric = before.deciding();
         let [first, second] = [before, after].map(|measured| all_figures(measured, metric, None));
@@ -71,7 +71,7 @@ impl Gain {
         }
     }
 
-    /// By how much the second is better, in the metric's unit.
+    /// Improvement of the second network, in the metric's unit.
     pub fn gain(&self) -> f64 {
         let [before, after] = self.figures;
         after - before
@@ -79,7 +79,7 @@ impl Gain {
 }
 
 impl GroupChange {
-    /// By how much the second is better, in the metric's unit.
+    /// Improvement of the second network, in the metric's unit.
     pub fn gain(&self) -> f64 {
         self.figures[1] - self.figures[0]
     }

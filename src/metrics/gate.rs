@@ -1,4 +1,4 @@
-//! Bounds that a comparison must keep.
+//! Bounds that a comparison must meet.
 
 use super::by_name;
 use super::metric::{Better, Figure, Metric};
@@ -8,34 +8,34 @@ use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::fmt;
 
-/// A bound of a metric, for every output that it is about.
+/// A bound on a metric, for every output that has the metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MetricBound {
     /// The metric.
     pub metric: Metric,
-    /// The worst figure that passes, in the metric's unit.
+    /// The worst passing figure, in the metric's unit.
     pub bound: f64,
 }
 
-/// A gate that was not passed.
+/// A missed gate.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MissedGate {
     /// The metric.
     pub metric: Metric,
-    /// The output; absent where the metric is about none.
+    /// The output; absent where no output has the metric.
     pub output: Option<String>,
     /// Its figure; absent where it could not be measured.
     pub value: Option<f64>,
-    /// The worst figure that passes.
+    /// The worst passing figure.
     pub bound: f64,
 }
 
 impl MetricBound {
-    /// Of `NAME=VALUE`.
+    /// Parses `NAME=VALUE`.
     ///
     /// # Errors
-    /// If the metric is unknown, or the value is no number.
+    /// If the metric is unknown, or the value is not a number.
     pub fn parse(text: &str) -> Result<MetricBound> {
         let (name, bound) = text.split_once('=').with_context(|| format!("found `{text}`, expected NAME=VALUE"))?;
         let metric = by_name(name.trim())?;
@@ -45,8 +45,8 @@ impl MetricBound {
         Ok(MetricBound { metric, bound })
     }
 
-    /// The outputs that miss it; those with values that are NaN or infinite miss every gate, as `is_known` tells. What
-    /// could not be measured does not pass.
+    /// The outputs that miss the bound. Outputs with NaN or infinite values miss every gate: for these `is_known` is
+    /// false. A figure that could not be measured does not pass.
     pub fn missed(&self, measured: &Measurement, is_known: impl Fn(usize) -> bool) -> Vec<MissedGate> {
         let MetricBound { metric, bound } = *self;
         let figures = measured.figures(metric);

@@ -1,4 +1,4 @@
-//! How an output is laid out: where its channels are, and whether it is class scores.
+//! The layout of an output: its channel axis, and whether it is class scores.
 
 use super::classes::n_classes;
 use super::outputs::EvaluatedOutput;
@@ -6,40 +6,40 @@ use super::outputs::EvaluatedOutput;
 /// An output of the float network over some samples.
 #[derive(Debug, Clone)]
 pub struct FloatOutput<'a> {
-    /// What the graph says of it.
+    /// The output's description from the graph.
     pub about: &'a EvaluatedOutput,
-    /// The batch of the network's first input.
+    /// Batch size of the network's first input.
     pub batch: usize,
-    /// Dimensions in the first sample.
+    /// Shape in the first sample.
     pub shape: &'a [usize],
-    /// Values, sample by sample.
+    /// Values of each sample.
     pub samples: Vec<&'a [f32]>,
 }
 
-/// Mean of the largest probability from which rows of values are taken for logits: such a row is rarely in doubt. More is
-/// asked for the fewer classes there are.
+/// Least mean of the largest probability of rows that are logits: their class is rarely in doubt. For few classes the
+/// limit is higher.
 const LEAST_CONFIDENCE: f64 = 0.25;
-/// Samples that the channel axis is found by, at most.
+/// Maximum samples for the detection of the channel axis.
 const MAX_SAMPLES: usize = 16;
-/// Differences of neighbours, over twice the variance, below which an axis is smooth.
+/// Mean squared difference of neighbours, divided by twice the variance, below which an axis is smooth.
 const SMOOTH: f64 = 0.25;
-/// Share of the variance that the means of an axis explain at least where it counts channels.
+/// Least share of the variance that the means along a channel axis explain.
 const LEAST_EXPLAINED: f64 = 0.1;
 
 impl FloatOutput<'_> {
-    /// Whether every sample has as many values.
+    /// Whether every sample has the same number of values.
     pub fn is_fixed(&self) -> bool {
         let n: usize = self.shape.iter().product();
         n > 0 && self.samples.iter().all(|values| values.len() == n)
     }
 
-    /// Values per row where the shape is that of class scores.
+    /// Values per row, where the shape is that of class scores.
     pub(super) fn row_length(&self) -> Option<usize> {
         n_classes(self.shape, self.batch).filter(|_| self.about.is_float && self.is_fixed())
     }
 
-    /// The number of classes where the output is class scores: of their shape, and behind a Softmax, or as confident of
-    /// one class as logits and probabilities are. Boxes, landmarks and embeddings are none.
+    /// The number of classes, where the output is class scores: it has their shape, and comes from a Softmax or is as
+    /// confident of one class as logits or probabilities. Boxes, landmarks and embeddings are not class scores.
     pub fn n_classes(&self) -> Option<usize> {
         let n = self.row_length()?;
         let rows = || self.samples.iter().flat_map(|values| values.chunks_exact(n));
@@ -47,7 +47,7 @@ impl FloatOutput<'_> {
     }
 }
 
-/// Whether the values of each row are shares of 1.
+/// Whether the values of each row are probabilities, with sum 1.
 fn are_probabilities<'r>(mut rows: impl Iterator<Item = &'r [f32]>) -> bool {
     rows.all(|row| row.iter().all(|&p| p >= 0.0) && (row.iter().sum::<f32>() - 1.0).abs() < 1e-2)
 }
@@ -56,7 +56,7 @@ fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
     let (mut confidence, mut n_rows, mut has_negative) = (0.0, 0, false);
     for row in rows {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        // The largest of the probabilities that a Softmax would make of the row.
+        // The largest probability that a Softmax would give the row.
         confidence += 1.0 / row.iter().map(|&x| f64::from(x - largest).exp()).sum::<f64>();
         n_rows += 1;
         has_negative |= row.iter().any(|&x| x < 0.0);
@@ -64,11 +64,11 @@ fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
     has_negative && confidence / f64::from(n_rows.max(1)) >= LEAST_CONFIDENCE + (1.0 - LEAST_CONFIDENCE) / n as f64
 }
 
-/// The axis that counts channels: the one along which neighbours differ most. `None` where the output is a map without
-/// channels, or has one value a sample. The first axis of two or more is the batch.
+/// The channel axis: the one whose neighbours differ most. `None` where the output is a map without channels, or has
+/// one value per sample. The first of two or more axes is the batch.
 ///
-/// Mean squared difference of neighbours over twice the variance is about 1 between values that have nothing to do with
-/// each other, and near 0 along an axis of an image.
+/// Mean squared difference of neighbours divided by twice the variance is about 1 for independent values, and near 0
+/// along an axis of an image.
 pub fn channel_axis(shape: &[usize], samples: &[&[f32]]) -> Option<usize> {
     let samples = &samples[..samples.len().min(MAX_SAMPLES)];
     let first = usize::from(shape.len() > 1);
@@ -89,7 +89,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Of the finite values.
+    /// The spread of the finite values.
     fn of<'v, T: Copy + Into<f64> + 'v>(values: impl Iterator<Item = &'v T> + Clone) -> Spread {
         let values = values.map(|&value| value.into()).filter(|value: &f64| value.is_finite());
         let (sum, n) = values.clone().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));

@@ -1,9 +1,9 @@
-//! The largest difference of single values.
+//! The largest difference of a single value.
 
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::value_and_error;
 
-/// Largest absolute difference of a value, in the output's own unit: infinite where one is NaN or infinite.
+/// Largest absolute difference of a value, in the output's unit; infinite where a value is NaN or infinite.
 pub const MAX_ERROR: Metric = Metric {
     name: "max-error",
     title: "largest difference",
@@ -15,7 +15,7 @@ pub const MAX_ERROR: Metric = Metric {
     prepare: |outputs| Box::new(MaxError { n_outputs: outputs.len() }),
 };
 
-/// Per output: the largest difference, samples.
+/// Per output: largest difference, number of samples.
 const N_SUMS: usize = 2;
 
 #[derive(Debug)]

@@ -1,29 +1,29 @@
-//! What a metric is.
+//! Metrics.
 
 use super::groups::OutputGroups;
 use super::layout::FloatOutput;
 use serde::{Serialize, Serializer};
 use std::fmt::Debug;
 
-/// A figure of how near two networks' outputs are.
+/// A measure of the similarity of two networks' outputs.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
-    /// Its name on the command line and in JSON.
+    /// Name on the command line and in JSON.
     pub name: &'static str,
-    /// Its name where people read.
+    /// Name in printed text.
     pub title: &'static str,
-    /// The unit of its figures; empty for a plain number.
+    /// Unit of its figures; empty for a plain number.
     pub unit: &'static str,
-    /// Decimals that are printed.
+    /// Number of printed decimals.
     pub decimals: usize,
     /// Which of two figures is better.
     pub better: Better,
-    /// The best figure, that of equal outputs.
+    /// The best figure, for equal outputs.
     pub best: f64,
-    /// Its definition in one line.
+    /// Definition in one line.
     pub about: &'static str,
-    /// Takes what it needs of the float outputs of some samples, once: medians, groups of channels, which outputs it is
-    /// about.
+    /// Prepares the metric on the float outputs of some samples: medians, groups of channels, the outputs that it
+    /// applies to.
     pub prepare: fn(&[FloatOutput]) -> Box<dyn Measure>,
 }
 
@@ -36,17 +36,17 @@ pub enum Better {
     Lower,
 }
 
-/// A metric that is ready for the outputs of one float network.
+/// A metric prepared for the outputs of one float network.
 pub trait Measure: Send + Sync + Debug {
     /// Sums over one sample.
     fn sums(&self, sample: &SamplePair) -> Vec<f64>;
 
-    /// Adds the sums of a sample to those of the samples before it.
+    /// Adds the sums of a sample to the total.
     fn merge(&self, total: &mut [f64], sample: &[f64]) {
         total.iter_mut().zip(sample).for_each(|(total, sample)| *total += sample);
     }
 
-    /// The figure of each output; `None` where the metric is not about the output.
+    /// The figure of each output; `None` where the metric does not apply.
     fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>>;
 
     /// One figure for all outputs.
@@ -55,7 +55,7 @@ pub trait Measure: Send + Sync + Debug {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     }
 
-    /// The channels that [`Figure::groups`] are of, output by output.
+    /// The channels for [`Figure::groups`], by output.
     fn groups(&self) -> &[OutputGroups] {
         &[]
     }
@@ -64,29 +64,29 @@ pub trait Measure: Send + Sync + Debug {
 /// The figure of an output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// In the metric's unit.
+    /// Value in the metric's unit.
     pub value: f64,
-    /// The same of the float network, where the metric is about single networks.
+    /// The float network's figure, where the metric compares with labels.
     pub float: Option<f64>,
-    /// The figures of groups of channels, where the metric has them.
+    /// Figures of groups of channels, where the metric has groups.
     pub groups: Vec<f64>,
 }
 
 impl Figure {
-    /// A value alone.
+    /// A figure without a float figure and groups.
     pub fn of(value: f64) -> Figure {
         Figure { value, float: None, groups: Vec::new() }
     }
 }
 
-/// One output of two networks for one sample; as many values of both.
+/// An output of two networks for one sample; both have the same number of values.
 #[derive(Debug, Clone, Copy)]
 pub struct OutputPair<'a> {
     /// Dimensions.
     pub shape: &'a [usize],
     /// Values of the float network.
     pub float: &'a [f32],
-    /// Values of the quantized one.
+    /// Values of the quantized network.
     pub quantized: &'a [f32],
 }
 
@@ -95,19 +95,19 @@ pub struct OutputPair<'a> {
 pub struct SamplePair<'a> {
     /// The outputs in the graph's order; `None` for one that is not compared.
     pub outputs: &'a [Option<OutputPair<'a>>],
-    /// The class of each part of the batch, where labels are given.
+    /// The class of each entry of the batch, where labels are given.
     pub labels: Option<&'a [usize]>,
 }
 
 impl<'a> SamplePair<'a> {
-    /// The output at this position.
+    /// The output at this index.
     pub fn output(&self, output_idx: usize) -> Option<OutputPair<'a>> {
         self.outputs.get(output_idx).copied().flatten()
     }
 }
 
 impl Metric {
-    /// Whether `a` is better than `b`; never where one of them is NaN.
+    /// Whether `a` is better than `b`; false where one is NaN.
     pub fn is_better(&self, a: f64, b: f64) -> bool {
         match self.better {
             Better::Higher => a > b,
@@ -115,12 +115,12 @@ impl Metric {
         }
     }
 
-    /// Whether a figure is `bound` or better; never where it is NaN.
+    /// Whether a figure is `bound` or better; false where it is NaN.
     pub fn reaches(&self, figure: f64, bound: f64) -> bool {
         !figure.is_nan() && !self.is_better(bound, figure)
     }
 
-    /// A bound that is better by `margin`, but not than the best there is.
+    /// A bound that is better by `margin`, up to the best possible.
     pub fn stricter(&self, bound: f64, margin: f64) -> f64 {
         match self.better {
             Better::Higher => (bound + margin).min(self.best.max(bound)),
@@ -128,7 +128,7 @@ impl Metric {
         }
     }
 
-    /// The worse of two figures; one that is NaN is worse.
+    /// The worse of two figures; NaN is worse.
     pub fn worse(&self, a: f64, b: f64) -> f64 {
         if a.is_nan() || self.is_better(b, a) { a } else { b }
     }

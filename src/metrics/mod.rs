@@ -1,10 +1,10 @@
-//! How near the outputs of a quantized network are to those of the float one.
+//! Metrics of the similarity of a quantized network's outputs to those of the float network.
 //!
-//! In: outputs of both, sample by sample. Out: figures. A figure of values that are NaN or infinite is the worst there
-//! is, never a good one. It runs no network.
+//! In: outputs of both networks, sample by sample. Out: figures. NaN or infinite values give the worst possible figure,
+//! never a good one. It runs no network.
 //!
-//! [`METRICS`] is the open list. [`PreparedMetrics`] is the one accumulator: it prepares the metrics on float outputs, sums
-//! samples with them, and gives the figures. `mqq compare`, the acceptance of methods and mixed precision ask it.
+//! [`METRICS`] is the open list. [`PreparedMetrics`] is the one accumulator: it prepares the metrics on float outputs,
+//! sums samples, and computes the figures. `mqq compare`, the acceptance of methods and mixed precision use it.
 
 mod agreement;
 mod classes;
@@ -46,7 +46,7 @@ use anyhow::{Result, anyhow};
 /// Every metric, in the order in which they are printed.
 pub const METRICS: &[Metric] = &[OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR];
 
-/// The metric of a name.
+/// The metric with a name.
 ///
 /// # Errors
 /// If there is none; the message lists the names.

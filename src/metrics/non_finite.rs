@@ -3,29 +3,29 @@
 use super::value_and_error;
 use serde::Serialize;
 
-/// Values of an output that are NaN or infinite.
+/// NaN and infinite values of an output.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct NonFinite {
     /// Their number.
     pub n_values: usize,
-    /// The name of the first sample that has one.
+    /// Name of the first sample with one.
     pub first_sample: String,
-    /// Its position.
+    /// Index of that sample.
     #[serde(skip)]
     pub position: usize,
 }
 
-/// Values of an output that are NaN or infinite, in one network or in both.
+/// NaN and infinite values of an output, in one or both networks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NonFiniteCounts {
-    /// In the quantized network where the float one has numbers.
+    /// In the quantized network only.
     pub quantized: Option<NonFinite>,
-    /// In the float network, so that there is nothing to compare with; an infinity that both networks have is equal.
+    /// In the float network, so that a comparison is impossible. An infinity that both networks have counts as equal.
     pub float: Option<NonFinite>,
 }
 
 impl NonFiniteCounts {
-    /// Of one sample with its position and name, as many values of both networks.
+    /// Counts the values of one sample, given with its index and name. Both networks have the same number of values.
     pub fn of((position, sample): (usize, &str), float: &[f32], quantized: &[f32]) -> NonFiniteCounts {
         let mut counts = NonFiniteCounts::default();
         for (&a, &b) in float.iter().zip(quantized) {
@@ -41,7 +41,7 @@ impl NonFiniteCounts {
         counts
     }
 
-    /// Adds other samples; the order makes no difference.
+    /// Adds other samples, in any order.
     pub fn merge(&mut self, other: NonFiniteCounts) {
         for (all, other) in [(&mut self.quantized, other.quantized), (&mut self.float, other.float)] {
             let n_values = [all.as_ref(), other.as_ref()].into_iter().flatten().map(|one| one.n_values).sum();
@@ -50,7 +50,7 @@ impl NonFiniteCounts {
         }
     }
 
-    /// Whether there is any.
+    /// Whether there are any.
     pub fn any(&self) -> bool {
         self.quantized.is_some() || self.float.is_some()
     }

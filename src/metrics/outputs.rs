@@ -1,4 +1,4 @@
-//! The outputs of a graph, and the tensors by which they are evaluated.
+//! The outputs of a graph, and the tensors that they are evaluated by.
 
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
@@ -8,24 +8,24 @@ use std::collections::BTreeMap;
 /// Channel axes that the user gives, by output.
 pub type ChannelAxes = BTreeMap<String, usize>;
 
-/// An output, and how it is evaluated.
+/// An output and its evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluatedOutput {
     /// ONNX name.
     pub name: String,
-    /// The tensor by which it is evaluated.
+    /// The tensor that the output is evaluated by.
     pub tensor: String,
-    /// The axis along which only differences of that tensor count, from the end where it is below 0.
+    /// The axis of that tensor along which only differences count; negative counts from the last.
     pub centred: Option<i64>,
-    /// Whether the output is of floats, as class scores are.
+    /// Whether the output is float, as class scores are.
     pub is_float: bool,
-    /// Whether a Softmax makes it.
+    /// Whether a Softmax produces it.
     pub is_softmax: bool,
-    /// The axis of its channels, where the user gives it.
+    /// The channel axis, where the user gives it.
     pub channel_axis: Option<usize>,
 }
 
-/// ONNX's float types, and 0 for one that is not declared.
+/// ONNX's float types, and 0 for an undeclared one.
 const FLOATS: [i32; 5] = [0, 1, 10, 11, 16];
 
 impl EvaluatedOutput {
@@ -43,9 +43,9 @@ impl EvaluatedOutput {
         graph.output.iter().map(of).collect()
     }
 
-    /// The same, but class probabilities are evaluated by what the Softmax reads, up to a constant: there all samples
-    /// have a say; of probabilities only those that are in doubt have. A Softmax at every position of a map stays: its
-    /// probabilities say where something is.
+    /// The same, but class probabilities are evaluated by the Softmax's input, up to a constant: there all samples
+    /// count, whereas of probabilities only the doubtful ones do. A Softmax at every position of a map is kept: its
+    /// probabilities locate objects.
     pub fn in_front_of_softmax(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
         let index = GraphIndex::new(graph);
         let mut outputs = EvaluatedOutput::of(graph, axes);
@@ -58,7 +58,7 @@ impl EvaluatedOutput {
     }
 }
 
-/// What the Softmax reads that makes an output, and its axis.
+/// The input of the Softmax that produces an output, and its axis.
 fn softmax_input(index: &GraphIndex, output: &str) -> Option<(String, i64)> {
     let mut tensor = output;
     loop {
@@ -72,14 +72,14 @@ fn softmax_input(index: &GraphIndex, output: &str) -> Option<(String, i64)> {
     }
 }
 
-/// Whether its declared shape is `[N, C]` or `[N, C, 1, 1]`.
+/// Whether the declared shape is `[N, C]` or `[N, C, 1, 1]`.
 fn is_one_row(value: &ValueInfoProto) -> bool {
     let shape = value.tensor_type().and_then(|tensor| tensor.shape.as_ref());
     let is_one = |dim: &Dimension| dim.dim_value == Some(1);
     shape.is_some_and(|shape| shape.dim.len() >= 2 && shape.dim[2..].iter().all(is_one))
 }
 
-/// The values without their means along an axis, which counts from the end where it is below 0.
+/// Subtracts the means along an axis; a negative axis counts from the last.
 pub fn centred(values: &[f32], shape: &[usize], axis: i64) -> Vec<f32> {
     let axis = node::axis_position(axis, shape.len());
     let n = shape.get(axis).copied().unwrap_or(1).max(1);

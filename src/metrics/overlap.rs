@@ -1,10 +1,10 @@
-//! The overlap of squared deviations, by groups of channels: what orders quantized networks as their tasks do.
+//! The overlap of squared deviations, by groups of channels. It ranks quantized networks as their tasks do.
 //!
-//! With `a` and `b` the deviations of both networks' values from the median of their channel in the float network, a value
-//! adds `min(a², b²)` to what both share and `max(a², b²)` to what one of them has; of different signs nothing is shared,
-//! and `(|a| + |b|)²` is added to the latter. The overlap of a group of channels is the ratio of both sums, 0 to 1: the
-//! Ruzicka similarity of squared deviations. Channels with rare large values (objectness, classes) and all others (boxes,
-//! logits) are groups of their own; the figure of an output is the mean over its groups.
+//! With `a` and `b` the deviations of both networks' values from the median of their channel in the float network, a
+//! value adds `min(a², b²)` to the shared sum and `max(a², b²)` to the total. With different signs it adds nothing to
+//! the shared sum, and `(|a| + |b|)²` to the total. The overlap of a group of channels is the shared sum divided by the
+//! total, 0 to 1: the Ruzicka similarity of squared deviations. Channels with rare large values (objectness, classes)
+//! and all others (boxes, logits) form separate groups; an output's figure is the mean over its groups.
 //!
 //! Figures against SQNR: docs/design/evaluation.md.
 
@@ -14,8 +14,8 @@ use super::metric::{Better, Figure, Measure, Metric, OutputPair, SamplePair};
 use super::value_and_error;
 use rayon::prelude::*;
 
-/// Overlap of squared deviations from the median of each channel: 1 where the outputs are equal, 0 where a value is NaN
-/// or infinite. Integer outputs, constant ones and those of varying length have none.
+/// Overlap of squared deviations from the median of each channel: 1 for equal outputs, 0 where a value is NaN or
+/// infinite. Integer outputs, constant ones and those of varying length have none.
 pub const OVERLAP: Metric = Metric {
     name: "overlap",
     title: "overlap",
@@ -29,11 +29,11 @@ pub const OVERLAP: Metric = Metric {
 
 /// Kurtosis above which a channel is sparse.
 const SPARSE: f64 = 10.0;
-/// Variance, over the largest of an output's channels, up to which a channel is dead.
+/// Variance, relative to the largest of an output's channels, up to which a channel is dead.
 const DEAD: f64 = 1e-10;
-/// Values of a channel that its statistics are of, at most.
+/// Maximum values per channel for its statistics.
 const MAX_VALUES: usize = 1 << 17;
-/// Characters of a list of channels.
+/// Maximum characters of a list of channels.
 const MAX_LIST: usize = 40;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Overlap {
 /// The channels of an output.
 #[derive(Debug)]
 struct OutputChannels {
-    /// Values of a channel that lie together.
+    /// Contiguous values of a channel.
     inner: usize,
     /// Median of each channel.
     medians: Vec<f64>,
@@ -67,7 +67,7 @@ impl Overlap {
         Overlap { outputs, groups }
     }
 
-    /// Positions in the sums: two for each group.
+    /// Index ranges in the sums: two entries for each group.
     fn spans(&self) -> impl Iterator<Item = (Option<&OutputChannels>, std::ops::Range<usize>)> {
         let mut end = 0;
         self.outputs.iter().map(move |channels| {
@@ -116,7 +116,7 @@ impl OutputChannels {
         ((channels.n_groups > 0).then_some(channels), groups)
     }
 
-    /// Adds what both networks share of each group, and what one of them has.
+    /// Adds to the shared sum and the total of each group.
     fn add(&self, output: OutputPair, sums: &mut [f64]) {
         let n = self.medians.len();
         let runs = output.float.chunks(self.inner).zip(output.quantized.chunks(self.inner));
@@ -165,7 +165,7 @@ impl ChannelShape {
     }
 }
 
-/// The middle value, or the mean of the two in the middle; 0 of none.
+/// The median; the mean of both middle values for an even number, 0 without values.
 fn median(values: &mut [f32]) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -180,7 +180,7 @@ fn median(values: &mut [f32]) -> f64 {
     }
 }
 
-/// As `0-3, 5`.
+/// Text such as `0-3, 5`.
 fn ranges(members: &[usize]) -> String {
     let mut text = String::new();
     for range in members.chunk_by(|a, b| a + 1 == *b) {

@@ -1,4 +1,4 @@
-//! The accumulator that drives all metrics.
+//! The accumulator for all metrics.
 
 use super::groups::OutputGroups;
 use super::layout::FloatOutput;
@@ -8,16 +8,16 @@ use super::sqnr::SQNR;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Metrics that are ready for the outputs of one float network.
+/// Metrics prepared for the outputs of one float network.
 #[derive(Debug)]
 pub struct PreparedMetrics {
     measures: Vec<(Metric, Box<dyn Measure>)>,
     outputs: Vec<String>,
-    /// Whether no output differs from one sample to another.
+    /// Whether every output is equal for all samples.
     is_constant: bool,
 }
 
-/// The sums of each prepared metric over one sample, or over some.
+/// The sums of each prepared metric over one or more samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleSums(Vec<Vec<f64>>);
 
@@ -38,12 +38,12 @@ impl PreparedMetrics {
         &self.outputs
     }
 
-    /// Whether no output of the float network differs from one sample to another.
+    /// Whether every output of the float network is equal for all samples.
     pub fn is_constant(&self) -> bool {
         self.is_constant
     }
 
-    /// The channels and groups that were found.
+    /// The detected channels and groups.
     pub fn groups(&self) -> &[OutputGroups] {
         self.measures.iter().map(|(_, measure)| measure.groups()).find(|groups| !groups.is_empty()).unwrap_or_default()
     }
@@ -63,7 +63,7 @@ impl PreparedMetrics {
     }
 }
 
-/// What was measured of one quantized network, sample by sample.
+/// Figures of one quantized network, kept per sample.
 #[derive(Debug, Clone)]
 pub struct Measurement {
     prepared: Arc<PreparedMetrics>,
@@ -71,12 +71,12 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Of these samples, in their order.
+    /// A measurement of these samples, in order.
     pub fn new(prepared: Arc<PreparedMetrics>, samples: Vec<SampleSums>) -> Measurement {
         Measurement { prepared, samples }
     }
 
-    /// The metrics that it is by.
+    /// The prepared metrics.
     pub fn prepared(&self) -> &Arc<PreparedMetrics> {
         &self.prepared
     }
@@ -86,12 +86,12 @@ impl Measurement {
         self.samples.len()
     }
 
-    /// The figure of each output; `None` where the metric is not about the output, or was not prepared.
+    /// The figure of each output; `None` where the metric does not apply or was not prepared.
     pub fn figures(&self, metric: Metric) -> Vec<Option<Figure>> {
         self.figures_without(metric, None)
     }
 
-    /// The same without the sample at a position.
+    /// The same without the sample at an index.
     pub(super) fn figures_without(&self, metric: Metric, left_out: Option<usize>) -> Vec<Option<Figure>> {
         let none = || vec![None; self.prepared.outputs.len()];
         let Some(at) = self.prepared.position(metric) else { return none() };
@@ -103,35 +103,35 @@ impl Measurement {
         measure.figures(&total)
     }
 
-    /// One figure for all outputs, of their figures.
+    /// One figure for all outputs, from their figures.
     pub(super) fn mean_of(&self, metric: Metric, figures: &[Option<Figure>]) -> Option<f64> {
         let at = self.prepared.position(metric)?;
         self.prepared.measures[at].1.mean(figures)
     }
 
-    /// One figure for all outputs; `None` where the metric is about none of them.
+    /// One figure for all outputs; `None` where the metric applies to none of them.
     pub fn mean(&self, metric: Metric) -> Option<f64> {
         self.mean_of(metric, &self.figures(metric))
     }
 
-    /// The worst figure of an output; `None` where the metric is about none of them.
+    /// The worst figure of an output; `None` where the metric applies to none of them.
     pub fn worst(&self, metric: Metric) -> Option<f64> {
         let values = self.figures(metric).into_iter().flatten().map(|figure| figure.value);
         values.reduce(|a, b| metric.worse(a, b))
     }
 
-    /// The metric that decides: the overlap, or the SQNR where no output has an overlap.
+    /// The deciding metric: the overlap, or the SQNR where no output has an overlap.
     pub fn deciding(&self) -> Metric {
         if self.figures(OVERLAP).iter().any(Option::is_some) { OVERLAP } else { SQNR }
     }
 
-    /// Whether a value is NaN or infinite, in one of the networks or in both.
+    /// Whether a value is NaN or infinite in one or both networks.
     pub fn is_unknown(&self, metric: Metric) -> bool {
         let Some(at) = self.prepared.position(metric) else { return true };
         self.samples.iter().any(|sample| sample.0[at].iter().any(|sum| !sum.is_finite()))
     }
 
-    /// Outputs with values that are NaN or infinite, by the sums of the SQNR.
+    /// Outputs with NaN or infinite values, from the sums of the SQNR.
     pub fn unknown_outputs(&self) -> Vec<&str> {
         let Some(at) = self.prepared.position(SQNR) else { return Vec::new() };
         let outputs = &self.prepared.outputs;
@@ -146,24 +146,24 @@ impl Measurement {
     }
 }
 
-/// Sums over samples that come in any order, added in the order of their positions.
+/// Sums over samples that arrive in any order, added in the order of their indices.
 #[derive(Debug)]
 pub struct InOrder {
     prepared: Arc<PreparedMetrics>,
-    /// The sample whose turn it is.
+    /// Index of the next sample to add.
     next: usize,
-    /// Samples that came before their turn.
+    /// Samples that arrived early.
     early: BTreeMap<usize, SampleSums>,
     total: Option<SampleSums>,
 }
 
 impl InOrder {
-    /// Without a sample yet.
+    /// Empty sums.
     pub fn new(prepared: Arc<PreparedMetrics>) -> InOrder {
         InOrder { prepared, next: 0, early: BTreeMap::new(), total: None }
     }
 
-    /// The metrics that it is by.
+    /// The prepared metrics.
     pub fn prepared(&self) -> &Arc<PreparedMetrics> {
         &self.prepared
     }
@@ -180,7 +180,7 @@ impl InOrder {
         }
     }
 
-    /// All samples as one.
+    /// The sums of all samples as one measurement.
     pub fn into_total(self) -> Measurement {
         Measurement { prepared: self.prepared, samples: self.total.into_iter().collect() }
     }

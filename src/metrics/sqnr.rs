@@ -4,8 +4,8 @@ use super::decibels::{MAX_DB, relative_error_db};
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::value_and_error;
 
-/// `10 log10(sum of float² / sum of (float - quantized)²)` over all values, in dB: [`MAX_DB`] where the outputs are
-/// equal, -[`MAX_DB`] where a value is NaN or infinite or there is none.
+/// `10 log10(sum of float² / sum of (float - quantized)²)` over all values, in dB: [`MAX_DB`] for equal outputs,
+/// -[`MAX_DB`] where a value is NaN or infinite or there are no values.
 pub const SQNR: Metric = Metric {
     name: "sqnr",
     title: "SQNR",
@@ -50,7 +50,7 @@ impl Measure for Sqnr {
         sums.chunks_exact(N_SUMS).map(|sums| Some(Figure::of(db(sums)))).collect()
     }
 
-    /// Over the outputs that differ; [`MAX_DB`] where none does.
+    /// Mean over the outputs that differ; [`MAX_DB`] where none does.
     fn mean(&self, figures: &[Option<Figure>]) -> Option<f64> {
         let differ = figures.iter().flatten().map(|figure| figure.value).filter(|db| *db < MAX_DB);
         let differ: Vec<f64> = differ.collect();
@@ -61,7 +61,8 @@ impl Measure for Sqnr {
     }
 }
 
-/// The error's energy over the signal's, of an SQNR in dB; the largest number where that could not be measured.
+/// Energy of the error divided by that of the signal, from an SQNR in dB; the largest number where it could not be
+/// measured.
 pub fn relative_error(sqnr_db: f64) -> f64 {
     match sqnr_db {
         db if db >= MAX_DB => 0.0,

@@ -1,11 +1,11 @@
-//! The share of samples whose class is the label.
+//! The share of samples with the labelled class.
 
 use super::classes::argmax;
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 
-/// Rows of class scores whose largest value is the label, in percent; the float network's beside it. Without labels it
-/// has no figure.
+/// Share of rows of class scores whose largest value is at the label, in percent, with the float network's figure.
+/// Without labels it has no figure.
 pub const TOP1: Metric = Metric {
     name: "top1",
     title: "top-1",
@@ -16,7 +16,7 @@ pub const TOP1: Metric = Metric {
     about: "rows of class scores whose largest value is the label",
     prepare: |outputs| {
         let recognized: Vec<Option<usize>> = outputs.iter().map(FloatOutput::n_classes).collect();
-        // Labels say that there are class scores, even where the values do not.
+        // Labels imply class scores, even where the values do not look like it.
         let by_shape = || outputs.iter().map(FloatOutput::row_length).collect();
         Box::new(RightClasses {
             n_classes: if recognized.iter().any(Option::is_some) { recognized } else { by_shape() },
@@ -24,7 +24,7 @@ pub const TOP1: Metric = Metric {
     },
 };
 
-/// Sums per output: rows with a label, rows that are right in the float network, in the quantized one.
+/// Sums per output: labelled rows, rows right in the float network, rows right in the quantized network.
 const N_SUMS: usize = 3;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Measure for RightClasses {
         for (output_idx, sums) in sums.chunks_exact_mut(N_SUMS).enumerate() {
             let output = sample.output(output_idx).zip(self.n_classes[output_idx]);
             let (Some((output, n)), Some(labels)) = (output, sample.labels) else { continue };
-            // Scores for the batch as a whole are none for its parts.
+            // Scores for the whole batch are not scores for its entries.
             if output.float.len() != n * labels.len() {
                 continue;
             }

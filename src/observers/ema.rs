@@ -4,11 +4,12 @@ use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result, ensure};
 
 /// Exponential moving average of the minimum and maximum of each batch of samples:
-/// `m = ratio * m + (1 - ratio) * batch`; the first batch sets it. Which samples make a batch follows from their contents,
-/// not from their order ([`TensorStatistics::batches`]).
+/// `m = ratio * m + (1 - ratio) * batch`; the first batch sets it. The samples of a batch depend on their contents, not
+/// on their order ([`TensorStatistics::batches`]).
 ///
 /// Source: MQBench, `EMAMinMaxObserver` (ratio 0.9), over the batches of the calibration data.
-/// Its options are the weight of the past and samples per batch; by default MQBench's ratio, over batches of 32.
+/// The options are the weight of the past and the samples per batch; the defaults are MQBench's ratio and batches of
+/// 32.
 pub const EMA: Observer = Observer {
     name: "ema",
     option: 0.9,
@@ -34,6 +35,6 @@ fn find(ema: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Ra
     let batches = batches.map(|(min, max)| Range { min: f64::from(min), max: f64::from(max) });
     let blend = |past: f64, new: f64| ema.option * past + (1.0 - ema.option) * new;
     let mean = batches.reduce(|m, new| Range { min: blend(m.min, new.min), max: blend(m.max, new.max) });
-    // What was seen at once is one batch.
+    // Without batches all samples are one batch.
     mean.map_or_else(|| observed(statistics, grid), |range| Ok(fit(range, grid)))
 }

@@ -3,19 +3,19 @@ use crate::quant::{Grid, Range};
 use crate::statistics::TensorStatistics;
 use anyhow::Result;
 
-/// Linear bins over `[0, amax]`, as pytorch-quantization has.
+/// Linear bins over `[0, amax]`, as in pytorch-quantization.
 const N_BINS: usize = 2048;
-/// First threshold tried, in bins.
+/// Smallest threshold, in bins.
 const START_BIN: usize = 128;
 
 /// The threshold on |x| with the least KL divergence between the histogram and its quantized form
 /// (TensorRT's "entropy" calibration).
 ///
-/// The bin at zero takes its neighbour's count, so that a ReLU's zeros do not decide. For a threshold of
-/// `i` bins, P is the first `i` bins with all outliers added to the last, and Q is P without outliers
-/// averaged over the non-empty bins of each of N levels. N is the number of levels that the grid has for
-/// absolute values: `2^(bits-1)` where values have both signs, `2^bits` where the grid spends all its
-/// levels on one. Ties take the wider range. On an asymmetric grid the threshold clips both ends.
+/// The bin at zero takes its neighbour's count, so that a ReLU's zeros do not dominate. For a threshold of `i` bins, P
+/// is the first `i` bins with all outliers added to the last, and Q is P without outliers averaged over the non-empty
+/// bins of each of N levels. N is the number of levels for absolute values: `2^(bits-1)` where values have both signs,
+/// `2^bits` where the grid has one sign. Ties take the wider range. On an asymmetric grid the threshold clips both
+/// ends.
 ///
 /// Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017; pytorch-quantization's
 /// `HistogramCalibrator`, with bins from the float-prefix histogram.
@@ -35,7 +35,7 @@ fn find(_: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Rang
     Ok(Range { min: whole.min.max(-threshold), max: whole.max.min(threshold) })
 }
 
-/// Counts of |x| in equal bins over `[0, amax]`; a float-prefix bin is spread over those it overlaps.
+/// Counts of |x| in equal bins over `[0, amax]`; a float-prefix bin is spread over the bins that it overlaps.
 fn linear_counts(statistics: &TensorStatistics, amax: f64) -> Vec<f64> {
     let mut counts = vec![0.0; N_BINS];
     let per_real = N_BINS as f64 / amax;
@@ -56,13 +56,13 @@ fn linear_counts(statistics: &TensorStatistics, amax: f64) -> Vec<f64> {
     counts
 }
 
-/// Sums over the first bins, so that those over any run of bins are a difference.
+/// Prefix sums, so that the sum over any run of bins is a difference.
 struct Prefix {
-    /// Of the counts.
+    /// Prefix sums of the counts.
     count: Vec<f64>,
-    /// Of `count * ln(count)`.
+    /// Prefix sums of `count * ln(count)`.
     count_ln: Vec<f64>,
-    /// Of the bins that are not empty.
+    /// Prefix sums of the number of non-empty bins.
     used: Vec<u32>,
 }
 
@@ -84,9 +84,9 @@ impl Prefix {
     }
 }
 
-/// Number of bins kept.
+/// The threshold in bins with the least divergence.
 fn best_threshold(counts: &[f64], n_levels: usize) -> usize {
-    /// Divergences that differ by less are equal: sums of differences are good to about this much.
+    /// Divergences that differ by less are equal: the precision of sums of differences.
     const EQUAL: f64 = 1e-12;
     let prefix = Prefix::of(counts);
     let (mut best, mut best_divergence) = (counts.len(), f64::INFINITY);
@@ -102,7 +102,7 @@ fn best_threshold(counts: &[f64], n_levels: usize) -> usize {
 /// KL(P || Q) in nats for a threshold of `n` bins; infinite where outliers fall on an empty last bin.
 ///
 /// With counts c of P and q of Q's level, the terms of a level add up to
-/// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`, so that a level costs one logarithm.
+/// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`, so that a level needs one logarithm.
 fn divergence(counts: &[f64], prefix: &Prefix, n: usize, n_levels: usize) -> f64 {
     let kept = prefix.count[n];
     let n_outliers = (prefix.count[counts.len()] - kept).max(0.0);

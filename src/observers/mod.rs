@@ -1,8 +1,8 @@
-//! Range observers: which interval of a tensor to keep.
+//! Range observers, which choose the range of a tensor.
 //!
-//! In: [`TensorStatistics`] and the [`Grid`] that the tensor will be quantized to. Out: a [`Range`]. Pure functions; they do
-//! not compute scales and do not know tensors' names. [`OBSERVERS`] is the open list: a new one is a file here, a `mod`
-//! line and a line in the list.
+//! In: [`TensorStatistics`] and the [`Grid`] that the tensor will be quantized to. Out: a [`Range`]. The functions are
+//! pure; they compute no scales and do not know tensors' names. [`OBSERVERS`] is the open list: a new one is a file
+//! here, a `mod` line and a line in the list.
 
 mod auto;
 mod ema;
@@ -27,29 +27,29 @@ use crate::quant::{Grid, Range};
 use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result};
 
-/// Chooses the interval of a tensor that its grid will cover.
+/// Chooses the range of a tensor.
 #[derive(Debug, Clone, Copy)]
 pub struct Observer {
     /// The name on the command line and in a backend's table.
     pub name: &'static str,
-    /// What other tools call it; taken like the name.
+    /// Names in other tools, accepted like the name.
     pub aliases: &'static [&'static str],
-    /// Its number, if it takes one: a percentage, a ratio.
+    /// Value of its option, if it has one: a percentage or a ratio.
     pub option: f64,
-    /// Reads an option and gives the observer that has it; `None` where there is none to give.
+    /// Parses an option and returns the observer with it; `None` where it has no option.
     parse: Option<fn(Observer, &str) -> Result<Observer>>,
     /// As [`Observer::find`].
     find: fn(&Observer, &TensorStatistics, &Grid) -> Result<Range>,
-    /// Whether it looks at the histogram; without one, extremes are enough.
+    /// Whether it reads the histogram, not only the extremes.
     pub reads_histogram: bool,
-    /// Samples per batch, if it averages over batches; it reads [`TensorStatistics::batches`] then.
+    /// Samples per batch, if it averages over batches in [`TensorStatistics::batches`].
     pub batch_size: Option<usize>,
-    /// The observers that it chooses from, if it does; the first is what it does by itself.
+    /// The observers that it chooses from, if it does; the first is its default.
     pub choices: &'static [Observer],
 }
 
 impl Observer {
-    /// One without options that looks at the histogram.
+    /// An observer without options that reads the histogram.
     const PLAIN: Observer = Observer {
         name: "",
         aliases: &[],
@@ -61,17 +61,17 @@ impl Observer {
         choices: &[],
     };
 
-    /// The interval to keep. It lies inside the observed range, is centred on 0 for a symmetric signed
-    /// grid, and is the same whatever order the histogram was filled in.
+    /// The range. It lies inside the observed range, is centred on 0 for a symmetric signed grid, and does not depend
+    /// on the order in which the histogram was filled.
     ///
     /// # Errors
-    /// If the statistics hold no finite value.
+    /// If the statistics have no finite value.
     pub fn find(&self, statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
         (self.find)(self, statistics, grid)
     }
 }
 
-/// A name and its option: `percentile` and `99.9` of `percentile:99.9` or `percentile=99.9`.
+/// Name and option: `percentile` and `99.9` from `percentile:99.9` or `percentile=99.9`.
 fn parts(spelling: &str) -> (&str, Option<&str>) {
     let parts = spelling.split_once([':', '=']);
     let (name, option) = parts.map_or((spelling, None), |(name, option)| (name, Some(option)));
@@ -79,7 +79,7 @@ fn parts(spelling: &str) -> (&str, Option<&str>) {
     (called.map_or(name, |observer| observer.name), option)
 }
 
-/// The one spelling of an observer among those that [`by_spelling`] takes: its name, a colon, its option.
+/// The canonical form of a spelling that [`by_spelling`] accepts: name, colon, option.
 pub fn canonical(spelling: &str) -> String {
     match parts(spelling) {
         (name, Some(option)) => format!("{name}:{option}"),
@@ -87,10 +87,10 @@ pub fn canonical(spelling: &str) -> String {
     }
 }
 
-/// The observer of a spelling such as `mse`, `percentile:99.9` or `ema=0.95:64`: a name or an alias, and its options.
+/// The observer for a spelling such as `mse`, `percentile:99.9` or `ema=0.95:64`: a name or an alias, and its options.
 ///
 /// # Errors
-/// If there is no such observer, it takes no option, or the option is no number or out of bounds.
+/// If there is no such observer, it has no option, or the option is not a number or out of bounds.
 pub fn by_spelling(spelling: &str) -> Result<Observer> {
     let (name, option) = parts(spelling);
     let Some(observer) = OBSERVERS.iter().find(|observer| observer.name == name) else {
@@ -102,24 +102,24 @@ pub fn by_spelling(spelling: &str) -> Result<Observer> {
     parse(*observer, option).with_context(|| format!("observer `{spelling}`"))
 }
 
-/// A number.
+/// Parses a number.
 fn number(text: &str) -> Result<f64> {
     text.parse().with_context(|| format!("`{text}` is no number, expected one"))
 }
 
-/// The observed range, widened to hold 0 and centred where the grid is.
+/// The observed range, widened to include 0, and centred if the grid is.
 fn observed(statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
     let (min, max) = statistics.min_max().context("no finite value was observed, expected at least one")?;
     Ok(fit(Range { min: f64::from(min), max: f64::from(max) }, grid))
 }
 
-/// `range` widened to hold `min` and `max` too, and centred where the grid is.
+/// `range` widened to include `min` and `max`, and centred if the grid is.
 pub fn covering(range: Range, min: f32, max: f32, grid: &Grid) -> Range {
     let (min, max) = (range.min.min(f64::from(min)), range.max.max(f64::from(max)));
     fit(Range { min, max }, grid)
 }
 
-/// `range` widened to hold 0, and centred where the grid is.
+/// `range` widened to include 0, and centred if the grid is.
 fn fit(range: Range, grid: &Grid) -> Range {
     let range = Range { min: range.min.min(0.0), max: range.max.max(0.0) };
     if grid.is_centred() { Range::symmetric(range.amax()) } else { range }

@@ -8,7 +8,7 @@ const N_STEPS: u32 = 100;
 /// Rounds over both ends of an asymmetric grid.
 const N_ROUNDS: usize = 3;
 
-/// The interval with the least mean squared error on the grid it is for.
+/// The range with the least mean squared error on the tensor's grid.
 ///
 /// Both ends shrink towards 0 in steps of 1 % of the observed end: together on a centred grid, in turn otherwise. The
 /// observed range itself is a candidate, so the error is never above that of `max`. Ties take the wider range.
@@ -58,7 +58,7 @@ pub fn squared_error(bins: &[Bin], range: Range, grid: &Grid) -> Result<f64> {
     Ok(squared_error_on(bins, &params))
 }
 
-/// [`squared_error`] of given parameters.
+/// As [`squared_error`], for given parameters.
 pub(super) fn squared_error_on(bins: &[Bin], params: &QuantParams) -> f64 {
     if params.codes != Codes::Affine {
         let error = |bin: &Bin| {

@@ -2,22 +2,22 @@
 
 use super::Observer;
 
-/// A range observer and how it is called.
+/// A range observer and its spelling.
 #[derive(Debug, Clone)]
 pub struct Spelled {
-    /// Itself.
+    /// The observer.
     pub observer: Observer,
-    /// Its name with options, as in `percentile:99.99`.
+    /// Name with options, such as `percentile:99.99`.
     pub spelling: String,
 }
 
-/// What ranges are by.
+/// Range observers.
 #[derive(Debug, Clone)]
 pub struct ObserverOptions {
-    /// For activations.
+    /// The observer of activations.
     pub activation: Spelled,
-    /// Whether that was asked for, and is not the table's.
+    /// Whether the user named the observer of activations.
     pub is_given: bool,
-    /// For weights.
+    /// The observer of weights.
     pub weight: Spelled,
 }

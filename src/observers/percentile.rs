@@ -3,13 +3,13 @@ use crate::quant::{Grid, Range};
 use crate::statistics::{Bin, TensorStatistics};
 use anyhow::{Result, ensure};
 
-/// The interval that holds `percent` of the values: of the absolute values on a centred grid, otherwise
-/// with half of the rest cut on each side. 100 is the observed range exactly.
+/// The range with `percent` of the values: of the absolute values on a centred grid, otherwise with half of the rest
+/// clipped on each side. 100 is exactly the observed range.
 ///
-/// The outer edge of the histogram bin that crosses the mark is taken, so that at least `percent` of
-/// the values are kept (pytorch-quantization takes the inner edge, and can never return the maximum).
+/// It ends at the outer edge of the histogram bin that crosses the mark, so that at least `percent` of the values are
+/// kept (pytorch-quantization uses the inner edge, and can never return the maximum).
 ///
-/// By default 99.99 % of the values are kept, as in pytorch-quantization.
+/// The default is 99.99 %, as in pytorch-quantization.
 pub const PERCENTILE: Observer =
     Observer { name: "percentile", option: 99.99, parse: Some(parse), find, ..Observer::PLAIN };
 
@@ -39,7 +39,7 @@ pub(super) fn cut_on_each_side(whole: Range, bins: &[Bin], n_cut: f64, grid: &Gr
     fit(Range { min, max }, grid)
 }
 
-/// The end that is left when whole bins holding at most `n_cut` values are taken away, outermost first.
+/// The outer end that is left after removing whole bins with at most `n_cut` values, outermost first.
 fn edge_after_cutting<'a>(bins: impl Iterator<Item = &'a Bin>, n_cut: f64) -> f64 {
     let mut n_gone = 0.0;
     for bin in bins {

@@ -2,8 +2,8 @@ use super::mse::squared_error_on;
 use crate::quant::QuantParams;
 use crate::statistics::{Bin, TensorStatistics};
 
-/// The best of a symmetric grid's scale and its next `n_halvings` halves: the one with the least squared
-/// error over the histogram; ties take the wider grid.
+/// The best of a symmetric grid's scale and its next `n_halvings` halves: the one with the least squared error over the
+/// histogram; ties take the larger scale.
 ///
 /// Source: MQBench, `TqtFakeQuantize`/`MinMaxFloorObserver` for Vitis, and Vitis AI's `MinMSE` (exponents +0 to +4).
 pub fn pot_search(statistic: &TensorStatistics, params: QuantParams, n_halvings: u8) -> QuantParams {

@@ -4,12 +4,12 @@ use crate::quant::{Grid, Range};
 use crate::statistics::{Bin, TensorStatistics};
 use anyhow::{Result, ensure};
 
-/// The observed range with `percent` of the values cut on each side, then centred where the grid is: on a
-/// centred grid it keeps what the wider side asks for, where `percentile` cuts absolute values.
+/// The observed range with `percent` of the values clipped on each side, then centred if the grid is. On a centred grid
+/// it keeps the wider side, where `percentile` clips absolute values.
 ///
-/// The outer edge of the histogram bin that crosses the mark is taken.
+/// It ends at the outer edge of the histogram bin that crosses the mark.
 ///
-/// Source: TI edgeai-torchmodelopt, `range_shrink` (0.01 is version 2's for its tables with `AT8`).
+/// Source: TI edgeai-torchmodelopt, `range_shrink` (0.01 is the value in version 2's tables with `AT8`).
 pub const SHRINK: Observer = Observer { name: "shrink", option: 0.01, parse: Some(parse), find, ..Observer::PLAIN };
 
 fn parse(observer: Observer, text: &str) -> Result<Observer> {

@@ -1,4 +1,4 @@
-//! Changes of a float model as values, and the one function that makes them.
+//! Edits of a float model as values, and the function that applies them.
 
 use super::graph::drop_unused;
 use super::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
@@ -6,17 +6,17 @@ use super::{node, tensor};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// A change of a float model; in the sidecar as it is.
+/// An edit of a float model; also its form in the sidecar.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelEdit {
-    /// Other values for the channels of a float32 initializer.
+    /// Scales the channels of a float32 initializer.
     ScaleChannels(ScaledChannels),
-    /// Another bias for a node.
+    /// Replaces the bias of a node.
     ReplaceBias(NewBias),
-    /// Other values for a float32 initializer.
+    /// Replaces the values of a float32 initializer.
     ReplaceValues(NewValues),
-    /// A Mul by a constant per channel in front of some readers of a tensor, and perhaps an Add behind it.
+    /// Inserts a Mul by one constant per channel before some readers of a tensor, optionally with an Add.
     InsertMul(InsertedMul),
 }
 
@@ -25,50 +25,50 @@ pub enum ModelEdit {
 pub struct ScaledChannels {
     /// Name of the initializer.
     pub tensor: String,
-    /// Which factor each value takes.
+    /// The factor of each value.
     pub entries: Entries,
     /// One per entry.
     pub factors: Vec<f32>,
-    /// Whether values are multiplied by the factors; otherwise divided.
+    /// Whether the factors multiply the values; otherwise they divide them.
     pub multiply: bool,
 }
 
-/// Other values for a float32 initializer.
+/// New values for a float32 initializer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewValues {
     /// Name of the initializer.
     pub tensor: String,
-    /// In row-major order.
+    /// Values in row-major order.
     pub values: Vec<f32>,
 }
 
-/// A Mul by a constant per channel that some readers of a tensor read in its place, with an Add behind it where channels are
-/// shifted, too.
+/// A Mul by one constant per channel before some readers of a tensor, with an Add after it where channels are shifted,
+/// too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InsertedMul {
-    /// The tensor.
+    /// The tensor that the Mul reads.
     pub tensor: String,
-    /// The tensor that the readers read, and the name of the node that makes it.
+    /// The tensor that the readers read, and the name of the node that produces it.
     pub output: String,
-    /// Name of the initializer that holds the factors.
+    /// Name of the initializer with the factors.
     pub factors: String,
-    /// Its dimensions: 1 but for the axis of the channels.
+    /// Its shape: 1 except on the channel axis.
     pub shape: Vec<usize>,
     /// The factors.
     pub values: Vec<f32>,
-    /// The readers by the first tensor that each makes; they read the tensor as their first input.
+    /// The readers, by the first output of each. They read the tensor as their first input.
     pub readers: Vec<String>,
-    /// The Add; without one the Mul makes `output`.
+    /// The Add; without one the Mul produces `output`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add: Option<InsertedAdd>,
 }
 
-/// An Add of a constant per channel behind an inserted Mul.
+/// An Add of one constant per channel after an inserted Mul.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InsertedAdd {
-    /// The tensor that the Mul makes, and the Mul's name.
+    /// The Mul's output, and the Mul's name.
     pub product: String,
-    /// Name of the initializer that holds the summands; its dimensions are those of the factors.
+    /// Name of the initializer with the summands; it has the shape of the factors.
     pub summands: String,
     /// The summands.
     pub values: Vec<f32>,
@@ -87,23 +87,23 @@ impl InsertedMul {
     }
 }
 
-/// A bias that replaces that of a node.
+/// A new bias of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewBias {
-    /// Position of the node in the prepared graph, with the nodes that were inserted.
+    /// Position of the node in the prepared graph, with the inserted nodes.
     #[serde(rename = "node")]
     pub node_idx: usize,
-    /// Which of its inputs it is.
+    /// Input index of the bias.
     #[serde(rename = "input")]
     pub input_idx: usize,
     /// Name of the initializer.
     pub name: String,
-    /// One per output channel.
+    /// One value per output channel.
     pub values: Vec<f32>,
 }
 
-/// How the values of a tensor in row-major order go round the entries of an axis: `inner` values each, `len` entries,
-/// then the first again. Where channels come in groups of `len`, the next group's follow after `period` values.
+/// Maps row-major positions of a tensor to entries of an axis: `inner` values each, `len` entries, then the first
+/// again. For channels in groups of `len`, the next group's entries follow after `period` values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entries {
     inner: usize,
@@ -112,12 +112,12 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// An axis of `len` entries with `inner` values behind each.
+    /// An axis with `len` entries of `inner` values each.
     pub fn of_axis(inner: usize, len: usize) -> Entries {
         Entries::of_groups(inner, len, usize::MAX)
     }
 
-    /// As [`Entries::of_axis`], with `len` entries more after every `period` values.
+    /// As [`Entries::of_axis`], with `len` new entries after every `period` values.
     pub fn of_groups(inner: usize, len: usize, period: usize) -> Entries {
         Entries { inner: inner.max(1), len: len.max(1), period: period.max(1) }
     }
@@ -128,7 +128,7 @@ impl Entries {
     }
 }
 
-/// A model with the changes, made as by [`apply`]; shares the data of other tensors.
+/// An edited copy of a model, as by [`apply`]; shares the data of other tensors.
 ///
 /// # Errors
 /// As [`apply`].
@@ -138,10 +138,10 @@ pub fn edited(model: &ModelProto, edits: &[ModelEdit]) -> Result<ModelProto> {
     Ok(model)
 }
 
-/// Makes the changes in their order. Biases that nothing reads any more go.
+/// Applies the edits in order, and removes biases that become unused.
 ///
 /// # Errors
-/// If the graph has no such node or initializer, or one of another size; the message names it.
+/// If the graph has no such node or initializer, or one with another size; the message names it.
 pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
     let mut replaced = Vec::new();
     for edit in edits {
@@ -174,7 +174,7 @@ fn initializer<'a>(graph: &'a mut GraphProto, name: &str) -> Result<&'a mut Tens
     found.with_context(|| format!("initializer `{name}` does not exist"))
 }
 
-/// Puts the Mul and its Add in front of the first of its readers.
+/// Inserts the Mul and its Add before the first of its readers.
 fn insert(graph: &mut GraphProto, mul: &InsertedMul) -> Result<()> {
     let InsertedMul { tensor, output, factors, shape, values, readers, add } = mul;
     let is_reader = |node: &NodeProto| node.output.first().is_some_and(|first| readers.contains(first));
@@ -196,7 +196,7 @@ fn insert(graph: &mut GraphProto, mul: &InsertedMul) -> Result<()> {
     Ok(())
 }
 
-/// The name of the bias that was replaced.
+/// Replaces a bias. Returns the old bias's name.
 fn replace_bias(graph: &mut GraphProto, bias: &NewBias) -> Result<Option<String>> {
     let NewBias { node_idx, input_idx, name, values } = bias;
     let node = graph.node.get_mut(*node_idx);

@@ -1,4 +1,4 @@
-//! Tensors that a model keeps in other files.
+//! Tensors in external data files.
 
 use super::proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
 use super::tensor::{self, is_external};
@@ -9,13 +9,13 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Component, Path};
 
-/// Initializers of this many bytes or more are written to the other file.
+/// Initializers with at least this many bytes are written to the external file.
 const MIN_EXTERNAL_BYTES: usize = 1024;
 /// Each tensor starts at a multiple of this, so that the file can be mapped. ONNX recommends 4096.
 const ALIGNMENT: u64 = 4096;
 
-/// Brings every external tensor of `model` into the model, through memory maps of the files, which lie
-/// in `folder` or below. Returns whether there was one.
+/// Loads every external tensor of `model` through memory maps of the files, which must lie in `folder` or below.
+/// Returns whether there was one.
 ///
 /// # Errors
 /// If a file is missing or too short, or lies outside `folder`; the message names the tensor.
@@ -35,11 +35,11 @@ pub fn resolve(model: &mut ModelProto, folder: &Path) -> Result<bool> {
     Ok(found)
 }
 
-/// The files that `model` keeps tensors in, relative to its own folder.
+/// The external data files of `model`, relative to its folder.
 pub fn files(model: &mut ModelProto) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     if let Some(graph) = model.graph.as_mut() {
-        // Nothing fails in it.
+        // The closure never fails.
         let _ = for_each_tensor(graph, &mut |tensor| {
             files.extend(entry(tensor, "location").filter(|_| is_external(tensor)));
             Ok(())
@@ -65,7 +65,7 @@ fn for_each_tensor(graph: &mut GraphProto, visit: &mut dyn FnMut(&mut TensorProt
     Ok(())
 }
 
-/// What a tensor says of where its data are.
+/// An entry of a tensor's `external_data`.
 fn entry(tensor: &TensorProto, key: &str) -> Option<String> {
     let entry = tensor.external_data.iter().find(|entry| entry.key() == key);
     entry.map(|entry| entry.value().to_string())
@@ -86,7 +86,7 @@ fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, By
     if !files.contains_key(&location) {
         let path = folder.join(&location);
         let open = || -> Result<Bytes> {
-            // Before opening: a pipe would wait for a writer.
+            // Checked before opening: a pipe would wait for a writer.
             ensure!(std::fs::metadata(&path)?.is_file(), "is not a plain file, expected one");
             let file = File::open(&path)?;
             if file.metadata()?.len() == 0 {
@@ -121,7 +121,7 @@ fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, By
     Ok(())
 }
 
-/// Moves the large initializers of `model` into `file`, to be found under `location` beside the model.
+/// Moves the large initializers of `model` into `file`, which the model refers to as `location`.
 ///
 /// # Errors
 /// If `file` cannot be written.

@@ -1,12 +1,12 @@
-//! Who makes and who uses a tensor: an index over the nodes of one graph.
+//! An index over the nodes of one graph: producers and readers of tensors.
 //!
-//! Built once and borrowed by the passes that only read.
+//! Built once and borrowed by read-only passes.
 
 use super::proto::{GraphProto, NodeProto, TensorProto};
 use super::{node, tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A use of a tensor: the consuming node's position in the graph, and the position among its inputs.
+/// A use of a tensor: the reading node's position in the graph, and the input index.
 pub type Edge = (usize, usize);
 
 /// Index of one graph. Positions are those of `graph.node`.
@@ -20,8 +20,8 @@ pub struct GraphIndex<'a> {
 }
 
 impl<'a> GraphIndex<'a> {
-    /// Reads every node once. Tensors that a nested graph takes from this one count as used by the node
-    /// that holds the nested graph, at the input position `usize::MAX`.
+    /// Reads every node once. A tensor that a subgraph captures counts as read by the node with the subgraph, at the
+    /// input index `usize::MAX`.
     pub fn new(graph: &'a GraphProto) -> GraphIndex<'a> {
         let mut producers = BTreeMap::new();
         let mut consumers: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
@@ -43,29 +43,29 @@ impl<'a> GraphIndex<'a> {
         GraphIndex { graph, producers, consumers, initializers, outputs }
     }
 
-    /// The node that makes `tensor`; `None` for graph inputs and initializers.
+    /// The node that produces `tensor`; `None` for graph inputs and initializers.
     pub fn producer(&self, tensor: &str) -> Option<&'a NodeProto> {
         self.producers.get(tensor).map(|&node_idx| &self.graph.node[node_idx])
     }
 
-    /// Position of the node that makes `tensor`.
+    /// Position of the node that produces `tensor`.
     pub fn producer_idx(&self, tensor: &str) -> Option<usize> {
         self.producers.get(tensor).copied()
     }
 
-    /// Every use of `tensor` as (node, input), in node order; a graph output is not among them.
+    /// Every use of `tensor` as (node, input), in node order, without graph outputs.
     pub fn consumers(&self, tensor: &str) -> &[(usize, usize)] {
         self.consumers.get(tensor).map_or(&[], Vec::as_slice)
     }
 
-    /// The uses of `tensor` whose node reads its values: all but Shape and Size, which ask for its dimensions alone.
+    /// The uses of `tensor` that read its values: all except Shape and Size.
     pub fn value_readers(&self, tensor: &str) -> impl Iterator<Item = Edge> + use<'_, 'a> {
         let asks_for_shape = |node: &NodeProto| matches!(node.op_type(), "Shape" | "Size");
         let all = self.consumers(tensor).iter().copied();
         all.filter(move |(node_idx, _)| !self.graph.node.get(*node_idx).is_some_and(asks_for_shape))
     }
 
-    /// The one use of the values of `tensor`; `None` where there are none or several, and where it is an output of the graph.
+    /// The only use of the values of `tensor`; `None` where there are none or several, or it is a graph output.
     pub fn only_value_reader(&self, tensor: &str) -> Option<Edge> {
         let mut readers = self.value_readers(tensor).filter(|_| !self.is_output(tensor));
         let first = readers.next()?;
@@ -90,17 +90,17 @@ impl<'a> GraphIndex<'a> {
         }
     }
 
-    /// The initializer of that name, whether or not it is also a graph input.
+    /// The initializer with this name, also if it is a graph input, too.
     pub fn initializer(&self, tensor: &str) -> Option<&'a TensorProto> {
         self.initializers.get(tensor).copied()
     }
 
-    /// The values of the initializer of that name, where it is one of floats.
+    /// The values of the float initializer with this name.
     pub fn floats(&self, tensor: &str) -> Option<Vec<f32>> {
         tensor::f32_values(self.initializer(tensor)?).ok()
     }
 
-    /// The position of the initializer among the two inputs of a node; `None` where neither is one, or both.
+    /// The index of the constant among the two inputs of a node; `None` where neither or both are initializers.
     pub fn constant_operand(&self, node: &NodeProto) -> Option<usize> {
         let [a, b] = node.input.as_slice() else { return None };
         match (self.initializer(a), self.initializer(b)) {
@@ -110,21 +110,21 @@ impl<'a> GraphIndex<'a> {
         }
     }
 
-    /// The position of the constant that an Add gives to a MatMul; `None` for other nodes.
+    /// The input index of the constant that an Add adds to a MatMul's output; `None` for other nodes.
     pub fn added_to_product(&self, add: &NodeProto) -> Option<usize> {
         let slot = self.constant_operand(add).filter(|_| add.op_type() == "Add")?;
         let product = self.producer(&add.input[1 - slot])?;
         (product.op_type() == "MatMul").then_some(slot)
     }
 
-    /// The Add that alone reads a MatMul and gives it a constant, with the constant's position; `None` where there is none, and
-    /// for other nodes.
+    /// The Add that is the only reader of a MatMul and adds a constant, with the constant's input index; `None` without
+    /// one, and for other nodes.
     pub fn add_behind(&self, product: &NodeProto) -> Option<(&'a NodeProto, usize)> {
         let add = self.graph.node.get(self.only_value_reader(product.output.first()?)?.0)?;
         self.added_to_product(add).map(|slot| (add, slot))
     }
 
-    /// Whether `n` uses of `tensor` by nodes are all that there is: no other, and it is no output of the graph.
+    /// Whether `tensor` has exactly `n` uses by nodes and is not a graph output.
     pub fn has_only(&self, tensor: &str, n: usize) -> bool {
         self.consumers(tensor).len() == n && !self.is_output(tensor)
     }
@@ -135,7 +135,7 @@ impl<'a> GraphIndex<'a> {
     }
 }
 
-/// Removes those of the initializers `names` that nothing uses any more, and says which.
+/// Removes those initializers in `names` that have no use left, and returns their names.
 pub fn drop_unused(graph: &mut GraphProto, names: impl IntoIterator<Item = String>) -> BTreeSet<String> {
     let index = GraphIndex::new(graph);
     let is_unused = |name: &String| index.has_only(name, 0);
@@ -144,7 +144,7 @@ pub fn drop_unused(graph: &mut GraphProto, names: impl IntoIterator<Item = Strin
     unused
 }
 
-/// Makes every use of `from`, in nested graphs too, a use of `to`. Outputs of the graph are not uses.
+/// Replaces every use of `from` by `to`, also in subgraphs. Graph outputs stay.
 pub fn replace_uses(graph: &mut GraphProto, from: &str, to: &str) {
     for node in &mut graph.node {
         for input in node.input.iter_mut().filter(|input| *input == from) {
@@ -163,7 +163,7 @@ pub fn replace_uses(graph: &mut GraphProto, from: &str, to: &str) {
     }
 }
 
-/// Names that graphs nested in `node` use but do not make.
+/// Names that the subgraphs of `node` use but do not produce.
 fn captured_names<'a>(node: &'a NodeProto, captured: &mut BTreeSet<&'a str>) {
     for attribute in &node.attribute {
         for graph in attribute.g.iter().chain(&attribute.graphs) {

@@ -1,30 +1,30 @@
-//! The inputs of a model with concrete shapes.
+//! The inputs of a model with fixed shapes.
 
 use super::proto::{Dimension, GraphProto, ModelProto};
 use crate::diag::{WithHint, none_of};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
-/// A shape per input name, for inputs whose shape the model leaves open.
+/// Shapes by input name, for inputs with open dimensions.
 pub type Shapes = BTreeMap<String, Vec<usize>>;
 
-/// One input that the model takes.
+/// An input of the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InputSpec {
     /// ONNX name.
     pub name: String,
     /// Dimensions, outermost first, all fixed.
     pub shape: Vec<usize>,
-    /// Element type, by its number in `TensorProto.DataType`.
+    /// Element type, as its number in `TensorProto.DataType`.
     pub data_type: i32,
 }
 
-/// The inputs of `model` with concrete shapes: those of `shapes`, else those of the model, where a dimension
-/// has the number that its name stands for in `shapes`, and an open first one is 1. Initializers that are
-/// also inputs do not count.
+/// The inputs of `model` with fixed shapes: those of `shapes`, else the model's own. In these, a named dimension gets
+/// the number that `shapes` gives its name, and an open first dimension is 1. Initializers that are also inputs are not
+/// inputs here.
 ///
 /// # Errors
-/// If another dimension is open, `shapes` contradicts the model or names no input of it, or an input is no tensor.
+/// If another dimension is open, `shapes` contradicts the model or names no input of it, or an input is not a tensor.
 pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSpec>> {
     let graph = model.graph()?;
     let bound = bound_symbols(graph, shapes);
@@ -80,7 +80,7 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
     Ok(inputs)
 }
 
-/// What the names of open dimensions stand for, as far as `shapes` says.
+/// The numbers of named dimensions, as far as `shapes` gives them.
 fn bound_symbols<'a>(graph: &'a GraphProto, shapes: &Shapes) -> BTreeMap<&'a str, usize> {
     let mut bound = BTreeMap::new();
     for value in &graph.input {

@@ -12,29 +12,29 @@ const NAMES: [&str; 27] = [
     "float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2",
 ];
 
-/// The name of an element type, as ONNX spells it in lower case.
+/// Lower-case ONNX name of an element type.
 pub fn type_name(data_type: i32) -> &'static str {
     usize::try_from(data_type).ok().and_then(|n| NAMES.get(n)).copied().unwrap_or("unknown")
 }
 
-/// The element type of that name.
+/// The element type with this name.
 pub fn type_number(name: &str) -> Option<i32> {
     NAMES.iter().position(|known| *known == name).map(|n| n as i32)
 }
 
-/// Every name that [`type_number`] knows.
+/// Every name for [`type_number`].
 pub fn type_names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().skip(1).copied()
 }
 
-/// Values of a tensor of integers of 2 to 32 bits, in row-major order. Of 8-bit and 4-bit floats the bits
-/// are given, with the sign of zero left out, so that 0 is 0.
+/// Values of an integer tensor with 2 to 32 bits, in row-major order. For 8-bit and 4-bit floats it returns the bits,
+/// without the sign of zero, so that 0 is 0.
 ///
 /// Source of the packing: `onnx.proto`, `TensorProto.raw_data` and `int32_data` (two 4-bit values per
 /// byte, the first in the low bits).
 ///
 /// # Errors
-/// If the type is another, the data lie in an external file, or their number does not match the shape.
+/// If the type is another, the data is in an external file, or the number of values does not match the shape.
 pub fn integer_values(tensor: &TensorProto) -> Result<Vec<i32>> {
     let n_values: usize = shape(tensor)?.iter().product();
     ensure!(!is_external(tensor), "data lie in an external file, expected them in the model");

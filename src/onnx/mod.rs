@@ -1,8 +1,8 @@
-//! ONNX files in and out.
+//! Reads and writes ONNX files.
 //!
-//! In: a path. Out: a [`ModelProto`] and back, message for message. It does not
-//! interpret operators. [`load`] leaves tensors in external files as references; [`load_whole`] brings
-//! them in. [`Staged`] is the one way in which a run writes files, models or not.
+//! In: a path. Out: a [`ModelProto`], and back without loss. It does not interpret operators. [`load`] keeps external
+//! tensors as references; [`load_whole`] loads them. [`Staged`] is the only way in which a run writes files, models or
+//! not.
 
 pub mod edit;
 mod external;
@@ -32,7 +32,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Reads a model through a memory map; raw tensor data stay in the map until they are changed.
+/// Reads a model through a memory map; raw tensor data stays in the map until it is changed.
 ///
 /// # Errors
 /// If the file cannot be read, is empty, or is not an ONNX model. The message starts with the path.
@@ -41,14 +41,14 @@ pub fn load(path: &Path) -> Result<ModelProto> {
 }
 
 fn parse(path: &Path) -> Result<ModelProto> {
-    // Before opening: a pipe would wait for a writer.
+    // Checked before opening: a pipe would wait for a writer.
     let metadata = std::fs::metadata(path)?;
     ensure!(!metadata.is_dir(), "is a directory, expected an ONNX file");
     ensure!(metadata.is_file(), "is not a plain file, expected an ONNX file");
     let file = File::open(path)?;
     ensure!(metadata.len() > 0, "is empty, expected an ONNX model");
-    // SAFETY: the map is read-only and private to this process's view; as with every memory map, the
-    // file must not be cut short by others while it is in use.
+    // SAFETY: the map is read-only and private to this process; as with every memory map, nobody else may truncate the
+    // file while it is in use.
     let map = unsafe { memmap2::Mmap::map(&file)? };
     let model = ModelProto::decode(Bytes::from_owner(map))
         .context("not an ONNX model, or cut short: it does not parse as `ModelProto`")?;
@@ -61,14 +61,14 @@ fn parse(path: &Path) -> Result<ModelProto> {
 pub struct Loaded {
     /// The model; no tensor is external.
     pub model: ModelProto,
-    /// Whether one was.
+    /// Whether a tensor was external.
     pub has_external_data: bool,
 }
 
-/// Reads a model and the tensors that it keeps in other files, all through memory maps.
+/// Reads a model and its external tensors, all through memory maps.
 ///
 /// # Errors
-/// As [`load`], and if one of the other files is missing, too short or outside the model's folder.
+/// As [`load`], and if an external file is missing, too short or outside the model's folder.
 pub fn load_whole(path: &Path) -> Result<Loaded> {
     let mut model = load(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -76,7 +76,7 @@ pub fn load_whole(path: &Path) -> Result<Loaded> {
     Ok(Loaded { model, has_external_data })
 }
 
-/// Whether protobuf's readers take a message of this size.
+/// Whether the message is small enough for protobuf's readers.
 fn fits(model: &ModelProto) -> bool {
     model.encoded_len() < 1 << 31
 }
@@ -84,7 +84,7 @@ fn fits(model: &ModelProto) -> bool {
 /// The bytes of a model's file.
 ///
 /// # Errors
-/// If protobuf cannot hold so many.
+/// If the model is too large for protobuf.
 pub fn encode(model: &ModelProto) -> Result<Vec<u8>> {
     ensure!(fits(model), "model takes {} bytes, expected below 2 GiB: protobuf cannot hold more", model.encoded_len());
     Ok(encode_any(model))
@@ -95,7 +95,7 @@ pub fn encode_any(model: &ModelProto) -> Vec<u8> {
     model.encode_to_vec()
 }
 
-/// SHA-256 of a file, in hexadecimal; the file is not held in memory.
+/// SHA-256 of a file, in hexadecimal, without loading the file as a whole.
 ///
 /// # Errors
 /// If it cannot be read.

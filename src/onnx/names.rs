@@ -1,16 +1,16 @@
-//! Names that are not taken yet.
+//! Unused names.
 
 use super::proto::GraphProto;
 use std::collections::BTreeSet;
 
-/// Every name of a graph and of the graphs nested in it.
+/// All names of a graph and its subgraphs.
 #[derive(Debug, Default)]
 pub struct Names {
     taken: BTreeSet<String>,
 }
 
 impl Names {
-    /// Reads the names of tensors and nodes.
+    /// Collects the names of tensors and nodes.
     pub fn of(graph: &GraphProto) -> Names {
         let mut names = Names::default();
         names.read(graph);
@@ -30,7 +30,7 @@ impl Names {
         }
     }
 
-    /// `base`, or `base_1`, `base_2`, … where that is taken; taken from here on.
+    /// `base`, or `base_1`, `base_2`, … where that is taken. Reserves the name.
     pub fn fresh(&mut self, base: &str) -> String {
         let mut name = base.to_string();
         let mut n = 0;

@@ -1,4 +1,4 @@
-//! Nodes: what their attributes say, the axes of their weights that follow from them, and new ones.
+//! Nodes: attributes, the axes of their weights, and new nodes.
 
 use super::proto::{AttributeProto, NodeProto, TensorProto};
 use super::tensor;
@@ -11,7 +11,7 @@ pub fn node_name(node: &NodeProto) -> &str {
     }
 }
 
-/// The value of a Constant node of numbers, named as its output.
+/// The value of a numeric Constant node, named after its output.
 pub fn constant(node: &NodeProto) -> Option<TensorProto> {
     const STRING: i32 = 8;
     if node.op_type() != "Constant" || !matches!(node.domain(), "" | "ai.onnx") {
@@ -46,13 +46,13 @@ pub fn float(node: &NodeProto, name: &str) -> Option<f32> {
     attribute(node, name).map(|attribute| attribute.f())
 }
 
-/// A text attribute, or `default`.
+/// A string attribute, or `default`.
 pub fn text(node: &NodeProto, name: &str, default: &str) -> String {
     let bytes = attribute(node, name).and_then(|attribute| attribute.s.clone());
     bytes.map_or(default.to_string(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Takes the attribute `name` off the node.
+/// Removes the attribute `name` from the node.
 pub fn take(node: &mut NodeProto, name: &str) -> Option<AttributeProto> {
     let position = node.attribute.iter().position(|attribute| attribute.name() == name)?;
     Some(node.attribute.remove(position))
@@ -66,7 +66,7 @@ pub fn set_int(node: &mut NodeProto, name: &str, value: i64) {
     node.attribute.push(AttributeProto { name, r#type: Some(INT), i: value, ..Default::default() });
 }
 
-/// Sets a text attribute.
+/// Sets a string attribute.
 pub fn set_text(node: &mut NodeProto, name: &str, value: &str) {
     const STRING: i32 = 3;
     take(node, name);
@@ -74,7 +74,7 @@ pub fn set_text(node: &mut NodeProto, name: &str, value: &str) {
     node.attribute.push(AttributeProto { name, r#type: Some(STRING), s: value, ..Default::default() });
 }
 
-/// A node of the default domain.
+/// A new node of the default domain.
 pub fn make(op_type: &str, name: &str, inputs: &[&str], output: &str) -> NodeProto {
     NodeProto {
         name: Some(name.into()),
@@ -85,7 +85,7 @@ pub fn make(op_type: &str, name: &str, inputs: &[&str], output: &str) -> NodePro
     }
 }
 
-/// Whether `alpha` or `beta` of a Gemm scale its terms.
+/// Whether `alpha` or `beta` of a Gemm is not 1.
 pub fn is_scaled(node: &NodeProto) -> bool {
     ["alpha", "beta"].iter().any(|name| float(node, name).is_some_and(|value| value != 1.0))
 }
@@ -102,23 +102,23 @@ pub fn output_axis(node: &NodeProto, input_idx: usize) -> i64 {
     }
 }
 
-/// The axis of the columns of a MatMul's operand, if it is a matrix and the second one: only there do scales per
-/// channel suit the kernels that multiply integers.
+/// The axis of a MatMul operand's columns, if it is a matrix and the second operand: only there do integer kernels
+/// support per-channel scales.
 pub fn columns(input_idx: usize, rank: usize) -> Option<usize> {
     (input_idx == 1 && rank == 2).then_some(1)
 }
 
-/// The axis that the operator sums over, of the weight at `input_idx`; negative counts from the last. Of a
-/// convolution's it is the one of the input channels.
+/// The axis that the operator sums over, in the weight at `input_idx`; negative counts from the last. In a
+/// convolution's weight it is the axis of the input channels.
 pub fn reduction_axis(node: &NodeProto, input_idx: usize) -> i64 {
-    // Of the first two or the last two axes it is the other one.
+    // The other one of the first two or the last two axes.
     match output_axis(node, input_idx) {
         axis if axis < 0 => -3 - axis,
         axis => 1 - axis,
     }
 }
 
-/// `axis` of a tensor of `rank` dimensions, counted from the first and kept inside.
+/// `axis` of a tensor with `rank` dimensions, counted from the first and clamped.
 pub fn axis_position(axis: i64, rank: usize) -> usize {
     let axis = if axis < 0 { axis + rank as i64 } else { axis };
     axis.clamp(0, rank.max(1) as i64 - 1) as usize

@@ -1,4 +1,4 @@
-//! What a run may write: no file that it reads, no file twice, nothing but files.
+//! Checks the output files of a run: none that it reads, none twice, nothing but files.
 
 use super::external;
 use super::staged::{data_path, folder_of, target_of, temporary_in};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// A file that a run reads or writes.
 #[derive(Debug, Clone)]
 pub struct RunFile {
-    /// What it is to the run, as messages name it behind "the": "sidecar of `a.onnx`".
+    /// Its role in the run, as messages name it after "the": "sidecar of `a.onnx`".
     pub role: String,
     /// Where it is.
     pub path: PathBuf,
@@ -24,13 +24,13 @@ impl RunFile {
         RunFile { role: role.into(), path: path.to_path_buf() }
     }
 
-    /// A model that is written, and the file beside it that its large tensors may go to.
+    /// An output model, and the external data file that may be written beside it.
     pub fn written_model(role: &str, path: &Path) -> [RunFile; 2] {
         let data = RunFile::new(format!("external data of the {role}"), &data_path(path));
         [RunFile::new(role, path), data]
     }
 
-    /// A model that is read, and the files that it keeps tensors in. Those of a model that cannot be read are unknown.
+    /// An input model and its external data files; these are unknown where the model cannot be read.
     pub fn read_model(role: &str, path: &Path) -> Vec<RunFile> {
         let external = super::load(path).map(|mut model| external::files(&mut model));
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -41,7 +41,7 @@ impl RunFile {
     }
 }
 
-/// What tells an existing file from others, whatever the names that lead to it.
+/// Identifies an existing file, whatever path leads to it.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -49,18 +49,18 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-/// What tells an existing file from others, whatever the names that lead to it, hard links excepted.
+/// Identifies an existing file, whatever path leads to it, except for hard links.
 #[cfg(not(unix))]
 fn identity(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-/// Refuses, before anything is done, what a run must not write: a file that it reads, under whatever name; a file twice;
-/// what is there and is no file, or cannot be written. `read` is asked only where an output exists already. Then makes
-/// `out_dir`, where one is given, and sees that files can be made in the outputs' folders.
+/// Refuses outputs that a run must not write: a file that it reads, under any name; the same file twice; a path that is
+/// not a file or cannot be written. Calls `read` only where an output exists already. Then creates `out_dir`, if given,
+/// and checks that the outputs' folders can be written.
 ///
 /// # Errors
-/// As said. The message starts with the output's path, or its folder's.
+/// If an output is refused. The message starts with the output's path or its folder's.
 pub fn check_outputs(
     written: &[RunFile],
     read: impl FnOnce(&mut dyn FnMut(RunFile)),
@@ -122,7 +122,7 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile)))
     apart
 }
 
-/// Refuses a path under which no file can be written, or none without harm.
+/// Refuses a path that cannot be written as a file, or not without harm.
 fn ensure_file(path: &Path) -> Result<()> {
     ensure!(
         path != Path::new("-"),

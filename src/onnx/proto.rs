@@ -1,7 +1,7 @@
-//! Messages of the ONNX file format, IR version 13, complete: prost drops fields that it does not know, so a missing
-//! one here would be lost on saving. Field names and numbers are those of `onnx.proto`; what a field means is
-//! documented there. Presence of scalars is kept (the format is proto2). The members of a `oneof` are plain optional
-//! fields, which encode alike. Messages that mqq never looks into are their bytes, which stay as they are.
+//! Messages of the ONNX file format, IR version 13, complete: prost drops unknown fields, so a missing one here would
+//! be lost on saving. Field names and numbers are those of `onnx.proto`, which documents them. Presence of scalars is
+//! kept (the format is proto2). The members of a `oneof` are plain optional fields, which have the same encoding.
+//! Messages that mqq never reads are kept as bytes.
 #![allow(missing_docs)]
 
 use anyhow::{Context, Result};
@@ -60,7 +60,7 @@ pub struct ValueInfoProto {
     pub metadata_props: Vec<bytes::Bytes>,
 }
 
-/// One call of an operator or function.
+/// A call of an operator or function.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeProto {
     #[prost(string, repeated, tag = "1")]
@@ -287,7 +287,7 @@ impl ModelProto {
         self.graph.as_ref().context("model has no graph")
     }
 
-    /// The graph, to be changed.
+    /// The graph, mutable.
     ///
     /// # Errors
     /// If there is none.
@@ -297,7 +297,7 @@ impl ModelProto {
 }
 
 impl GraphProto {
-    /// The initializer of that name.
+    /// The initializer with this name.
     pub fn initializer_named(&self, name: &str) -> Option<&TensorProto> {
         self.initializer.iter().find(|tensor| tensor.name() == name)
     }

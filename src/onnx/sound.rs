@@ -1,13 +1,13 @@
-//! What every ONNX runtime demands of a graph.
+//! Requirements of every ONNX runtime on a graph.
 
 use super::proto::ModelProto;
 use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 
-/// Checks what every ONNX runtime demands of a graph: nodes in topological order, every tensor made once.
+/// Checks that nodes are in topological order and each tensor has one producer, as every ONNX runtime requires.
 ///
 /// # Errors
-/// If one of these does not hold; the message names node and tensor.
+/// If one of these fails; the message names node and tensor.
 pub fn check_sound(model: &ModelProto) -> Result<()> {
     let graph = model.graph()?;
     let mut made: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();

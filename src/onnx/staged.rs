@@ -1,4 +1,4 @@
-//! Files that are written to temporary ones first, and get their names when all are complete.
+//! Files that are written under temporary names and renamed when all are complete.
 
 use super::proto::ModelProto;
 use super::{encode, external, fits};
@@ -9,8 +9,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Writes a model: to a temporary file in the same folder, synced, then renamed, so that `path` holds
-/// the whole model or what it held before.
+/// Writes a model to a temporary file in the same folder, synced and then renamed, so that `path` holds either the
+/// whole model or its old content.
 ///
 /// # Errors
 /// If the folder cannot be written or the model is 2 GiB or more. The message starts with the path.
@@ -18,10 +18,10 @@ pub fn save(model: &ModelProto, path: &Path) -> Result<()> {
     Staged::model(model.clone(), path, false)?.commit()
 }
 
-/// Files that are written but do not have their names yet.
+/// Files that are written but not renamed yet.
 ///
-/// A file that exists keeps its mode; others get what the umask leaves of 0666. Symbolic links stay: the file
-/// that they lead to is replaced, or made.
+/// An existing file keeps its mode; a new one gets 0666 without the umask. Symbolic links stay: their target is
+/// replaced or created.
 #[derive(Default)]
 pub struct Staged {
     files: Vec<StagedFile>,
@@ -29,15 +29,15 @@ pub struct Staged {
 
 struct StagedFile {
     file: NamedTempFile,
-    /// The name that was asked for.
+    /// The path that the caller gave.
     path: PathBuf,
-    /// Where that leads.
+    /// The file that it leads to.
     target: PathBuf,
 }
 
 impl Staged {
-    /// Writes `model` for `path`; large tensors go to `<file name>.data` beside it where
-    /// `external_data` asks for it or the message would be too large for protobuf.
+    /// Writes `model` for `path`. Large tensors go to `<file name>.data` beside it if `external_data` is set or the
+    /// message would be too large for protobuf.
     ///
     /// # Errors
     /// If the folder cannot be written. The message starts with the path.
@@ -66,7 +66,7 @@ impl Staged {
         stage().with_context(|| format!("`{}`", path.display()))
     }
 
-    /// A temporary file that is to become `path`.
+    /// A temporary file that will be renamed to `path`.
     fn create(&mut self, path: &Path) -> Result<&mut File> {
         let target = target_of(path)?;
         let folder = folder_of(&target);
@@ -79,7 +79,7 @@ impl Staged {
         Ok(staged.file.as_file_mut())
     }
 
-    /// Gives the files their names, once all are synced. A file that is dropped before leaves nothing.
+    /// Renames the files once all are synced. A file that was dropped before leaves nothing.
     ///
     /// # Errors
     /// If a file cannot be synced or renamed. The message starts with its path.
@@ -100,7 +100,7 @@ impl Staged {
     }
 }
 
-/// The file beside the model at `path` that its large tensors are written to.
+/// The external data file of the model at `path`.
 pub(super) fn data_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{name}.data"))
@@ -111,13 +111,13 @@ pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Links that are followed from one path: as many as Linux follows.
+/// Maximum links to follow from one path, as in Linux.
 const MAX_LINKS: usize = 40;
 
-/// The file that is written under the name `path`: where symbolic links lead, whether or not it exists.
+/// The file that is written for `path`: the target of symbolic links, whether or not it exists.
 ///
 /// # Errors
-/// If links lead in a circle, or one cannot be read.
+/// If links form a circle, or one cannot be read.
 pub(super) fn target_of(path: &Path) -> Result<PathBuf> {
     let mut target = path.to_path_buf();
     for _ in 0..MAX_LINKS {
@@ -131,17 +131,17 @@ pub(super) fn target_of(path: &Path) -> Result<PathBuf> {
     bail!("is a link that leads in a circle, expected a file")
 }
 
-/// How the names of temporary files begin, before the process id and random characters. The dot hides them from
-/// those who read the folder as data.
+/// Prefix of temporary file names, before the process id and random characters. The dot hides them when the folder is
+/// read as data.
 const TEMPORARY_PREFIX: &str = ".mqq-";
-/// How they end.
+/// Suffix of temporary file names.
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Times that a temporary file is made anew where another run takes it away.
+/// Maximum attempts to create a temporary file where other runs delete it.
 const MAX_ATTEMPTS: usize = 100;
 
-/// A file in `folder`, gone when it is dropped, locked as long as this process lives, that is no more readable than
-/// the one it is to replace, or as readable as the umask says.
+/// A file in `folder` that is deleted on drop and locked while this process lives. It has the permissions of the file
+/// that it replaces, or those of the umask.
 pub(super) fn temporary_in(folder: &Path, replaced: Option<&Metadata>) -> Result<NamedTempFile> {
     let prefix = format!("{TEMPORARY_PREFIX}{}-", std::process::id());
     let mut builder = tempfile::Builder::new();
@@ -156,8 +156,8 @@ pub(super) fn temporary_in(folder: &Path, replaced: Option<&Metadata>) -> Result
     let _ = replaced;
     for _ in 0..MAX_ATTEMPTS {
         let file = builder.tempfile_in(folder)?;
-        // Before it was locked, a run that cleans up may have found it and taken it for abandoned. Where files cannot be
-        // locked, none are taken away.
+        // Before it was locked, a run that cleans up may have taken it for abandoned. Where files cannot be locked,
+        // none are deleted.
         let is_taken = matches!(file.as_file().try_lock(), Err(TryLockError::WouldBlock));
         if !is_taken && file.path().exists() {
             return Ok(file);
@@ -166,7 +166,7 @@ pub(super) fn temporary_in(folder: &Path, replaced: Option<&Metadata>) -> Result
     bail!("temporary files are taken away, expected them to stay")
 }
 
-/// Removes the temporary files of runs that were killed: those that no process has locked.
+/// Deletes the temporary files of killed runs: those that no process has locked.
 fn remove_abandoned(folder: &Path) {
     let is_temporary = |name: &OsStr| {
         let name = name.to_string_lossy();
@@ -179,7 +179,7 @@ fn remove_abandoned(folder: &Path) {
         }
         let Ok(file) = File::options().write(true).open(entry.path()) else { continue };
         if file.try_lock().is_ok() {
-            // One that cannot be removed is in nobody's way.
+            // A file that cannot be deleted does no harm.
             let _ = std::fs::remove_file(entry.path());
         }
     }

@@ -1,14 +1,14 @@
-//! Values of a `TensorProto`, wherever they are stored, and tensors from values.
+//! Values of a `TensorProto`, however they are stored, and tensors from values.
 //!
-//! Sizes are checked against the data before anything is allocated. Source of the encoding: `onnx.proto`,
-//! `TensorProto` (raw data are little-endian; narrow types share `int32_data`).
+//! Sizes are checked against the data before any allocation. Source of the encoding: `onnx.proto`, `TensorProto` (raw
+//! data is little-endian; narrow types share `int32_data`).
 
 use super::proto::TensorProto;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use prost::Message;
 
-/// Element types of ONNX that mqq computes with, by their number in `TensorProto.DataType`.
+/// Element types of ONNX that mqq computes with, as numbers of `TensorProto.DataType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum DataType {
@@ -32,7 +32,7 @@ pub enum DataType {
     Int4 = 22,
 }
 
-/// Bytes of one element by its number in `TensorProto.DataType`; `None` for text and for types that share bytes.
+/// Bytes per element of a type in `TensorProto.DataType`; `None` for strings and for types that share bytes.
 pub fn element_bytes(data_type: i32) -> Option<usize> {
     Some(match data_type {
         2 | 3 | 9 => 1,
@@ -43,10 +43,10 @@ pub fn element_bytes(data_type: i32) -> Option<usize> {
     })
 }
 
-/// The tensor of a `TensorProto` file; raw data stay in `bytes`.
+/// The tensor of a `TensorProto` file; raw data stays in `bytes`.
 ///
 /// # Errors
-/// If it is none.
+/// If it is not one.
 pub fn decode(bytes: Bytes) -> Result<TensorProto> {
     TensorProto::decode(bytes).context("is no ONNX tensor: it does not parse as `TensorProto`")
 }
@@ -67,7 +67,7 @@ pub fn shape(tensor: &TensorProto) -> Result<Vec<usize>> {
 /// The values of a float32 tensor, in row-major order.
 ///
 /// # Errors
-/// If the type is another, the data lie in an external file, or their number does not match the shape.
+/// If the type is another, the data is in an external file, or the number of values does not match the shape.
 pub fn f32_values(tensor: &TensorProto) -> Result<Vec<f32>> {
     expect_type(tensor, DataType::Float)?;
     values(tensor, &tensor.float_data, f32::from_le_bytes)
@@ -106,7 +106,7 @@ fn values<T: Copy, const N: usize>(
     Ok(chunks.iter().map(|&bytes| from_le_bytes(bytes)).collect())
 }
 
-/// Whether the data lie in another file (`data_location` is EXTERNAL).
+/// Whether the data is in another file (`data_location` is EXTERNAL).
 pub fn is_external(tensor: &TensorProto) -> bool {
     const EXTERNAL: i32 = 1;
     tensor.data_location == Some(EXTERNAL)
@@ -121,8 +121,8 @@ pub fn from_f32(name: &str, shape: &[usize], values: &[f32]) -> Result<TensorPro
     from_raw(name, DataType::Float, shape, values.len(), raw)
 }
 
-/// A tensor of integers of 32 bits or fewer, stored raw: 4-bit ones two to a byte, the first in the low half. Of each
-/// value the low bits are taken.
+/// A tensor of integers with at most 32 bits, stored raw: 4-bit ones two to a byte, the first in the low half. Only the
+/// low bits of each value are used.
 ///
 /// # Errors
 /// As [`from_f32`].

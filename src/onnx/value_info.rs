@@ -1,27 +1,27 @@
-//! What is known of tensors without running anything: element types and shapes.
+//! Element types and shapes of tensors that are known without running anything.
 
 use super::proto::{GraphProto, ModelProto, ValueInfoProto};
 use super::tensor::{self, DataType};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of one tensor.
+/// Element type and shape of a tensor.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ValueInfo {
-    /// Element type, by its number in `TensorProto.DataType`.
+    /// Element type, as its number in `TensorProto.DataType`.
     pub data_type: Option<i32>,
     /// Dimensions, outermost first, where all are known.
     pub shape: Option<Vec<usize>>,
 }
 
-/// What is known of tensors, by name.
+/// Element types and shapes of tensors, by name.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ValueInfos {
     by_name: BTreeMap<String, ValueInfo>,
 }
 
 impl ValueInfos {
-    /// What the model itself says: initializers, inputs, outputs, `value_info`, and the element types
-    /// that follow from them.
+    /// The types and shapes in the model: initializers, inputs, outputs, `value_info`, and the element types that
+    /// follow from them.
     pub fn of_model(model: &ModelProto) -> ValueInfos {
         let mut value_info = ValueInfos::default();
         let Some(graph) = &model.graph else { return value_info };
@@ -37,7 +37,7 @@ impl ValueInfos {
         value_info
     }
 
-    /// Adds what is known of `tensor`; what was known before stays where `value_info` says nothing.
+    /// Adds the type and shape of `tensor`; known values stay where `value_info` has none.
     pub fn insert(&mut self, tensor: &str, value_info: ValueInfo) {
         let known = self.by_name.entry(tensor.to_string()).or_default();
         known.data_type = value_info.data_type.or(known.data_type);
@@ -46,7 +46,7 @@ impl ValueInfos {
         }
     }
 
-    /// Adds everything that `other` knows.
+    /// Adds the types and shapes in `other`.
     pub fn extend(&mut self, other: &ValueInfos) {
         for (tensor, value_info) in &other.by_name {
             self.insert(tensor, value_info.clone());
@@ -58,8 +58,8 @@ impl ValueInfos {
         self.by_name.get(tensor).and_then(|value_info| value_info.data_type) == Some(DataType::Float as i32)
     }
 
-    /// Elements of the largest tensor of known shape that depends on the inputs of `model`; 0 where none is known.
-    /// Initializers and what follows from them alone exist once, however many samples are run.
+    /// Values of the largest tensor with known shape that depends on the inputs of `model`; 0 where none is known.
+    /// Initializers and tensors computed from them exist once, however many samples run.
     pub fn largest_activation(&self, model: &ModelProto) -> usize {
         let Some(graph) = &model.graph else { return 0 };
         let initializers: BTreeSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
@@ -74,7 +74,7 @@ impl ValueInfos {
         shapes.map(|shape| shape.iter().product::<usize>()).max().unwrap_or(0)
     }
 
-    /// Element type of `tensor` by its number in `TensorProto.DataType`, where it is known.
+    /// Element type of `tensor`, as its number in `TensorProto.DataType`, where it is known.
     pub fn data_type(&self, tensor: &str) -> Option<i32> {
         self.by_name.get(tensor).and_then(|value_info| value_info.data_type)
     }
@@ -84,7 +84,7 @@ impl ValueInfos {
         self.by_name.get(tensor)?.shape.as_deref()
     }
 
-    /// Element types along the nodes, in their order; nodes are sorted topologically in ONNX.
+    /// Propagates element types along the nodes, which are in topological order.
     fn propagate_types(&mut self, graph: &GraphProto) {
         for node in &graph.node {
             for (slot, output) in node.output.iter().enumerate().filter(|(_, o)| !o.is_empty()) {
@@ -113,7 +113,7 @@ impl ValueInfos {
                     ("Constant", _) => attribute("value").and_then(|a| a.t.as_ref()).map(|t| t.data_type()),
                     ("Where", _) => of_input(1).or_else(|| of_input(2)),
                     ("OneHot", _) => of_input(2),
-                    // Ids come first, the table of embeddings third.
+                    // The first inputs are ids, the third is the embedding table.
                     ("EmbedLayerNormalization", 0) => of_input(2),
                     ("EmbedLayerNormalization", 1) => Some(DataType::Int32 as i32),
                     ("Dropout", 1) => Some(9),

@@ -1,4 +1,4 @@
-//! Two models over the same data.
+//! Compares two models on the same data.
 
 use super::on_threads;
 use crate::calibrate::each_sample;
@@ -19,30 +19,30 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Samples that metrics are prepared on, at most.
+/// Maximum samples for preparing metrics.
 const MAX_FIRST: usize = 64;
-/// Samples that they are prepared on, where there are so many, however large the outputs are.
+/// Minimum samples for preparing metrics, however large the outputs, where there are so many.
 const MIN_FIRST: usize = 4;
-/// Bytes that their outputs take, about.
+/// Approximate limit on the bytes of their outputs.
 const MAX_BYTES: usize = 1 << 28;
 
-/// What is compared, and by what.
+/// The models and options of a comparison.
 pub struct CompareRequest<'a> {
     /// The float model and the quantized one.
     pub models: [&'a Path; 2],
     /// Evaluation data, as `--data` gives it.
     pub data: &'a [String],
-    /// How images become inputs.
+    /// Preprocessing of images.
     pub preprocessing: Preprocessing,
-    /// At most so many samples.
+    /// Maximum samples.
     pub limit: Option<usize>,
-    /// Shapes of inputs that the models leave open.
+    /// Shapes for inputs with open dimensions.
     pub shapes: Shapes,
-    /// Axes of channels that the user gives, by output.
+    /// Channel axes that the user gives, by output.
     pub axes: ChannelAxes,
-    /// The class of each sample, by file.
+    /// Classes of the samples, by file.
     pub labels: Option<Labels>,
-    /// Samples run at the same time.
+    /// Samples that run at the same time.
     pub threads: usize,
 }
 
@@ -50,14 +50,14 @@ pub struct CompareRequest<'a> {
 pub struct Comparison {
     /// All metrics, over all samples.
     pub measured: Measurement,
-    /// Values of each output that are NaN or infinite.
+    /// NaN and infinite values of each output.
     pub non_finite: Vec<NonFiniteCounts>,
-    /// Samples compared.
+    /// Number of samples.
     pub n_samples: usize,
 }
 
 impl Comparison {
-    /// The gates that were not passed. An output with values that are NaN or infinite passes none.
+    /// The missed gates. An output with NaN or infinite values misses all of them.
     pub fn missed(&self, gates: &[MetricBound]) -> Vec<MissedGate> {
         let is_known = |output_idx: usize| self.n_samples > 0 && !self.non_finite[output_idx].any();
         gates.iter().flat_map(|gate| gate.missed(&self.measured, is_known)).collect()
@@ -67,8 +67,8 @@ impl Comparison {
 /// Runs both models and compares their outputs by position.
 ///
 /// # Errors
-/// If a model or a sample cannot be run, the models have different outputs or the first is the quantized one, or a sample
-/// has no label or no output that could have it.
+/// If a model or a sample cannot be run, the models have different outputs, the first one is quantized, or a sample has
+/// no label or no output for it.
 pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
     let CompareRequest { models, data, preprocessing, limit, shapes, axes, labels, threads } = request;
     let [float, quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
@@ -116,7 +116,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
 /// The outputs of a graph, with the axes that the user gives.
 ///
 /// # Errors
-/// If an axis is given for what is no output, or one that the output does not have.
+/// If an axis is given for something that is not an output, or the output does not have that axis.
 pub(super) fn outputs(model: &ModelProto, axes: &ChannelAxes) -> Result<Vec<EvaluatedOutput>> {
     let graph = model.graph.as_ref().context("model has no graph")?;
     for (name, &axis) in axes {
@@ -132,11 +132,11 @@ pub(super) fn outputs(model: &ModelProto, axes: &ChannelAxes) -> Result<Vec<Eval
     Ok(EvaluatedOutput::of(graph, axes))
 }
 
-/// One sample that both models were run on.
+/// A sample that both models have run on.
 struct Ran<'a> {
-    /// The outputs of the float model and of the quantized one.
+    /// Outputs of the float and of the quantized model.
     outputs: [Vec<Array>; 2],
-    /// The class of each part of the batch.
+    /// The class of each entry of the batch.
     labels: Option<&'a [usize]>,
 }
 
@@ -195,7 +195,7 @@ struct Sums<'a> {
     outputs: &'a [EvaluatedOutput],
     batch: usize,
     n_samples: usize,
-    /// Samples that metrics are prepared on; not known before the first.
+    /// Number of samples for preparing metrics; not known before the first.
     n_first: Option<usize>,
     waiting: BTreeMap<usize, Ran<'a>>,
     in_order: Option<InOrder>,
@@ -219,7 +219,7 @@ impl<'a> Sums<'a> {
         self.in_order.as_ref().map(|in_order| in_order.prepared().clone())
     }
 
-    /// Keeps a sample until all that metrics are prepared on are there.
+    /// Stores a sample until all samples for preparing metrics are there.
     fn wait(&mut self, sample_idx: usize, ran: Ran<'a>) {
         let fit = (MAX_BYTES / ran.n_bytes().max(1)).clamp(MIN_FIRST, MAX_FIRST);
         let n_first = *self.n_first.get_or_insert(fit.min(self.n_samples));
@@ -229,7 +229,7 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Prepares the metrics on the first samples, and adds those that waited.
+    /// Prepares the metrics on the first samples, and adds the waiting samples.
     fn prepare(&mut self, n_first: usize) {
         let waiting = std::mem::take(&mut self.waiting);
         let first: Vec<&Ran> = waiting.range(..n_first).map(|(_, ran)| ran).collect();
@@ -255,7 +255,7 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// Adds a sample; the sums are made without holding the lock.
+/// Adds a sample; its sums are computed without holding the lock.
 fn add<'a>(sums: &Mutex<Sums<'a>>, sample_idx: usize, name: &str, ran: Ran<'a>) -> Result<()> {
     let locked = || sums.lock().map_err(|error| anyhow!("{error}"));
     let counts = |pair: &Option<OutputPair>| {

@@ -1,7 +1,7 @@
-//! The order of the stages. The only room that knows it.
+//! The order of the stages. Only this module knows it.
 //!
-//! In: a model's path and a [`Request`], the sum of the rooms' options. Out: an [`Outcome`] with the quantized model and
-//! its sidecar. It writes no file.
+//! In: a model's path and a [`Request`], which holds the options of all modules. Out: an [`Outcome`] with the quantized
+//! model and its sidecar. It writes no file.
 
 mod compare;
 mod record;
@@ -38,43 +38,43 @@ use serde_with::skip_serializing_none;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What a run of the main job is asked for.
+/// Options of a run.
 pub struct Request {
-    /// The backend's table, switches applied.
+    /// The backend's table, with switches applied.
     pub scheme: Scheme,
-    /// Shapes of inputs that the model leaves open.
+    /// Shapes for inputs with open dimensions.
     pub shapes: Shapes,
-    /// Which nodes to leave out, or to keep.
+    /// Nodes to exclude or select.
     pub selection: Selection,
     /// The calibration data.
     pub calibration: calibrate::CalibrationOptions,
-    /// Ranges of activations that need no data.
+    /// Given ranges of activations, which need no data.
     pub ranges: Option<ImportedRanges>,
-    /// What ranges are by.
+    /// Range observers.
     pub observers: observers::ObserverOptions,
-    /// How much work goes into better weights.
+    /// Options of tuning.
     pub tune: tune::TuningOptions,
-    /// Axes of channels that the user gives, by output.
+    /// Channel axes that the user gives, by output.
     pub axes: ChannelAxes,
-    /// Whether channel scales may be inserted as Muls, where the table allows it.
+    /// Whether Muls for channel scales may be inserted, where the table allows it.
     pub inserts: bool,
-    /// Which layers get another precision than their rows', where that is asked for.
+    /// Mixed precision, where the user asks for it.
     pub mixed: Option<Wanted>,
-    /// How weights are stored.
+    /// Storage of weights.
     pub storage: WeightStorage,
-    /// Samples run at the same time.
+    /// Samples that run at the same time.
     pub threads: usize,
-    /// What takes the place of all this where the network is a transformer: another table, and what follows from it.
+    /// The request that replaces this one for transformers, with another table.
     pub of_transformers: Option<Box<Request>>,
 }
 
 impl Request {
-    /// Ranges that are given, by tensor.
+    /// Given ranges, by tensor.
     fn given(&self) -> Option<&BTreeMap<String, GivenRange>> {
         self.ranges.as_ref().map(|imported| &imported.ranges)
     }
 
-    /// What methods go by.
+    /// The inputs that all methods share.
     fn setup<'a>(&'a self, known: &'a Known, samples: Option<&'a SampleSet>) -> Setup<'a> {
         Setup {
             scheme: &self.scheme,
@@ -96,7 +96,7 @@ impl Request {
         self.scheme.has_ranges(self.storage)
     }
 
-    /// What the samples are for.
+    /// Later uses of the samples.
     fn data_use(&self) -> calibrate::Use {
         calibrate::Use {
             batch_size: self.observers.activation.observer.batch_size,
@@ -105,13 +105,13 @@ impl Request {
     }
 }
 
-/// What is known of a prepared model before anything runs.
+/// Facts about a prepared model before anything runs.
 struct Known {
-    /// Types and shapes, of tensors that may be inserted too.
+    /// Types and shapes, also of tensors that may be inserted.
     value_info: ValueInfos,
-    /// Which nodes are placed.
+    /// Nodes to exclude or select.
     selection: Selection,
-    /// Where channel scales may be inserted.
+    /// Candidate Muls for channel scales.
     insertable: Vec<InsertedMul>,
 }
 
@@ -126,49 +126,49 @@ impl Known {
     }
 }
 
-/// What a run gives.
+/// The result of a run.
 pub struct Outcome {
     /// The model with Q/DQ.
     pub model: Checked,
-    /// The float model that it was made from, as placement saw it; shares its tensors' data.
+    /// The float model that it was made from, as at placement; shares the data of its tensors.
     pub prepared: ModelProto,
-    /// Whether tensors go into a file of their own.
+    /// Whether tensors are written to a file of their own.
     pub has_external_data: bool,
     /// The sidecar.
     pub sidecar: Sidecar,
     /// Where it is quantized.
     pub placement: Placement,
-    /// With which parameters.
+    /// Parameters of all quantizers.
     pub plan: QuantPlan,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// A line per input whose open dimensions got numbers in the model that is written.
+    /// One line per input with fixed dimensions in place of open ones.
     pub fixed: Vec<String>,
-    /// What methods did.
+    /// Results of tuning methods.
     pub improved: Improved,
 }
 
-/// What methods did to the first plan.
+/// Results of the tuning methods on the first plan.
 #[skip_serializing_none]
 #[derive(Clone, Serialize)]
 pub struct Improved {
-    /// What became of each, in the order in which they were tried.
+    /// Outcomes of the methods, in the order in which they were tried.
     pub methods: Vec<MethodOutcome>,
-    /// The range observer of activations in the end, with its options; absent where it is the table's.
+    /// The final range observer of activations, with its options; absent where it is the table's.
     pub observer: Option<&'static str>,
-    /// The channels of the outputs, as the overlap takes them; empty where nothing was evaluated.
+    /// The channels of the outputs, as used by the overlap; empty where nothing was evaluated.
     #[serde(skip)]
     pub outputs: Vec<OutputGroups>,
-    /// Which layers got another precision, where that was asked for.
+    /// The result of mixed precision, where the user asked for it.
     #[serde(rename = "mixed_precision")]
     pub mixed: Option<Mixed>,
-    /// Tuning, where it did something.
+    /// The result of tuning layers, where there was some.
     pub tuned: Option<Tuned>,
 }
 
-/// The main job: one model through all stages.
+/// Runs one model through all stages.
 ///
-/// `progress` is told the number of samples, and gives what to call after each.
+/// `progress` gets the number of samples and returns a function to call after each.
 ///
 /// # Errors
 /// As the stages; the message begins with the model's path.
@@ -181,8 +181,7 @@ pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcom
         .with_context(|| format!("`{}`", path.display()))
 }
 
-/// The model prepared for `scheme`, or for the table that takes its place where the network is a transformer; and whether it is
-/// that one.
+/// The model prepared for `scheme`, or for the table that replaces it for transformers; and whether it is the latter.
 ///
 /// # Errors
 /// As [`prepare_file`].
@@ -201,7 +200,7 @@ pub fn prepare_for(
     }
 }
 
-/// The stages behind preparing.
+/// Runs the stages after preparation.
 fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Progress) -> Result<Outcome> {
     let fixed = prepared.fixed_shapes();
     compare::outputs(&prepared.model, &request.axes)?;
@@ -233,7 +232,7 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     let improved = improve(setup, request, &mut planned, proposals, &mut calibration, progress)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
     if !request.has_ranges() {
-        // They stood for the ranges of each run.
+        // They stood for ranges that the target computes on each run.
         planned.placement.activations.clear();
         planned.plan.activations.clear();
     }
@@ -246,9 +245,9 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     Ok(Outcome { model, prepared, has_external_data, sidecar, placement, plan, warnings, fixed, improved })
 }
 
-/// Runs `work` on a pool of so many threads, for all that it does in parallel.
+/// Runs `work` on a pool with `n` threads, for all its parallel parts.
 fn on_threads<T: Send>(n: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    // As a main thread has it: the engine takes models apart there.
+    // As large as that of a main thread, because the engine handles models on these threads.
     const STACK: usize = 8 << 20;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(n.max(1)).stack_size(STACK);
     pool.build()?.install(work)
@@ -267,7 +266,7 @@ fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) 
     SampleSet::open(parsed, &request.calibration, request.data_use()).map(Some)
 }
 
-/// Runs the data, where there are some.
+/// Calibrates on the data, where there is some.
 fn observe(
     parsed: Result<Parsed>,
     placement: &Placement,
@@ -291,8 +290,8 @@ fn observe(
     CalibrationStatistics::collect(parsed?, observed, proposals.scaled(), &by_channel, samples, progress)
 }
 
-/// The work of all methods on the first plan: on the float model, on the plan as a whole, then on single layers, with their
-/// precisions where these are asked for.
+/// Runs all methods on the first plan: on the float model, on the whole plan, then on single layers, with mixed
+/// precision where the user asks for it.
 fn improve(
     setup: Setup,
     request: &Request,
@@ -339,7 +338,7 @@ fn improve(
     Ok(improved)
 }
 
-/// What the user is told besides what the stages said.
+/// Adds warnings that no stage has given.
 fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics, selection: &Selection) -> Result<()> {
     let PlannedModel { model, placement, plan, warnings, .. } = planned;
     let skipped = calibration.skipped.iter().map(|reason| format!("left out: {reason}"));

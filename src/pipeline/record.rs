@@ -1,4 +1,4 @@
-//! The outcome of a run, as the sidecar takes it.
+//! The sidecar from the outcome of a run.
 
 use super::{Improved, Request};
 use crate::calibrate::CalibrationStatistics;
@@ -12,7 +12,7 @@ use crate::tune::{PlannedModel, Setup};
 use anyhow::Result;
 use std::path::Path;
 
-/// Of the float model.
+/// The record of the float model.
 pub fn about_model(path: &Path, prepared: &PreparedGraph) -> Result<ModelRecord> {
     let file = file_name(path);
     let done = prepared.changes.iter().map(Change::to_string).collect();
@@ -47,7 +47,7 @@ pub fn sidecar(
     record.sidecar()
 }
 
-/// Of the data and the observers that were asked for.
+/// The record of the data and the observers.
 fn about_data(
     setup: Setup,
     request: &Request,
@@ -57,7 +57,7 @@ fn about_data(
 ) -> Result<CalibrationRecord> {
     let inputs = match setup.samples {
         Some(samples) => samples.inputs.clone(),
-        // Nothing is run: shapes may stay open.
+        // Nothing is run, so shapes may stay open.
         None if !request.has_ranges() => resolve_inputs(model, setup.shapes).unwrap_or_default(),
         None => resolve_inputs(model, setup.shapes)?,
     };

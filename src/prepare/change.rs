@@ -1,20 +1,20 @@
-//! What passes did to a model, as values with a fixed wording.
+//! Changes by passes, as values with a fixed wording.
 
 use std::fmt;
 
 /// A change to a float model. Its text is part of the sidecar's schema 1.x, and [`Change::parse`] reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// An input's open dimensions got numbers.
+    /// Open dimensions of an input were fixed.
     FixedShape {
         /// ONNX name.
         input: String,
-        /// The shape, as in `[N, 3, ?]`.
+        /// The shape before, such as `[N, 3, ?]`.
         before: String,
-        /// The same with numbers.
+        /// The fixed shape.
         after: String,
     },
-    /// The default operator set is of a later version.
+    /// The default operator set was upgraded.
     UpgradedOpset {
         /// Version before.
         from: i64,
@@ -23,13 +23,13 @@ pub enum Change {
     },
     /// Constant nodes became initializers.
     LiftedConstants(usize),
-    /// Initializers were inputs of the graph and are none any more.
+    /// Initializers are no longer inputs of the graph.
     TakenOffInputs(usize),
-    /// Identity and Cast nodes of initializers have no reader any more.
+    /// Identity and Cast nodes of initializers are bypassed.
     BypassedNodes(usize),
     /// Transpose nodes of initializers became initializers.
     FoldedTransposes(usize),
-    /// BatchNormalization nodes are part of the layers before them.
+    /// BatchNormalization nodes were folded into the layers before them.
     FoldedBatchNorms(usize),
     /// Div, Sub and Pow nodes became Mul and Add.
     MultipliedAndAdded(usize),
@@ -59,7 +59,7 @@ impl fmt::Display for Change {
 }
 
 impl Change {
-    /// The change of which this is the text; `None` where it is no text of this version.
+    /// The change with this text; `None` where no change of this version has it.
     pub fn parse(text: &str) -> Option<Change> {
         const COUNTED: [fn(usize) -> Change; 6] = [
             Change::LiftedConstants,

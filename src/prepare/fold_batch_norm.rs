@@ -1,4 +1,4 @@
-//! BatchNormalization folds into the Conv, ConvTranspose or Gemm before it.
+//! Folds BatchNormalization into the Conv, ConvTranspose or Gemm before it.
 //!
 //! `w' = w * g`, `b' = (b - mean) * g + beta` with `g = scale / sqrt(var + epsilon)` per output channel,
 //! in f64, stored as f32. It folds only where that is exact:
@@ -8,7 +8,7 @@
 //!    used by nothing else and is no output of the graph; so never across a Relu;
 //! 3. a Gemm has `alpha = beta = 1` and a constant bias of one entry per column, or none.
 //!
-//! A weight that others use too is copied first.
+//! A weight with other readers is copied first.
 
 use super::{Change, Pass, is_float_initializer};
 use crate::onnx::graph::{GraphIndex, drop_unused, replace_uses};
@@ -19,7 +19,7 @@ use crate::onnx::tensor;
 use anyhow::Result;
 use std::collections::BTreeSet;
 
-/// See the module.
+/// The pass; see the module's documentation.
 pub const FOLD_BATCH_NORM: Pass = Pass { name: "fold_batch_norm", run };
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
@@ -50,7 +50,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     Ok(vec![Change::FoldedBatchNorms(folded)])
 }
 
-/// What replaces a pair of nodes.
+/// The replacement of a pair of nodes.
 struct Fold {
     producer: usize,
     weight: TensorProto,
@@ -94,7 +94,7 @@ fn plan(graph: &GraphProto, position: usize) -> Option<Fold> {
     }
     let bias = match node.input.get(2).filter(|name| !name.is_empty()) {
         None => vec![0.0; channels],
-        // A column `[n, 1]` of a Gemm has as many values and means another thing.
+        // A column `[n, 1]` of a Gemm has as many values but another meaning.
         Some(name) => {
             let along_last = index.initializer(name)?.dims.last() == Some(&(channels as i64));
             index.floats(name).filter(|bias| along_last && bias.len() == channels)?
@@ -159,7 +159,7 @@ fn apply(graph: &mut GraphProto, position: usize, fold: Fold, names: &mut Names)
     // A Shape may read it.
     replace_uses(graph, &hidden, &norm.output[0]);
     graph.value_info.retain(|value| value.name() != hidden);
-    // Parameters of the normalization that nothing uses any more.
+    // Parameters of the normalization that have no use left.
     drop_unused(graph, norm.input[1..].iter().cloned());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A model ready for placement: loaded, taken through the passes that its target wants, its tensors known.
+//! A model ready for placement: loaded, prepared for its target, with types and shapes of its tensors.
 
 use super::{Change, check_float, default_opset, multiply_and_add, prepare, static_shapes};
 use crate::engine::Parsed;
@@ -10,34 +10,34 @@ use crate::scheme::Scheme;
 use anyhow::{Context, Result};
 use std::path::Path;
 
-/// A model ready for placement, and what was done to it.
+/// A model ready for placement, with the changes that were made.
 pub struct PreparedGraph {
     /// The prepared model.
     pub model: ModelProto,
     /// Types and shapes of its tensors.
     pub value_info: ValueInfos,
-    /// What was done, in this order.
+    /// The changes that were made, in order.
     pub changes: Vec<Change>,
     /// Version of the default operator set, before and after.
     pub opset: [i64; 2],
-    /// Whether the file kept tensors in other files.
+    /// Whether the file had external data.
     pub has_external_data: bool,
-    /// The engine's view; why there is none where it cannot run the model.
+    /// The model in the engine; an error where the engine cannot run it.
     pub parsed: Result<Parsed>,
 }
 
-/// What a target wants of a model before anything is placed.
+/// Demands of a target on a model before placement.
 pub struct Demands {
-    /// Lowest version of the default operator set that will do.
+    /// Minimum version of the default operator set.
     pub min_opset: i64,
-    /// Whether all dimensions are to be numbers.
+    /// Whether all dimensions must be fixed.
     pub static_shapes: bool,
-    /// Whether divisions, differences and squares by constants are to be products and sums.
+    /// Whether divisions, differences and squares with constants must become products and sums.
     pub multiply_and_add: bool,
 }
 
 impl Demands {
-    /// Those of a backend.
+    /// The demands of a backend.
     pub fn of(scheme: &Scheme) -> Demands {
         let Scheme { min_opset, static_shapes, multiply_and_add, .. } = *scheme;
         Demands { min_opset, static_shapes, multiply_and_add }
@@ -47,7 +47,7 @@ impl Demands {
 /// Loads and prepares a model for a backend.
 ///
 /// # Errors
-/// If the file is no float ONNX model, or cannot be brought to the backend's operator set.
+/// If the file is not a float ONNX model, or cannot be upgraded to the backend's operator set.
 pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<PreparedGraph> {
     let Loaded { model, has_external_data } = onnx::load_whole(path)?;
     let name = || format!("`{}`", path.display());
@@ -57,13 +57,13 @@ pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<Pre
 }
 
 impl PreparedGraph {
-    /// A line per input whose open dimensions got numbers.
+    /// One line per input with fixed dimensions in place of open ones.
     pub fn fixed_shapes(&self) -> Vec<String> {
         let is_shape = |change: &&Change| matches!(change, Change::FixedShape { .. });
         self.changes.iter().filter(is_shape).map(Change::to_string).collect()
     }
 
-    /// Prepares a model that was loaded whole, with these `shapes` of inputs that it leaves open.
+    /// Prepares a loaded model; `shapes` fixes inputs with open dimensions.
     ///
     /// # Errors
     /// As [`prepare_file`].

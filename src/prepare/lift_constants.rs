@@ -1,4 +1,4 @@
-//! Constants become initializers.
+//! Turns constants into initializers.
 //!
 //! 1. A Constant node of numbers becomes an initializer of the same name; one that makes an output of
 //!    the graph, or holds text or a sparse tensor, stays.
@@ -18,7 +18,7 @@ use crate::onnx::tensor;
 use anyhow::Result;
 use std::collections::BTreeSet;
 
-/// See the module.
+/// The pass; see the module's documentation.
 pub const LIFT_CONSTANTS: Pass = Pass { name: "lift_constants", run };
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
@@ -95,7 +95,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     Ok(changes)
 }
 
-/// What a Transpose of an initializer, a float32 matrix, makes: an initializer of the output's name.
+/// The initializer that replaces a Transpose of an initializer, a float32 matrix; it has the output's name.
 fn turned_matrix(index: &GraphIndex, node: &NodeProto) -> Option<TensorProto> {
     let ([input], [output]) = (node.input.as_slice(), node.output.as_slice()) else { return None };
     let turns = node::attribute(node, "perm").is_none_or(|perm| perm.ints == [1, 0]);
@@ -107,7 +107,7 @@ fn turned_matrix(index: &GraphIndex, node: &NodeProto) -> Option<TensorProto> {
     tensor::from_f32(output, &[columns, rows], &turned).ok()
 }
 
-/// Whether the node makes the initializer `input` again.
+/// Whether the node only passes on the initializer `input`.
 fn passes_on(index: &GraphIndex, node: &NodeProto, input: &str) -> bool {
     let Some(initializer) = index.initializer(input) else { return false };
     match node.op_type() {

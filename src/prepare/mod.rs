@@ -1,10 +1,9 @@
-//! A model made ready for placement, its outputs unchanged beyond float rounding.
+//! Prepares a model for placement; its outputs do not change beyond float rounding.
 //!
-//! In: a float model as loaded. Out: constants as initializers, the backend's operator set, batch
-//! normalization folded. Graph inputs and outputs keep their names. [`PASSES`] is the open list, in the
-//! order in which the passes run; each says in its file what it does and where it must not act.
-//! Fixed shapes of inputs and [`multiply_and_add`] are no passes: only some targets want them. [`PreparedGraph`] is all of
-//! that for one target, and each step says what it did as a [`Change`].
+//! In: a float model as loaded. Out: constants as initializers, the backend's operator set, batch normalization folded.
+//! Graph inputs and outputs keep their names. [`PASSES`] is the open list, in the order in which the passes run; each
+//! file says what its pass does and where it must not act. Fixing input shapes and [`multiply_and_add`] are not passes:
+//! only some targets need them. [`PreparedGraph`] does all of this for one target, and each step reports a [`Change`].
 
 mod change;
 mod fold_batch_norm;
@@ -24,21 +23,21 @@ use crate::onnx::tensor::DataType;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
-/// A change to a model that leaves its outputs as they are.
+/// A change to a model that keeps its outputs.
 pub struct Pass {
-    /// Its name in messages.
+    /// Name in messages.
     pub name: &'static str,
-    /// Changes the model, whose operator set is to have this version or a later one, and says what was done; nothing
-    /// where nothing was. Fails if the model cannot be brought to what the pass must reach; the message names the node.
+    /// Changes the model so that its operator set has at least this version. Returns the changes; empty where there
+    /// were none. Fails if that is impossible; the message names the node.
     pub run: fn(&mut ModelProto, i64) -> Result<Vec<Change>>,
 }
 
-/// Every pass. Constants come first, so that the others find them; folding comes last, as the upgrade
-/// settles what a BatchNormalization means.
+/// Every pass. Lifting constants comes first, so that the others find them. Folding comes last, because the upgrade may
+/// change the meaning of a BatchNormalization.
 pub const PASSES: &[Pass] =
     &[lift_constants::LIFT_CONSTANTS, upgrade_opset::UPGRADE_OPSET, fold_batch_norm::FOLD_BATCH_NORM];
 
-/// Runs every pass; `min_opset` is the lowest version of the default operator set that will do.
+/// Runs every pass. `min_opset` is the minimum version of the default operator set.
 ///
 /// # Errors
 /// As [`Pass::run`].
@@ -60,10 +59,10 @@ pub fn default_opset(model: &ModelProto) -> Result<i64> {
     Ok(import.context("imports no version of ONNX's operator set, expected one")?.version())
 }
 
-/// Refuses what is not a float32 model: already quantized, or float16.
+/// Refuses models that are not float32: quantized ones, and float16.
 ///
 /// # Errors
-/// With the operators or tensors that show it.
+/// If the model is one; the message names the operators or tensors.
 pub fn check_float(model: &ModelProto) -> Result<()> {
     let graph = model.graph()?;
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,8 +1,9 @@
-//! Divisions, differences and squares become products and sums, for targets that take these in more places.
+//! Turns divisions, differences and squares into products and sums, for targets that support these in more places.
 //!
 //! `x / c` becomes `x * (1 / c)`, with the reciprocal rounded to float32, so that quotients change by float rounding.
-//! The others are the same to the bit: `x - c` becomes `x + (-c)`, `c - x` becomes `c + (-x)` with a Neg, and `x ^ 2`
-//! becomes `x * x`. A divisor that is 0, or whose reciprocal is no normal number, stays, and so does a 2 that is no scalar.
+//! The others stay bit-identical: `x - c` becomes `x + (-c)`, `c - x` becomes `c + (-x)` with a Neg, and `x ^ 2`
+//! becomes `x * x`. A divisor that is 0 or has no normal reciprocal stays, and so does an exponent 2 that is not a
+//! scalar.
 
 use super::{Change, is_float_initializer};
 use crate::onnx::graph::drop_unused;
@@ -12,7 +13,7 @@ use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::onnx::tensor;
 use anyhow::Result;
 
-/// Does that for every Div, Sub and Pow with an initializer, and says how many there were; nothing where there is none.
+/// Replaces every Div, Sub and Pow with an initializer. Returns their number as a change; empty without any.
 ///
 /// # Errors
 /// If the model has no graph.
@@ -36,9 +37,9 @@ pub fn multiply_and_add(model: &mut ModelProto) -> Result<Vec<Change>> {
     })
 }
 
-/// What a node with a constant becomes.
+/// The replacement of a node with a constant.
 enum Form {
-    /// The operator `op_type` of the first input and a constant of this shape, with these values.
+    /// The operator `op_type` with the first input and a constant of this shape and these values.
     With { op_type: &'static str, shape: Vec<usize>, values: Vec<f32> },
     /// The constant plus the negative of the second input.
     MinusVariable,
@@ -60,13 +61,13 @@ fn form(graph: &GraphProto, node: &NodeProto) -> Option<Form> {
         "Div" => with("Mul", f32::recip, |value| value.is_normal()),
         "Sub" if constant(graph, first).is_some() => Some(Form::MinusVariable),
         "Sub" => with("Add", |value| -value, |_| true),
-        // A constant of a higher rank would give its rank to the power.
+        // A constant with a higher rank would give the power its rank.
         "Pow" => (constant(graph, second)? == (vec![], vec![2.0])).then_some(Form::Square),
         _ => None,
     }
 }
 
-/// Shape and values of a float initializer that is no graph input.
+/// Shape and values of a float initializer that is not a graph input.
 fn constant(graph: &GraphProto, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
     if !is_float_initializer(graph, name) || graph.input.iter().any(|input| input.name() == name) {
         return None;
@@ -75,7 +76,7 @@ fn constant(graph: &GraphProto, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
     Some((tensor::shape(stored).ok()?, tensor::f32_values(stored).ok()?))
 }
 
-/// Changes the node; what it needs before it goes into the graph.
+/// Changes the node, and adds the constant or Neg that it reads to the graph.
 fn apply(form: Form, node: &mut NodeProto, graph: &mut GraphProto, names: &mut Names) -> Result<()> {
     match form {
         Form::With { op_type, shape, values } => {

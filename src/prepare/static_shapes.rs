@@ -1,8 +1,8 @@
-//! Numbers in place of open dimensions, for targets that take no others.
+//! Fixes open dimensions, for targets that require it.
 //!
-//! In: a model and a shape for each of its inputs. Out: the model with these shapes; a named dimension that an
-//! input binds has its number wherever the name stands. Nodes and constants are left as they are: a Reshape
-//! that names another batch contradicts the shapes, and whoever infers shapes behind this finds that.
+//! In: a model and a shape for each of its inputs. Out: the model with these shapes; a named dimension of an input gets
+//! the same number everywhere. Nodes and constants stay: a Reshape to another batch size contradicts the shapes, and
+//! later shape inference finds that.
 
 use super::Change;
 use crate::diag::WithHint;
@@ -11,7 +11,7 @@ use crate::onnx::value_info::ValueInfos;
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
-/// Gives the inputs the shapes of `shapes`, and says what was open; nothing where nothing was.
+/// Gives the inputs the shapes in `shapes`. Returns the changes; empty where nothing was open.
 ///
 /// # Errors
 /// If one dimension's name would stand for two numbers.
@@ -57,7 +57,7 @@ pub fn fix_inputs(model: &mut ModelProto, shapes: &BTreeMap<String, Vec<usize>>)
     Ok(changes)
 }
 
-/// Gives the outputs and `value_info` the numbers that are known of their open dimensions.
+/// Fixes open dimensions of the outputs and `value_info`, as far as they are known.
 pub fn fill_in(model: &mut ModelProto, value_info: &ValueInfos) {
     let Some(graph) = &mut model.graph else { return };
     for value in graph.output.iter_mut().chain(&mut graph.value_info) {
@@ -79,7 +79,7 @@ fn tensor_type(value: &mut ValueInfoProto) -> Option<&mut TensorType> {
     value.r#type.as_mut()?.tensor_type.as_mut()
 }
 
-/// Gives an open dimension a number; whether it was open.
+/// Fixes an open dimension. Returns whether it was open.
 fn fix(dim: &mut Dimension, n: usize) -> bool {
     let is_open = dim.dim_value.is_none_or(|value| value <= 0);
     if is_open {
@@ -89,7 +89,7 @@ fn fix(dim: &mut Dimension, n: usize) -> bool {
     is_open
 }
 
-/// `[N, 3, ?]`.
+/// Text such as `[N, 3, ?]`.
 fn show(shape: Option<&TensorShapeProto>) -> String {
     let Some(shape) = shape else { return "(none)".to_string() };
     let dim = |dim: &Dimension| match (dim.dim_value, dim.dim_param.as_deref()) {

@@ -1,9 +1,8 @@
-//! The default operator set brought up to a version, from 7.
+//! Upgrades the default operator set to a version, from 7 on.
 //!
-//! [`ADAPTERS`] lists, per operator, the version at which its meaning or signature changed and what to
-//! do about it. A version of an operator that only admitted more types, or made an optional input of a
-//! required one, needs nothing and is not listed. Nested graphs are upgraded with their graph.
-//! Functions of the model have imports of their own and stay.
+//! [`ADAPTERS`] lists, per operator, the version at which its meaning or signature changed, and the adapter. A version
+//! that only admitted more types, or made a required input optional, needs no adapter and is not listed. Subgraphs are
+//! upgraded with their graph. Functions of the model have imports of their own and stay.
 //!
 //! Source: ONNX, `docs/Changelog.md`.
 
@@ -21,24 +20,24 @@ use std::collections::BTreeSet;
 /// Lowest version that can be upgraded.
 const OLDEST: i64 = 7;
 
-/// See the module.
+/// The pass; see the module's documentation.
 pub const UPGRADE_OPSET: Pass = Pass { name: "upgrade_opset", run };
 
-/// What an adapter sees.
+/// The input of an adapter.
 struct OldNode<'a> {
     node: NodeProto,
     names: &'a mut Names,
     initializers: &'a mut Vec<TensorProto>,
     value_info: &'a ValueInfos,
-    /// Initializers of the graph, beside the new ones.
+    /// Initializers of the graph, besides the new ones.
     known: &'a [TensorProto],
-    /// Tensors that some node reads, or that the graph gives out.
+    /// Tensors that a node reads, or that are graph outputs.
     used: &'a BTreeSet<String>,
 }
 
 type Adapter = fn(OldNode) -> Result<Vec<NodeProto>>;
 
-/// Operators, version at which they changed, what to do with a node of an earlier version.
+/// Operators, version at which they changed, and adapter for nodes of earlier versions.
 const ADAPTERS: &[(&[&str], i64, Adapter)] = &[
     (&["Upsample"], 10, upsample),
     (&["Resize"], 11, resize),
@@ -62,7 +61,7 @@ const ADAPTERS: &[(&[&str], i64, Adapter)] = &[
     (&["GroupNormalization"], 21, |old| unsupported(old, "its scale changed from groups to channels at version 21")),
 ];
 
-/// But for ReduceSum, whose axes became an input earlier.
+/// Without ReduceSum, whose axes became an input earlier.
 const REDUCTIONS: &[&str] = &[
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSumSquare",
@@ -148,14 +147,14 @@ fn unsupported(_site: OldNode, why: &str) -> Result<Vec<NodeProto>> {
 }
 
 impl OldNode<'_> {
-    /// An initializer for a value that was an attribute.
+    /// A new initializer for a value that was an attribute.
     fn constant(&mut self, what: &str, make: impl FnOnce(&str) -> Result<TensorProto>) -> Result<String> {
         let name = self.names.fresh(&format!("{}_{what}", node_name(&self.node)));
         self.initializers.push(make(&name)?);
         Ok(name)
     }
 
-    /// The values of a constant; none where it is computed.
+    /// The values of a constant; empty where it is computed.
     fn floats(&self, name: &str) -> Vec<f32> {
         let mut tensors = self.known.iter().chain(self.initializers.iter());
         let tensor = tensors.find(|tensor| tensor.name() == name);
@@ -177,8 +176,8 @@ fn ints_to_input(mut old: OldNode, name: &str, position: usize) -> Result<Vec<No
     Ok(vec![old.node])
 }
 
-/// Upsample of opset 7 has `scales` as an attribute, of opset 9 as an input; both sample as Resize does
-/// with asymmetric coordinates.
+/// Upsample of opset 7 has `scales` as an attribute, of opset 9 as an input; both sample like a Resize with asymmetric
+/// coordinates.
 fn upsample(mut old: OldNode) -> Result<Vec<NodeProto>> {
     if let Some(scales) = node::take(&mut old.node, "scales") {
         let values = scales.floats;
@@ -286,7 +285,7 @@ fn dropout(mut old: OldNode) -> Result<Vec<NodeProto>> {
     Ok(vec![old.node])
 }
 
-/// Identities, which Dropouts became, go unless they make an output of the graph.
+/// Removes the Identities that replaced Dropouts, unless they produce an output of the graph.
 fn bypass_identities_of_dropout(graph: &mut GraphProto) {
     let outputs: BTreeSet<String> = graph.output.iter().map(|value| value.name().to_string()).collect();
     let mut position = 0;
@@ -302,7 +301,7 @@ fn bypass_identities_of_dropout(graph: &mut GraphProto) {
     }
 }
 
-/// Before opset 13 the tensor is seen as a matrix, cut before `axis`; since then one axis counts.
+/// Before opset 13 the tensor is flattened to a matrix at `axis`; since then one axis counts.
 fn softmax(mut old: OldNode) -> Result<Vec<NodeProto>> {
     let axis = node::int(&old.node, "axis", 1);
     let input = old.node.input.first().cloned().context("has no input, expected one")?;
@@ -337,7 +336,7 @@ fn softmax(mut old: OldNode) -> Result<Vec<NodeProto>> {
     ])
 }
 
-/// Since opset 18 a Split without lengths says into how many parts.
+/// Since opset 18 a Split without lengths needs the number of parts.
 fn split_equally(mut old: OldNode) -> Result<Vec<NodeProto>> {
     if old.node.input.get(1).is_none_or(|lengths| lengths.is_empty()) {
         let n = old.node.output.len() as i64;
@@ -346,7 +345,7 @@ fn split_equally(mut old: OldNode) -> Result<Vec<NodeProto>> {
     Ok(vec![old.node])
 }
 
-/// Since opset 16 coordinates are shifted by half a pixel unless said otherwise.
+/// Since opset 16 coordinates are shifted by half a pixel by default.
 fn roi_align(mut old: OldNode) -> Result<Vec<NodeProto>> {
     node::set_text(&mut old.node, "coordinate_transformation_mode", "output_half_pixel");
     Ok(vec![old.node])

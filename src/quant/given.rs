@@ -1,19 +1,19 @@
-//! Ranges that are given, not observed.
+//! Ranges that are given instead of observed.
 
 use super::{Grid, Range, Symmetry};
 use anyhow::{Result, ensure};
 
-/// One tensor's interval, in its own unit.
+/// The given range of a tensor, in its own unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GivenRange {
-    /// Ends of the integers' range that the file describes.
+    /// Real values of the lowest and highest integer in the file.
     pub range: Range,
-    /// For a grid that is symmetric about 0, the value of its highest integer: its lowest may have no counterpart.
+    /// For a grid symmetric about 0, the real value of its highest integer: its lowest may have no counterpart.
     pub amax: Option<f64>,
 }
 
 impl GivenRange {
-    /// The interval to lay on `grid`, so that a grid of the file's own kind has the file's scale.
+    /// The range for `grid`, so that a grid like the file's gets the file's scale.
     pub fn on(&self, grid: &Grid) -> Range {
         match self.amax {
             Some(amax) if grid.signed && grid.symmetry == Symmetry::Symmetric => Range::symmetric(amax),
@@ -21,10 +21,10 @@ impl GivenRange {
         }
     }
 
-    /// The interval of a grid of `bits` with this `scale` and `zero_point`.
+    /// The range of a grid of `bits` with this `scale` and `zero_point`.
     ///
     /// # Errors
-    /// If the scale is no positive number, or the grid has less than 2 or more than 16 bits.
+    /// If the scale is negative or not finite, or the grid has less than 2 or more than 16 bits.
     pub fn of_grid(scale: f64, zero_point: i64, bits: u64, signed: bool) -> Result<GivenRange> {
         ensure!(scale.is_finite() && scale >= 0.0, "scale is {scale}, expected a number that is not negative");
         ensure!((2..=16).contains(&bits), "has {bits} bits, expected 2 to 16");

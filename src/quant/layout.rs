@@ -1,24 +1,24 @@
-//! Which scale each value of a tensor belongs to.
+//! The mapping from values of a tensor to scales.
 
 use super::QuantParams;
 use anyhow::{Context, Result, ensure};
 
-/// The parts of a tensor that have a scale each: the whole, the slices of an axis, or blocks along an axis, in row-major
+/// The parts of a tensor with a scale each: the whole, the slices of an axis, or blocks along an axis, in row-major
 /// order of the tensor of scales.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScaleLayout {
     /// Number of scales.
     pub n: usize,
-    /// Values of the tensor.
+    /// Number of values in the tensor.
     n_values: usize,
-    /// Positions along the axis.
+    /// Length of the axis.
     dim: usize,
-    /// Values behind one position.
+    /// Values per position of the axis.
     inner: usize,
     block: Option<usize>,
 }
 
-/// Dimensions of the scales of a tensor of `shape`; the last block of an axis may be shorter.
+/// Shape of the scales of a tensor of `shape`; the last block of an axis may be shorter.
 pub fn scale_shape(shape: &[usize], axis: Option<usize>, block: Option<usize>) -> Vec<usize> {
     match (axis, block) {
         (None, _) => Vec::new(),
@@ -33,8 +33,8 @@ pub fn scale_shape(shape: &[usize], axis: Option<usize>, block: Option<usize>) -
 }
 
 impl ScaleLayout {
-    /// That of a tensor of `shape` with scales along `axis`, one for every `block` values of it; `None` for one scale, and
-    /// for one per position.
+    /// The layout for a tensor of `shape` with scales along `axis`, one per `block` values. `axis` is `None` for one
+    /// scale, `block` for one scale per position.
     ///
     /// # Panics
     /// If the tensor has no such axis.
@@ -48,7 +48,8 @@ impl ScaleLayout {
         ScaleLayout { n, n_values: shape.iter().product(), dim, inner, block }
     }
 
-    /// That of a Q/DQ node: of a tensor of `shape` and scales of shape `scales`, with the node's `axis` and `block_size`.
+    /// The layout of a Q/DQ node: a tensor of `shape`, scales of shape `scales`, and the node's `axis` and
+    /// `block_size`.
     ///
     /// # Errors
     /// If they do not fit.
@@ -90,7 +91,7 @@ impl ScaleLayout {
     }
 }
 
-/// The quantization parameters of a tensor, one for each of its scales.
+/// The quantization parameters of a tensor, one per scale.
 pub struct TensorParams<'a> {
     layout: ScaleLayout,
     params: &'a [QuantParams],
@@ -100,16 +101,16 @@ impl<'a> TensorParams<'a> {
     /// `params` for the scales of `layout`.
     ///
     /// # Errors
-    /// If there are not as many.
+    /// If the number of `params` is another.
     pub fn new(layout: ScaleLayout, params: &'a [QuantParams]) -> Result<TensorParams<'a>> {
         ensure!(params.len() == layout.n, "has {} scales, expected {}", params.len(), layout.n);
         Ok(TensorParams { layout, params })
     }
 
-    /// The nearest integers of `values`, in row-major order.
+    /// Quantizes `values` in row-major order.
     ///
     /// # Errors
-    /// If there are not as many as the tensor has.
+    /// If their number is not that of the tensor.
     pub fn quantize(&self, values: &[f32]) -> Result<Vec<i32>> {
         let (n, expected) = (values.len(), self.layout.n_values);
         ensure!(n == expected, "has {n} values, expected {expected}");
@@ -117,7 +118,7 @@ impl<'a> TensorParams<'a> {
         Ok(values.iter().enumerate().map(q).collect())
     }
 
-    /// The values of integers in row-major order; those beyond the highest and the lowest integer are taken for these.
+    /// Dequantizes integers in row-major order; those outside the grid are clamped.
     pub fn dequantize(&self, integers: &[i32]) -> Vec<f32> {
         let x = |(i, q): (usize, &i32)| {
             let params = &self.params[self.layout.scale_of(i)];

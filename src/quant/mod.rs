@@ -1,7 +1,7 @@
 //! Integer grids and affine quantization parameters.
 //!
-//! In: real intervals and values. Out: `scale`, `zero_point`, integers. The only place of the crate
-//! that rounds. It does not look at statistics and does not know a backend.
+//! In: real ranges and values. Out: `scale`, `zero_point`, integers. The only module that rounds. It knows no
+//! statistics and no backend.
 //!
 //! Sources: ONNX `QuantizeLinear` (opset 13 and 21); gemmlowp, `doc/quantization.md`.
 
@@ -31,14 +31,14 @@ pub enum Symmetry {
     Asymmetric,
 }
 
-/// What the integers of a grid mean.
+/// Meaning of the integers of a grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Codes {
     /// `scale * (q - zero_point)`.
     #[default]
     Affine,
-    /// HiSilicon NNIE's logarithmic codes: [`QuantParams::scale`] is their parameter, the largest value.
+    /// HiSilicon NNIE's logarithmic codes; [`QuantParams::scale`] is their largest value.
     Nnie,
 }
 
@@ -50,10 +50,11 @@ pub struct ScaleRule {
     /// On a symmetric signed grid, the largest absolute value is divided by half the number of steps
     /// (127.5 for -128 to 127), not by `q_max`. Source: PyTorch's and MQBench's observers.
     pub half_range: bool,
-    /// A narrower range is widened upwards to this, in the tensor's units. Source: ONNX Runtime, `MinimumRealRange`.
+    /// Minimum width of the range, in the tensor's units; a narrower one is widened upwards. Source: ONNX Runtime,
+    /// `MinimumRealRange`.
     pub min_real_range: f64,
-    /// No scale is finer, in the tensor's units per step; 0 for none. Source: MQBench's Vitis quantizers, whose
-    /// exponents end at 12.
+    /// Minimum scale, in the tensor's units per step; 0 for none. Source: MQBench's Vitis quantizers, whose exponents
+    /// end at 12.
     pub min_scale: f64,
 }
 
@@ -63,7 +64,7 @@ impl ScaleRule {
         ScaleRule { power_of_two: None, half_range: false, min_real_range: 0.0, min_scale: 0.0 };
 }
 
-/// An integer grid: the values that a quantized tensor may take, and how a range is mapped to them.
+/// An integer grid: the values of a quantized tensor, and how a range is mapped to them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grid {
     /// Bits per value, 2 to 16.
@@ -72,16 +73,16 @@ pub struct Grid {
     pub signed: bool,
     /// Symmetric or asymmetric.
     pub symmetry: Symmetry,
-    /// Leaves out the lowest value of a signed grid, so that it is [-127, 127] for 8 bits.
+    /// Excludes the lowest value of a signed grid, so that it is [-127, 127] for 8 bits.
     pub narrow_range: bool,
     /// How the scale follows from the range.
     pub scale_rule: ScaleRule,
-    /// What the integers mean.
+    /// Meaning of the integers.
     pub codes: Codes,
 }
 
 impl Grid {
-    /// Signed, symmetric, narrow: what TensorRT uses for weights and activations.
+    /// Signed, symmetric, narrow: TensorRT's grid for weights and activations.
     pub const INT8_SYMMETRIC: Grid = Grid {
         bits: 8,
         signed: true,
@@ -116,7 +117,7 @@ impl Grid {
         }
     }
 
-    /// The same grid where no scale is rounded down to a power of two, which would clip the range.
+    /// The same grid without rounding scales down to a power of two, which would clip the range.
     #[must_use]
     pub fn never_narrower(self) -> Grid {
         let power_of_two = self.scale_rule.power_of_two.map(|_| PotRounding::Ceil);
@@ -129,7 +130,7 @@ impl Grid {
     }
 }
 
-/// A closed interval of real values, in the tensor's own units.
+/// A closed range of real values, in the tensor's own units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Range {
     /// Lower end.
@@ -139,21 +140,21 @@ pub struct Range {
 }
 
 impl Range {
-    /// The interval from `-amax` to `amax`.
+    /// The range from `-amax` to `amax`.
     pub fn symmetric(amax: f64) -> Range {
         Range { min: -amax, max: amax }
     }
 
-    /// Largest absolute value in the interval.
+    /// Largest absolute value in the range.
     pub fn amax(&self) -> f64 {
         self.min.abs().max(self.max.abs())
     }
 }
 
-/// Parameters of one grid: a real value is `scale * (q - zero_point)`.
+/// Parameters of a grid: a real value is `scale * (q - zero_point)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuantParams {
-    /// Real units per integer step; finite, normal, above zero. Of NNIE's codes, the largest value.
+    /// Real units per integer step; finite, normal, positive. For NNIE's codes, the largest value.
     pub scale: f32,
     /// The integer that stands for 0.0.
     pub zero_point: i32,
@@ -161,11 +162,11 @@ pub struct QuantParams {
     pub q_min: i32,
     /// Highest integer.
     pub q_max: i32,
-    /// What the integers mean.
+    /// Meaning of the integers.
     pub codes: Codes,
 }
 
-/// Rounds half to even, as ONNX `QuantizeLinear` asks.
+/// Rounds half to even, as in ONNX `QuantizeLinear`.
 pub fn round_half_even(x: f64) -> f64 {
     x.round_ties_even()
 }
@@ -230,8 +231,8 @@ pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
 }
 
 impl QuantParams {
-    /// The integer for `x`: divided by the stored scale (not multiplied by its reciprocal, which
-    /// differs at ties), rounded half to even, saturated. NaN gives `zero_point`.
+    /// Quantizes `x`: divides by the stored scale (the reciprocal would differ at ties), rounds half to even,
+    /// saturates. NaN gives `zero_point`.
     pub fn quantize(&self, x: f32) -> i32 {
         if x.is_nan() {
             return self.zero_point;

@@ -1,8 +1,8 @@
-//! Scales that are powers of two.
+//! Power-of-two scales.
 
 use serde::{Deserialize, Serialize};
 
-/// How a scale becomes a power of two.
+/// How a scale is rounded to a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PotRounding {
@@ -18,7 +18,7 @@ pub enum PotRounding {
 /// Lowest and highest exponent of a normal float32.
 const EXPONENTS: (i32, i32) = (-126, 127);
 
-/// The power of two for a finite scale above 0, within the normal numbers of float32.
+/// The power of two for a positive finite scale, within the normal numbers of float32.
 pub(super) fn power_of_two(scale: f64, rounding: PotRounding) -> f64 {
     let exponent = match rounding {
         PotRounding::Round => scale.log2().round_ties_even() as i32,
@@ -31,7 +31,7 @@ pub(super) fn power_of_two(scale: f64, rounding: PotRounding) -> f64 {
     2f64.powi(exponent.clamp(EXPONENTS.0, EXPONENTS.1))
 }
 
-/// Exact where `log2` of a number next to a power of two rounds to an integer.
+/// Exact also where `log2` of a number next to a power of two rounds to an integer.
 fn floor_log2(scale: f64) -> i32 {
     let near = scale.log2().floor() as i32;
     if 2f64.powi(near) > scale {

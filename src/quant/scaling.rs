@@ -1,33 +1,33 @@
-//! Other units for the channels of a tensor.
+//! Channel scales of a tensor.
 
-/// A factor per channel of a tensor: the tensor with other units is each channel times its factor.
+/// A factor per channel of a tensor: the scaled tensor is each channel times its factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChannelScaling {
     /// The axis of the channels.
     axis: usize,
-    /// Entries of one channel along the axis, side by side.
+    /// Adjacent entries per channel along the axis.
     run: usize,
     /// One factor per channel, in the order of the axis.
     factors: Vec<f32>,
 }
 
 impl ChannelScaling {
-    /// Channels along `axis`, each of `run` entries side by side.
+    /// Channels along `axis`, with `run` adjacent entries each.
     pub fn new(axis: usize, run: usize, factors: Vec<f32>) -> ChannelScaling {
         ChannelScaling { axis, run, factors }
     }
 
-    /// Entries along the axis of the channels.
+    /// Number of entries along the channel axis.
     pub fn n_entries(&self) -> usize {
         self.factors.len() * self.run
     }
 
-    /// What entry `i` along the axis of the channels is multiplied by.
+    /// The factor of entry `i` along the channel axis.
     pub fn of(&self, i: usize) -> f32 {
         self.factors[i / self.run]
     }
 
-    /// Scales the values of a tensor of `shape`, in row-major order; `out` gets them.
+    /// Writes the scaled values of a tensor of `shape`, in row-major order, to `out`.
     pub fn apply(&self, shape: &[usize], values: &[f32], out: &mut Vec<f32>) {
         let inner = shape.iter().skip(self.axis + 1).product::<usize>();
         let parts = values.chunks((inner * self.run).max(1)).zip(self.factors.iter().cycle());

@@ -1,12 +1,12 @@
-//! Rounding in steps that vectorize, for affine integers of at most 16 bits.
+//! Vectorizable rounding for affine integers with at most 16 bits.
 
 use super::QuantParams;
 
-/// Adding and taking it away again rounds half to even, for numbers below 2^22.
+/// Adding and subtracting it rounds half to even, for numbers below 2^22.
 const ROUND: f32 = 12_582_912.0;
 
 impl QuantParams {
-    /// The integer that [`QuantParams::quantize`] gives; NaN becomes `zero_point`, too.
+    /// As [`QuantParams::quantize`]; NaN becomes `zero_point`, too.
     pub fn quantize_fast(&self, x: f32) -> i32 {
         let QuantParams { scale, zero_point, q_min, q_max, .. } = *self;
         let steps = if x.is_nan() { 0.0 } else { x / scale };
@@ -15,8 +15,8 @@ impl QuantParams {
         (steps.max(low).min(high) + ROUND - ROUND) as i32 + zero_point
     }
 
-    /// What [`QuantParams::fake_quantize`] makes of a value, computed in float32: divided by the scale, saturated, rounded
-    /// half to even, multiplied again. NaN becomes the lowest value, not 0.
+    /// As [`QuantParams::fake_quantize`], computed in float32: divided by the scale, saturated, rounded half to even,
+    /// multiplied again. NaN becomes the lowest value, not 0.
     pub fn fake_quantizer(&self) -> impl Fn(f32) -> f32 + Copy + use<> {
         let low = (self.q_min - self.zero_point) as f32;
         let high = (self.q_max - self.zero_point) as f32;

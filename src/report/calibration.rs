@@ -1,4 +1,4 @@
-//! What `mqq calibrate` says of one model.
+//! The report of `mqq calibrate` on one model.
 
 use super::{by_operator, channels, count};
 use crate::metrics::{self, SQNR};
@@ -14,40 +14,40 @@ use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// What was done with a model; `summary` of its report as JSON.
+/// Counts and results of a run; `summary` in the JSON report.
 #[skip_serializing_none]
 #[derive(Serialize)]
 pub struct Summary {
-    /// The table that took the place of the backend's own, as the network is a transformer.
+    /// The table that replaced the backend's own because the network is a transformer.
     pub table: Option<String>,
-    /// Samples observed.
+    /// Number of observed samples.
     pub n_samples: usize,
-    /// Activations with quantization parameters.
+    /// Number of activations with quantization parameters.
     pub n_activations: usize,
-    /// Quantized weights.
+    /// Number of quantized weights.
     pub n_weights: usize,
-    /// Nodes that compute on quantized inputs.
+    /// Number of nodes that compute on quantized inputs.
     pub n_quantized_nodes: usize,
-    /// Other nodes with float outputs, fused ones included.
+    /// Number of other nodes with float outputs, fused ones included.
     pub n_float_nodes: usize,
-    /// Of these, nodes that run within a quantized one.
+    /// Number of these that are fused to a quantized node.
     pub n_fused_nodes: usize,
-    /// How images became inputs.
+    /// Description of the preprocessing of images.
     pub preprocessing: Option<String>,
-    /// A line per input whose open dimensions got numbers.
+    /// One line per input with fixed dimensions in place of open ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub static_shapes: Vec<String>,
-    /// What methods did.
+    /// Results of tuning methods.
     #[serde(flatten)]
     pub improved: Improved,
-    /// As printed.
+    /// The printed warnings.
     pub warnings: Vec<String>,
-    /// Wall time.
+    /// Wall time, in seconds.
     pub seconds: f64,
 }
 
 impl Summary {
-    /// Of a run that took `seconds`; `backend` is what the user asked for.
+    /// The summary of a run that took `seconds`. `backend` is the one that the user named.
     pub fn new(outcome: &Outcome, backend: &str, seconds: f64) -> Summary {
         Summary {
             table: other_table(outcome, backend).map(str::to_string),
@@ -66,12 +66,12 @@ impl Summary {
     }
 }
 
-/// A line about one subject.
+/// A line with a subject and text.
 pub fn line(subject: &str, text: impl Display) -> String {
     format!("{subject:<17} {text}")
 }
 
-/// A line per subject.
+/// Lines with a subject each.
 struct Lines(Vec<String>);
 
 impl Lines {
@@ -80,9 +80,9 @@ impl Lines {
     }
 }
 
-/// What was quantized, what stays float and what each correction did: a line each.
+/// One line each: quantized tensors and nodes, float nodes, corrections.
 ///
-/// `backend` is what the user asked for.
+/// `backend` is the one that the user named.
 pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     let Outcome { prepared, sidecar, placement, plan, .. } = outcome;
     let nodes = prepared.graph.as_ref().map_or(&[][..], |graph| &graph.node);
@@ -135,7 +135,7 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     lines.0
 }
 
-/// The table of a run where that is not `backend`'s own.
+/// The table of the run, where it is not `backend`'s own.
 fn other_table<'a>(outcome: &'a Outcome, backend: &str) -> Option<&'a str> {
     let table = outcome.sidecar.scheme.backend.as_str();
     (table != backend).then_some(table)
@@ -145,12 +145,12 @@ fn is_fused(float: &FloatNode) -> bool {
     matches!(float.cause, FloatCause::Fused(_))
 }
 
-/// `head: text`, or the head alone.
+/// `head: text`, or only `head` where the text is empty.
 fn with_colon(head: String, text: &str) -> String {
     if text.is_empty() { head } else { format!("{head}: {text}") }
 }
 
-/// Operators by the reason that they have no quantizers.
+/// Float operators, grouped by the reason.
 fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto]) -> String {
     let mut causes: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();
     for node in float {
@@ -166,7 +166,7 @@ fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto]) -> String {
     text.collect::<Vec<_>>().join("; ")
 }
 
-/// What left a node float: a rule of the scheme, or what was asked for.
+/// The reason of a rule in words, or that the user asked for it.
 fn by_rule(rule: &str) -> String {
     match rule {
         "selection" => "by --exclude or --only".to_string(),
@@ -175,7 +175,7 @@ fn by_rule(rule: &str) -> String {
     }
 }
 
-/// How many tensors have which type; with the granularity of their scales.
+/// Number of tensors per type; with `granularity` also of their scales.
 fn types(encodings: &[Encoding], granularity: bool) -> String {
     let mut counts: Vec<(String, usize)> = Vec::new();
     for encoding in encodings {
@@ -195,7 +195,7 @@ fn types(encodings: &[Encoding], granularity: bool) -> String {
     }
 }
 
-/// As `int8 symmetric per channel`.
+/// Text such as `int8 symmetric per channel`.
 fn type_name(encoding: &Encoding, granularity: bool) -> String {
     let Encoding { output_dtype, bits, symmetric, axis, block_size, .. } = encoding;
     let width = output_dtype.trim_start_matches(|c: char| !c.is_ascii_digit());
@@ -216,7 +216,8 @@ fn title(name: &str) -> &'static str {
     METHODS.iter().find(|method| method.name == name).map_or(other, |method| method.title)
 }
 
-/// As `percentile:99.99 rejected: no gain; overlap 0.918 -> 0.911 (± 0.004), SQNR 23.00 -> 22.41 dB on 16 samples`.
+/// Text such as `percentile:99.99 rejected: no gain; overlap 0.918 -> 0.911 (± 0.004), SQNR 23.00 -> 22.41 dB on 16
+/// samples`.
 fn describe_outcome(outcome: &MethodOutcome) -> String {
     let MethodOutcome { variant, accepted, reason, judged, details, seconds, .. } = outcome;
     let verdict = match (accepted, judged) {
@@ -232,7 +233,7 @@ fn describe_outcome(outcome: &MethodOutcome) -> String {
     format!("{} ({seconds:.2} s)", parts.join("; "))
 }
 
-/// As `overlap 0.818 -> 0.918 (± 0.004), SQNR 15.40 -> 23.00 dB on 16 samples`.
+/// Text such as `overlap 0.818 -> 0.918 (± 0.004), SQNR 15.40 -> 23.00 dB on 16 samples`.
 fn describe_figures(judged: &Judged) -> String {
     let Judged { metric, figures: [before, after], deviation, sqnr_db: [db_before, db_after], n_samples } = judged;
     let metric = metrics::by_name(metric).unwrap_or(SQNR);
@@ -265,8 +266,8 @@ fn describe_tuned(tuned: &Tuned) -> String {
     format!("{}{changed}", describe_figures(&tuned.judged))
 }
 
-/// What `--verbose` adds: every change of the float model, every node without quantizers and why, every group of
-/// channel scales, every step of mixed precision.
+/// The additional lines of `--verbose`: changes of the float model, nodes without quantizers with the reason, groups of
+/// channel scales, steps of mixed precision.
 pub fn details(outcome: &Outcome) -> Vec<String> {
     let sidecar = &outcome.sidecar;
     let prepared = sidecar.model.prepared.iter().map(|change| format!("prepared: {change}"));

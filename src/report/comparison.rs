@@ -1,4 +1,4 @@
-//! What `mqq compare` says of the outputs.
+//! The report of `mqq compare` on the outputs.
 
 use crate::metrics::{
     AGREEMENT, ChannelGroup, Figure, MAX_DB, MAX_ERROR, METRICS, Metric, NonFinite, OVERLAP, OutputGroups, SQNR, TOP1,
@@ -8,30 +8,32 @@ use serde::Serialize;
 use serde_json::{Map, Number, Value};
 use serde_with::skip_serializing_none;
 
-/// What is reported of one output.
+/// The report on one output.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct OutputReport {
     /// ONNX name.
     pub output: String,
-    /// SQNR over all samples, in dB; absent where the outputs are equal, and -200 where a value is NaN or infinite or there
-    /// is none.
+    /// SQNR over all samples, in dB; absent for equal outputs, and -200 where a value is NaN or infinite or there are
+    /// no values.
     pub sqnr_db: Option<f64>,
-    /// Largest absolute difference of a value; absent where one is NaN or infinite.
+    /// Largest absolute difference of a value; absent where a value is NaN or infinite.
     pub max_difference: Option<f64>,
-    /// Rows of class scores with the same largest value, in percent; absent where the output is no class scores.
+    /// Rows of class scores whose largest value stays in place, in percent; absent where the output is not class
+    /// scores.
     pub agreement_percent: Option<f64>,
-    /// Rows of class scores whose largest value is the label, float and quantized, in percent; absent without labels.
+    /// Rows of class scores whose largest value is at the label, float and quantized, in percent; absent without
+    /// labels.
     pub top1_percent: Option<[f64; 2]>,
-    /// Samples compared.
+    /// Number of samples.
     pub n_samples: usize,
-    /// Values that are NaN or infinite where float has numbers.
+    /// NaN and infinite values where float has numbers.
     pub non_finite: Option<NonFinite>,
-    /// Values that are NaN or infinite in the float model, so that there is nothing to compare with.
+    /// NaN and infinite values of the float model, which make a comparison impossible.
     pub float_non_finite: Option<NonFinite>,
-    /// The figure of every metric that is about the output, by its name.
+    /// The figure of every metric of the output, by the metric's name.
     pub metrics: Map<String, Value>,
-    /// The axis that counts channels, as the overlap takes it; absent where there is one channel.
+    /// The channel axis, as used by the overlap; absent where there is one channel.
     pub channel_axis: Option<usize>,
     /// The overlap of each group of channels.
     pub groups: Vec<GroupReport>,
@@ -47,7 +49,7 @@ pub struct GroupReport {
     pub overlap: f64,
 }
 
-/// The figures of every output.
+/// The report on every output.
 pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
     let measured = &comparison.measured;
     let figures: Vec<(Metric, Vec<Option<Figure>>)> =
@@ -80,7 +82,7 @@ pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
     measured.prepared().outputs().iter().enumerate().map(of).collect()
 }
 
-/// A line about one output.
+/// A line on one output.
 pub fn comparison(report: &OutputReport) -> String {
     let mut parts = Vec::new();
     let mut count = |non_finite: &Option<NonFinite>, what: &str| {
@@ -91,7 +93,7 @@ pub fn comparison(report: &OutputReport) -> String {
     count(&report.non_finite, "where float has numbers");
     count(&report.float_non_finite, "in the float model");
     let is_known = parts.is_empty();
-    // The top-1 stands at the end, beside that of the float model.
+    // Top-1 is last, next to that of the float model.
     for metric in METRICS.iter().filter(|metric| is_known && **metric != TOP1) {
         let Some(value) = report.metrics.get(metric.name).and_then(Value::as_f64) else { continue };
         parts.push(match *metric == SQNR && report.sqnr_db.is_none() {
@@ -112,7 +114,7 @@ pub fn comparison(report: &OutputReport) -> String {
     format!("{}: {}{}{}", report.output, parts.join(", "), lowest.unwrap_or_default(), top1.unwrap_or_default())
 }
 
-/// A line about the channels of an output, as the overlap takes them.
+/// A line on the channels of an output, as used by the overlap.
 pub fn channels(groups: &OutputGroups) -> String {
     let OutputGroups { output, axis, groups } = groups;
     let axis = axis.map_or("one channel".to_string(), |axis| format!("channels along axis {axis}"));

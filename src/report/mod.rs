@@ -1,4 +1,4 @@
-//! What a run says: JSON for programs, lines for people.
+//! Reports of a run: JSON for programs, lines for people.
 //!
 //! In: outcomes of the stages. Out: values that serialize, and lines of text. It prints nothing and decides nothing.
 
@@ -14,7 +14,7 @@ pub use rules::{Verbosity, findings};
 
 use std::collections::BTreeMap;
 
-/// `7 Conv, 2 Add`: the most frequent first.
+/// Text such as `7 Conv, 2 Add`, most frequent first.
 fn by_operator<'a>(op_types: impl Iterator<Item = &'a str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     op_types.for_each(|op_type| *counts.entry(op_type).or_default() += 1);
@@ -24,7 +24,7 @@ fn by_operator<'a>(op_types: impl Iterator<Item = &'a str>) -> String {
     counts.collect::<Vec<_>>().join(", ")
 }
 
-/// `1 node`, `2 nodes`.
+/// Text such as `1 node` or `2 nodes`.
 fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

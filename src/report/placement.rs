@@ -1,4 +1,4 @@
-//! What `mqq inspect` says of a backend's placement.
+//! The report of `mqq inspect` on a backend's placement.
 
 use super::by_operator;
 use crate::onnx::node::node_name;
@@ -7,19 +7,19 @@ use crate::place::{FloatCause, Placement};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 
-/// What would be quantized for a backend, and what not and why.
+/// The placement for a backend, with the reason for every float node.
 #[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct PlacementReport {
     /// The backend's name.
     pub backend: String,
-    /// The table that takes the place of the backend's own, as the network is a transformer.
+    /// The table that replaces the backend's own because the network is a transformer.
     pub table: Option<String>,
-    /// What was changed before placement, a line each.
+    /// Changes before placement, one line each.
     pub prepared: Vec<String>,
-    /// Why the model cannot be calibrated, where it cannot.
+    /// Why the model cannot be calibrated; absent where it can.
     pub engine_error: Option<String>,
-    /// What to do about it.
+    /// Advice for that error.
     pub engine_hint: Option<String>,
     quantized_tensors: Vec<Tensor>,
     detector_tails: Vec<Tail>,
@@ -37,12 +37,12 @@ struct Tensor {
     group: usize,
 }
 
-/// What a detector computes of its output layers.
+/// The tail of a detector.
 #[derive(Debug, Serialize)]
 struct Tail {
     output_layers: Vec<String>,
     nodes: Vec<String>,
-    /// Names the node that tells it from the end of another network.
+    /// The node that tells it from the end of another network, and how.
     reason: String,
     /// Whether none of the nodes is quantized.
     float: bool,
@@ -60,7 +60,7 @@ struct Node {
     fused: bool,
 }
 
-/// The placement of a graph; backend, changes and errors are for the caller to fill in.
+/// The report on a placement; the caller fills in backend, changes and errors.
 pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
     let name = |node: usize| node_name(&graph.node[node]).to_string();
     let node = |node: usize| Node {
@@ -105,7 +105,7 @@ pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
 }
 
 impl PlacementReport {
-    /// Lines for people.
+    /// The report as lines of text.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![String::new(), format!("for {}:", self.backend)];
         lines.extend(self.table.iter().map(|table| format!("  table {table}, as the network is a transformer")));

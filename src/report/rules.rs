@@ -1,11 +1,11 @@
-//! What `mqq check` says of one model's findings.
+//! The report of `mqq check` on one model's findings.
 
 use crate::check::{Finding, Severity};
 
-/// Findings of one rule that are printed where not all are asked for.
+/// Findings per rule that are printed by default.
 const N_PRINTED: usize = 5;
 
-/// How much is said.
+/// Amount of printed findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verbosity {
     /// Errors only.
@@ -16,7 +16,7 @@ pub enum Verbosity {
     Verbose,
 }
 
-/// A line per finding, those of one rule together, with its hint behind the last that has it.
+/// One line per finding, grouped by rule; a hint follows the last finding that has it.
 pub fn findings(findings: &[Finding], verbosity: Verbosity) -> Vec<String> {
     let mut lines = Vec::new();
     let same_rule = |a: &Finding, b: &Finding| (a.rule, a.severity) == (b.rule, b.severity);

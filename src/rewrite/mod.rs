@@ -1,9 +1,10 @@
-//! The plan written into the graph.
+//! Writes the plan into the graph.
 //!
-//! In: a prepared model and a [`QuantPlan`]. Out: a [`QuantizedModel`] with QuantizeLinear and DequantizeLinear
-//! nodes; where ONNX has no operator for a grid (NNIE's codes), weights are fake-quantized floats, and
-//! activations stay as they are. Where the table asks for it, integer products take the place of MatMul and Gemm. It sees no statistics and decides nothing. Inserted names: `{tensor}_QuantizeLinear`,
-//! `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`, with `_1` where taken.
+//! In: a prepared model and a [`QuantPlan`]. Out: a [`QuantizedModel`] with QuantizeLinear and DequantizeLinear nodes.
+//! Where ONNX has no operator for a grid (NNIE's codes), weights are fake-quantized floats, and activations stay float.
+//! Where the table asks for it, integer products replace MatMul and Gemm. It uses no statistics and decides nothing.
+//! Inserted names: `{tensor}_QuantizeLinear`, `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`,
+//! with `_1` where taken.
 
 mod product;
 
@@ -23,13 +24,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct QuantizedModel(ModelProto);
 
 impl QuantizedModel {
-    /// Its message.
+    /// The model.
     pub fn into_model(self) -> ModelProto {
         self.0
     }
 }
 
-/// Writes `plan` into the prepared `model` that it is a plan of, its edits made.
+/// Writes `plan` into its prepared `model`, whose edits must have been applied.
 ///
 /// # Errors
 /// If the model has no graph, or a type of the plan has no ONNX integer.
@@ -54,8 +55,7 @@ pub fn rewrite(mut model: ModelProto, plan: &QuantPlan, storage: WeightStorage) 
     Ok(QuantizedModel(model))
 }
 
-/// Removes the float initializers that the plan has replaced, and the bounds of removed Clips, where
-/// nothing uses them any more.
+/// Removes replaced float initializers, and the bounds of removed Clips, where they have no use left.
 fn drop_unused(graph: &mut GraphProto, plan: &QuantPlan, clip_bounds: Vec<String>) {
     let weights = plan.weights.iter().map(|weight| &weight.quantizer.tensor);
     let biases = plan.biases.iter().map(|bias| &bias.quantizer.tensor);
@@ -63,7 +63,7 @@ fn drop_unused(graph: &mut GraphProto, plan: &QuantPlan, clip_bounds: Vec<String
     graph.value_info.retain(|value| !unused.contains(value.name()));
 }
 
-/// What is to be written.
+/// Nodes and initializers to be written.
 #[derive(Default)]
 struct Writer {
     names: Names,
@@ -71,18 +71,18 @@ struct Writer {
     after_tensor: BTreeMap<String, Vec<NodeProto>>,
     before_node: BTreeMap<usize, Vec<NodeProto>>,
     replaced: BTreeMap<Edge, String>,
-    /// Outputs of the network that are quantized: the new name of what their node makes.
+    /// New names for the producers' outputs of quantized network outputs.
     renamed: BTreeMap<String, String>,
-    /// Nodes whose effect the grid behind them has.
+    /// Removed nodes, whose effect the next grid has.
     removed: BTreeSet<usize>,
-    /// Integer products by the node that they take the place of.
+    /// Integer products, by the node that each replaces.
     products: BTreeMap<usize, StoredProduct>,
-    /// Integers, scale and zero point that a DynamicQuantizeLinear makes, by the tensor that it reads.
+    /// Integers, scale and zero point from a DynamicQuantizeLinear, by the tensor that it reads.
     dynamic_inputs: BTreeMap<String, [String; 3]>,
 }
 
 impl Writer {
-    /// Writes it; gives the bounds of the Clips that were removed.
+    /// Writes everything. Returns the bounds of the removed Clips.
     fn write(mut self, graph: &mut GraphProto) -> Vec<String> {
         let inserted = graph.input.iter().filter_map(|value| self.after_tensor.remove(value.name()));
         let mut nodes: Vec<NodeProto> = inserted.flatten().collect();
@@ -131,7 +131,7 @@ impl Writer {
             after = &clip.input;
             self.removed.insert(clip.node);
         }
-        // An output of the network keeps its name behind the pair.
+        // An output of the network keeps its name after the Q/DQ pair.
         let dequantized = if planned.quantizer.network_output {
             if planned.removed_clip().is_none() {
                 source = self.names.fresh(&format!("{tensor}_float"));
@@ -162,7 +162,7 @@ impl Writer {
         }
     }
 
-    /// A weight behind a DequantizeLinear, for the uses `edges`.
+    /// A weight with a DequantizeLinear, for the uses `edges`.
     fn dequantized_weight(&mut self, planned: &PlannedWeight, edges: &[Edge], storage: WeightStorage) -> Result<()> {
         let tensor = &planned.quantizer.tensor;
         if planned.params.iter().any(|params| params.codes != Codes::Affine) {
@@ -183,7 +183,7 @@ impl Writer {
             WeightStorage::Float => {
                 let mut stored = tensor.clone();
                 if planned.learned {
-                    // Rounding the original again would not give these integers.
+                    // Rounding the original values again would not give these integers.
                     stored = self.names.fresh(&format!("{tensor}_rounded"));
                     let values = planned.dequantized();
                     self.initializers.push(tensor::from_f32(&stored, &planned.shape, &values)?);
@@ -199,7 +199,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A weight of codes that ONNX has no operator for: fake-quantized floats.
+    /// A weight with codes that ONNX has no operator for, as fake-quantized floats.
     fn rounded_weight(&mut self, planned: &PlannedWeight) -> Result<()> {
         let rounded = self.names.fresh(&format!("{}_rounded", planned.quantizer.tensor));
         let [_] = planned.params[..] else { bail!("`{}`: several scales, expected one", planned.quantizer.tensor) };
@@ -237,7 +237,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Names of the scale and the zero point, which are added to the initializers.
+    /// Adds scale and zero point to the initializers. Returns their names.
     fn parameters(
         &mut self,
         tensor: &str,

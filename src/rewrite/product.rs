@@ -1,11 +1,12 @@
-//! Integer products in place of a MatMul or a Gemm by a constant matrix: MatMulNBits, and MatMulInteger behind a
+//! Integer products that replace a MatMul or a Gemm with a constant matrix: MatMulNBits, and MatMulInteger after a
 //! DynamicQuantizeLinear.
 //!
-//! In: a weight and its uses. Out: the initializers that the integer product reads, and the nodes that take the place of
-//! the MatMul or Gemm; the last of them makes its output. Other uses of the weight are left to the caller.
+//! In: a weight and its uses. Out: the initializers of the integer product, and the nodes that replace the MatMul or
+//! Gemm; the last one produces its output. Other uses of the weight are left to the caller.
 //!
 //! Sources: ONNX Runtime, `docs/ContribOperators.md` (`com.microsoft.MatMulNBits`); ONNX, `DynamicQuantizeLinear` and
-//! `MatMulInteger`, in the order that ONNX Runtime's `matmul_integer_to_float.cc` and `dynamic_quantize_matmul_fusion.cc` fuse.
+//! `MatMulInteger`, in the order that ONNX Runtime's `matmul_integer_to_float.cc` and
+//! `dynamic_quantize_matmul_fusion.cc` fuse.
 
 use super::{Writer, integers};
 use crate::onnx::graph::Edge;
@@ -19,10 +20,10 @@ use anyhow::Result;
 /// The domain of ONNX Runtime's own operators.
 pub(super) const CONTRIB: &str = "com.microsoft";
 
-/// The initializers of a weight that an integer product reads, by name.
+/// Names of a weight's initializers for an integer product.
 #[derive(Clone)]
 pub(super) enum StoredProduct {
-    /// `MatMulNBits`: the inputs behind the first, and the attributes.
+    /// `MatMulNBits`: the inputs after the first, and the attributes.
     Nbits { inputs: Vec<String>, attributes: Vec<(&'static str, i64)> },
     /// `MatMulInteger`: the integers, their scale and their zero point.
     Dynamic { weight: String, scale: String, zero_point: String },
@@ -33,12 +34,12 @@ pub(super) enum StoredProduct {
 struct WeightMatrix {
     k: usize,
     n: usize,
-    /// Whether the tensor is `[n, k]`.
+    /// Whether the tensor is stored as `[n, k]`.
     transposed: bool,
 }
 
 impl WeightMatrix {
-    /// The weight at an input of `node`, where an integer product can take the node's place.
+    /// The weight at an input of `node`, where an integer product can replace the node.
     fn of(node: &NodeProto, input_idx: usize, planned: &PlannedWeight, storage: WeightStorage) -> Option<WeightMatrix> {
         let transposed = match (node.op_type(), input_idx) {
             ("MatMul", 1) => false,
@@ -52,21 +53,21 @@ impl WeightMatrix {
         let (axis, n_scales) = (planned.quantizer.axis, planned.params.len());
         let fits = match storage {
             WeightStorage::Nbits { .. } => batch.is_empty() && axis == Some(usize::from(transposed)),
-            // ONNX Runtime's kernel fails on scales per channel of a stack of matrices (onnxruntime issue 25489).
+            // ONNX Runtime's kernel fails on per-channel scales of a stack of matrices (onnxruntime issue 25489).
             WeightStorage::Dynamic => n_scales == 1 || batch.is_empty() && axis == Some(usize::from(!transposed)),
             WeightStorage::Integer | WeightStorage::Float => false,
         };
         (fits && n_scales > 0 && k > 0 && n > 0).then_some(WeightMatrix { k, n, transposed })
     }
 
-    /// The position in the tensor of row `k` of column `n`.
+    /// Index into the tensor of row `k`, column `n`.
     fn at(&self, k: usize, n: usize) -> usize {
         if self.transposed { n * self.k + k } else { k * self.n + n }
     }
 }
 
 impl Writer {
-    /// Adds the initializers of integer products that read `planned`; gives the uses of it that are none.
+    /// Adds the initializers of integer products with the weight `planned`. Returns its other uses.
     pub(super) fn products(
         &mut self,
         graph: &GraphProto,
@@ -80,7 +81,7 @@ impl Writer {
                 others.push((node_idx, input_idx));
                 continue;
             };
-            // A MatMul and a Gemm may read one weight both ways round.
+            // A MatMul and a Gemm may read one weight with different orientations.
             let product = match (stored.iter().find(|(other, _)| *other == matrix), storage) {
                 (Some((_, product)), _) => product.clone(),
                 (None, WeightStorage::Nbits { nbits }) => self.blocks(planned, matrix, nbits)?,
@@ -92,7 +93,8 @@ impl Writer {
         Ok(others)
     }
 
-    /// The weight of a MatMulNBits: codes from 0 up, `[n, blocks, bytes]`; scales, `[n, blocks]`; zero points, `[n, bytes]`.
+    /// The weight of a MatMulNBits: codes from 0, `[n, blocks, bytes]`; scales, `[n, blocks]`; zero points,
+    /// `[n, bytes]`.
     fn blocks(
         &mut self,
         planned: &PlannedWeight,
@@ -113,7 +115,7 @@ impl Writer {
                 let zero = params.zero_point + offset;
                 let rows = first..k.min(first + block);
                 let stored = rows.map(|row| planned.integers[matrix.at(row, column)] + offset);
-                // The last block is filled up with what stands for 0.
+                // The last block is padded with the code of 0.
                 let filled: Vec<i32> = stored.chain(std::iter::repeat(zero)).take(block).collect();
                 codes.extend(packed(&filled, bits));
                 scales.push(params.scale);
@@ -127,7 +129,7 @@ impl Writer {
         self.initializers.push(tensor::from_integers(&blocks, DataType::Uint8, &[n, n_blocks, bytes], &codes)?);
         self.initializers.push(tensor::from_f32(&scale, &[n, n_blocks], &scales)?);
         let mut inputs = vec![blocks, scale];
-        // Where there are no zero points the middle of the codes stands for 0.
+        // Without zero points the middle code stands for 0.
         if zero_points.iter().flatten().any(|&zero| zero != middle) {
             let name = self.names.fresh(&format!("{tensor}_zero_point"));
             let rows: Vec<i32> = zero_points.iter().flat_map(|row| packed(row, bits)).collect();
@@ -136,7 +138,7 @@ impl Writer {
         }
         let mut attributes =
             vec![("K", k as i64), ("N", n as i64), ("bits", i64::from(bits)), ("block_size", block as i64)];
-        // Some execution providers do not know it.
+        // Some execution providers do not know the attribute.
         let level = i64::from(options.accuracy_level);
         attributes.extend((level > 0).then_some(("accuracy_level", level)));
         Ok(StoredProduct::Nbits { inputs, attributes })
@@ -159,7 +161,7 @@ impl Writer {
         Ok(StoredProduct::Dynamic { weight, scale, zero_point })
     }
 
-    /// The nodes in place of `node`, whose inputs and outputs have their final names.
+    /// The nodes that replace `node`, whose inputs and outputs have their final names.
     pub(super) fn nodes_of(&mut self, product: StoredProduct, node: &NodeProto) -> Vec<NodeProto> {
         let name = |i: usize| node.input.get(i).cloned().unwrap_or_default();
         let (x, bias, output) = (name(0), name(2), node.output[0].clone());
@@ -193,7 +195,7 @@ impl Writer {
         nodes
     }
 
-    /// Integers, scale and zero point that the one DynamicQuantizeLinear of `x` makes.
+    /// Integers, scale and zero point from the one DynamicQuantizeLinear of `x`.
     fn dynamic_input(&mut self, x: &str, nodes: &mut Vec<NodeProto>) -> [String; 3] {
         if let Some(names) = self.dynamic_inputs.get(x) {
             return names.clone();
@@ -208,7 +210,7 @@ impl Writer {
     }
 }
 
-/// Codes of 4 bits two to a byte, the first in the low half; of 8 bits as they are.
+/// 4-bit codes two to a byte, the first in the low half; 8-bit codes unchanged.
 fn packed(codes: &[i32], bits: u8) -> Vec<i32> {
     match bits {
         4 => codes.chunks(2).map(|pair| pair.iter().rev().fold(0, |byte, code| byte << 4 | code & 0xf)).collect(),

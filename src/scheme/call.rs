@@ -1,4 +1,4 @@
-//! Calls of rules in a table, of placement and of a target's checks, and what their parameters may hold.
+//! Calls of rules in a table (of placement and of a target's checks), and the kinds of their parameters.
 
 use crate::diag::none_of;
 use crate::onnx::integers::{type_names, type_number};
@@ -6,23 +6,23 @@ use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a parameter of a rule holds.
+/// The kind of a rule's parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterKind {
-    /// A whole number; 0 and 1 switch off and on.
+    /// A whole number; 0 and 1 are off and on.
     Number,
     /// A number, or a fraction such as `1/256`.
     Fraction,
     /// A list of operator types.
     Ops,
-    /// A name of the table's `types`.
+    /// A name from the table's `types`.
     Type,
     /// Element types by their ONNX names; empty for none.
     Dtypes,
     /// Pairs of element types, such as `int8/uint8`.
     DtypePairs,
-    /// An axis: a number, `output` for the output channels, `columns` for those of a matrix that is the second
-    /// operand and else one scale, or `none` for one scale.
+    /// An axis: a number, `output` for the output channels, `columns` for the columns of a matrix at the second operand
+    /// (one scale for other operands), or `none` for one scale.
     Axis,
     /// One of these words.
     Word(&'static [&'static str]),
@@ -82,7 +82,7 @@ impl From<RuleCall> for RuleForm {
 }
 
 impl RuleCall {
-    /// A number, or `default` where the table does not give it.
+    /// A number; `default` where the table has none.
     pub fn number(&self, name: &str, default: i64) -> i64 {
         match self.parameters.get(name) {
             Some(Parameter::Number(value)) => *value,
@@ -90,7 +90,7 @@ impl RuleCall {
         }
     }
 
-    /// A name, where the table gives it.
+    /// A name; `None` where the table has none.
     pub fn name(&self, name: &str) -> Option<&str> {
         match self.parameters.get(name) {
             Some(Parameter::Name(value)) => Some(value),
@@ -98,7 +98,7 @@ impl RuleCall {
         }
     }
 
-    /// A list of operator types; empty where the table does not give it.
+    /// A list of operator types; empty where the table has none.
     pub fn ops(&self, name: &str) -> &[String] {
         match self.parameters.get(name) {
             Some(Parameter::Ops(ops)) => ops,
@@ -106,12 +106,12 @@ impl RuleCall {
         }
     }
 
-    /// Whether the list `name` holds `op_type`.
+    /// Whether the list `name` contains `op_type`.
     pub fn lists(&self, name: &str, op_type: &str) -> bool {
         self.ops(name).iter().any(|op| op == op_type)
     }
 
-    /// A positive number that may be written as a fraction.
+    /// A positive number, which may be written as a fraction.
     pub fn fraction(&self, name: &str) -> Option<f32> {
         match self.parameters.get(name)? {
             Parameter::Number(n) => Some(*n as f32),
@@ -120,7 +120,7 @@ impl RuleCall {
         }
     }
 
-    /// Element types by number; `None` where the table does not give the parameter.
+    /// Element types by number; `None` where the table has none.
     pub fn dtypes(&self, name: &str) -> Option<Vec<i32>> {
         match self.parameters.get(name)? {
             Parameter::Ops(names) => Some(names.iter().filter_map(|n| type_number(n)).collect()),
@@ -140,7 +140,7 @@ fn fraction(text: &str) -> Option<f32> {
 }
 
 impl ParameterKind {
-    /// Fails where `value` is of another kind; `types` are the table's.
+    /// Fails where `value` has another kind. `types` are the table's types.
     pub(super) fn check(self, value: &Parameter, types: &[&str]) -> Result<()> {
         let one_of = |found: &str, names: &[&str]| match names.contains(&found) {
             true => Ok(()),

@@ -1,21 +1,21 @@
-//! What the names in a table may stand for.
+//! The names that tables may use.
 
 use super::ParameterKind;
 use anyhow::Result;
 
-/// The parameters of a rule by name; the name `*` stands for every other.
+/// The parameters of a rule by name; the name `*` stands for all others.
 pub type Takes = &'static [(&'static str, ParameterKind)];
 
-/// The lists of other modules that tables take names from.
+/// Lists of other modules with the names for tables.
 pub struct Catalog {
     /// Tables that come with mqq: name and YAML.
     pub tables: &'static [(&'static str, &'static str)],
     /// Placement rules.
     pub rules: Vec<(&'static str, Takes)>,
-    /// Rules of targets; each takes a `severity` besides.
+    /// Rules of targets; each also accepts `severity`.
     pub checks: Vec<(&'static str, Takes)>,
-    /// Fails where an observer's spelling is wrong.
+    /// Fails for an invalid spelling of an observer.
     pub check_observer: fn(&str) -> Result<()>,
-    /// Fails where no output format has the name.
+    /// Fails for an unknown output format.
     pub check_format: fn(&str) -> Result<()>,
 }

@@ -1,4 +1,4 @@
-//! What a table must hold to beyond its form.
+//! Checks of a table beyond its YAML form.
 
 use super::mixed::check_mixed;
 use super::wrong::{Wrong, ensure, wrong};
@@ -62,7 +62,7 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Operators that hold the integers of weights themselves: which types they take.
+/// Checks the types of operators that hold the weights' integers themselves.
 fn check_storage(scheme: &Scheme) -> Result<(), Wrong> {
     let (fits, expected): (fn(&QType) -> bool, _) = match scheme.weight_storage {
         WeightStorage::Integer | WeightStorage::Float => return Ok(()),
@@ -195,7 +195,7 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// The parameters of one rule: their names, and what they hold.
+/// Checks the parameters of one rule: names and kinds.
 fn check_parameters(
     scheme: &Scheme,
     call: &RuleCall,

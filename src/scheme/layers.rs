@@ -1,4 +1,4 @@
-//! Tables that extend each other, merged into one.
+//! Merges tables that extend each other.
 
 use super::locate::line_of;
 use super::wrong::{Wrong, wrong};
@@ -14,18 +14,18 @@ type Tables = &'static [(&'static str, &'static str)];
 
 /// One file of a chain.
 struct TableLayer {
-    /// The file, as messages name it.
+    /// The file's name in messages.
     label: String,
-    /// Where it is, if the table is not built in.
+    /// The file's path; `None` for a built-in table.
     path: Option<PathBuf>,
     text: String,
     value: Mapping,
 }
 
-/// A table and those it extends, the most derived first.
+/// A table and those it extends, most derived first.
 pub(super) struct Layers(Vec<TableLayer>);
 
-/// Where a table is.
+/// The place of a table.
 #[derive(Clone, PartialEq)]
 enum TablePlace {
     BuiltIn(&'static str, &'static str),
@@ -33,7 +33,7 @@ enum TablePlace {
 }
 
 impl TablePlace {
-    /// `name` is a built-in table or a path, relative to `folder`.
+    /// Finds `name`: a built-in table or a path relative to `folder`.
     fn of(name: &str, folder: Option<&Path>, tables: Tables) -> Result<TablePlace> {
         let built_in = |wanted: &str| tables.iter().find(|(known, _)| *known == wanted);
         if let Some((name, yaml)) = built_in(name) {
@@ -85,7 +85,7 @@ impl TablePlace {
     }
 }
 
-/// Whether `backend` is the path of a table, not the name of one.
+/// Whether `backend` is the path of a table instead of a name.
 pub fn is_path(backend: &str) -> bool {
     backend.ends_with(".yaml") || backend.ends_with(".yml") || backend.contains('/')
 }
@@ -115,7 +115,7 @@ impl Layers {
     /// Reads the table of `backend` and those it extends.
     ///
     /// # Errors
-    /// If one does not exist or is no YAML, or they extend each other in a circle.
+    /// If one does not exist or is not YAML, or they extend each other in a circle.
     pub fn read(backend: &str, tables: Tables) -> Result<Layers> {
         let mut place = TablePlace::of(backend, None, tables)?;
         let mut places = Vec::new();
@@ -155,15 +155,15 @@ impl Layers {
         }
     }
 
-    /// The files among them.
+    /// The paths of the tables that are files.
     pub fn files(self) -> Vec<PathBuf> {
         self.0.into_iter().filter_map(|layer| layer.path).collect()
     }
 
-    /// One table: maps merged key by key, everything else replaced; `null` takes a key away.
+    /// Merges the tables: maps key by key, everything else is replaced; `null` removes a key.
     ///
     /// # Errors
-    /// If `null` is given for a key that the table below does not have.
+    /// If `null` is given for a key that the base table does not have.
     pub fn merged(&self) -> Result<Value> {
         let mut merged = Mapping::new();
         for (position, layer) in self.0.iter().enumerate().rev() {
@@ -177,8 +177,8 @@ impl Layers {
         Ok(Value::Mapping(merged))
     }
 
-    /// An error about the dotted key path `at`: file and line where it is written, or where the nearest
-    /// key above it is, in the most derived table that has it.
+    /// Adds file and line to an error about the dotted key path `at`: those of the key, or of the nearest key above it,
+    /// in the most derived table that has it.
     pub fn explain(&self, at: &str, error: &anyhow::Error) -> anyhow::Error {
         let steps: Vec<&str> = at.split('.').filter(|step| !step.is_empty()).collect();
         let found = (1..=steps.len()).rev().find_map(|depth| {
@@ -195,7 +195,7 @@ impl Layers {
     }
 }
 
-/// Lays `over` on `base`.
+/// Merges `over` into `base`.
 fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), Wrong> {
     for (key, value) in over {
         let at = match (at, key.as_str()) {

@@ -1,4 +1,4 @@
-//! From YAML to a checked [`Scheme`].
+//! Loads YAML into a checked [`Scheme`].
 
 use super::layers::Layers;
 use super::wrong::{Wrong, wrong};
@@ -9,10 +9,10 @@ use serde_path_to_error::Segment;
 use serde_yaml::Value;
 use std::path::PathBuf;
 
-/// The table of a built-in backend, or of a YAML file where `backend` is the path of one.
+/// The table of a built-in backend, or of the YAML file at the path `backend`.
 ///
 /// # Errors
-/// If there is no such backend or file, or the table is wrong: file, line, key, what was expected.
+/// If there is no such backend or file, or the table is invalid: file, line, key, expected value.
 pub fn resolve(backend: &str, catalog: &Catalog) -> Result<Scheme> {
     let layers = Layers::read(backend, catalog.tables)?;
     let scheme = from_value(layers.merged()?).and_then(|scheme| {
@@ -22,18 +22,16 @@ pub fn resolve(backend: &str, catalog: &Catalog) -> Result<Scheme> {
     scheme.map_err(|wrong| layers.explain(&wrong.at, &wrong.error))
 }
 
-/// The files that the table of `backend` is read from: its own and those it extends, without built-in ones. None where
-/// [`resolve`] fails.
+/// The files of `backend`'s table: its own and those it extends, without built-in ones. Empty where [`resolve`] fails.
 pub fn files(backend: &str, catalog: &Catalog) -> Vec<PathBuf> {
     Layers::read(backend, catalog.tables).map(Layers::files).unwrap_or_default()
 }
 
-/// [`resolve`], then `switches` of the table turned on, then `sets` of the form `types.act8.bits=4` laid
-/// over it: a dotted path of keys, and a YAML value (`null` takes the key away).
+/// As [`resolve`], with `switches` turned on and then `sets` applied, such as `types.act8.bits=4`: a dotted path of
+/// keys and a YAML value (`null` removes the key).
 ///
 /// # Errors
-/// As [`resolve`]; if a switch is unknown; if a path leads through a key that does not exist, or to a
-/// value that the table cannot have.
+/// As [`resolve`]; also for an unknown switch, a path through a key that does not exist, or an invalid value.
 pub fn resolve_with(backend: &str, switches: &[String], sets: &[String], catalog: &Catalog) -> Result<Scheme> {
     let mut scheme = resolve(backend, catalog)?;
     for switch in switches {

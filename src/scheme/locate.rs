@@ -3,10 +3,10 @@
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Line of the key, or of the list's element, at the dotted path `at` (`types.act8.bits`, `placement.2`);
-/// `None` where the text has no such key.
+/// Line of the key, or of the list's element, at the dotted path `at` (`types.act8.bits`, `placement.2`); `None` where
+/// the text has no such key.
 pub fn line_of(text: &str, at: &[&str]) -> Option<usize> {
-    // The walk fails where it arrives: the parser adds to an error where it happened.
+    // The walk ends with an error when it arrives, because the parser adds the line to errors.
     let walk = Walk::Along(at).deserialize(serde_yaml::Deserializer::from_str(text));
     let arrived = walk.err().filter(|error| error.to_string().contains(ARRIVED));
     arrived?.location().map(|location| location.line())
@@ -14,13 +14,13 @@ pub fn line_of(text: &str, at: &[&str]) -> Option<usize> {
 
 const ARRIVED: &str = "<arrived>";
 
-/// What is done with a part of the text. Another error than [`ARRIVED`] means that the steps lead nowhere.
+/// A step of the walk. An error other than [`ARRIVED`] means that the path does not exist.
 enum Walk<'a> {
-    /// Follows the steps that are left.
+    /// Follows the remaining steps.
     Along(&'a [&'a str]),
-    /// Reads a key; arrives where it is this one.
+    /// Reads a key; arrives if it is this one.
     Key(Option<&'a str>),
-    /// Arrives at whatever comes.
+    /// Arrives at any value.
     Arrive,
 }
 

@@ -1,4 +1,4 @@
-//! What single layers may have instead of the types of their rows.
+//! Precisions that single layers may have instead of the types of their rows.
 
 use super::wrong::{Wrong, ensure, wrong};
 use super::{BiasRow, Granularity, Parameter, QType, Scheme};
@@ -14,17 +14,17 @@ pub const FLOAT: &str = "float";
 /// First version of ONNX's operator set that has integers of 4 and 16 bits and scales per block.
 const WIDE_OPSET: i64 = 21;
 
-/// A precision of a table's key `mixed`: types that a layer may have instead of those of its row. [`FLOAT`]
-/// alone has none.
+/// A precision in a table's key `mixed`: types that a layer may have instead of those of its row. Only [`FLOAT`] has
+/// none.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Precision {
-    /// Type of the activations that the layer reads and makes.
+    /// Type of the activations that the layer reads and writes.
     pub activation: Option<String>,
     /// Type of its weight.
     pub weight: Option<String>,
-    /// Where the facts are from, if not from the table's source.
+    /// Source of the facts, if not the table's.
     pub source: Option<String>,
 }
 
@@ -50,8 +50,7 @@ impl Scheme {
         }
     }
 
-    /// Whether rows or rules use the type. One that serves `mixed` alone, or nothing, needs its operator set
-    /// only where it is chosen.
+    /// Whether rows or rules use the type. A type that only `mixed` uses needs its operator set only when it is chosen.
     pub(super) fn is_placed(&self, name: &str) -> bool {
         let is = |other: &Option<String>| other.as_deref() == Some(name);
         let in_row = self.ops.values().any(|row| {
@@ -66,7 +65,7 @@ impl Scheme {
     }
 }
 
-/// The precisions of `mixed`: known types of the right form.
+/// Checks the precisions of `mixed`: types must be known and of the right form.
 pub(super) fn check_mixed(scheme: &Scheme) -> Result<(), Wrong> {
     for (name, precision) in &scheme.mixed {
         let at = format!("mixed.{name}");

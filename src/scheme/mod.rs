@@ -1,7 +1,7 @@
-//! Backend tables: what a target can run on integers, and how.
+//! Backend tables: the operators that a target runs on integers, and how.
 //!
-//! In: a YAML file of `backends/`, or a user's own, which may extend another. Out: a checked [`Scheme`].
-//! Nothing else in the crate knows a backend's name; a new backend is a file and a line in `backends::BUILT_IN`.
+//! In: a YAML file of `backends/`, or a user's own, which may extend another. Out: a checked [`Scheme`]. Nothing else
+//! in the crate knows a backend's name; a new backend is a file and a line in `backends::BUILT_IN`.
 
 mod call;
 mod catalog;
@@ -28,39 +28,38 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One backend's table.
+/// The table of a backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scheme {
     /// The name on the command line and in output file names.
     pub name: String,
-    /// What a built-in table is called besides; a table that extends it is not.
+    /// Other names of a built-in table; a table that extends it does not inherit them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
-    /// One line for people.
+    /// One-line description.
     #[serde(default)]
     pub description: String,
-    /// Name of the built-in table that takes the place of this one where the network is a transformer; a table that extends
-    /// this one has none.
+    /// Name of the built-in table that replaces this one for transformers; a table that extends this one does not
+    /// inherit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transformers: Option<String>,
-    /// Where the table's facts are from.
+    /// Source of the table's facts.
     pub source: String,
-    /// Lowest version of the default operator set that can express what the table asks for.
+    /// Minimum version of the default operator set for the table's types and operators.
     pub min_opset: i64,
-    /// Whether the target takes only inputs whose every dimension is a number; the written model then has
-    /// the shapes that it was calibrated with.
+    /// Whether the target requires fixed input dimensions; the written model then has the shapes of the calibration.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub static_shapes: bool,
-    /// Whether divisions by constants and squares are to be products, and differences with constants sums.
+    /// Whether divisions by constants and squares become products, and differences with constants sums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multiply_and_add: bool,
-    /// How a Mul runs that channel scales put in front of a layer; `None` where the graph gets none.
+    /// How a Mul by channel scales before a layer runs; `None` where none may be inserted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insert_scales: Option<InsertedScales>,
-    /// Integer types by the names that the rows use.
+    /// Integer types by the names used in the rows.
     pub types: BTreeMap<String, QType>,
-    /// Which range observers to use where the command line says nothing.
+    /// Range observers where the command line names none.
     pub observers: ObserverNames,
     /// How quantized weights are stored.
     #[serde(default)]
@@ -68,23 +67,23 @@ pub struct Scheme {
     /// Named changes to `types` that the command line may switch on.
     #[serde(default)]
     pub switches: BTreeMap<String, Switch>,
-    /// A row per operator that may be quantized; everything else stays float.
+    /// One row per operator that may be quantized; all other operators stay float.
     pub ops: BTreeMap<String, OpRow>,
     /// Placement rules, in the order in which they run.
     pub placement: Vec<RuleCall>,
-    /// Rules that a model with Q/DQ must keep for this target, beside those of ONNX itself.
+    /// Rules for models with Q/DQ for this target, besides those of ONNX itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub check: Vec<RuleCall>,
-    /// What single layers may have instead of the types of their rows, by a name of the table's own.
+    /// Precisions that single layers may have instead of the types of their rows, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mixed: BTreeMap<String, Precision>,
-    /// What is written beside the model.
+    /// Formats that are written beside the model.
     #[serde(default)]
     pub emit: Vec<String>,
 }
 
 impl Scheme {
-    /// Whether ranges of activations are written where weights are stored in this way; where not, no data is needed.
+    /// Whether ranges of activations are written with this storage of weights; if not, no data is needed.
     pub fn has_ranges(&self, storage: WeightStorage) -> bool {
         let mut rows = self.ops.values();
         storage != WeightStorage::Dynamic && rows.any(|row| row.input.is_some() || row.output.is_some())
@@ -95,7 +94,7 @@ impl Scheme {
         self.insert_scales == Some(InsertedScales::Float)
     }
 
-    /// Applies the variant `name` of the table.
+    /// Turns on the switch `name`.
     ///
     /// # Errors
     /// If the table has no such switch.
@@ -114,9 +113,9 @@ impl Scheme {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObserverNames {
-    /// For activations.
+    /// Observer of activations.
     pub activation: String,
-    /// For weights.
+    /// Observer of weights.
     pub weight: String,
 }
 
@@ -124,9 +123,9 @@ pub struct ObserverNames {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", expecting = "expected `float` or `quantized`")]
 pub enum InsertedScales {
-    /// In float, in front of the quantization.
+    /// In float, before the quantization.
     Float,
-    /// On quantized tensors, as the other nodes.
+    /// On quantized tensors, like other nodes.
     Quantized,
 }
 
@@ -138,18 +137,18 @@ pub enum InsertedScales {
     expecting = "expected `integer`, `float`, `dynamic` or { nbits: { accuracy_level } }"
 )]
 pub enum WeightStorage {
-    /// As integers behind a DequantizeLinear.
+    /// As integers with a DequantizeLinear.
     #[default]
     Integer,
-    /// As floats behind QuantizeLinear and DequantizeLinear.
+    /// As floats with QuantizeLinear and DequantizeLinear.
     Float,
-    /// As integers of a MatMulInteger, whose other input a DynamicQuantizeLinear makes in each run; where that cannot take
-    /// the place of an operator, as `Integer`.
+    /// As integers of a MatMulInteger, whose other input is quantized by a DynamicQuantizeLinear on each run; as
+    /// `Integer` where that cannot replace an operator.
     Dynamic,
-    /// As integers in blocks of a `MatMulNBits` of ONNX Runtime; where that cannot take the place of an operator, as `Integer`.
+    /// As integers in blocks of ONNX Runtime's `MatMulNBits`; as `Integer` where that cannot replace an operator.
     #[serde(untagged)]
     Nbits {
-        /// The operator's attributes that do not follow from the weight.
+        /// Attributes of the operator that do not follow from the weight.
         nbits: NbitsOptions,
     },
 }
@@ -158,8 +157,8 @@ pub enum WeightStorage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NbitsOptions {
-    /// What the kernel may round activations to: 1 for float32, 2 for float16, 3 for bfloat16, 4 for int8 per block; 0 leaves
-    /// the attribute out.
+    /// Lowest precision that the kernel may round activations to: 1 for float32, 2 for float16, 3 for bfloat16, 4 for
+    /// int8 per block; 0 omits the attribute.
     pub accuracy_level: u8,
 }
 
@@ -167,12 +166,12 @@ pub struct NbitsOptions {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Switch {
-    /// One line for people.
+    /// One-line description.
     pub description: String,
-    /// Types that replace those of the same name.
+    /// Types that replace those with the same name.
     #[serde(default)]
     pub types: BTreeMap<String, QType>,
-    /// Rows that replace those of the same name.
+    /// Rows that replace those with the same name.
     #[serde(default)]
     pub ops: BTreeMap<String, OpRow>,
 }

@@ -18,42 +18,42 @@ pub struct QType {
     pub signed: bool,
     /// Symmetric or asymmetric.
     pub symmetry: Symmetry,
-    /// What the integers mean.
+    /// Meaning of the integers.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kind: Codes,
     /// One scale for the tensor, one per slice of an axis, or one per block along an axis.
     #[serde(default)]
     pub granularity: Granularity,
-    /// Values of a block, for `per_block` and only there.
+    /// Block size; only for `per_block`.
     pub block_size: Option<usize>,
-    /// Leaves the lowest integer of a signed grid out.
+    /// Excludes the lowest integer of a signed grid.
     #[serde(default)]
     pub narrow_range: bool,
-    /// Bits of the integer that holds the value, where it is wider than `bits` (7-bit weights in int8).
+    /// Bits of the stored integer, where it is wider than `bits` (7-bit weights in int8).
     pub storage_bits: Option<u8>,
-    /// For weights of kernels that add two products in 16 bits: the largest sum of two neighbours, in
-    /// integer steps. Scales widen where the integers would be heavier.
+    /// For weights of kernels that add two products in 16 bits: the largest sum of two neighbours, in integer steps.
+    /// Scales widen where a sum would be larger.
     pub max_pair_sum: Option<u16>,
-    /// Which scales there are.
+    /// Allowed scales.
     #[serde(default, skip_serializing_if = "is_default")]
     pub scale: ScaleKind,
-    /// How a scale becomes a power of two; `ceil` where the table says nothing.
+    /// How a scale is rounded to a power of two; the default is `ceil`.
     pub pot_rounding: Option<PotRounding>,
-    /// Halves the scale up to so many times where that lowers the squared error of what was observed.
+    /// Maximum number of times that the scale is halved while that lowers the squared error on the statistics.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pot_search: u8,
-    /// Scales that are powers of two are no finer than 2 to the power of minus this.
+    /// Power-of-two scales are at least 2 to the power of minus this.
     pub max_fraction_bits: Option<u8>,
-    /// The unsigned grid of as many bits where no value below 0 was observed.
+    /// Uses the unsigned grid with as many bits where no negative value was observed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ada_sign: bool,
-    /// What the largest absolute value of a symmetric signed grid is divided by.
+    /// The divisor of the largest absolute value on a symmetric signed grid.
     #[serde(default, skip_serializing_if = "is_default")]
     pub scale_divisor: ScaleDivisor,
-    /// The narrowest range, in the tensor's units; 0 for none.
+    /// Minimum width of the range, in the tensor's units; 0 for none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub min_real_range: f64,
-    /// Where the type's facts are from, if not from the table's source.
+    /// Source of the type's facts, if not the table's.
     pub source: Option<String>,
 }
 
@@ -62,7 +62,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl QType {
-    /// The grid of one scale of this type.
+    /// The grid for one scale of this type.
     pub fn grid(&self) -> Grid {
         let powers_of_two = self.scale == ScaleKind::PowerOfTwo;
         let scale_rule = ScaleRule {
@@ -81,18 +81,18 @@ impl QType {
         }
     }
 
-    /// The finest scale; 0 where there is none.
+    /// The minimum scale; 0 for none.
     pub fn min_scale(&self) -> f64 {
         self.max_fraction_bits.map_or(0.0, |bits| f64::from(bits).exp2().recip())
     }
 
-    /// How often a scale may be halved in search of a better one.
+    /// Maximum number of halvings in the search for a better scale.
     pub fn n_halvings(&self, scale: f32) -> u8 {
         let fits = |n: &u8| f64::from(scale) * (-f64::from(*n)).exp2() >= self.min_scale();
         (0..=self.pot_search).rev().find(fits).unwrap_or(0)
     }
 
-    /// The lowest scale of the type that is not below `scale`: the next power of two, where scales are such.
+    /// The smallest scale of the type that is at least `scale`: the next power of two for power-of-two scales.
     pub fn scale_at_least(&self, scale: f64) -> f32 {
         let nearest = scale as f32;
         match self.scale {
@@ -101,7 +101,7 @@ impl QType {
         }
     }
 
-    /// The ONNX name of the integer that holds the values; `nnie8` for NNIE's codes, which ONNX does not have.
+    /// The ONNX name of the stored integer; `nnie8` for NNIE's codes, which ONNX does not have.
     pub fn dtype(&self) -> String {
         if self.kind == Codes::Nnie {
             return "nnie8".to_string();
@@ -110,13 +110,13 @@ impl QType {
         format!("{}int{bits}", if self.signed { "" } else { "u" })
     }
 
-    /// Whether weights may have the type, which is called `name`.
+    /// Fails where weights cannot have the type, which is called `name`.
     pub(super) fn check_for_weight(&self, name: &str, at: &str) -> Result<(), Wrong> {
         ensure(!self.ada_sign, at, || format!("type `{name}` has `ada_sign`, expected it for activations only"))
     }
 
-    /// The type to use for a tensor whose lowest observed value is `min`: with `ada_sign`, the unsigned
-    /// one of as many bits where that is not below 0.
+    /// The type for a tensor with the lowest observed value `min`: with `ada_sign`, the unsigned type with as many bits
+    /// where that is not negative.
     pub fn adapted(&self, min: Option<f32>) -> QType {
         let unsigned = self.ada_sign && self.signed && min.is_some_and(|min| min >= 0.0);
         match unsigned {
@@ -127,14 +127,14 @@ impl QType {
 }
 
 impl Scheme {
-    /// The type `name`, which the table asks for at `at`.
+    /// The type `name`, which the table uses at `at`.
     pub(super) fn find_type(&self, name: &str, at: &str) -> Result<&QType, Wrong> {
         let names = self.types.keys().map(String::as_str);
         let unknown = || wrong(at, none_of(format_args!("type `{name}` is unknown"), name, names));
         self.types.get(name).ok_or_else(unknown)
     }
 
-    /// As [`Scheme::find_type`], with one scale.
+    /// As [`Scheme::find_type`], for a per-tensor type.
     pub(super) fn per_tensor_type(&self, name: &str, at: &str) -> Result<&QType, Wrong> {
         let qtype = self.find_type(name, at)?;
         ensure(qtype.granularity == Granularity::PerTensor, at, || {
@@ -144,7 +144,7 @@ impl Scheme {
     }
 }
 
-/// How many scales a tensor has.
+/// Number of scales per tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Granularity {
@@ -157,7 +157,7 @@ pub enum Granularity {
     PerBlock,
 }
 
-/// Which scales a type has.
+/// The scales that a type allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScaleKind {
@@ -168,11 +168,11 @@ pub enum ScaleKind {
     PowerOfTwo,
 }
 
-/// How a table spells the divisor of a symmetric signed grid.
+/// The divisor of a symmetric signed grid, as spelled in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScaleDivisor {
-    /// The highest integer: 127 for 8 bits.
+    /// The largest integer: 127 for 8 bits.
     #[default]
     QMax,
     /// Half the number of steps: 127.5 for -128 to 127.

@@ -1,9 +1,9 @@
-//! Rows of a table: what may be quantized at one operator.
+//! Rows of a table: the tensors of an operator that may be quantized.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// What may be quantized at one operator.
+/// The tensors of an operator that may be quantized.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -12,16 +12,16 @@ pub struct OpRow {
     pub input: Option<String>,
     /// Type of the constant input, and its axis.
     pub weight: Option<WeightRow>,
-    /// Type of other constant operands, one scale each; they stay float without it.
+    /// Type of other constant operands, with one scale each; they stay float without it.
     pub constant: Option<String>,
     /// How the bias is stored.
     #[serde(default)]
     pub bias: BiasRow,
     /// Type of the first output.
     pub output: Option<String>,
-    /// Tensors that must share quantization parameters, or have given ones.
+    /// Tensors that must share quantization parameters, or have prescribed ones.
     pub constraint: Option<Constraint>,
-    /// Where the row's facts are from, if not from the table's source.
+    /// Source of the row's facts, if not the table's.
     pub source: Option<String>,
 }
 
@@ -29,11 +29,11 @@ pub struct OpRow {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WeightRow {
-    /// A name of `types`.
+    /// A name from `types`.
     #[serde(rename = "type")]
     pub qtype: String,
-    /// The axis of the scales. Only for per-channel types, and for per-block ones, whose blocks lie along
-    /// the reduction axis of the operator unless a number is given.
+    /// The axis of the scales, for per-channel and per-block types. Blocks lie along the operator's reduction axis
+    /// unless a number is given.
     #[serde(default)]
     pub axis: Axis,
 }
@@ -45,7 +45,7 @@ pub enum Axis {
     /// The axis of the operator's output channels, which for Gemm depends on `transB`.
     #[default]
     Output,
-    /// The columns of a matrix that is the second operand of a MatMul; another constant has one scale.
+    /// The columns of a matrix that is the second operand of a MatMul; other constants have one scale.
     Columns,
     /// A fixed axis; negative counts from the last.
     #[serde(untagged)]
@@ -56,21 +56,21 @@ pub enum Axis {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields, expecting = "expected `float`, `int32` or { type: NAME }")]
 pub enum BiasRow {
-    /// As it is.
+    /// In float.
     #[default]
     Float,
     /// As int32 with the scale of the input times that of the weight.
     Int32,
-    /// On a grid of its own, per tensor.
+    /// On its own per-tensor grid.
     #[serde(untagged)]
     Type {
-        /// A name of `types`.
+        /// A name from `types`.
         #[serde(rename = "type")]
         qtype: String,
     },
 }
 
-/// Tensors of an operator that must share quantization parameters, or have given ones.
+/// Tensors of an operator that must share quantization parameters, or have prescribed ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(
     rename_all = "snake_case",
@@ -84,10 +84,10 @@ pub enum Constraint {
     SameAsOutput,
     /// All inputs share parameters; the output has its own.
     SameInputs,
-    /// The output has given parameters, whatever was observed.
+    /// The output has prescribed parameters, whatever was observed.
     #[serde(untagged)]
     Fixed {
-        /// These.
+        /// The parameters.
         fixed_output: FixedGrid,
     },
 }
@@ -96,7 +96,7 @@ pub enum Constraint {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixedGrid {
-    /// Real units per integer step; above 0.
+    /// Real units per integer step; positive.
     pub scale: f32,
     /// The integer that stands for 0.0.
     pub zero_point: i32,

@@ -1,4 +1,4 @@
-//! What formats ask of one tensor's parameters.
+//! A tensor's parameters in the form that export formats need.
 
 use super::schema::{Encoding, OneOrMany};
 use crate::diag::none_of;
@@ -9,10 +9,10 @@ use crate::quant::{Codes, QuantParams, ScaleLayout, scale_shape};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Logarithmic codes of HiSilicon's NNIE; their scale is the largest value.
+/// Name of HiSilicon NNIE's logarithmic codes, whose scale is the largest value.
 pub(super) const NNIE_CODES: &str = "nnie8";
 
-/// Integers that hold quantized values: name, bits, signed.
+/// Integer types of quantized values: name, bits, signed.
 const DTYPES: [(&str, u32, bool); 8] = [
     ("int4", 4, true),
     ("uint4", 4, false),
@@ -25,10 +25,10 @@ const DTYPES: [(&str, u32, bool); 8] = [
 ];
 
 impl Encoding {
-    /// Whether the numbers hang together, as they must before anything is computed with them.
+    /// Checks that the numbers are consistent, before anything is computed with them.
     ///
     /// # Errors
-    /// With the key that is wrong.
+    /// If they are not; the message names the key.
     pub fn check(&self) -> Result<()> {
         ensure!(
             DTYPES.iter().any(|(name, ..)| *name == self.output_dtype),
@@ -55,10 +55,10 @@ impl Encoding {
         Ok(())
     }
 
-    /// Which scale each value of a tensor of `shape` belongs to.
+    /// The mapping from values of a tensor of `shape` to scales.
     ///
     /// # Errors
-    /// If the scales are not those of such a tensor.
+    /// If the scales do not fit the shape.
     pub fn layout_of(&self, shape: &[usize]) -> Result<ScaleLayout> {
         let (axis, n) = (self.axis, self.n_scales());
         let fits = axis.is_none_or(|axis| axis < shape.len());
@@ -69,7 +69,7 @@ impl Encoding {
         })
     }
 
-    /// Dimensions of the scales, of a tensor of `shape`.
+    /// Shape of the scales for a tensor of `shape`.
     pub fn scale_shape(&self, shape: &[usize]) -> Vec<usize> {
         scale_shape(shape, self.axis, self.block_size)
     }
@@ -77,7 +77,7 @@ impl Encoding {
     /// The uses that read the tensor quantized.
     ///
     /// # Errors
-    /// If the model has no such use, or the names of nodes do not tell which.
+    /// If the model has no such use, or the node names are ambiguous.
     pub fn uses(&self, graph: &GraphProto) -> Result<Vec<Edge>> {
         let wanted: BTreeSet<&str> = self.consumers.iter().map(String::as_str).collect();
         let mut found: BTreeMap<&str, usize> = BTreeMap::new();
@@ -130,7 +130,7 @@ impl Encoding {
         zero_points.get(channel).or(zero_points.first()).copied().unwrap_or(0)
     }
 
-    /// Scale and zero point of every slice; real units per step.
+    /// Scale (real units per step) and zero point of every slice.
     pub fn slices(&self) -> impl Iterator<Item = (f64, i32)> + '_ {
         let scales = self.y_scale.as_slice().iter().enumerate();
         scales.map(|(channel, &scale)| (f64::from(scale), self.zero_point_of(channel)))
@@ -147,10 +147,10 @@ impl Encoding {
         scales.map(params).collect()
     }
 
-    /// The one scale and zero point.
+    /// The only scale and zero point.
     ///
     /// # Errors
-    /// If there is one per slice of an axis.
+    /// If there are several.
     pub fn per_tensor(&self) -> Result<(f64, i32)> {
         let mut slices = self.slices();
         match (slices.next(), slices.next(), self.is_per_channel()) {
@@ -164,7 +164,7 @@ impl Encoding {
         }
     }
 
-    /// Real values of the grid's lowest and highest integer, one pair per slice.
+    /// Real values of the lowest and highest integer, one pair per slice.
     pub fn bounds(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         let [q_min, q_max] = self.q_range.map(i64::from);
         self.slices().map(move |(scale, zero_point)| {
@@ -176,7 +176,7 @@ impl Encoding {
         })
     }
 
-    /// [`Encoding::bounds`] of a tensor with one scale.
+    /// As [`Encoding::bounds`], for a tensor with one scale.
     ///
     /// # Errors
     /// As [`Encoding::per_tensor`].
@@ -185,10 +185,10 @@ impl Encoding {
         Ok(self.bounds().next().unwrap_or((0.0, 0.0)))
     }
 
-    /// The scales of a symmetric grid that int8 holds.
+    /// The scales of a symmetric int8 grid.
     ///
     /// # Errors
-    /// If the integers are others, or a zero point is not 0.
+    /// If the integers are not int8, or a zero point is not 0.
     pub fn symmetric_int8(&self) -> Result<Vec<f64>> {
         let zero_point = self.slices().map(|(_, zero_point)| zero_point).find(|&zero| zero != 0);
         ensure!(
@@ -210,7 +210,7 @@ impl Encoding {
         Ok(self.per_tensor()?.0 * 127.0)
     }
 
-    /// Bits of the integer that holds the values, and whether it is signed.
+    /// Bits of the stored integer, and whether it is signed.
     pub fn storage(&self) -> (u32, bool) {
         let dtype = DTYPES.iter().find(|(name, ..)| *name == self.output_dtype);
         dtype.map_or((u32::from(self.bits), true), |(_, bits, signed)| (*bits, *signed))

@@ -1,4 +1,4 @@
-//! The sidecar's contents from the outcome of a run.
+//! Fills the sidecar from the outcome of a run.
 
 use super::packed::pack;
 use super::schema::{
@@ -24,32 +24,32 @@ pub struct Record<'a> {
     pub graph: &'a GraphProto,
     /// Types and shapes of its tensors.
     pub value_info: &'a ValueInfos,
-    /// The backend's table, switches applied.
+    /// The backend's table, with switches applied.
     pub scheme: &'a Scheme,
     /// Where the graph is quantized.
     pub placement: &'a Placement,
-    /// With which parameters.
+    /// Parameters of all quantizers.
     pub plan: &'a QuantPlan,
-    /// The float model.
+    /// Record of the float model.
     pub model: ModelRecord,
-    /// How ranges were found.
+    /// Record of the calibration.
     pub calibration: CalibrationRecord,
-    /// The methods that were tried.
+    /// Outcomes of the methods that were tried.
     pub methods: &'a [MethodOutcome],
-    /// The channels of the outputs, where something was evaluated.
+    /// Channels of the outputs, where something was evaluated.
     pub outputs: &'a [OutputGroups],
-    /// The changes of the prepared float model.
+    /// Edits of the prepared float model.
     pub edits: &'a [ModelEdit],
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: &'a [String],
-    /// Which layers got another precision.
+    /// Result of mixed precision.
     pub mixed_precision: Option<&'a Mixed>,
-    /// What tuning did.
+    /// Result of tuning layers.
     pub tuned: Option<&'a Tuned>,
 }
 
 impl Record<'_> {
-    /// The file's contents.
+    /// The sidecar.
     ///
     /// # Errors
     /// If the graph lacks a weight of the plan.
@@ -154,7 +154,7 @@ impl Record<'_> {
         }
     }
 
-    /// Those of the placement but for nodes that are removed.
+    /// The float nodes of the placement, without removed nodes.
     fn float_nodes(&self) -> Vec<FloatNodeRecord> {
         let removed = self.plan.activations.iter().filter_map(|planned| planned.removed_clip());
         let removed: Vec<usize> = removed.map(|clip| clip.node).collect();
@@ -176,7 +176,7 @@ fn one_or_many<T>(mut values: Vec<T>, per_channel: bool) -> OneOrMany<T> {
     }
 }
 
-/// What a type says of a tensor; without one int32. The rest is left out.
+/// An encoding with the fields that follow from the type; int32 for `None`. The other fields are empty.
 fn plain(name: &str, qtype: Option<&QType>) -> Encoding {
     let grid = qtype.map(QType::grid);
     Encoding {

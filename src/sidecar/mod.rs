@@ -1,8 +1,8 @@
 //! The sidecar: every scale with the reason for it, as JSON.
 //!
-//! In: the outcome of a run as a [`Record`]. Out: a [`Sidecar`], byte for byte the same for the same plan; or one that an
-//! earlier run wrote, read and checked. It decides nothing. `docs/sidecar.md` describes the keys; names that AIMET's
-//! encodings 2.0 have are used where they mean the same.
+//! In: the outcome of a run as a [`Record`]; or the file of an earlier run, which is read and checked. Out: a
+//! [`Sidecar`], byte-identical for an identical plan. It decides nothing. `docs/sidecar.md` describes the keys; keys
+//! with the same meaning as in AIMET's encodings 2.0 have the same names.
 
 mod encoding;
 mod fill;
@@ -16,5 +16,5 @@ pub use schema::{
     Producer, RangesFrom, SCHEMA_VERSION, SchemeRecord, Sidecar, TuningRecord,
 };
 
-/// The name by which tables ask for the sidecar, which is always written, and by which ranges are read from it.
+/// The name under which tables ask for the sidecar (which is always written) and ranges are read from it.
 pub const NAME: &str = "sidecar";

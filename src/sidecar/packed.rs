@@ -1,4 +1,4 @@
-//! Many small integers as text: each as zigzag in LEB128, all of them compressed by zlib, in Base64.
+//! Many small integers as text: zigzag and LEB128 each, then zlib, then Base64.
 
 use crate::onnx::{decode_varint, encode_varint};
 use anyhow::{Context, Result, ensure};
@@ -26,10 +26,10 @@ pub fn pack(integers: &[i32]) -> Result<String> {
 /// The `n` integers of a text.
 ///
 /// # Errors
-/// If it is no such text, or of more or fewer integers.
+/// If the text is invalid, or has more or fewer integers.
 pub fn unpack(text: &str, n: usize) -> Result<Vec<i32>> {
     let packed = Base64::decode_vec(text).ok().context("is no Base64")?;
-    // No number takes more than five bytes: what is longer is not unpacked to its end.
+    // No number takes more than five bytes: unpacking stops beyond that.
     let limit = 5 * n as u64 + 1;
     let mut bytes = Vec::new();
     let decoder = ZlibDecoder::new(packed.as_slice());

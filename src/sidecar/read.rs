@@ -1,4 +1,4 @@
-//! The file of an earlier run: its text, and the changes of the float model that it tells of.
+//! Reads the sidecar of an earlier run, and the changes of the float model in it.
 
 use super::packed::unpack;
 use super::schema::{Encoding, SCHEMA_VERSION, Sidecar};
@@ -11,10 +11,10 @@ use crate::quant::TensorParams;
 use anyhow::{Context, Result, anyhow, ensure};
 
 impl Sidecar {
-    /// Reads the file's text.
+    /// Parses the file's text.
     ///
     /// # Errors
-    /// If it is no sidecar, or of a version that this program does not read.
+    /// If it is not a sidecar, or has a version that this program cannot read.
     pub fn from_json(text: &str) -> Result<Sidecar> {
         let value: serde_json::Value =
             serde_json::from_str(text).context("does not parse as JSON, expected a sidecar")?;
@@ -40,16 +40,16 @@ impl Sidecar {
         Ok(sidecar)
     }
 
-    /// Whether it holds equalized channels in the form of earlier versions.
+    /// Whether it has equalized channels in the form of earlier versions.
     pub fn has_equalized_channels(&self) -> bool {
         let has = |key: &str| self.equalization.as_ref()?.get(key)?.as_array().map(|list| !list.is_empty());
         has("spaces").unwrap_or_default() || has("offsets").unwrap_or_default()
     }
 
-    /// The changes of the prepared float model, in their order.
+    /// The edits of the prepared float model, in order.
     ///
     /// # Errors
-    /// If they are in a form that this version does not make again.
+    /// If they are in a form that this version cannot repeat.
     pub fn model_edits(&self) -> Result<Vec<ModelEdit>> {
         ensure!(
             !self.has_equalized_channels(),
@@ -60,11 +60,11 @@ impl Sidecar {
         Ok(self.edits.iter().cloned().chain(biases.cloned().map(ModelEdit::ReplaceBias)).collect())
     }
 
-    /// The weights of learned rounding, as [`QuantPlan::learned_weights`](crate::plan::QuantPlan::learned_weights) gives
-    /// them; `graph` holds them before, all other changes made.
+    /// The weights of learned rounding, as [`QuantPlan::learned_weights`](crate::plan::QuantPlan::learned_weights)
+    /// gives them. `graph` must have all other edits.
     ///
     /// # Errors
-    /// If the file lacks one, or the graph is another; the message names it.
+    /// If the graph lacks a weight or differs; the message names it.
     pub fn learned_weights(&self, graph: &GraphProto) -> Result<Vec<ModelEdit>> {
         let learned = self.param_encodings.iter().filter_map(|e| Some((e, e.rounding.as_ref()?)));
         let n_learned = self.tuning.as_ref().map_or(learned.clone().count(), |it| it.n_rounded);
@@ -79,7 +79,7 @@ impl Sidecar {
         let mut edits = Vec::new();
         for (encoding, rounding) in learned {
             let name = || format!("initializer `{}`", encoding.name);
-            // Other readers take it as it is.
+            // Other readers read it in float.
             if index.has_only(&encoding.name, encoding.uses(graph).with_context(name)?.len()) {
                 edits.push(encoding.learned(&index, rounding).with_context(name)?);
             }
@@ -89,7 +89,7 @@ impl Sidecar {
 }
 
 impl Encoding {
-    /// The weight with the integers that are as far from the nearest ones as `rounding` says.
+    /// The weight with its learned integers: the nearest ones plus the differences in `rounding`.
     fn learned(&self, index: &GraphIndex, rounding: &str) -> Result<ModelEdit> {
         let stored = index.initializer(&self.name).context("does not exist")?;
         let (shape, values) = (tensor::shape(stored)?, tensor::f32_values(stored)?);

@@ -1,4 +1,4 @@
-//! The keys of the sidecar, and its text.
+//! The keys of the sidecar, and its JSON text.
 
 use crate::metrics::OutputGroups;
 use crate::mixed::Mixed;
@@ -7,39 +7,39 @@ use crate::tune::{Judged, MethodOutcome};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// Version of the format. The first number is raised when a reader of an earlier one would go wrong,
-/// the second when keys are added.
+/// Version of the format. The first number is raised when readers of an earlier version would go wrong, the second when
+/// keys are added.
 pub const SCHEMA_VERSION: &str = "2.0";
 
-/// The file.
+/// The sidecar.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sidecar {
     /// [`SCHEMA_VERSION`] of the writer.
     pub schema_version: String,
-    /// Who wrote it.
+    /// The program that wrote it.
     pub producer: Producer,
-    /// The float model.
+    /// Record of the float model.
     pub model: ModelRecord,
-    /// The backend's table.
+    /// Record of the backend's table.
     pub scheme: SchemeRecord,
-    /// How ranges were found.
+    /// Record of the calibration.
     pub calibration: CalibrationRecord,
-    /// The methods that were tried, in their order.
+    /// Outcomes of the methods, in the order in which they were tried.
     #[serde(default)]
     pub methods: Vec<MethodOutcome>,
-    /// The channels of the outputs and their groups, as the overlap takes them; empty where nothing was evaluated.
+    /// The channels of the outputs and their groups, as used by the overlap; empty where nothing was evaluated.
     #[serde(default)]
     pub outputs: Vec<OutputGroups>,
-    /// The changes of the prepared float model, in their order; weights of learned rounding come behind.
+    /// Edits of the prepared float model, in order; weights of learned rounding are replaced after these.
     #[serde(default)]
     pub edits: Vec<ModelEdit>,
-    /// Channel scales in the form of earlier versions of mqq, which this one does not make again; never written.
+    /// Channel scales in the form of earlier versions of mqq, which this one cannot repeat; never written.
     #[serde(default, skip_serializing)]
     pub equalization: Option<serde_json::Value>,
-    /// Which layers got another precision; absent where that was not asked for.
+    /// Result of mixed precision; absent where the user did not ask for it.
     pub mixed_precision: Option<Mixed>,
-    /// The changes of tuning; absent where nothing was tuned.
+    /// Results of tuning layers; absent where nothing was tuned.
     pub tuning: Option<TuningRecord>,
     /// One per quantized activation, in the order of the graph.
     pub activation_encodings: Vec<Encoding>,
@@ -49,7 +49,7 @@ pub struct Sidecar {
     pub float_nodes: Vec<FloatNodeRecord>,
     /// The prepared graph, without attributes and data.
     pub graph: GraphRecord,
-    /// As printed.
+    /// The printed warnings.
     pub warnings: Vec<String>,
 }
 
@@ -62,70 +62,71 @@ pub struct Producer {
     pub version: String,
 }
 
-/// What the sidecar says of the float model.
+/// Record of the float model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelRecord {
     /// File name without folders.
     pub file: String,
-    /// Of the file's bytes, in hexadecimal.
+    /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
     /// Version of the default operator set before and after.
     pub opset: [i64; 2],
-    /// What was changed before placement, a line each.
+    /// Changes before placement, one line each.
     pub prepared: Vec<String>,
 }
 
-/// What the sidecar says of the backend.
+/// Record of the backend's table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SchemeRecord {
     /// Name of the table.
     pub backend: String,
-    /// Where its facts are from.
+    /// Source of its facts.
     pub source: String,
-    /// The whole table, switches applied.
+    /// The whole table, with switches applied.
     pub resolved: serde_json::Value,
 }
 
-/// What the sidecar says of the calibration.
+/// Record of the calibration.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationRecord {
-    /// Samples observed.
+    /// Number of observed samples.
     pub n_samples: usize,
-    /// Samples left out because their files could not be read.
+    /// Number of samples that were skipped because their files could not be read.
     pub n_skipped: usize,
     /// Range observer of the activations, with its options.
     pub activation_observer: String,
     /// Range observer of the weights, with its options.
     pub weight_observer: String,
-    /// The file that ranges of activations were taken from, and its format; absent where there was none.
+    /// The file with given ranges of activations, and its format; absent without one.
     pub ranges_from: Option<RangesFrom>,
-    /// How images became inputs; absent where there were none.
+    /// Description of the preprocessing of images; absent without images.
     pub preprocessing: Option<String>,
     /// Shape of each input.
     pub inputs: Vec<InputRecord>,
 }
 
-/// What the sidecar says of tuned weights and biases.
+/// Record of tuned weights and biases.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuningRecord {
-    /// Samples that were learned from.
+    /// Number of samples that were learned from.
     pub n_samples: usize,
-    /// The network before tuning and after all that was accepted, on held-out samples; absent in earlier versions.
+    /// Figures of the network before tuning and with all accepted methods, on held-out samples; absent in earlier
+    /// versions.
     pub judged: Option<Judged>,
-    /// Weights whose scales or integers are not those of the observer.
+    /// Number of weights with other scales or integers than the observer's.
     pub n_weights: usize,
-    /// Those among them whose integers are not the nearest ones.
+    /// Number of those whose integers are not the nearest ones.
     pub n_rounded: usize,
-    /// Groups of activations whose ranges are not those of the observer.
+    /// Number of activation groups with other ranges than the observer's.
     pub n_ranges: usize,
     /// Biases in the form of earlier versions of mqq; never written.
     #[serde(default, skip_serializing)]
     pub biases: Vec<NewBias>,
 }
 
-/// A file that ranges were taken from.
+/// A file with given ranges.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RangesFrom {
     /// File name without folders.
@@ -139,7 +140,7 @@ pub struct RangesFrom {
 pub struct InputRecord {
     /// ONNX name.
     pub name: String,
-    /// Dimensions during calibration.
+    /// Shape during calibration.
     pub shape: Vec<usize>,
 }
 
@@ -147,9 +148,9 @@ pub struct InputRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMany<T> {
-    /// For the whole tensor.
+    /// A value for the whole tensor.
     One(T),
-    /// One per slice of the axis.
+    /// One value per slice of the axis.
     Many(Vec<T>),
 }
 
@@ -160,7 +161,7 @@ impl<T> Default for OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    /// The values; one where there is no axis.
+    /// The values; one without an axis.
     pub fn as_slice(&self) -> &[T] {
         match self {
             OneOrMany::One(value) => std::slice::from_ref(value),
@@ -175,7 +176,7 @@ impl<T> OneOrMany<T> {
 pub struct Encoding {
     /// ONNX name in the prepared model.
     pub name: String,
-    /// The integer that holds the values.
+    /// Name of the stored integer type.
     pub output_dtype: String,
     /// Real units per step.
     pub y_scale: OneOrMany<f32>,
@@ -183,39 +184,39 @@ pub struct Encoding {
     pub y_zero_point: OneOrMany<i32>,
     /// Axis of the scales.
     pub axis: Option<usize>,
-    /// Values per scale along the axis, where there is a scale per block.
+    /// Values per scale along the axis, for scales per block.
     pub block_size: Option<usize>,
     /// Bits of the grid.
     pub bits: u8,
     /// Lowest and highest integer of the grid.
     pub q_range: [i32; 2],
-    /// Whether the grid is symmetric about 0 by its type.
+    /// Whether the type of the grid is symmetric about 0.
     pub symmetric: bool,
     /// Dimensions, where they are known.
     pub shape: Option<Vec<usize>>,
-    /// The interval that the range observer kept.
+    /// The range that is not clipped.
     pub range: Option<[f64; 2]>,
-    /// Lowest and highest finite value seen.
+    /// Lowest and highest finite value that was observed.
     pub observed: Option<[f32; 2]>,
     /// The range observer.
     pub observer: Option<String>,
-    /// By how much each integer differs from the nearest one, where rounding was learned: zigzag in LEB128,
-    /// compressed by zlib, in Base64.
+    /// Difference of each integer from the nearest one, for learned rounding: zigzag in LEB128, compressed by zlib, in
+    /// Base64.
     pub rounding: Option<String>,
-    /// NaN and infinite values seen.
+    /// Number of NaN and infinite values that were observed.
     pub n_non_finite: Option<u64>,
-    /// Values of a mask of attention seen, which saturate.
+    /// Number of values of an attention mask that were observed; they saturate.
     pub n_masked: Option<u64>,
     /// Other tensors with the same quantization parameters.
     pub shared_with: Option<Vec<String>>,
-    /// The Clip or Relu that was removed because the grid has its effect.
+    /// The Clip or Relu that was removed because the range clips the same.
     pub removed_node: Option<String>,
-    /// Whether the network's output of this name is quantized too.
+    /// Whether an output of the network with this name is quantized, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub network_output: bool,
     /// Nodes that read the quantized tensor.
     pub consumers: Vec<String>,
-    /// The placement rule that asked for it.
+    /// The placement rule that marked it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
     /// Why, in words.
@@ -243,7 +244,7 @@ pub struct GraphRecord {
     pub inputs: Vec<String>,
     /// Names of the graph's outputs.
     pub outputs: Vec<String>,
-    /// Nodes in their order.
+    /// Nodes in order.
     pub nodes: Vec<NodeRecord>,
 }
 
@@ -255,9 +256,9 @@ pub struct NodeRecord {
     pub name: String,
     /// Its operator.
     pub op_type: String,
-    /// Tensors read; empty names are inputs left out.
+    /// Input tensors; empty names are omitted inputs.
     pub inputs: Vec<String>,
-    /// Tensors made.
+    /// Output tensors.
     pub outputs: Vec<String>,
     /// Attribute `group` of a convolution, where it is not 1.
     pub group: Option<i64>,

@@ -5,7 +5,7 @@ use super::Extremes;
 /// Lowest and highest finite value per entry of a tensor's last axis, over samples in any order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ChannelExtremes {
-    /// One per channel; none before a sample was seen, or where samples have unlike numbers of channels.
+    /// One entry per channel; empty before the first sample, or where samples have different numbers of channels.
     pub by_channel: Vec<Extremes>,
     is_uneven: bool,
 }
@@ -23,7 +23,7 @@ impl ChannelExtremes {
         self.merge(&seen);
     }
 
-    /// Adds what other samples showed.
+    /// Adds the extremes of other samples.
     pub fn merge(&mut self, other: &ChannelExtremes) {
         if self.by_channel.is_empty() && !self.is_uneven {
             self.clone_from(other);

@@ -1,30 +1,30 @@
-//! A histogram whose bins are the top bits of the float.
+//! A histogram with bins from the top bits of the float.
 //!
-//! A value falls into the bin `to_bits() >> 15`: sign, exponent and the top 8 bits of the mantissa. The
-//! bins are fixed before any value is seen, so one pass is enough, and two histograms merge by adding,
-//! exactly and in any order. A bin is at most 0.4 % as wide as its values are large, at every magnitude.
+//! A value belongs to the bin `to_bits() >> 15`: sign, exponent and the top 8 bits of the mantissa. The bins are fixed
+//! before any value is seen, so one pass is enough, and two histograms merge by adding, exactly and in any order. A bin
+//! is at most 0.4 % as wide as its values are large, at every magnitude.
 
-/// Bits of the float that do not reach the bin number.
+/// Low bits of the float that are not part of the bin number.
 const DROPPED_BITS: u32 = 15;
-/// All bins of both signs.
+/// Number of bins of both signs.
 const N_BINS: usize = 1 << (32 - DROPPED_BITS);
-/// Counters behind the bins that zeros go round while they are counted; empty otherwise.
+/// Extra counters after the bins, among which zeros are distributed while they are counted; zero otherwise.
 const N_ZERO_COUNTERS: usize = 8;
 /// First bin of the negative half.
 const N_HALF: usize = N_BINS / 2;
-/// First bin of a half that holds infinities and NaN (exponent of all ones).
+/// First bin in each half with infinities and NaN (exponent of all ones).
 const NON_FINITE: usize = 0x7f80_0000 >> DROPPED_BITS;
 
-/// Counts per bin. A fresh one takes no memory for counts until the first value.
+/// Counts per bin. An empty one takes no memory for counts until the first value.
 #[derive(Clone, Default)]
 pub struct Histogram {
     counts: Vec<u64>,
 }
 
-/// One non-empty bin.
+/// A non-empty bin.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bin {
-    /// The end nearer to zero.
+    /// The end closer to zero.
     pub inner: f64,
     /// The end farther from zero.
     pub outer: f64,
@@ -45,8 +45,8 @@ impl Histogram {
         if self.counts.is_empty() {
             self.counts = vec![0; N_BINS + N_ZERO_COUNTERS];
         }
-        // After a ReLU most values are zeros, which come in no order: a branch would be guessed wrong half of the time,
-        // and on one counter each increment would wait for the one before. So zeros go round several counters.
+        // After a ReLU most values are zeros in no order: a branch would be mispredicted half of the time, and on one
+        // counter each increment would wait for the one before. So zeros are distributed among several counters.
         let counts: &mut [u64; N_BINS + N_ZERO_COUNTERS] =
             self.counts.as_mut_slice().try_into().expect("the table has one size");
         for (position, value) in values.iter().enumerate() {
@@ -81,12 +81,12 @@ impl Histogram {
         half(0) + half(N_HALF)
     }
 
-    /// Number of values that are minus infinity.
+    /// Number of values of minus infinity.
     pub fn n_minus_infinity(&self) -> u64 {
         self.counts.get(N_HALF + NON_FINITE).copied().unwrap_or(0)
     }
 
-    /// Counts every value up to `highest`, minus infinity too, as `to`.
+    /// Moves every value up to `highest`, minus infinity included, to `to`.
     pub fn raise(&mut self, highest: f64, to: f32) {
         if self.counts.is_empty() {
             return;
@@ -97,7 +97,7 @@ impl Histogram {
         self.counts[(to.to_bits() >> DROPPED_BITS) as usize] += n_raised;
     }
 
-    /// The non-empty bins of finite values, from the lowest to the highest.
+    /// The non-empty bins of finite values, lowest first.
     pub fn bins(&self) -> impl DoubleEndedIterator<Item = Bin> + '_ {
         let (positive, negative) = match self.counts.len() {
             0 => (&[][..], &[][..]),
@@ -110,8 +110,8 @@ impl Histogram {
     }
 }
 
-/// Absolute value at which bin `i` of a half begins. The end of the last finite bin is `f32::MAX`
-/// rounded up to the next power of two.
+/// Absolute value at the lower end of bin `i` of a half. The last finite bin ends at `f32::MAX` rounded up to the next
+/// power of two.
 fn edge(i: usize) -> f64 {
     if i == NON_FINITE {
         return 2f64.powi(128);

@@ -1,8 +1,8 @@
-//! Statistics of one tensor, calibration in one pass.
+//! Statistics of one tensor, collected in one pass.
 //!
-//! In: the values of a tensor, sample by sample, in any order. Out: a [`TensorStatistics`] that answers every range observer.
-//! It does not choose a range. Memory does not grow with the number of values or samples; where a range observer averages
-//! over batches of samples there is one [`Extremes`] of 8 bytes per batch.
+//! In: the values of a tensor, sample by sample, in any order. Out: a [`TensorStatistics`] for every range observer. It
+//! does not choose a range. Memory does not grow with the number of values or samples; only for range observers that
+//! average over batches there is one [`Extremes`] of 8 bytes per batch.
 
 mod channels;
 mod histogram;
@@ -10,26 +10,26 @@ mod histogram;
 pub use channels::ChannelExtremes;
 pub use histogram::{Bin, Histogram};
 
-/// Lowest and highest of some finite values.
+/// Lowest and highest finite value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Extremes {
-    /// `f32::INFINITY` where there is no value.
+    /// `f32::INFINITY` without values.
     pub min: f32,
-    /// `f32::NEG_INFINITY` where there is no value.
+    /// `f32::NEG_INFINITY` without values.
     pub max: f32,
 }
 
 impl Extremes {
-    /// Of no value.
+    /// Extremes without values.
     pub const NONE: Extremes = Extremes { min: f32::INFINITY, max: f32::NEG_INFINITY };
 
-    /// Takes the values of `other` in.
+    /// Extends the extremes by those of `other`.
     pub fn widen(&mut self, other: Extremes) {
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
 
-    /// Both, or `None` where there is no value.
+    /// Both, or `None` without values.
     pub fn get(self) -> Option<(f32, f32)> {
         (self.min <= self.max).then_some((self.min, self.max))
     }
@@ -41,11 +41,11 @@ impl Default for Extremes {
     }
 }
 
-/// Values that are looked at together, while they are in the cache.
+/// Values that are scanned together, while they are in the cache.
 const BLOCK: usize = 4096;
 const LANES: usize = 8;
 
-/// What one look at some values finds, in eight lanes.
+/// Statistics of a block of values, in eight lanes.
 struct Scan {
     min: [f32; LANES],
     max: [f32; LANES],
@@ -94,7 +94,7 @@ impl Scan {
         self.n_non_finite += n_non_finite.into_iter().map(u64::from).sum::<u64>();
     }
 
-    /// Zero has no sign, so that the order of the values does not show.
+    /// Zero gets a positive sign, so that the order of the values does not matter.
     fn extremes(&self) -> Extremes {
         Extremes {
             min: self.min.into_iter().fold(f32::INFINITY, f32::min) + 0.0,
@@ -103,15 +103,14 @@ impl Scan {
     }
 }
 
-/// Everything known about one tensor. It does not depend on the order in which values come, or statistics of parts are
-/// merged.
+/// All statistics of one tensor. They do not depend on the order of values and merges.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TensorStatistics {
     /// Counts over all samples.
     pub histogram: Histogram,
-    /// Of the finite values of all samples.
+    /// Extremes over all samples.
     pub extremes: Extremes,
-    /// Of the finite values of each batch of samples, for range observers that average over batches; else empty.
+    /// Extremes of each batch of samples, for range observers that average over batches; else empty.
     pub batches: Vec<Extremes>,
     n_finite: u64,
     n_non_finite: u64,
@@ -123,7 +122,7 @@ impl TensorStatistics {
         self.add(values, true);
     }
 
-    /// Adds values of a sample that belongs to a batch.
+    /// Adds values of a sample in a batch.
     pub fn observe_in(&mut self, batch: usize, values: &[f32]) {
         let extremes = self.add(values, true);
         if self.batches.len() <= batch {
@@ -132,7 +131,7 @@ impl TensorStatistics {
         self.batches[batch].widen(extremes);
     }
 
-    /// Adds values, but not to the histogram.
+    /// Adds values, except to the histogram.
     pub fn observe_extremes(&mut self, values: &[f32]) {
         self.add(values, false);
     }
@@ -152,7 +151,7 @@ impl TensorStatistics {
         extremes
     }
 
-    /// Takes in what `other` saw: of other samples, or of another tensor, as if both were one.
+    /// Adds the statistics of other samples, or of another tensor as if both were one.
     pub fn merge(&mut self, other: &TensorStatistics) {
         self.histogram.merge(&other.histogram);
         self.extremes.widen(other.extremes);

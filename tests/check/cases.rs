@@ -1,4 +1,4 @@
-//! For each rule what breaks it.
+//! For each rule an edit that breaks it.
 
 use super::models::*;
 use mqq::onnx::proto::*;

@@ -1,4 +1,5 @@
-//! Rules of backends on models with Q/DQ: for each rule what keeps it and what breaks it; no panic on any model.
+//! Rules of backends on models with Q/DQ: each rule with models that keep it and models that break it; no panic on any
+//! model.
 
 mod cases;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Calibration data that the tests make themselves, and what has to become of them.
+//! Calibration data that the tests make themselves, and the samples that it must give.
 
 mod arrays;
 mod images;

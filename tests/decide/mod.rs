@@ -1,4 +1,4 @@
-//! What a plan decides: parameters of activations, weights and biases, by tables and graphs that are made here.
+//! Parameters that a plan decides for activations, weights and biases, from tables and graphs that are made here.
 
 mod activations;
 mod biases;
@@ -40,7 +40,7 @@ ops: {}
 placement: []
 ";
 
-/// What a plan is decided from: quantizers, what was observed, constants.
+/// Inputs of a plan: quantizers, statistics, constants.
 struct Given {
     scheme: Scheme,
     graph: GraphBuilder,

@@ -250,7 +250,7 @@ pub const CHAINS: &[(&str, usize, Chain)] = &[
     }),
 ];
 
-/// What is left alone: how the reason begins, and the graph.
+/// Chains that are skipped: the beginning of the reason, and the graph.
 pub const DECLINED: &[(&str, Chain)] = &[
     ("`x` is an input of the network or a constant", |g| {
         g.input("x", &[1, 3, 5, 5]);

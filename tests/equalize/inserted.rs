@@ -78,7 +78,7 @@ fn a_mul_takes_scales_where_no_other_node_can_and_keeps_float_outputs_bit_for_bi
     }
 }
 
-/// What became of methods in a run that tries `insert-scales`.
+/// Outcomes of the methods in a run with `insert-scales`.
 fn inserted(model: &Path, output: &Path, extra: &[&str]) -> serde_json::Value {
     let extra = [&["--methods", "insert-scales"], extra].concat();
     calibrate(model, "tensorrt", output, &extra)["methods"].clone()

@@ -43,8 +43,8 @@ fn same_to_rounding(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && noise <= 1e-10 * power(&mut a.iter().copied())
 }
 
-/// Scales every space and expects other weights; gives `same` what the network and the scaled one make of some inputs:
-/// the outputs, and the tensors of the spaces in the units of the scaled one.
+/// Scales every group and expects other weights. Gives `same` the results of the network and of the scaled one for some
+/// inputs: the outputs, and the groups' tensors, scaled alike.
 fn expect_same(
     (name, model): (&str, &ModelProto),
     n_spaces: usize,

@@ -362,7 +362,7 @@ fn export_gives_the_same_where_only_some_weights_are_learned() {
     assert!(fs::read(at("again")).unwrap() == fs::read(at("q.deploy.onnx")).unwrap());
 }
 
-/// What a Flatten or Dropout makes of a convolution is quantized behind it; the file names the convolution's output.
+/// The output of a Flatten or Dropout after a convolution is quantized; the file names the convolution's output.
 #[test]
 fn a_convolution_may_end_the_network_for_stpu() {
     let folder = TempDir::new().unwrap();

@@ -121,7 +121,7 @@ fn ratios_and_decibels_go_both_ways() {
     assert_eq!((relative_error_db(f64::NAN), relative_error_db(f64::INFINITY)), (-MAX_DB, -MAX_DB));
     assert_eq!((relative_error(MAX_DB), relative_error(-MAX_DB), relative_error(f64::NAN)), (0.0, f64::MAX, f64::MAX));
     assert_near(relative_error(20.0), 0.01);
-    // What is left of the error where neither could be measured is no NaN.
+    // The difference of two errors that could not be measured is not NaN.
     assert_eq!(relative_error(-MAX_DB) - relative_error(-MAX_DB), 0.0);
 }
 

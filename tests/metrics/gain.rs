@@ -1,4 +1,4 @@
-//! What one quantized network gains over another.
+//! The gain of one quantized network over another.
 
 use super::{Compared, INF, NAN, Pair, about, assert_near, compared, db, prepare, sums};
 use mqq::metrics::{EvaluatedOutput, Gain, Measurement, Metric, OVERLAP, SQNR};

@@ -1,4 +1,4 @@
-//! How near outputs are to those of the float model; what is NaN or infinite is never a good figure.
+//! Similarity of outputs to those of the float model; NaN and infinite values never give a good figure.
 
 mod figures;
 mod gain;

@@ -1,4 +1,4 @@
-//! What the documents say is so: the worked example, rules and keys of tables, the sidecar's fields, formats, links.
+//! Statements of the documents: the worked example, rules and keys of tables, the sidecar's fields, formats, links.
 
 use crate::support::repository;
 use assert_cmd::Command;
@@ -81,7 +81,7 @@ fn rows(document: &str) -> Vec<(Vec<String>, &str)> {
     lines.map(|line| (code(&first(line)).map(str::to_string).collect(), line)).collect()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

@@ -89,7 +89,7 @@ fn a_range_without_width_is_no_special_case() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What the rule promises: the same integers with and without the Clip, for every value.
+    /// The rule's promise: the same integers with and without the Clip, for every value.
     #[test]
     fn removing_changes_no_integer(
         low in -8.0f32..1.0, high in 0.0f32..8.0, min in -8.0f32..8.0, width in 0.0f32..8.0,

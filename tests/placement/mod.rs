@@ -1,4 +1,4 @@
-//! Placement rules one by one, every table on every operator, and what vendors' own tools do.
+//! Placement rules one by one, every table on every operator, and comparison with vendors' own tools.
 
 mod document;
 mod every_op;
@@ -72,7 +72,7 @@ fn uses(model: &ModelProto, placement: &Placement) -> Vec<String> {
     placement.activations.iter().map(line).collect()
 }
 
-/// What the rules quantize in a graph from `x` to the last of `outputs`.
+/// The tensors that the rules quantize in a graph from `x` to the last of `outputs`.
 fn quantized(placement: &str, build: impl Fn(&mut GraphBuilder), outputs: &[&str]) -> Vec<String> {
     let model = graph(build, outputs);
     uses(&model, &place_by(&model, &scheme_with(placement), &[]))

@@ -255,7 +255,7 @@ fn numbers_that_become_indices_stay_float_in_every_table() {
     const UINT8: i64 = 2;
     let (float, quantized) = build(INT64);
     assert_eq!(float, ["Mul_doubled", "Add_moved"]);
-    // What else reads `r` takes it on its grid.
+    // Other readers of `r` read it on its grid.
     assert!(quantized.contains(&"r -> z".to_string()), "{quantized:?}");
     // Pixels are no indices.
     let (float, quantized) = build(UINT8);

@@ -110,7 +110,7 @@ fn ssd(g: &mut GraphBuilder) {
     g.op_with("Softmax", &["conf"], "scores", &[("axis", Attr::Int(1))]);
 }
 
-/// What builds a head, and its outputs.
+/// The function that builds a head, and the head's outputs.
 type Head = (fn(&mut GraphBuilder), &'static [&'static str]);
 
 fn tails(model: &ModelProto) -> Vec<DetectorTail> {

@@ -71,7 +71,7 @@ fn gelu(g: &mut GraphBuilder, x: &str, y: &str) {
 const LINEAR_INPUTS: [&str; 4] =
     ["n1 -> q_product, k_product, v_product", "mixed -> a_product", "n2 -> m1_product", "g -> m2_product"];
 
-/// What is quantized, without the order.
+/// The quantized uses, in any order.
 fn quantized(build: impl Fn(&mut GraphBuilder), output: &str) -> Vec<String> {
     let model = graph(build, &[output]);
     let mut found = uses(&model, &place_by(&model, &scheme_with(RULES), &[]));

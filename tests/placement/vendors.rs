@@ -1,7 +1,7 @@
 //! Placement beside the vendors' own on one network: Conv-BN-Relu twice, Conv-BN-Add-Relu, depthwise
-//! Conv-BN-Clip, MaxPool, a branch of Conv-Relu, Concat, GlobalAveragePool, Flatten, Gemm. What each vendor's
-//! tool does was measured with onnxruntime 1.31.1, nvidia-modelopt 0.47.0, nncf 3.4.0, aimet-onnx 2.42.0 and
-//! amd-quark 0.13; where a table differs from it, the comment here and in the table says why.
+//! Conv-BN-Clip, MaxPool, a branch of Conv-Relu, Concat, GlobalAveragePool, Flatten, Gemm. The vendors'
+//! tools were run with onnxruntime 1.31.1, nvidia-modelopt 0.47.0, nncf 3.4.0, aimet-onnx 2.42.0 and
+//! amd-quark 0.13; where a table differs from them, the comment here and in the table says why.
 
 use super::{place_by, uses};
 use crate::support::{Attr, GraphBuilder};
@@ -75,7 +75,7 @@ impl Placed {
     }
 }
 
-/// What all of them have in common: the inputs of every convolution, behind the activation function.
+/// The part that all tables share: the inputs of every convolution, after the activation function.
 const CONV_INPUTS: [&str; 4] = ["x -> n1", "r2 -> n3", "r3 -> n4", "clip -> pool"];
 
 #[test]

@@ -6,7 +6,7 @@ pub fn mqq() -> Command {
     Command::new(assert_cmd::cargo::cargo_bin!("mqq"))
 }
 
-/// What a run gave.
+/// The result of a run.
 pub struct Ran {
     pub code: i32,
     pub stdout: String,

@@ -143,7 +143,7 @@ fn numbers(n: usize, mut state: u32) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
-/// What the engine makes of inputs that look random.
+/// The engine's outputs for pseudo-random inputs.
 pub fn outputs(model: &ModelProto, seed: usize) -> Vec<Vec<f32>> {
     seen_and_outputs(model, &[], seed).1
 }
@@ -151,7 +151,7 @@ pub fn outputs(model: &ModelProto, seed: usize) -> Vec<Vec<f32>> {
 /// A tensor's shape and values.
 pub type Seen = (Vec<usize>, Vec<f32>);
 
-/// The `watched` tensors and the outputs that the engine makes of inputs that look random.
+/// The `watched` tensors and the outputs for pseudo-random inputs.
 pub fn seen_and_outputs(model: &ModelProto, watched: &[String], seed: usize) -> (Vec<Seen>, Vec<Vec<f32>>) {
     let engine = Parsed::new(model, &Shapes::new()).unwrap().build(watched).unwrap();
     let sample: Vec<Array> = engine

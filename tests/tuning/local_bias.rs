@@ -1,4 +1,4 @@
-//! Biases corrected for what each layer does by itself.
+//! Biases corrected for each layer's own error.
 
 use crate::support::{GraphBuilder, noise, value_info};
 use mqq::backends;

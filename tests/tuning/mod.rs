@@ -1,5 +1,5 @@
-//! Tuned weights and biases on the bundled models: the simulation against the written model, what the
-//! levels of effort bring, and weights that kernels with sums of 16 bits can take. The parts of it by themselves.
+//! Tuned weights and biases on the bundled models: the simulation against the written model, the gain of each level of
+//! effort, and weights for kernels with 16-bit sums. The parts of tuning by themselves.
 
 mod accept;
 mod layers;
@@ -163,8 +163,8 @@ fn a_plan_with_another_integer_is_run_again() {
     }
 }
 
-/// What follows from the float network by factors alone is, to the bit, what running the other one gives; so are biases
-/// that were corrected by all samples on the way.
+/// Reference values that are converted by channel factors are bit-identical to those of running the other float
+/// network; so are biases that were corrected on all samples.
 #[test]
 fn a_float_network_in_other_units_need_not_be_run() {
     let mut n_corrected = 0;

@@ -49,7 +49,7 @@ fn network(pre: bool, offset: f32) -> ModelProto {
     g.output("y").build()
 }
 
-/// Runs `methods` on 20 samples; what became of it, and the bytes of model and sidecar.
+/// Runs `methods` on 20 samples. Returns their outcomes, and the bytes of model and sidecar.
 fn smoothed(folder: &Path, model: &ModelProto, methods: &str, threads: &str) -> (Vec<serde_json::Value>, [Vec<u8>; 2]) {
     smoothed_for("onnxruntime", folder, model, methods, threads)
 }
@@ -100,7 +100,7 @@ fn one_exponent_is_chosen_and_pays() {
     }
 }
 
-/// What normalizations and inserted Adds take off, the biases of the layers give back.
+/// The biases of the layers add back the offsets that normalizations and inserted Adds subtract.
 #[test]
 fn channels_are_shifted_where_biases_take_it() {
     // In front of the same layers as Muls.

@@ -6,7 +6,7 @@ use crate::onnx::integers::type_name;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// How a bias is stored.
+/// How a bias must be stored.
 pub const BIAS: Check = Check {
     name: "bias",
     about: "a bias is `stored` as float, as int32 (scale of the input times scale of the weight, zero point 0), or as int8; `otherwise: float` admits float as well",
@@ -18,8 +18,8 @@ pub const BIAS: Check = Check {
     ..Check::DEFAULT
 };
 
-/// Largest relative difference between a bias's scale and the product of the others: the product may
-/// have been rounded once or twice in float32.
+/// Maximum relative difference between a bias's scale and the product of the others, which may have been rounded once
+/// or twice in float32.
 const TOLERANCE: f64 = 1e-6;
 
 const INT32: i32 = 6;

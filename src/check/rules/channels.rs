@@ -1,4 +1,4 @@
-//! One scale, or one per channel, and along which axis.
+//! Per-tensor and per-channel scales, and the axis of the channels.
 
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, QdqNode, Role, operand_role};
@@ -6,7 +6,7 @@ use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{Parameter, ParameterKind, RuleCall};
 
-/// One scale per tensor.
+/// Scales must be per tensor.
 pub const PER_TENSOR: Check = Check {
     name: "per_tensor",
     about: "one scale per tensor; `of` names the roles, all by default",
@@ -24,7 +24,7 @@ fn per_tensor(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Scales per channel run along the axis that the operator wants.
+/// Per-channel scales must have the operator's channel axis.
 pub const PER_CHANNEL_AXIS: Check = Check {
     name: "per_channel_axis",
     about: "by operator type the axis of a weight's scales: a number, `output`, `columns` of a matrix, or `none` for one scale",
@@ -86,7 +86,7 @@ fn check_axis(
     }
 }
 
-/// The axis of the operator's output channels in its constant input, where there is one and it is known.
+/// The axis of the output channels in a node's constant input, where it is known.
 fn output_axis(node: &NodeProto, input: usize, rank: Option<i64>) -> Option<i64> {
     if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm" | "MatMul") {
         return None;

@@ -5,7 +5,7 @@ use crate::check::{QdqGraph, QdqNode, Role};
 use crate::onnx::integers::type_name;
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Which integer types may stand where.
+/// Allowed integer types by role.
 pub const DTYPES: Check = Check {
     name: "dtypes",
     about: "integer types of activations, weights, biases and other constants (as activations by default)",
@@ -38,7 +38,7 @@ fn dtypes(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Pairs of an activation's and a weight's type that are refused.
+/// Refused pairs of an activation's and a weight's type.
 pub const DTYPE_PAIRS: Check = Check {
     name: "dtype_pairs",
     about: "no operator has the types activation/weight that `refuse` lists",

@@ -1,70 +1,70 @@
-//! What a rule found.
+//! Findings of the rules.
 
 use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
 use serde::Serialize;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The target refuses the model or computes something else.
     #[default]
     Error,
-    /// The target runs it, but not as well as it could.
+    /// The target runs the model, but not as well as it could.
     Warning,
 }
 
-/// One place where a model breaks a rule.
+/// A place where a model breaks a rule.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Finding {
     /// Error or warning.
     pub severity: Severity,
     /// The rule's name.
     pub rule: &'static str,
-    /// Name of the node; empty where the finding is about the model.
+    /// Name of the node; empty for a finding about the model.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node: String,
     /// Its operator type.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub op_type: String,
-    /// Name of the tensor; empty where there is none to name.
+    /// Name of the tensor; empty where none is involved.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tensor: String,
-    /// What was looked at.
+    /// The property that was checked.
     pub what: String,
-    /// What it is.
+    /// Its value.
     pub found: String,
-    /// What it should be.
+    /// The expected value.
     pub expected: String,
-    /// What to do about it.
+    /// Advice for the user.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hint: String,
 }
 
 impl Finding {
-    /// `what` is `found`, but should be `expected`.
+    /// A finding that `what` is `found` instead of `expected`.
     pub fn new(what: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Finding {
         Finding { what: what.into(), found: found.into(), expected: expected.into(), ..Finding::default() }
     }
 
-    /// At this node.
+    /// The finding with this node.
     pub fn at(self, node: &NodeProto) -> Finding {
         Finding { node: node_name(node).to_string(), op_type: node.op_type().to_string(), ..self }
     }
 
-    /// At this tensor.
+    /// The finding with this tensor.
     pub fn on(self, tensor: &str) -> Finding {
         Finding { tensor: tensor.to_string(), ..self }
     }
 
-    /// With advice.
+    /// The finding with advice.
     pub fn hint(self, hint: &str) -> Finding {
         Finding { hint: hint.to_string(), ..self }
     }
 }
 
-/// node → tensor: what is found, expected what.
+/// Writes node → tensor: property, value, expected value.
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if !self.op_type.is_empty() {
@@ -85,7 +85,7 @@ pub struct RuleReport {
 }
 
 impl RuleReport {
-    /// Adds a finding; rule and severity are those of the call.
+    /// Adds a finding with the call's rule and severity.
     pub fn add(&mut self, finding: Finding) {
         self.findings.push(Finding { rule: self.rule, severity: self.severity, ..finding });
     }

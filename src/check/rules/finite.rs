@@ -1,4 +1,4 @@
-//! Float constants that are no numbers.
+//! Float constants that are NaN or infinite.
 
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, Role, operand_role};
@@ -6,7 +6,7 @@ use crate::onnx::integers::scale_values;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 
-/// Weights and biases are finite, and no constant is NaN.
+/// Weights and biases must be finite, and no constant may be NaN.
 pub const FINITE_VALUES: Check = Check {
     name: "finite_values",
     about: "float weights and biases are finite, and no other constant is NaN (a mask may be infinite)",
@@ -21,7 +21,7 @@ fn finite_values(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     let nodes = graph.graph.node.iter().filter(|node| node.op_type() == "Constant");
     let made = nodes.filter_map(|node| Some(node.output.first()?.as_str()));
     for name in initializers.chain(made) {
-        // What is wrong with a scale of Q/DQ is said by the rule for scales.
+        // The rule for scales reports Q/DQ scales.
         let mut uses = graph.operators_behind(name);
         uses.retain(|(node, _)| !matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear"));
         let Some((node, _)) = uses.first().copied() else { continue };
@@ -44,7 +44,7 @@ fn finite_values(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// What input `input` of `node` is, where it is a constant that must be finite.
+/// The role of a constant at input `input` of `node`, where it must be finite.
 fn parameter(node: &NodeProto, input: usize) -> Option<&'static str> {
     match (node.op_type(), input, operand_role(node, input)) {
         (_, _, role @ (Role::Weight | Role::Bias)) => Some(role.name()),

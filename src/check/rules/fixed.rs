@@ -1,11 +1,11 @@
-//! Outputs whose range follows from the operator.
+//! Outputs with a range that the operator determines.
 
 use super::{Check, Finding, RuleReport};
 use crate::check::QdqGraph;
 use crate::onnx::integers::type_name;
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Quantized outputs have the parameters that the target has built in.
+/// Quantized outputs must have the parameters that the target has built in.
 pub const FIXED_OUTPUT: Check = Check {
     name: "fixed_output",
     about: "quantized outputs of `ops` in the type `dtype` have `scale` and `zero_point`",

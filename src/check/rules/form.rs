@@ -8,7 +8,7 @@ use crate::check::{NodeInput, QdqGraph, QdqNode, QdqOperator};
 use crate::onnx::integers::type_name;
 use crate::scheme::RuleCall;
 
-/// The nodes are valid ONNX: inputs, element types of the opset, shapes of the parameters.
+/// The nodes must be valid ONNX: inputs, element types of the opset, shapes of the parameters.
 pub const LINEAR_FORM: Check = Check {
     name: "linear_form",
     about: "Q and DQ are valid in the model's operator sets: inputs, types, axis, shapes of parameters",
@@ -17,7 +17,7 @@ pub const LINEAR_FORM: Check = Check {
     ..Check::DEFAULT
 };
 
-/// First version of the default operator set whose Q and DQ take the type.
+/// First version of the default operator set in which Q and DQ accept the type.
 fn since(data_type: i32, operator: QdqOperator) -> Option<i64> {
     Some(match data_type {
         2 | 3 => 10,
@@ -30,7 +30,7 @@ fn since(data_type: i32, operator: QdqOperator) -> Option<i64> {
     })
 }
 
-/// Whether the operators of `com.microsoft` take the type.
+/// Whether the operators of `com.microsoft` accept the type.
 fn is_contrib_type(data_type: i32) -> bool {
     matches!(data_type, 2..=6 | 17..=22)
 }

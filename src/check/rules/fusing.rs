@@ -1,14 +1,14 @@
-//! What a target will run in float although Q/DQ stand around it.
+//! Operators that the target runs in float despite Q/DQ around them.
 
 use super::{Check, Finding, RuleReport, Severity};
 use crate::check::{QdqGraph, QdqNode, Role, operand_role};
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Longest chain of activation functions that is followed from an operator to its Q.
+/// Maximum activation functions between an operator and its Q.
 const MAX_CHAIN: usize = 4;
 
-/// How many of a node's first inputs carry data: Reshape's second is a shape, Gather's an index.
+/// Number of a node's first inputs that carry data: Reshape's second is a shape, Gather's an index.
 pub(super) fn n_data_inputs(node: &NodeProto) -> usize {
     match node.op_type() {
         "Conv" | "ConvTranspose" | "Gemm" | "MatMul" | "Add" | "Sub" | "Mul" | "Div" => 2,
@@ -17,13 +17,13 @@ pub(super) fn n_data_inputs(node: &NodeProto) -> usize {
     }
 }
 
-/// Inputs of `node` that carry data, with what makes them where that is a DQ.
+/// The data inputs of `node`, each with the DQ that produces it, if any.
 fn operands<'g, 'a>(graph: &'g QdqGraph<'a>, node: &'a NodeProto) -> Vec<(&'a str, Option<&'g QdqNode<'a>>)> {
     let names = node.input.iter().take(n_data_inputs(node)).filter(|name| !name.is_empty());
     names.map(|name| (name.as_str(), graph.dequantize_of(name))).collect()
 }
 
-/// Of an operator either every operand is quantized or none.
+/// An operator must have all data inputs quantized or none.
 pub const QUANTIZED_INPUTS: Check = Check {
     name: "quantized_inputs",
     about: "operators of `ops` have all their operands quantized or none: with one float they run in float",
@@ -53,7 +53,7 @@ fn quantized_inputs(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
     }
 }
 
-/// An operator whose inputs are quantized gives its output to a Q.
+/// An operator with quantized inputs must have a Q after its output.
 pub const QUANTIZED_OUTPUT: Check = Check {
     name: "quantized_output",
     about: "operators of `ops` with quantized operands give their output to Q, directly or past one operator of `past`; outputs of the graph are left out",
@@ -93,7 +93,7 @@ fn quantized_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
     }
 }
 
-/// No operator computes in float.
+/// No operator may compute in float.
 pub const NO_FLOAT_NODES: Check = Check {
     name: "no_float_nodes",
     about: "every operator on float tensors reads them from DQ; those of `fuse` also directly behind a quantized operator; `except` may stay float",

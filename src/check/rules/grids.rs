@@ -6,7 +6,7 @@ use crate::check::{QdqGraph, QdqNode, Role};
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Inputs and output of operators that only move or select values have the same parameters.
+/// Inputs and outputs of operators that only move or select values must have the same parameters.
 pub const SHARED_GRIDS: Check = Check {
     name: "shared_grids",
     about: "quantized inputs and outputs of `ops` (with `among: inputs` the inputs that are not constant) have the same scale and zero point bit for bit",
@@ -42,7 +42,7 @@ fn shared_grids(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Whether what a node makes is quantized, at once or past an activation function; else it runs in float, whatever it reads.
+/// Whether a node's output is quantized, directly or after an activation function. Otherwise the node runs in float.
 fn gives_integers(graph: &QdqGraph, node: &NodeProto) -> bool {
     let is_quantized = |tensor: &String| !graph.quantizes_of(tensor).is_empty();
     let is_activation = |(user, _): &(&NodeProto, usize)| matches!(user.op_type(), "Relu" | "Clip");

@@ -5,7 +5,7 @@ use crate::check::{QdqGraph, QdqOperator, Role};
 use crate::onnx::integers::integer_values;
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Stored integers lie in a part of their type's range.
+/// Stored integers must lie in a part of their type's range.
 pub const INTEGER_RANGE: Check = Check {
     name: "integer_range",
     about: "integers that are stored before a DQ lie in `min` to `max`; `of` names the roles",

@@ -1,7 +1,7 @@
-//! What a target demands of a model with Q/DQ.
+//! Rules of targets for models with Q/DQ.
 //!
-//! In: any model and the calls of a table's `check:`. Out: [`Finding`]s. [`CHECKS`] is the open list; a
-//! table names those that its target enforces, with parameters. Rules of ONNX itself hold for every table.
+//! In: any model and the calls of a table's `check:`. Out: [`Finding`]s. [`CHECKS`] is the open list; a table names
+//! those that its target enforces, with parameters. The rules of ONNX itself apply to every table.
 
 mod bias;
 mod channels;
@@ -34,22 +34,22 @@ use std::collections::BTreeMap;
 pub struct Check {
     /// The name in a backend's table.
     pub name: &'static str,
-    /// One line: what it demands.
+    /// One-line description.
     pub about: &'static str,
-    /// Its parameters by name; the name `*` stands for every operator type. `severity` is understood by every rule.
+    /// Parameters by name; the name `*` stands for every operator type. Every rule accepts `severity`.
     pub takes: Takes,
-    /// How bad a finding is where the table does not say.
+    /// Severity of a finding where the table sets none.
     pub severity: Severity,
-    /// Whether it holds for every table, named or not.
+    /// Whether it applies to every table, named or not.
     pub is_universal: bool,
-    /// Whether it asks for something that quantization does not touch, such as fixed input shapes.
+    /// Whether it is about something that quantization does not change, such as fixed input shapes.
     pub is_about_the_float_model: bool,
-    /// Adds what is broken to the report.
+    /// Adds findings to the report.
     pub run: fn(&QdqGraph, &RuleCall, &mut RuleReport),
 }
 
 impl Check {
-    /// Errors, for the tables that name it.
+    /// Defaults: severity error, only for tables that name the rule.
     const DEFAULT: Check = Check {
         name: "",
         about: "",
@@ -91,15 +91,15 @@ pub const CHECKS: &[Check] = &[
     fusing::NO_FLOAT_NODES,
 ];
 
-/// Every rule of `scheme` that `model` breaks, in the order of [`CHECKS`] for the universal ones and then
-/// of the table; within a rule in the order of the graph.
+/// Every finding for `model`: universal rules in the order of [`CHECKS`], then the table's rules; within a rule in the
+/// order of the graph.
 pub fn findings(model: &ModelProto, scheme: &Scheme) -> Vec<Finding> {
     let Some(graph) = QdqGraph::new(model) else {
         return vec![Finding { rule: model::SOUND_GRAPH.name, ..Finding::new("model", "no graph", "a graph") }];
     };
     let mut found = Vec::new();
     let by_name: BTreeMap<&str, &Check> = CHECKS.iter().map(|c| (c.name, c)).collect();
-    // Where ONNX has no operator for a type's codes the model stays float.
+    // The model stays float where ONNX has no operator for a type's codes.
     let stays_float = scheme.types.values().any(|qtype| qtype.grid().codes != Codes::Affine);
     let quantized = model::QUANTIZED.name;
     let universal = CHECKS.iter().filter(|check| check.is_universal);
@@ -130,7 +130,7 @@ fn run(check: &Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Finding
 /// A quantized model that keeps the rules of its target. Only [`ensure_kept`] makes one.
 pub struct Checked {
     model: ModelProto,
-    /// Rules that the float model already broke.
+    /// Findings that the float model already had.
     pub warnings: Vec<String>,
 }
 
@@ -141,10 +141,10 @@ impl Checked {
     }
 }
 
-/// Checks what [`rewrite`](crate::rewrite::rewrite) made before it is written.
+/// Checks a model from [`rewrite`](crate::rewrite::rewrite) before it is written.
 ///
 /// # Errors
-/// If the model breaks a rule that quantization is to keep; that is a defect of mqq, or of the table.
+/// If the model breaks a rule that quantization must keep. That is a defect of mqq, or of the table.
 pub fn ensure_kept(quantized: QuantizedModel, scheme: &Scheme) -> Result<Checked> {
     let model = quantized.into_model();
     let is_about_the_float_model =
@@ -152,7 +152,7 @@ pub fn ensure_kept(quantized: QuantizedModel, scheme: &Scheme) -> Result<Checked
     let mut warnings = Vec::new();
     for finding in findings(&model, scheme) {
         match finding.severity {
-            // Where nothing was quantized there is a warning already.
+            // Placement already warns where nothing is quantized.
             _ if finding.rule == model::QUANTIZED.name => {}
             Severity::Error if is_about_the_float_model(finding.rule) => {
                 warnings.push(format!("breaks [{}] of {}: {finding}", finding.rule, scheme.name));

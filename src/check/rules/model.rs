@@ -1,4 +1,4 @@
-//! The model as a whole.
+//! Rules about the model as a whole.
 
 use super::{Check, Finding, RuleReport, Severity};
 use crate::check::{QdqGraph, QdqNode, QdqOperator};
@@ -6,7 +6,7 @@ use crate::onnx::check_sound;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Nodes are in order, and every tensor is made once.
+/// Nodes must be in order, and each tensor must have one producer.
 pub const SOUND_GRAPH: Check = Check {
     name: "sound_graph",
     about: "nodes in topological order, every tensor made once, every output made",
@@ -21,7 +21,7 @@ fn sound_graph(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Lowest version of ONNX's operator set.
+/// Minimum version of ONNX's operator set.
 pub const OPERATOR_SET: Check = Check {
     name: "operator_set",
     about: "the default operator set has at least version `min`, and at most `max`",
@@ -46,7 +46,7 @@ fn operator_set(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// No operators that hold integers themselves.
+/// No operators with integers of their own.
 pub const QDQ_ONLY: Check = Check {
     name: "qdq_only",
     about: "quantized by Q/DQ pairs, without QLinear…, …Integer, DynamicQuantizeLinear and MatMulNBits operators",
@@ -68,7 +68,7 @@ fn qdq_only(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Inputs have fixed shapes.
+/// Inputs must have fixed shapes.
 pub const STATIC_INPUTS: Check = Check {
     name: "static_inputs",
     about: "every dimension of every input is a number",
@@ -97,7 +97,7 @@ fn static_inputs(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// All Q/DQ are seen.
+/// All Q/DQ must be in the main graph.
 pub const SCOPE: Check = Check {
     name: "scope",
     about: "nested graphs (If, Loop, Scan) and functions hold no Q/DQ: rules look at the main graph",
@@ -133,7 +133,7 @@ fn n_nested_linears(node: &NodeProto) -> usize {
     nodes.map(|inner| usize::from(is_linear(inner)) + n_nested_linears(inner)).sum()
 }
 
-/// Something is quantized.
+/// Something must be quantized.
 pub const QUANTIZED: Check = Check {
     name: "quantized",
     about: "an operator reads what a DQ makes, or computes on integers",
@@ -147,7 +147,7 @@ fn quantized(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
         let mut readers = graph.users(qdq.output).into_iter();
         qdq.operator == QdqOperator::Dequantize && readers.any(|(node, _)| !is_linear(node))
     };
-    // What nested graphs and functions hold is not looked at.
+    // Q/DQ in subgraphs and functions are not checked.
     let n_seen = graph.qdq_nodes.len();
     if graph.qdq_nodes.iter().any(is_read) || n_quantized(graph.model) > n_seen {
         return;
@@ -162,12 +162,12 @@ fn quantized(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     );
 }
 
-/// Whether the model holds QuantizeLinear, DequantizeLinear or operators on integers.
+/// Whether the model has QuantizeLinear, DequantizeLinear or integer operators.
 pub fn is_quantized(model: &ModelProto) -> bool {
     n_quantized(model) > 0
 }
 
-/// Q/DQ and operators on integers, those in nested graphs and functions among them.
+/// Number of Q/DQ and integer operators, including those in subgraphs and functions.
 fn n_quantized(model: &ModelProto) -> usize {
     let graph = model.graph.iter().flat_map(|graph| &graph.node);
     let nodes = graph.chain(model.functions.iter().flat_map(|function| &function.node));

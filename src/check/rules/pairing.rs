@@ -1,10 +1,10 @@
-//! Q and DQ belong together.
+//! Pairs of Q and DQ.
 
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, QdqOperator};
 use crate::scheme::RuleCall;
 
-/// Every Q is read by DQs with its own parameters, and by nothing else.
+/// Only DQs with the same parameters may read a Q.
 pub const PAIRED: Check = Check {
     name: "paired",
     about: "every Q is read by DQ only, with the same scale and zero point bit for bit; a DQ reads a Q, a constant or an input",

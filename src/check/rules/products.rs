@@ -1,7 +1,7 @@
-//! Products that take integers themselves.
+//! Matrix products that read integers themselves.
 //!
-//! Sources: ONNX Runtime, `docs/ContribOperators.md` (`com.microsoft.MatMulNBits`), `core/optimizer/matmul_integer_to_float.cc`
-//! (what is fused).
+//! Sources: ONNX Runtime, `docs/ContribOperators.md` (`com.microsoft.MatMulNBits`),
+//! `core/optimizer/matmul_integer_to_float.cc` (the fused patterns).
 
 use super::{Check, Finding, RuleReport};
 use crate::check::QdqGraph;
@@ -10,7 +10,7 @@ use crate::onnx::node::int;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 
-/// MatMulNBits as ONNX Runtime defines it.
+/// MatMulNBits must be as ONNX Runtime defines it.
 pub const NBITS_FORM: Check = Check {
     name: "nbits_form",
     about: "MatMulNBits is valid: its domain is imported, blocks are powers of two from 16 on, and the shapes of codes, scales and zero points follow from K, N, bits and block_size",
@@ -56,7 +56,7 @@ fn nbits_form(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// The shape of a constant input is one of those expected.
+/// Checks that a constant input has one of the expected shapes.
 fn shape(
     graph: &QdqGraph,
     node: &NodeProto,
@@ -71,7 +71,7 @@ fn shape(
     report.add(Finding::new(what, format!("{found:?}"), expected.join(" or ")).at(node).on(name));
 }
 
-/// Products of what DynamicQuantizeLinear makes, in the form that is fused.
+/// Integer products after DynamicQuantizeLinear must have the form that is fused.
 pub const DYNAMIC_PRODUCTS: Check = Check {
     name: "dynamic_products",
     about: "a MatMulInteger reads integers and zero point of a DynamicQuantizeLinear and a constant of int8 or uint8, and goes through Cast into a Mul by the product of both scales",
@@ -104,7 +104,7 @@ fn dynamic_products(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Whether the integers `tensor` become floats and are multiplied by `scale` times a constant, and by nothing else.
+/// Whether the integers `tensor` are only cast to float and multiplied by `scale` times a constant.
 fn is_scaled(graph: &QdqGraph, tensor: &str, scale: &str) -> bool {
     let [(cast, 0)] = graph.users(tensor)[..] else { return false };
     let Some(float) = cast.output.first().filter(|_| cast.op_type() == "Cast") else { return false };

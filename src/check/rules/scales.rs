@@ -1,10 +1,10 @@
-//! Scales and zero points by themselves.
+//! Rules about single scales and zero points.
 
 use super::{Check, Finding, RuleReport};
 use crate::check::{NodeInput, QdqGraph, QdqNode, Role};
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// `scale[3]` of several, `scale` of one.
+/// Names element `i` of `n`: `scale [3] of 64`, or `scale` where there is one.
 fn element(what: &str, i: usize, n: usize) -> String {
     if n == 1 { what.to_string() } else { format!("{what} [{i}] of {n}") }
 }
@@ -14,7 +14,7 @@ fn parameter<'a>(qdq: &'a QdqNode, i: usize) -> &'a str {
     qdq.node.input.get(i).map_or("", String::as_str)
 }
 
-/// Scales are above zero, finite and not subnormal.
+/// Scales must be positive, finite and not subnormal.
 pub const POSITIVE_SCALES: Check = Check {
     name: "positive_scales",
     about: "scales are above zero, finite and not subnormal",
@@ -38,7 +38,7 @@ fn positive_scales(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Scales and zero points are constants.
+/// Scales and zero points must be constants.
 pub const CONSTANT_PARAMETERS: Check = Check {
     name: "constant_parameters",
     about: "scales and zero points are initializers or Constant nodes",
@@ -56,7 +56,7 @@ fn constant_parameters(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) 
     }
 }
 
-/// Scales are powers of two.
+/// Scales must be powers of two.
 pub const POWER_OF_TWO: Check = Check {
     name: "power_of_two",
     about: "scales are powers of two; `of` names the roles, all by default",
@@ -78,7 +78,7 @@ fn power_of_two(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Zero points are 0.
+/// Zero points must be 0.
 pub const SYMMETRIC: Check = Check {
     name: "symmetric",
     about: "zero points are 0; `of` names the roles, all by default",

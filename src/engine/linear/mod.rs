@@ -1,8 +1,8 @@
-//! QuantizeLinear and DequantizeLinear by mqq's own arithmetic, as ONNX defines them.
+//! QuantizeLinear and DequantizeLinear in mqq's own arithmetic, as ONNX defines them.
 //!
-//! The engine's own operators multiply by the reciprocal of a scale, which rounds otherwise at ties, give no
-//! integers of 4 and 16 bits and no blocks, and become integer kernels that other runtimes do not have. Here
-//! a pair is nothing but its arithmetic, and what stands between two pairs is computed in float.
+//! The engine's own operators multiply by the reciprocal of a scale, which rounds differently at ties. They have no
+//! 4-bit and 16-bit integers and no blocks, and become integer kernels that other runtimes do not have. Here a pair is
+//! only its arithmetic, and operators between two pairs compute in float.
 //!
 //! Source: ONNX `QuantizeLinear` and `DequantizeLinear`, opset 10 to 25.
 
@@ -31,18 +31,18 @@ enum Direction {
     Dequantize,
 }
 
-/// One of the two operators. Inputs: the tensor, scales, and zero points where there are some.
+/// One of the two operators. Inputs: the tensor, scales, and optional zero points.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct QdqOp {
     direction: Direction,
-    /// Axis of several scales; negative counts from the last.
+    /// Axis of the scales; negative counts from the last.
     axis: i64,
-    /// Values that share a scale along the axis; 0 where that is all of a channel.
+    /// Values along the axis that share a scale; 0 for a whole channel.
     block_size: usize,
     has_zero_points: bool,
-    /// Type of the result where the node names it.
+    /// Type of the result, where the node sets it.
     output: Option<DatumType>,
-    /// Lowest and highest integer where the integers have fewer bits than their type.
+    /// Smallest and largest integer, where the integers have fewer bits than their type.
     bounds: Option<[i32; 2]>,
 }
 
@@ -145,7 +145,7 @@ impl Expansion for QdqOp {
 
     fn wire(&self, prefix: &str, target: &mut TypedModel, inputs: &[OutletId]) -> TractResult<TVec<OutletId>> {
         let constant = |outlet: &OutletId| target.outlet_fact(*outlet).ok()?.konst.clone();
-        // A weight: the operators behind it want a constant.
+        // A weight: later operators need a constant.
         if let Some(constants) = inputs.iter().map(constant).collect::<Option<Vec<_>>>() {
             let inputs: Vec<&Tensor> = constants.iter().map(|tensor| tensor.as_ref()).collect();
             return Ok(tvec!(target.add_const(prefix, self.compute(&inputs)?)?));

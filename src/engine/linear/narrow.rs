@@ -1,4 +1,4 @@
-//! Integers of 2 and 4 bits, which the engine does not have, as integers of 8 bits.
+//! Integers of 2 and 4 bits, which the engine lacks, as integers of 8 bits.
 
 use crate::onnx::integers::integer_values;
 use crate::onnx::node::{int, set_int};
@@ -7,12 +7,12 @@ use crate::onnx::tensor::{self, DataType};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
-/// Attributes of a QuantizeLinear whose integers have fewer bits than their type.
+/// Attribute of a QuantizeLinear whose integers have fewer bits than their type: the smallest integer.
 pub const Q_MIN: &str = "mqq_q_min";
-/// The highest integer.
+/// The largest integer.
 pub const Q_MAX: &str = "mqq_q_max";
 
-/// The type of 8 bits that holds the integers of `data_type`, and their bounds.
+/// The 8-bit type that holds the integers of `data_type`, and their bounds.
 fn wide(data_type: i32) -> Option<(DataType, [i64; 2])> {
     Some(match data_type {
         21 => (DataType::Uint8, [0, 15]),
@@ -23,10 +23,10 @@ fn wide(data_type: i32) -> Option<(DataType, [i64; 2])> {
     })
 }
 
-/// `model` with integers of 8 bits for those of 2 and 4, which saturate where they did; `None` where it has none.
+/// `model` with 8-bit integers in place of 2-bit and 4-bit ones, with the same saturation; `None` where it has none.
 ///
 /// # Errors
-/// If a tensor does not hold what its shape says.
+/// If a tensor's data does not match its shape.
 pub fn widened(model: &ModelProto) -> Result<Option<ModelProto>> {
     let Some(graph) = &model.graph else { return Ok(None) };
     let is_narrow = |data_type: i32| wide(data_type).is_some();
@@ -74,7 +74,7 @@ fn widen_tensor(tensor: &mut TensorProto) -> Result<Option<[i64; 2]>> {
     Ok(Some(range))
 }
 
-/// Says where the integers that a QuantizeLinear makes end: its zero point says so, or else `output_dtype`.
+/// Sets the bounds of a QuantizeLinear's integers, from its zero point or else `output_dtype`.
 fn widen_result(node: &mut NodeProto, bounds: &BTreeMap<String, [i64; 2]>) {
     let zero_point = node.input.get(2).filter(|name| !name.is_empty());
     let named = wide(int(node, "output_dtype", 0) as i32);

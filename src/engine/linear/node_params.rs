@@ -1,10 +1,10 @@
-//! Scales and zero points of a node, and what they make of values.
+//! Scales and zero points of a node, and their arithmetic.
 
 use crate::quant::{Codes, QuantParams, ScaleLayout};
 use anyhow::{Result, ensure};
 use tract_onnx::prelude::DatumType;
 
-/// Lowest and highest value of an integer type that QuantizeLinear makes.
+/// Smallest and largest value of an integer type of QuantizeLinear.
 pub fn bounds(integers: DatumType) -> Option<[i32; 2]> {
     Some(match integers {
         DatumType::U8 => [0, u8::MAX.into()],
@@ -21,10 +21,10 @@ pub struct NodeParams {
 }
 
 impl NodeParams {
-    /// Zero points are 0 where there are none; `bounds` are the lowest and the highest integer.
+    /// Zero points default to 0. `bounds` are the smallest and the largest integer.
     ///
     /// # Errors
-    /// If there are not as many zero points as scales, or none at all.
+    /// If the numbers of scales and zero points differ, or there are none.
     pub fn new(scales: &[f32], zero_points: Option<&[i32]>, bounds: [i32; 2]) -> Result<NodeParams> {
         let n_zero_points = zero_points.map_or(scales.len(), <[i32]>::len);
         ensure!(
@@ -43,7 +43,7 @@ impl NodeParams {
         Ok(NodeParams { params: params.collect() })
     }
 
-    /// The integers for `x`, each as `narrow` gives it.
+    /// Quantizes `x`; `narrow` converts each integer.
     pub fn quantize<T>(&self, layout: &ScaleLayout, x: &[f32], narrow: impl Fn(i32) -> T) -> Vec<T> {
         match &self.params[..] {
             [params] => x.iter().map(|x| narrow(params.quantize_fast(*x))).collect(),
@@ -54,7 +54,7 @@ impl NodeParams {
         }
     }
 
-    /// The values of the integers that `widen` gives for `q`.
+    /// Dequantizes `q`; `widen` converts each integer.
     pub fn dequantize<T: Copy>(&self, layout: &ScaleLayout, q: &[T], widen: impl Fn(T) -> i32) -> Vec<f32> {
         match &self.params[..] {
             [params] => q.iter().map(|q| params.dequantize(widen(*q))).collect(),

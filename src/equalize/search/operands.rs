@@ -1,4 +1,4 @@
-//! The ends of a group, and their constants: weights, gains, channel scales and summands.
+//! The ends of a group and their constants: weights, gains, channel scales and summands.
 
 use super::super::edit::ScaledConstant;
 use super::{Channels, End, Growth, Reason, Stop, Way, WeightChannels, input_axis};
@@ -7,7 +7,7 @@ use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor::{self, DataType};
 
-/// Its slot, how its entries lie along the axis of the channels, where there is one per channel, and the other operand.
+/// Slot of the constant, its entries along the channel axis if it has one per channel, and the other operand.
 type ConstantOperand<'n> = (usize, Option<Entries>, &'n str);
 
 impl Growth<'_> {
@@ -23,7 +23,7 @@ impl Growth<'_> {
         shape.ok_or_else(|| Reason::NoWeight(node_name(node).to_string()))
     }
 
-    /// Adds a constant to those that are scaled.
+    /// Adds a constant to the scaled ones.
     pub(super) fn edit(
         &mut self,
         name: &str,
@@ -36,7 +36,7 @@ impl Growth<'_> {
         if stored.is_none_or(|stored| stored.data_type() != DataType::Float as i32) {
             return Err(Reason::NoWeight(tensor));
         }
-        // Changing it must change nothing else.
+        // Changing it must not affect other nodes.
         if !self.index.has_only(name, 1) {
             return Err(Reason::Shared(tensor));
         }
@@ -44,7 +44,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// A layer that makes the tensor, or reads it.
+    /// Adds a layer that produces or reads the tensor.
     pub(super) fn layer(&mut self, node_idx: usize, tensor: &str, channels: Channels, way: Way) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         let weight_channels = self.weight_channels(node)?;
@@ -67,7 +67,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// Adds a node that makes a tensor of the group, or reads one.
+    /// Adds a node that produces or reads a tensor of the group.
     fn end(&mut self, way: Way, end: End) {
         match way {
             Way::Forward => self.group.consumers.push(end),
@@ -75,7 +75,7 @@ impl Growth<'_> {
         }
     }
 
-    /// Gain and bias of a normalization: one per channel, after everything else.
+    /// Adds gain and bias of a normalization, both one per channel.
     pub(super) fn gain(&mut self, node_idx: usize, tensor: &str, channels: Channels) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         let rank = self.shape(tensor)?.len();
@@ -100,7 +100,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// The constant operand of a node with two, and the other one.
+    /// The constant operand of a node with two inputs, and the other operand.
     fn constant_operand<'n>(
         &self,
         node: &'n NodeProto,
@@ -114,7 +114,7 @@ impl Growth<'_> {
             _ => return Err(self.refused(node)),
         };
         let shape = self.shape(other)?;
-        // A constant that is larger than the tensor makes it larger.
+        // A constant larger than the tensor would broadcast it.
         if node.output.first().and_then(|output| self.value_info.shape(output)) != Some(shape) {
             return Err(self.refused(node));
         }
@@ -127,7 +127,7 @@ impl Growth<'_> {
         Ok(Some((slot, entries, other)))
     }
 
-    /// A constant summand is divided as the tensor is; once for a node.
+    /// Adds a constant summand, which is divided like the tensor; once per node.
     fn summand(
         &mut self,
         node_idx: usize,
@@ -143,7 +143,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// A product or sum that the tensor comes from, or goes into.
+    /// Follows a product or sum that produces or reads the tensor.
     pub(super) fn elementwise(
         &mut self,
         node_idx: usize,

@@ -1,5 +1,5 @@
-//! The float model that MQBench's backends take beside their file of ranges (`*_deploy_model.onnx`;
-//! ModelTC/MQBench, mqbench/deploy/deploy_linear.py, `clip_weight`).
+//! The float model that MQBench's backends take with their file of ranges (`*_deploy_model.onnx`; ModelTC/MQBench,
+//! mqbench/deploy/deploy_linear.py, `clip_weight`).
 
 use crate::export::graph::initializer;
 use crate::export::{Format, SidecarIndex};
@@ -11,9 +11,9 @@ use crate::onnx::{check_sound, encode};
 use crate::sidecar::Encoding;
 use anyhow::{Context, Result};
 
-/// The prepared model without Q/DQ: batch normalization folded, every quantized weight clipped to the ends
-/// of its grid, per channel or block. A weight that some node reads float keeps its values there, and the others
-/// read a clipped copy, `{weight}_clipped`.
+/// The prepared model without Q/DQ: batch normalization folded, every quantized weight clipped to the ends of its grid,
+/// per channel or block. A weight that other nodes read in float keeps its values, and the quantized uses read a
+/// clipped copy, `{weight}_clipped`.
 pub(super) const FORMAT: Format = Format {
     name: "deploy",
     description: "float ONNX model with weights clipped to their ranges, for MQBench's files; needs the model",
@@ -35,8 +35,8 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     encode(&model)
 }
 
-/// Clips the weight to the ends of its grid for the nodes that read it quantized, and gives the name that
-/// they read: its own, or that of a copy where others read it float.
+/// Clips the weight to the ends of its grid for its quantized uses. Returns the name that they read: its own, or that
+/// of a copy where other nodes read it in float.
 pub(super) fn clip_weight(graph: &mut GraphProto, names: &mut Names, encoding: &Encoding) -> Result<String> {
     let edges = encoding.uses(graph)?;
     let everywhere = GraphIndex::new(graph).has_only(&encoding.name, edges.len());

@@ -1,11 +1,11 @@
 //! Qualcomm's encodings files, which AIMET writes and the QNN and SNPE converters read (`--quantization_overrides`).
 //! Source: quic/aimet, `aimet_onnx/_encoding.py` and `quantsim.py` of aimet-onnx 2.42.
 //!
-//! In 0.6.1 and 1.0.0 a real value is `scale * (q + offset)` with `q` unsigned, whatever the tensor: `offset`
-//! is `-zero_point` of an unsigned grid and `-zero_point - 2^(bits - 1)` of a signed one. 2.0.0 has ONNX's
-//! own sign and types. Scales per block are in 2.0.0 as QuantizeLinear takes them, and in 1.0.0 row by row of
-//! output channels, where the kernel of a convolution has one position. Widths are those of the integers that
-//! hold the values: a grid of 7 bits in int8 is written as 8 bits, with the same scale.
+//! In 0.6.1 and 1.0.0 a real value is `scale * (q + offset)` with unsigned `q` for every tensor: `offset` is
+//! `-zero_point` of an unsigned grid and `-zero_point - 2^(bits - 1)` of a signed one. 2.0.0 has ONNX's own sign and
+//! types. Scales per block are as in QuantizeLinear in 2.0.0. In 1.0.0 they are listed by output channel, where the
+//! kernel of a convolution has one position. Widths are those of the stored integers: a 7-bit grid in int8 is written
+//! as 8 bits, with the same scale.
 
 use super::PLAIN;
 use crate::export::index::{UniqueMap, json};
@@ -14,7 +14,7 @@ use crate::sidecar::{Encoding, OneOrMany};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-/// Whether the older formats call it symmetric: signed with its zero point in the middle.
+/// Whether the older formats call it symmetric: signed with the zero point in the middle.
 fn is_symmetric(encoding: &Encoding) -> bool {
     encoding.storage().1 && encoding.slices().all(|(_, zero_point)| zero_point == 0)
 }
@@ -25,7 +25,7 @@ fn offset(encoding: &Encoding, zero_point: i32) -> i64 {
     -i64::from(zero_point) - if signed { 1 << (bits - 1) } else { 0 }
 }
 
-/// What AIMET says of the whole model.
+/// AIMET's summary of the whole model.
 fn quantizer_args(index: &SidecarIndex) -> Value {
     let bits = |encoding: Option<&Encoding>| encoding.map_or(8, |encoding| encoding.storage().0);
     let weight = index.weights().next();
@@ -39,7 +39,7 @@ fn quantizer_args(index: &SidecarIndex) -> Value {
     })
 }
 
-/// A list with an entry per `name`, as the readers demand; a weight of two nodes may come twice.
+/// A list with one entry per `name`, as readers require; a weight of two nodes may come twice.
 fn listed(entries: impl Iterator<Item = Result<Value>>) -> Result<Value> {
     let mut by_name = UniqueMap::default();
     for entry in entries {
@@ -50,11 +50,11 @@ fn listed(entries: impl Iterator<Item = Result<Value>>) -> Result<Value> {
     Ok(by_name.into_values().collect())
 }
 
-/// The `slices` of a weight with scales per block, those of one output channel behind each other.
+/// The `slices` of a weight with scales per block, ordered by output channel.
 ///
 /// # Errors
-/// If blocks are not whole, or a kernel has several positions, which have scales of their own here and share them in
-/// the format.
+/// If the last block is shorter, or a kernel has several positions: here each has its own scales, but the format shares
+/// them.
 fn by_output_channel(encoding: &Encoding, slices: &[(f64, i32)]) -> Result<Vec<(f64, i32)>> {
     let (shape, axis) = (encoding.shape.as_deref().unwrap_or_default(), encoding.axis.unwrap_or(0));
     let block = encoding.block_size.unwrap_or(1).max(1);
@@ -75,7 +75,7 @@ fn by_output_channel(encoding: &Encoding, slices: &[(f64, i32)]) -> Result<Vec<(
     })
 }
 
-/// `values` in the dimensions `shape`, as lists of lists.
+/// `values` in the shape `shape`, as nested lists.
 fn nested(values: &[Value], shape: &[usize]) -> Value {
     match shape {
         [] | [_] => json!(values),
@@ -86,7 +86,7 @@ fn nested(values: &[Value], shape: &[usize]) -> Value {
     }
 }
 
-/// Tensors as keys; a list with an entry per channel.
+/// Tensor names are keys; each value is a list with one entry per channel.
 pub(super) const V0_6_1: Format = Format {
     name: "encodings-0.6.1",
     description: "Qualcomm AIMET/QNN encodings 0.6.1: JSON, min, max, scale and offset per channel",
@@ -130,7 +130,7 @@ fn write_0_6_1(index: &SidecarIndex) -> Result<Vec<u8>> {
     }))
 }
 
-/// Lists of entries with a `name`; the axis of a weight's channels is that of the operator's outputs.
+/// Lists of entries with a `name`. The channel axis of a weight must be the operator's output axis.
 pub(super) const V1_0_0: Format = Format {
     name: "encodings-1.0.0",
     description: "Qualcomm AIMET/QNN encodings 1.0.0: JSON, scales and offsets per tensor",
@@ -175,7 +175,7 @@ fn write_1_0_0(index: &SidecarIndex) -> Result<Vec<u8>> {
     }))
 }
 
-/// One list of entries in the terms of ONNX QuantizeLinear, int32 biases among them.
+/// One list of entries with the attributes of ONNX QuantizeLinear, int32 biases included.
 pub(super) const V2_0_0: Format = Format {
     name: "encodings-2.0.0",
     description: "Qualcomm AIMET/QNN encodings 2.0.0: JSON, the parameters of QuantizeLinear per tensor",
@@ -202,7 +202,7 @@ fn write_2_0_0(index: &SidecarIndex) -> Result<Vec<u8>> {
             "output_dtype": encoding.output_dtype,
             "y_scale": scale(encoding)?,
         });
-        // Zero points that are all 0 are left out, as AIMET does.
+        // Zero points that are all 0 are omitted, as in AIMET.
         if encoding.slices().any(|(_, zero)| zero != 0) {
             entry["y_zero_point"] = zero_point(encoding)?;
         }

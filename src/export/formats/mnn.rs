@@ -1,5 +1,5 @@
-//! PPQ's file for MNN (OpenPPL/ppq, ppq/parser/mnn_exporter.py): the scales of the activations around every
-//! Conv, and behind every Add.
+//! PPQ's file for MNN (OpenPPL/ppq, ppq/parser/mnn_exporter.py): the activation scales before and after every Conv, and
+//! after every Add.
 
 use super::PLAIN;
 use crate::export::index::{UniqueMap, json};

@@ -1,4 +1,4 @@
-//! One file per format, or per family that shares its shape.
+//! One file per format, or per family of similar formats.
 
 use super::Format;
 
@@ -20,7 +20,7 @@ mod tidl;
 mod tidl_quant_params;
 mod vitis;
 
-/// Every format besides the sidecar, in the order of the help.
+/// Every format except the sidecar, in the order of the help.
 pub const FORMATS: &[Format] = &[
     tensorrt::MQBENCH,
     ppq::FORMAT,
@@ -46,7 +46,7 @@ pub const FORMATS: &[Format] = &[
     deploy::FORMAT,
 ];
 
-/// What a format holds unless it says otherwise.
+/// Defaults of a format.
 const PLAIN: Format = Format {
     name: "",
     description: "",

@@ -12,9 +12,9 @@ use std::fmt::Write;
 /// Operators that ncnn computes in int8.
 const LAYERS: [&str; 3] = ["Conv", "Gemm", "MatMul"];
 
-/// First a line `layer_param_0 s0 s1 …` per layer with the scales of its weight, one per output channel
-/// (per group where a convolution has groups); then a line `layer s` with that of its input. Scales are
-/// the inverse of ONNX's: steps per real unit. Layers are called by the names of their nodes.
+/// First one line `layer_param_0 s0 s1 …` per layer with the scales of its weight, one per output channel (per group in
+/// a grouped convolution); then one line `layer s` with the scale of its input. Scales are the inverse of ONNX's: steps
+/// per real unit. Layers have the names of their nodes.
 pub(super) const FORMAT: Format = Format {
     name: "ncnn",
     description: "ncnn's int8 table: text, inverse scales of weights and inputs per layer",
@@ -44,7 +44,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     Ok((weights + &inputs).into_bytes())
 }
 
-/// Whether ncnn makes a layer with weights of the node: of a MatMul, where the constant is a matrix on the right.
+/// Whether ncnn has a layer with weights for the node. A MatMul's constant must be a matrix on the right.
 fn is_layer(node: &NodeRecord, weight: &Encoding) -> bool {
     let slot = node.inputs.iter().position(|input| *input == weight.name).unwrap_or(0);
     let rank = weight.shape.as_ref().map_or(2, Vec::len);
@@ -60,7 +60,7 @@ fn weight_scales(node: &NodeRecord, weight: &Encoding) -> Result<Vec<f64>> {
     let scales = match weight.is_per_channel() {
         true => scales,
         false => {
-            // Which side of a Gemm's weight its outputs lie on depends on `transB`.
+            // The axis of a Gemm's outputs in its weight depends on `transB`.
             ensure!(
                 node.op_type == "Conv",
                 "tensor `{}`: has one scale, expected one per output channel of {}",

@@ -20,9 +20,9 @@ use anyhow::Result;
 
 const DOMAIN: &str = "org.openvinotoolkit";
 
-/// The prepared model with `FakeQuantize(x, low, high, low, high)` at every quantized tensor; biases stay
-/// float. A grid of fewer bits than its integers has the levels of the integers, with the same scale, as
-/// OpenVINO's integer kernels need 255 or 256; a weight on it is clipped to its ends.
+/// The prepared model with `FakeQuantize(x, low, high, low, high)` at every quantized tensor; biases stay float.
+/// OpenVINO's integer kernels need 255 or 256 levels: a grid with fewer bits than its integers gets the levels of the
+/// integers, with the same scale, and a weight on it is clipped to the grid's ends.
 pub(super) const FORMAT: Format = Format {
     name: "openvino-fq",
     description: "OpenVINO: ONNX model with FakeQuantize nodes; needs the model",
@@ -46,7 +46,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
             None => Vec::new(),
         };
         let edges = encoding.uses(graph)?;
-        // The levels of the integers reach beyond the ends of a grid of fewer bits.
+        // The integers' levels reach beyond the ends of a grid with fewer bits.
         let read = match is_widened(encoding) && initializer(graph, &encoding.name).is_ok() {
             true => clip_weight(graph, &mut names, encoding)?,
             false => encoding.name.clone(),
@@ -91,8 +91,7 @@ fn is_widened(encoding: &Encoding) -> bool {
     u32::from(encoding.bits) < encoding.storage().0
 }
 
-/// Calls the tensor `from` by another name wherever nodes make or read it; the graph's output of that name
-/// stays, for another node to make.
+/// Renames the tensor `from` in all nodes. A graph output with that name stays, for another node to produce.
 fn rename(graph: &mut GraphProto, from: &str, to: &str) {
     for node in &mut graph.node {
         let names = node.input.iter_mut().chain(&mut node.output);
@@ -100,8 +99,8 @@ fn rename(graph: &mut GraphProto, from: &str, to: &str) {
     }
 }
 
-/// Levels, and the two ends: one, one per channel along the axis of a tensor of `shape`, or one per value where there is
-/// a scale per block, as an axis cannot be broadcast by parts.
+/// Levels, and the two ends: one value, one per channel along the axis of a tensor of `shape`, or one per value for
+/// scales per block, because blocks of an axis cannot be broadcast.
 fn ends_of(encoding: &Encoding, shape: &[usize], names: &mut Names) -> Result<(i64, TensorProto, TensorProto)> {
     let (storage_bits, signed) = encoding.storage();
     let [q_min, q_max] = match (is_widened(encoding), signed) {

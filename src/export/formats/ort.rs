@@ -9,7 +9,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Ranges as `onnxruntime.quantization.calibrate.load_tensors_data` reads them.
+/// Ranges in the format of `onnxruntime.quantization.calibrate.load_tensors_data`.
 pub(super) const JSON: Format = Format {
     name: "ort-json",
     description: "ONNX Runtime's calibration data: JSON, lowest and highest value per tensor",
@@ -38,8 +38,8 @@ fn write_json(index: &SidecarIndex) -> Result<Vec<u8>> {
     }))
 }
 
-/// Ends of the range whose scale is the plan's: both ends of an asymmetric grid, and plus and minus the
-/// highest of a symmetric one, whose lowest integer may have no counterpart.
+/// Ends of the range that gives the plan's scale: both ends of an asymmetric grid, and plus and minus the highest of a
+/// symmetric one, whose lowest integer may have no counterpart.
 fn ends(encoding: &Encoding) -> Result<(f64, f64)> {
     let (lowest, highest) = encoding.per_tensor_bounds()?;
     match encoding.storage().1 && encoding.symmetric {
@@ -48,8 +48,8 @@ fn ends(encoding: &Encoding) -> Result<(f64, f64)> {
     }
 }
 
-/// `calibration.cache`: a line `tensor amax` per tensor, sorted by name, as the TensorRT execution
-/// provider's tools write it.
+/// `calibration.cache`: one line `tensor amax` per tensor, sorted by name, as written by the tools of the TensorRT
+/// execution provider.
 pub(super) const CACHE: Format = Format {
     name: "ort-cache",
     description: "ONNX Runtime's calibration table: text, amax per tensor",
@@ -66,7 +66,7 @@ fn write_cache(index: &SidecarIndex) -> Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// Names and `127 * scale`, sorted by name.
+/// Tensor names with `127 * scale`, sorted by name.
 pub(super) fn sorted_amax<'a>(index: &SidecarIndex<'a>) -> Result<Vec<(&'a str, f64)>> {
     let amax = |encoding: &'a Encoding| Ok((encoding.name.as_str(), encoding.amax_int8()?));
     let mut all: Vec<(&str, f64)> = index.activations().map(amax).collect::<Result<_>>()?;

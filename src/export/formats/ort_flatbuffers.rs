@@ -7,15 +7,15 @@
 //! root_type TrtTable;
 //! ```
 //!
-//! Source of the encoding: <https://flatbuffers.dev/internals/>. All numbers are little-endian; offsets are relative to
-//! where they stand and point forwards, except the one from a table to its vtable, which is subtracted.
+//! Source of the encoding: <https://flatbuffers.dev/internals/>. All numbers are little-endian. Offsets are relative to
+//! their own position and point forwards, except the one from a table to its vtable, which is subtracted.
 
 use super::PLAIN;
 use super::ort::sorted_amax;
 use crate::export::{Format, SidecarIndex};
 use anyhow::{Context, Result};
 
-/// Values are texts of `127 * scale`, entries sorted by name.
+/// Values are strings with `127 * scale`; entries are sorted by name.
 pub(super) const FORMAT: Format = Format {
     name: "ort-flatbuffers",
     description: "ONNX Runtime's calibration table for its TensorRT provider: FlatBuffers, amax per tensor",
@@ -40,7 +40,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     Ok(buffer.bytes)
 }
 
-/// A buffer written front to back: places for offsets are kept, and filled in when their targets are reached.
+/// A buffer written front to back: offsets are reserved, and filled in when their targets are written.
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -59,7 +59,7 @@ impl Buffer {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// A place for an offset.
+    /// Reserves an offset. Returns its position.
     fn offset(&mut self) -> usize {
         self.align();
         self.u32(0);
@@ -73,13 +73,14 @@ impl Buffer {
         Ok(())
     }
 
-    /// Fills the offset at `at` with what is written next.
+    /// Sets the offset at `at` to the current position.
     fn point(&mut self, at: usize) -> Result<()> {
         self.align();
         self.fill(at, self.bytes.len())
     }
 
-    /// A table of `N` offsets behind its vtable; fills the offset at `at` with it, and gives the places of the fields.
+    /// Writes a table of `N` offsets after its vtable and sets the offset at `at` to it. Returns the positions of the
+    /// fields.
     fn table<const N: usize>(&mut self, at: usize) -> Result<[usize; N]> {
         self.align();
         let vtable = self.bytes.len();
@@ -95,7 +96,7 @@ impl Buffer {
         Ok(std::array::from_fn(|_| self.offset()))
     }
 
-    /// A string with its length before and a zero byte behind; fills the offset at `at` with it.
+    /// Writes a string with its length and a final zero byte, and sets the offset at `at` to it.
     fn string(&mut self, at: usize, text: &str) -> Result<()> {
         self.point(at)?;
         self.u32(u32::try_from(text.len())?);

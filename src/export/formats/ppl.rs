@@ -8,9 +8,9 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// `{"ppl": {tensor: {"step", "zero_point", "min", "max", "bit", "type": "biased"}}}`; the first four are
-/// lists for weights with a scale per channel. MQBench computes `bit` from the number of integers, rounded
-/// down; here it is the grid's, so that a grid without its lowest integer has its bits too.
+/// `{"ppl": {tensor: {"step", "zero_point", "min", "max", "bit", "type": "biased"}}}`; the first four are lists for
+/// per-channel weights. MQBench computes `bit` from the number of integers, rounded down; here it is the grid's, so
+/// that a narrow range keeps its bits.
 pub(super) const PPL: Format = Format {
     name: "ppl",
     description: "MQBench's parameters for OpenPPL (W8A16): JSON, step and zero point per tensor",
@@ -45,8 +45,8 @@ fn entry(encoding: &Encoding) -> Value {
     })
 }
 
-/// A line `tensor: amax` per tensor with one scale, where amax is the larger distance of the grid's ends
-/// from 0. MQBench names the file `.json`; it is text.
+/// One line `tensor: amax` per tensor with one scale, where amax is the larger absolute end of the grid. MQBench names
+/// the file `.json`; it is text.
 pub(super) const PPLCUDA: Format = Format {
     name: "pplcuda",
     description: "MQBench's ranges for OpenPPL on CUDA: text, amax per tensor",

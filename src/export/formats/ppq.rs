@@ -6,8 +6,8 @@ use crate::export::{Format, SidecarIndex};
 use anyhow::Result;
 use serde_json::json;
 
-/// `{"act_quant_info": {tensor: 127 * scale}}`. PPQ itself writes half the grid's width times the scale,
-/// which is the same for its grid [-127, 127].
+/// `{"act_quant_info": {tensor: 127 * scale}}`. PPQ itself writes half the grid's width times the scale, which is the
+/// same for its grid [-127, 127].
 pub(super) const FORMAT: Format = Format {
     name: "ppq",
     description: "PPQ's ranges for TensorRT: JSON, amax per tensor",

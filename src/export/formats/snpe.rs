@@ -7,8 +7,8 @@ use crate::export::{Format, SidecarIndex};
 use anyhow::Result;
 use serde_json::json;
 
-/// `{"activation_encodings": {tensor: [{"bitwidth", "min", "max"}]}, "param_encodings": {}}`; parameters are
-/// left to the reader, as MQBench leaves them.
+/// `{"activation_encodings": {tensor: [{"bitwidth", "min", "max"}]}, "param_encodings": {}}`. Parameters are left to
+/// the converter, as in MQBench.
 pub(super) const FORMAT: Format = Format {
     name: "snpe",
     description: "MQBench's overrides for SNPE: JSON, range per activation",

@@ -1,5 +1,5 @@
-//! MQBench's file for STPU (ModelTC/MQBench, mqbench/deploy/deploy_stpu.py): symmetric ranges of
-//! activations, weights and the steps of biases.
+//! MQBench's file for STPU (ModelTC/MQBench, mqbench/deploy/deploy_stpu.py): symmetric ranges of activations and
+//! weights, and the steps of biases.
 
 use super::PLAIN;
 use crate::export::index::json;
@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with
-/// `max = 127 * scale`. A Conv fused with Relu or Clip has its range, a Concat's inputs have its output's, a
+/// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with `max = 127
+/// * scale`. A Conv fused with Relu or Clip has the range of that node, a Concat's inputs have its output's, a
 /// Sigmoid's output has [-1, 1]; outputs of Conv, Gemm and Resize have an exponent `emin`, too.
 pub(super) const FORMAT: Format = Format {
     name: "stpu",
@@ -30,7 +30,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
             ranges.set(&format!("{}_weights", node.name), weight.amax_int8()?);
         }
     }
-    // MQBench quantizes behind these, also where they make the network's output.
+    // MQBench quantizes after these, also where they produce the network's output.
     let last = index.nodes().rev().filter(|node| MOVED_PAST.contains(&node.op_type.as_str()));
     for node in last {
         let ends = node.inputs.first().zip(node.outputs.first());
@@ -85,10 +85,10 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     json(&Value::Object(file))
 }
 
-/// Operators without an integer form of their own: what they make has the range of what they read.
+/// Operators without an integer form of their own: the output has the range of the input.
 const MOVED_PAST: [&str; 2] = ["Flatten", "Dropout"];
 
-/// Largest absolute values by name, in the order in which they came.
+/// Largest absolute values by name, in the order of insertion.
 #[derive(Default)]
 struct Ranges(Map<String, Value>);
 
@@ -127,12 +127,12 @@ fn exponent_of<'a>(index: &SidecarIndex, ranges: &Ranges, node: &'a NodeRecord) 
     Ok(Some((output, exponent)))
 }
 
-/// Values of the weight's axes behind the first.
+/// Number of values in the weight's axes after the first.
 fn n_summands(weight: &Encoding) -> f64 {
     weight.shape.iter().flatten().skip(1).map(|&dim| dim as f64).product()
 }
 
-/// The exponent of a float32, as its bits hold it.
+/// The exponent of a float32, from its bits.
 fn exponent(value: f64) -> i32 {
     match value {
         0.0 => 0,

@@ -8,8 +8,8 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// A line `tensor scale zero_point` per activation. Tengine's converter fuses Conv and the Relu or Clip
-/// behind it, so that the Conv's output has its activation's line.
+/// One line `tensor scale zero_point` per activation. Tengine's converter fuses a Conv with the Relu or Clip after it,
+/// so that the Conv's output has the line of that activation.
 pub(super) const FORMAT: Format = Format {
     name: "tengine",
     description: "MQBench's scales for Tengine: text, scale and zero point per activation",

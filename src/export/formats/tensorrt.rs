@@ -1,7 +1,7 @@
 //! Ranges for TensorRT's implicit quantization.
 //!
-//! TensorRT computes `scale = amax / 127` and clamps to [-128, 127], so that `amax = 127 * y_scale` holds
-//! whatever the grid's lowest integer is.
+//! TensorRT computes `scale = amax / 127` and clamps to [-128, 127], so that `amax = 127 * y_scale` whatever the grid's
+//! lowest integer.
 
 use super::PLAIN;
 use crate::export::index::{UniqueMap, json};
@@ -10,8 +10,8 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use std::fmt::Write;
 
-/// MQBench's `clip_ranges.json` (ModelTC/MQBench, mqbench/deploy/deploy_linear.py, backend `tensorrt`): a
-/// range per tensor for `setDynamicRange`.
+/// MQBench's `clip_ranges.json` (ModelTC/MQBench, mqbench/deploy/deploy_linear.py, backend `tensorrt`): one range per
+/// tensor for `setDynamicRange`.
 pub(super) const MQBENCH: Format = Format {
     name: "mqbench-tensorrt",
     description: "MQBench's ranges for TensorRT: JSON, amax per tensor",
@@ -31,8 +31,8 @@ fn write_mqbench(index: &SidecarIndex) -> Result<Vec<u8>> {
 /// First line of a calibration cache: TensorRT's version (8.6.1) and the calibrator's name.
 const HEADER: &str = "TRT-8601-EntropyCalibration2";
 
-/// The cache that `IInt8Calibrator::writeCalibrationCache` is given: a line per tensor with the bits of the float32
-/// scale, most significant byte first, in hexadecimal. NVIDIA Model-Optimizer and polygraphy read it so.
+/// The content of `IInt8Calibrator::writeCalibrationCache`: one line per tensor with the bits of the float32 scale in
+/// hexadecimal, most significant byte first. NVIDIA Model-Optimizer and polygraphy read it the same way.
 pub(super) const CACHE: Format = Format {
     name: "trt-cache",
     description: "TensorRT calibration cache: text, scale per tensor in hexadecimal",

@@ -7,9 +7,8 @@ use crate::export::{Format, SidecarIndex};
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-/// Options of the compilation with which TIDL takes scales and zero points from the Q/DQ model and does
-/// not calibrate. `quantization_scale_type` is 4 for weights with a scale per channel, 1 for powers of
-/// two, 3 for asymmetric grids, else 0.
+/// Compilation options that make TIDL take scales and zero points from the Q/DQ model instead of calibrating.
+/// `quantization_scale_type` is 4 for per-channel weights, 1 for powers of two, 3 for asymmetric grids, else 0.
 pub(super) const FORMAT: Format = Format {
     name: "tidl",
     description: "TIDL's options for importing the Q/DQ model as prequantized: JSON",

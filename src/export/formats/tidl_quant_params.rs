@@ -1,6 +1,6 @@
-//! TIDL's quantization parameters, `advanced_options:quant_params_proto_path`: `TIDLNetQuantParams` in
-//! protobuf's text form (TexasInstruments/edgeai-tidl-tools, docs, "Quantization Proto"). With a range for
-//! every layer TIDL does not calibrate; it takes symmetric grids only.
+//! TIDL's quantization parameters, `advanced_options:quant_params_proto_path`: `TIDLNetQuantParams` in protobuf's text
+//! form (TexasInstruments/edgeai-tidl-tools, docs, "Quantization Proto"). With a range for every layer TIDL does not
+//! calibrate; it accepts symmetric grids only.
 
 use super::PLAIN;
 use crate::export::{Format, SidecarIndex};
@@ -10,8 +10,8 @@ use crate::sidecar::{Encoding, NodeRecord};
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 
-/// A layer per input and node, called by its output; ranges are `±q_max * scale`, scales are steps per real
-/// unit. Biases carry their values, and so need the model.
+/// One layer per input and node, named after its output; ranges are `±q_max * scale`, scales are steps per real unit.
+/// Biases are written with their values, which needs the model.
 pub(super) const FORMAT: Format = Format {
     name: "tidl-quant-params",
     description: "TIDL's quantization parameters: protobuf text, range per layer; needs the model",
@@ -48,7 +48,7 @@ fn missing(tensor: &str) -> String {
     )
 }
 
-/// Whether `node` is the Relu or Clip that the node before it is fused with.
+/// Whether `node` is a Relu or Clip that is fused with the node before it.
 fn is_fused(index: &SidecarIndex, node: &NodeRecord) -> bool {
     let before = node.inputs.first().and_then(|input| index.producer(input));
     let own = node.outputs.first().and_then(|output| index.activation(output));
@@ -69,7 +69,7 @@ fn layer(output: &Encoding, layer_type: Option<&str>, params: String) -> Result<
     Ok(text)
 }
 
-/// Message `TidlTensorQuantParams` of a grid with one scale.
+/// Message `TidlTensorQuantParams` of a per-tensor grid.
 fn tensor_params(field: &str, encoding: &Encoding) -> Result<String> {
     let (scale, zero_point) = encoding.per_tensor()?;
     let (bits, signed) = encoding.storage();
@@ -81,7 +81,7 @@ fn tensor_params(field: &str, encoding: &Encoding) -> Result<String> {
     );
     let max = f64::from(encoding.q_range[1]) * scale;
     let min = if signed { -max } else { 0.0 };
-    // Element types of TIDL: unsigned and signed char, unsigned and signed short.
+    // TIDL's element types: unsigned and signed char, unsigned and signed short.
     let element_type = u32::from(signed) + if bits > 8 { 2 } else { 0 };
     Ok(format!(
         "  {field} {{\n    min: {min}\n    max: {max}\n    size: 1\n    element_type: {element_type}\n    scale: {}\n    zero_point: 0\n  }}\n",
@@ -112,7 +112,7 @@ fn params(index: &SidecarIndex, graph: &GraphProto, node: &NodeRecord) -> Result
     Ok(text)
 }
 
-/// TIDL's name for the layer of an ONNX operator, where it has one of its own.
+/// TIDL's layer name for an ONNX operator, where it has one.
 fn layer_type(op_type: &str) -> Option<&'static str> {
     Some(match op_type {
         "Conv" => "TIDL_ConvolutionLayer",
