@@ -150,7 +150,7 @@ impl<'a> Setup<'a> {
     /// The samples that evaluate a change before tuning, as positions in [`SampleSet::by_content`].
     ///
     /// # Errors
-    /// If memory is too small for [`MIN_SAMPLES`].
+    /// If memory is too small for `MIN_SAMPLES` samples.
     pub fn evaluation_samples(
         &self,
         samples: &SampleSet,
