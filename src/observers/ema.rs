@@ -8,8 +8,7 @@ use anyhow::{Context, Result, ensure};
 /// on their order ([`TensorStatistics::batches`]).
 ///
 /// Source: MQBench, `EMAMinMaxObserver` (ratio 0.9), over the batches of the calibration data.
-/// The options are the weight of the past and the samples per batch; the defaults are MQBench's ratio and batches of
-/// 32.
+/// The options are the weight of the past (by default MQBench's ratio) and the samples per batch (by default 32).
 pub const EMA: Observer = Observer {
     name: "ema",
     option: 0.9,

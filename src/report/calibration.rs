@@ -216,8 +216,8 @@ fn title(name: &str) -> &'static str {
     METHODS.iter().find(|method| method.name == name).map_or(other, |method| method.title)
 }
 
-/// Text such as `percentile:99.99 rejected: no gain; overlap 0.918 -> 0.911 (± 0.004), SQNR 23.00 -> 22.41 dB on 16
-/// samples`.
+/// Text such as
+/// `percentile:99.99 rejected: no gain; overlap 0.918 -> 0.911 (± 0.004), SQNR 23.00 -> 22.41 dB on 16 samples`.
 fn describe_outcome(outcome: &MethodOutcome) -> String {
     let MethodOutcome { variant, accepted, reason, judged, details, seconds, .. } = outcome;
     let verdict = match (accepted, judged) {

@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with `max = 127
-/// * scale`. A Conv fused with Relu or Clip has the range of that node, a Concat's inputs have its output's, a
-/// Sigmoid's output has [-1, 1]; outputs of Conv, Gemm and Resize have an exponent `emin`, too.
+/// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with
+/// `max = 127 * scale`. A Conv fused with Relu or Clip has the range of that node, a Concat's inputs have its output's,
+/// a Sigmoid's output has [-1, 1]; outputs of Conv, Gemm and Resize have an exponent `emin`, too.
 pub(super) const FORMAT: Format = Format {
     name: "stpu",
     description: "MQBench's ranges for STPU: JSON, symmetric ranges and steps of biases",
