@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import MQQ, ROOT
+from support import MQQ, ROOT, digits, overflows, quantized, run, sqnr_db
 
 DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
 FENCE = re.compile(r"(?:`([\w.-]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.M | re.S)
@@ -82,7 +82,8 @@ def check(document, command, shown, ran):
     said = f"{document}: $ {command}\n{ran.stdout}{ran.stderr}"
     errors = ran.stderr.splitlines()
     from_stderr = [line for line in shown if line.strip() != "…" and any(agree([line], [e]) for e in errors)]
-    assert agree([line for line in shown if line not in from_stderr], ran.stdout.splitlines()), said
+    is_shown = agree([line for line in shown if line not in from_stderr], ran.stdout.splitlines())
+    assert is_shown, said
     for error in errors:
         if error.startswith(("warning: ", "error: ", "gate missed: ")):
             assert any(agree([line], [error]) for line in from_stderr), f"{said}\nnot shown: {error}"
@@ -106,14 +107,22 @@ def test_commands_do_what_the_documents_show(document, tmp_path):
             assert body == [str(code)], f"{document}: exit code {code} of $ {command}"
             code = 0
         else:
-            assert code == 0, f"{document}: $ {command}\n{ran.stderr}"
+            assert code == 0, f"{document}: $ {command}\n{done.stderr}"
             command = head
-            ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, env={**os.environ, "PATH": path},
+            done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env={**os.environ, "PATH": path},
                                  capture_output=True, text=True)
-            code = ran.returncode
+            code = done.returncode
             if body:
-                check(document, command, body, ran)
-    assert code == 0, f"{document}: $ {command}\n{ran.stderr}"
+                check(document, command, body, done)
+    assert code == 0, f"{document}: $ {command}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("table, overflow", [("onnxruntime-vnni", True), ("onnxruntime", False)])
+def test_kernels_differ_from_the_arithmetic_where_sums_overflow(table, overflow):
+    """docs/troubleshooting.md; its scripts print other figures on other processors."""
+    model, (samples, _) = quantized("digits_cnn", table, "--effort", "0"), digits("eval")
+    difference = sqnr_db(*(run(model, samples[:50], optimized)[0] for optimized in (False, True)))
+    assert difference < 20 if overflow and overflows() else difference > 40
 
 
 def test_the_readme_is_short():
