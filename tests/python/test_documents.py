@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import MQQ, ROOT, digits, overflows, quantized, run, sqnr_db
+from support import MQQ, ROOT, digits, fixture, float_digits, mqq, overflows, quantized, run, sqnr_db
 
 DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
 FENCE = re.compile(r"(?:`([\w.-]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.M | re.S)
@@ -125,15 +125,49 @@ def test_kernels_differ_from_the_arithmetic_where_sums_overflow(table, overflow)
     assert difference < 20 if overflow and overflows() else difference > 40
 
 
+def rows(text):
+    """The cells of the rows of tables."""
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| ")]
+
+
+def test_both_commands_give_what_coming_from_onnxruntime_shows(tmp_path):
+    """The rows with two figures, of docs/coming-from.md's first table: each is quantized by both tools."""
+    from onnxruntime import quantization
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(quantization.CalibrationDataReader):
+        def __init__(self):
+            self.left = iter(digits("calib")[0])
+
+        def get_next(self):
+            return next(self.left, None)
+
+    section = text_of("docs/coming-from.md").split("\n## ")[1]
+    table = [row for row in rows(section) if len(row) == 4 and re.fullmatch(r"[\d.]+", row[3])]
+    assert len(table) > 10
+    prepared, theirs, ours = tmp_path / "prepared.onnx", tmp_path / "theirs.onnx", tmp_path / "ours.onnx"
+    quant_pre_process(str(fixture("digits_cnn")), str(prepared), skip_symbolic_shape=True)
+    figure = lambda path: sqnr_db(float_digits("digits_cnn"), run(path, digits("eval")[0])[0])
+    wrong = []
+    for option, command, *shown in table:
+        if option.startswith("`"):
+            options = eval(f"dict({option.split('`')[1]})", vars(quantization).copy())
+            quantization.quantize_static(str(prepared), str(theirs), Reader(), **options)
+        mqq("calibrate", fixture("digits_cnn"), "--data", ROOT / "calib_data/calib", "--preprocess", "half", "--quiet",
+            "-o", ours, *command.strip("`").split(" "))
+        found = [figure(theirs), figure(ours)]
+        if any(abs(a - float(b)) > 0.5 for a, b in zip(found, shown)):
+            wrong.append((option, found, shown))
+    assert not wrong
+
+
 def test_the_readme_is_short():
     assert len(text_of("README.md").splitlines()) <= 120
 
 
 def test_the_figures_of_the_readme_are_those_measured():
-    rows = lambda document: [[cell.strip() for cell in line.strip("|").split("|")]
-                             for line in text_of(document).splitlines() if line.startswith("| ")]
-    measured = [[row[0].split(",")[0], *row[1:]] for row in rows("docs/measured.md")]
-    shown = [[row[0].split(": ")[1], *row[1:]] for row in rows("README.md") if ": " in row[0]]
+    measured = [[row[0].split(",")[0], *row[1:]] for row in rows(text_of("docs/measured.md"))]
+    shown = [[row[0].split(": ")[1], *row[1:]] for row in rows(text_of("README.md")) if ": " in row[0]]
     assert len(shown) >= 3
     for row in shown:
         assert row in measured
