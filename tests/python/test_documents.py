@@ -165,6 +165,18 @@ def test_the_readme_is_short():
     assert len(text_of("README.md").splitlines()) <= 120
 
 
+def test_make_demo_runs_the_commands_of_the_readme():
+    shown = [f"$(MQQ) {head.removeprefix('mqq ')}" for kind, head, _ in steps("README.md") if head.startswith("mqq ")]
+    recipe = " ".join(text_of("Makefile").replace("\\\n", " ").split())
+    assert len(shown) == 2 and all(command in recipe for command in shown)
+
+
+def test_the_guide_explains_every_preset():
+    text = " ".join(subprocess.run([MQQ, "compare", "--help"], capture_output=True, text=True).stdout.split())
+    presets = re.search(r"A preset \((.*?)\)", text)[1].split(", ")
+    assert len(presets) > 10 and [name for name in presets if f"`{name}`" not in text_of("docs/guide.md")] == []
+
+
 def test_the_figures_of_the_readme_are_those_measured():
     measured = [[row[0].split(",")[0], *row[1:]] for row in rows(text_of("docs/measured.md"))]
     shown = [[row[0].split(": ")[1], *row[1:]] for row in rows(text_of("README.md")) if ": " in row[0]]
