@@ -99,6 +99,19 @@ pub fn suggesting(message: &str, text: impl fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("{text}").hint(did_you_mean(found, quoted))
 }
 
+/// An error of a YAML text: file, line, key, and a suggestion where there is one.
+pub fn in_yaml(file: &str, error: &serde_yaml::Error) -> anyhow::Error {
+    let place = error.location().map_or(String::new(), |place| format!(":{}", place.line()));
+    let text = error.to_string();
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    let is_key = |c: char| c.is_ascii_alphanumeric() || "_[].".contains(c);
+    let message = match text.split_once(": ") {
+        Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {rest}"),
+        _ => text.to_owned(),
+    };
+    suggesting(&message, format!("`{file}`{place}: {message}"))
+}
+
 /// Exit codes, a contract with scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

@@ -14,6 +14,7 @@ mod diag;
 mod engine;
 mod equalize;
 mod export;
+mod heads;
 mod import;
 mod metrics;
 mod mixed;

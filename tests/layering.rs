@@ -29,7 +29,7 @@ const ROOMS: &[Room] = &[
     Room {
         floor: 10,
         modules: &["report"],
-        may_use: Only(&["pipeline", "sidecar", "mixed", "tune", "check", "place", "metrics"]),
+        may_use: Only(&["pipeline", "sidecar", "mixed", "tune", "check", "place", "metrics", "heads"]),
     },
     Room { floor: 9, modules: &["pipeline"], may_use: LowerFloors },
     Room { floor: 9, modules: &["backends"], may_use: Only(&["scheme", "observers", "place", "check", "export"]) },
@@ -53,7 +53,8 @@ const ROOMS: &[Room] = &[
     Room { floor: 2, modules: &["engine"], may_use: Only(&["data"]) },
     Room { floor: 1, modules: &["scheme"], may_use: Only(&[]) },
     Room { floor: 1, modules: &["data"], may_use: Only(&[]) },
-    Room { floor: 1, modules: &["metrics"], may_use: Only(&[]) },
+    Room { floor: 2, modules: &["metrics"], may_use: Only(&["heads"]) },
+    Room { floor: 1, modules: &["heads"], may_use: Only(&[]) },
     Room { floor: 1, modules: &["observers"], may_use: Only(&[]) },
     Room { floor: 0, modules: &["onnx"], may_use: Only(&[]) },
     Room { floor: 0, modules: &["quant"], may_use: Only(&[]) },

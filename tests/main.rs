@@ -12,6 +12,7 @@ mod diag;
 mod engine;
 mod equalize;
 mod formats;
+mod heads;
 mod hostile;
 mod metrics;
 mod mixed;

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::files::{check_models, ensure_readable};
-use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs};
+use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
 use super::print::{Bar, err, out};
 use crate::data::{self, Labels, parse_number};
 use crate::diag::Exit;
@@ -33,6 +33,8 @@ pub struct CompareArgs {
     samples: SampleArgs,
     #[command(flatten)]
     axes: AxisArgs,
+    #[command(flatten)]
+    task: TaskArgs,
     #[arg(long, value_name = "NAME=VALUE", help = gate_help())]
     fail_under: Vec<String>,
     /// Short form of --fail-under sqnr=DB
@@ -70,6 +72,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     let gates = args.gates().map_err(Failure::Usage)?;
     let axes = args.axes.resolve().map_err(Failure::Usage)?;
+    let (task, head) = args.task.resolve()?;
     let preprocessing = args.preprocess.resolve()?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
     let labels = args.labels.as_deref().map(Labels::read).transpose()?;
@@ -83,26 +86,38 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         shapes,
         axes,
         labels,
+        task,
+        head,
         threads: args.samples.threads(),
     };
     let compared = compare(&request, &|n| Bar::new(n, "compare", quiet).tick())?;
     let missed = compared.missed(&gates);
     let outputs = report::outputs(&compared);
+    let task = report::task(&compared);
+    let misses_task = missed.iter().any(|missed| missed.metric.task.is_some());
     let is_missed = |output: &OutputReport| {
-        missed.iter().any(|missed: &MissedGate| missed.output.as_deref().is_none_or(|name| name == output.output))
+        missed.iter().any(|missed: &MissedGate| {
+            missed.metric.task.is_none() && missed.output.as_deref().is_none_or(|name| name == output.output)
+        })
     };
     if args.print.json {
-        let object = serde_json::json!({
+        let mut object = serde_json::json!({
             "schema_version": super::JSON_VERSION,
             "float": args.float.display().to_string(),
             "quantized": args.quantized.display().to_string(),
             "outputs": outputs,
             "missed": missed,
         });
+        if let (Some(task), Some(object)) = (&task, object.as_object_mut()) {
+            object.insert("task".to_string(), serde_json::to_value(task)?);
+        }
         out!("{}", serde_json::to_string_pretty(&object)?);
     } else {
         for output in outputs.iter().filter(|output| !quiet || is_missed(output)) {
             out!("{}", report::comparison(output));
+        }
+        if let Some(task) = task.as_ref().filter(|_| !quiet || misses_task) {
+            report::task_lines(task, compared.n_samples).iter().for_each(|line| out!("{line}"));
         }
         if args.verbose {
             compared.measured.prepared().groups().iter().for_each(|groups| out!("{}", report::channels(groups)));

@@ -48,7 +48,7 @@ enum Command {
     /// Write other tools' formats from a sidecar, without data
     Export(export::ExportArgs),
     /// Compare a quantized model with its float model on data
-    Compare(compare::CompareArgs),
+    Compare(Box<compare::CompareArgs>),
     /// Check models with Q/DQ, from anyone, against the rules of a backend
     Check(check::CheckArgs),
     /// Print a completion script for a shell

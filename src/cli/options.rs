@@ -6,13 +6,14 @@ use super::Failure;
 use crate::backends;
 use crate::data::{Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option};
 use crate::diag;
+use crate::heads::{self, Head, TaskName};
 use crate::metrics::{self, ChannelAxes, METRICS};
 use crate::mixed::{Goal, Wanted};
 use crate::onnx::RunFile;
 use crate::onnx::inputs::Shapes;
 use crate::place::Selection;
 use crate::scheme::{self, Scheme};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -186,6 +187,39 @@ impl ShapeArgs {
     }
 }
 
+/// The task of the network.
+#[derive(Debug, Args)]
+pub struct TaskArgs {
+    /// Task of the network: detect [default: detect, where the outputs fit one head]
+    #[arg(long, value_name = "NAME")]
+    task: Option<String>,
+    /// Decoding of the outputs: a built-in head (see docs/tasks.md) or a YAML file
+    #[arg(long, value_name = "NAME|FILE")]
+    head: Option<String>,
+}
+
+impl TaskArgs {
+    /// The task and the head, as far as they are given.
+    pub(super) fn resolve(&self) -> Result<(Option<TaskName>, Option<Head>), Failure> {
+        let task = self.task.as_deref().map(|task| TaskName::parse(task).context("--task"));
+        let task = task.transpose().map_err(Failure::Usage)?;
+        let resolved = |head: &str| {
+            heads::resolve(head).map_err(|error| match heads::is_path(head) {
+                true => Failure::Failed(error),
+                false => Failure::Usage(error.context("--head")),
+            })
+        };
+        let head = self.head.as_deref().map(resolved).transpose()?;
+        if let (Some(task), Some(head)) = (task, &head)
+            && task != head.task()
+        {
+            let (task, head, of_head) = (task.name(), &head.name, head.task().name());
+            return Err(Failure::Usage(anyhow!("--task is {task}, but head `{head}` is of task {of_head}")));
+        }
+        Ok((task, head))
+    }
+}
+
 /// Where the channels of outputs are.
 #[derive(Debug, Args)]
 pub struct AxisArgs {
@@ -260,7 +294,7 @@ pub struct PrintArgs {
 }
 
 fn target_help() -> String {
-    let names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+    let names: Vec<&str> = METRICS.iter().filter(|metric| metric.task.is_none()).map(|metric| metric.name).collect();
     format!("Promote the fewest layers such that every output reaches a metric's value: {}", names.join(", "))
 }
 
@@ -291,6 +325,9 @@ impl MixedArgs {
     /// The goal, if any. Raises the table's operator set where that is needed.
     pub fn resolve(&self, scheme: &mut Scheme, has_data: bool) -> Result<Option<Wanted>> {
         let target = self.target.as_deref().map(metrics::MetricBound::parse).transpose().context("--target")?;
+        if let Some(metric) = target.map(|target| target.metric).filter(|metric| metric.task.is_some()) {
+            bail!("--target {}: layers are chosen by outputs, expected a metric of outputs", metric.name);
+        }
         let goals = [
             self.keep_float.map(Goal::keep_float),
             self.target_sqnr.map(|db| Goal::target(metrics::SQNR, db)),

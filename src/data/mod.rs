@@ -242,6 +242,14 @@ impl Dataset {
         self.recipe.as_ref().map_or_else(|| by_shape().unwrap_or(1), |recipe| recipe.batch)
     }
 
+    /// Height and width of the images that the first input takes, where it looks like one of images.
+    pub fn image_size(&self) -> Option<[usize; 2]> {
+        match &self.recipe {
+            Some(recipe) => Some([recipe.height, recipe.width]),
+            None => recipe::image_size(self.inputs.first()?),
+        }
+    }
+
     /// The item of sample `i`, the item's index, and the sample's position in it.
     fn locate(&self, i: usize) -> (usize, &Item, usize) {
         assert!(i < self.n_samples, "sample {i} of {}", self.n_samples);

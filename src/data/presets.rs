@@ -1,7 +1,7 @@
 //! Named preprocessings for families of models, and YAML files that extend them.
 
 use super::preprocess::Preprocessing;
-use crate::diag::{none_of, suggesting};
+use crate::diag::{in_yaml, none_of};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::fmt;
@@ -59,17 +59,7 @@ impl Preprocessing {
         if yaml.lines().all(is_blank) {
             return Ok(Preprocessing::default());
         }
-        let parsed: Preprocessing = serde_yaml::from_str(yaml).map_err(|error| {
-            let place = error.location().map_or(String::new(), |place| format!(":{}", place.line()));
-            let text = error.to_string();
-            let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-            let is_key = |c: char| c.is_ascii_alphanumeric() || "_[].".contains(c);
-            let message = match text.split_once(": ") {
-                Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {rest}"),
-                _ => text.to_owned(),
-            };
-            suggesting(&message, format!("`{file}`{place}: {message}"))
-        })?;
+        let parsed: Preprocessing = serde_yaml::from_str(yaml).map_err(|error| in_yaml(file, &error))?;
         parsed.resolved().with_context(|| format!("`{file}`: `preset`"))
     }
 

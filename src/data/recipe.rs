@@ -187,6 +187,11 @@ impl Recipe {
     }
 }
 
+/// Height and width of the images that an input takes, where its shape is that of images.
+pub fn image_size(input: &InputSpec) -> Option<[usize; 2]> {
+    settle_layout(input, None).ok().map(|(_, [_, _, height, width])| [height, width])
+}
+
 /// The layout, and the sizes in the order batch, channels, height, width.
 fn settle_layout(input: &InputSpec, asked: Option<Layout>) -> Result<(Layout, [usize; 4])> {
     let is_channels = |n: usize| matches!(n, 1 | 3 | 4);

@@ -14,7 +14,8 @@ pub const AGREEMENT: Metric = Metric {
     better: Better::Higher,
     best: 100.0,
     about: "rows of class scores with the same largest value",
-    prepare: |outputs| Box::new(Agreement { n_classes: outputs.iter().map(FloatOutput::n_classes).collect() }),
+    task: None,
+    prepare: |outputs, _| Box::new(Agreement { n_classes: outputs.iter().map(FloatOutput::n_classes).collect() }),
 };
 
 /// Sums per output: rows, unchanged rows.

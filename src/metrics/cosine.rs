@@ -12,7 +12,8 @@ pub const COSINE: Metric = Metric {
     better: Better::Higher,
     best: 1.0,
     about: "cosine of the angle between the outputs, mean over the samples",
-    prepare: |outputs| Box::new(Cosine { n_outputs: outputs.len() }),
+    task: None,
+    prepare: |outputs, _| Box::new(Cosine { n_outputs: outputs.len() }),
 };
 
 /// Sums per output: cosines, samples.

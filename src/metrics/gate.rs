@@ -23,7 +23,7 @@ pub struct MetricBound {
 pub struct MissedGate {
     /// The metric.
     pub metric: Metric,
-    /// The output; absent where no output has the metric.
+    /// The output; absent where no output has the metric, or the metric is of the network.
     pub output: Option<String>,
     /// Its figure; absent where it could not be measured.
     pub value: Option<f64>,
@@ -51,6 +51,12 @@ impl MetricBound {
         let MetricBound { metric, bound } = *self;
         let figures = measured.figures(metric);
         let names = measured.prepared().outputs();
+        if metric.task.is_some() {
+            let known = (0..names.len()).all(is_known) && !measured.is_unknown(metric);
+            let value = figures.iter().flatten().map(|figure| figure.value).find(|value| known && value.is_finite());
+            let passes = value.is_some_and(|value| metric.reaches(value, bound));
+            return if passes { Vec::new() } else { vec![MissedGate { metric, output: None, value, bound }] };
+        }
         if figures.iter().all(Option::is_none) {
             return vec![MissedGate { metric, output: None, value: None, bound }];
         }
@@ -70,6 +76,7 @@ impl fmt::Display for MissedGate {
         let MissedGate { metric, output, value, bound } = self;
         match output {
             Some(output) => write!(f, "output `{output}`: ")?,
+            None if metric.task.is_some() => {}
             None => write!(f, "no output has this figure: ")?,
         }
         match value {

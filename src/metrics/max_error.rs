@@ -12,7 +12,8 @@ pub const MAX_ERROR: Metric = Metric {
     better: Better::Lower,
     best: 0.0,
     about: "largest absolute difference of a value, in the output's own unit",
-    prepare: |outputs| Box::new(MaxError { n_outputs: outputs.len() }),
+    task: None,
+    prepare: |outputs, _| Box::new(MaxError { n_outputs: outputs.len() }),
 };
 
 /// Per output: largest difference, number of samples.
@@ -37,7 +38,7 @@ impl Measure for MaxError {
         (0..self.n_outputs).flat_map(of).collect()
     }
 
-    fn merge(&self, total: &mut [f64], sample: &[f64]) {
+    fn merge(&self, total: &mut Vec<f64>, sample: &[f64]) {
         for (total, sample) in total.chunks_exact_mut(N_SUMS).zip(sample.chunks_exact(N_SUMS)) {
             total[0] = total[0].max(sample[0]);
             total[1] += sample[1];

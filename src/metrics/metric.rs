@@ -2,6 +2,7 @@
 
 use super::groups::OutputGroups;
 use super::layout::FloatOutput;
+use crate::heads::{TaskHead, TaskName};
 use serde::{Serialize, Serializer};
 use std::fmt::Debug;
 
@@ -22,9 +23,11 @@ pub struct Metric {
     pub best: f64,
     /// Definition in one line.
     pub about: &'static str,
+    /// The task of a metric with one figure for the network; absent where each output has a figure.
+    pub task: Option<TaskName>,
     /// Prepares the metric on the float outputs of some samples: medians, groups of channels, the outputs that it
-    /// applies to.
-    pub prepare: fn(&[FloatOutput]) -> Box<dyn Measure>,
+    /// applies to; and on the network's head.
+    pub prepare: fn(&[FloatOutput], Option<&TaskHead>) -> Box<dyn Measure>,
 }
 
 /// Which of two figures is better.
@@ -42,11 +45,11 @@ pub trait Measure: Send + Sync + Debug {
     fn sums(&self, sample: &SamplePair) -> Vec<f64>;
 
     /// Adds the sums of a sample to the total.
-    fn merge(&self, total: &mut [f64], sample: &[f64]) {
+    fn merge(&self, total: &mut Vec<f64>, sample: &[f64]) {
         total.iter_mut().zip(sample).for_each(|(total, sample)| *total += sample);
     }
 
-    /// The figure of each output; `None` where the metric does not apply.
+    /// The figure of each output, or of the network alone for a metric of a task; `None` where the metric does not apply.
     fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>>;
 
     /// One figure for all outputs.
@@ -61,7 +64,7 @@ pub trait Measure: Send + Sync + Debug {
     }
 }
 
-/// The figure of an output.
+/// The figure of an output, or of a network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     /// Value in the metric's unit.
@@ -70,12 +73,23 @@ pub struct Figure {
     pub float: Option<f64>,
     /// Figures of groups of channels, where the metric has groups.
     pub groups: Vec<f64>,
+    /// Counts of detections in float and quantized, where the metric has them.
+    pub found: Option<[FoundCounts; 2]>,
+}
+
+/// Detections of a network over all samples.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct FoundCounts {
+    /// Number of detections.
+    pub n: usize,
+    /// Histogram of scores from 0 to 1 in ten bins, before threshold and suppression.
+    pub scores: Vec<usize>,
 }
 
 impl Figure {
     /// A figure without a float figure and groups.
     pub fn of(value: f64) -> Figure {
-        Figure { value, float: None, groups: Vec::new() }
+        Figure { value, float: None, groups: Vec::new(), found: None }
     }
 }
 

@@ -10,6 +10,7 @@ mod agreement;
 mod classes;
 mod cosine;
 mod decibels;
+mod detect;
 mod gain;
 mod gate;
 mod groups;
@@ -21,18 +22,20 @@ mod outputs;
 mod overlap;
 mod prepared;
 mod sqnr;
+mod task_outputs;
 mod top1;
 
 pub use agreement::AGREEMENT;
 pub use classes::n_classes;
 pub use cosine::COSINE;
 pub use decibels::{MAX_DB, relative_error_db};
+pub use detect::{BOX_IOU, F1};
 pub use gain::{Gain, GroupChange};
 pub use gate::{MetricBound, MissedGate};
 pub use groups::{ChannelGroup, OutputGroups};
 pub use layout::{FloatOutput, channel_axis};
 pub use max_error::MAX_ERROR;
-pub use metric::{Better, Figure, Measure, Metric, OutputPair, SamplePair};
+pub use metric::{Better, Figure, FoundCounts, Measure, Metric, OutputPair, SamplePair};
 pub use non_finite::{NonFinite, NonFiniteCounts};
 pub use outputs::{ChannelAxes, EvaluatedOutput, centred};
 pub use overlap::OVERLAP;
@@ -44,7 +47,7 @@ use crate::diag::{WithHint, did_you_mean};
 use anyhow::{Result, anyhow};
 
 /// Every metric, in the order in which they are printed.
-pub const METRICS: &[Metric] = &[OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR];
+pub const METRICS: &[Metric] = &[OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, F1, BOX_IOU];
 
 /// The metric with a name.
 ///

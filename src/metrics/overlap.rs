@@ -24,7 +24,8 @@ pub const OVERLAP: Metric = Metric {
     better: Better::Higher,
     best: 1.0,
     about: "overlap of squared deviations by groups of channels, 0 to 1",
-    prepare: |outputs| Box::new(Overlap::new(outputs)),
+    task: None,
+    prepare: |outputs, _| Box::new(Overlap::new(outputs)),
 };
 
 /// Kurtosis above which a channel is sparse.
@@ -214,7 +215,8 @@ impl Measure for Overlap {
             channels?;
             let overlap = |sums: &[f64]| if sums[1] > 0.0 { sums[0] / sums[1] } else { 1.0 };
             let groups: Vec<f64> = sums[span].chunks_exact(2).map(overlap).collect();
-            Some(Figure { value: groups.iter().sum::<f64>() / groups.len() as f64, float: None, groups })
+            let mean = groups.iter().sum::<f64>() / groups.len() as f64;
+            Some(Figure { groups, ..Figure::of(mean) })
         };
         self.spans().map(figure).collect()
     }

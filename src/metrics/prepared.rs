@@ -5,6 +5,7 @@ use super::layout::FloatOutput;
 use super::metric::{Figure, Measure, Metric, SamplePair};
 use super::overlap::OVERLAP;
 use super::sqnr::SQNR;
+use crate::heads::TaskHead;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -22,12 +23,12 @@ pub struct PreparedMetrics {
 pub struct SampleSums(Vec<Vec<f64>>);
 
 impl PreparedMetrics {
-    /// Prepares `metrics` on the outputs of the float network, in the graph's order.
-    pub fn new(metrics: &[Metric], outputs: &[FloatOutput]) -> PreparedMetrics {
+    /// Prepares `metrics` on the outputs of the float network, in the graph's order, and on its head where it is known.
+    pub fn new(metrics: &[Metric], outputs: &[FloatOutput], head: Option<&TaskHead>) -> PreparedMetrics {
         let is_same = |output: &FloatOutput| output.samples.windows(2).all(|pair| pair[0] == pair[1]);
         let n_samples = outputs.iter().map(|output| output.samples.len()).max().unwrap_or(0);
         PreparedMetrics {
-            measures: metrics.iter().map(|metric| (*metric, (metric.prepare)(outputs))).collect(),
+            measures: metrics.iter().map(|metric| (*metric, (metric.prepare)(outputs, head))).collect(),
             outputs: outputs.iter().map(|output| output.about.name.clone()).collect(),
             is_constant: n_samples > 1 && outputs.iter().all(is_same),
         }
@@ -86,7 +87,8 @@ impl Measurement {
         self.samples.len()
     }
 
-    /// The figure of each output; `None` where the metric does not apply or was not prepared.
+    /// The figure of each output, or of the network alone for a metric of a task; `None` where the metric does not apply or
+    /// was not prepared.
     pub fn figures(&self, metric: Metric) -> Vec<Option<Figure>> {
         self.figures_without(metric, None)
     }

@@ -14,7 +14,8 @@ pub const SQNR: Metric = Metric {
     better: Better::Higher,
     best: MAX_DB,
     about: "signal over quantization noise, all values of an output together",
-    prepare: |outputs| Box::new(Sqnr { n_outputs: outputs.len() }),
+    task: None,
+    prepare: |outputs, _| Box::new(Sqnr { n_outputs: outputs.len() }),
 };
 
 /// Sums per output: float², error², number of values.

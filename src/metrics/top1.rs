@@ -14,7 +14,8 @@ pub const TOP1: Metric = Metric {
     better: Better::Higher,
     best: 100.0,
     about: "rows of class scores whose largest value is the label",
-    prepare: |outputs| {
+    task: None,
+    prepare: |outputs, _| {
         let recognized: Vec<Option<usize>> = outputs.iter().map(FloatOutput::n_classes).collect();
         // Labels imply class scores, even where the values do not look like it.
         let by_shape = || outputs.iter().map(FloatOutput::row_length).collect();

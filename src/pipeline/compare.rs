@@ -1,11 +1,13 @@
 //! Compares two models on the same data.
 
 use super::on_threads;
+use super::task::head_of;
 use crate::calibrate::each_sample;
 use crate::check::is_quantized;
 use crate::data::{Array, Dataset, Labels, Preprocessing, Sample, Values};
 use crate::diag::WithHint;
 use crate::engine::{Engine, Parsed, Session};
+use crate::heads::{Head, OutputView, TaskHead, TaskName};
 use crate::metrics::{
     ChannelAxes, EvaluatedOutput, FloatOutput, InOrder, METRICS, Measurement, MetricBound, MissedGate, NonFiniteCounts,
     OutputPair, PreparedMetrics, SamplePair, n_classes,
@@ -42,6 +44,10 @@ pub struct CompareRequest<'a> {
     pub axes: ChannelAxes,
     /// Classes of the samples, by file.
     pub labels: Option<Labels>,
+    /// The network's task, where the user gives it.
+    pub task: Option<TaskName>,
+    /// The network's head, where the user gives it.
+    pub head: Option<Head>,
     /// Samples that run at the same time.
     pub threads: usize,
 }
@@ -54,6 +60,8 @@ pub struct Comparison {
     pub non_finite: Vec<NonFiniteCounts>,
     /// Number of samples.
     pub n_samples: usize,
+    /// The head for metrics of tasks; absent where it is not known.
+    pub head: Option<TaskHead>,
 }
 
 impl Comparison {
@@ -67,10 +75,10 @@ impl Comparison {
 /// Runs both models and compares their outputs by position.
 ///
 /// # Errors
-/// If a model or a sample cannot be run, the models have different outputs, the first one is quantized, or a sample has
-/// no label or no output for it.
+/// If a model or a sample cannot be run, the models have different outputs, the first one is quantized, a sample has no
+/// label or no output for it, or no head fits the outputs.
 pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
-    let CompareRequest { models, data, preprocessing, limit, shapes, axes, labels, threads } = request;
+    let CompareRequest { models, data, preprocessing, limit, shapes, axes, labels, threads, .. } = request;
     let [float, quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
     if is_quantized(&float) && !is_quantized(&quantized) {
         return Err(anyhow!(
@@ -96,7 +104,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let dataset = Dataset::open(data, float.inputs(), preprocessing, *limit)?;
     let labels = labels.as_ref().map(|labels| labels.of_dataset(&dataset)).transpose()?;
     let tick = progress(dataset.len());
-    let sums = Mutex::new(Sums::new(&outputs, &dataset));
+    let sums = Mutex::new(Sums::new(request, &outputs, &dataset));
     let start = || Ok(((), [float.session()?, quantized.session()?]));
     let job = |_: &mut (), [float, quantized]: &mut [Session; 2], sample_idx: usize, loaded: Result<Sample>| {
         let (sample, name) = (loaded?, dataset.name(sample_idx));
@@ -185,6 +193,14 @@ impl Ran<'_> {
         pairs
     }
 
+    /// The float model's outputs for the first image.
+    fn views<'v>(&'v self, outputs: &'v [EvaluatedOutput], batch: usize) -> Vec<OutputView<'v>> {
+        let view = |(about, array): (&'v EvaluatedOutput, &'v Array)| {
+            OutputView::of_image(&about.name, &array.shape, f32s(array), (batch, 0))
+        };
+        outputs.iter().zip(&self.outputs[0]).map(view).collect()
+    }
+
     fn n_bytes(&self) -> usize {
         self.outputs.iter().flatten().map(|array| 4 * f32s(array).len()).sum()
     }
@@ -192,8 +208,11 @@ impl Ran<'_> {
 
 /// Sums of all metrics, in the order of the samples. The first samples wait until the metrics are prepared on them.
 struct Sums<'a> {
+    request: &'a CompareRequest<'a>,
     outputs: &'a [EvaluatedOutput],
     batch: usize,
+    input: Option<[usize; 2]>,
+    head: Option<TaskHead>,
     n_samples: usize,
     /// Number of samples for preparing metrics; not known before the first.
     n_first: Option<usize>,
@@ -203,10 +222,13 @@ struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    fn new(outputs: &'a [EvaluatedOutput], dataset: &Dataset) -> Sums<'a> {
+    fn new(request: &'a CompareRequest<'a>, outputs: &'a [EvaluatedOutput], dataset: &Dataset) -> Sums<'a> {
         Sums {
+            request,
             outputs,
             batch: dataset.batch(),
+            input: dataset.image_size(),
+            head: None,
             n_samples: dataset.len(),
             n_first: None,
             waiting: BTreeMap::new(),
@@ -220,17 +242,18 @@ impl<'a> Sums<'a> {
     }
 
     /// Stores a sample until all samples for preparing metrics are there.
-    fn wait(&mut self, sample_idx: usize, ran: Ran<'a>) {
+    fn wait(&mut self, sample_idx: usize, ran: Ran<'a>) -> Result<()> {
         let fit = (MAX_BYTES / ran.n_bytes().max(1)).clamp(MIN_FIRST, MAX_FIRST);
         let n_first = *self.n_first.get_or_insert(fit.min(self.n_samples));
         self.waiting.insert(sample_idx, ran);
         if (0..n_first).all(|i| self.waiting.contains_key(&i)) {
-            self.prepare(n_first);
+            self.prepare(n_first)?;
         }
+        Ok(())
     }
 
     /// Prepares the metrics on the first samples, and adds the waiting samples.
-    fn prepare(&mut self, n_first: usize) {
+    fn prepare(&mut self, n_first: usize) -> Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
         let first: Vec<&Ran> = waiting.range(..n_first).map(|(_, ran)| ran).collect();
         let float = self.outputs.iter().enumerate().map(|(i, about)| FloatOutput {
@@ -239,19 +262,29 @@ impl<'a> Sums<'a> {
             shape: first.first().map_or(&[], |ran| &ran.outputs[0][i].shape),
             samples: first.iter().map(|ran| f32s(&ran.outputs[0][i])).collect(),
         });
-        let prepared = Arc::new(PreparedMetrics::new(METRICS, &float.collect::<Vec<_>>()));
+        let float: Vec<FloatOutput> = float.collect();
+        let images: Vec<_> = first.iter().take(MIN_FIRST).map(|ran| ran.views(self.outputs, self.batch)).collect();
+        let head = head_of(self.request.task, self.request.head.as_ref(), &images, self.input)?;
+        let prepared = Arc::new(PreparedMetrics::new(METRICS, &float, head.as_ref()));
         let in_order = self.in_order.insert(InOrder::new(prepared.clone()));
         for (sample_idx, ran) in &waiting {
             in_order.add(*sample_idx, prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels }));
         }
+        self.head = head;
+        Ok(())
     }
 
     fn finish(mut self) -> Result<Comparison> {
         if self.in_order.is_none() {
-            self.prepare(self.n_samples);
+            self.prepare(self.n_samples)?;
         }
         let in_order = self.in_order.context("internal error: nothing was measured")?;
-        Ok(Comparison { measured: in_order.into_total(), non_finite: self.non_finite, n_samples: self.n_samples })
+        Ok(Comparison {
+            measured: in_order.into_total(),
+            non_finite: self.non_finite,
+            n_samples: self.n_samples,
+            head: self.head,
+        })
     }
 }
 
@@ -265,8 +298,7 @@ fn add<'a>(sums: &Mutex<Sums<'a>>, sample_idx: usize, name: &str, ran: Ran<'a>) 
     let mut locked_sums = locked()?;
     locked_sums.non_finite.iter_mut().zip(counts).for_each(|(all, one)| all.merge(one));
     let Some(prepared) = locked_sums.prepared() else {
-        locked_sums.wait(sample_idx, ran);
-        return Ok(());
+        return locked_sums.wait(sample_idx, ran);
     };
     drop(locked_sums);
     let one = prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels });

@@ -5,6 +5,7 @@
 
 mod compare;
 mod record;
+mod task;
 
 pub use compare::{CompareRequest, Comparison, compare};
 

@@ -1,7 +1,9 @@
 //! The report of `mqq compare` on the outputs.
 
+use crate::heads::TaskName;
 use crate::metrics::{
-    AGREEMENT, ChannelGroup, Figure, MAX_DB, MAX_ERROR, METRICS, Metric, NonFinite, OVERLAP, OutputGroups, SQNR, TOP1,
+    AGREEMENT, ChannelGroup, Figure, FoundCounts, MAX_DB, MAX_ERROR, METRICS, Metric, NonFinite, OVERLAP, OutputGroups,
+    SQNR, TOP1,
 };
 use crate::pipeline::Comparison;
 use serde::Serialize;
@@ -49,11 +51,75 @@ pub struct GroupReport {
     pub overlap: f64,
 }
 
+/// The report on the task of the network.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Serialize)]
+pub struct TaskReport {
+    /// The task.
+    pub task: TaskName,
+    /// Name of the head.
+    pub head: String,
+    /// Why the head was recognized; absent where the user named it.
+    pub recognized_by: Option<String>,
+    /// Figures by metric; a metric that was not measured is absent.
+    pub metrics: Map<String, Value>,
+    /// Detections of both networks.
+    pub found: Option<FoundReport>,
+}
+
+/// Detections of both networks.
+#[derive(Debug, Clone, Serialize)]
+pub struct FoundReport {
+    /// The float one.
+    pub float: FoundCounts,
+    /// The quantized one.
+    pub quantized: FoundCounts,
+}
+
+/// The report on the task, where the task is known.
+pub fn task(comparison: &Comparison) -> Option<TaskReport> {
+    let head = comparison.head.as_ref()?;
+    let task = head.head.task();
+    let of_task = METRICS.iter().filter(|metric| metric.task == Some(task));
+    let figures: Vec<(&Metric, Figure)> = of_task
+        .filter_map(|metric| Some((metric, comparison.measured.figures(*metric).into_iter().flatten().next()?)))
+        .collect();
+    let number =
+        |(metric, figure): &(&Metric, Figure)| Some((metric.name.to_string(), Number::from_f64(figure.value)?.into()));
+    let mut found = figures.iter().filter_map(|(_, figure)| figure.found.clone());
+    Some(TaskReport {
+        task,
+        head: head.head.name.clone(),
+        recognized_by: head.reason.clone(),
+        metrics: figures.iter().filter_map(number).collect(),
+        found: found.next().map(|[float, quantized]| FoundReport { float, quantized }),
+    })
+}
+
+/// Lines about the task: the head, and the figures.
+pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
+    let by = report.recognized_by.as_ref().map(|reason| format!(", as told by {reason}"));
+    let head = format!("task {}, head {}{}", report.task.name(), report.head, by.unwrap_or_default());
+    let of_task = METRICS.iter().filter(|metric| metric.task == Some(report.task));
+    let mut parts: Vec<String> = of_task
+        .map(|metric| match report.metrics.get(metric.name).and_then(Value::as_f64) {
+            Some(value) => format!("{} {}", metric.title, metric.spelled(value)),
+            None => format!("{} not measured", metric.title),
+        })
+        .collect();
+    parts.extend(report.found.as_ref().map(|found| {
+        let (float, quantized) = (found.float.n, found.quantized.n);
+        format!("found by float {float}, by quantized {quantized}")
+    }));
+    vec![head, format!("network: {}, {n_samples} samples", parts.join(", "))]
+}
+
 /// The report on every output.
 pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
     let measured = &comparison.measured;
+    let of_outputs = || METRICS.iter().filter(|metric| metric.task.is_none());
     let figures: Vec<(Metric, Vec<Option<Figure>>)> =
-        METRICS.iter().map(|metric| (*metric, measured.figures(*metric))).collect();
+        of_outputs().map(|metric| (*metric, measured.figures(*metric))).collect();
     let of = |(output_idx, output): (usize, &String)| {
         let figure = |wanted: Metric| {
             let (_, figures) = figures.iter().find(|(metric, _)| *metric == wanted)?;
@@ -74,7 +140,7 @@ pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
             n_samples: comparison.n_samples,
             non_finite: comparison.non_finite[output_idx].quantized.clone(),
             float_non_finite: comparison.non_finite[output_idx].float.clone(),
-            metrics: METRICS.iter().filter_map(number).collect(),
+            metrics: of_outputs().filter_map(number).collect(),
             channel_axis: found.and_then(|found| found.axis),
             groups: groups.map(|(group, &overlap)| GroupReport { group: group.clone(), overlap }).collect(),
         }

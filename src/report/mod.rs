@@ -8,7 +8,7 @@ mod placement;
 mod rules;
 
 pub use calibration::{Summary, calibration, details, line};
-pub use comparison::{OutputReport, channels, comparison, outputs};
+pub use comparison::{OutputReport, channels, comparison, outputs, task, task_lines};
 pub use placement::{PlacementReport, placement};
 pub use rules::{Verbosity, findings};
 

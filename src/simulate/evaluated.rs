@@ -52,7 +52,7 @@ impl EvaluatedFloat {
             FloatOutput { about, batch, shape, samples: values.iter().filter_map(Value::f32s).collect() }
         };
         let float: Vec<FloatOutput> = outputs.iter().zip(&values).map(float).collect();
-        let prepared = Arc::new(PreparedMetrics::new(metrics, &float));
+        let prepared = Arc::new(PreparedMetrics::new(metrics, &float, None));
         Ok(EvaluatedFloat { outputs, values, prepared })
     }
 

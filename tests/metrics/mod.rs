@@ -9,12 +9,17 @@ mod overlap;
 mod prepared;
 
 use mqq::metrics::{
-    EvaluatedOutput, FloatOutput, Measurement, Metric, OutputPair, PreparedMetrics, SamplePair, SampleSums,
+    EvaluatedOutput, FloatOutput, METRICS, Measurement, Metric, OutputPair, PreparedMetrics, SamplePair, SampleSums,
 };
 use std::sync::Arc;
 
 const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
+
+/// The metrics that have a figure for each output.
+fn of_outputs() -> Vec<Metric> {
+    METRICS.iter().copied().filter(|metric| metric.task.is_none()).collect()
+}
 
 /// Values of the float network and of the quantized one.
 type Pair<'a> = (&'a [f32], &'a [f32]);
@@ -62,7 +67,7 @@ fn scores<'a>(shape: &'a [usize], samples: &[Pair<'a>]) -> Compared<'a> {
 
 fn prepare(metrics: &[Metric], outputs: &[Compared]) -> Arc<PreparedMetrics> {
     let float: Vec<FloatOutput> = outputs.iter().map(Compared::float).collect();
-    Arc::new(PreparedMetrics::new(metrics, &float))
+    Arc::new(PreparedMetrics::new(metrics, &float, None))
 }
 
 /// The sums of every sample.

@@ -1,0 +1,257 @@
+//! Boxes: their forms, the IoU of two boxes, non-maximum suppression.
+
+use super::activation::HeadActivation;
+use super::part::{OutputPart, OutputView, PartRows};
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+/// A box that a network found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Detection {
+    /// Position of the class among the scores, without the background.
+    pub class: usize,
+    /// From 0 to 1.
+    pub score: f32,
+    /// Left, top, right, bottom.
+    pub corners: Corners,
+}
+
+/// Left, top, right, bottom.
+pub type Corners = [f32; 4];
+
+/// Detections of an image, at most.
+const MAX_DETECTIONS: usize = 1000;
+
+/// How four values make a box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BoxForm {
+    /// Left, top, right, bottom.
+    Xyxy,
+    /// Top, left, bottom, right.
+    Yxyx,
+    /// Left, top, width, height.
+    Xywh,
+    /// Centre, width, height.
+    Cxcywh,
+    /// Centre from the corner of a cell, and exponents of width and height, all in strides (YOLOX).
+    Cells,
+    /// Distances of the sides from the middle of a cell, in strides (FCOS); with `bins` distributions of them (DFL).
+    Ltrb,
+    /// Offsets from an anchor: of the centre in its size, and exponents of width and height (SSD, RetinaNet).
+    Anchors,
+    /// Offsets from the corners of an anchor, in its size.
+    AnchorCorners,
+}
+
+impl BoxForm {
+    /// Whether boxes are relative to cells of strides.
+    pub fn has_cells(self) -> bool {
+        matches!(self, BoxForm::Cells | BoxForm::Ltrb)
+    }
+
+    /// Whether boxes are relative to anchors.
+    pub fn has_anchors(self) -> bool {
+        matches!(self, BoxForm::Anchors | BoxForm::AnchorCorners)
+    }
+}
+
+/// Reference boxes that some heads refer to: one of `output` or `shape`, `rows` and `sizes`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Anchors {
+    /// The network's output that holds them, as of a part.
+    pub output: Option<super::part::WhichOutput>,
+    /// The same by its shape.
+    pub shape: Option<Vec<Option<usize>>>,
+    /// Anchors themselves, in the order of the rows.
+    pub rows: Option<Vec<Corners>>,
+    /// How an output or rows are written.
+    #[serde(default = "xyxy")]
+    pub form: BoxForm,
+    /// Side lengths at each stride: an anchor of each at every cell, in the order ratios, sizes.
+    pub sizes: Option<Vec<Vec<f32>>>,
+    /// Height over width of anchors with `sizes`.
+    #[serde(default = "square")]
+    pub ratios: Vec<f32>,
+    /// Where in a cell anchors with `sizes` have their centre: 0.5 for its middle.
+    #[serde(default)]
+    pub offset: f32,
+}
+
+fn xyxy() -> BoxForm {
+    BoxForm::Xyxy
+}
+
+fn square() -> Vec<f32> {
+    vec![1.0]
+}
+
+/// A cell of a map: its position, and how many pixels it stands for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cell {
+    pub x: f32,
+    pub y: f32,
+    pub stride: f32,
+}
+
+/// The cells of maps of all `strides`, row by row, for an input of this height and width.
+pub(super) fn cells(strides: &[usize], [height, width]: [usize; 2]) -> Vec<Cell> {
+    let of_stride = |&stride: &usize| {
+        let (rows, columns) = (height.div_ceil(stride.max(1)), width.div_ceil(stride.max(1)));
+        let cell = move |i: usize| Cell { x: (i % columns) as f32, y: (i / columns) as f32, stride: stride as f32 };
+        (0..rows * columns).map(cell)
+    };
+    strides.iter().flat_map(of_stride).collect()
+}
+
+impl Anchors {
+    /// As corners, in the order of the rows.
+    ///
+    /// # Errors
+    /// If an output does not hold boxes, or there is not a list of sizes for each stride.
+    pub(super) fn corners(
+        &self,
+        outputs: &[OutputView],
+        strides: &[usize],
+        input: Option<[usize; 2]>,
+    ) -> Result<Vec<Corners>> {
+        if let Some(rows) = &self.rows {
+            return Ok(rows.iter().map(|row| plain(self.form, row)).collect());
+        }
+        let Some(sizes) = &self.sizes else {
+            let part = OutputPart { output: self.output.clone(), shape: self.shape.clone(), ..OutputPart::default() };
+            let rows = part.rows(outputs).context("`anchors`")?;
+            ensure!(rows.n_columns == 4, "`anchors`: found {} columns, expected 4", rows.n_columns);
+            return Ok(rows.values.as_chunks::<4>().0.iter().map(|row| plain(self.form, row)).collect());
+        };
+        let input = input.context("the input's height and width are not known, expected an input of images")?;
+        let base: Vec<Vec<Corners>> = sizes
+            .iter()
+            .map(|sizes| {
+                let of_ratio = |ratio: &f32| {
+                    let high = ratio.sqrt();
+                    sizes.iter().map(move |size| [size / high, size * high])
+                };
+                let sides = self.ratios.iter().flat_map(of_ratio);
+                // Rounded as RetinaNet has them.
+                sides.map(|[w, h]| [-w / 2.0, -h / 2.0, w / 2.0, h / 2.0].map(f32::round_ties_even)).collect()
+            })
+            .collect();
+        let of_stride = |(stride, base): (&usize, &Vec<Corners>)| -> Vec<Corners> {
+            let at = |cell: Cell| {
+                let [x, y] = [(cell.x + self.offset) * cell.stride, (cell.y + self.offset) * cell.stride];
+                base.iter().map(move |[l, t, r, b]| [x + l, y + t, x + r, y + b])
+            };
+            cells(std::slice::from_ref(stride), input).into_iter().flat_map(at).collect()
+        };
+        Ok(strides.iter().zip(&base).flat_map(of_stride).collect())
+    }
+}
+
+/// Corners of a box that is relative to nothing.
+fn plain(form: BoxForm, row: &Corners) -> Corners {
+    let [a, b, c, d] = *row;
+    match form {
+        BoxForm::Yxyx => [b, a, d, c],
+        BoxForm::Xywh => [a, b, a + c, b + d],
+        BoxForm::Cxcywh => [a - c / 2.0, b - d / 2.0, a + c / 2.0, b + d / 2.0],
+        _ => [a, b, c, d],
+    }
+}
+
+/// Everything that box values refer to.
+pub(super) struct Frame<'a> {
+    pub form: BoxForm,
+    pub cells: &'a [Cell],
+    pub anchors: &'a [Corners],
+    /// Factors of offsets from the centre and of exponents.
+    pub variances: [f32; 2],
+    pub bins: Option<usize>,
+}
+
+impl Frame<'_> {
+    /// The corners of every row.
+    pub fn corners(&self, rows: &PartRows) -> Result<Vec<Corners>> {
+        let n_columns = 4 * self.bins.unwrap_or(1);
+        ensure!(rows.n_columns == n_columns, "`boxes`: found {} columns, expected {n_columns}", rows.n_columns);
+        let n = rows.n_rows();
+        let (is_relative, n_known) = match self.form {
+            form if form.has_cells() => (true, self.cells.len()),
+            form if form.has_anchors() => (true, self.anchors.len()),
+            _ => (false, n),
+        };
+        if is_relative && n != n_known {
+            bail!("`boxes`: found {n} rows, expected {n_known}, one for each cell or anchor");
+        }
+        Ok((0..n).map(|i| self.one(i, rows.row(i))).collect())
+    }
+
+    fn one(&self, i: usize, row: &[f32]) -> Corners {
+        let row = match self.bins {
+            Some(bins) => std::array::from_fn(|side| mean_of_bins(&row[side * bins..(side + 1) * bins])),
+            None => std::array::from_fn(|k| row[k]),
+        };
+        let [a, b, c, d] = row;
+        match self.form {
+            BoxForm::Cells => {
+                let Cell { x, y, stride } = self.cells[i];
+                plain(BoxForm::Cxcywh, &[(a + x) * stride, (b + y) * stride, c.exp() * stride, d.exp() * stride])
+            }
+            BoxForm::Ltrb => {
+                let Cell { x, y, stride } = self.cells[i];
+                let [x, y] = [x + 0.5, y + 0.5];
+                [x - a, y - b, x + c, y + d].map(|side| side * stride)
+            }
+            BoxForm::Anchors => {
+                let ([x, y, w, h], [of_centre, of_size]) = (centred(self.anchors[i]), self.variances);
+                let [w_new, h_new] = [w * (c * of_size).exp(), h * (d * of_size).exp()];
+                plain(BoxForm::Cxcywh, &[x + a * of_centre * w, y + b * of_centre * h, w_new, h_new])
+            }
+            BoxForm::AnchorCorners => {
+                let [left, top, right, bottom] = self.anchors[i];
+                let [w, h] = [right - left, bottom - top];
+                [left + a * w, top + b * h, right + c * w, bottom + d * h]
+            }
+            form => plain(form, &row),
+        }
+    }
+}
+
+/// Centre, width, height.
+fn centred([left, top, right, bottom]: Corners) -> [f32; 4] {
+    [(left + right) / 2.0, (top + bottom) / 2.0, right - left, bottom - top]
+}
+
+/// The mean of a distribution over bins, whose Softmax is taken here.
+fn mean_of_bins(bins: &[f32]) -> f32 {
+    let mut shares = bins.to_vec();
+    HeadActivation::Softmax.apply(&mut shares);
+    shares.iter().enumerate().map(|(bin, share)| bin as f32 * share).sum()
+}
+
+/// Intersection over union of two boxes, 0 to 1.
+pub fn iou(a: &Corners, b: &Corners) -> f32 {
+    let side = |low: usize| (a[low + 2].min(b[low + 2]) - a[low].max(b[low])).max(0.0);
+    let area = |c: &Corners| (c[2] - c[0]).max(0.0) * (c[3] - c[1]).max(0.0);
+    let shared = side(0) * side(1);
+    shared / (area(a) + area(b) - shared).max(1e-9)
+}
+
+/// The best first, without those that a better one of their class covers by more than `nms`.
+pub(super) fn suppressed(mut found: Vec<Detection>, nms: Option<f32>) -> Vec<Detection> {
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let Some(nms) = nms else {
+        found.truncate(MAX_DETECTIONS);
+        return found;
+    };
+    let mut kept: Vec<Detection> = Vec::new();
+    for detection in found {
+        let covers =
+            |other: &Detection| other.class == detection.class && iou(&other.corners, &detection.corners) > nms;
+        if kept.len() < MAX_DETECTIONS && !kept.iter().any(covers) {
+            kept.push(detection);
+        }
+    }
+    kept
+}

@@ -1,0 +1,261 @@
+//! Heads of detectors: from outputs to boxes.
+
+use super::boxes::{Anchors, BoxForm, Corners, Detection, Frame, cells, suppressed};
+use super::part::{OutputPart, OutputView, PartRows};
+use super::task::TaskName;
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+/// Where a detector's outputs hold boxes and scores, and which of them count.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DetectHead {
+    /// `detect`.
+    pub task: TaskName,
+    /// Four columns, or four times `bins`.
+    pub boxes: OutputPart,
+    /// How they make a box.
+    pub form: BoxForm,
+    /// Bins of the distribution over each distance.
+    pub bins: Option<usize>,
+    /// Whether coordinates are shares of the input's sides; else they are pixels.
+    #[serde(default)]
+    pub normalized: bool,
+    /// Scores of classes, a column each; one column where `classes` tells the class.
+    pub scores: OutputPart,
+    /// The column of scores that is no class.
+    pub background: Option<Background>,
+    /// One column that the scores are multiplied by.
+    pub objectness: Option<OutputPart>,
+    /// Whether the root of score and objectness multiplied is the score, as of FCOS.
+    #[serde(default)]
+    pub root: bool,
+    /// One column with the number of the class.
+    pub classes: Option<OutputPart>,
+    /// Pixels that a cell of each map stands for. Of boxes that are not relative to cells they only tell heads apart.
+    #[serde(default)]
+    pub strides: Vec<usize>,
+    /// PartRows of each cell.
+    #[serde(default = "one")]
+    pub per_cell: usize,
+    /// Reference boxes of `form: anchors` and `anchor_corners`.
+    pub anchors: Option<Anchors>,
+    /// Factors of offsets from an anchor's centre, and of exponents.
+    #[serde(default = "ones")]
+    pub variances: [f32; 2],
+    /// The least score that counts.
+    pub threshold: f32,
+    /// IoU above which the better box of a class removes the other. Absent: none is removed.
+    pub nms: Option<f32>,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn ones() -> [f32; 2] {
+    [1.0; 2]
+}
+
+/// The column of scores that is no class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Background {
+    /// As in SSD.
+    First,
+    /// As in DETR.
+    Last,
+}
+
+/// The boxes of all rows, before any is left out.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Candidates {
+    /// The class with the best score, the score and the box.
+    pub all: Vec<Detection>,
+}
+
+/// Share of a network's boxes that must lie about the image, and how many scores and classes must be such, where a head
+/// is recognized.
+const PLAUSIBLE: f32 = 0.95;
+/// Sides of such boxes, in those of the image, at most.
+const MAX_SIDE: f32 = 20.0;
+
+impl DetectHead {
+    /// Checks values beyond their types. An error is a key and a message.
+    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
+        let ensure = |fine: bool, key, message: &str| if fine { Ok(()) } else { Err((key, message.to_string())) };
+        let share = |value: f32| (0.0..=1.0).contains(&value);
+        ensure(share(self.threshold), "threshold", &format!("{}, expected 0 to 1", self.threshold))?;
+        ensure(self.nms.is_none_or(share), "nms", &format!("{}, expected 0 to 1", self.nms.unwrap_or(0.0)))?;
+        ensure(self.per_cell > 0, "per_cell", "0, expected 1 or more")?;
+        ensure(!self.strides.contains(&0), "strides", "0 is among them, expected 1 or more")?;
+        ensure(!self.form.has_cells() || !self.strides.is_empty(), "strides", "absent, expected for this `form`")?;
+        ensure(!self.form.has_cells() || self.per_cell == 1, "per_cell", "expected 1 for this `form`")?;
+        ensure(self.bins.is_none_or(|bins| bins > 1), "bins", "expected 2 or more")?;
+        ensure(self.bins.is_none() || self.form == BoxForm::Ltrb, "bins", "expected for `form: ltrb` alone")?;
+        let has_anchors = self.form.has_anchors() == self.anchors.is_some();
+        ensure(has_anchors, "anchors", "expected for `form: anchors` and `anchor_corners`, and only there")?;
+        if let Some(anchors) = &self.anchors {
+            let plain = !anchors.form.has_cells() && !anchors.form.has_anchors();
+            ensure(plain, "anchors.form", "expected xyxy, yxyx, xywh or cxcywh")?;
+            let of_output = anchors.output.is_some() || anchors.shape.is_some();
+            let n = [of_output, anchors.rows.is_some(), anchors.sizes.is_some()].iter().filter(|is| **is).count();
+            ensure(n == 1, "anchors", "expected one of `output` or `shape`, `rows` and `sizes`")?;
+            let n_sizes = anchors.sizes.as_ref().map_or(self.strides.len(), Vec::len);
+            ensure(n_sizes == self.strides.len(), "anchors.sizes", "expected a list for each of `strides`")?;
+        }
+        ensure(self.classes.is_none() || self.background.is_none(), "background", "expected without `classes`")
+    }
+
+    /// The parts that it reads.
+    fn parts(&self) -> impl Iterator<Item = &OutputPart> {
+        [Some(&self.boxes), Some(&self.scores), self.objectness.as_ref(), self.classes.as_ref()].into_iter().flatten()
+    }
+
+    pub(super) fn specificity(&self) -> usize {
+        self.parts().map(OutputPart::specificity).sum()
+    }
+
+    /// The boxes of all rows, for an input of this height and width.
+    ///
+    /// # Errors
+    /// If an output is missing, or has not as many rows or columns.
+    pub fn candidates(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<Candidates> {
+        let corners = self.corners(outputs, input)?;
+        let n = corners.len();
+        let part = |key: &'static str, part: &OutputPart, n_columns: Option<usize>| -> Result<PartRows> {
+            let rows = part.rows(outputs).with_context(|| format!("`{key}`"))?;
+            ensure!(rows.n_rows() == n, "`{key}`: found {} rows, expected {n} as of `boxes`", rows.n_rows());
+            let fits = n_columns.is_none_or(|n| n == rows.n_columns);
+            ensure!(fits, "`{key}`: found {} columns, expected {}", rows.n_columns, n_columns.unwrap_or(0));
+            Ok(rows)
+        };
+        let classes = self.classes.as_ref().map(|classes| part("classes", classes, Some(1))).transpose()?;
+        let scores = part("scores", &self.scores, classes.is_some().then_some(1))?;
+        let first = usize::from(self.background == Some(Background::First));
+        let end = scores.n_columns - usize::from(self.background == Some(Background::Last));
+        ensure!(first < end, "`scores`: found {} columns, expected one beside the background", scores.n_columns);
+        let objectness = self.objectness.as_ref().map(|it| part("objectness", it, Some(1))).transpose()?;
+        let of_row = |i: usize| {
+            let (class, score) = best(&scores.row(i)[first..end]);
+            let score = objectness.as_ref().map_or(score, |objectness| objectness.values[i] * score);
+            let class = classes.as_ref().map_or(class, |classes| classes.values[i].max(0.0) as usize);
+            Detection { class, score: if self.root { score.sqrt() } else { score }, corners: corners[i] }
+        };
+        Ok(Candidates { all: (0..n).map(of_row).collect() })
+    }
+
+    fn corners(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<Vec<Corners>> {
+        let rows = self.boxes.rows(outputs).context("`boxes`")?;
+        let cells = match (self.form.has_cells(), input) {
+            (false, _) => Vec::new(),
+            (true, Some(input)) => cells(&self.strides, input),
+            (true, None) => {
+                anyhow::bail!("the input's height and width are not known, expected an input of images")
+            }
+        };
+        let anchors = match &self.anchors {
+            Some(anchors) => anchors.corners(outputs, &self.strides, input)?,
+            None => Vec::new(),
+        };
+        let variances = self.variances;
+        Frame { form: self.form, cells: &cells, anchors: &anchors, variances, bins: self.bins }.corners(&rows)
+    }
+
+    /// The boxes that count, the best first.
+    pub fn detections(&self, candidates: &Candidates) -> Vec<Detection> {
+        let counts = |detection: &&Detection| detection.score >= self.threshold;
+        suppressed(candidates.all.iter().filter(counts).copied().collect(), self.nms)
+    }
+
+    /// Why outputs of a float network look like those of this head; `None` where they do not.
+    pub(super) fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
+        let [height, width] = input?;
+        let mut n_rows = 0;
+        for outputs in images {
+            let candidates = self.candidates(outputs, input).ok()?;
+            n_rows = candidates.all.len();
+            let n_cells = self.per_cell * cells(&self.strides, [height, width]).len();
+            let has_cells = self.strides.is_empty() || n_rows == n_cells;
+            if n_rows == 0 || !has_cells || !self.has_sound_scores(outputs) {
+                return None;
+            }
+            let [w, h] = if self.normalized { [1.0; 2] } else { [width as f32, height as f32] };
+            let is_about = |detection: &&Detection| {
+                let [left, top, right, bottom] = detection.corners;
+                let [x, y] = [(left + right) / 2.0 / w, (top + bottom) / 2.0 / h];
+                let lies = (-0.5..=1.5).contains(&x) && (-0.5..=1.5).contains(&y);
+                let [across, down] = [(right - left) / w, (bottom - top) / h];
+                let is_size = |side: f32, pixels: usize| side > 0.5 / pixels as f32 && side <= MAX_SIDE;
+                let is_score = (0.0..=1.001).contains(&detection.score);
+                lies && is_size(across, width) && is_size(down, height) && is_score
+            };
+            // PartRows that stand for nothing lie anywhere: those of a network that has suppressed boxes itself.
+            let best: Vec<&Detection> = match self.nms {
+                Some(_) => candidates.all.iter().collect(),
+                None => candidates.all.iter().filter(|detection| detection.score >= self.threshold).collect(),
+            };
+            let n_about = best.iter().copied().filter(is_about).count();
+            if (n_about as f32) < PLAUSIBLE * best.len() as f32 {
+                return None;
+            }
+        }
+        let parts: Vec<String> = self.parts().filter_map(|part| part.outputs(images.first()?).ok()).flatten().fold(
+            Vec::new(),
+            |mut all, output| {
+                let described = format!("`{}` {:?}", output.name, output.shape);
+                if !all.contains(&described) {
+                    all.push(described);
+                }
+                all
+            },
+        );
+        let rows = match self.strides.is_empty() {
+            true => format!("{n_rows} rows"),
+            false => format!("{n_rows} rows for the cells of strides {:?}", self.strides),
+        };
+        let s = if parts.len() == 1 { "" } else { "s" };
+        Some(format!("output{s} {} with {rows}, whose boxes lie in the image", parts.join(", ")))
+    }
+
+    /// Whether scores that take no activation are from 0 to 1, those that take one are not, rows with a background are
+    /// shares of 1, and classes are whole numbers.
+    fn has_sound_scores(&self, outputs: &[OutputView]) -> bool {
+        use super::activation::HeadActivation;
+        let is_share = |x: &f32| (-0.001..=1.001).contains(x);
+        let raw = |part: &OutputPart| {
+            let plain = OutputPart { activation: HeadActivation::None, ..part.clone() };
+            plain.rows(outputs).map(|rows| (part.activation, rows))
+        };
+        let Ok(parts) =
+            [Some(&self.scores), self.objectness.as_ref()].into_iter().flatten().map(raw).collect::<Result<Vec<_>>>()
+        else {
+            return false;
+        };
+        let sound = |(activation, rows): &(HeadActivation, PartRows)| {
+            let all_shares = rows.values.iter().all(is_share);
+            let sums_to_1 =
+                || rows.values.chunks_exact(rows.n_columns).all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 0.01);
+            all_shares == (*activation == HeadActivation::None)
+                && (!all_shares || self.background.is_none() || sums_to_1())
+        };
+        let is_whole = |x: &f32| x.fract() == 0.0 && *x >= -1.0;
+        let classes = self.classes.as_ref().map(|classes| classes.rows(outputs));
+        let whole = classes.is_none_or(|rows| rows.is_ok_and(|rows| rows.values.iter().all(is_whole)));
+        whole && parts.iter().all(sound)
+    }
+}
+
+/// The largest value and its position; NaN where a value is NaN.
+fn best(scores: &[f32]) -> (usize, f32) {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (class, &score) in scores.iter().enumerate() {
+        if score.is_nan() {
+            return (class, score);
+        }
+        if score > best.1 {
+            best = (class, score);
+        }
+    }
+    best
+}

@@ -1,0 +1,58 @@
+//! From YAML to a checked [`Head`].
+
+use super::detect::DetectHead;
+use super::task::TaskName;
+use super::{ALSO, BUILT_IN, Head, Meaning};
+use crate::diag::{in_yaml, none_of};
+use anyhow::{Context, Result, anyhow};
+use serde::Deserialize;
+
+/// The key that tells which others there are.
+#[derive(Deserialize)]
+struct Which {
+    task: TaskName,
+}
+
+/// The built-in head of a name, or that of a YAML file where `head` is the path of one.
+///
+/// # Errors
+/// If there is no such head or file, or the file is wrong: file, line, key, what was expected.
+pub fn resolve(head: &str) -> Result<Head> {
+    if is_path(head) {
+        let yaml = std::fs::read_to_string(head).with_context(|| format!("`{head}`"))?;
+        return parse(&yaml, head);
+    }
+    let name = ALSO.iter().find(|(other, _)| *other == head).map_or(head, |(_, name)| name);
+    let names = || BUILT_IN.iter().chain(ALSO).map(|(name, _)| *name);
+    let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+    let unknown = || none_of(format_args!("head `{head}` is unknown"), head, names());
+    let (name, yaml) = found.ok_or_else(unknown)?;
+    parse(yaml, name)
+}
+
+/// Whether a head's name is the path of a file.
+pub fn is_path(head: &str) -> bool {
+    head.contains(['/', '\\']) || head.ends_with(".yaml") || head.ends_with(".yml")
+}
+
+/// Every built-in head.
+///
+/// # Errors
+/// If one is wrong, which a test excludes.
+pub(super) fn built_in() -> Result<Vec<Head>> {
+    BUILT_IN.iter().map(|(name, yaml)| parse(yaml, name)).collect()
+}
+
+fn parse(yaml: &str, file: &str) -> Result<Head> {
+    let in_file = |error| in_yaml(file, &error);
+    let wrong = |(key, message): (&str, String)| anyhow!("`{file}`: `{key}`: {message}");
+    let Which { task } = serde_yaml::from_str(yaml).map_err(in_file)?;
+    let meaning = match task {
+        TaskName::Detect => {
+            let head: DetectHead = serde_yaml::from_str(yaml).map_err(in_file)?;
+            head.check().map_err(wrong)?;
+            Meaning::Detect(head)
+        }
+    };
+    Ok(Head { name: file.to_string(), meaning })
+}

@@ -1,0 +1,198 @@
+//! Parts of a network's outputs: which output, and which of its columns.
+
+use super::activation::HeadActivation;
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+/// One output of a network for one image.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputView<'a> {
+    /// ONNX name.
+    pub name: &'a str,
+    /// Dimensions, with that of the batch.
+    pub shape: &'a [usize],
+    /// Whether the first axis is the batch.
+    pub has_batch: bool,
+    /// Values of the one image.
+    pub values: &'a [f32],
+}
+
+impl<'a> OutputView<'a> {
+    /// The output of one image of the batch. The first axis is the batch where it is as long, and another follows or there
+    /// is more than one image.
+    pub fn of_image(name: &'a str, shape: &'a [usize], values: &'a [f32], (batch, image): (usize, usize)) -> Self {
+        let has_batch = shape.first() == Some(&batch) && (shape.len() > 1 || batch > 1);
+        let n = if has_batch { values.len() / batch.max(1) } else { values.len() };
+        let values = if has_batch { values.get(image * n..(image + 1) * n).unwrap_or(values) } else { values };
+        OutputView { name, shape, has_batch, values }
+    }
+}
+
+/// An output by its name or its position, or several behind each other.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "expected the name or the position of an output, or a list of them")]
+pub enum WhichOutput {
+    /// Counted from 0.
+    Position(usize),
+    /// ONNX name.
+    Name(String),
+    /// Levels, whose rows follow each other.
+    Several(Vec<WhichOutput>),
+}
+
+/// PartRows of a network's outputs. An axis counts columns, all others but the batch count rows.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputPart {
+    /// The output; absent where `shape` tells it, or the network has one.
+    pub output: Option<WhichOutput>,
+    /// Dimensions of the output with the batch, `~` for any.
+    pub shape: Option<Vec<Option<usize>>>,
+    /// The axis of the columns, counted with the batch, or from the end where it is below 0. Default: the last; an output
+    /// of one axis beside the batch has one column.
+    pub axis: Option<i64>,
+    /// The first column and the one behind the last, or the first alone. Default: all.
+    pub columns: Option<Vec<usize>>,
+    /// Activation, applied row by row.
+    #[serde(default)]
+    pub activation: HeadActivation,
+}
+
+/// Values, row by row.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PartRows {
+    /// Values of a row.
+    pub n_columns: usize,
+    /// All values.
+    pub values: Vec<f32>,
+}
+
+impl PartRows {
+    /// Number of rows.
+    pub fn n_rows(&self) -> usize {
+        self.values.len() / self.n_columns.max(1)
+    }
+
+    /// One row.
+    pub fn row(&self, row_idx: usize) -> &[f32] {
+        self.values.get(row_idx * self.n_columns..(row_idx + 1) * self.n_columns).unwrap_or_default()
+    }
+}
+
+impl OutputPart {
+    /// Number of dimensions and names that it asks for.
+    pub(super) fn specificity(&self) -> usize {
+        let n_fixed = |shape: &Vec<Option<usize>>| 1 + shape.iter().flatten().count();
+        let is_named = matches!(&self.output, Some(WhichOutput::Name(_) | WhichOutput::Several(_)));
+        usize::from(is_named) + self.shape.as_ref().map_or(0, n_fixed)
+    }
+
+    /// Its outputs.
+    ///
+    /// # Errors
+    /// If there is none, or more than one could be meant.
+    pub fn outputs<'v, 'a>(&self, outputs: &'v [OutputView<'a>]) -> Result<Vec<&'v OutputView<'a>>> {
+        let listed = || {
+            let described = outputs.iter().map(|output| format!("`{}` {:?}", output.name, output.shape));
+            described.collect::<Vec<_>>().join(", ")
+        };
+        let fits = |output: &&OutputView| self.shape.as_ref().is_none_or(|shape| fits(shape, output.shape));
+        if let Some(which) = &self.output {
+            let found = named(which, outputs).with_context(|| format!("found {}", listed()))?;
+            for output in &found {
+                ensure!(
+                    fits(output),
+                    "output `{}` has shape {:?}, expected {}",
+                    output.name,
+                    output.shape,
+                    spelled(self.shape.as_deref().unwrap_or_default())
+                );
+            }
+            return Ok(found);
+        }
+        let found: Vec<&OutputView> = outputs.iter().filter(fits).collect();
+        match (&found[..], &self.shape) {
+            ([_], _) => Ok(found),
+            (_, Some(shape)) => bail!("found {}, expected one output of shape {}", listed(), spelled(shape)),
+            (_, None) => bail!("found {}, expected one output, or the head's key `output`", listed()),
+        }
+    }
+
+    /// Its rows.
+    ///
+    /// # Errors
+    /// If there is no such output or column.
+    pub fn rows(&self, outputs: &[OutputView]) -> Result<PartRows> {
+        let mut rows = PartRows::default();
+        for output in self.outputs(outputs)? {
+            self.append(output, &mut rows).with_context(|| format!("output `{}` {:?}", output.name, output.shape))?;
+        }
+        if rows.n_columns > 0 {
+            rows.values.chunks_exact_mut(rows.n_columns).for_each(|row| self.activation.apply(row));
+        }
+        Ok(rows)
+    }
+
+    fn append(&self, output: &OutputView, rows: &mut PartRows) -> Result<()> {
+        let n_batch = usize::from(output.has_batch);
+        let dims = &output.shape[n_batch..];
+        let axis = match self.axis {
+            None if dims.len() == 1 => None,
+            None => Some(dims.len().checked_sub(1).context("has no axis, expected one")?),
+            Some(axis) => {
+                let from_start = if axis < 0 { axis + dims.len() as i64 } else { axis - n_batch as i64 };
+                let axis = usize::try_from(from_start).ok().filter(|&axis| axis < dims.len());
+                Some(axis.with_context(|| format!("has no axis {}, expected one of its own", self.axis.unwrap_or(0)))?)
+            }
+        };
+        let n_all = axis.map_or(1, |axis| dims[axis]);
+        let inner: usize = axis.map_or(1, |axis| dims[axis + 1..].iter().product());
+        let (first, end) = match self.columns.as_deref() {
+            None => (0, n_all),
+            Some(&[first]) => (first, n_all),
+            Some(&[first, end]) => (first, end),
+            Some(_) => bail!("`columns` has not one or two numbers"),
+        };
+        ensure!(first < end && end <= n_all, "has {n_all} columns, expected columns {first} to {end}");
+        ensure!(
+            rows.values.is_empty() || rows.n_columns == end - first,
+            "has {} columns, expected {} as the outputs before it",
+            end - first,
+            rows.n_columns
+        );
+        rows.n_columns = end - first;
+        for block in output.values.chunks_exact((n_all * inner).max(1)) {
+            for row in 0..inner {
+                rows.values.extend((first..end).map(|column| block[column * inner + row]));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn named<'v, 'a>(which: &WhichOutput, outputs: &'v [OutputView<'a>]) -> Result<Vec<&'v OutputView<'a>>> {
+    match which {
+        WhichOutput::Position(at) => {
+            let found = outputs.get(*at).with_context(|| format!("expected an output at position {at}"))?;
+            Ok(vec![found])
+        }
+        WhichOutput::Name(name) => {
+            let found = outputs.iter().find(|output| output.name == name);
+            Ok(vec![found.with_context(|| format!("expected an output `{name}`"))?])
+        }
+        WhichOutput::Several(all) => {
+            let all: Vec<Vec<&OutputView>> = all.iter().map(|one| named(one, outputs)).collect::<Result<_>>()?;
+            Ok(all.concat())
+        }
+    }
+}
+
+fn fits(pattern: &[Option<usize>], shape: &[usize]) -> bool {
+    pattern.len() == shape.len()
+        && pattern.iter().zip(shape).all(|(wanted, n)| wanted.is_none_or(|wanted| wanted == *n))
+}
+
+fn spelled(pattern: &[Option<usize>]) -> String {
+    let dims = pattern.iter().map(|dim| dim.map_or("any".to_string(), |n| n.to_string()));
+    format!("[{}]", dims.collect::<Vec<_>>().join(", "))
+}

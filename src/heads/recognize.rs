@@ -1,0 +1,25 @@
+//! Which head the outputs of a network are of, where they leave no doubt.
+
+use super::load::built_in;
+use super::part::OutputView;
+use super::task::TaskName;
+use super::{Meaning, TaskHead};
+use anyhow::Result;
+
+/// The built-in heads that fit the outputs of a float network for some images: of several that ask for more and for less of
+/// the same, those that ask for most. One is recognized; none or more leave it to the user.
+///
+/// # Errors
+/// If a built-in head is wrong, which a test excludes.
+pub fn recognize(task: TaskName, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Result<Vec<TaskHead>> {
+    let mut found: Vec<(usize, TaskHead)> = Vec::new();
+    for head in built_in()?.into_iter().filter(|head| head.task() == task) {
+        let (specificity, reason) = match &head.meaning {
+            Meaning::Detect(detect) => (detect.specificity(), detect.recognizes(images, input)),
+        };
+        let is_some = reason.is_some();
+        found.extend(is_some.then_some((specificity, TaskHead { head, input, reason })));
+    }
+    let most = found.iter().map(|(specificity, _)| *specificity).max();
+    Ok(found.into_iter().filter(|(specificity, _)| Some(*specificity) == most).map(|(_, found)| found).collect())
+}

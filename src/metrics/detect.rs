@@ -1,0 +1,115 @@
+//! Metrics of detectors: the float network's boxes against the quantized network's.
+
+use super::layout::FloatOutput;
+use super::metric::{Better, Figure, FoundCounts, Measure, Metric, SamplePair};
+use super::task_outputs::TaskOutputs;
+use crate::heads::{DetectHead, Detection, Meaning, TaskHead, TaskName, iou};
+
+/// `2 right / (boxes of float + boxes of quantized)`. A box is right if one of the float network's has the same class and an
+/// IoU of 0.5 or more with it; each is taken once, by the quantized network's boxes in the order of their scores.
+pub const F1: Metric = Metric {
+    name: "f1",
+    title: "F1",
+    unit: "",
+    decimals: 3,
+    better: Better::Higher,
+    best: 1.0,
+    about: "boxes of both networks with the same class and an IoU of 0.5 or more, 0 to 1",
+    task: Some(TaskName::Detect),
+    prepare: |outputs, head| Box::new(Boxes::new(outputs, head, Boxes::f1)),
+};
+
+/// Mean IoU of the boxes that are right.
+pub const BOX_IOU: Metric = Metric {
+    name: "box-iou",
+    title: "mean IoU of these boxes",
+    unit: "",
+    decimals: 3,
+    better: Better::Higher,
+    best: 1.0,
+    about: "IoU of the boxes that count as right in F1, mean",
+    task: Some(TaskName::Detect),
+    prepare: |outputs, head| Box::new(Boxes::new(outputs, head, Boxes::box_iou)),
+};
+
+/// IoU from which on a box is right.
+const LEAST_IOU: f32 = 0.5;
+/// Parts of a histogram of scores.
+const N_PARTS: usize = 10;
+/// Sums: right boxes, their IoU, boxes of both networks, histograms of the scores of both.
+const N_SUMS: usize = 4 + 2 * N_PARTS;
+
+#[derive(Debug)]
+struct Boxes {
+    outputs: Option<TaskOutputs>,
+    figure: fn(&[f64]) -> Option<Figure>,
+}
+
+impl Boxes {
+    fn new(outputs: &[FloatOutput], head: Option<&TaskHead>, figure: fn(&[f64]) -> Option<Figure>) -> Boxes {
+        let head = head.filter(|head| head.head.task() == TaskName::Detect);
+        Boxes { outputs: head.map(|head| TaskOutputs::new(outputs, head)), figure }
+    }
+
+    fn f1(sums: &[f64]) -> Option<Figure> {
+        let n = sums[2] + sums[3];
+        let found = |network: usize| {
+            let scores = &sums[4 + network * N_PARTS..][..N_PARTS];
+            FoundCounts { n: sums[2 + network] as usize, scores: scores.iter().map(|&n| n as usize).collect() }
+        };
+        (n > 0.0).then(|| Figure { found: Some([found(0), found(1)]), ..Figure::of(2.0 * sums[0] / n) })
+    }
+
+    fn box_iou(sums: &[f64]) -> Option<Figure> {
+        (sums[0] > 0.0).then(|| Figure::of(sums[1] / sums[0]))
+    }
+}
+
+impl Measure for Boxes {
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        let mut sums = vec![0.0; N_SUMS];
+        let Some(outputs) = &self.outputs else { return sums };
+        let Meaning::Detect(head) = &outputs.head.head.meaning;
+        for images in outputs.images(sample) {
+            let mut found = [Vec::new(), Vec::new()];
+            for (network, views) in images.iter().enumerate() {
+                // A sample whose outputs have another shape than the first could not be measured.
+                let Ok(candidates) = head.candidates(views, outputs.head.input) else { return vec![f64::NAN; N_SUMS] };
+                let scores = candidates.all.iter().map(|candidate| candidate.score);
+                scores.for_each(|score| sums[4 + network * N_PARTS + part(score)] += 1.0);
+                found[network] = DetectHead::detections(head, &candidates);
+                sums[2 + network] += found[network].len() as f64;
+            }
+            let ious = right(&found[0], &found[1]);
+            sums[0] += ious.len() as f64;
+            sums[1] += ious.iter().map(|&iou| f64::from(iou)).sum::<f64>();
+        }
+        sums
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        vec![(self.figure)(sums)]
+    }
+}
+
+/// The part of the histogram that a score belongs to.
+fn part(score: f32) -> usize {
+    ((score * N_PARTS as f32) as usize).min(N_PARTS - 1)
+}
+
+/// The IoU of each right box, the best scores first.
+fn right(float: &[Detection], quantized: &[Detection]) -> Vec<f32> {
+    let mut free: Vec<&Detection> = float.iter().collect();
+    let mut ious = Vec::new();
+    for detection in quantized {
+        let same = (0..free.len()).filter(|&i| free[i].class == detection.class);
+        let best = same.map(|i| (i, iou(&free[i].corners, &detection.corners)));
+        // The first of equal ones.
+        let best = best.reduce(|a, b| if b.1 > a.1 { b } else { a });
+        if let Some((i, iou)) = best.filter(|(_, iou)| *iou >= LEAST_IOU) {
+            free.remove(i);
+            ious.push(iou);
+        }
+    }
+    ious
+}

@@ -1,0 +1,99 @@
+//! Heads: files, names, and what of outputs they read.
+
+use crate::support::repository;
+use mqq::diag::hint_of;
+use mqq::heads::{ALSO, BUILT_IN, Head, Meaning, OutputPart, OutputView, TaskName, iou, resolve};
+
+#[test]
+fn every_head_is_read_and_explained() {
+    let document = std::fs::read_to_string(repository("docs/tasks.md")).unwrap();
+    let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `")).collect();
+    for (name, _) in BUILT_IN.iter().chain(ALSO) {
+        let head = resolve(name).unwrap();
+        assert_eq!(head.name, ALSO.iter().find(|(other, _)| other == name).map_or(*name, |(_, of)| of));
+        let names = |row: &&&str| row.split('|').nth(1).unwrap().split(", ").any(|it| it.trim() == format!("`{name}`"));
+        assert!(rows.iter().any(|row| names(&row)), "docs/tasks.md: {name}");
+    }
+    for task in TaskName::ALL {
+        assert!(TaskName::parse(task.name()).unwrap() == *task && document.contains(&format!("| `{}` |", task.name())));
+    }
+}
+
+#[test]
+fn the_example_of_the_document_is_a_head() {
+    let document = std::fs::read_to_string(repository("docs/tasks.md")).unwrap();
+    let yaml = document.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    std::fs::write(file.path(), yaml).unwrap();
+    let Head { meaning: Meaning::Detect(head), .. } = resolve(file.path().to_str().unwrap()).unwrap();
+    assert_eq!((head.bins, head.strides), (Some(16), vec![8, 16, 32]));
+}
+
+#[test]
+fn an_unknown_name_is_an_error() {
+    let error = resolve("yolo8").unwrap_err();
+    assert!(format!("{error:#}").starts_with("head `yolo8` is unknown, expected one of: yolox, "));
+    assert_eq!(hint_of(&error), "did you mean `yolov8`?");
+    assert!(format!("{:#}", resolve("./none.yaml").unwrap_err()).starts_with("`./none.yaml`: "));
+}
+
+fn view<'a>(shape: &'a [usize], values: &'a [f32], batch: (usize, usize)) -> OutputView<'a> {
+    OutputView::of_image("y", shape, values, batch)
+}
+
+fn rows(part: &str, output: OutputView) -> Vec<Vec<f32>> {
+    let part: OutputPart = serde_yaml::from_str(part).unwrap();
+    let rows = part.rows(&[output]).unwrap();
+    (0..rows.n_rows()).map(|row| rows.row(row).to_vec()).collect()
+}
+
+#[test]
+fn an_axis_counts_columns_and_the_others_rows() {
+    let values: Vec<f32> = (0..12).map(|x| x as f32).collect();
+    let output = |shape| view(shape, &values, (1, 0));
+    assert_eq!(rows("columns: [1, 3]", output(&[1, 3, 4])), [[1.0, 2.0], [5.0, 6.0], [9.0, 10.0]]);
+    assert_eq!(rows("{axis: 1, columns: [1]}", output(&[1, 3, 4]))[3], [7.0, 11.0]);
+    assert_eq!(rows("axis: 1", output(&[1, 2, 2, 3]))[4], [4.0, 10.0]);
+    assert_eq!(rows("axis: -1", output(&[1, 2, 2, 3]))[1], [3.0, 4.0, 5.0]);
+    // Without a batch, and a value for each row.
+    assert_eq!(rows("{}", output(&[3, 4]))[2], [8.0, 9.0, 10.0, 11.0]);
+    assert_eq!(rows("{}", output(&[1, 12]))[5], [5.0]);
+}
+
+#[test]
+fn each_image_of_a_batch_has_its_own_values() {
+    let values: Vec<f32> = (0..12).map(|x| x as f32).collect();
+    assert_eq!(rows("{}", view(&[2, 3, 2], &values, (2, 1)))[0], [6.0, 7.0]);
+    assert_eq!(rows("{}", view(&[2, 6], &values, (2, 1)))[5], [11.0]);
+    // As many rows for all images: no batch.
+    assert_eq!(rows("{}", view(&[3, 4], &values, (2, 1))).len(), 3);
+}
+
+#[test]
+fn outputs_are_found_by_name_position_and_shape() {
+    let (a, b) = ([1.0, 2.0], [3.0; 4]);
+    let outputs =
+        [OutputView::of_image("a", &[1, 1, 2], &a, (1, 0)), OutputView::of_image("b", &[1, 1, 4], &b, (1, 0))];
+    let of = |part: &str| serde_yaml::from_str::<OutputPart>(part).unwrap().rows(&outputs).map(|rows| rows.n_columns);
+    for (part, n) in [("output: a", 2), ("output: 1", 4), ("shape: [~, ~, 2]", 2), ("shape: [1, 1, 4]", 4)] {
+        assert_eq!(of(part).unwrap(), n, "{part}");
+    }
+    let error = |part: &str| format!("{:#}", of(part).unwrap_err());
+    assert_eq!(error("output: c"), "found `a` [1, 1, 2], `b` [1, 1, 4]: expected an output `c`");
+    assert_eq!(error("{}"), "found `a` [1, 1, 2], `b` [1, 1, 4], expected one output, or the head's key `output`");
+    assert_eq!(
+        error("shape: [~, ~, ~]"),
+        "found `a` [1, 1, 2], `b` [1, 1, 4], expected one output of shape [any, any, any]"
+    );
+    assert_eq!(error("{output: a, shape: [~, ~, 4]}"), "output `a` has shape [1, 1, 2], expected [any, any, 4]");
+    assert_eq!(error("{output: a, axis: 3}"), "output `a` [1, 1, 2]: has no axis 3, expected one of its own");
+}
+
+#[test]
+fn boxes_share_what_lies_in_both() {
+    assert_eq!(iou(&[0.0, 0.0, 2.0, 2.0], &[0.0, 0.0, 2.0, 2.0]), 1.0);
+    assert_eq!(iou(&[0.0, 0.0, 2.0, 2.0], &[1.0, 0.0, 3.0, 2.0]), 2.0 / 6.0);
+    assert_eq!(iou(&[0.0, 0.0, 2.0, 2.0], &[2.0, 2.0, 3.0, 3.0]), 0.0);
+    // Sides in the wrong order cover nothing.
+    assert_eq!(iou(&[2.0, 2.0, 0.0, 0.0], &[0.0, 0.0, 2.0, 2.0]), 0.0);
+}

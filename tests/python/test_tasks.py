@@ -1,0 +1,400 @@
+"""Figures of tasks: `mqq compare` against a second implementation in numpy, on the very values of both networks."""
+
+import json
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support import MQQ, fixture, quantized
+
+SIDE = 64
+
+
+def lookup(path, outputs, shape=(1, 3, SIDE, SIDE)):
+    """A network of images whose outputs are those of the sample that the first pixel names."""
+    constants = {"from": np.zeros(4, np.int64), "to": np.ones(4, np.int64), "axes": np.arange(4), "flat": np.array([1])}
+    nodes = [
+        helper.make_node("Slice", ["x", "from", "to", "axes"], ["pixel"]),
+        helper.make_node("Reshape", ["pixel", "flat"], ["number"]),
+        helper.make_node("Cast", ["number"], ["i"], to=TensorProto.INT64),
+    ]
+    values = []
+    for name, rows in outputs.items():
+        nodes.append(helper.make_node("Gather", [f"{name} of all", "i"], [name], axis=0))
+        constants[f"{name} of all"] = rows.astype(np.float32)
+        values.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, *rows.shape[1:]]))
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "test", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], values, tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+def compare(folder, expected, found, *options):
+    """Code, report and errors of `mqq compare` of networks with these outputs, an array [samples, ...] of each."""
+    models = [lookup(folder / f"{name}.onnx", outputs) for name, outputs in (("float", expected), ("quantized", found))]
+    n = len(next(iter(expected.values())))
+    images = np.zeros((n, 3, SIDE, SIDE), np.float32)
+    images[:, 0, 0, 0] = np.arange(n)
+    np.savez(folder / "images.npz", x=images)
+    command = [MQQ, "compare", *models, "--data", folder / "images.npz", "--json", *options]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+# Heads: (outputs of a sample, boxes as corners, scores, classes), a second time and row by row.
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def cells(strides):
+    """(column, row, stride) of every cell."""
+    return [(x, y, s) for s in strides for y in range(-(-SIDE // s)) for x in range(-(-SIDE // s))]
+
+
+def corners(boxes):
+    """Of centre, width and height."""
+    return np.array([[x - w / 2, y - h / 2, x + w / 2, y + h / 2] for x, y, w, h in boxes])
+
+
+def best(scores):
+    return scores.max(1), scores.argmax(1)
+
+
+def yolox(o):
+    (rows,) = o.values()
+    boxes = [((r[0] + x) * s, (r[1] + y) * s, np.exp(r[2]) * s, np.exp(r[3]) * s)
+             for r, (x, y, s) in zip(rows, cells([8, 16, 32]))]
+    return corners(boxes), *best(rows[:, 4:5] * rows[:, 5:])
+
+
+def decoded(o):
+    (rows,) = o.values()
+    return corners(rows[:, :4]), *best(rows[:, 4:5] * rows[:, 5:])
+
+
+def yolov8(o):
+    rows = next(iter(o.values())).T
+    return corners(rows[:, :4]), *best(rows[:, 4:])
+
+
+def yolo_nms(o):
+    (rows,) = o.values()
+    return rows[:, :4], rows[:, 4], rows[:, 5].astype(int)
+
+
+def ssd(o):
+    return o["boxes"], *best(o["scores"][:, 1:])
+
+
+def st_ssd(o):
+    scores, offsets, anchors = o.values()
+    boxes = [[a[0] + d[0] * (a[2] - a[0]), a[1] + d[1] * (a[3] - a[1]), a[2] + d[2] * (a[2] - a[0]),
+              a[3] + d[3] * (a[3] - a[1])] for a, d in zip(anchors, offsets)]
+    return np.array(boxes), *best(scores[:, 1:])
+
+
+SIZES = {8: (32, 40, 50), 16: (64, 80, 101), 32: (128, 161, 203), 64: (256, 322, 406), 128: (512, 645, 812)}
+
+
+def anchors():
+    """RetinaNet's, as torchvision's AnchorGenerator makes them."""
+    found = []
+    for x, y, s in cells(SIZES):
+        for ratio in (0.5, 1.0, 2.0):
+            for size in SIZES[s]:
+                w, h = size / np.sqrt(ratio), size * np.sqrt(ratio)
+                half = np.round(np.array([-w, -h, w, h], np.float32) / 2)
+                found.append(half + np.array([x * s, y * s, x * s, y * s]))
+    return np.array(found)
+
+
+def retina(o):
+    a, d = anchors(), o["boxes"]
+    size, centre = a[:, 2:] - a[:, :2], (a[:, 2:] + a[:, :2]) / 2
+    boxes = np.concatenate([centre + d[:, :2] * size, np.exp(d[:, 2:]) * size], 1)
+    return corners(boxes), *best(sigmoid(o["logits"]))
+
+
+def distances(rows, strides):
+    boxes = [[(x + 0.5 - r[0]) * s, (y + 0.5 - r[1]) * s, (x + 0.5 + r[2]) * s, (y + 0.5 + r[3]) * s]
+             for r, (x, y, s) in zip(rows, cells(strides))]
+    return np.array(boxes)
+
+
+def fcos(o):
+    scores, classes = best(sigmoid(o["logits"]))
+    return distances(o["boxes"], list(SIZES)), np.sqrt(scores * sigmoid(o["centerness"][:, 0])), classes
+
+
+def ltrb_dfl(o):
+    (rows,) = o.values()
+    sides = softmax(rows[:, 80:].reshape(-1, 4, 8).astype(np.float64)) @ np.arange(8)
+    return distances(sides, [8, 16, 32, 64]), *best(rows[:, :80])
+
+
+def detr(o):
+    return o["boxes"], o["scores"], o["labels"].astype(int)
+
+
+def detr_logits(o):
+    return corners(o["pred_boxes"]), *best(sigmoid(o["logits"]))
+
+
+def detr_softmax(o):
+    return corners(o["pred_boxes"]), *best(softmax(o["logits"])[:, :-1])
+
+
+def efficient_nms(o):
+    return o["det_boxes"], o["det_scores"], o["det_classes"].astype(int)
+
+
+class Draw:
+    """Random outputs as a network's: most rows find nothing, boxes lie in the image."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def scores(self, *shape):
+        found = self.rng.random(shape) < 0.1
+        return np.where(found, self.rng.uniform(0.2, 1, shape), self.rng.uniform(0, 0.1, shape))
+
+    def logits(self, *shape):
+        found = self.rng.random(shape) < 0.1
+        return np.where(found, self.rng.uniform(-1, 3, shape), self.rng.uniform(-6, -3, shape))
+
+    def shares(self, n, n_classes):
+        return softmax(self.rng.normal(size=(n, n_classes)) * 3)
+
+    def centred(self, n, side=SIDE):
+        return np.concatenate([self.rng.uniform(0.1, 0.9, (n, 2)), self.rng.uniform(0.1, 0.6, (n, 2))], 1) * side
+
+    def corners(self, n, side=SIDE):
+        return corners(self.centred(n, side))
+
+    def whole(self, n, below=4):
+        return self.rng.integers(0, below, n).astype(float)
+
+
+def n_cells(strides):
+    return len(cells(strides))
+
+
+P5, P6, P7 = [8, 16, 32], [8, 16, 32, 64], [8, 16, 32, 64, 128]
+join = lambda *parts: np.concatenate(parts, 1)
+# Head: its outputs for a sample, their reading, the threshold, the IoU of suppression, what noise is added to.
+HEADS = {
+    "yolox": (lambda d: {"o": join(d.rng.uniform(0, 1, (84, 2)), np.log(d.rng.uniform(0.5, 3, (84, 2))), d.scores(84, 1) ** 0.2,
+                                   d.scores(84, 3))}, yolox, 0.3, 0.45),
+    "yolox-decoded": (lambda d: {"o": join(d.centred(84), d.scores(84, 1) ** 0.2, d.scores(84, 3))}, decoded, 0.3, 0.45),
+    "yolov5": (lambda d: {"o": join(d.centred(252), d.scores(252, 1) ** 0.2, d.scores(252, 3))}, decoded, 0.25, 0.45),
+    "yolov8": (lambda d: {"o": join(d.centred(84), d.scores(84, 3)).T}, yolov8, 0.25, 0.7),
+    "yolo-nms": (lambda d: {"o": join(d.corners(30), d.scores(30, 1), d.whole(30)[:, None])}, yolo_nms, 0.25, None),
+    "ssd": (lambda d: {"scores": d.shares(90, 4), "boxes": d.corners(90, 1)}, ssd, 0.4, 0.45),
+    "ultraface": (lambda d: {"scores": d.shares(90, 2), "boxes": d.corners(90, 1)}, ssd, 0.6, 0.3),
+    "st-ssd": (lambda d: {"s": d.shares(90, 2), "b": d.rng.normal(size=(90, 4)) * 0.1, "a": d.corners(90, 1)}, st_ssd, 0.4, 0.45),
+    "retina": (lambda d: {"logits": d.logits(9 * 86, 3), "boxes": d.rng.normal(size=(9 * 86, 4)) * 0.2}, retina, 0.3, 0.5),
+    "fcos": (lambda d: {"logits": d.logits(86, 3), "boxes": d.rng.uniform(0.2, 2, (86, 4)), "centerness": d.logits(86, 1) + 3},
+             fcos, 0.3, 0.6),
+    "ltrb-dfl": (lambda d: {"o": join(d.scores(85, 80), d.rng.normal(size=(85, 32)))}, ltrb_dfl, 0.35, 0.6),
+    "detr": (lambda d: {"labels": d.whole(30), "boxes": d.corners(30), "scores": d.scores(30)}, detr, 0.4, None),
+    "detr-logits": (lambda d: {"logits": d.logits(30, 3), "pred_boxes": d.centred(30, 1)}, detr_logits, 0.4, None),
+    "detr-softmax": (lambda d: {"logits": d.rng.normal(size=(30, 4)) * 3, "pred_boxes": d.centred(30, 1)}, detr_softmax, 0.5, None),
+    "efficient-nms": (lambda d: {"det_boxes": d.corners(30), "det_scores": d.scores(30), "det_classes": d.whole(30)},
+                      efficient_nms, 0.25, None),
+}
+
+
+def samples(head, n=6):
+    """Outputs of a float network and of one that is a little off, [samples, ...] of each."""
+    draw = Draw(len(head))
+    drawn = [HEADS[head][0](draw) for _ in range(n)]
+    expected = {name: np.stack([one[name] for one in drawn]).astype(np.float32) for name in drawn[0]}
+    found = {}
+    for name, values in expected.items():
+        noisy = values * (1 + draw.rng.normal(size=values.shape) * 0.08)
+        is_class = name in ("labels", "det_classes", "a")
+        found[name] = (values if is_class else noisy).astype(np.float32)
+        if head == "yolo-nms":
+            found[name][..., 5] = values[..., 5]
+    return expected, found
+
+
+def shared(a, b):
+    """IoU of two boxes."""
+    w, h = (max(0.0, min(a[k + 2], b[k + 2]) - max(a[k], b[k])) for k in (0, 1))
+    area = lambda c: max(0.0, c[2] - c[0]) * max(0.0, c[3] - c[1])
+    return w * h / max(area(a) + area(b) - w * h, 1e-9)
+
+
+def detections(head, outputs):
+    """(class, score, box) of one sample, the best first."""
+    _, read, threshold, iou = HEADS[head]
+    boxes, scores, classes = read(outputs)
+    kept = []
+    for i in sorted(range(len(scores)), key=lambda i: -scores[i]):
+        if scores[i] < threshold:
+            continue
+        if iou is None or all(c != classes[i] or shared(b, boxes[i]) <= iou for c, _, b in kept):
+            kept.append((classes[i], scores[i], boxes[i]))
+    return kept
+
+
+def f1_by_hand(truths, founds):
+    """F1, mean IoU of right boxes, and the numbers of boxes."""
+    right, ious = 0, []
+    for truth, found in zip(truths, founds):
+        taken = set()
+        for label, _, box in found:
+            fits = [(shared(other, box), -i) for i, (c, _, other) in enumerate(truth) if c == label and i not in taken]
+            if fits and max(fits)[0] >= 0.5:
+                taken.add(-max(fits)[1])
+                ious.append(max(fits)[0])
+                right += 1
+    n = [sum(map(len, all_)) for all_ in (truths, founds)]
+    return 2 * right / sum(n), np.mean(ious), n
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_heads_follow_a_second_implementation(head, tmp_path):
+    expected, found = samples(head)
+    code, report, stderr = compare(tmp_path, expected, found, "--head", head)
+    assert code == 0, stderr
+    of_sample = lambda outputs, i: {name: values[i] for name, values in outputs.items()}
+    n = len(next(iter(expected.values())))
+    truths, founds = ([detections(head, of_sample(outputs, i)) for i in range(n)] for outputs in (expected, found))
+    f1, iou, numbers = f1_by_hand(truths, founds)
+    assert 0.3 < f1 < 1 and min(numbers) > 10
+    task = report["task"]
+    assert (task["task"], task["head"]) == ("detect", head) and "recognized_by" not in task
+    assert task["metrics"] == {"f1": pytest.approx(f1, abs=1e-9), "box-iou": pytest.approx(iou, abs=1e-5)}
+    assert [task["found"][network]["n"] for network in ("float", "quantized")] == numbers
+    scores = np.concatenate([HEADS[head][1](of_sample(expected, i))[1] for i in range(n)])
+    histogram = np.histogram(scores, np.linspace(0, 1, 11))[0]
+    assert np.abs(np.array(task["found"]["float"]["scores"]) - histogram).sum() <= 2
+
+
+@pytest.mark.parametrize("head", [head for head in HEADS if head not in ("detr-logits", "detr-softmax")])
+def test_outputs_that_leave_no_doubt_tell_the_head(head, tmp_path):
+    expected, found = samples(head)
+    code, report, stderr = compare(tmp_path, expected, found)
+    assert code == 0, stderr
+    assert report["task"]["head"] == head
+    assert f"`{next(iter(expected))}`" in report["task"]["recognized_by"] or head == "st-ssd"
+
+
+def test_logits_leave_open_whether_a_class_is_none(tmp_path):
+    expected, found = samples("detr-logits")
+    code, report, stderr = compare(tmp_path, expected, found)
+    assert (code, "task" in report) == (0, False), stderr
+    code, report, stderr = compare(tmp_path, expected, found, "--task", "detect")
+    assert code == 1 and "heads detr-logits, detr-softmax of task detect fit the outputs `logits` [1, 30, 3]" in stderr
+
+
+def test_outputs_in_doubt_are_left_to_the_user(tmp_path):
+    draw = Draw(1)
+    # As many rows as no head knows, or boxes that lie nowhere.
+    for rows in (join(draw.centred(50), draw.scores(50, 3)), join(draw.centred(84) * 40, draw.scores(84, 3))):
+        outputs = {"o": rows[None].repeat(2, 0)}
+        code, report, stderr = compare(tmp_path, outputs, outputs)
+        assert (code, "task" in report) == (0, False)
+        code, report, stderr = compare(tmp_path, outputs, outputs, "--task", "detect")
+        assert code == 1 and "no built-in head of task detect fits the outputs `o` " in stderr and "--head" in stderr
+        code, report, stderr = compare(tmp_path, outputs, outputs, "--fail-under", "f1=0.1")
+        assert code == 3 and "F1 was not measured, expected 0.1 or more" in stderr
+        assert report["missed"] == [{"metric": "f1", "bound": 0.1}]
+
+
+def test_gates_hold_the_figure_of_the_task(tmp_path):
+    expected, found = samples("yolov8")
+    code, report, _ = compare(tmp_path, expected, found, "--fail-under", "f1=0.999", "--fail-under", "box-iou=0.1")
+    f1 = report["task"]["metrics"]["f1"]
+    assert code == 3 and report["missed"] == [{"metric": "f1", "value": f1, "bound": 0.999}]
+    code, report, stderr = compare(tmp_path, expected, found, "--fail-under", f"f1={f1 - 1e-6}", "--quiet")
+    assert (code, report["missed"], stderr) == (0, [], "")
+
+
+def test_values_that_are_no_numbers_pass_no_gate(tmp_path):
+    expected, found = samples("yolov8")
+    found["o"][0, 0, 0] = np.nan
+    code, report, stderr = compare(tmp_path, expected, found, "--fail-under", "f1=0.01")
+    assert code == 3 and report["missed"] == [{"metric": "f1", "bound": 0.01}]
+
+
+def test_networks_that_find_nothing_have_no_figure(tmp_path):
+    rows = {"o": join(Draw(1).centred(84), np.full((84, 3), 0.01)).T[None].repeat(2, 0)}
+    code, report, stderr = compare(tmp_path, rows, rows, "--head", "yolov8", "--fail-under", "f1=0.5")
+    assert code == 3 and "F1 was not measured" in stderr and report["task"]["metrics"] == {}
+
+
+def test_a_head_is_a_file(tmp_path):
+    """Levels apart, channels before rows, distributions: as networks for accelerators give them."""
+    draw, outputs = Draw(3), {}
+    for stride in P5:
+        n = SIDE // stride
+        outputs[f"sides{stride}"] = draw.rng.normal(size=(4, 64, n, n)).astype(np.float32)
+        outputs[f"classes{stride}"] = draw.logits(4, 3, n, n).astype(np.float32)
+    (tmp_path / "mine.yaml").write_text("""
+task: detect
+boxes: { output: [0, 2, 4], axis: 1 }
+form: ltrb
+bins: 16
+scores: { output: [classes8, classes16, classes32], axis: 1, activation: sigmoid }
+strides: [8, 16, 32]
+threshold: 0.3
+nms: 0.6
+""")
+    noisy = {name: (values * (1 + draw.rng.normal(size=values.shape) * 0.1)).astype(np.float32) for name, values in outputs.items()}
+    code, report, stderr = compare(tmp_path, outputs, noisy, "--head", tmp_path / "mine.yaml")
+    assert code == 0, stderr
+
+    def read(o):
+        levels = lambda name, n: np.concatenate([o[f"{name}{s}"].reshape(n, -1).T for s in P5])
+        sides = softmax(levels("sides", 64).reshape(-1, 4, 16)) @ np.arange(16)
+        return distances(sides, P5), *best(sigmoid(levels("classes", 3)))
+
+    HEADS["mine"] = (None, read, 0.3, 0.6)
+    truths, founds = ([detections("mine", {name: values[i] for name, values in all_.items()}) for i in range(4)]
+                      for all_ in (outputs, noisy))
+    f1, iou, _ = f1_by_hand(truths, founds)
+    assert report["task"]["metrics"] == {"f1": pytest.approx(f1), "box-iou": pytest.approx(iou, abs=1e-5)}
+
+
+@pytest.mark.parametrize("text, message", [
+    ("boxs: {}", "`mine.yaml`:2: unknown field `boxs`"),
+    ("form: xywhs", "`mine.yaml`:2: `form`: unknown variant `xywhs`"),
+    ("form: xyxy\nthreshold: high", "`mine.yaml`:3: `threshold`: invalid type"),
+    ("form: xyxy\nboxes: {}\nscores: {}\nthreshold: 2", "`mine.yaml`: `threshold`: 2, expected 0 to 1"),
+    ("form: cells\nboxes: {}\nscores: {}\nthreshold: 0.5", "`mine.yaml`: `strides`: absent, expected for this `form`"),
+    ("form: anchors\nboxes: {}\nscores: {}\nthreshold: 0.5", "`mine.yaml`: `anchors`: expected for `form: anchors`"),
+    ("form: xyxy\nboxes: {columns: [0, 4]}\nscores: {columns: [4, 9]}\nthreshold: 0.5", "has 7 columns, expected columns 4 to 9"),
+    ("form: xyxy\nboxes: {output: 3}\nscores: {}\nthreshold: 0.5", "expected an output at position 3"),
+])
+def test_what_is_wrong_in_a_head_is_named(text, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(f"task: detect\n{text}\n")
+    outputs = {"o": join(Draw(1).centred(84), Draw(1).scores(84, 3))[None]}
+    code, _, stderr = compare(tmp_path, outputs, outputs, "--head", "mine.yaml")
+    assert code == 1 and message in stderr
+
+
+def test_unknown_names_are_wrong_usage(tmp_path):
+    outputs = {"o": np.ones((1, 4), np.float32)}
+    code, _, stderr = compare(tmp_path, outputs, outputs, "--head", "yolox-decodet")
+    assert code == 2 and "head `yolox-decodet` is unknown" in stderr and "did you mean `yolox-decoded`?" in stderr
+    code, _, stderr = compare(tmp_path, outputs, outputs, "--task", "detct")
+    assert code == 2 and "did you mean `detect`?" in stderr
+
+
+def test_a_classifier_has_no_boxes():
+    done = subprocess.run([MQQ, "compare", fixture("digits_cnn"), quantized("digits_cnn", "tensorrt"), "--data",
+                           fixture("digits_cnn").parents[1] / "calib_data" / "eval", "--preprocess", "half", "--limit", "20"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and "task" not in done.stdout, done.stderr
