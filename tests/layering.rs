@@ -33,7 +33,7 @@ const ROOMS: &[Room] = &[
     },
     Room { floor: 9, modules: &["pipeline"], may_use: LowerFloors },
     Room { floor: 9, modules: &["backends"], may_use: Only(&["scheme", "observers", "place", "check", "export"]) },
-    Room { floor: 8, modules: &["export"], may_use: Only(&["sidecar", "equalize", "prepare"]) },
+    Room { floor: 8, modules: &["export"], may_use: Only(&["sidecar", "equalize", "prepare", "scheme"]) },
     Room { floor: 8, modules: &["import"], may_use: Only(&["sidecar"]) },
     Room {
         floor: 7,

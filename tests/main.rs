@@ -11,6 +11,7 @@ mod decide;
 mod diag;
 mod engine;
 mod equalize;
+mod first_hour;
 mod formats;
 mod heads;
 mod hostile;

@@ -1,6 +1,6 @@
 //! `mqq calibrate`: the main job.
 
-use super::files::{check_models, ensure_readable};
+use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{
     AxisArgs, BackendArgs, MixedArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
 };
@@ -23,6 +23,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -81,6 +82,9 @@ pub struct CalibrateArgs {
     /// Leave out samples that cannot be read, instead of failing
     #[arg(long)]
     skip_bad_data: bool,
+    /// Fail on a warning, with exit code 3, and write nothing
+    #[arg(long)]
+    strict: bool,
     /// Go on with the next model where one fails; the exit code is 1 all the same
     #[arg(long)]
     keep_going: bool,
@@ -193,6 +197,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let mut request =
         Request { of_transformers: of_transformers.map(with).transpose()?.map(Box::new), ..with(scheme)? };
     let all_paths = paths(args, &request.scheme).map_err(Failure::Usage)?;
+    let formats = all_paths.iter().flat_map(|paths| &paths.emitted);
+    formats.into_iter().try_for_each(|(format, _)| format.ensure_takes(&request.scheme)).map_err(Failure::Usage)?;
     // With --keep-going a missing model is only a failure of that model.
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
@@ -203,8 +209,11 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
         other.ranges = request.ranges.clone();
     }
     let written = all_paths.iter().filter(|paths| !paths.are_left_alone(args));
+    if let Some(warning) = args.samples.warning().filter(|_| !args.print.quiet) {
+        err!("warning: {warning}");
+    }
     let written: Vec<RunFile> = written.flat_map(RunPaths::written).collect();
-    check_outputs(&written, |visit| read_files(args, visit), args.out_dir.as_deref()).map_err(Failure::Usage)?;
+    let _made = check_outputs(&written, |visit| read_files(args, visit)).map_err(Failure::Usage)?;
     let mut report = JsonReport::new(&request.scheme.name);
     let mut exit = Exit::Done;
     for paths in &all_paths {
@@ -223,8 +232,9 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
             Err(error) => {
                 print_error(&error);
                 let missed = error.downcast_ref::<Missed>().map(|Missed(mixed)| (**mixed).clone());
-                exit = match (&missed, exit) {
-                    (Some(_), Exit::Done | Exit::Quality) => Exit::Quality,
+                let is_quality = missed.is_some() || error.is::<Strict>();
+                exit = match (is_quality, exit) {
+                    (true, Exit::Done | Exit::Quality) => Exit::Quality,
                     _ => Exit::Failed,
                 };
                 report.results.push(CalibratedModel {
@@ -314,7 +324,7 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
 
 /// The output paths of all models.
 fn paths(args: &CalibrateArgs, scheme: &Scheme) -> Result<Vec<RunPaths>> {
-    check_models(&args.models)?;
+    check_models(&args.models, DataOption::Has)?;
     ensure!(
         args.output.is_none() || args.models.len() == 1,
         anyhow!("--output names one file, but there are {} models", args.models.len()).hint("use --out-dir")
@@ -351,6 +361,23 @@ fn read_files(args: &CalibrateArgs, visit: &mut dyn FnMut(RunFile)) {
     ranges.chain(args.backend.files()).chain(args.preprocess.file()).for_each(visit);
 }
 
+/// A run with `--strict` that ended with warnings.
+#[derive(Debug)]
+struct Strict {
+    model: String,
+    warnings: Vec<String>,
+}
+
+impl fmt::Display for Strict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.warnings.len();
+        let plural = if n == 1 { "" } else { "s" };
+        write!(f, "`{}`: {n} warning{plural}, expected none with --strict: {}", self.model, self.warnings.join("; "))
+    }
+}
+
+impl std::error::Error for Strict {}
+
 fn one(args: &CalibrateArgs, request: &Request, paths: &RunPaths) -> Result<Summary> {
     let start = Instant::now();
     let quiet = args.print.quiet;
@@ -359,6 +386,9 @@ fn one(args: &CalibrateArgs, request: &Request, paths: &RunPaths) -> Result<Summ
     let mut lines = report::calibration(&outcome, &request.scheme.name);
     let details = if args.verbose { report::details(&outcome) } else { Vec::new() };
     let mut summary = Summary::new(&outcome, &request.scheme.name, 0.0);
+    if args.strict && !summary.warnings.is_empty() {
+        return Err(Strict { model: paths.model.display().to_string(), warnings: summary.warnings }.into());
+    }
     let Outcome { model, prepared, has_external_data, sidecar, .. } = outcome;
     let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
     let text = sidecar.to_json();
@@ -381,6 +411,9 @@ fn one(args: &CalibrateArgs, request: &Request, paths: &RunPaths) -> Result<Summ
         let formats = paths.emitted.iter();
         lines.extend(formats.map(|(format, path)| report::line(format.name, path.display())));
         lines.push(report::line("time", format_args!("{:.2} s", summary.seconds)));
+        let load = request.scheme.load.as_ref();
+        let load = load.map(|load| load.replace("{model}", &paths.output.display().to_string()));
+        lines.extend(load.map(|load| report::line("load it with", load)));
         out!("{} -> {}", paths.model.display(), paths.output.display());
         lines.iter().chain(&details).for_each(|line| out!("  {line}"));
     }

@@ -1,6 +1,6 @@
 //! `mqq check`: does a model with Q/DQ keep the rules of a backend?
 
-use super::files::{check_models, ensure_readable};
+use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{BackendArgs, PrintArgs};
 use super::print::out;
 use super::{ErrorReport, Failure, JsonReport, print_error};
@@ -52,7 +52,7 @@ struct CheckedModel {
 pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     let scheme = args.backend.resolve()?;
     let of_transformers = args.backend.of_transformers(&scheme)?;
-    check_models(&args.models).map_err(Failure::Usage)?;
+    check_models(&args.models, DataOption::HasNot).map_err(Failure::Usage)?;
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
     }

@@ -1,7 +1,7 @@
 //! `mqq compare`: a quantized model against its float model.
 
 use super::Failure;
-use super::files::{check_models, ensure_readable};
+use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
 use super::print::{Bar, err, out};
 use crate::data::{self, Labels, parse_number};
@@ -68,7 +68,7 @@ impl CompareArgs {
 /// Runs the command.
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let models = [&args.float, &args.quantized];
-    models.into_iter().try_for_each(|model| check_models([model])).map_err(Failure::Usage)?;
+    models.into_iter().try_for_each(|model| check_models([model], DataOption::Has)).map_err(Failure::Usage)?;
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     let gates = args.gates().map_err(Failure::Usage)?;
     let axes = args.axes.resolve().map_err(Failure::Usage)?;

@@ -1,7 +1,7 @@
 //! `mqq export`: other tools' formats from a sidecar, without data.
 
 use super::Failure;
-use super::files::{check_models, ensure_readable};
+use super::files::{DataOption, check_models, ensure_readable};
 use super::print::out;
 use crate::diag::{Exit, WithHint};
 use crate::export::{FORMATS, by_name, float_model};
@@ -44,14 +44,14 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         let error = anyhow!("format `{name}` needs the float model beside the sidecar");
         return Err(Failure::Usage(error.hint("give it with --model")));
     }
-    check_models(&args.model).map_err(Failure::Usage)?;
+    check_models(&args.model, DataOption::HasNot).map_err(Failure::Usage)?;
     args.model.iter().chain([path]).try_for_each(|input| ensure_readable(input))?;
     let read = |visit: &mut dyn FnMut(RunFile)| {
         let model = args.model.iter().flat_map(|model| RunFile::read_model("float model", model));
         model.chain([RunFile::new("sidecar", path)]).for_each(visit);
     };
     let written = [RunFile::new(format!("format `{name}`"), &output)];
-    check_outputs(&written, read, None).map_err(Failure::Usage)?;
+    let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let of_path = || format!("`{}`", path.display());
     let text = std::fs::read(path).with_context(of_path)?;
     let text = String::from_utf8(text).ok().context("is no text, expected a sidecar");

@@ -7,11 +7,19 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+/// Whether a command has the option `--data`: the shell expands its pattern where it is not quoted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataOption {
+    Has,
+    HasNot,
+}
+
 /// Refuses data files in place of models, and a model that is given twice.
-pub fn check_models<'a>(models: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
+pub fn check_models<'a>(models: impl IntoIterator<Item = &'a PathBuf>, option: DataOption) -> Result<()> {
     let mut places = BTreeSet::new();
     for model in models {
-        ensure!(!data::is_data(model), anyhow!("`{}` is data, expected a model", model.display()).hint(quote(model)));
+        let hint = || if option == DataOption::Has { quote(model) } else { String::new() };
+        ensure!(!data::is_data(model), anyhow!("`{}` is data, expected a model", model.display()).hint(hint()));
         ensure!(
             places.insert(model.canonicalize().unwrap_or_else(|_| model.clone())),
             "`{}` is given twice, expected different models",

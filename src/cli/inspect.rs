@@ -1,12 +1,14 @@
 //! `mqq inspect`: the content of a model, and a backend's placement.
 
-use super::files::{check_models, ensure_readable};
+use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{SelectArgs, ShapeArgs, of_transformers, resolve_backend};
 use super::print::out;
 use super::{ErrorReport, Failure};
 use crate::diag::Exit;
 use crate::onnx;
 use crate::onnx::inputs::Shapes;
+use crate::onnx::integers::type_name;
+use crate::onnx::proto::{Dimension, ValueInfoProto};
 use crate::pipeline::prepare_for;
 use crate::place::{Selection, place};
 use crate::prepare::Change;
@@ -36,6 +38,9 @@ pub struct InspectArgs {
     select: SelectArgs,
     #[command(flatten)]
     shape: ShapeArgs,
+    /// List fused nodes, too
+    #[arg(long, short)]
+    verbose: bool,
     /// Print one JSON object on stdout
     #[arg(long)]
     pub json: bool,
@@ -50,13 +55,16 @@ struct Inspection {
     ops: BTreeMap<String, usize>,
     inputs: Vec<String>,
     outputs: Vec<String>,
+    /// Element types and shapes of `inputs` and `outputs`.
+    input_types: Vec<String>,
+    output_types: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     placement: Option<PlacementReport>,
 }
 
 /// Runs the command.
 pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
-    check_models([&args.model]).map_err(Failure::Usage)?;
+    check_models([&args.model], DataOption::HasNot).map_err(Failure::Usage)?;
     let resolve = |name: &String| resolve_backend(name, &args.switches, &args.sets);
     let scheme = args.backend.as_ref().map(resolve).transpose()?;
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
@@ -73,10 +81,10 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         *ops.entry(op).or_default() += 1;
     }
     let is_constant = |name: &str| graph.initializer_named(name).is_some();
-    let names = |values: &[onnx::proto::ValueInfoProto]| -> Vec<String> {
-        let values = values.iter().filter(|value| !is_constant(value.name()));
-        values.map(|value| value.name().to_string()).collect()
+    let of = |values: &[ValueInfoProto], text: fn(&ValueInfoProto) -> String| -> Vec<String> {
+        values.iter().filter(|value| !is_constant(value.name())).map(text).collect()
     };
+    let name = |value: &ValueInfoProto| value.name().to_string();
     let imports = model.opset_import.iter();
     let mut report = Inspection {
         schema_version: super::JSON_VERSION,
@@ -84,8 +92,10 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         ir_version: model.ir_version(),
         opset: imports.map(|set| (set.domain().to_string(), set.version())).collect(),
         ops,
-        inputs: names(&graph.input),
-        outputs: names(&graph.output),
+        inputs: of(&graph.input, name),
+        outputs: of(&graph.output, name),
+        input_types: of(&graph.input, type_text),
+        output_types: of(&graph.output, type_text),
         placement: None,
     };
     if let Some(scheme) = &scheme {
@@ -94,23 +104,39 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     }
     match args.json {
         true => out!("{}", serde_json::to_string_pretty(&report)?),
-        false => print(&report),
+        false => print(&report, args.verbose),
     }
     Ok(Exit::Done)
 }
 
-fn print(report: &Inspection) {
+/// The element type and shape of a value, as `float [1, 3, 224, 224]`; an open dimension has its name, or `?`.
+fn type_text(value: &ValueInfoProto) -> String {
+    let Some(tensor) = value.tensor_type() else { return "no tensor".to_string() };
+    let name = type_name(tensor.elem_type());
+    let Some(shape) = &tensor.shape else { return format!("{name}, no shape") };
+    let dim = |dim: &Dimension| match dim.dim_value {
+        Some(n) if n > 0 => n.to_string(),
+        _ if dim.dim_param().is_empty() => "?".to_string(),
+        _ => dim.dim_param().to_string(),
+    };
+    format!("{name} [{}]", shape.dim.iter().map(dim).collect::<Vec<_>>().join(", "))
+}
+
+fn print(report: &Inspection, verbose: bool) {
     out!("{}", report.model);
     let sets = report.opset.iter().map(|(domain, version)| match domain.as_str() {
         "" => format!("opset {version}"),
         domain => format!("{domain} {version}"),
     });
     out!("  {}, IR {}", sets.collect::<Vec<_>>().join(", "), report.ir_version);
-    out!("  inputs   {}", report.inputs.join(", "));
-    out!("  outputs  {}", report.outputs.join(", "));
+    for (title, names, types) in
+        [("input", &report.inputs, &report.input_types), ("output", &report.outputs, &report.output_types)]
+    {
+        names.iter().zip(types).for_each(|(name, text)| out!("  {title:<8} {name}: {text}"));
+    }
     let ops: Vec<String> = report.ops.iter().map(|(op, n)| format!("{n} {op}")).collect();
     out!("  nodes    {}", ops.join(", "));
-    let placement = report.placement.iter().flat_map(PlacementReport::lines);
+    let placement = report.placement.iter().flat_map(|placement| placement.lines(verbose));
     placement.for_each(|line| out!("{line}"));
 }
 

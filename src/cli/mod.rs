@@ -12,23 +12,31 @@ mod files;
 mod inspect;
 mod options;
 mod prepare;
+mod presets;
 mod print;
 
 use crate::data;
-use crate::diag::{Exit, explain, hint_of, place_of};
+use crate::diag::{Exit, WithHint, explain, hint_of, place_of};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use print::{err, out};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Version of the objects that `--json` prints; the sidecar has its own.
 const JSON_VERSION: &str = "1.1";
 
+const FIRST_STEPS: &str = "\
+First steps:
+  mqq inspect model.onnx --backend onnxruntime                    what would be quantized, and what not
+  mqq calibrate model.onnx --backend onnxruntime --data images/ --preprocess imagenet
+  mqq compare model.onnx model.onnxruntime.onnx --data images/ --preprocess imagenet
+`mqq backends` lists the targets, `mqq presets` the preprocessings.";
+
 /// Post-training quantizer for ONNX: float model in, Q/DQ model and a sidecar of scales out.
 #[derive(Debug, Parser)]
-#[command(name = "mqq", version, max_term_width = 100)]
+#[command(name = "mqq", version, max_term_width = 100, after_help = FIRST_STEPS)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -43,6 +51,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// List the backends, or print one backend's resolved table
     Backends(backends::BackendsArgs),
+    /// List the presets of --preprocess
+    Presets(presets::PresetsArgs),
     /// Write the float model as the backend will see it: opset, constants, batch normalization
     Prepare(prepare::PrepareArgs),
     /// Write other tools' formats from a sidecar, without data
@@ -64,8 +74,15 @@ pub fn main() -> ExitCode {
         Ok(cli) => run(cli),
         Err(answer) => {
             let exit = print::answer(&answer);
-            if let (ErrorKind::UnknownArgument, Some(found)) = (answer.kind(), expanded_pattern()) {
-                err!("hint: {}", files::quote(&found));
+            let pattern = expanded_pattern().filter(|_| answer.kind() == ErrorKind::UnknownArgument);
+            let hint = pattern.map(|found| files::quote(&found)).unwrap_or_default();
+            if !hint.is_empty() {
+                err!("hint: {hint}");
+            }
+            if exit != Exit::Done && std::env::args_os().any(|arg| arg == "--json") {
+                let text = answer.to_string();
+                let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+                print_failure(&anyhow::anyhow!("{}", text.replace('\n', " ")).hint(hint));
             }
             exit
         }
@@ -73,9 +90,13 @@ pub fn main() -> ExitCode {
     ExitCode::from(print::finish(exit) as u8)
 }
 
-/// The second of two adjacent data files in the arguments: the shell seems to have expanded a pattern.
+/// The second of two adjacent data files in the arguments of a command with `--data`: the shell seems to have expanded a
+/// pattern.
 fn expanded_pattern() -> Option<PathBuf> {
     let paths: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    if !paths.iter().any(|path| path.to_string_lossy().starts_with("--data") || path == Path::new("-d")) {
+        return None;
+    }
     let is_data = |path: &PathBuf| data::is_data(path);
     let both = paths.windows(2).find(|pair| pair.iter().all(is_data))?;
     both.last().cloned()
@@ -86,6 +107,7 @@ fn run(cli: Cli) -> Exit {
         Command::Calibrate(args) => args.print.json,
         Command::Inspect(args) => args.json,
         Command::Backends(args) => args.json,
+        Command::Presets(args) => args.json,
         Command::Compare(args) => args.print.json,
         Command::Check(args) => args.print.json,
         Command::Prepare(_) | Command::Export(_) | Command::Completions { .. } => false,
@@ -96,11 +118,18 @@ fn run(cli: Cli) -> Exit {
         Err(Failure::Failed(error)) => (error, Exit::Failed),
     };
     print_error(&error);
-    let report = FailureReport { schema_version: JSON_VERSION, error: ErrorReport::of(&error) };
-    if let (true, Ok(text)) = (json, serde_json::to_string_pretty(&report)) {
-        out!("{text}");
+    if json {
+        print_failure(&error);
     }
     exit
+}
+
+/// The error of a command that failed as a whole, as JSON.
+fn print_failure(error: &anyhow::Error) {
+    let report = FailureReport { schema_version: JSON_VERSION, error: ErrorReport::of(error) };
+    if let Ok(text) = serde_json::to_string_pretty(&report) {
+        out!("{text}");
+    }
 }
 
 /// Why a command ends early.
@@ -172,6 +201,7 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Backends(args) => backends::run(&args),
+        Command::Presets(args) => presets::run(&args),
         Command::Prepare(args) => prepare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Compare(args) => compare::run(&args),

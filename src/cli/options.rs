@@ -264,17 +264,26 @@ pub struct SampleArgs {
     /// Use at most so many samples
     #[arg(long, value_name = "N", value_parser = count)]
     pub limit: Option<usize>,
-    /// Samples run at the same time [default: the number of cores]
+    /// Samples run at the same time, at most one per core [default: the number of cores]
     #[arg(long, value_name = "N", value_parser = count)]
     threads: Option<usize>,
 }
 
 impl SampleArgs {
-    /// Samples that run at the same time: the option, or the number of cores.
+    /// Samples that run at the same time: the option, or the number of cores, which is also the maximum.
     pub fn threads(&self) -> usize {
-        let n_cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.unwrap_or_else(n_cores)
+        self.threads.unwrap_or(usize::MAX).min(n_cores())
     }
+
+    /// A warning where more threads were asked for than there are cores.
+    pub fn warning(&self) -> Option<String> {
+        let asked = self.threads.filter(|&asked| asked > n_cores())?;
+        Some(format!("--threads is {asked}, but there are {n} cores: {n} threads are used", n = n_cores()))
+    }
+}
+
+fn n_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Parses a count of at least 1.

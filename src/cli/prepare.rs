@@ -1,7 +1,7 @@
 //! `mqq prepare`: the float model as the backend will see it, before anything is quantized.
 
 use super::Failure;
-use super::files::{check_models, ensure_readable};
+use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{BackendArgs, ShapeArgs, StaticArgs};
 use super::print::out;
 use crate::diag::Exit;
@@ -33,14 +33,14 @@ pub struct PrepareArgs {
 pub(super) fn run(args: &PrepareArgs) -> Result<Exit, Failure> {
     let mut scheme = args.fixed.apply(args.backend.resolve()?);
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
-    check_models([&args.model]).map_err(Failure::Usage)?;
+    check_models([&args.model], DataOption::HasNot).map_err(Failure::Usage)?;
     ensure_readable(&args.model)?;
     let read = |visit: &mut dyn FnMut(RunFile)| {
         let model = RunFile::read_model("float model", &args.model);
         model.into_iter().chain(args.backend.files()).for_each(visit);
     };
     let written = RunFile::written_model("prepared model", &args.output);
-    check_outputs(&written, read, None).map_err(Failure::Usage)?;
+    let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     scheme.min_opset = args.opset.unwrap_or(scheme.min_opset).max(scheme.min_opset);
     let PreparedGraph { model, changes, has_external_data, .. } = prepare_file(&args.model, &scheme, &shapes)?;
     Staged::model(model, &args.output, has_external_data)?.commit()?;

@@ -11,7 +11,7 @@ use super::{Array, Values};
 use crate::diag::WithHint;
 use crate::onnx::inputs::InputSpec;
 use anyhow::{Context, Result, anyhow, ensure};
-use image::{DynamicImage, ImageReader};
+use image::{DynamicImage, ImageFormat, ImageReader};
 use mqq_concrete::resample::{Kernel, resize};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -62,6 +62,11 @@ impl Recipe {
         ensure!(!bytes.is_empty(), "is empty, expected an image");
         let format =
             image::guess_format(&bytes).context("is no image, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM")?;
+        ensure!(
+            format != ImageFormat::Jpeg || has_jpeg_end(&bytes),
+            "is cut off: {} bytes without the end of the JPEG image",
+            bytes.len()
+        );
         let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
         reader.limits(image::Limits::default());
         let decoded = reader.decode().with_context(|| format!("cannot be decoded as {format:?}"))?;
@@ -228,6 +233,21 @@ impl Pixels {
         let data = resize(&self.data, self.n_channels, from, to, kernel)?;
         Ok(Pixels { width, height, n_channels: self.n_channels, data })
     }
+}
+
+/// Whether a JPEG file has the end-of-image marker after its first scan. Decoders fill missing parts with gray. A thumbnail
+/// before the scan has a marker of its own.
+fn has_jpeg_end(bytes: &[u8]) -> bool {
+    const START_OF_SCAN: u8 = 0xda;
+    let mut at = 2;
+    while let Some(&[0xff, marker, high, low]) = bytes.get(at..at + 4) {
+        if marker == START_OF_SCAN {
+            return bytes[at..].windows(2).any(|pair| pair == [0xff, 0xd9]);
+        }
+        // A byte of filling may stand in front of a marker.
+        at += if marker == 0xff { 1 } else { 2 + usize::from(u16::from_be_bytes([high, low])) };
+    }
+    false
 }
 
 fn map_rgb(rgb: &[u8], luma: fn(u8, u8, u8) -> u8) -> Vec<u8> {

@@ -18,6 +18,7 @@ mod preprocess;
 mod presets;
 mod recipe;
 mod resize;
+mod shapes;
 mod sources;
 mod table;
 
@@ -26,6 +27,7 @@ pub use paths::Paths;
 pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, parse_option};
 pub use presets::{PRESETS, Preset};
 pub use resize::Resize;
+pub use shapes::add_shapes;
 pub use sources::{ensure_found, files, is_data};
 
 use crate::diag::{WithHint, copy_of};
@@ -93,9 +95,9 @@ pub struct Dataset {
 impl Dataset {
     /// Lists the samples of `sources`, in order, and keeps the first `limit`.
     ///
-    /// A source is a folder (its files by name, without subfolders), a file, a pattern (`dir/*.png`), or a list (`.txt`
-    /// with one path per line, `.csv` with a column `file`) with paths relative to the list. Headers of array files
-    /// (`.npy`, `.npz`, `.pb`) are read here; images are opened when they are loaded.
+    /// A source is a folder (its files and subfolders, by name), a file, a pattern (`dir/*.png`), or a list (`.txt` with
+    /// one path per line, `.csv` with a column `file`) with paths relative to the list. Headers of array files (`.npy`,
+    /// `.npz`, `.pb`) are read here; images are opened when they are loaded.
     ///
     /// An array with the input's shape is one sample, also without a batch axis of 1. With more entries along the first
     /// axis it is several batches joined along it; with one more axis in front it is samples along that axis. An array

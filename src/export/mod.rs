@@ -13,10 +13,13 @@ pub use formats::FORMATS;
 pub use index::SidecarIndex;
 pub use replay::float_model;
 
-use crate::diag::none_of;
+use crate::diag::{WithHint, none_of};
 use crate::onnx::proto::ModelProto;
+use crate::quant::Symmetry;
+use crate::scheme::{QType, Scheme};
 use crate::sidecar::{self, Sidecar};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
+use std::collections::BTreeSet;
 
 /// A file format of another tool.
 pub struct Format {
@@ -28,6 +31,8 @@ pub struct Format {
     pub suffix: &'static str,
     /// Whether it needs [`SidecarIndex::model`].
     pub needs_model: bool,
+    /// Whether its activations must be symmetric int8.
+    pub needs_int8: bool,
     /// Whether it can express the parameters of NNIE, whose codes are logarithms.
     pub holds_nnie_codes: bool,
     /// Whether it can express scales per block.
@@ -37,6 +42,23 @@ pub struct Format {
 }
 
 impl Format {
+    /// Refuses a table that has activation types, none of which this format can express.
+    ///
+    /// # Errors
+    /// If the table is refused.
+    pub fn ensure_takes(&self, scheme: &Scheme) -> Result<()> {
+        let names: BTreeSet<&String> =
+            scheme.ops.values().flat_map(|row| row.input.iter().chain(&row.output)).collect();
+        let types: Vec<&QType> = names.into_iter().filter_map(|name| scheme.types.get(name)).collect();
+        let is_int8 = |qtype: &&QType| qtype.bits == 8 && qtype.signed && qtype.symmetry == Symmetry::Symmetric;
+        ensure!(
+            !self.needs_int8 || types.is_empty() || types.iter().any(is_int8),
+            anyhow!("format `{}` holds symmetric int8 activations, but backend `{}` has none", self.name, scheme.name)
+                .hint("`mqq export --list` lists the formats, `mqq backends NAME` prints the types of a table")
+        );
+        Ok(())
+    }
+
     /// The file's bytes. `prepared` is the float model that `sidecar` was made for.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The inputs of a model with fixed shapes.
 
-use super::proto::{Dimension, GraphProto, ModelProto};
+use super::proto::{Dimension, GraphProto, ModelProto, ValueInfoProto};
 use crate::diag::{WithHint, none_of};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
@@ -27,21 +27,20 @@ pub struct InputSpec {
 /// If another dimension is open, `shapes` contradicts the model or names no input of it, or an input is not a tensor.
 pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSpec>> {
     let graph = model.graph()?;
+    for name in shapes.keys() {
+        let mut known = inputs_of(graph).map(ValueInfoProto::name);
+        let is_known = known.any(|input| input == name);
+        let known = inputs_of(graph).map(ValueInfoProto::name);
+        ensure!(is_known, none_of(format_args!("--shape names the input `{name}`"), name, known));
+    }
     let bound = bound_symbols(graph, shapes);
     let mut inputs = Vec::new();
-    for value in &graph.input {
-        if graph.initializer.iter().any(|tensor| tensor.name == value.name) {
-            continue;
-        }
+    for value in inputs_of(graph) {
         let name = value.name();
         let tensor = value.tensor_type().with_context(|| format!("input `{name}` is not a tensor"))?;
         let given = shapes.get(name);
-        let declared: Option<Vec<Option<usize>>> = tensor.shape.as_ref().map(|shape| {
-            let number = |dim: &Dimension| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize);
-            let symbol = |dim: &Dimension| bound.get(dim.dim_param()).copied();
-            let dims = shape.dim.iter();
-            dims.map(|dim| number(dim).or_else(|| symbol(dim).filter(|_| given.is_none()))).collect()
-        });
+        let none_bound = BTreeMap::new();
+        let declared = declared_dims(value, if given.is_some() { &none_bound } else { &bound });
         let shape = match (given, declared) {
             (Some(given), Some(declared)) => {
                 let fits = given.len() == declared.len()
@@ -58,11 +57,9 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
                 let concrete: Option<Vec<usize>> =
                     declared.iter().enumerate().map(|(axis, dim)| dim.or((axis == 0).then_some(1))).collect();
                 concrete.ok_or_else(|| {
-                    let example: Vec<String> = declared
-                        .iter()
-                        .enumerate()
-                        .map(|(axis, dim)| dim.unwrap_or(if axis == 0 { 1 } else { 224 }).to_string())
-                        .collect();
+                    let length = if declared.len() == 4 { 224 } else { 128 };
+                    let dim = |(axis, dim): (usize, &Option<usize>)| dim.unwrap_or(if axis == 0 { 1 } else { length });
+                    let example: Vec<String> = declared.iter().enumerate().map(|it| dim(it).to_string()).collect();
                     let example = example.join("x");
                     let found = show_dims(&declared);
                     anyhow!("input `{name}` has the shape {found}, expected fixed dimensions")
@@ -72,12 +69,43 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
         };
         inputs.push(InputSpec { name: name.into(), shape, data_type: tensor.elem_type() });
     }
-    for name in shapes.keys() {
-        let known = inputs.iter().map(|input| input.name.as_str());
-        let is_known = known.clone().any(|input| input == name);
-        ensure!(is_known, none_of(format_args!("--shape names the input `{name}`"), name, known));
-    }
     Ok(inputs)
+}
+
+/// An input with an open dimension that [`resolve_inputs`] does not accept without a shape.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenInput {
+    /// ONNX name.
+    pub name: String,
+    /// Position among the inputs of the model.
+    pub position: usize,
+    /// Dimensions, outermost first; `None` for an open one.
+    pub dims: Vec<Option<usize>>,
+}
+
+/// The inputs of `graph` that need a shape and have none in `shapes`, and the number of all inputs.
+pub fn open_inputs(graph: &GraphProto, shapes: &Shapes) -> (Vec<OpenInput>, usize) {
+    let bound = bound_symbols(graph, shapes);
+    let open = |(position, value): (usize, &ValueInfoProto)| {
+        let dims = declared_dims(value, &bound).filter(|_| !shapes.contains_key(value.name()))?;
+        let is_open = dims.iter().skip(1).any(Option::is_none);
+        is_open.then(|| OpenInput { name: value.name().to_string(), position, dims })
+    };
+    (inputs_of(graph).enumerate().filter_map(open).collect(), inputs_of(graph).count())
+}
+
+/// The inputs that are not initializers.
+fn inputs_of(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
+    let is_constant = |value: &&ValueInfoProto| graph.initializer.iter().any(|tensor| tensor.name == value.name);
+    graph.input.iter().filter(move |value| !is_constant(value))
+}
+
+/// The declared dimensions of an input, with the numbers of named dimensions; `None` without a shape.
+fn declared_dims(value: &ValueInfoProto, bound: &BTreeMap<&str, usize>) -> Option<Vec<Option<usize>>> {
+    let number = |dim: &Dimension| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize);
+    let symbol = |dim: &Dimension| bound.get(dim.dim_param()).copied();
+    let shape = value.tensor_type()?.shape.as_ref()?;
+    Some(shape.dim.iter().map(|dim| number(dim).or_else(|| symbol(dim))).collect())
 }
 
 /// The numbers of named dimensions, as far as `shapes` gives them.

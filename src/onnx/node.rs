@@ -90,6 +90,25 @@ pub fn is_scaled(node: &NodeProto) -> bool {
     ["alpha", "beta"].iter().any(|name| float(node, name).is_some_and(|value| value != 1.0))
 }
 
+/// Multiply-adds of a convolution or a matrix product, by the shapes of tensors; 0 for other nodes. `None` where a shape is
+/// unknown.
+pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>>) -> Option<usize> {
+    let size = |dims: &[usize]| dims.iter().product::<usize>();
+    let input = |i: usize| node.input.get(i).and_then(|name| shape(name));
+    let output = || node.output.first().and_then(|name| shape(name));
+    let per_value = |weight: &[usize]| size(weight.get(1..).unwrap_or_default());
+    match node.op_type() {
+        "Conv" => Some(size(&output()?) * per_value(&input(1)?)),
+        "ConvTranspose" => Some(size(&input(0)?) * per_value(&input(1)?)),
+        "MatMul" | "Gemm" => {
+            let first = input(0)?;
+            let axis = axis_position(reduction_axis(node, 0), first.len());
+            Some(size(&output()?) * first.get(axis)?)
+        }
+        _ => Some(0),
+    }
+}
+
 /// The axis of the output channels of the weight at `input_idx`; negative counts from the last.
 pub fn output_axis(node: &NodeProto, input_idx: usize) -> i64 {
     match (node.op_type(), input_idx) {

@@ -56,19 +56,17 @@ fn identity(path: &Path) -> Option<PathBuf> {
 }
 
 /// Refuses outputs that a run must not write: a file that it reads, under any name; the same file twice; a path that is
-/// not a file or cannot be written. Calls `read` only where an output exists already. Then creates `out_dir`, if given,
-/// and checks that the outputs' folders can be written.
+/// not a file or cannot be written. Calls `read` only where an output exists already. Then creates the outputs' folders
+/// and checks that they can be written.
 ///
 /// # Errors
 /// If an output is refused. The message starts with the output's path or its folder's.
-pub fn check_outputs(
-    written: &[RunFile],
-    read: impl FnOnce(&mut dyn FnMut(RunFile)),
-    out_dir: Option<&Path>,
-) -> Result<()> {
+pub fn check_outputs(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile))) -> Result<MadeFolders> {
     ensure_apart(written, read)?;
-    if let Some(folder) = out_dir {
-        std::fs::create_dir_all(folder).with_context(|| format!("`{}`", folder.display()))?;
+    let mut made = MadeFolders(Vec::new());
+    for output in written {
+        let folder = folder_of(&output.path);
+        made.make(folder).with_context(|| format!("`{}`", folder.display()))?;
     }
     let target = |output: &RunFile| target_of(&output.path);
     let targets: Vec<PathBuf> = written.iter().map(target).collect::<Result<_>>()?;
@@ -76,7 +74,26 @@ pub fn check_outputs(
     for folder in folders {
         temporary_in(folder, None).with_context(|| format!("`{}`: the folder cannot be written", folder.display()))?;
     }
-    Ok(())
+    Ok(made)
+}
+
+/// Folders that a run has created. Empty ones are removed when this is dropped.
+#[must_use]
+pub struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    fn make(&mut self, folder: &Path) -> Result<()> {
+        let missing: Vec<&Path> = folder.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
+        self.0.extend(missing.into_iter().rev().filter(|ancestor| !ancestor.as_os_str().is_empty()).map(PathBuf::from));
+        Ok(std::fs::create_dir_all(folder)?)
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        // A folder that holds something stays.
+        self.0.iter().rev().for_each(|folder| _ = std::fs::remove_dir(folder));
+    }
 }
 
 fn ensure_apart(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile))) -> Result<()> {

@@ -70,6 +70,8 @@ impl Staged {
     fn create(&mut self, path: &Path) -> Result<&mut File> {
         let target = target_of(path)?;
         let folder = folder_of(&target);
+        // Another run that made the folder and wrote nothing may have removed it.
+        std::fs::create_dir_all(folder)?;
         if !self.files.iter().any(|earlier| folder_of(&earlier.target) == folder) {
             remove_abandoned(folder);
         }

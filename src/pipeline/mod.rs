@@ -11,6 +11,7 @@ pub use compare::{CompareRequest, Comparison, compare};
 
 use crate::calibrate::{self, CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
+use crate::data::{Preprocessing, add_shapes};
 use crate::diag::{WithHint, hint_of};
 use crate::engine::Parsed;
 use crate::equalize::{insertable, with_inserted};
@@ -18,8 +19,9 @@ use crate::import::ImportedRanges;
 use crate::metrics::{ChannelAxes, OutputGroups};
 use crate::mixed::{Mixed, Task, Wanted, choose_precisions, rescue};
 use crate::observers::{self, by_spelling};
+use crate::onnx;
 use crate::onnx::edit::{InsertedMul, edited};
-use crate::onnx::inputs::Shapes;
+use crate::onnx::inputs::{Shapes, open_inputs};
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, is_transformer, place};
@@ -82,7 +84,7 @@ impl Request {
             value_info: &known.value_info,
             selection: &known.selection,
             insertable: &known.insertable,
-            shapes: &self.shapes,
+            shapes: &known.shapes,
             observers: &self.observers,
             has_given_ranges: self.ranges.is_some(),
             has_goal: self.mixed.is_some(),
@@ -114,16 +116,24 @@ struct Known {
     selection: Selection,
     /// Candidate Muls for channel scales.
     insertable: Vec<InsertedMul>,
+    /// Shapes of open inputs.
+    shapes: Shapes,
 }
 
 impl Known {
-    fn new(graph: &GraphProto, value_info: ValueInfos, placement: &Placement, request: &Request) -> Known {
+    fn new(
+        graph: &GraphProto,
+        value_info: ValueInfos,
+        placement: &Placement,
+        request: &Request,
+        shapes: Shapes,
+    ) -> Known {
         let inserts = request.inserts && request.scheme.insert_scales.is_some() && request.ranges.is_none();
         let insertable = if inserts { insertable(graph, &value_info, placement) } else { Vec::new() };
         let is_float = request.scheme.scales_in_float();
         let names = insertable.iter().filter(|_| is_float).flat_map(InsertedMul::names).cloned();
         let selection = request.selection.with_scaling(names.collect());
-        Known { value_info: with_inserted(value_info, &insertable), selection, insertable }
+        Known { value_info: with_inserted(value_info, &insertable), selection, insertable, shapes }
     }
 }
 
@@ -145,6 +155,8 @@ pub struct Outcome {
     pub warnings: Vec<String>,
     /// One line per input with fixed dimensions in place of open ones.
     pub fixed: Vec<String>,
+    /// Share of the multiply-adds that run on integers, 0 to 1; `None` if shapes are unknown or only weights are quantized.
+    pub integer_share: Option<f64>,
     /// Results of tuning methods.
     pub improved: Improved,
 }
@@ -175,11 +187,23 @@ pub struct Improved {
 /// As the stages; the message begins with the model's path.
 pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcome> {
     let of_transformers = request.of_transformers.as_deref();
+    let shapes = shapes_with_data(path, &request.shapes, &request.calibration.data)?;
     let (prepared, is_transformer) =
-        prepare_for(path, &request.scheme, of_transformers.map(|other| &other.scheme), &request.shapes)?;
+        prepare_for(path, &request.scheme, of_transformers.map(|other| &other.scheme), &shapes)?;
     let request = of_transformers.filter(|_| is_transformer).unwrap_or(request);
-    on_threads(request.threads, || finish(path, request, prepared, progress))
+    on_threads(request.threads, || finish(path, request, prepared, shapes, progress))
         .with_context(|| format!("`{}`", path.display()))
+}
+
+/// `shapes`, and those of open inputs as the first array of the data has them.
+fn shapes_with_data(model: &Path, shapes: &Shapes, data: &[String]) -> Result<Shapes> {
+    let mut shapes = shapes.clone();
+    let loaded = onnx::load(model)?;
+    let (open, n_inputs) = open_inputs(loaded.graph()?, &shapes);
+    if !open.is_empty() {
+        add_shapes(data, &open, n_inputs, &mut shapes);
+    }
+    Ok(shapes)
 }
 
 /// The model prepared for `scheme`, or for the table that replaces it for transformers; and whether it is the latter.
@@ -202,7 +226,13 @@ pub fn prepare_for(
 }
 
 /// Runs the stages after preparation.
-fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Progress) -> Result<Outcome> {
+fn finish(
+    path: &Path,
+    request: &Request,
+    prepared: PreparedGraph,
+    shapes: Shapes,
+    progress: &Progress,
+) -> Result<Outcome> {
     let fixed = prepared.fixed_shapes();
     compare::outputs(&prepared.model, &request.axes)?;
     let about_model = record::about_model(path, &prepared)?;
@@ -211,7 +241,7 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     if request.calibration.data.is_empty() && !request.has_ranges() {
         placement.activations.clear();
     }
-    let known = Known::new(model.graph()?, value_info, &placement, request);
+    let known = Known::new(model.graph()?, value_info, &placement, request, shapes);
     let samples = open_data(&parsed, &placement, request)?;
     let setup = request.setup(&known, samples.as_ref());
     let proposals = propose(setup, &model, &placement, progress);
@@ -232,6 +262,7 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     let mut planned = PlannedModel { warnings, ..PlannedModel::new(model, placement, plan) };
     let improved = improve(setup, request, &mut planned, proposals, &mut calibration, progress)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
+    planned.warnings.extend(samples.as_ref().and_then(|samples| preprocessing_warning(samples, request)));
     if !request.has_ranges() {
         // They stood for ranges that the target computes on each run.
         planned.placement.activations.clear();
@@ -239,11 +270,26 @@ fn finish(path: &Path, request: &Request, prepared: PreparedGraph, progress: &Pr
     }
     let sidecar = record::sidecar(about_model, setup, request, &planned, &calibration, &improved)?;
     let PlannedModel { model, placement, plan, mut warnings, .. } = planned;
+    let on_integers = request.has_ranges() || request.storage == WeightStorage::Dynamic;
+    let integer_share = Some(model.graph()?)
+        .filter(|_| on_integers)
+        .and_then(|graph| placement.integer_share(graph, &known.value_info));
     let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
     let quantized = rewrite(model, &plan, request.storage)?;
     let model = ensure_kept(quantized, &request.scheme)?;
     warnings.extend(model.warnings.iter().cloned());
-    Ok(Outcome { model, prepared, has_external_data, sidecar, placement, plan, warnings, fixed, improved })
+    Ok(Outcome {
+        model,
+        prepared,
+        has_external_data,
+        sidecar,
+        placement,
+        plan,
+        warnings,
+        fixed,
+        integer_share,
+        improved,
+    })
 }
 
 /// Runs `work` on a pool with `n` threads, for all its parallel parts.
@@ -339,6 +385,20 @@ fn improve(
     Ok(improved)
 }
 
+/// A warning if images are preprocessed with defaults only, or if the preprocessing options have no effect.
+fn preprocessing_warning(samples: &SampleSet, request: &Request) -> Option<String> {
+    let is_default = request.calibration.preprocessing == Preprocessing::default();
+    match (samples.dataset.describe(), is_default) {
+        (Some(applied), true) => {
+            Some(format!("no preprocessing is given, so defaults are used: {applied}; `mqq presets` lists presets"))
+        }
+        (None, false) => Some(
+            "the preprocessing options have no effect: the data are arrays, which are not preprocessed".to_string(),
+        ),
+        _ => None,
+    }
+}
+
 /// Adds warnings that no stage has given.
 fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics, selection: &Selection) -> Result<()> {
     let PlannedModel { model, placement, plan, warnings, .. } = planned;
@@ -346,10 +406,10 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
     warnings.splice(0..0, skipped);
     warnings.extend(warning_of_unlike(model.graph()?, placement, plan));
     for pattern in selection.unmatched(model.graph()?) {
-        warnings.push(format!("`{pattern}` matches no node"));
+        warnings.push(format!("`{pattern}` matches no node name and no operator type of the model"));
     }
     if plan.activations.is_empty() && plan.weights.is_empty() {
-        warnings.push("nothing was quantized: see the reasons in the sidecar".to_string());
+        warnings.push("no node was quantized: the written model is the float model; -v prints the reasons".to_string());
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ pub use softmax::SoftmaxRole;
 pub use tail::DetectorTail;
 
 use crate::onnx::graph::Edge;
-use crate::onnx::node::node_name;
+use crate::onnx::node::{multiply_adds, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::scheme::{FixedGrid, RuleCall, Scheme, Takes};
@@ -231,6 +231,18 @@ pub struct Placement {
     /// Whether the network is a transformer and the table has a rule for transformers. A detector with attention after
     /// a convolutional network is not one: it gains from the methods for convolutions.
     pub is_transformer: bool,
+}
+
+impl Placement {
+    /// Share of the network's multiply-adds with quantized operands, 0 to 1; `None` if there are none or a shape is
+    /// unknown.
+    pub fn integer_share(&self, graph: &GraphProto, value_info: &ValueInfos) -> Option<f64> {
+        let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
+        let counts: Vec<usize> = graph.node.iter().map(|node| multiply_adds(node, shape)).collect::<Option<_>>()?;
+        let total: usize = counts.iter().sum();
+        let integer: usize = self.quantized_nodes.iter().filter_map(|&node_idx| counts.get(node_idx)).sum();
+        (total > 0).then(|| integer as f64 / total as f64)
+    }
 }
 
 /// Nodes that the user excludes or selects, by node name, glob over node names, or operator type; and facts about

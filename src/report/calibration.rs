@@ -32,6 +32,8 @@ pub struct Summary {
     pub n_float_nodes: usize,
     /// Number of these that are fused to a quantized node.
     pub n_fused_nodes: usize,
+    /// Share of the multiply-adds that run on integers, 0 to 1.
+    pub integer_share: Option<f64>,
     /// Description of the preprocessing of images.
     pub preprocessing: Option<String>,
     /// One line per input with fixed dimensions in place of open ones.
@@ -57,6 +59,7 @@ impl Summary {
             n_quantized_nodes: outcome.placement.quantized_nodes.len(),
             n_float_nodes: outcome.placement.float_nodes.len(),
             n_fused_nodes: outcome.placement.float_nodes.iter().filter(|f| is_fused(f)).count(),
+            integer_share: outcome.integer_share,
             preprocessing: outcome.sidecar.calibration.preprocessing.clone(),
             static_shapes: outcome.fixed.clone(),
             improved: outcome.improved.clone(),
@@ -98,7 +101,9 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     outcome.fixed.iter().for_each(|fixed| lines.add("static shapes", fixed));
     let quantized_nodes = &placement.quantized_nodes;
     let ops = by_operator(quantized_nodes.iter().map(|&node| nodes[node].op_type()));
-    lines.add("quantized", with_colon(count(quantized_nodes.len(), "node"), &ops));
+    let share = outcome.integer_share.map(|share| format!("; {:.1} % of the multiply-adds", 100.0 * share));
+    let quantized = with_colon(count(quantized_nodes.len(), "node"), &ops);
+    lines.add("quantized", format!("{quantized}{}", share.unwrap_or_default()));
     let (fused, float): (Vec<&FloatNode>, Vec<&FloatNode>) =
         placement.float_nodes.iter().partition(|float| is_fused(float));
     if !fused.is_empty() {

@@ -105,8 +105,8 @@ pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
 }
 
 impl PlacementReport {
-    /// The report as lines of text.
-    pub fn lines(&self) -> Vec<String> {
+    /// The report as lines of text; fused nodes are listed only with `verbose`.
+    pub fn lines(&self, verbose: bool) -> Vec<String> {
         let mut lines = vec![String::new(), format!("for {}:", self.backend)];
         lines.extend(self.table.iter().map(|table| format!("  table {table}, as the network is a transformer")));
         lines.extend(self.prepared.iter().map(|change| format!("  prepared: {change}")));
@@ -129,8 +129,11 @@ impl PlacementReport {
         section("quantized weights", self.weights.len(), self.weights.clone());
         for (title, fused) in [("fused nodes", true), ("float nodes", false)] {
             let nodes = self.float_nodes.iter().filter(|node| node.fused == fused);
-            let nodes: Vec<String> = nodes.map(Node::line).collect();
-            section(title, nodes.len(), nodes);
+            let lines = match fused && !verbose {
+                true => vec![by_operator(nodes.clone().map(|node| node.op_type.as_str()))],
+                false => nodes.clone().map(Node::line).collect(),
+            };
+            section(title, nodes.count(), lines.into_iter().filter(|line| !line.is_empty()).collect());
         }
         for tail in &self.detector_tails {
             let state = if tail.float { "float" } else { "quantized" };

@@ -6,7 +6,6 @@ use crate::diag::{WithHint, did_you_mean, hint_of};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Built-in tables: name and YAML.
@@ -35,23 +34,17 @@ enum TablePlace {
 impl TablePlace {
     /// Finds `name`: a built-in table or a path relative to `folder`.
     fn of(name: &str, folder: Option<&Path>, tables: Tables) -> Result<TablePlace> {
-        let built_in = |wanted: &str| tables.iter().find(|(known, _)| *known == wanted);
-        if let Some((name, yaml)) = built_in(name) {
-            return Ok(TablePlace::BuiltIn(name, yaml));
-        }
         if is_path(name) {
             return Ok(TablePlace::File(folder.map_or_else(|| name.into(), |folder| folder.join(name))));
         }
-        let aliases = aliases(tables);
-        if let Some((name, yaml)) = aliases.get(name).and_then(|table| built_in(table)) {
-            return Ok(TablePlace::BuiltIn(name, yaml));
+        let lower = name.to_ascii_lowercase();
+        let named = named(tables);
+        let is_called = |table: &Named| table.name == lower || table.aliases.contains(&lower);
+        if let Some(table) = named.iter().find(|table| is_called(table)) {
+            return Ok(TablePlace::BuiltIn(table.name, table.yaml));
         }
-        let known = tables.iter().map(|(name, _)| *name);
-        let hint = match did_you_mean(name, known.chain(aliases.keys().map(String::as_str))) {
-            hint if hint.is_empty() => "`mqq backends` lists them".to_string(),
-            hint => hint,
-        };
-        Err(anyhow!("backend `{name}` is unknown, expected a built-in one or the path of a YAML file").hint(hint))
+        Err(anyhow!("backend `{name}` is unknown, expected a built-in one or the path of a YAML file")
+            .hint(similar(&named, &lower)))
     }
 
     fn label(&self) -> String {
@@ -90,19 +83,42 @@ pub fn is_path(backend: &str) -> bool {
     backend.ends_with(".yaml") || backend.ends_with(".yml") || backend.contains('/')
 }
 
-/// The built-in table of each alias.
-fn aliases(tables: Tables) -> BTreeMap<String, &'static str> {
-    #[derive(Deserialize)]
-    struct Named {
-        #[serde(default)]
-        aliases: Vec<String>,
-    }
-    let of = |(name, yaml): &(&'static str, &str)| {
-        let named = serde_yaml::from_str(yaml).unwrap_or(Named { aliases: Vec::new() });
-        let name = *name;
-        named.aliases.into_iter().map(move |alias| (alias, name))
+/// The names of a built-in table.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    #[serde(skip)]
+    name: &'static str,
+    #[serde(skip)]
+    yaml: &'static str,
+    aliases: Vec<String>,
+    description: String,
+}
+
+fn named(tables: Tables) -> Vec<Named> {
+    let of = |&(name, yaml): &(&'static str, &'static str)| {
+        let named: Named = serde_yaml::from_str(yaml).unwrap_or_default();
+        Named { name, yaml, ..named }
     };
-    tables.iter().flat_map(of).collect()
+    tables.iter().map(of).collect()
+}
+
+/// A hint at tables with a name similar to `unknown`, or with a word in the description that begins with it.
+fn similar(tables: &[Named], unknown: &str) -> String {
+    let names = tables.iter().flat_map(|table| table.aliases.iter().map(String::as_str).chain([table.name]));
+    let near = did_you_mean(unknown, names);
+    if !near.is_empty() {
+        return near;
+    }
+    let describes = |table: &&Named| {
+        let words = table.description.to_ascii_lowercase();
+        words.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(unknown))
+    };
+    let described: Vec<String> = tables.iter().filter(describes).map(|table| format!("`{}`", table.name)).collect();
+    match described.as_slice() {
+        [] => "`mqq backends` lists them".to_string(),
+        names => format!("did you mean {}?", names.join(" or ")),
+    }
 }
 
 fn explain_syntax(error: serde_yaml::Error) -> anyhow::Error {

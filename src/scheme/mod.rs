@@ -40,6 +40,9 @@ pub struct Scheme {
     /// One-line description.
     #[serde(default)]
     pub description: String,
+    /// Command or call that loads the written model in the target; `{model}` stands for its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<String>,
     /// Name of the built-in table that replaces this one for transformers; a table that extends this one does not
     /// inherit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

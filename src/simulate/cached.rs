@@ -9,8 +9,8 @@ use super::samples::Samples;
 use super::single_node::{NamedValue, SingleNode};
 use super::view::{PlanView, dequantized, fake_quantize};
 use crate::engine::Value;
-use crate::onnx::node;
 use crate::onnx::proto::{ModelProto, NodeProto};
+use crate::onnx::{node, tensor};
 use crate::plan::QuantPlan;
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -113,26 +113,11 @@ impl<'a> CachedNetwork<'a> {
 
     /// Multiply-adds of a convolution or matrix product for one sample; 0 for other nodes.
     pub fn multiply_adds(&self, node_idx: usize) -> usize {
-        let node = &self.net.graph.node[node_idx];
-        let size = |tensor: Option<&String>| -> usize {
-            let value = tensor.and_then(|name| self.examples.get(name.as_str()));
-            value.map_or(0, |value| value.shape().iter().product())
+        let shape = |name: &str| match self.net.index.initializer(name) {
+            Some(initializer) => tensor::shape(initializer).ok(),
+            None => self.examples.get(name).map(|value| value.shape().to_vec()),
         };
-        let weight = node.input.get(1).and_then(|name| self.net.index.initializer(name));
-        let dims: Vec<usize> =
-            weight.iter().flat_map(|weight| &weight.dims).map(|&dim| usize::try_from(dim).unwrap_or(0)).collect();
-        let per = |axis: i64| dims.iter().product::<usize>() / dims[node::axis_position(axis, dims.len())].max(1);
-        match node.op_type() {
-            "ConvTranspose" if dims.len() >= 2 => size(node.input.first()) * per(0),
-            "Conv" | "MatMul" | "Gemm" if dims.len() >= 2 => {
-                size(node.output.first()) * per(node::output_axis(node, 1))
-            }
-            "MatMul" => {
-                let first = node.input.first().and_then(|name| self.examples.get(name.as_str()));
-                size(node.output.first()) * first.and_then(|value| value.shape().last().copied()).unwrap_or(0)
-            }
-            _ => 0,
-        }
+        node::multiply_adds(&self.net.graph.node[node_idx], shape).unwrap_or(0)
     }
 
     /// Runs the node on the example values.

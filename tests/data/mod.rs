@@ -110,7 +110,7 @@ fn write_npz_deflated(path: &Path, name: &str, shape: &[u64], values: &[f32]) {
 }
 
 /// An archive of arrays as they are, as NumPy's `savez` writes it.
-fn write_npz_stored(path: &Path, arrays: &[(&str, Vec<u8>)]) {
+pub fn write_npz_stored(path: &Path, arrays: &[(&str, Vec<u8>)]) {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     for (name, data) in arrays {
         let name = format!("{name}.npy");

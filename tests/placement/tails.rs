@@ -338,14 +338,14 @@ fn inspecting_shows_the_tail() {
         let model = graph(build, &["y"]);
         mqq::report::placement(model.graph.as_ref().unwrap(), &place_by(&model, &scheme_with(rules), &[]))
     };
-    let lines = report(&yolov5, "[skip_detector_tail, quantize_inputs]").lines();
+    let lines = report(&yolov5, "[skip_detector_tail, quantize_inputs]").lines(false);
     let at = lines.iter().position(|line| line == "detector's tail (12):").unwrap();
     assert_eq!(lines[at + 1], "  float, `Concat_y` joins parts of what one layer makes");
     assert_eq!(lines[at + 2], "  output layers: Conv_head");
     assert!(
         lines[at + 3].starts_with("  nodes: Reshape_head.rows, Sigmoid_s, ") && lines[at + 3].ends_with(", Concat_y")
     );
-    let lines = report(&yolov5, "[quantize_inputs]").lines();
+    let lines = report(&yolov5, "[quantize_inputs]").lines(false);
     assert!(lines.contains(&"  quantized, `Concat_y` joins parts of what one layer makes".to_string()));
     let json = serde_json::to_value(report(&yolov5, "[quantize_inputs]")).unwrap();
     let tail = &json["detector_tails"][0];

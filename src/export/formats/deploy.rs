@@ -19,6 +19,7 @@ pub(super) const FORMAT: Format = Format {
     description: "float ONNX model with weights clipped to their ranges, for MQBench's files; needs the model",
     suffix: "deploy.onnx",
     needs_model: true,
+    needs_int8: false,
     holds_nnie_codes: true,
     holds_blocks: true,
     write,

@@ -15,6 +15,7 @@ pub(super) const FORMAT: Format = Format {
     description: "PPQ's scales for MNN: JSON, scales around every Conv and behind every Add",
     suffix: "mnn.json",
     write,
+    needs_int8: true,
     ..PLAIN
 };
 

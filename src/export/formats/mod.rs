@@ -52,6 +52,7 @@ const PLAIN: Format = Format {
     description: "",
     suffix: "",
     needs_model: false,
+    needs_int8: false,
     holds_nnie_codes: false,
     holds_blocks: false,
     write: |_| Ok(Vec::new()),

@@ -20,6 +20,7 @@ pub(super) const FORMAT: Format = Format {
     description: "ncnn's int8 table: text, inverse scales of weights and inputs per layer",
     suffix: "ncnn.table",
     write,
+    needs_int8: true,
     ..PLAIN
 };
 

@@ -55,6 +55,7 @@ pub(super) const CACHE: Format = Format {
     description: "ONNX Runtime's calibration table: text, amax per tensor",
     suffix: "ort.cache",
     write: write_cache,
+    needs_int8: true,
     ..PLAIN
 };
 

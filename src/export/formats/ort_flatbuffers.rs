@@ -21,6 +21,7 @@ pub(super) const FORMAT: Format = Format {
     description: "ONNX Runtime's calibration table for its TensorRT provider: FlatBuffers, amax per tensor",
     suffix: "ort.flatbuffers",
     write,
+    needs_int8: true,
     ..PLAIN
 };
 

@@ -13,6 +13,7 @@ pub(super) const FORMAT: Format = Format {
     description: "PPQ's ranges for TensorRT: JSON, amax per tensor",
     suffix: "act_quant_info.json",
     write,
+    needs_int8: true,
     ..PLAIN
 };
 

@@ -17,6 +17,7 @@ pub(super) const FORMAT: Format = Format {
     description: "MQBench's ranges for STPU: JSON, symmetric ranges and steps of biases",
     suffix: "stpu_minmax.json",
     write,
+    needs_int8: true,
     ..PLAIN
 };
 

@@ -17,6 +17,7 @@ pub(super) const MQBENCH: Format = Format {
     description: "MQBench's ranges for TensorRT: JSON, amax per tensor",
     suffix: "blob_range.json",
     write: write_mqbench,
+    needs_int8: true,
     ..PLAIN
 };
 
@@ -38,6 +39,7 @@ pub(super) const CACHE: Format = Format {
     description: "TensorRT calibration cache: text, scale per tensor in hexadecimal",
     suffix: "trt.cache",
     write: write_cache,
+    needs_int8: true,
     ..PLAIN
 };
 

@@ -13,6 +13,7 @@ pub(super) const FORMAT: Format = Format {
     description: "MQBench's scales for Vitis AI: JSON, a power of two per tensor",
     suffix: "vitis.json",
     write,
+    needs_int8: true,
     ..PLAIN
 };
 
