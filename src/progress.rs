@@ -1,4 +1,8 @@
-//! Progress of long work.
+//! Progress of work that takes a while.
 
-/// Gets the number of steps; returns a function to call after each step.
-pub type Progress<'a> = dyn Fn(usize) -> Box<dyn Fn() + Sync> + Sync + 'a;
+/// Called after each step of a stage.
+pub type Tick = Box<dyn Fn() + Sync>;
+
+/// Called with the name of a stage and its number of steps when the stage begins; returns the function to call after each
+/// step.
+pub type Progress<'a> = dyn Fn(&str, usize) -> Tick + Sync + 'a;

@@ -94,7 +94,7 @@ pub fn observe(
         ran.with_context(|| format!("`{}`", dataset.name(sample_idx)))?;
         Ok(())
     };
-    let tick = progress(dataset.len());
+    let tick = progress("calibration", dataset.len());
     let mut shares = each_sample(dataset, &*tick, start, job)?.into_iter();
     let Share { mut statistics, mut channels, mut skipped } = shares.next().context("nothing was run")?;
     for share in shares {

@@ -97,7 +97,7 @@ impl SampleSet {
             }
             Ok(())
         };
-        let tick = progress(self.dataset.len());
+        let tick = progress("reading samples", self.dataset.len());
         let start = || Ok((Vec::new(), ()));
         let skipped = each_sample(&self.dataset, &*tick, start, job)?.concat();
         Ok(self.set_order(hashes, skipped))

@@ -382,7 +382,8 @@ fn one(args: &CalibrateArgs, request: &Request, paths: &RunPaths) -> Result<Summ
     let start = Instant::now();
     let quiet = args.print.quiet;
     let name = file_name(&paths.model);
-    let outcome = pipeline::run(&paths.model, request, &|n| Bar::new(n, &name, quiet).tick())?;
+    let outcome =
+        pipeline::run(&paths.model, request, &|stage, n| Bar::new(n, format!("{name}: {stage}"), quiet).tick())?;
     let mut lines = report::calibration(&outcome, &request.scheme.name);
     let details = if args.verbose { report::details(&outcome) } else { Vec::new() };
     let mut summary = Summary::new(&outcome, &request.scheme.name, 0.0);

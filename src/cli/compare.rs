@@ -90,7 +90,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         head,
         threads: args.samples.threads(),
     };
-    let compared = compare(&request, &|n| Bar::new(n, "compare", quiet).tick())?;
+    let compared = compare(&request, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
     let missed = compared.missed(&gates);
     let outputs = report::outputs(&compared);
     let task = report::task(&compared);

@@ -5,10 +5,11 @@
 //! the end.
 
 use crate::diag::Exit;
+use crate::progress::Tick;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// A stream, and the error that ended it.
@@ -72,29 +73,48 @@ pub fn finish(exit: Exit) -> Exit {
     exit
 }
 
-/// A progress bar over `n` samples of `what`, on stderr if that is a terminal and `quiet` is off. It disappears on
-/// drop.
-pub struct Bar(ProgressBar);
+/// A stage without a terminal is reported first when it has taken this long, then at this interval.
+const FIRST_REPORT: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The progress of a stage on stderr, unless `quiet`: a bar on a terminal, else a line now and then for a stage that takes
+/// over a second. A bar disappears on drop.
+pub struct Bar {
+    bar: ProgressBar,
+    what: String,
+    quiet: bool,
+    /// Time of the next line, since the stage began.
+    next: Mutex<Duration>,
+}
 
 impl Bar {
-    pub fn new(n: usize, what: &str, quiet: bool) -> Bar {
+    pub fn new(n: usize, what: String, quiet: bool) -> Bar {
         let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(Some(n as u64), target);
-        let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} eta {eta}");
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}, {per_sec}, eta {eta}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.set_message(what.to_string());
+        bar.set_message(what.clone());
         bar.enable_steady_tick(Duration::from_millis(200));
-        Bar(bar)
+        Bar { bar, what, quiet, next: Mutex::new(FIRST_REPORT) }
     }
 
-    /// Returns a function to call after each sample.
-    pub fn tick(self) -> Box<dyn Fn() + Sync> {
-        Box::new(move || self.0.inc(1))
+    /// Returns a function to call after each step.
+    pub fn tick(self) -> Tick {
+        Box::new(move || {
+            self.bar.inc(1);
+            let n = self.bar.length().unwrap_or_default();
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let elapsed = self.bar.elapsed();
+            if self.bar.is_hidden() && !self.quiet && elapsed >= *next && self.bar.position() < n {
+                *next = elapsed + REPORT_INTERVAL;
+                err!("{}: {} of {n} steps in {} s", self.what, self.bar.position(), elapsed.as_secs());
+            }
+        })
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{Goal, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed, Planner, Search, Task, max_held_out};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
-use crate::progress::Progress;
 use crate::simulate::Samples;
 use crate::tune::methods::bias::BIAS;
 use crate::tune::methods::of_plan;
@@ -27,11 +26,10 @@ pub fn choose_precisions(
     task: Task,
     planned: &mut PlannedModel,
     calibration: &mut CalibrationStatistics,
-    progress: &Progress,
 ) -> Result<(Mixed, Option<Tuned>)> {
     let Task { setup, known, .. } = task;
     let start = Instant::now();
-    let (mut search, first_evaluated) = begin(task, planned, calibration, progress)?;
+    let (mut search, first_evaluated) = begin(task, planned, calibration)?;
     let mut margin = 0.0;
     let mut round = 1;
     let (mut chosen, mixed, tuned) = loop {
@@ -66,7 +64,6 @@ pub(super) fn begin<'a>(
     task: Task<'a>,
     planned: &'a PlannedModel,
     calibration: &'a mut CalibrationStatistics,
-    progress: &'a Progress,
 ) -> Result<(Search<'a>, usize)> {
     let Task { wanted, setup, .. } = task;
     let PlannedModel { model, placement, plan, .. } = planned;
@@ -82,7 +79,7 @@ pub(super) fn begin<'a>(
     let first_evaluated = evaluation.start;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let (groups, weights) = Default::default();
-    let planner = Planner { task, model, graph, samples, calibration, progress, groups, weights };
+    let planner = Planner { task, model, graph, samples, calibration, groups, weights };
     let (names, analysis, evaluation) = (samples.names(), samples.values(analysis)?, samples.values(evaluation)?);
     let of = |values| Samples { names: &names, values };
     let search = Search::new(planner, placement, of(&analysis), of(&evaluation), methods.contains(BIAS.name))?;

@@ -5,7 +5,6 @@ use crate::calibrate::{CalibrationStatistics, SampleSet};
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{ActivationQuantizer, Assigned, Placement, WeightQuantizer, place_assigned};
 use crate::plan::{Decided, PlannedActivation, PlannedWeight, QuantPlan, decide, decide_biases, round};
-use crate::progress::Progress;
 use crate::scheme::Scheme;
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +27,6 @@ pub struct Planner<'a> {
     pub samples: &'a SampleSet,
     /// Calibration statistics of the model's tensors.
     pub calibration: &'a mut CalibrationStatistics,
-    /// Progress of the work.
-    pub progress: &'a Progress<'a>,
     /// Decided activations by group and tensor.
     pub groups: BTreeMap<GroupKey, BTreeMap<String, PlannedActivation>>,
     /// Decided weights.
@@ -68,7 +65,7 @@ impl<'a> Planner<'a> {
         let is_given = |tensor: &String| self.task.given.is_some_and(|given| given.contains_key(tensor));
         let tensors: BTreeSet<&String> = tensors.filter(|tensor| !is_given(tensor)).collect();
         let shapes = self.task.setup.shapes;
-        self.calibration.observe_more(self.model, shapes, tensors, self.samples, self.progress)
+        self.calibration.observe_more(self.model, shapes, tensors, self.samples, self.task.setup.progress)
     }
 
     fn decide_for(&self, placement: &Placement) -> Result<Decided> {

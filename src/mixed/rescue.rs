@@ -8,8 +8,7 @@ use super::task::Task;
 use crate::calibrate::CalibrationStatistics;
 use crate::metrics::{Gain, Measurement, OVERLAP};
 use crate::plan::Observers;
-use crate::progress::Progress;
-use crate::scheme::FLOAT;
+use crate::scheme::{FLOAT, Scheme};
 use crate::tune::accept::INSERTION;
 use crate::tune::{Evaluation, MethodOutcome, PlannedModel, Setup};
 use anyhow::Result;
@@ -24,6 +23,8 @@ const MIN_SAMPLES: usize = 8;
 const LEAST_SHARE: f64 = 0.05;
 /// Maximum groups of layers that are measured.
 const MAX_MEASURED: usize = 32;
+/// Maximum layers that a warning names.
+const MAX_NAMED: usize = 5;
 /// Least reduction of the overlap's shortfall (1 - overlap) by a float layer, as a share of it.
 const LEAST_GAIN: f64 = 0.02;
 
@@ -35,24 +36,32 @@ struct LayerGroup {
 
 /// Leaves those layers of `planned` float that cause most of the error. Together they have at most the option's share
 /// of the network's multiply-adds, and held-out samples must accept them. `None` where the network is near the float
-/// one (by `known` or as measured), or the target has no float. Warns where the network cannot be run node by node.
+/// one (by `known` or as measured). For a target without float a warning names these layers. Warns where the network
+/// cannot be run node by node.
 pub fn rescue(
     setup: Setup,
     observers: Observers,
     planned: &mut PlannedModel,
     calibration: &mut CalibrationStatistics,
     known: Option<&Evaluation>,
-    progress: &Progress,
 ) -> Option<MethodOutcome> {
     let has_samples = setup.samples.is_some_and(|samples| samples.by_content().len() >= MIN_SAMPLES);
-    let has_float = setup.scheme.mixed.contains_key(FLOAT) && !planned.plan.weights.is_empty();
     let measured = known.and_then(|known| known.reference.measured.as_ref());
     let is_fine = measured.is_some_and(|plan| plan.measured.mean(OVERLAP).is_none_or(|overlap| overlap >= FINE));
-    if setup.options.rescue == 0.0 || !has_float || !has_samples || setup.has_given_ranges || is_fine {
+    if setup.options.rescue == 0.0
+        || planned.plan.weights.is_empty()
+        || !has_samples
+        || setup.has_given_ranges
+        || is_fine
+    {
         return None;
     }
     let start = Instant::now();
-    let outcome = attempt(setup, observers, planned, calibration, progress).unwrap_or_else(|error| {
+    let attempt = match setup.scheme.mixed.contains_key(FLOAT) {
+        true => attempt(setup, observers, planned, calibration),
+        false => warn(setup, observers, planned, calibration).map(|()| None),
+    };
+    let outcome = attempt.unwrap_or_else(|error| {
         planned.warnings.push(format!("rescue skipped: {error:#}"));
         Some(MethodOutcome::skipped(RESCUE, format!("{error:#}")))
     });
@@ -64,19 +73,16 @@ fn attempt(
     observers: Observers,
     planned: &mut PlannedModel,
     calibration: &mut CalibrationStatistics,
-    progress: &Progress,
 ) -> Result<Option<MethodOutcome>> {
-    let goal = Goal::rescue(100.0 * setup.options.rescue);
-    let wanted = Wanted { goal, precisions: vec![FLOAT.to_string()] };
+    let wanted = wanted(setup);
     let task = Task { wanted: &wanted, setup, observers, given: None, known: None };
-    let mut search = begin(task, planned, calibration, progress)?.0;
+    let mut search = begin(task, planned, calibration)?.0;
     let before = search.on_held_out.clone();
-    let lacks = |measured: &Measurement| measured.mean(OVERLAP).map(|overlap| 1.0 - overlap);
     let Some(mut lacked) = lacks(&before).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(None) };
     let costs = search.multiply_adds();
     let total = search.all_multiply_adds().max(1) as f64;
     let (mut left, mut details) = (setup.options.rescue * total, Vec::new());
-    for layer in search.heaviest()? {
+    for (layer, _) in search.heaviest()? {
         let cost = costs[layer] as f64;
         if cost > left || lacked <= 1.0 - FINE {
             continue;
@@ -114,10 +120,51 @@ fn attempt(
     Ok(Some(MethodOutcome { details, ..outcome }))
 }
 
+fn wanted(setup: Setup) -> Wanted {
+    Wanted { goal: Goal::rescue(100.0 * setup.options.rescue), precisions: vec![FLOAT.to_string()] }
+}
+
+/// The distance of the overlap from 1.
+fn lacks(measured: &Measurement) -> Option<f64> {
+    measured.mean(OVERLAP).map(|overlap| 1.0 - overlap)
+}
+
+/// Warns for a target without float: names the layers with most of the error, and what can be done.
+fn warn(
+    setup: Setup,
+    observers: Observers,
+    planned: &mut PlannedModel,
+    calibration: &mut CalibrationStatistics,
+) -> Result<()> {
+    let wanted = wanted(setup);
+    let task = Task { wanted: &wanted, setup, observers, given: None, known: None };
+    let mut search = begin(task, planned, calibration)?.0;
+    let Some(lacked) = lacks(&search.on_held_out).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(()) };
+    let layers = search.heaviest()?;
+    let layers: Vec<String> = layers
+        .iter()
+        .take(MAX_NAMED)
+        .map(|(layer, share)| format!("`{}` ({:.0} %)", search.layers[*layer].name, 100.0 * share))
+        .collect();
+    let Scheme { name, transformers, .. } = setup.scheme;
+    let wider = transformers.as_ref().map(|wider| format!("--backend {wider} has 16 bits; "));
+    let named = match layers.is_empty() {
+        true => "the error is spread over many layers".to_string(),
+        false => format!("the layers with most of the error are {}", layers.join(", ")),
+    };
+    planned.warnings.push(format!(
+        "overlap {:.3} on held-out samples, below {FINE}: {named}; `{name}` has no wider type for single layers; {}layers that the target runs in float can be left out with --exclude",
+        1.0 - lacked,
+        wider.unwrap_or_default()
+    ));
+    Ok(())
+}
+
 impl Search<'_> {
-    /// The layers that cause most of the error, largest error first. Errors add up: layers are quantized in groups, and
+    /// The layers that cause most of the error, each with its share, largest first. Errors add up: layers are quantized in groups, and
     /// the group with the largest error is halved.
-    fn heaviest(&mut self) -> Result<Vec<usize>> {
+    fn heaviest(&mut self) -> Result<Vec<(usize, f64)>> {
+        let tick = (self.planner.task.setup.progress)("rescue", MAX_MEASURED);
         let mut groups = vec![self.group(0..self.layers.len())?];
         let (mut found, mut n_measured) = (Vec::new(), 1);
         loop {
@@ -136,10 +183,13 @@ impl Search<'_> {
             let middle = start + (end - start) / 2;
             groups.push(self.group(start..middle)?);
             groups.push(self.group(middle..end)?);
+            tick();
+            tick();
             n_measured += 2;
         }
         found.sort_by(|a, b| b.error.total_cmp(&a.error));
-        Ok(found.into_iter().map(|group| group.layers.start).collect())
+        let total: f64 = groups.iter().chain(&found).map(|group| group.error).sum();
+        Ok(found.into_iter().map(|group| (group.layers.start, group.error / total)).collect())
     }
 
     /// Measures a group of layers.

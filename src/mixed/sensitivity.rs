@@ -52,7 +52,7 @@ impl Search<'_> {
         let moves: Vec<Move> = moves.iter().filter(is_new).cloned().collect();
         let placements: Vec<Placement> = moves.iter().map(|moved| self.of_one(moved)).collect();
         self.planner.ensure_known(&placements)?;
-        let tick = (self.planner.progress)(moves.len());
+        let tick = (self.planner.task.setup.progress)("sensitivity analysis", moves.len());
         for (moved, placement) in moves.into_iter().zip(placements) {
             let plan = self.planner.plan(&placement)?;
             let error = self.error_of(&plan)?;

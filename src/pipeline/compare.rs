@@ -104,7 +104,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let (float, quantized): (Engine, Engine) = (build(models[0], float)?, build(models[1], quantized)?);
     let dataset = Dataset::open(data, float.inputs(), preprocessing, *limit)?;
     let labels = labels.as_ref().map(|labels| labels.of_dataset(&dataset)).transpose()?;
-    let tick = progress(dataset.len());
+    let tick = progress("comparison", dataset.len());
     let sums = Mutex::new(Sums::new(request, &outputs, &dataset));
     let start = || Ok(((), [float.session()?, quantized.session()?]));
     let job = |_: &mut (), [float, quantized]: &mut [Session; 2], sample_idx: usize, loaded: Result<Sample>| {

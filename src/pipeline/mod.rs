@@ -78,7 +78,7 @@ impl Request {
     }
 
     /// The inputs that all methods share.
-    fn setup<'a>(&'a self, known: &'a Known, samples: Option<&'a SampleSet>) -> Setup<'a> {
+    fn setup<'a>(&'a self, known: &'a Known, samples: Option<&'a SampleSet>, progress: &'a Progress<'a>) -> Setup<'a> {
         Setup {
             scheme: &self.scheme,
             value_info: &known.value_info,
@@ -91,6 +91,7 @@ impl Request {
             options: &self.tune,
             axes: &self.axes,
             samples,
+            progress,
         }
     }
 
@@ -243,16 +244,16 @@ fn finish(
     }
     let known = Known::new(model.graph()?, value_info, &placement, request, shapes);
     let samples = open_data(&parsed, &placement, request)?;
-    let setup = request.setup(&known, samples.as_ref());
-    let proposals = propose(setup, &model, &placement, progress);
-    let mut calibration = observe(parsed, &placement, &proposals, setup, request, progress)?;
+    let setup = request.setup(&known, samples.as_ref(), progress);
+    let proposals = propose(setup, &model, &placement);
+    let mut calibration = observe(parsed, &placement, &proposals, setup, request)?;
     let unlike = match setup.has_given_ranges {
         true => BTreeSet::new(),
         false => unlike_tensors(&placement, &calibration.of(&placement), &request.scheme),
     };
     let has_unlike = !unlike.is_empty();
     let known = Known { selection: known.selection.with_unlike(unlike), ..known };
-    let setup = request.setup(&known, samples.as_ref());
+    let setup = request.setup(&known, samples.as_ref(), progress);
     if has_unlike {
         placement = place(model.graph()?, setup.value_info, setup.scheme, setup.selection);
     }
@@ -260,7 +261,7 @@ fn finish(
     let (given, observers) = (request.given(), setup.range_observers());
     let (plan, warnings) = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
     let mut planned = PlannedModel { warnings, ..PlannedModel::new(model, placement, plan) };
-    let improved = improve(setup, request, &mut planned, proposals, &mut calibration, progress)?;
+    let improved = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
     planned.warnings.extend(samples.as_ref().and_then(|samples| preprocessing_warning(samples, request)));
     if !request.has_ranges() {
@@ -320,7 +321,6 @@ fn observe(
     proposals: &Proposals,
     setup: Setup,
     request: &Request,
-    progress: &Progress,
 ) -> Result<CalibrationStatistics> {
     let Some(samples) = setup.samples else { return Ok(CalibrationStatistics::default()) };
     let mut observed = observed_tensors(placement, request.given());
@@ -334,7 +334,7 @@ fn observe(
     }
     let linear = placement.activations.iter().filter(|quantizer| quantizer.linear);
     let by_channel = linear.map(|quantizer| quantizer.tensor.clone()).collect();
-    CalibrationStatistics::collect(parsed?, observed, proposals.scaled(), &by_channel, samples, progress)
+    CalibrationStatistics::collect(parsed?, observed, proposals.scaled(), &by_channel, samples, setup.progress)
 }
 
 /// Runs all methods on the first plan: on the float model, on the whole plan, then on single layers, with mixed
@@ -345,7 +345,6 @@ fn improve(
     planned: &mut PlannedModel,
     proposals: Proposals,
     calibration: &mut CalibrationStatistics,
-    progress: &Progress,
 ) -> Result<Improved> {
     let plain = planned.clone();
     let (mut methods, mut known) = proposals.evaluate(setup, planned, calibration);
@@ -357,7 +356,7 @@ fn improve(
     let observers = Observers { activation, ..observers };
     let (mixed, tuned) = match &request.mixed {
         None => {
-            let rescued = rescue(setup, observers, planned, calibration, known.as_ref(), progress);
+            let rescued = rescue(setup, observers, planned, calibration, known.as_ref());
             if rescued.as_ref().is_some_and(|rescued| rescued.accepted) {
                 known = None;
             }
@@ -366,7 +365,7 @@ fn improve(
         }
         Some(wanted) => {
             let task = Task { wanted, setup, observers, given: request.given(), known: known.as_ref() };
-            let (mixed, tuned) = choose_precisions(task, planned, calibration, progress)?;
+            let (mixed, tuned) = choose_precisions(task, planned, calibration)?;
             (Some(mixed), tuned)
         }
     };

@@ -18,6 +18,7 @@ use crate::engine::Value;
 use crate::metrics::{ChannelAxes, EvaluatedOutput, OVERLAP, SQNR};
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::plan::QuantPlan;
+use crate::progress::{Progress, Tick};
 use anyhow::{Context, Result, ensure};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -42,6 +43,8 @@ pub struct ForwardPass<'a> {
     /// Reference values to keep for other passes.
     kept: Option<FloatReference>,
     on_float: Option<Box<OnFloat<'a>>>,
+    /// Called after each node.
+    tick: Option<Tick>,
     branches: Vec<Branch<'a>>,
     uses_left: BTreeMap<&'a str, usize>,
 }
@@ -67,7 +70,7 @@ impl<'a> ForwardPass<'a> {
         for output in &evaluated {
             uses_left.iter_mut().filter(|(name, _)| **name == output.tensor).for_each(|(_, left)| *left += 1);
         }
-        let (float, known, kept, on_float, branches) = Default::default();
+        let (float, known, kept, on_float, tick, branches) = Default::default();
         Ok(ForwardPass {
             net,
             n_tune,
@@ -77,6 +80,7 @@ impl<'a> ForwardPass<'a> {
             known,
             kept,
             on_float,
+            tick,
             branches,
             uses_left,
         })
@@ -118,6 +122,13 @@ impl<'a> ForwardPass<'a> {
         self
     }
 
+    /// Reports each node as a step of a stage.
+    #[must_use]
+    pub fn reporting(mut self, progress: &Progress, stage: &str) -> ForwardPass<'a> {
+        self.tick = Some(progress(stage, self.net.graph.node.len()));
+        self
+    }
+
     /// Runs the graph and returns the candidates with their results.
     ///
     /// # Errors
@@ -154,6 +165,7 @@ impl<'a> ForwardPass<'a> {
             for name in &node.input {
                 self.used(name);
             }
+            self.tick.iter().for_each(|tick| tick());
         }
         self.evaluate(samples)?;
         for branch in &mut self.branches {

@@ -8,6 +8,7 @@ use crate::metrics::{ChannelAxes, Gain};
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
+use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::simulate::{Candidate, Corrected, FloatReference, ForwardPass, MeasuredPlan, Samples};
 use anyhow::{Context, Result};
@@ -29,6 +30,8 @@ pub struct Compared<'a> {
     pub table: WeightScheme<'a>,
     /// Channel axes that the user gives, by output.
     pub axes: &'a ChannelAxes,
+    /// Reports progress, under the name of the stage.
+    pub stage: (&'a Progress<'a>, &'a str),
     /// Whether biases are corrected on these samples first. Otherwise mean errors that tuning removes later would
     /// decide.
     pub biases: Biases,
@@ -111,6 +114,7 @@ impl Compared<'_> {
         };
         let contexts: Vec<LayerContext> = choices.iter().map(context).collect();
         let pass = ForwardPass::new(model, samples.len())?.with_axes(self.axes).evaluated_by_all();
+        let pass = pass.reporting(self.stage.0, self.stage.1);
         let mut pass = pass.knowing(known.as_ref());
         for context in &contexts {
             pass = pass.with(Candidate::new(plan.clone(), 0)?, Hooks::of(context)?);

@@ -1,20 +1,21 @@
 //! Changes before layers are tuned: of the float model, then of the whole plan.
 
 use super::accept::{CHANGE, INSERTION};
-use super::compare::{Biases, Compared, compare_plans};
+use super::compare::Biases;
 use super::method::{Action, ChoiceContext, Chosen, FloatProposal, Method, ModelContext};
 use super::methods::{before_plan, of_plan};
 use super::outcome::MethodOutcome;
 use super::setup::{Evaluation, PlannedModel, Setup};
+use super::variants::{Best, Trial, Variant};
 use crate::calibrate::{CalibrationStatistics, ScaledTensor};
 use crate::onnx::edit::edited;
 use crate::onnx::proto::ModelProto;
 use crate::place::{Placement, place};
 use crate::plan::decide;
-use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::simulate::Samples;
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Changes of the float model that methods propose before calibration.
@@ -29,12 +30,12 @@ struct Proposed {
 }
 
 /// Asks each method that changes the float model for a proposal; none without data.
-pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement, progress: &Progress) -> Proposals {
+pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement) -> Proposals {
     let mut proposals = Proposals::default();
     for method in before_plan(&setup, placement).iter() {
         let (Action::FloatModel(propose), Some(_)) = (method.action, setup.samples) else { continue };
         let start = Instant::now();
-        let context = ModelContext { setup, model, placement, progress };
+        let context = ModelContext { setup, model, placement };
         let proposal = propose(&context).and_then(|proposal| proposals.apart_from(proposal));
         let proposal = proposal.and_then(|proposal| {
             // Other values of constants move no quantizer.
@@ -135,32 +136,32 @@ fn attempt(
     let methods = of_plan(&setup, placement, plan);
     let evaluated_by = setup.evaluation_samples(data, model, methods.n_of_layers())?;
     let changed = edited(model, &edits)?;
-    let graph = changed.graph.as_ref().context("model has no graph")?;
     let statistics = calibration.of_scaled(&changed_placement, &scalings);
     let observers = setup.range_observers();
-    let (changed_plan, warnings) = decide(graph, &changed_placement, &statistics, None, setup.scheme, observers)?;
+    let decided = decide(changed.graph()?, &changed_placement, &statistics, None, setup.scheme, observers)?;
     let (names, values) = (data.names(), data.values(evaluated_by.clone())?);
     let samples = Samples { names: &names, values: &values };
-    let compared = Compared {
-        models: [model, &changed],
-        plans: [plan, &changed_plan],
-        placements: [placement, &changed_placement],
-        scalings: Some(&scalings),
-        table: setup.weight_scheme(),
-        axes: setup.axes,
-        biases: Biases::of(&methods),
+    let variant = Variant {
+        edits,
+        model: changed,
+        placement: changed_placement,
+        decided,
+        scalings: Some(scalings),
+        statistics: BTreeMap::new(),
     };
-    let before = known.as_ref().map(|known| &known.reference);
-    let (gain, [of_model, of_changed]) = compare_plans(compared, samples, before)?;
-    let outcome = MethodOutcome::judged(method.name, &gain, acceptance, evaluated_by.len());
-    let reference = if outcome.accepted { of_changed } else { of_model };
-    if outcome.accepted {
-        planned.replan((changed_plan, warnings));
-        planned.edit(edits)?;
-        planned.placement = changed_placement;
-        calibration.take_scaled(&scalings);
+    let reference = known.take().map(|known| known.reference);
+    let mut trial = Trial::new(method, setup, planned, samples, Biases::of(&methods), reference);
+    trial.enter(None, acceptance, || Ok(variant))?;
+    let (best, mut outcomes, mut reference) = trial.finish();
+    if let Some(Best { variant, reference: of_changed, .. }) = best {
+        planned.replan(variant.decided);
+        planned.edit(variant.edits)?;
+        planned.placement = variant.placement;
+        calibration.take_scaled(&variant.scalings.unwrap_or_default());
+        reference = Some(of_changed);
     }
-    *known = Some(Evaluation { samples: evaluated_by, reference });
+    *known = reference.map(|reference| Evaluation { samples: evaluated_by, reference });
+    let outcome = outcomes.pop().context("internal error: a change that was not judged")?;
     Ok(MethodOutcome { details, notes, ..outcome })
 }
 

@@ -9,7 +9,6 @@ use crate::onnx::edit::ModelEdit;
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
-use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::simulate::{Candidate, LayerHook, Network, NodeAt, Samples, TensorAt, Touched};
 use crate::statistics::TensorStatistics;
@@ -81,8 +80,6 @@ pub struct ModelContext<'a> {
     pub model: &'a ModelProto,
     /// Where the model will be quantized.
     pub placement: &'a Placement,
-    /// Progress over the data.
-    pub progress: &'a Progress<'a>,
 }
 
 /// Changes of the float model that keep its outputs.

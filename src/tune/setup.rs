@@ -10,6 +10,7 @@ use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection};
 use crate::plan::{Decided, Observers, QuantPlan};
+use crate::progress::Progress;
 use crate::scheme::Scheme;
 use crate::simulate::FloatReference;
 use anyhow::{Result, ensure};
@@ -111,6 +112,8 @@ pub struct Setup<'a> {
     pub axes: &'a ChannelAxes,
     /// The calibration data; `None` where nothing is run.
     pub samples: Option<&'a SampleSet>,
+    /// Reports progress.
+    pub progress: &'a Progress<'a>,
 }
 
 /// Results of an evaluation that later ones over the same samples can use.

@@ -68,7 +68,8 @@ impl<'a> Trials<'a> {
                 let methods = tried.last().map_or(&accepted, |last| &last.methods).with(method, &self.methods);
                 tried.push(self.context(methods));
             }
-            let mut pass = self.pass(n_tune)?.knowing(known);
+            let titles: Vec<&str> = pending.iter().take(n_together).map(|method| method.title).collect();
+            let mut pass = self.pass(n_tune)?.knowing(known).reporting(self.tuning.progress, &titles.join(", "));
             if plain.is_none() {
                 pass = pass.with(Candidate::new(self.planned.plan.clone(), n_tune)?, NoHook);
             }

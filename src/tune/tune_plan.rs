@@ -40,6 +40,7 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
         methods: &methods,
         known: known.map(|known| &known.reference),
         axes: setup.axes,
+        progress: setup.progress,
     };
     Ok(tune(planned, tuning).unwrap_or_else(|error| {
         planned.warnings.push(format!("tuning skipped: {error:#}"));

@@ -4,6 +4,7 @@ use super::method::Methods;
 use super::outcome::{Judged, MethodOutcome};
 use super::setup::WeightScheme;
 use crate::metrics::{ChannelAxes, Measurement};
+use crate::progress::Progress;
 use crate::simulate::{FloatReference, Samples};
 use serde::Serialize;
 
@@ -23,6 +24,8 @@ pub struct Tuning<'a> {
     pub known: Option<&'a FloatReference>,
     /// Channel axes that the user gives, by output.
     pub axes: &'a ChannelAxes,
+    /// Reports progress.
+    pub progress: &'a Progress<'a>,
 }
 
 /// The result of tuning a plan.

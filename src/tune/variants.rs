@@ -2,6 +2,7 @@
 
 use super::accept::Acceptance;
 use super::compare::{Biases, Compared, compare_plans};
+use super::method::Method;
 use super::outcome::MethodOutcome;
 use super::setup::{PlannedModel, Setup};
 use crate::onnx::edit::ModelEdit;
@@ -59,7 +60,7 @@ pub struct Best {
 /// Variants of one plan, tried one after the other.
 pub struct Trial<'a> {
     /// The method that tries them.
-    pub method: &'static str,
+    pub method: Method,
     /// The method's inputs.
     pub setup: Setup<'a>,
     /// The float model of the plan.
@@ -83,7 +84,7 @@ pub struct Trial<'a> {
 impl<'a> Trial<'a> {
     /// A trial for the plan of an unchanged model.
     pub fn new(
-        method: &'static str,
+        method: Method,
         setup: Setup<'a>,
         planned: &'a PlannedModel,
         samples: Samples<'a>,
@@ -100,7 +101,7 @@ impl<'a> Trial<'a> {
     /// As [`compare_plans`], and if `make` fails.
     pub fn enter(
         &mut self,
-        name: String,
+        name: Option<String>,
         acceptance: Acceptance,
         make: impl FnOnce() -> Result<Variant>,
     ) -> Result<f64> {
@@ -113,17 +114,18 @@ impl<'a> Trial<'a> {
             scalings: variant.scalings.as_ref(),
             table: self.setup.weight_scheme(),
             axes: self.setup.axes,
+            stage: (self.setup.progress, self.method.title),
             biases: self.biases,
         };
         let (change, [of_plan, reference]) = compare_plans(compared, self.samples, self.known.as_ref())?;
         self.known = Some(of_plan);
         let gain = change.gain();
-        let outcome = MethodOutcome::judged(self.method, &change, acceptance, self.samples.len());
+        let outcome = MethodOutcome::judged(self.method.name, &change, acceptance, self.samples.len());
         if outcome.accepted && self.best.as_ref().is_none_or(|best| gain > best.gain) {
             self.best = Some(Best { variant, outcome: self.outcomes.len(), reference, gain });
         }
         let seconds = start.elapsed().as_secs_f64();
-        self.outcomes.push(MethodOutcome { variant: Some(name), seconds, ..outcome });
+        self.outcomes.push(MethodOutcome { variant: name, seconds, ..outcome });
         Ok(gain)
     }
 

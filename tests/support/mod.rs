@@ -198,3 +198,8 @@ pub fn value_info(model: &ModelProto) -> ValueInfos {
 pub fn repository(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
 }
+
+/// Progress that nobody watches.
+pub fn silent(_: &str, _: usize) -> mqq::progress::Tick {
+    Box::new(|| ())
+}

@@ -1,6 +1,6 @@
 //! Biases corrected for each layer's own error.
 
-use crate::support::{GraphBuilder, noise, value_info};
+use crate::support::{GraphBuilder, noise, silent, value_info};
 use mqq::backends;
 use mqq::engine::Value;
 use mqq::metrics::ChannelAxes;
@@ -79,6 +79,7 @@ fn corrected(mask: &str, seed: u32) -> [Vec<f32>; 2] {
         methods: &methods::named(&["local-bias"]),
         known: None,
         axes: &ChannelAxes::new(),
+        progress: &silent,
     };
     let mut planned = PlannedModel::new(model, placement, plan);
     let tuned = tune(&mut planned, tuning).unwrap().unwrap();

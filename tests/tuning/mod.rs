@@ -9,7 +9,7 @@ mod rounding;
 mod smooth;
 
 use crate::support::command::{mqq, run};
-use crate::support::{Attr, GraphBuilder, repository, value_info};
+use crate::support::{Attr, GraphBuilder, repository, silent, value_info};
 use mqq::backends;
 use mqq::data::{Array, Dataset, PRESETS, Preprocessing, Values};
 use mqq::engine::{Engine, Parsed, Value};
@@ -24,6 +24,7 @@ use mqq::onnx::value_info::ValueInfos;
 use mqq::place::{Placement, Selection, place};
 use mqq::plan::{Observers, QuantPlan, decide};
 use mqq::prepare::prepare;
+use mqq::progress::Progress;
 use mqq::quant::ChannelScaling;
 use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
@@ -190,7 +191,8 @@ fn a_float_network_in_other_units_need_not_be_run() {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
             let (placements, axes) = ([&before.placement; 2], &ChannelAxes::new());
             let biases = if corrected { Biases::Tried(methods::bias::BIAS) } else { Biases::Kept };
-            let compared = Compared { models, plans, placements, scalings, table, axes, biases };
+            let stage: (&Progress, &str) = (&silent, "");
+            let compared = Compared { models, plans, placements, scalings, table, axes, stage, biases };
             let samples = Samples { names: &before.inputs, values: &before.values[..7] };
             compare_plans(compared, samples, None).unwrap()
         };
@@ -203,7 +205,15 @@ fn a_float_network_in_other_units_need_not_be_run() {
                 let Planned { model, plan, placement, inputs, values, .. } = planned.clone();
                 let samples = Samples { names: &inputs, values: &values[..7] };
                 let methods = &methods::named(&["bias"]);
-                let tuning = Tuning { table, samples, n_tune: 5, methods, known: reference, axes: &ChannelAxes::new() };
+                let tuning = Tuning {
+                    table,
+                    samples,
+                    n_tune: 5,
+                    methods,
+                    known: reference,
+                    axes: &ChannelAxes::new(),
+                    progress: &silent,
+                };
                 let mut tuned = PlannedModel::new(model, placement, plan);
                 let Tuned { judged, .. } = tune(&mut tuned, tuning).unwrap().unwrap();
                 assert!(edited(&planned.model, &tuned.edits).unwrap() == tuned.model);
@@ -245,7 +255,8 @@ fn a_range_follows_the_layer_behind_a_concat() {
         let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
         let samples = Samples { names: &inputs, values: &values };
         let methods = &methods::named(&["ranges"]);
-        let tuning = Tuning { table, samples, n_tune: 9, methods, known: None, axes: &ChannelAxes::new() };
+        let tuning =
+            Tuning { table, samples, n_tune: 9, methods, known: None, axes: &ChannelAxes::new(), progress: &silent };
         let mut planned = PlannedModel::new(model, placement, plan);
         let tuned = tune(&mut planned, tuning).unwrap().unwrap();
         assert_eq!(tuned.methods[0].accepted, tuned.n_ranges > 0);
@@ -274,7 +285,8 @@ fn where_samples_are_few_those_that_judged_teach_too() {
         values.rotate_left(first);
         let samples = Samples { names: &inputs, values: &values };
         let methods = &methods::named(&["bias"]);
-        let tuning = Tuning { table, samples, n_tune, methods, known: None, axes: &ChannelAxes::new() };
+        let tuning =
+            Tuning { table, samples, n_tune, methods, known: None, axes: &ChannelAxes::new(), progress: &silent };
         let mut changed = PlannedModel::new(model, placement, plan);
         let tuned = tune(&mut changed, tuning).unwrap().unwrap();
         assert!(tuned.methods[0].accepted, "{:?}", tuned.methods);

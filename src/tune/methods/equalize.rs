@@ -6,7 +6,6 @@
 use super::channel_scales::ChannelScales;
 use crate::equalize::{ScaleOptions, Skipped, find};
 use crate::onnx::proto::ModelProto;
-use crate::progress::Progress;
 use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
 use crate::tune::setup::Setup;
 use anyhow::{Context, Result, ensure};
@@ -33,7 +32,7 @@ const LEAST_SAMPLES: usize = 16;
 /// # Errors
 /// If there are too few samples, or they cannot be run.
 fn propose(context: &ModelContext) -> Result<FloatProposal> {
-    let ModelContext { setup, model, placement, progress } = *context;
+    let ModelContext { setup, model, placement } = *context;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let (mut groups, skipped) = find(graph, setup.value_info);
     // `smooth` handles the inputs of a transformer's linear layers.
@@ -43,7 +42,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     if groups.is_empty() {
         return Ok(FloatProposal { notes: skipped.iter().map(note).collect(), ..FloatProposal::default() });
     }
-    let samples = looked_at(setup, model, progress)?;
+    let samples = looked_at(setup, model)?;
     let n_samples = samples.len();
     let groups = (groups, skipped);
     let scales = ChannelScales::choose(setup, model, placement, groups, samples, SCALES)?;
@@ -62,8 +61,8 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
 ///
 /// # Errors
 /// If there are too few samples.
-pub(super) fn looked_at<'a>(setup: Setup<'a>, model: &ModelProto, progress: &Progress) -> Result<&'a [usize]> {
-    let samples = setup.samples.context("there is no data")?.put_in_order(progress)?;
+pub(super) fn looked_at<'a>(setup: Setup<'a>, model: &ModelProto) -> Result<&'a [usize]> {
+    let samples = setup.samples.context("there is no data")?.put_in_order(setup.progress)?;
     let n = samples.len();
     ensure!(n >= LEAST_SAMPLES, "{n} samples, expected {LEAST_SAMPLES} or more");
     let n_looked_at = setup.options.effort.n_samples(setup.value_info.largest_activation(model)).min(n);

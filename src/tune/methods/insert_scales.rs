@@ -26,7 +26,7 @@ const SCALES: ScaleOptions = ScaleOptions { least_gain_db: 3.0, least_share: 0.0
 /// # Errors
 /// If there are too few samples, or they cannot be run.
 fn propose(context: &ModelContext) -> Result<FloatProposal> {
-    let ModelContext { setup, model, progress, .. } = *context;
+    let ModelContext { setup, model, .. } = *context;
     if !setup.scheme.scales_in_float() {
         return Ok(FloatProposal::default());
     }
@@ -43,7 +43,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     groups.retain(|group| muls.iter().any(|mul| group.tensors.contains_key(&mul.output)));
     let graph = with_muls.graph()?;
     let with_muls_placement = place(graph, setup.value_info, setup.scheme, setup.selection);
-    let samples = looked_at(setup, model, progress)?;
+    let samples = looked_at(setup, model)?;
     let scales = ChannelScales::choose(setup, &with_muls, &with_muls_placement, (groups, Vec::new()), samples, SCALES)?;
     let scalings = scales.scalings();
     let used: Vec<InsertedMul> = muls.into_iter().filter(|mul| scalings.contains_key(&mul.output)).collect();

@@ -61,8 +61,8 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let decided = decide(graph, &without, &calibration.of(&without), None, setup.scheme, setup.range_observers())?;
         let data = Samples { names: &names, values: &values };
         let reference = known.take().map(|known| known.reference);
-        let mut trial = Trial::new(KEEP_FIRST.name, setup, planned, data, Biases::of(methods), reference);
-        trial.enter(layers.join(", "), INSERTION, || Ok(Variant::of_plan(model, &without, decided)))?;
+        let mut trial = Trial::new(KEEP_FIRST, setup, planned, data, Biases::of(methods), reference);
+        trial.enter(Some(layers.join(", ")), INSERTION, || Ok(Variant::of_plan(model, &without, decided)))?;
         let (best, outcomes, of_plan) = trial.finish();
         chosen.outcomes.extend(outcomes);
         let mut reference = of_plan;

@@ -45,7 +45,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let (names, values) = (data.names(), data.values(samples.clone())?);
     let data = Samples { names: &names, values: &values };
     let reference = known.take().map(|known| known.reference);
-    let mut trial = Trial::new(OBSERVER.name, setup, planned, data, Biases::of(methods), reference);
+    let mut trial = Trial::new(OBSERVER, setup, planned, data, Biases::of(methods), reference);
     let statistics = calibration.of(placement);
     let mut tried = Vec::new();
     for (observer, acceptance) in RIVALS {
@@ -56,7 +56,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
             // No range changes, as in transformers, whose ranges hold every value.
             continue;
         }
-        trial.enter(observer.to_string(), acceptance, || Ok(Variant::of_plan(model, placement, decided)))?;
+        trial.enter(Some(observer.to_string()), acceptance, || Ok(Variant::of_plan(model, placement, decided)))?;
         tried.push(observer);
     }
     let (best, outcomes, of_plan) = trial.finish();

@@ -64,13 +64,13 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let data = Samples { names: &names, values: &values };
     // Biases stay uncorrected here: correction on the quantized network hides the effect of an exponent.
     let reference = known.take().map(|known| known.reference.without_corrected());
-    let mut trial = Trial::new(SMOOTH.name, setup, planned, data, Biases::Kept, reference);
+    let mut trial = Trial::new(SMOOTH, setup, planned, data, Biases::Kept, reference);
     let exponents = if setup.scheme.scales_in_float() { EXPONENTS } else { EXPONENTS_OF_WEIGHTS };
     let mut climb = Climb::new(exponents.len());
     let mut tried = Vec::new();
     while let Some(which) = climb.untried() {
         let make = || inputs.smoothed(setup, planned, calibration, exponents[which]);
-        let gain = trial.enter(exponents[which].to_string(), INSERTION, make)?;
+        let gain = trial.enter(Some(exponents[which].to_string()), INSERTION, make)?;
         climb.gained(which, gain);
         tried.push(which);
     }
@@ -89,13 +89,13 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
             model: &chosen.model,
             plan: &chosen.decided.0,
             placement: &chosen.placement,
-            ..Trial::new(SMOOTH.name, setup, planned, data, Biases::Corrected(LOCAL_BIAS), None)
+            ..Trial::new(SMOOTH, setup, planned, data, Biases::Corrected(LOCAL_BIAS), None)
         };
         // Shifted channels have smaller ranges, for which a lower exponent may be better.
         let which = tried[at];
         for &exponent in &exponents[which.saturating_sub(1)..=which] {
             let make = || shifted.smoothed(setup, planned, calibration, exponent);
-            trial.enter(format!("{exponent}, shifted"), CHANGE, || Ok(Variant { scalings: None, ..make()? }))?;
+            trial.enter(Some(format!("{exponent}, shifted")), CHANGE, || Ok(Variant { scalings: None, ..make()? }))?;
         }
         let (best, more, _) = trial.finish();
         let n_plain = outcomes.len();
