@@ -7,7 +7,7 @@
 //! | [`quant`] | integer grids, affine parameters, the crate's only rounding | look at data |
 //! | [`statistics`] | streaming statistics of a tensor, mergeable in any order | choose a range |
 //! | [`observers`] | statistics and a grid to a range | touch a graph |
-//! | [`heads`] | outputs to boxes of a detector | compare networks |
+//! | [`heads`] | outputs to boxes, masks, points, characters | compare networks |
 //! | [`metrics`] | similarity of outputs to those of the float model | run a model |
 //! | [`onnx`] | lossless ONNX messages, load and save | interpret ops |
 //! | [`data`] | images and arrays to samples of the inputs | run the model, skip a bad file |

@@ -6,7 +6,7 @@ use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs,
 use super::print::{Bar, err, out};
 use crate::data::{self, Labels, parse_number};
 use crate::diag::Exit;
-use crate::metrics::{METRICS, MetricBound, MissedGate, SQNR};
+use crate::metrics::{METRICS, MetricBound, MissedGate, SQNR, TOP1_DROP};
 use crate::pipeline::{CompareRequest, compare};
 use crate::report::{self, OutputReport};
 use anyhow::{Context, Result};
@@ -40,6 +40,9 @@ pub struct CompareArgs {
     /// Short form of --fail-under sqnr=DB
     #[arg(long, value_name = "DB", value_parser = parse_number, allow_hyphen_values = true)]
     min_sqnr: Option<f64>,
+    /// Short form of --fail-under top1-drop=PERCENT: top-1 of the quantized model below the float model's, at most
+    #[arg(long, value_name = "PERCENT", value_parser = parse_number, requires = "labels")]
+    max_top1_drop: Option<f64>,
     #[command(flatten)]
     pub print: PrintArgs,
     /// Say more: where the channels of each output are, and their groups
@@ -61,7 +64,8 @@ impl CompareArgs {
     fn gates(&self) -> Result<Vec<MetricBound>> {
         let gates = self.fail_under.iter().map(|text| MetricBound::parse(text).context("--fail-under"));
         let min_sqnr = self.min_sqnr.map(|bound| Ok(MetricBound { metric: SQNR, bound }));
-        gates.chain(min_sqnr).collect()
+        let max_drop = self.max_top1_drop.map(|bound| Ok(MetricBound { metric: TOP1_DROP, bound }));
+        gates.chain(min_sqnr).chain(max_drop).collect()
     }
 }
 

@@ -187,11 +187,15 @@ impl ShapeArgs {
     }
 }
 
+fn task_help() -> String {
+    let names: Vec<&str> = TaskName::ALL.iter().map(|(_, name)| *name).collect();
+    format!("Task of the network: {} [default: detect, where one head fits the outputs]", names.join(", "))
+}
+
 /// The task of the network.
 #[derive(Debug, Args)]
 pub struct TaskArgs {
-    /// Task of the network: detect [default: detect, where the outputs fit one head]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = task_help())]
     task: Option<String>,
     /// Decoding of the outputs: a built-in head (see docs/tasks.md) or a YAML file
     #[arg(long, value_name = "NAME|FILE")]

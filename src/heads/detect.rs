@@ -1,6 +1,7 @@
 //! Heads of detectors: from outputs to boxes.
 
 use super::boxes::{Anchors, BoxForm, Corners, Detection, Frame, cells, suppressed};
+use super::kind::{HeadKind, described};
 use super::part::{OutputPart, OutputView, PartRows};
 use super::task::TaskName;
 use anyhow::{Context, Result, ensure};
@@ -81,39 +82,9 @@ const PLAUSIBLE: f32 = 0.95;
 const MAX_SIDE: f32 = 20.0;
 
 impl DetectHead {
-    /// Checks values beyond their types. An error is a key and a message.
-    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
-        let ensure = |fine: bool, key, message: &str| if fine { Ok(()) } else { Err((key, message.to_string())) };
-        let share = |value: f32| (0.0..=1.0).contains(&value);
-        ensure(share(self.threshold), "threshold", &format!("{}, expected 0 to 1", self.threshold))?;
-        ensure(self.nms.is_none_or(share), "nms", &format!("{}, expected 0 to 1", self.nms.unwrap_or(0.0)))?;
-        ensure(self.per_cell > 0, "per_cell", "0, expected 1 or more")?;
-        ensure(!self.strides.contains(&0), "strides", "0 is among them, expected 1 or more")?;
-        ensure(!self.form.has_cells() || !self.strides.is_empty(), "strides", "absent, expected for this `form`")?;
-        ensure(!self.form.has_cells() || self.per_cell == 1, "per_cell", "expected 1 for this `form`")?;
-        ensure(self.bins.is_none_or(|bins| bins > 1), "bins", "expected 2 or more")?;
-        ensure(self.bins.is_none() || self.form == BoxForm::Ltrb, "bins", "expected for `form: ltrb` alone")?;
-        let has_anchors = self.form.has_anchors() == self.anchors.is_some();
-        ensure(has_anchors, "anchors", "expected for `form: anchors` and `anchor_corners`, and only there")?;
-        if let Some(anchors) = &self.anchors {
-            let plain = !anchors.form.has_cells() && !anchors.form.has_anchors();
-            ensure(plain, "anchors.form", "expected xyxy, yxyx, xywh or cxcywh")?;
-            let of_output = anchors.output.is_some() || anchors.shape.is_some();
-            let n = [of_output, anchors.rows.is_some(), anchors.sizes.is_some()].iter().filter(|is| **is).count();
-            ensure(n == 1, "anchors", "expected one of `output` or `shape`, `rows` and `sizes`")?;
-            let n_sizes = anchors.sizes.as_ref().map_or(self.strides.len(), Vec::len);
-            ensure(n_sizes == self.strides.len(), "anchors.sizes", "expected a list for each of `strides`")?;
-        }
-        ensure(self.classes.is_none() || self.background.is_none(), "background", "expected without `classes`")
-    }
-
     /// The parts that it reads.
     fn parts(&self) -> impl Iterator<Item = &OutputPart> {
         [Some(&self.boxes), Some(&self.scores), self.objectness.as_ref(), self.classes.as_ref()].into_iter().flatten()
-    }
-
-    pub(super) fn specificity(&self) -> usize {
-        self.parts().map(OutputPart::specificity).sum()
     }
 
     /// The boxes of all rows, for an input of this height and width.
@@ -168,8 +139,65 @@ impl DetectHead {
         suppressed(candidates.all.iter().filter(counts).copied().collect(), self.nms)
     }
 
-    /// Why outputs of a float network look like those of this head; `None` where they do not.
-    pub(super) fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
+    /// Whether scores that take no activation are from 0 to 1, those that take one are not, rows with a background are
+    /// shares of 1, and classes are whole numbers.
+    fn has_sound_scores(&self, outputs: &[OutputView]) -> bool {
+        use super::activation::HeadActivation;
+        let is_share = |x: &f32| (-0.001..=1.001).contains(x);
+        let raw = |part: &OutputPart| {
+            let plain = OutputPart { activation: HeadActivation::None, ..part.clone() };
+            plain.rows(outputs).map(|rows| (part.activation, rows))
+        };
+        let Ok(parts) =
+            [Some(&self.scores), self.objectness.as_ref()].into_iter().flatten().map(raw).collect::<Result<Vec<_>>>()
+        else {
+            return false;
+        };
+        let sound = |(activation, rows): &(HeadActivation, PartRows)| {
+            let all_shares = rows.values.iter().all(is_share);
+            let sums_to_1 =
+                || rows.values.chunks_exact(rows.n_columns).all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 0.01);
+            all_shares == (*activation == HeadActivation::None)
+                && (!all_shares || self.background.is_none() || sums_to_1())
+        };
+        let is_whole = |x: &f32| x.fract() == 0.0 && *x >= -1.0;
+        let classes = self.classes.as_ref().map(|classes| classes.rows(outputs));
+        let whole = classes.is_none_or(|rows| rows.is_ok_and(|rows| rows.values.iter().all(is_whole)));
+        whole && parts.iter().all(sound)
+    }
+}
+
+impl HeadKind for DetectHead {
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let ensure = |fine: bool, key, message: &str| if fine { Ok(()) } else { Err((key, message.to_string())) };
+        let share = |value: f32| (0.0..=1.0).contains(&value);
+        ensure(share(self.threshold), "threshold", &format!("{}, expected 0 to 1", self.threshold))?;
+        ensure(self.nms.is_none_or(share), "nms", &format!("{}, expected 0 to 1", self.nms.unwrap_or(0.0)))?;
+        ensure(self.per_cell > 0, "per_cell", "0, expected 1 or more")?;
+        ensure(!self.strides.contains(&0), "strides", "0 is among them, expected 1 or more")?;
+        ensure(!self.form.has_cells() || !self.strides.is_empty(), "strides", "absent, expected for this `form`")?;
+        ensure(!self.form.has_cells() || self.per_cell == 1, "per_cell", "expected 1 for this `form`")?;
+        ensure(self.bins.is_none_or(|bins| bins > 1), "bins", "expected 2 or more")?;
+        ensure(self.bins.is_none() || self.form == BoxForm::Ltrb, "bins", "expected for `form: ltrb` alone")?;
+        let has_anchors = self.form.has_anchors() == self.anchors.is_some();
+        ensure(has_anchors, "anchors", "expected for `form: anchors` and `anchor_corners`, and only there")?;
+        if let Some(anchors) = &self.anchors {
+            let plain = !anchors.form.has_cells() && !anchors.form.has_anchors();
+            ensure(plain, "anchors.form", "expected xyxy, yxyx, xywh or cxcywh")?;
+            let of_output = anchors.output.is_some() || anchors.shape.is_some();
+            let n = [of_output, anchors.rows.is_some(), anchors.sizes.is_some()].iter().filter(|is| **is).count();
+            ensure(n == 1, "anchors", "expected one of `output` or `shape`, `rows` and `sizes`")?;
+            let n_sizes = anchors.sizes.as_ref().map_or(self.strides.len(), Vec::len);
+            ensure(n_sizes == self.strides.len(), "anchors.sizes", "expected a list for each of `strides`")?;
+        }
+        ensure(self.classes.is_none() || self.background.is_none(), "background", "expected without `classes`")
+    }
+
+    fn fits(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<()> {
+        self.candidates(outputs, input).map(drop)
+    }
+
+    fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
         let [height, width] = input?;
         let mut n_rows = 0;
         for outputs in images {
@@ -200,49 +228,17 @@ impl DetectHead {
                 return None;
             }
         }
-        let parts: Vec<String> = self.parts().filter_map(|part| part.outputs(images.first()?).ok()).flatten().fold(
-            Vec::new(),
-            |mut all, output| {
-                let described = format!("`{}` {:?}", output.name, output.shape);
-                if !all.contains(&described) {
-                    all.push(described);
-                }
-                all
-            },
-        );
+        let outputs = images.first()?;
+        let found: Vec<&OutputView> = self.parts().filter_map(|part| part.outputs(outputs).ok()).flatten().collect();
         let rows = match self.strides.is_empty() {
             true => format!("{n_rows} rows"),
             false => format!("{n_rows} rows for the cells of strides {:?}", self.strides),
         };
-        let s = if parts.len() == 1 { "" } else { "s" };
-        Some(format!("output{s} {} with {rows}, whose boxes lie in the image", parts.join(", ")))
+        Some(format!("{} with {rows}, whose boxes lie in the image", described(&found)))
     }
 
-    /// Whether scores that take no activation are from 0 to 1, those that take one are not, rows with a background are
-    /// shares of 1, and classes are whole numbers.
-    fn has_sound_scores(&self, outputs: &[OutputView]) -> bool {
-        use super::activation::HeadActivation;
-        let is_share = |x: &f32| (-0.001..=1.001).contains(x);
-        let raw = |part: &OutputPart| {
-            let plain = OutputPart { activation: HeadActivation::None, ..part.clone() };
-            plain.rows(outputs).map(|rows| (part.activation, rows))
-        };
-        let Ok(parts) =
-            [Some(&self.scores), self.objectness.as_ref()].into_iter().flatten().map(raw).collect::<Result<Vec<_>>>()
-        else {
-            return false;
-        };
-        let sound = |(activation, rows): &(HeadActivation, PartRows)| {
-            let all_shares = rows.values.iter().all(is_share);
-            let sums_to_1 =
-                || rows.values.chunks_exact(rows.n_columns).all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 0.01);
-            all_shares == (*activation == HeadActivation::None)
-                && (!all_shares || self.background.is_none() || sums_to_1())
-        };
-        let is_whole = |x: &f32| x.fract() == 0.0 && *x >= -1.0;
-        let classes = self.classes.as_ref().map(|classes| classes.rows(outputs));
-        let whole = classes.is_none_or(|rows| rows.is_ok_and(|rows| rows.values.iter().all(is_whole)));
-        whole && parts.iter().all(sound)
+    fn specificity(&self) -> usize {
+        self.parts().map(OutputPart::specificity).sum()
     }
 }
 

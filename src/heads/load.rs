@@ -1,6 +1,5 @@
 //! From YAML to a checked [`Head`].
 
-use super::detect::DetectHead;
 use super::task::TaskName;
 use super::{ALSO, BUILT_IN, Head, Meaning};
 use crate::diag::{in_yaml, none_of};
@@ -48,11 +47,15 @@ fn parse(yaml: &str, file: &str) -> Result<Head> {
     let wrong = |(key, message): (&str, String)| anyhow!("`{file}`: `{key}`: {message}");
     let Which { task } = serde_yaml::from_str(yaml).map_err(in_file)?;
     let meaning = match task {
-        TaskName::Detect => {
-            let head: DetectHead = serde_yaml::from_str(yaml).map_err(in_file)?;
-            head.check().map_err(wrong)?;
-            Meaning::Detect(head)
-        }
+        TaskName::Classify => serde_yaml::from_str(yaml).map(Meaning::Classify),
+        TaskName::Detect => serde_yaml::from_str(yaml).map(Meaning::Detect),
+        TaskName::Segment => serde_yaml::from_str(yaml).map(Meaning::Segment),
+        TaskName::Embed => serde_yaml::from_str(yaml).map(Meaning::Embed),
+        TaskName::Map => serde_yaml::from_str(yaml).map(Meaning::Map),
+        TaskName::Keypoints => serde_yaml::from_str(yaml).map(Meaning::Keypoints),
+        TaskName::Text => serde_yaml::from_str(yaml).map(Meaning::Text),
     };
+    let meaning = meaning.map_err(in_file)?;
+    meaning.kind().check().map_err(wrong)?;
     Ok(Head { name: file.to_string(), meaning })
 }

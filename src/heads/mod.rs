@@ -6,21 +6,35 @@
 
 mod activation;
 mod boxes;
+mod classify;
 mod detect;
+mod embed;
+mod keypoints;
+mod kind;
 mod load;
+mod map;
 mod part;
 mod recognize;
+mod segment;
 mod task;
+mod text;
 
 pub use activation::HeadActivation;
 pub use boxes::{Anchors, BoxForm, Corners, Detection, iou};
+pub use classify::ClassifyHead;
 pub use detect::{Background, Candidates, DetectHead};
+pub use embed::EmbedHead;
+pub use keypoints::{KeypointsHead, PointForm, ScoredPoint};
 pub use load::{is_path, resolve};
+pub use map::MapHead;
 pub use part::{OutputPart, OutputView, PartRows, WhichOutput};
 pub use recognize::recognize;
+pub use segment::SegmentHead;
 pub use task::TaskName;
+pub use text::TextHead;
 
 use anyhow::{Context, Result};
+use kind::HeadKind;
 
 /// A line per built-in head.
 macro_rules! heads {
@@ -32,7 +46,9 @@ macro_rules! heads {
 /// The heads that come with mqq: name and YAML.
 pub const BUILT_IN: &[(&str, &str)] = heads![
     "yolox", "yolox-decoded", "yolov5", "yolov8", "yolo-nms", "ssd", "ultraface", "st-ssd", "retina", "fcos",
-    "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms",
+    "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores", "argmax", "argmax-last",
+    "mask", "mask-logits", "embedding", "picture", "picture-255", "map", "heatmap", "simcc", "points",
+    "points-normalized", "ctc", "ctc-last",
 ];
 
 /// Other names of heads.
@@ -72,29 +88,54 @@ pub struct Head {
 
 /// Decoding of outputs, by task.
 #[derive(Debug, Clone, PartialEq)]
+// A network has one.
+#[allow(missing_docs, clippy::large_enum_variant)]
 pub enum Meaning {
-    /// Boxes with classes.
+    Classify(ClassifyHead),
     Detect(DetectHead),
+    Segment(SegmentHead),
+    Embed(EmbedHead),
+    Map(MapHead),
+    Keypoints(KeypointsHead),
+    Text(TextHead),
+}
+
+impl Meaning {
+    fn kind(&self) -> &dyn HeadKind {
+        match self {
+            Meaning::Classify(head) => head,
+            Meaning::Detect(head) => head,
+            Meaning::Segment(head) => head,
+            Meaning::Embed(head) => head,
+            Meaning::Map(head) => head,
+            Meaning::Keypoints(head) => head,
+            Meaning::Text(head) => head,
+        }
+    }
 }
 
 impl Head {
     /// Its task.
     pub fn task(&self) -> TaskName {
         match self.meaning {
+            Meaning::Classify(_) => TaskName::Classify,
             Meaning::Detect(_) => TaskName::Detect,
+            Meaning::Segment(_) => TaskName::Segment,
+            Meaning::Embed(_) => TaskName::Embed,
+            Meaning::Map(_) => TaskName::Map,
+            Meaning::Keypoints(_) => TaskName::Keypoints,
+            Meaning::Text(_) => TaskName::Text,
         }
     }
 }
 
 impl TaskHead {
-    /// Whether the outputs for one image can be read.
+    /// Decodes the outputs for one image and drops the result.
     ///
     /// # Errors
     /// If an output is missing or has another shape.
     pub fn check_fit(&self, outputs: &[OutputView]) -> Result<()> {
-        let fits = match &self.head.meaning {
-            Meaning::Detect(head) => head.candidates(outputs, self.input).map(drop),
-        };
+        let fits = self.head.meaning.kind().fits(outputs, self.input);
         fits.with_context(|| format!("head `{}`", self.head.name))
     }
 }

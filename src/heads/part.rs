@@ -118,7 +118,42 @@ impl OutputPart {
         }
     }
 
-    /// Its rows.
+    /// The lengths of both axes beside those of batch and columns, as height and width.
+    ///
+    /// # Errors
+    /// If there is no such output, or it has not two such axes.
+    pub fn sides(&self, outputs: &[OutputView]) -> Result<[usize; 2]> {
+        let found = self.outputs(outputs)?;
+        let Some(output) = found.first() else { bail!("found no output, expected one") };
+        let (dims, axis) = self.axis_of(output)?;
+        let others: Vec<usize> = (0..dims.len()).filter(|&i| Some(i) != axis).map(|i| dims[i]).collect();
+        match others[..] {
+            [height, width] if found.len() == 1 => Ok([height, width]),
+            _ => bail!(
+                "output `{}` has shape {:?}, expected height and width beside the columns",
+                output.name,
+                output.shape
+            ),
+        }
+    }
+
+    /// The dimensions without that of the batch, and which of them counts columns.
+    fn axis_of<'a>(&self, output: &OutputView<'a>) -> Result<(&'a [usize], Option<usize>)> {
+        let n_batch = usize::from(output.has_batch);
+        let dims = &output.shape[n_batch..];
+        let axis = match self.axis {
+            None if dims.len() == 1 => None,
+            None => Some(dims.len().checked_sub(1).context("has no axis, expected one")?),
+            Some(axis) => {
+                let from_start = if axis < 0 { axis + dims.len() as i64 } else { axis - n_batch as i64 };
+                let found = usize::try_from(from_start).ok().filter(|&axis| axis < dims.len());
+                Some(found.with_context(|| format!("has no axis {axis}, expected one of its own"))?)
+            }
+        };
+        Ok((dims, axis))
+    }
+
+    /// The rows.
     ///
     /// # Errors
     /// If there is no such output or column.
@@ -134,17 +169,7 @@ impl OutputPart {
     }
 
     fn append(&self, output: &OutputView, rows: &mut PartRows) -> Result<()> {
-        let n_batch = usize::from(output.has_batch);
-        let dims = &output.shape[n_batch..];
-        let axis = match self.axis {
-            None if dims.len() == 1 => None,
-            None => Some(dims.len().checked_sub(1).context("has no axis, expected one")?),
-            Some(axis) => {
-                let from_start = if axis < 0 { axis + dims.len() as i64 } else { axis - n_batch as i64 };
-                let axis = usize::try_from(from_start).ok().filter(|&axis| axis < dims.len());
-                Some(axis.with_context(|| format!("has no axis {}, expected one of its own", self.axis.unwrap_or(0)))?)
-            }
-        };
+        let (dims, axis) = self.axis_of(output)?;
         let n_all = axis.map_or(1, |axis| dims[axis]);
         let inner: usize = axis.map_or(1, |axis| dims[axis + 1..].iter().product());
         let (first, end) = match self.columns.as_deref() {

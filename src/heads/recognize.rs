@@ -1,9 +1,9 @@
 //! Which head the outputs of a network are of, where they leave no doubt.
 
+use super::TaskHead;
 use super::load::built_in;
 use super::part::OutputView;
 use super::task::TaskName;
-use super::{Meaning, TaskHead};
 use anyhow::Result;
 
 /// The built-in heads that fit the outputs of a float network for some images: of several that ask for more and for less of
@@ -14,9 +14,8 @@ use anyhow::Result;
 pub fn recognize(task: TaskName, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Result<Vec<TaskHead>> {
     let mut found: Vec<(usize, TaskHead)> = Vec::new();
     for head in built_in()?.into_iter().filter(|head| head.task() == task) {
-        let (specificity, reason) = match &head.meaning {
-            Meaning::Detect(detect) => (detect.specificity(), detect.recognizes(images, input)),
-        };
+        let kind = head.meaning.kind();
+        let (specificity, reason) = (kind.specificity(), kind.recognizes(images, input));
         let is_some = reason.is_some();
         found.extend(is_some.then_some((specificity, TaskHead { head, input, reason })));
     }

@@ -7,20 +7,32 @@ use serde::{Deserialize, Serialize};
 /// The purpose of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
 pub enum TaskName {
-    /// Which objects, and where.
+    Classify,
     Detect,
+    Segment,
+    Embed,
+    Map,
+    Keypoints,
+    Text,
 }
 
 impl TaskName {
-    /// Every task.
-    pub const ALL: &[TaskName] = &[TaskName::Detect];
+    /// All tasks, with their names.
+    pub const ALL: &[(TaskName, &str)] = &[
+        (TaskName::Classify, "classify"),
+        (TaskName::Detect, "detect"),
+        (TaskName::Segment, "segment"),
+        (TaskName::Embed, "embed"),
+        (TaskName::Map, "map"),
+        (TaskName::Keypoints, "keypoints"),
+        (TaskName::Text, "text"),
+    ];
 
-    /// As it is written.
+    /// Name as it is written.
     pub fn name(self) -> &'static str {
-        match self {
-            TaskName::Detect => "detect",
-        }
+        TaskName::ALL.iter().find(|(task, _)| *task == self).map_or("", |(_, name)| name)
     }
 
     /// The task of a name.
@@ -28,8 +40,9 @@ impl TaskName {
     /// # Errors
     /// If there is none; the message lists them.
     pub fn parse(name: &str) -> Result<TaskName> {
-        let names = || TaskName::ALL.iter().map(|task| task.name());
-        let found = TaskName::ALL.iter().copied().find(|task| task.name() == name);
-        found.ok_or_else(|| none_of(format_args!("task `{name}` is unknown"), name, names()))
+        let found = TaskName::ALL.iter().find(|(_, known)| *known == name).map(|(task, _)| *task);
+        found.ok_or_else(|| {
+            none_of(format_args!("task `{name}` is unknown"), name, TaskName::ALL.iter().map(|(_, name)| *name))
+        })
     }
 }

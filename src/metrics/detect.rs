@@ -2,8 +2,8 @@
 
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, FoundCounts, Measure, Metric, SamplePair};
-use super::task_outputs::TaskOutputs;
-use crate::heads::{DetectHead, Detection, Meaning, TaskHead, TaskName, iou};
+use super::task_outputs::{TaskOutputs, summed};
+use crate::heads::{Candidates, DetectHead, Detection, Meaning, OutputView, TaskHead, TaskName, iou};
 
 /// `2 right / (boxes of float + boxes of quantized)`. A box is right if one of the float network's has the same class and an
 /// IoU of 0.5 or more with it; each is taken once, by the quantized network's boxes in the order of their scores.
@@ -41,14 +41,14 @@ const N_SUMS: usize = 4 + 2 * N_PARTS;
 
 #[derive(Debug)]
 struct Boxes {
-    outputs: Option<TaskOutputs>,
+    outputs: Option<TaskOutputs<DetectHead>>,
     figure: fn(&[f64]) -> Option<Figure>,
 }
 
 impl Boxes {
     fn new(outputs: &[FloatOutput], head: Option<&TaskHead>, figure: fn(&[f64]) -> Option<Figure>) -> Boxes {
-        let head = head.filter(|head| head.head.task() == TaskName::Detect);
-        Boxes { outputs: head.map(|head| TaskOutputs::new(outputs, head)), figure }
+        let select = |meaning| if let Meaning::Detect(head) = meaning { Some(head) } else { None };
+        Boxes { outputs: TaskOutputs::new(outputs, head, select), figure }
     }
 
     fn f1(sums: &[f64]) -> Option<Figure> {
@@ -67,24 +67,23 @@ impl Boxes {
 
 impl Measure for Boxes {
     fn sums(&self, sample: &SamplePair) -> Vec<f64> {
-        let mut sums = vec![0.0; N_SUMS];
-        let Some(outputs) = &self.outputs else { return sums };
-        let Meaning::Detect(head) = &outputs.head.head.meaning;
-        for images in outputs.images(sample) {
-            let mut found = [Vec::new(), Vec::new()];
-            for (network, views) in images.iter().enumerate() {
-                // A sample whose outputs have another shape than the first could not be measured.
-                let Ok(candidates) = head.candidates(views, outputs.head.input) else { return vec![f64::NAN; N_SUMS] };
+        type Decoded = (Candidates, Vec<Detection>);
+        let decode = |outputs: &TaskOutputs<DetectHead>, views: &[OutputView]| {
+            let candidates = outputs.head.candidates(views, outputs.input)?;
+            let detections = outputs.head.detections(&candidates);
+            Ok((candidates, detections))
+        };
+        let add = |float: Decoded, quantized: Decoded, sums: &mut [f64]| {
+            for (network, (candidates, detections)) in [&float, &quantized].into_iter().enumerate() {
                 let scores = candidates.all.iter().map(|candidate| candidate.score);
                 scores.for_each(|score| sums[4 + network * N_PARTS + part(score)] += 1.0);
-                found[network] = DetectHead::detections(head, &candidates);
-                sums[2 + network] += found[network].len() as f64;
+                sums[2 + network] += detections.len() as f64;
             }
-            let ious = right(&found[0], &found[1]);
+            let ious = right(&float.1, &quantized.1);
             sums[0] += ious.len() as f64;
             sums[1] += ious.iter().map(|&iou| f64::from(iou)).sum::<f64>();
-        }
-        sums
+        };
+        summed(self.outputs.as_ref(), sample, N_SUMS, decode, add)
     }
 
     fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {

@@ -7,6 +7,7 @@
 //! sums samples, and computes the figures. `mqq compare`, the acceptance of methods and mixed precision use it.
 
 mod agreement;
+mod characters;
 mod classes;
 mod cosine;
 mod decibels;
@@ -15,17 +16,23 @@ mod gain;
 mod gate;
 mod groups;
 mod layout;
+mod map;
 mod max_error;
 mod metric;
+mod miou;
+mod neighbours;
 mod non_finite;
 mod outputs;
 mod overlap;
+mod points;
 mod prepared;
 mod sqnr;
 mod task_outputs;
 mod top1;
+mod top5;
 
 pub use agreement::AGREEMENT;
+pub use characters::CHARACTERS;
 pub use classes::n_classes;
 pub use cosine::COSINE;
 pub use decibels::{MAX_DB, relative_error_db};
@@ -34,20 +41,28 @@ pub use gain::{Gain, GroupChange};
 pub use gate::{MetricBound, MissedGate};
 pub use groups::{ChannelGroup, OutputGroups};
 pub use layout::{FloatOutput, channel_axis};
+pub use map::{MAP_SQNR, SSIM};
 pub use max_error::MAX_ERROR;
 pub use metric::{Better, Figure, FoundCounts, Measure, Metric, OutputPair, SamplePair};
+pub use miou::MIOU;
+pub use neighbours::NEIGHBOURS;
 pub use non_finite::{NonFinite, NonFiniteCounts};
 pub use outputs::{ChannelAxes, EvaluatedOutput, centred};
 pub use overlap::OVERLAP;
+pub use points::PCK;
 pub use prepared::{InOrder, Measurement, PreparedMetrics, SampleSums};
 pub use sqnr::{SQNR, relative_error};
-pub use top1::TOP1;
+pub use top1::{TOP1, TOP1_DROP};
+pub use top5::TOP5;
 
 use crate::diag::{WithHint, did_you_mean};
 use anyhow::{Result, anyhow};
 
 /// Every metric, in the order in which they are printed.
-pub const METRICS: &[Metric] = &[OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, F1, BOX_IOU];
+pub const METRICS: &[Metric] = &[
+    OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, TOP1_DROP, TOP5, F1, BOX_IOU, MIOU, NEIGHBOURS, MAP_SQNR, SSIM,
+    PCK, CHARACTERS,
+];
 
 /// The metric with a name.
 ///

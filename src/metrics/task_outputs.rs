@@ -2,28 +2,36 @@
 
 use super::layout::FloatOutput;
 use super::metric::{OutputPair, SamplePair};
-use crate::heads::{OutputView, TaskHead};
+use crate::heads::{Meaning, OutputView, TaskHead};
 
-/// Outputs of a network, and the head that reads them.
+/// Outputs of a network with a head of one task.
 #[derive(Debug)]
-pub(super) struct TaskOutputs {
+pub(super) struct TaskOutputs<H> {
     names: Vec<String>,
     batch: usize,
-    /// The head, and the input.
-    pub head: TaskHead,
+    /// The head.
+    pub head: H,
+    /// Height and width of the input's images.
+    pub input: Option<[usize; 2]>,
 }
 
-impl TaskOutputs {
-    /// Of the outputs of a network with a head.
-    pub fn new(outputs: &[FloatOutput], head: &TaskHead) -> TaskOutputs {
-        TaskOutputs {
+impl<H> TaskOutputs<H> {
+    /// `None` where the head is not of the task that `select` takes.
+    pub fn new(
+        outputs: &[FloatOutput],
+        head: Option<&TaskHead>,
+        select: fn(Meaning) -> Option<H>,
+    ) -> Option<TaskOutputs<H>> {
+        let task_head = head?;
+        Some(TaskOutputs {
             names: outputs.iter().map(|output| output.about.name.clone()).collect(),
             batch: outputs.first().map_or(1, |output| output.batch),
-            head: head.clone(),
-        }
+            head: select(task_head.head.meaning.clone())?,
+            input: task_head.input,
+        })
     }
 
-    /// For each image of a sample the outputs of the float network and of the quantized one; none where an output is not
+    /// The outputs of the float network and of the quantized one for each image of a sample; none where an output is not
     /// compared.
     pub fn images<'s>(&'s self, sample: &SamplePair<'s>) -> Vec<[Vec<OutputView<'s>>; 2]> {
         let pairs: Option<Vec<OutputPair>> = (0..self.names.len()).map(|i| sample.output(i)).collect();
@@ -39,4 +47,24 @@ impl TaskOutputs {
         };
         (0..self.batch).map(of_image).collect()
     }
+}
+
+/// Sums over the images of a sample, of the decoded outputs of both networks. NaN where outputs cannot be decoded, as those of
+/// another shape than the first sample's.
+pub(super) fn summed<H, D>(
+    outputs: Option<&TaskOutputs<H>>,
+    sample: &SamplePair,
+    n_sums: usize,
+    decode: impl Fn(&TaskOutputs<H>, &[OutputView]) -> anyhow::Result<D>,
+    add: impl Fn(D, D, &mut [f64]),
+) -> Vec<f64> {
+    let mut sums = vec![0.0; n_sums];
+    let Some(outputs) = outputs else { return sums };
+    for [float, quantized] in outputs.images(sample) {
+        match (decode(outputs, &float), decode(outputs, &quantized)) {
+            (Ok(float), Ok(quantized)) => add(float, quantized, &mut sums),
+            _ => return vec![f64::NAN; n_sums],
+        }
+    }
+    sums
 }

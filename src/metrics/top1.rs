@@ -15,14 +15,18 @@ pub const TOP1: Metric = Metric {
     best: 100.0,
     about: "rows of class scores whose largest value is the label",
     task: None,
-    prepare: |outputs, _| {
-        let recognized: Vec<Option<usize>> = outputs.iter().map(FloatOutput::n_classes).collect();
-        // Labels imply class scores, even where the values do not look like it.
-        let by_shape = || outputs.iter().map(FloatOutput::row_length).collect();
-        Box::new(RightClasses {
-            n_classes: if recognized.iter().any(Option::is_some) { recognized } else { by_shape() },
-        })
-    },
+    prepare: |outputs, _| Box::new(RightClasses::new(outputs, RightClasses::share)),
+};
+
+/// Percentage points by which the quantized network's top-1 is below the float network's; 0 where it is not below.
+pub const TOP1_DROP: Metric = Metric {
+    name: "top1-drop",
+    title: "drop of top-1",
+    better: Better::Lower,
+    best: 0.0,
+    about: "percentage points of top-1 below the float network",
+    prepare: |outputs, _| Box::new(RightClasses::new(outputs, RightClasses::drop)),
+    ..TOP1
 };
 
 /// Sums per output: labelled rows, rows right in the float network, rows right in the quantized network.
@@ -31,6 +35,25 @@ const N_SUMS: usize = 3;
 #[derive(Debug)]
 struct RightClasses {
     n_classes: Vec<Option<usize>>,
+    figure: fn([f64; 2]) -> Figure,
+}
+
+impl RightClasses {
+    fn new(outputs: &[FloatOutput], figure: fn([f64; 2]) -> Figure) -> RightClasses {
+        let recognized: Vec<Option<usize>> = outputs.iter().map(FloatOutput::n_classes).collect();
+        // Labels imply class scores, even where the values do not look like it.
+        let by_shape = || outputs.iter().map(FloatOutput::row_length).collect();
+        let n_classes = if recognized.iter().any(Option::is_some) { recognized } else { by_shape() };
+        RightClasses { n_classes, figure }
+    }
+
+    fn share([float, quantized]: [f64; 2]) -> Figure {
+        Figure { float: Some(float), ..Figure::of(quantized) }
+    }
+
+    fn drop([float, quantized]: [f64; 2]) -> Figure {
+        Figure::of((float - quantized).max(0.0))
+    }
 }
 
 impl Measure for RightClasses {
@@ -56,7 +79,7 @@ impl Measure for RightClasses {
     fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
         let figure = |sums: &[f64]| {
             let percent = |n: f64| 100.0 * n / sums[0];
-            (sums[0] > 0.0).then(|| Figure { float: Some(percent(sums[1])), ..Figure::of(percent(sums[2])) })
+            (sums[0] > 0.0).then(|| (self.figure)([percent(sums[1]), percent(sums[2])]))
         };
         sums.chunks_exact(N_SUMS).map(figure).collect()
     }

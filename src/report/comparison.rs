@@ -3,7 +3,7 @@
 use crate::heads::TaskName;
 use crate::metrics::{
     AGREEMENT, ChannelGroup, Figure, FoundCounts, MAX_DB, MAX_ERROR, METRICS, Metric, NonFinite, OVERLAP, OutputGroups,
-    SQNR, TOP1,
+    SQNR, TOP1, TOP1_DROP,
 };
 use crate::pipeline::Comparison;
 use serde::Serialize;
@@ -80,7 +80,9 @@ pub struct FoundReport {
 pub fn task(comparison: &Comparison) -> Option<TaskReport> {
     let head = comparison.head.as_ref()?;
     let task = head.head.task();
-    let of_task = METRICS.iter().filter(|metric| metric.task == Some(task));
+    // A value that is NaN or infinite leaves nothing to decode.
+    let is_known = comparison.non_finite.iter().all(|counts| !counts.any());
+    let of_task = METRICS.iter().filter(|metric| metric.task == Some(task) && is_known);
     let figures: Vec<(&Metric, Figure)> = of_task
         .filter_map(|metric| Some((metric, comparison.measured.figures(*metric).into_iter().flatten().next()?)))
         .collect();
@@ -160,7 +162,7 @@ pub fn comparison(report: &OutputReport) -> String {
     count(&report.float_non_finite, "in the float model");
     let is_known = parts.is_empty();
     // Top-1 is last, next to that of the float model.
-    for metric in METRICS.iter().filter(|metric| is_known && **metric != TOP1) {
+    for metric in METRICS.iter().filter(|metric| is_known && ![TOP1, TOP1_DROP].contains(metric)) {
         let Some(value) = report.metrics.get(metric.name).and_then(Value::as_f64) else { continue };
         parts.push(match *metric == SQNR && report.sqnr_db.is_none() {
             true => "equal".to_string(),

@@ -4,8 +4,8 @@ use super::{
     Compared, INF, NAN, Pair, about, assert_near, compared, db, figure, first, labelled, measured, of_outputs, scores,
 };
 use mqq::metrics::{
-    AGREEMENT, Better, COSINE, EvaluatedOutput, MAX_DB, MAX_ERROR, METRICS, SQNR, TOP1, by_name, relative_error,
-    relative_error_db,
+    AGREEMENT, Better, COSINE, EvaluatedOutput, MAX_DB, MAX_ERROR, METRICS, SQNR, TOP1, TOP1_DROP, by_name,
+    relative_error, relative_error_db,
 };
 
 #[test]
@@ -219,6 +219,16 @@ fn labels_are_compared_row_by_row() {
     assert_eq!(top1(&rows(), None), [None]);
     // Not one for each row.
     assert_eq!(top1(&rows(), Some(&[0])), [None]);
+}
+
+#[test]
+fn a_drop_is_in_percentage_points_and_never_below_0() {
+    let (right, wrong): (&[f32], &[f32]) = (&[4.0, 0.0], &[0.0, 4.0]);
+    let drop = |pairs: &[Pair]| labelled(&[TOP1_DROP], &[scores(&[1, 2], pairs)], Some(&[0])).figures(TOP1_DROP);
+    let value = |pairs: &[Pair]| drop(pairs).remove(0).map(|figure| figure.value);
+    assert_eq!(value(&[(right, wrong), (right, right), (right, right), (wrong, wrong)]), Some(25.0));
+    assert_eq!(value(&[(wrong, right), (right, right)]), Some(0.0));
+    assert_eq!(labelled(&[TOP1_DROP], &[scores(&[1, 2], &[(right, wrong)])], None).figures(TOP1_DROP), [None]);
 }
 
 #[test]

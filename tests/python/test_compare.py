@@ -308,6 +308,6 @@ def test_a_missed_gate_is_named():
 
 
 def test_an_unknown_metric_is_wrong_usage():
-    code, stdout, stderr = compare(fixture("digits_cnn"), fixture("digits_cnn"), *DIGITS, "--fail-under", "ssim=1")
+    code, stdout, stderr = compare(fixture("digits_cnn"), fixture("digits_cnn"), *DIGITS, "--fail-under", "psnr=1")
     assert (code, stdout) == (2, "")
-    assert "metric `ssim` is unknown, expected one of: overlap, sqnr, cosine, agreement, top1, max-error, f1, box-iou" in stderr
+    assert "metric `psnr` is unknown, expected one of: overlap, sqnr, cosine, agreement, top1, max-error, top1-drop, top5, f1" in stderr

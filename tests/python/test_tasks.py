@@ -385,6 +385,184 @@ def test_what_is_wrong_in_a_head_is_named(text, message, tmp_path, monkeypatch):
     assert code == 1 and message in stderr
 
 
+def figures(folder, expected, found, *options):
+    """The head and the figures of the task."""
+    code, report, stderr = compare(folder, expected, found, *options)
+    assert code == 0, stderr
+    return report["task"]["head"], report["task"]["metrics"]
+
+
+def noisy(values, noise):
+    return (values + np.random.default_rng(99).normal(size=values.shape) * noise).astype(np.float32)
+
+
+@pytest.mark.parametrize("head", ["argmax", "argmax-last", "mask", "mask-logits"])
+def test_segmentation(head, tmp_path):
+    rng = np.random.default_rng(0)
+    n_classes = 1 if head.startswith("mask") else 4
+    scores = rng.normal(size=(5, n_classes, 12, 16)).astype(np.float32)
+    if head == "mask":
+        scores = sigmoid(scores)
+    if head == "argmax":
+        scores[:, 3] = -9  # A class that neither network finds.
+    found = np.clip(noisy(scores, 0.3), *((0, 1) if head == "mask" else (-np.inf, np.inf)))
+    least = {"mask": 0.5, "mask-logits": 0.0}.get(head)
+    members = lambda x: x[:, 0] > least if least is not None else x.argmax(1)
+    a, b = members(scores), members(found)
+    classes = [True] if least is not None else range(4)
+    ious = [((a == c) & (b == c)).sum() / ((a == c) | (b == c)).sum() for c in classes if ((a == c) | (b == c)).any()]
+    move = (lambda x: x.transpose(0, 2, 3, 1)) if head == "argmax-last" else (lambda x: x)
+    expected = {"miou": pytest.approx(np.mean(ious))}
+    assert len(ious) == (3 if head == "argmax" else len(classes)) and 0.3 < np.mean(ious) < 0.95
+    assert figures(tmp_path, {"o": move(scores)}, {"o": move(found)}, "--task", "segment") == (head, expected)
+    assert figures(tmp_path, {"o": move(scores)}, {"o": move(found)}, "--head", head) == (head, expected)
+
+
+def test_embeddings_keep_their_neighbours(tmp_path):
+    vectors = np.random.default_rng(1).normal(size=(40, 24)).astype(np.float32)
+    found = noisy(vectors, 0.5)
+
+    def nearest(x):
+        x = x.astype(np.float64) / np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True)
+        cosines = x @ x.T
+        np.fill_diagonal(cosines, -9)
+        return np.argsort(-cosines, 1, kind="stable")[:, :10]
+
+    kept = np.mean([len(np.intersect1d(a, b)) for a, b in zip(nearest(vectors), nearest(found))]) / 10
+    assert 0.3 < kept < 0.95
+    expected = ("embedding", {"neighbours": pytest.approx(kept)})
+    assert figures(tmp_path, {"o": vectors}, {"o": found}, "--task", "embed") == expected
+    assert figures(tmp_path, {"o": vectors}, {"o": found}, "--task", "embed", "--threads", "1") == expected
+    # Of few samples all others are neighbours.
+    few = {"o": vectors[:11]}
+    code, report, stderr = compare(tmp_path, few, few, "--task", "embed", "--fail-under", "neighbours=0.1")
+    assert code == 3 and report["task"]["metrics"] == {} and "neighbours kept was not measured" in stderr
+
+
+def ssim(a, b, peak, side=7):
+    """As scikit-image has it by default, window by window."""
+    windows = lambda x: np.lib.stride_tricks.sliding_window_view(np.clip(x.astype(np.float64), 0, peak), (side, side))
+    wa, wb = windows(a), windows(b)
+    ma, mb = wa.mean((2, 3)), wb.mean((2, 3))
+    unbiased = side**2 / (side**2 - 1)
+    va, vb = (unbiased * w.var((2, 3)) for w in (wa, wb))
+    both = unbiased * ((wa * wb).mean((2, 3)) - ma * mb)
+    c1, c2 = (0.01 * peak) ** 2, (0.03 * peak) ** 2
+    return ((2 * ma * mb + c1) * (2 * both + c2) / ((ma**2 + mb**2 + c1) * (va + vb + c2))).mean()
+
+
+@pytest.mark.parametrize("head, peak, n_channels", [("picture", 1, 1), ("picture", 1, 3), ("picture-255", 255, 3), ("map", None, 2)])
+def test_maps_and_pictures(head, peak, n_channels, tmp_path):
+    rng = np.random.default_rng(2)
+    maps = rng.uniform(0.05, 0.9, (4, n_channels, 11, 14)) * (peak or 1) - (0 if peak else 3)
+    maps = maps.astype(np.float32)
+    found = noisy(maps, 0.05 * (peak or 1)) + np.float32(0.04)
+    centred = lambda x: x.astype(np.float64) - x.astype(np.float64).mean((2, 3), keepdims=True)
+    error = centred(maps.astype(np.float64) - found.astype(np.float64))
+    expected = {"map-sqnr": pytest.approx(10 * np.log10((centred(maps) ** 2).sum() / (error**2).sum()), abs=1e-6)}
+    if peak:
+        each = [ssim(a, b, peak) for x, y in zip(maps, found) for a, b in zip(x, y)]
+        expected["ssim"] = pytest.approx(np.mean(each), abs=1e-9)
+        assert 0.3 < np.mean(each) < 0.99
+    assert figures(tmp_path, {"o": maps}, {"o": found}, "--task", "map") == (head, expected)
+
+
+def peaks(maps):
+    flat = maps.reshape(*maps.shape[:2], -1).argmax(2)
+    return np.stack([flat % maps.shape[3], flat // maps.shape[3]], 2)
+
+
+@pytest.mark.parametrize("head", ["heatmap", "simcc", "points", "points-normalized"])
+def test_points(head, tmp_path):
+    rng = np.random.default_rng(3)
+    if head == "heatmap":
+        outputs, side = {"o": rng.normal(size=(6, 5, 60, 100)).astype(np.float32)}, 100
+        read = lambda o: peaks(o["o"])
+    elif head == "simcc":
+        outputs = {name: rng.normal(size=(6, 5, n)).astype(np.float32) for name, n in (("simcc_x", 90), ("simcc_y", 120))}
+        read, side = lambda o: np.stack([o["simcc_x"].argmax(2), o["simcc_y"].argmax(2)], 2), 120
+    else:
+        side = 1 if head == "points-normalized" else SIDE
+        outputs = {"o": (rng.uniform(0.1, 0.9, (6, 5, 3)) * side).astype(np.float32)}
+        read = lambda o: o["o"][..., :2]
+    found = {name: noisy(values, 0.3 if len(outputs) == 2 or head == "heatmap" else 0.015 * side) for name, values in outputs.items()}
+    distances = np.linalg.norm(read(outputs).astype(float) - read(found), axis=2)
+    share = (distances <= 0.02 * side).mean()
+    assert 0.2 < share < 0.95
+    assert figures(tmp_path, outputs, found, "--task", "keypoints") == (head, {"pck": pytest.approx(share)})
+
+
+def distance(a, b):
+    """Edits from one text to another."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a):
+        last, row[0] = row[0], i + 1
+        for j, y in enumerate(b):
+            last, row[j + 1] = row[j + 1], min(row[j] + 1, row[j + 1] + 1, last + (x != y))
+    return row[-1]
+
+
+@pytest.mark.parametrize("head", ["ctc", "ctc-last"])
+def test_text(head, tmp_path):
+    rng = np.random.default_rng(4)
+    scores = rng.normal(size=(6, 20, 9)).astype(np.float32)
+    blank = 0 if head == "ctc" else 8
+    scores[..., blank] += 1
+    found = noisy(scores, 0.3)
+
+    def text(rows):
+        best = rows.argmax(1)
+        return [c for c, before in zip(best, [-1, *best]) if c != before and c != blank]
+
+    texts = [(text(a), text(b)) for a, b in zip(scores, found)]
+    kept = 1 - sum(distance(a, b) for a, b in texts) / sum(max(len(a), len(b)) for a, b in texts)
+    assert 0.3 < kept < 0.95
+    expected = (head, {"characters": pytest.approx(kept)})
+    assert figures(tmp_path, {"o": scores}, {"o": found}, "--task", "text") == expected
+    assert figures(tmp_path, {"o": scores}, {"o": found}, "--head", head) == expected
+
+
+def test_classes(tmp_path):
+    rng = np.random.default_rng(5)
+    scores = rng.normal(size=(30, 20)).astype(np.float32)
+    found = noisy(scores, 1)
+    best = np.argsort(-found, 1, kind="stable")[:, :5]
+    kept = 100 * np.mean([a in b for a, b in zip(scores.argmax(1), best)])
+    assert 50 < kept < 99
+    assert figures(tmp_path, {"o": scores}, {"o": found}, "--task", "classify") == ("class-scores", {"top5": pytest.approx(kept)})
+    code, report, stderr = compare(tmp_path, {"o": scores}, {"o": found}, "--task", "classify", "--fail-under", "top5=100")
+    assert code == 3 and "top-5 agreement is" in stderr
+    few = {"o": scores[:, :5]}
+    assert figures(tmp_path, few, few, "--task", "classify")[1] == {}
+
+
+def test_a_drop_of_top1_is_a_gate(tmp_path):
+    rng = np.random.default_rng(6)
+    scores = (rng.normal(size=(40, 6)) * 4).astype(np.float32)
+    found = noisy(scores, 2)
+    labels = scores.argmax(1)
+    labels[:4] = (labels[:4] + 1) % 6
+    rows = "".join(f"images.npz[{i}],{label}\n" for i, label in enumerate(labels))
+    (tmp_path / "labels.csv").write_text("file,class_index\n" + rows)
+    drop = 100 * (np.mean(scores.argmax(1) == labels) - np.mean(found.argmax(1) == labels))
+    assert 2 < drop < 90
+    options = ["--labels", tmp_path / "labels.csv", "--max-top1-drop"]
+    assert compare(tmp_path, {"o": scores}, {"o": found}, *options, drop + 0.01)[0] == 0
+    code, report, stderr = compare(tmp_path, {"o": scores}, {"o": found}, *options, drop - 0.01)
+    assert code == 3 and f"drop of top-1 is {drop:.2f} %, expected" in stderr
+    assert report["missed"] == [{"metric": "top1-drop", "output": "o", "value": pytest.approx(drop), "bound": pytest.approx(drop - 0.01)}]
+    assert compare(tmp_path, {"o": scores}, {"o": found}, "--max-top1-drop", 1)[0] == 2
+
+
+def test_a_task_is_not_another(tmp_path):
+    scores = {"o": np.random.default_rng(5).normal(size=(4, 3, 20, 20)).astype(np.float32)}
+    for task in ("detect", "classify", "text"):
+        code, _, stderr = compare(tmp_path, scores, scores, "--task", task)
+        assert code == 1 and f"no built-in head of task {task} fits the outputs" in stderr
+    code, _, stderr = compare(tmp_path, scores, scores, "--task", "segment", "--head", "picture")
+    assert code == 2 and "--task is segment, but head `picture` is of task map" in stderr
+
+
 def test_unknown_names_are_wrong_usage(tmp_path):
     outputs = {"o": np.ones((1, 4), np.float32)}
     code, _, stderr = compare(tmp_path, outputs, outputs, "--head", "yolox-decodet")

@@ -1,0 +1,41 @@
+//! Heads of networks for embeddings.
+
+use super::kind::{HeadKind, described};
+use super::part::{OutputPart, OutputView};
+use super::task::TaskName;
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+/// Embeddings of a network.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmbedHead {
+    /// `embed`.
+    pub task: TaskName,
+    /// All values are the embedding of a sample.
+    pub embedding: OutputPart,
+}
+
+impl EmbedHead {
+    /// The embedding.
+    ///
+    /// # Errors
+    /// If the output is missing.
+    pub fn embedding(&self, outputs: &[OutputView]) -> Result<Vec<f32>> {
+        let values = self.embedding.rows(outputs).context("`embedding`")?.values;
+        ensure!(values.len() > 1, "`embedding`: found {} values, expected more than one", values.len());
+        Ok(values)
+    }
+}
+
+impl HeadKind for EmbedHead {
+    fn fits(&self, outputs: &[OutputView], _: Option<[usize; 2]>) -> Result<()> {
+        self.embedding(outputs).map(drop)
+    }
+
+    fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
+        let outputs = images.first()?;
+        self.fits(outputs, input).ok()?;
+        Some(format!("{}, the only one", described(&self.embedding.outputs(outputs).ok()?)))
+    }
+}

@@ -1,0 +1,154 @@
+//! Heads of networks that find points.
+
+use super::kind::{HeadKind, described};
+use super::part::{OutputPart, OutputView, PartRows};
+use super::task::TaskName;
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+/// Points that a network finds.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeypointsHead {
+    /// `keypoints`.
+    pub task: TaskName,
+    /// Form of the points.
+    pub form: PointForm,
+    /// Of `points` a row for each, x and y first, or all values behind each other; of `heatmap` a column for each; of `simcc` a
+    /// row for each with the scores of x.
+    pub points: OutputPart,
+    /// The scores of y of `simcc`.
+    pub y: Option<OutputPart>,
+    /// Values of each point where all are behind each other: 2 or 3.
+    #[serde(default = "two")]
+    pub per_point: usize,
+    /// Whether coordinates are shares of the input's sides; else they are pixels.
+    #[serde(default)]
+    pub normalized: bool,
+    /// Share of the longer side by which a point may be off.
+    pub tolerance: f32,
+    /// Least score of a point in float: the third value, or the peak. Absent: every point counts.
+    pub threshold: Option<f32>,
+}
+
+fn two() -> usize {
+    2
+}
+
+/// Form of points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PointForm {
+    /// Coordinates.
+    Points,
+    /// A map for each point, the point at its largest value.
+    Heatmap,
+    /// Scores along x and along y, the point at the largest of both.
+    Simcc,
+}
+
+/// A point: x, y, and its score where the network gives one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScoredPoint {
+    /// Coordinates.
+    pub at: [f32; 2],
+    /// Score.
+    pub score: Option<f32>,
+}
+
+impl KeypointsHead {
+    /// The longer side of the coordinates, and the points.
+    ///
+    /// # Errors
+    /// If an output is missing or does not hold points.
+    pub fn points(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<(f32, Vec<ScoredPoint>)> {
+        let rows = self.points.rows(outputs).context("`points`")?;
+        match self.form {
+            PointForm::Points => {
+                let n = if rows.n_columns == 1 { self.per_point } else { rows.n_columns };
+                ensure!(n >= 2, "`points`: found {n} values of a point, expected x and y");
+                let point = |row: &[f32]| ScoredPoint { at: [row[0], row[1]], score: row.get(2).copied() };
+                let side = match (self.normalized, input) {
+                    (true, _) => 1.0,
+                    (false, Some([height, width])) => height.max(width) as f32,
+                    (false, None) => bail!("the input's height and width are not known, expected an input of images"),
+                };
+                Ok((side, rows.values.chunks_exact(n).map(point).collect()))
+            }
+            PointForm::Heatmap => {
+                let [height, width] = self.points.sides(outputs).context("`points`")?;
+                let point = |k: usize| {
+                    let (at, score) = peak(rows.values.iter().skip(k).step_by(rows.n_columns));
+                    ScoredPoint { at: [(at % width) as f32, (at / width) as f32], score: Some(score) }
+                };
+                Ok((height.max(width) as f32, (0..rows.n_columns).map(point).collect()))
+            }
+            PointForm::Simcc => {
+                let y = self
+                    .y
+                    .as_ref()
+                    .context("`y` is absent, expected for `form: simcc`")?
+                    .rows(outputs)
+                    .context("`y`")?;
+                let n = rows.n_rows();
+                ensure!(y.n_rows() == n, "`y`: found {} rows, expected {n} as of `points`", y.n_rows());
+                let point = |row: usize| {
+                    let of = |rows: &PartRows| peak(rows.row(row).iter());
+                    let [(x, of_x), (y, of_y)] = [of(&rows), of(&y)];
+                    ScoredPoint { at: [x as f32, y as f32], score: Some(of_x.min(of_y)) }
+                };
+                Ok((rows.n_columns.max(y.n_columns) as f32, (0..n).map(point).collect()))
+            }
+        }
+    }
+}
+
+/// The position of the largest value, the first of equal ones, and the value.
+fn peak<'v>(values: impl Iterator<Item = &'v f32>) -> (usize, f32) {
+    let largest = |best: (usize, f32), (at, &x): (usize, &f32)| if x > best.1 { (at, x) } else { best };
+    values.enumerate().fold((0, f32::NEG_INFINITY), largest)
+}
+
+impl HeadKind for KeypointsHead {
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let is_share = (0.0..=1.0).contains(&self.tolerance);
+        let wrong = |key, text: &str| Err((key, text.to_string()));
+        match self.form {
+            _ if !is_share => wrong("tolerance", "expected 0 to 1"),
+            _ if self.per_point < 2 => wrong("per_point", "expected 2 or more"),
+            PointForm::Simcc if self.y.is_none() => wrong("y", "absent, expected for `form: simcc`"),
+            PointForm::Points | PointForm::Heatmap if self.y.is_some() => {
+                wrong("y", "expected for `form: simcc` alone")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn fits(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<()> {
+        self.points(outputs, input).map(drop)
+    }
+
+    fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
+        let outputs = images.first()?;
+        self.fits(outputs, input).ok()?;
+        let found = self.points.outputs(outputs).ok()?;
+        let described = described(&found);
+        let rank = found.first()?.shape.len();
+        let lies = |normalized: bool| {
+            let [height, width] = input.unwrap_or([1, 1]);
+            let side = if normalized { 1.0 } else { height.max(width) as f32 };
+            let mut points =
+                images.iter().filter_map(|outputs| self.points(outputs, input).ok()).flat_map(|(_, points)| points);
+            points.all(|point| point.at.iter().all(|x| (-0.5 * side..=1.5 * side).contains(x)))
+        };
+        match self.form {
+            PointForm::Heatmap => (rank == 4).then(|| format!("{described}, a map for each point")),
+            PointForm::Simcc => Some(format!("{described} and that of y, with as many rows")),
+            PointForm::Points if rank == 3 && lies(self.normalized) && (self.normalized || !lies(true)) => {
+                let of = if self.normalized { "0 to 1" } else { "the input's size" };
+                Some(format!("{described} with coordinates within {of}"))
+            }
+            PointForm::Points => None,
+        }
+    }
+}

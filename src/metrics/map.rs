@@ -1,0 +1,141 @@
+//! Maps and pictures.
+
+use super::MAX_DB;
+use super::decibels::relative_error_db;
+use super::layout::FloatOutput;
+use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::task_outputs::{TaskOutputs, summed};
+use crate::heads::{MapHead, Meaning, OutputView, TaskHead, TaskName};
+
+/// `10 log10(sum of centred float² / sum of centred error²)` in dB: both without their mean in each channel of each image, so
+/// that an offset does not count.
+pub const MAP_SQNR: Metric = Metric {
+    name: "map-sqnr",
+    title: "centred SQNR",
+    unit: "dB",
+    decimals: 2,
+    better: Better::Higher,
+    best: MAX_DB,
+    about: "signal over quantization noise, both without their mean in each channel",
+    task: Some(TaskName::Map),
+    prepare: |outputs, head| Box::new(Channels::new(outputs, head, centred, Channels::db)),
+};
+
+/// Mean SSIM of the channels of pictures over squares of 7 pixels.
+pub const SSIM: Metric = Metric {
+    name: "ssim",
+    title: "SSIM",
+    unit: "",
+    decimals: 4,
+    better: Better::Higher,
+    best: 1.0,
+    about: "structural similarity of pictures over squares of 7 pixels, mean over channels and samples",
+    task: Some(TaskName::Map),
+    prepare: |outputs, head| Box::new(Channels::new(outputs, head, ssim, Channels::mean)),
+};
+
+/// Side of the squares of the SSIM.
+const SIDE: usize = 7;
+
+type AddChannel = fn([usize; 2], Option<f32>, &[f32], &[f32]) -> Option<[f64; 2]>;
+
+#[derive(Debug)]
+struct Channels {
+    outputs: Option<TaskOutputs<MapHead>>,
+    /// The two sums of a channel.
+    add: AddChannel,
+    figure: fn(&[f64]) -> Option<f64>,
+}
+
+impl Channels {
+    fn new(
+        outputs: &[FloatOutput],
+        head: Option<&TaskHead>,
+        add: AddChannel,
+        figure: fn(&[f64]) -> Option<f64>,
+    ) -> Channels {
+        let select = |meaning| if let Meaning::Map(head) = meaning { Some(head) } else { None };
+        Channels { outputs: TaskOutputs::new(outputs, head, select), add, figure }
+    }
+
+    fn db(sums: &[f64]) -> Option<f64> {
+        (sums[0] > 0.0).then(|| if sums[1] > 0.0 { relative_error_db(sums[1] / sums[0]) } else { MAX_DB })
+    }
+
+    fn mean(sums: &[f64]) -> Option<f64> {
+        (sums[1] > 0.0).then(|| sums[0] / sums[1])
+    }
+}
+
+impl Measure for Channels {
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        type Decoded = ([usize; 2], Vec<Vec<f32>>, Option<f32>);
+        let decode = |outputs: &TaskOutputs<MapHead>, views: &[OutputView]| {
+            let (sides, channels) = outputs.head.channels(views)?;
+            Ok((sides, channels, outputs.head.peak))
+        };
+        let add = |(sides, float, peak): Decoded, (_, quantized, _): Decoded, sums: &mut [f64]| {
+            for (a, b) in float.iter().zip(&quantized) {
+                let of_channel = (self.add)(sides, peak, a, b).unwrap_or_default();
+                sums.iter_mut().zip(of_channel).for_each(|(sum, one)| *sum += one);
+            }
+        };
+        summed(self.outputs.as_ref(), sample, 2, decode, add)
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        vec![(self.figure)(sums).map(Figure::of)]
+    }
+}
+
+/// Squares of the signal and of the error, both without their means.
+fn centred(_: [usize; 2], _: Option<f32>, float: &[f32], quantized: &[f32]) -> Option<[f64; 2]> {
+    let sum = |values: &mut dyn Iterator<Item = f64>| {
+        let values: Vec<f64> = values.collect();
+        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+        values.iter().map(|x| (x - mean).powi(2)).sum::<f64>()
+    };
+    let errors = float.iter().zip(quantized).map(|(&a, &b)| f64::from(a) - f64::from(b));
+    Some([sum(&mut float.iter().map(|&x| f64::from(x))), sum(&mut errors.into_iter())])
+}
+
+/// The SSIM of a channel, and 1; nothing of what is no picture or too small.
+fn ssim([height, width]: [usize; 2], peak: Option<f32>, float: &[f32], quantized: &[f32]) -> Option<[f64; 2]> {
+    let peak = f64::from(peak?);
+    if height < SIDE || width < SIDE {
+        return None;
+    }
+    let clipped = |values: &[f32]| -> Vec<f64> { values.iter().map(|&x| f64::from(x).clamp(0.0, peak)).collect() };
+    let (a, b) = (clipped(float), clipped(quantized));
+    let means = |a: &[f64], b: Option<&[f64]>| square_means([height, width], |i| a[i] * b.map_or(1.0, |b| b[i]));
+    let (mean_a, mean_b) = (means(&a, None), means(&b, None));
+    let (aa, bb, ab) = (means(&a, Some(&a)), means(&b, Some(&b)), means(&a, Some(&b)));
+    let n = (SIDE * SIDE) as f64;
+    let unbiased = n / (n - 1.0);
+    let (c1, c2) = ((0.01 * peak).powi(2), (0.03 * peak).powi(2));
+    let at = |i: usize| {
+        let (ma, mb) = (mean_a[i], mean_b[i]);
+        let covariance = |product: f64, mean: f64| unbiased * (product - mean);
+        let (va, vb, both) = (covariance(aa[i], ma * ma), covariance(bb[i], mb * mb), covariance(ab[i], ma * mb));
+        (2.0 * ma * mb + c1) * (2.0 * both + c2) / ((ma * ma + mb * mb + c1) * (va + vb + c2))
+    };
+    Some([(0..mean_a.len()).map(at).sum::<f64>() / mean_a.len() as f64, 1.0])
+}
+
+/// Means over all squares that lie in the picture, by sums of rectangles.
+fn square_means([height, width]: [usize; 2], value: impl Fn(usize) -> f64) -> Vec<f64> {
+    let row = width + 1;
+    let mut sums = vec![0.0; (height + 1) * row];
+    for y in 0..height {
+        let mut of_row = 0.0;
+        for x in 0..width {
+            of_row += value(y * width + x);
+            sums[(y + 1) * row + x + 1] = sums[y * row + x + 1] + of_row;
+        }
+    }
+    let mean = |y: usize, x: usize| {
+        let at = |y: usize, x: usize| sums[y * row + x];
+        (at(y + SIDE, x + SIDE) - at(y, x + SIDE) - at(y + SIDE, x) + at(y, x)) / (SIDE * SIDE) as f64
+    };
+    (0..=height - SIDE).flat_map(|y| (0..=width - SIDE).map(move |x| (y, x))).map(|(y, x)| mean(y, x)).collect()
+}

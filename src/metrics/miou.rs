@@ -1,0 +1,73 @@
+//! Segmentation: the pixels of each class.
+
+use super::layout::FloatOutput;
+use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::task_outputs::{TaskOutputs, summed};
+use crate::heads::{Meaning, OutputView, SegmentHead, TaskHead, TaskName};
+
+/// Mean over the classes of `pixels in both / pixels in one of them`, over all samples together. A class that neither network
+/// finds does not count.
+pub const MIOU: Metric = Metric {
+    name: "miou",
+    title: "mIoU",
+    unit: "",
+    decimals: 3,
+    better: Better::Higher,
+    best: 1.0,
+    about: "pixels of each class or mask that both networks find, over those that one of them finds, mean over classes",
+    task: Some(TaskName::Segment),
+    prepare: |outputs, head| Box::new(Pixels::new(outputs, head)),
+};
+
+#[derive(Debug)]
+struct Pixels {
+    outputs: Option<TaskOutputs<SegmentHead>>,
+    n_classes: usize,
+}
+
+impl Pixels {
+    fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> Pixels {
+        let select = |meaning| if let Meaning::Segment(head) = meaning { Some(head) } else { None };
+        let task = TaskOutputs::new(outputs, head, select);
+        let n_classes = |task: &TaskOutputs<SegmentHead>| {
+            let view = |output: &FloatOutput| {
+                let values = output.samples.first().copied().unwrap_or_default();
+                (output.about.name.clone(), output.shape.to_vec(), values.to_vec(), output.batch)
+            };
+            let first: Vec<_> = outputs.iter().map(view).collect();
+            let views: Vec<OutputView> = first
+                .iter()
+                .map(|(name, shape, values, batch)| OutputView::of_image(name, shape, values, (*batch, 0)))
+                .collect();
+            task.head.classes.rows(&views).map_or(0, |rows| rows.n_columns)
+        };
+        Pixels { n_classes: task.as_ref().map_or(0, n_classes), outputs: task }
+    }
+}
+
+impl Measure for Pixels {
+    /// Pixels in both and in one of them, class by class.
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        type Members = (usize, Vec<Vec<usize>>);
+        let decode = |outputs: &TaskOutputs<SegmentHead>, views: &[OutputView]| {
+            let members = outputs.head.members(views)?;
+            anyhow::ensure!(members.0 == self.n_classes, "another number of classes");
+            Ok(members)
+        };
+        let add = |(_, float): Members, (_, quantized): Members, sums: &mut [f64]| {
+            for (a, b) in float.iter().zip(&quantized) {
+                let both = a.iter().filter(|class| b.contains(class));
+                both.for_each(|&class| sums[2 * class] += 1.0);
+                let one = a.iter().chain(b.iter().filter(|class| !a.contains(class)));
+                one.for_each(|&class| sums[2 * class + 1] += 1.0);
+            }
+        };
+        summed(self.outputs.as_ref(), sample, 2 * self.n_classes, decode, add)
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        let found = sums.chunks_exact(2).filter(|sums| sums[1] != 0.0);
+        let ious: Vec<f64> = found.map(|sums| sums[0] / sums[1]).collect();
+        vec![(!ious.is_empty()).then(|| Figure::of(ious.iter().sum::<f64>() / ious.len() as f64))]
+    }
+}

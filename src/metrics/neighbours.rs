@@ -1,0 +1,105 @@
+//! Embeddings: which samples lie next to each other.
+
+use super::layout::FloatOutput;
+use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::task_outputs::TaskOutputs;
+use crate::heads::{EmbedHead, Meaning, TaskHead, TaskName};
+
+/// Share of each sample's 10 nearest neighbours by cosine that the quantized network keeps, among the first 1024 samples; of 12
+/// samples or more. Sums hold both embeddings of each of them, and grow with the number of samples.
+pub const NEIGHBOURS: Metric = Metric {
+    name: "neighbours",
+    title: "neighbours kept",
+    unit: "",
+    decimals: 3,
+    better: Better::Higher,
+    best: 1.0,
+    about: "nearest neighbours of each sample by cosine that stay, share of 10",
+    task: Some(TaskName::Embed),
+    prepare: |outputs, head| Box::new(Neighbours::new(outputs, head)),
+};
+
+/// Neighbours of a sample.
+const N_NEAREST: usize = 10;
+/// Samples that count, at most.
+const MAX_SAMPLES: usize = 1024;
+
+#[derive(Debug)]
+struct Neighbours(Option<TaskOutputs<EmbedHead>>);
+
+impl Neighbours {
+    fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> Neighbours {
+        let select = |meaning| if let Meaning::Embed(head) = meaning { Some(head) } else { None };
+        Neighbours(TaskOutputs::new(outputs, head, select))
+    }
+}
+
+impl Measure for Neighbours {
+    /// Values of an embedding, then those of both networks, image by image.
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        let Some(outputs) = &self.0 else { return Vec::new() };
+        let mut sums = Vec::new();
+        for images in outputs.images(sample) {
+            for views in &images {
+                let Ok(embedding) = outputs.head.embedding(views) else { return vec![f64::NAN] };
+                if sums.is_empty() {
+                    sums.push(embedding.len() as f64);
+                }
+                sums.extend(embedding.iter().map(|&x| f64::from(x)));
+            }
+        }
+        sums
+    }
+
+    fn merge(&self, total: &mut Vec<f64>, sample: &[f64]) {
+        match (total.first(), sample.split_first()) {
+            (Some(n), Some((of_sample, values))) if n == of_sample => {
+                if total.len() < 2 * *n as usize * MAX_SAMPLES {
+                    total.extend(values);
+                }
+            }
+            (None, _) => total.extend(sample),
+            // Embeddings of other lengths are not comparable.
+            _ => *total = vec![f64::NAN],
+        }
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        vec![kept(sums).map(Figure::of)]
+    }
+}
+
+fn kept(sums: &[f64]) -> Option<f64> {
+    let (&n, values) = sums.split_first()?;
+    if !n.is_finite() || n < 1.0 {
+        return None;
+    }
+    let embeddings: Vec<&[f64]> = values.chunks_exact(n as usize).take(2 * MAX_SAMPLES).collect();
+    let n_samples = embeddings.len() / 2;
+    if n_samples < N_NEAREST + 2 {
+        return None;
+    }
+    let of =
+        |network: usize| nearest(&embeddings.iter().skip(network).step_by(2).map(|one| unit(one)).collect::<Vec<_>>());
+    let (float, quantized) = (of(0), of(1));
+    let n_kept = |(a, b): (&Vec<usize>, &Vec<usize>)| a.iter().filter(|sample| b.contains(sample)).count();
+    let n_kept: usize = float.iter().zip(&quantized).map(n_kept).sum();
+    Some(n_kept as f64 / (n_samples * N_NEAREST) as f64)
+}
+
+/// The vector over its length.
+fn unit(values: &[f64]) -> Vec<f64> {
+    let length = values.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-30);
+    values.iter().map(|x| x / length).collect()
+}
+
+/// The samples with the largest cosine to each, the first of equal ones.
+fn nearest(vectors: &[Vec<f64>]) -> Vec<Vec<usize>> {
+    let of_sample = |i: usize| {
+        let cosine = |j: usize| vectors[i].iter().zip(&vectors[j]).map(|(a, b)| a * b).sum::<f64>();
+        let mut others: Vec<(usize, f64)> = (0..vectors.len()).filter(|&j| j != i).map(|j| (j, cosine(j))).collect();
+        others.sort_by(|a, b| b.1.total_cmp(&a.1));
+        others.into_iter().take(N_NEAREST).map(|(j, _)| j).collect()
+    };
+    (0..vectors.len()).map(of_sample).collect()
+}
