@@ -53,7 +53,7 @@ const ROOMS: &[Room] = &[
     Room { floor: 2, modules: &["engine"], may_use: Only(&["data"]) },
     Room { floor: 1, modules: &["scheme"], may_use: Only(&[]) },
     Room { floor: 1, modules: &["data"], may_use: Only(&[]) },
-    Room { floor: 2, modules: &["metrics"], may_use: Only(&["heads"]) },
+    Room { floor: 2, modules: &["metrics"], may_use: Only(&["data", "heads"]) },
     Room { floor: 1, modules: &["heads"], may_use: Only(&[]) },
     Room { floor: 1, modules: &["observers"], may_use: Only(&[]) },
     Room { floor: 0, modules: &["onnx"], may_use: Only(&[]) },

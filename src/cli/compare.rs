@@ -4,7 +4,7 @@ use super::Failure;
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
 use super::print::{Bar, err, out};
-use crate::data::{self, Labels, parse_number};
+use crate::data::{self, BoxLabels, Labels, parse_number};
 use crate::diag::Exit;
 use crate::metrics::{METRICS, MetricBound, MissedGate, SQNR, TOP1_DROP};
 use crate::pipeline::{CompareRequest, compare};
@@ -24,8 +24,9 @@ pub struct CompareArgs {
     /// Evaluation data, as for calibrate
     #[arg(long, short, required = true, value_name = "PATH")]
     data: Vec<String>,
-    /// Labels: a .csv with the columns `file` (relative to it or to the data) and `class_index`
-    #[arg(long, value_name = "FILE.csv")]
+    /// Labels: a .csv with the columns `file` (relative to it or to the data) and `class_index`, or boxes as COCO's
+    /// instances.json
+    #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
     #[command(flatten)]
     shape: ShapeArgs,
@@ -79,7 +80,10 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let (task, head) = args.task.resolve()?;
     let preprocessing = args.preprocess.resolve()?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
-    let labels = args.labels.as_deref().map(Labels::read).transpose()?;
+    let is_boxes = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "json");
+    let boxes = args.labels.as_ref().filter(is_boxes).map(|path| BoxLabels::read(path)).transpose()?;
+    let labels = args.labels.as_ref().filter(|path| !is_boxes(path));
+    let labels = labels.map(|path| Labels::read(path)).transpose()?;
     data::ensure_found(&args.data)?;
     let quiet = args.print.quiet;
     let request = CompareRequest {
@@ -90,6 +94,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         shapes,
         axes,
         labels,
+        boxes,
         task,
         head,
         threads: args.samples.threads(),

@@ -4,6 +4,7 @@
 //! applied, as in the tools that models are trained with. Transparency is dropped, unless the input has four channels;
 //! 16-bit pixels are rounded to 8 bits; palettes are looked up.
 
+use super::fit::ImageFit;
 use super::preprocess::{Color, Crop, Filter, Layout};
 use super::recipe::Recipe;
 use super::resize::Resize;
@@ -95,39 +96,11 @@ impl Recipe {
 
     /// Resizes, pads and crops to the input's size.
     fn fit(&self, pixels: Pixels) -> Result<Pixels> {
-        let (width, height) = (self.width as f64, self.height as f64);
-        let (w, h) = (pixels.width as f64, pixels.height as f64);
-        let scaled = |ratio: f64| {
-            let side = |pixels: f64| (pixels * ratio).round_ties_even().max(1.0) as usize;
-            (side(w), side(h))
-        };
+        let [w, h] = self.target([pixels.width, pixels.height]);
+        let resized = pixels.resized(w, h, self.filter)?;
         let pixels = match self.resize {
-            Resize::None => pixels,
-            Resize::Exact(None) => pixels.resized(self.width, self.height, self.filter)?,
-            Resize::Exact(Some((height, width))) => pixels.resized(width as usize, height as usize, self.filter)?,
-            Resize::ShortSide(side) => {
-                let ratio = match side {
-                    Some(side) => f64::from(side) / w.min(h),
-                    None => {
-                        let side = |input: f64| (input * 256.0 / 224.0).round_ties_even();
-                        (side(width) / w).max(side(height) / h)
-                    }
-                };
-                // For inputs that are not square, the image has to cover both sides.
-                let covers = (width / w).max(height / h);
-                let (w, h) = scaled(if self.crop == Crop::Center { ratio.max(covers) } else { ratio });
-                pixels.resized(w, h, self.filter)?
-            }
-            Resize::Letterbox | Resize::LetterboxCentered => {
-                let ratio = (width / w).min(height / h);
-                // YOLOX truncates, the centered form of Ultralytics rounds.
-                let (w, h) = match self.resize {
-                    Resize::LetterboxCentered => scaled(ratio),
-                    _ => (((w * ratio) as usize).max(1), ((h * ratio) as usize).max(1)),
-                };
-                let (w, h) = (w.min(self.width), h.min(self.height));
-                self.padded(&pixels.resized(w, h, self.filter)?)
-            }
+            Resize::Letterbox | Resize::LetterboxCentered => self.padded(&resized),
+            _ => resized,
         };
         let (w, h) = (pixels.width, pixels.height);
         let is_large = w >= self.width && h >= self.height;
@@ -152,13 +125,72 @@ impl Recipe {
         Ok(self.cropped(pixels))
     }
 
+    /// Width and height that an image is resized to.
+    fn target(&self, [image_width, image_height]: [usize; 2]) -> [usize; 2] {
+        let (width, height) = (self.width as f64, self.height as f64);
+        let (w, h) = (image_width as f64, image_height as f64);
+        let scaled = |ratio: f64| [w, h].map(|pixels| (pixels * ratio).round_ties_even().max(1.0) as usize);
+        match self.resize {
+            Resize::None => [image_width, image_height],
+            Resize::Exact(None) => [self.width, self.height],
+            Resize::Exact(Some((height, width))) => [width as usize, height as usize],
+            Resize::ShortSide(side) => {
+                let ratio = match side {
+                    Some(side) => f64::from(side) / w.min(h),
+                    None => {
+                        let side = |input: f64| (input * 256.0 / 224.0).round_ties_even();
+                        (side(width) / w).max(side(height) / h)
+                    }
+                };
+                // For inputs that are not square, the image has to cover both sides.
+                let covers = (width / w).max(height / h);
+                scaled(if self.crop == Crop::Center { ratio.max(covers) } else { ratio })
+            }
+            Resize::Letterbox | Resize::LetterboxCentered => {
+                let ratio = (width / w).min(height / h);
+                // YOLOX truncates, the centered form of Ultralytics rounds.
+                let [w, h] = match self.resize {
+                    Resize::LetterboxCentered => scaled(ratio),
+                    _ => [w, h].map(|pixels| ((pixels * ratio) as usize).max(1)),
+                };
+                [w.min(self.width), h.min(self.height)]
+            }
+        }
+    }
+
+    /// Pixels to the left of a resized image in the input, and above it; below 0 where it is cropped.
+    fn corner(&self, [width, height]: [usize; 2]) -> [i64; 2] {
+        match self.resize {
+            Resize::Letterbox => [0, 0],
+            _ => [(self.width, width), (self.height, height)].map(|(input, image)| match input.checked_sub(image) {
+                Some(room) => room as i64 / 2,
+                None => -((image - input) as i64 / 2),
+            }),
+        }
+    }
+
+    /// The way of an image file into the input.
+    ///
+    /// # Errors
+    /// If the file is no image. The message starts with its path.
+    pub fn image_fit(&self, path: &Path) -> Result<ImageFit> {
+        let size = ImageReader::open(path)
+            .map_err(anyhow::Error::from)
+            .and_then(|reader| Ok(reader.with_guessed_format()?.into_dimensions()?));
+        let (width, height) = size.with_context(|| format!("`{}`", path.display()))?;
+        let size = [width as usize, height as usize];
+        let target = self.target(size);
+        let scale = std::array::from_fn(|i| target[i] as f64 / size[i] as f64);
+        Ok(ImageFit { size, scale, offset: self.corner(target).map(|pixels| pixels as f64) })
+    }
+
     /// The center of the pixels, in the input's size.
     fn cropped(&self, pixels: Pixels) -> Pixels {
         let Pixels { width, height, n_channels, .. } = pixels;
         if (width, height) == (self.width, self.height) {
             return pixels;
         }
-        let (left, top) = ((width - self.width) / 2, (height - self.height) / 2);
+        let [left, top] = self.corner([width, height]).map(|pixels| pixels.unsigned_abs() as usize);
         let row = |y: usize| &pixels.data[(y * width + left) * n_channels..][..self.width * n_channels];
         let data = (top..top + self.height).flat_map(row).copied().collect();
         Pixels { width: self.width, height: self.height, n_channels, data }
@@ -171,10 +203,7 @@ impl Recipe {
             n_channels: self.n_channels,
             data: vec![self.pad_value; self.width * self.height * self.n_channels],
         };
-        let (left, top) = match self.resize {
-            Resize::LetterboxCentered => ((self.width - pixels.width) / 2, (self.height - pixels.height) / 2),
-            _ => (0, 0),
-        };
+        let [left, top] = self.corner([pixels.width, pixels.height]).map(|pixels| pixels.unsigned_abs() as usize);
         let row_len = pixels.width * pixels.n_channels;
         for (y, row) in pixels.data.chunks_exact(row_len).enumerate() {
             let start = ((top + y) * self.width + left) * self.n_channels;

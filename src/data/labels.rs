@@ -64,7 +64,7 @@ impl Labels {
         let mut taken: BTreeMap<&Path, PathBuf> = BTreeMap::new();
         let mut of_file = |file: String| -> Result<usize> {
             let path = absolute(Path::new(&file))?;
-            let Some((row, LabelRow { line, class })) = self.find(&path) else {
+            let Some((row, LabelRow { line, class })) = by_end(&self.rows, &path) else {
                 bail!(
                     "`{file}` has no class in `{}`, expected a row whose `file` is this path or the end of it",
                     self.list.display()
@@ -85,18 +85,18 @@ impl Labels {
         };
         (0..dataset.len()).map(|i| dataset.parts(i).into_iter().map(&mut of_file).collect()).collect()
     }
+}
 
-    /// The matching row: the longest path that `path` ends with.
-    fn find(&self, path: &Path) -> Option<(&Path, &LabelRow)> {
-        let parts: Vec<Component> = path.components().collect();
-        let ends = (0..parts.len()).map(|start| parts[start..].iter().collect::<PathBuf>());
-        let row = ends.filter_map(|end| self.rows.get_key_value(&end)).next();
-        row.map(|(path, row)| (path.as_path(), row))
-    }
+/// The entry with the longest path that `path` ends with.
+pub(super) fn by_end<'r, T>(entries: &'r BTreeMap<PathBuf, T>, path: &Path) -> Option<(&'r Path, &'r T)> {
+    let parts: Vec<Component> = path.components().collect();
+    let ends = (0..parts.len()).map(|start| parts[start..].iter().collect::<PathBuf>());
+    let entry = ends.filter_map(|end| entries.get_key_value(&end)).next();
+    entry.map(|(path, entry)| (path.as_path(), entry))
 }
 
 /// The absolute path, without `.` and `..`.
-fn absolute(path: &Path) -> Result<PathBuf> {
+pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     Ok(normal(&std::path::absolute(path)?))
 }
 

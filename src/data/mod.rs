@@ -7,7 +7,9 @@
 //! Images are preprocessed; arrays are used value for value.
 
 mod array;
+mod coco;
 mod columns;
+mod fit;
 mod image;
 mod kept;
 mod labels;
@@ -22,6 +24,8 @@ mod shapes;
 mod sources;
 mod table;
 
+pub use coco::{BoxLabels, ImageTruth, TrueBox};
+pub use fit::ImageFit;
 pub use labels::Labels;
 pub use paths::Paths;
 pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, parse_option};
@@ -242,6 +246,22 @@ impl Dataset {
             _ => None,
         };
         self.recipe.as_ref().map_or_else(|| by_shape().unwrap_or(1), |recipe| recipe.batch)
+    }
+
+    /// The way of each image of sample `i` into the input; none where the sample is of arrays.
+    ///
+    /// # Errors
+    /// If a file is no image.
+    ///
+    /// # Panics
+    /// If `i` is not below [`Dataset::len`].
+    pub fn fits(&self, i: usize) -> Result<Vec<ImageFit>> {
+        match (self.locate(i), &self.recipe) {
+            ((_, Item::Images(first), sample), Some(recipe)) => {
+                self.images_of(*first, sample).iter().map(|path| recipe.image_fit(path)).collect()
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Height and width of the images that the first input takes, where it looks like one of images.

@@ -18,7 +18,7 @@ pub const MAP_SQNR: Metric = Metric {
     best: MAX_DB,
     about: "signal over quantization noise, both without their mean in each channel",
     task: Some(TaskName::Map),
-    prepare: |outputs, head| Box::new(Channels::new(outputs, head, centred, Channels::db)),
+    prepare: |outputs, head| Box::new(MapChannels::new(outputs, head, centred, MapChannels::db)),
 };
 
 /// Mean SSIM of the channels of pictures over squares of 7 pixels.
@@ -31,7 +31,7 @@ pub const SSIM: Metric = Metric {
     best: 1.0,
     about: "structural similarity of pictures over squares of 7 pixels, mean over channels and samples",
     task: Some(TaskName::Map),
-    prepare: |outputs, head| Box::new(Channels::new(outputs, head, ssim, Channels::mean)),
+    prepare: |outputs, head| Box::new(MapChannels::new(outputs, head, ssim, MapChannels::mean)),
 };
 
 /// Side of the squares of the SSIM.
@@ -40,22 +40,22 @@ const SIDE: usize = 7;
 type AddChannel = fn([usize; 2], Option<f32>, &[f32], &[f32]) -> Option<[f64; 2]>;
 
 #[derive(Debug)]
-struct Channels {
+struct MapChannels {
     outputs: Option<TaskOutputs<MapHead>>,
     /// The two sums of a channel.
     add: AddChannel,
     figure: fn(&[f64]) -> Option<f64>,
 }
 
-impl Channels {
+impl MapChannels {
     fn new(
         outputs: &[FloatOutput],
         head: Option<&TaskHead>,
         add: AddChannel,
         figure: fn(&[f64]) -> Option<f64>,
-    ) -> Channels {
+    ) -> MapChannels {
         let select = |meaning| if let Meaning::Map(head) = meaning { Some(head) } else { None };
-        Channels { outputs: TaskOutputs::new(outputs, head, select), add, figure }
+        MapChannels { outputs: TaskOutputs::new(outputs, head, select), add, figure }
     }
 
     fn db(sums: &[f64]) -> Option<f64> {
@@ -67,7 +67,7 @@ impl Channels {
     }
 }
 
-impl Measure for Channels {
+impl Measure for MapChannels {
     fn sums(&self, sample: &SamplePair) -> Vec<f64> {
         type Decoded = ([usize; 2], Vec<Vec<f32>>, Option<f32>);
         let decode = |outputs: &TaskOutputs<MapHead>, views: &[OutputView]| {

@@ -2,6 +2,7 @@
 
 use super::groups::OutputGroups;
 use super::layout::FloatOutput;
+use crate::data::ImageTruth;
 use crate::heads::{TaskHead, TaskName};
 use serde::{Serialize, Serializer};
 use std::fmt::Debug;
@@ -111,6 +112,8 @@ pub struct SamplePair<'a> {
     pub outputs: &'a [Option<OutputPair<'a>>],
     /// The class of each entry of the batch, where labels are given.
     pub labels: Option<&'a [usize]>,
+    /// The boxes of each image, and its way into the input, where boxes are given as labels.
+    pub truths: Option<&'a [ImageTruth]>,
 }
 
 impl<'a> SamplePair<'a> {

@@ -16,17 +16,17 @@ pub const MIOU: Metric = Metric {
     best: 1.0,
     about: "pixels of each class or mask that both networks find, over those that one of them finds, mean over classes",
     task: Some(TaskName::Segment),
-    prepare: |outputs, head| Box::new(Pixels::new(outputs, head)),
+    prepare: |outputs, head| Box::new(ClassPixels::new(outputs, head)),
 };
 
 #[derive(Debug)]
-struct Pixels {
+struct ClassPixels {
     outputs: Option<TaskOutputs<SegmentHead>>,
     n_classes: usize,
 }
 
-impl Pixels {
-    fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> Pixels {
+impl ClassPixels {
+    fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> ClassPixels {
         let select = |meaning| if let Meaning::Segment(head) = meaning { Some(head) } else { None };
         let task = TaskOutputs::new(outputs, head, select);
         let n_classes = |task: &TaskOutputs<SegmentHead>| {
@@ -41,12 +41,12 @@ impl Pixels {
                 .collect();
             task.head.classes.rows(&views).map_or(0, |rows| rows.n_columns)
         };
-        Pixels { n_classes: task.as_ref().map_or(0, n_classes), outputs: task }
+        ClassPixels { n_classes: task.as_ref().map_or(0, n_classes), outputs: task }
     }
 }
 
-impl Measure for Pixels {
-    /// Pixels in both and in one of them, class by class.
+impl Measure for ClassPixels {
+    /// ClassPixels in both and in one of them, class by class.
     fn sums(&self, sample: &SamplePair) -> Vec<f64> {
         type Members = (usize, Vec<Vec<usize>>);
         let decode = |outputs: &TaskOutputs<SegmentHead>, views: &[OutputView]| {

@@ -9,6 +9,8 @@
 mod agreement;
 mod characters;
 mod classes;
+mod coco;
+mod coco_precision;
 mod cosine;
 mod decibels;
 mod detect;
@@ -34,6 +36,7 @@ mod top5;
 pub use agreement::AGREEMENT;
 pub use characters::CHARACTERS;
 pub use classes::n_classes;
+pub use coco::COCO_MAP;
 pub use cosine::COSINE;
 pub use decibels::{MAX_DB, relative_error_db};
 pub use detect::{BOX_IOU, F1};
@@ -60,8 +63,8 @@ use anyhow::{Result, anyhow};
 
 /// Every metric, in the order in which they are printed.
 pub const METRICS: &[Metric] = &[
-    OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, TOP1_DROP, TOP5, F1, BOX_IOU, MIOU, NEIGHBOURS, MAP_SQNR, SSIM,
-    PCK, CHARACTERS,
+    OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, TOP1_DROP, TOP5, F1, BOX_IOU, COCO_MAP, MIOU, NEIGHBOURS,
+    MAP_SQNR, SSIM, PCK, CHARACTERS,
 ];
 
 /// The metric with a name.

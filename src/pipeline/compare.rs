@@ -4,7 +4,7 @@ use super::on_threads;
 use super::task::head_of;
 use crate::calibrate::each_sample;
 use crate::check::is_quantized;
-use crate::data::{Array, Dataset, Labels, Preprocessing, Sample, Values};
+use crate::data::{Array, BoxLabels, Dataset, ImageTruth, Labels, Preprocessing, Sample, Values};
 use crate::diag::WithHint;
 use crate::engine::{Engine, Parsed, Session};
 use crate::heads::{Head, OutputView, TaskHead, TaskName};
@@ -44,6 +44,8 @@ pub struct CompareRequest<'a> {
     pub axes: ChannelAxes,
     /// Classes of the samples, by file.
     pub labels: Option<Labels>,
+    /// Boxes of the images, by file.
+    pub boxes: Option<BoxLabels>,
     /// The network's task, where the user gives it.
     pub task: Option<TaskName>,
     /// The network's head, where the user gives it.
@@ -104,6 +106,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let (float, quantized): (Engine, Engine) = (build(models[0], float)?, build(models[1], quantized)?);
     let dataset = Dataset::open(data, float.inputs(), preprocessing, *limit)?;
     let labels = labels.as_ref().map(|labels| labels.of_dataset(&dataset)).transpose()?;
+    let truths = request.boxes.as_ref().map(|boxes| boxes.of_dataset(&dataset)).transpose()?;
     let tick = progress("comparison", dataset.len());
     let sums = Mutex::new(Sums::new(request, &outputs, &dataset));
     let start = || Ok(((), [float.session()?, quantized.session()?]));
@@ -114,6 +117,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
         let ran = Ran {
             outputs: [run(float)?, run(quantized)?],
             labels: labels.as_ref().map(|labels| &labels[sample_idx][..]),
+            truths: truths.as_ref().map(|truths| &truths[sample_idx][..]),
         };
         ran.check(&outputs, dataset.batch()).with_context(|| format!("`{name}`"))?;
         add(&sums, sample_idx, &name, ran)
@@ -147,6 +151,8 @@ struct Ran<'a> {
     outputs: [Vec<Array>; 2],
     /// The class of each entry of the batch.
     labels: Option<&'a [usize]>,
+    /// The boxes of each image of the batch.
+    truths: Option<&'a [ImageTruth]>,
 }
 
 fn f32s(array: &Array) -> &[f32] {
@@ -265,11 +271,15 @@ impl<'a> Sums<'a> {
         });
         let float: Vec<FloatOutput> = float.collect();
         let images: Vec<_> = first.iter().take(MIN_FIRST).map(|ran| ran.views(self.outputs, self.batch)).collect();
-        let head = head_of(self.request.task, self.request.head.as_ref(), &images, self.input)?;
+        let task = self.request.task.or(self.request.boxes.as_ref().map(|_| TaskName::Detect));
+        let head = head_of(task, self.request.head.as_ref(), &images, self.input)?;
         let prepared = Arc::new(PreparedMetrics::new(METRICS, &float, head.as_ref()));
         let in_order = self.in_order.insert(InOrder::new(prepared.clone()));
         for (sample_idx, ran) in &waiting {
-            in_order.add(*sample_idx, prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels }));
+            in_order.add(
+                *sample_idx,
+                prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels, truths: ran.truths }),
+            );
         }
         self.head = head;
         Ok(())
@@ -302,7 +312,7 @@ fn add<'a>(sums: &Mutex<Sums<'a>>, sample_idx: usize, name: &str, ran: Ran<'a>) 
         return locked_sums.wait(sample_idx, ran);
     };
     drop(locked_sums);
-    let one = prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels });
+    let one = prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels, truths: ran.truths });
     if let Some(in_order) = &mut locked()?.in_order {
         in_order.add(sample_idx, one);
     }

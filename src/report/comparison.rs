@@ -2,8 +2,8 @@
 
 use crate::heads::TaskName;
 use crate::metrics::{
-    AGREEMENT, ChannelGroup, Figure, FoundCounts, MAX_DB, MAX_ERROR, METRICS, Metric, NonFinite, OVERLAP, OutputGroups,
-    SQNR, TOP1, TOP1_DROP,
+    AGREEMENT, COCO_MAP, ChannelGroup, Figure, FoundCounts, MAX_DB, MAX_ERROR, METRICS, Metric, NonFinite, OVERLAP,
+    OutputGroups, SQNR, TOP1, TOP1_DROP,
 };
 use crate::pipeline::Comparison;
 use serde::Serialize;
@@ -65,6 +65,8 @@ pub struct TaskReport {
     pub metrics: Map<String, Value>,
     /// Detections of both networks.
     pub found: Option<FoundReport>,
+    /// COCO's mAP, float and quantized; absent without boxes as labels.
+    pub coco_map: Option<[f64; 2]>,
 }
 
 /// Detections of both networks.
@@ -94,6 +96,9 @@ pub fn task(comparison: &Comparison) -> Option<TaskReport> {
         head: head.head.name.clone(),
         recognized_by: head.reason.clone(),
         metrics: figures.iter().filter_map(number).collect(),
+        coco_map: figures
+            .iter()
+            .find_map(|(metric, figure)| (**metric == COCO_MAP).then_some([figure.float?, figure.value])),
         found: found.next().map(|[float, quantized]| FoundReport { float, quantized }),
     })
 }
@@ -103,7 +108,9 @@ pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
     let by = report.recognized_by.as_ref().map(|reason| format!(", as told by {reason}"));
     let head = format!("task {}, head {}{}", report.task.name(), report.head, by.unwrap_or_default());
     let of_task = METRICS.iter().filter(|metric| metric.task == Some(report.task));
+    // The mAP stands at the end, beside that of the float model.
     let mut parts: Vec<String> = of_task
+        .filter(|metric| **metric != COCO_MAP)
         .map(|metric| match report.metrics.get(metric.name).and_then(Value::as_f64) {
             Some(value) => format!("{} {}", metric.title, metric.spelled(value)),
             None => format!("{} not measured", metric.title),
@@ -113,7 +120,8 @@ pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
         let (float, quantized) = (found.float.n, found.quantized.n);
         format!("found by float {float}, by quantized {quantized}")
     }));
-    vec![head, format!("network: {}, {n_samples} samples", parts.join(", "))]
+    let map = report.coco_map.map(|[float, quantized]| format!("; mAP float {float:.4}, quantized {quantized:.4}"));
+    vec![head, format!("network: {}, {n_samples} samples{}", parts.join(", "), map.unwrap_or_default())]
 }
 
 /// The report on every output.

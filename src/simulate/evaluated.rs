@@ -92,7 +92,7 @@ impl EvaluatedFloat {
             let pairs = self.values.iter().zip(&values);
             let outputs: Vec<Option<OutputPair>> =
                 pairs.map(|(float, quantized)| pair(float.get(sample), quantized.as_ref())).collect();
-            Ok(self.prepared.sums(&SamplePair { outputs: &outputs, labels: None }))
+            Ok(self.prepared.sums(&SamplePair { outputs: &outputs, labels: None, truths: None }))
         };
         samples.into_par_iter().map(of_sample).collect()
     }

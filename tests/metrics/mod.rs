@@ -75,7 +75,7 @@ fn sums(prepared: &PreparedMetrics, outputs: &[Compared], labels: Option<&[usize
     let n = outputs.iter().map(|output| output.samples.len()).max().unwrap_or(0);
     let of_sample = |i: usize| {
         let pairs: Vec<Option<OutputPair>> = outputs.iter().map(|output| output.pair(i)).collect();
-        prepared.sums(&SamplePair { outputs: &pairs, labels })
+        prepared.sums(&SamplePair { outputs: &pairs, labels, truths: None })
     };
     (0..n).map(of_sample).collect()
 }

@@ -115,13 +115,13 @@ fn an_output_that_is_not_compared_adds_nothing() {
     let outputs = [compared("a", &[1, 2], &[(&[3.0, 4.0], &[3.0, 4.5])])];
     let prepared = prepare(&[SQNR, COSINE, MAX_ERROR], &outputs);
     let mut sums = sums(&prepared, &outputs, None);
-    sums.push(prepared.sums(&SamplePair { outputs: &[None], labels: None }));
-    sums.push(prepared.sums(&SamplePair { outputs: &[], labels: None }));
+    sums.push(prepared.sums(&SamplePair { outputs: &[None], labels: None, truths: None }));
+    sums.push(prepared.sums(&SamplePair { outputs: &[], labels: None, truths: None }));
     let measured = Measurement::new(Arc::clone(&prepared), sums);
     assert_near(measured.mean(SQNR).unwrap(), 20.0);
     assert_eq!(measured.mean(COSINE), Some(figure(COSINE, &[1, 2], &outputs[0].samples)));
     assert_eq!(measured.mean(MAX_ERROR), Some(0.5));
-    let none = vec![prepared.sums(&SamplePair { outputs: &[], labels: None })];
+    let none = vec![prepared.sums(&SamplePair { outputs: &[], labels: None, truths: None })];
     let none = Measurement::new(prepared, none);
     assert_eq!((none.mean(SQNR), none.mean(COSINE), none.mean(MAX_ERROR)), (Some(-MAX_DB), None, None));
 }
@@ -190,7 +190,7 @@ fn samples_may_have_other_shapes_than_the_first() {
     let prepared = prepare(METRICS, &outputs);
     let mut sums = sums(&prepared, &outputs, None);
     let longer = OutputPair { shape: &[1, 3], float: &[2.0, 0.0, 1.0], quantized: &[2.0, 2.0, 1.0] };
-    sums.push(prepared.sums(&SamplePair { outputs: &[Some(longer)], labels: None }));
+    sums.push(prepared.sums(&SamplePair { outputs: &[Some(longer)], labels: None, truths: None }));
     let measured = Measurement::new(prepared, sums);
     assert_near(measured.mean(SQNR).unwrap(), db(30.0 / 4.25));
     assert_eq!(measured.mean(MAX_ERROR), Some(2.0));

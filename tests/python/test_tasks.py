@@ -7,14 +7,16 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 from support import MQQ, fixture, quantized
 
 SIDE = 64
 
 
-def lookup(path, outputs, shape=(1, 3, SIDE, SIDE)):
-    """A network of images whose outputs are those of the sample that the first pixel names."""
-    constants = {"from": np.zeros(4, np.int64), "to": np.ones(4, np.int64), "axes": np.arange(4), "flat": np.array([1])}
+def lookup(path, outputs, shape=(1, 3, SIDE, SIDE), pixel=0):
+    """A network of images whose outputs are those of the sample that a pixel names."""
+    constants = {"from": np.array([0, 0, pixel, pixel]), "to": np.array([1, 1, pixel + 1, pixel + 1]), "axes": np.arange(4),
+                 "flat": np.array([1])}
     nodes = [
         helper.make_node("Slice", ["x", "from", "to", "axes"], ["pixel"]),
         helper.make_node("Reshape", ["pixel", "flat"], ["number"]),
@@ -552,6 +554,106 @@ def test_a_drop_of_top1_is_a_gate(tmp_path):
     assert code == 3 and f"drop of top-1 is {drop:.2f} %, expected" in stderr
     assert report["missed"] == [{"metric": "top1-drop", "output": "o", "value": pytest.approx(drop), "bound": pytest.approx(drop - 0.01)}]
     assert compare(tmp_path, {"o": scores}, {"o": found}, "--max-top1-drop", 1)[0] == 2
+
+
+def instances(rng, sizes, found, n_classes=3):
+    """Boxes of images as COCO's file has them: those found, moved, some left out, some more, some crowds."""
+    annotations = []
+    for image, ((width, height), boxes) in enumerate(zip(sizes, found)):
+        drawn = [(c, b + rng.normal(size=4) * 0.01 * max(width, height)) for c, _, b in boxes if rng.random() < 0.7]
+        drawn += [(int(rng.integers(n_classes)), np.array([0, 0, width / 3, height / 2]))]
+        for label, (left, top, right, bottom) in drawn:
+            w, h = max(right - left, 1.0), max(bottom - top, 1.0)
+            crowd = int(rng.random() < 0.1)
+            annotations.append({"id": len(annotations) + 1, "image_id": 100 + image, "category_id": 10 * int(label) + 7,
+                                "bbox": [float(left), float(top), float(w), float(h)], "area": float(w * h), "iscrowd": crowd})
+    return {
+        "images": [{"id": 100 + i, "file_name": f"{i}.png", "width": w, "height": h} for i, (w, h) in enumerate(sizes)],
+        "annotations": annotations,
+        "categories": [{"id": 10 * k + 7, "name": f"class {k}"} for k in reversed(range(n_classes))],
+    }
+
+
+def coco_map(path, boxes):
+    """pycocotools' mAP of boxes [(class, score, corners)] of each image."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+    truth = COCO(path)
+    rows = [{"image_id": 100 + i, "category_id": 10 * int(label) + 7, "score": float(score),
+             "bbox": [float(b[0]), float(b[1]), float(b[2] - b[0]), float(b[3] - b[1])]}
+            for i, of_image in enumerate(boxes) for label, score, b in of_image]
+    judged = COCOeval(truth, truth.loadRes(rows), "bbox")
+    judged.evaluate()
+    judged.accumulate()
+    judged.summarize()
+    return judged.stats[0]
+
+
+# How (width, height) becomes 64x64: factors and the place of the upper left corner.
+FITS = {
+    "letterbox_centered": lambda w, h: (lambda r, nw, nh: (nw / w, nh / h, (SIDE - nw) // 2, (SIDE - nh) // 2))(
+        SIDE / max(w, h), round(w * SIDE / max(w, h)), round(h * SIDE / max(w, h))),
+    "letterbox": lambda w, h: (int(w * SIDE / max(w, h)) / w, int(h * SIDE / max(w, h)) / h, 0, 0),
+    "exact": lambda w, h: (SIDE / w, SIDE / h, 0, 0),
+    "short_side=80": lambda w, h: (lambda nw, nh: (nw / w, nh / h, -((nw - SIDE) // 2), -((nh - SIDE) // 2)))(
+        round(w * 80 / min(w, h)), round(h * 80 / min(w, h))),
+}
+
+
+@pytest.mark.parametrize("resize", FITS)
+@pytest.mark.parametrize("head", ["yolov8", "ultraface"])
+def test_map_is_that_of_pycocotools(head, resize, tmp_path):
+    rng = np.random.default_rng(7)
+    expected, found = (dict(outputs) for outputs in samples(head))
+    sizes = [(100, 80), (64, 64), (90, 200), (37, 53), (128, 64), (70, 99)]
+    (tmp_path / "images").mkdir()
+    for i, size in enumerate(sizes):
+        Image.new("RGB", size, (i, i, i)).save(tmp_path / "images" / f"{i}.png")
+
+    def in_images(outputs):
+        all_ = []
+        for i, (w, h) in enumerate(sizes):
+            x, y, left, top = FITS[resize](w, h)
+            pixels = SIDE if head == "ultraface" else 1
+            back = lambda b: np.clip((np.array(b, float) * pixels - [left, top, left, top]) / [x, y, x, y], 0, [w, h, w, h])
+            boxes = detections(head, {name: values[i] for name, values in outputs.items()})
+            all_.append([(label, score, back(box)) for label, score, box in boxes])
+        return all_
+
+    of_float, of_quantized = in_images(expected), in_images(found)
+    (tmp_path / "instances.json").write_text(json.dumps(instances(rng, sizes, of_float)))
+    maps = [coco_map(tmp_path / "instances.json", boxes) for boxes in (of_float, of_quantized)]
+    models = [lookup(tmp_path / f"{name}.onnx", outputs, pixel=16 if resize == "letterbox" else 32) for name, outputs in (("f", expected), ("q", found))]
+    command = [MQQ, "compare", *models, "--data", tmp_path / "images", "--resize", resize, "--scale", 1, "--head", head,
+               "--labels", tmp_path / "instances.json", "--json"]
+    report = json.loads(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
+    assert report["task"]["coco_map"] == pytest.approx(maps, abs=1e-4) and 0.01 < maps[1] < maps[0] < 0.95
+    assert report["task"]["metrics"]["coco-map"] == report["task"]["coco_map"][1]
+    done = subprocess.run(list(map(str, [*command[:-1], "--fail-under", "coco-map=0.99"])), capture_output=True, text=True)
+    assert done.returncode == 3 and "; mAP float {:.4f}, quantized {:.4f}".format(*report["task"]["coco_map"]) in done.stdout
+
+
+def test_images_without_boxes_are_named(tmp_path):
+    outputs = samples("yolov8")[0]
+    model, other = (lookup(tmp_path / name, outputs) for name in ("f.onnx", "q.onnx"))
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (64, 64)).save(tmp_path / "images" / "a.png")
+    np.savez(tmp_path / "images.npz", x=np.zeros((1, 3, SIDE, SIDE), np.float32))
+
+    def stderr(instances, data):
+        (tmp_path / "boxes.json").write_text(json.dumps(instances))
+        command = [MQQ, "compare", model, other, "--data", tmp_path / data, "--labels", tmp_path / "boxes.json", "--head", "yolov8"]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        assert done.returncode == 1
+        return done.stderr
+
+    empty = {"images": [], "annotations": [], "categories": []}
+    assert "a.png` is not in `" in stderr(empty, "images")
+    assert "is no image, expected images for boxes of" in stderr(empty, "images.npz")
+    box = {"image_id": 1, "category_id": 2, "bbox": [0, 0, 1, 1]}
+    assert "`annotations[0]`: image 1 is not in `images`" in stderr(empty | {"annotations": [box]}, "images")
+    one = empty | {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [box]}
+    assert "`annotations[0]`: category 2 is not in `categories`" in stderr(one, "images")
 
 
 def test_a_task_is_not_another(tmp_path):

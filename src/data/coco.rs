@@ -1,0 +1,138 @@
+//! Boxes of images, from a file in COCO's format.
+
+use super::fit::ImageFit;
+use super::{Dataset, labels};
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Boxes of the images that an `instances.json` names.
+#[derive(Debug, Clone)]
+pub struct BoxLabels {
+    file: PathBuf,
+    /// By the name of the image.
+    images: BTreeMap<PathBuf, Vec<TrueBox>>,
+    n_classes: usize,
+}
+
+/// A box of an image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TrueBox {
+    /// Position of the category among those of the file, by their ids.
+    pub class: usize,
+    /// Left, top, right, bottom in the image's pixels.
+    pub corners: [f64; 4],
+    /// Whether it stands for many objects, so that boxes within it are not counted as wrong.
+    pub is_crowd: bool,
+}
+
+/// The boxes of an image, and how the image became the input.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImageTruth {
+    /// Boxes.
+    pub boxes: Vec<TrueBox>,
+    /// From the image to the input.
+    pub fit: ImageFit,
+}
+
+#[derive(Deserialize)]
+struct Instances {
+    images: Vec<ImageEntry>,
+    annotations: Vec<Annotation>,
+    categories: Vec<Category>,
+}
+
+#[derive(Deserialize)]
+struct ImageEntry {
+    id: i64,
+    file_name: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Annotation {
+    image_id: i64,
+    category_id: i64,
+    /// Left, top, width, height.
+    bbox: [f64; 4],
+    #[serde(default)]
+    iscrowd: u8,
+}
+
+#[derive(Deserialize)]
+struct Category {
+    id: i64,
+}
+
+impl BoxLabels {
+    /// Reads an `instances.json`. Classes are numbered by the ids of the categories in ascending order.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a box names an image or a category that it does not have. The message begins with the
+    /// file.
+    pub fn read(file: &Path) -> Result<BoxLabels> {
+        let read = || -> Result<BoxLabels> {
+            let text = std::fs::read(file)?;
+            let instances: Instances = serde_json::from_slice(&text)?;
+            let mut ids: Vec<i64> = instances.categories.iter().map(|category| category.id).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            let mut boxes: BTreeMap<i64, Vec<TrueBox>> =
+                instances.images.iter().map(|image| (image.id, Vec::new())).collect();
+            for (i, Annotation { image_id, category_id, bbox, iscrowd }) in
+                instances.annotations.into_iter().enumerate()
+            {
+                let image = boxes.get_mut(&image_id);
+                let image =
+                    image.with_context(|| format!("`annotations[{i}]`: image {image_id} is not in `images`"))?;
+                let class = ids.binary_search(&category_id).ok();
+                let class = class
+                    .with_context(|| format!("`annotations[{i}]`: category {category_id} is not in `categories`"))?;
+                let [left, top, width, height] = bbox;
+                let corners = [left, top, left + width, top + height];
+                image.push(TrueBox { class, corners, is_crowd: iscrowd != 0 });
+            }
+            let of_image = |image: ImageEntry| {
+                let boxes = boxes.get(&image.id).cloned().unwrap_or_default();
+                (image.file_name, boxes)
+            };
+            let images = instances.images.into_iter().map(of_image).collect();
+            Ok(BoxLabels { file: file.to_path_buf(), images, n_classes: ids.len() })
+        };
+        read().with_context(|| format!("`{}`", file.display()))
+    }
+
+    /// Number of classes.
+    pub fn n_classes(&self) -> usize {
+        self.n_classes
+    }
+
+    /// The boxes of every image of every sample.
+    ///
+    /// # Errors
+    /// If the data are no images, or one is not in the file.
+    pub fn of_dataset(&self, dataset: &Dataset) -> Result<Vec<Vec<ImageTruth>>> {
+        let file = self.file.display();
+        let of_image = |(path, fit): (String, ImageFit)| -> Result<ImageTruth> {
+            let path = labels::absolute(Path::new(&path))?;
+            let Some((_, boxes)) = labels::by_end(&self.images, &path) else {
+                bail!(
+                    "`{}` is not in `{file}`, expected an image whose `file_name` is the end of this path",
+                    path.display()
+                );
+            };
+            Ok(ImageTruth { boxes: boxes.clone(), fit })
+        };
+        let of_sample = |i: usize| -> Result<Vec<ImageTruth>> {
+            let fits = dataset.fits(i)?;
+            let parts = dataset.parts(i);
+            ensure!(
+                fits.len() == parts.len(),
+                "`{}` is no image, expected images for boxes of `{file}`",
+                dataset.name(i)
+            );
+            parts.into_iter().zip(fits).map(of_image).collect()
+        };
+        (0..dataset.len()).map(of_sample).collect()
+    }
+}
