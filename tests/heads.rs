@@ -16,11 +16,7 @@ fn every_head_is_read_and_explained() {
     }
     for (task, name) in TaskName::ALL {
         assert!(TaskName::parse(name).unwrap() == *task && task.name() == *name);
-        assert_eq!(
-            document.matches(&format!("| `{name}` |")).count(),
-            2 - usize::from(*task == TaskName::Detect),
-            "{name}"
-        );
+        assert!(rows.iter().any(|row| row.starts_with(&format!("| `{name}` | "))), "docs/tasks.md: {name}");
     }
 }
 

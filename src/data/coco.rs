@@ -13,7 +13,6 @@ pub struct BoxLabels {
     file: PathBuf,
     /// By the name of the image.
     images: BTreeMap<PathBuf, Vec<TrueBox>>,
-    n_classes: usize,
 }
 
 /// A box of an image.
@@ -97,14 +96,9 @@ impl BoxLabels {
                 (image.file_name, boxes)
             };
             let images = instances.images.into_iter().map(of_image).collect();
-            Ok(BoxLabels { file: file.to_path_buf(), images, n_classes: ids.len() })
+            Ok(BoxLabels { file: file.to_path_buf(), images })
         };
         read().with_context(|| format!("`{}`", file.display()))
-    }
-
-    /// Number of classes.
-    pub fn n_classes(&self) -> usize {
-        self.n_classes
     }
 
     /// The boxes of every image of every sample.
