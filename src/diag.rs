@@ -68,6 +68,11 @@ pub fn place_of(text: &str) -> Option<&str> {
     (is_word(what) && rest.starts_with(':')).then_some(place)
 }
 
+/// Text such as `1 node` or `2 nodes`.
+pub fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// The last part of a path; empty where it ends in `..`.
 pub fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()

@@ -168,7 +168,7 @@ fn what_is_left_out_is_named_in_the_same_order() {
         fs::read_to_string(output.with_extension("json")).unwrap()
     };
     let expected = sidecar(&data);
-    assert_eq!(expected.matches("left out: ").count(), 2, "{expected}");
+    assert_eq!(expected.matches("skipped sample: ").count(), 2, "{expected}");
     data.reverse();
     assert_eq!(sidecar(&data), expected);
 }
@@ -204,7 +204,7 @@ fn wrong_usage_exits_with_2_before_any_work() {
         (&["--shape", "input=1x0x3"], "--shape"),
         (&["--limit", "0"], "expected 1 or more"),
         (&["--filter", "bilinar"], "hint: did you mean `bilinear`?"),
-        (&["--exclude", "["], "no valid pattern"),
+        (&["--exclude", "["], "not a valid pattern"),
         (&["--mean", "1,2,x"], "--mean"),
         (&["--frobnicate"], "--frobnicate"),
     ];
@@ -285,7 +285,7 @@ fn what_a_run_reads_is_never_written() {
         for part in [
             format!("error: `{output}` would be written as the "),
             format!("the run reads it as the {role}"),
-            "hint: give the output another name".to_string(),
+            "hint: use another name for the output".to_string(),
         ] {
             assert!(ran.stderr.contains(&part), "{line}: {}", ran.stderr);
         }
@@ -324,7 +324,7 @@ fn outputs_are_files_each_its_own() {
     }
     let before = files(folder.path());
     let mut cases = vec![
-        ("-", "is not a file's name, expected one: nothing is written to stdout"),
+        ("-", "is not a file name: mqq writes no results to stdout"),
         ("folder", "is a folder, expected a file"),
         ("folder/", "is a folder, expected a file"),
         ("none/", "is a folder, expected a file"),
@@ -607,8 +607,8 @@ fn values_that_are_no_numbers_fail_every_gate_and_are_named() {
     let first = data.join("0.pb").display().to_string();
     // Infinity for the first sample, NaN for the second.
     for (models, key, words) in [
-        ([&finite, &nan], "non_finite", "4 values are NaN or infinite where float has numbers"),
-        ([&nan, &finite], "float_non_finite", "4 values are NaN or infinite in the float model"),
+        ([&finite, &nan], "non_finite", "NaN or infinite where the float model is finite: 4 values"),
+        ([&nan, &finite], "float_non_finite", "NaN or infinite in the float model: 4 values"),
     ] {
         let models = models.map(|path| path.as_path());
         let ran = compare(models, &data, &["--json", "--min-sqnr=-300"]);
@@ -659,7 +659,7 @@ fn a_batch_is_classified_image_by_image() {
         &repository("calib_data/eval"),
         &["--preprocess", "half", "--shape", "input=400x3x32x32"],
     );
-    assert!(ran.code != 0 && ran.stderr.contains("hint: give 400 images or more"), "{}", ran.stderr);
+    assert!(ran.code != 0 && ran.stderr.contains("hint: pass 400 images or more"), "{}", ran.stderr);
 }
 
 #[test]
@@ -686,7 +686,7 @@ fn labels_are_found_by_path() {
         assert_eq!(first_output(&ran)["top1_percent"][0], 100.0);
     }
     let ran = compare("1.png,3\n");
-    assert!(ran.code != 0 && ran.stderr.contains("are both line 2 of"), "{}", ran.stderr);
+    assert!(ran.code != 0 && ran.stderr.contains("both match line 2 of"), "{}", ran.stderr);
     let ran = compare("three/1.png,3\n");
     assert!(ran.code != 0 && ran.stderr.contains("five/1.png` has no class in"), "{}", ran.stderr);
 }
@@ -740,7 +740,7 @@ fn agreement_is_of_class_scores_alone() {
     assert_eq!(with_agreement(), ["scores", "pooled"]);
     let text = compare([&path, &path], &data, &[]).stdout;
     assert!(
-        text.contains("\nboxes: overlap 1.000, equal, cosine 1.0000, largest difference 0.0000, 1 samples"),
+        text.contains("\nboxes: overlap 1.000, equal, cosine 1.0000, largest difference 0.0000, 1 sample"),
         "{text}"
     );
     let mut g = GraphBuilder::new(13);
@@ -793,7 +793,7 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     let ran = check("tensorrt", &["--json"], &[&signed, &unsigned]);
     assert_eq!((ran.code, ran.stderr.as_str()), (4, ""));
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!((report["schema_version"].as_str(), &report["results"][0]["status"]), (Some("1.1"), &"ok".into()));
+    assert_eq!((report["schema_version"].as_str(), &report["results"][0]["status"]), (Some("2.0"), &"ok".into()));
     let broken = &report["results"][1];
     assert_eq!(broken["status"], "broken");
     let findings = broken["findings"].as_array().unwrap();
@@ -815,7 +815,7 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     assert!(ran.code == 1 && ran.stdout.contains("breaks the rules"), "{}", ran.stdout);
     assert_eq!(check("tensort", &[], &[&signed]).code, 2);
     let ran = check("tensorrt", &[], &[&repository("fixtures/digits_cnn.onnx")]);
-    let float = "breaks the rules of tensorrt: 1 errors, 0 warnings; 0 Q, 0 DQ\n  error [quantized] model is float";
+    let float = "breaks the rules of tensorrt: 1 error, 0 warnings; 0 Q, 0 DQ\n  error [quantized] model is float";
     assert!(ran.code == 4 && ran.stdout.contains(float), "{}", ran.stdout);
 }
 
@@ -1104,17 +1104,65 @@ fn help_has_every_option_under_its_heading() {
     for name in ["max", "ema", "percentile", "shrink", "entropy", "mse", "auto"] {
         assert!(of("--observer").contains(name), "{name}: {}", of("--observer"));
     }
-    let effort = of("--effort");
-    assert_eq!(effort.matches("equalization").count(), 1, "{effort}");
-    assert_eq!(effort.matches("learned rounding").count(), 1, "{effort}");
+    for level in ["\n  0  range observers only\n", "\n  1  equalization, ", "\n  3  as 1, "] {
+        assert!(help.contains(level), "{help}");
+    }
     let quiet = |command: &str| {
         let help = run(mqq().args([command, "--help"])).stdout;
         let (_, rest) = help.split_once("--quiet").unwrap();
         rest.split("\n  -").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    assert!(quiet("calibrate").starts_with("Print errors only"), "{}", quiet("calibrate"));
-    assert!(quiet("check").starts_with(&quiet("compare")[..60]), "{}", quiet("check"));
-    assert!(quiet("calibrate").starts_with(&quiet("compare")[..60]), "{}", quiet("compare"));
+    for command in ["calibrate", "compare", "check"] {
+        assert!(quiet(command).starts_with("Print errors only, and the object of --json"), "{}", quiet(command));
+    }
+}
+
+/// The lines of a command's help from `begin` on, up to the next line without an indent.
+fn help_block<'a>(help: &'a str, begin: &str) -> Vec<&'a str> {
+    let lines = help.lines().skip_while(|line| *line != begin).skip(1);
+    lines.take_while(|line| line.is_empty() || line.starts_with(' ')).filter(|line| !line.is_empty()).collect()
+}
+
+const COMMANDS: [&str; 9] =
+    ["calibrate", "inspect", "backends", "presets", "prepare", "export", "compare", "check", "completions"];
+
+#[test]
+fn help_has_one_line_per_option() {
+    for command in COMMANDS.into_iter().filter(|command| *command != "compare") {
+        let help = run(mqq().args([command, "--help"])).stdout;
+        let headings = ["Options:", "Preprocessing of images:", "Precision of single layers (one goal):"];
+        for line in headings.into_iter().flat_map(|heading| help_block(&help, heading)) {
+            assert!(line.trim_start().starts_with('-'), "{command}: {line}");
+        }
+        assert!(help_block(&help, "Examples:").iter().all(|line| line.starts_with("  mqq ")), "{help}");
+    }
+}
+
+#[test]
+fn the_examples_of_the_help_run() {
+    let folder = TempDir::new().unwrap();
+    for name in ["resnet50.onnx", "bert.onnx"] {
+        fs::copy(repository("fixtures/digits_cnn.onnx"), folder.path().join(name)).unwrap();
+    }
+    fs::create_dir(folder.path().join("images")).unwrap();
+    for entry in fs::read_dir(repository("calib_data/calib")).unwrap().take(48) {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), folder.path().join("images").join(entry.file_name())).unwrap();
+    }
+    let binary = assert_cmd::cargo::cargo_bin!("mqq");
+    let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let helps = [vec!["--help"]].into_iter().chain(COMMANDS.map(|command| vec![command, "--help"]));
+    for args in helps {
+        let help = run(mqq().args(&args)).stdout;
+        let begin = if args.len() == 1 { "First steps:" } else { "Examples:" };
+        let examples = help_block(&help, begin);
+        assert!(!examples.is_empty(), "{args:?}: {help}");
+        for example in examples {
+            let mut shell = std::process::Command::new("sh");
+            let output = shell.arg("-c").arg(example).env("PATH", &path).current_dir(folder.path()).output().unwrap();
+            assert!(output.status.success(), "{example}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
 }
 
 #[test]
@@ -1153,7 +1201,7 @@ fn errors_have_fields_in_json() {
         assert_eq!(ran.code, code, "{}", ran.stderr);
         assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
         let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!(report["schema_version"], "1.1");
+        assert_eq!(report["schema_version"], "2.0");
         report
     };
     // Of one model among others.
@@ -1163,7 +1211,7 @@ fn errors_have_fields_in_json() {
     let result = &report["results"][0];
     let text = result["error"].as_str().unwrap();
     assert_eq!(result["where"], quantized.to_str().unwrap());
-    assert_eq!(result["hint"], "quantize the float model that it was made from");
+    assert_eq!(result["hint"], "quantize the float model that it comes from");
     assert!(text.contains("already quantized") && !text.contains("hint"), "{text}");
     let report = json(mqq().args(["check", "-b", "trt"]).arg(&bad), 1);
     assert_eq!(report["results"][0]["where"], bad.to_str().unwrap());

@@ -115,7 +115,7 @@ fn models_that_cannot_be_quantized() {
     };
     let cases: Vec<(PathBuf, Vec<&str>)> = vec![
         (conv(&|m| m.opset_import[0].version = Some(1), "opset1.onnx"), vec!["opset is 1", "7"]),
-        (conv(&|m| m.opset_import.clear(), "no_opset.onnx"), vec!["imports no version"]),
+        (conv(&|m| m.opset_import.clear(), "no_opset.onnx"), vec!["imports no ONNX opset"]),
         (
             conv(&|m| add(m, &[node("QuantizeLinear", "")]), "quantized.onnx"),
             vec!["already quantized", "1 QuantizeLinear"],

@@ -5,6 +5,7 @@ use crate::support::command::{Ran, mqq, run};
 use crate::support::{GraphBuilder, noise, repository, write_npy};
 use mqq::onnx;
 use mqq::onnx::proto::{GraphProto, ModelProto};
+use mqq::sidecar::Sidecar;
 use prost::Message;
 use serde_json::Value as Json;
 use std::fs;
@@ -73,7 +74,7 @@ fn the_chosen_layers_are_written_as_if_they_had_been_excluded() {
             assert_ne!(weight_from(&graph(&kept), name), "DequantizeLinear", "{backend}: {name}");
             let float = floats.iter().find(|float| float["node"] == *name).unwrap();
             assert_eq!(float["rule"], "mixed_precision");
-            assert!(float["reason"].as_str().unwrap().starts_with("--keep-float 2: quantized alone"), "{float}");
+            assert!(float["reason"].as_str().unwrap().starts_with("--keep-float 2: SQNR"), "{float}");
         }
     }
 }
@@ -85,6 +86,11 @@ fn measuring_alone_changes_nothing_and_ranks_every_layer() {
     let (plain, ..) = done(&folder, "plain", "tensorrt", &[]);
     assert!(fs::read(&measured).unwrap() == fs::read(&plain).unwrap());
     assert_eq!(mixed["curve"].as_array().unwrap().len(), 1);
+    // The key that schema 2.0 had is read.
+    let text = sidecar.to_string();
+    let earlier = text.replace("\"n_held_out\"", "\"n_judges\"").replace("\"3.0\"", "\"2.0\"");
+    let n_held_out = |text: &str| Sidecar::from_json(text).unwrap().mixed_precision.unwrap().n_held_out;
+    assert!(earlier != text && n_held_out(&earlier) == n_held_out(&text));
     let sensitivity = mixed["sensitivity"].as_array().unwrap();
     let alone: Vec<f64> = sensitivity.iter().map(|layer| number(&layer["sqnr_db"])).collect();
     assert!(alone.is_sorted(), "{alone:?}");
@@ -257,7 +263,7 @@ fn what_cannot_work_is_an_error_of_usage_before_the_data_is_read() {
         ("tensorrt", &["--max-drop", "1", "--bits-budget", "6"], "cannot be used with"),
         ("tensorrt", &["--raise-to", "float"], "--raise-to"),
         ("tensorrt", &["--target-sqnr", "30", "--raise-to", "flaot"], "did you mean `float`?"),
-        ("tensorrt", &["--keep-float", "1", "--raise-to", "float"], "expected it beside --target, --target-sqnr"),
+        ("tensorrt", &["--keep-float", "1", "--raise-to", "float"], "expected --target, --target-sqnr"),
         ("tensorrt", &["--target-sqnr", "nan"], "expected a number of dB"),
         ("tensorrt", &["--max-drop", "-1"], "expected 0 to 100 percent"),
         ("tensorrt", &["--max-drop", "101"], "expected 0 to 100 percent"),
@@ -265,12 +271,12 @@ fn what_cannot_work_is_an_error_of_usage_before_the_data_is_read() {
         (
             "onnxruntime",
             &["--keep-float", "1", "--set", "mixed.float=null"],
-            "has no float, expected one of: int16, int4",
+            "has no float precision, expected one of: int16, int4",
         ),
         (
             "onnxruntime",
             &["--bits-budget", "6", "--set", "mixed={int16: {activation: act16}}"],
-            "has no other types for weights alone",
+            "has no precision for weights alone",
         ),
         ("qnn-htp", &["--keep-float", "1"], "has no key `mixed`"),
         ("tflitemicro", &["--keep-float", "1"], "has no key `mixed`"),

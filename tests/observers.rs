@@ -441,7 +441,7 @@ fn a_moving_average_is_of_batches() {
         ("ema:0.9:0", "observer `ema:0.9:0`: batches of `0` samples, expected 1 or more"),
         ("ema:0.9:many", "observer `ema:0.9:many`: batches of `many` samples"),
         ("ema:32", "observer `ema:32`: 32, expected at least 0 and below 1"),
-        ("percentile:99:9", "observer `percentile:99:9`: `99:9` is no number"),
+        ("percentile:99:9", "observer `percentile:99:9`: `99:9` is not a number"),
     ] {
         let error = by_spelling(spelling).unwrap_err();
         let error = format!("{error:#}");

@@ -18,6 +18,16 @@ fn a_text_is_read_as_what_it_was_written_for() {
     for change in changes {
         assert_eq!(Change::parse(&change.to_string()), Some(change));
     }
+    // As schema 2.0 of the sidecar spelled them.
+    let earlier = [
+        ("1 Constant nodes became initializers", Change::LiftedConstants(1)),
+        ("2 initializers are no inputs of the graph any more", Change::TakenOffInputs(2)),
+        ("1 BatchNormalization nodes were folded", Change::FoldedBatchNorms(1)),
+    ];
+    for (text, change) in earlier {
+        assert_eq!(Change::parse(text), Some(change));
+    }
+    assert_eq!(Change::LiftedConstants(1).to_string(), "1 Constant node became an initializer");
     for other in ["", "3 nodes were changed", "opset 9 was upgraded", "input `x`: is open"] {
         assert_eq!(Change::parse(other), None, "{other}");
     }

@@ -154,7 +154,7 @@ fn chains_that_lead_nowhere_are_errors() {
         ("name: a\nextends: missing.yaml\n", "does not exist"),
         ("name: a\nextends: [tensorrt]\n", "expected a backend"),
         ("extends: tensorrt\n", "`name` is missing"),
-        ("- name\n", "no table"),
+        ("- name\n", "is not a table"),
         ("name: a\n", "missing field"),
     ];
     for (text, expected) in cases {
@@ -206,7 +206,7 @@ fn values_are_set_after_switches() {
         ("types.act8.bits=four", "types.act8.bits"),
         ("ops.Nothing=null", "no `Nothing`"),
         ("name.deeper=1", "no keys"),
-        ("types.act8={", "no YAML"),
+        ("types.act8={", "is not valid YAML"),
         ("=3", "unknown field"),
     ];
     for (set, expected) in cases {

@@ -255,7 +255,7 @@ fn tables_ask_for_no_storage_that_kernels_do_not_have() {
         ("onnxruntime-nbits", "types.wgt4.block_size=24", "expected 4 or 8 bits in blocks of 16, 32, 64"),
         ("onnxruntime-nbits", "types.wgt8.bits=16", "expected 4 or 8 bits in blocks of 16, 32, 64"),
         ("onnxruntime-dynamic", "types.act8.signed=true", "expected asymmetric uint8"),
-        ("onnxruntime-dynamic", "ops.MatMul.bias=int32", "expected float ones"),
+        ("onnxruntime-dynamic", "ops.MatMul.bias=int32", "quantized `bias` or `output`, expected float"),
         ("onnxruntime-nbits", "weight_storage.nbits.accuracy_level=5", "5, expected 0 to 4"),
         ("weight-only-int4", "weight_storage=nbit", "weight_storage"),
     ];

@@ -105,7 +105,7 @@ pub fn observe(
     let (left_out, mut skipped): (Vec<usize>, Vec<String>) = skipped.into_iter().unzip();
     // Sorted by file name, because the order of the files must not change anything.
     skipped.sort();
-    ensure!(skipped.len() < dataset.len(), "no sample could be read, expected at least one: {}", {
+    ensure!(skipped.len() < dataset.len(), "no sample can be read, expected at least one: {}", {
         skipped.first().map_or("", String::as_str)
     });
     if let Some(hashes) = hashes {

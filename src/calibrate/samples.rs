@@ -119,7 +119,7 @@ impl SampleSet {
         match loaded {
             Ok(sample) => Ok(Ok(sample)),
             Err(error) if self.skip_bad_data => Ok(Err(format!("{error:#}"))),
-            Err(error) => Err(error.hint("--skip-bad-data leaves such samples out")),
+            Err(error) => Err(error.hint("--skip-bad-data skips samples that cannot be read")),
         }
     }
 }

@@ -7,16 +7,23 @@ use crate::backends::{BUILT_IN, resolve};
 use crate::diag::Exit;
 use crate::scheme::Scheme;
 
+const EXAMPLES: &str = "\
+Examples:
+  mqq backends
+  mqq backends tensorrt
+  mqq backends onnxruntime --switch full-range-weights --json";
+
 /// Arguments of `mqq backends`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct BackendsArgs {
-    /// Print this backend's resolved table
+    /// Print the resolved table of this backend
     #[arg(value_name = "NAME|FILE")]
     name: Option<String>,
     /// Turn on a switch of the table; repeatable
     #[arg(long = "switch", value_name = "NAME", requires = "name")]
     switches: Vec<String>,
-    /// Change a value of the table, such as types.act8.bits=4; repeatable
+    /// Change a value of the table, such as min_opset=17; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "name")]
     sets: Vec<String>,
     /// Print JSON on stdout

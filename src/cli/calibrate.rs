@@ -2,13 +2,13 @@
 
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{
-    AxisArgs, BackendArgs, MixedArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
+    AxisArgs, BackendArgs, MixedArgs, PreprocessArgs, PrintArgs, RARE, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
 };
 use super::print::{Bar, err, out};
 use super::{ErrorReport, Failure, JsonReport, print_error};
 use crate::calibrate;
 use crate::data::{self, Preprocessing};
-use crate::diag::{Exit, WithHint, file_name};
+use crate::diag::{Exit, WithHint, count, file_name};
 use crate::export::{self, Format};
 use crate::import;
 use crate::mixed::{Missed, Mixed};
@@ -18,7 +18,7 @@ use crate::pipeline::{self, Outcome, Request};
 use crate::report::{self, Summary};
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
-use crate::tune::{self, Effort, METHODS, methods};
+use crate::tune::{self, Effort, methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
@@ -27,74 +27,90 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
+const EXAMPLES: &str = "\
+Examples:
+  mqq calibrate resnet50.onnx --backend tensorrt --data images/ --preprocess imagenet
+  mqq calibrate resnet50.onnx -b onnxruntime -d images/ --preprocess imagenet --out-dir quantized
+  mqq calibrate resnet50.onnx -b openvino -d images/ --preprocess imagenet --keep-float 4
+  mqq calibrate bert.onnx -b onnxruntime-dynamic
+Details of all options: docs/guide.md";
+
+/// The end of the help.
+fn after_help() -> String {
+    let levels = Effort::LEVELS.iter().map(|(name, help)| format!("  {name}  {help}\n"));
+    format!("Effort levels:\n{}\n{EXAMPLES}", levels.collect::<String>())
+}
+
 /// Arguments of `mqq calibrate`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = after_help())]
 pub struct CalibrateArgs {
     /// Float ONNX models
     #[arg(required = true, value_name = "MODEL.onnx")]
     models: Vec<PathBuf>,
     #[command(flatten)]
     backend: BackendArgs,
-    /// Calibration data: a folder, a file, a quoted glob, or a list (.txt, .csv); images, .npy, .npz or .pb; repeatable; a backend that quantizes weights alone, or activations in each run, needs none
+    /// Images or arrays: folder, file, list or quoted glob; repeatable
     #[arg(long, short, value_name = "PATH")]
     data: Vec<String>,
-    /// Ranges of activations from a file, instead of data: a sidecar, a TensorRT calibration cache or an encodings file (0.6.1, 1.0.0, 2.x); with --data, that calibrates what the file lacks
-    #[arg(long, value_name = "FILE")]
-    ranges_from: Option<PathBuf>,
-    /// Formats to write besides the sidecar (see `mqq export --list`); repeatable [default: the backend's]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    emit: Option<Vec<String>>,
-    /// The quantized model's path (one model only) [default: MODEL.BACKEND.onnx]
+    /// Path of the quantized model [default: MODEL.BACKEND.onnx]
     #[arg(long, short, value_name = "FILE", conflicts_with = "out_dir")]
     output: Option<PathBuf>,
-    /// Folder for the results [default: beside each model]
+    /// Folder of the results [default: the folder of each model]
     #[arg(long, value_name = "FOLDER")]
     out_dir: Option<PathBuf>,
-    #[arg(long, value_name = "NAME[:OPTION]", help = observer_help())]
-    observer: Option<String>,
-    /// Observer of weights, any but auto [default: the backend's]
-    #[arg(long, value_name = "NAME[:OPTION]")]
-    weight_observer: Option<String>,
-    /// How weights are stored: integer (behind DequantizeLinear) or float (behind Q and DQ) [default: the backend's]
-    #[arg(long, value_name = "HOW", value_parser = ["integer", "float"])]
-    weights: Option<String>,
+    /// Effort for accuracy, 0 to 3; see below
+    #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels(), hide_possible_values = true)]
+    effort: String,
+    #[command(flatten)]
+    samples: SampleArgs,
     #[command(flatten)]
     select: SelectArgs,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
     fixed: StaticArgs,
-    #[command(flatten)]
-    samples: SampleArgs,
-    /// Work that goes into better parameters
-    #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels())]
-    effort: String,
-    #[arg(long, value_name = "LIST", help = methods_help())]
+    /// Formats to write besides the sidecar (see `mqq export --list`)
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    emit: Option<Vec<String>>,
+    /// Ranges of activations from a sidecar, cache or encodings file
+    #[arg(long, value_name = "FILE")]
+    ranges_from: Option<PathBuf>,
+    #[arg(long, value_name = "NAME", help = observer_help())]
+    observer: Option<String>,
+    /// Range observer of weights: one of the above, but not auto
+    #[arg(long, value_name = "NAME")]
+    weight_observer: Option<String>,
+    /// Store weights as integer (with DQ) or float (with Q and DQ)
+    #[arg(long, value_name = "HOW", value_parser = ["integer", "float"], hide_possible_values = true)]
+    weights: Option<String>,
+    /// Methods to try instead of those of the effort, or none
+    #[arg(long, value_name = "LIST")]
     methods: Option<String>,
-    /// Share of the multiply-adds that may stay float where few layers make most of a large error; 0 for none [default: 5, or 0 beside --methods]
+    /// Multiply-adds that rescue may leave float [default: 5]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     rescue: Option<f64>,
-    /// Insert no operators: no Mul by channel scales in front of layers
+    /// Insert no Mul or Add before layers
     #[arg(long)]
     no_insert: bool,
     #[command(flatten)]
     axes: AxisArgs,
-    /// Leave out samples that cannot be read, instead of failing
+    /// Skip samples that cannot be read
     #[arg(long)]
     skip_bad_data: bool,
-    /// Fail on a warning, with exit code 3, and write nothing
+    /// Fail with exit code 3 on a warning, and write nothing
     #[arg(long)]
     strict: bool,
-    /// Go on with the next model where one fails; the exit code is 1 all the same
+    /// Go on after a model that fails; the exit code is still 1
     #[arg(long)]
     keep_going: bool,
-    /// Leave models alone whose results exist
+    /// Skip models whose results exist
     #[arg(long)]
     skip_existing: bool,
     #[command(flatten)]
     pub print: PrintArgs,
-    /// Say more: what was changed, and every node left float with its reason
-    #[arg(long, short)]
+    /// Print changes of the model, and why each float node is float
+    #[arg(long, short, display_order = RARE)]
     verbose: bool,
     #[command(flatten)]
     preprocess: PreprocessArgs,
@@ -162,21 +178,12 @@ struct CalibratedModel {
 }
 
 fn effort_levels() -> clap::builder::PossibleValuesParser {
-    let value = |(name, help): &(&'static str, &'static str)| clap::builder::PossibleValue::new(*name).help(*help);
-    Effort::LEVELS.iter().map(value).collect::<Vec<_>>().into()
+    Effort::LEVELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().into()
 }
 
 fn observer_help() -> String {
     let names: Vec<&str> = OBSERVERS.iter().map(|observer| observer.name).collect();
-    format!(
-        "Observer of activations: {}; an option follows a colon, as in percentile:99.99 [default: the backend's]",
-        names.join(", ")
-    )
-}
-
-fn methods_help() -> String {
-    let names: Vec<&str> = METHODS.iter().map(|method| method.name).collect();
-    format!("Methods to try instead of the effort's: some of {}, or none", names.join(","))
+    format!("Range observer: {}", names.join(", "))
 }
 
 /// Default share of the multiply-adds that rescue may leave float.
@@ -220,7 +227,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
         let model = paths.model.display().to_string();
         if paths.are_left_alone(args) {
             if !args.print.quiet && !args.print.json {
-                out!("{model}: exists, left alone");
+                out!("{model}: results exist, skipped");
             }
             report.results.push(CalibratedModel { status: "skipped", ..paths.report() });
             continue;
@@ -271,7 +278,7 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
     ensure!(
         !args.data.is_empty() || args.ranges_from.is_some() || !scheme.has_ranges(storage),
         anyhow!("--data is missing, expected samples: backend `{}` needs ranges of activations", scheme.name)
-            .hint("ranges may come from a file as well: --ranges-from")
+            .hint("or read ranges from a file: --ranges-from")
     );
     let effort = Effort::of(&args.effort).context("unknown effort")?;
     let methods: Option<Vec<&'static str>> = match &args.methods {
@@ -280,24 +287,27 @@ fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessin
     };
     ensure!(
         args.effort != "0" || methods.as_ref().is_none_or(Vec::is_empty),
-        "--methods with --effort 0, expected 1 or more: 0 looks at no samples"
+        "--methods with --effort 0, expected 1 or more: effort 0 evaluates no samples"
     );
     let rescue = match args.rescue {
         Some(percent) => percent / 100.0,
         None if args.effort == "0" || methods.is_some() => 0.0,
         None => RESCUE,
     };
-    ensure!(args.effort != "0" || rescue == 0.0, "--rescue with --effort 0, expected 1 or more: 0 looks at no samples");
+    ensure!(
+        args.effort != "0" || rescue == 0.0,
+        "--rescue with --effort 0, expected 1 or more: effort 0 evaluates no samples"
+    );
     let activation = observer(&args.observer, &scheme.observers.activation)?;
     let weight = observer(&args.weight_observer, &scheme.observers.weight)?;
     ensure!(
         args.effort != "0" || activation.observer.choices.is_empty(),
-        "observer `{}` with --effort 0, expected 1 or more: 0 looks at no samples",
+        "observer `{}` with --effort 0, expected 1 or more: effort 0 evaluates no samples",
         activation.spelling
     );
     ensure!(
         weight.observer.choices.is_empty(),
-        "observer `{}` is for activations, expected another one for weights",
+        "observer `{}` is for activations only, expected another one for weights",
         weight.spelling
     );
     Ok(Request {
@@ -337,7 +347,7 @@ fn paths(args: &CalibrateArgs, scheme: &Scheme) -> Result<Vec<RunPaths>> {
             (Some(output), _) => output.clone(),
             (None, folder) => {
                 let stem = model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-                let stem = stem.with_context(|| format!("`{}` is no file", model.display()))?;
+                let stem = stem.with_context(|| format!("`{}` is not a file name", model.display()))?;
                 let name = format!("{stem}.{}.onnx", scheme.name);
                 match folder {
                     Some(folder) => folder.join(name),
@@ -370,9 +380,8 @@ struct Strict {
 
 impl fmt::Display for Strict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n = self.warnings.len();
-        let plural = if n == 1 { "" } else { "s" };
-        write!(f, "`{}`: {n} warning{plural}, expected none with --strict: {}", self.model, self.warnings.join("; "))
+        let warnings = count(self.warnings.len(), "warning");
+        write!(f, "`{}`: {warnings}, expected none with --strict: {}", self.model, self.warnings.join("; "))
     }
 }
 

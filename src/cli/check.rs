@@ -5,7 +5,7 @@ use super::options::{BackendArgs, PrintArgs};
 use super::print::out;
 use super::{ErrorReport, Failure, JsonReport, print_error};
 use crate::check::{self, Finding, Severity};
-use crate::diag::Exit;
+use crate::diag::{Exit, count};
 use crate::onnx;
 use crate::report::{self, Verbosity};
 use crate::scheme::Scheme;
@@ -13,22 +13,28 @@ use anyhow::Result;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
+const EXAMPLES: &str = "\
+Examples:
+  mqq check resnet50.tensorrt.onnx --backend tensorrt
+  mqq check quantized/*.onnx --backend onnxruntime --keep-going --json";
+
 /// Arguments of `mqq check`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
-    /// ONNX models with QuantizeLinear and DequantizeLinear
+    /// Quantized ONNX models, from mqq or another tool
     #[arg(required = true, value_name = "MODEL.onnx")]
     models: Vec<PathBuf>,
     #[command(flatten)]
     backend: BackendArgs,
-    /// Go on with the next model where one cannot be read; the exit code is 1 all the same
+    /// Print all findings of each rule, not only the first five
+    #[arg(long, short)]
+    verbose: bool,
+    /// Go on after a model that cannot be read; the exit code is still 1
     #[arg(long)]
     keep_going: bool,
     #[command(flatten)]
     pub print: PrintArgs,
-    /// Print every finding of a rule, not the first few
-    #[arg(long, short)]
-    verbose: bool,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -129,10 +135,10 @@ fn print(report: &CheckedModel, scheme: &Scheme, args: &CheckArgs) {
         _ => format!("breaks the rules of {}", scheme.name),
     };
     out!(
-        "{}: {verdict}: {} errors, {} warnings; {} Q, {} DQ",
+        "{}: {verdict}: {}, {}; {} Q, {} DQ",
         report.model,
-        report.n_errors,
-        report.n_warnings,
+        count(report.n_errors, "error"),
+        count(report.n_warnings, "warning"),
         report.n_quantize,
         report.n_dequantize
     );

@@ -10,19 +10,26 @@ use crate::sidecar::Sidecar;
 use anyhow::{Context, anyhow};
 use std::path::PathBuf;
 
+const EXAMPLES: &str = "\
+Examples:
+  mqq export --list
+  mqq export resnet50.tensorrt.json --format trt-cache
+  mqq export resnet50.openvino.json --format openvino-fq --model resnet50.onnx";
+
 /// Arguments of `mqq export`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct ExportArgs {
-    /// The JSON file that `mqq calibrate` wrote beside the quantized model
+    /// The sidecar: the JSON file that `mqq calibrate` wrote
     #[arg(value_name = "SIDECAR", required_unless_present = "list")]
     sidecar: Option<PathBuf>,
-    /// The format to write (see --list)
+    /// Format to write (see --list)
     #[arg(long, short, value_name = "NAME", required_unless_present = "list")]
     format: Option<String>,
-    /// The file to write [default: the sidecar's name with the format's ending]
+    /// File to write [default: the sidecar's name with the format's ending]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The float model that was quantized, for formats that hold a graph or constants
+    /// The float model, for formats that contain a graph or constants
     #[arg(long, short, value_name = "MODEL.onnx")]
     model: Option<PathBuf>,
     /// List the formats
@@ -41,8 +48,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     let format = by_name(name).map_err(Failure::Usage)?;
     let output = args.output.clone().unwrap_or_else(|| path.with_extension(format.suffix));
     if format.needs_model && args.model.is_none() {
-        let error = anyhow!("format `{name}` needs the float model beside the sidecar");
-        return Err(Failure::Usage(error.hint("give it with --model")));
+        let error = anyhow!("format `{name}` needs the float model too");
+        return Err(Failure::Usage(error.hint("pass it with --model")));
     }
     check_models(&args.model, DataOption::HasNot).map_err(Failure::Usage)?;
     args.model.iter().chain([path]).try_for_each(|input| ensure_readable(input))?;
@@ -54,7 +61,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let of_path = || format!("`{}`", path.display());
     let text = std::fs::read(path).with_context(of_path)?;
-    let text = String::from_utf8(text).ok().context("is no text, expected a sidecar");
+    let text = String::from_utf8(text).ok().context("is not a text file, expected a sidecar");
     let sidecar = text.and_then(|text| Sidecar::from_json(&text)).with_context(of_path)?;
     let model = match &args.model {
         Some(model) if format.needs_model => Some(float_model(&sidecar, model)?),

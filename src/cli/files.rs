@@ -33,7 +33,7 @@ pub fn check_models<'a>(models: impl IntoIterator<Item = &'a PathBuf>, option: D
 pub fn quote(found: &Path) -> String {
     let ending = found.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
     let pattern = found.with_file_name(format!("*{}", ending.unwrap_or_default()));
-    format!("quote the pattern, so that the shell leaves it alone: --data '{}'", pattern.display())
+    format!("quote the pattern, so that the shell does not expand it: --data '{}'", pattern.display())
 }
 
 /// Fails where a file does not exist or cannot be opened.

@@ -1,7 +1,7 @@
 //! `mqq inspect`: the content of a model, and a backend's placement.
 
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{SelectArgs, ShapeArgs, of_transformers, resolve_backend};
+use super::options::{RARE, SelectArgs, ShapeArgs, of_transformers, resolve_backend};
 use super::print::out;
 use super::{ErrorReport, Failure};
 use crate::diag::Exit;
@@ -19,30 +19,37 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+const EXAMPLES: &str = "\
+Examples:
+  mqq inspect resnet50.onnx
+  mqq inspect resnet50.onnx --backend tensorrt
+  mqq inspect resnet50.onnx --backend tensorrt --exclude Gemm --verbose";
+
 /// Arguments of `mqq inspect`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct InspectArgs {
     /// An ONNX model
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
-    /// A backend (see `mqq backends`) or the path of a YAML table
+    /// Target: a backend (see `mqq backends`) or a YAML table
     #[arg(long, short, value_name = "NAME|FILE")]
     backend: Option<String>,
     /// Turn on a switch of the backend's table; repeatable
-    #[arg(long = "switch", value_name = "NAME", requires = "backend")]
+    #[arg(long = "switch", value_name = "NAME", requires = "backend", display_order = RARE)]
     switches: Vec<String>,
-    /// Change a value of the table, such as types.act8.bits=4; repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE", requires = "backend")]
+    /// Change a value of the table, such as min_opset=17; repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "backend", display_order = RARE)]
     sets: Vec<String>,
     #[command(flatten)]
     select: SelectArgs,
     #[command(flatten)]
     shape: ShapeArgs,
-    /// List fused nodes, too
+    /// List fused nodes too
     #[arg(long, short)]
     verbose: bool,
     /// Print one JSON object on stdout
-    #[arg(long)]
+    #[arg(long, display_order = RARE)]
     pub json: bool,
 }
 

@@ -25,16 +25,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Version of the objects that `--json` prints; the sidecar has its own.
-const JSON_VERSION: &str = "1.1";
+const JSON_VERSION: &str = "2.0";
 
 const FIRST_STEPS: &str = "\
 First steps:
-  mqq inspect model.onnx --backend onnxruntime                    what would be quantized, and what not
-  mqq calibrate model.onnx --backend onnxruntime --data images/ --preprocess imagenet
-  mqq compare model.onnx model.onnxruntime.onnx --data images/ --preprocess imagenet
-`mqq backends` lists the targets, `mqq presets` the preprocessings.";
+  mqq inspect resnet50.onnx --backend onnxruntime
+  mqq calibrate resnet50.onnx --backend onnxruntime --data images/ --preprocess imagenet
+  mqq compare resnet50.onnx resnet50.onnxruntime.onnx --data images/ --preprocess imagenet
+`mqq backends` lists the targets, `mqq presets` the kinds of preprocessing.";
 
-/// Post-training quantizer for ONNX: float model in, Q/DQ model and a sidecar of scales out.
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  mqq compare resnet50.onnx resnet50.tensorrt.onnx --data images/ --preprocess imagenet
+  mqq compare resnet50.onnx resnet50.tensorrt.onnx -d images/ --preprocess imagenet --min-sqnr 20";
+
+/// Post-training quantizer for ONNX: writes a Q/DQ model and a sidecar with its scales.
 #[derive(Debug, Parser)]
 #[command(name = "mqq", version, max_term_width = 100, after_help = FIRST_STEPS)]
 pub struct Cli {
@@ -47,23 +52,25 @@ enum Command {
     /// Quantize models for a backend, with calibration data
     #[command(visible_alias = "quantize")]
     Calibrate(Box<calibrate::CalibrateArgs>),
-    /// Say what would be quantized and why, without data
+    /// Show what would be quantized and why; needs no data
     Inspect(inspect::InspectArgs),
-    /// List the backends, or print one backend's resolved table
+    /// List the backends, or print the table of one
     Backends(backends::BackendsArgs),
     /// List the presets of --preprocess
     Presets(presets::PresetsArgs),
-    /// Write the float model as the backend will see it: opset, constants, batch normalization
+    /// Write the prepared float model: opset upgraded, batch normalization folded
     Prepare(prepare::PrepareArgs),
-    /// Write other tools' formats from a sidecar, without data
+    /// Convert a sidecar to another tool's format; needs no data
     Export(export::ExportArgs),
     /// Compare a quantized model with its float model on data
+    #[command(after_help = COMPARE_EXAMPLES)]
     Compare(Box<compare::CompareArgs>),
-    /// Check models with Q/DQ, from anyone, against the rules of a backend
+    /// Check quantized models, from mqq or another tool, against a backend's rules
     Check(check::CheckArgs),
     /// Print a completion script for a shell
+    #[command(after_help = "Examples:\n  mqq completions bash > mqq.bash")]
     Completions {
-        /// The shell
+        /// Name of the shell
         shell: clap_complete::Shell,
     },
 }

@@ -7,7 +7,7 @@ use crate::backends;
 use crate::data::{Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option};
 use crate::diag;
 use crate::heads::{self, Head, TaskName};
-use crate::metrics::{self, ChannelAxes, METRICS};
+use crate::metrics::{self, ChannelAxes};
 use crate::mixed::{Goal, Wanted};
 use crate::onnx::RunFile;
 use crate::onnx::inputs::Shapes;
@@ -18,13 +18,17 @@ use clap::Args;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
+/// Position in the help of options that few people need: after all others.
+pub const RARE: usize = 100;
+
 /// How images become inputs.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Preprocessing of images")]
 pub struct PreprocessArgs {
-    #[arg(long, value_name = "NAME|FILE", help = preprocess_help())]
+    /// Preset (see `mqq presets`) or YAML file
+    #[arg(long, value_name = "NAME|FILE")]
     preprocess: Option<String>,
-    /// exact, exact=HxW, none, short_side, letterbox, letterbox_centered, or a number for the short side
+    /// none, exact[=HxW], short_side[=N], letterbox or letterbox_centered
     #[arg(long, value_name = "HOW", value_parser = option::<Resize>)]
     resize: Option<Resize>,
     /// bilinear, bicubic, nearest or lanczos
@@ -33,22 +37,22 @@ pub struct PreprocessArgs {
     /// center or none
     #[arg(long, value_parser = option::<Crop>)]
     crop: Option<Crop>,
-    /// Value of padded pixels, 0 to 255
+    /// Value of padding pixels, 0 to 255
     #[arg(long, value_name = "N")]
     pad_value: Option<u8>,
     /// rgb, bgr, gray or y
     #[arg(long, value_parser = option::<Color>)]
     color: Option<Color>,
-    /// Factor of the pixels (0..255), such as 1/255
+    /// Factor of pixel values (0..255), such as 1/255
     #[arg(long, value_name = "X", value_parser = parse_number)]
     scale: Option<f64>,
-    /// Subtracted after the scale, one number or one per channel
+    /// Subtracted after the scale: one number, or one per channel
     #[arg(long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = parse_number)]
     mean: Option<Vec<f64>>,
-    /// Divisor after the mean, one number or one per channel
+    /// Divisor after the mean: one number, or one per channel
     #[arg(long, value_name = "X,…", value_delimiter = ',', value_parser = parse_number)]
     std: Option<Vec<f64>>,
-    /// nchw or nhwc, where the input's shape leaves it open
+    /// nchw or nhwc, if the input's shape does not tell
     #[arg(long, value_parser = option::<Layout>)]
     layout: Option<Layout>,
 }
@@ -56,11 +60,6 @@ pub struct PreprocessArgs {
 /// [`parse_option`] for clap, which prints only an error's text; the hint is added to it.
 fn option<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     parse_option(text).map_err(|error| diag::explain(&error))
-}
-
-fn preprocess_help() -> String {
-    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name.as_str()).collect();
-    format!("A preset ({}) or a YAML file", names.join(", "))
 }
 
 impl PreprocessArgs {
@@ -98,14 +97,14 @@ impl PreprocessArgs {
 /// Which backend, and which of its variants.
 #[derive(Debug, Args)]
 pub struct BackendArgs {
-    /// A backend (see `mqq backends`) or the path of a YAML table
+    /// Target: a backend (see `mqq backends`) or a YAML table
     #[arg(long, short, value_name = "NAME|FILE")]
     pub backend: String,
     /// Turn on a switch of the backend's table; repeatable
-    #[arg(long = "switch", value_name = "NAME")]
+    #[arg(long = "switch", value_name = "NAME", display_order = RARE)]
     pub switches: Vec<String>,
-    /// Change a value of the table, such as types.act8.bits=4, after the switches; null takes a key away; repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    /// Change a value of the table, such as min_opset=17; repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE", display_order = RARE)]
     pub sets: Vec<String>,
 }
 
@@ -147,10 +146,10 @@ pub(super) fn resolve_backend(backend: &str, switches: &[String], sets: &[String
 /// Which nodes are quantized.
 #[derive(Debug, Args)]
 pub struct SelectArgs {
-    /// Leave nodes float: a node name, a glob over node names, or an operator type; repeatable
+    /// Keep nodes float: node name, glob or operator type; repeatable
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// Quantize no other nodes than these; patterns as for --exclude
+    /// Quantize only these nodes; patterns as for --exclude; repeatable
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
 }
@@ -165,8 +164,8 @@ impl SelectArgs {
 /// Shapes of inputs that the model leaves open.
 #[derive(Debug, Args)]
 pub struct ShapeArgs {
-    /// Fix an input's shape; repeatable
-    #[arg(long = "shape", value_name = "INPUT=1x3x224x224")]
+    /// Shape of an input, such as image=1x3x224x224; repeatable
+    #[arg(long = "shape", value_name = "INPUT=DIMS")]
     shapes: Vec<String>,
 }
 
@@ -227,8 +226,8 @@ impl TaskArgs {
 /// Where the channels of outputs are.
 #[derive(Debug, Args)]
 pub struct AxisArgs {
-    /// The axis of an output's channels, counted from 0, where it is not found by itself (see -v); repeatable
-    #[arg(long = "channel-axis", value_name = "OUTPUT=AXIS")]
+    /// Channel axis of an output, if found wrong (see -v); repeatable
+    #[arg(long = "channel-axis", value_name = "OUTPUT=AXIS", display_order = RARE)]
     axes: Vec<String>,
 }
 
@@ -249,8 +248,7 @@ impl AxisArgs {
 /// Whether the written model has the shapes that it is calibrated with.
 #[derive(Debug, Args)]
 pub struct StaticArgs {
-    /// Write numbers for open dimensions of inputs and outputs: those of --shape, 1 for an open batch [default:
-    /// where the backend's table asks for it]
+    /// Fix open dimensions in the written model, the batch to 1
     #[arg(long)]
     static_shapes: bool,
 }
@@ -265,11 +263,11 @@ impl StaticArgs {
 /// How many samples are used, and how many at a time.
 #[derive(Debug, Args)]
 pub struct SampleArgs {
-    /// Use at most so many samples
+    /// Maximum number of samples
     #[arg(long, value_name = "N", value_parser = count)]
     pub limit: Option<usize>,
-    /// Samples run at the same time, at most one per core [default: the number of cores]
-    #[arg(long, value_name = "N", value_parser = count)]
+    /// Samples run in parallel [default and maximum: all cores]
+    #[arg(long, value_name = "N", value_parser = count, display_order = RARE)]
     threads: Option<usize>,
 }
 
@@ -299,16 +297,11 @@ fn count(text: &str) -> Result<usize, String> {
 #[derive(Debug, Args)]
 pub struct PrintArgs {
     /// Print one JSON object on stdout
-    #[arg(long)]
+    #[arg(long, display_order = RARE)]
     pub json: bool,
-    /// Print errors only: no results, no warnings, no progress bar; --json is printed all the same
-    #[arg(long, short)]
+    /// Print errors only, and the object of --json
+    #[arg(long, short, display_order = RARE)]
     pub quiet: bool,
-}
-
-fn target_help() -> String {
-    let names: Vec<&str> = METRICS.iter().filter(|metric| metric.task.is_none()).map(|metric| metric.name).collect();
-    format!("Promote the fewest layers such that every output reaches a metric's value: {}", names.join(", "))
 }
 
 /// Which layers get another precision than the backend's rows give them.
@@ -318,18 +311,19 @@ pub struct MixedArgs {
     /// Keep the N most sensitive layers float; 0 only measures
     #[arg(long, value_name = "N", group = "goal")]
     keep_float: Option<usize>,
-    /// Promote the fewest layers such that every output has so much SQNR, in dB
+    /// Promote layers until every output has this SQNR, in dB
     #[arg(long, value_name = "DB", group = "goal", allow_hyphen_values = true)]
     target_sqnr: Option<f64>,
-    #[arg(long, value_name = "NAME=VALUE", group = "goal", help = target_help())]
+    /// Promote layers until every output reaches a metric, as overlap=0.95
+    #[arg(long, value_name = "NAME=VALUE", group = "goal")]
     target: Option<String>,
-    /// Promote the fewest layers such that so many percent of the samples, or fewer, get another class than in float
+    /// Promote layers until at most this share of samples changes class
     #[arg(long, value_name = "PERCENT", group = "goal", allow_hyphen_values = true)]
     max_drop: Option<f64>,
-    /// Narrow or widen weights such that they have at most so many bits on average
+    /// Choose weight types with at most this many bits on average
     #[arg(long, value_name = "BITS", group = "goal", allow_hyphen_values = true)]
     bits_budget: Option<f64>,
-    /// Precision of promoted layers: a name of the backend's key `mixed` [default: float, or else the widest]
+    /// Precision of promoted layers, of the key `mixed` [default: the widest]
     #[arg(long, value_name = "NAME", requires = "goal")]
     raise_to: Option<String>,
 }
@@ -349,7 +343,7 @@ impl MixedArgs {
             self.bits_budget.map(Goal::bits_budget),
         ];
         let Some(goal) = goals.into_iter().flatten().next() else { return Ok(None) };
-        ensure!(has_data, "{} needs --data, expected samples to choose layers by", goal.option());
+        ensure!(has_data, "{} needs --data, expected samples to choose the layers", goal.option());
         Wanted::new(goal, self.raise_to.as_deref(), scheme).map(Some)
     }
 }

@@ -9,18 +9,24 @@ use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::prepare::{PreparedGraph, prepare_file};
 use std::path::PathBuf;
 
+const EXAMPLES: &str = "\
+Examples:
+  mqq prepare resnet50.onnx --backend tensorrt --output prepared.onnx
+  mqq prepare resnet50.onnx --backend qnn-htp --output prepared.onnx --static-shapes";
+
 /// Arguments of `mqq prepare`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct PrepareArgs {
     /// A float ONNX model
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
     #[command(flatten)]
     backend: BackendArgs,
-    /// The prepared model's path
+    /// Path of the prepared model
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
-    /// Opset to reach, where the backend's minimum is not enough
+    /// Opset to upgrade to, if it is above the backend's minimum
     #[arg(long, value_name = "N")]
     opset: Option<i64>,
     #[command(flatten)]

@@ -7,6 +7,7 @@ use crate::diag::Exit;
 
 /// Arguments of `mqq presets`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mqq presets\n  mqq presets --json")]
 pub struct PresetsArgs {
     /// Print JSON on stdout
     #[arg(long)]

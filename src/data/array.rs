@@ -193,7 +193,7 @@ pub fn n_samples(found: &[usize], input: &InputSpec) -> Result<usize> {
     let expected = &input.shape[..];
     let mismatch = || {
         anyhow!(
-            "array has shape {found:?}, input `{}` takes {expected:?} or several of it along the first axis",
+            "array has shape {found:?}, input `{}` takes {expected:?}, or several samples along the first axis",
             input.name
         )
         .hint(transpose_hint(found, expected))
@@ -211,7 +211,7 @@ pub fn n_samples(found: &[usize], input: &InputSpec) -> Result<usize> {
                     input.name
                 )
                 .hint(format!(
-                    "give a multiple of {batch}, or another batch by --shape where the model leaves it open"
+                    "use a multiple of {batch}, or set another batch size with --shape if the model allows it"
                 )));
             }
             found[0] / batch

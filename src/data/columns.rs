@@ -79,7 +79,7 @@ impl ArrayFile {
         for (column, input) in columns.iter().zip(inputs) {
             ensure!(
                 column.n_samples == n_samples || column.n_samples == 1,
-                "input `{}` has {} samples, expected {n_samples} as input `{}`, or 1",
+                "input `{}` has {} samples, expected {n_samples} as for input `{}`, or 1",
                 input.name,
                 column.n_samples,
                 inputs[longest_idx].name
@@ -143,7 +143,7 @@ fn input_names(inputs: &[InputSpec]) -> String {
 fn only_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
     let [input] = inputs else {
         return Err(anyhow!("holds one array, expected one for each input: {}", input_names(inputs))
-            .hint("use .npz files with a key per input"));
+            .hint("use .npz files with one key per input"));
     };
     Ok(input)
 }

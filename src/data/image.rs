@@ -62,7 +62,7 @@ impl Recipe {
         let bytes = std::fs::read(path)?;
         ensure!(!bytes.is_empty(), "is empty, expected an image");
         let format =
-            image::guess_format(&bytes).context("is no image, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM")?;
+            image::guess_format(&bytes).context("is not an image, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM")?;
         ensure!(
             format != ImageFormat::Jpeg || has_jpeg_end(&bytes),
             "is cut off: {} bytes without the end of the JPEG image",
@@ -74,7 +74,7 @@ impl Recipe {
         ensure!(decoded.width() > 0 && decoded.height() > 0, "image has no pixels");
         ensure!(
             !matches!(decoded, DynamicImage::ImageRgb32F(_) | DynamicImage::ImageRgba32F(_)),
-            anyhow!("image holds floats, expected pixels of 8 or 16 bits").hint("give its data as .npy")
+            anyhow!("image holds floats, expected pixels of 8 or 16 bits").hint("pass the data as .npy")
         );
         let (width, height) = (decoded.width() as usize, decoded.height() as usize);
         let data = match (self.color, self.n_channels) {

@@ -34,9 +34,9 @@ impl Labels {
             let mut rows: BTreeMap<PathBuf, LabelRow> = BTreeMap::new();
             table::read(list, &["file", "class_index"], |table::Row { line, cells }| {
                 let [file, class] = &cells[..] else { bail!("internal error: not two columns") };
-                ensure!(!file.is_empty(), "line {line}: no file, expected one");
+                ensure!(!file.is_empty(), "line {line}: the column `file` is empty");
                 let class = class.parse().ok().with_context(|| {
-                    format!("line {line}: `{file}` has the class `{class}`, expected a number from 0 on")
+                    format!("line {line}: `{file}` has the class `{class}`, expected a number, 0 or more")
                 })?;
                 let path = Path::new(file);
                 let leads_out = path.has_root() || path.components().any(|c| c == Component::ParentDir);
@@ -66,7 +66,7 @@ impl Labels {
             let path = absolute(Path::new(&file))?;
             let Some((row, LabelRow { line, class })) = by_end(&self.rows, &path) else {
                 bail!(
-                    "`{file}` has no class in `{}`, expected a row whose `file` is this path or the end of it",
+                    "`{file}` has no class in `{}`, expected a row whose `file` is this path or its end",
                     self.list.display()
                 );
             };
@@ -74,12 +74,12 @@ impl Labels {
             ensure!(
                 *earlier == path,
                 anyhow!(
-                    "`{file}` and `{}` are both line {line} of `{}`, `{}`, expected a row for each",
+                    "`{file}` and `{}` both match line {line} of `{}`, `{}`, expected a row for each",
                     earlier.display(),
                     self.list.display(),
                     row.display()
                 )
-                .hint("give the column `file` as much of the paths as tells them apart")
+                .hint("write more of the paths in the column `file`, so that they differ")
             );
             Ok(*class)
         };

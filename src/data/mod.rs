@@ -34,7 +34,7 @@ pub use resize::Resize;
 pub use shapes::add_shapes;
 pub use sources::{ensure_found, files, is_data};
 
-use crate::diag::{WithHint, copy_of};
+use crate::diag::{WithHint, copy_of, count};
 use crate::onnx::inputs::InputSpec;
 use anyhow::{Context, Result, anyhow, ensure};
 use columns::{ArrayFile, Cache};
@@ -152,11 +152,14 @@ impl Dataset {
         if dataset.n_samples < limit && n > 0 {
             let (batch, input) = (dataset.batch(), &inputs[0].name);
             let hint = match dataset.n_samples {
-                0 => format!("give {batch} images or more, or another batch by --shape where the model leaves it open"),
-                n => format!("--limit {n} leaves them out: it counts batches"),
+                0 => format!(
+                    "pass {batch} images or more, or set another batch size with --shape if the model allows it"
+                ),
+                n => format!("--limit {n} skips them: it counts batches"),
             };
             return Err(anyhow!(
-                "{n} images are left over, expected a multiple of {batch}, the batch of input `{input}`"
+                "{} left over, expected a multiple of {batch}, the batch of input `{input}`",
+                count(n, "image")
             )
             .hint(hint));
         }

@@ -39,7 +39,7 @@ impl Header {
     /// Reads a header. Returns its length in bytes, too.
     fn read(reader: impl Read) -> Result<(Header, u64)> {
         let mut reader = Counted { inner: reader, n_bytes: 0 };
-        let npy = NpyHeader::from_reader(&mut reader).context("is no NumPy array")?;
+        let npy = NpyHeader::from_reader(&mut reader).context("is not a NumPy array")?;
         let DType::Plain(plain) = npy.dtype() else {
             bail!("holds records, expected plain numbers");
         };
@@ -116,7 +116,7 @@ impl Stored {
         let held = file_bytes.saturating_sub(start);
         ensure!(
             held >= header.n_bytes as u64,
-            "holds {held} bytes of data, expected {} for shape {:?}: it is cut short",
+            "holds {held} bytes of data, expected {} for shape {:?}: it is truncated",
             header.n_bytes,
             header.shape
         );
@@ -142,13 +142,13 @@ impl Stored {
             let map = unsafe { memmap2::Mmap::map(&file)? };
             let data = usize::try_from(start).ok().and_then(|start| map.get(start..));
             let data = data.filter(|data| data.len() >= self.header.n_bytes);
-            let data = data.context("has become shorter since it was opened")?;
+            let data = data.context("became shorter after it was opened")?;
             return Ok(self.header.gather(data, sample, n_samples));
         }
         let n_bytes = self.header.sample_bytes(n_samples);
         let mut bytes = vec![0; n_bytes];
         file.seek(SeekFrom::Start(start + (sample * n_bytes) as u64))?;
-        file.read_exact(&mut bytes).context("has become shorter since it was opened")?;
+        file.read_exact(&mut bytes).context("became shorter after it was opened")?;
         Ok(bytes)
     }
 
@@ -183,7 +183,7 @@ impl Archive {
     pub fn open(path: &Path) -> Result<Archive> {
         let file = File::open(path)?;
         let file_bytes = file.metadata()?.len();
-        let zip = NpzArchive::new(BufReader::new(file)).context("is no .npz archive")?;
+        let zip = NpzArchive::new(BufReader::new(file)).context("is not an .npz archive")?;
         let mut names: Vec<String> = zip.array_names().map(str::to_owned).collect();
         names.sort();
         Ok(Archive { zip, file_bytes, names })

@@ -20,10 +20,10 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
     let map = unsafe { memmap2::Mmap::map(&file)? };
     let tensor = tensor::decode(Bytes::from_owner(map))?;
     let data_type = tensor.data_type.unwrap_or_default();
-    ensure!(data_type != 0, "is no ONNX tensor: it has no element type");
+    ensure!(data_type != 0, "is not an ONNX tensor: it has no element type");
     let element = Element::from_onnx(data_type)
         .with_context(|| format!("tensor holds {}, expected numbers or booleans", type_name(data_type)))?;
-    ensure!(!tensor::is_external(&tensor), "data lie in an external file, expected them in this one");
+    ensure!(!tensor::is_external(&tensor), "data are in an external file, expected them in this one");
     let n_values: usize = tensor::shape(&tensor)?.iter().product();
     let held = match &tensor.raw_data {
         Some(raw) => {

@@ -107,7 +107,7 @@ pub fn parse_number(text: &str) -> Result<f64> {
         None => parse_plain(text),
     };
     let number = number.filter(|number| number.is_finite());
-    number.with_context(|| format!("`{text}` is no number, expected one, or a fraction as 1/255"))
+    number.with_context(|| format!("`{text}` is not a number, expected one or a fraction such as 1/255"))
 }
 
 fn parse_plain(text: &str) -> Option<f64> {
@@ -123,7 +123,7 @@ impl<'de, const LIST: bool> Visitor<'de> for NumbersVisitor<LIST> {
     type Value = Numbers<LIST>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if LIST { "a number or a list of numbers" } else { "a number, or a fraction as 1/255" })
+        f.write_str(if LIST { "a number or a list of numbers" } else { "a number, or a fraction such as 1/255" })
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<Self::Value, E> {

@@ -42,8 +42,8 @@ impl Preprocessing {
         }
         if !Path::new(name).is_file() {
             return Err(match name.ends_with(".yaml") || name.ends_with(".yml") {
-                true => unknown(format_args!("`{name}`: does not exist and is no preset"), name),
-                false => unknown(format_args!("preprocessing `{name}` is no file and no preset"), name),
+                true => unknown(format_args!("`{name}`: is neither a file nor a preset"), name),
+                false => unknown(format_args!("preprocessing `{name}` is neither a file nor a preset"), name),
             });
         }
         let yaml = std::fs::read_to_string(name).with_context(|| format!("`{name}`"))?;

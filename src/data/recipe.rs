@@ -44,7 +44,7 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
                 array::type_name(input.data_type),
                 input.shape
             )
-            .hint("give its data as .npy or .npz")
+            .hint("pass its data as .npy or .npz")
         );
         return Ok(input);
     }
@@ -57,7 +57,7 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
         1 => anyhow!("an image feeds input {}, but there are no data for {}", names(fed), names(rest)),
         _ => anyhow!("an image feeds one input, but the model takes {}", names(inputs.iter().collect())),
     };
-    Err(error.hint("give .npz files with a key per input"))
+    Err(error.hint("use .npz files with one key per input"))
 }
 
 impl Recipe {
@@ -95,7 +95,7 @@ impl Recipe {
             ensure!(
                 is_plain,
                 anyhow!(
-                    "input `{}` takes uint8, but the preprocessing has a scale, mean or std, expected pixels as they are",
+                    "input `{}` takes uint8, but the preprocessing has a scale, mean or std, expected none of these",
                     input.name
                 )
                 .hint("use the preset `raw`, or no scale, mean and std")
@@ -103,10 +103,10 @@ impl Recipe {
             (1.0, vec![0.0; n_channels], vec![1.0; n_channels])
         } else {
             let scale = asked.scale.unwrap_or(1.0 / 255.0);
-            ensure!(scale.is_finite() && scale != 0.0, "`scale` is {scale}, expected another number");
+            ensure!(scale.is_finite() && scale != 0.0, "`scale` is {scale}, expected a finite number other than 0");
             let mean = per_channel("mean", asked.mean.as_deref(), 0.0, n_channels, input)?;
             let std = per_channel("std", asked.std.as_deref(), 1.0, n_channels, input)?;
-            ensure!(!std.contains(&0.0), "`std` is {std:?}, expected no 0");
+            ensure!(!std.contains(&0.0), "`std` is {std:?}, expected no zeros");
             (scale, mean, std)
         };
         let table = |channel: usize| {
@@ -211,7 +211,7 @@ fn settle_layout(input: &InputSpec, asked: Option<Layout>) -> Result<(Layout, [u
             input.name,
             input.shape
         )
-        .hint("give its data as .npy or .npz")
+        .hint("pass its data as .npy or .npz")
     })
 }
 

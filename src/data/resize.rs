@@ -35,7 +35,7 @@ impl Resize {
         let pixels = |value: &str| {
             let n: Option<u32> = value.trim().parse().ok();
             n.filter(|n| (1..=65535).contains(n))
-                .ok_or_else(|| anyhow!("`{text}`: `{value}` is no number of pixels, expected 1 to 65535"))
+                .ok_or_else(|| anyhow!("`{text}`: `{value}` is not a number of pixels, expected 1 to 65535"))
         };
         Ok(match (name, value) {
             ("none", None) => Resize::None,
@@ -92,7 +92,7 @@ impl<'de> Visitor<'de> for ResizeVisitor {
             _ => format!("{name}={}", map.next_value::<u32>()?),
         };
         if let Some(second) = map.next_key::<String>()? {
-            return Err(A::Error::custom(format!("has `{second}` beside `{name}`, expected one key")));
+            return Err(A::Error::custom(format!("has the keys `{name}` and `{second}`, expected one key")));
         }
         Resize::parse(&text).map_err(A::Error::custom)
     }

@@ -2,7 +2,7 @@
 
 use super::paths::FileNames;
 use super::table;
-use crate::diag::file_name;
+use crate::diag::{count, file_name};
 use anyhow::{Context, Result, bail, ensure};
 use globset::GlobBuilder;
 use std::fs::File;
@@ -180,7 +180,7 @@ fn known(path: &Path) -> Result<Option<Found>> {
 
 /// A file that the user named: an unknown kind is an error.
 fn file(path: &Path) -> Result<Found> {
-    known(path)?.with_context(|| format!("is no data that can be read, expected {KINDS}"))
+    known(path)?.with_context(|| format!("is not supported data, expected {KINDS}"))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -235,7 +235,7 @@ fn pattern(pattern: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<
     // Written like the paths below: without doubled or trailing separators.
     let normal: PathBuf = parts.iter().collect();
     let glob = GlobBuilder::new(&normal.to_string_lossy()).literal_separator(true).build();
-    let matcher = glob.context("is no valid pattern")?.compile_matcher();
+    let matcher = glob.context("is not a valid pattern")?.compile_matcher();
     let is_literal = |part: &std::path::Component| !part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{']);
     let n_literal = parts.iter().take_while(|part| is_literal(part)).count();
     let root: PathBuf = parts[..n_literal].iter().collect();
@@ -259,7 +259,7 @@ fn pattern(pattern: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<
         Ok(())
     })?;
     ensure!(n_matched > 0, "matches no file");
-    ensure!(n_found > 0, "matches {n_matched} files, but none is data, expected {KINDS}");
+    ensure!(n_found > 0, "matches {}, but none is supported data, expected {KINDS}", count(n_matched, "file"));
     Ok(())
 }
 

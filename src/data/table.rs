@@ -23,7 +23,7 @@ pub fn read(path: &Path, columns: &[&str], mut visit: impl FnMut(Row) -> Result<
     let position = |column: &&str| {
         header.iter().position(|cell| cell == *column).with_context(|| {
             let found = header.iter().collect::<Vec<_>>().join(",");
-            format!("the first line is `{found}`, expected names of columns, one of them `{column}`")
+            format!("the first line is `{found}`, expected column names, `{column}` among them")
         })
     };
     let positions: Vec<usize> = columns.iter().map(position).collect::<Result<_>>()?;

@@ -67,7 +67,7 @@ impl Parsed {
             let mut model = parsed.model;
             ensure!(
                 parsed.unresolved_inputs.is_empty(),
-                "nothing in the graph makes the tensors: {}",
+                "no node produces the tensors: {}",
                 parsed.unresolved_inputs.join(", ")
             );
             refused::check_implemented(&model)?;
@@ -144,10 +144,8 @@ impl Parsed {
     pub fn build(mut self, observed: &[String]) -> Result<Engine> {
         let mut outlets = Vec::with_capacity(observed.len() + self.outputs.len());
         for name in observed.iter().chain(&self.outputs) {
-            let outlet = self
-                .outlets
-                .get(name)
-                .with_context(|| format!("tensor `{name}` does not exist in the graph, expected one that does"))?;
+            let outlet =
+                self.outlets.get(name).with_context(|| format!("tensor `{name}`: does not exist in the graph"))?;
             outlets.push(*outlet);
         }
         guarded(|| {

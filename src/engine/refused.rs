@@ -1,6 +1,6 @@
 //! Models that the engine cannot run, refused before anything runs.
 
-use crate::diag::WithHint;
+use crate::diag::{WithHint, count};
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::ModelProto;
 use anyhow::{Result, anyhow, bail, ensure};
@@ -32,8 +32,8 @@ pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
         return Ok(());
     }
     let list: Vec<String> =
-        missing.iter().map(|(op, (count, first))| format!("{op} ({count}, first at node `{first}`)")).collect();
-    bail!("the engine cannot run the operators: {}", list.join(", "))
+        missing.iter().map(|(op, (n, first))| format!("{op} ({}, first: `{first}`)", count(*n, "node"))).collect();
+    bail!("the engine cannot run these operators: {}", list.join(", "))
 }
 
 /// Refuses operators in training mode: a Dropout that drops, a BatchNormalization with the sample's own statistics.
@@ -53,8 +53,8 @@ pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
         };
         ensure!(
             !trains,
-            anyhow!("node `{}` ({}) is in training mode, expected inference", node_name(node), node.op_type())
-                .hint("export the model in evaluation mode, `model.eval()` in PyTorch")
+            anyhow!("node `{}` ({}): is in training mode, expected inference mode", node_name(node), node.op_type())
+                .hint("export the model in evaluation mode (PyTorch: `model.eval()`)")
         );
     }
     Ok(())

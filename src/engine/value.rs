@@ -106,7 +106,7 @@ impl Value {
         let data_type = self.data_type();
         let data_type = data_type.with_context(|| format!("tensor `{name}` has no ONNX type"))?;
         let plain = convert::without_symbols(self.0.clone())?;
-        let bytes = plain.as_plain_ram().context("tensor is not plain")?.as_bytes().to_vec();
+        let bytes = plain.as_plain_ram().context("internal error: a tensor without plain values")?.as_bytes().to_vec();
         Ok(TensorProto {
             name: Some(name.to_string()),
             data_type: Some(data_type),

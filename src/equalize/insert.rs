@@ -103,7 +103,7 @@ pub fn describe_inserted(inserted: &[InsertedMul], value_info: &ValueInfos) -> S
         1 => " and 1 Add".to_string(),
         n => format!(" and {n} Adds"),
     };
-    format!("{n} {muls}{adds} inserted, {n_values} products per sample")
+    format!("{n} {muls}{adds} inserted, {n_values} multiplications per sample")
 }
 
 /// The model with all Muls, and its groups.

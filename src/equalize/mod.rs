@@ -125,18 +125,18 @@ impl fmt::Display for Reason {
         match self {
             Reason::NoProducer(tensor) => write!(f, "`{tensor}` is an input of the network or a constant"),
             Reason::NetworkOutput(tensor) => write!(f, "`{tensor}` is an output of the network"),
-            Reason::Operator { node, op_type } => write!(f, "{op_type} `{node}` does not scale channel by channel"),
+            Reason::Operator { node, op_type } => write!(f, "{op_type} `{node}` does not pass channel scales on"),
             Reason::Bound { node, bounds: [min, max] } => {
-                write!(f, "Clip `{node}` stops at {min} and {max}, the same for every channel")
+                write!(f, "Clip `{node}` has the bounds {min} and {max} for all channels")
             }
-            Reason::NoWeight(node) => write!(f, "node `{node}` has no constant float32 weight of a known form"),
-            Reason::Shared(tensor) => write!(f, "the constant `{tensor}` has other readers"),
-            Reason::NotPerChannel(tensor) => write!(f, "the constant `{tensor}` has no entry per channel"),
-            Reason::Unknown(tensor) => write!(f, "`{tensor}` has no known shape, or is not float32"),
-            Reason::Misaligned(tensor) => write!(f, "two ways to `{tensor}` disagree about its channels"),
-            Reason::Nested(tensor) => write!(f, "a nested graph reads `{tensor}`"),
-            Reason::OneChannel => write!(f, "there is one channel"),
-            Reason::NoGain => write!(f, "nothing promises a gain"),
+            Reason::NoWeight(node) => write!(f, "node `{node}` has no constant float32 weight of a supported form"),
+            Reason::Shared(tensor) => write!(f, "the constant `{tensor}` is an input of other nodes too"),
+            Reason::NotPerChannel(tensor) => write!(f, "the constant `{tensor}` does not have one value per channel"),
+            Reason::Unknown(tensor) => write!(f, "`{tensor}` has an unknown shape, or is not float32"),
+            Reason::Misaligned(tensor) => write!(f, "two paths to `{tensor}` order its channels differently"),
+            Reason::Nested(tensor) => write!(f, "`{tensor}` is an input of a nested graph"),
+            Reason::OneChannel => write!(f, "there is only one channel"),
+            Reason::NoGain => write!(f, "no channel scales promise a gain"),
         }
     }
 }

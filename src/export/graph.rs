@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// # Errors
 /// If there is none.
 pub(super) fn initializer<'a>(graph: &'a GraphProto, name: &str) -> Result<&'a TensorProto> {
-    graph.initializer_named(name).with_context(|| format!("tensor `{name}`: is no initializer of the model"))
+    graph.initializer_named(name).with_context(|| format!("tensor `{name}`: is not an initializer of the model"))
 }
 
 /// Nodes to insert after the tensors that they read; those after initializers come first.

@@ -65,7 +65,7 @@ impl<'a> SidecarIndex<'a> {
     /// # Errors
     /// If there is no model.
     pub fn model(&self) -> Result<&'a ModelProto> {
-        self.model.ok_or_else(|| anyhow!("needs the float model beside the sidecar").hint("give it with --model"))
+        self.model.ok_or_else(|| anyhow!("needs the float model too").hint("pass it with --model"))
     }
 
     /// Quantized activations, in the order of the graph.
@@ -160,7 +160,7 @@ pub(super) fn json(value: &serde_json::Value) -> Result<Vec<u8>> {
 pub(super) fn word(name: &str) -> Result<&str> {
     ensure!(
         !name.is_empty() && !name.contains(|c: char| c.is_whitespace()),
-        "tensor or node `{}`: its name has white space, which the format separates fields with",
+        "tensor or node `{}`: its name has white space, but the format separates fields by white space",
         name.escape_debug()
     );
     Ok(name)
@@ -176,7 +176,7 @@ impl UniqueMap {
     pub(super) fn add(&mut self, name: &str, value: serde_json::Value) -> Result<()> {
         match self.map.get(name) {
             Some(earlier) if *earlier != value => {
-                bail!("tensor `{name}`: has two sets of parameters, and the format holds one per name")
+                bail!("tensor `{name}`: has two scales and zero points, but the format has one per tensor")
             }
             _ => self.map.insert(name.to_string(), value),
         };

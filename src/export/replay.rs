@@ -22,7 +22,7 @@ fn replay(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
     let found = sha256(path)?;
     ensure!(
         found == sidecar.model.sha256,
-        "is not the float model of the sidecar, which was `{}`: SHA-256 is {found}, expected {}",
+        "is not the float model of the sidecar (`{}`): SHA-256 is {found}, expected {}",
         sidecar.model.file,
         sidecar.model.sha256
     );
@@ -33,7 +33,7 @@ fn replay(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
     let before = sidecar.model.prepared.iter().map(|change| Change::parse(change));
     ensure!(
         changes.into_iter().map(Some).eq(before),
-        anyhow!("was prepared in another way by the version that wrote the sidecar").hint(AGAIN)
+        anyhow!("the version of mqq that wrote the sidecar prepared this model differently").hint(AGAIN)
     );
     let graph = model.graph_mut()?;
     let edits = sidecar.model_edits()?;

@@ -72,7 +72,7 @@ fn read_061(entry: &Value) -> Result<Option<GivenRange>> {
         return of_offset(scale, offset, bits, symmetric).map(Some);
     }
     let range = Range { min: number(entry, "min")?, max: number(entry, "max")? };
-    ensure!(range.min <= range.max, "range is [{}, {}], expected two numbers in order", range.min, range.max);
+    ensure!(range.min <= range.max, "range is [{}, {}], expected two numbers in ascending order", range.min, range.max);
     Ok(Some(GivenRange { range, amax: None }))
 }
 

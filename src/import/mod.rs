@@ -66,7 +66,7 @@ pub fn read(path: &Path) -> Result<ImportedRanges> {
 
 fn unknown() -> String {
     let names: Vec<&str> = READERS.iter().map(|reader| reader.name).collect();
-    format!("is in no format that ranges are read from, expected one of: {}", names.join(", "))
+    format!("has an unknown format, expected one of: {}", names.join(", "))
 }
 
 impl ImportedRanges {
@@ -79,8 +79,8 @@ impl ImportedRanges {
         let Some(first) = missing.first() else { return Ok(()) };
         let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
         let hint = match did_you_mean(first, self.ranges.keys().map(String::as_str)) {
-            hint if hint.is_empty() => "--data calibrates what the file lacks".to_string(),
-            hint => format!("{hint} --data calibrates what the file lacks"),
+            hint if hint.is_empty() => "add --data to calibrate the tensors that the file lacks".to_string(),
+            hint => format!("{hint} add --data to calibrate the tensors that the file lacks"),
         };
         Err(anyhow!(
             "`{}` ({}) has no range for {} of the tensors to quantize: {}",

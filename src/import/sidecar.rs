@@ -19,8 +19,8 @@ fn read(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
     let is_scaled = |edit: &ModelEdit| matches!(edit, ModelEdit::ScaleChannels(_));
     ensure!(
         !sidecar.has_equalized_channels() && !sidecar.edits.iter().any(is_scaled),
-        anyhow!("its ranges are for a model whose channels were equalized")
-            .hint("calibrate that model with --effort 0 for ranges that others can take")
+        anyhow!("its ranges are those of a model with equalized channels")
+            .hint("calibrate that model with --effort 0 to get ranges for other models")
     );
     let entry = |encoding: sidecar::Encoding| {
         let [min, max] = encoding.range?;

@@ -2,6 +2,7 @@
 
 use super::{Goal, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed, Planner, Search, Task, max_held_out};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
+use crate::diag::count;
 use crate::simulate::Samples;
 use crate::tune::methods::bias::BIAS;
 use crate::tune::methods::of_plan;
@@ -68,7 +69,7 @@ pub(super) fn begin<'a>(
     let Task { wanted, setup, .. } = task;
     let PlannedModel { model, placement, plan, .. } = planned;
     let samples = setup.samples.with_context(|| {
-        format!("{}: there are no samples, expected --data to choose layers by", wanted.goal.option())
+        format!("{}: there are no samples, expected --data to choose the layers", wanted.goal.option())
     })?;
     let methods = of_plan(&setup, placement, plan);
     let n_tune = match methods.is_empty() {
@@ -90,7 +91,7 @@ pub(super) fn begin<'a>(
 /// `n_tune`.
 fn sample_ranges(samples: &SampleSet, goal: &Goal, n_tune: usize) -> Result<[Range<usize>; 2]> {
     let n = samples.by_content().len();
-    ensure!(n >= MIN_SAMPLES, "{n} samples to choose layers by, expected {MIN_SAMPLES} or more");
+    ensure!(n >= MIN_SAMPLES, "{} to choose the layers, expected {MIN_SAMPLES} or more", count(n, "sample"));
     let n_analysis = MAX_ANALYSIS.min(n / 2);
     let first = n_analysis.max(n_tune.min(n.saturating_sub(MIN_APART)));
     let bytes: usize = samples.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();

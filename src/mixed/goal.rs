@@ -142,7 +142,7 @@ impl TryFrom<BTreeMap<String, Number>> for Goal {
 
     fn try_from(goals: BTreeMap<String, Number>) -> Result<Goal> {
         let (name, value) = goals.first_key_value().context("no goal")?;
-        Goal::named(name, value.as_f64().context("a goal that is no number")?)
+        Goal::named(name, value.as_f64().context("a goal that is not a number")?)
     }
 }
 
@@ -201,21 +201,21 @@ impl Wanted {
         ensure!(
             !scheme.mixed.is_empty(),
             anyhow!(
-                "{}: the table of backend `{backend}` has no key `mixed`, expected what its layers may have besides the types of their rows",
+                "{}: the table of backend `{backend}` has no key `mixed`, expected the other precisions that layers may have",
                 goal.option()
             )
-            .hint("where the target computes in float too, --set 'mixed={float: {}}'")
+            .hint("if the target runs float operators too, add --set 'mixed={float: {}}'")
         );
         let list = || names().collect::<Vec<_>>().join(", ");
         let precisions: Vec<String> = match (goal.of, raise_to) {
             (Bounded::FloatLayers | Bounded::WeightBits, Some(_)) => {
-                bail!("--raise-to beside {}, expected it beside --target, --target-sqnr or --max-drop", goal.option())
+                bail!("--raise-to with {}, expected --target, --target-sqnr or --max-drop", goal.option())
             }
             (Bounded::FloatLayers, None) => {
                 ensure!(
                     scheme.mixed.contains_key(FLOAT),
-                    anyhow!("--keep-float: backend `{backend}` has no float, expected one of: {}", list())
-                        .hint("--target-sqnr and --max-drop promote layers to these")
+                    anyhow!("--keep-float: backend `{backend}` has no float precision, expected one of: {}", list())
+                        .hint("--target-sqnr and --max-drop can promote layers to these")
                 );
                 vec![FLOAT.to_string()]
             }
@@ -238,7 +238,7 @@ impl Wanted {
         };
         ensure!(
             !precisions.is_empty(),
-            "{}: backend `{backend}` has no other types for weights alone, found: {}",
+            "{}: backend `{backend}` has no precision for weights alone, found: {}",
             goal.option(),
             list()
         );

@@ -1,6 +1,7 @@
 //! The choice of layers: for the sidecar, for `--json`, and as text.
 
 use super::goal::{Goal, Reached};
+use crate::diag::count;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::fmt;
@@ -16,7 +17,8 @@ pub struct Mixed {
     /// Number of samples of the sensitivity analysis.
     pub n_ranking: usize,
     /// Number of held-out samples that evaluate the goal.
-    pub n_judges: usize,
+    #[serde(alias = "n_judges")]
+    pub n_held_out: usize,
     /// Lowest SQNR over the outputs of the final plan on the held-out samples, in dB; 200 without error.
     pub sqnr_db: f64,
     /// Samples with the float network's class, in percent; absent where no output has class scores.
@@ -85,7 +87,7 @@ impl Mixed {
     pub fn reached(&self) -> String {
         let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
         let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
-        format!("{} layers, SQNR {reached}", self.layers.len())
+        format!("{}, SQNR {reached}", count(self.layers.len(), "layer"))
     }
 }
 
@@ -98,7 +100,7 @@ impl CurvePoint {
             (Some(layer), Some(precision)) => format!("  `{layer}` {precision}"),
             _ => String::new(),
         };
-        format!("{:>3} layers  {reached}{last}", self.n_layers)
+        format!("{:>10}  {reached}{last}", count(self.n_layers, "layer"))
     }
 }
 
@@ -111,10 +113,10 @@ impl fmt::Display for Missed {
         let Missed(mixed) = self;
         write!(
             f,
-            "{} was not reached, the best was {} on {} samples; nothing was written",
+            "{} was not reached; the best result is {} on {}; nothing was written",
             mixed.goal.spelled(),
             mixed.reached(),
-            mixed.n_judges
+            count(mixed.n_held_out, "sample")
         )
     }
 }

@@ -107,7 +107,7 @@ fn attempt(
         ));
     }
     if !search.has_chosen() {
-        let reason = "no few layers make most of the error".to_string();
+        let reason = "the error is not concentrated in a few layers".to_string();
         return Ok(Some(MethodOutcome::skipped(RESCUE, reason)));
     }
     let gain = Gain::of(&before, &search.on_held_out);

@@ -130,7 +130,7 @@ impl<'a> Search<'a> {
             ensure!(
                 search.on_held_out.worst(metric).is_some(),
                 anyhow!("no output has {}, expected {} for {}", metric.title, metric.about, goal.option())
-                    .hint("--target-sqnr takes outputs of any kind")
+                    .hint("--target-sqnr works with outputs of any kind")
             );
         }
         Ok(search)
@@ -250,7 +250,7 @@ impl<'a> Search<'a> {
     pub(super) fn commit(&mut self, moved: Move) -> Result<()> {
         let own = self.alone.get(&Move { precision: None, ..moved }).copied().unwrap_or_default();
         let goal = self.goal().spelled();
-        let reason = format!("{goal}: quantized alone it leaves {:.2} dB", relative_error_db(own.relative));
+        let reason = format!("{goal}: SQNR {:.2} dB with only this layer quantized", relative_error_db(own.relative));
         let mut assigned = std::mem::take(&mut self.assigned);
         self.assign(&mut assigned, &moved, &reason);
         self.assigned = assigned;
@@ -285,7 +285,7 @@ impl<'a> Search<'a> {
     }
 
     fn add_point(&mut self, moved: Option<Move>) {
-        let own = || "as the table says".to_string();
+        let own = || "as in the table".to_string();
         let Reached { sqnr_db, agreement_percent, weight_bits, .. } = self.reached(&self.on_held_out);
         self.curve.push(CurvePoint {
             n_layers: self.chosen.len(),
@@ -341,7 +341,7 @@ impl<'a> Search<'a> {
             goal: goal.clone(),
             met: goal.is_met(reached),
             n_ranking: self.n_analysis,
-            n_judges: self.held_out.n,
+            n_held_out: self.held_out.n,
             sqnr_db,
             agreement_percent,
             weight_bits,

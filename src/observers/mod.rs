@@ -104,7 +104,7 @@ pub fn by_spelling(spelling: &str) -> Result<Observer> {
 
 /// Parses a number.
 fn number(text: &str) -> Result<f64> {
-    text.parse().with_context(|| format!("`{text}` is no number, expected one"))
+    text.parse().with_context(|| format!("`{text}` is not a number"))
 }
 
 /// The observed range, widened to include 0, and centred if the grid is.

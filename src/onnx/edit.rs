@@ -181,11 +181,11 @@ fn insert(graph: &mut GraphProto, mul: &InsertedMul) -> Result<()> {
     let mut first = None;
     for (node_idx, node) in graph.node.iter_mut().enumerate().filter(|(_, node)| is_reader(node)) {
         let input = node.input.first_mut().filter(|input| *input == tensor);
-        let input = input.with_context(|| format!("node `{}` does not read `{tensor}`", node.output[0]))?;
+        let input = input.with_context(|| format!("`{tensor}` is not an input of node `{}`", node.output[0]))?;
         input.clone_from(output);
         first = first.or(Some(node_idx));
     }
-    let first = first.with_context(|| format!("no node reads `{output}`"))?;
+    let first = first.with_context(|| format!("`{output}` is an input of no node"))?;
     graph.initializer.push(tensor::from_f32(factors, shape, values)?);
     let product = add.as_ref().map_or(output, |add| &add.product);
     if let Some(InsertedAdd { summands, values, .. }) = add {

@@ -74,7 +74,7 @@ fn entry(tensor: &TensorProto, key: &str) -> Option<String> {
 fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, Bytes>) -> Result<()> {
     let location = entry(tensor, "location").context("external data have no location, expected a file")?;
     let inside = Path::new(&location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    ensure!(inside, "external data lie in `{location}`, expected a file in the model's folder or below");
+    ensure!(inside, "external data are in `{location}`, expected a file in the model's folder or a folder below it");
     let number = |key: &str| -> Result<Option<usize>> {
         let parse = |text: String| {
             text.parse().with_context(|| format!("{key} of external data is `{text}`, expected a number"))
@@ -87,7 +87,7 @@ fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, By
         let path = folder.join(&location);
         let open = || -> Result<Bytes> {
             // Checked before opening: a pipe would wait for a writer.
-            ensure!(std::fs::metadata(&path)?.is_file(), "is not a plain file, expected one");
+            ensure!(std::fs::metadata(&path)?.is_file(), "is not a regular file");
             let file = File::open(&path)?;
             if file.metadata()?.len() == 0 {
                 return Ok(Bytes::new());

@@ -37,7 +37,7 @@ pub fn type_names() -> impl Iterator<Item = &'static str> {
 /// If the type is another, the data is in an external file, or the number of values does not match the shape.
 pub fn integer_values(tensor: &TensorProto) -> Result<Vec<i32>> {
     let n_values: usize = shape(tensor)?.iter().product();
-    ensure!(!is_external(tensor), "data lie in an external file, expected them in the model");
+    ensure!(!is_external(tensor), "data are in an external file, expected them in the model");
     let data_type = tensor.data_type();
     let bits = match data_type {
         25 | 26 => 2,

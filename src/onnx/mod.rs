@@ -44,14 +44,14 @@ fn parse(path: &Path) -> Result<ModelProto> {
     // Checked before opening: a pipe would wait for a writer.
     let metadata = std::fs::metadata(path)?;
     ensure!(!metadata.is_dir(), "is a directory, expected an ONNX file");
-    ensure!(metadata.is_file(), "is not a plain file, expected an ONNX file");
+    ensure!(metadata.is_file(), "is not a regular file, expected an ONNX file");
     let file = File::open(path)?;
     ensure!(metadata.len() > 0, "is empty, expected an ONNX model");
     // SAFETY: the map is read-only and private to this process; as with every memory map, nobody else may truncate the
     // file while it is in use.
     let map = unsafe { memmap2::Mmap::map(&file)? };
     let model = ModelProto::decode(Bytes::from_owner(map))
-        .context("not an ONNX model, or cut short: it does not parse as `ModelProto`")?;
+        .context("is not an ONNX model, or is truncated: it does not parse as `ModelProto`")?;
     ensure!(model.graph.is_some(), "has no graph, expected an ONNX model");
     ensure!(model.ir_version.is_some_and(|version| version > 0), "has no IR version, expected an ONNX model");
     Ok(model)

@@ -112,7 +112,7 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile)))
                 earlier.role,
                 output.role
             )
-            .hint("give them different names or run them apart"));
+            .hint("use different names, or run them separately"));
         }
         existing.extend(identity(&output.path).map(|identity| (identity, output)));
     }
@@ -133,7 +133,7 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile)))
                 output.role,
                 input.role
             )
-            .hint("give the output another name"));
+            .hint("use another name for the output"));
         }
     });
     apart
@@ -143,8 +143,7 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile)))
 fn ensure_file(path: &Path) -> Result<()> {
     ensure!(
         path != Path::new("-"),
-        anyhow!("is not a file's name, expected one: nothing is written to stdout")
-            .hint("a file of that name is `./-`")
+        anyhow!("is not a file name: mqq writes no results to stdout").hint("for a file of that name, use `./-`")
     );
     let ends_in_separator = path.to_string_lossy().ends_with(std::path::is_separator);
     ensure!(

@@ -15,18 +15,14 @@ pub fn check_sound(model: &ModelProto) -> Result<()> {
     made.extend(graph.sparse_initializer.iter().filter_map(|t| Some(t.values.as_ref()?.name())));
     for node in &graph.node {
         for input in node.input.iter().filter(|name| !name.is_empty()) {
-            ensure!(
-                made.contains(input.as_str()),
-                "node `{}`: input `{input}` is not made by an earlier node",
-                node.name()
-            );
+            ensure!(made.contains(input.as_str()), "node `{}`: no earlier node produces input `{input}`", node.name());
         }
         for output in node.output.iter().filter(|name| !name.is_empty()) {
-            ensure!(made.insert(output), "node `{}`: output `{output}` is made by an earlier node too", node.name());
+            ensure!(made.insert(output), "node `{}`: an earlier node produces output `{output}` too", node.name());
         }
     }
     for output in &graph.output {
-        ensure!(made.contains(output.name()), "output `{}` is made by no node", output.name());
+        ensure!(made.contains(output.name()), "output `{}`: no node produces it", output.name());
     }
     Ok(())
 }

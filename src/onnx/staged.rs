@@ -46,7 +46,7 @@ impl Staged {
         let mut stage = || -> Result<()> {
             if external_data || !fits(&model) {
                 let data = data_path(path);
-                let location = data.file_name().context("is no file name")?.to_string_lossy();
+                let location = data.file_name().context("is not a file name")?.to_string_lossy();
                 external::write(&mut model, staged.create(&data)?, &location)?;
             }
             let bytes = encode(&model)?;
@@ -130,7 +130,7 @@ pub(super) fn target_of(path: &Path) -> Result<PathBuf> {
         }
         target = folder_of(&target).join(std::fs::read_link(&target)?);
     }
-    bail!("is a link that leads in a circle, expected a file")
+    bail!("is a symbolic link that leads in a circle, expected a file")
 }
 
 /// Prefix of temporary file names, before the process id and random characters. The dot hides them when the folder is
@@ -165,7 +165,7 @@ pub(super) fn temporary_in(folder: &Path, replaced: Option<&Metadata>) -> Result
             return Ok(file);
         }
     }
-    bail!("temporary files are taken away, expected them to stay")
+    bail!("another program deletes the temporary files")
 }
 
 /// Deletes the temporary files of killed runs: those that no process has locked.

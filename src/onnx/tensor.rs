@@ -48,7 +48,7 @@ pub fn element_bytes(data_type: i32) -> Option<usize> {
 /// # Errors
 /// If it is not one.
 pub fn decode(bytes: Bytes) -> Result<TensorProto> {
-    TensorProto::decode(bytes).context("is no ONNX tensor: it does not parse as `TensorProto`")
+    TensorProto::decode(bytes).context("is not an ONNX tensor: it does not parse as `TensorProto`")
 }
 
 /// Dimensions, outermost first.
@@ -95,7 +95,7 @@ fn values<T: Copy, const N: usize>(
 ) -> Result<Vec<T>> {
     let n_values: usize = shape(tensor)?.iter().product();
     if is_external(tensor) {
-        bail!("data lie in an external file, expected them in the model");
+        bail!("data are in an external file, expected them in the model");
     }
     let Some(raw) = &tensor.raw_data else {
         ensure!(typed.len() == n_values, "holds {} values, expected {n_values} for its shape", typed.len());
@@ -136,7 +136,9 @@ pub fn from_integers(name: &str, data_type: DataType, shape: &[usize], values: &
         DataType::Uint8 | DataType::Int8 => low_bytes(1),
         DataType::Uint16 | DataType::Int16 => low_bytes(2),
         DataType::Int32 => low_bytes(4),
-        DataType::Float | DataType::Int64 => bail!("tensor `{name}`: {data_type:?} is no integer of 32 bits or fewer"),
+        DataType::Float | DataType::Int64 => {
+            bail!("tensor `{name}`: {data_type:?} is not an integer type of 32 bits or fewer")
+        }
     };
     from_raw(name, data_type, shape, values.len(), raw)
 }

@@ -376,7 +376,7 @@ fn improve(
         && let Some(undone) = ensure_gain(setup, plain, planned, improved.tuned.as_ref(), &improved.methods)?
     {
         improved.methods.iter_mut().filter(|outcome| outcome.accepted).for_each(|outcome| {
-            (outcome.accepted, outcome.reason) = (false, Some("undone with all others".to_string()));
+            (outcome.accepted, outcome.reason) = (false, Some("undone together with all other changes".to_string()));
         });
         (improved.observer, improved.tuned) = (None, None);
         improved.methods.push(undone);
@@ -401,7 +401,7 @@ fn preprocessing_warning(samples: &SampleSet, request: &Request) -> Option<Strin
 /// Adds warnings that no stage has given.
 fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics, selection: &Selection) -> Result<()> {
     let PlannedModel { model, placement, plan, warnings, .. } = planned;
-    let skipped = calibration.skipped.iter().map(|reason| format!("left out: {reason}"));
+    let skipped = calibration.skipped.iter().map(|reason| format!("skipped sample: {reason}"));
     warnings.splice(0..0, skipped);
     warnings.extend(warning_of_unlike(model.graph()?, placement, plan));
     for pattern in selection.unmatched(model.graph()?) {

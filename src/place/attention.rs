@@ -7,7 +7,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Source: Model-Optimizer, `find_nodes_from_mha_to_exclude` and `partitioning`.
 pub const SKIP_ATTENTION_SCORES: Rule = Rule {
     name: "skip_attention_scores",
-    about: "MatMul, Softmax, MatMul with an added mask, or a sequence above `max_sequence`, stays float",
+    about: "attention (MatMul, Softmax, MatMul) with an added mask, or over a sequence longer than `max_sequence`, stays float",
     takes: &[("max_sequence", ParameterKind::Number)],
     apply: skip_attention_scores,
 };
@@ -60,8 +60,8 @@ pub(super) fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool
 /// Source: NNCF, `onnx/quantization/ignored_patterns.py`, `MULTIHEAD_ATTENTION_OUTPUT`.
 pub const SKIP_ATTENTION_OUTPUT: Rule = Rule {
     name: "skip_attention_output",
-    about: "a MatMul of what a Softmax makes, directly or behind a Reshape, and of what a Reshape, Transpose, \
-     Gather, Split, Squeeze or Concat makes, stays float",
+    about: "a MatMul of the output of a Softmax (directly or after a Reshape) and the output of a Reshape, \
+     Transpose, Gather, Split, Squeeze or Concat stays float",
     takes: &[],
     apply: skip_attention_output,
 };
@@ -81,7 +81,7 @@ fn skip_attention_output(draft: &mut Draft, _: &RuleCall) {
             _ => false,
         };
         if (from_softmax(a) && BRANCH.contains(&op(b))) || (from_softmax(b) && BRANCH.contains(&op(a))) {
-            draft.leave_float(node_idx, "the output of an attention");
+            draft.leave_float(node_idx, "the output of attention");
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::scheme::RuleCall;
 /// Leaves spelled-out layer and RMS normalization float. Source: Model-Optimizer, `partitioning.py`, layer-norm chains.
 pub const SKIP_LAYER_NORM_CHAINS: Rule = Rule {
     name: "skip_layer_norm_chains",
-    about: "ReduceMean, Sub, Pow, ReduceMean, Add, Sqrt, Div and the Mul and Add behind them stay float",
+    about: "a layer normalization spelled out (ReduceMean, Sub, Pow, ReduceMean, Add, Sqrt, Div, then Mul and Add) stays float",
     takes: &[],
     apply: skip_layer_norm_chains,
 };
@@ -24,7 +24,7 @@ fn skip_layer_norm_chains(draft: &mut Draft, _: &RuleCall) {
 /// Leaves spelled-out GELU float. Source: Model-Optimizer, `partitioning.py` (Div-Erf-Add-Mul-Mul).
 pub const SKIP_GELU_CHAINS: Rule = Rule {
     name: "skip_gelu_chains",
-    about: "Div, Erf, Add, Mul, Mul, and GELU spelled out with Tanh and a cube, stay float",
+    about: "a GELU spelled out (Div, Erf, Add, Mul, Mul, or with Tanh and a cube) stays float",
     takes: &[],
     apply: skip_gelu_chains,
 };

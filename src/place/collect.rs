@@ -56,7 +56,7 @@ impl<'a> Draft<'a> {
             let group = (self.group_of(tensor), qtype.clone());
             let mut reason = mark.reason.clone();
             if self.unlike.contains(tensor) && self.joins_apart() {
-                reason.push_str("; on a grid of its own, as it is joined with much wider ranges");
+                reason.push_str("; with its own scale, because the tensors joined with it have much wider ranges");
             }
             let is_of_linear = edges.iter().any(|(reader, _)| self.linear.contains(reader));
             placement.activations.push(ActivationQuantizer {
@@ -227,9 +227,9 @@ impl<'a> Draft<'a> {
                             format!("fused into `{}`", node_name(&self.graph.node[into]))
                         }
                         FloatCause::NotListed => {
-                            format!("the backend's scheme does not list {}", node.op_type())
+                            format!("the backend's table has no row for {}", node.op_type())
                         }
-                        _ => "nothing beside it is quantized".to_string(),
+                        _ => "no neighbor of it is quantized".to_string(),
                     };
                     FloatNode { node: node_idx, cause, rule: "", reason }
                 }

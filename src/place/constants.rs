@@ -6,7 +6,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Leaves operators float whose weight is computed at run time.
 pub const SKIP_NON_CONSTANT_WEIGHTS: Rule = Rule {
     name: "skip_non_constant_weights",
-    about: "an operator of `ops`, by default a convolution, whose weight is computed at run time stays float",
+    about: "an operator of `ops` (default: convolutions) whose weight is computed at run time stays float",
     takes: &[("ops", ParameterKind::Ops)],
     apply: skip_non_constant_weights,
 };

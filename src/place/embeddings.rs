@@ -7,7 +7,7 @@ use crate::scheme::RuleCall;
 /// `tensorrt_quantizer.py`, `_is_skiped_add`.
 pub const SKIP_EMBEDDING_ADDS: Rule = Rule {
     name: "skip_embedding_adds",
-    about: "an Add of what a Gather takes from a constant table stays float, and so does an Add of such a sum",
+    about: "an Add of embeddings (outputs of a Gather from a constant table) stays float, and so does an Add of such a sum",
     takes: &[],
     apply: skip_embedding_adds,
 };

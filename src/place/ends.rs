@@ -64,7 +64,7 @@ const TYPES: &[(&str, ParameterKind)] =
 /// Leaves the first layers float.
 pub const SKIP_FIRST_LAYERS: Rule = Rule {
     name: "skip_first_layers",
-    about: "layers with a weight that no other stands before stay float; `ops` names which operators count",
+    about: "the first layers with a weight stay float; `ops` selects the operators that count as layers",
     takes: OPS,
     apply: |draft, call| skip(draft, call, NetworkEnd::First),
 };
@@ -72,7 +72,7 @@ pub const SKIP_FIRST_LAYERS: Rule = Rule {
 /// Leaves the last layers float.
 pub const SKIP_LAST_LAYERS: Rule = Rule {
     name: "skip_last_layers",
-    about: "layers with a weight that no other stands behind stay float; `ops` names which operators count",
+    about: "the last layers with a weight stay float; `ops` selects the operators that count as layers",
     takes: OPS,
     apply: |draft, call| skip(draft, call, NetworkEnd::Last),
 };
@@ -81,7 +81,7 @@ pub const SKIP_LAST_LAYERS: Rule = Rule {
 /// `academic_quantizer.py`.
 pub const SET_FIRST_LAYER_TYPES: Rule = Rule {
     name: "set_first_layer_types",
-    about: "layers with a weight that no other stands before get the types `input` and `weight`",
+    about: "the first layers with a weight get the types `input` and `weight`",
     takes: TYPES,
     apply: |draft, call| set_types(draft, call, NetworkEnd::First),
 };
@@ -89,7 +89,7 @@ pub const SET_FIRST_LAYER_TYPES: Rule = Rule {
 /// Gives the last layers types of their own. Source: MQBench, `academic_quantizer.py`.
 pub const SET_LAST_LAYER_TYPES: Rule = Rule {
     name: "set_last_layer_types",
-    about: "layers with a weight that no other stands behind get the types `input` and `weight`",
+    about: "the last layers with a weight get the types `input` and `weight`",
     takes: TYPES,
     apply: |draft, call| set_types(draft, call, NetworkEnd::Last),
 };

@@ -9,8 +9,8 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// them for asymmetric activations.
 pub const FOLD_CLIPS: Rule = Rule {
     name: "fold_clips",
-    about: "a Relu or Clip of `ops` whose output alone is quantized is removed where the grid of that output \
-     saturates at its bounds, which is proved on the final scale; elsewhere it stays",
+    about: "a Relu or Clip of `ops` whose output is quantized but not its input is removed where the quantized \
+     range ends at its bounds, which is checked with the final scale",
     takes: &[("ops", ParameterKind::Ops)],
     apply: fold_clips,
 };

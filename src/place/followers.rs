@@ -7,8 +7,8 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// `filter_quantizable_kgen_heads`.
 pub const QUANTIZE_FOLLOWERS: Rule = Rule {
     name: "quantize_followers",
-    about: "operators of `ops` that read what a quantized operator makes are quantized; with `fuse: 1` those \
-     that run at the end of one convolution, or have a constant operand, stay float",
+    about: "operators of `ops` after a quantized operator are quantized; with `fuse: 1` those that are fused to \
+     one convolution, or have a constant operand, stay float",
     takes: &[("ops", ParameterKind::Ops), ("fuse", ParameterKind::Number)],
     apply: quantize_followers,
 };

@@ -102,8 +102,8 @@ impl Draft<'_> {
 /// Model-Optimizer, `partitioning.py` (Conv-Sigmoid-Mul); NNCF, `onnx/hardware/fused_patterns.py` (swish, hard-swish).
 pub const SKIP_FUSED_GATES: Rule = Rule {
     name: "skip_fused_gates",
-    about: "x * f(x) spelled out with Sigmoid, HardSigmoid, Clip, Softplus or Erf behind a quantized layer \
-     stays float inside: it runs at the end of the layer; with `alone: 1` also elsewhere",
+    about: "an activation function x * f(x) spelled out with Sigmoid, HardSigmoid, Clip, Softplus or Erf after a \
+     quantized layer stays float inside, because it is fused to the layer; with `alone: 1` also elsewhere",
     takes: &[("alone", ParameterKind::Number)],
     apply: skip_fused_gates,
 };
@@ -114,7 +114,7 @@ fn skip_fused_gates(draft: &mut Draft, call: &RuleCall) {
         let saturates = ["Sigmoid", "HardSigmoid", "Clip", "Relu", "Softplus", "Erf", "Tanh"];
         if gate.has(draft, &saturates) && (alone || draft.backbone(&gate.input).is_some()) {
             for &node_idx in &gate.nodes {
-                let reason = "part of an activation function that is spelled out";
+                let reason = "part of a spelled-out activation function";
                 draft.leave_float(node_idx, reason);
             }
         }

@@ -7,8 +7,8 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Leaves grouped convolutions float. Source: MQBench, `hardware/nnie.rst`: the NNIE tools skip them.
 pub const SKIP_GROUPED_CONVS: Rule = Rule {
     name: "skip_grouped_convs",
-    about: "a convolution of more than one group, depthwise ones among them, stays float; with \
-     `depthwise: 1` only those with one input channel per group",
+    about: "a convolution with more than one group stays float, depthwise ones included; with `depthwise: 1` only \
+     those with one input channel per group",
     takes: &[("depthwise", ParameterKind::Number)],
     apply: skip_grouped_convs,
 };
@@ -24,7 +24,7 @@ fn skip_grouped_convs(draft: &mut Draft, call: &RuleCall) {
             _ => w.dims.first().map(|n| n / groups.max(1)),
         });
         if groups > 1 && (!depthwise_only || per_group == Some(1)) {
-            let reason = format!("a convolution of {groups} groups");
+            let reason = format!("a convolution with {groups} groups");
             draft.leave_float(node_idx, reason);
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn leave_indices_float(draft: &mut Draft) {
     for node_idx in nodes {
         let node = &draft.graph.node[node_idx];
         if node.output.iter().any(|output| draft.value_info.is_float(output)) {
-            draft.leave_float(node_idx, "its output becomes integers");
+            draft.leave_float(node_idx, "its output is converted to integers");
             let edges = (0..node.input.len()).map(|input_idx| (node_idx, input_idx));
             draft.float_edges.extend(edges);
         }

@@ -6,7 +6,7 @@ use crate::scheme::{OpRow, ParameterKind, RuleCall};
 /// Quantizes the activations that convolutions and matrix products read.
 pub const QUANTIZE_WEIGHTED_INPUTS: Rule = Rule {
     name: "quantize_weighted_inputs",
-    about: "the activations that an operator with a weight row reads are quantized",
+    about: "activations are quantized where they are inputs of an operator with a weight row",
     takes: &[],
     apply: quantize_weighted_inputs,
 };
@@ -29,7 +29,7 @@ fn quantize_weighted_inputs(draft: &mut Draft, _: &RuleCall) {
 /// `matmul_nbits_quantizer.py`.
 pub const QUANTIZE_WEIGHTS_ALONE: Rule = Rule {
     name: "quantize_weights_alone",
-    about: "the weights of operators with a weight row and no input row are quantized, and nothing else of them",
+    about: "only the weights of operators with a weight row and no input row are quantized",
     takes: &[],
     apply: quantize_weights_alone,
 };
@@ -47,9 +47,8 @@ fn quantize_weights_alone(draft: &mut Draft, _: &RuleCall) {
 /// `module_type_to_quant_input`; ONNX Runtime, `op_types_to_quantize`.
 pub const QUANTIZE_INPUTS: Rule = Rule {
     name: "quantize_inputs",
-    about: "the activations that operators of `ops`, or without it all with an input row, read are quantized, \
-     whatever makes them; with \
-     `all_uses: 1` every other reader of these tensors reads them quantized too",
+    about: "activations are quantized where they are inputs of operators of `ops` (default: all with an input \
+     row), whichever node produces them; with `all_uses: 1` these tensors are quantized for every other node too",
     takes: &[("ops", ParameterKind::Ops), ("all_uses", ParameterKind::Number)],
     apply: quantize_inputs,
 };
@@ -81,7 +80,7 @@ fn quantize_inputs(draft: &mut Draft, call: &RuleCall) {
 /// Runtime, `qdq_quantizer.py`, which quantizes every initializer of a listed operator.
 pub const QUANTIZE_CONSTANT_INPUTS: Rule = Rule {
     name: "quantize_constant_inputs",
-    about: "an operator of `ops` whose float inputs are all constants reads them quantized",
+    about: "the float inputs of an operator of `ops` are quantized where all of them are constants",
     takes: &[("ops", ParameterKind::Ops)],
     apply: quantize_constant_inputs,
 };

@@ -271,7 +271,7 @@ impl Selection {
     pub fn new(exclude: &[String], only: &[String]) -> Result<Selection> {
         let compile = |patterns: &[String]| -> Result<Vec<Pattern>> {
             let compile_one = |text: &String| {
-                let glob = Glob::new(text).with_context(|| format!("`{text}` is no valid pattern"))?;
+                let glob = Glob::new(text).with_context(|| format!("`{text}` is not a valid pattern"))?;
                 Ok(Pattern { text: text.clone(), glob: glob.compile_matcher() })
             };
             patterns.iter().map(compile_one).collect()
@@ -308,7 +308,7 @@ impl Selection {
             return Some(format!("excluded by `{}`", pattern.text));
         }
         let kept = self.only.is_empty() || self.only.iter().any(|pattern| pattern.matches(node));
-        (!kept).then(|| "not among the nodes asked for".to_string())
+        (!kept).then(|| "not selected by --only".to_string())
     }
 }
 
@@ -343,7 +343,7 @@ pub fn place_assigned(
     for (node_idx, node) in graph.node.iter().enumerate() {
         if selection.scaling.contains(node_name(node)) {
             draft.rule = "channel_scales";
-            draft.leave_float(node_idx, "scales the channels of what is quantized behind it");
+            draft.leave_float(node_idx, "scales channels before a quantizer");
             draft.keep_edge_float((node_idx, 0));
         }
         draft.rule = "selection";

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// Quantizes the network's inputs. Source: MQBench, `openvino_quantizer.py`: placeholders always.
 pub const QUANTIZE_NETWORK_INPUTS: Rule = Rule {
     name: "quantize_network_inputs",
-    about: "every use of the network's inputs reads them quantized",
+    about: "inputs of the network are quantized for every node that uses them",
     takes: &[],
     apply: quantize_network_inputs,
 };
@@ -23,8 +23,8 @@ fn quantize_network_inputs(draft: &mut Draft, _: &RuleCall) {
 /// to end need it.
 pub const QUANTIZE_NETWORK_OUTPUTS: Rule = Rule {
     name: "quantize_network_outputs",
-    about: "an output of the network is quantized where a quantized operator with an output row makes it, \
-     directly or before operators of `past` and those that only move values",
+    about: "an output of the network is quantized where a quantized operator with an output row produces it, \
+     directly or followed by operators of `past` or operators that only move values",
     takes: &[("past", ParameterKind::Ops)],
     apply: quantize_network_outputs,
 };
@@ -36,7 +36,7 @@ fn quantize_network_outputs(draft: &mut Draft, call: &RuleCall) {
         let maker = draft.back_through(output.name(), passes).find(|&node_idx| draft.is_quantized(node_idx));
         let has_output = |&node_idx: &usize| draft.row(node_idx).is_some_and(|row| row.output.is_some());
         if let Some(maker) = maker.filter(has_output) {
-            let reason = format!("output of the network, made by {}", graph.node[maker].op_type());
+            let reason = format!("output of the network, produced by {}", graph.node[maker].op_type());
             draft.quantize_network_output(output.name(), &reason);
         }
     }

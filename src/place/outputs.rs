@@ -6,8 +6,8 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Quantizes the outputs of quantized operators, after the activation function that follows.
 pub const QUANTIZE_OUTPUTS: Rule = Rule {
     name: "quantize_outputs",
-    about: "the outputs of a quantized operator with an output row are quantized, behind the operators of \
-     `past` that alone follow it; an output of the network stays float",
+    about: "outputs of quantized operators with an output row are quantized, after an operator of `past` where \
+     nothing else follows; outputs of the network stay float",
     takes: &[("past", ParameterKind::Ops)],
     apply: quantize_outputs,
 };

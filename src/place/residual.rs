@@ -7,8 +7,8 @@ use crate::scheme::RuleCall;
 /// quantizes the other. Source: Model-Optimizer, `build_non_residual_input_map`.
 pub const RESIDUAL_ADD_LONGEST_PATH_FLOAT: Rule = Rule {
     name: "residual_add_longest_path_float",
-    about: "of an Add's two inputs, the one on the longer path from where they part stays float and is fused \
-     with its convolution; the other is quantized",
+    about: "of the two inputs of a residual Add, the one on the longer path stays float, so that the Add is fused \
+     with the convolution there; the other one is quantized",
     takes: &[],
     apply: residual_add_longest_path_float,
 };

@@ -15,8 +15,9 @@ struct Apart {
 /// Makes tensors that an operator only moves or joins share quantization parameters, so that it can run on integers.
 pub const SHARE_SCALES: Rule = Rule {
     name: "share_scales",
-    about: "tensors joined by a row's constraint get one bit-identical scale and zero point; with `clips_apart: 1` not those that a Clip makes which may go where the grid has its effect, \
-     with `unlike_apart: 1` not those whose ranges differ by more than an eighth of the grid's levels",
+    about: "tensors joined by a row's constraint get bit-identical scale and zero point; with `clips_apart: 1` \
+     the output of a Clip that could be removed is exempt, with `unlike_apart: 1` a tensor that would get fewer \
+     than 8 levels",
     takes: &[("clips_apart", ParameterKind::Number), (UNLIKE_APART, ParameterKind::Number)],
     apply: share_scales,
 };

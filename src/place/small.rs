@@ -35,7 +35,8 @@ fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
             out % multiple == 0 && kernel.iter().all(|&size| size >= 3)
         };
         if !has_kernel {
-            let reason = format!("{per_group} input channels per group and {out} output channels, expected {min}");
+            let reason =
+                format!("input channels per group: {per_group}, output channels: {out}, expected {min} or more");
             draft.leave_float(node_idx, reason);
         }
     }
@@ -55,7 +56,7 @@ fn skip_small_matmuls(draft: &mut Draft, call: &RuleCall) {
         let node = &draft.graph.node[node_idx];
         let shape = |name: Option<&String>| name.and_then(|name| draft.value_info.shape(name));
         let Some(out) = shape(node.output.first()) else {
-            draft.leave_float(node_idx, "its output's shape is not known");
+            draft.leave_float(node_idx, "the shape of its output is unknown");
             continue;
         };
         let both_vary = draft.weight_input(node_idx).is_none();

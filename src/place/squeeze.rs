@@ -7,7 +7,7 @@ use crate::scheme::RuleCall;
 /// `onnx/quantization/ignored_patterns.py`, `SE_BLOCK`.
 pub const SKIP_SQUEEZE_EXCITE: Rule = Rule {
     name: "skip_squeeze_excite",
-    about: "in x * Sigmoid(Conv(f(Conv(mean(x))))) the mean and the product read x in float",
+    about: "in a squeeze-and-excite block x * Sigmoid(Conv(f(Conv(mean(x))))), x stays float as an input of the mean and of the product",
     takes: &[],
     apply: skip_squeeze_excite,
 };

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// scores); Ultralytics, `utils/export/engine.py`, and NNCF issue 2610 (decoding and DFL stay float).
 pub const SKIP_DETECTOR_TAIL: Rule = Rule {
     name: "skip_detector_tail",
-    about: "what a detector computes of its output layers, up to the network's outputs, stays float with the outputs of \
-     these layers; their inputs and weights are quantized",
+    about: "a detector's tail (all nodes from its output layers to the network's outputs) and the outputs of \
+     these layers stay float; inputs and weights of these layers are quantized",
     takes: &[],
     apply: skip_detector_tail,
 };
@@ -210,8 +210,8 @@ impl<'d, 'a> Ends<'d, 'a> {
             let found = match () {
                 _ if self.draft.is_mean_of_bins(node) => Some("takes the mean of distributions"),
                 _ if is_suppression(node) => Some("suppresses boxes"),
-                _ if joins && of_node.len() > 1 => Some("joins what several layers make"),
-                _ if joins && computes_parts => Some("joins parts of what one layer makes"),
+                _ if joins && of_node.len() > 1 => Some("joins the outputs of several layers"),
+                _ if joins && computes_parts => Some("joins parts of one layer's output"),
                 _ => None,
             };
             sign = sign.or(found.map(|reason| (node_idx, reason)));

@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 /// `ModelType.TRANSFORMER` (`quantization/passes.py`, `onnx/quantization/ignored_patterns.py`).
 pub const QUANTIZE_LINEAR_INPUTS_ALONE: Rule = Rule {
     name: "quantize_linear_inputs_alone",
-    about: "around attention and layer normalization (one operator or spelled out) a MatMul or Gemm with a constant \
-     weight reads integers and gives float; residual Adds, norms, GELU, Softmax, products of two activations and the \
-     embedding of patches stay float, and ranges hold every value",
+    about: "in a transformer (attention and layer normalization, one operator or spelled out) a MatMul or Gemm \
+     with a constant weight has a quantized input and a float output; residual Adds, normalizations, GELU, \
+     Softmax, products of two activations and the patch embedding stay float, and ranges include every value",
     takes: &[],
     apply: quantize_linear_inputs_alone,
 };
@@ -47,8 +47,8 @@ const OF_PIXELS: &[&str] = &[
 /// Marks the inputs of linear layers of transformers where everything else is quantized, too.
 pub const SCALE_LINEAR_INPUTS: Rule = Rule {
     name: "scale_linear_inputs",
-    about: "around attention and layer normalization the input of a MatMul or Gemm with a constant weight may be smoothed, \
-     and its range holds every value",
+    about: "in a transformer the input of a MatMul or Gemm with a constant weight may be smoothed, and its range \
+     includes every value",
     takes: &[],
     apply: scale_linear_inputs,
 };

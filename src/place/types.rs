@@ -27,8 +27,8 @@ fn set_input_type(draft: &mut Draft, call: &RuleCall) {
 /// Softmax.
 pub const SET_PRODUCT_INPUT_TYPES: Rule = Rule {
     name: "set_product_input_types",
-    about: "both operands of a MatMul of two activations get the type `type`, but for what comes from an \
-     operator of `except_behind`",
+    about: "both operands of a MatMul of two activations get the type `type`, except outputs of an operator of \
+     `except_behind`",
     takes: &[("type", ParameterKind::Type), ("except_behind", ParameterKind::Ops)],
     apply: set_product_input_types,
 };

@@ -81,7 +81,7 @@ fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan:
             }
             if overflows {
                 warnings.push(format!(
-                    "initializer `{}`: channel {channel} overflows int32; the scale of `{}` was widened",
+                    "initializer `{}`: channel {channel} overflows int32; the scale of `{}` was increased",
                     quantizer.tensor, weight.quantizer.tensor
                 ));
             }

@@ -85,14 +85,14 @@ pub(super) fn decide(
         let n_non_finite = statistic.n_non_finite() - n_infinite;
         if n_non_finite > 0 {
             warnings.push(format!(
-                "tensor `{}`: {n_non_finite} of {} values are NaN or infinite; they were left out",
+                "tensor `{}`: {n_non_finite} of {} values are NaN or infinite; they were ignored",
                 quantizer.tensor,
                 n_non_finite + statistic.n_finite()
             ));
         }
         let mut quantizer = quantizer.clone();
         if quantizer.keeps_ends() && shared.widened {
-            quantizer.reason.push_str("; its range holds all values that were seen");
+            quantizer.reason.push_str("; its range includes all observed values");
         }
         activations.push(PlannedActivation {
             quantizer,
@@ -120,8 +120,8 @@ fn prescribed(
     let &(first, fixed) = all.first()?;
     if let Some((other, _)) = all.iter().find(|(_, another)| *another != fixed) {
         warnings.push(format!(
-            "tensors `{}` and `{}` share quantization parameters, but the table prescribes different ones; those of \
-             the first were taken",
+            "tensors `{}` and `{}` share scale and zero point, but the table prescribes different ones; those of \
+             the first are used",
             placement.activations[first].tensor, placement.activations[*other].tensor
         ));
     }
@@ -183,7 +183,7 @@ fn find_shared(
     let found = joint.map(|joint| observer.find(joint, &grid)).transpose()?;
     let all = imported.iter().map(|given| given.on(&grid)).chain(found);
     let union = |a: Range, b: Range| Range { min: a.min.min(b.min), max: a.max.max(b.max) };
-    let before = all.reduce(union).context("no range, expected one per tensor")?;
+    let before = all.reduce(union).context("no range, expected one for each tensor")?;
     let range = whole(before, &grid);
     let params = params_for_range(range, &grid)?;
     let (candidates, widened) = (Vec::new(), range != before);

@@ -73,12 +73,12 @@ pub fn warning(graph: &GraphProto, placement: &Placement, plan: &QuantPlan) -> O
         format!("`{}` ({} to {})", planned.quantizer.tensor, short(min), short(max))
     };
     let is_of_tail = placement.tails.iter().any(|tail| tail.nodes.contains(node));
-    let apart = if is_of_tail { "give the two as outputs of their own, " } else { "" };
-    let others = if lost.len() > 1 { format!(", and so at {} more", lost.len() - 1) } else { String::new() };
+    let apart = if is_of_tail { "make the two separate outputs of the model, " } else { "" };
+    let others = if lost.len() > 1 { format!(" (and {} more such nodes)", lost.len() - 1) } else { String::new() };
     let node = node_name(graph.node.get(*node)?);
     Some(format!(
-        "tensors {} and {} get one scale of {} in `{node}`, which leaves {n_steps:.1} steps for the first{others}: {apart}take \
-         16 bits for activations, or leave `{node}` float with --exclude",
+        "tensors {} and {} share the scale {} at `{node}`, which gives the first only {n_steps:.1} \
+         levels{others}: {apart}use 16-bit activations, or keep `{node}` float with --exclude",
         named(small),
         named(large),
         short(*scale),

@@ -151,7 +151,8 @@ fn planned(
 fn warning(PlannedWeight { quantizer, params, dead, .. }: &PlannedWeight) -> Option<String> {
     let first = dead.first().filter(|_| params.len() > 1)?;
     Some(format!(
-        "initializer `{}`: {} of {} {} are zero, or nearly (the first is {first}); they take the median scale of the others",
+        "initializer `{}`: all values are zero or nearly zero in {} of {} {} (first: {first}); these get the \
+         median scale of the others",
         quantizer.tensor,
         dead.len(),
         params.len(),

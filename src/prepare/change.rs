@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A change to a float model. Its text is part of the sidecar's schema 1.x, and [`Change::parse`] reads it.
+/// A change to a float model. Its text is part of the sidecar's schema, and [`Change::parse`] reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Open dimensions of an input were fixed.
@@ -42,23 +42,32 @@ impl fmt::Display for Change {
                 write!(f, "input `{input}`: shape {before} is now {after}")
             }
             Change::UpgradedOpset { from, to } => write!(f, "opset {from} was upgraded to {to}"),
-            Change::LiftedConstants(n) => write!(f, "{n} Constant nodes became initializers"),
-            Change::TakenOffInputs(n) => {
-                write!(f, "{n} initializers are no inputs of the graph any more")
-            }
-            Change::BypassedNodes(n) => {
-                write!(f, "{n} Identity and Cast nodes of initializers were bypassed")
-            }
-            Change::FoldedTransposes(n) => write!(f, "{n} Transpose nodes of initializers were folded"),
-            Change::FoldedBatchNorms(n) => write!(f, "{n} BatchNormalization nodes were folded"),
-            Change::MultipliedAndAdded(n) => {
-                write!(f, "{n} Div, Sub and Pow nodes with a constant became Mul and Add")
-            }
+            Change::LiftedConstants(1) => f.write_str("1 Constant node became an initializer"),
+            Change::TakenOffInputs(1) => f.write_str("1 initializer is no longer an input of the graph"),
+            Change::BypassedNodes(1) => f.write_str("1 Identity or Cast node of an initializer was bypassed"),
+            Change::FoldedTransposes(1) => f.write_str("1 Transpose node of an initializer was folded"),
+            Change::FoldedBatchNorms(1) => f.write_str("1 BatchNormalization node was folded"),
+            Change::MultipliedAndAdded(1) => f.write_str("1 Div, Sub or Pow node with a constant became Mul or Add"),
+            Change::TakenOffInputs(n) => write!(f, "{n} initializers are no longer inputs of the graph"),
+            several => write!(f, "{}", several.before_3()),
         }
     }
 }
 
 impl Change {
+    /// The text up to schema 2.0 of the sidecar.
+    fn before_3(&self) -> String {
+        match self {
+            Change::LiftedConstants(n) => format!("{n} Constant nodes became initializers"),
+            Change::TakenOffInputs(n) => format!("{n} initializers are no inputs of the graph any more"),
+            Change::BypassedNodes(n) => format!("{n} Identity and Cast nodes of initializers were bypassed"),
+            Change::FoldedTransposes(n) => format!("{n} Transpose nodes of initializers were folded"),
+            Change::FoldedBatchNorms(n) => format!("{n} BatchNormalization nodes were folded"),
+            Change::MultipliedAndAdded(n) => format!("{n} Div, Sub and Pow nodes with a constant became Mul and Add"),
+            other => other.to_string(),
+        }
+    }
+
     /// The change with this text; `None` where no change of this version has it.
     pub fn parse(text: &str) -> Option<Change> {
         const COUNTED: [fn(usize) -> Change; 6] = [
@@ -83,7 +92,10 @@ impl Change {
             }
             count => {
                 let n = count.parse().ok()?;
-                COUNTED.map(|of| of(n)).into_iter().find(|change| change.to_string() == text)
+                COUNTED
+                    .map(|of| of(n))
+                    .into_iter()
+                    .find(|change| change.to_string() == text || change.before_3() == text)
             }
         }
     }

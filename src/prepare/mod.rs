@@ -56,7 +56,7 @@ pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
 /// If the model imports none.
 pub fn default_opset(model: &ModelProto) -> Result<i64> {
     let import = model.opset_import.iter().find(|set| matches!(set.domain(), "" | "ai.onnx"));
-    Ok(import.context("imports no version of ONNX's operator set, expected one")?.version())
+    Ok(import.context("imports no ONNX opset, expected one")?.version())
 }
 
 /// Refuses models that are not float32: quantized ones, and float16.
@@ -78,7 +78,7 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
     if !found.is_empty() {
         let list: Vec<String> = found.iter().map(|(op, n)| format!("{n} {op}")).collect();
         return Err(anyhow!("is already quantized ({}), expected a float32 model", list.join(", "))
-            .hint("quantize the float model that it was made from"));
+            .hint("quantize the float model that it comes from"));
     }
     const FLOAT16: [i32; 2] = [10, 16];
     let half = graph.initializer.iter().filter(|t| FLOAT16.contains(&t.data_type())).count();

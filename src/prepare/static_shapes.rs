@@ -34,7 +34,7 @@ pub fn fix_inputs(model: &mut ModelProto, shapes: &BTreeMap<String, Vec<usize>>)
                     anyhow!(
                         "dimension `{symbol}` is {n} for input `{name}` and {other} for `{of}`, expected one number"
                     )
-                    .hint("fix both, with --shape for each")
+                    .hint("fix both with --shape")
                 );
             }
             was_open |= fix(dim, n);

@@ -92,7 +92,7 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     let mut lines = Lines(Vec::new());
     lines.add("backend", backend);
     if let Some(table) = other_table(outcome, backend) {
-        lines.add("table", format!("{table}, as the network is a transformer"));
+        lines.add("table", format!("{table}, because the network is a transformer"));
     }
     lines.add("calibration data", count(outcome.sidecar.calibration.n_samples, "sample"));
     if let Some(preprocessing) = &outcome.sidecar.calibration.preprocessing {
@@ -108,8 +108,7 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
         placement.float_nodes.iter().partition(|float| is_fused(float));
     if !fused.is_empty() {
         let ops = by_operator(fused.iter().map(|node| nodes[node.node].op_type()));
-        let head = format!("{} within quantized ones", count(fused.len(), "node"));
-        lines.add("fused", with_colon(head, &ops));
+        lines.add("fused", with_colon(count(fused.len(), "node"), &ops));
     }
     if !float.is_empty() {
         let head = count(float.len(), "node");
@@ -161,8 +160,8 @@ fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto]) -> String {
     for node in float {
         let cause = match node.cause {
             FloatCause::Rule | FloatCause::Fused(_) => (0, by_rule(node.rule)),
-            FloatCause::NotListed => (1, "not in the backend's scheme".to_string()),
-            FloatCause::Alone => (2, "beside no quantized node".to_string()),
+            FloatCause::NotListed => (1, "no row in the backend's table".to_string()),
+            FloatCause::Alone => (2, "no quantized neighbor".to_string()),
         };
         causes.entry(cause).or_default().push(nodes[node.node].op_type());
     }
@@ -246,27 +245,28 @@ fn describe_figures(judged: &Judged) -> String {
     let first =
         format!("{} {before:.decimals$} -> {} (± {deviation:.decimals$})", metric.title, metric.spelled(*after));
     match metric == SQNR {
-        true => format!("{first} on {n_samples} samples"),
-        false => format!("{first}, SQNR {db_before:.2} -> {db_after:.2} dB on {n_samples} samples"),
+        true => format!("{first} on {}", count(*n_samples, "sample")),
+        false => format!("{first}, SQNR {db_before:.2} -> {db_after:.2} dB on {}", count(*n_samples, "sample")),
     }
 }
 
 fn describe_mixed(mixed: &Mixed) -> String {
     let goal = mixed.goal.spelled();
-    format!("{goal}: {} on {} samples ({:.2} s)", mixed.reached(), mixed.n_judges, mixed.seconds)
+    format!("{goal}: {} on {} ({:.2} s)", mixed.reached(), count(mixed.n_held_out, "sample"), mixed.seconds)
 }
 
 fn describe_tuned(tuned: &Tuned) -> String {
     let of = |n: usize, what: &str| (n > 0).then(|| count(n, what));
-    let changed = [
-        of(tuned.n_weights, "weight"),
-        of(tuned.n_ranges, "range"),
-        (tuned.n_biases > 0).then(|| format!("{} biases", tuned.n_biases)),
-    ];
+    let biases = match tuned.n_biases {
+        0 => None,
+        1 => Some("1 bias".to_string()),
+        n => Some(format!("{n} biases")),
+    };
+    let changed = [of(tuned.n_weights, "weight"), of(tuned.n_ranges, "range"), biases];
     let changed: Vec<String> = changed.into_iter().flatten().collect();
     let changed = match changed.is_empty() {
         true => String::new(),
-        false => format!(", with {} changed on {} samples", changed.join(" and "), tuned.n_samples),
+        false => format!("; {} changed, from {}", changed.join(" and "), count(tuned.n_samples, "sample")),
     };
     format!("{}{changed}", describe_figures(&tuned.judged))
 }

@@ -1,5 +1,6 @@
 //! The report of `mqq compare` on the outputs.
 
+use super::count;
 use crate::heads::TaskName;
 use crate::metrics::{
     AGREEMENT, COCO_MAP, ChannelGroup, Figure, FoundCounts, MAX_DB, MAX_ERROR, METRICS, Metric, NonFinite, OVERLAP,
@@ -161,13 +162,13 @@ pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
 /// A line on one output.
 pub fn comparison(report: &OutputReport) -> String {
     let mut parts = Vec::new();
-    let mut count = |non_finite: &Option<NonFinite>, what: &str| {
+    let mut add = |non_finite: &Option<NonFinite>, what: &str| {
         if let Some(NonFinite { n_values, first_sample, .. }) = non_finite {
-            parts.push(format!("{n_values} values are NaN or infinite {what}, first for `{first_sample}`"));
+            parts.push(format!("NaN or infinite {what}: {}, first for `{first_sample}`", count(*n_values, "value")));
         }
     };
-    count(&report.non_finite, "where float has numbers");
-    count(&report.float_non_finite, "in the float model");
+    add(&report.non_finite, "where the float model is finite");
+    add(&report.float_non_finite, "in the float model");
     let is_known = parts.is_empty();
     // Top-1 is last, next to that of the float model.
     for metric in METRICS.iter().filter(|metric| is_known && ![TOP1, TOP1_DROP].contains(metric)) {
@@ -180,7 +181,7 @@ pub fn comparison(report: &OutputReport) -> String {
     if !is_known {
         parts.push("no figures".to_string());
     }
-    parts.push(format!("{} samples", report.n_samples));
+    parts.push(count(report.n_samples, "sample"));
     let top1 =
         report.top1_percent.map(|[float, quantized]| format!("; top-1 float {float:.2} %, quantized {quantized:.2} %"));
     let lowest = report.groups.iter().min_by(|a, b| a.overlap.total_cmp(&b.overlap));
@@ -195,7 +196,7 @@ pub fn channels(groups: &OutputGroups) -> String {
     let OutputGroups { output, axis, groups } = groups;
     let axis = axis.map_or("one channel".to_string(), |axis| format!("channels along axis {axis}"));
     match groups.is_empty() {
-        true => format!("{output}: no overlap: its values are integers, constant, or vary in number"),
+        true => format!("{output}: no overlap: its values are integers or constant, or their number varies"),
         false => {
             let groups: Vec<String> = groups.iter().map(ChannelGroup::describe).collect();
             format!("{output}: {axis}: {}", groups.join(", "))

@@ -12,6 +12,7 @@ pub use comparison::{OutputReport, channels, comparison, outputs, task, task_lin
 pub use placement::{PlacementReport, placement};
 pub use rules::{Verbosity, findings};
 
+use crate::diag::count;
 use std::collections::BTreeMap;
 
 /// Text such as `7 Conv, 2 Add`, most frequent first.
@@ -22,9 +23,4 @@ fn by_operator<'a>(op_types: impl Iterator<Item = &'a str>) -> String {
     counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let counts = counts.iter().map(|(op_type, n)| format!("{n} {op_type}"));
     counts.collect::<Vec<_>>().join(", ")
-}
-
-/// Text such as `1 node` or `2 nodes`.
-fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

@@ -108,7 +108,7 @@ impl PlacementReport {
     /// The report as lines of text; fused nodes are listed only with `verbose`.
     pub fn lines(&self, verbose: bool) -> Vec<String> {
         let mut lines = vec![String::new(), format!("for {}:", self.backend)];
-        lines.extend(self.table.iter().map(|table| format!("  table {table}, as the network is a transformer")));
+        lines.extend(self.table.iter().map(|table| format!("  table {table}, because the network is a transformer")));
         lines.extend(self.prepared.iter().map(|change| format!("  prepared: {change}")));
         if let Some(error) = &self.engine_error {
             lines.push(format!("  cannot be calibrated: {error}"));
@@ -120,7 +120,7 @@ impl PlacementReport {
         };
         let tensors = self.quantized_tensors.iter().map(|tensor| {
             let Tensor { tensor, rule, reason, consumers, group } = tensor;
-            format!("{tensor}  [parameters {group}] {reason} ({rule}) -> {}", consumers.join(", "))
+            format!("{tensor}  [scale {group}] {reason} ({rule}) -> {}", consumers.join(", "))
         });
         let ops = by_operator(self.quantized_nodes.iter().map(|node| node.op_type.as_str()));
         let ops = if ops.is_empty() { Vec::new() } else { vec![ops] };

@@ -93,11 +93,11 @@ fn check_storage(scheme: &Scheme) -> Result<(), Wrong> {
         let input = row.input.as_ref().and_then(|name| scheme.types.get(name));
         let plain = |qtype: &QType| qtype.dtype() == "uint8" && qtype.symmetry == Symmetry::Asymmetric;
         ensure(input.is_none_or(|qtype| dynamic && plain(qtype)), &format!("ops.{op}.input"), || match dynamic {
-            true => "expected asymmetric uint8, which DynamicQuantizeLinear makes".into(),
+            true => "expected asymmetric uint8, which DynamicQuantizeLinear produces".into(),
             false => "expected none: with `weight_storage: nbits` activations are float".into(),
         })?;
         let float = row.bias == BiasRow::Float && row.output.is_none();
-        ensure(float, &format!("ops.{op}"), || "has a `bias` or an `output`, expected float ones".into())?;
+        ensure(float, &format!("ops.{op}"), || "has a quantized `bias` or `output`, expected float".into())?;
     }
     Ok(())
 }
@@ -117,25 +117,25 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     let centred = qtype.symmetry == Symmetry::Symmetric && qtype.signed;
     let pot = qtype.scale == ScaleKind::PowerOfTwo;
     ensure(pot || qtype.pot_rounding.is_none(), &key("pot_rounding"), || {
-        "expected only beside `scale: power_of_two`".into()
+        "expected only with `scale: power_of_two`".into()
     })?;
     ensure(qtype.pot_search == 0 || (pot && centred), &key("pot_search"), || {
-        "expected only beside `scale: power_of_two` and on a symmetric signed grid".into()
+        "expected only with `scale: power_of_two` and a symmetric signed type".into()
     })?;
     ensure(pot || qtype.max_fraction_bits.is_none(), &key("max_fraction_bits"), || {
-        "expected only beside `scale: power_of_two`".into()
+        "expected only with `scale: power_of_two`".into()
     })?;
     ensure(qtype.max_fraction_bits.is_none_or(|bits| bits <= 126), &key("max_fraction_bits"), || {
         format!("{}, expected 0 to 126", qtype.max_fraction_bits.unwrap_or(0))
     })?;
     ensure(qtype.pot_search <= 32, &key("pot_search"), || format!("{}, expected 0 to 32", qtype.pot_search))?;
-    ensure(!qtype.ada_sign || centred, &key("ada_sign"), || "expected only on a symmetric signed grid".into())?;
+    ensure(!qtype.ada_sign || centred, &key("ada_sign"), || "expected only with a symmetric signed type".into())?;
     let range = qtype.min_real_range;
     ensure(range.is_finite() && range >= 0.0, &key("min_real_range"), || {
         format!("{range}, expected a finite number, 0 or more")
     })?;
     ensure((qtype.granularity == Granularity::PerBlock) == qtype.block_size.is_some(), &key("block_size"), || {
-        "expected for `granularity: per_block` and only there".into()
+        "expected with `granularity: per_block` and only there".into()
     })?;
     ensure(qtype.block_size != Some(0), &key("block_size"), || "0, expected 1 or more".into())?;
     ensure(qtype.granularity != Granularity::PerBlock || min_opset >= 21, &key("granularity"), || {
@@ -143,7 +143,7 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     })?;
     let plain = centred && qtype.bits == 8 && !pot && qtype.granularity == Granularity::PerTensor;
     ensure(qtype.kind != Codes::Nnie || plain, &key("kind"), || {
-        "NNIE's codes are signed, symmetric, of 8 bits, per tensor and without a scale".into()
+        "NNIE's codes are signed, symmetric, 8 bits, per tensor and have no scale".into()
     })
 }
 
@@ -165,14 +165,13 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
         qtype.check_for_weight(&weight.qtype, &at)?;
         let int32 = row.bias == BiasRow::Int32;
         ensure(!int32 || qtype.granularity != Granularity::PerBlock, &bias_at, || {
-            "int32 beside a weight with scales per block, expected `float`: there is no one scale of \
-             an output channel"
+            "int32 with a weight that has scales per block, expected `float`: an output channel has several scales"
                 .into()
         })?;
         let input = row.input.as_ref().and_then(|name| scheme.types.get(name));
         let affine = [Some(qtype), input].into_iter().flatten().all(|t| t.kind == Codes::Affine);
         ensure(!int32 || affine, &bias_at, || {
-            "int32 beside an input or a weight without a scale, expected `float`".into()
+            "int32 with an input or a weight that has no scale, expected `float`".into()
         })?;
     }
     if let BiasRow::Type { qtype: name } = &row.bias {
@@ -181,7 +180,7 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
     if let Some(Constraint::Fixed { fixed_output: fixed }) = row.constraint {
         let at = format!("ops.{op}.constraint.fixed_output");
         let Some(output) = &row.output else {
-            return Err(wrong(at, anyhow!("expected an `output` beside it")));
+            return Err(wrong(at, anyhow!("expected the row to have an `output` too")));
         };
         let grid = scheme.per_tensor_type(output, &format!("ops.{op}.output"))?.grid();
         ensure(fixed.scale.is_normal() && fixed.scale > 0.0, &format!("{at}.scale"), || {
@@ -189,7 +188,7 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
         })?;
         let (q_min, q_max) = (grid.q_min(), grid.q_max());
         ensure((q_min..=q_max).contains(&fixed.zero_point), &format!("{at}.zero_point"), || {
-            format!("{}, expected {q_min} to {q_max} as type `{output}` holds", fixed.zero_point)
+            format!("{}, expected {q_min} to {q_max}, the range of type `{output}`", fixed.zero_point)
         })?;
     }
     Ok(())

@@ -72,7 +72,7 @@ impl TablePlace {
         };
         let value: Value = serde_yaml::from_str(&text).map_err(explain_syntax).with_context(in_file)?;
         let Value::Mapping(value) = value else {
-            bail!("`{label}`: line 1: this is no table, expected keys such as `name` and `types`")
+            bail!("`{label}`: line 1: is not a table, expected keys such as `name` and `types`")
         };
         Ok(TableLayer { label, path, text, value })
     }
@@ -153,7 +153,7 @@ impl Layers {
             };
             let name = base.as_str().context("expected a backend or the path of a table");
             let name = name.with_context(at)?;
-            ensure!(is_named, "{}: `name` is missing, expected a name of the table's own", at());
+            ensure!(is_named, "{}: `name` is missing, expected the table's own name", at());
             let folder = match &place {
                 TablePlace::File(path) => path.parent(),
                 TablePlace::BuiltIn(..) => None,
@@ -223,7 +223,7 @@ fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), Wrong> {
             (Some(_), Value::Null) => drop(base.remove(key)),
             (None, Value::Null) => {
                 let hint = did_you_mean(key.as_str().unwrap_or_default(), base.keys().filter_map(Value::as_str));
-                let error = anyhow!("null takes away what the extended table has, but it has no such key");
+                let error = anyhow!("null removes a key of the extended table, but that has no such key");
                 return Err(wrong(at, error.hint(hint)));
             }
             (Some(Value::Mapping(below)), Value::Mapping(value)) => merge(below, value, &at)?,

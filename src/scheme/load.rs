@@ -56,23 +56,23 @@ pub fn resolve_with(backend: &str, switches: &[String], sets: &[String], catalog
 
 fn lay_over(table: &mut Value, set: &str) -> Result<()> {
     let (path, value) = set.split_once('=').context("expected KEY=VALUE, for instance types.act8.bits=4")?;
-    let value: Value = serde_yaml::from_str(value).with_context(|| format!("`{value}` is no YAML"))?;
+    let value: Value = serde_yaml::from_str(value).with_context(|| format!("`{value}` is not valid YAML"))?;
     let steps: Vec<&str> = path.split('.').collect();
     let Some((last, through)) = steps.split_last() else { return Ok(()) };
     let mut here = table;
     for step in through {
         let Value::Mapping(map) = here else {
-            bail!("`{step}` lies in a value that has no keys");
+            bail!("`{step}` is inside a value that has no keys");
         };
         let unknown = none_of(format_args!("`{step}` is unknown"), step, map.keys().filter_map(Value::as_str));
         here = map.get_mut(*step).ok_or(unknown)?;
     }
     let Value::Mapping(map) = here else {
-        bail!("`{last}` lies in a value that has no keys");
+        bail!("`{last}` is inside a value that has no keys");
     };
     match value {
         Value::Null if !map.contains_key(*last) => {
-            bail!("there is no `{last}` to take away");
+            bail!("there is no `{last}` to remove");
         }
         Value::Null => drop(map.remove(*last)),
         value => drop(map.insert(Value::from(*last), value)),

@@ -94,7 +94,7 @@ fn check_type(scheme: &Scheme, key: &str, name: &str, at: &str) -> Result<(), Wr
     let int32 = scheme.ops.iter().find(|(_, row)| row.weight.is_some() && row.bias == BiasRow::Int32);
     match int32 {
         Some((op, _)) => ensure(qtype.granularity != Granularity::PerBlock, at, || {
-            format!("scales per block beside the int32 bias of {op}, expected one scale per output channel or tensor")
+            format!("scales per block with the int32 bias of {op}, expected one scale per output channel or tensor")
         }),
         None => Ok(()),
     }

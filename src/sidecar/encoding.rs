@@ -49,9 +49,12 @@ impl Encoding {
             "y_zero_point has {n_zero_points} numbers, expected 1 or {}",
             scales.len()
         );
-        ensure!(self.is_per_channel() == self.axis.is_some(), "axis and the list y_scale do not go together");
+        ensure!(
+            self.is_per_channel() == self.axis.is_some(),
+            "y_scale is a list without an axis, or one number with an axis"
+        );
         let [q_min, q_max] = self.q_range;
-        ensure!(q_min < q_max, "q_range is [{q_min}, {q_max}], expected two numbers in order");
+        ensure!(q_min < q_max, "q_range is [{q_min}, {q_max}], expected two numbers in ascending order");
         Ok(())
     }
 
@@ -93,11 +96,15 @@ impl Encoding {
         }
         for name in wanted {
             let n = found.get(name).copied().unwrap_or(0);
-            ensure!(n > 0, "tensor `{}`: no node `{name}` of the model reads it, as the sidecar says", self.name);
+            ensure!(
+                n > 0,
+                "tensor `{}`: the model has no node `{name}` with this input, but the sidecar does",
+                self.name
+            );
             let listed = self.consumers.iter().filter(|consumer| *consumer == name).count();
             ensure!(
                 n <= listed,
-                "tensor `{}`: {n} nodes called `{name}` read it, expected names that tell them apart",
+                "tensor `{}`: {n} nodes with this input are called `{name}`, expected unique names",
                 self.name
             );
         }

@@ -131,7 +131,7 @@ impl Record<'_> {
             consumers: self.names(quantizer.edges.iter().map(|edge| edge.0)),
             reason: match planned.dead.len() {
                 0 => "weight".to_string(),
-                n => format!("weight; {n} channels are zero, or nearly"),
+                n => format!("weight; channels that are zero or nearly zero: {n}"),
             },
             ..plain(&quantizer.tensor, Some(&planned.qtype))
         })
@@ -147,8 +147,8 @@ impl Record<'_> {
             shape: Some(planned.shape.clone()),
             consumers: self.names(std::iter::once(quantizer.edge.0)),
             reason: match planned.qtype {
-                None => format!("bias; scale of `{}` times scale of the weight", quantizer.input),
-                Some(_) => "bias on a grid of its own".to_string(),
+                None => format!("bias; scale: that of `{}` times that of the weight", quantizer.input),
+                Some(_) => "bias with its own scale".to_string(),
             },
             ..plain(&quantizer.tensor, planned.qtype.as_ref())
         }

@@ -20,7 +20,7 @@ impl Sidecar {
             serde_json::from_str(text).context("does not parse as JSON, expected a sidecar")?;
         let version = value.get("schema_version").and_then(|version| version.as_str());
         let version =
-            version.context("has no text `schema_version`, expected a sidecar of `mqq calibrate`")?.to_string();
+            version.context("has no string `schema_version`, expected a sidecar of `mqq calibrate`")?.to_string();
         let parts = |version: &str| -> Option<(u32, u32)> {
             let (major, minor) = version.split_once('.')?;
             Some((major.parse().ok()?, minor.parse().ok()?))
@@ -53,7 +53,7 @@ impl Sidecar {
     pub fn model_edits(&self) -> Result<Vec<ModelEdit>> {
         ensure!(
             !self.has_equalized_channels(),
-            anyhow!("it holds equalized channels in the form of an earlier version")
+            anyhow!("it has equalized channels in the format of an earlier version of mqq")
                 .hint("calibrate again with this version of mqq")
         );
         let biases = self.tuning.iter().flat_map(|tuning| &tuning.biases);
@@ -71,7 +71,7 @@ impl Sidecar {
         ensure!(
             n_learned == learned.clone().count(),
             anyhow!(
-                "the sidecar does not hold the {n_learned} weights whose rounding was learned: it is of an earlier version"
+                "the sidecar lacks the learned rounding of {n_learned} weights: an earlier version of mqq wrote it"
             )
             .hint("calibrate again with this version of mqq")
         );

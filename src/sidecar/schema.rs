@@ -9,7 +9,7 @@ use serde_with::skip_serializing_none;
 
 /// Version of the format. The first number is raised when readers of an earlier version would go wrong, the second when
 /// keys are added.
-pub const SCHEMA_VERSION: &str = "2.0";
+pub const SCHEMA_VERSION: &str = "3.0";
 
 /// The sidecar.
 #[skip_serializing_none]

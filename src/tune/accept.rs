@@ -43,19 +43,19 @@ impl Acceptance {
         let is_seconded = is_small && gain > 0.0 && change.sqnr_db[1] > change.sqnr_db[0];
         if gain < self.gain * deviation && !is_seconded || gain <= 0.0 && self.gain > 0.0 {
             return Some(match gain > 0.0 {
-                true => "the gain is within chance".to_string(),
+                true => "the gain is within noise".to_string(),
                 false => "no gain".to_string(),
             });
         }
         let lacks = |figure: f64| if change.metric == OVERLAP { 1.0 - figure } else { (-figure / 20.0 * LN_10).exp() };
         let [lacked, lacks] = change.figures.map(lacks);
         if self.least_share > 0.0 && lacked - lacks < self.least_share * lacked {
-            return Some(format!("less than {} % of the loss are made up for", 100.0 * self.least_share));
+            return Some(format!("it recovers less than {} % of the loss", 100.0 * self.least_share));
         }
         let worst = change.groups.iter().filter(|group| self.harms(group));
         let worst = worst.min_by(|a, b| a.gain().total_cmp(&b.gain()))?;
         let [before, after] = worst.figures.map(|figure| change.metric.spelled(figure));
-        Some(format!("{}: {} {before} -> {after}", worst.name, change.metric.title))
+        Some(format!("worse at {}: {} {before} -> {after}", worst.name, change.metric.title))
     }
 
     fn harms(self, group: &GroupChange) -> bool {

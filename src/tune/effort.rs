@@ -13,13 +13,10 @@ const CHEAP: usize = 1 << 22;
 impl Effort {
     /// Levels, each with a description.
     pub const LEVELS: &[(&str, &str)] = &[
-        ("0", "plain observers"),
-        (
-            "1",
-            "equalization, smoothing, observer search, bias correction; rounding for transformers and where most weights have few bits or one scale per tensor; on 32 samples or more",
-        ),
-        ("2", "as 1 on 96 samples, and range search where rounding is not learned"),
-        ("3", "as 1 on 96 samples, and learned rounding of all weights"),
+        ("0", "range observers only"),
+        ("1", "equalization, smoothing, observer search, bias correction, learned rounding where needed"),
+        ("2", "as 1, with 96 samples instead of 32, and range search where rounding is not learned"),
+        ("3", "as 1, with 96 samples and learned rounding of all weights"),
     ];
 
     /// Parses a level, one digit.

@@ -161,7 +161,10 @@ impl<'a> Setup<'a> {
         n_methods: usize,
     ) -> Result<Range<usize>> {
         let n = self.n_samples(samples, model, n_methods);
-        ensure!(n >= MIN_SAMPLES, "memory for {n} samples to evaluate by, expected {MIN_SAMPLES} or more");
+        ensure!(
+            n >= MIN_SAMPLES,
+            "samples that fit in memory to evaluate changes: {n}, expected {MIN_SAMPLES} or more"
+        );
         let n_held_out = n - self.options.effort.n_tune(n);
         Ok(n - n_held_out.max(n.min(MAX_EVALUATION))..n)
     }

@@ -7,6 +7,7 @@ use super::methods::local_bias::LOCAL_BIAS;
 use super::outcome::MethodOutcome;
 use super::setup::PlannedModel;
 use super::tuning::Tuning;
+use crate::diag::count;
 use crate::metrics::{Gain, Measurement};
 use crate::simulate::{Candidate, FloatReference, ForwardPass, NoHook};
 use anyhow::{Context, Result};
@@ -56,7 +57,7 @@ impl<'a> Trials<'a> {
         let known = self.tuning.known.filter(|_| pending == [BIAS]);
         let mut reference = known.cloned();
         let (mut plain, mut best) = (None::<Measurement>, None::<Candidate>);
-        let reason = format!("{} samples, expected {FEW_SAMPLES} or more", samples.len());
+        let reason = format!("{}, expected {FEW_SAMPLES} or more", count(samples.len(), "sample"));
         let mut outcomes: Vec<MethodOutcome> =
             untried.iter().map(|method| MethodOutcome::skipped(method.name, reason.clone())).collect();
         let mut accepted = Methods::default();

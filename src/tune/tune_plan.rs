@@ -94,7 +94,7 @@ pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>>
 fn warn_of_unknown(warnings: &mut Vec<String>, plain: &Measurement) {
     for output in plain.unknown_outputs() {
         warnings.push(format!(
-            "output `{output}` has values that are NaN or infinite when the quantized network is simulated: no tuning was kept"
+            "output `{output}`: the simulated quantized network gives NaN or infinite values: no tuning was accepted"
         ));
     }
 }

@@ -37,7 +37,7 @@ pub fn ensure_gain(
         let outcome = MethodOutcome::judged(ALL, &Gain::of(&before, &after), WHOLE, before.n_samples());
         if !outcome.accepted {
             planned.warnings.push(format!(
-                "the network is worse with all changes than without any ({}): it is written without",
+                "all methods together make the network worse ({}): it is written without them",
                 outcome.reason.as_deref().unwrap_or_default()
             ));
             plain.warnings = std::mem::take(&mut planned.warnings);
@@ -64,7 +64,7 @@ fn warn(warnings: &mut Vec<String>, measured: &Measurement) {
     let n = measured.n_samples();
     if measured.prepared().is_constant() {
         warnings.push(format!(
-            "the outputs of the float network are the same for all {n} held-out samples, so nothing can be judged: check the data and --preprocess"
+            "the float network has the same outputs for all {n} held-out samples, so accuracy cannot be measured: check the data and --preprocess"
         ));
         return;
     }
@@ -72,7 +72,7 @@ fn warn(warnings: &mut Vec<String>, measured: &Measurement) {
     if let Some(overlap) = overlap {
         let db = measured.mean(SQNR).unwrap_or_default();
         warnings.push(format!(
-            "little is left of the float network: overlap {overlap:.3} (SQNR {db:.2} dB) on {n} held-out samples, below {LEAST_OVERLAP}; try --keep-float 8, or check --preprocess"
+            "the quantized outputs are far from the float ones: overlap {overlap:.3} (SQNR {db:.2} dB) on {n} held-out samples, expected {LEAST_OVERLAP} or more; try --keep-float 8, or check --preprocess"
         ));
     }
 }

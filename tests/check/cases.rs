@@ -18,7 +18,7 @@ pub const CASES: &[Case] = &[
         call: "",
         rule: "sound_graph",
         breaks: |m| graph(m).node.swap(0, 1),
-        expected: &["x_q", "not made by an earlier node"],
+        expected: &["x_q", "no earlier node produces input"],
     },
     Case {
         call: "",
@@ -27,7 +27,7 @@ pub const CASES: &[Case] = &[
             let graph = graph(m);
             graph.node.retain(|node| !node.op_type().ends_with("Linear"));
         },
-        expected: &["model is float, without Q/DQ, expected a quantized one"],
+        expected: &["model is float and has no Q/DQ, expected a quantized model"],
     },
     Case {
         call: "",
@@ -39,7 +39,7 @@ pub const CASES: &[Case] = &[
             let inputs = operators.flat_map(|node| &mut node.input);
             inputs.for_each(|name| *name = float(name).unwrap_or_else(|| name.clone()));
         },
-        expected: &["model is float: no operator reads what its 10 Q/DQ make"],
+        expected: &["model is float: no operator has an input from its 10 Q/DQ"],
     },
     Case {
         call: "",
@@ -56,13 +56,13 @@ pub const CASES: &[Case] = &[
         call: "",
         rule: "positive_scales",
         breaks: |m| set_scale(m, "s_scale", &[0.0]),
-        expected: &["`s_scale`: scale is 0e0", "above 0"],
+        expected: &["`s_scale`: scale is 0e0", "a positive number"],
     },
     Case {
         call: "",
         rule: "positive_scales",
         breaks: |m| set_scale(m, "s_scale", &[f32::NAN]),
-        expected: &["`s_scale`: scale is NaN", "above 0"],
+        expected: &["`s_scale`: scale is NaN", "a positive number"],
     },
     Case {
         call: "",
@@ -136,19 +136,19 @@ pub const CASES: &[Case] = &[
             replace(m, tensor::from_integers("w_zp", tensor::DataType::Int16, &[16], &[0; 16]).unwrap());
             replace(m, tensor::from_integers("w_q", tensor::DataType::Int16, &[16, 16, 1, 1], &[0; 256]).unwrap());
         },
-        expected: &["int16 in operator set 13", "21 or later, or the domain com.microsoft"],
+        expected: &["int16 in opset 13", "21 or later, or the domain com.microsoft"],
     },
     Case {
         call: "{ operator_set: { min: 13 } }",
         rule: "operator_set",
         breaks: |m| m.opset_import[0].version = Some(12),
-        expected: &["operator set is 12, expected 13 or later"],
+        expected: &["opset is 12, expected 13 or later"],
     },
     Case {
         call: "{ operator_set: { max: 21 } }",
         rule: "operator_set",
         breaks: |m| m.opset_import[0].version = Some(22),
-        expected: &["operator set is 22, expected 1 to 21"],
+        expected: &["opset is 22, expected 1 to 21"],
     },
     Case {
         call: "qdq_only",
@@ -264,7 +264,7 @@ pub const CASES: &[Case] = &[
         call: "paired",
         rule: "paired",
         breaks: |m| insert(m, "Clip", "r_dq", 0),
-        expected: &["`r_q`: result of Q is read by Clip"],
+        expected: &["`r_q`: output of Q is input 0 of Clip"],
     },
     Case {
         call: "paired",
@@ -274,7 +274,7 @@ pub const CASES: &[Case] = &[
             graph(m).initializer.push(again);
             node(m, "p_dq").input[1] = "again".into();
         },
-        expected: &["`p_q`: grid of DQ is scale 2.5000003e-1, zero point 0"],
+        expected: &["`p_q`: quantization of DQ is scale 2.5000003e-1, zero point 0"],
     },
     Case {
         call: "paired",
@@ -283,13 +283,13 @@ pub const CASES: &[Case] = &[
             node(m, "c").input[0] = "x".into();
             graph(m).node.retain(|node| node.output[0] != "x_dq");
         },
-        expected: &["`x_q`: result of Q is read by no node"],
+        expected: &["`x_q`: output of Q is an input of no node"],
     },
     Case {
         call: "{ bias: { stored: int32 } }",
         rule: "bias",
         breaks: |m| set_scale(m, "b_scale", &[0.3; 16]),
-        expected: &["scale [0] of the bias is 3e-1", "scale of the input times"],
+        expected: &["scale [0] of the bias is 3e-1", "input scale times weight scale"],
     },
     Case {
         call: "{ bias: { stored: int32 } }",
@@ -310,13 +310,13 @@ pub const CASES: &[Case] = &[
         call: "{ shared_grids: { ops: [MaxPool] } }",
         rule: "shared_grids",
         breaks: |m| set_scale(m, "p_scale", &[0.5]),
-        expected: &["(MaxPool)", "`p`: grid of the output is scale 5e-1", "`r_dq` (scale 2.5e-1"],
+        expected: &["(MaxPool)", "`p`: quantization of the output is scale 5e-1", "`r_dq` (scale 2.5e-1"],
     },
     Case {
         call: "{ fixed_output: { ops: [Softmax], dtype: int8, scale: 1/128, zero_point: 0 } }",
         rule: "fixed_output",
         breaks: |m| set_scale(m, "s_scale", &[0.01]),
-        expected: &["`s`: grid of the int8 output is scale 1e-2", "scale 7.8125e-3, zero point 0"],
+        expected: &["`s`: quantization of the int8 output is scale 1e-2", "scale 7.8125e-3, zero point 0"],
     },
     Case {
         call: "{ quantized_inputs: { ops: [Conv] } }",
@@ -328,7 +328,7 @@ pub const CASES: &[Case] = &[
         call: "{ quantized_output: { ops: [Conv], past: [Relu] } }",
         rule: "quantized_output",
         breaks: |m| node(m, "p").input[0] = "r".into(),
-        expected: &["(Conv): `r`: output is read as float by MaxPool"],
+        expected: &["(Conv): `r`: output is a float input of MaxPool"],
     },
     Case {
         call: "{ no_float_nodes: { fuse: [Relu] } }",
@@ -364,7 +364,10 @@ pub const CASES: &[Case] = &[
             nbits(m, &[16, 2, 16], &[16, 2]);
             mqq::onnx::node::set_int(node(m, "product"), "block_size", 24);
         },
-        expected: &["attributes is K 40, N 16, bits 4, block_size 24, expected", "a power of two from 16 on"],
+        expected: &[
+            "attributes is K 40, N 16, bits 4, block_size 24, expected",
+            "a block_size of 16 or more that is a power of two",
+        ],
     },
     Case {
         call: "dynamic_products",
@@ -373,7 +376,9 @@ pub const CASES: &[Case] = &[
             dynamic(m);
             node(m, "accumulated").input[0] = "w_q".into();
         },
-        expected: &["(MatMulInteger): `w_q`: input is another, expected integers and zero point of one Dynamic"],
+        expected: &[
+            "(MatMulInteger): `w_q`: input is another, expected the integers and the zero point of one Dynamic",
+        ],
     },
     Case {
         call: "dynamic_products",
@@ -382,7 +387,7 @@ pub const CASES: &[Case] = &[
             dynamic(m);
             node(m, "accumulated").input[1] = "w_scale".into();
         },
-        expected: &["`w_scale`: weight is float, expected a constant of int8 or uint8"],
+        expected: &["`w_scale`: weight is float, expected an int8 or uint8 constant"],
     },
     Case {
         call: "dynamic_products",
@@ -391,6 +396,6 @@ pub const CASES: &[Case] = &[
             dynamic(m);
             node(m, "scales").input[0] = "w_scale".into();
         },
-        expected: &["`accumulated`: output is read otherwise, expected read by Cast"],
+        expected: &["`accumulated`: output is an input of other nodes, expected an input of Cast"],
     },
 ];

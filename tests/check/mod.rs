@@ -74,7 +74,7 @@ fn concat_shares_the_grid_of_all_its_inputs() {
     assert_eq!(findings(&model(0.5), &scheme), []);
     let found = findings(&model(0.25), &scheme);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].to_string().contains("`b_dq`: grid of the input"), "{}", found[0]);
+    assert!(found[0].to_string().contains("`b_dq`: quantization of the input"), "{}", found[0]);
 }
 
 #[test]

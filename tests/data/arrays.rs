@@ -49,7 +49,7 @@ fn shapes_that_do_not_fit_say_what_was_expected() {
         (
             &[4, 5],
             &image,
-            "`a.npy`: array has shape [4, 5], input `data` takes [1, 3, 4, 5] or several of it along the first axis",
+            "`a.npy`: array has shape [4, 5], input `data` takes [1, 3, 4, 5], or several samples along the first axis",
         ),
         (&[2, 4, 5, 3], &image, "\nhint: numpy.transpose(array, (0, 3, 1, 2))"),
         (
@@ -157,14 +157,14 @@ fn broken_files_are_named() {
         (
             "a.npy",
             good[..good.len() - 3].to_vec(),
-            "holds 13 bytes of data, expected 16 for shape [2, 2]: it is cut short",
+            "holds 13 bytes of data, expected 16 for shape [2, 2]: it is truncated",
         ),
-        ("a.npy", b"hello".to_vec(), "is no NumPy array"),
+        ("a.npy", b"hello".to_vec(), "is not a NumPy array"),
         ("a.npy", npy("<U3", &[2, 2], false, &[0; 48]), "has the element type `<U3`, expected numbers or booleans"),
         ("a.npy", npy("<f4", &[1 << 40, 1 << 40], false, &[]), "too large to hold in memory"),
-        ("a.npz", good.clone(), "is no .npz archive"),
+        ("a.npz", good.clone(), "is not an .npz archive"),
         ("a.pb", vec![], "is empty, expected an ONNX tensor"),
-        ("a.pb", vec![0xff; 9], "is no ONNX tensor"),
+        ("a.pb", vec![0xff; 9], "is not an ONNX tensor"),
         (
             "a.pb",
             TensorProto { data_type: Some(8), ..Default::default() }.encode_to_vec(),
@@ -194,7 +194,7 @@ fn a_bad_file_among_good_ones_is_an_error_only_when_loaded() {
     let dataset = open(&folder, &[""], &[input("x", &[1, 2], FLOAT)]).unwrap();
     assert_eq!(dataset.len(), 4);
     assert!(dataset.load(0).is_ok() && dataset.load(3).is_ok());
-    assert!(message(dataset.load(1), &folder).starts_with("`b.npy`: is no NumPy array"));
+    assert!(message(dataset.load(1), &folder).starts_with("`b.npy`: is not a NumPy array"));
     assert!(dataset.name(0).ends_with("/a.npy") && dataset.name(1).ends_with("/b.npy"));
     assert!(dataset.name(3).ends_with("/c.npy[1]"), "{}", dataset.name(3));
 }
@@ -242,12 +242,12 @@ fn inputs_must_agree_on_the_number_of_samples() {
     write_npz_stored(&folder.path().join("a.npz"), &arrays);
     assert_eq!(
         message(open(&folder, &["a.npz"], &two_inputs()), &folder),
-        "`a.npz`: input `image` has 2 samples, expected 3 as input `size`, or 1"
+        "`a.npz`: input `image` has 2 samples, expected 3 as for input `size`, or 1"
     );
     fs::write(folder.path().join("a.npy"), npy_f32(&[2, 2], &count(4))).unwrap();
     assert_eq!(
         message(open(&folder, &["a.npy"], &two_inputs()), &folder),
-        "`a.npy`: holds one array, expected one for each input: `image`, `size`\nhint: use .npz files with a key per input"
+        "`a.npy`: holds one array, expected one for each input: `image`, `size`\nhint: use .npz files with one key per input"
     );
 }
 

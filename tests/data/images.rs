@@ -162,12 +162,12 @@ fn images_fill_a_batch() {
     let pair = [input("x", &[2, 3, 1, 1], FLOAT)];
     assert_eq!(
         message(open(&folder, &[""], &pair), &folder),
-        "1 images are left over, expected a multiple of 2, the batch of input `x`\nhint: --limit 1 leaves them out: it counts batches"
+        "1 image left over, expected a multiple of 2, the batch of input `x`\nhint: --limit 1 skips them: it counts batches"
     );
     let four = [input("x", &[4, 3, 1, 1], FLOAT)];
     assert_eq!(
         message(open(&folder, &[""], &four), &folder),
-        "3 images are left over, expected a multiple of 4, the batch of input `x`\nhint: give 4 images or more, or another batch by --shape where the model leaves it open"
+        "3 images left over, expected a multiple of 4, the batch of input `x`\nhint: pass 4 images or more, or set another batch size with --shape if the model allows it"
     );
     let dataset = open_with(&folder, &["a.png", "b.png"], &pair, &with("scale: 1")).unwrap();
     assert_eq!(f32s(&dataset.load(0).unwrap()[0].values), [0., 0., 0., 1., 1., 1.]);
@@ -183,7 +183,7 @@ fn models_that_take_no_images_say_why() {
         (
             &[input("x", &[1, 10], FLOAT)],
             "{}",
-            "`a.png`: images cannot feed input `x`: it takes float32 of shape [1, 10], expected float32 or uint8 of rank 4\nhint: give its data as .npy or .npz",
+            "`a.png`: images cannot feed input `x`: it takes float32 of shape [1, 10], expected float32 or uint8 of rank 4\nhint: pass its data as .npy or .npz",
         ),
         (
             &[input("x", &[1, 3, 2, 2], INT64)],
@@ -199,7 +199,7 @@ fn models_that_take_no_images_say_why() {
         (
             &[image(), input("size", &[1, 2], INT64)],
             "{}",
-            "`a.png`: an image feeds input `image`, but there are no data for `size`\nhint: give .npz files with a key per input",
+            "`a.png`: an image feeds input `image`, but there are no data for `size`\nhint: use .npz files with one key per input",
         ),
         (&[image(), image()], "{}", "an image feeds one input, but the model takes `image`, `image`"),
         (&[image()], "mean: [1, 2]", "`mean` has 2 numbers, input `image` takes 1 or one for each of 3 channels"),
@@ -207,7 +207,7 @@ fn models_that_take_no_images_say_why() {
         (
             &[input("x", &[1, 2, 2, 3], UINT8)],
             "preset: imagenet",
-            "input `x` takes uint8, but the preprocessing has a scale, mean or std, expected pixels as they are",
+            "input `x` takes uint8, but the preprocessing has a scale, mean or std, expected none of these",
         ),
     ];
     for (inputs, yaml, expected) in cases {
@@ -234,8 +234,8 @@ fn images_that_do_not_fit_are_named() {
         "`a.png`: image is 2x2 pixels (width x height) before cropping, expected 4x4\nhint: set `resize: exact`",
         "`b.png`: cannot be decoded as Png",
         "`c.png`: is empty, expected an image",
-        "`d.png`: is no image, expected JPEG, PNG",
-        "`e.tiff`: image holds floats, expected pixels of 8 or 16 bits\nhint: give its data as .npy",
+        "`d.png`: is not an image, expected JPEG, PNG",
+        "`e.tiff`: image holds floats, expected pixels of 8 or 16 bits\nhint: pass the data as .npy",
     ];
     assert_eq!(dataset.len(), expected.len());
     for (i, expected) in expected.iter().enumerate() {

@@ -60,12 +60,12 @@ fn a_file_without_a_class_of_its_own_is_an_error() {
         (
             "file,class_index\n1.png,3\n2.png,4\n",
             &all,
-            "`b/1.png` and `a/1.png` are both line 2 of `list.csv`, `1.png`, expected a row for each\nhint: give the column `file` as much of the paths as tells them apart",
+            "`b/1.png` and `a/1.png` both match line 2 of `list.csv`, `1.png`, expected a row for each\nhint: write more of the paths in the column `file`, so that they differ",
         ),
         (
             "file,class_index\na/1.png,3\na/2.png,4\n",
             &all,
-            "`b/1.png` has no class in `list.csv`, expected a row whose `file` is this path or the end of it",
+            "`b/1.png` has no class in `list.csv`, expected a row whose `file` is this path or its end",
         ),
         ("file,class_index\nc/1.png,3\n", &["a/1.png"], "`a/1.png` has no class in `list.csv`"),
         (
@@ -76,14 +76,14 @@ fn a_file_without_a_class_of_its_own_is_an_error() {
         (
             "file,class_index\n1.png,cat\n",
             &["b"],
-            "`list.csv`: line 2: `1.png` has the class `cat`, expected a number from 0 on",
+            "`list.csv`: line 2: `1.png` has the class `cat`, expected a number, 0 or more",
         ),
         ("file,class_index\n1.png\n", &["b"], "`list.csv`: line 2: `1.png` has the class ``"),
-        ("file,class_index\n,1\n", &["b"], "`list.csv`: line 2: no file, expected one"),
+        ("file,class_index\n,1\n", &["b"], "`list.csv`: line 2: the column `file` is empty"),
         (
             "file,class\n1.png,1\n",
             &["b"],
-            "`list.csv`: the first line is `file,class`, expected names of columns, one of them `class_index`",
+            "`list.csv`: the first line is `file,class`, expected column names, `class_index` among them",
         ),
     ];
     for (lines, sources, expected) in cases {

@@ -40,11 +40,19 @@ fn yaml_errors_name_line_and_key() {
             "`p.yaml`:2: `resize`: unknown variant `short_sid`",
             "\nhint: did you mean `short_side`?",
         ),
-        ("resize: {short_side: 0}", "`p.yaml`:1: `resize`: `short_side=0`: `0` is no number of pixels", "65535"),
-        ("resize: {short_side: 3, exact: [1, 1]}", "`p.yaml`:1: `resize`: has `exact` beside `short_side`", ""),
+        ("resize: {short_side: 0}", "`p.yaml`:1: `resize`: `short_side=0`: `0` is not a number of pixels", "65535"),
+        (
+            "resize: {short_side: 3, exact: [1, 1]}",
+            "`p.yaml`:1: `resize`: has the keys `short_side` and `exact`, expected one key",
+            "",
+        ),
         ("resize: letterbox=3", "`p.yaml`:1: `resize`: `letterbox=3`: `letterbox` takes no value", ""),
-        ("scale: 1/0", "`p.yaml`:1: `scale`: `1/0` is no number", "as 1/255"),
-        ("scale: [1]", "`p.yaml`:1: `scale`: invalid type: sequence, expected a number, or a fraction as 1/255", ""),
+        ("scale: 1/0", "`p.yaml`:1: `scale`: `1/0` is not a number", "such as 1/255"),
+        (
+            "scale: [1]",
+            "`p.yaml`:1: `scale`: invalid type: sequence, expected a number, or a fraction such as 1/255",
+            "",
+        ),
         ("pad_value: 300", "`p.yaml`:1: `pad_value`: invalid value: integer `300`, expected u8", ""),
         ("preset: imagenett", "`p.yaml`: `preset`: preset `imagenett` is unknown", "\nhint: did you mean `imagenet`?"),
         ("mean: [1, 2", "`p.yaml`:", ""),
@@ -69,10 +77,10 @@ fn names_are_presets_or_files() {
     let named = Preprocessing::named(path.to_str().unwrap()).unwrap();
     assert_eq!(named.color, Some(Color::Bgr));
     let found = explain(&Preprocessing::named("yolx").unwrap_err());
-    assert!(found.starts_with("preprocessing `yolx` is no file and no preset, expected one of: imagenet, "));
+    assert!(found.starts_with("preprocessing `yolx` is neither a file nor a preset, expected one of: imagenet, "));
     assert!(found.contains("\nhint: did you mean `yolo"), "{found}");
     let found = explain(&Preprocessing::named("no.yaml").unwrap_err());
-    assert!(found.starts_with("`no.yaml`: does not exist and is no preset, expected one of: imagenet, "), "{found}");
+    assert!(found.starts_with("`no.yaml`: is neither a file nor a preset, expected one of: imagenet, "), "{found}");
 }
 
 #[test]

@@ -91,14 +91,14 @@ fn sources_without_data_say_so() {
         ),
         ("outer/inner", "`outer/inner`: holds no data, expected images"),
         ("*.tif", "`*.tif`: matches no file"),
-        ("*.md", "`*.md`: matches 1 files, but none is data, expected images"),
-        ("[.png", "`[.png`: is no valid pattern"),
+        ("*.md", "`*.md`: matches 1 file, but none is supported data, expected images"),
+        ("[.png", "`[.png`: is not a valid pattern"),
         ("none/*.png", "`none/*.png`: "),
-        ("notes.md", "`notes.md`: is no data that can be read, expected images"),
+        ("notes.md", "`notes.md`: is not supported data, expected images"),
         ("list.txt", "`list.txt`: line 2: `zebra.png`: does not exist, expected a path relative to the list"),
         ("empty.txt", "`empty.txt`: names no files, expected a path per line"),
         ("dir.txt", "`dir.txt`: line 1: `more`: is a folder, expected a file"),
-        ("bad.csv", "`bad.csv`: the first line is `name,class`, expected names of columns, one of them `file`"),
+        ("bad.csv", "`bad.csv`: the first line is `name,class`, expected column names, `file` among them"),
     ];
     for (source, expected) in cases {
         let found = message(open(&folder, &[source], &pixel_input()), &folder);

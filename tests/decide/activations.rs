@@ -88,7 +88,7 @@ fn an_output_of_the_network_is_held_as_a_whole() {
     given.placement.activations[0].holds_all = true;
     let whole = given.one();
     assert_eq!((whole.range, whole.params.scale), (Range { min: 0.0, max: 50.0 }, (50.0f64 / 255.0) as f32));
-    assert_eq!(whole.quantizer.reason, "asked for; its range holds all values that were seen");
+    assert_eq!(whole.quantizer.reason, "asked for; its range includes all observed values");
     // Only what was seen of the output itself, with one of its group; who is none says nothing of it.
     given.activation("y", "u8", &[70.0, 0.5, 0.25]).group = 0;
     given.activation("z", "u8", &observed);
@@ -106,7 +106,7 @@ fn an_output_of_the_network_is_held_as_a_whole() {
     given.activation = "percentile:50";
     let x = &given.plan().activations[0];
     assert_eq!(x.range, Range::symmetric(1.0));
-    assert_eq!(x.quantizer.reason, "asked for; its range holds all values that were seen");
+    assert_eq!(x.quantizer.reason, "asked for; its range includes all observed values");
     given.activation = "max";
     assert_eq!(given.plan().activations[0].quantizer.reason, "asked for");
 }
@@ -132,7 +132,7 @@ fn prescribed_parameters_are_taken_as_they_are() {
     let plan = given.plan();
     assert_eq!(plan.activations[3].params.scale, 0.5);
     let [warning] = <[String; 1]>::try_from(given.warnings()).unwrap();
-    assert!(warning.starts_with("tensors `first` and `other` share quantization parameters"), "{warning}");
+    assert!(warning.starts_with("tensors `first` and `other` share scale and zero point"), "{warning}");
     given.placement.activations[1].fixed = fixed(0.5, 256);
     let error = given.decide().unwrap_err();
     assert!(error.contains("tensor `first`") && error.contains("zero point 256 is prescribed, expected 0 to 255"));
@@ -145,7 +145,7 @@ fn values_that_are_no_numbers_are_told_of_and_a_mask_is_not() {
     given.activation("x", "u8", &[1.0, nan, inf, 2.0, -inf]);
     let plan = given.plan();
     assert_eq!((plan.activations[0].n_non_finite, plan.activations[0].n_masked), (3, 0));
-    assert_eq!(given.warnings(), ["tensor `x`: 3 of 5 values are NaN or infinite; they were left out"]);
+    assert_eq!(given.warnings(), ["tensor `x`: 3 of 5 values are NaN or infinite; they were ignored"]);
     given.activation("none", "u8", &[nan]);
     let error = given.decide().unwrap_err();
     assert!(error.contains("tensor `none`") && error.contains("no finite value"), "{error}");
@@ -162,7 +162,7 @@ fn values_that_are_no_numbers_are_told_of_and_a_mask_is_not() {
     given.placement.activations[0].holds_all = true;
     let plan = given.plan();
     assert_eq!((plan.activations[1].n_non_finite, plan.activations[1].n_masked), (1, 1));
-    assert_eq!(given.warnings(), ["tensor `more`: 1 of 3 values are NaN or infinite; they were left out"]);
+    assert_eq!(given.warnings(), ["tensor `more`: 1 of 3 values are NaN or infinite; they were ignored"]);
     assert!(plan.activations[0].range.min > -15.2, "{:?}", plan.activations[0].range);
     // Where one of a group is read by others than a Softmax, there is no mask; two roles have the shorter mask's.
     given.activation("plain", "u8", &[1.0]).group = 0;

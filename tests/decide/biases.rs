@@ -34,7 +34,7 @@ fn a_weight_whose_bias_would_overflow_gets_a_wider_scale() {
     assert_eq!(scales(&plan.weights[0]), [0.01, needed(1e6)]);
     assert_eq!(
         given.warnings(),
-        ["initializer `b`: channel 1 overflows int32; the scale of `w` was widened".to_string()]
+        ["initializer `b`: channel 1 overflows int32; the scale of `w` was increased".to_string()]
     );
     // The weight's integers are those of the wider scale.
     assert_eq!(plan.weights[0].integers[3], (-1.27 / needed(1e6)).round() as i32);

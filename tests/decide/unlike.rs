@@ -106,7 +106,7 @@ fn a_tensor_that_is_read_elsewhere_keeps_its_own_grid() {
         let placement = CONCAT.placed(&Selection::default().with_unlike(unlike));
         placement.activations.into_iter().find(|it| it.tensor == "narrow").unwrap().reason
     };
-    assert!(reason(&["narrow"]).contains("grid of its own") && !reason(&[]).contains("grid of its own"));
+    assert!(reason(&["narrow"]).contains("its own scale") && !reason(&[]).contains("its own scale"));
 }
 
 #[test]
@@ -131,13 +131,18 @@ fn a_table_that_demands_one_grid_gets_it() {
     let case = Case { rules: "[quantize_inputs, share_scales]", ..CONCAT };
     let (unlike, scales, warning) = case.outcome(100.0);
     assert!(unlike.is_empty() && scales["narrow"] == scales["wide"]);
-    let expected = "tensors `narrow` (0 to 1) and `wide` (0 to 100) get one scale of 0.392 in `Concat_joined`, which leaves 2.5 \
-                    steps for the first: take 16 bits for activations, or leave `Concat_joined` float with --exclude";
+    let expected = "tensors `narrow` (0 to 1) and `wide` (0 to 100) share the scale 0.392 at `Concat_joined`, which gives the first only 2.5 \
+                    levels: use 16-bit activations, or keep `Concat_joined` float with --exclude";
     assert_eq!(warning.unwrap(), expected);
     assert_eq!(case.outcome(31.0).2, None);
     // The same inputs of an Add.
     let add = Case { join: "Add", past: "Exp", ..case };
-    assert!(add.outcome(400.0).2.unwrap().contains("get one scale of 1.57 in `Add_joined`, which leaves 0.6 steps"));
+    assert!(
+        add.outcome(400.0)
+            .2
+            .unwrap()
+            .contains("share the scale 1.57 at `Add_joined`, which gives the first only 0.6 levels")
+    );
 }
 
 #[test]

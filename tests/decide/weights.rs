@@ -36,14 +36,20 @@ fn a_slice_without_values_takes_the_median_scale_of_the_others() {
     assert_eq!((dequantized.len(), dequantized[2], dequantized[5]), (12, 127.0 * 0.01, -127.0 * 0.02));
     assert_eq!((weight.scale_shape(), weight.scale_of_value()(5)), (vec![6], 2));
     let [warning] = <[String; 1]>::try_from(given.warnings()).unwrap();
-    assert!(warning.starts_with("initializer `w`: 2 of 6 channels are zero, or nearly (the first is 0)"), "{warning}");
+    assert!(
+        warning.starts_with("initializer `w`: all values are zero or nearly zero in 2 of 6 channels (first: 0)"),
+        "{warning}"
+    );
 
     let mut given = of_conv();
     given.weight("w", "s8", Some(1), &[1, 4], &[1.0, 1.0, 0.0, 0.0]).block = Some(2);
     given.weight("zero", "s8", None, &[2], &[0.0, 0.0]);
     let plan = given.plan();
     let [warning] = <[String; 1]>::try_from(given.warnings()).unwrap();
-    assert!(warning.starts_with("initializer `w`: 1 of 2 blocks are zero, or nearly (the first is 1)"), "{warning}");
+    assert!(
+        warning.starts_with("initializer `w`: all values are zero or nearly zero in 1 of 2 blocks (first: 1)"),
+        "{warning}"
+    );
     assert_eq!((plan.weights[1].params[0].scale, &*plan.weights[1].dead), (1.0, &[0][..]));
 }
 

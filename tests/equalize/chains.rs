@@ -256,22 +256,22 @@ pub const DECLINED: &[(&str, Chain)] = &[
         g.input("x", &[1, 3, 5, 5]);
         g.conv("x", 3, 4, 3, 1, "y");
     }),
-    ("Clip `Clip_b` stops at 0 and 6", |g| {
+    ("Clip `Clip_b` has the bounds 0 and 6", |g| {
         between(g, |g| {
             g.values("zero", &[], &[0.0]);
             g.values("six", &[], &[6.0]);
             g.op("Clip", &["a", "zero", "six"], "b");
         });
     }),
-    ("Sigmoid `Sigmoid_b` does not scale", |g| between(g, |g| _ = g.op("Sigmoid", &["a"], "b"))),
-    ("Softmax `Softmax_b` does not scale", |g| between(g, |g| _ = g.op("Softmax", &["a"], "b"))),
-    ("Mul `Mul_b` does not scale", |g| {
+    ("Sigmoid `Sigmoid_b` does not pass channel scales on", |g| between(g, |g| _ = g.op("Sigmoid", &["a"], "b"))),
+    ("Softmax `Softmax_b` does not pass channel scales on", |g| between(g, |g| _ = g.op("Softmax", &["a"], "b"))),
+    ("Mul `Mul_b` does not pass channel scales on", |g| {
         between(g, |g| {
             g.op("Sigmoid", &["a"], "s");
             g.op("Mul", &["a", "s"], "b");
         });
     }),
-    ("DepthToSpace `DepthToSpace_c` does not scale", |g| {
+    ("DepthToSpace `DepthToSpace_c` does not pass channel scales on", |g| {
         g.input("x", &[1, 3, 5, 5]);
         g.conv("x", 3, 8, 3, 1, "a");
         g.op_with("DepthToSpace", &["a"], "c", &[("blocksize", Attr::Int(2))]);
@@ -281,20 +281,20 @@ pub const DECLINED: &[(&str, Chain)] = &[
         between(g, |g| _ = g.op("Relu", &["a"], "b"));
         g.output("a");
     }),
-    ("the constant `shared` has other readers", |g| {
+    ("the constant `shared` is an input of other nodes too", |g| {
         g.input("x", &[1, 4, 5, 5]);
         g.weight("shared", &[4, 4, 1, 1]);
         g.op("Conv", &["x", "shared"], "a");
         g.op("Conv", &["a", "shared"], "y");
     }),
-    ("Pad `Pad_b` does not scale", |g| {
+    ("Pad `Pad_b` does not pass channel scales on", |g| {
         between(g, |g| {
             g.tensor(int64s("pads", &[0, 0, 1, 1, 0, 0, 1, 1]));
             g.values("one", &[], &[1.0]);
             g.op("Pad", &["a", "pads", "one"], "b");
         });
     }),
-    ("the constant `shift` has no entry per channel", |g| {
+    ("the constant `shift` does not have one value per channel", |g| {
         between(g, |g| {
             g.values("shift", &[], &[0.5]);
             g.op("Add", &["a", "shift"], "b");
@@ -307,7 +307,7 @@ pub const DECLINED: &[(&str, Chain)] = &[
         g.weight("w", &[8, 6]);
         g.op("MatMul", &["n", "w"], "y");
     }),
-    ("LayerNormalization `LayerNormalization_n` does not scale", |g| {
+    ("LayerNormalization `LayerNormalization_n` does not pass channel scales on", |g| {
         g.input("x", &[1, 5, 8]);
         g.weight("w0", &[8, 8]);
         g.op("MatMul", &["x", "w0"], "a");
@@ -319,7 +319,7 @@ pub const DECLINED: &[(&str, Chain)] = &[
         g.op("MatMul", &["n", "v"], "c");
         g.op("Add", &["b", "c"], "y");
     }),
-    ("there is one channel", |g| {
+    ("there is only one channel", |g| {
         g.input("x", &[1, 3, 5, 5]);
         g.conv("x", 3, 1, 3, 1, "a");
         g.conv("a", 1, 4, 3, 1, "y");

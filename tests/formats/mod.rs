@@ -235,11 +235,11 @@ fn export_refuses_what_it_cannot_read() {
     assert_eq!(export(&text, "ppq", None).0, 0);
     let version = format!("\"schema_version\": \"{}\"", mqq::sidecar::SCHEMA_VERSION);
     let edits = [
-        (version.as_str(), "\"schema_version\": \"3.0\"", "expected 1.1 to 2.x"),
+        (version.as_str(), "\"schema_version\": \"4.0\"", "expected 1.1 to 3.x"),
         (version.as_str(), "\"schema_version\": \"1.0\"", "calibrate again"),
-        (version.as_str(), "\"schema_version\": 7", "has no text `schema_version`"),
+        (version.as_str(), "\"schema_version\": 7", "has no string `schema_version`"),
         ("\"output_dtype\": \"int8\"", "\"output_dtype\": \"int99\"", "output_dtype is `int99`"),
-        ("\"axis\": 0", "\"axis\": null", "do not go together"),
+        ("\"axis\": 0", "\"axis\": null", "y_scale is a list without an axis"),
         ("\"y_zero_point\": 0", "\"y_zero_point\": []", "y_zero_point has 0 numbers"),
         ("\"y_scale\": 0.", "\"y_scale\": -0.", "y_scale is not one or more positive numbers"),
         ("\"schema_version\"", "schema_version", "does not parse as JSON"),
@@ -254,12 +254,12 @@ fn export_refuses_what_it_cannot_read() {
     }
     assert_eq!(export(&text.replace(&version, "\"schema_version\": \"1.99\""), "ppq", None).0, 0);
     let (code, stderr) = export(&text, "deploy", None);
-    assert!(code == 2 && stderr.contains("hint: give it with --model"), "{stderr}");
+    assert!(code == 2 && stderr.contains("hint: pass it with --model"), "{stderr}");
     let (code, stderr) = export(&text, "deploy", Some(&repository("fixtures/digits_cnn.onnx")));
     assert!(code == 1 && stderr.contains("is not the float model of the sidecar"), "{stderr}");
     let renamed = text.replace("\"Conv_conv1_out\"", "\"elsewhere\"");
     let (code, stderr) = export(&renamed, "openvino-fq", Some(&model));
-    assert!(code == 1 && stderr.contains("no node `elsewhere` of the model reads it"), "{stderr}");
+    assert!(code == 1 && stderr.contains("the model has no node `elsewhere` with this input"), "{stderr}");
     let turned = text.replace("\"axis\": 0", "\"axis\": 9");
     let (code, stderr) = export(&turned, "encodings-2.0.0", None);
     assert!(code == 1 && stderr.contains("scales along axis 9"), "{stderr}");

@@ -71,9 +71,9 @@ fn a_range_that_is_missing_is_an_error_or_calibrated() {
 fn ranges_that_are_wrong_are_errors() {
     let folder = TempDir::new().unwrap();
     let cases = [
-        ("hello", "is in no format that ranges are read from, expected one of: sidecar, trt-cache"),
-        ("{}", "is in no format"),
-        ("[1, 2", "is in no format"),
+        ("hello", "has an unknown format, expected one of: sidecar, trt-cache"),
+        ("{}", "has an unknown format"),
+        ("[1, 2", "has an unknown format"),
         ("TRT-8601-EntropyCalibration2\nx: 3c01", "line 2: is `x: 3c01`, expected `tensor: ` and 8"),
         ("TRT-8601-EntropyCalibration2\nx: ff800000", "line 2: tensor `x`: scale is -inf"),
         ("TRT-1-E\nx: 3c010204\nx: 3c010205", "line 3: names a tensor a second time"),

@@ -89,6 +89,9 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
 /// Variants of the enum that has most, `ModelEdit`.
 const MAX_VARIANTS: usize = 4;
 
+/// Keys of earlier schemas that are still read.
+const EARLIER: [&str; 1] = ["n_judges"];
+
 /// Reads any type from nothing, and notes the path of every field and variant.
 #[derive(Clone)]
 struct Fields<'a> {
@@ -157,7 +160,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let field = |name: &&'static str| (*name, self.below(name));
-        visitor.visit_map(MapDeserializer::new(fields.iter().map(field)))
+        visitor.visit_map(MapDeserializer::new(fields.iter().filter(|name| !EARLIER.contains(name)).map(field)))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(

@@ -137,9 +137,9 @@ fn heads_of_detectors() {
     assert_eq!(described(&graph(yolov8, &["y"])), [(strings(&["box", "cls"]), 15, mean)]);
     let layers: Vec<String> =
         (0..3).flat_map(|level| ["reg", "obj", "cls"].map(|part| format!("{part}{level}"))).collect();
-    let joins = |node: &str| format!("{node} joins what several layers make");
+    let joins = |node: &str| format!("{node} joins the outputs of several layers");
     assert_eq!(described(&graph(yolox, &["y"])), [(layers, 14, joins("level0"))]);
-    let parts = "y joins parts of what one layer makes".to_string();
+    let parts = "y joins parts of one layer's output".to_string();
     assert_eq!(described(&graph(yolov5, &["y"])), [(strings(&["head"]), 12, parts)]);
     let found = described(&graph(ssd, &["loc", "scores"]));
     let expected = [(strings(&["loc0", "loc1"]), 3, joins("loc")), (strings(&["conf0", "conf1"]), 4, joins("conf"))];
@@ -340,13 +340,13 @@ fn inspecting_shows_the_tail() {
     };
     let lines = report(&yolov5, "[skip_detector_tail, quantize_inputs]").lines(false);
     let at = lines.iter().position(|line| line == "detector's tail (12):").unwrap();
-    assert_eq!(lines[at + 1], "  float, `Concat_y` joins parts of what one layer makes");
+    assert_eq!(lines[at + 1], "  float, `Concat_y` joins parts of one layer's output");
     assert_eq!(lines[at + 2], "  output layers: Conv_head");
     assert!(
         lines[at + 3].starts_with("  nodes: Reshape_head.rows, Sigmoid_s, ") && lines[at + 3].ends_with(", Concat_y")
     );
     let lines = report(&yolov5, "[quantize_inputs]").lines(false);
-    assert!(lines.contains(&"  quantized, `Concat_y` joins parts of what one layer makes".to_string()));
+    assert!(lines.contains(&"  quantized, `Concat_y` joins parts of one layer's output".to_string()));
     let json = serde_json::to_value(report(&yolov5, "[quantize_inputs]")).unwrap();
     let tail = &json["detector_tails"][0];
     assert_eq!((&tail["output_layers"][0], &tail["float"]), (&"Conv_head".into(), &false.into()));

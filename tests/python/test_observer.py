@@ -147,7 +147,7 @@ def test_a_quantized_output_keeps_its_largest_values_whatever_the_observer(backe
             low, high = (e["y_scale"] * (q + d - e["y_zero_point"]) for q, d in zip(e["q_range"], (-0.51, 0.51)))
             assert low <= e["observed"][0] and e["observed"][1] <= high, (options, e)
         if options == ("--observer", "percentile:99"):
-            assert all("holds all values" in e["reason"] for e in held if e.get("network_output"))
+            assert all("includes all observed values" in e["reason"] for e in held if e.get("network_output"))
 
 
 # A process counts the memory of the one that started it, so a small one does.

@@ -58,16 +58,16 @@ def test_scores_survive_beside_boxes_in_pixels(backend, tmp_path):
     best = np.sort(expected, 1)
     clear = best[:, -1] - best[:, -2] > 0.1
     assert clear.sum() > 50 and (expected.argmax(1) == found.argmax(1))[clear].all()
-    assert not [warning for warning in warnings if "steps for the first" in warning]
+    assert not [warning for warning in warnings if "which gives the first only" in warning]
 
 
 @pytest.mark.parametrize("backend", ["qnn-htp", "tflite", "xint8", "esp-dl", "rknn", "tengine"])
 def test_a_target_of_integers_is_told_what_it_loses(backend, tmp_path):
     expected, found, warnings = quantized(backend, tmp_path)
     assert len(np.unique(found)) < 4
-    (warning,) = [warning for warning in warnings if "steps for the first" in warning]
-    assert "give the two as outputs of their own" in warning
-    assert "tensors `scores` (" in warning and "leave `Concat_15` float with --exclude" in warning
+    (warning,) = [warning for warning in warnings if "which gives the first only" in warning]
+    assert "make the two separate outputs of the model" in warning
+    assert "tensors `scores` (" in warning and "keep `Concat_15` float with --exclude" in warning
     assert "`centre` (" in warning or "`size` (" in warning
 
 
@@ -77,4 +77,4 @@ def test_the_ways_out_keep_the_scores(way_out, tmp_path):
     backend, *options = way_out
     expected, found, warnings = quantized(backend, tmp_path, *options)
     assert sqnr_db(expected, found) > 25
-    assert not [warning for warning in warnings if "steps for the first" in warning]
+    assert not [warning for warning in warnings if "which gives the first only" in warning]

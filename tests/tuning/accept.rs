@@ -33,7 +33,7 @@ fn a_gain_is_above_chance() {
     assert_eq!(CHANGE.rejects(&change(-0.1, 0.0, &[])).unwrap(), "no gain");
     assert!(accepts(INSERTION, 0.06, 0.01, &[]) && !accepts(INSERTION, 0.06, 0.04, &[]));
     let little = INSERTION.rejects(&change(0.04, 0.001, &[])).unwrap();
-    assert_eq!(little, "less than 10 % of the loss are made up for");
+    assert_eq!(little, "it recovers less than 10 % of the loss");
     let in_db =
         |gain: f64| INSERTION.rejects(&Gain { metric: SQNR, figures: [20.0, 20.0 + gain], ..change(gain, 0.1, &[]) });
     assert!(in_db(1.0).is_none() && in_db(0.8).is_some());
@@ -42,7 +42,7 @@ fn a_gain_is_above_chance() {
 #[test]
 fn a_gain_within_chance_is_enough_where_the_sqnr_rises_too() {
     let seconded = |sqnr_db: [f64; 2]| Gain { sqnr_db, ..change(0.004, 0.008, &[]) };
-    assert_eq!(CHANGE.rejects(&seconded([20.0, 19.0])).unwrap(), "the gain is within chance");
+    assert_eq!(CHANGE.rejects(&seconded([20.0, 19.0])).unwrap(), "the gain is within noise");
     assert!(CHANGE.rejects(&seconded([20.0, 20.1])).is_none());
     assert!(NARROW_OBSERVER.rejects(&seconded([20.0, 20.1])).is_some());
     assert!(CHANGE.rejects(&Gain { sqnr_db: [20.0, 30.0], ..change(-0.004, 0.008, &[]) }).is_some());
@@ -54,7 +54,7 @@ fn a_gain_within_chance_is_enough_where_the_sqnr_rises_too() {
 fn no_group_loses_more_than_chance() {
     assert!(accepts(CHANGE, 0.1, 0.01, &[(0.3, 0.1), (-0.05, 0.03)]));
     let reason = CHANGE.rejects(&change(0.1, 0.01, &[(0.3, 0.1), (-0.05, 0.01), (-0.2, 0.01)])).unwrap();
-    assert_eq!(reason, "group -0.2: overlap 0.500 -> 0.300");
+    assert_eq!(reason, "worse at group -0.2: overlap 0.500 -> 0.300");
     assert!(!accepts(CHANGE, 0.1, 0.01, &[(-1e-6, 0.0)]) && accepts(CHANGE, 0.1, 0.01, &[(0.0, 0.0)]));
 }
 

@@ -9,7 +9,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// How a bias must be stored.
 pub const BIAS: Check = Check {
     name: "bias",
-    about: "a bias is `stored` as float, as int32 (scale of the input times scale of the weight, zero point 0), or as int8; `otherwise: float` admits float as well",
+    about: "a bias has the type `stored`: float, int32 (scale: input scale times weight scale; zero point: 0) or int8; `otherwise: float` allows float too",
     takes: &[
         ("stored", ParameterKind::Word(&["float", "int32", "int8"])),
         ("otherwise", ParameterKind::Word(&["float"])),
@@ -43,7 +43,7 @@ fn bias(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
                 check_stored(node, bias, x, weight, stored, report);
             }
             (None, [Some(_), Some(_)]) if stored != "float" && call.name("otherwise") != Some("float") => {
-                let expected = format!("{stored} behind DequantizeLinear");
+                let expected = format!("{stored} with DequantizeLinear");
                 report.add(Finding::new("bias", "float", expected).at(node).on(name));
             }
             _ => {}
@@ -83,18 +83,18 @@ fn check_stored(
         };
         let (Some(b), Some(w)) = (of(b), of(w)) else {
             let found = format!("{} scales", b.len());
-            let expected = format!("one, or {} as the weight", w.len());
+            let expected = format!("one, or {} as for the weight", w.len());
             report.add(Finding::new("bias", found, expected).at(node).on(bias.input));
             return;
         };
         let product = f64::from(*x) * f64::from(w);
         if (f64::from(b) - product).abs() > TOLERANCE * product {
-            let expected = format!("{product:e}, scale of the input times scale of the weight");
+            let expected = format!("{product:e}, input scale times weight scale");
             report.add(
                 Finding::new(format!("scale [{i}] of the bias"), format!("{b:e}"), expected)
                     .at(node)
                     .on(bias.input)
-                    .hint("integer kernels add the bias to products of integers without scaling it"),
+                    .hint("integer kernels add the bias to the integer products without rescaling it"),
             );
             return;
         }

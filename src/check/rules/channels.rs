@@ -9,7 +9,7 @@ use crate::scheme::{Parameter, ParameterKind, RuleCall};
 /// Scales must be per tensor.
 pub const PER_TENSOR: Check = Check {
     name: "per_tensor",
-    about: "one scale per tensor; `of` names the roles, all by default",
+    about: "each tensor has one scale; `of` selects roles (default: all)",
     takes: &[("of", ParameterKind::Words(Role::NAMES))],
     run: per_tensor,
     ..Check::DEFAULT
@@ -27,7 +27,7 @@ fn per_tensor(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
 /// Per-channel scales must have the operator's channel axis.
 pub const PER_CHANNEL_AXIS: Check = Check {
     name: "per_channel_axis",
-    about: "by operator type the axis of a weight's scales: a number, `output`, `columns` of a matrix, or `none` for one scale",
+    about: "axis of a weight's scales, for each operator type: a number, `output`, `columns` of a matrix, or `none` for one scale",
     takes: &[("*", ParameterKind::Axis)],
     run: per_channel_axis,
     ..Check::DEFAULT

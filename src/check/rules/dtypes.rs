@@ -8,7 +8,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Allowed integer types by role.
 pub const DTYPES: Check = Check {
     name: "dtypes",
-    about: "integer types of activations, weights, biases and other constants (as activations by default)",
+    about: "allowed integer types of activations, weights, biases and other constants (default: those of activations)",
     takes: &[
         ("activation", ParameterKind::Dtypes),
         ("weight", ParameterKind::Dtypes),
@@ -41,7 +41,7 @@ fn dtypes(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
 /// Refused pairs of an activation's and a weight's type.
 pub const DTYPE_PAIRS: Check = Check {
     name: "dtype_pairs",
-    about: "no operator has the types activation/weight that `refuse` lists",
+    about: "no operator has a pair of activation and weight types that `refuse` lists",
     takes: &[("refuse", ParameterKind::DtypePairs)],
     run: dtype_pairs,
     ..Check::DEFAULT
@@ -58,10 +58,10 @@ fn dtype_pairs(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
         let pair = format!("{}/{}", type_name(a), type_name(w));
         if call.lists("refuse", &pair) {
             report.add(
-                Finding::new("pair of types activation/weight", &pair, "another pair")
+                Finding::new("pair of activation/weight types", &pair, "another pair")
                     .at(node)
                     .on(weight.input)
-                    .hint("store the weight in the activation's type or signed"),
+                    .hint("store the weight in the activation's type, or in a signed type"),
             );
         }
     }

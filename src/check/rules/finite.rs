@@ -39,7 +39,7 @@ fn finite_values(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
             Finding::new(format!("{what} [{first}]"), found, "a finite number")
                 .at(node)
                 .on(name)
-                .hint("mend the float model and quantize it again"),
+                .hint("fix the float model and quantize it again"),
         );
     }
 }

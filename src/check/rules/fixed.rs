@@ -8,7 +8,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Quantized outputs must have the parameters that the target has built in.
 pub const FIXED_OUTPUT: Check = Check {
     name: "fixed_output",
-    about: "quantized outputs of `ops` in the type `dtype` have `scale` and `zero_point`",
+    about: "outputs of `ops` that are quantized to `dtype` have the given `scale` and `zero_point`",
     takes: &[
         ("ops", ParameterKind::Ops),
         ("dtype", ParameterKind::Dtypes),
@@ -34,7 +34,7 @@ fn fixed_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
             let same_zero = zero_points.iter().all(|z| i64::from(*z) == zero_point);
             if !same_scale || !same_zero {
                 let expected = format!("scale {scale:e}, zero point {zero_point}");
-                let what = format!("grid of the {} output", type_name(data_type));
+                let what = format!("quantization of the {} output", type_name(data_type));
                 report.add(Finding::new(what, quantize.parameters(), expected).at(node).on(quantize.input));
             }
         }

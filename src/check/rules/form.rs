@@ -11,7 +11,7 @@ use crate::scheme::RuleCall;
 /// The nodes must be valid ONNX: inputs, element types of the opset, shapes of the parameters.
 pub const LINEAR_FORM: Check = Check {
     name: "linear_form",
-    about: "Q and DQ are valid in the model's operator sets: inputs, types, axis, shapes of parameters",
+    about: "Q and DQ are valid in the model's opset: inputs, types, axis, shapes of scales and zero points",
     is_universal: true,
     run: linear_form,
     ..Check::DEFAULT
@@ -40,7 +40,7 @@ fn linear_form(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
         let inputs = qdq.node.input.iter().take(2).filter(|name| !name.is_empty()).count();
         if inputs < 2 || qdq.output.is_empty() {
             let found = format!("{inputs} inputs and {} outputs", qdq.node.output.len());
-            let expected = "a tensor, a scale, perhaps a zero point, and one output";
+            let expected = "a tensor, a scale, an optional zero point, and one output";
             report.add(Finding::new("node", found, expected).at(qdq.node));
             continue;
         }
@@ -58,21 +58,21 @@ fn check_type(graph: &QdqGraph, qdq: &QdqNode, report: &mut RuleReport) {
         (true, _) if is_contrib_type(data_type) => None,
         (false, Some(first)) if version >= first => None,
         (false, Some(first)) if is_contrib_type(data_type) => {
-            Some(format!("operator set {first} or later, or the domain com.microsoft"))
+            Some(format!("opset {first} or later, or the domain com.microsoft"))
         }
-        (false, Some(first)) => Some(format!("operator set {first} or later")),
-        _ => Some("an integer type of quantization".to_string()),
+        (false, Some(first)) => Some(format!("opset {first} or later")),
+        _ => Some("an integer type that QuantizeLinear supports".to_string()),
     };
     if let Some(expected) = expected {
-        let found = format!("{} in operator set {version}", type_name(data_type));
+        let found = format!("{} in opset {version}", type_name(data_type));
         report.add(Finding::new("type", found, expected).at(qdq.node).on(qdq.input));
     }
     let version = if is_contrib { i64::MAX } else { version };
     let needs = [(qdq.is_per_channel(), "one scale per channel", 13), (qdq.block_size != 0, "blocks", 21)];
     for (has, what, first) in needs {
         if has && version < first {
-            let found = format!("{what} in operator set {version}");
-            let expected = format!("operator set {first} or later");
+            let found = format!("{what} in opset {version}");
+            let expected = format!("opset {first} or later");
             report.add(Finding::new("node", found, expected).at(qdq.node).on(qdq.input));
         }
     }

@@ -26,7 +26,7 @@ fn operands<'g, 'a>(graph: &'g QdqGraph<'a>, node: &'a NodeProto) -> Vec<(&'a st
 /// An operator must have all data inputs quantized or none.
 pub const QUANTIZED_INPUTS: Check = Check {
     name: "quantized_inputs",
-    about: "operators of `ops` have all their operands quantized or none: with one float they run in float",
+    about: "operators of `ops` have either all operands quantized or none; with one float operand they run in float",
     takes: &[("ops", ParameterKind::Ops)],
     severity: Severity::Warning,
     run: quantized_inputs,
@@ -47,7 +47,7 @@ fn quantized_inputs(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
                     (true, _) => "constant operand",
                     (false, _) => "input",
                 };
-                report.add(Finding::new(what, "float", "quantized, as another operand is").at(node).on(name));
+                report.add(Finding::new(what, "float", "quantized, because another operand is").at(node).on(name));
             }
         }
     }
@@ -56,7 +56,7 @@ fn quantized_inputs(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
 /// An operator with quantized inputs must have a Q after its output.
 pub const QUANTIZED_OUTPUT: Check = Check {
     name: "quantized_output",
-    about: "operators of `ops` with quantized operands give their output to Q, directly or past one operator of `past`; outputs of the graph are left out",
+    about: "the output of operators of `ops` with quantized operands is an input of Q, directly or after one operator of `past`; graph outputs are exempt",
     takes: &[("ops", ParameterKind::Ops), ("past", ParameterKind::Ops)],
     severity: Severity::Warning,
     run: quantized_output,
@@ -87,8 +87,8 @@ fn quantized_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
         let users = graph.users(tensor);
         let float = users.iter().find(|(user, _)| user.op_type() != "QuantizeLinear");
         if let Some((user, _)) = float {
-            let found = format!("read as float by {}", user.op_type());
-            report.add(Finding::new("output", found, "read by QuantizeLinear only").at(node).on(tensor));
+            let found = format!("a float input of {}", user.op_type());
+            report.add(Finding::new("output", found, "an input of QuantizeLinear only").at(node).on(tensor));
         }
     }
 }
@@ -96,7 +96,7 @@ fn quantized_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
 /// No operator may compute in float.
 pub const NO_FLOAT_NODES: Check = Check {
     name: "no_float_nodes",
-    about: "every operator on float tensors reads them from DQ; those of `fuse` also directly behind a quantized operator; `except` may stay float",
+    about: "float inputs of every operator come from DQ; operators of `fuse` may also follow a quantized operator directly; operators of `except` may stay float",
     takes: &[("except", ParameterKind::Ops), ("fuse", ParameterKind::Ops)],
     severity: Severity::Warning,
     run: no_float_nodes,
@@ -124,7 +124,9 @@ fn no_float_nodes(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
                 self::operands(graph, producer).iter().any(|(_, dequantize)| dequantize.is_some())
             });
         if !fuses {
-            report.add(Finding::new("input", "float", "quantized: the target has no float units").at(node).on(name));
+            report.add(
+                Finding::new("input", "float", "a quantized input: the target has no float units").at(node).on(name),
+            );
         }
     }
 }

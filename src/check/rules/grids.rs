@@ -9,7 +9,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Inputs and outputs of operators that only move or select values must have the same parameters.
 pub const SHARED_GRIDS: Check = Check {
     name: "shared_grids",
-    about: "quantized inputs and outputs of `ops` (with `among: inputs` the inputs that are not constant) have the same scale and zero point bit for bit",
+    about: "quantized inputs and outputs of `ops` have bit-identical scale and zero point (with `among: inputs`: only inputs that are not constant)",
     takes: &[("ops", ParameterKind::Ops), ("among", ParameterKind::Word(&["all", "inputs"]))],
     run: shared_grids,
     ..Check::DEFAULT
@@ -34,7 +34,7 @@ fn shared_grids(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
         let Some(((first_name, first), others)) = around.split_first() else { continue };
         for (i, (name, other)) in others.iter().enumerate() {
             if !other.same_grid(first) {
-                let what = if i + 1 < n_inputs { "grid of the input" } else { "grid of the output" };
+                let what = if i + 1 < n_inputs { "quantization of the input" } else { "quantization of the output" };
                 let expected = format!("that of `{first_name}` ({})", first.parameters());
                 report.add(Finding::new(what, other.parameters(), expected).at(node).on(name));
             }

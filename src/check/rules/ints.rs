@@ -8,7 +8,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Stored integers must lie in a part of their type's range.
 pub const INTEGER_RANGE: Check = Check {
     name: "integer_range",
-    about: "integers that are stored before a DQ lie in `min` to `max`; `of` names the roles",
+    about: "stored integers before a DQ are between `min` and `max`; `of` selects roles",
     takes: &[("of", ParameterKind::Words(Role::NAMES)), ("min", ParameterKind::Number), ("max", ParameterKind::Number)],
     run: integer_range,
     ..Check::DEFAULT
@@ -28,7 +28,7 @@ fn integer_range(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
                 Finding::new(what, outside.to_string(), format!("{min} to {max}"))
                     .at(qdq.node)
                     .on(qdq.input)
-                    .hint("quantize on the narrow range"),
+                    .hint("quantize to the narrow range"),
             );
         }
     }

@@ -155,15 +155,15 @@ pub fn ensure_kept(quantized: QuantizedModel, scheme: &Scheme) -> Result<Checked
             // Placement already warns where nothing is quantized.
             _ if finding.rule == model::QUANTIZED.name => {}
             Severity::Error if is_about_the_float_model(finding.rule) => {
-                warnings.push(format!("breaks [{}] of {}: {finding}", finding.rule, scheme.name));
+                warnings.push(format!("breaks rule [{}] of {}: {finding}", finding.rule, scheme.name));
             }
             Severity::Error => {
                 return Err(anyhow!(
-                    "internal error: the quantized model breaks [{}] of {}: {finding}",
+                    "internal error: the quantized model breaks rule [{}] of {}: {finding}",
                     finding.rule,
                     scheme.name
                 )
-                .hint("if the table is yours or changed by --set, its `types` and its `check` may disagree; otherwise please report this with the model"));
+                .hint("if you wrote the table or changed it by --set, its `types` may contradict its `check`; otherwise please report this error with the model"));
             }
             Severity::Warning => {}
         }

@@ -9,7 +9,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Nodes must be in order, and each tensor must have one producer.
 pub const SOUND_GRAPH: Check = Check {
     name: "sound_graph",
-    about: "nodes in topological order, every tensor made once, every output made",
+    about: "nodes are in topological order; exactly one node produces each tensor and each output",
     is_universal: true,
     run: sound_graph,
     ..Check::DEFAULT
@@ -17,14 +17,14 @@ pub const SOUND_GRAPH: Check = Check {
 
 fn sound_graph(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     if let Err(error) = check_sound(graph.model) {
-        report.add(Finding::new("graph", format!("unsound ({error:#})"), "a sound graph"));
+        report.add(Finding::new("graph", format!("invalid ({error:#})"), "a valid graph"));
     }
 }
 
 /// Minimum version of ONNX's operator set.
 pub const OPERATOR_SET: Check = Check {
     name: "operator_set",
-    about: "the default operator set has at least version `min`, and at most `max`",
+    about: "the version of the default opset is at least `min` and at most `max`",
     takes: &[("min", ParameterKind::Number), ("max", ParameterKind::Number)],
     run: operator_set,
     ..Check::DEFAULT
@@ -40,7 +40,7 @@ fn operator_set(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
         };
         let found = found.map_or("missing".to_string(), |version| version.to_string());
         report.add(
-            Finding::new("operator set", found, expected)
+            Finding::new("opset", found, expected)
                 .hint("convert the float model (`mqq prepare --opset`) and quantize it again"),
         );
     }
@@ -49,7 +49,7 @@ fn operator_set(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
 /// No operators with integers of their own.
 pub const QDQ_ONLY: Check = Check {
     name: "qdq_only",
-    about: "quantized by Q/DQ pairs, without QLinear…, …Integer, DynamicQuantizeLinear and MatMulNBits operators",
+    about: "the model is quantized by Q/DQ pairs, and has no QLinear…, …Integer, DynamicQuantizeLinear or MatMulNBits operators",
     run: qdq_only,
     ..Check::DEFAULT
 };
@@ -64,14 +64,14 @@ fn is_integer_operator(op_type: &str) -> bool {
 
 fn qdq_only(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     for node in graph.graph.node.iter().filter(|node| is_integer_operator(node.op_type())) {
-        report.add(Finding::new("operator", "one on integers", "a float operator between DQ and Q").at(node));
+        report.add(Finding::new("operator", "an integer operator", "a float operator between DQ and Q").at(node));
     }
 }
 
 /// Inputs must have fixed shapes.
 pub const STATIC_INPUTS: Check = Check {
     name: "static_inputs",
-    about: "every dimension of every input is a number",
+    about: "every dimension of every input is fixed",
     is_about_the_float_model: true,
     run: static_inputs,
     ..Check::DEFAULT
@@ -91,7 +91,7 @@ fn static_inputs(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
             report.add(
                 Finding::new(format!("dimension {i} of the input"), found, "a number")
                     .on(input.name())
-                    .hint("write the shape into the float model and quantize it again"),
+                    .hint("fix the shape in the float model and quantize it again"),
             );
         }
     }
@@ -100,7 +100,7 @@ fn static_inputs(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
 /// All Q/DQ must be in the main graph.
 pub const SCOPE: Check = Check {
     name: "scope",
-    about: "nested graphs (If, Loop, Scan) and functions hold no Q/DQ: rules look at the main graph",
+    about: "nested graphs (If, Loop, Scan) and functions have no Q/DQ, because rules check the main graph only",
     severity: Severity::Warning,
     is_universal: true,
     run: scope,
@@ -136,7 +136,7 @@ fn n_nested_linears(node: &NodeProto) -> usize {
 /// Something must be quantized.
 pub const QUANTIZED: Check = Check {
     name: "quantized",
-    about: "an operator reads what a DQ makes, or computes on integers",
+    about: "an operator has an input from a DQ, or computes on integers",
     is_universal: true,
     run: quantized,
     ..Check::DEFAULT
@@ -153,12 +153,12 @@ fn quantized(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
         return;
     }
     let found = match n_seen {
-        0 => "float, without Q/DQ".to_string(),
-        n => format!("float: no operator reads what its {n} Q/DQ make"),
+        0 => "float and has no Q/DQ".to_string(),
+        n => format!("float: no operator has an input from its {n} Q/DQ"),
     };
     report.add(
-        Finding::new("model", found, "a quantized one")
-            .hint("give the model that `mqq calibrate` or another quantizer wrote"),
+        Finding::new("model", found, "a quantized model")
+            .hint("pass the model that `mqq calibrate` or another quantizer wrote"),
     );
 }
 

@@ -7,7 +7,7 @@ use crate::scheme::RuleCall;
 /// Only DQs with the same parameters may read a Q.
 pub const PAIRED: Check = Check {
     name: "paired",
-    about: "every Q is read by DQ only, with the same scale and zero point bit for bit; a DQ reads a Q, a constant or an input",
+    about: "the output of a Q is an input of DQ only, with bit-identical scale and zero point; the input of a DQ is the output of a Q, a constant or a graph input",
     run: paired,
     ..Check::DEFAULT
 };
@@ -18,9 +18,9 @@ fn paired(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
             QdqOperator::Quantize => {
                 let users = graph.users(qdq.output);
                 if users.is_empty() && !graph.index.is_output(qdq.output) {
-                    let found = "read by no node";
+                    let found = "an input of no node";
                     report.add(
-                        Finding::new("result of Q", found, "read by DequantizeLinear").at(qdq.node).on(qdq.output),
+                        Finding::new("output of Q", found, "an input of DequantizeLinear").at(qdq.node).on(qdq.output),
                     );
                 }
                 for (node, input) in users {
@@ -29,13 +29,13 @@ fn paired(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
                     }
                     let hint = match node.op_type() {
                         "Clip" | "Min" | "Max" => {
-                            "a Clip between Q and DQ keeps the pair from being fused: narrow the float range or the stored weights instead"
+                            "a Clip between Q and DQ prevents fusion: narrow the float range or the stored weights instead"
                         }
-                        _ => "give the operator the output of a DequantizeLinear",
+                        _ => "connect the operator to the output of a DequantizeLinear",
                     };
-                    let found = format!("read by {} as input {input}", node.op_type());
+                    let found = format!("input {input} of {}", node.op_type());
                     report.add(
-                        Finding::new("result of Q", found, "read by DequantizeLinear only")
+                        Finding::new("output of Q", found, "an input of DequantizeLinear only")
                             .at(qdq.node)
                             .on(qdq.output)
                             .hint(hint),
@@ -47,9 +47,10 @@ fn paired(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
                     let from_input = graph.graph.input.iter().any(|input| input.name() == qdq.input);
                     if !from_input && !graph.is_constant(qdq.input) {
                         let producer = graph.index.producer(qdq.input);
-                        let found = producer
-                            .map_or("made by no node".to_string(), |node| format!("made by {}", node.op_type()));
-                        let expected = "made by QuantizeLinear, a constant or an input";
+                        let found = producer.map_or("produced by no node".to_string(), |node| {
+                            format!("produced by {}", node.op_type())
+                        });
+                        let expected = "produced by QuantizeLinear, a constant or a graph input";
                         report.add(Finding::new("input of DQ", found, expected).at(qdq.node).on(qdq.input));
                     }
                     continue;
@@ -57,7 +58,7 @@ fn paired(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
                 if source.operator == QdqOperator::Quantize && !source.same_grid(qdq) {
                     let (found, expected) = (qdq.parameters(), source.parameters());
                     let expected = format!("that of its QuantizeLinear ({expected})");
-                    report.add(Finding::new("grid of DQ", found, expected).at(qdq.node).on(qdq.input));
+                    report.add(Finding::new("quantization of DQ", found, expected).at(qdq.node).on(qdq.input));
                 }
             }
         }

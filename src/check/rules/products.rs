@@ -13,7 +13,7 @@ use crate::scheme::RuleCall;
 /// MatMulNBits must be as ONNX Runtime defines it.
 pub const NBITS_FORM: Check = Check {
     name: "nbits_form",
-    about: "MatMulNBits is valid: its domain is imported, blocks are powers of two from 16 on, and the shapes of codes, scales and zero points follow from K, N, bits and block_size",
+    about: "MatMulNBits is valid: its domain is imported, block_size is a power of two and 16 or more, and the shapes of integers, scales and zero points match K, N, bits and block_size",
     is_universal: true,
     run: nbits_form,
     ..Check::DEFAULT
@@ -31,7 +31,7 @@ fn nbits_form(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
             (attribute("K", 0), attribute("N", 0), attribute("bits", 4), attribute("block_size", 0));
         if k == 0 || n == 0 || !matches!(bits, 2 | 4 | 8) || block < 16 || !block.is_power_of_two() {
             let found = format!("K {k}, N {n}, bits {bits}, block_size {block}");
-            let expected = "K and N above 0, 2, 4 or 8 bits, and a power of two from 16 on";
+            let expected = "K and N above 0; 2, 4 or 8 bits; a block_size of 16 or more that is a power of two";
             report.add(Finding::new("attributes", found, expected).at(node));
             continue;
         }
@@ -74,7 +74,7 @@ fn shape(
 /// Integer products after DynamicQuantizeLinear must have the form that is fused.
 pub const DYNAMIC_PRODUCTS: Check = Check {
     name: "dynamic_products",
-    about: "a MatMulInteger reads integers and zero point of a DynamicQuantizeLinear and a constant of int8 or uint8, and goes through Cast into a Mul by the product of both scales",
+    about: "inputs of a MatMulInteger are the integers and the zero point of one DynamicQuantizeLinear and an int8 or uint8 constant; after it come a Cast and a Mul by the product of both scales",
     run: dynamic_products,
     ..Check::DEFAULT
 };
@@ -85,7 +85,7 @@ fn dynamic_products(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
         let source = graph.index.producer(name(0)).filter(|source| source.op_type() == "DynamicQuantizeLinear");
         let output = |i: usize| source.and_then(|source| source.output.get(i)).map_or("", String::as_str);
         if source.is_none() || name(2) != output(2) {
-            let expected = "integers and zero point of one DynamicQuantizeLinear";
+            let expected = "the integers and the zero point of one DynamicQuantizeLinear";
             report.add(Finding::new("input", "another", expected).at(node).on(name(0)));
             continue;
         }
@@ -93,13 +93,13 @@ fn dynamic_products(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
             Some(2 | 3) => {}
             found => {
                 let found = found.map_or("computed", type_name);
-                report.add(Finding::new("weight", found, "a constant of int8 or uint8").at(node).on(name(1)));
+                report.add(Finding::new("weight", found, "an int8 or uint8 constant").at(node).on(name(1)));
             }
         }
         let tensor = node.output.first().map_or("", String::as_str);
         if !is_scaled(graph, tensor, output(1)) {
-            let expected = "read by Cast, and that by a Mul with the product of both scales";
-            report.add(Finding::new("output", "read otherwise", expected).at(node).on(tensor));
+            let expected = "an input of Cast, and then of a Mul by the product of both scales";
+            report.add(Finding::new("output", "an input of other nodes", expected).at(node).on(tensor));
         }
     }
 }

@@ -17,7 +17,7 @@ fn parameter<'a>(qdq: &'a QdqNode, i: usize) -> &'a str {
 /// Scales must be positive, finite and not subnormal.
 pub const POSITIVE_SCALES: Check = Check {
     name: "positive_scales",
-    about: "scales are above zero, finite and not subnormal",
+    about: "scales are positive, finite and not subnormal",
     is_universal: true,
     run: positive_scales,
     ..Check::DEFAULT
@@ -29,10 +29,14 @@ fn positive_scales(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
         let bad = scales.iter().position(|scale| !scale.is_normal() || *scale <= 0.0);
         if let Some(i) = bad {
             report.add(
-                Finding::new(element("scale", i, scales.len()), format!("{:e}", scales[i]), "a normal number above 0")
-                    .at(qdq.node)
-                    .on(parameter(qdq, 1))
-                    .hint("a tensor or channel without a value other than 0 may take any scale, such as 1"),
+                Finding::new(
+                    element("scale", i, scales.len()),
+                    format!("{:e}", scales[i]),
+                    "a positive number that is not subnormal",
+                )
+                .at(qdq.node)
+                .on(parameter(qdq, 1))
+                .hint("a tensor or channel of zeros may have any scale, such as 1"),
             );
         }
     }
@@ -59,7 +63,7 @@ fn constant_parameters(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) 
 /// Scales must be powers of two.
 pub const POWER_OF_TWO: Check = Check {
     name: "power_of_two",
-    about: "scales are powers of two; `of` names the roles, all by default",
+    about: "scales are powers of two; `of` selects roles (default: all)",
     takes: &[("of", ParameterKind::Words(Role::NAMES))],
     run: power_of_two,
     ..Check::DEFAULT
@@ -81,7 +85,7 @@ fn power_of_two(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
 /// Zero points must be 0.
 pub const SYMMETRIC: Check = Check {
     name: "symmetric",
-    about: "zero points are 0; `of` names the roles, all by default",
+    about: "zero points are 0; `of` selects roles (default: all)",
     takes: &[("of", ParameterKind::Words(Role::NAMES))],
     run: symmetric,
     ..Check::DEFAULT
@@ -96,7 +100,7 @@ fn symmetric(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
                 Finding::new(element(&what, i, zero_points.len()), zero_points[i].to_string(), "0")
                     .at(qdq.node)
                     .on(parameter(qdq, 2))
-                    .hint("quantize symmetrically on a signed grid"),
+                    .hint("quantize symmetrically to a signed type"),
             );
         }
     }

@@ -99,7 +99,7 @@ fn quantize(x: &Tensor, node_params: &NodeParams, layout: &ScaleLayout, to: Datu
         DatumType::I8 => tensor(x.shape(), node_params.quantize(layout, values, |q| q as i8)),
         DatumType::U16 => tensor(x.shape(), node_params.quantize(layout, values, |q| q as u16)),
         DatumType::I16 => tensor(x.shape(), node_params.quantize(layout, values, |q| q as i16)),
-        _ => bail!("QuantizeLinear makes {to:?}, expected integers of 16 bits or fewer"),
+        _ => bail!("QuantizeLinear produces {to:?}, expected integers of 16 bits or fewer"),
     }
 }
 
@@ -111,7 +111,7 @@ fn dequantize(q: &Tensor, node_params: &NodeParams, layout: &ScaleLayout) -> Tra
         DatumType::U16 => tensor(shape, node_params.dequantize(layout, plain.as_slice::<u16>()?, i32::from)),
         DatumType::I16 => tensor(shape, node_params.dequantize(layout, plain.as_slice::<i16>()?, i32::from)),
         DatumType::I32 => tensor(shape, node_params.dequantize(layout, plain.as_slice::<i32>()?, |q| q)),
-        other => bail!("DequantizeLinear reads {other:?}, expected integers of 32 bits or fewer"),
+        other => bail!("the input of DequantizeLinear is {other:?}, expected integers of 32 bits or fewer"),
     }
 }
 

@@ -29,7 +29,7 @@ impl NodeParams {
         let n_zero_points = zero_points.map_or(scales.len(), <[i32]>::len);
         ensure!(
             n_zero_points == scales.len() && !scales.is_empty(),
-            "{} scales and {n_zero_points} zero points, expected as many of both",
+            "{} scales and {n_zero_points} zero points, expected the same number of both",
             scales.len()
         );
         let [q_min, q_max] = bounds;

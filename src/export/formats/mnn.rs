@@ -12,7 +12,7 @@ use serde_json::json;
 /// `T` is the output of the Conv or Add, or of the Relu or Clip fused into it.
 pub(super) const FORMAT: Format = Format {
     name: "mnn",
-    description: "PPQ's scales for MNN: JSON, scales around every Conv and behind every Add",
+    description: "PPQ's scales for MNN: JSON, scales before and after every Conv and after every Add",
     suffix: "mnn.json",
     write,
     needs_int8: true,
@@ -38,7 +38,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
         }
         let output = index.output_of(node).with_context(|| {
             format!(
-                "tensor `{}`: is not quantized behind {} `{}`, expected its scale",
+                "tensor `{}`: is not quantized after {} `{}`, expected a scale",
                 node.outputs.first().map_or("", String::as_str),
                 node.op_type,
                 node.name

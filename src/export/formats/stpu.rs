@@ -105,7 +105,7 @@ impl Ranges {
     fn required(&self, node: &NodeRecord, tensor: Option<&String>) -> Result<f64> {
         let tensor = tensor.map_or("", String::as_str);
         self.amax(tensor).with_context(|| {
-            format!("tensor `{tensor}`: is not quantized at {} `{}`, expected its range", node.op_type, node.name)
+            format!("tensor `{tensor}`: is not quantized at {} `{}`, expected a range", node.op_type, node.name)
         })
     }
 }

@@ -50,7 +50,7 @@ fn write_cache(index: &SidecarIndex) -> Result<Vec<u8>> {
         let (scale, _) = encoding.per_tensor()?;
         ensure!(
             !name.contains(['\n', '\r']),
-            "tensor `{}`: its name has a line break, and the format has a line per tensor",
+            "tensor `{}`: its name has a line break, but the format has one line per tensor",
             name.escape_debug()
         );
         writeln!(text, "{name}: {:08x}", (scale as f32).to_bits())?;

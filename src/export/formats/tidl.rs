@@ -23,7 +23,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
         let (bits, _) = encoding.storage();
         ensure!(
             bits == 8,
-            "tensor `{}`: is {}, expected 8 bits: TIDL takes no others from a Q/DQ model",
+            "tensor `{}`: is {}, expected 8 bits: TIDL imports no other Q/DQ models",
             encoding.name,
             encoding.output_dtype
         );

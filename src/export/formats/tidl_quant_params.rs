@@ -44,7 +44,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
 
 fn missing(tensor: &str) -> String {
     format!(
-        "tensor `{tensor}`: is not quantized, expected a range: TIDL skips its calibration only with one for every layer"
+        "tensor `{tensor}`: is not quantized, expected a range: TIDL skips its calibration only where every layer has one"
     )
 }
 
@@ -75,7 +75,7 @@ fn tensor_params(field: &str, encoding: &Encoding) -> Result<String> {
     let (bits, signed) = encoding.storage();
     ensure!(
         zero_point == 0 && (signed || encoding.symmetric),
-        "tensor `{}`: is {} with zero point {zero_point}, expected a symmetric grid",
+        "tensor `{}`: is {} with zero point {zero_point}, expected a symmetric type",
         encoding.name,
         encoding.output_dtype
     );
@@ -94,7 +94,7 @@ fn params(index: &SidecarIndex, graph: &GraphProto, node: &NodeRecord) -> Result
     let mut text = tensor_params("weights", weight)?;
     let Some(bias) = node.inputs.get(2).filter(|bias| !bias.is_empty()) else { return Ok(text) };
     let initializer = graph.initializer_named(bias);
-    let initializer = initializer.with_context(|| format!("tensor `{bias}`: is no constant of the model"))?;
+    let initializer = initializer.with_context(|| format!("tensor `{bias}`: is not a constant of the model"))?;
     let values = tensor::f32_values(initializer).with_context(|| format!("initializer `{bias}`"))?;
     let min = values.iter().copied().fold(f32::INFINITY, f32::min);
     let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);

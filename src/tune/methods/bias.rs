@@ -17,7 +17,7 @@ use rayon::prelude::*;
 pub const BIAS: Method = Method {
     name: "bias",
     title: "bias correction",
-    about: "biases by the mean error of each output channel",
+    about: "biases, to cancel the mean error of each output channel",
     is_tried: |case| case.effort.level() > 0 && !case.transformer,
     waits: false,
     action: Action::Layer(hook),

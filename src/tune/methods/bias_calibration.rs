@@ -10,7 +10,7 @@ use anyhow::Result;
 pub const BIAS_CALIBRATION: Method = Method {
     name: "bias-calibration",
     title: "bias calibration",
-    about: "biases by the mean error that the quantization of the layer's own output brings, as TI does",
+    about: "biases, to cancel the mean error from quantizing the layer's own output (TI's method)",
     is_tried: |_| false,
     waits: false,
     action: Action::Layer(hook),

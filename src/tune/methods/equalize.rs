@@ -4,6 +4,7 @@
 //! observes the scaled tensors as well, and the better of the two plans is kept.
 
 use super::channel_scales::ChannelScales;
+use crate::diag::count;
 use crate::equalize::{ScaleOptions, Skipped, find};
 use crate::onnx::proto::ModelProto;
 use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
@@ -14,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 pub const EQUALIZE: Method = Method {
     name: "equalize",
     title: "equalization",
-    about: "scales of channels from each layer to the next, which leave the float outputs as they are",
+    about: "channel scales between consecutive layers; the float outputs stay the same",
     is_tried: |case| case.effort.level() > 0 && !case.transformer,
     waits: false,
     action: Action::FloatModel(propose),
@@ -38,7 +39,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     // `smooth` handles the inputs of a transformer's linear layers.
     let is_linear = |tensor: &String| placement.activations.iter().any(|q| q.linear && q.tensor == *tensor);
     groups.retain(|group| !group.consumers.iter().any(|end| is_linear(&end.tensor)));
-    ensure!(!setup.has_given_ranges, "ranges from a file are for the tensors as they are");
+    ensure!(!setup.has_given_ranges, "ranges from a file are only valid without channel scales");
     if groups.is_empty() {
         return Ok(FloatProposal { notes: skipped.iter().map(note).collect(), ..FloatProposal::default() });
     }
@@ -47,8 +48,11 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let groups = (groups, skipped);
     let scales = ChannelScales::choose(setup, model, placement, groups, samples, SCALES)?;
     let (n_groups, n_skipped) = (scales.n_groups(), scales.skipped.len());
-    let details =
-        format!("channel scales of {n_groups} groups of tensors, chosen on {n_samples} samples; {n_skipped} skipped");
+    let details = format!(
+        "channel scales of {}, chosen on {}; {n_skipped} skipped",
+        count(n_groups, "tensor group"),
+        count(n_samples, "sample")
+    );
     Ok(FloatProposal {
         edits: scales.edits()?,
         scalings: scales.scalings(),
@@ -64,7 +68,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
 pub(super) fn looked_at<'a>(setup: Setup<'a>, model: &ModelProto) -> Result<&'a [usize]> {
     let samples = setup.samples.context("there is no data")?.put_in_order(setup.progress)?;
     let n = samples.len();
-    ensure!(n >= LEAST_SAMPLES, "{n} samples, expected {LEAST_SAMPLES} or more");
+    ensure!(n >= LEAST_SAMPLES, "{}, expected {LEAST_SAMPLES} or more", count(n, "sample"));
     let n_looked_at = setup.options.effort.n_samples(setup.value_info.largest_activation(model)).min(n);
     Ok(&samples[..(n_looked_at - n_looked_at / 4).clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n)])
 }

@@ -2,6 +2,7 @@
 
 use super::channel_scales::ChannelScales;
 use super::equalize::looked_at;
+use crate::diag::count;
 use crate::equalize::{ScaleOptions, describe_inserted, groups_of_inserted};
 use crate::onnx::edit::{InsertedMul, ModelEdit};
 use crate::place::place;
@@ -12,7 +13,7 @@ use anyhow::Result;
 pub const INSERT_SCALES: Method = Method {
     name: "insert-scales",
     title: "inserted channel scales",
-    about: "a Mul by a constant per channel in front of convolutions whose input no other node can scale",
+    about: "a Mul by one constant per channel before convolutions whose input no other node can scale",
     is_tried: |case| case.effort.level() > 0 && !case.transformer,
     waits: false,
     action: Action::FloatModel(propose),
@@ -47,7 +48,8 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let scales = ChannelScales::choose(setup, &with_muls, &with_muls_placement, (groups, Vec::new()), samples, SCALES)?;
     let scalings = scales.scalings();
     let used: Vec<InsertedMul> = muls.into_iter().filter(|mul| scalings.contains_key(&mul.output)).collect();
-    let details = format!("{}; chosen on {} samples", describe_inserted(&used, setup.value_info), samples.len());
+    let details =
+        format!("{}; chosen on {}", describe_inserted(&used, setup.value_info), count(samples.len(), "sample"));
     let notes = scales.groups(graph);
     let inserted = used.into_iter().map(ModelEdit::InsertMul);
     Ok(FloatProposal { edits: inserted.chain(scales.edits()?).collect(), scalings, details: vec![details], notes })

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const KEEP_FIRST: Method = Method {
     name: "keep-first",
     title: "first layers float",
-    about: "the first layers, and those behind them, stay float where a gate reads their quantized outputs",
+    about: "the first layers and those after them stay float where their quantized outputs are inputs of a gate",
     is_tried: |case| case.effort.level() > 0,
     waits: false,
     action: Action::Choice(choose),
@@ -53,7 +53,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         }
         let samples = context.samples(data, model, known.as_ref())?;
         let (names, values) = (data.names(), data.values(samples.clone())?);
-        let reason = "a first layer, whose output a gate reads";
+        let reason = "a first layer whose output is an input of a gate";
         float.extend(gated.iter().map(|&layer| (layer, reason.to_string())));
         let layers: Vec<&str> = float.keys().map(|&layer| node_name(&graph.node[layer])).collect();
         let assigned = Assigned { float: float.clone(), ..Assigned::default() };

@@ -11,7 +11,7 @@ use anyhow::Result;
 pub const ROUNDING: Method = Method {
     name: "rounding",
     title: "learned rounding",
-    about: "integers of weights that reproduce the layer's float output",
+    about: "integers of weights, to reproduce the layer's float output",
     is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && (case.coarse || case.transformer),
     waits: true,
     action: Action::Layer(hook),

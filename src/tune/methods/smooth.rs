@@ -9,6 +9,7 @@
 
 use super::local_bias::LOCAL_BIAS;
 use crate::calibrate::CalibrationStatistics;
+use crate::diag::count;
 use crate::equalize::{EqualizationGroup, describe_inserted, groups_of_inserted, own_bias, shift};
 use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
@@ -30,8 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const SMOOTH: Method = Method {
     name: "smooth",
     title: "smoothing",
-    about: "scales and offsets of channels in front of the linear layers of transformers, by inserted Muls and Adds where no \
-     node takes them up",
+    about: "scales and offsets of channels before the linear layers of transformers; a Mul and an Add are \
+     inserted where no node can absorb them",
     is_tried: |case| case.effort.level() > 0,
     waits: false,
     action: Action::Choice(choose),
@@ -57,7 +58,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     }
     let samples = context.samples(data, &planned.model, known.as_ref())?;
     if samples.len() < LEAST_SAMPLES {
-        let reason = format!("{} samples, expected {LEAST_SAMPLES} or more", samples.len());
+        let reason = format!("{}, expected {LEAST_SAMPLES} or more", count(samples.len(), "sample"));
         return Ok(Chosen { outcomes: vec![MethodOutcome::skipped(SMOOTH.name, reason)], ..Chosen::default() });
     }
     let (names, values) = (data.names(), data.values(samples.clone())?);
@@ -273,7 +274,7 @@ impl LinearInputs {
             n => format!(" ({n} shifted)"),
         };
         let inserted = describe_inserted(&self.muls, setup.value_info);
-        format!("{} inputs of layers{shifted}, {inserted}", self.groups.len())
+        format!("{}{shifted}, {inserted}", count(self.groups.len(), "layer input"))
     }
 }
 

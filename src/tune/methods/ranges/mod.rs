@@ -27,7 +27,7 @@ use std::rc::Rc;
 pub const RANGES: Method = Method {
     name: "ranges",
     title: "range search",
-    about: "ranges of activations by the error that they leave at the outputs of the layers behind",
+    about: "ranges of activations, to minimize the error at the outputs of the next layers",
     is_tried: |case| case.effort.level() == 2 && !case.coarse,
     waits: true,
     action: Action::Layer(hook),
