@@ -3,6 +3,7 @@
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{
     AxisArgs, BackendArgs, MixedArgs, PreprocessArgs, PrintArgs, RARE, SampleArgs, SelectArgs, ShapeArgs, StaticArgs,
+    TaskArgs,
 };
 use super::print::{Bar, err, out};
 use super::{ErrorReport, Failure, JsonReport, print_error};
@@ -10,6 +11,7 @@ use crate::calibrate;
 use crate::data::{self, Preprocessing};
 use crate::diag::{Exit, WithHint, count, file_name};
 use crate::export::{self, Format};
+use crate::heads::HeadRequest;
 use crate::import;
 use crate::mixed::{Missed, Mixed};
 use crate::observers::{self, OBSERVERS, Spelled, by_spelling, canonical};
@@ -95,6 +97,8 @@ pub struct CalibrateArgs {
     no_insert: bool,
     #[command(flatten)]
     axes: AxisArgs,
+    #[command(flatten)]
+    task: TaskArgs,
     /// Skip samples that cannot be read
     #[arg(long)]
     skip_bad_data: bool,
@@ -200,7 +204,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let scheme = args.fixed.apply(args.backend.resolve()?);
     let of_transformers = args.backend.of_transformers(&scheme)?.map(|scheme| args.fixed.apply(scheme));
     let preprocessing = args.preprocess.resolve()?;
-    let with = |scheme: Scheme| request(args, scheme, preprocessing.clone()).map_err(Failure::Usage);
+    let head = args.task.resolve()?;
+    let with = |scheme: Scheme| request(args, scheme, preprocessing.clone(), &head).map_err(Failure::Usage);
     let mut request =
         Request { of_transformers: of_transformers.map(with).transpose()?.map(Box::new), ..with(scheme)? };
     let all_paths = paths(args, &request.scheme).map_err(Failure::Usage)?;
@@ -264,8 +269,13 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
 }
 
 /// The request from the options, without given ranges.
-fn request(args: &CalibrateArgs, mut scheme: Scheme, preprocessing: Preprocessing) -> Result<Request> {
-    let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty())?;
+fn request(
+    args: &CalibrateArgs,
+    mut scheme: Scheme,
+    preprocessing: Preprocessing,
+    head: &HeadRequest,
+) -> Result<Request> {
+    let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty(), head)?;
     let observer = |asked: &Option<String>, default: &str| -> Result<_> {
         let spelling = canonical(asked.as_deref().unwrap_or(default));
         Ok(Spelled { observer: by_spelling(&spelling)?, spelling })
@@ -368,7 +378,8 @@ fn read_files(args: &CalibrateArgs, visit: &mut dyn FnMut(RunFile)) {
     let ranges = args.ranges_from.iter().map(|path| RunFile::new("ranges to import", path));
     models.for_each(&mut *visit);
     data::files(&args.data, &mut |path| visit(RunFile::new("calibration data", path)));
-    ranges.chain(args.backend.files()).chain(args.preprocess.file()).for_each(visit);
+    let named = args.preprocess.file().into_iter().chain(args.task.file());
+    ranges.chain(args.backend.files()).chain(named).for_each(visit);
 }
 
 /// A run with `--strict` that ended with warnings.

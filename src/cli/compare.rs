@@ -77,7 +77,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     let gates = args.gates().map_err(Failure::Usage)?;
     let axes = args.axes.resolve().map_err(Failure::Usage)?;
-    let (task, head) = args.task.resolve()?;
+    let head = args.task.resolve()?;
     let preprocessing = args.preprocess.resolve()?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
     let is_boxes = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "json");
@@ -95,7 +95,6 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         axes,
         labels,
         boxes,
-        task,
         head,
         threads: args.samples.threads(),
     };

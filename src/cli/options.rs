@@ -6,8 +6,8 @@ use super::Failure;
 use crate::backends;
 use crate::data::{Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option};
 use crate::diag;
-use crate::heads::{self, Head, TaskName};
-use crate::metrics::{self, ChannelAxes};
+use crate::heads::{self, HeadRequest, TaskName};
+use crate::metrics::{self, ChannelAxes, METRICS};
 use crate::mixed::{Goal, Wanted};
 use crate::onnx::RunFile;
 use crate::onnx::inputs::Shapes;
@@ -202,8 +202,14 @@ pub struct TaskArgs {
 }
 
 impl TaskArgs {
+    /// The head's file, where it is none of the built-in ones.
+    pub fn file(&self) -> Option<RunFile> {
+        let file = self.head.as_deref().filter(|head| heads::is_path(head));
+        file.map(|file| RunFile::new("head", Path::new(file)))
+    }
+
     /// The task and the head, as far as they are given.
-    pub(super) fn resolve(&self) -> Result<(Option<TaskName>, Option<Head>), Failure> {
+    pub(super) fn resolve(&self) -> Result<HeadRequest, Failure> {
         let task = self.task.as_deref().map(|task| TaskName::parse(task).context("--task"));
         let task = task.transpose().map_err(Failure::Usage)?;
         let resolved = |head: &str| {
@@ -219,7 +225,7 @@ impl TaskArgs {
             let (task, head, of_head) = (task.name(), &head.name, head.task().name());
             return Err(Failure::Usage(anyhow!("--task is {task}, but head `{head}` is of task {of_head}")));
         }
-        Ok((task, head))
+        Ok(HeadRequest { task, head })
     }
 }
 
@@ -330,11 +336,8 @@ pub struct MixedArgs {
 
 impl MixedArgs {
     /// The goal, if any. Raises the table's operator set where that is needed.
-    pub fn resolve(&self, scheme: &mut Scheme, has_data: bool) -> Result<Option<Wanted>> {
+    pub fn resolve(&self, scheme: &mut Scheme, has_data: bool, head: &HeadRequest) -> Result<Option<Wanted>> {
         let target = self.target.as_deref().map(metrics::MetricBound::parse).transpose().context("--target")?;
-        if let Some(metric) = target.map(|target| target.metric).filter(|metric| metric.task.is_some()) {
-            bail!("--target {}: layers are chosen by outputs, expected a metric of outputs", metric.name);
-        }
         let goals = [
             self.keep_float.map(Goal::keep_float),
             self.target_sqnr.map(|db| Goal::target(metrics::SQNR, db)),
@@ -342,8 +345,18 @@ impl MixedArgs {
             self.max_drop.map(Goal::max_drop),
             self.bits_budget.map(Goal::bits_budget),
         ];
-        let Some(goal) = goals.into_iter().flatten().next() else { return Ok(None) };
+        let goal = goals.into_iter().flatten().next();
+        let of_goal = goal.as_ref().and_then(Goal::metric).and_then(|metric| metric.task);
+        let given = head.task.or(head.head.as_ref().map(heads::Head::task));
+        if let Some(given) = given.filter(|given| Some(*given) != of_goal) {
+            let names = METRICS.iter().filter(|metric| metric.task == Some(given)).map(|metric| metric.name);
+            let names = names.collect::<Vec<_>>().join(", ");
+            bail!("the task is {}, expected a goal of it: --target NAME=VALUE with one of {names}", given.name());
+        }
+        let Some(goal) = goal else { return Ok(None) };
         ensure!(has_data, "{} needs --data, expected samples to choose the layers", goal.option());
-        Wanted::new(goal, self.raise_to.as_deref(), scheme).map(Some)
+        let wanted = Wanted::new(goal, self.raise_to.as_deref(), scheme)?;
+        let head = HeadRequest { task: of_goal, head: head.head.clone() };
+        Ok(Some(Wanted { head, ..wanted }))
     }
 }

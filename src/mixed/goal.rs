@@ -1,6 +1,7 @@
 //! The goal of mixed precision, checked against the backend's table.
 
 use crate::diag::{WithHint, did_you_mean};
+use crate::heads::HeadRequest;
 use crate::metrics::{AGREEMENT, Metric, SQNR, by_name};
 use crate::scheme::{FLOAT, Precision, Scheme};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -186,6 +187,8 @@ pub struct Wanted {
     /// Names of the table's precisions besides the layers' own: one wider precision, or for a budget any precisions of
     /// weights.
     pub precisions: Vec<String>,
+    /// The network's head, for a metric of a task.
+    pub head: HeadRequest,
 }
 
 impl Wanted {
@@ -243,7 +246,7 @@ impl Wanted {
             list()
         );
         precisions.iter().for_each(|name| scheme.make_room_for(name));
-        Ok(Wanted { goal, precisions })
+        Ok(Wanted { goal, precisions, head: HeadRequest::default() })
     }
 }
 

@@ -6,6 +6,7 @@ use super::goal::{Goal, RESCUE, Wanted};
 use super::search::{Move, Search};
 use super::task::Task;
 use crate::calibrate::CalibrationStatistics;
+use crate::heads::HeadRequest;
 use crate::metrics::{Gain, Measurement, OVERLAP};
 use crate::plan::Observers;
 use crate::scheme::{FLOAT, Scheme};
@@ -121,7 +122,8 @@ fn attempt(
 }
 
 fn wanted(setup: Setup) -> Wanted {
-    Wanted { goal: Goal::rescue(100.0 * setup.options.rescue), precisions: vec![FLOAT.to_string()] }
+    let goal = Goal::rescue(100.0 * setup.options.rescue);
+    Wanted { goal, precisions: vec![FLOAT.to_string()], head: HeadRequest::default() }
 }
 
 /// The distance of the overlap from 1.

@@ -1,13 +1,12 @@
 //! Compares two models on the same data.
 
 use super::on_threads;
-use super::task::head_of;
 use crate::calibrate::each_sample;
 use crate::check::is_quantized;
 use crate::data::{Array, BoxLabels, Dataset, ImageTruth, Labels, Preprocessing, Sample, Values};
 use crate::diag::WithHint;
 use crate::engine::{Engine, Parsed, Session};
-use crate::heads::{Head, OutputView, TaskHead, TaskName};
+use crate::heads::{HeadRequest, OutputView, TaskHead, TaskName};
 use crate::metrics::{
     ChannelAxes, EvaluatedOutput, FloatOutput, InOrder, METRICS, Measurement, MetricBound, MissedGate, NonFiniteCounts,
     OutputPair, PreparedMetrics, SamplePair, n_classes,
@@ -46,10 +45,8 @@ pub struct CompareRequest<'a> {
     pub labels: Option<Labels>,
     /// Boxes of the images, by file.
     pub boxes: Option<BoxLabels>,
-    /// The network's task, where the user gives it.
-    pub task: Option<TaskName>,
-    /// The network's head, where the user gives it.
-    pub head: Option<Head>,
+    /// The network's task and head, as far as the user gives them.
+    pub head: HeadRequest,
     /// Samples that run at the same time.
     pub threads: usize,
 }
@@ -271,8 +268,9 @@ impl<'a> Sums<'a> {
         });
         let float: Vec<FloatOutput> = float.collect();
         let images: Vec<_> = first.iter().take(MIN_FIRST).map(|ran| ran.views(self.outputs, self.batch)).collect();
-        let task = self.request.task.or(self.request.boxes.as_ref().map(|_| TaskName::Detect));
-        let head = head_of(task, self.request.head.as_ref(), &images, self.input)?;
+        let of_boxes = self.request.boxes.as_ref().map(|_| TaskName::Detect);
+        let asked = HeadRequest { task: self.request.head.task.or(of_boxes), head: self.request.head.head.clone() };
+        let head = asked.resolve(&images, self.input)?;
         let prepared = Arc::new(PreparedMetrics::new(METRICS, &float, head.as_ref()));
         let in_order = self.in_order.insert(InOrder::new(prepared.clone()));
         for (sample_idx, ran) in &waiting {

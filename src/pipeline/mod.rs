@@ -5,7 +5,6 @@
 
 mod compare;
 mod record;
-mod task;
 
 pub use compare::{CompareRequest, Comparison, compare};
 

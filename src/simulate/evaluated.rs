@@ -1,6 +1,7 @@
 //! The float network's values that quantized networks are compared with.
 
 use crate::engine::Value;
+use crate::heads::TaskHead;
 use crate::metrics::{
     EvaluatedOutput, FloatOutput, Metric, OutputPair, PreparedMetrics, SamplePair, SampleSums, centred,
 };
@@ -32,7 +33,7 @@ fn pair<'v>(float: Option<&'v Value>, quantized: Option<&'v Value>) -> Option<Ou
 
 impl EvaluatedFloat {
     /// Prepares metrics on the tensors' `values`, per output and sample. `batch` is the batch size of the network's
-    /// first input.
+    /// first input, `head` the network's for metrics of tasks.
     ///
     /// # Errors
     /// If there is no memory for a copy.
@@ -41,6 +42,7 @@ impl EvaluatedFloat {
         outputs: Vec<EvaluatedOutput>,
         values: &[Vec<Value>],
         batch: usize,
+        head: Option<&TaskHead>,
     ) -> Result<EvaluatedFloat> {
         let of_output = |(output, values): (&EvaluatedOutput, &Vec<Value>)| -> Result<Vec<Value>> {
             values.par_iter().map(|value| evaluated(output, value)).collect()
@@ -52,7 +54,7 @@ impl EvaluatedFloat {
             FloatOutput { about, batch, shape, samples: values.iter().filter_map(Value::f32s).collect() }
         };
         let float: Vec<FloatOutput> = outputs.iter().zip(&values).map(float).collect();
-        let prepared = Arc::new(PreparedMetrics::new(metrics, &float, None));
+        let prepared = Arc::new(PreparedMetrics::new(metrics, &float, head));
         Ok(EvaluatedFloat { outputs, values, prepared })
     }
 

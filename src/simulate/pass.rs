@@ -185,7 +185,7 @@ impl<'a> ForwardPass<'a> {
             None => {
                 let values = |output: &EvaluatedOutput| self.float.get(&output.tensor).cloned().unwrap_or_default();
                 let values: Vec<Vec<Value>> = self.evaluated.iter().map(values).collect();
-                Arc::new(EvaluatedFloat::new(&[OVERLAP, SQNR], self.evaluated.clone(), &values, samples.batch())?)
+                Arc::new(EvaluatedFloat::new(&[OVERLAP, SQNR], self.evaluated.clone(), &values, samples.batch(), None)?)
             }
         };
         let evaluate_from = self.evaluate_from;

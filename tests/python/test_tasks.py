@@ -656,6 +656,64 @@ def test_images_without_boxes_are_named(tmp_path):
     assert "`annotations[0]`: category 2 is not in `categories`" in stderr(one, "images")
 
 
+def detector(path, rng):
+    """Two convolutions whose output [1, 7, cells] is boxes and scores of three classes."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["a"], kernel_shape=[8, 8], strides=[8, 8]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Conv", ["r", "w2", "b2"], ["maps"], kernel_shape=[1, 1]),
+        helper.make_node("Reshape", ["maps", "shape"], ["o"]),
+    ]
+    constants = {
+        "w1": rng.normal(size=(16, 3, 8, 8)) / 8, "b1": rng.normal(size=16) / 4,
+        "w2": rng.normal(size=(7, 16, 1, 1)) * np.array([4, 4, 2, 2, 2, 2, 2]).reshape(7, 1, 1, 1),
+        "b2": np.array([32, 32, 24, 24, -6, -6, -6]),
+    }
+    tensors = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()]
+    tensors.append(numpy_helper.from_array(np.array([1, 7, 64]), "shape"))
+    value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    graph = helper.make_graph(nodes, "test", [value("x", [1, 3, SIDE, SIDE])], [value("o", [1, 7, 64])], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+def test_a_figure_of_the_task_is_a_goal_of_calibration(tmp_path):
+    rng = np.random.default_rng(8)
+    model = detector(tmp_path / "float.onnx", rng)
+    np.savez(tmp_path / "images.npz", x=rng.normal(size=(24, 3, SIDE, SIDE)).astype(np.float32))
+    head = tmp_path / "mine.yaml"
+    head.write_text("""
+task: detect
+boxes: { axis: 1, columns: [0, 4] }
+form: cxcywh
+scores: { axis: 1, columns: [4], activation: sigmoid }
+threshold: 0.3
+nms: 0.5
+""")
+
+    def calibrate(name, *options):
+        output = tmp_path / f"{name}.onnx"
+        command = [MQQ, "calibrate", model, "--backend", "tensorrt", "--data", tmp_path / "images.npz", "-o", output,
+                   "--set", "types.act8.storage_bits=8", "--set", "types.act8.bits=4", "--methods", "none", "--json", *options]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        return output, done
+
+    def f1(output):
+        command = [MQQ, "compare", model, output, "--data", tmp_path / "images.npz", "--head", head, "--json"]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)["task"]["metrics"]["f1"]
+
+    plain, done = calibrate("plain")
+    assert done.returncode == 0, done.stderr
+    goal, done = calibrate("goal", "--target", "f1=0.86", "--head", head)
+    assert done.returncode == 0, done.stderr
+    assert f1(plain) < 0.85 < 0.87 < f1(goal)
+    _, done = calibrate("none", "--head", head)
+    assert done.returncode == 2 and "expected a goal of it: --target NAME=VALUE with one of f1, box-iou" in done.stderr
+    _, done = calibrate("other", "--target", "miou=0.9")
+    assert done.returncode == 1 and "no built-in head of task segment fits the outputs `o` [1, 7, 64]" in done.stderr
+
+
 def test_a_task_is_not_another(tmp_path):
     scores = {"o": np.random.default_rng(5).normal(size=(4, 3, 20, 20)).astype(np.float32)}
     for task in ("detect", "classify", "text"):
