@@ -188,16 +188,16 @@ impl ShapeArgs {
 
 fn task_help() -> String {
     let names: Vec<&str> = TaskName::ALL.iter().map(|(_, name)| *name).collect();
-    format!("Task of the network: {} [default: detect, where one head fits the outputs]", names.join(", "))
+    format!("Task: {}", names.join(", "))
 }
 
 /// The task of the network.
 #[derive(Debug, Args)]
 pub struct TaskArgs {
-    #[arg(long, value_name = "NAME", help = task_help())]
+    #[arg(long, value_name = "NAME", display_order = RARE, help = task_help())]
     task: Option<String>,
-    /// Decoding of the outputs: a built-in head (see docs/tasks.md) or a YAML file
-    #[arg(long, value_name = "NAME|FILE")]
+    /// Decoding of the outputs (docs/tasks.md)
+    #[arg(long, value_name = "NAME|FILE", display_order = RARE)]
     head: Option<String>,
 }
 
