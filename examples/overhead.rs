@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     };
     let scheme = backends::resolve(backend)?;
     let engine = |watch: bool| -> Result<(Engine, usize)> {
-        let prepared = prepare_file(Path::new(model), &scheme, &Shapes::new())?;
+        let prepared = prepare_file(Path::new(model), &scheme, &[], &Shapes::new())?;
         let graph = prepared.model.graph.as_ref().context("model has no graph")?;
         let placement = place(graph, &prepared.value_info, &scheme, &Selection::default());
         let names = placement.activations.into_iter().map(|quantizer| quantizer.tensor);

@@ -54,7 +54,7 @@ fn prepared(model: &ModelProto, shapes: &[(&str, &[usize])]) -> Result<PreparedG
     onnx::save(model, &path).unwrap();
     let shapes: Shapes = shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect();
     let scheme = Scheme { static_shapes: true, ..backends::resolve("onnxruntime").unwrap() };
-    prepare_file(&path, &scheme, &shapes).map_err(|error| explain(&error))
+    prepare_file(&path, &scheme, &[], &shapes).map_err(|error| explain(&error))
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn contradictions_are_errors() {
 fn models_without_open_dimensions_and_other_tables_stay_as_they_are() {
     let scheme = backends::resolve("onnxruntime").unwrap();
     let fixture = repository("fixtures/digits_cnn.onnx");
-    let left = prepare_file(&fixture, &scheme, &Shapes::default()).unwrap();
+    let left = prepare_file(&fixture, &scheme, &[], &Shapes::default()).unwrap();
     assert!(left.fixed_shapes().is_empty());
     assert_eq!(dims(&left.model.graph.unwrap().input[0])[0], -1);
     let mut fixed = two_inputs(&[0, -1]);

@@ -33,7 +33,7 @@ fn every_built_in_table_is_sound_and_places_on_the_fixture() {
             assert!(source.contains('/') || source.contains(' '), "{name}: {op}: `{source}`");
         }
         let fixture = repository("fixtures/digits_cnn.onnx");
-        let prepared = prepare_file(&fixture, &scheme, &Shapes::default()).unwrap();
+        let prepared = prepare_file(&fixture, &scheme, &[], &Shapes::default()).unwrap();
         let graph = prepared.model.graph.as_ref().unwrap();
         let placement = place(graph, &prepared.value_info, &scheme, &Selection::default());
         let has_ranges = scheme.ops.values().any(|row| row.input.is_some() || row.output.is_some());

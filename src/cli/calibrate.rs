@@ -15,7 +15,7 @@ use crate::heads::HeadRequest;
 use crate::import;
 use crate::mixed::{Missed, Mixed};
 use crate::observers::{self, OBSERVERS, Spelled, by_spelling, canonical};
-use crate::onnx::{RunFile, Staged, check_outputs};
+use crate::onnx::{RunFile, Staged, check_outputs, encode};
 use crate::pipeline::{self, Outcome, Request};
 use crate::report::{self, Summary};
 use crate::scheme::{Scheme, WeightStorage};
@@ -72,6 +72,9 @@ pub struct CalibrateArgs {
     shape: ShapeArgs,
     #[command(flatten)]
     fixed: StaticArgs,
+    /// Cut the model at tensors; the rest becomes a float tail
+    #[arg(long, value_name = "TENSOR,…", value_delimiter = ',')]
+    outputs: Vec<String>,
     /// Formats to write besides the sidecar (see `mqq export --list`)
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     emit: Option<Vec<String>>,
@@ -127,13 +130,15 @@ pub(super) struct RunPaths {
     pub model: PathBuf,
     pub output: PathBuf,
     pub sidecar: PathBuf,
+    /// The float model after the tensors of `--outputs`.
+    pub tail: Option<PathBuf>,
     pub emitted: Vec<(&'static Format, PathBuf)>,
 }
 
 impl RunPaths {
     /// All results.
     fn results(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.output, &self.sidecar].into_iter().chain(self.emitted.iter().map(|(_, path)| path))
+        [&self.output, &self.sidecar].into_iter().chain(&self.tail).chain(self.emitted.iter().map(|(_, path)| path))
     }
 
     /// Whether all results exist and are kept.
@@ -146,6 +151,7 @@ impl RunPaths {
         let of_model = |role: &str| format!("{role} of `{}`", self.model.display());
         let mut written = RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
         written.push(RunFile::new(of_model("sidecar"), &self.sidecar));
+        written.extend(self.tail.iter().map(|tail| RunFile::new(of_model("tail"), tail)));
         for (format, path) in &self.emitted {
             written.push(RunFile::new(of_model(&format!("format `{}`", format.name)), path));
         }
@@ -159,6 +165,7 @@ impl RunPaths {
             model: self.model.display().to_string(),
             output: Some(self.output.display().to_string()),
             sidecar: Some(self.sidecar.display().to_string()),
+            tail: self.tail.as_ref().map(|tail| tail.display().to_string()),
             emitted: emitted.map(|(format, path)| (format.name, path.display().to_string())).collect(),
             ..CalibratedModel::default()
         }
@@ -174,6 +181,7 @@ struct CalibratedModel {
     error: Option<ErrorReport>,
     output: Option<String>,
     sidecar: Option<String>,
+    tail: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     emitted: BTreeMap<&'static str, String>,
     /// The result of a missed goal; of a met one it is in `summary`.
@@ -323,6 +331,7 @@ fn request(
     Ok(Request {
         scheme,
         shapes: args.shape.resolve()?,
+        outputs: args.outputs.clone(),
         selection: args.select.resolve()?,
         calibration: calibrate::CalibrationOptions {
             data: args.data.clone(),
@@ -367,7 +376,8 @@ fn paths(args: &CalibrateArgs, scheme: &Scheme) -> Result<Vec<RunPaths>> {
         };
         let sidecar = output.with_extension("json");
         let emitted = formats.iter().map(|f| (*f, output.with_extension(f.suffix))).collect();
-        all.push(RunPaths { model: model.clone(), output, sidecar, emitted });
+        let tail = (!args.outputs.is_empty()).then(|| output.with_extension("tail.onnx"));
+        all.push(RunPaths { model: model.clone(), output, sidecar, tail, emitted });
     }
     Ok(all)
 }
@@ -410,10 +420,13 @@ fn one(args: &CalibrateArgs, request: &Request, paths: &RunPaths) -> Result<Summ
     if args.strict && !summary.warnings.is_empty() {
         return Err(Strict { model: paths.model.display().to_string(), warnings: summary.warnings }.into());
     }
-    let Outcome { model, prepared, has_external_data, sidecar, .. } = outcome;
+    let Outcome { model, prepared, tail, has_external_data, sidecar, .. } = outcome;
     let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
     let text = sidecar.to_json();
     staged.add(text.as_bytes(), &paths.sidecar)?;
+    if let Some((tail, path)) = tail.as_ref().zip(paths.tail.as_ref()) {
+        staged.add(&encode(tail)?, path)?;
+    }
     // Parsed from the text, as a later `mqq export` reads it.
     let read = Sidecar::from_json(&text)?;
     for (format, path) in &paths.emitted {
@@ -429,6 +442,7 @@ fn one(args: &CalibrateArgs, request: &Request, paths: &RunPaths) -> Result<Summ
     }
     if !quiet && !args.print.json {
         lines.push(report::line("sidecar", paths.sidecar.display()));
+        lines.extend(paths.tail.iter().map(|tail| report::line("tail", tail.display())));
         let formats = paths.emitted.iter();
         lines.extend(formats.map(|(format, path)| report::line(format.name, path.display())));
         lines.push(report::line("time", format_args!("{:.2} s", summary.seconds)));

@@ -155,7 +155,7 @@ fn placement(
     selection: &Selection,
 ) -> Result<PlacementReport> {
     let backend = scheme.name.clone();
-    let (prepared, is_transformer) = prepare_for(model, scheme, of_transformers, shapes)?;
+    let (prepared, is_transformer) = prepare_for(model, scheme, of_transformers, &[], shapes)?;
     let other = of_transformers.filter(|_| is_transformer);
     let scheme = other.unwrap_or(scheme);
     let graph = prepared.model.graph()?;

@@ -48,7 +48,7 @@ pub(super) fn run(args: &PrepareArgs) -> Result<Exit, Failure> {
     let written = RunFile::written_model("prepared model", &args.output);
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     scheme.min_opset = args.opset.unwrap_or(scheme.min_opset).max(scheme.min_opset);
-    let PreparedGraph { model, changes, has_external_data, .. } = prepare_file(&args.model, &scheme, &shapes)?;
+    let PreparedGraph { model, changes, has_external_data, .. } = prepare_file(&args.model, &scheme, &[], &shapes)?;
     Staged::model(model, &args.output, has_external_data)?.commit()?;
     out!("{} -> {}", args.model.display(), args.output.display());
     changes.iter().for_each(|change| out!("  {change}"));

@@ -74,11 +74,11 @@ pub fn finish(exit: Exit) -> Exit {
 }
 
 /// A stage without a terminal is reported first when it has taken this long, then at this interval.
-const FIRST_REPORT: Duration = Duration::from_secs(1);
+const FIRST_REPORT: Duration = Duration::from_secs(5);
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The progress of a stage on stderr, unless `quiet`: a bar on a terminal, else a line now and then for a stage that takes
-/// over a second. A bar disappears on drop.
+/// over five seconds. A bar disappears on drop.
 pub struct Bar {
     bar: ProgressBar,
     what: String,

@@ -48,7 +48,11 @@ const AGAIN: &str = "calibrate again with this version of mqq";
 /// The demands of the sidecar's target on the float model.
 fn demands_of(sidecar: &Sidecar) -> Demands {
     let is_set = |key: &str| sidecar.scheme.resolved.get(key) == Some(&true.into());
+    let changes = sidecar.model.prepared.iter().filter_map(|change| Change::parse(change));
+    let cut =
+        changes.into_iter().find_map(|change| if let Change::Cut(outputs) = change { Some(outputs) } else { None });
     Demands {
+        outputs: cut.unwrap_or_default(),
         min_opset: sidecar.model.opset[1],
         static_shapes: is_set("static_shapes"),
         multiply_and_add: is_set("multiply_and_add"),

@@ -144,6 +144,13 @@ pub fn drop_unused(graph: &mut GraphProto, names: impl IntoIterator<Item = Strin
     unused
 }
 
+/// The tensors that a node reads, also those that its subgraphs capture.
+pub fn names_read(node: &NodeProto) -> BTreeSet<&str> {
+    let mut names: BTreeSet<&str> = node.input.iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
+    captured_names(node, &mut names);
+    names
+}
+
 /// Replaces every use of `from` by `to`, also in subgraphs. Graph outputs stay.
 pub fn replace_uses(graph: &mut GraphProto, from: &str, to: &str) {
     for node in &mut graph.node {

@@ -4,6 +4,7 @@
 //! tensors as references; [`load_whole`] loads them. [`Staged`] is the only way in which a run writes files, models or
 //! not.
 
+pub mod cut;
 pub mod edit;
 mod external;
 pub mod graph;

@@ -304,6 +304,13 @@ impl GraphProto {
 }
 
 impl ValueInfoProto {
+    /// A tensor with an element type, as its number in `TensorProto.DataType`, and an unknown shape.
+    pub fn without_shape(name: &str, data_type: i32) -> ValueInfoProto {
+        let tensor_type = Some(TensorType { elem_type: Some(data_type), shape: None });
+        let r#type = Some(TypeProto { tensor_type, ..TypeProto::default() });
+        ValueInfoProto { name: Some(name.to_string()), r#type, ..ValueInfoProto::default() }
+    }
+
     /// Element type and shape, where it is a tensor.
     pub fn tensor_type(&self) -> Option<&TensorType> {
         self.r#type.as_ref()?.tensor_type.as_ref()

@@ -46,6 +46,8 @@ pub struct Request {
     pub scheme: Scheme,
     /// Shapes for inputs with open dimensions.
     pub shapes: Shapes,
+    /// Tensors to cut the model at; none for the whole model.
+    pub outputs: Vec<String>,
     /// Nodes to exclude or select.
     pub selection: Selection,
     /// The calibration data.
@@ -143,6 +145,8 @@ pub struct Outcome {
     pub model: Checked,
     /// The float model that it was made from, as at placement; shares the data of its tensors.
     pub prepared: ModelProto,
+    /// The part of the float model after the tensors that it was cut at.
+    pub tail: Option<ModelProto>,
     /// Whether tensors are written to a file of their own.
     pub has_external_data: bool,
     /// The sidecar.
@@ -189,7 +193,7 @@ pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcom
     let of_transformers = request.of_transformers.as_deref();
     let shapes = shapes_with_data(path, &request.shapes, &request.calibration.data)?;
     let (prepared, is_transformer) =
-        prepare_for(path, &request.scheme, of_transformers.map(|other| &other.scheme), &shapes)?;
+        prepare_for(path, &request.scheme, of_transformers.map(|other| &other.scheme), &request.outputs, &shapes)?;
     let request = of_transformers.filter(|_| is_transformer).unwrap_or(request);
     on_threads(request.threads, || finish(path, request, prepared, shapes, progress))
         .with_context(|| format!("`{}`", path.display()))
@@ -214,12 +218,13 @@ pub fn prepare_for(
     path: &Path,
     scheme: &Scheme,
     of_transformers: Option<&Scheme>,
+    outputs: &[String],
     shapes: &Shapes,
 ) -> Result<(PreparedGraph, bool)> {
-    let prepared = prepare_file(path, scheme, shapes)?;
+    let prepared = prepare_file(path, scheme, outputs, shapes)?;
     match of_transformers {
         Some(other) if is_transformer(prepared.model.graph()?, &prepared.value_info, other) => {
-            Ok((prepare_file(path, other, shapes)?, true))
+            Ok((prepare_file(path, other, outputs, shapes)?, true))
         }
         _ => Ok((prepared, false)),
     }
@@ -236,7 +241,7 @@ fn finish(
     let fixed = prepared.fixed_shapes();
     compare::outputs(&prepared.model, &request.axes)?;
     let about_model = record::about_model(path, &prepared)?;
-    let PreparedGraph { model, value_info, has_external_data, parsed, .. } = prepared;
+    let PreparedGraph { model, value_info, has_external_data, tail, parsed, .. } = prepared;
     let mut placement = place(model.graph()?, &value_info, &request.scheme, &request.selection);
     if request.calibration.data.is_empty() && !request.has_ranges() {
         placement.activations.clear();
@@ -281,6 +286,7 @@ fn finish(
     Ok(Outcome {
         model,
         prepared,
+        tail,
         has_external_data,
         sidecar,
         placement,

@@ -36,6 +36,8 @@ pub struct DetectorTail {
     pub layers: Vec<usize>,
     /// The nodes after the output layers, by position.
     pub nodes: Vec<usize>,
+    /// The float tensors that the tail is computed from: the model can be cut at these.
+    pub begin: Vec<String>,
     /// The node that tells the tail from the end of another network.
     pub sign: usize,
     /// How it tells.
@@ -218,6 +220,25 @@ impl<'d, 'a> Ends<'d, 'a> {
             origins.extend(node.output.iter().map(|name| (name.as_str(), of_node.clone())));
         }
         let (sign, reason) = sign?;
-        Some(DetectorTail { layers: layers.into_iter().collect(), nodes, sign, reason })
+        let begin = self.begin_of(&nodes);
+        Some(DetectorTail { layers: layers.into_iter().collect(), nodes, begin, sign, reason })
+    }
+
+    /// The float tensors of other nodes that `nodes` read, directly or through integers such as shapes.
+    fn begin_of(&self, nodes: &[usize]) -> Vec<String> {
+        let Draft { graph, index, value_info, .. } = self.draft;
+        let (mut begin, mut seen) = (Vec::new(), BTreeSet::new());
+        for &node_idx in nodes {
+            let mut pending: Vec<&String> = graph.node[node_idx].input.iter().rev().collect();
+            while let Some(name) = pending.pop() {
+                let producer = index.producer_idx(name).filter(|producer| !nodes.contains(producer));
+                let Some(producer) = producer.filter(|_| seen.insert(name)) else { continue };
+                match value_info.is_float(name) {
+                    true => begin.push(name.clone()),
+                    false => pending.extend(graph.node[producer].input.iter().rev()),
+                }
+            }
+        }
+        begin
     }
 }

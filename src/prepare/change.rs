@@ -5,6 +5,8 @@ use std::fmt;
 /// A change to a float model. Its text is part of the sidecar's schema, and [`Change::parse`] reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
+    /// The graph was cut at tensors, which are its outputs now.
+    Cut(Vec<String>),
     /// Open dimensions of an input were fixed.
     FixedShape {
         /// ONNX name.
@@ -38,6 +40,7 @@ pub enum Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Change::Cut(outputs) => write!(f, "cut at `{}`", outputs.join("`, `")),
             Change::FixedShape { input, before, after } => {
                 write!(f, "input `{input}`: shape {before} is now {after}")
             }
@@ -80,6 +83,10 @@ impl Change {
         ];
         let (first, rest) = text.split_once(' ')?;
         match first {
+            "cut" => {
+                let names = rest.strip_prefix("at `")?.strip_suffix('`')?;
+                Some(Change::Cut(names.split("`, `").map(str::to_string).collect()))
+            }
             "input" => {
                 let (input, shapes) = rest.strip_prefix('`')?.rsplit_once("`: shape ")?;
                 let (before, after) = shapes.split_once(" is now ")?;

@@ -2,8 +2,9 @@
 
 use super::{Change, check_float, default_opset, multiply_and_add, prepare, static_shapes};
 use crate::engine::Parsed;
+use crate::onnx::cut::cut;
 use crate::onnx::inputs::{Shapes, resolve_inputs};
-use crate::onnx::proto::ModelProto;
+use crate::onnx::proto::{Dimension, ModelProto, TensorShapeProto, TensorType, ValueInfoProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::onnx::{self, Loaded};
 use crate::scheme::Scheme;
@@ -22,12 +23,16 @@ pub struct PreparedGraph {
     pub opset: [i64; 2],
     /// Whether the file had external data.
     pub has_external_data: bool,
+    /// The part of the float model after the tensors that it was cut at.
+    pub tail: Option<ModelProto>,
     /// The model in the engine; an error where the engine cannot run it.
     pub parsed: Result<Parsed>,
 }
 
 /// Demands of a target on a model before placement.
 pub struct Demands {
+    /// Tensors to cut the model at; none for the whole model.
+    pub outputs: Vec<String>,
     /// Minimum version of the default operator set.
     pub min_opset: i64,
     /// Whether all dimensions must be fixed.
@@ -37,21 +42,21 @@ pub struct Demands {
 }
 
 impl Demands {
-    /// The demands of a backend.
-    pub fn of(scheme: &Scheme) -> Demands {
+    /// The demands of a backend, for a model that is cut at the tensors `outputs`.
+    pub fn of(scheme: &Scheme, outputs: &[String]) -> Demands {
         let Scheme { min_opset, static_shapes, multiply_and_add, .. } = *scheme;
-        Demands { min_opset, static_shapes, multiply_and_add }
+        Demands { outputs: outputs.to_vec(), min_opset, static_shapes, multiply_and_add }
     }
 }
 
-/// Loads and prepares a model for a backend.
+/// Loads a model, cuts it at the tensors `outputs` where there are some, and prepares it for a backend.
 ///
 /// # Errors
 /// If the file is not a float ONNX model, or cannot be upgraded to the backend's operator set.
-pub fn prepare_file(path: &Path, scheme: &Scheme, shapes: &Shapes) -> Result<PreparedGraph> {
+pub fn prepare_file(path: &Path, scheme: &Scheme, outputs: &[String], shapes: &Shapes) -> Result<PreparedGraph> {
     let Loaded { model, has_external_data } = onnx::load_whole(path)?;
     let name = || format!("`{}`", path.display());
-    let prepared = PreparedGraph::new(model, &Demands::of(scheme), shapes).with_context(name)?;
+    let prepared = PreparedGraph::new(model, &Demands::of(scheme, outputs), shapes).with_context(name)?;
     let parsed = prepared.parsed.with_context(name);
     Ok(PreparedGraph { has_external_data, parsed, ..prepared })
 }
@@ -70,11 +75,16 @@ impl PreparedGraph {
     pub fn new(mut model: ModelProto, demands: &Demands, shapes: &Shapes) -> Result<PreparedGraph> {
         check_float(&model)?;
         let before = default_opset(&model)?;
-        let mut changes = Vec::new();
+        let (mut changes, mut tail) = (Vec::new(), None);
+        if !demands.outputs.is_empty() {
+            let [head, behind] = cut(&model, &demands.outputs)?;
+            (model, tail) = (head, Some(behind));
+            changes.push(Change::Cut(demands.outputs.clone()));
+        }
         if demands.static_shapes {
             let inputs = resolve_inputs(&model, shapes)?;
             let shapes = inputs.into_iter().map(|input| (input.name, input.shape)).collect();
-            changes = static_shapes::fix_inputs(&mut model, &shapes)?;
+            changes.extend(static_shapes::fix_inputs(&mut model, &shapes)?);
         }
         changes.extend(prepare(&mut model, demands.min_opset)?);
         if demands.multiply_and_add {
@@ -86,9 +96,24 @@ impl PreparedGraph {
             value_info.extend(&parsed.value_info()?);
             Ok(parsed)
         });
+        if let Some(graph) = tail.as_mut().and_then(|tail| tail.graph.as_mut()) {
+            add_ranks(&mut graph.input, &value_info);
+            add_ranks(&mut model.graph_mut()?.output, &value_info);
+        }
         if demands.static_shapes {
             static_shapes::fill_in(&mut model, &value_info);
         }
-        Ok(PreparedGraph { model, value_info, changes, opset, has_external_data: false, parsed })
+        Ok(PreparedGraph { model, value_info, changes, opset, has_external_data: false, tail, parsed })
+    }
+}
+
+/// Declares the number of dimensions of values that have no shape; the dimensions stay open.
+fn add_ranks(values: &mut [ValueInfoProto], value_info: &ValueInfos) {
+    for value in values {
+        let rank = value_info.shape(value.name()).map(<[usize]>::len);
+        let tensor_type = value.r#type.as_mut().and_then(|r#type| r#type.tensor_type.as_mut());
+        if let (Some(rank), Some(TensorType { shape: shape @ None, .. })) = (rank, tensor_type) {
+            *shape = Some(TensorShapeProto { dim: vec![Dimension::default(); rank] });
+        }
     }
 }

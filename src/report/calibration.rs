@@ -94,7 +94,10 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     if let Some(table) = other_table(outcome, backend) {
         lines.add("table", format!("{table}, because the network is a transformer"));
     }
-    lines.add("calibration data", count(outcome.sidecar.calibration.n_samples, "sample"));
+    match outcome.sidecar.calibration.n_samples {
+        0 => lines.add("calibration data", "none"),
+        n_samples => lines.add("calibration data", count(n_samples, "sample")),
+    }
     if let Some(preprocessing) = &outcome.sidecar.calibration.preprocessing {
         lines.add("preprocessing", preprocessing);
     }

@@ -42,6 +42,8 @@ struct Tensor {
 struct Tail {
     output_layers: Vec<String>,
     nodes: Vec<String>,
+    /// The tensors where the tail begins, for `--outputs`.
+    cut: Vec<String>,
     /// The node that tells it from the end of another network, and how.
     reason: String,
     /// Whether none of the nodes is quantized.
@@ -87,6 +89,7 @@ pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
     let tails = placement.tails.iter().map(|tail| Tail {
         output_layers: names(&tail.layers),
         nodes: names(&tail.nodes),
+        cut: tail.begin.clone(),
         reason: format!("`{}` {}", name(tail.sign), tail.reason),
         float: !tail.nodes.iter().any(|node| placement.quantized_nodes.contains(node)),
     });
@@ -145,6 +148,7 @@ impl PlacementReport {
                 Some(format!("{state}, {}", tail.reason)),
                 of("output layers", &tail.output_layers),
                 of("nodes", &tail.nodes),
+                Some(format!("cut it off with --outputs {}", tail.cut.join(","))),
             ];
             section("detector's tail", tail.nodes.len(), entries.into_iter().flatten().collect());
         }

@@ -1,0 +1,84 @@
+//! Cuts a model at tensors into a head that ends at them and a tail that goes on from them.
+
+use super::graph::{GraphIndex, drop_unused, names_read};
+use super::proto::{GraphProto, ModelProto, ValueInfoProto};
+use super::value_info::ValueInfos;
+use crate::diag::{WithHint, did_you_mean};
+use anyhow::{Result, anyhow, ensure};
+use std::collections::BTreeSet;
+
+/// Cuts `model` at the tensors `outputs`. The head has these as outputs, in this order. The tail computes the other outputs
+/// of the model from them, and from inputs of the model where it needs some. Both keep the names of all tensors.
+///
+/// # Errors
+/// If a tensor is named twice, no node produces it, or no output of the model is computed from the tensors.
+pub fn cut(model: &ModelProto, outputs: &[String]) -> Result<[ModelProto; 2]> {
+    let graph = model.graph()?;
+    let index = GraphIndex::new(graph);
+    let mut ends: BTreeSet<&str> = BTreeSet::new();
+    for output in outputs {
+        let names = || graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
+        ensure!(
+            index.producer(output).is_some(),
+            anyhow!("--outputs names `{output}`, but no node produces that tensor").hint(did_you_mean(output, names()))
+        );
+        ensure!(ends.insert(output), "--outputs names `{output}` twice");
+    }
+    let named: Vec<&str> = outputs.iter().map(String::as_str).collect();
+    let left: Vec<&str> = graph.output.iter().map(|it| it.name()).filter(|name| !ends.contains(name)).collect();
+    let tail_nodes = ancestors(graph, &index, &left, &ends);
+    let is_read = |name: &str| tail_nodes.iter().any(|&i| graph.node[i].input.iter().any(|input| input == name));
+    ensure!(
+        !left.is_empty() && named.iter().any(|name| is_read(name)),
+        "--outputs: no other output of the model is computed from `{}`",
+        outputs.join("`, `")
+    );
+    let types = ValueInfos::of_model(model);
+    let head = part(graph, &ancestors(graph, &index, &named, &BTreeSet::new()), &[], &named, &types);
+    let tail = part(graph, &tail_nodes, &named, &left, &types);
+    Ok([head, tail].map(|graph| ModelProto { graph: Some(graph), ..model.clone() }))
+}
+
+/// Positions of the nodes that `names` are computed by, up to the tensors `ends`.
+fn ancestors(graph: &GraphProto, index: &GraphIndex, names: &[&str], ends: &BTreeSet<&str>) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut pending: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+    while let Some(name) = pending.pop() {
+        let producer = index.producer_idx(&name).filter(|_| !ends.contains(name.as_str()));
+        if let Some(node_idx) = producer.filter(|node_idx| found.insert(*node_idx)) {
+            pending.extend(names_read(&graph.node[node_idx]).into_iter().map(str::to_string));
+        }
+    }
+    found
+}
+
+/// The nodes as a graph of their own, with `starts` as inputs where they are read.
+fn part(
+    graph: &GraphProto,
+    nodes: &BTreeSet<usize>,
+    starts: &[&str],
+    outputs: &[&str],
+    types: &ValueInfos,
+) -> GraphProto {
+    let nodes = nodes.iter().map(|&node_idx| graph.node[node_idx].clone());
+    let mut part = GraphProto { node: nodes.collect(), ..graph.clone() };
+    let read: BTreeSet<String> = part.node.iter().flat_map(names_read).map(str::to_string).collect();
+    let made: BTreeSet<&String> = part.node.iter().flat_map(|node| &node.output).collect();
+    let declared = |name: &&str| -> ValueInfoProto {
+        let mut known = graph.value_info.iter().chain(&graph.output);
+        let known = known.find(|value| value.name() == *name).cloned();
+        known.unwrap_or_else(|| ValueInfoProto::without_shape(name, types.data_type(name).unwrap_or(1)))
+    };
+    let starts = starts.iter().filter(|name| read.contains(**name)).map(declared);
+    let inputs = graph.input.iter().filter(|input| read.contains(input.name()));
+    let inputs = starts.chain(inputs.cloned()).collect();
+    let value_info = graph.value_info.iter();
+    let value_info =
+        value_info.filter(|value| made.contains(&value.name().to_string()) && !outputs.contains(&value.name()));
+    let value_info = value_info.cloned().collect();
+    part.output = outputs.iter().map(declared).collect();
+    (part.input, part.value_info) = (inputs, value_info);
+    let initializers: Vec<String> = graph.initializer.iter().map(|tensor| tensor.name().to_string()).collect();
+    drop_unused(&mut part, initializers);
+    part
+}

@@ -1,0 +1,112 @@
+"""`mqq calibrate --outputs`: the quantized head and the float tail, run one after the other in ONNX Runtime."""
+
+import json
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support import MQQ, ROOT, mqq, session, sqnr_db
+
+RNG = np.random.default_rng(3)
+
+
+def detector(path):
+    """Two output layers, a box decoding that also reads the shape of an input, and an output of one layer alone."""
+    def weight(name, *shape):
+        return numpy_helper.from_array(RNG.standard_normal(shape).astype(np.float32) / 5, name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["c0"], "stem", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c0"], ["r0"], "relu"),
+        helper.make_node("Conv", ["r0", "w1"], ["boxes_raw"], "boxes"),
+        helper.make_node("Conv", ["r0", "w2"], ["scores_raw"], "scores"),
+        helper.make_node("Exp", ["boxes_raw"], ["boxes_exp"], "exp"),
+        helper.make_node("Mul", ["boxes_exp", "ratio"], ["boxes_scaled"], "scale"),
+        helper.make_node("Sigmoid", ["scores_raw"], ["scores_sigmoid"], "sigmoid"),
+        helper.make_node("Concat", ["boxes_scaled", "scores_sigmoid"], ["flat"], "join", axis=1),
+        # A shape that is computed from an output layer; the layer is cut, not the shape.
+        helper.make_node("Shape", ["boxes_raw"], ["shape"], "shape"),
+        helper.make_node("Slice", ["shape", "zero", "one"], ["batch"], "batch"),
+        helper.make_node("Concat", ["batch", "rest"], ["target"], "target", axis=0),
+        helper.make_node("Reshape", ["flat", "target"], ["joined"], "reshape"),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 8, 8]),
+              helper.make_tensor_value_info("ratio", TensorProto.FLOAT, [1])]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+               for name, shape in (("joined", ["N", 6, 64]), ("scores_raw", ["N", 2, 8, 8]))]
+    graph = helper.make_graph(nodes, "detector", inputs, outputs,
+                              [weight("w0", 8, 3, 3, 3), weight("w1", 4, 8, 1, 1), weight("w2", 2, 8, 1, 1),
+                               *(numpy_helper.from_array(np.int64(v), k)
+                                 for k, v in {"zero": [0], "one": [1], "rest": [6, 64]}.items())])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+
+
+def samples(folder, n=16):
+    made = [{"x": RNG.standard_normal((1, 3, 8, 8)).astype(np.float32), "ratio": np.float32([i + 1])}
+            for i in range(n)]
+    for i, sample in enumerate(made):
+        np.savez(folder / f"{i:02}.npz", **sample)
+    return made
+
+
+def test_head_and_tail_compute_what_the_model_computes(tmp_path):
+    model, data, out = tmp_path / "d.onnx", tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    detector(model)
+    made = samples(data)
+    report = json.loads(mqq("calibrate", model, "-b", "onnxruntime", "--data", data, "--out-dir", out, "--json",
+                            "--outputs", "boxes_raw,scores_raw"))
+    result = report["results"][0]
+    head, tail = session(result["output"], False), session(result["tail"], False)
+    for file in (result["output"], result["tail"]):
+        onnx.checker.check_model(file, full_check=True)
+    assert [output.name for output in head.get_outputs()] == ["boxes_raw", "scores_raw"]
+    # The raw scores are an output of the head already.
+    assert [output.name for output in tail.get_outputs()] == ["joined"]
+    assert {each.name for each in tail.get_inputs()} == {"boxes_raw", "scores_raw", "ratio"}
+    float_head = tmp_path / "float.onnx"
+    onnx.utils.extract_model(str(model), str(float_head), ["x"], ["boxes_raw", "scores_raw"])
+    whole, float_head = session(model, False), session(float_head, False)
+    found, expected = [], []
+    for sample in made:
+        raw = dict(zip(["boxes_raw", "scores_raw"], float_head.run(None, {"x": sample["x"]})))
+        joined = whole.run(["joined"], sample)[0]
+        np.testing.assert_array_equal(tail.run(None, {**raw, "ratio": sample["ratio"]})[0], joined)
+        quantized = dict(zip(["boxes_raw", "scores_raw"], head.run(None, {"x": sample["x"]})))
+        found.append(tail.run(None, {**quantized, "ratio": sample["ratio"]})[0])
+        expected.append(joined)
+    assert sqnr_db(np.stack(expected), np.stack(found)) > 25
+
+
+def test_a_format_of_the_head_is_made_again_from_the_sidecar(tmp_path):
+    out = tmp_path / "out"
+    mqq("calibrate", ROOT / "fixtures/digits_cnn.onnx", "-b", "tvm", "--data", ROOT / "calib_data/calib", "--preprocess",
+        "half", "--out-dir", out, "--emit", "deploy", "--outputs", "/Concat_output_0")
+    mqq("export", out / "digits_cnn.tvm.json", "--format", "deploy", "--model", ROOT / "fixtures/digits_cnn.onnx",
+        "-o", tmp_path / "again.onnx")
+    assert (tmp_path / "again.onnx").read_bytes() == (out / "digits_cnn.tvm.deploy.onnx").read_bytes()
+    assert "cut at `/Concat_output_0`" in json.loads((out / "digits_cnn.tvm.json").read_text())["model"]["prepared"]
+
+
+@pytest.mark.parametrize("outputs, expected", [
+    ("boxes_row", "--outputs names `boxes_row`, but no node produces that tensor\nhint: did you mean `boxes_raw`?"),
+    ("boxes_raw,boxes_raw", "--outputs names `boxes_raw` twice"),
+    ("joined,scores_raw", "--outputs: no other output of the model is computed from `joined`, `scores_raw`"),
+])
+def test_a_cut_that_is_none_is_an_error(tmp_path, outputs, expected):
+    detector(tmp_path / "d.onnx")
+    (tmp_path / "data").mkdir()
+    samples(tmp_path / "data", 2)
+    ran = subprocess.run([MQQ, "calibrate", tmp_path / "d.onnx", "-b", "tvm", "--data", tmp_path / "data", "--outputs",
+                          outputs, "--out-dir", tmp_path / "out"], capture_output=True, text=True)
+    assert ran.returncode == 1 and expected in ran.stderr, ran.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_inspect_says_where_to_cut_a_tail(tmp_path):
+    detector(tmp_path / "d.onnx")
+    tails = json.loads(mqq("inspect", tmp_path / "d.onnx", "-b", "tvm", "--json"))["placement"]["detector_tails"]
+    assert [sorted(tail["cut"]) for tail in tails] == [["boxes_raw", "scores_raw"]]
+    assert "cut it off with --outputs " in mqq("inspect", tmp_path / "d.onnx", "-b", "tvm")
