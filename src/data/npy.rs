@@ -189,6 +189,13 @@ impl Archive {
         Ok(Archive { zip, file_bytes, names })
     }
 
+    /// The name of an input's array: the input's own, or the only one for the only input.
+    pub fn name_for(&self, input: &str, is_only_input: bool) -> Option<&str> {
+        let own = self.names.iter().find(|name| *name == input);
+        let only = self.names.first().filter(|_| is_only_input && self.names.len() == 1);
+        own.or(only).map(String::as_str)
+    }
+
     /// The array `name`, one of `names`.
     pub fn member(&mut self, name: &str) -> Result<Stored> {
         let file_name = npyz::npz::file_name_from_array_name(name);

@@ -39,12 +39,8 @@ fn array_shape(path: &Path, input: &OpenInput, n_inputs: usize) -> Result<Option
     match sources::extension(path).as_str() {
         "npz" => {
             let mut archive = Archive::open(path)?;
-            let name = match archive.names.as_slice() {
-                names if names.contains(&input.name) => input.name.clone(),
-                [only] if n_inputs == 1 => only.clone(),
-                _ => return Ok(None),
-            };
-            Ok(Some(archive.member(&name)?.header.shape))
+            let name = archive.name_for(&input.name, n_inputs == 1).map(str::to_string);
+            name.map(|name| Ok(archive.member(&name)?.header.shape)).transpose()
         }
         "pb" => tensor::shape(&pb::read(path)?.0).map(Some),
         _ => Ok(Some(Stored::open(path)?.header.shape)),

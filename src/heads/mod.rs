@@ -116,6 +116,33 @@ impl Meaning {
     }
 }
 
+/// A head of one task.
+pub trait OfTask: Sized {
+    /// The head, if `meaning` is of the task.
+    fn of(meaning: &Meaning) -> Option<&Self>;
+}
+
+/// A line per task.
+macro_rules! of_task {
+    ($($task:ident: $head:ty),* $(,)?) => {
+        $(impl OfTask for $head {
+            fn of(meaning: &Meaning) -> Option<&$head> {
+                if let Meaning::$task(head) = meaning { Some(head) } else { None }
+            }
+        })*
+    };
+}
+
+of_task! {
+    Classify: ClassifyHead,
+    Detect: DetectHead,
+    Segment: SegmentHead,
+    Embed: EmbedHead,
+    Map: MapHead,
+    Keypoints: KeypointsHead,
+    Text: TextHead,
+}
+
 impl Head {
     /// Its task.
     pub fn task(&self) -> TaskName {

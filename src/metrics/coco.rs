@@ -1,10 +1,9 @@
 //! Detectors with labels: COCO's mean average precision.
 
 use super::coco_precision::{Predicted, Truth, mean_average_precision};
-use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::task_outputs::TaskOutputs;
-use crate::heads::{DetectHead, Detection, Meaning, OutputView, TaskHead, TaskName};
+use crate::heads::{DetectHead, Detection, OutputView, TaskName};
 
 /// COCO's mAP at an IoU of 0.50 to 0.95, of both networks; with boxes as labels alone. Sums hold every box, and grow with the
 /// number of samples.
@@ -17,18 +16,11 @@ pub const COCO_MAP: Metric = Metric {
     best: 1.0,
     about: "COCO's mean average precision at an IoU of 0.50 to 0.95, with boxes as labels",
     task: Some(TaskName::Detect),
-    prepare: |outputs, head| Box::new(BoxPrecision::new(outputs, head)),
+    prepare: |outputs, head| Box::new(BoxPrecision(TaskOutputs::new(outputs, head))),
 };
 
 #[derive(Debug)]
 struct BoxPrecision(Option<TaskOutputs<DetectHead>>);
-
-impl BoxPrecision {
-    fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> BoxPrecision {
-        let select = |meaning| if let Meaning::Detect(head) = meaning { Some(head) } else { None };
-        BoxPrecision(TaskOutputs::new(outputs, head, select))
-    }
-}
 
 /// Numbers of an image in the sums: those of boxes of the truth, of float, of quantized; then the boxes.
 const N_HEADER: usize = 3;

@@ -1,9 +1,10 @@
 //! Metrics of detectors: the float network's boxes against the quantized network's.
 
 use super::layout::FloatOutput;
-use super::metric::{Better, Figure, FoundCounts, Measure, Metric, SamplePair};
-use super::task_outputs::{TaskOutputs, summed};
-use crate::heads::{Candidates, DetectHead, Detection, Meaning, OutputView, TaskHead, TaskName, iou};
+use super::metric::{Better, Figure, FoundCounts, Metric};
+use super::task_outputs::{ImageSums, TaskOutputs};
+use crate::heads::{Candidates, DetectHead, Detection, OutputView, TaskHead, TaskName, iou};
+use anyhow::Result;
 
 /// `2 right / (boxes of float + boxes of quantized)`. A box is right if one of the float network's has the same class and an
 /// IoU of 0.5 or more with it; each is taken once, by the quantized network's boxes in the order of their scores.
@@ -16,7 +17,7 @@ pub const F1: Metric = Metric {
     best: 1.0,
     about: "boxes of both networks with the same class and an IoU of 0.5 or more, 0 to 1",
     task: Some(TaskName::Detect),
-    prepare: |outputs, head| Box::new(Boxes::new(outputs, head, Boxes::f1)),
+    prepare: |outputs, head| Box::new(boxes(outputs, head, f1)),
 };
 
 /// Mean IoU of the boxes that are right.
@@ -29,7 +30,7 @@ pub const BOX_IOU: Metric = Metric {
     best: 1.0,
     about: "IoU of the boxes that count as right in F1, mean",
     task: Some(TaskName::Detect),
-    prepare: |outputs, head| Box::new(Boxes::new(outputs, head, Boxes::box_iou)),
+    prepare: |outputs, head| Box::new(boxes(outputs, head, box_iou)),
 };
 
 /// IoU from which on a box is right.
@@ -39,56 +40,44 @@ const N_PARTS: usize = 10;
 /// Sums: right boxes, their IoU, boxes of both networks, histograms of the scores of both.
 const N_SUMS: usize = 4 + 2 * N_PARTS;
 
-#[derive(Debug)]
-struct Boxes {
-    outputs: Option<TaskOutputs<DetectHead>>,
+type DecodedBoxes = (Candidates, Vec<Detection>);
+
+fn boxes(
+    outputs: &[FloatOutput],
+    head: Option<&TaskHead>,
     figure: fn(&[f64]) -> Option<Figure>,
+) -> ImageSums<DetectHead, DecodedBoxes> {
+    ImageSums { outputs: TaskOutputs::new(outputs, head), n_sums: N_SUMS, decode, add, figure }
 }
 
-impl Boxes {
-    fn new(outputs: &[FloatOutput], head: Option<&TaskHead>, figure: fn(&[f64]) -> Option<Figure>) -> Boxes {
-        let select = |meaning| if let Meaning::Detect(head) = meaning { Some(head) } else { None };
-        Boxes { outputs: TaskOutputs::new(outputs, head, select), figure }
-    }
-
-    fn f1(sums: &[f64]) -> Option<Figure> {
-        let n = sums[2] + sums[3];
-        let found = |network: usize| {
-            let scores = &sums[4 + network * N_PARTS..][..N_PARTS];
-            FoundCounts { n: sums[2 + network] as usize, scores: scores.iter().map(|&n| n as usize).collect() }
-        };
-        (n > 0.0).then(|| Figure { found: Some([found(0), found(1)]), ..Figure::of(2.0 * sums[0] / n) })
-    }
-
-    fn box_iou(sums: &[f64]) -> Option<Figure> {
-        (sums[0] > 0.0).then(|| Figure::of(sums[1] / sums[0]))
-    }
+fn decode(outputs: &TaskOutputs<DetectHead>, views: &[OutputView]) -> Result<DecodedBoxes> {
+    let candidates = outputs.head.candidates(views, outputs.input)?;
+    let detections = outputs.head.detections(&candidates);
+    Ok((candidates, detections))
 }
 
-impl Measure for Boxes {
-    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
-        type Decoded = (Candidates, Vec<Detection>);
-        let decode = |outputs: &TaskOutputs<DetectHead>, views: &[OutputView]| {
-            let candidates = outputs.head.candidates(views, outputs.input)?;
-            let detections = outputs.head.detections(&candidates);
-            Ok((candidates, detections))
-        };
-        let add = |float: Decoded, quantized: Decoded, sums: &mut [f64]| {
-            for (network, (candidates, detections)) in [&float, &quantized].into_iter().enumerate() {
-                let scores = candidates.all.iter().map(|candidate| candidate.score);
-                scores.for_each(|score| sums[4 + network * N_PARTS + part(score)] += 1.0);
-                sums[2 + network] += detections.len() as f64;
-            }
-            let ious = right(&float.1, &quantized.1);
-            sums[0] += ious.len() as f64;
-            sums[1] += ious.iter().map(|&iou| f64::from(iou)).sum::<f64>();
-        };
-        summed(self.outputs.as_ref(), sample, N_SUMS, decode, add)
+fn add(float: DecodedBoxes, quantized: DecodedBoxes, sums: &mut [f64]) {
+    for (network, (candidates, detections)) in [&float, &quantized].into_iter().enumerate() {
+        let scores = candidates.all.iter().map(|candidate| candidate.score);
+        scores.for_each(|score| sums[4 + network * N_PARTS + part(score)] += 1.0);
+        sums[2 + network] += detections.len() as f64;
     }
+    let ious = right(&float.1, &quantized.1);
+    sums[0] += ious.len() as f64;
+    sums[1] += ious.iter().map(|&iou| f64::from(iou)).sum::<f64>();
+}
 
-    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
-        vec![(self.figure)(sums)]
-    }
+fn f1(sums: &[f64]) -> Option<Figure> {
+    let n = sums[2] + sums[3];
+    let found = |network: usize| {
+        let scores = &sums[4 + network * N_PARTS..][..N_PARTS];
+        FoundCounts { n: sums[2 + network] as usize, scores: scores.iter().map(|&n| n as usize).collect() }
+    };
+    (n > 0.0).then(|| Figure { found: Some([found(0), found(1)]), ..Figure::of(2.0 * sums[0] / n) })
+}
+
+fn box_iou(sums: &[f64]) -> Option<Figure> {
+    (sums[0] > 0.0).then(|| Figure::of(sums[1] / sums[0]))
 }
 
 /// The part of the histogram that a score belongs to.

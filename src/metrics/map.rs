@@ -3,9 +3,10 @@
 use super::MAX_DB;
 use super::decibels::relative_error_db;
 use super::layout::FloatOutput;
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
-use super::task_outputs::{TaskOutputs, summed};
-use crate::heads::{MapHead, Meaning, OutputView, TaskHead, TaskName};
+use super::metric::{Better, Figure, Metric};
+use super::task_outputs::{ImageSums, TaskOutputs};
+use crate::heads::{MapHead, OutputView, TaskHead, TaskName};
+use anyhow::Result;
 
 /// `10 log10(sum of centred float² / sum of centred error²)` in dB: both without their mean in each channel of each image, so
 /// that an offset does not count.
@@ -18,7 +19,7 @@ pub const MAP_SQNR: Metric = Metric {
     best: MAX_DB,
     about: "signal over quantization noise, both without their mean in each channel",
     task: Some(TaskName::Map),
-    prepare: |outputs, head| Box::new(MapChannels::new(outputs, head, centred, MapChannels::db)),
+    prepare: |outputs, head| Box::new(channels(outputs, head, |a, b, sums| add(centred, a, b, sums), db)),
 };
 
 /// Mean SSIM of the channels of pictures over squares of 7 pixels.
@@ -31,61 +32,45 @@ pub const SSIM: Metric = Metric {
     best: 1.0,
     about: "structural similarity of pictures over squares of 7 pixels, mean over channels and samples",
     task: Some(TaskName::Map),
-    prepare: |outputs, head| Box::new(MapChannels::new(outputs, head, ssim, MapChannels::mean)),
+    prepare: |outputs, head| Box::new(channels(outputs, head, |a, b, sums| add(ssim, a, b, sums), mean)),
 };
 
 /// Side of the squares of the SSIM.
 const SIDE: usize = 7;
 
+/// The two sums of a channel.
 type AddChannel = fn([usize; 2], Option<f32>, &[f32], &[f32]) -> Option<[f64; 2]>;
+/// Height and width, channels, the largest value of a picture.
+type DecodedMap = ([usize; 2], Vec<Vec<f32>>, Option<f32>);
 
-#[derive(Debug)]
-struct MapChannels {
-    outputs: Option<TaskOutputs<MapHead>>,
-    /// The two sums of a channel.
-    add: AddChannel,
-    figure: fn(&[f64]) -> Option<f64>,
+fn channels(
+    outputs: &[FloatOutput],
+    head: Option<&TaskHead>,
+    add: fn(DecodedMap, DecodedMap, &mut [f64]),
+    figure: fn(&[f64]) -> Option<Figure>,
+) -> ImageSums<MapHead, DecodedMap> {
+    ImageSums { outputs: TaskOutputs::new(outputs, head), n_sums: 2, decode, add, figure }
 }
 
-impl MapChannels {
-    fn new(
-        outputs: &[FloatOutput],
-        head: Option<&TaskHead>,
-        add: AddChannel,
-        figure: fn(&[f64]) -> Option<f64>,
-    ) -> MapChannels {
-        let select = |meaning| if let Meaning::Map(head) = meaning { Some(head) } else { None };
-        MapChannels { outputs: TaskOutputs::new(outputs, head, select), add, figure }
-    }
+fn decode(outputs: &TaskOutputs<MapHead>, views: &[OutputView]) -> Result<DecodedMap> {
+    let (sides, channels) = outputs.head.channels(views)?;
+    Ok((sides, channels, outputs.head.peak))
+}
 
-    fn db(sums: &[f64]) -> Option<f64> {
-        (sums[0] > 0.0).then(|| if sums[1] > 0.0 { relative_error_db(sums[1] / sums[0]) } else { MAX_DB })
-    }
-
-    fn mean(sums: &[f64]) -> Option<f64> {
-        (sums[1] > 0.0).then(|| sums[0] / sums[1])
+fn add(of_channel: AddChannel, (sides, float, peak): DecodedMap, (_, quantized, _): DecodedMap, sums: &mut [f64]) {
+    for (a, b) in float.iter().zip(&quantized) {
+        let of_channel = of_channel(sides, peak, a, b).unwrap_or_default();
+        sums.iter_mut().zip(of_channel).for_each(|(sum, one)| *sum += one);
     }
 }
 
-impl Measure for MapChannels {
-    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
-        type Decoded = ([usize; 2], Vec<Vec<f32>>, Option<f32>);
-        let decode = |outputs: &TaskOutputs<MapHead>, views: &[OutputView]| {
-            let (sides, channels) = outputs.head.channels(views)?;
-            Ok((sides, channels, outputs.head.peak))
-        };
-        let add = |(sides, float, peak): Decoded, (_, quantized, _): Decoded, sums: &mut [f64]| {
-            for (a, b) in float.iter().zip(&quantized) {
-                let of_channel = (self.add)(sides, peak, a, b).unwrap_or_default();
-                sums.iter_mut().zip(of_channel).for_each(|(sum, one)| *sum += one);
-            }
-        };
-        summed(self.outputs.as_ref(), sample, 2, decode, add)
-    }
+fn db(sums: &[f64]) -> Option<Figure> {
+    let db = |error: f64| if error > 0.0 { relative_error_db(error / sums[0]) } else { MAX_DB };
+    (sums[0] > 0.0).then(|| Figure::of(db(sums[1])))
+}
 
-    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
-        vec![(self.figure)(sums).map(Figure::of)]
-    }
+fn mean(sums: &[f64]) -> Option<Figure> {
+    (sums[1] > 0.0).then(|| Figure::of(sums[0] / sums[1]))
 }
 
 /// Squares of the signal and of the error, both without their means.

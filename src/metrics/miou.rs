@@ -3,7 +3,7 @@
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::task_outputs::{TaskOutputs, summed};
-use crate::heads::{Meaning, OutputView, SegmentHead, TaskHead, TaskName};
+use crate::heads::{OutputView, SegmentHead, TaskHead, TaskName};
 
 /// Mean over the classes of `pixels in both / pixels in one of them`, over all samples together. A class that neither network
 /// finds does not count.
@@ -27,8 +27,7 @@ struct ClassPixels {
 
 impl ClassPixels {
     fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> ClassPixels {
-        let select = |meaning| if let Meaning::Segment(head) = meaning { Some(head) } else { None };
-        let task = TaskOutputs::new(outputs, head, select);
+        let task = TaskOutputs::new(outputs, head);
         let n_classes = |task: &TaskOutputs<SegmentHead>| {
             let view = |output: &FloatOutput| {
                 let values = output.samples.first().copied().unwrap_or_default();

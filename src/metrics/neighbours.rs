@@ -1,9 +1,8 @@
 //! Embeddings: which samples lie next to each other.
 
-use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::task_outputs::TaskOutputs;
-use crate::heads::{EmbedHead, Meaning, TaskHead, TaskName};
+use crate::heads::{EmbedHead, TaskName};
 
 /// Share of each sample's 10 nearest neighbours by cosine that the quantized network keeps, among the first 1024 samples; of 12
 /// samples or more. Sums hold both embeddings of each of them, and grow with the number of samples.
@@ -16,7 +15,7 @@ pub const NEIGHBOURS: Metric = Metric {
     best: 1.0,
     about: "nearest neighbours of each sample by cosine that stay, share of 10",
     task: Some(TaskName::Embed),
-    prepare: |outputs, head| Box::new(Neighbours::new(outputs, head)),
+    prepare: |outputs, head| Box::new(Neighbours(TaskOutputs::new(outputs, head))),
 };
 
 /// Neighbours of a sample.
@@ -26,13 +25,6 @@ const MAX_SAMPLES: usize = 1024;
 
 #[derive(Debug)]
 struct Neighbours(Option<TaskOutputs<EmbedHead>>);
-
-impl Neighbours {
-    fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> Neighbours {
-        let select = |meaning| if let Meaning::Embed(head) = meaning { Some(head) } else { None };
-        Neighbours(TaskOutputs::new(outputs, head, select))
-    }
-}
 
 impl Measure for Neighbours {
     /// Values of an embedding, then those of both networks, image by image.

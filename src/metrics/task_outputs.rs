@@ -1,8 +1,10 @@
 //! The outputs of both networks for each image, as heads take them.
 
 use super::layout::FloatOutput;
-use super::metric::{OutputPair, SamplePair};
-use crate::heads::{Meaning, OutputView, TaskHead};
+use super::metric::{Figure, Measure, OutputPair, SamplePair};
+use crate::heads::{OfTask, OutputView, TaskHead};
+use anyhow::Result;
+use std::fmt::Debug;
 
 /// Outputs of a network with a head of one task.
 #[derive(Debug)]
@@ -15,22 +17,20 @@ pub(super) struct TaskOutputs<H> {
     pub input: Option<[usize; 2]>,
 }
 
-impl<H> TaskOutputs<H> {
-    /// `None` where the head is not of the task that `select` takes.
-    pub fn new(
-        outputs: &[FloatOutput],
-        head: Option<&TaskHead>,
-        select: fn(Meaning) -> Option<H>,
-    ) -> Option<TaskOutputs<H>> {
+impl<H: OfTask + Clone> TaskOutputs<H> {
+    /// `None` where the head is of another task.
+    pub fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> Option<TaskOutputs<H>> {
         let task_head = head?;
         Some(TaskOutputs {
             names: outputs.iter().map(|output| output.about.name.clone()).collect(),
             batch: outputs.first().map_or(1, |output| output.batch),
-            head: select(task_head.head.meaning.clone())?,
+            head: H::of(&task_head.head.meaning)?.clone(),
             input: task_head.input,
         })
     }
+}
 
+impl<H> TaskOutputs<H> {
     /// The outputs of the float network and of the quantized one for each image of a sample; none where an output is not
     /// compared.
     pub fn images<'s>(&'s self, sample: &SamplePair<'s>) -> Vec<[Vec<OutputView<'s>>; 2]> {
@@ -55,7 +55,7 @@ pub(super) fn summed<H, D>(
     outputs: Option<&TaskOutputs<H>>,
     sample: &SamplePair,
     n_sums: usize,
-    decode: impl Fn(&TaskOutputs<H>, &[OutputView]) -> anyhow::Result<D>,
+    decode: impl Fn(&TaskOutputs<H>, &[OutputView]) -> Result<D>,
     add: impl Fn(D, D, &mut [f64]),
 ) -> Vec<f64> {
     let mut sums = vec![0.0; n_sums];
@@ -67,4 +67,27 @@ pub(super) fn summed<H, D>(
         }
     }
     sums
+}
+
+/// A metric of sums over images.
+#[derive(Debug)]
+pub(super) struct ImageSums<H, D> {
+    /// `None` where the head is of another task.
+    pub outputs: Option<TaskOutputs<H>>,
+    pub n_sums: usize,
+    /// Decodes the outputs of one network for an image.
+    pub decode: fn(&TaskOutputs<H>, &[OutputView]) -> Result<D>,
+    /// Adds an image to the sums: float, quantized.
+    pub add: fn(D, D, &mut [f64]),
+    pub figure: fn(&[f64]) -> Option<Figure>,
+}
+
+impl<H: Debug + Send + Sync, D: Debug> Measure for ImageSums<H, D> {
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        summed(self.outputs.as_ref(), sample, self.n_sums, self.decode, self.add)
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        vec![(self.figure)(sums)]
+    }
 }

@@ -1,10 +1,9 @@
 //! The five best classes of classifiers.
 
 use super::classes::argmax;
-use super::layout::FloatOutput;
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
-use super::task_outputs::{TaskOutputs, summed};
-use crate::heads::{ClassifyHead, Meaning, OutputView, PartRows, TaskHead, TaskName};
+use super::metric::{Better, Figure, Metric};
+use super::task_outputs::{ImageSums, TaskOutputs};
+use crate::heads::{ClassifyHead, PartRows, TaskName};
 
 /// Rows of class scores whose best class in float is among the five best in the quantized network, in percent; of more than
 /// five classes.
@@ -17,39 +16,27 @@ pub const TOP5: Metric = Metric {
     best: 100.0,
     about: "rows whose best class in float is among the five best in the quantized network",
     task: Some(TaskName::Classify),
-    prepare: |outputs, head| Box::new(BestClasses::new(outputs, head)),
+    prepare: |outputs, head| {
+        Box::new(ImageSums {
+            outputs: TaskOutputs::<ClassifyHead>::new(outputs, head),
+            n_sums: 2,
+            decode: |outputs, views| outputs.head.scores.rows(views),
+            add,
+            figure: |sums| (sums[0] > 0.0).then(|| Figure::of(100.0 * sums[1] / sums[0])),
+        })
+    },
 };
 
 /// Classes that count as the best.
 const N_BEST: usize = 5;
 
-#[derive(Debug)]
-struct BestClasses(Option<TaskOutputs<ClassifyHead>>);
-
-impl BestClasses {
-    fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> BestClasses {
-        let select = |meaning| if let Meaning::Classify(head) = meaning { Some(head) } else { None };
-        BestClasses(TaskOutputs::new(outputs, head, select))
-    }
-}
-
-impl Measure for BestClasses {
-    /// Rows, rows that count.
-    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
-        let decode = |outputs: &TaskOutputs<ClassifyHead>, views: &[OutputView]| outputs.head.scores.rows(views);
-        let add = |float: PartRows, quantized: PartRows, sums: &mut [f64]| {
-            for row in 0..float.n_rows() {
-                if float.n_columns > N_BEST {
-                    sums[0] += 1.0;
-                    sums[1] += f64::from(u8::from(is_kept(float.row(row), quantized.row(row))));
-                }
-            }
-        };
-        summed(self.0.as_ref(), sample, 2, decode, add)
-    }
-
-    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
-        vec![(sums[0] > 0.0).then(|| Figure::of(100.0 * sums[1] / sums[0]))]
+/// Rows, rows that count.
+fn add(float: PartRows, quantized: PartRows, sums: &mut [f64]) {
+    for row in 0..float.n_rows() {
+        if float.n_columns > N_BEST {
+            sums[0] += 1.0;
+            sums[1] += f64::from(u8::from(is_kept(float.row(row), quantized.row(row))));
+        }
     }
 }
 

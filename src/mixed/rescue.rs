@@ -58,11 +58,7 @@ pub fn rescue(
         return None;
     }
     let start = Instant::now();
-    let attempt = match setup.scheme.mixed.contains_key(FLOAT) {
-        true => attempt(setup, observers, planned, calibration),
-        false => warn(setup, observers, planned, calibration).map(|()| None),
-    };
-    let outcome = attempt.unwrap_or_else(|error| {
+    let outcome = attempt(setup, observers, planned, calibration).unwrap_or_else(|error| {
         planned.warnings.push(format!("rescue skipped: {error:#}"));
         Some(MethodOutcome::skipped(RESCUE, format!("{error:#}")))
     });
@@ -75,11 +71,17 @@ fn attempt(
     planned: &mut PlannedModel,
     calibration: &mut CalibrationStatistics,
 ) -> Result<Option<MethodOutcome>> {
-    let wanted = wanted(setup);
+    let goal = Goal::rescue(100.0 * setup.options.rescue);
+    let wanted = Wanted { goal, precisions: vec![FLOAT.to_string()], head: HeadRequest::default() };
     let task = Task { wanted: &wanted, setup, observers, given: None, known: None };
     let mut search = begin(task, planned, calibration)?.0;
     let before = search.on_held_out.clone();
     let Some(mut lacked) = lacks(&before).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(None) };
+    if !setup.scheme.mixed.contains_key(FLOAT) {
+        let warning = warning(&mut search, setup.scheme, lacked)?;
+        planned.warnings.push(warning);
+        return Ok(None);
+    }
     let costs = search.multiply_adds();
     let total = search.all_multiply_adds().max(1) as f64;
     let (mut left, mut details) = (setup.options.rescue * total, Vec::new());
@@ -121,45 +123,30 @@ fn attempt(
     Ok(Some(MethodOutcome { details, ..outcome }))
 }
 
-fn wanted(setup: Setup) -> Wanted {
-    let goal = Goal::rescue(100.0 * setup.options.rescue);
-    Wanted { goal, precisions: vec![FLOAT.to_string()], head: HeadRequest::default() }
-}
-
 /// The distance of the overlap from 1.
 fn lacks(measured: &Measurement) -> Option<f64> {
     measured.mean(OVERLAP).map(|overlap| 1.0 - overlap)
 }
 
-/// Warns for a target without float: names the layers with most of the error, and what can be done.
-fn warn(
-    setup: Setup,
-    observers: Observers,
-    planned: &mut PlannedModel,
-    calibration: &mut CalibrationStatistics,
-) -> Result<()> {
-    let wanted = wanted(setup);
-    let task = Task { wanted: &wanted, setup, observers, given: None, known: None };
-    let mut search = begin(task, planned, calibration)?.0;
-    let Some(lacked) = lacks(&search.on_held_out).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(()) };
+/// The warning for a target without float: the layers with most of the error, and possible remedies.
+fn warning(search: &mut Search, scheme: &Scheme, lacked: f64) -> Result<String> {
     let layers = search.heaviest()?;
     let layers: Vec<String> = layers
         .iter()
         .take(MAX_NAMED)
         .map(|(layer, share)| format!("`{}` ({:.0} %)", search.layers[*layer].name, 100.0 * share))
         .collect();
-    let Scheme { name, transformers, .. } = setup.scheme;
+    let Scheme { name, transformers, .. } = scheme;
     let wider = transformers.as_ref().map(|wider| format!("--backend {wider} has 16 bits; "));
     let named = match layers.is_empty() {
         true => "the error is spread over many layers".to_string(),
         false => format!("the layers with most of the error are {}", layers.join(", ")),
     };
-    planned.warnings.push(format!(
+    Ok(format!(
         "overlap {:.3} on held-out samples, below {FINE}: {named}; `{name}` has no wider type for single layers; {}layers that the target runs in float can be left out with --exclude",
         1.0 - lacked,
         wider.unwrap_or_default()
-    ));
-    Ok(())
+    ))
 }
 
 impl Search<'_> {
