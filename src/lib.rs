@@ -32,10 +32,8 @@
 //! | [`cli`] | options, printing, exit codes | quantize |
 //! | [`diag`], [`progress`] | errors with hints, suggestions; progress of long work | print |
 //! | [`aligned`] | memory: tensors in the usual alignment, free memory returned to the system | |
-#![deny(missing_docs)]
 // Only `cli::print` writes to stdout and stderr.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
-#![forbid(unsafe_op_in_unsafe_fn)]
 
 pub mod aligned;
 pub mod backends;
