@@ -109,8 +109,8 @@ def test_commands_do_what_the_documents_show(document, tmp_path):
         else:
             assert code == 0, f"{document}: $ {command}\n{done.stderr}"
             command = head
-            done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env={**os.environ, "PATH": path},
-                                 capture_output=True, text=True)
+            env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+            done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True)
             code = done.returncode
             if body:
                 check(document, command, body, done)
@@ -200,3 +200,16 @@ def test_options_in_the_documents_exist():
     known = set(re.findall(r"--[a-z][\w-]*", " ".join(helps))) | of_others
     for document in ["README.md", "docs/guide.md"]:
         assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text_of(document))) <= known, document
+
+
+def test_the_promises_have_the_versions_and_codes_of_the_program(tmp_path):
+    promises = {row[0]: row[1] for row in rows(text_of("docs/promises.md"))}
+    output = tmp_path / "model.onnx"
+    report = json.loads(mqq("calibrate", fixture("digits_cnn"), "-b", "tensorrt", "--data", ROOT / "calib_data/calib",
+                            "--preprocess", "half", "--effort", "0", "--json", "-o", output))
+    sidecar = json.loads(output.with_suffix(".json").read_text())
+    assert f"`{report['schema_version']}`" in promises["`--json`"]
+    assert f"`{sidecar['schema_version']}`" in promises["sidecar"]
+    section = text_of("docs/guide.md").split("\n## Use exit codes\n")[1].split("\n## ")[0]
+    codes = [row[0] for row in rows(section) if row[0].isdigit()]
+    assert promises["exit codes"].startswith(f"{codes[0]} to {codes[-1]} ")
