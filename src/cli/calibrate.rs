@@ -72,7 +72,7 @@ pub struct CalibrateArgs {
     shape: ShapeArgs,
     #[command(flatten)]
     fixed: StaticArgs,
-    /// Cut the model at tensors; the rest becomes a float tail
+    /// Quantize up to these tensors; write the rest as a float tail
     #[arg(long, value_name = "TENSOR,…", value_delimiter = ',')]
     outputs: Vec<String>,
     /// Formats to write besides the sidecar (see `mqq export --list`)
@@ -89,10 +89,10 @@ pub struct CalibrateArgs {
     /// Store weights as integer (with DQ) or float (with Q and DQ)
     #[arg(long, value_name = "HOW", value_parser = ["integer", "float"], hide_possible_values = true)]
     weights: Option<String>,
-    /// Methods to try instead of those of the effort, or none
+    /// Methods to try instead of the effort's: names, or none
     #[arg(long, value_name = "LIST")]
     methods: Option<String>,
-    /// Multiply-adds that rescue may leave float [default: 5]
+    /// Share of multiply-adds that rescue may leave float [default: 5]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     rescue: Option<f64>,
     /// Insert no Mul or Add before layers
@@ -116,7 +116,7 @@ pub struct CalibrateArgs {
     skip_existing: bool,
     #[command(flatten)]
     pub print: PrintArgs,
-    /// Print changes of the model, and why each float node is float
+    /// Also print changes of the model, and why nodes stay float
     #[arg(long, short, display_order = RARE)]
     verbose: bool,
     #[command(flatten)]

@@ -24,8 +24,8 @@ pub struct CompareArgs {
     /// Evaluation data, as for calibrate
     #[arg(long, short, required = true, value_name = "PATH")]
     data: Vec<String>,
-    /// Labels: a .csv with the columns `file` (relative to it or to the data) and `class_index`, or boxes as COCO's
-    /// instances.json
+    /// Labels: a .csv with the columns `file` (relative to the .csv or to the data) and `class_index`, or boxes as
+    /// COCO's instances.json
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
     #[command(flatten)]
@@ -41,12 +41,12 @@ pub struct CompareArgs {
     /// Short form of --fail-under sqnr=DB
     #[arg(long, value_name = "DB", value_parser = parse_number, allow_hyphen_values = true)]
     min_sqnr: Option<f64>,
-    /// Short form of --fail-under top1-drop=PERCENT: top-1 of the quantized model below the float model's, at most
+    /// Short form of --fail-under top1-drop=PERCENT: the largest loss of top-1, in percentage points
     #[arg(long, value_name = "PERCENT", value_parser = parse_number, requires = "labels")]
     max_top1_drop: Option<f64>,
     #[command(flatten)]
     pub print: PrintArgs,
-    /// Say more: where the channels of each output are, and their groups
+    /// Also print the channel axis of each output, and its groups of channels
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub struct CompareArgs {
 fn gate_help() -> String {
     let names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
     format!(
-        "Fail with exit code 3 where an output's figure is worse, or values are NaN or infinite: {}; repeatable",
+        "Fail with exit code 3 if a metric is worse, or values are NaN or infinite; repeatable. Metrics: {}",
         names.join(", ")
     )
 }

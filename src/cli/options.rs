@@ -232,7 +232,7 @@ impl TaskArgs {
 /// Where the channels of outputs are.
 #[derive(Debug, Args)]
 pub struct AxisArgs {
-    /// Channel axis of an output, if found wrong (see -v); repeatable
+    /// Channel axis of an output, if detected wrongly (-v); repeatable
     #[arg(long = "channel-axis", value_name = "OUTPUT=AXIS", display_order = RARE)]
     axes: Vec<String>,
 }
@@ -317,19 +317,19 @@ pub struct MixedArgs {
     /// Keep the N most sensitive layers float; 0 only measures
     #[arg(long, value_name = "N", group = "goal")]
     keep_float: Option<usize>,
-    /// Promote layers until every output has this SQNR, in dB
+    /// Raise precision until every output has this SQNR, in dB
     #[arg(long, value_name = "DB", group = "goal", allow_hyphen_values = true)]
     target_sqnr: Option<f64>,
-    /// Promote layers until every output reaches a metric, as overlap=0.95
+    /// Raise precision until every output reaches a metric, as overlap=0.95
     #[arg(long, value_name = "NAME=VALUE", group = "goal")]
     target: Option<String>,
-    /// Promote layers until at most this share of samples changes class
+    /// Raise precision until at most this share of samples changes class
     #[arg(long, value_name = "PERCENT", group = "goal", allow_hyphen_values = true)]
     max_drop: Option<f64>,
     /// Choose weight types with at most this many bits on average
     #[arg(long, value_name = "BITS", group = "goal", allow_hyphen_values = true)]
     bits_budget: Option<f64>,
-    /// Precision of promoted layers, of the key `mixed` [default: the widest]
+    /// Precision to raise to, from the table's `mixed` [default: the widest]
     #[arg(long, value_name = "NAME", requires = "goal")]
     raise_to: Option<String>,
 }
