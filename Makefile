@@ -1,9 +1,10 @@
-.PHONY: demo test check test-rust test-python test-runtimes bench fixtures clean
+.PHONY: demo test check test-rust test-python test-runtimes bench pictures fixtures clean
 
 PYTHON ?= python3
 VENV := .venv
 RUNTIMES := .venv-runtimes
 TOOLS := .venv-tools
+PICTURES := .venv-pictures
 ZOO ?= $(or $(MQQ_ZOO),../shared/zoo)
 MQQ := target/release/mqq
 
@@ -82,6 +83,16 @@ bench: $(VENV)/ready
 	MQQ_ZOO=$(ZOO) $(VENV)/bin/python benches/against_onnxruntime.py
 	$(VENV)/bin/python benches/memory.py
 
+# The pictures of README and docs, from runs on the bundled model and from tables of docs/measured.md.
+pictures: $(PICTURES)/ready
+	$(BUILD)
+	$(PICTURES)/bin/python docs/pictures/make.py
+
+$(PICTURES)/ready: docs/pictures/requirements.txt
+	$(PYTHON) -m venv $(PICTURES)
+	$(PICTURES)/bin/pip install --quiet --disable-pip-version-check -r docs/pictures/requirements.txt
+	touch $@
+
 # Trains the fixture models again; an environment of some gigabytes.
 fixtures:
 	$(PYTHON) -m venv .venv-fixtures
@@ -90,4 +101,4 @@ fixtures:
 
 clean:
 	cargo clean
-	rm -rf $(VENV) $(RUNTIMES) $(TOOLS) .venv-fixtures
+	rm -rf $(VENV) $(RUNTIMES) $(TOOLS) $(PICTURES) .venv-fixtures

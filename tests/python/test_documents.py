@@ -15,7 +15,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
+import onnx
 import pytest
 from support import MQQ, ROOT, digits, fixture, float_digits, mqq, overflows, quantized, run, sqnr_db
 
@@ -185,6 +187,66 @@ def test_the_figures_of_the_readme_are_those_measured():
     assert len(shown) >= 3
     for row in shown:
         assert row in measured
+
+
+PICTURE = re.compile(r"!\[([^\]]+)\]\(([^)]+\.svg)\)")
+
+
+def pictures():
+    """Words and file of every picture that a document shows."""
+    return [(words, (ROOT / document).parent / path) for document in DOCUMENTS
+            for words, path in PICTURE.findall(text_of(document))]
+
+
+def drawn(name):
+    """The figures that docs/pictures/make.py drew, and the words beside them."""
+    words, path = next((words, path) for words, path in pictures() if path.stem == name)
+    return json.loads(ElementTree.parse(path).find(".//{http://purl.org/dc/elements/1.1/}description").text), words
+
+
+def test_pictures_are_small_and_told_in_words():
+    assert sorted(path for _, path in pictures()) == sorted((ROOT / "docs/pictures").glob("*.svg"))
+    for words, path in pictures():
+        assert len(words) > 80 and path.stat().st_size < 60_000 and "dc:date" not in path.read_text(), path
+
+
+def test_the_picture_of_the_readme_has_the_figures_measured():
+    section = text_of("docs/measured.md").split("\n## Accuracy and time\n")[1].split("\n## ")[0]
+    names, _, *table = [[cell.strip("`") for cell in row] for row in rows(section)]
+    figures, words = drawn("tools")
+    assert figures == [dict(zip(names, row)) for row in table] and len(figures) >= 3
+    cells = " ".join(" ".join(row) for row in table)
+    told = re.findall(r"\.\d{3}|\d+\.\d", words)
+    assert told and all(re.search(rf"(?<!\d){re.escape(number)}(?!\d)", cells) for number in told), told
+    by_task = {row[0].split(",")[0]: row for row in rows(text_of("docs/measured.md")) if len(row) == 7}
+    for row in figures:
+        kept = [row[tool].split(", ")[0] for tool in ("mqq", "NNCF", "ONNX Runtime")]
+        assert kept == [by_task[row["network"]][at] for at in (3, 5, 6)], row
+
+
+def test_the_picture_of_qdq_is_the_model_that_mqq_writes():
+    figures, _ = drawn("qdq")
+    models = [fixture("digits_cnn"), quantized("digits_cnn", "tensorrt", "--effort", "0")]
+    for model, ops in zip(models, figures.values()):
+        assert ", ".join(ops) in ", ".join(node.op_type for node in onnx.load(model).graph.node)
+
+
+def test_the_picture_of_ranges_has_those_of_the_observers():
+    figures, words = drawn("ranges")
+    ((tensor, largest),) = figures.items()
+    for observer, end in largest.items():
+        path = quantized("digits_cnn", "tensorrt", "--effort", "0", "--observer", observer)
+        encodings = json.loads(path.with_suffix(".json").read_text())["activation_encodings"]
+        found = next(encoding["range"][1] for encoding in encodings if encoding["name"] == tensor)
+        assert abs(found - end) < 0.02 and f"{observer} {end:.1f}" in words, observer
+
+
+@pytest.mark.parametrize("effort", [0, 1])
+def test_the_picture_of_effort_has_the_ratios_reached(effort):
+    figures, _ = drawn("effort")
+    path = quantized("digits_cnn", "tensorrt", "--effort", str(effort))
+    ratio = sqnr_db(float_digits("digits_cnn"), run(path, digits("eval")[0])[0])
+    assert abs(ratio - figures["tensorrt"][effort]) < 0.5
 
 
 def test_every_backend_has_a_target():
