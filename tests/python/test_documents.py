@@ -21,7 +21,7 @@ import onnx
 import pytest
 from support import MQQ, ROOT, digits, fixture, float_digits, mqq, overflows, quantized, run, sqnr_db
 
-DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
+DOCUMENTS = ["README.md", "skills/mqq/SKILL.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
 FENCE = re.compile(r"(?:`([\w.-]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.M | re.S)
 RUNTIMES = {"openvino", "onnxruntime_qnn", "tvm"}
 # A figure, and whether it is a time.
@@ -260,7 +260,7 @@ def test_options_in_the_documents_exist():
              for command in ["calibrate", "inspect", "compare", "check", "export", "prepare", "backends"]]
     of_others = {"--locked", "--path", "--onnx", "--saveEngine", "--int8", "--fp16"}
     known = set(re.findall(r"--[a-z][\w-]*", " ".join(helps))) | of_others
-    for document in ["README.md", "docs/guide.md"]:
+    for document in ["README.md", "docs/guide.md", "skills/mqq/SKILL.md"]:
         assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text_of(document))) <= known, document
 
 
@@ -275,3 +275,12 @@ def test_the_promises_have_the_versions_and_codes_of_the_program(tmp_path):
     section = text_of("docs/guide.md").split("\n## Use exit codes\n")[1].split("\n## ")[0]
     codes = [row[0] for row in rows(section) if row[0].isdigit()]
     assert promises["exit codes"].startswith(f"{codes[0]} to {codes[-1]} ")
+
+
+def test_the_skill_is_one_by_its_specification():
+    front, body = text_of("skills/mqq/SKILL.md").split("---\n")[1:]
+    fields = dict(line.split(": ", 1) for line in front.splitlines())
+    assert fields["name"] == "mqq" and len(fields["description"]) <= 1024 and len(fields["compatibility"]) <= 500
+    assert len(body.splitlines()) <= 500
+    for path in re.findall(r"`(docs/[\w.]+)`", body):
+        assert (ROOT / path).is_file(), path
