@@ -3,8 +3,8 @@
 A block is a list of commands, `$ mqq …` or `$ python …`, each with its output below it, or with none. A command goes on
 behind a backslash at the end of a line. `…` stands for any lines, or for any part of a line; `$ echo $?` shows the exit
 code where it is not 0. A block of YAML or Python under a line that ends with its file's name (`` `mine.yaml`: ``) is
-written to that file. All blocks of a document run in one folder, in their order. A Python file that imports a runtime which
-is not installed is not run: `make test-runtimes` has all.
+written to that file. All blocks of a document run in one folder, in their order. A Python file that imports a runtime
+which is not installed is not run: `make test-runtimes` has all.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 import onnx
 import pytest
-from support import MQQ, ROOT, digits, fixture, float_digits, mqq, overflows, quantized, run, sqnr_db
+from support import MQQ, ROOT, calibrate, digits, fixture, float_digits, mqq, overflows, quantized, run, sqnr_db
 
 DOCUMENTS = ["README.md", "skills/mqq/SKILL.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
 FENCE = re.compile(r"(?:`([\w.-]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.M | re.S)
@@ -132,8 +132,27 @@ def rows(text):
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| ")]
 
 
+def differing(section, quantize, names, folder):
+    """Rows of a section of docs/coming-from.md whose figures are not those of the models that both commands make."""
+    text = text_of("docs/coming-from.md").split("\n## ")[section]
+    table = [row for row in rows(text) if len(row) == 4 and re.fullmatch(r"[\d.]+", row[3])]
+    assert len(table) > 6
+    effort = ["--effort", "0"] if "`mqq calibrate … --effort 0`" in text else []
+    theirs, ours = folder / "theirs.onnx", folder / "ours.onnx"
+    figure = lambda path: sqnr_db(float_digits("digits_cnn"), run(path, digits("eval")[0])[0])
+    wrong = []
+    for option, command, *shown in table:
+        if not option.startswith("the same"):
+            quantize(theirs, **eval(f"dict({option.split('`')[1] if '`' in option else ''})", dict(names)))
+        _, backend, *options = command.strip("`").split(" ")
+        calibrate(fixture("digits_cnn"), backend, ours, *options, *([] if option.startswith("the same") else effort))
+        found = [figure(theirs), figure(ours)]
+        if any(abs(a - float(b)) > 0.5 for a, b in zip(found, shown)):
+            wrong.append((option, found, shown))
+    return wrong
+
+
 def test_both_commands_give_what_coming_from_onnxruntime_shows(tmp_path):
-    """The rows with two figures, of docs/coming-from.md's first table: each is quantized by both tools."""
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -144,24 +163,22 @@ def test_both_commands_give_what_coming_from_onnxruntime_shows(tmp_path):
         def get_next(self):
             return next(self.left, None)
 
-    section = text_of("docs/coming-from.md").split("\n## ")[1]
-    table = [row for row in rows(section) if len(row) == 4 and re.fullmatch(r"[\d.]+", row[3])]
-    assert len(table) > 10
-    prepared, theirs, ours = tmp_path / "prepared.onnx", tmp_path / "theirs.onnx", tmp_path / "ours.onnx"
-    quant_pre_process(str(fixture("digits_cnn")), str(prepared), skip_symbolic_shape=True)
-    figure = lambda path: sqnr_db(float_digits("digits_cnn"), run(path, digits("eval")[0])[0])
-    wrong = []
-    for option, command, *shown in table:
-        if option.startswith("`"):
-            options = eval(f"dict({option.split('`')[1]})", vars(quantization).copy())
-            quantization.quantize_static(str(prepared), str(theirs), Reader(), **options)
-        effort = [] if option.endswith("mqq at its default effort") else ["--effort", "0"]
-        mqq("calibrate", fixture("digits_cnn"), "--data", ROOT / "calib_data/calib", "--preprocess", "half", "--quiet",
-            "-o", ours, *command.strip("`").split(" "), *effort)
-        found = [figure(theirs), figure(ours)]
-        if any(abs(a - float(b)) > 0.5 for a, b in zip(found, shown)):
-            wrong.append((option, found, shown))
-    assert not wrong
+    prepared = str(tmp_path / "prepared.onnx")
+    quant_pre_process(str(fixture("digits_cnn")), prepared, skip_symbolic_shape=True)
+    quantize = lambda output, **options: quantization.quantize_static(prepared, str(output), Reader(), **options)
+    assert not differing(1, quantize, vars(quantization), tmp_path)
+
+
+def test_both_commands_give_what_coming_from_nncf_shows(tmp_path):
+    """Where NNCF is installed, which no environment of the Makefile does."""
+    nncf = pytest.importorskip("nncf", reason="NNCF is not installed")
+    from nncf.quantization import advanced_parameters
+
+    def quantize(output, **options):
+        samples = nncf.Dataset(digits("calib")[0])
+        onnx.save(nncf.quantize(onnx.load(fixture("digits_cnn")), samples, subset_size=100, **options), output)
+
+    assert not differing(2, quantize, vars(nncf) | vars(advanced_parameters), tmp_path)
 
 
 def test_code_blocks_do_not_scroll():
