@@ -175,6 +175,8 @@ def test_both_commands_give_what_coming_from_nncf_shows(tmp_path):
     from nncf.quantization import advanced_parameters
 
     def quantize(output, **options):
+        advanced = {name: options.pop(name) for name in ("disable_bias_correction", "overflow_fix") if name in options}
+        options["advanced_parameters"] = nncf.AdvancedQuantizationParameters(**advanced)
         samples = nncf.Dataset(digits("calib")[0])
         onnx.save(nncf.quantize(onnx.load(fixture("digits_cnn")), samples, subset_size=100, **options), output)
 
