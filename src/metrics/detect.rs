@@ -20,24 +20,24 @@ pub const F1: Metric = Metric {
     prepare: |outputs, head| Box::new(boxes(outputs, head, f1)),
 };
 
-/// Mean IoU of the boxes that are right.
+/// Mean IoU of matched boxes.
 pub const BOX_IOU: Metric = Metric {
     name: "box-iou",
-    title: "mean IoU of these boxes",
+    title: "mean IoU of matched boxes",
     unit: "",
     decimals: 3,
     better: Better::Higher,
     best: 1.0,
-    about: "IoU of the boxes that count as right in F1, mean",
+    about: "mean IoU of the boxes that are matched in F1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| Box::new(boxes(outputs, head, box_iou)),
 };
 
-/// IoU from which on a box is right.
+/// Lowest IoU of matched boxes.
 const LEAST_IOU: f32 = 0.5;
-/// Parts of a histogram of scores.
+/// Number of bins of a histogram of scores.
 const N_PARTS: usize = 10;
-/// Sums: right boxes, their IoU, boxes of both networks, histograms of the scores of both.
+/// Sums: matched boxes, their IoU, boxes of both networks, histograms of the scores of both.
 const N_SUMS: usize = 4 + 2 * N_PARTS;
 
 type DecodedBoxes = (Candidates, Vec<Detection>);

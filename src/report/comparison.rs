@@ -106,7 +106,7 @@ pub fn task(comparison: &Comparison) -> Option<TaskReport> {
 
 /// Lines about the task: the head, and the figures.
 pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
-    let by = report.recognized_by.as_ref().map(|reason| format!(", as told by {reason}"));
+    let by = report.recognized_by.as_ref().map(|reason| format!(", recognized by {reason}"));
     let head = format!("task {}, head {}{}", report.task.name(), report.head, by.unwrap_or_default());
     let of_task = METRICS.iter().filter(|metric| metric.task == Some(report.task));
     // The mAP stands at the end, beside that of the float model.
@@ -119,7 +119,7 @@ pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
         .collect();
     parts.extend(report.found.as_ref().map(|found| {
         let (float, quantized) = (found.float.n, found.quantized.n);
-        format!("found by float {float}, by quantized {quantized}")
+        format!("boxes found: float {float}, quantized {quantized}")
     }));
     let map = report.coco_map.map(|[float, quantized]| format!("; mAP float {float:.4}, quantized {quantized:.4}"));
     vec![head, format!("network: {}, {n_samples} samples{}", parts.join(", "), map.unwrap_or_default())]
