@@ -35,7 +35,7 @@ impl TaskName {
         TaskName::ALL.iter().find(|(task, _)| *task == self).map_or("", |(_, name)| name)
     }
 
-    /// The task of a name.
+    /// Finds a task by its name.
     ///
     /// # Errors
     /// If there is none; the message lists them.

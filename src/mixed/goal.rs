@@ -14,7 +14,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, Number>", into = "BTreeMap<String, Number>")]
 pub struct Goal {
-    /// The figure.
+    /// The figure that has to reach the bound.
     pub of: Bounded,
     /// The bound, in the figure's unit.
     pub bound: f64,

@@ -40,7 +40,7 @@ pub struct DetectorTail {
     pub begin: Vec<String>,
     /// The node that tells the tail from the end of another network.
     pub sign: usize,
-    /// How it tells.
+    /// The reason why this node tells.
     pub reason: &'static str,
 }
 

@@ -18,9 +18,9 @@ pub enum Change {
     },
     /// The default operator set was upgraded.
     UpgradedOpset {
-        /// Version before.
+        /// Version before the upgrade.
         from: i64,
-        /// Version now.
+        /// Version after the upgrade.
         to: i64,
     },
     /// Constant nodes became initializers.

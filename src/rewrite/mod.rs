@@ -73,7 +73,7 @@ struct Writer {
     replaced: BTreeMap<Edge, String>,
     /// New names for the producers' outputs of quantized network outputs.
     renamed: BTreeMap<String, String>,
-    /// Removed nodes, whose effect the next grid has.
+    /// Removed nodes: the grid of the next quantizer saturates as they do.
     removed: BTreeSet<usize>,
     /// Integer products, by the node that each replaces.
     products: BTreeMap<usize, StoredProduct>,

@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 pub struct Compared<'a> {
     /// The prepared float models.
     pub models: [&'a ModelProto; 2],
-    /// Their plans.
+    /// The plans of both models.
     pub plans: [&'a QuantPlan; 2],
-    /// Where they are quantized.
+    /// The placements of both models.
     pub placements: [&'a Placement; 2],
     /// Factors on the channels of the second model's tensors, relative to the first. `Some` only where these and
     /// inserted nodes are the whole difference; with `None` the second float network is run.

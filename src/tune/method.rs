@@ -33,7 +33,7 @@ pub struct Method {
     pub is_tried: fn(Case) -> bool,
     /// Whether it is so slow that the methods before it must be accepted or rejected first.
     pub waits: bool,
-    /// The code.
+    /// The code that makes the change.
     pub action: Action,
 }
 
