@@ -76,6 +76,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fast_image_resize", "concrete"),
     ("clap", "cli"),
     ("clap_complete", "cli"),
+    ("clap_mangen", "cli"),
     ("indicatif", "cli"),
 ];
 

@@ -6,6 +6,7 @@ mod aligned;
 mod calibrate;
 mod check;
 mod cli;
+mod completions;
 mod data;
 mod decide;
 mod diag;

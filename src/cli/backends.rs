@@ -1,8 +1,8 @@
 //! `mqq backends`: lists the targets and their tables.
 
-use super::Failure;
 use super::options::resolve_backend;
 use super::print::out;
+use super::{Failure, complete};
 use crate::backends::{BUILT_IN, resolve};
 use crate::diag::Exit;
 use crate::scheme::Scheme;
@@ -18,7 +18,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct BackendsArgs {
     /// Print the resolved table of this backend
-    #[arg(value_name = "NAME|FILE")]
+    #[arg(value_name = "NAME|FILE", add = complete::backends())]
     name: Option<String>,
     /// Turn on a switch of the table; repeatable
     #[arg(long = "switch", value_name = "NAME", requires = "name")]

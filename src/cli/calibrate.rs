@@ -6,7 +6,7 @@ use super::options::{
     TaskArgs,
 };
 use super::print::{Bar, err, out};
-use super::{ErrorReport, Failure, JsonReport, print_error};
+use super::{ErrorReport, Failure, JsonReport, complete, print_error};
 use crate::calibrate;
 use crate::data::{self, Preprocessing};
 use crate::diag::{Exit, WithHint, count, file_name};
@@ -22,6 +22,7 @@ use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::tune::{self, Effort, methods};
 use anyhow::{Context, Result, anyhow, ensure};
+use clap::ValueHint;
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
@@ -53,7 +54,7 @@ pub struct CalibrateArgs {
     #[command(flatten)]
     backend: BackendArgs,
     /// Images or arrays: folder, file, list or quoted glob; repeatable
-    #[arg(long, short, value_name = "PATH")]
+    #[arg(long, short, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     data: Vec<String>,
     /// Path of the quantized model [default: MODEL.BACKEND.onnx]
     #[arg(long, short, value_name = "FILE", conflicts_with = "out_dir")]
@@ -76,22 +77,22 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "TENSOR,…", value_delimiter = ',')]
     outputs: Vec<String>,
     /// Formats to write besides the sidecar (see `mqq export --list`)
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::formats())]
     emit: Option<Vec<String>>,
     /// Ranges of activations from a sidecar, cache or encodings file
     #[arg(long, value_name = "FILE")]
     ranges_from: Option<PathBuf>,
-    #[arg(long, value_name = "NAME", help = observer_help())]
+    #[arg(long, value_name = "NAME", help = observer_help(), add = complete::observers())]
     observer: Option<String>,
     /// Range observer of weights: one of the above, but not auto
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::observers())]
     weight_observer: Option<String>,
     /// Store weights as integer (with DQ) or float (with Q and DQ)
     #[arg(long, value_name = "HOW", value_parser = ["integer", "float"], hide_possible_values = true)]
     weights: Option<String>,
     /// Methods to try instead of the effort's: names, or none
-    #[arg(long, value_name = "LIST")]
-    methods: Option<String>,
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::methods())]
+    methods: Option<Vec<String>>,
     /// Share of multiply-adds that rescue may leave float [default: 5]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     rescue: Option<f64>,

@@ -1,15 +1,16 @@
 //! `mqq compare`: a quantized model against its float model.
 
-use super::Failure;
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
 use super::print::{Bar, err, out};
+use super::{Failure, complete};
 use crate::data::{self, BoxLabels, Labels, parse_number};
 use crate::diag::Exit;
 use crate::metrics::{METRICS, MetricBound, MissedGate, SQNR, TOP1_DROP};
 use crate::pipeline::{CompareRequest, compare};
 use crate::report::{self, OutputReport};
 use anyhow::{Context, Result};
+use clap::ValueHint;
 use std::path::PathBuf;
 
 /// Arguments of `mqq compare`.
@@ -22,7 +23,7 @@ pub struct CompareArgs {
     #[arg(value_name = "QUANTIZED.onnx")]
     quantized: PathBuf,
     /// Evaluation data, as for calibrate
-    #[arg(long, short, required = true, value_name = "PATH")]
+    #[arg(long, short, required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     data: Vec<String>,
     /// Labels: a .csv with the columns `file` (relative to the .csv or to the data) and `class_index`, or boxes as
     /// COCO's instances.json
@@ -36,7 +37,7 @@ pub struct CompareArgs {
     axes: AxisArgs,
     #[command(flatten)]
     task: TaskArgs,
-    #[arg(long, value_name = "NAME=VALUE", help = gate_help())]
+    #[arg(long, value_name = "NAME=VALUE", help = gate_help(), add = complete::metrics())]
     fail_under: Vec<String>,
     /// Short form of --fail-under sqnr=DB
     #[arg(long, value_name = "DB", value_parser = parse_number, allow_hyphen_values = true)]

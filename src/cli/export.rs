@@ -1,8 +1,8 @@
 //! `mqq export`: other tools' formats from a sidecar, without data.
 
-use super::Failure;
 use super::files::{DataOption, check_models, ensure_readable};
 use super::print::out;
+use super::{Failure, complete};
 use crate::diag::{Exit, WithHint};
 use crate::export::{FORMATS, by_name, float_model};
 use crate::onnx::{RunFile, Staged, check_outputs};
@@ -24,7 +24,7 @@ pub struct ExportArgs {
     #[arg(value_name = "SIDECAR", required_unless_present = "list")]
     sidecar: Option<PathBuf>,
     /// Format to write (see --list)
-    #[arg(long, short, value_name = "NAME", required_unless_present = "list")]
+    #[arg(long, short, value_name = "NAME", required_unless_present = "list", add = complete::formats())]
     format: Option<String>,
     /// File to write [default: the sidecar's name with the format's ending]
     #[arg(long, short, value_name = "FILE")]

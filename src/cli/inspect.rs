@@ -3,7 +3,7 @@
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{RARE, SelectArgs, ShapeArgs, of_transformers, resolve_backend};
 use super::print::out;
-use super::{ErrorReport, Failure};
+use super::{ErrorReport, Failure, complete};
 use crate::diag::Exit;
 use crate::onnx;
 use crate::onnx::inputs::Shapes;
@@ -33,7 +33,7 @@ pub struct InspectArgs {
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
     /// Target: a backend (see `mqq backends`) or a YAML table
-    #[arg(long, short, value_name = "NAME|FILE")]
+    #[arg(long, short, value_name = "NAME|FILE", add = complete::backends())]
     backend: Option<String>,
     /// Turn on a switch of the backend's table; repeatable
     #[arg(long = "switch", value_name = "NAME", requires = "backend", display_order = RARE)]

@@ -7,6 +7,7 @@ mod backends;
 mod calibrate;
 mod check;
 mod compare;
+mod complete;
 mod export;
 mod files;
 mod inspect;
@@ -17,8 +18,10 @@ mod print;
 
 use crate::data;
 use crate::diag::{Exit, WithHint, explain, hint_of, place_of};
+use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::env::{CompleteEnv, Shells};
 use print::{err, out};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -73,10 +76,19 @@ enum Command {
         /// Name of the shell
         shell: clap_complete::Shell,
     },
+    /// Write man pages
+    #[command(hide = true)]
+    Man {
+        /// An existing folder
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
 }
 
-/// Parses the arguments, runs the command, prints its result and returns the exit code.
+/// Parses the arguments, runs the command, prints its result and returns the exit code. Where a shell asks for
+/// completions, prints these and ends.
 pub fn main() -> ExitCode {
+    CompleteEnv::with_factory(Cli::command).var(complete::VARIABLE).complete();
     let exit = match Cli::try_parse() {
         Ok(cli) => run(cli),
         Err(answer) => {
@@ -117,7 +129,7 @@ fn run(cli: Cli) -> Exit {
         Command::Presets(args) => args.json,
         Command::Compare(args) => args.print.json,
         Command::Check(args) => args.print.json,
-        Command::Prepare(_) | Command::Export(_) | Command::Completions { .. } => false,
+        Command::Prepare(_) | Command::Export(_) | Command::Completions { .. } | Command::Man { .. } => false,
     };
     let (error, exit) = match run_command(cli) {
         Ok(exit) => return exit,
@@ -214,9 +226,15 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
         Command::Compare(args) => compare::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Completions { shell } => {
+            let (shells, name) = (Shells::builtins(), shell.to_string());
+            let completer = shells.completer(&name).with_context(|| format!("shell `{name}` has no completion"))?;
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "mqq", &mut script);
+            completer.write_registration(complete::VARIABLE, "mqq", "mqq", "mqq", &mut script)?;
             out!("{}", String::from_utf8_lossy(&script).trim_end());
+            Ok(Exit::Done)
+        }
+        Command::Man { folder } => {
+            clap_mangen::generate_to(Cli::command(), &folder).with_context(|| format!("`{}`", folder.display()))?;
             Ok(Exit::Done)
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Groups with their own heading come last in a command's arguments: later options would be listed under it.
 
-use super::Failure;
+use super::{Failure, complete};
 use crate::backends;
 use crate::data::{Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option};
 use crate::diag;
@@ -26,7 +26,7 @@ pub const RARE: usize = 100;
 #[command(next_help_heading = "Preprocessing of images")]
 pub struct PreprocessArgs {
     /// Preset (see `mqq presets`) or YAML file
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", add = complete::presets())]
     preprocess: Option<String>,
     /// none, exact[=HxW], short_side[=N], letterbox or letterbox_centered
     #[arg(long, value_name = "HOW", value_parser = option::<Resize>)]
@@ -98,7 +98,7 @@ impl PreprocessArgs {
 #[derive(Debug, Args)]
 pub struct BackendArgs {
     /// Target: a backend (see `mqq backends`) or a YAML table
-    #[arg(long, short, value_name = "NAME|FILE")]
+    #[arg(long, short, value_name = "NAME|FILE", add = complete::backends())]
     pub backend: String,
     /// Turn on a switch of the backend's table; repeatable
     #[arg(long = "switch", value_name = "NAME", display_order = RARE)]
@@ -194,10 +194,10 @@ fn task_help() -> String {
 /// The task of the network.
 #[derive(Debug, Args)]
 pub struct TaskArgs {
-    #[arg(long, value_name = "NAME", display_order = RARE, help = task_help())]
+    #[arg(long, value_name = "NAME", display_order = RARE, help = task_help(), add = complete::tasks())]
     task: Option<String>,
     /// Decoding of the outputs (docs/tasks.md)
-    #[arg(long, value_name = "NAME|FILE", display_order = RARE)]
+    #[arg(long, value_name = "NAME|FILE", display_order = RARE, add = complete::heads())]
     head: Option<String>,
 }
 
@@ -321,7 +321,7 @@ pub struct MixedArgs {
     #[arg(long, value_name = "DB", group = "goal", allow_hyphen_values = true)]
     target_sqnr: Option<f64>,
     /// Raise precision until every output reaches a metric, as overlap=0.95
-    #[arg(long, value_name = "NAME=VALUE", group = "goal")]
+    #[arg(long, value_name = "NAME=VALUE", group = "goal", add = complete::metrics())]
     target: Option<String>,
     /// Raise precision until at most this share of samples changes class
     #[arg(long, value_name = "PERCENT", group = "goal", allow_hyphen_values = true)]

@@ -38,12 +38,12 @@ pub const METHODS: &[Method] = &[
     rounding::ROUNDING,
 ];
 
-/// Parses a list of names such as `bias,rounding`; `none` is the empty list.
+/// The names of a list such as `bias` and `rounding`; `none` alone is the empty list.
 ///
 /// # Errors
 /// If a name is unknown.
-pub fn names(list: &str) -> Result<Vec<&'static str>> {
-    if list == "none" {
+pub fn names(list: &[String]) -> Result<Vec<&'static str>> {
+    if list == ["none"] {
         return Ok(Vec::new());
     }
     let name = |name: &str| {
@@ -51,7 +51,7 @@ pub fn names(list: &str) -> Result<Vec<&'static str>> {
         let error = || none_of(format_args!("method `{name}` is unknown"), name, names());
         names().find(|known| *known == name).ok_or_else(error)
     };
-    list.split(',').map(str::trim).map(name).collect()
+    list.iter().map(|found| name(found.trim())).collect()
 }
 
 /// The methods with these names.

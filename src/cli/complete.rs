@@ -1,0 +1,81 @@
+//! Completion of values in a shell, from the lists that the program takes them from.
+//!
+//! The script of `mqq completions` holds no names: it runs the program with [`VARIABLE`] at each press of the key.
+
+use crate::backends::BUILT_IN;
+use crate::data::PRESETS;
+use crate::export::FORMATS;
+use crate::heads::{self, TaskName};
+use crate::metrics::METRICS;
+use crate::observers::OBSERVERS;
+use crate::tune::methods::METHODS;
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// The environment variable that holds the shell's name while it asks for completions.
+pub const VARIABLE: &str = "MQQ_COMPLETE";
+
+/// The names that begin with `current`, each with its description, which may be empty.
+fn matching<'a>(current: &OsStr, names: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let found = names.filter(|(name, _)| name.starts_with(&*current));
+    found
+        .map(|(name, about)| CompletionCandidate::new(name).help((!about.is_empty()).then(|| about.to_string().into())))
+        .collect()
+}
+
+/// The names that begin with `current`, then YAML files and folders.
+fn matching_or_yaml<'a>(current: &OsStr, names: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<CompletionCandidate> {
+    let is_yaml = |path: &Path| path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+    let mut found = matching(current, names);
+    found.extend(PathCompleter::any().filter(is_yaml).complete(current));
+    found
+}
+
+/// Names of tables, or a file.
+pub fn backends() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| matching_or_yaml(current, BUILT_IN.iter().map(|(name, _)| (*name, ""))))
+}
+
+/// Names of presets, or a file.
+pub fn presets() -> ArgValueCompleter {
+    let names = || PRESETS.iter().map(|preset| (preset.name.as_str(), preset.description.as_str()));
+    ArgValueCompleter::new(move |current: &OsStr| matching_or_yaml(current, names()))
+}
+
+/// Names of formats.
+pub fn formats() -> ArgValueCompleter {
+    let names = || FORMATS.iter().map(|format| (format.name, format.description));
+    ArgValueCompleter::new(move |current: &OsStr| matching(current, names()))
+}
+
+/// Names of observers.
+pub fn observers() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| matching(current, OBSERVERS.iter().map(|observer| (observer.name, ""))))
+}
+
+/// Names of methods, or `none`.
+pub fn methods() -> ArgValueCompleter {
+    let names = || METHODS.iter().map(|method| (method.name, method.about)).chain([("none", "")]);
+    ArgValueCompleter::new(move |current: &OsStr| matching(current, names()))
+}
+
+/// Names of metrics, with the sign in front of the bound.
+pub fn metrics() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let names: Vec<_> = METRICS.iter().map(|metric| (format!("{}=", metric.name), metric.about)).collect();
+        matching(current, names.iter().map(|(name, about)| (name.as_str(), *about)))
+    })
+}
+
+/// Names of tasks.
+pub fn tasks() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| matching(current, TaskName::ALL.iter().map(|(_, name)| (*name, ""))))
+}
+
+/// Names of heads, or a file.
+pub fn heads() -> ArgValueCompleter {
+    let names = || heads::BUILT_IN.iter().chain(heads::ALSO).map(|(name, _)| (*name, ""));
+    ArgValueCompleter::new(move |current: &OsStr| matching_or_yaml(current, names()))
+}
