@@ -2,7 +2,6 @@
 //!
 //! A generic function is compiled in the crate that calls it: in mqq's own crate, matrix products and image resizing
 //! would be compiled again with every change, and took a third of its build time. Nothing here is generic.
-#![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod matrix;
