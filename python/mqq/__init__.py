@@ -33,7 +33,9 @@ class MqqError(Exception):
         report: the object that `--json` printed; empty where there is none.
     """
 
-    def __init__(self, message: str, *, code: int, hint: str = "", place: str = "", report: dict[str, Any] | None = None):
+    def __init__(
+        self, message: str, *, code: int, hint: str = "", place: str = "", report: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(message + "".join(f"\nhint: {line}" for line in hint.splitlines()))
         self.code = code
         self.hint = hint

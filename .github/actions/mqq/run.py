@@ -57,7 +57,8 @@ def one(model):
                          *preprocess, *(f"--fail-under={gate}" for gate in lines("GATE")),
                          *shlex.split(os.environ.get("COMPARE_ARGS", "")))
     result["compare"] = compared
-    missed = [f"{gate.get('output', 'task')}: {gate['metric']} is {number(gate.get('value'))}, gate {number(gate['bound'])}"
+    of_gate = "{}: {} is {}, gate {}".format
+    missed = [of_gate(gate.get("output", "task"), gate["metric"], number(gate.get("value")), number(gate["bound"]))
               for gate in compared.get("missed", [])]
     error = error_of(compared) or "\n".join(missed)
     return {**result, "passed": code == 0, **({"error": error} if error else {})}
@@ -121,8 +122,8 @@ def main():
     append("GITHUB_OUTPUT", f"report={report}\nmissed={n_missed}\n")
     for result in results:
         if not result["passed"]:
-            escaped = f"{result['model']}: {result['error']}".replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-            print(f"::error title=mqq::{escaped}")
+            text = f"{result['model']}: {result['error']}"
+            print("::error title=mqq::" + text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
     sys.exit(1 if n_missed or not models else 0)
 
 
