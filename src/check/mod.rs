@@ -8,4 +8,6 @@ mod rules;
 
 pub use qdq_graph::{QdqGraph, operand_role};
 pub use qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
-pub use rules::{CHECKS, Check, Checked, Finding, RuleReport, Severity, ensure_kept, findings, is_quantized};
+pub use rules::{
+    CHECKS, Check, Checked, Finding, RuleReport, Severity, ensure_kept, findings, is_quantized, non_finite_constants,
+};

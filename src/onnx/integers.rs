@@ -27,6 +27,22 @@ pub fn type_names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().skip(1).copied()
 }
 
+/// The least and the largest value of an integer type with 2 to 16 bits; `None` for other types.
+pub fn integer_range(data_type: i32) -> Option<[i32; 2]> {
+    let (bits, signed) = match data_type {
+        2 => (8, false),
+        3 => (8, true),
+        4 => (16, false),
+        5 => (16, true),
+        21 => (4, false),
+        22 => (4, true),
+        25 => (2, false),
+        26 => (2, true),
+        _ => return None,
+    };
+    Some(if signed { [-(1 << (bits - 1)), (1 << (bits - 1)) - 1] } else { [0, (1 << bits) - 1] })
+}
+
 /// Values of an integer tensor with 2 to 32 bits, in row-major order. For 8-bit and 4-bit floats it returns the bits,
 /// without the sign of zero, so that 0 is 0.
 ///

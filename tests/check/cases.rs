@@ -106,7 +106,7 @@ pub const CASES: &[Case] = &[
         call: "",
         rule: "linear_form",
         breaks: |m| node(m, "w_dq").input.truncate(1),
-        expected: &["`DequantizeLinear_w_dq`", "1 inputs"],
+        expected: &["`DequantizeLinear_w_dq`", "1 input and 1 output"],
     },
     Case {
         call: "",
@@ -329,6 +329,32 @@ pub const CASES: &[Case] = &[
         rule: "quantized_output",
         breaks: |m| node(m, "p").input[0] = "r".into(),
         expected: &["(Conv): `r`: output is a float input of MaxPool"],
+    },
+    Case {
+        // The integers of int8 around 0 reach below the Relu's bound.
+        call: "{ quantized_output: { ops: [Conv], past_if_redundant: [Clip], past: [Relu] } }",
+        rule: "quantized_output",
+        breaks: |m| {
+            let relu = node(m, "r");
+            relu.op_type = Some("Clip".into());
+            relu.attribute.push(AttributeProto { name: Some("min".into()), f: Some(0.0), ..Default::default() });
+        },
+        expected: &["(Conv): `r`: output is an input of Clip, which is kept: its QuantizeLinear holds -32 to 31.75"],
+    },
+    Case {
+        call: "{ integer_operators: { ops: [Conv], past: [Relu] } }",
+        rule: "integer_operators",
+        breaks: |m| node(m, "p").input[0] = "r".into(),
+        expected: &["number of operators on integers is 0 of 1 Conv with quantized inputs"],
+    },
+    Case {
+        call: "{ left_constant: { ops: [MatMul], dtypes: [uint8] } }",
+        rule: "left_constant",
+        breaks: |m| {
+            let product = mqq::onnx::node::make("MatMul", "product", &["w_dq", "s_dq"], "product");
+            graph(m).node.push(product);
+        },
+        expected: &["(MatMul): `w_q`: type of the constant left operand is int8, expected uint8"],
     },
     Case {
         call: "{ no_float_nodes: { fuse: [Relu] } }",

@@ -124,6 +124,46 @@ fn only_a_matrix_on_the_right_of_a_product_has_scales_per_channel() {
     }
 }
 
+/// As ONNX Runtime fuses a convolution, or not (tests/python/test_check.py).
+#[test]
+fn an_activation_is_redundant_where_q_holds_no_value_outside() {
+    let scheme = table("[{ quantized_output: { ops: [Conv], past_if_redundant: [Relu, Clip] } }]").unwrap();
+    let is_found = |op_type: &str, scale: f32, (data_type, zero_point): (tensor::DataType, i32)| {
+        let mut g = GraphBuilder::new(13);
+        g.input("x", &[1, 4, 8, 8]);
+        pair(&mut g, "x", 0.5);
+        g.tensor(tensor::from_integers("w_q", tensor::DataType::Int8, &[4, 4, 1, 1], &[1; 16]).unwrap());
+        g.values("w_scale", &[], &[0.5]);
+        g.tensor(tensor::from_integers("w_zp", tensor::DataType::Int8, &[], &[0]).unwrap());
+        linear(&mut g, "DequantizeLinear", "w", "w_q", None);
+        g.op("Conv", &["x_dq", "w_dq"], "c");
+        g.values("low", &[], &[0.0]);
+        g.values("high", &[], &[6.0]);
+        g.op(op_type, if op_type == "Clip" { &["c", "low", "high"] } else { &["c"] }, "y");
+        g.values("y_scale", &[], &[scale]);
+        g.tensor(tensor::from_integers("y_zp", data_type, &[], &[zero_point]).unwrap());
+        linear(&mut g, "QuantizeLinear", "y", "y", None);
+        linear(&mut g, "DequantizeLinear", "y", "y_q", None);
+        g.op("Elu", &["y_dq"], "z");
+        g.output("z");
+        !findings(&g.build(), &scheme).is_empty()
+    };
+    let (u8, i8) = (tensor::DataType::Uint8, tensor::DataType::Int8);
+    for (op_type, scale, at, expected) in [
+        ("Relu", 0.02, (u8, 0), false),
+        ("Relu", 0.02, (u8, 128), true),
+        ("Relu", 0.02, (i8, 0), true),
+        ("Relu", 0.02, (i8, -128), false),
+        ("Clip", 0.02, (u8, 0), false),
+        ("Clip", 6.0 / 255.0, (u8, 0), false),
+        ("Clip", 0.03, (u8, 0), true),
+        ("Clip", 0.02, (i8, 0), true),
+        ("Clip", 0.02, (i8, -128), false),
+    ] {
+        assert_eq!(is_found(op_type, scale, at), expected, "{op_type} {scale} {at:?}");
+    }
+}
+
 #[test]
 fn a_bias_in_int8_is_told_from_int32() {
     let mut model = good();

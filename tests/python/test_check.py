@@ -3,9 +3,12 @@
 import json
 import subprocess
 
+import numpy as np
 import onnx
+import onnxruntime
 import onnxruntime.quantization as ortq
 import pytest
+from onnx import helper, numpy_helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from support import MQQ, ROOT, digits
 
@@ -79,3 +82,53 @@ def test_a_scale_of_zero_is_found(tmp_path):
     onnx.save(model, path)
     for backend in ("tensorrt", "onnxruntime"):
         assert "positive_scales" in check(path, backend)[0]
+
+
+def kernels(path, folder):
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = str(folder / "optimized.onnx"), 3
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return [node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node]
+
+
+@pytest.mark.parametrize("backend, extra", [
+    ("tensorrt", ()), ("onnxruntime", ()), ("openvino", ()), ("tvm", ()),
+    ("onnxruntime", ("--set", "min_opset=21", "--set", "types.act8.bits=16")),
+    ("onnxruntime", ("--set", "min_opset=21", "--set", "types.wgt8.bits=4")),
+])
+def test_onnx_runtime_runs_the_convolutions_that_are_no_finding(backend, extra, tmp_path):
+    model = ROOT / "fixtures" / "digits_cnn.onnx"
+    output = tmp_path / "quantized.onnx"
+    subprocess.run(
+        [MQQ, "calibrate", model, "-b", backend, "--data", ROOT / "calib_data" / "calib", "--preprocess", "half",
+         "--effort", "0", "-o", output, "--quiet", *extra], check=True)
+    _, result = check(output, "onnxruntime")
+    rules = [finding["rule"] for finding in result["findings"] if finding.get("op_type", "Conv") == "Conv"]
+    fused = kernels(output, tmp_path).count("QLinearConv")
+    assert (fused == 0) == ("integer_operators" in rules)
+    if fused:
+        assert fused == 8 - rules.count("quantized_output")
+
+
+@pytest.mark.parametrize("op_type", ["MatMul", "Gemm"])
+@pytest.mark.parametrize("data_type", [np.int8, np.uint8])
+def test_onnx_runtime_takes_a_constant_on_the_left_in_uint8_only(op_type, data_type, tmp_path):
+    constant = lambda name, value, of: numpy_helper.from_array(np.array(value, of), name)
+    linear = lambda kind, inputs, output: helper.make_node(kind + "Linear", inputs, [output])
+    of_x, of_w, of_y = ["xs", "xz"], ["ws", "wz"], ["ys", "yz"]
+    nodes = [
+        linear("Quantize", ["x", *of_x], "x_q"), linear("Dequantize", ["x_q", *of_x], "x_dq"),
+        linear("Dequantize", ["w", *of_w], "w_dq"), helper.make_node(op_type, ["w_dq", "x_dq"], ["y"]),
+        linear("Quantize", ["y", *of_y], "y_q"), linear("Dequantize", ["y_q", *of_y], "y_dq"),
+    ]
+    weight = np.random.default_rng(0).integers(0, 100, (8, 8)).astype(data_type)
+    tensors = [numpy_helper.from_array(weight, "w"), constant("ws", 0.01, np.float32), constant("wz", 0, data_type)]
+    for name in "xy":
+        tensors += [constant(name + "s", 0.02, np.float32), constant(name + "z", 128, np.uint8)]
+    value = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [8, 8])
+    graph = helper.make_graph(nodes, "left", [value("x")], [value("y_dq")], tensors)
+    path = tmp_path / "left.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    errors, result = check(path, "onnxruntime")
+    is_found = "left_constant" in [finding["rule"] for finding in result["findings"]]
+    assert not errors and is_found == (op_type in kernels(path, tmp_path)) == (data_type == np.int8)

@@ -3,7 +3,7 @@
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, Role, operand_role};
 use crate::onnx::integers::scale_values;
-use crate::onnx::proto::NodeProto;
+use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::RuleCall;
 
 /// Weights and biases must be finite, and no constant may be NaN.
@@ -16,7 +16,20 @@ pub const FINITE_VALUES: Check = Check {
     ..Check::DEFAULT
 };
 
+/// The constants of `model` that break [`FINITE_VALUES`].
+pub fn non_finite_constants(model: &ModelProto) -> Vec<Finding> {
+    let mut report = RuleReport { rule: FINITE_VALUES.name, severity: FINITE_VALUES.severity, findings: Vec::new() };
+    if let Some(graph) = QdqGraph::new(model) {
+        add_non_finite(&graph, &mut report);
+    }
+    report.findings
+}
+
 fn finite_values(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
+    add_non_finite(graph, report);
+}
+
+fn add_non_finite(graph: &QdqGraph, report: &mut RuleReport) {
     let initializers = graph.graph.initializer.iter().map(|tensor| tensor.name());
     let nodes = graph.graph.node.iter().filter(|node| node.op_type() == "Constant");
     let made = nodes.filter_map(|node| Some(node.output.first()?.as_str()));

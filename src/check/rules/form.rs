@@ -5,6 +5,7 @@
 
 use super::{Check, Finding, RuleReport};
 use crate::check::{NodeInput, QdqGraph, QdqNode, QdqOperator};
+use crate::diag::count;
 use crate::onnx::integers::type_name;
 use crate::scheme::RuleCall;
 
@@ -39,7 +40,7 @@ fn linear_form(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     for qdq in &graph.qdq_nodes {
         let inputs = qdq.node.input.iter().take(2).filter(|name| !name.is_empty()).count();
         if inputs < 2 || qdq.output.is_empty() {
-            let found = format!("{inputs} inputs and {} outputs", qdq.node.output.len());
+            let found = format!("{} and {}", count(inputs, "input"), count(qdq.node.output.len(), "output"));
             let expected = "a tensor, a scale, an optional zero point, and one output";
             report.add(Finding::new("node", found, expected).at(qdq.node));
             continue;

@@ -2,6 +2,7 @@
 
 use super::{Check, Finding, RuleReport, Severity};
 use crate::check::{QdqGraph, QdqNode, Role, operand_role};
+use crate::onnx::integers::{integer_range, type_name};
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
 
@@ -56,40 +57,164 @@ fn quantized_inputs(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
 /// An operator with quantized inputs must have a Q after its output.
 pub const QUANTIZED_OUTPUT: Check = Check {
     name: "quantized_output",
-    about: "the output of operators of `ops` with quantized operands is an input of Q, directly or after one operator of `past`; graph outputs are exempt",
-    takes: &[("ops", ParameterKind::Ops), ("past", ParameterKind::Ops)],
+    about: "the output of operators of `ops` with quantized operands is an input of Q, directly or after one operator of `past`, or of `past_if_redundant` where all values of Q lie within its bounds; graph outputs are exempt",
+    takes: &[("ops", ParameterKind::Ops), ("past", ParameterKind::Ops), ("past_if_redundant", ParameterKind::Ops)],
     severity: Severity::Warning,
     run: quantized_output,
     ..Check::DEFAULT
 };
 
 fn quantized_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
-    for node in graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type())) {
+    for node in quantized_operators(graph, call) {
+        if let Some(OperatorOutput::Float(finding)) = output_of(graph, node, call) {
+            report.add(finding.at(node));
+        }
+    }
+}
+
+/// Where a target joins operators with the Q/DQ around them, at least one must be joined.
+pub const INTEGER_OPERATORS: Check = Check {
+    name: "integer_operators",
+    about: "of the operators of `ops` with quantized operands at least one runs on integers: its operands have types of `dtypes`, and its output is an input of Q as in `quantized_output`",
+    takes: &[
+        ("ops", ParameterKind::Ops),
+        ("past", ParameterKind::Ops),
+        ("past_if_redundant", ParameterKind::Ops),
+        ("dtypes", ParameterKind::Dtypes),
+    ],
+    severity: Severity::Warning,
+    run: integer_operators,
+    ..Check::DEFAULT
+};
+
+fn integer_operators(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
+    let nodes: Vec<&NodeProto> = quantized_operators(graph, call).collect();
+    let dtypes = call.dtypes("dtypes");
+    let is_one = |(_, qdq): &(&str, Option<&QdqNode>)| {
+        let data_type = qdq.and_then(|qdq| qdq.data_type);
+        dtypes.as_ref().is_none_or(|dtypes| data_type.is_none_or(|data_type| dtypes.contains(&data_type)))
+    };
+    let is_joined = |node: &&NodeProto| {
+        operands(graph, node).iter().all(is_one)
+            && matches!(output_of(graph, node, call), Some(OperatorOutput::Quantized))
+    };
+    if !nodes.is_empty() && !nodes.iter().any(is_joined) {
+        let (n, ops) = (nodes.len(), call.ops("ops").join(", "));
+        let found = format!("0 of {n} {ops} with quantized inputs");
+        report.add(
+            Finding::new(
+                "number of operators on integers",
+                found,
+                "one or more, with 8-bit operands and a quantized output",
+            )
+            .hint("quantize the float model with this backend: the file is for a target that fuses other patterns"),
+        );
+    }
+}
+
+/// The operators of `ops` whose operands are all quantized.
+fn quantized_operators<'g, 'a>(
+    graph: &'g QdqGraph<'a>,
+    call: &'g RuleCall,
+) -> impl Iterator<Item = &'a NodeProto> + use<'g, 'a> {
+    let of_call = graph.graph.node.iter().filter(|node| call.lists("ops", node.op_type()));
+    of_call.filter(|node| {
         let operands = operands(graph, node);
-        if operands.is_empty() || operands.iter().any(|(_, qdq)| qdq.is_none()) {
-            continue;
-        }
-        let Some(mut tensor) = node.output.first().map(String::as_str) else { continue };
-        for _ in 0..MAX_CHAIN {
-            match graph.users(tensor).as_slice() {
-                [(next, _)] if call.lists("past", next.op_type()) && !graph.index.is_output(tensor) => {
-                    match next.output.first() {
-                        Some(output) => tensor = output,
-                        None => break,
-                    }
-                }
-                _ => break,
-            }
-        }
-        if graph.index.is_output(tensor) {
-            continue;
-        }
+        !operands.is_empty() && operands.iter().all(|(_, qdq)| qdq.is_some())
+    })
+}
+
+/// The reader of an operator's output.
+enum OperatorOutput {
+    /// Q alone.
+    Quantized,
+    /// The user of the model: the target writes it as float.
+    OfGraph,
+    /// An operator in float.
+    Float(Finding),
+}
+
+/// The reader of the output of `node`, past the operators that `call` names.
+fn output_of(graph: &QdqGraph, node: &NodeProto, call: &RuleCall) -> Option<OperatorOutput> {
+    let mut tensor = node.output.first().map(String::as_str)?;
+    let mut redundant = Vec::new();
+    for _ in 0..MAX_CHAIN {
         let users = graph.users(tensor);
-        let float = users.iter().find(|(user, _)| user.op_type() != "QuantizeLinear");
-        if let Some((user, _)) = float {
-            let found = format!("a float input of {}", user.op_type());
-            report.add(Finding::new("output", found, "an input of QuantizeLinear only").at(node).on(tensor));
+        let [(next, _)] = users.as_slice() else { break };
+        let is_redundant = call.lists("past_if_redundant", next.op_type());
+        if graph.index.is_output(tensor) || !(is_redundant || call.lists("past", next.op_type())) {
+            break;
         }
+        let Some(output) = next.output.first() else { break };
+        redundant.extend(is_redundant.then_some(*next));
+        tensor = output;
+    }
+    if graph.index.is_output(tensor) {
+        return Some(OperatorOutput::OfGraph);
+    }
+    let users = graph.users(tensor);
+    if let Some((user, _)) = users.iter().find(|(user, _)| user.op_type() != "QuantizeLinear") {
+        let found = format!("a float input of {}", user.op_type());
+        let finding = Finding::new("output", found, "an input of QuantizeLinear only").on(tensor);
+        return Some(OperatorOutput::Float(finding));
+    }
+    let quantizes = graph.quantizes_of(tensor);
+    let kept = redundant.into_iter().find_map(|clip| {
+        let bounds = graph.index.clip_bounds(clip)?;
+        quantizes.iter().find_map(|quantize| outside(quantize, bounds)).map(|range| (clip, range))
+    });
+    Some(match kept {
+        Some((clip, [low, high])) => {
+            let found =
+                format!("an input of {}, which is kept: its QuantizeLinear holds {low} to {high}", clip.op_type());
+            let finding = Finding::new("output", found, "an input of QuantizeLinear that holds no value outside");
+            OperatorOutput::Float(finding.on(tensor))
+        }
+        None => OperatorOutput::Quantized,
+    })
+}
+
+/// The values of a Q's integers, where some lie outside `bounds`.
+///
+/// Source: microsoft/onnxruntime, core/optimizer/qdq_transformer, relu_quantizelinear.cc and clip_quantizelinear.cc.
+fn outside(quantize: &QdqNode, (low, high): (Option<f32>, Option<f32>)) -> Option<[f32; 2]> {
+    const ROUNDING: f32 = 10.0 * f32::EPSILON;
+    let [scale] = quantize.scale.known()? else { return None };
+    let zero_point = match quantize.zero_point.known() {
+        Some([zero_point]) => *zero_point,
+        Some(_) => return None,
+        None => 0,
+    };
+    let [from, to] = integer_range(quantize.data_type?)?.map(|q| (q - zero_point) as f32 * scale);
+    let is_outside = low.is_some_and(|low| low - from > ROUNDING) || high.is_some_and(|high| to - high > ROUNDING);
+    is_outside.then_some([from, to])
+}
+
+/// A constant left operand must have a type that the target takes there.
+pub const LEFT_CONSTANT: Check = Check {
+    name: "left_constant",
+    about: "a quantized constant that is the first operand of operators of `ops` has a type of `dtypes`",
+    takes: &[("ops", ParameterKind::Ops), ("dtypes", ParameterKind::Dtypes)],
+    severity: Severity::Warning,
+    run: left_constant,
+    ..Check::DEFAULT
+};
+
+fn left_constant(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
+    let Some(allowed) = call.dtypes("dtypes") else { return };
+    for node in quantized_operators(graph, call) {
+        let Some(left) = node.input.first().and_then(|name| graph.dequantize_of(name)) else { continue };
+        let Some(found) = left.data_type.filter(|found| graph.is_constant(left.input) && !allowed.contains(found))
+        else {
+            continue;
+        };
+        let names: Vec<&str> = allowed.iter().map(|data_type| type_name(*data_type)).collect();
+        report.add(
+            Finding::new("type of the constant left operand", type_name(found), names.join(" or "))
+                .at(node)
+                .on(left.input)
+                .hint("the operator runs in float: transpose the product, so that the constant is on the right, or exclude the node"),
+        );
     }
 }
 

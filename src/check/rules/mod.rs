@@ -19,6 +19,7 @@ mod products;
 mod scales;
 
 pub use finding::{Finding, RuleReport, Severity};
+pub use finite::non_finite_constants;
 pub use model::is_quantized;
 
 use super::qdq_graph::QdqGraph;
@@ -88,6 +89,8 @@ pub const CHECKS: &[Check] = &[
     fixed::FIXED_OUTPUT,
     fusing::QUANTIZED_INPUTS,
     fusing::QUANTIZED_OUTPUT,
+    fusing::INTEGER_OPERATORS,
+    fusing::LEFT_CONSTANT,
     fusing::NO_FLOAT_NODES,
 ];
 
