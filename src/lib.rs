@@ -16,6 +16,7 @@
 //! | [`place`] | a table and a graph to quantizers, with reasons | look at data |
 //! | [`engine`] | runs models, returns tensors | gather statistics |
 //! | [`calibrate`] | the parallel pass over the data, to statistics | choose a range |
+//! | [`preprocessing`] | whether other pixel values fit the float network better | change anything |
 //! | [`plan`] | statistics to scales, zero points, integers | touch the graph |
 //! | [`equalize`] | channel scales from layer to layer | decide whether they are kept |
 //! | [`simulate`] | the quantized network node by node, without writing it | decide anything |
@@ -55,6 +56,7 @@ pub mod pipeline;
 pub mod place;
 pub mod plan;
 pub mod prepare;
+pub mod preprocessing;
 pub mod progress;
 pub mod quant;
 pub mod report;

@@ -24,6 +24,7 @@ mod pipeline;
 mod place;
 mod plan;
 mod prepare;
+mod preprocessing;
 mod progress;
 mod quant;
 mod report;

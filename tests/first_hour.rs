@@ -213,3 +213,72 @@ fn the_share_of_multiply_adds_on_integers_is_said() {
     // The one layer in float, Gemm, has 640 of some million.
     assert!(all > 0.99 && all < 1.0 && some < all - 0.05, "{all} {some}");
 }
+
+#[test]
+fn pixel_values_that_fit_clearly_better_are_named() {
+    let folder = TempDir::new().unwrap();
+    let warned = |data: &Path, more: &[&str]| {
+        let ran = run(calibrate("tensorrt", data, folder.path()).args(more));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stderr
+    };
+    let fits = "the network tells classes apart clearly better with --color rgb --scale 1/255 --mean 0.5 --std 0.5 (as in \
+                `imagenet-tf`, `minus-one-to-one`, `half`): ";
+    for preset in ["unit", "raw"] {
+        let said = warned(&digits(), &["--preprocess", preset]);
+        assert!(said.contains(fits) && said.contains(", on 24 images"), "{preset}: {said}");
+    }
+    // The right values; the check is off; too few images; arrays.
+    let array = folder.path().join("x.npy");
+    crate::support::write_npy(&array, &[30, 3, 32, 32], &crate::support::noise(30 * 3 * 32 * 32, 1));
+    for said in [
+        warned(&digits(), &["--preprocess", "half"]),
+        warned(&digits(), &["--preprocess", "unit", "--no-preprocess-check"]),
+        warned(&digits(), &["--preprocess", "unit", "--limit", "11"]),
+        warned(&array, &[]),
+    ] {
+        assert_eq!(said, "");
+    }
+}
+
+/// A network without class scores, whose normalizations are those of pixels from -1 to 1.
+#[test]
+fn normalizations_tell_the_scale() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut model = mqq::onnx::load_whole(&repository("fixtures/digits_cnn.onnx")).unwrap().model;
+    let graph = model.graph.as_mut().unwrap();
+    // The map in front of the pooling is the output.
+    let pool = graph.node.iter().position(|node| node.op_type() == "GlobalAveragePool").unwrap();
+    graph.output[0].name = Some(graph.node[pool].input[0].clone());
+    graph.output[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().shape = None;
+    graph.node.truncate(pool);
+    mqq::onnx::save(&model, &at("map.onnx")).unwrap();
+    let warned = |preset: &str| {
+        let mut command = mqq();
+        command.arg("calibrate").arg(at("map.onnx")).args(["-b", "tensorrt", "--effort", "0", "--preprocess", preset]);
+        let ran = run(command.arg("--data").arg(digits()));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stderr
+    };
+    let said = warned("raw");
+    assert!(
+        said.contains("another scale of the pixels fits the network clearly better: --color rgb --scale 1/255 "),
+        "{said}"
+    );
+    assert!(said.contains(" --mean 0.5 --std 0.5 (as in "), "{said}");
+    assert!(said.contains("its 8 BatchNormalization nodes deviate by "), "{said}");
+    assert_eq!(warned("half"), "");
+}
+
+#[test]
+fn a_format_that_cannot_hold_the_types_is_refused_before_the_data_are_read() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("bad.png"), "no image").unwrap();
+    let mut command = calibrate("onnxruntime", folder.path(), &folder.path().join("out"));
+    refused(
+        command.args(["--preprocess", "half", "--emit", "trt-cache"]),
+        2,
+        "format `trt-cache` holds symmetric int8",
+    );
+}

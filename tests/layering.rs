@@ -44,6 +44,7 @@ const ROOMS: &[Room] = &[
     Room { floor: 5, modules: &["tune"], may_use: LowerFloorsBut(&["rewrite"]) },
     Room { floor: 5, modules: &["check"], may_use: Only(&["rewrite", "scheme"]) },
     Room { floor: 4, modules: &["calibrate"], may_use: Only(&["prepare", "place", "engine", "data"]) },
+    Room { floor: 4, modules: &["preprocessing"], may_use: Only(&["prepare", "engine", "metrics", "data"]) },
     Room { floor: 4, modules: &["simulate"], may_use: Only(&["plan", "engine", "metrics", "heads"]) },
     Room { floor: 4, modules: &["rewrite"], may_use: Only(&["plan", "scheme"]) },
     Room { floor: 3, modules: &["prepare"], may_use: Only(&["engine", "scheme"]) },

@@ -24,6 +24,8 @@ pub struct CalibrationOptions {
     pub limit: Option<usize>,
     /// Whether unreadable samples are skipped.
     pub skip_bad_data: bool,
+    /// Whether other pixel values are tried on the float network.
+    pub checks_preprocessing: bool,
 }
 
 /// Later uses of the samples.

@@ -38,7 +38,7 @@ impl SampleSet {
     /// # Errors
     /// If the data cannot be found or does not fit.
     pub fn open(parsed: &Parsed, options: &CalibrationOptions, used: Use) -> Result<SampleSet> {
-        let CalibrationOptions { data, preprocessing, limit, skip_bad_data } = options;
+        let CalibrationOptions { data, preprocessing, limit, skip_bad_data, .. } = options;
         let inputs = parsed.inputs().to_vec();
         let dataset = Dataset::open(data, &inputs, preprocessing, *limit)?;
         give_free_memory_back();

@@ -103,6 +103,9 @@ pub struct CalibrateArgs {
     axes: AxisArgs,
     #[command(flatten)]
     task: TaskArgs,
+    /// Do not look whether other pixel values fit the network better
+    #[arg(long)]
+    no_preprocess_check: bool,
     /// Skip samples that cannot be read
     #[arg(long)]
     skip_bad_data: bool,
@@ -339,6 +342,7 @@ fn request(
             preprocessing,
             limit: args.samples.limit,
             skip_bad_data: args.skip_bad_data,
+            checks_preprocessing: !args.no_preprocess_check,
         },
         ranges: None,
         observers: observers::ObserverOptions { activation, is_given: args.observer.is_some(), weight },

@@ -236,6 +236,29 @@ impl Recipe {
 }
 
 impl Pixels {
+    /// Mirrored from left to right.
+    pub fn mirrored(&self) -> Pixels {
+        let n = self.n_channels;
+        let rows = self.data.chunks_exact(self.width * n);
+        let data = rows.flat_map(|row| row.chunks_exact(n).rev().flatten()).copied().collect();
+        Pixels { data, ..*self }
+    }
+
+    /// The central `share` of both sides, in the same size.
+    pub fn central(&self, share: f64) -> Result<Pixels> {
+        let inner = |side: usize| ((side as f64 * share).round() as usize).clamp(1, side);
+        let (width, height) = (inner(self.width), inner(self.height));
+        let (left, top) = ((self.width - width) / 2, (self.height - height) / 2);
+        let row = |y: usize| &self.data[(y * self.width + left) * self.n_channels..][..width * self.n_channels];
+        let data = (top..top + height).flat_map(row).copied().collect();
+        Pixels { width, height, n_channels: self.n_channels, data }.resized(self.width, self.height, Filter::Bilinear)
+    }
+
+    /// Every value changed.
+    pub fn mapped(&self, value: impl Fn(u8) -> u8) -> Pixels {
+        Pixels { data: self.data.iter().map(|&pixel| value(pixel)).collect(), ..*self }
+    }
+
     fn resized(self, width: usize, height: usize, filter: Filter) -> Result<Pixels> {
         if (self.width, self.height) == (width, height) {
             return Ok(self);

@@ -23,6 +23,7 @@ mod resize;
 mod shapes;
 mod sources;
 mod table;
+mod trial;
 
 pub use coco::{BoxLabels, ImageTruth, TrueBox};
 pub use fit::ImageFit;
@@ -30,9 +31,11 @@ pub use labels::Labels;
 pub use paths::Paths;
 pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, parse_option};
 pub use presets::{PRESETS, Preset};
+pub use recipe::same_preprocessing;
 pub use resize::Resize;
 pub use shapes::add_shapes;
 pub use sources::{ensure_found, files, is_data};
+pub use trial::{FittedImage, ImageTrial, PixelValues};
 
 use crate::diag::{WithHint, copy_of, count};
 use crate::onnx::inputs::InputSpec;

@@ -3,14 +3,14 @@
 use super::array;
 use super::preprocess::{Color, Crop, Filter, Layout, Preprocessing};
 use super::resize::Resize;
-use crate::diag::WithHint;
+use crate::diag::{WithHint, count};
 use crate::onnx::inputs::InputSpec;
 use anyhow::{Result, anyhow, bail, ensure};
 
 /// The steps for one input, with all defaults resolved.
 pub struct Recipe {
     /// The options of the user.
-    asked: Preprocessing,
+    pub asked: Preprocessing,
     /// Images per sample.
     pub batch: usize,
     pub layout: Layout,
@@ -80,9 +80,9 @@ impl Recipe {
         let is_luma = matches!(color, Color::Gray | Color::Y);
         ensure!(
             is_luma == (n_channels == 1),
-            "`color`: {} gives {} channels, input `{}` takes {n_channels} (shape {:?})",
+            "`color`: {} gives {}, input `{}` takes {n_channels} (shape {:?})",
             color_name(color),
-            if is_luma { 1 } else { 3 },
+            count(if is_luma { 1 } else { 3 }, "channel"),
             input.name,
             input.shape
         );
@@ -185,6 +185,27 @@ impl Recipe {
         let preset = asked.preset.as_ref().map_or(String::new(), |name| format!(" ({name})"));
         format!("images for input `{}`{preset}: {}", input.name, steps.join(", "))
     }
+}
+
+/// Whether two lines of [`Recipe::describe`] have the same steps, however they were asked for.
+pub fn same_preprocessing(one: &str, other: &str) -> bool {
+    steps(one) == steps(other)
+}
+
+/// The steps of a description, without the input, the marks of defaults and steps that change nothing.
+fn steps(description: &str) -> String {
+    let steps = description.rsplit_once("`").and_then(|(_, rest)| rest.split_once(": "));
+    let mut steps = steps.map_or(description, |(_, steps)| steps).to_string();
+    for mark in [" (default)", " (by its shape)"] {
+        steps = steps.replace(mark, "");
+    }
+    for (name, neutral) in [("mean", 0.0), ("std", 1.0)] {
+        for n_channels in [1, 3] {
+            steps = steps.replace(&format!(", {name} {:?}", vec![neutral; n_channels]), "");
+        }
+    }
+    // The shape of the input at the end.
+    steps.rsplit_once(" [").map_or(steps.clone(), |(steps, _)| steps.to_string())
 }
 
 /// Height and width of the images that an input takes, where its shape is that of images.

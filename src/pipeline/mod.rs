@@ -26,6 +26,7 @@ use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, is_transformer, place};
 use crate::plan::{Observers, QuantPlan, decide, unlike_tensors, warning_of_unlike};
 use crate::prepare::{PreparedGraph, prepare_file};
+use crate::preprocessing::better_pixel_values;
 use crate::progress::Progress;
 use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
@@ -248,6 +249,10 @@ fn finish(
     }
     let known = Known::new(model.graph()?, value_info, &placement, request, shapes);
     let samples = open_data(&parsed, &placement, request)?;
+    let better_preprocessing = samples
+        .as_ref()
+        .filter(|_| request.calibration.checks_preprocessing)
+        .and_then(|samples| better_preprocessing(path, &known.shapes, samples, progress));
     let setup = request.setup(&known, samples.as_ref(), progress);
     let proposals = propose(setup, &model, &placement);
     let mut calibration = observe(parsed, &placement, &proposals, setup, request)?;
@@ -268,6 +273,7 @@ fn finish(
     let improved = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
     planned.warnings.extend(samples.as_ref().and_then(|samples| preprocessing_warning(samples, request)));
+    planned.warnings.extend(better_preprocessing);
     if !request.has_ranges() {
         // They stood for ranges that the target computes on each run.
         planned.placement.activations.clear();
@@ -401,6 +407,13 @@ fn preprocessing_warning(samples: &SampleSet, request: &Request) -> Option<Strin
         ),
         _ => None,
     }
+}
+
+/// A warning if other pixel values fit the float network clearly better. It is only advice, so that a model that cannot be
+/// looked at is no error.
+fn better_preprocessing(path: &Path, shapes: &Shapes, samples: &SampleSet, progress: &Progress) -> Option<String> {
+    let model = onnx::load_whole(path).ok()?.model;
+    better_pixel_values(&model, shapes, &samples.dataset, progress).ok().flatten()
 }
 
 /// Adds warnings that no stage has given.

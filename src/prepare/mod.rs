@@ -50,6 +50,17 @@ pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
     Ok(changes)
 }
 
+/// Runs the passes that the engine needs, and leaves batch normalizations as they are.
+///
+/// # Errors
+/// As [`Pass::run`].
+pub fn prepare_unfolded(model: &mut ModelProto) -> Result<()> {
+    const OPSET: i64 = 13;
+    [lift_constants::LIFT_CONSTANTS, upgrade_opset::UPGRADE_OPSET]
+        .iter()
+        .try_for_each(|pass| (pass.run)(model, OPSET).map(drop))
+}
+
 /// Version of the default operator set.
 ///
 /// # Errors

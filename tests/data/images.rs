@@ -87,6 +87,23 @@ fn every_format_is_read() {
     }
 }
 
+/// As in torchvision and PIL; docs/guide.md says so.
+#[test]
+fn the_orientation_of_a_photograph_is_not_applied() {
+    let folder = folder();
+    let picture = image::RgbImage::from_fn(16, 16, |x, y| Rgb([x as u8 * 16, y as u8 * 16, 0]));
+    picture.save(folder.path().join("a.jpg")).unwrap();
+    let plain = std::fs::read(folder.path().join("a.jpg")).unwrap();
+    // Orientation 6: to be turned by 90 degrees.
+    let tiff = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
+    let exif = [&b"\xff\xe1\0\x22Exif\0\0"[..], tiff].concat();
+    assert_eq!(exif.len(), 2 + 0x22);
+    std::fs::write(folder.path().join("b.jpg"), [&plain[..2], &exif, &plain[2..]].concat()).unwrap();
+    let input = input("x", &[1, 3, 16, 16], FLOAT);
+    let dataset = open_with(&folder, &[""], std::slice::from_ref(&input), &with("scale: 1")).unwrap();
+    assert_eq!(dataset.load(0).unwrap(), dataset.load(1).unwrap());
+}
+
 /// A gray image whose pixel at (x, y) is `10 y + x`.
 fn ramp(width: u32, height: u32) -> TempDir {
     let folder = folder();
@@ -203,7 +220,7 @@ fn models_that_take_no_images_say_why() {
         ),
         (&[image(), image()], "{}", "an image feeds one input, but the model takes `image`, `image`"),
         (&[image()], "mean: [1, 2]", "`mean` has 2 numbers, input `image` takes 1 or one for each of 3 channels"),
-        (&[image()], "color: gray", "`color`: gray gives 1 channels, input `image` takes 3 (shape [1, 3, 2, 2])"),
+        (&[image()], "color: gray", "`color`: gray gives 1 channel, input `image` takes 3 (shape [1, 3, 2, 2])"),
         (
             &[input("x", &[1, 2, 2, 3], UINT8)],
             "preset: imagenet",

@@ -1,0 +1,178 @@
+//! Whether other pixel values than the given ones fit the float network clearly better.
+//!
+//! In: the float model, the images, their preprocessing. Out: a sentence for a warning, or nothing. Candidates are the
+//! usual scales in both orders of the channels; how images are resized is not looked at. Class scores are judged by
+//! [`scores`], other networks by their batch normalizations ([`norms`]), and networks without either not at all. A
+//! candidate must be better by a margin, and on nearly all bootstraps over the images.
+
+mod norms;
+mod scores;
+
+use crate::data::{Array, Color, Dataset, FittedImage, PixelValues};
+use crate::diag::count;
+use crate::engine::{Engine, Parsed, Session};
+use crate::metrics::{ChannelAxes, EvaluatedOutput};
+use crate::onnx::inputs::Shapes;
+use crate::onnx::node::multiply_adds;
+use crate::onnx::proto::ModelProto;
+use crate::prepare::prepare_unfolded;
+use crate::progress::{Progress, Tick};
+use anyhow::{Result, anyhow};
+use rayon::prelude::*;
+
+/// Images that are looked at.
+const MAX_IMAGES: usize = 24;
+/// Fewer images tell too little.
+const MIN_IMAGES: usize = 12;
+/// Limit on the multiply-adds of all runs: a few seconds. Larger networks are looked at with fewer images, or not.
+const MAX_MULTIPLY_ADDS: f64 = 9e10;
+/// Approximate number of runs for each image.
+const N_RUNS: f64 = 20.0;
+/// Least gain of a candidate.
+const MARGIN: f64 = 0.03;
+/// Bootstraps over the images.
+const N_BOOTSTRAPS: usize = 60;
+/// Least share of the bootstraps on which a candidate must be better.
+const LEAST_SHARE: f64 = 0.95;
+
+/// A sentence where other pixel values fit the network clearly better than those of `dataset`; `None` where none do, or
+/// that cannot be told.
+///
+/// # Errors
+/// If the model cannot be run.
+pub fn better_pixel_values(
+    model: &ModelProto,
+    shapes: &Shapes,
+    dataset: &Dataset,
+    progress: &Progress,
+) -> Result<Option<String>> {
+    let Some(given) = dataset.pixel_values() else { return Ok(None) };
+    let mut model = model.clone();
+    prepare_unfolded(&mut model)?;
+    let mut parsed = Parsed::new(&model, shapes)?;
+    let n_images = n_images(&model, &mut parsed, dataset)?;
+    if n_images < MIN_IMAGES {
+        return Ok(None);
+    }
+    // Evenly spread: images of one class are often neighbours. Unreadable ones are reported elsewhere.
+    let images = (0..n_images).into_par_iter().map(|i| dataset.fitted_image(i * dataset.len() / n_images));
+    let images: Vec<FittedImage> = images.filter_map(Result::ok).collect();
+    if images.len() < MIN_IMAGES {
+        return Ok(None);
+    }
+    let outputs = EvaluatedOutput::of(model.graph()?, &ChannelAxes::new());
+    let tick = progress("check of the preprocessing", 1 + 2 * candidates(Color::Rgb).len());
+    let trials = PixelTrials { engine: parsed.build(&[])?, dataset, images, given, tick };
+    if let Some(found) = scores::search(&trials, &outputs)? {
+        return Ok(found.map(|found| found.sentence(trials.images.len())));
+    }
+    let norms = norms::of(model.graph()?);
+    let observed: Vec<String> = norms.iter().map(|norm| norm.tensor.clone()).collect();
+    norms::search(&PixelTrials { engine: Parsed::new(&model, shapes)?.build(&observed)?, ..trials }, &norms)
+}
+
+/// The number of images to look at, by the cost of a run.
+fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset) -> Result<usize> {
+    let value_info = parsed.value_info()?;
+    let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
+    let costs = model.graph()?.node.iter().map(|node| multiply_adds(node, shape).unwrap_or(0));
+    let affordable = MAX_MULTIPLY_ADDS / N_RUNS / costs.sum::<usize>().max(1) as f64;
+    Ok((affordable as usize).min(MAX_IMAGES).min(dataset.len()))
+}
+
+/// Images and a network to run them on.
+struct PixelTrials<'a> {
+    engine: Engine,
+    dataset: &'a Dataset,
+    images: Vec<FittedImage>,
+    given: PixelValues,
+    /// Called after each candidate.
+    tick: Tick,
+}
+
+impl PixelTrials<'_> {
+    /// Calls `run` with each image's input by `values`, on all threads; results are in the order of the images.
+    fn of_images<T: Send>(
+        &self,
+        values: &PixelValues,
+        changed: impl Fn(&FittedImage) -> Result<FittedImage> + Sync,
+        run: impl Fn(&mut Session, Array) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let trial = self.dataset.trial(values)?;
+        let one = |session: &mut Result<Session>, image: &FittedImage| {
+            let session = session.as_mut().map_err(|error| anyhow!("{error:#}"))?;
+            run(session, trial.array(&changed(image)?))
+        };
+        let results = self.images.par_iter().map_init(|| self.engine.session(), one).collect();
+        (self.tick)();
+        results
+    }
+}
+
+/// The usual pixel values with channels in the order `color`.
+fn candidates(color: Color) -> Vec<PixelValues> {
+    const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
+    const STD: [f64; 3] = [0.229, 0.224, 0.225];
+    const CAFFE_BGR: [f64; 3] = [104.0, 117.0, 123.0];
+    let reversed = |values: [f64; 3], is_reversed: bool| match is_reversed {
+        true => [values[2], values[1], values[0]],
+        false => values,
+    };
+    let is_bgr = color == Color::Bgr;
+    let (imagenet, caffe) = ([MEAN, STD].map(|values| reversed(values, is_bgr)), reversed(CAFFE_BGR, !is_bgr));
+    [
+        (1.0, [0.0; 3], [1.0; 3]),
+        (1.0 / 255.0, [0.0; 3], [1.0; 3]),
+        (1.0 / 255.0, [0.5; 3], [0.5; 3]),
+        (1.0 / 255.0, imagenet[0], imagenet[1]),
+        (1.0, caffe, [1.0; 3]),
+    ]
+    .map(|(scale, mean, std)| PixelValues { color, scale, mean, std })
+    .into()
+}
+
+/// Sets of images, drawn with replacement; the first is that of all images.
+fn bootstraps(n_images: usize) -> Vec<Vec<usize>> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut draw = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % n_images as u64) as usize
+    };
+    let drawn = (0..N_BOOTSTRAPS).map(|_| (0..n_images).map(|_| draw()).collect());
+    std::iter::once((0..n_images).collect()).chain(drawn).collect()
+}
+
+/// Whether `figures` are clearly higher than `others`, each over all images and then over the bootstraps.
+fn is_clearly_higher(figures: &[f64], others: &[f64]) -> bool {
+    let n_higher = figures.iter().zip(others).skip(1).filter(|(figure, other)| figure > other).count();
+    figures[0] - others[0] > MARGIN && n_higher as f64 >= LEAST_SHARE * (figures.len() - 1) as f64
+}
+
+/// Pixel values that fit better, with the figures of the given ones and of these.
+struct BetterValues {
+    values: PixelValues,
+    figures: [f64; 2],
+}
+
+impl BetterValues {
+    fn sentence(&self, n_images: usize) -> String {
+        let BetterValues { values, figures: [before, after] } = self;
+        let presets = match values.presets()[..] {
+            [] => String::new(),
+            ref names => format!(" (as in {})", quoted(names)),
+        };
+        format!(
+            "the network tells classes apart clearly better with {}{presets}: {after:.2} nats, not {before:.2}, on {}; \
+             --no-preprocess-check skips this check",
+            values.spelled(),
+            count(n_images, "image")
+        )
+    }
+}
+
+fn quoted(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}

@@ -1,0 +1,129 @@
+//! Networks with batch normalizations: with the right scale, the inputs of these have the means and variances of the
+//! training. The order of the channels cannot be told by them.
+//!
+//! The figure is −3 · mean over the normalizations of ln(1 + mean over channels of min(KL, 100)); KL is the divergence of
+//! the observed normal distribution from the trained one, (r + z² − 1 − ln r) / 2.
+
+use super::{PixelTrials, bootstraps, candidates, is_clearly_higher, quoted};
+use crate::data::PixelValues;
+use crate::diag::count;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::GraphProto;
+use anyhow::Result;
+
+/// Fewer normalizations tell too little.
+const MIN_NORMS: usize = 5;
+/// Limit on the divergence of a channel.
+const MAX_DIVERGENCE: f64 = 100.0;
+const WEIGHT: f64 = 3.0;
+const TINY: f64 = 1e-12;
+
+/// A BatchNormalization with its trained statistics.
+pub struct Norm {
+    /// Its input.
+    pub tensor: String,
+    mean: Vec<f32>,
+    variance: Vec<f32>,
+}
+
+/// Mean and mean square by channel, for each normalization.
+type NormMoments = Vec<Vec<[f64; 2]>>;
+
+/// The normalizations of a graph.
+pub fn of(graph: &GraphProto) -> Vec<Norm> {
+    let index = GraphIndex::new(graph);
+    let nodes = graph.node.iter().filter(|node| node.op_type() == "BatchNormalization");
+    let norm = nodes.filter_map(|node| {
+        let [x, _, _, mean, variance] = node.input.as_slice() else { return None };
+        Some(Norm { tensor: x.clone(), mean: index.floats(mean)?, variance: index.floats(variance)? })
+    });
+    norm.collect()
+}
+
+/// A sentence where another scale fits better.
+pub fn search(trials: &PixelTrials, norms: &[Norm]) -> Result<Option<String>> {
+    if norms.len() < MIN_NORMS {
+        return Ok(None);
+    }
+    let sets = bootstraps(trials.images.len());
+    let figures = |values: &PixelValues| -> Result<Vec<f64>> {
+        let of_images = trials.of_images(
+            values,
+            |image| Ok(image.brighter(1.0)),
+            |session, array| {
+                let mut moments: NormMoments = vec![Vec::new(); norms.len()];
+                session.run(&[array], &mut |norm_idx, shape, values| {
+                    moments[norm_idx] = moments_of(shape, values);
+                    Ok(())
+                })?;
+                Ok(moments)
+            },
+        )?;
+        Ok(sets.iter().map(|set| figure(norms, &of_images, set)).collect())
+    };
+    let of_given = figures(&trials.given)?;
+    let mut better: Vec<(Vec<f64>, PixelValues)> = Vec::new();
+    for values in candidates(trials.given.color).into_iter().filter(|values| !values.has_same_scale(&trials.given)) {
+        let of_values = figures(&values)?;
+        if is_clearly_higher(&of_values, &of_given) {
+            better.push((of_values, values));
+        }
+    }
+    better.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]));
+    let Some((best, _)) = better.first() else { return Ok(None) };
+    // Scales that fit alike are named together.
+    let alike = better.iter().filter(|(figures, _)| !is_clearly_higher(best, figures));
+    let spelled = alike.map(|(_, values)| match values.presets()[..] {
+        [] => values.spelled(),
+        ref names => format!("{} (as in {})", values.spelled(), quoted(names)),
+    });
+    let spelled: Vec<String> = spelled.collect();
+    Ok(Some(format!(
+        "another scale of the pixels fits the network clearly better: {}; the inputs of its {} deviate by {:.2} from their \
+         trained means and variances, not by {:.2}, on {}; --no-preprocess-check skips this check",
+        spelled.join(" or "),
+        count(norms.len(), "BatchNormalization node"),
+        -best[0],
+        -of_given[0],
+        count(trials.images.len(), "image"),
+    )))
+}
+
+fn moments_of(shape: &[usize], values: &[f32]) -> Vec<[f64; 2]> {
+    let n_channels = shape.get(1).copied().unwrap_or(0);
+    let plane: usize = shape.iter().skip(2).product();
+    let mut sums = vec![[0.0; 2]; n_channels];
+    if n_channels == 0 || plane == 0 {
+        return sums;
+    }
+    for (i, values) in values.chunks_exact(plane).enumerate() {
+        let [sum, squares] = &mut sums[i % n_channels];
+        for &value in values {
+            let value = f64::from(value);
+            *sum += value;
+            *squares += value * value;
+        }
+    }
+    let n = (values.len() / n_channels) as f64;
+    sums.into_iter().map(|sums| sums.map(|sum| sum / n)).collect()
+}
+
+fn figure(norms: &[Norm], of_images: &[NormMoments], set: &[usize]) -> f64 {
+    let n = set.len() as f64;
+    let of_norm = |(norm_idx, norm): (usize, &Norm)| {
+        let n_channels = norm.mean.len();
+        let divergence = |channel: usize| {
+            let of_set = |moment: usize| {
+                set.iter().filter_map(|&i| of_images[i][norm_idx].get(channel)).map(|sums| sums[moment]).sum::<f64>()
+                    / n
+            };
+            let (mean, variance) = (of_set(0), (of_set(1) - of_set(0) * of_set(0)).max(0.0));
+            let trained = f64::from(norm.variance[channel]).max(TINY);
+            let ratio = (variance / trained).max(TINY);
+            let z = (mean - f64::from(norm.mean[channel])) / trained.sqrt();
+            ((ratio + z * z - 1.0 - ratio.ln()) / 2.0).min(MAX_DIVERGENCE)
+        };
+        (1.0 + (0..n_channels).map(divergence).sum::<f64>() / n_channels as f64).ln()
+    };
+    -WEIGHT * norms.iter().enumerate().map(of_norm).sum::<f64>() / norms.len() as f64
+}

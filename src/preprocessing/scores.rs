@@ -1,0 +1,162 @@
+//! Networks with class scores: with the right pixel values, classes differ from image to image, and the class of an
+//! image stays when the image is changed a little.
+//!
+//! The figure is H(mean p) − mean H(p) − 3 · mean JS(p, p'), in nats, of the probabilities p of the classes; p' are
+//! those of the mirrored and cropped image, and of a brighter one. The first two terms are the mutual information, and
+//! no less than the figure, so that a candidate whose mutual information is too low needs no changed images.
+
+use super::{BetterValues, PixelTrials, bootstraps, candidates, is_clearly_higher};
+use crate::data::{Array, Color, FittedImage, PixelValues, Values};
+use crate::engine::Session;
+use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
+use anyhow::Result;
+
+/// Factor of the pixels of a brighter image.
+const BRIGHTER: f32 = 1.05;
+/// Candidates whose figures differ by less fit alike.
+const ALIKE: f64 = 0.005;
+/// Weight of the changes of the probabilities.
+const CONSISTENCY: f64 = 3.0;
+
+/// The values that fit better, if any; `None` where the network has no class scores.
+pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Option<Option<BetterValues>>> {
+    let given = Scores::new(trials, &trials.given, outputs)?;
+    let Some(mut given) = given else { return Ok(None) };
+    let mut others = Vec::new();
+    for values in [Color::Rgb, Color::Bgr].into_iter().flat_map(candidates) {
+        if !values.is_same(&trials.given) {
+            others.extend(Scores::new(trials, &values, outputs)?);
+        }
+    }
+    if !given.are_class_scores && !others.iter().any(|scores| scores.are_class_scores) {
+        return Ok(None);
+    }
+    given.add_changed(trials, outputs)?;
+    let sets = bootstraps(trials.images.len());
+    let of_given = given.figures(&sets);
+    let mut limits: Vec<(Vec<f64>, Scores)> =
+        others.into_iter().map(|scores| (scores.figures(&sets), scores)).collect();
+    limits.retain(|(limit, _)| is_clearly_higher(limit, &of_given));
+    limits.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]));
+    let (mut better, mut highest): (Vec<BetterValues>, _) = (Vec::new(), f64::NEG_INFINITY);
+    for (limit, mut scores) in limits {
+        if limit[0] < highest - ALIKE {
+            break;
+        }
+        scores.add_changed(trials, outputs)?;
+        let figures = scores.figures(&sets);
+        if is_clearly_higher(&figures, &of_given) {
+            highest = figures[0].max(highest);
+            better.push(BetterValues { values: scores.values, figures: [of_given[0], figures[0]] });
+        }
+    }
+    // The given order of the channels is kept where both fit alike: the images may be gray.
+    better.retain(|better| better.figures[1] >= highest - ALIKE);
+    better.sort_by_key(|better| (better.values.color != trials.given.color, (-1e6 * better.figures[1]) as i64));
+    Ok(Some(better.into_iter().next()))
+}
+
+/// Probabilities of the classes for each image.
+struct Scores {
+    values: PixelValues,
+    of_images: Vec<Vec<f64>>,
+    /// Those of images that are mirrored and cropped, and brighter; empty before they are run.
+    changed: [Vec<Vec<f64>>; 2],
+    /// Whether the output is class scores by its values.
+    are_class_scores: bool,
+}
+
+impl Scores {
+    /// `None` where no output has the shape of class scores.
+    fn new(trials: &PixelTrials, values: &PixelValues, outputs: &[EvaluatedOutput]) -> Result<Option<Scores>> {
+        let rows =
+            trials.of_images(values, |image| Ok(image.brighter(1.0)), |session, array| run(session, array, outputs))?;
+        let Some(rows) = rows.into_iter().collect::<Option<Vec<ScoreRow>>>() else { return Ok(None) };
+        let Some(first) = rows.first() else { return Ok(None) };
+        let output = FloatOutput {
+            about: &outputs[first.output_idx],
+            batch: 1,
+            shape: &first.shape,
+            samples: rows.iter().map(|row| &row.scores[..]).collect(),
+        };
+        let are_class_scores = output.n_classes().is_some();
+        let of_images = rows.iter().map(|row| probabilities(&row.scores)).collect();
+        Ok(Some(Scores { values: values.clone(), of_images, changed: [Vec::new(), Vec::new()], are_class_scores }))
+    }
+
+    /// Runs the changed images.
+    fn add_changed(&mut self, trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<()> {
+        let changes: [fn(&FittedImage) -> Result<FittedImage>; 2] =
+            [FittedImage::mirrored_and_cropped, |image| Ok(image.brighter(BRIGHTER))];
+        for (changed, change) in self.changed.iter_mut().zip(changes) {
+            let rows = trials.of_images(&self.values, change, |session, array| run(session, array, outputs))?;
+            *changed = rows.into_iter().flatten().map(|row| probabilities(&row.scores)).collect();
+        }
+        Ok(())
+    }
+
+    /// The figure over each set of images; the mutual information alone where changed images were not run.
+    fn figures(&self, sets: &[Vec<usize>]) -> Vec<f64> {
+        let entropies: Vec<f64> = self.of_images.iter().map(|p| entropy(p)).collect();
+        let difference = |i: usize| {
+            let of_change = |changed: &Vec<Vec<f64>>| {
+                changed.get(i).map_or(0.0, |q| {
+                    entropy(&mean([&self.of_images[i], q].into_iter())) - (entropies[i] + entropy(q)) / 2.0
+                })
+            };
+            self.changed.iter().map(of_change).sum::<f64>() / self.changed.len() as f64
+        };
+        let differences: Vec<f64> = (0..entropies.len()).map(difference).collect();
+        let figure = |set: &Vec<usize>| {
+            let of_mean = entropy(&mean(set.iter().map(|&i| &self.of_images[i])));
+            let costs = set.iter().map(|&i| entropies[i] + CONSISTENCY * differences[i]);
+            of_mean - costs.sum::<f64>() / set.len() as f64
+        };
+        sets.iter().map(figure).collect()
+    }
+}
+
+/// An output that has the shape of class scores.
+struct ScoreRow {
+    output_idx: usize,
+    shape: Vec<usize>,
+    scores: Vec<f32>,
+}
+
+fn run(session: &mut Session, array: Array, outputs: &[EvaluatedOutput]) -> Result<Option<ScoreRow>> {
+    let arrays = session.run(&[array], &mut |_, _, _| Ok(()))?;
+    let is_row = |(output, array): (&EvaluatedOutput, &Array)| output.is_float && n_classes(&array.shape, 1).is_some();
+    let output_idx = outputs.iter().zip(&arrays).position(is_row);
+    let row = output_idx.and_then(|output_idx| {
+        let array = arrays.into_iter().nth(output_idx)?;
+        let Values::F32(scores) = array.values else { return None };
+        Some(ScoreRow { output_idx, shape: array.shape, scores })
+    });
+    Ok(row)
+}
+
+/// The scores as probabilities: as they are where they sum up to 1, else by a Softmax.
+fn probabilities(scores: &[f32]) -> Vec<f64> {
+    let scores: Vec<f64> = scores.iter().copied().map(f64::from).collect();
+    if scores.iter().all(|&p| p >= 0.0) && (scores.iter().sum::<f64>() - 1.0).abs() < 1e-2 {
+        return scores;
+    }
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let powers: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.into_iter().map(|power| power / sum).collect()
+}
+
+fn entropy(p: &[f64]) -> f64 {
+    -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>()
+}
+
+fn mean<'p>(rows: impl Iterator<Item = &'p Vec<f64>>) -> Vec<f64> {
+    let (mut sums, mut n) = (Vec::new(), 0.0);
+    for row in rows {
+        sums.resize(row.len(), 0.0);
+        sums.iter_mut().zip(row).for_each(|(sum, p)| *sum += p);
+        n += 1.0;
+    }
+    sums.iter().map(|sum| sum / n).collect()
+}
