@@ -214,6 +214,166 @@ fn the_share_of_multiply_adds_on_integers_is_said() {
     assert!(all > 0.99 && all < 1.0 && some < all - 0.05, "{all} {some}");
 }
 
+/// `mqq compare` of the bundled model and a quantized one on bundled images.
+fn compare(float: &Path, quantized: &Path, data: &Path, more: &[&str]) -> Ran {
+    run(mqq().arg("compare").args([float, quantized]).arg("--data").arg(data).args(more))
+}
+
+#[test]
+fn compare_says_where_its_preprocessing_is_not_the_sidecars() {
+    let folder = TempDir::new().unwrap();
+    let model = repository("fixtures/digits_cnn.onnx");
+    let ran = run(calibrate("tensorrt", &digits(), folder.path()).args(["--preprocess", "half"]));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let quantized = folder.path().join("digits_cnn.tensorrt.onnx");
+    let compared = |more: &[&str]| compare(&model, &quantized, &digits(), more);
+    let ran = compared(&["--preprocess", "unit"]);
+    let expected = "warning: the preprocessing is another than in calibration: images for input `input` (unit): ";
+    assert!(ran.code == 0 && ran.stderr.starts_with(expected), "{}", ran.stderr);
+    assert!(ran.stderr.contains("digits_cnn.tensorrt.json`: images for input `input` (half): "), "{}", ran.stderr);
+    assert_eq!(compared(&["--preprocess", "unit", "--quiet"]).stderr, "");
+    let report: serde_json::Value =
+        serde_json::from_str(&compared(&["--preprocess", "unit", "--json"]).stdout).unwrap();
+    assert_eq!(report["warnings"].as_array().unwrap().len(), 1);
+    // The same steps, asked for in another way; arrays; no sidecar.
+    let spelled = ["--color", "rgb", "--scale", "1/255", "--mean", "0.5,0.5,0.5", "--std", "0.5", "--resize", "exact"];
+    let array = folder.path().join("x.npy");
+    crate::support::write_npy(&array, &[4, 3, 32, 32], &crate::support::noise(4 * 3 * 32 * 32, 1));
+    for ran in [compared(&["--preprocess", "half"]), compared(&spelled), compare(&model, &quantized, &array, &[])] {
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    }
+    fs::remove_file(quantized.with_extension("json")).unwrap();
+    assert_eq!(compared(&["--preprocess", "unit"]).stderr, "");
+}
+
+#[test]
+fn one_sample_is_not_plural() {
+    let model = repository("fixtures/digits_cnn.onnx");
+    let ran = compare(&model, &model, &digits(), &["--preprocess", "half", "--limit", "1", "--task", "classify"]);
+    assert!(ran.code == 0 && ran.stdout.contains("1 sample"), "{} {}", ran.stdout, ran.stderr);
+    assert!(!ran.stdout.contains("1 samples"), "{}", ran.stdout);
+}
+
+#[test]
+fn classes_are_the_names_of_folders() {
+    let folder = TempDir::new().unwrap();
+    let model = repository("fixtures/digits_cnn.onnx");
+    let labels = fs::read_to_string(repository("calib_data/eval.csv")).unwrap();
+    let names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
+    // Letters in the order of the classes; the classes themselves; names in another order.
+    let trees: [(&str, fn(usize) -> String); 3] = [
+        ("letters", |class| char::from(b'a' + class as u8).to_string()),
+        ("numbers", |class| class.to_string()),
+        ("names", |class| names_of(class)),
+    ];
+    fn names_of(class: usize) -> String {
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"][class].to_string()
+    }
+    for line in labels.lines().skip(1).take(60) {
+        let (file, class) = line.split_once(',').unwrap();
+        for (tree, name) in trees {
+            let to = folder.path().join(tree).join(name(class.parse().unwrap()));
+            fs::create_dir_all(&to).unwrap();
+            fs::copy(repository("calib_data").join(file), to.join(Path::new(file).file_name().unwrap())).unwrap();
+        }
+    }
+    let compared = |data: &Path| compare(&model, &model, data, &["--preprocess", "half", "--labels", "folders"]);
+    let float_top1 = |tree: &str| {
+        let ran = compared(&folder.path().join(tree));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let (_, top1) = ran.stdout.split_once("top-1 float ").unwrap();
+        top1.split(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert!(float_top1("letters") > 90.0 && float_top1("numbers") > 90.0);
+    // As torchvision's ImageFolder: eight, five, four and so on.
+    assert!(float_top1("names") < 50.0);
+    // Numbers are classes even where others are missing, and names are not.
+    for class in 0..5 {
+        fs::remove_dir_all(folder.path().join("numbers").join(class.to_string())).unwrap();
+        fs::remove_dir_all(folder.path().join("names").join(names[class])).unwrap();
+    }
+    assert!(float_top1("numbers") > 90.0);
+    let ran = compared(&folder.path().join("names"));
+    let expected = "--labels folders: found 5 folders, expected one for each of 10 class scores";
+    assert!(ran.code == 1 && ran.stderr.contains(expected), "{}", ran.stderr);
+    let loose = folder.path().join("letters/loose.png");
+    fs::copy(repository("calib_data/eval/0003.png"), &loose).unwrap();
+    let ran = compared(&folder.path().join("letters"));
+    assert!(ran.code == 1 && ran.stderr.contains("loose.png` is in no folder of a class"), "{}", ran.stderr);
+    let ran = compared(&digits());
+    assert!(ran.code == 1 && ran.stderr.contains("has no subfolders, expected one for each class"), "{}", ran.stderr);
+    let ran = compare(&model, &model, &digits(), &["--preprocess", "half", "--labels", "folder"]);
+    assert!(ran.code == 1 && ran.stderr.contains("`folder`"), "{}", ran.stderr);
+}
+
+#[test]
+fn compare_upgrades_an_operator_set_as_calibrate_does() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut graph = GraphBuilder::new(9);
+    graph.input("x", &[1, 3, 8, 8]);
+    let y = graph.conv("x", 3, 4, 3, 1, "y");
+    graph.values("scales", &[4], &[1.0, 1.0, 2.0, 2.0]);
+    let up = graph.op("Upsample", &[&y, "scales"], "up");
+    let model = graph.output(&up).build();
+    mqq::onnx::save(&model, &at("up.onnx")).unwrap();
+    crate::support::write_npy(&at("x.npy"), &[4, 3, 8, 8], &crate::support::noise(4 * 3 * 8 * 8, 1));
+    let mut command = mqq();
+    command.arg("calibrate").arg(at("up.onnx")).args(["-b", "tensorrt", "--effort", "0", "--data"]).arg(at("x.npy"));
+    let ran = run(&mut command);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = compare(&at("up.onnx"), &at("up.tensorrt.onnx"), &at("x.npy"), &["--min-sqnr", "20"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+#[test]
+fn the_sensitivity_of_each_layer_is_printed() {
+    let folder = TempDir::new().unwrap();
+    let mut command = calibrate("tensorrt", &digits(), folder.path());
+    let ran = run(command.args(["--preprocess", "half", "--keep-float", "0", "-v"]));
+    let is_one = |line: &&str| line.trim_start().starts_with("sensitivity: ") && line.contains(" dB with Conv ");
+    let lines = ran.stdout.lines().filter(is_one);
+    assert_eq!(lines.clone().count(), 8, "{}", ran.stdout);
+    assert!(
+        lines.clone().any(|line| line.contains(" dB with Conv `/stem/stem.0/Conv` alone quantized")),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
+fn a_float_model_with_nan_has_no_ordinary_figures() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut model = mqq::onnx::load_whole(&repository("fixtures/digits_cnn.onnx")).unwrap().model;
+    let weight = model.graph.as_mut().unwrap().initializer.iter_mut().find(|t| t.name() == "stem.0.weight").unwrap();
+    let (shape, mut values) =
+        (mqq::onnx::tensor::shape(weight).unwrap(), mqq::onnx::tensor::f32_values(weight).unwrap());
+    values[3] = f32::NAN;
+    *weight = mqq::onnx::tensor::from_f32("stem.0.weight", &shape, &values).unwrap();
+    mqq::onnx::save(&model, &at("nan.onnx")).unwrap();
+    let calibrated = |more: &[&str]| {
+        let mut command = mqq();
+        command.arg("calibrate").arg(at("nan.onnx")).args(["-b", "tensorrt", "--effort", "0", "--preprocess", "half"]);
+        run(command.arg("--data").arg(digits()).args(more))
+    };
+    let ran = calibrated(&[]);
+    assert!(ran.code == 1 && ran.stderr.contains("hint: export the float model again"), "{}", ran.stderr);
+    let ran = calibrated(&["--exclude", "/stem/stem.0/Conv"]);
+    assert!(ran.code == 0 && ran.stderr.contains("weight [3] is NaN"), "{}", ran.stderr);
+    let compared = |more: &[&str]| {
+        compare(&at("nan.onnx"), &at("nan.tensorrt.onnx"), &digits(), &[&["--preprocess", "half"], more].concat())
+    };
+    let ran = compared(&[]);
+    assert!(ran.code == 0 && ran.stderr.contains("nan.onnx`: node "), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("weight [3] is NaN") && ran.stderr.contains("a runtime's outputs are NaN"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(compared(&["--min-sqnr=-300"]).code, 3);
+}
+
 #[test]
 fn pixel_values_that_fit_clearly_better_are_named() {
     let folder = TempDir::new().unwrap();

@@ -25,9 +25,9 @@ pub struct CompareArgs {
     /// Evaluation data, as for calibrate
     #[arg(long, short, required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     data: Vec<String>,
-    /// Labels: a .csv with the columns `file` (relative to the .csv or to the data) and `class_index`, or boxes as
-    /// COCO's instances.json
-    #[arg(long, value_name = "FILE")]
+    /// Labels: a .csv with the columns `file` (relative to the .csv or to the data) and `class_index`, `folders` for a
+    /// data folder with a subfolder for each class, or boxes as COCO's instances.json
+    #[arg(long, value_name = "FILE|folders")]
     labels: Option<PathBuf>,
     #[command(flatten)]
     shape: ShapeArgs,
@@ -84,7 +84,11 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let is_boxes = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "json");
     let boxes = args.labels.as_ref().filter(is_boxes).map(|path| BoxLabels::read(path)).transpose()?;
     let labels = args.labels.as_ref().filter(|path| !is_boxes(path));
-    let labels = labels.map(|path| Labels::read(path)).transpose()?;
+    let labels = labels.map(|path| match path.to_str() {
+        Some("folders") => Labels::of_folders(&args.data),
+        _ => Labels::read(path),
+    });
+    let labels = labels.transpose()?;
     data::ensure_found(&args.data)?;
     let quiet = args.print.quiet;
     let request = CompareRequest {
@@ -116,6 +120,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
             "quantized": args.quantized.display().to_string(),
             "outputs": outputs,
             "missed": missed,
+            "warnings": compared.warnings,
         });
         if let (Some(task), Some(object)) = (&task, object.as_object_mut()) {
             object.insert("task".to_string(), serde_json::to_value(task)?);
@@ -131,6 +136,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         if args.verbose {
             compared.measured.prepared().groups().iter().for_each(|groups| out!("{}", report::channels(groups)));
         }
+    }
+    for warning in compared.warnings.iter().filter(|_| !quiet) {
+        err!("warning: {warning}");
     }
     for missed in &missed {
         err!("gate missed: {missed}");

@@ -1,18 +1,29 @@
-//! Classes of samples, from a CSV file.
+//! Classes of samples, from a CSV file or the names of folders.
 
-use super::{Dataset, table};
-use crate::diag::WithHint;
+use super::{Dataset, sources, table};
+use crate::diag::{WithHint, file_name};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// The class of each file in a list.
+/// The class of each file.
 #[derive(Debug, Clone)]
-pub struct Labels {
-    /// The list.
-    list: PathBuf,
-    /// By path as in the list, or an absolute path where that leads out of the list's folder.
-    rows: BTreeMap<PathBuf, LabelRow>,
+pub struct Labels(Source);
+
+#[derive(Debug, Clone)]
+enum Source {
+    /// A list.
+    List {
+        list: PathBuf,
+        /// By path as in the list, or an absolute path where that leads out of the list's folder.
+        rows: BTreeMap<PathBuf, LabelRow>,
+    },
+    /// Folders with a subfolder for each class, by absolute path.
+    Folders {
+        classes: BTreeMap<PathBuf, usize>,
+        /// Number of classes, where their names are no numbers.
+        n_classes: Option<usize>,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -50,9 +61,45 @@ impl Labels {
                 );
                 Ok(())
             })?;
-            Ok(Labels { list: list.to_path_buf(), rows })
+            Ok(Labels(Source::List { list: list.to_path_buf(), rows }))
         };
         read().with_context(|| format!("`{}`", list.display()))
+    }
+
+    /// Takes the names of the subfolders of `folders` for classes: as numbers where all are, otherwise numbered in the
+    /// order of the names, as torchvision's ImageFolder does.
+    ///
+    /// # Errors
+    /// If one of `folders` is not a folder, or has no subfolder.
+    pub fn of_folders(folders: &[String]) -> Result<Labels> {
+        let mut found = Vec::new();
+        for folder in folders {
+            let place = || format!("`{folder}`");
+            let path = Path::new(folder);
+            let subfolders = if path.is_dir() { sources::subfolders(path).with_context(place)? } else { Vec::new() };
+            ensure!(
+                !subfolders.is_empty(),
+                anyhow!("`{folder}`: has no subfolders, expected one for each class")
+                    .hint("give the folder that holds them, or a .csv as labels")
+            );
+            found.extend(subfolders);
+        }
+        let names: BTreeSet<String> = found.iter().map(|path| file_name(path).to_string()).collect();
+        let numbers: Option<Vec<usize>> = names.iter().map(|name| name.parse().ok()).collect();
+        let n_classes = numbers.is_none().then_some(names.len());
+        let of_name: BTreeMap<String, usize> =
+            names.into_iter().zip(numbers.unwrap_or((0..found.len()).collect())).collect();
+        let class = |path: PathBuf| Ok((absolute(&path)?, of_name[&*file_name(&path)]));
+        let classes = found.into_iter().map(class).collect::<Result<_>>()?;
+        Ok(Labels(Source::Folders { classes, n_classes }))
+    }
+
+    /// Number of classes, where the labels are positions in a list of names.
+    pub fn n_classes(&self) -> Option<usize> {
+        match &self.0 {
+            Source::List { .. } => None,
+            Source::Folders { n_classes, .. } => *n_classes,
+        }
     }
 
     /// The classes of every sample of `dataset`, one per entry of its batch.
@@ -60,14 +107,18 @@ impl Labels {
     /// # Errors
     /// If a file has no class, or two files match the same row.
     pub fn of_dataset(&self, dataset: &Dataset) -> Result<Vec<Vec<usize>>> {
+        let (list, rows) = match &self.0 {
+            Source::List { list, rows } => (list, rows),
+            Source::Folders { classes, .. } => return of_folders(classes, dataset),
+        };
         // The file that each row was matched with.
         let mut taken: BTreeMap<&Path, PathBuf> = BTreeMap::new();
         let mut of_file = |file: String| -> Result<usize> {
             let path = absolute(Path::new(&file))?;
-            let Some((row, LabelRow { line, class })) = by_end(&self.rows, &path) else {
+            let Some((row, LabelRow { line, class })) = by_end(rows, &path) else {
                 bail!(
                     "`{file}` has no class in `{}`, expected a row whose `file` is this path or its end",
-                    self.list.display()
+                    list.display()
                 );
             };
             let earlier = taken.entry(row).or_insert_with(|| path.clone());
@@ -76,7 +127,7 @@ impl Labels {
                 anyhow!(
                     "`{file}` and `{}` both match line {line} of `{}`, `{}`, expected a row for each",
                     earlier.display(),
-                    self.list.display(),
+                    list.display(),
                     row.display()
                 )
                 .hint("write more of the paths in the column `file`, so that they differ")
@@ -85,6 +136,15 @@ impl Labels {
         };
         (0..dataset.len()).map(|i| dataset.parts(i).into_iter().map(&mut of_file).collect()).collect()
     }
+}
+
+fn of_folders(classes: &BTreeMap<PathBuf, usize>, dataset: &Dataset) -> Result<Vec<Vec<usize>>> {
+    let of_file = |file: String| -> Result<usize> {
+        let path = absolute(Path::new(&file))?;
+        let class = path.ancestors().find_map(|folder| classes.get(folder));
+        class.copied().with_context(|| format!("`{file}` is in no folder of a class, expected all files in one"))
+    };
+    (0..dataset.len()).map(|i| dataset.parts(i).into_iter().map(of_file).collect()).collect()
 }
 
 /// The entry with the longest path that `path` ends with.

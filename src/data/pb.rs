@@ -1,6 +1,7 @@
 //! `TensorProto` files, the format of ONNX's test data.
 
 use super::array::{Element, type_name};
+use crate::diag::count;
 use crate::onnx::proto::TensorProto;
 use crate::onnx::tensor;
 use anyhow::{Context, Result, ensure};
@@ -29,8 +30,8 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
         Some(raw) => {
             ensure!(
                 raw.len() % element.size() == 0,
-                "tensor holds {} bytes, expected a multiple of {}",
-                raw.len(),
+                "tensor holds {}, expected a multiple of {}",
+                count(raw.len(), "byte"),
                 element.size()
             );
             raw.len() / element.size()
@@ -43,7 +44,12 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
             _ => tensor.int32_data.len(),
         },
     };
-    ensure!(held == n_values, "tensor holds {held} values, expected {n_values} for its shape {:?}", tensor.dims);
+    ensure!(
+        held == n_values,
+        "tensor holds {}, expected {n_values} for its shape {:?}",
+        count(held, "value"),
+        tensor.dims
+    );
     Ok((tensor, element))
 }
 

@@ -125,6 +125,11 @@ fn entries(folder: &Path) -> Result<impl Iterator<Item = PathBuf>> {
     Ok(names.sorted().map(|name| folder.join(name)))
 }
 
+/// The folders in a folder, by name, without hidden ones.
+pub fn subfolders(folder: &Path) -> Result<Vec<PathBuf>> {
+    Ok(entries(folder)?.filter(|entry| entry.is_dir()).collect())
+}
+
 fn folder(path: &Path, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()> {
     let pb_files = pb_files(path)?;
     if n_inputs > 1 && !pb_files.is_empty() {

@@ -3,6 +3,7 @@
 use super::kind::{HeadKind, described};
 use super::part::{OutputPart, OutputView};
 use super::task::TaskName;
+use crate::diag::count;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
@@ -23,7 +24,7 @@ impl EmbedHead {
     /// If the output is missing.
     pub fn embedding(&self, outputs: &[OutputView]) -> Result<Vec<f32>> {
         let values = self.embedding.rows(outputs).context("`embedding`")?.values;
-        ensure!(values.len() > 1, "`embedding`: found {} values, expected more than one", values.len());
+        ensure!(values.len() > 1, "`embedding`: found {}, expected more than one", count(values.len(), "value"));
         Ok(values)
     }
 }

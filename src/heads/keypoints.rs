@@ -3,6 +3,7 @@
 use super::kind::{HeadKind, described};
 use super::part::{OutputPart, OutputView, PartRows};
 use super::task::TaskName;
+use crate::diag::count;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
@@ -66,7 +67,7 @@ impl KeypointsHead {
         match self.form {
             PointForm::Points => {
                 let n = if rows.n_columns == 1 { self.per_point } else { rows.n_columns };
-                ensure!(n >= 2, "`points`: found {n} values of a point, expected x and y");
+                ensure!(n >= 2, "`points`: found {} of a point, expected x and y", count(n, "value"));
                 let point = |row: &[f32]| ScoredPoint { at: [row[0], row[1]], score: row.get(2).copied() };
                 let side = match (self.normalized, input) {
                     (true, _) => 1.0,

@@ -2,6 +2,7 @@
 
 use super::goal::{Goal, Reached};
 use crate::diag::count;
+use crate::metrics::MAX_DB;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::fmt;
@@ -101,6 +102,17 @@ impl CurvePoint {
             _ => String::new(),
         };
         format!("{:>10}  {reached}{last}", count(self.n_layers, "layer"))
+    }
+}
+
+impl LayerSensitivity {
+    /// The layer as a line of text.
+    pub fn describe(&self) -> String {
+        let LayerSensitivity { layer, op_type, sqnr_db } = self;
+        match *sqnr_db >= MAX_DB {
+            true => format!("  no error with {op_type} `{layer}` alone quantized"),
+            false => format!("{sqnr_db:>7.2} dB with {op_type} `{layer}` alone quantized"),
+        }
     }
 }
 

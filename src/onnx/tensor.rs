@@ -4,6 +4,7 @@
 //! data is little-endian; narrow types share `int32_data`).
 
 use super::proto::TensorProto;
+use crate::diag::count;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use prost::Message;
@@ -98,10 +99,10 @@ fn values<T: Copy, const N: usize>(
         bail!("data are in an external file, expected them in the model");
     }
     let Some(raw) = &tensor.raw_data else {
-        ensure!(typed.len() == n_values, "holds {} values, expected {n_values} for its shape", typed.len());
+        ensure!(typed.len() == n_values, "holds {}, expected {n_values} for its shape", count(typed.len(), "value"));
         return Ok(typed.to_vec());
     };
-    ensure!(raw.len() == n_values * N, "holds {} bytes, expected {} for its shape", raw.len(), n_values * N);
+    ensure!(raw.len() == n_values * N, "holds {}, expected {} for its shape", count(raw.len(), "byte"), n_values * N);
     let (chunks, _) = raw.as_chunks::<N>();
     Ok(chunks.iter().map(|&bytes| from_le_bytes(bytes)).collect())
 }
@@ -154,7 +155,11 @@ pub fn from_i64(name: &str, shape: &[usize], values: &[i64]) -> Result<TensorPro
 
 fn from_raw(name: &str, data_type: DataType, shape: &[usize], n_values: usize, raw: Vec<u8>) -> Result<TensorProto> {
     let expected: usize = shape.iter().product();
-    ensure!(n_values == expected, "tensor `{name}`: {n_values} values for shape {shape:?}, expected {expected}");
+    ensure!(
+        n_values == expected,
+        "tensor `{name}`: {} for shape {shape:?}, expected {expected}",
+        count(n_values, "value")
+    );
     Ok(TensorProto {
         name: Some(name.to_owned()),
         data_type: Some(data_type as i32),

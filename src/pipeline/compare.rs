@@ -2,9 +2,9 @@
 
 use super::on_threads;
 use crate::calibrate::each_sample;
-use crate::check::is_quantized;
-use crate::data::{Array, BoxLabels, Dataset, ImageTruth, Labels, Preprocessing, Sample, Values};
-use crate::diag::WithHint;
+use crate::check::{is_quantized, non_finite_constants};
+use crate::data::{Array, BoxLabels, Dataset, ImageTruth, Labels, Preprocessing, Sample, Values, same_preprocessing};
+use crate::diag::{WithHint, count};
 use crate::engine::{Engine, Parsed, Session};
 use crate::heads::{HeadRequest, OutputView, TaskHead, TaskName};
 use crate::metrics::{
@@ -14,7 +14,9 @@ use crate::metrics::{
 use crate::onnx;
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
+use crate::prepare::{default_opset, prepare};
 use crate::progress::Progress;
+use crate::sidecar::Sidecar;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -61,12 +63,17 @@ pub struct Comparison {
     pub n_samples: usize,
     /// The head for metrics of tasks; absent where it is not known.
     pub head: Option<TaskHead>,
+    /// Whether weights, biases and other constants of both models are finite.
+    pub has_finite_constants: bool,
+    /// Warnings for the user.
+    pub warnings: Vec<String>,
 }
 
 impl Comparison {
-    /// The missed gates. An output with NaN or infinite values misses all of them.
+    /// The missed gates. An output with NaN or infinite values misses all of them, and so do models with such constants.
     pub fn missed(&self, gates: &[MetricBound]) -> Vec<MissedGate> {
-        let is_known = |output_idx: usize| self.n_samples > 0 && !self.non_finite[output_idx].any();
+        let has_figures = self.n_samples > 0 && self.has_finite_constants;
+        let is_known = |output_idx: usize| has_figures && !self.non_finite[output_idx].any();
         gates.iter().flat_map(|gate| gate.missed(&self.measured, is_known)).collect()
     }
 }
@@ -92,16 +99,22 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let n_quantized = self::outputs(&quantized, &ChannelAxes::new())?.len();
     ensure!(
         outputs.len() == n_quantized,
-        "`{}` has {n_quantized} outputs, expected {} as the float model",
+        "`{}` has {}, expected {} as the float model",
         models[1].display(),
+        count(n_quantized, "output"),
         outputs.len()
     );
+    let mut warnings: Vec<String> = models.iter().zip([&float, &quantized]).flat_map(non_finite).collect();
+    let has_finite_constants = warnings.is_empty();
+    let opset = default_opset(&quantized).unwrap_or_default();
     let build = |path: &Path, model: ModelProto| {
-        let engine = Parsed::new(&model, shapes).and_then(|parsed| parsed.build(&[]));
+        let engine = parsed(&model, opset, shapes).and_then(|parsed| parsed.build(&[]));
         engine.with_context(|| format!("`{}`", path.display()))
     };
     let (float, quantized): (Engine, Engine) = (build(models[0], float)?, build(models[1], quantized)?);
     let dataset = Dataset::open(data, float.inputs(), preprocessing, *limit)?;
+    warnings.extend(other_preprocessing(models[1], &dataset));
+    let n_labels = labels.as_ref().and_then(Labels::n_classes);
     let labels = labels.as_ref().map(|labels| labels.of_dataset(&dataset)).transpose()?;
     let truths = request.boxes.as_ref().map(|boxes| boxes.of_dataset(&dataset)).transpose()?;
     let tick = progress("comparison", dataset.len());
@@ -113,6 +126,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
             |session: &mut Session| session.run(&sample, &mut |_, _, _| Ok(())).with_context(|| format!("`{name}`"));
         let ran = Ran {
             outputs: [run(float)?, run(quantized)?],
+            n_classes: n_labels,
             labels: labels.as_ref().map(|labels| &labels[sample_idx][..]),
             truths: truths.as_ref().map(|truths| &truths[sample_idx][..]),
         };
@@ -120,7 +134,36 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
         add(&sums, sample_idx, &name, ran)
     };
     on_threads(*threads, || each_sample(&dataset, &*tick, start, job))?;
-    sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()
+    let comparison = sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()?;
+    Ok(Comparison { has_finite_constants, warnings, ..comparison })
+}
+
+/// Warnings about constants that are NaN or infinite. The engine's Relu takes NaN for 0, so outputs may not show them.
+fn non_finite((path, model): (&&Path, &ModelProto)) -> Vec<String> {
+    let found = non_finite_constants(model).into_iter();
+    found.map(|finding| format!("`{}`: {finding}; a runtime's outputs are NaN", path.display())).collect()
+}
+
+/// The model in the engine; upgraded to operator set `opset`, as calibration does, where the engine does not know an
+/// older operator.
+fn parsed(model: &ModelProto, opset: i64, shapes: &Shapes) -> Result<Parsed> {
+    Parsed::new(model, shapes).or_else(|error| {
+        let mut upgraded = model.clone();
+        match prepare(&mut upgraded, opset) {
+            Ok(changes) if !changes.is_empty() => Parsed::new(&upgraded, shapes),
+            _ => Err(error),
+        }
+    })
+}
+
+/// A warning if images are not preprocessed as for the calibration of `quantized`, by the sidecar beside it.
+fn other_preprocessing(quantized: &Path, dataset: &Dataset) -> Option<String> {
+    let here = dataset.describe()?;
+    let path = quantized.with_extension("json");
+    let sidecar = Sidecar::from_json(&std::fs::read_to_string(&path).ok()?).ok()?;
+    let there = sidecar.calibration.preprocessing?;
+    (!same_preprocessing(&here, &there))
+        .then(|| format!("the preprocessing is another than in calibration: {here}; in `{}`: {there}", path.display()))
 }
 
 /// The outputs of a graph, with the axes that the user gives.
@@ -146,6 +189,8 @@ pub(super) fn outputs(model: &ModelProto, axes: &ChannelAxes) -> Result<Vec<Eval
 struct Ran<'a> {
     /// Outputs of the float and of the quantized model.
     outputs: [Vec<Array>; 2],
+    /// Number of classes, where the labels are positions in a list of names.
+    n_classes: Option<usize>,
     /// The class of each entry of the batch.
     labels: Option<&'a [usize]>,
     /// The boxes of each image of the batch.
@@ -174,14 +219,24 @@ impl Ran<'_> {
                 a.shape
             );
         }
-        let has_scores = |labels: &[usize]| {
-            let is_scores = |(output, array): (&EvaluatedOutput, &Array)| {
-                output.is_float && n_classes(&array.shape, batch).is_some() && array.shape[0] == labels.len()
+        let of_labels = |labels: &[usize]| {
+            let of_scores = |(output, array): (&EvaluatedOutput, &Array)| {
+                let n = n_classes(&array.shape, batch)?;
+                (output.is_float && array.shape[0] == labels.len()).then_some(n)
             };
-            outputs.iter().zip(float).any(is_scores)
+            outputs.iter().zip(float).filter_map(of_scores).collect()
         };
+        let found: Option<Vec<usize>> = self.labels.map(of_labels);
+        if let (Some(n), Some([of_output, ..])) = (self.n_classes, found.as_deref()) {
+            let counts = (count(n, "folder"), count(*of_output, "class score"));
+            ensure!(
+                found.iter().flatten().any(|of_output| *of_output == n),
+                anyhow!("--labels folders: found {}, expected one for each of {}", counts.0, counts.1)
+                    .hint("name the folders by the numbers of their classes, or give a .csv as labels")
+            );
+        }
         ensure!(
-            self.labels.is_none_or(has_scores),
+            found.is_none_or(|found| !found.is_empty()),
             "no output is class scores, expected one of shape [{batch}, classes] for --labels; found {}",
             float.iter().map(|array| format!("{:?}", array.shape)).collect::<Vec<_>>().join(", ")
         );
@@ -293,6 +348,8 @@ impl<'a> Sums<'a> {
             non_finite: self.non_finite,
             n_samples: self.n_samples,
             head: self.head,
+            has_finite_constants: true,
+            warnings: Vec::new(),
         })
     }
 }

@@ -52,7 +52,7 @@ fn ensure_finite(name: &str, values: &[f32]) -> Result<()> {
     ensure!(
         bad == 0,
         anyhow!("initializer `{name}`: {bad} of {} values are NaN or infinite, expected finite weights", values.len())
-            .hint("leave its node float with --exclude")
+            .hint("export the float model again: a runtime gives NaN for it")
     );
     Ok(())
 }

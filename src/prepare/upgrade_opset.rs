@@ -7,7 +7,7 @@
 //! Source: ONNX, `docs/Changelog.md`.
 
 use super::{Change, Pass, default_opset};
-use crate::diag::WithHint;
+use crate::diag::{WithHint, count};
 use crate::onnx::graph::{GraphIndex, replace_uses};
 use crate::onnx::names::Names;
 use crate::onnx::node::{self, node_name};
@@ -191,7 +191,7 @@ fn upsample(mut old: OldNode) -> Result<Vec<NodeProto>> {
 }
 
 fn resize(mut old: OldNode) -> Result<Vec<NodeProto>> {
-    ensure!(old.node.input.len() == 2, "has {} inputs, expected 2", old.node.input.len());
+    ensure!(old.node.input.len() == 2, "has {}, expected 2", count(old.node.input.len(), "input"));
     old.node.input.insert(1, String::new());
     let mode = node::text(&old.node, "mode", "nearest");
     let mode = if mode == "bilinear" { "linear".to_string() } else { mode };

@@ -1,6 +1,7 @@
 //! The mapping from values of a tensor to scales.
 
 use super::QuantParams;
+use crate::diag::count;
 use anyhow::{Context, Result, ensure};
 
 /// The parts of a tensor with a scale each: the whole, the slices of an axis, or blocks along an axis, in row-major
@@ -113,7 +114,7 @@ impl<'a> TensorParams<'a> {
     /// If their number is not that of the tensor.
     pub fn quantize(&self, values: &[f32]) -> Result<Vec<i32>> {
         let (n, expected) = (values.len(), self.layout.n_values);
-        ensure!(n == expected, "has {n} values, expected {expected}");
+        ensure!(n == expected, "has {}, expected {expected}", count(n, "value"));
         let q = |(i, x): (usize, &f32)| self.params[self.layout.scale_of(i)].quantize(*x);
         Ok(values.iter().enumerate().map(q).collect())
     }

@@ -2,7 +2,7 @@
 
 use super::{by_operator, channels, count};
 use crate::metrics::{self, SQNR};
-use crate::mixed::{CurvePoint, Mixed, RESCUE};
+use crate::mixed::{CurvePoint, LayerSensitivity, Mixed, RESCUE};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
 use crate::pipeline::{Improved, Outcome};
@@ -275,7 +275,7 @@ fn describe_tuned(tuned: &Tuned) -> String {
 }
 
 /// The additional lines of `--verbose`: changes of the float model, nodes without quantizers with the reason, groups of
-/// channel scales, steps of mixed precision.
+/// channel scales, sensitivity and steps of mixed precision.
 pub fn details(outcome: &Outcome) -> Vec<String> {
     let sidecar = &outcome.sidecar;
     let prepared = sidecar.model.prepared.iter().map(|change| format!("prepared: {change}"));
@@ -289,8 +289,11 @@ pub fn details(outcome: &Outcome) -> Vec<String> {
         .methods
         .iter()
         .flat_map(|tried| tried.notes.iter().map(|note| format!("{}: {note}", title(&tried.method))));
-    let curve = outcome.improved.mixed.iter().flat_map(|mixed| &mixed.curve);
+    let mixed = outcome.improved.mixed.as_ref();
+    let curve = mixed.iter().flat_map(|mixed| &mixed.curve);
     let curve = curve.map(|point| format!("mixed precision: {}", CurvePoint::describe(point)));
+    let sensitivity = mixed.iter().flat_map(|mixed| &mixed.sensitivity);
+    let sensitivity = sensitivity.map(|layer| format!("sensitivity: {}", LayerSensitivity::describe(layer)));
     let outputs = outcome.improved.outputs.iter().map(|groups| format!("output {}", channels(groups)));
-    prepared.chain(floats).chain(notes).chain(outputs).chain(curve).collect()
+    prepared.chain(floats).chain(notes).chain(outputs).chain(sensitivity).chain(curve).collect()
 }

@@ -122,7 +122,7 @@ pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
         format!("boxes found: float {float}, quantized {quantized}")
     }));
     let map = report.coco_map.map(|[float, quantized]| format!("; mAP float {float:.4}, quantized {quantized:.4}"));
-    vec![head, format!("network: {}, {n_samples} samples{}", parts.join(", "), map.unwrap_or_default())]
+    vec![head, format!("network: {}, {}{}", parts.join(", "), count(n_samples, "sample"), map.unwrap_or_default())]
 }
 
 /// The report on every output.

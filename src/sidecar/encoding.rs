@@ -1,7 +1,7 @@
 //! A tensor's parameters in the form that export formats need.
 
 use super::schema::{Encoding, OneOrMany};
-use crate::diag::none_of;
+use crate::diag::{count, none_of};
 use crate::onnx::graph::Edge;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::GraphProto;
@@ -46,7 +46,8 @@ impl Encoding {
         let n_zero_points = self.y_zero_point.as_slice().len();
         ensure!(
             n_zero_points == 1 || n_zero_points == scales.len(),
-            "y_zero_point has {n_zero_points} numbers, expected 1 or {}",
+            "y_zero_point has {}, expected 1 or {}",
+            count(n_zero_points, "number"),
             scales.len()
         );
         ensure!(

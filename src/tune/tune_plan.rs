@@ -5,6 +5,7 @@ use super::outcome::Judged;
 use super::setup::{Evaluation, MIN_SAMPLES, PlannedModel, Setup, WeightScheme};
 use super::trials::{Trials, Tried};
 use super::tuning::{Tuned, Tuning};
+use crate::diag::count;
 use crate::metrics::{Gain, Measurement};
 use crate::onnx::edit::{ModelEdit, NewBias};
 use crate::onnx::graph::Edge;
@@ -58,7 +59,7 @@ pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>>
     if methods.is_empty() || plan.weights.is_empty() || n_tune >= samples.len() {
         return Ok(None);
     }
-    ensure!(samples.len() >= MIN_SAMPLES, "{} samples, expected {MIN_SAMPLES} or more", samples.len());
+    ensure!(samples.len() >= MIN_SAMPLES, "{}, expected {MIN_SAMPLES} or more", count(samples.len(), "sample"));
     let start = Instant::now();
     let Tried { plain, best, methods, reference } = Trials::new(planned, tuning).run()?;
     let measured = best.as_ref().and_then(|best| best.measured.clone()).unwrap_or_else(|| plain.clone());

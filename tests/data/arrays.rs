@@ -173,7 +173,7 @@ fn broken_files_are_named() {
         (
             "a.pb",
             TensorProto { dims: vec![9], ..from_f32("x", &[1], &[1.0]).unwrap() }.encode_to_vec(),
-            "tensor holds 1 values, expected 9 for its shape [9]",
+            "tensor holds 1 value, expected 9 for its shape [9]",
         ),
     ];
     for (name, bytes, expected) in cases {

@@ -11,6 +11,7 @@ mod node_params;
 
 pub use narrow::widened;
 
+use crate::diag::count;
 use crate::quant::ScaleLayout;
 use node_params::NodeParams;
 use tract_onnx::model::{OnnxOpRegister, ParsingContext};
@@ -71,7 +72,7 @@ impl QdqOp {
 
     fn compute(&self, inputs: &[&Tensor]) -> TractResult<Tensor> {
         let (Some(x), Some(scales)) = (inputs.first(), inputs.get(1)) else {
-            bail!("{} inputs, expected 2 or 3", inputs.len())
+            bail!("{}, expected 2 or 3", count(inputs.len(), "input"))
         };
         let zero_points = inputs.get(2);
         let result = self.result_type(scales.datum_type(), zero_points.map(|z| z.datum_type()));
@@ -174,7 +175,7 @@ impl EvalOp for QdqOp {
 impl TypedOp for QdqOp {
     fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
         let (Some(x), Some(scales)) = (inputs.first(), inputs.get(1)) else {
-            bail!("{} inputs, expected 2 or 3", inputs.len())
+            bail!("{}, expected 2 or 3", count(inputs.len(), "input"))
         };
         let zero_point = inputs.get(2).map(|fact| fact.datum_type);
         Ok(tvec!(self.result_type(scales.datum_type, zero_point).fact(x.shape.clone())))
