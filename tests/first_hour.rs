@@ -261,18 +261,15 @@ fn classes_are_the_names_of_folders() {
     let labels = fs::read_to_string(repository("calib_data/eval.csv")).unwrap();
     let names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
     // Letters in the order of the classes; the classes themselves; names in another order.
-    let trees: [(&str, fn(usize) -> String); 3] = [
-        ("letters", |class| char::from(b'a' + class as u8).to_string()),
-        ("numbers", |class| class.to_string()),
-        ("names", |class| names_of(class)),
-    ];
-    fn names_of(class: usize) -> String {
-        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"][class].to_string()
-    }
+    let name_of = |tree: &str, class: usize| match tree {
+        "letters" => char::from(b'a' + class as u8).to_string(),
+        "numbers" => class.to_string(),
+        _ => names[class].to_string(),
+    };
     for line in labels.lines().skip(1).take(60) {
         let (file, class) = line.split_once(',').unwrap();
-        for (tree, name) in trees {
-            let to = folder.path().join(tree).join(name(class.parse().unwrap()));
+        for tree in ["letters", "numbers", "names"] {
+            let to = folder.path().join(tree).join(name_of(tree, class.parse().unwrap()));
             fs::create_dir_all(&to).unwrap();
             fs::copy(repository("calib_data").join(file), to.join(Path::new(file).file_name().unwrap())).unwrap();
         }
@@ -289,8 +286,9 @@ fn classes_are_the_names_of_folders() {
     assert!(float_top1("names") < 50.0);
     // Numbers are classes even where others are missing, and names are not.
     for class in 0..5 {
-        fs::remove_dir_all(folder.path().join("numbers").join(class.to_string())).unwrap();
-        fs::remove_dir_all(folder.path().join("names").join(names[class])).unwrap();
+        for tree in ["numbers", "names"] {
+            fs::remove_dir_all(folder.path().join(tree).join(name_of(tree, class))).unwrap();
+        }
     }
     assert!(float_top1("numbers") > 90.0);
     let ran = compared(&folder.path().join("names"));
