@@ -353,6 +353,18 @@ fn a_layer_that_makes_most_of_the_error_stays_float_without_being_asked_for() {
         let (rescued, float, _) = quantize(&extra);
         assert!(float.is_empty() && rescued.is_none_or(|rescued| rescued["accepted"] == false), "{extra:?}: {float:?}");
     }
+    // A table without float gives the layer its widest types.
+    let wider = [
+        "--set",
+        "mixed={wide: {activation: act16}}",
+        "--set",
+        "min_opset=21",
+        "--set",
+        "types.act16={bits: 16, signed: true, symmetry: symmetric, granularity: per_tensor}",
+    ];
+    let (rescued, float, _) = quantize(&wider);
+    let details = rescued.unwrap()["details"][0].as_str().unwrap().to_string();
+    assert!(details.starts_with("`Conv_b` wide: overlap") && float.is_empty(), "{details} {float:?}");
     let output = folder.path().join("digits.onnx");
     let ran = calibrate("tensorrt", &output, &[]);
     assert!(ran.code == 0 && !ran.stdout.contains("\"rescue\""), "{}", ran.stdout);

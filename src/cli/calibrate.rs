@@ -217,7 +217,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let of_transformers = args.backend.of_transformers(&scheme)?.map(|scheme| args.fixed.apply(scheme));
     let preprocessing = args.preprocess.resolve()?;
     let head = args.task.resolve()?;
-    let with = |scheme: Scheme| request(args, scheme, preprocessing.clone(), &head).map_err(Failure::Usage);
+    let with = |scheme: Scheme| request(args, scheme, preprocessing.clone(), head.clone()).map_err(Failure::Usage);
     let mut request =
         Request { of_transformers: of_transformers.map(with).transpose()?.map(Box::new), ..with(scheme)? };
     let all_paths = paths(args, &request.scheme).map_err(Failure::Usage)?;
@@ -285,9 +285,9 @@ fn request(
     args: &CalibrateArgs,
     mut scheme: Scheme,
     preprocessing: Preprocessing,
-    head: &HeadRequest,
+    mut head: HeadRequest,
 ) -> Result<Request> {
-    let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty(), head)?;
+    let mixed = args.mixed.resolve(&mut scheme, !args.data.is_empty(), &mut head)?;
     let observer = |asked: &Option<String>, default: &str| -> Result<_> {
         let spelling = canonical(asked.as_deref().unwrap_or(default));
         Ok(Spelled { observer: by_spelling(&spelling)?, spelling })
@@ -320,6 +320,12 @@ fn request(
         args.effort != "0" || rescue == 0.0,
         "--rescue with --effort 0, expected 1 or more: effort 0 evaluates no samples"
     );
+    let evaluates =
+        mixed.is_some() || rescue > 0.0 || args.effort != "0" && methods.as_ref().is_none_or(|list| !list.is_empty());
+    ensure!(
+        evaluates || head == HeadRequest::default(),
+        "--task and --head: nothing is evaluated, expected methods with --effort 1 or more, or a goal"
+    );
     let activation = observer(&args.observer, &scheme.observers.activation)?;
     let weight = observer(&args.weight_observer, &scheme.observers.weight)?;
     ensure!(
@@ -348,6 +354,7 @@ fn request(
         observers: observers::ObserverOptions { activation, is_given: args.observer.is_some(), weight },
         tune: tune::TuningOptions { effort, methods, rescue },
         axes: args.axes.resolve()?,
+        head,
         inserts: !args.no_insert,
         mixed,
         storage,

@@ -336,7 +336,10 @@ pub struct MixedArgs {
 
 impl MixedArgs {
     /// The goal, if any. Raises the table's operator set where that is needed.
-    pub fn resolve(&self, scheme: &mut Scheme, has_data: bool, head: &HeadRequest) -> Result<Option<Wanted>> {
+    ///
+    /// # Errors
+    /// If the goal is of another task than `head`, has no data, or the table cannot serve it.
+    pub fn resolve(&self, scheme: &mut Scheme, has_data: bool, head: &mut HeadRequest) -> Result<Option<Wanted>> {
         let target = self.target.as_deref().map(metrics::MetricBound::parse).transpose().context("--target")?;
         let goals = [
             self.keep_float.map(Goal::keep_float),
@@ -348,15 +351,14 @@ impl MixedArgs {
         let goal = goals.into_iter().flatten().next();
         let of_goal = goal.as_ref().and_then(Goal::metric).and_then(|metric| metric.task);
         let given = head.task.or(head.head.as_ref().map(heads::Head::task));
-        if let Some(given) = given.filter(|given| Some(*given) != of_goal) {
+        if let (Some(given), Some(_)) = (given.filter(|given| Some(*given) != of_goal), of_goal) {
             let names = METRICS.iter().filter(|metric| metric.task == Some(given)).map(|metric| metric.name);
             let names = names.collect::<Vec<_>>().join(", ");
             bail!("the task is {}, expected a goal of it: --target NAME=VALUE with one of {names}", given.name());
         }
         let Some(goal) = goal else { return Ok(None) };
         ensure!(has_data, "{} needs --data, expected samples to choose the layers", goal.option());
-        let wanted = Wanted::new(goal, self.raise_to.as_deref(), scheme)?;
-        let head = HeadRequest { task: of_goal, head: head.head.clone() };
-        Ok(Some(Wanted { head, ..wanted }))
+        head.task = head.task.or(of_goal);
+        Wanted::new(goal, self.raise_to.as_deref(), scheme).map(Some)
     }
 }

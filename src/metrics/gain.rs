@@ -16,6 +16,8 @@ pub struct Gain {
     pub deviation: f64,
     /// The change of each group of channels, or of each output where the metric has no groups.
     pub groups: Vec<GroupChange>,
+    /// The change of the task's metric, where the task is known.
+    pub task: Option<TaskChange>,
     /// Mean SQNR of the outputs before and after, in dB.
     pub sqnr_db: [f64; 2],
     /// Whether the second network has a NaN or infinite value.
@@ -27,6 +29,17 @@ pub struct Gain {
 pub struct GroupChange {
     /// Name of its output, with the group where there are several.
     pub name: String,
+    /// Figures before and after.
+    pub figures: [f64; 2],
+    /// Standard deviation of their difference.
+    pub deviation: f64,
+}
+
+/// The change of the metric of the network's task.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TaskChange {
+    /// The metric.
+    pub metric: Metric,
     /// Figures before and after.
     pub figures: [f64; 2],
     /// Standard deviation of their difference.
@@ -56,7 +69,9 @@ impl Gain {
         let [first, second] = [before, after].map(|measured| all_figures(measured, metric, None));
         let deviations = match before.is_unknown(metric) || after.is_unknown(metric) {
             true => vec![0.0; first.len()],
-            false => deviations(before, after, metric, first.len()),
+            false => {
+                deviations(before, after, |measured, left_out| all_figures(measured, metric, left_out), first.len())
+            }
         };
         let figures = |i: usize| [first[i], second.get(i).copied().unwrap_or(f64::NAN)];
         let names = group_names(before, metric);
@@ -65,6 +80,7 @@ impl Gain {
             metric,
             figures: figures(0),
             deviation: deviations[0],
+            task: TaskChange::of(before, after),
             groups: names.into_iter().take(first.len() - 1).enumerate().map(change).collect(),
             sqnr_db: [before, after].map(|measured| measured.mean(SQNR).unwrap_or_default()),
             is_unknown: after.is_unknown(metric) || !after.unknown_outputs().is_empty(),
@@ -85,14 +101,38 @@ impl GroupChange {
     }
 }
 
-/// Standard deviations of the differences, by leaving out one sample at a time.
-fn deviations(before: &Measurement, after: &Measurement, metric: Metric, n_figures: usize) -> Vec<f64> {
+impl TaskChange {
+    /// `None` where the task is not known, or a network has no figure.
+    fn of(before: &Measurement, after: &Measurement) -> Option<TaskChange> {
+        let metric = before.of_task()?;
+        let figures = [before.mean(metric)?, after.mean(metric)?];
+        let figure = |measured: &Measurement, left_out: Option<usize>| {
+            let figures = measured.figures_without(metric, left_out);
+            // Without the sample there may be nothing to find.
+            vec![measured.mean_of(metric, &figures).unwrap_or(metric.best)]
+        };
+        Some(TaskChange { metric, figures, deviation: deviations(before, after, figure, 1)[0] })
+    }
+
+    /// Improvement of the second network, in the metric's unit.
+    pub fn gain(&self) -> f64 {
+        self.figures[1] - self.figures[0]
+    }
+}
+
+/// Standard deviations of the differences of `n_figures` figures, by leaving out one sample at a time.
+fn deviations(
+    before: &Measurement,
+    after: &Measurement,
+    figures: impl Fn(&Measurement, Option<usize>) -> Vec<f64>,
+    n_figures: usize,
+) -> Vec<f64> {
     let n = before.n_samples().min(after.n_samples());
     if n < 2 {
         return vec![0.0; n_figures];
     }
     let difference = |left_out: usize| -> Vec<f64> {
-        let [a, b] = [before, after].map(|measured| all_figures(measured, metric, Some(left_out)));
+        let [a, b] = [before, after].map(|measured| figures(measured, Some(left_out)));
         a.iter().zip(&b).map(|(a, b)| b - a).collect()
     };
     let differences: Vec<Vec<f64>> = (0..n).map(difference).collect();

@@ -40,7 +40,7 @@ pub use coco::COCO_MAP;
 pub use cosine::COSINE;
 pub use decibels::{MAX_DB, relative_error_db};
 pub use detect::{BOX_IOU, F1};
-pub use gain::{Gain, GroupChange};
+pub use gain::{Gain, GroupChange, TaskChange};
 pub use gate::{MetricBound, MissedGate};
 pub use groups::{ChannelGroup, OutputGroups};
 pub use layout::{FloatOutput, channel_axis};
@@ -59,9 +59,10 @@ pub use top1::{TOP1, TOP1_DROP};
 pub use top5::TOP5;
 
 use crate::diag::{WithHint, did_you_mean};
+use crate::heads::TaskName;
 use anyhow::{Result, anyhow};
 
-/// Every metric, in the order in which they are printed.
+/// Every metric, in the order in which they are printed. The first of a task evaluates changes of its networks.
 pub const METRICS: &[Metric] = &[
     OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, TOP1_DROP, TOP5, F1, BOX_IOU, COCO_MAP, MIOU, NEIGHBOURS,
     MAP_SQNR, SSIM, PCK, CHARACTERS,
@@ -77,6 +78,11 @@ pub fn by_name(name: &str) -> Result<Metric> {
         let all = names().collect::<Vec<_>>().join(", ");
         anyhow!("metric `{name}` is unknown, expected one of: {all}").hint(did_you_mean(name, names()))
     })
+}
+
+/// The metric that evaluates changes of a task's networks.
+pub fn of_task(task: TaskName) -> Option<Metric> {
+    METRICS.iter().find(|metric| metric.task == Some(task)).copied()
 }
 
 /// A float value and its error in double precision; both 0 for an infinity that both networks have.

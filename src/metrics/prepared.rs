@@ -3,6 +3,7 @@
 use super::groups::OutputGroups;
 use super::layout::FloatOutput;
 use super::metric::{Figure, Measure, Metric, SamplePair};
+use super::of_task;
 use super::overlap::OVERLAP;
 use super::sqnr::SQNR;
 use crate::heads::TaskHead;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 pub struct PreparedMetrics {
     measures: Vec<(Metric, Box<dyn Measure>)>,
     outputs: Vec<String>,
+    head: Option<TaskHead>,
     /// Whether every output is equal for all samples.
     is_constant: bool,
 }
@@ -30,6 +32,7 @@ impl PreparedMetrics {
         PreparedMetrics {
             measures: metrics.iter().map(|metric| (*metric, (metric.prepare)(outputs, head))).collect(),
             outputs: outputs.iter().map(|output| output.about.name.clone()).collect(),
+            head: head.cloned(),
             is_constant: n_samples > 1 && outputs.iter().all(is_same),
         }
     }
@@ -37,6 +40,11 @@ impl PreparedMetrics {
     /// The outputs' names.
     pub fn outputs(&self) -> &[String] {
         &self.outputs
+    }
+
+    /// The network's head, where it is known.
+    pub fn head(&self) -> Option<&TaskHead> {
+        self.head.as_ref()
     }
 
     /// Whether every output of the float network is equal for all samples.
@@ -125,6 +133,12 @@ impl Measurement {
     /// The deciding metric: the overlap, or the SQNR where no output has an overlap.
     pub fn deciding(&self) -> Metric {
         if self.figures(OVERLAP).iter().any(Option::is_some) { OVERLAP } else { SQNR }
+    }
+
+    /// The metric of the network's task, where it is known and was prepared.
+    pub fn of_task(&self) -> Option<Metric> {
+        let metric = of_task(self.prepared.head()?.head.task())?;
+        self.prepared.position(metric).map(|_| metric)
     }
 
     /// Whether a value is NaN or infinite in one or both networks.

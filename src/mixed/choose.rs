@@ -1,6 +1,6 @@
 //! Chooses precisions of single layers: the samples for the choice, and the rounds with tuning.
 
-use super::{Goal, MAX_ANALYSIS, MIN_SAMPLES, Missed, Mixed, Planner, Search, Task, max_held_out};
+use super::{Goal, MIN_SAMPLES, Missed, Mixed, Planner, Search, Task, max_analysis, max_held_out};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
 use crate::diag::count;
 use crate::simulate::Samples;
@@ -92,7 +92,7 @@ pub(super) fn begin<'a>(
 fn sample_ranges(samples: &SampleSet, goal: &Goal, n_tune: usize) -> Result<[Range<usize>; 2]> {
     let n = samples.by_content().len();
     ensure!(n >= MIN_SAMPLES, "{} to choose the layers, expected {MIN_SAMPLES} or more", count(n, "sample"));
-    let n_analysis = MAX_ANALYSIS.min(n / 2);
+    let n_analysis = max_analysis(goal).min(n / 2);
     let first = n_analysis.max(n_tune.min(n.saturating_sub(MIN_APART)));
     let bytes: usize = samples.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();
     let fit = (MAX_BYTES / bytes.max(1)).max(1);

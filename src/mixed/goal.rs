@@ -1,7 +1,6 @@
 //! The goal of mixed precision, checked against the backend's table.
 
 use crate::diag::{WithHint, did_you_mean};
-use crate::heads::HeadRequest;
 use crate::metrics::{AGREEMENT, Metric, SQNR, by_name};
 use crate::scheme::{FLOAT, Precision, Scheme};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -49,6 +48,11 @@ impl Goal {
     /// The goal of rescue: float layers with up to `percent` of the multiply-adds.
     pub(super) fn rescue(percent: f64) -> Goal {
         Goal { of: Bounded::FloatLayers, bound: f64::INFINITY, given: (RESCUE.to_string(), percent) }
+    }
+
+    /// Whether this is the goal of rescue.
+    pub(super) fn is_rescue(&self) -> bool {
+        self.given.0 == RESCUE
     }
 
     /// The goal that every output with the metric reaches `bound`.
@@ -187,8 +191,6 @@ pub struct Wanted {
     /// Names of the table's precisions besides the layers' own: one wider precision, or for a budget any precisions of
     /// weights.
     pub precisions: Vec<String>,
-    /// The network's head, for a metric of a task.
-    pub head: HeadRequest,
 }
 
 impl Wanted {
@@ -246,8 +248,16 @@ impl Wanted {
             list()
         );
         precisions.iter().for_each(|name| scheme.make_room_for(name));
-        Ok(Wanted { goal, precisions, head: HeadRequest::default() })
+        Ok(Wanted { goal, precisions })
     }
+}
+
+/// The precision of layers that rescue chooses: float, or wider activations where the table's operator set has their type.
+pub(super) fn rescue_precision(scheme: &Scheme) -> Option<String> {
+    let name = widest(scheme)?;
+    let is_wider = |precision: &Precision| name == FLOAT || precision.activation.is_some();
+    let fits = scheme.mixed.get(&name).is_some_and(is_wider) && scheme.has_room_for(&name);
+    fits.then_some(name)
 }
 
 /// Float, or the precision with the most bits, activations before weights.

@@ -2,17 +2,15 @@
 
 use super::bias::BiasCorrection;
 use crate::engine::Value;
-use crate::heads::{HeadRequest, OutputView, TaskHead};
-use crate::metrics::{EvaluatedOutput, Measurement, Metric};
+use crate::heads::TaskHead;
+use crate::metrics::{EvaluatedOutput, Measurement, Metric, of_task};
 use crate::onnx::proto::ModelProto;
 use crate::plan::QuantPlan;
-use crate::simulate::{CachedNetwork, CachedSamples, EvaluatedFloat, Samples};
+use crate::simulate::{CachedNetwork, CachedSamples, EvaluatedFloat, OutputOptions, Samples};
 use anyhow::Result;
 
 /// Samples that run at a time.
 const CHUNK: usize = 16;
-/// Samples that tell the network's head, at most.
-const MAX_RECOGNIZED: usize = 4;
 
 /// Samples that evaluate plans, with the float outputs.
 pub struct HeldOut {
@@ -21,8 +19,6 @@ pub struct HeldOut {
     first: Vec<Value>,
     chunks: Vec<CachedSamples>,
     float: EvaluatedFloat,
-    /// The network's head, for a metric of a task.
-    pub head: Option<TaskHead>,
     /// Number of samples.
     pub n: usize,
 }
@@ -34,30 +30,8 @@ pub struct EvaluatedBy<'a> {
     pub metrics: &'a [Metric],
     /// The outputs.
     pub outputs: &'a [EvaluatedOutput],
-    /// The network's head, for a metric of a task.
-    pub head: &'a HeadRequest,
-    /// Height and width of the input's images.
-    pub input: Option<[usize; 2]>,
-}
-
-impl EvaluatedBy<'_> {
-    /// The head of the network with these float outputs, per output and sample; `None` for metrics of outputs.
-    fn head(&self, float: &[Vec<Value>], batch: usize) -> Result<Option<TaskHead>> {
-        if self.head.task.is_none() {
-            return Ok(None);
-        }
-        let view = |(output, values): (&'_ EvaluatedOutput, &'_ Vec<Value>), sample: usize| {
-            let value = values.get(sample)?;
-            Some((output.name.clone(), value.shape().to_vec(), value.to_f32s().ok()?))
-        };
-        let n = float.first().map_or(0, Vec::len).min(MAX_RECOGNIZED);
-        let samples: Vec<Vec<_>> =
-            (0..n).map(|i| self.outputs.iter().zip(float).filter_map(|of| view(of, i)).collect()).collect();
-        let views = samples.iter().map(|outputs: &Vec<(String, Vec<usize>, _)>| {
-            outputs.iter().map(|(name, shape, values)| OutputView::of_image(name, shape, values, (batch, 0))).collect()
-        });
-        self.head.resolve(&views.collect::<Vec<_>>(), self.input)
-    }
+    /// The user's options for their evaluation.
+    pub options: OutputOptions<'a>,
 }
 
 impl HeldOut {
@@ -75,9 +49,17 @@ impl HeldOut {
             chunks.push(chunk);
         }
         let first = samples.values.first().cloned().unwrap_or_default();
-        let head = by.head(&float, samples.batch())?;
-        let float = EvaluatedFloat::new(by.metrics, by.outputs.to_vec(), &float, samples.batch(), head.as_ref())?;
-        Ok(HeldOut { names: samples.names.to_vec(), first, chunks, float, head, n: samples.len() })
+        let head = by.options.head(by.outputs, &float, samples.batch())?;
+        let of_task = head.as_ref().and_then(|head| of_task(head.head.task()));
+        let of_task = of_task.filter(|metric| !by.metrics.contains(metric));
+        let metrics: Vec<Metric> = by.metrics.iter().copied().chain(of_task).collect();
+        let float = EvaluatedFloat::new(&metrics, by.outputs.to_vec(), &float, samples.batch(), head.as_ref())?;
+        Ok(HeldOut { names: samples.names.to_vec(), first, chunks, float, n: samples.len() })
+    }
+
+    /// The network's head, where it is known.
+    pub fn head(&self) -> Option<&TaskHead> {
+        self.float.prepared().head()
     }
 
     /// Measures a plan for `model`, whose biases may differ from those of the float network.

@@ -41,6 +41,11 @@ pub const MIN_SAMPLES: usize = 4;
 /// Approximate limit on the bytes of intermediate values kept between two plans.
 const MAX_BYTES: usize = 1 << 30;
 
+/// Maximum samples of the sensitivity analysis; fewer for rescue, which nobody asked for.
+fn max_analysis(goal: &Goal) -> usize {
+    if goal.is_rescue() { MIN_ANALYSIS } else { MAX_ANALYSIS }
+}
+
 /// Maximum held-out samples of the evaluation.
 pub fn max_held_out(goal: &Goal) -> usize {
     // A share of samples is coarser than a mean over their values.

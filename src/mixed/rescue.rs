@@ -1,12 +1,11 @@
-//! Rescue: layers that stay float unasked, where the network is far from the float one and a few layers cause most of
-//! the error.
+//! Rescue: layers that stay float or get wider types unasked, where the network is far from the float one and a few layers
+//! cause most of the error.
 
 use super::choose::begin;
-use super::goal::{Goal, RESCUE, Wanted};
+use super::goal::{Goal, RESCUE, Wanted, rescue_precision};
 use super::search::{Move, Search};
 use super::task::Task;
 use crate::calibrate::CalibrationStatistics;
-use crate::heads::HeadRequest;
 use crate::metrics::{Gain, Measurement, OVERLAP};
 use crate::plan::Observers;
 use crate::scheme::{FLOAT, Scheme};
@@ -23,7 +22,9 @@ const MIN_SAMPLES: usize = 8;
 /// Share of the error of all layers below which a group of layers is not split.
 const LEAST_SHARE: f64 = 0.05;
 /// Maximum groups of layers that are measured.
-const MAX_MEASURED: usize = 32;
+const MAX_MEASURED: usize = 24;
+/// Share of the error of a group: where one half has less, the other half has the rest and is not measured.
+const SMALL_SHARE: f64 = 0.1;
 /// Maximum layers that a warning names.
 const MAX_NAMED: usize = 5;
 /// Least reduction of the overlap's shortfall (1 - overlap) by a float layer, as a share of it.
@@ -35,10 +36,10 @@ struct LayerGroup {
     error: f64,
 }
 
-/// Leaves those layers of `planned` float that cause most of the error. Together they have at most the option's share
-/// of the network's multiply-adds, and held-out samples must accept them. `None` where the network is near the float
-/// one (by `known` or as measured). For a target without float a warning names these layers. Warns where the network
-/// cannot be run node by node.
+/// Promotes those layers of `planned` that cause most of the error to float, or to the widest types of a table without
+/// float. Together they have at most the option's share of the network's multiply-adds, and held-out samples must accept
+/// them. `None` where the network is near the float one (by `known` or as measured). For a table without wider types a
+/// warning names these layers. Warns where the network cannot be run node by node.
 pub fn rescue(
     setup: Setup,
     observers: Observers,
@@ -72,25 +73,27 @@ fn attempt(
     calibration: &mut CalibrationStatistics,
 ) -> Result<Option<MethodOutcome>> {
     let goal = Goal::rescue(100.0 * setup.options.rescue);
-    let wanted = Wanted { goal, precisions: vec![FLOAT.to_string()], head: HeadRequest::default() };
+    let wider = rescue_precision(setup.scheme);
+    let wanted = Wanted { goal, precisions: vec![wider.clone().unwrap_or_else(|| FLOAT.to_string())] };
     let task = Task { wanted: &wanted, setup, observers, given: None, known: None };
     let mut search = begin(task, planned, calibration)?.0;
     let before = search.on_held_out.clone();
     let Some(mut lacked) = lacks(&before).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(None) };
-    if !setup.scheme.mixed.contains_key(FLOAT) {
+    let Some(precision) = wider else {
         let warning = warning(&mut search, setup.scheme, lacked)?;
         planned.warnings.push(warning);
         return Ok(None);
-    }
+    };
     let costs = search.multiply_adds();
     let total = search.all_multiply_adds().max(1) as f64;
     let (mut left, mut details) = (setup.options.rescue * total, Vec::new());
     for (layer, _) in search.heaviest()? {
         let cost = costs[layer] as f64;
-        if cost > left || lacked <= 1.0 - FINE {
+        let is_open = search.layers[layer].is_promoted_by(&precision, setup.scheme);
+        if cost > left || lacked <= 1.0 - FINE || !is_open {
             continue;
         }
-        let moved = Move { layer, precision: Some(FLOAT.to_string()) };
+        let moved = Move { layer, precision: Some(precision.clone()) };
         let plan = search.plan_with(&moved)?;
         let after = lacks(&search.measure_plan(&plan, false)?).unwrap_or(1.0);
         let now = lacks(&search.measured).unwrap_or(1.0);
@@ -104,7 +107,7 @@ fn attempt(
         let name = &search.layers[layer].name;
         let percent = 100.0 * cost / total;
         details.push(format!(
-            "`{name}` float: overlap {:.3} -> {:.3}, {percent:.2} % of the multiply-adds",
+            "`{name}` {precision}: overlap {:.3} -> {:.3}, {percent:.2} % of the multiply-adds",
             1.0 - was,
             1.0 - lacked
         ));
@@ -170,11 +173,20 @@ impl Search<'_> {
             }
             let Range { start, end } = group.layers;
             let middle = start + (end - start) / 2;
-            groups.push(self.group(start..middle)?);
-            groups.push(self.group(middle..end)?);
+            let (first, second) = (self.group(start..middle)?, middle..end);
+            let rest = group.error - first.error;
+            let is_clear = first.error.min(rest) < SMALL_SHARE * group.error && second.len() > 1 && middle - start > 1;
             tick();
-            tick();
-            n_measured += 2;
+            n_measured += 1;
+            groups.push(first);
+            groups.push(match is_clear {
+                true => LayerGroup { layers: second, error: rest.max(0.0) },
+                false => {
+                    tick();
+                    n_measured += 1;
+                    self.group(second)?
+                }
+            });
         }
         found.sort_by(|a, b| b.error.total_cmp(&a.error));
         let total: f64 = groups.iter().chain(&found).map(|group| group.error).sum();

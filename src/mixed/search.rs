@@ -89,10 +89,9 @@ impl<'a> Search<'a> {
         let goal = planner.task.wanted.goal.clone();
         let mut metrics = vec![OVERLAP, SQNR, AGREEMENT];
         metrics.extend(goal.metric().filter(|metric| !metrics.contains(metric)));
-        let outputs = EvaluatedOutput::of(planner.graph, planner.task.setup.axes);
-        let input = planner.task.setup.samples.and_then(|samples| samples.dataset.image_size());
-        let head = &planner.task.wanted.head;
-        let by = EvaluatedBy { metrics: &metrics, outputs: &outputs, head, input };
+        let options = planner.task.setup.outputs;
+        let outputs = EvaluatedOutput::of(planner.graph, options.axes);
+        let by = EvaluatedBy { metrics: &metrics, outputs: &outputs, options };
         let held_out = HeldOut::new(&mut network, held_out, by)?;
         let batch = analysis.batch();
         let layers = layers(planner.graph, placement, planner.scheme());
@@ -102,7 +101,7 @@ impl<'a> Search<'a> {
         let mut analysis = CachedSamples::new(analysis.first(n_analysis), MAX_BYTES);
         let mut biases = BiasCorrection::new(corrected);
         let float = network.run(&QuantPlan::default(), &mut analysis, true, Some(&mut biases))?;
-        let float = EvaluatedFloat::new(&metrics, outputs, &float, batch, held_out.head.as_ref())?;
+        let float = EvaluatedFloat::new(&metrics, outputs, &float, batch, held_out.head())?;
         biases.set(BiasMode::Learn);
         let plan = planner.plan(placement)?;
         let nothing = Measurement::new(float.prepared().clone(), Vec::new());

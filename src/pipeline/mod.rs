@@ -14,6 +14,7 @@ use crate::data::{Preprocessing, add_shapes};
 use crate::diag::{WithHint, hint_of};
 use crate::engine::Parsed;
 use crate::equalize::{insertable, with_inserted};
+use crate::heads::HeadRequest;
 use crate::import::ImportedRanges;
 use crate::metrics::{ChannelAxes, OutputGroups};
 use crate::mixed::{Mixed, Task, Wanted, choose_precisions, rescue};
@@ -32,8 +33,10 @@ use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
+use crate::simulate::OutputOptions;
 use crate::tune::{
-    self, Chosen, MethodOutcome, PlannedModel, Proposals, Setup, Tuned, choose, ensure_gain, propose, tune_planned,
+    self, Chosen, EvaluatedTask, MethodOutcome, PlannedModel, Proposals, Setup, Tuned, choose, ensure_gain, propose,
+    tune_planned,
 };
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
@@ -61,6 +64,8 @@ pub struct Request {
     pub tune: tune::TuningOptions,
     /// Channel axes that the user gives, by output.
     pub axes: ChannelAxes,
+    /// The network's task and head, as far as the user gives them.
+    pub head: HeadRequest,
     /// Whether Muls for channel scales may be inserted, where the table allows it.
     pub inserts: bool,
     /// Mixed precision, where the user asks for it.
@@ -91,7 +96,11 @@ impl Request {
             has_given_ranges: self.ranges.is_some(),
             has_goal: self.mixed.is_some(),
             options: &self.tune,
-            axes: &self.axes,
+            outputs: OutputOptions {
+                axes: &self.axes,
+                head: &self.head,
+                input: samples.and_then(|samples| samples.dataset.image_size()),
+            },
             samples,
             progress,
         }
@@ -177,6 +186,8 @@ pub struct Improved {
     /// The channels of the outputs, as used by the overlap; empty where nothing was evaluated.
     #[serde(skip)]
     pub outputs: Vec<OutputGroups>,
+    /// The network's task, where it is known.
+    pub task: Option<EvaluatedTask>,
     /// The result of mixed precision, where the user asked for it.
     #[serde(rename = "mixed_precision")]
     pub mixed: Option<Mixed>,
@@ -382,7 +393,8 @@ fn improve(
     };
     methods.extend(tuned.iter().flat_map(|tuned| tuned.methods.clone()));
     let outputs = tuned.as_ref().map(|tuned| tuned.measured.prepared().groups().to_vec()).unwrap_or_default();
-    let mut improved = Improved { methods, observer, outputs, mixed, tuned };
+    let head = tuned.as_ref().and_then(|tuned| tuned.measured.prepared().head());
+    let mut improved = Improved { methods, observer, outputs, task: head.map(EvaluatedTask::new), mixed, tuned };
     if improved.mixed.is_none()
         && let Some(undone) = ensure_gain(setup, plain, planned, improved.tuned.as_ref(), &improved.methods)?
     {

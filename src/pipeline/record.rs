@@ -38,6 +38,7 @@ pub fn sidecar(
         model: about_model,
         calibration: about_data(setup, request, calibration, model, improved)?,
         methods: &improved.methods,
+        task: improved.task.as_ref(),
         outputs: &improved.outputs,
         edits: &planned.edits,
         warnings: &planned.warnings,

@@ -130,6 +130,9 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     if !biases.is_empty() {
         lines.add("biases", types(biases, true));
     }
+    if let Some(task) = &outcome.improved.task {
+        lines.add("task", task.describe());
+    }
     for tried in &outcome.improved.methods {
         lines.add(title(&tried.method), describe_outcome(tried));
     }
@@ -242,15 +245,20 @@ fn describe_outcome(outcome: &MethodOutcome) -> String {
 
 /// Text such as `overlap 0.818 -> 0.918 (± 0.004), SQNR 15.40 -> 23.00 dB on 16 samples`.
 fn describe_figures(judged: &Judged) -> String {
-    let Judged { metric, figures: [before, after], deviation, sqnr_db: [db_before, db_after], n_samples } = judged;
+    let Judged { metric, figures, deviation, task, sqnr_db: [db_before, db_after], n_samples } = judged;
+    let mut parts: Vec<String> = task.iter().map(|of| describe_change(&of.metric, of.figures, of.deviation)).collect();
+    parts.push(describe_change(metric, *figures, *deviation));
+    if *metric != SQNR.name {
+        parts.push(format!("SQNR {db_before:.2} -> {db_after:.2} dB"));
+    }
+    format!("{} on {}", parts.join(", "), count(*n_samples, "sample"))
+}
+
+/// Text such as `overlap 0.818 -> 0.918 (± 0.004)`.
+fn describe_change(metric: &str, [before, after]: [f64; 2], deviation: f64) -> String {
     let metric = metrics::by_name(metric).unwrap_or(SQNR);
     let decimals = metric.decimals;
-    let first =
-        format!("{} {before:.decimals$} -> {} (± {deviation:.decimals$})", metric.title, metric.spelled(*after));
-    match metric == SQNR {
-        true => format!("{first} on {}", count(*n_samples, "sample")),
-        false => format!("{first}, SQNR {db_before:.2} -> {db_after:.2} dB on {}", count(*n_samples, "sample")),
-    }
+    format!("{} {before:.decimals$} -> {} (± {deviation:.decimals$})", metric.title, metric.spelled(after))
 }
 
 fn describe_mixed(mixed: &Mixed) -> String {

@@ -43,11 +43,16 @@ fn is_old(qtype: &QType) -> bool {
 impl Scheme {
     /// Raises [`Scheme::min_opset`] where the types of the precision `name` need that.
     pub fn make_room_for(&mut self, name: &str) {
-        let Some(precision) = self.mixed.get(name) else { return };
-        let mut types = precision.types().filter_map(|(_, name)| self.types.get(name));
-        if types.any(|qtype| !is_old(qtype)) {
-            self.min_opset = self.min_opset.max(WIDE_OPSET);
+        if !self.has_room_for(name) {
+            self.min_opset = WIDE_OPSET;
         }
+    }
+
+    /// Whether [`Scheme::min_opset`] has the types of the precision `name`.
+    pub fn has_room_for(&self, name: &str) -> bool {
+        let types = self.mixed.get(name).into_iter().flat_map(Precision::types);
+        let mut types = types.filter_map(|(_, name)| self.types.get(name));
+        self.min_opset >= WIDE_OPSET || types.all(is_old)
     }
 
     /// Whether rows or rules use the type. A type that only `mixed` uses needs its operator set only when it is chosen.

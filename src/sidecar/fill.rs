@@ -15,7 +15,7 @@ use crate::place::Placement;
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::Symmetry;
 use crate::scheme::{QType, Scheme};
-use crate::tune::{MethodOutcome, Tuned};
+use crate::tune::{EvaluatedTask, MethodOutcome, Tuned};
 use anyhow::Result;
 
 /// The outcome of a run.
@@ -36,6 +36,8 @@ pub struct Record<'a> {
     pub calibration: CalibrationRecord,
     /// Outcomes of the methods that were tried.
     pub methods: &'a [MethodOutcome],
+    /// The network's task, where it is known.
+    pub task: Option<&'a EvaluatedTask>,
     /// Channels of the outputs, where something was evaluated.
     pub outputs: &'a [OutputGroups],
     /// Edits of the prepared float model.
@@ -74,6 +76,7 @@ impl Record<'_> {
             model: self.model,
             calibration: self.calibration,
             methods: self.methods.to_vec(),
+            task: self.task.cloned(),
             outputs: self.outputs.to_vec(),
             edits: self.edits.to_vec(),
             equalization: None,

@@ -3,13 +3,13 @@
 use crate::metrics::OutputGroups;
 use crate::mixed::Mixed;
 use crate::onnx::edit::{ModelEdit, NewBias};
-use crate::tune::{Judged, MethodOutcome};
+use crate::tune::{EvaluatedTask, Judged, MethodOutcome};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 /// Version of the format. The first number is raised when readers of an earlier version would go wrong, the second when
 /// keys are added.
-pub const SCHEMA_VERSION: &str = "3.0";
+pub const SCHEMA_VERSION: &str = "3.1";
 
 /// The sidecar.
 #[skip_serializing_none]
@@ -28,6 +28,8 @@ pub struct Sidecar {
     /// Outcomes of the methods, in the order in which they were tried.
     #[serde(default)]
     pub methods: Vec<MethodOutcome>,
+    /// The network's task, by whose metric changes are evaluated as well; absent where it is not known.
+    pub task: Option<EvaluatedTask>,
     /// The channels of the outputs and their groups, as used by the overlap; empty where nothing was evaluated.
     #[serde(default)]
     pub outputs: Vec<OutputGroups>,

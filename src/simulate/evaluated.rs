@@ -22,7 +22,9 @@ pub struct EvaluatedFloat {
 fn evaluated(output: &EvaluatedOutput, value: &Value) -> Result<Value> {
     match (output.centred, value.f32s()) {
         (Some(axis), Some(values)) => Value::from_f32(value.shape(), centred(values, value.shape(), axis)),
-        _ => Ok(value.clone()),
+        (_, Some(_)) => Ok(value.clone()),
+        // Heads read class numbers as floats.
+        (_, None) => Value::from_f32(value.shape(), value.to_f32s()?),
     }
 }
 

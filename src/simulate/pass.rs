@@ -11,11 +11,12 @@ use super::evaluated::EvaluatedFloat;
 use super::hook::{LayerHook, NoHook, TensorAt};
 use super::network::{Clips, Network};
 use super::node::NodeAt;
+use super::output_options::OutputOptions;
 use super::reference::FloatReference;
 use super::samples::Samples;
 use super::single_node::NamedValue;
 use crate::engine::Value;
-use crate::metrics::{ChannelAxes, EvaluatedOutput, OVERLAP, SQNR};
+use crate::metrics::{EvaluatedOutput, OVERLAP, SQNR, of_task};
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::plan::QuantPlan;
 use crate::progress::{Progress, Tick};
@@ -36,6 +37,7 @@ pub struct ForwardPass<'a> {
     /// Index of the first sample that is evaluated.
     evaluate_from: usize,
     evaluated: Vec<EvaluatedOutput>,
+    options: OutputOptions<'a>,
     /// Live tensors of the float network, one value per sample.
     float: BTreeMap<String, Vec<Value>>,
     /// Reference values of the float network, which is then not run.
@@ -65,7 +67,8 @@ impl<'a> ForwardPass<'a> {
         let inputs = graph.node.iter().flat_map(|node| &node.input).map(String::as_str);
         let outputs = graph.output.iter().map(|value| value.name());
         inputs.chain(outputs).for_each(|name| *uses_left.entry(name).or_default() += 1);
-        let evaluated = EvaluatedOutput::in_front_of_softmax(graph, &ChannelAxes::new());
+        let options = OutputOptions::default();
+        let evaluated = EvaluatedOutput::in_front_of_softmax(graph, options.axes);
         // Evaluated tensors are kept until the pass has ended.
         for output in &evaluated {
             uses_left.iter_mut().filter(|(name, _)| **name == output.tensor).for_each(|(_, left)| *left += 1);
@@ -76,6 +79,7 @@ impl<'a> ForwardPass<'a> {
             n_tune,
             evaluate_from: n_tune,
             evaluated,
+            options,
             float,
             known,
             kept,
@@ -93,10 +97,11 @@ impl<'a> ForwardPass<'a> {
         self
     }
 
-    /// Sets the channel axes that the user gives, by output.
+    /// Sets the user's options for the evaluation of outputs.
     #[must_use]
-    pub fn with_axes(mut self, axes: &ChannelAxes) -> ForwardPass<'a> {
-        self.evaluated = EvaluatedOutput::in_front_of_softmax(self.net.graph, axes);
+    pub fn evaluated_with(mut self, options: OutputOptions<'a>) -> ForwardPass<'a> {
+        self.evaluated = EvaluatedOutput::in_front_of_softmax(self.net.graph, options.axes);
+        self.options = options;
         self
     }
 
@@ -185,7 +190,11 @@ impl<'a> ForwardPass<'a> {
             None => {
                 let values = |output: &EvaluatedOutput| self.float.get(&output.tensor).cloned().unwrap_or_default();
                 let values: Vec<Vec<Value>> = self.evaluated.iter().map(values).collect();
-                Arc::new(EvaluatedFloat::new(&[OVERLAP, SQNR], self.evaluated.clone(), &values, samples.batch(), None)?)
+                let (outputs, batch) = (self.evaluated.clone(), samples.batch());
+                let head = self.options.head(&outputs, &values, batch)?;
+                let mut metrics = vec![OVERLAP, SQNR];
+                metrics.extend(head.as_ref().and_then(|head| of_task(head.head.task())));
+                Arc::new(EvaluatedFloat::new(&metrics, outputs, &values, batch, head.as_ref())?)
             }
         };
         let evaluate_from = self.evaluate_from;

@@ -1,6 +1,6 @@
 //! The thresholds that a change must pass on held-out samples to be accepted. No other file has any.
 
-use crate::metrics::{Gain, GroupChange, OVERLAP};
+use crate::metrics::{Gain, OVERLAP};
 use std::f64::consts::LN_10;
 
 /// The thresholds of one kind of change.
@@ -12,7 +12,7 @@ pub struct Acceptance {
     pub least_share: f64,
     /// Whether a smaller gain is enough where the SQNR rises as well and the standard deviation is at most 0.01.
     pub is_seconded: bool,
-    /// Largest loss of a group of channels, in standard deviations of that group's loss.
+    /// Largest loss of a group of channels, and of the task's metric, in standard deviations of that loss.
     pub loss: f64,
 }
 
@@ -52,14 +52,18 @@ impl Acceptance {
         if self.least_share > 0.0 && lacked - lacks < self.least_share * lacked {
             return Some(format!("it recovers less than {} % of the loss", 100.0 * self.least_share));
         }
-        let worst = change.groups.iter().filter(|group| self.harms(group));
+        if let Some(task) = change.task.filter(|task| self.is_harmed(task.gain(), task.deviation)) {
+            let [before, after] = task.figures.map(|figure| task.metric.spelled(figure));
+            return Some(format!("worse at the task: {} {before} -> {after}", task.metric.title));
+        }
+        let worst = change.groups.iter().filter(|group| self.is_harmed(group.gain(), group.deviation));
         let worst = worst.min_by(|a, b| a.gain().total_cmp(&b.gain()))?;
         let [before, after] = worst.figures.map(|figure| change.metric.spelled(figure));
         Some(format!("worse at {}: {} {before} -> {after}", worst.name, change.metric.title))
     }
 
-    fn harms(self, group: &GroupChange) -> bool {
-        let loss = -group.gain();
-        !loss.is_finite() || loss > self.loss * group.deviation && loss > 0.0
+    /// Whether a gain with this standard deviation is a loss beyond chance.
+    fn is_harmed(self, gain: f64, deviation: f64) -> bool {
+        !gain.is_finite() || -gain > self.loss * deviation && gain < 0.0
     }
 }

@@ -4,13 +4,13 @@ use super::accept::CHANGE;
 use super::method::{Hooks, LayerContext, Memo, Method, Methods};
 use super::methods::bias::BIAS;
 use super::setup::WeightScheme;
-use crate::metrics::{ChannelAxes, Gain};
+use crate::metrics::Gain;
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
-use crate::simulate::{Candidate, Corrected, FloatReference, ForwardPass, MeasuredPlan, Samples};
+use crate::simulate::{Candidate, Corrected, FloatReference, ForwardPass, MeasuredPlan, OutputOptions, Samples};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ pub struct Compared<'a> {
     pub scalings: Option<&'a BTreeMap<String, ChannelScaling>>,
     /// The scheme of both plans.
     pub table: WeightScheme<'a>,
-    /// Channel axes that the user gives, by output.
-    pub axes: &'a ChannelAxes,
+    /// The user's options for the evaluation of outputs.
+    pub outputs: OutputOptions<'a>,
     /// Reports progress, under the name of the stage.
     pub stage: (&'a Progress<'a>, &'a str),
     /// Whether biases are corrected on these samples first. Otherwise mean errors that tuning removes later would
@@ -113,7 +113,7 @@ impl Compared<'_> {
             kept: &kept,
         };
         let contexts: Vec<LayerContext> = choices.iter().map(context).collect();
-        let pass = ForwardPass::new(model, samples.len())?.with_axes(self.axes).evaluated_by_all();
+        let pass = ForwardPass::new(model, samples.len())?.evaluated_with(self.outputs).evaluated_by_all();
         let pass = pass.reporting(self.stage.0, self.stage.1);
         let mut pass = pass.knowing(known.as_ref());
         for context in &contexts {

@@ -24,7 +24,7 @@ pub use effort::Effort;
 pub use improve::{Proposals, choose, propose};
 pub use method::{Action, Case, Chosen, Method, Methods};
 pub use methods::METHODS;
-pub use outcome::{Judged, MethodOutcome};
+pub use outcome::{EvaluatedTask, Judged, MethodOutcome};
 pub use setup::{Evaluation, PlannedModel, Setup, TuningOptions, WeightScheme};
 pub use tune_plan::{tune, tune_planned};
 pub use tuning::{Tuned, Tuning};

@@ -1,7 +1,8 @@
 //! Outcomes of the methods, for the sidecar and the report.
 
 use super::accept::Acceptance;
-use crate::metrics::Gain;
+use crate::heads::{TaskHead, TaskName};
+use crate::metrics::{Gain, TaskChange};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -31,6 +32,7 @@ pub struct MethodOutcome {
 }
 
 /// Figures of a network before and after a change, on held-out samples.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// The metric that decided.
@@ -39,17 +41,63 @@ pub struct Judged {
     pub figures: [f64; 2],
     /// Standard deviation of their difference over the samples.
     pub deviation: f64,
+    /// Figures of the task's metric; absent where the task is not known.
+    pub task: Option<JudgedTask>,
     /// Mean SQNR of the outputs before and after, in dB.
     pub sqnr_db: [f64; 2],
     /// Number of held-out samples.
     pub n_samples: usize,
 }
 
+/// The network's task and head, by which changes are evaluated as well.
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvaluatedTask {
+    /// The task.
+    pub task: TaskName,
+    /// The head's name, or the path of its file.
+    pub head: String,
+    /// Why the head was recognized; absent where the user named it.
+    pub recognized_by: Option<String>,
+}
+
+impl EvaluatedTask {
+    /// The task of a head.
+    pub fn new(head: &TaskHead) -> EvaluatedTask {
+        let TaskHead { head, reason, .. } = head;
+        EvaluatedTask { task: head.task(), head: head.name.clone(), recognized_by: reason.clone() }
+    }
+
+    /// Text such as `detect, head yolox, recognized by ...`.
+    pub fn describe(&self) -> String {
+        let by = self.recognized_by.as_ref().map(|reason| format!(", recognized by {reason}"));
+        format!("{}, head {}{}", self.task.name(), self.head, by.unwrap_or_default())
+    }
+}
+
+/// Figures of the task's metric before and after a change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JudgedTask {
+    /// The metric.
+    pub metric: String,
+    /// Figures before and after.
+    pub figures: [f64; 2],
+    /// Standard deviation of their difference over the samples.
+    pub deviation: f64,
+}
+
+impl JudgedTask {
+    fn new(TaskChange { metric, figures, deviation }: TaskChange) -> JudgedTask {
+        JudgedTask { metric: metric.name.to_string(), figures, deviation }
+    }
+}
+
 impl Judged {
     /// The figures of a change, measured on `n_samples` samples.
     pub fn new(gain: &Gain, n_samples: usize) -> Judged {
         let Gain { metric, figures, deviation, sqnr_db, .. } = *gain;
-        Judged { metric: metric.name.to_string(), figures, deviation, sqnr_db, n_samples }
+        let task = gain.task.map(JudgedTask::new);
+        Judged { metric: metric.name.to_string(), figures, deviation, task, sqnr_db, n_samples }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::effort::Effort;
 use crate::calibrate::SampleSet;
-use crate::metrics::ChannelAxes;
 use crate::observers::{self, Observer};
 use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
 use crate::onnx::inputs::Shapes;
@@ -12,7 +11,7 @@ use crate::place::{Placement, Selection};
 use crate::plan::{Decided, Observers, QuantPlan};
 use crate::progress::Progress;
 use crate::scheme::Scheme;
-use crate::simulate::FloatReference;
+use crate::simulate::{FloatReference, OutputOptions};
 use anyhow::{Result, ensure};
 use std::ops::Range;
 
@@ -108,8 +107,8 @@ pub struct Setup<'a> {
     pub has_goal: bool,
     /// Options of tuning.
     pub options: &'a TuningOptions,
-    /// Channel axes that the user gives, by output.
-    pub axes: &'a ChannelAxes,
+    /// The user's options for the evaluation of outputs.
+    pub outputs: OutputOptions<'a>,
     /// The calibration data; `None` where nothing is run.
     pub samples: Option<&'a SampleSet>,
     /// Reports progress.

@@ -108,7 +108,7 @@ impl<'a> Trials<'a> {
 
     /// A new pass over the model.
     fn pass(&self, n_tune: usize) -> Result<ForwardPass<'_>> {
-        Ok(ForwardPass::new(&self.planned.model, n_tune)?.with_axes(self.tuning.axes))
+        Ok(ForwardPass::new(&self.planned.model, n_tune)?.evaluated_with(self.tuning.outputs))
     }
 
     /// The inputs of `methods`.

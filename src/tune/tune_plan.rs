@@ -15,7 +15,7 @@ use crate::onnx::proto::GraphProto;
 use crate::place::{BiasQuantizer, Placement};
 use crate::plan::{QuantPlan, decide_biases};
 use crate::scheme::Scheme;
-use crate::simulate::{Candidate, Samples};
+use crate::simulate::{Candidate, Samples, Unfit};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -24,7 +24,7 @@ use std::time::Instant;
 /// is tuned. A graph that cannot be run node by node keeps its plan, with a warning.
 ///
 /// # Errors
-/// If a sample cannot be loaded.
+/// If a sample cannot be loaded, or the user's task or head does not fit the network.
 pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Evaluation>) -> Result<Option<Tuned>> {
     let Some(samples) = setup.samples else { return Ok(None) };
     let methods = of_plan(&setup, &planned.placement, &planned.plan);
@@ -40,13 +40,16 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
         n_tune: setup.options.effort.n_tune(n),
         methods: &methods,
         known: known.map(|known| &known.reference),
-        axes: setup.axes,
+        outputs: setup.outputs,
         progress: setup.progress,
     };
-    Ok(tune(planned, tuning).unwrap_or_else(|error| {
-        planned.warnings.push(format!("tuning skipped: {error:#}"));
-        None
-    }))
+    match tune(planned, tuning) {
+        Err(error) if !error.is::<Unfit>() => {
+            planned.warnings.push(format!("tuning skipped: {error:#}"));
+            Ok(None)
+        }
+        tuned => tuned,
+    }
 }
 
 /// Tunes a plan and the biases of its model.

@@ -3,9 +3,9 @@
 use super::method::Methods;
 use super::outcome::{Judged, MethodOutcome};
 use super::setup::WeightScheme;
-use crate::metrics::{ChannelAxes, Measurement};
+use crate::metrics::Measurement;
 use crate::progress::Progress;
-use crate::simulate::{FloatReference, Samples};
+use crate::simulate::{FloatReference, OutputOptions, Samples};
 use serde::Serialize;
 
 /// Inputs of tuning a plan.
@@ -22,8 +22,8 @@ pub struct Tuning<'a> {
     /// Reference values from an earlier evaluation over these samples. Biases that it corrected on all samples are used
     /// where bias correction is accepted.
     pub known: Option<&'a FloatReference>,
-    /// Channel axes that the user gives, by output.
-    pub axes: &'a ChannelAxes,
+    /// The user's options for the evaluation of outputs.
+    pub outputs: OutputOptions<'a>,
     /// Reports progress.
     pub progress: &'a Progress<'a>,
 }

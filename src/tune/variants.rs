@@ -113,7 +113,7 @@ impl<'a> Trial<'a> {
             placements: [self.placement, &variant.placement],
             scalings: variant.scalings.as_ref(),
             table: self.setup.weight_scheme(),
-            axes: self.setup.axes,
+            outputs: self.setup.outputs,
             stage: (self.setup.progress, self.method.title),
             biases: self.biases,
         };

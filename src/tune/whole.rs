@@ -53,7 +53,7 @@ pub fn ensure_gain(
 fn measure(setup: Setup, planned: &PlannedModel, samples: Samples, tuned: &Tuned) -> Result<Measurement> {
     let candidate = Candidate::new(planned.plan.clone(), tuned.n_samples)?;
     let pass = ForwardPass::new(&planned.model, tuned.n_samples)?
-        .with_axes(setup.axes)
+        .evaluated_with(setup.outputs)
         .reporting(setup.progress, "comparison with the model without changes");
     let mut candidates = pass.knowing(Some(&tuned.reference)).with(candidate, NoHook).run(samples)?;
     candidates.pop().and_then(|candidate| candidate.measured).context("internal error: a pass that measured nothing")

@@ -694,7 +694,7 @@ nms: 0.5
     def calibrate(name, *options):
         output = tmp_path / f"{name}.onnx"
         command = [MQQ, "calibrate", model, "--backend", "tensorrt", "--data", tmp_path / "images.npz", "-o", output,
-                   "--set", "types.act8.storage_bits=8", "--set", "types.act8.bits=4", "--methods", "none", "--json", *options]
+                   "--set", "types.act8.storage_bits=8", "--set", "types.act8.bits=4", "--json", *options]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         return output, done
 
@@ -703,15 +703,30 @@ nms: 0.5
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
         return json.loads(done.stdout)["task"]["metrics"]["f1"]
 
-    plain, done = calibrate("plain")
+    plain, done = calibrate("plain", "--methods", "none")
     assert done.returncode == 0, done.stderr
-    goal, done = calibrate("goal", "--target", "f1=0.86", "--head", head)
+    goal, done = calibrate("goal", "--target", "f1=0.86", "--head", head, "--methods", "none")
     assert done.returncode == 0, done.stderr
     assert f1(plain) < 0.85 < 0.87 < f1(goal)
-    _, done = calibrate("none", "--head", head)
+    _, done = calibrate("wrong", "--target", "miou=0.9", "--head", head)
     assert done.returncode == 2 and "expected a goal of it: --target NAME=VALUE with one of f1, box-iou" in done.stderr
-    _, done = calibrate("other", "--target", "miou=0.9")
+    _, done = calibrate("other", "--target", "miou=0.9", "--methods", "none")
     assert done.returncode == 1 and "no built-in head of task segment fits the outputs `o` [1, 7, 64]" in done.stderr
+
+    # Changes are evaluated by the task as well.
+    judged, done = calibrate("judged", "--head", head)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)["results"][0]["summary"]
+    assert summary["task"] == {"task": "detect", "head": str(head)} == json.loads(judged.with_suffix(".json").read_text())["task"]
+    figures = [method["judged"]["task"] for method in summary["methods"] if "judged" in method]
+    assert figures and all(of["metric"] == "f1" for of in figures)
+    before, after = summary["tuned"]["judged"]["task"]["figures"]
+    assert 0 < before < after <= 1
+    output, done = calibrate("unfit", "--head", "ultraface")
+    assert done.returncode == 1 and "head `ultraface`" in done.stderr and not output.exists()
+    for options in (["--effort", "0"], ["--methods", "none"]):
+        _, done = calibrate("unread", "--head", head, *options)
+        assert done.returncode == 2 and "--task and --head: nothing is evaluated" in done.stderr
 
 
 def test_a_task_is_not_another(tmp_path):

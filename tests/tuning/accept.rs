@@ -1,6 +1,6 @@
 //! When a change is accepted.
 
-use mqq::metrics::{Gain, GroupChange, OVERLAP, SQNR};
+use mqq::metrics::{F1, Gain, GroupChange, OVERLAP, SQNR, TaskChange};
 use mqq::tune::accept::{Acceptance, CHANGE, INSERTION, NARROW_OBSERVER, WHOLE};
 
 /// A change of all outputs by this gain and deviation, and of groups by others.
@@ -16,6 +16,7 @@ fn change(gain: f64, deviation: f64, groups: &[(f64, f64)]) -> Gain {
         figures: figures(gain),
         deviation,
         groups: groups.iter().map(group).collect(),
+        task: None,
         sqnr_db: [0.0; 2],
         is_unknown: false,
     }
@@ -56,6 +57,21 @@ fn no_group_loses_more_than_chance() {
     let reason = CHANGE.rejects(&change(0.1, 0.01, &[(0.3, 0.1), (-0.05, 0.01), (-0.2, 0.01)])).unwrap();
     assert_eq!(reason, "worse at group -0.2: overlap 0.500 -> 0.300");
     assert!(!accepts(CHANGE, 0.1, 0.01, &[(-1e-6, 0.0)]) && accepts(CHANGE, 0.1, 0.01, &[(0.0, 0.0)]));
+}
+
+#[test]
+fn the_task_loses_no_more_than_chance() {
+    let with_task = |figures: [f64; 2], deviation: f64| Gain {
+        task: Some(TaskChange { metric: F1, figures, deviation }),
+        ..change(0.1, 0.01, &[])
+    };
+    assert!(CHANGE.rejects(&with_task([0.9, 0.85], 0.03)).is_none());
+    assert!(CHANGE.rejects(&with_task([0.9, 0.9], 0.0)).is_none());
+    assert_eq!(CHANGE.rejects(&with_task([0.9, 0.8], 0.03)).unwrap(), "worse at the task: F1 0.900 -> 0.800");
+    // A gain of the task does not make up for a loss of the outputs.
+    let lost = Gain { figures: [0.5, 0.4], ..with_task([0.5, 0.9], 0.01) };
+    assert_eq!(CHANGE.rejects(&lost).unwrap(), "no gain");
+    assert!(CHANGE.rejects(&with_task([0.9, f64::NAN], 0.03)).is_some());
 }
 
 #[test]

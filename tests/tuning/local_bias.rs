@@ -3,13 +3,12 @@
 use crate::support::{GraphBuilder, noise, silent, value_info};
 use mqq::backends;
 use mqq::engine::Value;
-use mqq::metrics::ChannelAxes;
 use mqq::observers::by_spelling;
 use mqq::onnx::edit::ModelEdit;
 use mqq::onnx::tensor;
 use mqq::place::{Selection, place};
 use mqq::plan::{Observers, decide};
-use mqq::simulate::Samples;
+use mqq::simulate::{OutputOptions, Samples};
 use mqq::statistics::TensorStatistics;
 use mqq::tune::{PlannedModel, Tuning, WeightScheme, methods, tune};
 
@@ -78,7 +77,7 @@ fn corrected(mask: &str, seed: u32) -> [Vec<f32>; 2] {
         n_tune: TUNE as usize,
         methods: &methods::named(&["local-bias"]),
         known: None,
-        axes: &ChannelAxes::new(),
+        outputs: OutputOptions::default(),
         progress: &silent,
     };
     let mut planned = PlannedModel::new(model, placement, plan);

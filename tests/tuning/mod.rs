@@ -14,7 +14,6 @@ use mqq::backends;
 use mqq::data::{Array, Dataset, PRESETS, Preprocessing, Values};
 use mqq::engine::{Engine, Parsed, Value};
 use mqq::equalize::find;
-use mqq::metrics::ChannelAxes;
 use mqq::observers::by_spelling;
 use mqq::onnx;
 use mqq::onnx::edit::{ModelEdit, apply, edited};
@@ -28,7 +27,7 @@ use mqq::progress::Progress;
 use mqq::quant::ChannelScaling;
 use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
-use mqq::simulate::{CachedNetwork, CachedSamples, FloatReference, Samples, simulate};
+use mqq::simulate::{CachedNetwork, CachedSamples, FloatReference, OutputOptions, Samples, simulate};
 use mqq::statistics::TensorStatistics;
 use mqq::tune::{
     Biases, Case, Compared, Effort, METHODS, PlannedModel, Tuned, Tuning, WeightScheme, compare_plans, methods, tune,
@@ -189,10 +188,10 @@ fn a_float_network_in_other_units_need_not_be_run() {
         let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
         let compare = |scalings: Option<&BTreeMap<String, ChannelScaling>>| {
             let (models, plans) = ([&before.model, &after.model], [&before.plan, &after.plan]);
-            let (placements, axes) = ([&before.placement; 2], &ChannelAxes::new());
+            let (placements, outputs) = ([&before.placement; 2], OutputOptions::default());
             let biases = if corrected { Biases::Tried(methods::bias::BIAS) } else { Biases::Kept };
             let stage: (&Progress, &str) = (&silent, "");
-            let compared = Compared { models, plans, placements, scalings, table, axes, stage, biases };
+            let compared = Compared { models, plans, placements, scalings, table, outputs, stage, biases };
             let samples = Samples { names: &before.inputs, values: &before.values[..7] };
             compare_plans(compared, samples, None).unwrap()
         };
@@ -211,7 +210,7 @@ fn a_float_network_in_other_units_need_not_be_run() {
                     n_tune: 5,
                     methods,
                     known: reference,
-                    axes: &ChannelAxes::new(),
+                    outputs: OutputOptions::default(),
                     progress: &silent,
                 };
                 let mut tuned = PlannedModel::new(model, placement, plan);
@@ -255,8 +254,15 @@ fn a_range_follows_the_layer_behind_a_concat() {
         let table = WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() };
         let samples = Samples { names: &inputs, values: &values };
         let methods = &methods::named(&["ranges"]);
-        let tuning =
-            Tuning { table, samples, n_tune: 9, methods, known: None, axes: &ChannelAxes::new(), progress: &silent };
+        let tuning = Tuning {
+            table,
+            samples,
+            n_tune: 9,
+            methods,
+            known: None,
+            outputs: OutputOptions::default(),
+            progress: &silent,
+        };
         let mut planned = PlannedModel::new(model, placement, plan);
         let tuned = tune(&mut planned, tuning).unwrap().unwrap();
         assert_eq!(tuned.methods[0].accepted, tuned.n_ranges > 0);
@@ -285,8 +291,15 @@ fn where_samples_are_few_those_that_judged_teach_too() {
         values.rotate_left(first);
         let samples = Samples { names: &inputs, values: &values };
         let methods = &methods::named(&["bias"]);
-        let tuning =
-            Tuning { table, samples, n_tune, methods, known: None, axes: &ChannelAxes::new(), progress: &silent };
+        let tuning = Tuning {
+            table,
+            samples,
+            n_tune,
+            methods,
+            known: None,
+            outputs: OutputOptions::default(),
+            progress: &silent,
+        };
         let mut changed = PlannedModel::new(model, placement, plan);
         let tuned = tune(&mut changed, tuning).unwrap().unwrap();
         assert!(tuned.methods[0].accepted, "{:?}", tuned.methods);

@@ -1,0 +1,70 @@
+//! How outputs are evaluated, as far as the user says it.
+
+use crate::engine::Value;
+use crate::heads::{HeadRequest, OutputView, TaskHead};
+use crate::metrics::{ChannelAxes, EvaluatedOutput};
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Maximum samples that a head is recognized by.
+const MAX_RECOGNIZED: usize = 4;
+
+static NO_AXES: ChannelAxes = BTreeMap::new();
+static NO_HEAD: HeadRequest = HeadRequest { task: None, head: None };
+
+/// The user's task or head does not fit the network; the cause says why.
+#[derive(Debug)]
+pub struct Unfit;
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("--task and --head do not fit the network")
+    }
+}
+
+/// The user's options for the evaluation of outputs.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputOptions<'a> {
+    /// Channel axes, by output.
+    pub axes: &'a ChannelAxes,
+    /// The task and the head.
+    pub head: &'a HeadRequest,
+    /// Height and width of the input's images.
+    pub input: Option<[usize; 2]>,
+}
+
+impl Default for OutputOptions<'_> {
+    fn default() -> Self {
+        OutputOptions { axes: &NO_AXES, head: &NO_HEAD, input: None }
+    }
+}
+
+impl OutputOptions<'_> {
+    /// The network's head: the user's, or the one that fits the float values, per output and sample. `None` where the user
+    /// gives none and not exactly one fits.
+    ///
+    /// # Errors
+    /// [`Unfit`] if the user's head does not fit, or none of the user's task.
+    pub fn head(&self, outputs: &[EvaluatedOutput], float: &[Vec<Value>], batch: usize) -> Result<Option<TaskHead>> {
+        // Constant outputs have no values.
+        let has_values = |output_idx: &usize| !float[*output_idx].is_empty();
+        let varying: Vec<usize> = (0..outputs.len().min(float.len())).filter(has_values).collect();
+        let n = varying.iter().map(|&output_idx| float[output_idx].len()).min().unwrap_or(0).min(MAX_RECOGNIZED);
+        let mut samples: Vec<Vec<(usize, Vec<f32>)>> = Vec::with_capacity(n);
+        for sample in 0..n {
+            let values = |&output_idx: &usize| Ok((output_idx, float[output_idx][sample].to_f32s()?));
+            samples.push(varying.iter().map(values).collect::<Result<_>>()?);
+        }
+        let mut images: Vec<Vec<OutputView>> = Vec::with_capacity(n);
+        for (sample, of_outputs) in samples.iter().enumerate() {
+            let mut views = Vec::with_capacity(of_outputs.len());
+            for (output_idx, values) in of_outputs {
+                let (name, shape) = (&outputs[*output_idx].name, float[*output_idx][sample].shape());
+                views.push(OutputView::of_image(name, shape, values, (batch, 0)));
+            }
+            images.push(views);
+        }
+        self.head.resolve(&images, self.input).context(Unfit)
+    }
+}
