@@ -1,12 +1,12 @@
 //! The report of `mqq compare` on the outputs.
 
 use super::count;
-use crate::heads::TaskName;
 use crate::metrics::{
     AGREEMENT, COCO_MAP, ChannelGroup, Figure, FoundCounts, MAX_DB, MAX_ERROR, METRICS, Metric, NonFinite, OVERLAP,
     OutputGroups, SQNR, TOP1, TOP1_DROP,
 };
 use crate::pipeline::Comparison;
+use crate::tune::EvaluatedTask;
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 use serde_with::skip_serializing_none;
@@ -56,12 +56,9 @@ pub struct GroupReport {
 #[skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct TaskReport {
-    /// The task.
-    pub task: TaskName,
-    /// Name of the head.
-    pub head: String,
-    /// Why the head was recognized; absent where the user named it.
-    pub recognized_by: Option<String>,
+    /// The task and the head.
+    #[serde(flatten)]
+    pub evaluated: EvaluatedTask,
     /// Figures by metric; a metric that was not measured is absent.
     pub metrics: Map<String, Value>,
     /// Detections of both networks.
@@ -93,9 +90,7 @@ pub fn task(comparison: &Comparison) -> Option<TaskReport> {
         |(metric, figure): &(&Metric, Figure)| Some((metric.name.to_string(), Number::from_f64(figure.value)?.into()));
     let mut found = figures.iter().filter_map(|(_, figure)| figure.found.clone());
     Some(TaskReport {
-        task,
-        head: head.head.name.clone(),
-        recognized_by: head.reason.clone(),
+        evaluated: EvaluatedTask::new(head),
         metrics: figures.iter().filter_map(number).collect(),
         coco_map: figures
             .iter()
@@ -106,9 +101,8 @@ pub fn task(comparison: &Comparison) -> Option<TaskReport> {
 
 /// Lines about the task: the head, and the figures.
 pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
-    let by = report.recognized_by.as_ref().map(|reason| format!(", recognized by {reason}"));
-    let head = format!("task {}, head {}{}", report.task.name(), report.head, by.unwrap_or_default());
-    let of_task = METRICS.iter().filter(|metric| metric.task == Some(report.task));
+    let head = format!("task {}", report.evaluated.describe());
+    let of_task = METRICS.iter().filter(|metric| metric.task == Some(report.evaluated.task));
     // The mAP stands at the end, beside that of the float model.
     let mut parts: Vec<String> = of_task
         .filter(|metric| **metric != COCO_MAP)
