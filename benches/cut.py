@@ -60,7 +60,7 @@ def main():
     parser.add_argument("--options", default="--effort 0", help="further options of mqq calibrate")
     parser.add_argument("--limit", type=int, default=None, help="number of held-out images")
     args = parser.parse_args()
-    for name in known(args.models, None, True):
+    for name in known(args.models.split(","), None, True):
         with tempfile.TemporaryDirectory() as scratch:
             network = Network(name, scratch)
             samples = network.samples[: args.limit]

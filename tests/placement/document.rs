@@ -174,8 +174,12 @@ impl<'de> Deserializer<'de> for Fields<'_> {
         MapAccessDeserializer::new(one).deserialize_enum(name, variants, visitor)
     }
 
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_unit()
+    }
+
     serde::forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct newtype_struct
+        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit_struct newtype_struct
         tuple_struct identifier ignored_any
     }
 }
