@@ -51,11 +51,10 @@ impl OutputOptions<'_> {
         let has_values = |output_idx: &usize| !float[*output_idx].is_empty();
         let varying: Vec<usize> = (0..outputs.len().min(float.len())).filter(has_values).collect();
         let n = varying.iter().map(|&output_idx| float[output_idx].len()).min().unwrap_or(0).min(MAX_RECOGNIZED);
-        let mut samples: Vec<Vec<(usize, Vec<f32>)>> = Vec::with_capacity(n);
-        for sample in 0..n {
-            let values = |&output_idx: &usize| Ok((output_idx, float[output_idx][sample].to_f32s()?));
-            samples.push(varying.iter().map(values).collect::<Result<_>>()?);
-        }
+        let values_of = |sample: usize| -> Result<Vec<(usize, Vec<f32>)>> {
+            varying.iter().map(|&output_idx| Ok((output_idx, float[output_idx][sample].to_f32s()?))).collect()
+        };
+        let samples = (0..n).map(values_of).collect::<Result<Vec<_>>>()?;
         let mut images: Vec<Vec<OutputView>> = Vec::with_capacity(n);
         for (sample, of_outputs) in samples.iter().enumerate() {
             let mut views = Vec::with_capacity(of_outputs.len());
