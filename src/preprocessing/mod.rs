@@ -11,7 +11,7 @@ mod scores;
 use crate::data::{Array, Color, Dataset, FittedImage, PixelValues};
 use crate::diag::count;
 use crate::engine::{Engine, Parsed, Session};
-use crate::metrics::{ChannelAxes, EvaluatedOutput};
+use crate::metrics::{ChannelAxes, EvaluatedOutput, n_classes};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node::multiply_adds;
 use crate::onnx::proto::ModelProto;
@@ -26,8 +26,8 @@ const MAX_IMAGES: usize = 24;
 const MIN_IMAGES: usize = 12;
 /// Limit on the multiply-adds of all runs: a few seconds. Larger networks are looked at with fewer images, or not.
 const MAX_MULTIPLY_ADDS: f64 = 9e10;
-/// Approximate number of runs for each image.
-const N_RUNS: f64 = 20.0;
+/// Approximate number of runs for each image, of networks with class scores and of others.
+const N_RUNS: [f64; 2] = [20.0, 6.0];
 /// Least gain of a candidate.
 const MARGIN: f64 = 0.03;
 /// Bootstraps over the images.
@@ -75,8 +75,11 @@ pub fn better_pixel_values(
 fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset) -> Result<usize> {
     let value_info = parsed.value_info()?;
     let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
-    let costs = model.graph()?.node.iter().map(|node| multiply_adds(node, shape).unwrap_or(0));
-    let affordable = MAX_MULTIPLY_ADDS / N_RUNS / costs.sum::<usize>().max(1) as f64;
+    let graph = model.graph()?;
+    let is_row = |name: &str| value_info.shape(name).is_some_and(|shape| n_classes(shape, 1).is_some());
+    let n_runs = N_RUNS[usize::from(!graph.output.iter().any(|output| is_row(output.name())))];
+    let costs = graph.node.iter().map(|node| multiply_adds(node, shape).unwrap_or(0));
+    let affordable = MAX_MULTIPLY_ADDS / n_runs / costs.sum::<usize>().max(1) as f64;
     Ok((affordable as usize).min(MAX_IMAGES).min(dataset.len()))
 }
 
