@@ -187,7 +187,7 @@ impl Recipe {
     }
 }
 
-/// Whether two lines of [`Recipe::describe`] have the same steps, however they were asked for.
+/// Whether two descriptions of preprocessing have the same steps, however they were asked for.
 pub fn same_preprocessing(one: &str, other: &str) -> bool {
     steps(one) == steps(other)
 }

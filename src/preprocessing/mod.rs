@@ -2,7 +2,7 @@
 //!
 //! In: the float model, the images, their preprocessing. Out: a sentence for a warning, or nothing. Candidates are the
 //! usual scales in both orders of the channels; how images are resized is not looked at. Class scores are judged by
-//! [`scores`], other networks by their batch normalizations ([`norms`]), and networks without either not at all. A
+//! `scores`, other networks by their batch normalizations (`norms`), and networks without either not at all. A
 //! candidate must be better by a margin, and on nearly all bootstraps over the images.
 
 mod norms;

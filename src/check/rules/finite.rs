@@ -16,7 +16,7 @@ pub const FINITE_VALUES: Check = Check {
     ..Check::DEFAULT
 };
 
-/// The constants of `model` that break [`FINITE_VALUES`].
+/// The constants of `model` with values that are NaN or infinite.
 pub fn non_finite_constants(model: &ModelProto) -> Vec<Finding> {
     let mut report = RuleReport { rule: FINITE_VALUES.name, severity: FINITE_VALUES.severity, findings: Vec::new() };
     if let Some(graph) = QdqGraph::new(model) {
