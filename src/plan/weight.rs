@@ -52,7 +52,10 @@ fn ensure_finite(name: &str, values: &[f32]) -> Result<()> {
     ensure!(
         bad == 0,
         anyhow!("initializer `{name}`: {bad} of {} values are NaN or infinite, expected finite weights", values.len())
-            .hint("export the float model again: a runtime gives NaN for it")
+            .hint(match values.iter().any(|value| value.is_nan()) {
+                true => "export the float model again: a runtime gives NaN for it",
+                false => "leave its node float with --exclude",
+            })
     );
     Ok(())
 }
