@@ -59,7 +59,7 @@ pub use top1::{TOP1, TOP1_DROP};
 pub use top5::TOP5;
 
 use crate::diag::{WithHint, did_you_mean};
-use crate::heads::TaskName;
+use crate::heads::TaskHead;
 use anyhow::{Result, anyhow};
 
 /// Every metric, in the order in which they are printed. The first of a task evaluates changes of its networks.
@@ -80,8 +80,9 @@ pub fn by_name(name: &str) -> Result<Metric> {
     })
 }
 
-/// The metric that evaluates changes of a task's networks.
-pub fn of_task(task: TaskName) -> Option<Metric> {
+/// The metric that evaluates changes of a network by its task; `None` where its head is not known.
+pub fn of_task(head: Option<&TaskHead>) -> Option<Metric> {
+    let task = head?.head.task();
     METRICS.iter().find(|metric| metric.task == Some(task)).copied()
 }
 

@@ -137,7 +137,7 @@ impl Measurement {
 
     /// The metric of the network's task, where it is known and was prepared.
     pub fn of_task(&self) -> Option<Metric> {
-        let metric = of_task(self.prepared.head()?.head.task())?;
+        let metric = of_task(self.prepared.head())?;
         self.prepared.position(metric).map(|_| metric)
     }
 

@@ -50,8 +50,7 @@ impl HeldOut {
         }
         let first = samples.values.first().cloned().unwrap_or_default();
         let head = by.options.head(by.outputs, &float, samples.batch())?;
-        let of_task = head.as_ref().and_then(|head| of_task(head.head.task()));
-        let of_task = of_task.filter(|metric| !by.metrics.contains(metric));
+        let of_task = of_task(head.as_ref()).filter(|metric| !by.metrics.contains(metric));
         let metrics: Vec<Metric> = by.metrics.iter().copied().chain(of_task).collect();
         let float = EvaluatedFloat::new(&metrics, by.outputs.to_vec(), &float, samples.batch(), head.as_ref())?;
         Ok(HeldOut { names: samples.names.to_vec(), first, chunks, float, n: samples.len() })

@@ -5,7 +5,6 @@
 //! weights or ranges by itself: they are decided for the new placement as for any other. A sensitivity analysis
 //! simulates one quantized layer at a time. Layers are then changed one after the other, and each is evaluated on top
 //! of those before it.
-//! together with those before it.
 
 mod bias;
 mod budget;

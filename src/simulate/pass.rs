@@ -193,7 +193,7 @@ impl<'a> ForwardPass<'a> {
                 let (outputs, batch) = (self.evaluated.clone(), samples.batch());
                 let head = self.options.head(&outputs, &values, batch)?;
                 let mut metrics = vec![OVERLAP, SQNR];
-                metrics.extend(head.as_ref().and_then(|head| of_task(head.head.task())));
+                metrics.extend(of_task(head.as_ref()));
                 Arc::new(EvaluatedFloat::new(&metrics, outputs, &values, batch, head.as_ref())?)
             }
         };
