@@ -25,6 +25,10 @@ const LEAST_SHARE: f64 = 0.05;
 const MAX_MEASURED: usize = 24;
 /// Share of the error of a group: where one half has less, the other half has the rest and is not measured.
 const SMALL_SHARE: f64 = 0.1;
+/// Maximum layers that are promoted together, as a group that was not split.
+const MAX_TOGETHER: usize = 8;
+/// Groups tried in vain, one after the other, after which no further one is tried.
+const MAX_IN_VAIN: usize = 3;
 /// Maximum layers that a warning names.
 const MAX_NAMED: usize = 5;
 /// Least reduction of the overlap's shortfall (1 - overlap) by a float layer, as a share of it.
@@ -78,7 +82,7 @@ fn attempt(
     let task = Task { wanted: &wanted, setup, observers, given: None, known: None };
     let mut search = begin(task, planned, calibration)?.0;
     let before = search.on_held_out.clone();
-    let Some(mut lacked) = lacks(&before).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(None) };
+    let Some(lacked) = lacks(&before).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(None) };
     let Some(precision) = wider else {
         let warning = warning(&mut search, setup.scheme, lacked)?;
         planned.warnings.push(warning);
@@ -86,36 +90,43 @@ fn attempt(
     };
     let costs = search.multiply_adds();
     let total = search.all_multiply_adds().max(1) as f64;
-    let (mut left, mut details) = (setup.options.rescue * total, Vec::new());
-    for (layer, _) in search.heaviest()? {
-        let cost = costs[layer] as f64;
-        let is_open = search.layers[layer].is_promoted_by(&precision, setup.scheme);
-        if cost > left || lacked <= 1.0 - FINE || !is_open {
-            continue;
-        }
-        let moved = Move { layer, precision: Some(precision.clone()) };
-        let plan = search.plan_with(&moved)?;
-        let after = lacks(&search.measure_plan(&plan, false)?).unwrap_or(1.0);
+    let (mut left, mut details, mut n_in_vain) = (setup.options.rescue * total, Vec::new(), 0);
+    for LayerGroup { layers, .. } in search.heaviest()? {
+        let open = |layer: &usize| search.layers[*layer].is_promoted_by(&precision, setup.scheme);
+        let of_group: Vec<usize> = layers.filter(open).collect();
+        let cost: f64 = of_group.iter().map(|layer| costs[*layer] as f64).sum();
         let now = lacks(&search.measured).unwrap_or(1.0);
-        if plan.weights.is_empty() || after > (1.0 - LEAST_GAIN) * now {
+        if cost > left || now <= 1.0 - FINE || of_group.is_empty() || of_group.len() > MAX_TOGETHER {
             continue;
         }
-        let was = lacked;
-        search.commit(moved)?;
-        lacked = lacks(&search.on_held_out).unwrap_or(1.0);
+        let to = |layer: &usize| Move { layer: *layer, precision: Some(precision.clone()) };
+        let moves: Vec<Move> = of_group.iter().map(to).collect();
+        let plan = search.plan_with(&moves)?;
+        let measured = search.measure_plan(&plan, false)?;
+        let after = lacks(&measured).unwrap_or(1.0);
+        if plan.weights.is_empty() || after > (1.0 - LEAST_GAIN) * now {
+            n_in_vain += 1;
+            if n_in_vain == MAX_IN_VAIN {
+                break;
+            }
+            continue;
+        }
+        n_in_vain = 0;
+        search.make(&moves, plan, measured);
         left -= cost;
-        let name = &search.layers[layer].name;
-        let percent = 100.0 * cost / total;
+        let names: Vec<String> = of_group.iter().map(|layer| format!("`{}`", search.layers[*layer].name)).collect();
+        let (names, percent) = (names.join(", "), 100.0 * cost / total);
         details.push(format!(
-            "`{name}` {precision}: overlap {:.3} -> {:.3}, {percent:.2} % of the multiply-adds",
-            1.0 - was,
-            1.0 - lacked
+            "{names} {precision}: overlap {:.3} -> {:.3}, {percent:.2} % of the multiply-adds",
+            1.0 - now,
+            1.0 - after
         ));
     }
     if !search.has_chosen() {
         let reason = "the error is not concentrated in a few layers".to_string();
         return Ok(Some(MethodOutcome::skipped(RESCUE, reason)));
     }
+    search.hold_out()?;
     let gain = Gain::of(&before, &search.on_held_out);
     let outcome = MethodOutcome::judged(RESCUE, &gain, INSERTION, before.n_samples());
     if outcome.accepted {
@@ -133,11 +144,14 @@ fn lacks(measured: &Measurement) -> Option<f64> {
 
 /// The warning for a target without float: the layers with most of the error, and possible remedies.
 fn warning(search: &mut Search, scheme: &Scheme, lacked: f64) -> Result<String> {
-    let layers = search.heaviest()?;
-    let layers: Vec<String> = layers
+    let groups = search.heaviest()?;
+    let total: f64 = groups.iter().map(|group| group.error).sum();
+    let is_large = |group: &&LayerGroup| group.layers.len() == 1 && group.error > LEAST_SHARE * total;
+    let layers: Vec<String> = groups
         .iter()
+        .filter(is_large)
         .take(MAX_NAMED)
-        .map(|(layer, share)| format!("`{}` ({:.0} %)", search.layers[*layer].name, 100.0 * share))
+        .map(|group| format!("`{}` ({:.0} %)", search.layers[group.layers.start].name, 100.0 * group.error / total))
         .collect();
     let Scheme { name, transformers, .. } = scheme;
     let wider = transformers.as_ref().map(|wider| format!("--backend {wider} has 16 bits; "));
@@ -153,9 +167,9 @@ fn warning(search: &mut Search, scheme: &Scheme, lacked: f64) -> Result<String> 
 }
 
 impl Search<'_> {
-    /// The layers that cause most of the error, each with its share, largest first. Errors add up: layers are quantized in groups, and
-    /// the group with the largest error is halved.
-    fn heaviest(&mut self) -> Result<Vec<(usize, f64)>> {
+    /// All layers in groups of consecutive ones, those with the largest error first and, as far as they are many, single.
+    /// Errors add up: layers are quantized in groups, and the group with the largest error is halved.
+    fn heaviest(&mut self) -> Result<Vec<LayerGroup>> {
         let tick = (self.planner.task.setup.progress)("rescue", MAX_MEASURED);
         let mut groups = vec![self.group(0..self.layers.len())?];
         let (mut found, mut n_measured) = (Vec::new(), 1);
@@ -188,9 +202,9 @@ impl Search<'_> {
                 }
             });
         }
-        found.sort_by(|a, b| b.error.total_cmp(&a.error));
-        let total: f64 = groups.iter().chain(&found).map(|group| group.error).sum();
-        Ok(found.into_iter().map(|group| (group.layers.start, group.error / total)).collect())
+        groups.extend(found);
+        groups.sort_by(|a, b| b.error.total_cmp(&a.error));
+        Ok(groups)
     }
 
     /// Measures a group of layers.

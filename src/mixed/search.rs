@@ -125,7 +125,9 @@ impl<'a> Search<'a> {
             open: None,
             planner,
         };
-        search.settle(plan, false)?;
+        search.measured = search.measure_plan(&plan, false)?;
+        search.plan = plan;
+        search.hold_out()?;
         search.add_point(None);
         if let Some(metric) = goal.metric() {
             ensure!(
@@ -173,7 +175,7 @@ impl<'a> Search<'a> {
             forced = false;
             let Some(moved) = self.next()? else { break };
             // A model without quantized layers meets every goal, but is not the one asked for.
-            if is_gate && self.plan_with(&moved)?.weights.is_empty() {
+            if is_gate && self.plan_with(std::slice::from_ref(&moved))?.weights.is_empty() {
                 self.open = Some(Vec::new());
                 break;
             }
@@ -189,7 +191,7 @@ impl<'a> Search<'a> {
         let mut best = (f64::NEG_INFINITY, 0);
         let window = WINDOW.min(open.len());
         for (i, moved) in open[..window].iter().enumerate().filter(|_| window > 1) {
-            let plan = self.plan_with(moved)?;
+            let plan = self.plan_with(std::slice::from_ref(moved))?;
             let measured = self.measure_plan(&plan, false)?;
             let gain = Gain::of(&self.measured, &measured).gain();
             if gain > best.0 {
@@ -225,10 +227,10 @@ impl<'a> Search<'a> {
         Ok(LayerError { deciding, relative })
     }
 
-    /// The plan after a move.
-    pub(super) fn plan_with(&mut self, moved: &Move) -> Result<QuantPlan> {
+    /// The plan after moves.
+    pub(super) fn plan_with(&mut self, moves: &[Move]) -> Result<QuantPlan> {
         let mut assigned = self.assigned.clone();
-        self.assign(&mut assigned, moved, "");
+        moves.iter().for_each(|moved| self.assign(&mut assigned, moved, ""));
         self.planner.plan(&self.planner.placement(&assigned))
     }
 
@@ -247,41 +249,48 @@ impl<'a> Search<'a> {
         chosen.map(|(_, chosen)| chosen.precision.as_str())
     }
 
-    /// Makes a move.
+    /// Makes a move and measures it, on held-out samples too.
     pub(super) fn commit(&mut self, moved: Move) -> Result<()> {
-        let own = self.alone.get(&Move { precision: None, ..moved }).copied().unwrap_or_default();
-        let goal = self.goal().spelled();
-        let reason = format!("{goal}: SQNR {:.2} dB with only this layer quantized", relative_error_db(own.relative));
-        let mut assigned = std::mem::take(&mut self.assigned);
-        self.assign(&mut assigned, &moved, &reason);
-        self.assigned = assigned;
-        let placement = self.planner.placement(&self.assigned);
-        let plan = self.planner.plan(&placement)?;
-        let before = self.measured.clone();
-        self.settle(plan, true)?;
-        self.chosen.retain(|(i, _)| *i != moved.layer);
-        let of = &self.layers[moved.layer];
-        if let Some(precision) = &moved.precision {
-            let chosen = ChosenLayer {
-                layer: of.name.clone(),
-                op_type: of.op_type.clone(),
-                precision: precision.clone(),
-                gain_db: sqnr_gain(&before, &self.measured),
-                reason,
-            };
-            self.chosen.push((moved.layer, chosen));
-        }
+        let moves = std::slice::from_ref(&moved);
+        let plan = self.plan_with(moves)?;
+        let measured = self.measure_plan(&plan, true)?;
+        self.make(moves, plan, measured);
+        self.hold_out()?;
         self.add_point(Some(moved));
         Ok(())
     }
 
-    /// Makes `plan` the current plan; with `keep`, its values stay cached.
-    fn settle(&mut self, plan: QuantPlan, keep: bool) -> Result<()> {
-        self.measured = self.measure_plan(&plan, keep)?;
+    /// Makes moves whose plan was measured on the samples of the sensitivity analysis.
+    pub(super) fn make(&mut self, moves: &[Move], plan: QuantPlan, measured: Measurement) {
+        let gain_db = sqnr_gain(&self.measured, &measured);
+        for moved in moves {
+            let goal = self.goal().spelled();
+            let reason = match self.alone.get(&Move { layer: moved.layer, precision: None }) {
+                Some(own) => {
+                    let sqnr_db = relative_error_db(own.relative);
+                    format!("{goal}: SQNR {sqnr_db:.2} dB with only this layer quantized")
+                }
+                None => format!("{goal}: one of consecutive layers with a large error"),
+            };
+            let mut assigned = std::mem::take(&mut self.assigned);
+            self.assign(&mut assigned, moved, &reason);
+            self.assigned = assigned;
+            self.chosen.retain(|(i, _)| *i != moved.layer);
+            let of = &self.layers[moved.layer];
+            if let Some(precision) = &moved.precision {
+                let (layer, op_type) = (of.name.clone(), of.op_type.clone());
+                let chosen = ChosenLayer { layer, op_type, precision: precision.clone(), gain_db, reason };
+                self.chosen.push((moved.layer, chosen));
+            }
+        }
+        (self.plan, self.measured) = (plan, measured);
+    }
+
+    /// Measures the current plan on held-out samples.
+    pub(super) fn hold_out(&mut self) -> Result<()> {
         self.biases.set(BiasMode::Apply);
-        self.on_held_out = self.held_out.measure_in(&mut self.network, &plan, &mut self.biases)?;
+        self.on_held_out = self.held_out.measure_in(&mut self.network, &self.plan, &mut self.biases)?;
         self.biases.set(BiasMode::Learn);
-        self.plan = plan;
         Ok(())
     }
 

@@ -380,7 +380,8 @@ fn improve(
         None => {
             let rescued = rescue(setup, observers, planned, calibration, known.as_ref());
             if rescued.as_ref().is_some_and(|rescued| rescued.accepted) {
-                known = None;
+                // The float network is as before.
+                known.iter_mut().for_each(|known| known.reference.measured = None);
             }
             methods.extend(rescued);
             (None, tune_planned(setup, planned, known.as_ref())?)
