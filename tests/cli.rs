@@ -1122,14 +1122,21 @@ fn help_block<'a>(help: &'a str, begin: &str) -> Vec<&'a str> {
     lines.take_while(|line| line.is_empty() || line.starts_with(' ')).filter(|line| !line.is_empty()).collect()
 }
 
-const COMMANDS: [&str; 9] =
-    ["calibrate", "inspect", "backends", "presets", "prepare", "export", "compare", "check", "completions"];
+const COMMANDS: [&str; 13] = [
+    "calibrate", "solve", "stats show", "stats diff", "stats merge", "inspect", "backends", "presets", "prepare",
+    "export", "compare", "check", "completions",
+];
 
 #[test]
 fn help_has_one_line_per_option() {
     for command in COMMANDS.into_iter().filter(|command| *command != "compare") {
-        let help = run(mqq().args([command, "--help"])).stdout;
-        let headings = ["Options:", "Preprocessing of images:", "Precision of single layers (one goal):"];
+        let help = run(mqq().args(command.split(' ')).arg("--help")).stdout;
+        let headings = [
+            "Options:",
+            "Preprocessing of images:",
+            "Statistics of the data, for mqq solve:",
+            "Precision of single layers (one goal):",
+        ];
         for line in headings.into_iter().flat_map(|heading| help_block(&help, heading)) {
             assert!(line.trim_start().starts_with('-'), "{command}: {line}");
         }
@@ -1150,7 +1157,8 @@ fn the_examples_of_the_help_run() {
     }
     let binary = assert_cmd::cargo::cargo_bin!("mqq");
     let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let helps = [vec!["--help"]].into_iter().chain(COMMANDS.map(|command| vec![command, "--help"]));
+    let helps = COMMANDS.map(|command| command.split(' ').chain(["--help"]).collect::<Vec<&str>>());
+    let helps = [vec!["--help"]].into_iter().chain(helps);
     for args in helps {
         let help = run(mqq().args(&args)).stdout;
         let begin = if args.len() == 1 { "First steps:" } else { "Examples:" };

@@ -1,6 +1,6 @@
 //! QuantizeLinear and DequantizeLinear in the engine, and panics during a run.
 
-use crate::support::GraphBuilder;
+use crate::support::{Attr, GraphBuilder, seen_and_outputs};
 use anyhow::Result;
 use mqq::data::{Array, Values};
 use mqq::engine::Parsed;
@@ -71,4 +71,33 @@ fn a_panic_in_a_run_becomes_an_error() {
     let x = Array { shape: vec![2], values: Values::F32(vec![1.0, -1.0]) };
     let error = engine.session().unwrap().run(&[x], &mut |_, _, _| panic!("index {} out of range", 7)).unwrap_err();
     assert_eq!(error.to_string(), "the engine stopped unexpectedly: index 7 out of range");
+}
+
+/// A layer normalization in single nodes, which the engine fuses where nobody looks inside: its bits are the same whatever
+/// is observed.
+#[test]
+fn values_do_not_depend_on_what_else_is_observed() {
+    let mut g = GraphBuilder::new(17);
+    let x = g.input("x", &[4, 32]);
+    let w = g.weight("w", &[32, 48]);
+    let a = g.op("MatMul", &[&x, &w], "a");
+    let mean = g.op_with("ReduceMean", &[&a], "mean", &[("axes", Attr::Ints(vec![-1]))]);
+    let d = g.op("Sub", &[&a, &mean], "d");
+    let squares = g.op("Mul", &[&d, &d], "squares");
+    let variance = g.op_with("ReduceMean", &[&squares], "variance", &[("axes", Attr::Ints(vec![-1]))]);
+    let epsilon = g.values("epsilon", &[1], &[1e-5]);
+    let sum = g.op("Add", &[&variance, &epsilon], "sum");
+    let root = g.op("Sqrt", &[&sum], "root");
+    let normal = g.op("Div", &[&d, &root], "normal");
+    let scale = g.weight("scale", &[48]);
+    let y = g.op("Mul", &[&normal, &scale], "y");
+    g.output(&y);
+    let model = g.build();
+    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<String>>();
+    let all = names(&["y", "x", "a", "mean", "d", "squares", "variance", "sum", "root", "normal"]);
+    let (seen, _) = seen_and_outputs(&model, &all, 3);
+    for observed in [&["y"][..], &["y", "a"], &["y", "d"], &["y", "normal", "variance"]] {
+        let (some, _) = seen_and_outputs(&model, &names(observed), 3);
+        assert!(some[0] == seen[0], "{observed:?}");
+    }
 }

@@ -29,7 +29,7 @@ const ROOMS: &[Room] = &[
     Room {
         floor: 10,
         modules: &["report"],
-        may_use: Only(&["pipeline", "sidecar", "mixed", "tune", "check", "place", "metrics", "heads"]),
+        may_use: Only(&["pipeline", "sidecar", "mixed", "tune", "check", "place", "metrics", "heads", "observers"]),
     },
     Room { floor: 9, modules: &["pipeline"], may_use: LowerFloors },
     Room { floor: 9, modules: &["backends"], may_use: Only(&["scheme", "observers", "place", "check", "export"]) },
@@ -73,6 +73,7 @@ const CRATE: &str = "concrete";
 const PACKAGES: &[(&str, &str)] = &[
     ("tract_onnx", "engine"),
     ("prost", "onnx"),
+    ("safetensors", "statistics"),
     ("faer", "concrete"),
     ("fast_image_resize", "concrete"),
     ("clap", "cli"),

@@ -24,6 +24,7 @@ mod placement;
 mod prepare;
 mod quant;
 mod roundtrip;
+mod saved;
 mod schemes;
 mod sidecar;
 mod simulate;

@@ -2,17 +2,22 @@
 //!
 //! In: a prepared model as the engine takes it, its placement, and [`CalibrationOptions`] with the data. Out:
 //! [`CalibrationStatistics`], one [`TensorStatistics`](crate::statistics::TensorStatistics) per observed tensor, and
-//! the [`SampleSet`], from which others load samples again. It chooses no range and does not change the model. The
+//! the [`SampleSet`], from which others load samples again; or [`SavedStatistics`] for a file, which stand for the data in
+//! later runs. It chooses no range and does not change the model. The
 //! result does not depend on the number of threads (that of the caller's thread pool) nor on the order of the files.
 
+mod collect;
 mod observe;
 mod samples;
 mod statistics;
 
+pub use collect::{ObservedModel, WantedTensors, collect};
 pub use samples::{Order, SampleSet, each_sample};
 pub use statistics::{CalibrationStatistics, ScaledTensor, observed_tensors};
 
 use crate::data::Preprocessing;
+use crate::statistics::SavedStatistics;
+use std::sync::Arc;
 
 /// Options of calibration.
 pub struct CalibrationOptions {
@@ -26,6 +31,15 @@ pub struct CalibrationOptions {
     pub skip_bad_data: bool,
     /// Whether other pixel values are tried on the float network.
     pub checks_preprocessing: bool,
+    /// Statistics of the data: from a file in place of the data, or as collected for a file.
+    pub saved: Option<Arc<SavedStatistics>>,
+}
+
+impl CalibrationOptions {
+    /// Whether there are samples, or their statistics.
+    pub fn has_samples(&self) -> bool {
+        !self.data.is_empty() || self.saved.is_some()
+    }
 }
 
 /// Later uses of the samples.

@@ -1,6 +1,6 @@
 //! Runs samples in parallel, each thread with its own statistics.
 
-use super::samples::{SampleSet, each_sample, hash};
+use super::samples::{SampleSet, each_of, hash};
 use crate::data::Array;
 use crate::engine::{Engine, Session};
 use crate::progress::Progress;
@@ -51,9 +51,9 @@ pub fn observe(
     samples: &SampleSet,
     progress: &Progress,
 ) -> Result<ObservedPass> {
-    let (n, dataset) = (scalings.len(), &samples.dataset);
-    let batch_size = samples.used.batch_size;
-    let order = if batch_size.is_some_and(|size| size < dataset.len()) { Some(samples.order(progress)?) } else { None };
+    let (n, n_loaded) = (scalings.len(), samples.n_loaded()?);
+    let batch_size = samples.used.batch_size.filter(|size| *size < samples.n_listed());
+    let order = batch_size.map(|_| samples.order(progress)).transpose()?;
     let hashes = samples.hashes();
     // Index of the first scaling of each tensor's statistics.
     let first = |at: usize| n + scalings[..at].iter().map(Vec::len).sum::<usize>();
@@ -91,11 +91,11 @@ pub fn observe(
             }
             Ok(())
         });
-        ran.with_context(|| format!("`{}`", dataset.name(sample_idx)))?;
+        ran.with_context(|| format!("`{}`", samples.name(sample_idx)))?;
         Ok(())
     };
-    let tick = progress("calibration", dataset.len());
-    let mut shares = each_sample(dataset, &*tick, start, job)?.into_iter();
+    let tick = progress("calibration", n_loaded);
+    let mut shares = each_of((n_loaded, &|i| i), &|i| samples.load(i), &*tick, start, job)?.into_iter();
     let Share { mut statistics, mut channels, mut skipped } = shares.next().context("nothing was run")?;
     for share in shares {
         statistics.iter_mut().zip(share.statistics).for_each(|(all, part)| all.merge(&part));
@@ -105,13 +105,14 @@ pub fn observe(
     let (left_out, mut skipped): (Vec<usize>, Vec<String>) = skipped.into_iter().unzip();
     // Sorted by file name, because the order of the files must not change anything.
     skipped.sort();
-    ensure!(skipped.len() < dataset.len(), "no sample can be read, expected at least one: {}", {
+    ensure!(skipped.len() < n_loaded, "no sample can be read, expected at least one: {}", {
         skipped.first().map_or("", String::as_str)
     });
     if let Some(hashes) = hashes {
         samples.set_order(hashes, left_out);
     }
-    let n_samples = dataset.len() - skipped.len();
+    let n_samples = n_loaded - skipped.len();
+    skipped.extend(samples.left_out().iter().cloned());
     let scaled = statistics.split_off(n);
     Ok(ObservedPass { statistics, scaled, channels, skipped, n_samples })
 }

@@ -7,21 +7,25 @@ use crate::diag::WithHint;
 use crate::engine::{Parsed, Value};
 use crate::onnx::inputs::InputSpec;
 use crate::progress::Progress;
+use crate::statistics::SavedStatistics;
 use anyhow::{Result, anyhow};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The data, and the order of its samples once all were loaded.
 pub struct SampleSet {
-    /// The samples by position in the data.
-    pub dataset: Dataset,
+    /// The samples by position in the data; `None` where only their statistics are there.
+    dataset: Option<Dataset>,
+    /// Statistics of the samples from a file, or for one.
+    pub saved: Option<Arc<SavedStatistics>>,
     /// The model's inputs.
     pub inputs: Vec<InputSpec>,
     pub(super) used: Use,
     skip_bad_data: bool,
     order: OnceLock<Order>,
+    lack: OnceLock<String>,
 }
 
 /// An order of the readable samples by content.
@@ -38,14 +42,99 @@ impl SampleSet {
     /// # Errors
     /// If the data cannot be found or does not fit.
     pub fn open(parsed: &Parsed, options: &CalibrationOptions, used: Use) -> Result<SampleSet> {
-        let CalibrationOptions { data, preprocessing, limit, skip_bad_data, .. } = options;
+        let CalibrationOptions { data, preprocessing, limit, skip_bad_data, saved, .. } = options;
         let inputs = parsed.inputs().to_vec();
-        let dataset = Dataset::open(data, &inputs, preprocessing, *limit)?;
+        let dataset = match data.is_empty() && saved.is_some() {
+            true => None,
+            false => Some(Dataset::open(data, &inputs, preprocessing, *limit)?),
+        };
         give_free_memory_back();
         let loads_again = used.loads_again || used.batch_size.is_some();
-        let dataset = if loads_again { dataset.keeping_images() } else { dataset };
-        let skip_bad_data = *skip_bad_data;
-        Ok(SampleSet { dataset, inputs, used, skip_bad_data, order: OnceLock::new() })
+        let dataset = dataset.map(|dataset| if loads_again { dataset.keeping_images() } else { dataset });
+        let (skip_bad_data, saved) = (*skip_bad_data, saved.clone());
+        let (order, lack) = Default::default();
+        if let (None, Some(saved)) = (&dataset, &saved) {
+            let Use { batch_size, loads_again } = used;
+            // The samples that are kept are in this order already.
+            _ = OnceLock::set(&order, Order::new(saved.hashes.clone(), Vec::new(), batch_size, loads_again));
+        }
+        Ok(SampleSet { dataset, saved, inputs, used, skip_bad_data, order, lack })
+    }
+
+    /// The samples by position in the data.
+    ///
+    /// # Errors
+    /// If there are only statistics of them.
+    pub fn dataset(&self) -> Result<&Dataset> {
+        self.dataset.as_ref().ok_or_else(|| self.lacking("samples".to_string()))
+    }
+
+    /// Whether all samples can be loaded.
+    pub(super) fn has_all(&self) -> bool {
+        let keeps_all = |saved: &SavedStatistics| saved.kept.len() == saved.hashes.len();
+        self.dataset.is_some() || self.saved.as_deref().is_some_and(keeps_all)
+    }
+
+    /// Whether samples are loaded again after the pass.
+    pub fn used_again(&self) -> bool {
+        self.used.loads_again
+    }
+
+    /// Number of samples in the data, unreadable ones included.
+    pub(super) fn n_listed(&self) -> usize {
+        let of_saved = || self.saved.as_ref().map_or(0, |saved| saved.about.n_listed);
+        self.dataset.as_ref().map_or_else(of_saved, Dataset::len)
+    }
+
+    /// Number of samples to load for a pass over all: those in the data, or all readable ones where they are kept.
+    ///
+    /// # Errors
+    /// If not all are kept.
+    pub(super) fn n_loaded(&self) -> Result<usize> {
+        match (&self.dataset, &self.saved) {
+            (Some(dataset), _) => Ok(dataset.len()),
+            (None, Some(saved)) if self.has_all() => Ok(saved.kept.len()),
+            _ => Err(self.lacking("samples for another pass over all".to_string())),
+        }
+    }
+
+    /// Unreadable samples with the reason, where the readable ones are kept.
+    pub(super) fn left_out(&self) -> &[String] {
+        let saved = self.saved.as_ref().filter(|_| self.dataset.is_none());
+        saved.map_or(&[], |saved| &saved.about.skipped)
+    }
+
+    /// The name of a sample, by its position in the data.
+    pub(super) fn name(&self, sample_idx: usize) -> String {
+        self.dataset.as_ref().map_or_else(|| format!("kept sample {sample_idx}"), |dataset| dataset.name(sample_idx))
+    }
+
+    /// One line about the preprocessing of images; `None` without images.
+    pub fn preprocessing(&self) -> Option<String> {
+        let of_saved = || self.saved.as_ref()?.about.preprocessing.clone();
+        self.dataset.as_ref().map_or_else(of_saved, Dataset::describe)
+    }
+
+    /// Height and width of the images that the network takes, where it looks like one of images.
+    pub fn image_size(&self) -> Option<[usize; 2]> {
+        let of_saved = || self.saved.as_ref()?.about.image_size;
+        self.dataset.as_ref().map_or_else(of_saved, Dataset::image_size)
+    }
+
+    /// The error that the statistics lack something that a run with data has. No caller may go on without it: the result
+    /// would be another one.
+    pub(super) fn lacking(&self, lack: String) -> anyhow::Error {
+        _ = self.lack.set(lack);
+        self.lack().unwrap_or_else(|| anyhow!("internal error: nothing is lacking"))
+    }
+
+    /// The error of the first thing that was asked for and that the statistics lack.
+    pub fn lack(&self) -> Option<anyhow::Error> {
+        let of_lack = |lack: &String| {
+            anyhow!("the statistics have no {lack}, which a run with data has: the result would be another one")
+                .hint("collect them with --for, more --keep-samples, and the same --exclude, --only, --outputs and --observer")
+        };
+        self.lack.get().map(of_lack)
     }
 
     /// The positions of the readable samples, ordered by content; empty before the order is known, or where they are
@@ -62,6 +151,24 @@ impl SampleSet {
         Ok(&self.order(progress)?.by_content)
     }
 
+    /// Reads the sample at a position in the data.
+    ///
+    /// # Errors
+    /// If it cannot be loaded.
+    pub fn load(&self, sample_idx: usize) -> Result<Sample> {
+        match (&self.dataset, &self.saved) {
+            (None, Some(saved)) => match saved.kept.get(sample_idx) {
+                Some(sample) => sample.inputs.iter().map(Array::of_kept).collect(),
+                None => {
+                    let (n, n_kept) = (saved.hashes.len(), saved.kept.len());
+                    Err(self
+                        .lacking(format!("sample {} of {n} by content, of which {n_kept} are kept", sample_idx + 1)))
+                }
+            },
+            _ => self.dataset()?.load(sample_idx),
+        }
+    }
+
     /// Names of the inputs.
     pub fn names(&self) -> Vec<String> {
         self.inputs.iter().map(|input| input.name.clone()).collect()
@@ -73,7 +180,7 @@ impl SampleSet {
     /// If a sample cannot be loaded.
     pub fn values(&self, range: Range<usize>) -> Result<Vec<Vec<Value>>> {
         let load = |&sample_idx: &usize| -> Result<Vec<Value>> {
-            let arrays = self.dataset.load(sample_idx)?;
+            let arrays = self.load(sample_idx)?;
             arrays.iter().zip(&self.inputs).map(|(a, input)| Value::of_array(a, input)).collect()
         };
         self.by_content()[range].par_iter().map(load).collect()
@@ -81,7 +188,8 @@ impl SampleSet {
 
     /// A hash per sample to fill in, where the order is needed and not known.
     pub(super) fn hashes(&self) -> Option<Hashes> {
-        (self.used.loads_again && self.order.get().is_none()).then(|| Hashes::of(&self.dataset))
+        let dataset = self.dataset.as_ref().filter(|_| self.used.loads_again && self.order.get().is_none());
+        dataset.map(Hashes::of)
     }
 
     /// The order; loads the samples first where it is not known.
@@ -89,7 +197,8 @@ impl SampleSet {
         if let Some(order) = self.order.get() {
             return Ok(order);
         }
-        let hashes = Hashes::of(&self.dataset);
+        let dataset = self.dataset()?;
+        let hashes = Hashes::of(dataset);
         let job = |skipped: &mut Vec<usize>, (): &mut (), sample_idx: usize, loaded| {
             match self.usable(loaded)? {
                 Ok(sample) => hashes.set(sample_idx, hash(&sample)),
@@ -97,9 +206,9 @@ impl SampleSet {
             }
             Ok(())
         };
-        let tick = progress("reading samples", self.dataset.len());
+        let tick = progress("reading samples", dataset.len());
         let start = || Ok((Vec::new(), ()));
-        let skipped = each_sample(&self.dataset, &*tick, start, job)?.concat();
+        let skipped = each_sample(dataset, &*tick, start, job)?.concat();
         Ok(self.set_order(hashes, skipped))
     }
 
@@ -179,6 +288,20 @@ pub fn each_sample<S: Send, L>(
     start: impl Fn() -> Result<(S, L)> + Sync,
     job: impl Fn(&mut S, &mut L, usize, Result<Sample>) -> Result<()> + Sync,
 ) -> Result<Vec<S>> {
+    each_of((dataset.len(), &|i| i), &|i| dataset.load(i), tick, start, job)
+}
+
+/// As [`each_sample`], for `n` samples, of which `position` gives the place in the data and `load` the values.
+///
+/// # Errors
+/// As [`each_sample`].
+pub(super) fn each_of<S: Send, L>(
+    (n, position): (usize, &(dyn Fn(usize) -> usize + Sync)),
+    load: &(dyn Fn(usize) -> Result<Sample> + Sync),
+    tick: &(dyn Fn() + Sync),
+    start: impl Fn() -> Result<(S, L)> + Sync,
+    job: impl Fn(&mut S, &mut L, usize, Result<Sample>) -> Result<()> + Sync,
+) -> Result<Vec<S>> {
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
     let failed: Mutex<Option<(usize, anyhow::Error)>> = Mutex::new(None);
@@ -193,11 +316,12 @@ pub fn each_sample<S: Send, L>(
     let work = || -> Option<S> {
         let (mut share, mut local) = start().map_err(|error| fail(0, error)).ok()?;
         while !stop.load(Ordering::Relaxed) {
-            let sample_idx = next.fetch_add(1, Ordering::Relaxed);
-            if sample_idx >= dataset.len() {
+            let next_idx = next.fetch_add(1, Ordering::Relaxed);
+            if next_idx >= n {
                 break;
             }
-            if let Err(error) = job(&mut share, &mut local, sample_idx, dataset.load(sample_idx)) {
+            let sample_idx = position(next_idx);
+            if let Err(error) = job(&mut share, &mut local, sample_idx, load(sample_idx)) {
                 fail(sample_idx, error);
                 break;
             }
@@ -205,7 +329,7 @@ pub fn each_sample<S: Send, L>(
         }
         Some(share)
     };
-    let is_needed = |thread: usize| thread < dataset.len().max(1);
+    let is_needed = |thread: usize| thread < n.max(1);
     let shares = rayon::broadcast(|thread| is_needed(thread.index()).then(&work).flatten());
     match failed.into_inner().map_err(|error| anyhow!("{error}"))? {
         Some((_, error)) => Err(error),

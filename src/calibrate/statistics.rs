@@ -4,11 +4,12 @@ use super::observe::observe;
 use super::samples::SampleSet;
 use crate::engine::Parsed;
 use crate::onnx::inputs::Shapes;
+use crate::onnx::model_sha256;
 use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::progress::Progress;
 use crate::quant::{ChannelScaling, GivenRange};
-use crate::statistics::{ChannelExtremes, TensorStatistics};
+use crate::statistics::{ChannelExtremes, SavedStatistics, TensorStatistics};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,6 +77,53 @@ impl CalibrationStatistics {
             n_samples: pass.n_samples,
             skipped: pass.skipped,
         })
+    }
+
+    /// The same from the saved statistics of the samples, for a prepared model with this hash; `None` where they lack some
+    /// of them and the samples are there to be run.
+    ///
+    /// # Errors
+    /// If they lack some of them and there are no samples.
+    pub fn of_saved(
+        saved: &SavedStatistics,
+        sha256: &str,
+        tensors: &[String],
+        scaled: &[ScaledTensor],
+        by_channel: &BTreeSet<String>,
+        samples: &SampleSet,
+    ) -> Result<Option<CalibrationStatistics>> {
+        let lacks = |lack: String| match samples.has_all() {
+            true => Ok(None),
+            false => Err(samples.lacking(lack)),
+        };
+        let Some(model) = saved.models.get(sha256) else {
+            return lacks("tensors of the model as it is prepared here".to_string());
+        };
+        if let Some(scaled) = scaled.first() {
+            return lacks(format!(
+                "values of tensor `{}` with scaled channels (unless they keep all samples)",
+                scaled.source
+            ));
+        }
+        let n_skipped = saved.about.skipped.len();
+        let batch_size = samples.used.batch_size.filter(|size| *size < saved.about.n_listed);
+        let mut all = CalibrationStatistics {
+            n_samples: saved.about.n_listed - n_skipped.min(saved.about.n_listed),
+            skipped: saved.about.skipped.clone(),
+            ..CalibrationStatistics::default()
+        };
+        for tensor in tensors {
+            let Some(statistics) = model.statistics(tensor, batch_size)? else {
+                let of = if batch_size.is_some() { "extremes by sample" } else { "values" };
+                return lacks(format!("{of} of tensor `{tensor}`"));
+            };
+            all.by_tensor.insert(tensor.clone(), statistics);
+            if by_channel.contains(tensor) {
+                let channels = model.tensors.get(tensor).and_then(|saved| saved.channels.clone());
+                all.channels.insert(tensor.clone(), channels.unwrap_or_default());
+            }
+        }
+        Ok(Some(all))
     }
 
     /// One statistic per activation quantizer; empty where the range is given.
@@ -146,6 +194,15 @@ impl CalibrationStatistics {
             return Ok(());
         }
         let tensors: Vec<String> = tensors.into_iter().cloned().collect();
+        if let Some(saved) = &samples.saved {
+            let sha256 = model_sha256(model);
+            let none = BTreeSet::new();
+            let known = CalibrationStatistics::of_saved(saved, &sha256, &tensors, &[], &none, samples)?;
+            if let Some(known) = known {
+                self.by_tensor.extend(known.by_tensor);
+                return Ok(());
+            }
+        }
         let engine = Parsed::new(model, shapes)?.build(&tensors)?;
         let n = tensors.len();
         let pass = observe(&engine, &vec![Vec::new(); n], &vec![false; n], samples, progress)?;

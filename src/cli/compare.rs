@@ -101,7 +101,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         labels,
         boxes,
         head,
-        threads: args.samples.threads(),
+        threads: args.samples.threads.n(),
     };
     let compared = compare(&request, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
     let missed = compared.missed(&gates);

@@ -6,6 +6,7 @@
 mod backends;
 mod calibrate;
 mod check;
+mod collect;
 mod compare;
 mod complete;
 mod export;
@@ -15,6 +16,9 @@ mod options;
 mod prepare;
 mod presets;
 mod print;
+mod quantize;
+mod solve;
+mod stats;
 
 use crate::data;
 use crate::diag::{Exit, WithHint, explain, hint_of, place_of};
@@ -55,6 +59,11 @@ enum Command {
     /// Quantize models for a backend, with calibration data
     #[command(visible_alias = "quantize")]
     Calibrate(Box<calibrate::CalibrateArgs>),
+    /// Quantize from saved statistics of the data
+    Solve(Box<solve::SolveArgs>),
+    /// Show, compare or merge saved statistics
+    #[command(subcommand)]
+    Stats(stats::StatsCommand),
     /// Show what would be quantized and why; needs no data
     Inspect(inspect::InspectArgs),
     /// List the backends, or print the table of one
@@ -123,7 +132,9 @@ fn expanded_pattern() -> Option<PathBuf> {
 
 fn run(cli: Cli) -> Exit {
     let json = match &cli.command {
-        Command::Calibrate(args) => args.print.json,
+        Command::Calibrate(args) => args.quantize.print.json,
+        Command::Solve(args) => args.quantize.print.json,
+        Command::Stats(command) => command.json(),
         Command::Inspect(args) => args.json,
         Command::Backends(args) => args.json,
         Command::Presets(args) => args.json,
@@ -218,6 +229,8 @@ impl ErrorReport {
 fn run_command(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Solve(args) => solve::run(&args),
+        Command::Stats(command) => stats::run(&command),
         Command::Inspect(args) => inspect::run(&args),
         Command::Backends(args) => backends::run(&args),
         Command::Presets(args) => presets::run(&args),

@@ -272,14 +272,21 @@ pub struct SampleArgs {
     /// Maximum number of samples
     #[arg(long, value_name = "N", value_parser = count)]
     pub limit: Option<usize>,
+    #[command(flatten)]
+    pub threads: ThreadArgs,
+}
+
+/// How much runs at the same time.
+#[derive(Debug, Args)]
+pub struct ThreadArgs {
     /// Samples run in parallel [default and maximum: all cores]
     #[arg(long, value_name = "N", value_parser = count, display_order = RARE)]
     threads: Option<usize>,
 }
 
-impl SampleArgs {
+impl ThreadArgs {
     /// Samples that run at the same time: the option, or the number of cores, which is also the maximum.
-    pub fn threads(&self) -> usize {
+    pub fn n(&self) -> usize {
         self.threads.unwrap_or(usize::MAX).min(n_cores())
     }
 

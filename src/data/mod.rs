@@ -39,7 +39,8 @@ pub use trial::{FittedImage, ImageTrial, PixelValues};
 
 use crate::diag::{WithHint, copy_of, count};
 use crate::onnx::inputs::InputSpec;
-use anyhow::{Context, Result, anyhow, ensure};
+use crate::statistics::KeptArray;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use columns::{ArrayFile, Cache};
 use kept::Kept;
 use recipe::Recipe;
@@ -65,6 +66,45 @@ pub struct Array {
     pub shape: Vec<usize>,
     /// The values; their number matches the shape.
     pub values: Values,
+}
+
+impl Array {
+    /// The array as statistics keep it.
+    pub fn kept(&self) -> KeptArray {
+        fn bytes<T: Copy, const N: usize>(values: &[T], of: fn(T) -> [u8; N]) -> Vec<u8> {
+            values.iter().flat_map(|value| of(*value)).collect()
+        }
+        let (data_type, bytes) = match &self.values {
+            Values::F32(values) => (1, bytes(values, f32::to_le_bytes)),
+            Values::I64(values) => (7, bytes(values, i64::to_le_bytes)),
+            Values::I32(values) => (6, bytes(values, i32::to_le_bytes)),
+            Values::I8(values) => (3, bytes(values, i8::to_le_bytes)),
+            Values::U8(values) => (2, values.clone()),
+            Values::Bool(values) => (9, bytes(values, |value| [u8::from(value)])),
+        };
+        KeptArray { data_type, shape: self.shape.clone(), bytes }
+    }
+
+    /// The inverse of [`Array::kept`].
+    ///
+    /// # Errors
+    /// If the type is none of arrays.
+    pub fn of_kept(kept: &KeptArray) -> Result<Array> {
+        fn values<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
+            bytes.as_chunks::<N>().0.iter().map(|bytes| of(*bytes)).collect()
+        }
+        let KeptArray { data_type, shape, bytes } = kept;
+        let values = match data_type {
+            1 => Values::F32(values(bytes, f32::from_le_bytes)),
+            7 => Values::I64(values(bytes, i64::from_le_bytes)),
+            6 => Values::I32(values(bytes, i32::from_le_bytes)),
+            3 => Values::I8(values(bytes, i8::from_le_bytes)),
+            2 => Values::U8(bytes.clone()),
+            9 => Values::Bool(bytes.iter().map(|byte| *byte != 0).collect()),
+            other => bail!("a kept input has type {other}, expected that of an array"),
+        };
+        Ok(Array { shape: shape.clone(), values })
+    }
 }
 
 /// A sample: one array per input, in the order of the inputs.

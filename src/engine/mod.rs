@@ -4,8 +4,9 @@
 //! ([`ValueInfos`]), and its values as soon as they exist. It does not collect statistics and does not change the
 //! model.
 //!
-//! Observed tensors become outputs of the graph before it is optimized, so that none is optimized away. Before planning
-//! they are removed from the outputs again, so that each is freed after it was visited.
+//! Observed tensors become outputs of the graph before it is optimized, so that none is optimized away, and so do all
+//! others, so that the values of none depend on which are observed. Before planning they are removed from the outputs
+//! again, so that each is freed after it was visited.
 
 mod convert;
 mod guard;
@@ -137,26 +138,25 @@ impl Parsed {
         Ok(())
     }
 
-    /// Optimizes the graph and plans its execution.
+    /// Optimizes the graph and plans its execution. Values of an observed tensor do not depend on which others are
+    /// observed: where one is, all tensors are kept apart in the optimization, as if they were.
     ///
     /// # Errors
     /// If `observed` names a tensor that the graph does not have, or the engine cannot run the graph.
-    pub fn build(mut self, observed: &[String]) -> Result<Engine> {
-        let mut outlets = Vec::with_capacity(observed.len() + self.outputs.len());
-        for name in observed.iter().chain(&self.outputs) {
-            let outlet =
-                self.outlets.get(name).with_context(|| format!("tensor `{name}`: does not exist in the graph"))?;
-            outlets.push(*outlet);
-        }
+    pub fn build(self, observed: &[String]) -> Result<Engine> {
+        let outlet = |name: &String| {
+            let outlet = self.outlets.get(name);
+            outlet.copied().with_context(|| format!("tensor `{name}`: does not exist in the graph"))
+        };
+        let seen: Vec<OutletId> = observed.iter().map(outlet).collect::<Result<_>>()?;
+        let outputs: Vec<OutletId> = self.outputs.iter().map(outlet).collect::<Result<_>>()?;
+        let apart = if observed.is_empty() { Vec::new() } else { self.computed(&outputs) };
+        // Shapes of tensors that nothing needs may contradict each other.
+        let built = self.optimized(&apart, &seen, &outputs);
+        let keeps_apart = built.is_ok();
+        let (model, seen, outputs) = built.or_else(|_| self.optimized(&[], &seen, &outputs))?;
         guarded(|| {
-            self.model.select_output_outlets(&outlets)?;
-            let typed = self.model.into_typed()?;
-            // The optimizer refuses some graphs that run (LeViT: a strided Slice after a Reshape).
-            let optimized = typed.clone().into_decluttered().and_then(TypedModel::into_optimized);
-            let mut model = optimized.unwrap_or(typed);
-            let (seen, outputs) = model.outputs.split_at(observed.len());
-            let (seen, outputs) = (seen.to_vec(), outputs.to_vec());
-            ensure!(outputs.len() == self.outputs.len(), "the engine lost an output of the graph");
+            let mut model = model;
             // Nodes that only an observed tensor needs must stay in the plan: all stay outputs until the order is
             // fixed, and the session drops an observed value once it was visited.
             let mut taps: Vec<Vec<(usize, usize)>> = vec![Vec::new(); model.nodes.len()];
@@ -176,7 +176,51 @@ impl Parsed {
                 outputs: self.outputs.iter().cloned().zip(0..).collect(),
                 taps,
                 constants,
+                keeps_apart,
             })
+        })
+    }
+
+    /// The tensors that `outputs` are computed from, themselves included, in a fixed order; no constants.
+    fn computed(&self, outputs: &[OutletId]) -> Vec<OutletId> {
+        let mut reached = vec![false; self.model.nodes.len()];
+        let mut pending: Vec<usize> = outputs.iter().map(|outlet| outlet.node).collect();
+        while let Some(node) = pending.pop() {
+            if !std::mem::replace(&mut reached[node], true) {
+                pending.extend(self.model.nodes[node].inputs.iter().map(|input| input.node));
+            }
+        }
+        let is_computed = |outlet: &OutletId| reached[outlet.node] && !self.model.nodes[outlet.node].op_is::<Const>();
+        let mut computed: Vec<OutletId> = self.outlets.values().copied().filter(is_computed).collect();
+        computed.sort_unstable();
+        computed.dedup();
+        computed
+    }
+
+    /// The optimized graph, and where `seen` and `outputs` are in it. Besides these, the tensors `apart` are no part of a
+    /// fused operator.
+    fn optimized(
+        &self,
+        apart: &[OutletId],
+        seen: &[OutletId],
+        outputs: &[OutletId],
+    ) -> Result<(TypedModel, Vec<OutletId>, Vec<OutletId>)> {
+        guarded(|| {
+            let mut kept = apart.to_vec();
+            kept.extend(seen.iter().filter(|outlet| apart.binary_search(outlet).is_err()));
+            let n_kept = kept.len();
+            let mut model = self.model.clone();
+            model.select_output_outlets(&[&kept[..], outputs].concat())?;
+            let typed = model.into_typed()?;
+            // The optimizer refuses some graphs that run (LeViT: a strided Slice after a Reshape).
+            let optimized = typed.clone().into_decluttered().and_then(TypedModel::into_optimized);
+            let model = optimized.unwrap_or(typed);
+            ensure!(model.outputs.len() == n_kept + outputs.len(), "the engine lost an output of the graph");
+            let (now, of_outputs) = model.outputs.split_at(n_kept);
+            let places: HashMap<OutletId, OutletId> = kept.into_iter().zip(now.iter().copied()).collect();
+            let of_seen = seen.iter().map(|outlet| places[outlet]).collect();
+            let of_outputs = of_outputs.to_vec();
+            Ok((model, of_seen, of_outputs))
         })
     }
 }
@@ -215,6 +259,8 @@ pub struct Engine {
     taps: Vec<Vec<(usize, usize)>>,
     /// Observed tensors that do not depend on the inputs.
     constants: Vec<(usize, Arc<Tensor>)>,
+    /// Whether values of an observed tensor do not depend on which others are observed.
+    pub keeps_apart: bool,
 }
 
 impl Engine {

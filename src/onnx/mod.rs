@@ -110,5 +110,26 @@ pub fn sha256(path: &Path) -> Result<String> {
             n => hasher.update(&part[..n]),
         }
     }
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hexadecimal(hasher))
+}
+
+/// SHA-256 of the bytes of a model, in hexadecimal.
+pub fn model_sha256(model: &ModelProto) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(encode_any(model));
+    hexadecimal(hasher)
+}
+
+/// SHA-256 of some texts in order, in hexadecimal.
+pub fn texts_sha256(texts: impl IntoIterator<Item = String>) -> String {
+    let mut hasher = Sha256::new();
+    for text in texts {
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    }
+    hexadecimal(hasher)
+}
+
+fn hexadecimal(hasher: Sha256) -> String {
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

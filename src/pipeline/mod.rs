@@ -3,9 +3,11 @@
 //! In: a model's path and a [`Request`], which holds the options of all modules. Out: an [`Outcome`] with the quantized
 //! model and its sidecar. It writes no file.
 
+mod collect;
 mod compare;
 mod record;
 
+pub use collect::{CollectRequest, collect};
 pub use compare::{CompareRequest, Comparison, compare};
 
 use crate::calibrate::{self, CalibrationStatistics, SampleSet, observed_tensors};
@@ -99,7 +101,7 @@ impl Request {
             outputs: OutputOptions {
                 axes: &self.axes,
                 head: &self.head,
-                input: samples.and_then(|samples| samples.dataset.image_size()),
+                input: samples.and_then(SampleSet::image_size),
             },
             samples,
             progress,
@@ -253,20 +255,23 @@ fn finish(
     let fixed = prepared.fixed_shapes();
     compare::outputs(&prepared.model, &request.axes)?;
     let about_model = record::about_model(path, &prepared)?;
+    if let Some(saved) = &request.calibration.saved {
+        saved.ensure_of(&about_model.sha256)?;
+    }
     let PreparedGraph { model, value_info, has_external_data, tail, parsed, .. } = prepared;
     let mut placement = place(model.graph()?, &value_info, &request.scheme, &request.selection);
-    if request.calibration.data.is_empty() && !request.has_ranges() {
+    if !request.calibration.has_samples() && !request.has_ranges() {
         placement.activations.clear();
     }
     let known = Known::new(model.graph()?, value_info, &placement, request, shapes);
     let samples = open_data(&parsed, &placement, request)?;
-    let better_preprocessing = samples
-        .as_ref()
-        .filter(|_| request.calibration.checks_preprocessing)
-        .and_then(|samples| better_preprocessing(path, &known.shapes, samples, progress));
+    let data_warnings = match &samples {
+        Some(samples) => data_warnings(path, &known.shapes, samples, &request.calibration, progress),
+        None => Vec::new(),
+    };
     let setup = request.setup(&known, samples.as_ref(), progress);
     let proposals = propose(setup, &model, &placement);
-    let mut calibration = observe(parsed, &placement, &proposals, setup, request)?;
+    let mut calibration = observe(parsed, &model, &placement, &proposals, setup, request)?;
     let unlike = match setup.has_given_ranges {
         true => BTreeSet::new(),
         false => unlike_tensors(&placement, &calibration.of(&placement), &request.scheme),
@@ -283,8 +288,10 @@ fn finish(
     let mut planned = PlannedModel { warnings, ..PlannedModel::new(model, placement, plan) };
     let improved = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
-    planned.warnings.extend(samples.as_ref().and_then(|samples| preprocessing_warning(samples, request)));
-    planned.warnings.extend(better_preprocessing);
+    planned.warnings.extend(data_warnings);
+    if let Some(lack) = samples.as_ref().and_then(SampleSet::lack) {
+        return Err(lack);
+    }
     if !request.has_ranges() {
         // They stood for ranges that the target computes on each run.
         planned.placement.activations.clear();
@@ -325,10 +332,10 @@ fn on_threads<T: Send>(n: usize, work: impl FnOnce() -> Result<T> + Send) -> Res
 
 /// The calibration data, where there is something to observe.
 fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) -> Result<Option<SampleSet>> {
-    if let (Some(ranges), true) = (&request.ranges, request.calibration.data.is_empty()) {
+    if let (Some(ranges), false) = (&request.ranges, request.calibration.has_samples()) {
         ranges.ensure_all(placement.activations.iter().map(|q| q.tensor.as_str()))?;
     }
-    let has_enough = request.ranges.is_some() || request.calibration.data.is_empty();
+    let has_enough = request.ranges.is_some() || !request.calibration.has_samples();
     if has_enough && observed_tensors(placement, request.given()).is_empty() {
         return Ok(None);
     }
@@ -336,9 +343,10 @@ fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) 
     SampleSet::open(parsed, &request.calibration, request.data_use()).map(Some)
 }
 
-/// Calibrates on the data, where there is some.
+/// Calibrates on the data or its saved statistics, where there are some.
 fn observe(
     parsed: Result<Parsed>,
+    model: &ModelProto,
     placement: &Placement,
     proposals: &Proposals,
     setup: Setup,
@@ -354,9 +362,24 @@ fn observe(
             }
         });
     }
+    let (scaled, by_channel) = (proposals.scaled(), linear_tensors(placement));
+    if let Some(saved) = &samples.saved {
+        let sha256 = onnx::model_sha256(model);
+        let known = CalibrationStatistics::of_saved(saved, &sha256, &observed, &scaled, &by_channel, samples)?;
+        if let Some(known) = known {
+            if samples.used_again() {
+                samples.put_in_order(setup.progress)?;
+            }
+            return Ok(known);
+        }
+    }
+    CalibrationStatistics::collect(parsed?, observed, scaled, &by_channel, samples, setup.progress)
+}
+
+/// The tensors whose channels are observed, too: inputs of a transformer's linear layers.
+fn linear_tensors(placement: &Placement) -> BTreeSet<String> {
     let linear = placement.activations.iter().filter(|quantizer| quantizer.linear);
-    let by_channel = linear.map(|quantizer| quantizer.tensor.clone()).collect();
-    CalibrationStatistics::collect(parsed?, observed, proposals.scaled(), &by_channel, samples, setup.progress)
+    linear.map(|quantizer| quantizer.tensor.clone()).collect()
 }
 
 /// Runs all methods on the first plan: on the float model, on the whole plan, then on single layers, with mixed
@@ -408,10 +431,26 @@ fn improve(
     Ok(improved)
 }
 
+/// Warnings about the data: saved ones, or about the preprocessing.
+fn data_warnings(
+    path: &Path,
+    shapes: &Shapes,
+    samples: &SampleSet,
+    options: &calibrate::CalibrationOptions,
+    progress: &Progress,
+) -> Vec<String> {
+    if let Some(saved) = &samples.saved {
+        return saved.about.warnings.clone();
+    }
+    let better = Some(samples).filter(|_| options.checks_preprocessing);
+    let better = better.and_then(|samples| better_preprocessing(path, shapes, samples, progress));
+    preprocessing_warning(samples, &options.preprocessing).into_iter().chain(better).collect()
+}
+
 /// A warning if images are preprocessed with defaults only, or if the preprocessing options have no effect.
-fn preprocessing_warning(samples: &SampleSet, request: &Request) -> Option<String> {
-    let is_default = request.calibration.preprocessing == Preprocessing::default();
-    match (samples.dataset.describe(), is_default) {
+fn preprocessing_warning(samples: &SampleSet, preprocessing: &Preprocessing) -> Option<String> {
+    let is_default = *preprocessing == Preprocessing::default();
+    match (samples.preprocessing(), is_default) {
         (Some(applied), true) => {
             Some(format!("no preprocessing is given, so defaults are used: {applied}; `mqq presets` lists presets"))
         }
@@ -426,7 +465,7 @@ fn preprocessing_warning(samples: &SampleSet, request: &Request) -> Option<Strin
 /// looked at is no error.
 fn better_preprocessing(path: &Path, shapes: &Shapes, samples: &SampleSet, progress: &Progress) -> Option<String> {
     let model = onnx::load_whole(path).ok()?.model;
-    better_pixel_values(&model, shapes, &samples.dataset, progress).ok().flatten()
+    better_pixel_values(&model, shapes, samples.dataset().ok()?, progress).ok().flatten()
 }
 
 /// Adds warnings that no stage has given.

@@ -1,7 +1,7 @@
 //! The sidecar from the outcome of a run.
 
 use super::{Improved, Request};
-use crate::calibrate::CalibrationStatistics;
+use crate::calibrate::{CalibrationStatistics, SampleSet};
 use crate::diag::file_name;
 use crate::onnx::inputs::resolve_inputs;
 use crate::onnx::proto::ModelProto;
@@ -72,7 +72,7 @@ fn about_data(
             .ranges
             .as_ref()
             .map(|imported| RangesFrom { file: imported.file.clone(), format: imported.format.to_string() }),
-        preprocessing: setup.samples.and_then(|samples| samples.dataset.describe()),
+        preprocessing: setup.samples.and_then(SampleSet::preprocessing),
         inputs: inputs.collect(),
     })
 }

@@ -6,11 +6,13 @@ mod calibration;
 mod comparison;
 mod placement;
 mod rules;
+mod statistics;
 
 pub use calibration::{Summary, calibration, details, line};
 pub use comparison::{OutputReport, channels, comparison, outputs, task, task_lines};
 pub use placement::{PlacementReport, placement};
 pub use rules::{Verbosity, findings};
+pub use statistics::{StatisticsReport, TensorDifference, TensorReport, differences, statistics};
 
 use crate::diag::count;
 use std::collections::BTreeMap;

@@ -11,6 +11,16 @@ pub struct ChannelExtremes {
 }
 
 impl ChannelExtremes {
+    /// Those of samples with these channels; `None` where samples have different numbers of channels.
+    pub fn of(by_channel: Option<Vec<Extremes>>) -> ChannelExtremes {
+        ChannelExtremes { is_uneven: by_channel.is_none(), by_channel: by_channel.unwrap_or_default() }
+    }
+
+    /// Whether samples have different numbers of channels.
+    pub fn is_uneven(&self) -> bool {
+        self.is_uneven
+    }
+
     /// Adds the values of a tensor of `shape`, in row-major order.
     pub fn observe(&mut self, shape: &[usize], values: &[f32]) {
         let n = shape.last().copied().unwrap_or(0);

@@ -4,6 +4,8 @@
 //! before any value is seen, so one pass is enough, and two histograms merge by adding, exactly and in any order. A bin
 //! is at most 0.4 % as wide as its values are large, at every magnitude.
 
+use anyhow::{Result, ensure};
+
 /// Low bits of the float that are not part of the bin number.
 const DROPPED_BITS: u32 = 15;
 /// Number of bins of both signs.
@@ -97,6 +99,43 @@ impl Histogram {
         self.counts[(to.to_bits() >> DROPPED_BITS) as usize] += n_raised;
     }
 
+    /// The counts that are not zero, each with the number of its bin, in the order of these numbers.
+    pub fn counts(&self) -> Vec<(u32, u64)> {
+        let counts = self.counts.iter().take(N_BINS).zip(0..);
+        counts.filter(|(count, _)| **count != 0).map(|(count, bin)| (bin, *count)).collect()
+    }
+
+    /// The histogram of these counts.
+    ///
+    /// # Errors
+    /// If there is no such bin.
+    pub fn of_counts(counts: &[(u32, u64)]) -> Result<Histogram> {
+        let mut histogram = Histogram::default();
+        if !counts.is_empty() {
+            histogram.counts = vec![0; N_BINS + N_ZERO_COUNTERS];
+        }
+        for &(bin, count) in counts {
+            ensure!((bin as usize) < N_BINS, "bin {bin}, expected below {N_BINS}");
+            histogram.counts[bin as usize] = count;
+        }
+        Ok(histogram)
+    }
+
+    /// Numbers of the bins of the lowest and the highest finite value; `None` without any.
+    pub fn ends(&self) -> Option<(u32, u32)> {
+        let numbers = |half: usize| half..(half + NON_FINITE).min(self.counts.len().max(half));
+        let is_used = |bin: &usize| self.counts[*bin] > 0;
+        let mut ascending = numbers(N_HALF).rev().chain(numbers(0)).filter(is_used);
+        let lowest = ascending.next()?;
+        let highest = ascending.next_back().unwrap_or(lowest);
+        Some((lowest as u32, highest as u32))
+    }
+
+    /// Number of finite values.
+    pub fn n_finite(&self) -> u64 {
+        self.bins().map(|bin| bin.count).sum()
+    }
+
     /// The non-empty bins of finite values, lowest first.
     pub fn bins(&self) -> impl DoubleEndedIterator<Item = Bin> + '_ {
         let (positive, negative) = match self.counts.len() {
@@ -108,6 +147,11 @@ impl Histogram {
         let positive = positive.iter().enumerate().map(move |(i, &n)| bin(i, 1.0, n));
         negative.chain(positive).filter(|bin| bin.count > 0)
     }
+}
+
+/// The number of the bin of a value.
+pub fn bin_of(value: f32) -> u32 {
+    if value == 0.0 { 0 } else { value.to_bits() >> DROPPED_BITS }
 }
 
 /// Absolute value at the lower end of bin `i` of a half. The last finite bin ends at `f32::MAX` rounded up to the next

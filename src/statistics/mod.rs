@@ -5,10 +5,20 @@
 //! average over batches there is one [`Extremes`] of 8 bytes per batch.
 
 mod channels;
+mod file;
 mod histogram;
+mod merge;
+mod saved;
+mod tensor_counts;
 
 pub use channels::ChannelExtremes;
+pub use file::{FORMAT, read_statistics, statistics_bytes};
 pub use histogram::{Bin, Histogram};
+pub use merge::{difference, merge_shards};
+pub use saved::{
+    AboutStatistics, FloatModel, KeptArray, KeptSample, PartOfList, SavedModel, SavedStatistics, SavedTensor, Shard,
+};
+pub use tensor_counts::TensorCounts;
 
 /// Lowest and highest finite value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -120,6 +130,17 @@ impl TensorStatistics {
     /// Adds values.
     pub fn observe(&mut self, values: &[f32]) {
         self.add(values, true);
+    }
+
+    /// Adds values of a sample; their extremes.
+    pub fn observe_sample(&mut self, values: &[f32]) -> Extremes {
+        self.add(values, true)
+    }
+
+    /// Statistics of counts and extremes, without batches.
+    pub fn of(histogram: Histogram, extremes: Extremes) -> TensorStatistics {
+        let (n_finite, n_non_finite) = (histogram.n_finite(), histogram.n_non_finite());
+        TensorStatistics { histogram, extremes, batches: Vec::new(), n_finite, n_non_finite }
     }
 
     /// Adds values of a sample in a batch.

@@ -117,7 +117,7 @@ fn look(
                 seen[at].observe(shape, values);
                 Ok(())
             };
-            Session::run(session, &samples.dataset.load(sample)?, &mut visit)?;
+            Session::run(session, &samples.load(sample)?, &mut visit)?;
             Ok(seen)
         };
         let parts: Vec<Vec<ChannelStatistics>> =

@@ -1,0 +1,149 @@
+//! The options of `mqq calibrate` that save statistics of the data.
+
+use super::Failure;
+use super::complete;
+use super::files::ensure_readable;
+use super::options::{StaticArgs, of_transformers, resolve_backend};
+use super::print::{Bar, out};
+use super::quantize::QuantizeArgs;
+use crate::backends::BUILT_IN;
+use crate::diag::{count, file_name};
+use crate::onnx::{RunFile, Staged};
+use crate::pipeline::{self, CollectRequest, Request};
+use crate::scheme::Scheme;
+use crate::statistics::{SavedStatistics, Shard, read_statistics, statistics_bytes};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// Where statistics are saved, and of what.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Statistics of the data, for mqq solve")]
+pub struct CollectArgs {
+    /// Save statistics of the data in this file
+    #[arg(long, value_name = "FILE", conflicts_with = "ranges_from")]
+    save_stats: Option<PathBuf>,
+    /// Save those that these backends need, too, or all
+    #[arg(long = "for", value_name = "NAME,…", value_delimiter = ',', requires = "save_stats", add = complete::backends())]
+    backends: Vec<String>,
+    /// Keep the inputs of N samples, too, for effort 1 and more
+    #[arg(long, value_name = "N", requires = "save_stats", default_value = "0", hide_default_value = true)]
+    keep_samples: usize,
+    /// Collect from every N-th sample, from I (0 to N-1) on; no model
+    #[arg(long, value_name = "I/N", requires = "save_stats", value_parser = shard)]
+    shard: Option<Shard>,
+    /// Go on with the file of an interrupted run, if there is one
+    #[arg(long, requires = "save_stats")]
+    resume: bool,
+}
+
+fn shard(text: &str) -> Result<Shard> {
+    let parts = text.split_once('/').and_then(|(index, of)| Some((index.parse().ok()?, of.parse().ok()?)));
+    let (index, of) = parts.context("expected I/N, for instance 0/4")?;
+    ensure!(index < of, "expected I below N, for instance 0/4 to 3/4");
+    Ok(Shard { index, of })
+}
+
+impl CollectArgs {
+    /// The file of the statistics.
+    pub fn path(&self) -> Option<&Path> {
+        self.save_stats.as_deref()
+    }
+
+    /// Whether only statistics of a part of the data are written.
+    pub fn is_part(&self) -> bool {
+        self.shard.is_some()
+    }
+
+    /// The file that is written.
+    pub fn written(&self) -> Option<RunFile> {
+        self.path().map(|path| RunFile::new("statistics", path))
+    }
+
+    /// Fails where the options do not fit the models or the data.
+    ///
+    /// # Errors
+    /// If there are several models, or no data.
+    pub fn check(&self, n_models: usize, has_data: bool) -> Result<()> {
+        let Some(path) = self.path() else { return Ok(()) };
+        let found = || format!("--save-stats names one file, `{}`", path.display());
+        ensure!(n_models == 1, "{}, but there are {n_models} models", found());
+        ensure!(has_data, "{}, but --data is missing", found());
+        Ok(())
+    }
+
+    /// The tables whose tensors are observed, besides that of the run.
+    fn tables(&self, run: &Scheme, fixed: &StaticArgs) -> Result<Vec<(Scheme, Option<Scheme>)>> {
+        let is_all = self.backends.iter().any(|name| name == "all");
+        let all = BUILT_IN.iter().map(|(name, _)| name.to_string());
+        let names: Vec<String> = if is_all { all.collect() } else { self.backends.clone() };
+        let mut tables = Vec::with_capacity(names.len());
+        for name in names.iter().filter(|name| **name != run.name) {
+            let usage = |error: Failure| match error {
+                Failure::Usage(error) | Failure::Failed(error) => error.context("--for"),
+            };
+            // --switch and --set are of the run's own backend.
+            let none: [String; 0] = [];
+            let scheme = fixed.apply(resolve_backend(name, &none, &none).map_err(usage)?);
+            let other = of_transformers(&scheme, &none, &none).map_err(usage)?.map(|other| fixed.apply(other));
+            tables.push((scheme, other));
+        }
+        Ok(tables)
+    }
+}
+
+/// Collects the statistics of a model and saves them, now and then and in the end.
+///
+/// # Errors
+/// If the model, the data or earlier statistics cannot be used, or the file cannot be written.
+pub fn collect(
+    args: &CollectArgs,
+    request: &Request,
+    fixed: &StaticArgs,
+    model: &Path,
+    quantize: &QuantizeArgs,
+) -> Result<SavedStatistics> {
+    let path = args.path().context("internal error: no file for statistics")?;
+    let of_transformers = request.of_transformers.as_ref().map(|other| other.scheme.clone());
+    let mut tables = vec![(request.scheme.clone(), of_transformers)];
+    tables.extend(args.tables(&request.scheme, fixed)?);
+    let resumed = if args.resume && path.exists() { Some(read(path)?) } else { None };
+    let collected = CollectRequest {
+        tables,
+        observer: quantize.observer.as_ref().map(|_| request.observers.activation.observer),
+        shapes: &request.shapes,
+        outputs: &request.outputs,
+        selection: &request.selection,
+        calibration: &request.calibration,
+        shard: args.shard.unwrap_or(Shard::WHOLE),
+        n_kept: args.keep_samples,
+        resumed,
+        threads: request.threads,
+    };
+    let mut keep = |saved: &SavedStatistics| -> Result<()> {
+        let mut staged = Staged::default();
+        staged.add(&statistics_bytes(saved)?, path)?;
+        staged.commit()
+    };
+    let name = file_name(model);
+    let quiet = quantize.print.quiet;
+    let saved = pipeline::collect(model, collected, &mut keep, &|stage, n| {
+        Bar::new(n, format!("{name}: {stage}"), quiet).tick()
+    })?;
+    if args.is_part() && !quiet && !quantize.print.json {
+        let part = args.shard.map_or(String::new(), |shard| format!("shard {shard}, "));
+        out!("{} -> {}: {part}{}", model.display(), path.display(), count(saved.hashes.len(), "sample"));
+    }
+    Ok(saved)
+}
+
+/// Reads a file of statistics.
+///
+/// # Errors
+/// If it cannot be read or used. The message starts with the path.
+pub fn read(path: &Path) -> Result<SavedStatistics> {
+    let name = || format!("`{}`", path.display());
+    ensure_readable(path)?;
+    let bytes = std::fs::read(path).with_context(name)?;
+    read_statistics(&bytes).with_context(name)
+}

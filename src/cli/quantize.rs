@@ -1,0 +1,369 @@
+//! Options and steps that `mqq calibrate` and `mqq solve` share: from a request to written files.
+
+use super::options::{AxisArgs, MixedArgs, PrintArgs, RARE, SelectArgs, TaskArgs};
+use super::print::{Bar, err, out};
+use super::{ErrorReport, complete};
+use crate::calibrate::CalibrationOptions;
+use crate::diag::{Exit, WithHint, count, file_name};
+use crate::export::{self, Format};
+use crate::heads::HeadRequest;
+use crate::mixed::{Missed, Mixed};
+use crate::observers::{self, OBSERVERS, Spelled, by_spelling, canonical};
+use crate::onnx::inputs::Shapes;
+use crate::onnx::{RunFile, Staged, encode};
+use crate::pipeline::{self, Outcome, Request};
+use crate::report::{self, Summary};
+use crate::scheme::{Scheme, WeightStorage};
+use crate::sidecar::Sidecar;
+use crate::tune::{self, Effort, methods};
+use anyhow::{Context, Result, anyhow, ensure};
+use serde::Serialize;
+use serde_with::skip_serializing_none;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Options of everything behind the statistics of the data.
+#[derive(Debug, clap::Args)]
+pub struct QuantizeArgs {
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Quantize up to these tensors; write the rest as a float tail
+    #[arg(long, value_name = "TENSOR,…", value_delimiter = ',')]
+    pub outputs: Vec<String>,
+    /// Formats to write besides the sidecar (see `mqq export --list`)
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::formats())]
+    pub emit: Option<Vec<String>>,
+    #[arg(long, value_name = "NAME", help = observer_help(), add = complete::observers())]
+    pub observer: Option<String>,
+    /// Range observer of weights: one of the above, but not auto
+    #[arg(long, value_name = "NAME", add = complete::observers())]
+    weight_observer: Option<String>,
+    /// Store weights as integer (with DQ) or float (with Q and DQ)
+    #[arg(long, value_name = "HOW", value_parser = ["integer", "float"], hide_possible_values = true)]
+    weights: Option<String>,
+    /// Methods to try instead of the effort's: names, or none
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::methods())]
+    methods: Option<Vec<String>>,
+    /// Share of multiply-adds that rescue may leave float [default: 5]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    rescue: Option<f64>,
+    /// Insert no Mul or Add before layers
+    #[arg(long)]
+    no_insert: bool,
+    #[command(flatten)]
+    axes: AxisArgs,
+    #[command(flatten)]
+    pub task: TaskArgs,
+    /// Fail with exit code 3 on a warning, and write nothing
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    pub print: PrintArgs,
+    /// Also print changes of the model, and why nodes stay float
+    #[arg(long, short, display_order = RARE)]
+    verbose: bool,
+}
+
+/// The samples of a run, and how they are used.
+pub(super) struct RunData {
+    pub effort: String,
+    pub shapes: Shapes,
+    pub calibration: CalibrationOptions,
+    /// Whether ranges are read from a file.
+    pub has_ranges: bool,
+    pub threads: usize,
+}
+
+/// Paths of one model.
+pub(super) struct RunPaths {
+    pub model: PathBuf,
+    pub output: PathBuf,
+    pub sidecar: PathBuf,
+    /// The float model after the tensors of `--outputs`.
+    pub tail: Option<PathBuf>,
+    pub emitted: Vec<(&'static Format, PathBuf)>,
+}
+
+impl RunPaths {
+    /// All results.
+    fn results(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.output, &self.sidecar].into_iter().chain(&self.tail).chain(self.emitted.iter().map(|(_, path)| path))
+    }
+
+    /// Whether all results exist.
+    pub fn exist(&self) -> bool {
+        self.results().all(|path| path.exists())
+    }
+
+    /// [`RunPaths::results`] and possible further files, with their roles.
+    pub fn written(&self) -> Vec<RunFile> {
+        let of_model = |role: &str| format!("{role} of `{}`", self.model.display());
+        let mut written = RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
+        written.push(RunFile::new(of_model("sidecar"), &self.sidecar));
+        written.extend(self.tail.iter().map(|tail| RunFile::new(of_model("tail"), tail)));
+        for (format, path) in &self.emitted {
+            written.push(RunFile::new(of_model(&format!("format `{}`", format.name)), path));
+        }
+        written
+    }
+
+    /// A report with the model and its results; the caller fills in the rest.
+    pub fn report(&self) -> CalibratedModel {
+        let emitted = self.emitted.iter();
+        CalibratedModel {
+            model: self.model.display().to_string(),
+            output: Some(self.output.display().to_string()),
+            sidecar: Some(self.sidecar.display().to_string()),
+            tail: self.tail.as_ref().map(|tail| tail.display().to_string()),
+            emitted: emitted.map(|(format, path)| (format.name, path.display().to_string())).collect(),
+            ..CalibratedModel::default()
+        }
+    }
+}
+
+/// A model in the JSON report.
+#[skip_serializing_none]
+#[derive(Default, Serialize)]
+pub(super) struct CalibratedModel {
+    pub model: String,
+    pub status: &'static str,
+    #[serde(flatten)]
+    pub error: Option<ErrorReport>,
+    pub output: Option<String>,
+    pub sidecar: Option<String>,
+    pub tail: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub emitted: BTreeMap<&'static str, String>,
+    /// The file of the statistics.
+    pub statistics: Option<String>,
+    /// The result of a missed goal; of a met one it is in `summary`.
+    pub mixed_precision: Option<Mixed>,
+    pub summary: Option<Summary>,
+}
+
+impl CalibratedModel {
+    /// The report of a failed run, and the exit code of the command after it.
+    pub fn failed(model: String, error: &anyhow::Error, exit: Exit) -> (CalibratedModel, Exit) {
+        let missed = error.downcast_ref::<Missed>().map(|Missed(mixed)| (**mixed).clone());
+        let is_quality = missed.is_some() || error.is::<Strict>();
+        let exit = match (is_quality, exit) {
+            (true, Exit::Done | Exit::Quality) => Exit::Quality,
+            _ => Exit::Failed,
+        };
+        let failed = CalibratedModel {
+            model,
+            status: if missed.is_some() { "missed" } else { "failed" },
+            error: Some(ErrorReport::of(error)),
+            mixed_precision: missed,
+            ..CalibratedModel::default()
+        };
+        (failed, exit)
+    }
+}
+
+pub(super) fn effort_levels() -> clap::builder::PossibleValuesParser {
+    Effort::LEVELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().into()
+}
+
+/// The effort levels, for the end of a help.
+pub(super) fn effort_help() -> String {
+    let levels = Effort::LEVELS.iter().map(|(name, help)| format!("  {name}  {help}\n"));
+    format!("Effort levels:\n{}", levels.collect::<String>())
+}
+
+fn observer_help() -> String {
+    let names: Vec<&str> = OBSERVERS.iter().map(|observer| observer.name).collect();
+    format!("Range observer: {}", names.join(", "))
+}
+
+/// Default share of the multiply-adds that rescue may leave float.
+const RESCUE: f64 = 0.05;
+
+fn percent(text: &str) -> Result<f64> {
+    let percent: f64 = text.parse().context("expected a number of percent")?;
+    ensure!((0.0..=100.0).contains(&percent), "expected 0 to 100 percent");
+    Ok(percent)
+}
+
+/// The request from the options, without given ranges.
+pub(super) fn request(
+    args: &QuantizeArgs,
+    mixed: &MixedArgs,
+    data: RunData,
+    mut scheme: Scheme,
+    mut head: HeadRequest,
+) -> Result<Request> {
+    let RunData { effort: level, shapes, calibration, has_ranges, threads } = data;
+    let mixed = mixed.resolve(&mut scheme, calibration.has_samples(), &mut head)?;
+    let observer = |asked: &Option<String>, default: &str| -> Result<_> {
+        let spelling = canonical(asked.as_deref().unwrap_or(default));
+        Ok(Spelled { observer: by_spelling(&spelling)?, spelling })
+    };
+    let storage = match args.weights.as_deref() {
+        Some("float") => WeightStorage::Float,
+        Some(_) => WeightStorage::Integer,
+        None => scheme.weight_storage,
+    };
+    ensure!(
+        calibration.has_samples() || has_ranges || !scheme.has_ranges(storage),
+        anyhow!("--data is missing, expected samples: backend `{}` needs ranges of activations", scheme.name)
+            .hint("or read ranges from a file: --ranges-from")
+    );
+    let effort = Effort::of(&level).context("unknown effort")?;
+    let methods: Option<Vec<&'static str>> = match &args.methods {
+        None => None,
+        Some(list) => Some(methods::names(list).context("--methods")?),
+    };
+    ensure!(
+        level != "0" || methods.as_ref().is_none_or(Vec::is_empty),
+        "--methods with --effort 0, expected 1 or more: effort 0 evaluates no samples"
+    );
+    let rescue = match args.rescue {
+        Some(percent) => percent / 100.0,
+        None if level == "0" || methods.is_some() => 0.0,
+        None => RESCUE,
+    };
+    ensure!(
+        level != "0" || rescue == 0.0,
+        "--rescue with --effort 0, expected 1 or more: effort 0 evaluates no samples"
+    );
+    let evaluates =
+        mixed.is_some() || rescue > 0.0 || level != "0" && methods.as_ref().is_none_or(|list| !list.is_empty());
+    ensure!(
+        evaluates || head == HeadRequest::default(),
+        "--task and --head: nothing is evaluated, expected methods with --effort 1 or more, or a goal"
+    );
+    let activation = observer(&args.observer, &scheme.observers.activation)?;
+    let weight = observer(&args.weight_observer, &scheme.observers.weight)?;
+    ensure!(
+        level != "0" || activation.observer.choices.is_empty(),
+        "observer `{}` with --effort 0, expected 1 or more: effort 0 evaluates no samples",
+        activation.spelling
+    );
+    ensure!(
+        weight.observer.choices.is_empty(),
+        "observer `{}` is for activations only, expected another one for weights",
+        weight.spelling
+    );
+    Ok(Request {
+        scheme,
+        shapes,
+        outputs: args.outputs.clone(),
+        selection: args.select.resolve()?,
+        calibration,
+        ranges: None,
+        observers: observers::ObserverOptions { activation, is_given: args.observer.is_some(), weight },
+        tune: tune::TuningOptions { effort, methods, rescue },
+        axes: args.axes.resolve()?,
+        head,
+        inserts: !args.no_insert,
+        mixed,
+        storage,
+        threads,
+        of_transformers: None,
+    })
+}
+
+/// The output paths of all models.
+pub(super) fn paths(
+    args: &QuantizeArgs,
+    models: &[PathBuf],
+    (output, out_dir): (Option<&Path>, Option<&Path>),
+    scheme: &Scheme,
+) -> Result<Vec<RunPaths>> {
+    ensure!(
+        output.is_none() || models.len() == 1,
+        anyhow!("--output names one file, but there are {} models", models.len()).hint("use --out-dir")
+    );
+    let names = args.emit.as_ref().unwrap_or(&scheme.emit);
+    let formats = export::by_names(names.iter().map(String::as_str))?;
+    let mut all = Vec::with_capacity(models.len());
+    for model in models {
+        let output = match (output, out_dir) {
+            (Some(output), _) => output.to_path_buf(),
+            (None, folder) => {
+                let stem = model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+                let stem = stem.with_context(|| format!("`{}` is not a file name", model.display()))?;
+                let name = format!("{stem}.{}.onnx", scheme.name);
+                match folder {
+                    Some(folder) => folder.join(name),
+                    None => model.with_file_name(name),
+                }
+            }
+        };
+        let sidecar = output.with_extension("json");
+        let emitted = formats.iter().map(|f| (*f, output.with_extension(f.suffix))).collect();
+        let tail = (!args.outputs.is_empty()).then(|| output.with_extension("tail.onnx"));
+        all.push(RunPaths { model: model.clone(), output, sidecar, tail, emitted });
+    }
+    Ok(all)
+}
+
+/// A run with `--strict` that ended with warnings.
+#[derive(Debug)]
+struct Strict {
+    model: String,
+    warnings: Vec<String>,
+}
+
+impl fmt::Display for Strict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let warnings = count(self.warnings.len(), "warning");
+        write!(f, "`{}`: {warnings}, expected none with --strict: {}", self.model, self.warnings.join("; "))
+    }
+}
+
+impl std::error::Error for Strict {}
+
+/// Quantizes a model, writes its results and prints a report.
+///
+/// # Errors
+/// If it cannot be quantized, or ends with warnings where none are accepted. Then nothing is written.
+pub(super) fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<Summary> {
+    let start = Instant::now();
+    let quiet = args.print.quiet;
+    let name = file_name(&paths.model);
+    let outcome =
+        pipeline::run(&paths.model, request, &|stage, n| Bar::new(n, format!("{name}: {stage}"), quiet).tick())?;
+    let mut lines = report::calibration(&outcome, &request.scheme.name);
+    let details = if args.verbose { report::details(&outcome) } else { Vec::new() };
+    let mut summary = Summary::new(&outcome, &request.scheme.name, 0.0);
+    if args.strict && !summary.warnings.is_empty() {
+        return Err(Strict { model: paths.model.display().to_string(), warnings: summary.warnings }.into());
+    }
+    let Outcome { model, prepared, tail, has_external_data, sidecar, .. } = outcome;
+    let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
+    let text = sidecar.to_json();
+    staged.add(text.as_bytes(), &paths.sidecar)?;
+    if let Some((tail, path)) = tail.as_ref().zip(paths.tail.as_ref()) {
+        staged.add(&encode(tail)?, path)?;
+    }
+    // Parsed from the text, as a later `mqq export` reads it.
+    let read = Sidecar::from_json(&text)?;
+    for (format, path) in &paths.emitted {
+        let bytes = format.bytes(&read, Some(&prepared)).with_context(|| format!("`{}`", paths.model.display()))?;
+        staged.add(&bytes, path)?;
+    }
+    staged.commit()?;
+    summary.seconds = start.elapsed().as_secs_f64();
+    if !quiet {
+        for warning in &summary.warnings {
+            err!("warning: `{}`: {warning}", paths.model.display());
+        }
+    }
+    if !quiet && !args.print.json {
+        lines.push(report::line("sidecar", paths.sidecar.display()));
+        lines.extend(paths.tail.iter().map(|tail| report::line("tail", tail.display())));
+        let formats = paths.emitted.iter();
+        lines.extend(formats.map(|(format, path)| report::line(format.name, path.display())));
+        lines.push(report::line("time", format_args!("{:.2} s", summary.seconds)));
+        let load = request.scheme.load.as_ref();
+        let load = load.map(|load| load.replace("{model}", &paths.output.display().to_string()));
+        lines.extend(load.map(|load| report::line("load it with", load)));
+        out!("{} -> {}", paths.model.display(), paths.output.display());
+        lines.iter().chain(&details).for_each(|line| out!("  {line}"));
+    }
+    Ok(summary)
+}

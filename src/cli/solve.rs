@@ -1,0 +1,129 @@
+//! `mqq solve`: quantizes from saved statistics, without data.
+
+use super::collect::read;
+use super::files::{DataOption, check_models, ensure_readable};
+use super::options::{BackendArgs, MixedArgs, StaticArgs, ThreadArgs};
+use super::print::err;
+use super::quantize::{
+    CalibratedModel, QuantizeArgs, RunData, RunPaths, effort_help, effort_levels, paths, quantize, request,
+};
+use super::{Failure, JsonReport, print_error};
+use crate::calibrate::CalibrationOptions;
+use crate::data::Preprocessing;
+use crate::diag::{Exit, WithHint};
+use crate::onnx::{RunFile, check_outputs};
+use crate::pipeline::Request;
+use crate::scheme::Scheme;
+use anyhow::anyhow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  mqq calibrate resnet50.onnx -b tensorrt -d images/ --preprocess imagenet --save-stats r.mqqs
+  mqq solve resnet50.onnx --stats r.mqqs --backend tensorrt
+  mqq solve resnet50.onnx --stats r.mqqs -b tensorrt --observer percentile:99.9 -o p.onnx
+The result is that of `mqq calibrate` on the data, at the same effort: the same bytes.";
+
+/// Arguments of `mqq solve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{}\n{EXAMPLES}", effort_help()))]
+pub struct SolveArgs {
+    /// The float ONNX model of the statistics
+    #[arg(value_name = "MODEL.onnx")]
+    model: PathBuf,
+    /// Statistics of the data, from --save-stats or `mqq stats merge`
+    #[arg(long, short, value_name = "FILE")]
+    stats: PathBuf,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Path of the quantized model [default: MODEL.BACKEND.onnx]
+    #[arg(long, short, value_name = "FILE", conflicts_with = "out_dir")]
+    output: Option<PathBuf>,
+    /// Folder of the results [default: the folder of the model]
+    #[arg(long, value_name = "FOLDER")]
+    out_dir: Option<PathBuf>,
+    /// Effort, 0 to 3, see below [default: 1 with samples, else 0]
+    #[arg(long, value_name = "LEVEL", value_parser = effort_levels(), hide_possible_values = true)]
+    effort: Option<String>,
+    #[command(flatten)]
+    fixed: StaticArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    pub quantize: QuantizeArgs,
+    #[command(flatten)]
+    mixed: MixedArgs,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &SolveArgs) -> Result<Exit, Failure> {
+    let scheme = args.fixed.apply(args.backend.resolve()?);
+    let of_transformers = args.backend.of_transformers(&scheme)?.map(|scheme| args.fixed.apply(scheme));
+    let head = args.quantize.task.resolve()?;
+    check_models([&args.model], DataOption::HasNot).map_err(Failure::Usage)?;
+    ensure_readable(&args.model)?;
+    let saved = Arc::new(read(&args.stats)?);
+    let effort = args.effort.as_deref().unwrap_or(if saved.kept.is_empty() { "0" } else { "1" });
+    if effort != "0" && saved.kept.is_empty() {
+        let found = format!("--effort {effort}: `{}` keeps no samples, expected some", args.stats.display());
+        return Err(Failure::Usage(anyhow!("{found}").hint("collect them with --keep-samples, or use --effort 0")));
+    }
+    let with = |scheme: Scheme| {
+        let data = RunData {
+            effort: effort.to_string(),
+            shapes: saved.about.shapes.clone(),
+            calibration: CalibrationOptions {
+                data: Vec::new(),
+                preprocessing: Preprocessing::default(),
+                limit: None,
+                skip_bad_data: false,
+                checks_preprocessing: false,
+                saved: Some(saved.clone()),
+            },
+            has_ranges: false,
+            threads: args.threads.n(),
+        };
+        request(&args.quantize, &args.mixed, data, scheme, head.clone()).map_err(Failure::Usage)
+    };
+    let request = Request { of_transformers: of_transformers.map(with).transpose()?.map(Box::new), ..with(scheme)? };
+    let named = (args.output.as_deref(), args.out_dir.as_deref());
+    let models = std::slice::from_ref(&args.model);
+    let all_paths = paths(&args.quantize, models, named, &request.scheme).map_err(Failure::Usage)?;
+    let mut report = JsonReport::new(&request.scheme.name);
+    let print = &args.quantize.print;
+    if let Some(warning) = args.threads.warning().filter(|_| !print.quiet) {
+        err!("warning: {warning}");
+    }
+    let mut exit = Exit::Done;
+    for paths in &all_paths {
+        let formats = &mut paths.emitted.iter();
+        formats.try_for_each(|(format, _)| format.ensure_takes(&request.scheme)).map_err(Failure::Usage)?;
+        let written = RunPaths::written(paths);
+        let _made = check_outputs(&written, |visit| read_files(args, visit)).map_err(Failure::Usage)?;
+        match quantize(&args.quantize, &request, paths) {
+            Ok(summary) => {
+                let statistics = Some(args.stats.display().to_string());
+                let solved = CalibratedModel { status: "ok", summary: Some(summary), statistics, ..paths.report() };
+                report.results.push(solved);
+            }
+            Err(error) => {
+                print_error(&error);
+                let (failed, after) = CalibratedModel::failed(paths.model.display().to_string(), &error, exit);
+                exit = after;
+                report.results.push(failed);
+            }
+        }
+    }
+    if print.json {
+        report.print()?;
+    }
+    Ok(exit)
+}
+
+/// Visits every file that is read.
+fn read_files(args: &SolveArgs, visit: &mut dyn FnMut(RunFile)) {
+    let model = RunFile::read_model("float model", &args.model);
+    let statistics = [RunFile::new("statistics", &args.stats)];
+    model.into_iter().chain(statistics).chain(args.backend.files()).chain(args.quantize.task.file()).for_each(visit);
+}

@@ -1,0 +1,221 @@
+//! `mqq stats`: what saved statistics hold, how two differ, and their merging.
+
+use super::collect::read;
+use super::files::ensure_readable;
+use super::print::out;
+use super::{Failure, JSON_VERSION, complete};
+use crate::diag::{Exit, count};
+use crate::observers::{Observer, by_spelling};
+use crate::onnx::{RunFile, Staged, check_outputs};
+use crate::report::{StatisticsReport, TensorDifference, differences, statistics};
+use crate::statistics::{merge_shards, statistics_bytes};
+use anyhow::{Context, Result, anyhow};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Commands on saved statistics.
+#[derive(Debug, Subcommand)]
+pub enum StatsCommand {
+    /// Show the statistics of each tensor: values, range, histogram
+    Show(ShowArgs),
+    /// Show the tensors whose values differ most between two files
+    Diff(DiffArgs),
+    /// Merge the statistics of all shards, in any order
+    Merge(MergeArgs),
+}
+
+impl StatsCommand {
+    /// Whether JSON is printed.
+    pub fn json(&self) -> bool {
+        match self {
+            StatsCommand::Show(args) => args.json,
+            StatsCommand::Diff(args) => args.json,
+            StatsCommand::Merge(args) => args.json,
+        }
+    }
+}
+
+/// Arguments of `mqq stats show`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mqq stats show r.mqqs
+  mqq stats show r.mqqs --observer percentile:99.9 --json
+Range and share are those of an unsigned 8-bit grid; a backend's grid may have others.")]
+pub struct ShowArgs {
+    /// A file of statistics
+    #[arg(value_name = "STATS")]
+    file: PathBuf,
+    /// Range observer
+    #[arg(long, value_name = "NAME", default_value = "mse", add = complete::observers())]
+    observer: String,
+    /// Print JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `mqq stats diff`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mqq calibrate resnet50.onnx -b tensorrt -d images/ --save-stats a.mqqs --shard 0/1
+  mqq calibrate resnet50.onnx -b tensorrt -d images/ --scale 1/255 --save-stats b.mqqs --shard 0/1
+  mqq stats diff a.mqqs b.mqqs
+The distance is the largest difference between the shares of the values below any number, 0 to 1.")]
+pub struct DiffArgs {
+    /// A file of statistics
+    #[arg(value_name = "STATS")]
+    one: PathBuf,
+    /// Another one
+    #[arg(value_name = "OTHER")]
+    other: PathBuf,
+    /// Maximum number of tensors
+    #[arg(long, value_name = "N", default_value = "20")]
+    limit: usize,
+    /// Print JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `mqq stats merge`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mqq calibrate resnet50.onnx -b tensorrt -d images/ --save-stats s0.mqqs --shard 0/2
+  mqq calibrate resnet50.onnx -b tensorrt -d images/ --save-stats s1.mqqs --shard 1/2
+  mqq stats merge s0.mqqs s1.mqqs --output all.mqqs
+The file is that of one `mqq calibrate --save-stats` over all samples: the same bytes.")]
+pub struct MergeArgs {
+    /// The statistics of all shards
+    #[arg(required = true, value_name = "STATS")]
+    files: Vec<PathBuf>,
+    /// File to write
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Print JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct JsonObject<R> {
+    schema_version: &'static str,
+    #[serde(flatten)]
+    report: R,
+}
+
+fn print_json(report: impl Serialize) -> Result<()> {
+    out!("{}", serde_json::to_string_pretty(&JsonObject { schema_version: JSON_VERSION, report })?);
+    Ok(())
+}
+
+/// Runs the command.
+pub(super) fn run(command: &StatsCommand) -> Result<Exit, Failure> {
+    match command {
+        StatsCommand::Show(args) => show(args),
+        StatsCommand::Diff(args) => diff(args),
+        StatsCommand::Merge(args) => merge(args),
+    }
+}
+
+fn n_bytes(path: &Path) -> Result<usize> {
+    let metadata = std::fs::metadata(path).with_context(|| format!("`{}`", path.display()))?;
+    Ok(usize::try_from(metadata.len())?)
+}
+
+fn show(args: &ShowArgs) -> Result<Exit, Failure> {
+    let observer = by_spelling(&args.observer).context("--observer").map_err(Failure::Usage)?;
+    let report = reported(&args.file, &observer)?;
+    if args.json {
+        print_json(report)?;
+        return Ok(Exit::Done);
+    }
+    out!("{}", args.file.display());
+    out!("  model             {} (SHA-256 {})", report.model, report.model_sha256);
+    let part = report.shard.map_or(String::new(), |shard| format!(", shard {shard}"));
+    let done = report.n_done.map_or(String::new(), |n_done| format!(", interrupted after {n_done}"));
+    out!("  samples           {}, {} left out{part}{done}", report.n_samples, report.n_skipped);
+    if let Some(preprocessing) = &report.preprocessing {
+        out!("  preprocessing     {preprocessing}");
+    }
+    out!("  size              {} bytes, {} per tensor", report.n_bytes, report.bytes_per_tensor);
+    for prepared in &report.prepared {
+        let tensors = &prepared.tensors;
+        out!("  {} as for {}", count(tensors.len(), "tensor"), prepared.backends.join(", "));
+        let width = tensors.iter().map(|it| it.tensor.chars().count()).max().unwrap_or(0);
+        for it in tensors {
+            let [min, max] = it.observed.unwrap_or_default();
+            let beyond = 100.0 * it.beyond.unwrap_or_default();
+            let others = if it.n_non_finite > 0 { format!(", {} not finite", it.n_non_finite) } else { String::new() };
+            let values = format!("{} values{others}", it.n_values);
+            let range = it.range.map_or("none".to_string(), |[min, max]| format!("{min:.4} to {max:.4}"));
+            let text = format!("{values}, {min:.4} to {max:.4}; {}: {range}, {beyond:.3} % beyond", args.observer);
+            out!("    {:<width$} |{:<24}| {text}", it.tensor, it.bars());
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn reported(path: &Path, observer: &Observer) -> Result<StatisticsReport> {
+    let saved = read(path)?;
+    statistics(&saved, n_bytes(path)?, observer).with_context(|| format!("`{}`", path.display()))
+}
+
+#[derive(Serialize)]
+struct DifferencesReport {
+    differences: Vec<TensorDifference>,
+}
+
+fn diff(args: &DiffArgs) -> Result<Exit, Failure> {
+    let mut differences = differences(&read(&args.one)?, &read(&args.other)?)?;
+    if differences.is_empty() {
+        let (one, other) = (args.one.display(), args.other.display());
+        return Err(Failure::Failed(anyhow!("`{other}`: has no tensor in common with `{one}`")));
+    }
+    differences.truncate(args.limit);
+    if args.json {
+        print_json(DifferencesReport { differences })?;
+        return Ok(Exit::Done);
+    }
+    let width = differences.iter().map(|it| it.tensor.chars().count()).max().unwrap_or(0);
+    for it in &differences {
+        let [one, other] = it.observed.map(|range| match range {
+            Some([min, max]) => format!("{min:.4} to {max:.4}"),
+            None => "no values".to_string(),
+        });
+        out!("{:.4} {:<width$} {one} -> {other}", it.distance, it.tensor);
+    }
+    Ok(Exit::Done)
+}
+
+#[derive(Serialize)]
+struct MergeReport {
+    output: String,
+    n_shards: usize,
+    n_samples: usize,
+    n_bytes: usize,
+}
+
+fn merge(args: &MergeArgs) -> Result<Exit, Failure> {
+    args.files.iter().try_for_each(|path| ensure_readable(path))?;
+    let read_files = |visit: &mut dyn FnMut(RunFile)| {
+        args.files.iter().map(|path| RunFile::new("statistics to merge", path)).for_each(visit);
+    };
+    let written = [RunFile::new("merged statistics", &args.output)];
+    let _made = check_outputs(&written, read_files).map_err(Failure::Usage)?;
+    let merged = merge_shards(&args.files, read)?;
+    let bytes = statistics_bytes(&merged)?;
+    let mut staged = Staged::default();
+    staged.add(&bytes, &args.output)?;
+    staged.commit()?;
+    let (output, n_shards) = (args.output.display().to_string(), args.files.len());
+    let report = MergeReport { output, n_shards, n_samples: merged.hashes.len(), n_bytes: bytes.len() };
+    if args.json {
+        print_json(report)?;
+    } else {
+        let shards = count(report.n_shards, "shard");
+        out!("{shards} -> {}: {}", report.output, count(report.n_samples, "sample"));
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,192 @@
+//! Statistics of the data for a file: of all tensors that some tables quantize, without quantizing anything.
+
+use super::{data_warnings, linear_tensors, on_threads, prepare_for, shapes_with_data};
+use crate::calibrate::{
+    CalibrationOptions, ObservedModel, SampleSet, Use, WantedTensors, collect as collect_part, observed_tensors,
+};
+use crate::data::Dataset;
+use crate::diag::{WithHint, count, file_name};
+use crate::engine::Parsed;
+use crate::observers::{Observer, by_spelling};
+use crate::onnx::inputs::Shapes;
+use crate::onnx::{model_sha256, sha256, texts_sha256};
+use crate::place::{Selection, place};
+use crate::prepare::PreparedGraph;
+use crate::progress::Progress;
+use crate::scheme::Scheme;
+use crate::statistics::{AboutStatistics, FloatModel, PartOfList, SavedStatistics, Shard, difference};
+use anyhow::{Context, Result, anyhow, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Minimum samples from one intermediate result to the next; more where that makes more results than `MAX_RESULTS`.
+const SAMPLES_AT_A_TIME: usize = 64;
+/// Approximate maximum of intermediate results.
+const MAX_RESULTS: usize = 100;
+
+/// Options of collecting.
+pub struct CollectRequest<'a> {
+    /// The tables, each with the one that replaces it for transformers.
+    pub tables: Vec<(Scheme, Option<Scheme>)>,
+    /// The range observer of activations, where it is not the tables' own.
+    pub observer: Option<Observer>,
+    /// Shapes for inputs with open dimensions.
+    pub shapes: &'a Shapes,
+    /// Tensors to cut the model at; none for the whole model.
+    pub outputs: &'a [String],
+    /// Nodes to exclude or select.
+    pub selection: &'a Selection,
+    /// The calibration data.
+    pub calibration: &'a CalibrationOptions,
+    /// The part of the list of samples.
+    pub shard: Shard,
+    /// Maximum number of samples that are kept, the first by their contents.
+    pub n_kept: usize,
+    /// The result of an interrupted run with the same options.
+    pub resumed: Option<SavedStatistics>,
+    /// Samples that run at the same time.
+    pub threads: usize,
+}
+
+/// A prepared model, with the tensors that its tables quantize.
+struct Prepared {
+    parsed: Parsed,
+    wanted: WantedTensors,
+}
+
+/// Collects the statistics of a model. Calls `keep` with each intermediate result and with the last one.
+///
+/// # Errors
+/// If the model cannot be prepared for a table, the data cannot be read or run, `keep` fails, or `resumed` is of another
+/// model, data or options.
+pub fn collect(
+    path: &Path,
+    request: CollectRequest,
+    keep: &mut (dyn FnMut(&SavedStatistics) -> Result<()> + Send),
+    progress: &Progress,
+) -> Result<SavedStatistics> {
+    let collected = on_threads(request.threads, || run(path, request, keep, progress));
+    collected.with_context(|| format!("`{}`", path.display()))
+}
+
+fn run(
+    path: &Path,
+    request: CollectRequest,
+    keep: &mut (dyn FnMut(&SavedStatistics) -> Result<()> + Send),
+    progress: &Progress,
+) -> Result<SavedStatistics> {
+    let shapes = shapes_with_data(path, request.shapes, &request.calibration.data)?;
+    let (tables, prepared) = prepare_all(path, &request, &shapes)?;
+    let parsed = prepared.values().next().context("no table is given")?;
+    let used = Use { batch_size: None, loads_again: false };
+    let samples = SampleSet::open(&parsed.parsed, request.calibration, used)?;
+    let dataset = samples.dataset()?;
+    let models = prepared.into_iter().map(|(sha256, Prepared { parsed, wanted })| {
+        ObservedModel::new(sha256, parsed, &wanted).context("the engine cannot show all tensors that are quantized")
+    });
+    let models = models.collect::<Result<Vec<ObservedModel>>>()?;
+    let CollectRequest { shard, n_kept, resumed, calibration, .. } = request;
+    let about = AboutStatistics {
+        mqq: env!("CARGO_PKG_VERSION").to_string(),
+        model: FloatModel { file: file_name(path), sha256: sha256(path)? },
+        shapes: shapes.clone(),
+        preprocessing: samples.preprocessing(),
+        image_size: samples.image_size(),
+        n_listed: dataset.len(),
+        part: Some(PartOfList { shard, list_sha256: list_sha256(dataset), n_done: Some(0) }),
+        skipped: Vec::new(),
+        warnings: Vec::new(),
+        n_kept,
+        tables,
+    };
+    let empty = models.iter().map(|model| (model.sha256.clone(), model.empty())).collect();
+    let mut saved = SavedStatistics { about, hashes: Vec::new(), models: empty, kept: Vec::new() };
+    let mut n_done = 0;
+    if let Some(resumed) = resumed {
+        n_done = done_by(&resumed, &saved)?;
+        saved = resumed;
+    } else if shard.index == 0 {
+        saved.about.warnings = data_warnings(path, &shapes, &samples, calibration, progress);
+    }
+    let n = shard.len(dataset.len());
+    let tick = progress("calibration", n);
+    (0..n_done).for_each(|_| tick());
+    while n_done < n {
+        let next = (n_done + SAMPLES_AT_A_TIME.max(n / MAX_RESULTS)).min(n);
+        collect_part(&models, &samples, (shard, n_done..next), &mut saved, &tick)?;
+        n_done = next;
+        if let Some(part) = saved.about.part.as_mut().filter(|_| n_done < n) {
+            part.n_done = Some(n_done);
+            keep(&saved)?;
+        }
+    }
+    let of_all = shard == Shard::WHOLE;
+    saved.about.part = saved.about.part.take().filter(|_| !of_all).map(|part| PartOfList { n_done: None, ..part });
+    ensure!(!of_all || !saved.hashes.is_empty(), "no sample can be read, expected at least one: {}", {
+        saved.about.skipped.first().map_or("", String::as_str)
+    });
+    keep(&saved)?;
+    Ok(saved)
+}
+
+/// The model prepared for each table: the hashes by table, and the different ones by hash.
+#[allow(clippy::type_complexity)]
+fn prepare_all(
+    path: &Path,
+    request: &CollectRequest,
+    shapes: &Shapes,
+) -> Result<(BTreeMap<String, String>, BTreeMap<String, Prepared>)> {
+    let (mut tables, mut prepared) = (BTreeMap::new(), BTreeMap::<String, Prepared>::new());
+    for (scheme, of_transformers) in &request.tables {
+        let of_table = || format!("backend `{}`", scheme.name);
+        let (graph, is_transformer) =
+            prepare_for(path, scheme, of_transformers.as_ref(), request.outputs, shapes).with_context(of_table)?;
+        let table = of_transformers.as_ref().filter(|_| is_transformer).unwrap_or(scheme);
+        let PreparedGraph { model, value_info, parsed, .. } = graph;
+        let placement = place(model.graph()?, &value_info, table, request.selection);
+        let tensors: BTreeSet<String> = observed_tensors(&placement, None).into_iter().collect();
+        let observer = match request.observer {
+            Some(observer) => observer,
+            None => by_spelling(&table.observers.activation)?,
+        };
+        let averaged = if observer.batch_size.is_some() { BTreeSet::clone(&tensors) } else { BTreeSet::new() };
+        let wanted = WantedTensors { tensors, by_channel: linear_tensors(&placement), averaged };
+        let sha256 = model_sha256(&model);
+        tables.insert(table.name.clone(), sha256.clone());
+        match prepared.get_mut(&sha256) {
+            Some(same) => same.wanted.extend(wanted),
+            None => {
+                let parsed = parsed.with_context(of_table)?;
+                prepared.insert(sha256, Prepared { parsed, wanted });
+            }
+        }
+    }
+    Ok((tables, prepared))
+}
+
+/// The hash of the file names of a list, in order; not of their folders, as these may be mounted elsewhere.
+fn list_sha256(dataset: &Dataset) -> String {
+    texts_sha256((0..dataset.len()).map(|i| file_name(Path::new(&dataset.name(i)))))
+}
+
+/// Number of samples that an interrupted run has done.
+fn done_by(resumed: &SavedStatistics, fresh: &SavedStatistics) -> Result<usize> {
+    let other = |difference: String| {
+        anyhow!("the interrupted statistics are of {difference}").hint("collect anew without --resume")
+    };
+    if let Some(difference) = difference(fresh, resumed) {
+        return Err(other(difference));
+    }
+    let (part, expected) = match (&resumed.about.part, &fresh.about.part) {
+        (Some(part), Some(expected)) => (part, expected),
+        _ => return Ok(fresh.about.n_listed),
+    };
+    if part.shard != expected.shard {
+        return Err(other(format!("shard {}, expected {}", part.shard, expected.shard)));
+    }
+    let n = expected.shard.len(fresh.about.n_listed);
+    let n_done = part.n_done.unwrap_or(n);
+    let n_observed = resumed.hashes.len() + resumed.about.skipped.len();
+    ensure!(n_observed == n_done.min(n), "{} of {n_done} done are there", count(n_observed, "sample"));
+    Ok(n_done)
+}
