@@ -64,6 +64,17 @@ def test_the_file_is_read_without_mqq(tmp_path):
     assert len(arrays["samples"]) == 100 and (np.diff(arrays["samples"].astype(object)) > 0).all()
 
 
+@pytest.mark.parametrize(
+    ("backend", "extra"), [("tensorrt", []), ("snpe", ["--effort", 0]), ("tensorrt", ["--methods", "bias"])]
+)
+def test_saving_changes_nothing(tmp_path, backend, extra):
+    without, saving = tmp_path / "without.onnx", tmp_path / "saving.onnx"
+    mqq("calibrate", MODEL, "-b", backend, *DATA, *extra, "-o", without, "-q")
+    mqq("calibrate", MODEL, "-b", backend, *DATA, *extra, "-o", saving, "-q", "--save-stats", tmp_path / "s.mqqs")
+    for ending in (".onnx", ".json"):
+        assert without.with_suffix(ending).read_bytes() == saving.with_suffix(ending).read_bytes()
+
+
 def test_a_killed_shard_goes_on(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
