@@ -17,7 +17,7 @@ fn benches(criterion: &mut Criterion) {
     ];
     let mut group = criterion.benchmark_group("decoding and preprocessing");
     for (name, path, preset, size) in cases {
-        let input = InputSpec { name: "x".into(), shape: vec![1, 3, size, size], data_type: 1 };
+        let input = InputSpec { name: "x".into(), shape: vec![1, 3, size, size], data_type: 1, open: Vec::new() };
         let preprocessing = Preprocessing::named(preset).unwrap();
         let source = path.display().to_string();
         let dataset = Dataset::open(&[source], &[input], &preprocessing, Some(1)).unwrap();

@@ -58,4 +58,5 @@ fn only_tests(
     _ = (dataset.is_empty(), samples.is_empty());
     _ = (quant::Grid::INT8_SYMMETRIC, quant::Grid::UINT8_ASYMMETRIC);
     _ = (engine::Value::from_f32, onnx::save, simulate::simulate, data::Paths::n_bytes);
+    _ = (engine::Engine::inputs, metrics::channel_axis);
 }

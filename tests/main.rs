@@ -26,6 +26,7 @@ mod quant;
 mod roundtrip;
 mod saved;
 mod schemes;
+mod shapes;
 mod sidecar;
 mod simulate;
 mod static_shapes;

@@ -53,7 +53,7 @@ impl ObservedModel {
         let tensors: Vec<String> = wanted.tensors.iter().cloned().collect();
         let engine = parsed.build(&tensors)?;
         ensure!(
-            engine.keeps_apart,
+            engine.keeps_apart(),
             "the engine fuses operators of this model by what is observed, so that no statistics can be saved"
         );
         Ok(ObservedModel {

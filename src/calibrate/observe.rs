@@ -1,8 +1,8 @@
 //! Runs samples in parallel, each thread with its own statistics.
 
-use super::samples::{SampleSet, each_of, hash};
+use super::samples::{SampleSet, each_of};
 use crate::data::Array;
-use crate::engine::{Engine, Session};
+use crate::engine::{ShapedEngines, ShapedSession};
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
 use crate::statistics::{ChannelExtremes, TensorStatistics};
@@ -32,12 +32,12 @@ struct Share {
 
 /// Data that stays in its thread.
 struct Local<'e> {
-    session: Session<'e>,
+    session: ShapedSession<'e>,
     /// Buffer for the scaled values of a tensor.
     scaled: Vec<f32>,
 }
 
-/// Runs every sample and collects statistics of the tensors that the engine watches, also with each of their
+/// Runs every sample and collects statistics of the tensors that the engines watch, also with each of their
 /// `scalings`, and per channel for those in `by_channel`. Where batches are averaged, all samples are loaded first to
 /// order them. Where samples are loaded again, `samples` knows their order afterwards.
 ///
@@ -45,7 +45,7 @@ struct Local<'e> {
 /// If a sample cannot be loaded (unless such samples are skipped) or run; the message names it. Of several errors the
 /// one with the lowest sample is reported.
 pub fn observe(
-    engine: &Engine,
+    engines: &ShapedEngines,
     scalings: &[Vec<&ChannelScaling>],
     by_channel: &[bool],
     samples: &SampleSet,
@@ -61,7 +61,7 @@ pub fn observe(
     let start = || {
         let statistics = vec![TensorStatistics::default(); firsts[n]];
         let share = Share { statistics, channels: vec![ChannelExtremes::default(); n], skipped: Vec::new() };
-        Ok((share, Local { session: engine.session()?, scaled: Vec::new() }))
+        Ok((share, Local { session: engines.session()?, scaled: Vec::new() }))
     };
     let job = |share: &mut Share, local: &mut Local, sample_idx: usize, loaded: Result<Vec<Array>>| {
         let Local { session, scaled } = local;
@@ -73,9 +73,9 @@ pub fn observe(
             }
         };
         if let Some(hashes) = &hashes {
-            hashes.set(sample_idx, hash(&sample));
+            hashes.set(sample_idx, samples.hash(&sample));
         }
-        let batch = order.map(|order| order.batch_of(hash(&sample)));
+        let batch = order.map(|order| order.batch_of(samples.hash(&sample)));
         let ran = session.run(&sample, &mut |at, shape, values| {
             let mut count = |at: usize, values: &[f32]| match batch {
                 Some(batch) => share.statistics[at].observe_in(batch, values),
@@ -95,7 +95,8 @@ pub fn observe(
         Ok(())
     };
     let tick = progress("calibration", n_loaded);
-    let mut shares = each_of((n_loaded, &|i| i), &|i| samples.load(i), &*tick, start, job)?.into_iter();
+    let position = |i: usize| samples.by_shape().map_or(i, |order| order[i]);
+    let mut shares = each_of((n_loaded, &position), &|i| samples.load(i), &*tick, start, job)?.into_iter();
     let Share { mut statistics, mut channels, mut skipped } = shares.next().context("nothing was run")?;
     for share in shares {
         statistics.iter_mut().zip(share.statistics).for_each(|(all, part)| all.merge(&part));

@@ -5,7 +5,7 @@ use crate::aligned::give_free_memory_back;
 use crate::data::{Array, Dataset, Sample, Values};
 use crate::diag::WithHint;
 use crate::engine::{Parsed, Value};
-use crate::onnx::inputs::InputSpec;
+use crate::onnx::inputs::{InputSpec, Shapes, close_given};
 use crate::progress::Progress;
 use crate::statistics::SavedStatistics;
 use anyhow::{Result, anyhow};
@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub struct SampleSet {
     /// The samples by position in the data; `None` where only their statistics are there.
     dataset: Option<Dataset>,
+    /// The samples by shape, where they have several.
+    by_shape: Option<Vec<usize>>,
     /// Statistics of the samples from a file, or for one.
     pub saved: Option<Arc<SavedStatistics>>,
     /// The model's inputs.
@@ -37,13 +39,15 @@ pub struct Order {
 }
 
 impl SampleSet {
-    /// Opens the data for the inputs of a model.
+    /// Opens the data for the inputs of a model. Samples may differ along open axes, but not where the user has `given` a
+    /// shape.
     ///
     /// # Errors
     /// If the data cannot be found or does not fit.
-    pub fn open(parsed: &Parsed, options: &CalibrationOptions, used: Use) -> Result<SampleSet> {
+    pub fn open(parsed: &Parsed, options: &CalibrationOptions, given: &Shapes, used: Use) -> Result<SampleSet> {
         let CalibrationOptions { data, preprocessing, limit, skip_bad_data, saved, .. } = options;
-        let inputs = parsed.inputs().to_vec();
+        let mut inputs = parsed.inputs().to_vec();
+        close_given(&mut inputs, given);
         let dataset = match data.is_empty() && saved.is_some() {
             true => None,
             false => Some(Dataset::open(data, &inputs, preprocessing, *limit)?),
@@ -58,7 +62,8 @@ impl SampleSet {
             // The samples that are kept are in this order already.
             _ = OnceLock::set(&order, Order::new(saved.hashes.clone(), Vec::new(), batch_size, loads_again));
         }
-        Ok(SampleSet { dataset, saved, inputs, used, skip_bad_data, order, lack })
+        let by_shape = dataset.as_ref().and_then(|dataset| dataset.by_shape(0));
+        Ok(SampleSet { dataset, by_shape, saved, inputs, used, skip_bad_data, order, lack })
     }
 
     /// The samples by position in the data.
@@ -67,6 +72,23 @@ impl SampleSet {
     /// If there are only statistics of them.
     pub fn dataset(&self) -> Result<&Dataset> {
         self.dataset.as_ref().ok_or_else(|| self.lacking("samples".to_string()))
+    }
+
+    /// The samples by shape, where they have several.
+    pub(super) fn by_shape(&self) -> Option<&[usize]> {
+        self.by_shape.as_deref()
+    }
+
+    /// The place of a sample's shape, as [`Dataset::shape_rank`].
+    pub fn shape_rank(&self, sample_idx: usize) -> usize {
+        self.dataset.as_ref().map_or(0, |dataset| dataset.shape_rank(sample_idx))
+    }
+
+    /// A hash of a sample's values, and of its shapes where they are not those of the inputs.
+    pub(super) fn hash(&self, sample: &[Array]) -> u64 {
+        let others = sample.iter().zip(&self.inputs).filter(|(array, input)| array.shape != input.shape);
+        let dims = others.flat_map(|(array, _)| array.shape.iter().map(|&n| n as u64));
+        dims.fold(hash(sample), mixed)
     }
 
     /// Whether all samples can be loaded.
@@ -81,7 +103,7 @@ impl SampleSet {
     }
 
     /// Number of samples in the data, unreadable ones included.
-    pub(super) fn n_listed(&self) -> usize {
+    pub fn n_listed(&self) -> usize {
         let of_saved = || self.saved.as_ref().map_or(0, |saved| saved.about.n_listed);
         self.dataset.as_ref().map_or_else(of_saved, Dataset::len)
     }
@@ -201,14 +223,14 @@ impl SampleSet {
         let hashes = Hashes::of(dataset);
         let job = |skipped: &mut Vec<usize>, (): &mut (), sample_idx: usize, loaded| {
             match self.usable(loaded)? {
-                Ok(sample) => hashes.set(sample_idx, hash(&sample)),
+                Ok(sample) => hashes.set(sample_idx, self.hash(&sample)),
                 Err(_) => skipped.push(sample_idx),
             }
             Ok(())
         };
         let tick = progress("reading samples", dataset.len());
         let start = || Ok((Vec::new(), ()));
-        let skipped = each_sample(dataset, &*tick, start, job)?.concat();
+        let skipped = each_sample(dataset, None, &*tick, start, job)?.concat();
         Ok(self.set_order(hashes, skipped))
     }
 
@@ -275,20 +297,21 @@ impl Hashes {
     }
 }
 
-/// Loads every sample of `dataset` on the threads of the current pool and calls `job` with its position. `start`
-/// creates a thread's share of the result, and data that stays in the thread. Calls `tick` once per sample. Returns the
-/// shares.
+/// Loads every sample of `dataset`, in the given `order` where there is one, on the threads of the current pool and calls
+/// `job` with its position. `start` creates a thread's share of the result, and data that stays in the thread. Calls `tick`
+/// once per sample. Returns the shares.
 ///
 /// # Errors
-/// If `start` or `job` fails: no further sample is started, and of several errors the one with the lowest sample is
-/// returned.
+/// If `start` or `job` fails: no further sample is started, and of several errors that of the first sample is returned.
 pub fn each_sample<S: Send, L>(
     dataset: &Dataset,
+    order: Option<&[usize]>,
     tick: &(dyn Fn() + Sync),
     start: impl Fn() -> Result<(S, L)> + Sync,
     job: impl Fn(&mut S, &mut L, usize, Result<Sample>) -> Result<()> + Sync,
 ) -> Result<Vec<S>> {
-    each_of((dataset.len(), &|i| i), &|i| dataset.load(i), tick, start, job)
+    let position = |i: usize| order.map_or(i, |order| order[i]);
+    each_of((dataset.len(), &position), &|i| dataset.load(i), tick, start, job)
 }
 
 /// As [`each_sample`], for `n` samples, of which `position` gives the place in the data and `load` the values.
@@ -305,12 +328,12 @@ pub(super) fn each_of<S: Send, L>(
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
     let failed: Mutex<Option<(usize, anyhow::Error)>> = Mutex::new(None);
-    let fail = |sample: usize, error: anyhow::Error| {
+    let fail = |position: usize, error: anyhow::Error| {
         stop.store(true, Ordering::Relaxed);
         if let Ok(mut failed) = failed.lock()
-            && failed.as_ref().is_none_or(|(earlier, _)| sample < *earlier)
+            && failed.as_ref().is_none_or(|(earlier, _)| position < *earlier)
         {
-            *failed = Some((sample, error));
+            *failed = Some((position, error));
         }
     };
     let work = || -> Option<S> {
@@ -322,7 +345,7 @@ pub(super) fn each_of<S: Send, L>(
             }
             let sample_idx = position(next_idx);
             if let Err(error) = job(&mut share, &mut local, sample_idx, load(sample_idx)) {
-                fail(sample_idx, error);
+                fail(next_idx, error);
                 break;
             }
             tick();
@@ -337,12 +360,15 @@ pub(super) fn each_of<S: Send, L>(
     }
 }
 
+/// The hash with another word.
+fn mixed(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// A hash of a sample's values.
 pub fn hash(sample: &[Array]) -> u64 {
     let mut hash = 0u64;
-    let mut add = |word: u64| {
-        hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    };
+    let mut add = |word: u64| hash = mixed(hash, word);
     for array in sample {
         match &array.values {
             Values::F32(values) => values.iter().for_each(|v| add(u64::from(v.to_bits()))),

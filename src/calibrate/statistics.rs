@@ -2,7 +2,7 @@
 
 use super::observe::observe;
 use super::samples::SampleSet;
-use crate::engine::Parsed;
+use crate::engine::{Parsed, ShapedEngines};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::model_sha256;
 use crate::onnx::proto::ModelProto;
@@ -60,13 +60,13 @@ impl CalibrationStatistics {
         samples: &SampleSet,
         progress: &Progress,
     ) -> Result<CalibrationStatistics> {
-        let engine = parsed.build(&tensors)?;
+        let engines = ShapedEngines::new(parsed, &tensors)?;
         let of_tensor = |tensor: &String| scaled.iter().filter(|one| one.source == *tensor).collect();
         let by_source: Vec<Vec<&ScaledTensor>> = tensors.iter().map(of_tensor).collect();
         let scalings: Vec<Vec<&ChannelScaling>> =
             by_source.iter().map(|scaled| scaled.iter().map(|one| &one.scaling).collect()).collect();
         let of_channels: Vec<bool> = tensors.iter().map(|tensor| by_channel.contains(tensor)).collect();
-        let pass = observe(&engine, &scalings, &of_channels, samples, progress)?;
+        let pass = observe(&engines, &scalings, &of_channels, samples, progress)?;
         let channels = tensors.iter().cloned().zip(pass.channels);
         let names = by_source.iter().flatten();
         Ok(CalibrationStatistics {
@@ -203,9 +203,9 @@ impl CalibrationStatistics {
                 return Ok(());
             }
         }
-        let engine = Parsed::new(model, shapes)?.build(&tensors)?;
+        let engines = ShapedEngines::new(Parsed::new(model, shapes)?, &tensors)?;
         let n = tensors.len();
-        let pass = observe(&engine, &vec![Vec::new(); n], &vec![false; n], samples, progress)?;
+        let pass = observe(&engines, &vec![Vec::new(); n], &vec![false; n], samples, progress)?;
         self.by_tensor.extend(tensors.into_iter().zip(pass.statistics));
         Ok(())
     }

@@ -164,7 +164,7 @@ impl SelectArgs {
 /// Shapes of inputs that the model leaves open.
 #[derive(Debug, Args)]
 pub struct ShapeArgs {
-    /// Shape of an input, such as image=1x3x224x224; repeatable
+    /// Shape of an input in all samples: x=1x3x224x224; repeatable
     #[arg(long = "shape", value_name = "INPUT=DIMS")]
     shapes: Vec<String>,
 }

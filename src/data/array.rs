@@ -185,24 +185,43 @@ pub fn type_name(data_type: i32) -> String {
     }
 }
 
-/// Number of samples for an input that an array of shape `found` holds.
+/// The shape of the samples for an input that an array of shape `found` holds; `None` where it does not fit.
+pub fn sample_shape(found: &[usize], input: &InputSpec) -> Option<Vec<usize>> {
+    let expected = &input.shape[..];
+    let fits = |found: &[usize], first: usize| {
+        let fits = |(axis, &n): (usize, &usize)| {
+            expected.get(axis).is_some_and(|&expected| n == expected || n > 0 && input.is_open(axis))
+        };
+        found.len() + first == expected.len() && (first..).zip(found).all(fits)
+    };
+    match (found, expected) {
+        ([_, rest @ ..], _) if fits(rest, 0) => Some(rest.to_vec()),
+        ([], []) => Some(Vec::new()),
+        (rest, [1, ..]) if fits(rest, 1) => Some([&[1], rest].concat()),
+        ([_, rest @ ..], [batch, ..]) if fits(rest, 1) => Some([&[*batch], rest].concat()),
+        _ => None,
+    }
+}
+
+/// Number of samples for an input that an array of shape `found` holds, and their shape.
 ///
 /// # Errors
 /// If the array does not fit: found, expected, and how to move an axis that is in another place.
-pub fn n_samples(found: &[usize], input: &InputSpec) -> Result<usize> {
-    let expected = &input.shape[..];
+pub fn samples(found: &[usize], input: &InputSpec) -> Result<(usize, Vec<usize>)> {
     let mismatch = || {
         anyhow!(
-            "array has shape {found:?}, input `{}` takes {expected:?}, or several samples along the first axis",
-            input.name
+            "array has shape {found:?}, input `{}` takes {}, or several samples along the first axis",
+            input.name,
+            input.expected()
         )
-        .hint(transpose_hint(found, expected))
+        .hint(transpose_hint(found, &input.shape))
     };
-    let n_samples = match expected {
-        _ if found.split_first().is_some_and(|(_, rest)| rest == expected) => found[0],
-        [] if found.is_empty() => 1,
-        [1, rest @ ..] if found == rest => 1,
-        [batch, rest @ ..] if found.len() == expected.len() && found[1..] == *rest => {
+    let shape = sample_shape(found, input).ok_or_else(mismatch)?;
+    let n_samples = match (found.len(), &shape[..]) {
+        (rank, shape) if rank > shape.len() => found[0],
+        (rank, shape) if rank < shape.len() => 1,
+        (_, []) => 1,
+        (_, [batch, ..]) => {
             let left_over = found[0].checked_rem(*batch).unwrap_or(found[0]);
             if left_over > 0 || *batch == 0 {
                 return Err(anyhow!(
@@ -216,10 +235,9 @@ pub fn n_samples(found: &[usize], input: &InputSpec) -> Result<usize> {
             }
             found[0] / batch
         }
-        _ => bail!(mismatch()),
     };
     ensure!(n_samples > 0, "array has shape {found:?}, expected at least one sample");
-    Ok(n_samples)
+    Ok((n_samples, shape))
 }
 
 /// A hint to transpose where the channels are at the other end.

@@ -1,10 +1,10 @@
 //! Array files matched with the inputs, one column of samples per input.
 
-use super::array::{Element, Raw, n_samples};
+use super::array::{Element, Raw, samples};
 use super::npy::{Archive, Stored};
 use super::{Array, Sample, pb, sources};
 use crate::diag::{WithHint, did_you_mean, file_name};
-use crate::onnx::inputs::InputSpec;
+use crate::onnx::inputs::{InputShapes, InputSpec};
 use crate::onnx::tensor;
 use anyhow::{Context, Result, anyhow, ensure};
 use bytes::Bytes;
@@ -24,6 +24,15 @@ enum Storage {
 struct Column {
     storage: Storage,
     n_samples: usize,
+    /// The shape of each sample.
+    shape: Vec<usize>,
+}
+
+impl Column {
+    fn new(storage: Storage, found: &[usize], input: &InputSpec) -> Result<Column> {
+        let (n_samples, shape) = samples(found, input)?;
+        Ok(Column { storage, n_samples, shape })
+    }
 }
 
 /// A file, or a folder of `.pb` files, with samples of every input.
@@ -70,8 +79,8 @@ impl ArrayFile {
             "pb" => vec![from_pb(path, only_input(inputs)?)?],
             _ => {
                 let array = Stored::open(path)?;
-                let n_samples = n_samples(&array.header.shape, only_input(inputs)?)?;
-                vec![Column { storage: Storage::Array(array), n_samples }]
+                let found = array.header.shape.clone();
+                vec![Column::new(Storage::Array(array), &found, only_input(inputs)?)?]
             }
         };
         let longest = columns.iter().enumerate().max_by_key(|(_, column)| column.n_samples);
@@ -85,6 +94,7 @@ impl ArrayFile {
                 inputs[longest_idx].name
             );
         }
+        ensure_one_number(&columns, inputs)?;
         Ok(ArrayFile { path: path.to_path_buf(), columns, n_samples })
     }
 
@@ -94,6 +104,11 @@ impl ArrayFile {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The shape of a sample, input by input.
+    pub fn shapes(&self) -> InputShapes {
+        self.columns.iter().map(|column| column.shape.clone()).collect()
     }
 
     /// Sample `sample`, one array per input. `file_idx` is this file's key in the cache.
@@ -119,10 +134,29 @@ impl ArrayFile {
             };
             let raw = Raw { element, is_big_endian, bytes: &bytes };
             let values = raw.convert(input.data_type).with_context(|| format!("array for input `{}`", input.name))?;
-            Ok(Array { shape: input.shape.clone(), values })
+            Ok(Array { shape: column.shape.clone(), values })
         };
         self.columns.iter().zip(inputs).enumerate().map(load).collect()
     }
+}
+
+/// Fails where a dimension's name stands for two numbers in a sample.
+fn ensure_one_number(columns: &[Column], inputs: &[InputSpec]) -> Result<()> {
+    let mut known: Vec<(&str, usize, &str)> = Vec::new();
+    for (column, input) in columns.iter().zip(inputs) {
+        let named = column.shape.iter().zip(&input.open).filter_map(|(&n, open)| Some((open.as_deref()?, n)));
+        for (symbol, n) in named.filter(|(symbol, _)| !symbol.is_empty()) {
+            match known.iter().find(|(other, ..)| *other == symbol) {
+                Some((_, other, of)) => ensure!(
+                    *other == n,
+                    "input `{}`: dimension `{symbol}` is {n}, expected {other} as for input `{of}`",
+                    input.name
+                ),
+                None => known.push((symbol, n, &input.name)),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn read_message(path: &Path, sample: usize, n_samples: usize) -> Result<(Element, Bytes)> {
@@ -158,16 +192,15 @@ fn from_npz(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
                 .hint(did_you_mean(&input.name, found())));
         };
         let array = archive.member(&name).with_context(|| format!("array `{name}`"))?;
-        let n_samples = n_samples(&array.header.shape, input)?;
-        columns.push(Column { storage: Storage::Array(array), n_samples });
+        let found = array.header.shape.clone();
+        columns.push(Column::new(Storage::Array(array), &found, input)?);
     }
     Ok(columns)
 }
 
 fn from_pb(path: &Path, input: &InputSpec) -> Result<Column> {
     let (message, _) = pb::read(path)?;
-    let n_samples = n_samples(&tensor::shape(&message)?, input)?;
-    Ok(Column { storage: Storage::Message(path.to_path_buf()), n_samples })
+    Column::new(Storage::Message(path.to_path_buf()), &tensor::shape(&message)?, input)
 }
 
 /// The `.pb` files of a folder, matched by the tensors' names, else by the position in `input_<i>.pb`.

@@ -20,6 +20,7 @@ mod preprocess;
 mod presets;
 mod recipe;
 mod resize;
+mod sample_shapes;
 mod shapes;
 mod sources;
 mod table;
@@ -33,7 +34,7 @@ pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, p
 pub use presets::{PRESETS, Preset};
 pub use recipe::same_preprocessing;
 pub use resize::Resize;
-pub use shapes::add_shapes;
+pub use shapes::{SeenShapes, add_shapes};
 pub use sources::{ensure_found, files, is_data};
 pub use trial::{FittedImage, ImageTrial, PixelValues};
 
@@ -44,6 +45,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use columns::{ArrayFile, Cache};
 use kept::Kept;
 use recipe::Recipe;
+use sample_shapes::SampleShapes;
 use sources::Found;
 use std::path::{Path, PathBuf};
 
@@ -135,6 +137,7 @@ pub struct Dataset {
     /// Number of images that are part of a sample.
     n_images: usize,
     arrays: Paths,
+    shapes: SampleShapes,
     cache: Cache,
     kept: Kept,
 }
@@ -148,7 +151,7 @@ impl Dataset {
     ///
     /// An array with the input's shape is one sample, also without a batch axis of 1. With more entries along the first
     /// axis it is several batches joined along it; with one more axis in front it is samples along that axis. An array
-    /// with one sample is used with every sample of the other inputs.
+    /// with one sample is used with every sample of the other inputs. Along open axes files may differ.
     ///
     /// A bad file among good ones is an error of [`Dataset::load`], so that the caller may skip it.
     ///
@@ -173,6 +176,7 @@ impl Dataset {
             images: Paths::default(),
             n_images: 0,
             arrays: Paths::default(),
+            shapes: SampleShapes::default(),
             cache: Cache::default(),
             kept: Kept::default(),
         };
@@ -213,6 +217,7 @@ impl Dataset {
         }
         dataset.n_samples = dataset.n_samples.min(limit);
         ensure!(dataset.n_samples > 0, "no calibration data, expected at least one sample");
+        dataset.shapes.finish();
         Ok(dataset)
     }
 
@@ -242,13 +247,17 @@ impl Dataset {
 
     fn add_arrays(&mut self, path: PathBuf) {
         match ArrayFile::open(&path, &self.inputs) {
-            Ok(file) if file.n_samples() == 1 => {
-                self.arrays.push(&path);
-                self.push(Item::Single(self.arrays.count() - 1), 1);
-            }
             Ok(file) => {
                 let n_samples = file.n_samples();
-                self.push(Item::Arrays(file), n_samples);
+                if self.inputs.iter().any(InputSpec::has_open) {
+                    self.shapes.add(self.n_samples, file.shapes());
+                }
+                if n_samples == 1 {
+                    self.arrays.push(&path);
+                    self.push(Item::Single(self.arrays.count() - 1), 1);
+                } else {
+                    self.push(Item::Arrays(file), n_samples);
+                }
             }
             Err(error) => {
                 let error = error.context(format!("`{}`", path.display()));
@@ -283,6 +292,22 @@ impl Dataset {
     /// One line about the preprocessing of images; `None` without images.
     pub fn describe(&self) -> Option<String> {
         self.recipe.as_ref().map(|recipe| recipe.describe(&self.inputs[0]))
+    }
+
+    /// The place of a sample's shape from the largest to the smallest; 0 where all samples have one shape.
+    ///
+    /// Work goes through samples in this order, so that the engine for each shape is built once.
+    pub fn shape_rank(&self, i: usize) -> usize {
+        self.shapes.rank(i)
+    }
+
+    /// The samples grouped by shape; `None` where all have one shape. The first `n_first` samples come before the others.
+    pub fn by_shape(&self, n_first: usize) -> Option<Vec<usize>> {
+        self.shapes.differ().then(|| {
+            let mut order: Vec<usize> = (0..self.n_samples).collect();
+            order.sort_by_cached_key(|&i| (i >= n_first, self.shape_rank(i)));
+            order
+        })
     }
 
     /// Batch size of a sample: images, or entries of an array, that the first input takes at a time.

@@ -1,26 +1,105 @@
-//! Shapes of open inputs, from the first array of the data.
+//! Shapes of open inputs, from the arrays of the data.
 
+use super::array::sample_shape;
 use super::npy::{Archive, Stored};
 use super::pb;
 use super::sources::{self, Found, test_input_idx};
-use crate::onnx::inputs::{OpenInput, Shapes};
+use crate::onnx::inputs::{InputSpec, OpenInput, Shapes};
 use crate::onnx::tensor;
 use anyhow::Result;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Adds a shape for each of the `open` inputs of a model with `n_inputs` inputs: that of the first array in `sources` that
-/// can be read and fits. [`Dataset::open`](super::Dataset::open) reports files that cannot be read.
-pub fn add_shapes(sources: &[String], open: &[OpenInput], n_inputs: usize, shapes: &mut Shapes) {
+/// The smallest and the largest sample of the data that feeds open inputs, by their numbers of values.
+#[derive(Debug, Default)]
+pub struct SeenShapes {
+    smallest: Option<SeenSample>,
+    largest: Option<SeenSample>,
+}
+
+/// The shapes of a sample's open inputs, none for arrays that do not fit; and the file that it is from.
+#[derive(Debug, Clone, PartialEq)]
+struct SeenSample {
+    shapes: Vec<Option<Vec<usize>>>,
+    file: PathBuf,
+}
+
+impl SeenSample {
+    /// Samples are compared by their sizes, then by their shapes.
+    fn key(&self) -> (usize, &Vec<Option<Vec<usize>>>) {
+        (self.shapes.iter().flatten().map(|shape| shape.iter().product::<usize>()).sum(), &self.shapes)
+    }
+}
+
+impl SeenShapes {
+    fn add(&mut self, sample: SeenSample) {
+        if self.largest.as_ref().is_none_or(|largest| sample.key() > largest.key()) {
+            self.largest = Some(sample.clone());
+        }
+        if self.smallest.as_ref().is_none_or(|smallest| sample.key() < smallest.key()) {
+            self.smallest = Some(sample);
+        }
+    }
+
+    /// The first input whose shapes differ, where samples have more than one shape: text such as
+    /// ``input `x` is [1, 7] in `a.npz` and [1, 60] in `b.npz` ``.
+    pub fn differing(&self, open: &[OpenInput]) -> Option<String> {
+        let (a, b) = (self.smallest.as_ref()?, self.largest.as_ref()?);
+        let position = a.shapes.iter().zip(&b.shapes).position(|(a, b)| a != b)?;
+        let shape = |sample: &SeenSample| sample.shapes[position].clone().unwrap_or_default();
+        let of = |sample: &SeenSample| format!("{:?} in `{}`", shape(sample), sample.file.display());
+        Some(format!("input `{}` is {} and {}", open.get(position)?.name, of(a), of(b)))
+    }
+}
+
+/// Adds a shape for each of the `open` inputs of a model with `n_inputs` inputs: those of the largest of the first `limit`
+/// samples, because memory and placement must suit it. Only headers of arrays are read.
+/// [`Dataset::open`](super::Dataset::open) reports files that cannot be read or do not fit.
+pub fn add_shapes(
+    sources: &[String],
+    open: &[OpenInput],
+    n_inputs: usize,
+    limit: Option<usize>,
+    shapes: &mut Shapes,
+) -> SeenShapes {
+    let specs: Vec<InputSpec> = open.iter().map(spec).collect();
+    let (mut seen, mut n_samples) = (SeenShapes::default(), 0);
     for source in sources {
         let mut visit = |found| {
             let Found::Arrays(path) = found else { return };
-            for input in open.iter().filter(|input| !shapes.contains_key(&input.name)).collect::<Vec<_>>() {
-                let shape = array_shape(&path, input, n_inputs).ok().flatten();
-                let fitted = shape.and_then(|shape| fit(&shape, &input.dims));
-                shapes.extend(fitted.map(|shape| (input.name.clone(), shape)));
+            if limit.is_some_and(|limit| n_samples >= limit) {
+                return;
+            }
+            let of_input = |(input, spec): (&OpenInput, &InputSpec)| {
+                let array = array_shape(&path, input, n_inputs).ok().flatten()?;
+                let shape = sample_shape(&array, spec)?;
+                let n = array.iter().product::<usize>().checked_div(shape.iter().product())?;
+                Some((shape, n))
+            };
+            let of_inputs: Vec<Option<(Vec<usize>, usize)>> = open.iter().zip(&specs).map(of_input).collect();
+            n_samples += of_inputs.iter().flatten().map(|(_, n)| *n).max().unwrap_or(0);
+            let shapes: Vec<Option<Vec<usize>>> =
+                of_inputs.into_iter().map(|found| found.map(|(shape, _)| shape)).collect();
+            if shapes.iter().any(Option::is_some) {
+                seen.add(SeenSample { shapes, file: path });
             }
         };
         _ = sources::expand(source, n_inputs, &mut visit);
+    }
+    if let Some(largest) = &seen.largest {
+        let named = open.iter().map(|input| input.name.clone()).zip(&largest.shapes);
+        shapes.extend(named.filter_map(|(name, shape)| Some((name, shape.clone()?))));
+    }
+    seen
+}
+
+/// The input with its open axes; an open batch is 1.
+fn spec(input: &OpenInput) -> InputSpec {
+    let open = |(axis, dim): (usize, &Option<usize>)| (axis > 0 && dim.is_none()).then(String::new);
+    InputSpec {
+        name: input.name.clone(),
+        shape: input.dims.iter().map(|dim| dim.unwrap_or(1)).collect(),
+        data_type: 0,
+        open: input.dims.iter().enumerate().map(open).collect(),
     }
 }
 
@@ -45,16 +124,4 @@ fn array_shape(path: &Path, input: &OpenInput, n_inputs: usize) -> Result<Option
         "pb" => tensor::shape(&pb::read(path)?.0).map(Some),
         _ => Ok(Some(Stored::open(path)?.header.shape)),
     }
-}
-
-/// The shape of one sample of an array: without an axis of samples, with a batch axis of 1 where the model leaves it open.
-fn fit(array: &[usize], dims: &[Option<usize>]) -> Option<Vec<usize>> {
-    let sample: Vec<usize> = match array.len() {
-        n if n == dims.len() => [&[dims.first().copied().flatten().unwrap_or(1)], array.get(1..)?].concat(),
-        n if n == dims.len() + 1 => array[1..].to_vec(),
-        n if n + 1 == dims.len() => [&[1], array].concat(),
-        _ => return None,
-    };
-    let fits = sample.iter().zip(dims).all(|(n, dim)| dim.is_none_or(|dim| dim == *n));
-    fits.then_some(sample)
 }

@@ -14,7 +14,13 @@ fn tensor<T: Datum>(shape: &[usize], values: &[T]) -> Result<TValue> {
 
 /// `array` as a tract tensor, checked against its input.
 pub fn to_tract(array: &Array, input: &InputSpec) -> Result<TValue> {
-    ensure!(array.shape == input.shape, "input `{}`: shape {:?}, expected {:?}", input.name, array.shape, input.shape);
+    ensure!(
+        input.accepts(&array.shape),
+        "input `{}`: shape {:?}, expected {}",
+        input.name,
+        array.shape,
+        input.expected()
+    );
     match &array.values {
         Values::F32(values) => tensor(&array.shape, values),
         Values::I64(values) => tensor(&array.shape, values),

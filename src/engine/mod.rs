@@ -12,8 +12,10 @@ mod convert;
 mod guard;
 mod linear;
 mod refused;
+mod shaped;
 mod value;
 
+pub use shaped::{ShapedEngines, ShapedSession};
 pub use value::Value;
 
 use crate::data::{Array, Values};
@@ -32,8 +34,11 @@ use tract_onnx::tract_core::plan;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
 
 /// A model that the engine understands, with fixed input shapes.
+#[derive(Clone)]
 pub struct Parsed {
     model: InferenceModel,
+    /// The same before its shapes were inferred, where samples may have other shapes. Copies share the constants.
+    open: Option<InferenceModel>,
     outlets: HashMap<String, OutletId>,
     inputs: Vec<InputSpec>,
     outputs: Vec<String>,
@@ -93,8 +98,43 @@ impl Parsed {
                 outlets.len()
             );
             model.inputs = outlets;
-            Ok(Parsed { model, outlets: parsed.outlets_by_name, inputs, outputs, wired_shapes })
+            let open = inputs.iter().any(InputSpec::has_open).then(|| model.clone());
+            Ok(Parsed { model, open, outlets: parsed.outlets_by_name, inputs, outputs, wired_shapes })
         })
+    }
+
+    /// The same model for samples of other shapes, given in the order of the inputs.
+    ///
+    /// # Errors
+    /// If the inputs are not open.
+    fn with_shapes(&self, shapes: &[Vec<usize>]) -> Result<Parsed> {
+        let mut model = self.open.clone().context("internal error: another shape for fixed inputs")?;
+        let mut inputs = self.inputs.clone();
+        for (position, (input, shape)) in inputs.iter_mut().zip(shapes).enumerate() {
+            let fact = model.input_fact(position)?;
+            let dt = fact.datum_type.concretize().with_context(|| format!("input `{}` has no type", input.name))?;
+            model.set_input_fact(position, dt.fact(shape).into())?;
+            input.shape.clone_from(shape);
+        }
+        let Parsed { outlets, outputs, wired_shapes, .. } = self.clone();
+        Ok(Parsed { model, open: None, outlets, inputs, outputs, wired_shapes })
+    }
+
+    /// Opens dimensions of the inputs: of each input those with a number, and those with equal numbers are equal in every
+    /// run. Only [`Session::run_values`] then takes other shapes.
+    ///
+    /// # Errors
+    /// If an input has no type.
+    pub fn open_dims(&mut self, open: &[Vec<Option<usize>>]) -> Result<()> {
+        for (position, (input, open)) in self.inputs.iter().zip(open).enumerate() {
+            let symbol = |number: usize| self.model.symbols.sym(&format!("dim{number}")).to_dim();
+            let dims = input.shape.iter().zip(open).map(|(n, open)| open.map_or_else(|| n.to_dim(), symbol));
+            let dims: TVec<TDim> = dims.collect();
+            let fact = self.model.input_fact(position)?;
+            let dt = fact.datum_type.concretize().with_context(|| format!("input `{}` has no type", input.name))?;
+            self.model.set_input_fact(position, dt.fact(dims).into())?;
+        }
+        Ok(())
     }
 
     /// The inputs, in the order of the graph.
@@ -170,14 +210,9 @@ impl Parsed {
             let needed = leaves(&model, &seen, &outputs);
             model.select_output_outlets(&needed)?;
             let plan = model.into_runnable()?;
-            Ok(Engine {
-                plan,
-                inputs: self.inputs,
-                outputs: self.outputs.iter().cloned().zip(0..).collect(),
-                taps,
-                constants,
-                keeps_apart,
-            })
+            let outputs = self.outputs.iter().cloned().zip(0..).collect();
+            let inputs = self.inputs.into_iter().map(|input| InputSpec { open: Vec::new(), ..input }).collect();
+            Ok(Engine(Arc::new(Planned { plan, inputs, outputs, taps, constants, keeps_apart })))
         })
     }
 
@@ -251,7 +286,10 @@ fn leaves(model: &TypedModel, seen: &[OutletId], outputs: &[OutletId]) -> Vec<Ou
 }
 
 /// A model that is ready to run. Threads share it; each has its own [`Session`].
-pub struct Engine {
+pub struct Engine(Arc<Planned>);
+
+/// A graph with its order of execution.
+struct Planned {
     plan: Arc<TypedRunnableModel>,
     inputs: Vec<InputSpec>,
     outputs: Vec<(String, usize)>,
@@ -260,24 +298,29 @@ pub struct Engine {
     /// Observed tensors that do not depend on the inputs.
     constants: Vec<(usize, Arc<Tensor>)>,
     /// Whether values of an observed tensor do not depend on which others are observed.
-    pub keeps_apart: bool,
+    keeps_apart: bool,
 }
 
 impl Engine {
+    /// Whether values of an observed tensor do not depend on which others are observed.
+    pub fn keeps_apart(&self) -> bool {
+        self.0.keeps_apart
+    }
+
     /// The inputs, in the order of the graph.
     pub fn inputs(&self) -> &[InputSpec] {
-        &self.inputs
+        &self.0.inputs
     }
 
     /// A session for one thread.
     ///
     /// # Errors
     /// If the engine cannot create its state.
-    pub fn session(&self) -> Result<Session<'_>> {
+    pub fn session(&self) -> Result<Session> {
         guarded(|| {
-            let state = self.plan.spawn()?;
+            let state = self.0.plan.spawn()?;
             let carries = state.op_states.iter().any(Option::is_some);
-            Ok(Session { engine: self, state, carries })
+            Ok(Session { engine: self.0.clone(), state, carries })
         })
     }
 }
@@ -286,22 +329,22 @@ impl Engine {
 pub type OutputVisitor<'v> = &'v mut dyn FnMut(usize, &[usize], &[f32]) -> Result<()>;
 
 /// One thread's state for an [`Engine`].
-pub struct Session<'a> {
-    engine: &'a Engine,
+pub struct Session {
+    engine: Arc<Planned>,
     state: TypedSimpleState,
     /// Whether operators keep state between runs: the engine treats samples as parts of one stream, and an LSTM would
     /// continue from the sample before.
     carries: bool,
 }
 
-impl Session<'_> {
+impl Session {
     /// Runs one sample. `visit` gets the index of each observed float32 tensor, its shape and its values in row-major
     /// order, as soon as they exist; tensors of other types are skipped. Returns the outputs of the graph as float32.
     ///
     /// # Errors
     /// If the sample does not fit the inputs, or an operator or `visit` fails.
     pub fn run(&mut self, sample: &[Array], visit: OutputVisitor) -> Result<Vec<Array>> {
-        let engine = self.engine;
+        let engine = self.engine.clone();
         ensure!(
             sample.len() == engine.inputs.len(),
             "sample has {} inputs, expected {}",
@@ -334,7 +377,7 @@ impl Session<'_> {
     }
 
     fn run_plan(&mut self, inputs: TVec<TValue>, visit: OutputVisitor) -> Result<TVec<TValue>> {
-        let engine = self.engine;
+        let engine = self.engine.clone();
         for (observed_idx, tensor) in &engine.constants {
             if let Some(values) = convert::as_f32(tensor) {
                 visit(*observed_idx, tensor.shape(), values)?;

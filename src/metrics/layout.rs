@@ -14,6 +14,8 @@ pub struct FloatOutput<'a> {
     pub shape: &'a [usize],
     /// Values of each sample.
     pub samples: Vec<&'a [f32]>,
+    /// Shape in each sample, where the network's inputs have several shapes; else empty.
+    pub shapes: Vec<&'a [usize]>,
 }
 
 /// Least mean of the largest probability of rows that are logits: their class is rarely in doubt. For few classes the
@@ -31,6 +33,20 @@ impl FloatOutput<'_> {
     pub fn is_fixed(&self) -> bool {
         let n: usize = self.shape.iter().product();
         n > 0 && self.samples.iter().all(|values| values.len() == n)
+    }
+
+    /// Whether its channels can be told: every sample has the same number of values, or as many axes where the network's
+    /// inputs have several shapes.
+    pub(super) fn has_channels(&self) -> bool {
+        let is_filled = |shape: &&[usize]| shape.len() == self.shape.len() && !shape.contains(&0);
+        self.is_fixed() || !self.shapes.is_empty() && self.shapes.iter().all(is_filled)
+    }
+
+    /// The channel axis, as [`channel_axis`], and of equal length in all samples.
+    pub(super) fn channel_axis(&self) -> Option<usize> {
+        let shape_of = |sample: usize| self.shapes.get(sample).copied().unwrap_or(self.shape);
+        let samples = self.samples.iter().enumerate();
+        axis_of(&samples.map(|(sample, values)| (shape_of(sample), *values)).collect::<Vec<_>>())
     }
 
     /// Values per row, where the shape is that of class scores.
@@ -70,14 +86,23 @@ fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
 /// Mean squared difference of neighbours divided by twice the variance is about 1 for independent values, and near 0
 /// along an axis of an image.
 pub fn channel_axis(shape: &[usize], samples: &[&[f32]]) -> Option<usize> {
-    let samples = &samples[..samples.len().min(MAX_SAMPLES)];
+    axis_of(&samples.iter().map(|values| (shape, *values)).collect::<Vec<_>>())
+}
+
+/// The shape and the values of an output in a sample.
+type Shaped<'a> = (&'a [usize], &'a [f32]);
+
+fn axis_of(samples: &[Shaped]) -> Option<usize> {
+    let (shape, _) = *samples.first()?;
+    let is_fixed = |axis: usize| samples.iter().all(|(other, _)| other.get(axis) == shape.get(axis));
     let first = usize::from(shape.len() > 1);
-    let axes = (first..shape.len()).filter(|&axis| shape[axis] > 1);
-    let variance = Spread::of(samples.iter().flat_map(|values| values.iter())).variance;
-    let roughness = |axis: usize| (axis, roughness(shape, samples, axis) / (2.0 * variance));
-    let (axis, roughness) = axes.map(roughness).max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+    let axes: Vec<usize> = (first..shape.len()).filter(|&axis| shape[axis] > 1 && is_fixed(axis)).collect();
+    let samples = &samples[..samples.len().min(MAX_SAMPLES)];
+    let variance = Spread::of(samples.iter().flat_map(|(_, values)| values.iter())).variance;
+    let roughness = |&axis: &usize| (axis, roughness(samples, axis) / (2.0 * variance));
+    let (axis, roughness) = axes.iter().map(roughness).max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
     if shape.len() > 2 && roughness < SMOOTH {
-        let means = slice_means(shape, samples, axis);
+        let means = slice_means(samples, axis);
         let explained = Spread::of(means.iter()).variance / variance;
         return (explained >= LEAST_EXPLAINED).then_some(axis);
     }
@@ -99,15 +124,17 @@ impl Spread {
 }
 
 /// Mean squared difference of neighbours along an axis.
-fn roughness(shape: &[usize], samples: &[&[f32]], axis: usize) -> f64 {
-    let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+fn roughness(samples: &[Shaped], axis: usize) -> f64 {
     let (mut sum, mut n_pairs) = (0.0, 0.0);
-    for part in samples.iter().flat_map(|values| values.chunks_exact(n * inner)) {
-        for (a, b) in part.iter().zip(&part[inner..]) {
-            let square = f64::from(a - b).powi(2);
-            if square.is_finite() {
-                sum += square;
-                n_pairs += 1.0;
+    for (shape, values) in samples {
+        let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+        for part in values.chunks_exact(n * inner) {
+            for (a, b) in part.iter().zip(&part[inner..]) {
+                let square = f64::from(a - b).powi(2);
+                if square.is_finite() {
+                    sum += square;
+                    n_pairs += 1.0;
+                }
             }
         }
     }
@@ -115,10 +142,11 @@ fn roughness(shape: &[usize], samples: &[&[f32]], axis: usize) -> f64 {
 }
 
 /// The mean at each position of an axis.
-fn slice_means(shape: &[usize], samples: &[&[f32]], axis: usize) -> Vec<f64> {
-    let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+fn slice_means(samples: &[Shaped], axis: usize) -> Vec<f64> {
+    let n = samples.first().map_or(0, |(shape, _)| shape[axis]);
     let mut sums = vec![(0.0, 0.0); n];
-    for values in samples {
+    for (shape, values) in samples {
+        let inner = shape[axis + 1..].iter().product::<usize>();
         for (run, part) in values.chunks_exact(inner).enumerate() {
             let (sum, count) = &mut sums[run % n];
             for value in part.iter().filter(|value| value.is_finite()) {

@@ -9,13 +9,13 @@
 //! Figures against SQNR: docs/design/evaluation.md.
 
 use super::groups::{ChannelGroup, OutputGroups};
-use super::layout::{FloatOutput, channel_axis};
+use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, OutputPair, SamplePair};
 use super::value_and_error;
 use rayon::prelude::*;
 
 /// Overlap of squared deviations from the median of each channel: 1 for equal outputs, 0 where a value is NaN or
-/// infinite. Integer outputs, constant ones and those of varying length have none.
+/// infinite. Integer outputs and constant ones have none, nor those of varying length on inputs of one shape.
 pub const OVERLAP: Metric = Metric {
     name: "overlap",
     title: "overlap",
@@ -46,8 +46,10 @@ struct Overlap {
 /// The channels of an output.
 #[derive(Debug)]
 struct OutputChannels {
-    /// Contiguous values of a channel.
-    inner: usize,
+    /// Contiguous values of a channel; `None` where they depend on the sample's shape.
+    inner: Option<usize>,
+    /// The channel axis; `None` for one channel.
+    axis: Option<usize>,
     /// Median of each channel.
     medians: Vec<f64>,
     /// The group of each channel; `None` for a dead one.
@@ -84,18 +86,17 @@ impl OutputChannels {
         let mut groups = OutputGroups { output: output.about.name.clone(), axis: None, groups: Vec::new() };
         let samples = &output.samples;
         let is_constant = samples.len() > 1 && samples.windows(2).all(|pair| pair[0] == pair[1]);
-        if !output.about.is_float || samples.is_empty() || !output.is_fixed() || is_constant {
+        if !output.about.is_float || samples.is_empty() || !output.has_channels() || is_constant {
             return (None, groups);
         }
-        let given = output.about.channel_axis.filter(|&axis| axis < output.shape.len());
-        groups.axis = given.or_else(|| channel_axis(output.shape, &output.samples));
+        let is_fixed = |axis: usize| output.shapes.iter().all(|shape| shape[axis] == output.shape[axis]);
+        let given = output.about.channel_axis.filter(|&axis| axis < output.shape.len() && is_fixed(axis));
+        groups.axis = given.or_else(|| output.channel_axis());
         let n = groups.axis.map_or(1, |axis| output.shape[axis]);
-        let inner: usize = match groups.axis {
-            Some(axis) => output.shape[axis + 1..].iter().product(),
-            None => output.shape.iter().product(),
-        };
+        let inner = |sample: usize| inner(output.shapes.get(sample).copied().unwrap_or(output.shape), groups.axis);
+        let runs: Vec<(&[f32], usize)> = samples.iter().enumerate().map(|(i, values)| (*values, inner(i))).collect();
         let shapes: Vec<ChannelShape> =
-            (0..n).into_par_iter().map(|channel| ChannelShape::of(&output.samples, n, inner, channel)).collect();
+            (0..n).into_par_iter().map(|channel| ChannelShape::of(&runs, n, channel)).collect();
         let largest = shapes.iter().map(|shape| shape.variance).fold(0.0, f64::max);
         let kind_of = |shape: &ChannelShape| match shape.variance > DEAD * largest {
             false => None,
@@ -113,14 +114,21 @@ impl OutputChannels {
             }
         }
         let medians = shapes.iter().map(|shape| shape.median).collect();
-        let channels = OutputChannels { inner, medians, group_of, n_groups: groups.groups.len() };
+        let inner = output.is_fixed().then(|| inner(0));
+        let channels = OutputChannels { inner, axis: groups.axis, medians, group_of, n_groups: groups.groups.len() };
         ((channels.n_groups > 0).then_some(channels), groups)
     }
 
     /// Adds to the shared sum and the total of each group.
     fn add(&self, output: OutputPair, sums: &mut [f64]) {
         let n = self.medians.len();
-        let runs = output.float.chunks(self.inner).zip(output.quantized.chunks(self.inner));
+        let fits = self.axis.is_none_or(|axis| output.shape.get(axis) == Some(&n));
+        if self.inner.is_none() && !fits {
+            sums.iter_mut().skip(1).step_by(2).for_each(|all| *all = f64::INFINITY);
+            return;
+        }
+        let inner = self.inner.unwrap_or_else(|| inner(output.shape, self.axis)).max(1);
+        let runs = output.float.chunks(inner).zip(output.quantized.chunks(inner));
         for (run, (float, quantized)) in runs.enumerate() {
             let channel = run % n;
             let Some(group) = self.group_of[channel] else {
@@ -153,9 +161,11 @@ impl OutputChannels {
 }
 
 impl ChannelShape {
-    fn of(samples: &[&[f32]], n_channels: usize, inner: usize, channel: usize) -> ChannelShape {
-        let n_values: usize = samples.iter().map(|values| values.len() / n_channels).sum();
-        let runs = samples.iter().flat_map(|values| values.chunks_exact(inner).skip(channel).step_by(n_channels));
+    /// Of each sample's values, and the number of contiguous values of a channel in it.
+    fn of<'v>(samples: &[(&'v [f32], usize)], n_channels: usize, channel: usize) -> ChannelShape {
+        let n_values: usize = samples.iter().map(|(values, _)| values.len() / n_channels).sum();
+        let of_sample = |&(values, inner): &(&'v [f32], usize)| values.chunks_exact(inner);
+        let runs = samples.iter().flat_map(|sample| of_sample(sample).skip(channel).step_by(n_channels));
         let values = runs.flatten().step_by(n_values.div_ceil(MAX_VALUES).max(1));
         let mut values: Vec<f32> = values.copied().filter(|value| value.is_finite()).collect();
         let n = values.len().max(1) as f64;
@@ -164,6 +174,11 @@ impl ChannelShape {
         let (variance, fourth) = (moment(2), moment(4));
         ChannelShape { median: median(&mut values), variance, kurtosis: fourth / (variance * variance) }
     }
+}
+
+/// Contiguous values of a channel.
+fn inner(shape: &[usize], axis: Option<usize>) -> usize {
+    shape[axis.map_or(0, |axis| axis + 1)..].iter().product()
 }
 
 /// The median; the mean of both middle values for an even number, 0 without values.

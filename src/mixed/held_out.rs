@@ -49,10 +49,10 @@ impl HeldOut {
             chunks.push(chunk);
         }
         let first = samples.values.first().cloned().unwrap_or_default();
-        let head = by.options.head(by.outputs, &float, samples.batch())?;
+        let head = by.options.head(by.outputs, &float, samples.layout().batch)?;
         let of_task = of_task(head.as_ref()).filter(|metric| !by.metrics.contains(metric));
         let metrics: Vec<Metric> = by.metrics.iter().copied().chain(of_task).collect();
-        let float = EvaluatedFloat::new(&metrics, by.outputs.to_vec(), &float, samples.batch(), head.as_ref())?;
+        let float = EvaluatedFloat::new(&metrics, by.outputs.to_vec(), &float, samples.layout(), head.as_ref())?;
         Ok(HeldOut { names: samples.names.to_vec(), first, chunks, float, n: samples.len() })
     }
 

@@ -93,7 +93,7 @@ impl<'a> Search<'a> {
         let outputs = EvaluatedOutput::of(planner.graph, options.axes);
         let by = EvaluatedBy { metrics: &metrics, outputs: &outputs, options };
         let held_out = HeldOut::new(&mut network, held_out, by)?;
-        let batch = analysis.batch();
+        let layout = analysis.layout();
         let layers = layers(planner.graph, placement, planner.scheme());
         let bytes = network.bytes_per_sample().max(1);
         let cheap = (MAX_WORK / (bytes.div_ceil(1024) * layers.len().max(1))).max(MIN_ANALYSIS);
@@ -101,7 +101,7 @@ impl<'a> Search<'a> {
         let mut analysis = CachedSamples::new(analysis.first(n_analysis), MAX_BYTES);
         let mut biases = BiasCorrection::new(corrected);
         let float = network.run(&QuantPlan::default(), &mut analysis, true, Some(&mut biases))?;
-        let float = EvaluatedFloat::new(&metrics, outputs, &float, batch, held_out.head())?;
+        let float = EvaluatedFloat::new(&metrics, outputs, &float, layout, held_out.head())?;
         biases.set(BiasMode::Learn);
         let plan = planner.plan(placement)?;
         let nothing = Measurement::new(float.prepared().clone(), Vec::new());

@@ -3,20 +3,64 @@
 use super::proto::{Dimension, GraphProto, ModelProto, ValueInfoProto};
 use crate::diag::{WithHint, none_of};
 use anyhow::{Context, Result, anyhow, ensure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Shapes by input name, for inputs with open dimensions.
 pub type Shapes = BTreeMap<String, Vec<usize>>;
+
+/// The shapes of a sample, in the order of the inputs.
+pub type InputShapes = Vec<Vec<usize>>;
 
 /// An input of the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InputSpec {
     /// ONNX name.
     pub name: String,
-    /// Dimensions, outermost first, all fixed.
+    /// Dimensions, outermost first, all fixed; those of the largest sample where samples differ.
     pub shape: Vec<usize>,
     /// Element type, as its number in `TensorProto.DataType`.
     pub data_type: i32,
+    /// The axes along which samples may differ, after the batch axis: the name of the dimension, or an empty one. `None`, or
+    /// nothing, for a fixed axis.
+    pub open: Vec<Option<String>>,
+}
+
+impl InputSpec {
+    /// Whether samples may differ along an axis.
+    pub fn is_open(&self, axis: usize) -> bool {
+        matches!(self.open.get(axis), Some(Some(_)))
+    }
+
+    /// Whether samples may have different shapes.
+    pub fn has_open(&self) -> bool {
+        self.open.iter().any(Option::is_some)
+    }
+
+    /// Whether a sample may have this shape.
+    pub fn accepts(&self, shape: &[usize]) -> bool {
+        let fits = |(axis, (&found, &expected)): (usize, (&usize, &usize))| {
+            found == expected || found > 0 && self.is_open(axis)
+        };
+        shape.len() == self.shape.len() && shape.iter().zip(&self.shape).enumerate().all(fits)
+    }
+
+    /// The shape that a sample must have, such as `[1, ?, 64]`.
+    pub fn expected(&self) -> String {
+        let dim = |(axis, &n): (usize, &usize)| if self.is_open(axis) { None } else { Some(n) };
+        show_dims(&self.shape.iter().enumerate().map(dim).collect::<Vec<_>>())
+    }
+}
+
+/// Fixes the axes of inputs that `given` has a shape for, and all axes with the same names.
+pub fn close_given(inputs: &mut [InputSpec], given: &Shapes) {
+    let is_given = |input: &&InputSpec| given.contains_key(&input.name);
+    let named = inputs.iter().filter(is_given).flat_map(|input| input.open.iter().flatten());
+    let fixed: BTreeSet<String> = named.filter(|name| !name.is_empty()).cloned().collect();
+    for input in inputs {
+        let all = given.contains_key(&input.name);
+        let open = input.open.iter_mut();
+        open.filter(|open| all || open.as_ref().is_some_and(|name| fixed.contains(name))).for_each(|open| *open = None);
+    }
 }
 
 /// The inputs of `model` with fixed shapes: those of `shapes`, else the model's own. In these, a named dimension gets
@@ -67,7 +111,7 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
                 })?
             }
         };
-        inputs.push(InputSpec { name: name.into(), shape, data_type: tensor.elem_type() });
+        inputs.push(InputSpec { name: name.into(), shape, data_type: tensor.elem_type(), open: open_axes(value) });
     }
     Ok(inputs)
 }
@@ -98,6 +142,14 @@ pub fn open_inputs(graph: &GraphProto, shapes: &Shapes) -> (Vec<OpenInput>, usiz
 fn inputs_of(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
     let is_constant = |value: &&ValueInfoProto| graph.initializer.iter().any(|tensor| tensor.name == value.name);
     graph.input.iter().filter(move |value| !is_constant(value))
+}
+
+/// The open axes of an input after the first, which is that of the batch, as in [`InputSpec::open`].
+fn open_axes(value: &ValueInfoProto) -> Vec<Option<String>> {
+    let shape = value.tensor_type().and_then(|tensor| tensor.shape.as_ref());
+    let is_open = |dim: &Dimension| dim.dim_value.is_none_or(|n| n <= 0);
+    let open = |(axis, dim): (usize, &Dimension)| (axis > 0 && is_open(dim)).then(|| dim.dim_param().to_string());
+    shape.map(|shape| shape.dim.iter().enumerate().map(open).collect()).unwrap_or_default()
 }
 
 /// The declared dimensions of an input, with the numbers of named dimensions; `None` without a shape.

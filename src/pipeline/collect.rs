@@ -75,11 +75,17 @@ fn run(
     keep: &mut (dyn FnMut(&SavedStatistics) -> Result<()> + Send),
     progress: &Progress,
 ) -> Result<SavedStatistics> {
-    let shapes = shapes_with_data(path, request.shapes, &request.calibration.data)?;
+    let calibration = request.calibration;
+    let (shapes, differing) = shapes_with_data(path, request.shapes, &calibration.data, calibration.limit)?;
+    if let Some(differing) = differing {
+        return Err(anyhow!("{differing}: statistics are saved of samples of one shape").hint(
+            "pad the samples to one length, or give the shape of those to use with --shape and --skip-bad-data",
+        ));
+    }
     let (tables, prepared) = prepare_all(path, &request, &shapes)?;
     let parsed = prepared.values().next().context("no table is given")?;
     let used = Use { batch_size: None, loads_again: false };
-    let samples = SampleSet::open(&parsed.parsed, request.calibration, used)?;
+    let samples = SampleSet::open(&parsed.parsed, request.calibration, &shapes, used)?;
     let dataset = samples.dataset()?;
     let models = prepared.into_iter().map(|(sha256, Prepared { parsed, wanted })| {
         ObservedModel::new(sha256, parsed, &wanted).context("the engine cannot show all tensors that are quantized")
@@ -106,7 +112,7 @@ fn run(
         n_done = done_by(&resumed, &saved)?;
         saved = resumed;
     } else if shard.index == 0 {
-        saved.about.warnings = data_warnings(path, &shapes, &samples, calibration, progress);
+        saved.about.warnings = data_warnings(path, &shapes, &samples, (calibration, usize::MAX), progress);
     }
     let n = shard.len(dataset.len());
     let tick = progress("calibration", n);

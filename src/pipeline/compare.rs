@@ -5,14 +5,14 @@ use crate::calibrate::each_sample;
 use crate::check::{is_quantized, non_finite_constants};
 use crate::data::{Array, BoxLabels, Dataset, ImageTruth, Labels, Preprocessing, Sample, Values, same_preprocessing};
 use crate::diag::{WithHint, count};
-use crate::engine::{Engine, Parsed, Session};
+use crate::engine::{Parsed, ShapedEngines, ShapedSession};
 use crate::heads::{HeadRequest, OutputView, TaskHead, TaskName};
 use crate::metrics::{
     ChannelAxes, EvaluatedOutput, FloatOutput, InOrder, METRICS, Measurement, MetricBound, MissedGate, NonFiniteCounts,
     OutputPair, PreparedMetrics, SamplePair, n_classes,
 };
 use crate::onnx;
-use crate::onnx::inputs::Shapes;
+use crate::onnx::inputs::{Shapes, close_given};
 use crate::onnx::proto::ModelProto;
 use crate::prepare::{default_opset, prepare};
 use crate::progress::Progress;
@@ -85,7 +85,7 @@ impl Comparison {
 /// label or no output for it, or no head fits the outputs.
 pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
     let CompareRequest { models, data, preprocessing, limit, shapes, axes, labels, threads, .. } = request;
-    let shapes = &super::shapes_with_data(models[0], shapes, data)?;
+    let (with_data, _) = super::shapes_with_data(models[0], shapes, data, *limit)?;
     let [float, quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
     if is_quantized(&float) && !is_quantized(&quantized) {
         return Err(anyhow!(
@@ -108,11 +108,16 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let has_finite_constants = warnings.is_empty();
     let opset = default_opset(&quantized).unwrap_or_default();
     let build = |path: &Path, model: ModelProto| {
-        let engine = parsed(&model, opset, shapes).and_then(|parsed| parsed.build(&[]));
-        engine.with_context(|| format!("`{}`", path.display()))
+        let engines = parsed(&model, opset, &with_data).and_then(|parsed| ShapedEngines::new(parsed, &[]));
+        engines.with_context(|| format!("`{}`", path.display()))
     };
-    let (float, quantized): (Engine, Engine) = (build(models[0], float)?, build(models[1], quantized)?);
-    let dataset = Dataset::open(data, float.inputs(), preprocessing, *limit)?;
+    let (float, quantized) = (build(models[0], float)?, build(models[1], quantized)?);
+    let mut inputs = float.inputs().to_vec();
+    close_given(&mut inputs, shapes);
+    let dataset = Dataset::open(data, &inputs, preprocessing, *limit)?;
+    // Metrics are prepared on the first samples of the data, whatever their shapes.
+    let by_shape = dataset.by_shape(MAX_FIRST);
+    let positions = by_shape.as_ref().map(|order| places(order));
     warnings.extend(other_preprocessing(models[1], &dataset));
     let n_labels = labels.as_ref().and_then(Labels::n_classes);
     let labels = labels.as_ref().map(|labels| labels.of_dataset(&dataset)).transpose()?;
@@ -120,10 +125,11 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let tick = progress("comparison", dataset.len());
     let sums = Mutex::new(Sums::new(request, &outputs, &dataset));
     let start = || Ok(((), [float.session()?, quantized.session()?]));
-    let job = |_: &mut (), [float, quantized]: &mut [Session; 2], sample_idx: usize, loaded: Result<Sample>| {
+    let job = |_: &mut (), [float, quantized]: &mut [ShapedSession; 2], sample_idx: usize, loaded: Result<Sample>| {
         let (sample, name) = (loaded?, dataset.name(sample_idx));
-        let run =
-            |session: &mut Session| session.run(&sample, &mut |_, _, _| Ok(())).with_context(|| format!("`{name}`"));
+        let run = |session: &mut ShapedSession| {
+            session.run(&sample, &mut |_, _, _| Ok(())).with_context(|| format!("`{name}`"))
+        };
         let ran = Ran {
             outputs: [run(float)?, run(quantized)?],
             n_classes: n_labels,
@@ -131,11 +137,19 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
             truths: truths.as_ref().map(|truths| &truths[sample_idx][..]),
         };
         ran.check(&outputs, dataset.batch()).with_context(|| format!("`{name}`"))?;
-        add(&sums, sample_idx, &name, ran)
+        let position = positions.as_ref().map_or(sample_idx, |positions| positions[sample_idx]);
+        add(&sums, [sample_idx, position], &name, ran)
     };
-    on_threads(*threads, || each_sample(&dataset, &*tick, start, job))?;
+    on_threads(*threads, || each_sample(&dataset, by_shape.as_deref(), &*tick, start, job))?;
     let comparison = sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()?;
     Ok(Comparison { has_finite_constants, warnings, ..comparison })
+}
+
+/// The place of each sample in an order.
+fn places(order: &[usize]) -> Vec<usize> {
+    let mut places = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(place, &sample_idx)| places[sample_idx] = place);
+    places
 }
 
 /// Warnings about constants that are NaN or infinite. The engine's Relu takes NaN for 0, so outputs may not show them.
@@ -265,11 +279,13 @@ impl Ran<'_> {
     }
 }
 
-/// Sums of all metrics, in the order of the samples. The first samples wait until the metrics are prepared on them.
+/// Sums of all metrics, in the order of the runs. The first samples wait until the metrics are prepared on them.
 struct Sums<'a> {
     request: &'a CompareRequest<'a>,
     outputs: &'a [EvaluatedOutput],
     batch: usize,
+    /// Whether samples have several shapes.
+    have_shapes: bool,
     input: Option<[usize; 2]>,
     head: Option<TaskHead>,
     n_samples: usize,
@@ -286,6 +302,7 @@ impl<'a> Sums<'a> {
             request,
             outputs,
             batch: dataset.batch(),
+            have_shapes: dataset.by_shape(0).is_some(),
             input: dataset.image_size(),
             head: None,
             n_samples: dataset.len(),
@@ -301,25 +318,29 @@ impl<'a> Sums<'a> {
     }
 
     /// Stores a sample until all samples for preparing metrics are there.
-    fn wait(&mut self, sample_idx: usize, ran: Ran<'a>) -> Result<()> {
-        let fit = (MAX_BYTES / ran.n_bytes().max(1)).clamp(MIN_FIRST, MAX_FIRST);
-        let n_first = *self.n_first.get_or_insert(fit.min(self.n_samples));
-        self.waiting.insert(sample_idx, ran);
-        if (0..n_first).all(|i| self.waiting.contains_key(&i)) {
-            self.prepare(n_first)?;
+    fn wait(&mut self, place: usize, ran: Ran<'a>) -> Result<()> {
+        if place == 0 {
+            let fit = (MAX_BYTES / ran.n_bytes().max(1)).clamp(MIN_FIRST, MAX_FIRST);
+            self.n_first = Some(fit.min(self.n_samples));
         }
-        Ok(())
+        self.waiting.insert(place, ran);
+        match self.n_first {
+            Some(n_first) if (0..n_first).all(|i| self.waiting.contains_key(&i)) => self.prepare(n_first),
+            _ => Ok(()),
+        }
     }
 
     /// Prepares the metrics on the first samples, and adds the waiting samples.
     fn prepare(&mut self, n_first: usize) -> Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
         let first: Vec<&Ran> = waiting.range(..n_first).map(|(_, ran)| ran).collect();
+        let differing: &[&Ran] = if self.have_shapes { &first } else { &[] };
         let float = self.outputs.iter().enumerate().map(|(i, about)| FloatOutput {
             about,
             batch: self.batch,
             shape: first.first().map_or(&[], |ran| &ran.outputs[0][i].shape),
             samples: first.iter().map(|ran| f32s(&ran.outputs[0][i])).collect(),
+            shapes: differing.iter().map(|ran| &ran.outputs[0][i].shape[..]).collect(),
         });
         let float: Vec<FloatOutput> = float.collect();
         let images: Vec<_> = first.iter().take(MIN_FIRST).map(|ran| ran.views(self.outputs, self.batch)).collect();
@@ -328,9 +349,9 @@ impl<'a> Sums<'a> {
         let head = asked.resolve(&images, self.input)?;
         let prepared = Arc::new(PreparedMetrics::new(METRICS, &float, head.as_ref()));
         let in_order = self.in_order.insert(InOrder::new(prepared.clone()));
-        for (sample_idx, ran) in &waiting {
+        for (place, ran) in &waiting {
             in_order.add(
-                *sample_idx,
+                *place,
                 prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels, truths: ran.truths }),
             );
         }
@@ -354,8 +375,9 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// Adds a sample; its sums are computed without holding the lock.
-fn add<'a>(sums: &Mutex<Sums<'a>>, sample_idx: usize, name: &str, ran: Ran<'a>) -> Result<()> {
+/// Adds a sample, given its position in the data and in the order of the runs; its sums are computed without holding the
+/// lock.
+fn add<'a>(sums: &Mutex<Sums<'a>>, [sample_idx, place]: [usize; 2], name: &str, ran: Ran<'a>) -> Result<()> {
     let locked = || sums.lock().map_err(|error| anyhow!("{error}"));
     let counts = |pair: &Option<OutputPair>| {
         pair.map(|pair| NonFiniteCounts::of((sample_idx, name), pair.float, pair.quantized)).unwrap_or_default()
@@ -364,12 +386,12 @@ fn add<'a>(sums: &Mutex<Sums<'a>>, sample_idx: usize, name: &str, ran: Ran<'a>) 
     let mut locked_sums = locked()?;
     locked_sums.non_finite.iter_mut().zip(counts).for_each(|(all, one)| all.merge(one));
     let Some(prepared) = locked_sums.prepared() else {
-        return locked_sums.wait(sample_idx, ran);
+        return locked_sums.wait(place, ran);
     };
     drop(locked_sums);
     let one = prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels, truths: ran.truths });
     if let Some(in_order) = &mut locked()?.in_order {
-        in_order.add(sample_idx, one);
+        in_order.add(place, one);
     }
     Ok(())
 }

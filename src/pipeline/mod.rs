@@ -205,23 +205,36 @@ pub struct Improved {
 /// As the stages; the message begins with the model's path.
 pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcome> {
     let of_transformers = request.of_transformers.as_deref();
-    let shapes = shapes_with_data(path, &request.shapes, &request.calibration.data)?;
+    let calibration = &request.calibration;
+    let (shapes, differing) = shapes_with_data(path, &request.shapes, &calibration.data, calibration.limit)?;
     let (prepared, is_transformer) =
         prepare_for(path, &request.scheme, of_transformers.map(|other| &other.scheme), &request.outputs, &shapes)?;
     let request = of_transformers.filter(|_| is_transformer).unwrap_or(request);
+    if let Some(differing) = differing.filter(|_| request.scheme.static_shapes && !calibration.skip_bad_data) {
+        let of_table =
+            format!("backend `{}` fixes the shapes of a model, expected samples of one shape", request.scheme.name);
+        let hint = "pad the samples to one length, or give the shape of those to use with --shape and --skip-bad-data";
+        return Err(anyhow!("`{}`: {differing}: {of_table}", path.display()).hint(hint));
+    }
     on_threads(request.threads, || finish(path, request, prepared, shapes, progress))
         .with_context(|| format!("`{}`", path.display()))
 }
 
-/// `shapes`, and those of open inputs as the first array of the data has them.
-fn shapes_with_data(model: &Path, shapes: &Shapes, data: &[String]) -> Result<Shapes> {
+/// `shapes`, and those of open inputs as the largest sample of the data has them; and how samples differ, where they do.
+fn shapes_with_data(
+    model: &Path,
+    shapes: &Shapes,
+    data: &[String],
+    limit: Option<usize>,
+) -> Result<(Shapes, Option<String>)> {
     let mut shapes = shapes.clone();
     let loaded = onnx::load(model)?;
     let (open, n_inputs) = open_inputs(loaded.graph()?, &shapes);
-    if !open.is_empty() {
-        add_shapes(data, &open, n_inputs, &mut shapes);
+    if open.is_empty() {
+        return Ok((shapes, None));
     }
-    Ok(shapes)
+    let seen = add_shapes(data, &open, n_inputs, limit, &mut shapes);
+    Ok((shapes, seen.differing(&open)))
 }
 
 /// The model prepared for `scheme`, or for the table that replaces it for transformers; and whether it is the latter.
@@ -266,7 +279,10 @@ fn finish(
     let known = Known::new(model.graph()?, value_info, &placement, request, shapes);
     let samples = open_data(&parsed, &placement, request)?;
     let data_warnings = match &samples {
-        Some(samples) => data_warnings(path, &known.shapes, samples, &request.calibration, progress),
+        Some(samples) => {
+            let max_runs = if request.data_use().loads_again { usize::MAX } else { samples.n_listed() };
+            data_warnings(path, &known.shapes, samples, (&request.calibration, max_runs), progress)
+        }
         None => Vec::new(),
     };
     let setup = request.setup(&known, samples.as_ref(), progress);
@@ -340,7 +356,7 @@ fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) 
         return Ok(None);
     }
     let parsed = parsed.as_ref().map_err(|error| anyhow!("{}", error.root_cause()).hint(hint_of(error)))?;
-    SampleSet::open(parsed, &request.calibration, request.data_use()).map(Some)
+    SampleSet::open(parsed, &request.calibration, &request.shapes, request.data_use()).map(Some)
 }
 
 /// Calibrates on the data or its saved statistics, where there are some.
@@ -431,19 +447,20 @@ fn improve(
     Ok(improved)
 }
 
-/// Warnings about the data: saved ones, or about the preprocessing.
+/// Warnings about the data: saved ones, or about the preprocessing. Where samples are run once only, the check of the pixel
+/// values takes no more runs than that.
 fn data_warnings(
     path: &Path,
     shapes: &Shapes,
     samples: &SampleSet,
-    options: &calibrate::CalibrationOptions,
+    (options, max_runs): (&calibrate::CalibrationOptions, usize),
     progress: &Progress,
 ) -> Vec<String> {
     if let Some(saved) = &samples.saved {
         return saved.about.warnings.clone();
     }
     let better = Some(samples).filter(|_| options.checks_preprocessing);
-    let better = better.and_then(|samples| better_preprocessing(path, shapes, samples, progress));
+    let better = better.and_then(|samples| better_preprocessing(path, shapes, samples, max_runs, progress));
     preprocessing_warning(samples, &options.preprocessing).into_iter().chain(better).collect()
 }
 
@@ -463,9 +480,16 @@ fn preprocessing_warning(samples: &SampleSet, preprocessing: &Preprocessing) -> 
 
 /// A warning if other pixel values fit the float network clearly better. It is only advice, so that a model that cannot be
 /// looked at is no error.
-fn better_preprocessing(path: &Path, shapes: &Shapes, samples: &SampleSet, progress: &Progress) -> Option<String> {
+fn better_preprocessing(
+    path: &Path,
+    shapes: &Shapes,
+    samples: &SampleSet,
+    max_runs: usize,
+    progress: &Progress,
+) -> Option<String> {
+    let dataset = samples.dataset().ok()?;
     let model = onnx::load_whole(path).ok()?.model;
-    better_pixel_values(&model, shapes, samples.dataset().ok()?, progress).ok().flatten()
+    better_pixel_values(&model, shapes, dataset, max_runs, progress).ok().flatten()
 }
 
 /// Adds warnings that no stage has given.

@@ -36,7 +36,7 @@ const N_BOOTSTRAPS: usize = 60;
 const LEAST_SHARE: f64 = 0.95;
 
 /// A sentence where other pixel values fit the network clearly better than those of `dataset`; `None` where none do, or
-/// that cannot be told.
+/// that cannot be told in about `max_runs` runs of the network.
 ///
 /// # Errors
 /// If the model cannot be run.
@@ -44,13 +44,14 @@ pub fn better_pixel_values(
     model: &ModelProto,
     shapes: &Shapes,
     dataset: &Dataset,
+    max_runs: usize,
     progress: &Progress,
 ) -> Result<Option<String>> {
     let Some(given) = dataset.pixel_values() else { return Ok(None) };
     let mut model = model.clone();
     prepare_unfolded(&mut model)?;
     let mut parsed = Parsed::new(&model, shapes)?;
-    let n_images = n_images(&model, &mut parsed, dataset)?;
+    let n_images = n_images(&model, &mut parsed, dataset, max_runs)?;
     if n_images < MIN_IMAGES {
         return Ok(None);
     }
@@ -71,8 +72,8 @@ pub fn better_pixel_values(
     norms::search(&PixelTrials { engine: Parsed::new(&model, shapes)?.build(&observed)?, ..trials }, &norms)
 }
 
-/// The number of images to look at, by the cost of a run.
-fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset) -> Result<usize> {
+/// The number of images to look at, by the cost of a run and by the number of runs.
+fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset, max_runs: usize) -> Result<usize> {
     let value_info = parsed.value_info()?;
     let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
     let graph = model.graph()?;
@@ -80,7 +81,7 @@ fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset) -> Resul
     let n_runs = N_RUNS[usize::from(!graph.output.iter().any(|output| is_row(output.name())))];
     let costs = graph.node.iter().map(|node| multiply_adds(node, shape).unwrap_or(0));
     let affordable = MAX_MULTIPLY_ADDS / n_runs / costs.sum::<usize>().max(1) as f64;
-    Ok((affordable as usize).min(MAX_IMAGES).min(dataset.len()))
+    Ok((affordable as usize).min((max_runs as f64 / n_runs) as usize).min(MAX_IMAGES).min(dataset.len()))
 }
 
 /// Images and a network to run them on.

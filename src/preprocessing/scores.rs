@@ -78,6 +78,7 @@ impl Scores {
             batch: 1,
             shape: &first.shape,
             samples: rows.iter().map(|row| &row.scores[..]).collect(),
+            shapes: Vec::new(),
         };
         let are_class_scores = output.n_classes().is_some();
         let of_images = rows.iter().map(|row| probabilities(&row.scores)).collect();

@@ -61,7 +61,7 @@ impl Branch<'_> {
             return Ok(at.float[candidate.first..].to_vec());
         }
         let single = at.single.context("internal error: a node without a model of its own")?;
-        let outputs = single.run_all(&inputs, at.n_samples - candidate.first)?;
+        let outputs = single.run_all(&inputs, &net.groups()[candidate.first..])?;
         hook.outputs(net, at, candidate, outputs)
     }
 }

@@ -5,8 +5,8 @@
 
 use super::keyed::{KeyedPlan, KeyedWeight, hash_of, hash_params};
 use super::network::{Clips, Network};
-use super::samples::Samples;
-use super::single_node::{NamedValue, SingleNode};
+use super::samples::{Samples, ShapeGroups};
+use super::single_node::{NamedValue, NodeRunner, SingleNode};
 use super::view::{PlanView, dequantized, fake_quantize};
 use crate::engine::Value;
 use crate::onnx::proto::{ModelProto, NodeProto};
@@ -16,6 +16,9 @@ use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
+
+/// In place of a group: a node that is prepared for all groups so far.
+const OF_ALL: usize = usize::MAX;
 
 /// One value per sample.
 pub type SampleValues = Vec<Value>;
@@ -70,10 +73,14 @@ pub struct CachedNetwork<'a> {
     net: Network<'a>,
     /// Per node, the inputs that are not constants, each once; empty where its outputs are constants.
     runtime: Vec<Vec<&'a str>>,
-    /// One value of every tensor that is not a constant, for its shape.
-    examples: BTreeMap<&'a str, Value>,
-    /// Prepared nodes by position and weights.
-    nodes: HashMap<(usize, u64), Arc<SingleNode>>,
+    /// The groups of samples with equal shapes that were met so far.
+    groups: ShapeGroups,
+    /// For each group, one value of every tensor that is not a constant, for its shape.
+    examples: Vec<BTreeMap<&'a str, Value>>,
+    /// For each group and node, the first group that the node is prepared the same for.
+    alike: Vec<Vec<usize>>,
+    /// Prepared nodes by position, weights and first group of the kind.
+    nodes: HashMap<(usize, u64, usize), Arc<NodeRunner>>,
 }
 
 fn bytes_of(values: &SampleValues) -> usize {
@@ -81,78 +88,145 @@ fn bytes_of(values: &SampleValues) -> usize {
 }
 
 impl<'a> CachedNetwork<'a> {
-    /// Prepares a float model. Shapes are those of the first of the `samples`.
+    /// Prepares a float model for the first of the `samples`, and all of the same shapes. Other shapes are prepared when
+    /// samples have them.
     ///
     /// # Errors
     /// If a node cannot be run by itself: control flow, or an operator that the engine lacks.
     pub fn new(model: &'a ModelProto, samples: Samples) -> Result<CachedNetwork<'a>> {
         let first = samples.values.first().context("there are no samples")?;
         let net = Network::new(model, Clips::ByEngine)?;
-        let graph = net.graph;
-        let mut network = CachedNetwork {
-            net,
-            runtime: Vec::with_capacity(graph.node.len()),
-            examples: BTreeMap::new(),
-            nodes: HashMap::new(),
-        };
-        for input in &graph.input {
-            if let Some(i) = samples.names.iter().position(|name| name == input.name()) {
-                network.examples.extend(first.get(i).map(|value| (input.name(), value.clone())));
-            }
-        }
-        for (node_idx, node) in graph.node.iter().enumerate() {
-            network.prepare(node_idx, node)?;
-        }
+        let (runtime, groups, examples, alike, nodes) = Default::default();
+        let mut network = CachedNetwork { net, runtime, groups, examples, alike, nodes };
+        let first: BTreeMap<&str, &Value> = samples.names.iter().map(String::as_str).zip(first).collect();
+        network.group_of(&first);
+        network.prepare(0)?;
         Ok(network)
     }
 
-    /// Bytes of all intermediate values of one sample.
+    /// The group of a sample, given its inputs by name. A new one is yet to be prepared.
+    fn group_of(&mut self, inputs: &BTreeMap<&str, &Value>) -> usize {
+        let group = self.groups.of(inputs.values().copied());
+        if group == self.examples.len() {
+            let names = self.net.graph.input.iter().map(|input| input.name());
+            self.examples.push(names.filter_map(|name| Some((name, (*inputs.get(name)?).clone()))).collect());
+            self.alike.push(Vec::with_capacity(self.net.graph.node.len()));
+        }
+        group
+    }
+
+    /// The group of each of the samples; prepares new groups.
+    fn groups_of(&mut self, samples: &CachedSamples) -> Result<Vec<usize>> {
+        let n_before = self.examples.len();
+        let of_sample = |sample: usize| {
+            let inputs = samples.inputs.iter();
+            self.group_of(&inputs.filter_map(|(name, values)| Some((name.as_str(), values.get(sample)?))).collect())
+        };
+        let groups = (0..samples.n).map(of_sample).collect();
+        if n_before < self.examples.len() {
+            self.prepare(n_before)?;
+        }
+        Ok(groups)
+    }
+
+    /// Prepares the groups from `first` on.
+    fn prepare(&mut self, first: usize) -> Result<()> {
+        self.net.set_groups(Vec::new(), self.examples.len());
+        self.nodes.retain(|(_, _, of), _| *of != OF_ALL);
+        let graph = self.net.graph;
+        graph.node.iter().enumerate().try_for_each(|(node_idx, node)| self.prepare_node(node_idx, node, first))
+    }
+
+    /// Bytes of all intermediate values of one sample, the largest so far.
     pub fn bytes_per_sample(&self) -> usize {
-        self.examples.values().map(|value| 4 * value.shape().iter().product::<usize>()).sum()
+        let bytes = |value: &Value| 4 * value.shape().iter().product::<usize>();
+        self.examples.iter().map(|examples| examples.values().map(bytes).sum()).max().unwrap_or(0)
     }
 
     /// Multiply-adds of a convolution or matrix product for one sample; 0 for other nodes.
     pub fn multiply_adds(&self, node_idx: usize) -> usize {
         let shape = |name: &str| match self.net.index.initializer(name) {
             Some(initializer) => tensor::shape(initializer).ok(),
-            None => self.examples.get(name).map(|value| value.shape().to_vec()),
+            None => self.examples.first()?.get(name).map(|value| value.shape().to_vec()),
         };
         node::multiply_adds(&self.net.graph.node[node_idx], shape).unwrap_or(0)
     }
 
-    /// Runs the node on the example values.
-    fn prepare(&mut self, node_idx: usize, node: &'a NodeProto) -> Result<()> {
-        let runtime = self.net.runtime_inputs(node, |name| self.examples.contains_key(name))?;
-        let single = self.single_node(node_idx, node, &runtime, &[])?;
-        let inputs: Vec<Value> = runtime.iter().map(|name| self.examples[*name].clone()).collect();
-        let outputs: Vec<Value> = single.run(1, |_| inputs.clone())?.into_iter().flatten().collect();
-        if Network::makes_constants(node, &runtime) {
-            self.runtime.push(Vec::new());
-            return self.net.add_constants(node, outputs);
+    /// Runs the node on the example values of the groups from `first` on.
+    fn prepare_node(&mut self, node_idx: usize, node: &'a NodeProto, first: usize) -> Result<()> {
+        let runtime = self.net.runtime_inputs(node, |name| self.examples[first].contains_key(name))?;
+        for group in first..self.examples.len() {
+            let inputs = |group: usize| self.inputs_of(group, &runtime);
+            let is_like = |other: &usize| self.net.is_alike(node, [(*other, &inputs(*other)), (group, &inputs(group))]);
+            let alike = (0..group).find(is_like).unwrap_or(group);
+            self.alike[group].push(alike);
         }
-        self.examples.extend(node.output.iter().filter(|name| !name.is_empty()).map(String::as_str).zip(outputs));
-        self.runtime.push(runtime);
+        let is_constant = Network::makes_constants(node, &runtime);
+        let is_of_initializers = self.net.is_of_initializers(node, &runtime);
+        if first == 0 {
+            self.runtime.push(if is_constant { Vec::new() } else { runtime.clone() });
+        } else if is_of_initializers {
+            return Ok(());
+        }
+        let groups: Vec<usize> = (first..self.examples.len()).collect();
+        let single = self.single_node((node_idx, node), &runtime, &[], &groups.iter().copied().collect())?;
+        let example = |at: usize, name: &&str| self.examples[groups[at]][*name].clone();
+        let made = single.run(&groups, |at| runtime.iter().map(|name| example(at, name)).collect())?;
+        for (group, outputs) in groups.into_iter().zip(made) {
+            if is_constant {
+                self.net.add_constants(node, Some(group).filter(|_| !is_of_initializers), outputs)?;
+            } else {
+                let names = node.output.iter().filter(|name| !name.is_empty()).map(String::as_str);
+                self.examples[group].extend(names.zip(outputs));
+            }
+        }
         Ok(())
     }
 
-    /// The node as a model of its own, with these weights in place of the constants with their names.
+    /// Examples of a node's inputs for a group.
+    fn inputs_of<'v>(&'v self, group: usize, runtime: &[&'v str]) -> Vec<NamedValue<'v>> {
+        let named = |name: &&'v str| Some(NamedValue { name, value: self.examples[group].get(*name)? });
+        runtime.iter().filter_map(named).collect()
+    }
+
+    /// The node as a model of its own for these groups, with these weights in place of the constants with their names.
     fn single_node(
         &mut self,
-        node_idx: usize,
-        node: &NodeProto,
+        (node_idx, node): (usize, &NodeProto),
         runtime: &[&str],
         weights: &[KeyedWeight],
-    ) -> Result<Arc<SingleNode>> {
+        groups: &BTreeSet<usize>,
+    ) -> Result<SingleNode> {
         let id = hash_of(|h| weights.iter().for_each(|weight| weight.id.hash(h)));
-        if let Some(single) = self.nodes.get(&(node_idx, id)) {
-            return Ok(single.clone());
+        let of_all = (node_idx, id, OF_ALL);
+        let key = |group: usize| (node_idx, id, self.alike[group][node_idx]);
+        let is_known = |group: &usize| self.nodes.contains_key(&of_all) || self.nodes.contains_key(&key(*group));
+        if !groups.iter().all(is_known) {
+            let replaced = weights.iter().map(|weight| dequantized(weight.planned)).collect::<Result<Vec<_>>>()?;
+            let all: Vec<usize> = (0..self.examples.len()).collect();
+            let examples: Vec<Vec<NamedValue>> = all.iter().map(|&group| self.inputs_of(group, runtime)).collect();
+            let inputs: Vec<&[NamedValue]> = examples.iter().map(|inputs| &inputs[..]).collect();
+            let mut made: BTreeMap<usize, NodeRunner> = BTreeMap::new();
+            match self.net.open_runner(node, &all, &inputs, &replaced) {
+                Some(runner) => _ = made.insert(OF_ALL, runner),
+                None => {
+                    for &group in groups {
+                        let alike = self.alike[group][node_idx];
+                        if !self.nodes.contains_key(&key(group)) && !made.contains_key(&alike) {
+                            made.insert(alike, self.net.runner(node, group, inputs[group], &replaced)?);
+                        }
+                    }
+                }
+            }
+            let made = made.into_iter().map(|(of, runner)| ((node_idx, id, of), Arc::new(runner)));
+            self.nodes.extend(made);
         }
-        let replaced = weights.iter().map(|weight| dequantized(weight.planned)).collect::<Result<Vec<_>>>()?;
-        let examples = &self.examples;
-        let inputs: Vec<NamedValue> = runtime.iter().map(|name| NamedValue { name, value: &examples[*name] }).collect();
-        let single = Arc::new(self.net.single_node(node, &inputs, &replaced)?);
-        self.nodes.insert((node_idx, id), single.clone());
-        Ok(single)
+        let runner = |group: usize| {
+            let known =
+                self.nodes.get(&of_all).or_else(|| self.nodes.get(&(node_idx, id, *self.alike[group].get(node_idx)?)));
+            known.filter(|_| groups.contains(&group)).cloned()
+        };
+        Ok(SingleNode::of_groups((0..self.examples.len()).map(runner).collect()))
     }
 
     /// The outputs under `plan`, per output and sample. With `keep`, results replace those in the cache.
@@ -166,6 +240,9 @@ impl<'a> CachedNetwork<'a> {
         keep: bool,
         mut hook: Option<&mut dyn OutputHook>,
     ) -> Result<Vec<SampleValues>> {
+        let groups = self.groups_of(samples)?;
+        let known_groups: BTreeSet<usize> = groups.iter().copied().collect();
+        self.net.set_groups(groups, self.examples.len());
         let run = KeyedPlan::of(plan)?;
         let keys = self.keys(&run);
         let needed = self.needed(&keys, samples);
@@ -190,10 +267,10 @@ impl<'a> CachedNetwork<'a> {
                 tensors.fetch(name, &keys, samples)?;
             }
             let weights = run.weights_of(node_idx, node);
-            let single = self.single_node(node_idx, node, &runtime, &weights)?;
+            let single = self.single_node((node_idx, node), &runtime, &weights, &known_groups)?;
             let inputs = tensors.read(node_idx, node, &runtime, &run.view)?;
             let inputs: Vec<&[Value]> = inputs.iter().map(Vec::as_slice).collect();
-            let outputs = single.run_all(&inputs, samples.n)?;
+            let outputs = single.run_all(&inputs, self.net.groups())?;
             let names = node.output.iter().filter(|name| !name.is_empty());
             for (position, name) in names.enumerate() {
                 let mut values: SampleValues =
@@ -202,9 +279,10 @@ impl<'a> CachedNetwork<'a> {
                 if let (0, Some(hook), Some(key)) = (position, &mut hook, key) {
                     hook.output(&OutputAt { net: &self.net, node_idx, node, key }, &mut values)?;
                 }
-                let shape = self.examples.get(name.as_str()).map(Value::shape);
                 ensure!(
-                    values.iter().all(|value| Some(value.shape()) == shape),
+                    values.iter().zip(self.net.groups()).all(|(value, &group)| {
+                        self.examples[group].get(name.as_str()).map(Value::shape) == Some(value.shape())
+                    }),
                     "tensor `{name}`: its shape depends on the sample"
                 );
                 let bytes = bytes_of(&values);

@@ -4,7 +4,6 @@ use super::evaluated::EvaluatedFloat;
 use super::network::Network;
 use super::node::NodeAt;
 use super::quantized_bias::QuantizedBias;
-use super::single_node::NamedValue;
 use super::view::{PlanView, dequantized, fake_quantize};
 use crate::engine::Value;
 use crate::metrics::Measurement;
@@ -88,10 +87,10 @@ impl Candidate {
         }
     }
 
-    /// The tensor's value for any one sample.
-    pub(super) fn example(&self, name: &str) -> Option<&Value> {
-        let tensor = self.tensors.get(name)?;
-        tensor.values.first().or_else(|| tensor.fake_quantized.as_ref()?.first())
+    /// The tensor's value for a sample, fake-quantized where no other is kept.
+    pub(super) fn value(&self, name: &str, sample: usize) -> Option<&Value> {
+        let (tensor, position) = (self.tensors.get(name)?, sample.checked_sub(self.first)?);
+        tensor.values.get(position).or_else(|| tensor.fake_quantized.as_ref()?.get(position))
     }
 
     /// The values of `name` that the node reads.
@@ -122,14 +121,12 @@ impl Candidate {
             constants.extend(self.quantized_bias(at.node_idx).map(stored).transpose()?);
         }
         let inputs = self.inputs(at);
-        let first: Vec<NamedValue> = at
-            .runtime
-            .iter()
-            .zip(&inputs)
-            .filter_map(|(name, values)| Some(NamedValue { name, value: values.first()? }))
-            .collect();
-        let single = net.single_node(at.node, &first, &constants)?;
-        single.run_all(&inputs, at.n_samples - self.first)
+        let examples = net.examples(at.runtime, |name, sample| {
+            let position = at.runtime.iter().position(|input| *input == name)?;
+            inputs[position].get(sample.checked_sub(self.first)?)
+        });
+        let single = net.single_node(at.node, &examples, &constants)?;
+        single.run_all(&inputs, &net.groups()[self.first..])
     }
 
     /// The node's planned bias, where it has its own quantization parameters.

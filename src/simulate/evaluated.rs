@@ -1,5 +1,6 @@
 //! The float network's values that quantized networks are compared with.
 
+use super::samples::SampleLayout;
 use crate::engine::Value;
 use crate::heads::TaskHead;
 use crate::metrics::{
@@ -34,8 +35,7 @@ fn pair<'v>(float: Option<&'v Value>, quantized: Option<&'v Value>) -> Option<Ou
 }
 
 impl EvaluatedFloat {
-    /// Prepares metrics on the tensors' `values`, per output and sample. `batch` is the batch size of the network's
-    /// first input, `head` the network's for metrics of tasks.
+    /// Prepares metrics on the tensors' `values`, per output and sample. `head` is the network's for metrics of tasks.
     ///
     /// # Errors
     /// If there is no memory for a copy.
@@ -43,7 +43,7 @@ impl EvaluatedFloat {
         metrics: &[Metric],
         outputs: Vec<EvaluatedOutput>,
         values: &[Vec<Value>],
-        batch: usize,
+        layout: SampleLayout,
         head: Option<&TaskHead>,
     ) -> Result<EvaluatedFloat> {
         let of_output = |(output, values): (&EvaluatedOutput, &Vec<Value>)| -> Result<Vec<Value>> {
@@ -53,7 +53,9 @@ impl EvaluatedFloat {
         let float = |(about, values)| {
             let values: &Vec<Value> = values;
             let shape = values.first().map_or(&[][..], Value::shape);
-            FloatOutput { about, batch, shape, samples: values.iter().filter_map(Value::f32s).collect() }
+            let samples = values.iter().filter_map(Value::f32s).collect();
+            let shapes = values.iter().filter(|_| layout.have_shapes).map(Value::shape).collect();
+            FloatOutput { about, batch: layout.batch, shape, samples, shapes }
         };
         let float: Vec<FloatOutput> = outputs.iter().zip(&values).map(float).collect();
         let prepared = Arc::new(PreparedMetrics::new(metrics, &float, head));

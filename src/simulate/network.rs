@@ -1,13 +1,21 @@
 //! The parts that the float network and every quantized one share: the graph, its constants, its nodes one by one.
 
 use super::channels::ActivationBounds;
-use super::single_node::{NamedValue, SingleNode};
+use super::single_node::{NamedValue, NodeRunner, SingleNode, open_dims};
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Operators that the engine runs as fast with open dimensions. A layer is then prepared once for samples of all shapes.
+const OPEN: &[&str] = &[
+    "Add", "Cast", "Clip", "Div", "Erf", "Exp", "Gather", "Gelu", "Gemm", "Identity", "LayerNormalization", "MatMul",
+    "Mul", "Neg", "Pow", "ReduceMean", "Relu", "Reshape", "Sigmoid", "Softmax", "Sqrt", "Squeeze", "Sub", "Tanh",
+    "Transpose", "Unsqueeze", "Where",
+];
 
 /// The implementation of float32 Relu and Clip. They differ for NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +33,17 @@ pub struct Network<'a> {
     pub graph: &'a GraphProto,
     /// Producers and readers of tensors.
     pub index: GraphIndex<'a>,
-    /// Initializers, and tensors computed from them and from shapes.
+    /// Initializers, and tensors computed from them alone.
     constants: BTreeMap<String, TensorProto>,
+    /// Tensors computed from shapes, for each group of samples with equal shapes.
+    of_shapes: Vec<BTreeMap<String, TensorProto>>,
+    /// The group of each sample.
+    groups: Vec<usize>,
     clips: Clips,
 }
+
+/// A value of each input of a node, for each group of samples; `None` for a group without samples.
+pub type GroupExamples<'v> = Vec<Option<Vec<NamedValue<'v>>>>;
 
 impl<'a> Network<'a> {
     /// Prepares `model`.
@@ -38,12 +53,52 @@ impl<'a> Network<'a> {
     pub fn new(model: &'a ModelProto, clips: Clips) -> Result<Network<'a>> {
         let graph = model.graph.as_ref().context("model has no graph")?;
         let constants = graph.initializer.iter().map(|t| (t.name().to_string(), t.clone())).collect();
-        Ok(Network { model, graph, index: GraphIndex::new(graph), constants, clips })
+        let (index, of_shapes, groups) = (GraphIndex::new(graph), Vec::new(), Vec::new());
+        Ok(Network { model, graph, index, constants, of_shapes, groups, clips })
+    }
+
+    /// The group of each sample: samples of one group have equal shapes.
+    pub fn groups(&self) -> &[usize] {
+        &self.groups
+    }
+
+    /// Sets the samples, each by its group.
+    pub(super) fn set_groups(&mut self, groups: Vec<usize>, n_groups: usize) {
+        self.groups = groups;
+        self.of_shapes.resize_with(n_groups.max(self.of_shapes.len()), BTreeMap::new);
+    }
+
+    /// Examples of the tensors `names`: for each group, of its first sample that `value` has all of them for.
+    pub fn examples<'v>(
+        &self,
+        names: &[&'v str],
+        value: impl Fn(&str, usize) -> Option<&'v Value>,
+    ) -> GroupExamples<'v> {
+        let mut examples: GroupExamples = vec![None; self.of_shapes.len()];
+        for (sample, &group) in self.groups.iter().enumerate() {
+            if examples[group].is_none() {
+                let named = |name: &&'v str| Some(NamedValue { name, value: value(name, sample)? });
+                examples[group] = names.iter().map(named).collect();
+            }
+        }
+        examples
+    }
+
+    /// Whether values of one group, from sample `first` on, have one shape.
+    pub(super) fn have_shapes_of_inputs(&self, values: &[Value], first: usize) -> bool {
+        let mut seen: Vec<Option<&[usize]>> = vec![None; self.of_shapes.len()];
+        let mut grouped = values.iter().zip(&self.groups[first..]);
+        grouped.all(|(value, &group)| *seen[group].get_or_insert(value.shape()) == value.shape())
     }
 
     /// Whether `name` is known to be constant by now.
     pub fn is_constant(&self, name: &str) -> bool {
-        self.constants.contains_key(name)
+        self.constants.contains_key(name) || self.of_shapes.iter().any(|known| known.contains_key(name))
+    }
+
+    /// A constant, for samples of a group.
+    fn constant(&self, name: &str, group: usize) -> Option<&TensorProto> {
+        self.of_shapes.get(group).and_then(|known| known.get(name)).or_else(|| self.constants.get(name))
     }
 
     /// The inputs of a node that are not constants, each once. `exists` tells whether a tensor exists.
@@ -69,42 +124,132 @@ impl<'a> Network<'a> {
         Ok(runtime)
     }
 
-    /// Whether a node with these inputs at run time has constant outputs. Shapes are fixed, so that tensors computed
-    /// from shapes alone are constant.
+    /// Whether a node with these inputs at run time has constant outputs. Shapes are fixed in a group of samples, so that
+    /// tensors computed from shapes alone are constant there.
     pub(super) fn makes_constants(node: &NodeProto, runtime: &[&str]) -> bool {
         runtime.is_empty() || matches!(node.op_type(), "Shape" | "Size")
     }
 
-    /// Adds the outputs of a node to the constants.
+    /// Whether the constant outputs of a node are the same for all groups of samples.
+    pub(super) fn is_of_initializers(&self, node: &NodeProto, runtime: &[&str]) -> bool {
+        runtime.is_empty() && node.input.iter().all(|name| name.is_empty() || self.constants.contains_key(name))
+    }
+
+    /// Adds the outputs of a node to the constants; to those of a group, if it is one.
     ///
     /// # Errors
     /// If a value has a type that initializers cannot have.
-    pub(super) fn add_constants(&mut self, node: &NodeProto, outputs: Vec<Value>) -> Result<()> {
+    pub(super) fn add_constants(&mut self, node: &NodeProto, group: Option<usize>, outputs: Vec<Value>) -> Result<()> {
+        let constants = match group {
+            Some(group) => &mut self.of_shapes[group],
+            None => &mut self.constants,
+        };
         for (name, value) in node.output.iter().filter(|name| !name.is_empty()).zip(outputs) {
-            self.constants.insert(name.clone(), value.to_proto(name)?);
+            constants.insert(name.clone(), value.to_proto(name)?);
         }
         Ok(())
     }
 
-    /// The node as a model of its own, for inputs like the given ones. `replaced` takes the place of constants with the
-    /// same names.
+    /// Whether a node is the same for two groups of samples: its inputs like the examples, and its constants.
+    pub(super) fn is_alike(&self, node: &NodeProto, [a, b]: [(usize, &[NamedValue]); 2]) -> bool {
+        let shapes = a.1.iter().map(|input| input.value.shape()).eq(b.1.iter().map(|input| input.value.shape()));
+        let of_shapes = |group: usize, name: &str| self.of_shapes.get(group).and_then(|known| known.get(name));
+        shapes && node.input.iter().all(|name| of_shapes(a.0, name) == of_shapes(b.0, name))
+    }
+
+    /// The node as a model of its own for each group of samples, for inputs like the examples. `replaced` takes the place
+    /// of constants with the same names.
     ///
     /// # Errors
     /// If the engine does not take the node.
-    pub fn single_node(&self, node: &NodeProto, inputs: &[NamedValue], replaced: &[TensorProto]) -> Result<SingleNode> {
-        if let (Clips::InPlace, Some(bounds), [input]) = (self.clips, self.activation_bounds(node), inputs)
-            && input.value.f32s().is_some()
-        {
-            return Ok(SingleNode::clip(bounds));
+    pub fn single_node(
+        &self,
+        node: &NodeProto,
+        examples: &GroupExamples,
+        replaced: &[TensorProto],
+    ) -> Result<SingleNode> {
+        let known = |(group, _): &(usize, &Vec<NamedValue>)| self.has_constants(node, *group);
+        let examples: Vec<Option<&Vec<NamedValue>>> = (0..)
+            .zip(examples)
+            .map(|(group, inputs)| Some((group, inputs.as_ref()?)).filter(known).map(|(_, inputs)| inputs))
+            .collect();
+        let groups: Vec<usize> = (0..examples.len()).filter(|&group| examples[group].is_some()).collect();
+        let of_groups: Vec<&[NamedValue]> = examples.iter().flatten().map(|inputs| &inputs[..]).collect();
+        if let Some(runner) = self.open_runner(node, &groups, &of_groups, replaced) {
+            let runner = Arc::new(runner);
+            return Ok(SingleNode::of_groups(examples.iter().map(|inputs| inputs.map(|_| runner.clone())).collect()));
         }
+        let mut runners: Vec<Option<Arc<NodeRunner>>> = Vec::with_capacity(examples.len());
+        for (group, inputs) in examples.iter().enumerate() {
+            let Some(inputs) = inputs else {
+                runners.push(None);
+                continue;
+            };
+            let is_like = |&other: &usize| {
+                examples[other].is_some_and(|others| self.is_alike(node, [(other, others), (group, inputs)]))
+            };
+            runners.push(match (0..group).find(is_like) {
+                Some(other) => runners[other].clone(),
+                None => Some(Arc::new(self.runner(node, group, inputs, replaced)?)),
+            });
+        }
+        Ok(SingleNode::of_groups(runners))
+    }
+
+    /// Whether the constants that a node reads are known for a group.
+    pub(super) fn has_constants(&self, node: &NodeProto, group: usize) -> bool {
+        node.input.iter().all(|name| !self.is_constant(name) || self.constant(name, group).is_some())
+    }
+
+    /// The node as one model for groups of samples with several shapes, each with examples of its inputs. `None` for one
+    /// shape, for a node that reads tensors computed from shapes, and where the engine does not take it so.
+    pub(super) fn open_runner(
+        &self,
+        node: &NodeProto,
+        groups: &[usize],
+        examples: &[&[NamedValue]],
+        replaced: &[TensorProto],
+    ) -> Option<NodeRunner> {
+        let (&[first, ref others @ ..], &[inputs, ref other_inputs @ ..]) = (groups, examples) else { return None };
+        let reads_shapes = node.input.iter().any(|name| self.of_shapes.iter().any(|known| known.contains_key(name)));
+        let mut others = others.iter().zip(other_inputs);
+        let differ = others.any(|(&group, others)| !self.is_alike(node, [(first, inputs), (group, others)]));
+        if !OPEN.contains(&node.op_type()) || reads_shapes || !differ {
+            return None;
+        }
+        NodeRunner::with_open(self.model, node, self.constants_of(node, first, replaced), inputs, &open_dims(examples)?)
+            .ok()
+    }
+
+    /// The constants that a node reads, for a group of samples.
+    fn constants_of(&self, node: &NodeProto, group: usize, replaced: &[TensorProto]) -> Vec<TensorProto> {
         let mut constants: Vec<TensorProto> = Vec::new();
         for name in node.input.iter().filter(|name| !name.is_empty()) {
-            let Some(constant) = self.constants.get(name) else { continue };
+            let Some(constant) = self.constant(name, group) else { continue };
             if constants.iter().all(|other| other.name() != name) {
                 constants.push(replaced.iter().find(|tensor| tensor.name() == name).unwrap_or(constant).clone());
             }
         }
-        SingleNode::new(self.model, node, constants, inputs)
+        constants
+    }
+
+    /// The node as a model of its own for one group of samples.
+    ///
+    /// # Errors
+    /// If the engine does not take the node.
+    pub(super) fn runner(
+        &self,
+        node: &NodeProto,
+        group: usize,
+        inputs: &[NamedValue],
+        replaced: &[TensorProto],
+    ) -> Result<NodeRunner> {
+        if let (Clips::InPlace, Some(bounds), [input]) = (self.clips, self.activation_bounds(node), inputs)
+            && input.value.f32s().is_some()
+        {
+            return Ok(NodeRunner::Clip(bounds));
+        }
+        NodeRunner::new(self.model, node, self.constants_of(node, group, replaced), inputs)
     }
 
     /// The Relu or Clip that is the only reader of the node's output, and its bounds.

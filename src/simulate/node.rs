@@ -22,8 +22,6 @@ pub struct NodeAt<'w> {
     pub(super) float: &'w [Vec<Value>],
     /// Channel sums of its first float output, once they were computed.
     pub(super) sums: OnceCell<Vec<Vec<ChannelSum>>>,
-    /// Number of samples of the pass.
-    pub n_samples: usize,
     /// The first `n_tune` samples are learned from.
     pub n_tune: usize,
 }

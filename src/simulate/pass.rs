@@ -13,8 +13,7 @@ use super::network::{Clips, Network};
 use super::node::NodeAt;
 use super::output_options::OutputOptions;
 use super::reference::FloatReference;
-use super::samples::Samples;
-use super::single_node::NamedValue;
+use super::samples::{Samples, ShapeGroups};
 use crate::engine::Value;
 use crate::metrics::{EvaluatedOutput, OVERLAP, SQNR, of_task};
 use crate::onnx::proto::{ModelProto, NodeProto};
@@ -155,6 +154,9 @@ impl<'a> ForwardPass<'a> {
     }
 
     fn pass(&mut self, samples: Samples) -> Result<()> {
+        let mut groups = ShapeGroups::default();
+        let of_samples = samples.values.iter().map(|sample| groups.of(sample)).collect();
+        self.net.set_groups(of_samples, groups.n_groups());
         self.branches.iter_mut().try_for_each(|branch| branch.hook.begin(&mut branch.candidate))?;
         for (position, name) in samples.names.iter().enumerate() {
             let values: Vec<Value> = samples.values.iter().map(|s| s[position].clone()).collect();
@@ -166,7 +168,7 @@ impl<'a> ForwardPass<'a> {
             self.store(name, float, made, &shared)?;
         }
         for (node_idx, node) in self.net.graph.node.iter().enumerate() {
-            self.node(node_idx, node, samples.len())?;
+            self.node(node_idx, node)?;
             for name in &node.input {
                 self.used(name);
             }
@@ -190,11 +192,11 @@ impl<'a> ForwardPass<'a> {
             None => {
                 let values = |output: &EvaluatedOutput| self.float.get(&output.tensor).cloned().unwrap_or_default();
                 let values: Vec<Vec<Value>> = self.evaluated.iter().map(values).collect();
-                let (outputs, batch) = (self.evaluated.clone(), samples.batch());
-                let head = self.options.head(&outputs, &values, batch)?;
+                let (outputs, layout) = (self.evaluated.clone(), samples.layout());
+                let head = self.options.head(&outputs, &values, layout.batch)?;
                 let mut metrics = vec![OVERLAP, SQNR];
                 metrics.extend(of_task(head.as_ref()));
-                Arc::new(EvaluatedFloat::new(&metrics, outputs, &values, batch, head.as_ref())?)
+                Arc::new(EvaluatedFloat::new(&metrics, outputs, &values, layout, head.as_ref())?)
             }
         };
         let evaluate_from = self.evaluate_from;
@@ -205,9 +207,10 @@ impl<'a> ForwardPass<'a> {
         Ok(())
     }
 
-    /// The tensor's value for any one sample, for its shape and type.
-    fn example(&self, name: &str) -> Option<&Value> {
-        self.float.get(name)?.first().or_else(|| self.branches.first()?.candidate.example(name))
+    /// The tensor's value for a sample in any of the networks, for its shape and type.
+    fn value(&self, name: &str, sample: usize) -> Option<&Value> {
+        let float = self.float.get(name)?.get(sample);
+        float.or_else(|| self.branches.iter().find_map(|branch| branch.candidate.value(name, sample)))
     }
 
     fn used(&mut self, name: &str) {
@@ -226,7 +229,7 @@ impl<'a> ForwardPass<'a> {
         if self.uses_left.get(name).is_none_or(|left| *left == 0) {
             return Ok(());
         }
-        let same = float.windows(2).all(|pair| pair[0].shape() == pair[1].shape());
+        let same = self.net.have_shapes_of_inputs(&float, 0);
         ensure!(same, "tensor `{name}`: its shape depends on the sample");
         if let Some(on_float) = &mut self.on_float {
             on_float(&self.net, name, &float)?;
@@ -245,23 +248,37 @@ impl<'a> ForwardPass<'a> {
         Ok(())
     }
 
-    fn node(&mut self, node_idx: usize, node: &'a NodeProto, n_samples: usize) -> Result<()> {
-        let runtime = self.net.runtime_inputs(node, |name| self.float.contains_key(name))?;
-        let named = |name: &&'a str| Some(NamedValue { name, value: self.example(name)? });
-        let first: Vec<NamedValue> = runtime.iter().filter_map(named).collect();
-        if Network::makes_constants(node, &runtime) {
-            let single = self.net.single_node(node, &first, &[])?;
-            let inputs: Vec<Value> = first.iter().map(|input| input.value.clone()).collect();
-            let outputs = single.run(1, |_| inputs.clone())?;
-            return self.net.add_constants(node, outputs.into_iter().flatten().collect());
+    /// Runs a node with constant outputs, for each group of samples.
+    fn constants(&mut self, node: &NodeProto, runtime: &[&str]) -> Result<()> {
+        let examples = self.net.examples(runtime, |name, sample| self.value(name, sample));
+        let is_of_initializers = self.net.is_of_initializers(node, runtime);
+        let single = self.net.single_node(node, &examples, &[])?;
+        let mut made = Vec::new();
+        for (group, inputs) in examples.iter().enumerate() {
+            let Some(inputs) = inputs.as_ref().filter(|_| self.net.has_constants(node, group)) else { continue };
+            let inputs: Vec<Value> = inputs.iter().map(|input| input.value.clone()).collect();
+            let outputs = single.run(&[group], |_| inputs.clone())?.into_iter().flatten().collect();
+            made.push((Some(group).filter(|_| !is_of_initializers), outputs));
+            if is_of_initializers {
+                break;
+            }
         }
+        made.into_iter().try_for_each(|(group, outputs)| self.net.add_constants(node, group, outputs))
+    }
+
+    fn node(&mut self, node_idx: usize, node: &'a NodeProto) -> Result<()> {
+        let runtime = self.net.runtime_inputs(node, |name| self.float.contains_key(name))?;
+        if Network::makes_constants(node, &runtime) {
+            return self.constants(node, &runtime);
+        }
+        let examples = self.net.examples(&runtime, |name, sample| self.value(name, sample));
         let branch = self.branches.first();
         let is_layer = branch.is_some_and(|b| b.candidate.view().weight_of(node_idx, node).is_some());
         let is_run = self.known.is_none() || !is_layer;
-        let single = is_run.then(|| self.net.single_node(node, &first, &[])).transpose()?;
+        let single = is_run.then(|| self.net.single_node(node, &examples, &[])).transpose()?;
         let inputs: Vec<&[Value]> = runtime.iter().map(|name| &self.float[*name][..]).collect();
         let float = match (&single, self.known) {
-            (Some(single), None) => single.run_all(&inputs, n_samples)?,
+            (Some(single), None) => single.run_all(&inputs, self.net.groups())?,
             _ => Vec::new(),
         };
         let sums = self.known.and_then(|known| known.sums(node_idx, self.n_tune));
@@ -273,7 +290,6 @@ impl<'a> ForwardPass<'a> {
             float_inputs: &inputs,
             float: &float,
             sums: sums.map_or_else(OnceCell::new, OnceCell::from),
-            n_samples,
             n_tune: self.n_tune,
         };
         let mut made: Vec<Vec<Vec<Value>>> = Vec::with_capacity(self.branches.len());

@@ -1,6 +1,7 @@
 //! Input values of a network.
 
 use crate::engine::Value;
+use crate::onnx::inputs::InputShapes;
 
 /// Values of a network's inputs, for some samples.
 #[derive(Clone, Copy)]
@@ -9,6 +10,39 @@ pub struct Samples<'a> {
     pub names: &'a [String],
     /// One value per input, for each sample.
     pub values: &'a [Vec<Value>],
+}
+
+/// The layout of samples.
+#[derive(Debug, Clone, Copy)]
+pub struct SampleLayout {
+    /// Batch size of the first input.
+    pub batch: usize,
+    /// Whether the samples have several shapes.
+    pub have_shapes: bool,
+}
+
+/// Shapes of samples, by group: samples of one group have equal shapes.
+#[derive(Default)]
+pub struct ShapeGroups(Vec<InputShapes>);
+
+impl ShapeGroups {
+    /// The group of a sample with these values of the inputs; a new one for new shapes.
+    pub fn of<'v>(&mut self, sample: impl IntoIterator<Item = &'v Value>) -> usize {
+        let sample: InputShapes = sample.into_iter().map(|value| value.shape().to_vec()).collect();
+        self.0.iter().position(|known| *known == sample).unwrap_or_else(|| {
+            self.0.push(sample);
+            self.0.len() - 1
+        })
+    }
+
+    /// Number of groups.
+    pub fn n_groups(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn shapes(sample: &[Value]) -> impl Iterator<Item = &[usize]> {
+    sample.iter().map(Value::shape)
 }
 
 /// The tokens of a sample that are not padding.
@@ -32,10 +66,12 @@ impl<'a> Samples<'a> {
         self.values.len()
     }
 
-    /// The batch size of the first input.
-    pub fn batch(&self) -> usize {
+    /// The batch size, and whether the samples have several shapes.
+    pub fn layout(&self) -> SampleLayout {
         let first = self.values.first().and_then(|sample| sample.first());
-        first.and_then(|value| value.shape().first().copied()).unwrap_or(1)
+        let batch = first.and_then(|value| value.shape().first().copied()).unwrap_or(1);
+        let have_shapes = self.values.windows(2).any(|pair| !shapes(&pair[0]).eq(shapes(&pair[1])));
+        SampleLayout { batch, have_shapes }
     }
 
     /// Whether there are no samples.

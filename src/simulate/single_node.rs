@@ -1,7 +1,6 @@
 //! One node of the graph as a model of its own, run on every sample.
 
 use super::channels::ActivationBounds;
-use crate::diag::copy_of;
 use crate::engine::{Engine, Parsed, Session, Value};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node::node_name;
@@ -10,6 +9,7 @@ use crate::onnx::proto::{
 };
 use anyhow::{Context, Result};
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// An input's name with a value.
 #[derive(Clone, Copy)]
@@ -20,22 +20,18 @@ pub struct NamedValue<'v> {
     pub value: &'v Value,
 }
 
-/// A prepared node.
-pub struct SingleNode(NodeRunner);
+/// A prepared node, for samples of each group of equal shapes.
+pub struct SingleNode(Vec<Option<Arc<NodeRunner>>>);
 
-enum NodeRunner {
+/// A node prepared for inputs of one shape.
+pub enum NodeRunner {
     /// A node that the engine runs.
     Engine(Engine),
     /// A float32 Relu or Clip, whose input the engine would copy.
     Clip(ActivationBounds),
 }
 
-impl SingleNode {
-    /// A Relu or Clip with these bounds.
-    pub fn clip(bounds: ActivationBounds) -> SingleNode {
-        SingleNode(NodeRunner::Clip(bounds))
-    }
-
+impl NodeRunner {
     /// Prepares `node` of `model` with its `constants`, for inputs like the given ones: each name once, in the order in
     /// which [`SingleNode::run`] takes them.
     ///
@@ -46,7 +42,21 @@ impl SingleNode {
         node: &NodeProto,
         constants: Vec<TensorProto>,
         inputs: &[NamedValue],
-    ) -> Result<SingleNode> {
+    ) -> Result<NodeRunner> {
+        NodeRunner::with_open(model, node, constants, inputs, &[])
+    }
+
+    /// The same with open dimensions of the inputs, as [`open_dims`] returns them.
+    ///
+    /// # Errors
+    /// If the engine does not take the node so.
+    pub fn with_open(
+        model: &ModelProto,
+        node: &NodeProto,
+        constants: Vec<TensorProto>,
+        inputs: &[NamedValue],
+        open: &[Vec<Option<usize>>],
+    ) -> Result<NodeRunner> {
         let outputs = node.output.iter().filter(|name| !name.is_empty());
         let graph = GraphProto {
             name: Some("step".into()),
@@ -62,37 +72,74 @@ impl SingleNode {
             graph: Some(graph),
             ..Default::default()
         };
-        let engine = Parsed::new(&model, &Shapes::new()).and_then(|parsed| parsed.build(&[]));
-        Ok(SingleNode(NodeRunner::Engine(engine.with_context(|| format!("node `{}`", node_name(node)))?)))
+        let engine = Parsed::new(&model, &Shapes::new()).and_then(|mut parsed| {
+            parsed.open_dims(open)?;
+            parsed.build(&[])
+        });
+        Ok(NodeRunner::Engine(engine.with_context(|| format!("node `{}`", node_name(node)))?))
+    }
+}
+
+impl SingleNode {
+    /// A node prepared for each group of samples; none for a group that it will not be run on.
+    pub fn of_groups(runners: Vec<Option<Arc<NodeRunner>>>) -> SingleNode {
+        SingleNode(runners)
     }
 
     /// As [`SingleNode::run`], for inputs given per sample.
     ///
     /// # Errors
     /// If the node fails on a sample.
-    pub fn run_all(&self, inputs: &[&[Value]], n_samples: usize) -> Result<Vec<Vec<Value>>> {
-        self.run(n_samples, |sample| inputs.iter().map(|values| values[sample].clone()).collect())
+    pub fn run_all(&self, inputs: &[&[Value]], groups: &[usize]) -> Result<Vec<Vec<Value>>> {
+        self.run(groups, |sample| inputs.iter().map(|values| values[sample].clone()).collect())
     }
 
-    /// The named outputs, for each of `n_samples` samples.
+    /// The named outputs for each sample; `groups` has the group of each.
     ///
     /// # Errors
     /// If the node fails on a sample.
-    pub fn run(&self, n_samples: usize, inputs: impl Fn(usize) -> Vec<Value> + Sync) -> Result<Vec<Vec<Value>>> {
-        let samples = (0..n_samples).into_par_iter();
-        let engine = match &self.0 {
-            NodeRunner::Engine(engine) => engine,
-            NodeRunner::Clip(bounds) => {
-                let clip = |value: &Value| value.map_f32(|x| bounds.apply(x));
-                return samples.map(|i| inputs(i).iter().map(clip).collect()).collect();
+    pub fn run(&self, groups: &[usize], inputs: impl Fn(usize) -> Vec<Value> + Sync) -> Result<Vec<Vec<Value>>> {
+        let run = |(known, session): &mut (usize, Option<Session>), sample: usize| {
+            let group = groups[sample];
+            let runner = self.0.get(group).and_then(Option::as_deref);
+            match runner.context("internal error: a node that was not prepared for a sample's shapes")? {
+                NodeRunner::Clip(bounds) => inputs(sample).iter().map(|x| x.map_f32(|x| bounds.apply(x))).collect(),
+                NodeRunner::Engine(engine) => {
+                    if session.is_none() || *known != group {
+                        (*known, *session) = (group, Some(engine.session()?));
+                    }
+                    session.as_mut().context("internal error: no session")?.run_values(&inputs(sample))
+                }
             }
         };
-        let run = |session: &mut Result<Session>, sample: usize| match session {
-            Ok(session) => session.run_values(&inputs(sample)),
-            Err(error) => Err(copy_of(error)),
-        };
-        samples.map_init(|| engine.session(), run).collect()
+        (0..groups.len()).into_par_iter().map_init(|| (0, None), run).collect()
     }
+}
+
+/// The open dimensions of a node's inputs, where `examples` has the inputs of several groups of samples: a number for each
+/// dimension that differs, and equal numbers for dimensions that are equal in each group. `None` where the numbers of
+/// dimensions differ.
+pub fn open_dims(examples: &[&[NamedValue]]) -> Option<Vec<Vec<Option<usize>>>> {
+    let (mut known, mut open) = (Vec::<Vec<usize>>::new(), Vec::new());
+    for (input_idx, input) in examples.first()?.iter().enumerate() {
+        let shapes: Vec<&[usize]> = examples.iter().map(|inputs| inputs[input_idx].value.shape()).collect();
+        let rank = input.value.shape().len();
+        if shapes.iter().any(|shape| shape.len() != rank) {
+            return None;
+        }
+        let of_axis = |axis: usize| {
+            let sizes: Vec<usize> = shapes.iter().map(|shape| shape[axis]).collect();
+            let differs = sizes.iter().any(|n| *n != sizes[0]);
+            differs.then(|| {
+                known.iter().position(|other| *other == sizes).unwrap_or_else(|| {
+                    known.push(sizes);
+                    known.len() - 1
+                })
+            })
+        };
+        open.push((0..rank).map(of_axis).collect());
+    }
+    Some(open)
 }
 
 fn value_info(name: &str, value: &Value) -> ValueInfoProto {

@@ -318,3 +318,34 @@ fn inputs_of_other_types_are_refused() {
         "input `x` takes float16, expected float32, uint8, int8, int32, int64 or bool\nhint: convert the model to float32 first"
     );
 }
+
+#[test]
+fn files_differ_along_open_axes_and_are_visited_by_shape() {
+    let folder = folder();
+    let open_input = |open: &[Option<&str>]| InputSpec {
+        open: open.iter().map(|name| name.map(str::to_owned)).collect(),
+        ..input("x", &[1, 4, 2], FLOAT)
+    };
+    for (name, shape) in
+        [("a", &[1, 2, 2][..]), ("b", &[4, 2]), ("c", &[3, 2, 2]), ("d", &[1, 4, 2]), ("e", &[2, 1, 3, 2])]
+    {
+        let n = shape.iter().product();
+        crate::support::write_npy(&folder.path().join(format!("{name}.npy")), shape, &vec![0.5; n]);
+    }
+    let dataset = open(&folder, &[""], &[open_input(&[None, Some("")])]).unwrap();
+    let lengths: Vec<usize> = (0..dataset.len()).map(|i| dataset.load(i).unwrap()[0].shape[1]).collect();
+    assert_eq!(lengths, [2, 4, 2, 2, 2, 4, 3, 3]);
+    assert_eq!(dataset.by_shape(0).unwrap(), [1, 5, 6, 7, 0, 2, 3, 4]);
+    assert_eq!(dataset.by_shape(3).unwrap(), [1, 0, 2, 5, 6, 7, 3, 4]);
+    assert_eq!(open(&folder, &["b.npy", "d.npy"], &[open_input(&[None, Some("")])]).unwrap().by_shape(0), None);
+    let found = message(open(&folder, &["a.npy"], &[open_input(&[])]), &folder);
+    assert_eq!(
+        found,
+        "`a.npy`: array has shape [1, 2, 2], input `x` takes [1, 4, 2], or several samples along the first axis"
+    );
+    let found = message(open(&folder, &["a.npy"], &[open_input(&[None, None, Some("")])]), &folder);
+    assert_eq!(
+        found,
+        "`a.npy`: array has shape [1, 2, 2], input `x` takes [1, 4, ?], or several samples along the first axis"
+    );
+}

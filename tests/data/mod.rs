@@ -22,7 +22,7 @@ const INT64: i32 = 7;
 const BOOL: i32 = 9;
 
 fn input(name: &str, shape: &[usize], data_type: i32) -> InputSpec {
-    InputSpec { name: name.to_owned(), shape: shape.to_vec(), data_type }
+    InputSpec { name: name.to_owned(), shape: shape.to_vec(), data_type, open: Vec::new() }
 }
 
 fn folder() -> TempDir {

@@ -35,7 +35,7 @@ struct Compared<'a> {
 impl<'a> Compared<'a> {
     fn float(&self) -> FloatOutput<'_> {
         let samples = self.samples.iter().map(|(float, _)| *float).collect();
-        FloatOutput { about: &self.about, batch: self.batch, shape: self.shape, samples }
+        FloatOutput { about: &self.about, batch: self.batch, shape: self.shape, samples, shapes: Vec::new() }
     }
 
     fn pair(&self, sample_idx: usize) -> Option<OutputPair<'a>> {

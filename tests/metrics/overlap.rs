@@ -1,8 +1,12 @@
 //! The overlap of squared deviations, by hand.
 
 use super::{Compared, INF, NAN, Pair, about, assert_near, compared, figure, first, measured, prepare};
-use mqq::metrics::{ChannelGroup, EvaluatedOutput, OVERLAP, OutputGroups};
+use mqq::metrics::{
+    ChannelGroup, EvaluatedOutput, FloatOutput, Measurement, OVERLAP, OutputGroups, OutputPair, PreparedMetrics,
+    SamplePair,
+};
 use std::slice::from_ref;
+use std::sync::Arc;
 
 /// Samples of `n` values each.
 fn samples<'a>(n: usize, float: &'a [f32], quantized: &'a [f32]) -> Vec<Pair<'a>> {
@@ -243,4 +247,35 @@ fn a_dead_channel_that_is_no_number_any_more_is_not_overlooked() {
     }
     let same = measured(&[OVERLAP], &[compared("y", &[1, 2], &samples(2, &masked, &masked))]);
     assert!(!same.is_unknown(OVERLAP) && same.mean(OVERLAP) == Some(1.0));
+}
+
+#[test]
+fn samples_of_several_lengths_count_by_their_channels() {
+    let about = EvaluatedOutput { channel_axis: Some(2), ..about("y") };
+    let (float, quantized) = ([0.0, 5.0, 2.0, 1.0, 4.0, -3.0], [1.0, 5.0, 2.0, 2.0, 3.0, -3.0]);
+    let overlap = |lengths: &[usize], is_open: bool| {
+        let shapes: Vec<[usize; 3]> = lengths.iter().map(|&n| [1, n, 2]).collect();
+        let shapes: Vec<&[usize]> = shapes.iter().map(|shape| &shape[..]).collect();
+        let parts = |values: &'static [f32]| {
+            let mut rest = values;
+            lengths.iter().map(|&n| rest.split_off(..2 * n).unwrap()).collect::<Vec<&[f32]>>()
+        };
+        let (float, quantized) = (parts(float.to_vec().leak()), parts(quantized.to_vec().leak()));
+        let (shape, samples) = (shapes[0], float.clone());
+        let of_open = if is_open { shapes.clone() } else { Vec::new() };
+        let output = FloatOutput { about: &about, batch: 1, shape, samples, shapes: of_open };
+        let prepared = Arc::new(PreparedMetrics::new(&[OVERLAP], &[output], None));
+        let sums = (0..lengths.len()).map(|i| {
+            let pair = OutputPair { shape: shapes[i], float: float[i], quantized: quantized[i] };
+            prepared.sums(&SamplePair { outputs: &[Some(pair)], labels: None, truths: None })
+        });
+        let sums = sums.collect();
+        Measurement::new(prepared, sums).mean(OVERLAP)
+    };
+    let whole = overlap(&[3], false).unwrap();
+    assert!(whole > 0.1 && whole < 1.0);
+    assert_near(overlap(&[1, 2], true).unwrap(), whole);
+    assert_near(overlap(&[2, 1], true).unwrap(), whole);
+    // Lengths that differ though the inputs have one shape are of detections, say.
+    assert_eq!(overlap(&[1, 2], false), None);
 }

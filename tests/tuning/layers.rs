@@ -4,9 +4,10 @@ use crate::support::noise;
 use mqq::engine::Value;
 use mqq::onnx::proto::{AttributeProto, ModelProto, NodeProto, OperatorSetIdProto};
 use mqq::onnx::tensor;
-use mqq::simulate::{ActivationBounds, NamedValue, OutChannels, SingleNode};
+use mqq::simulate::{ActivationBounds, NamedValue, NodeRunner, OutChannels, SingleNode};
 use mqq::tune::methods::bias_calibration::calibration;
 use mqq::tune::weights::layer::LayerProduct;
+use std::sync::Arc;
 
 pub fn node(op_type: &str, ints: &[(&str, &[i64])], int: &[(&str, i64)]) -> NodeProto {
     let lists = ints.iter().map(|(name, values)| AttributeProto {
@@ -70,8 +71,9 @@ fn patches_times_rows_are_the_operator() {
         let model = ModelProto { ir_version: Some(8), opset_import: vec![opset], ..Default::default() };
         let constant = tensor::from_f32("w", weight_shape, &w).unwrap();
         let input = NamedValue { name: "x", value: &x };
-        let step = SingleNode::new(&model, &node, vec![constant], &[input]).unwrap();
-        let y = step.run(1, |_| vec![x.clone()]).unwrap()[0][0].clone();
+        let step = NodeRunner::new(&model, &node, vec![constant], &[input]).unwrap();
+        let step = SingleNode::of_groups(vec![Some(Arc::new(step))]);
+        let y = step.run(&[0], |_| vec![x.clone()]).unwrap()[0][0].clone();
         let layer = LayerProduct::of(&node, weight_shape, &x).unwrap();
         let ours = product(&layer, &w, &x, &y);
         for (a, b) in ours.iter().zip(y.f32s().unwrap()) {

@@ -2,7 +2,7 @@
 
 use crate::calibrate::SampleSet;
 use crate::diag::copy_of;
-use crate::engine::{Parsed, Session};
+use crate::engine::{Parsed, ShapedEngines, ShapedSession};
 use crate::equalize::{
     ChannelStatistics, End, EqualizationGroup, ObservedTensor, ScaleOptions, Skipped, choose, observed_tensors,
 };
@@ -105,23 +105,25 @@ fn look(
     positions: &[usize],
 ) -> Result<BTreeMap<String, ChannelStatistics>> {
     let names: Vec<String> = observed.iter().map(|observed| observed.tensor.clone()).collect();
-    let engine = Parsed::new(model, shapes)?.build(&names)?;
+    let engines = ShapedEngines::new(Parsed::new(model, shapes)?, &names)?;
     let empty = || observed.iter().map(|observed| ChannelStatistics::new(observed.channels)).collect();
     let mut totals: Vec<ChannelStatistics> = empty();
+    let mut positions = positions.to_vec();
+    positions.sort_by_key(|&sample| samples.shape_rank(sample));
     // As many samples at a time as there are threads; statistics are added in the samples' order.
     for part in positions.chunks(rayon::current_num_threads()) {
-        let one = |session: &mut Result<Session>, &sample: &usize| -> Result<Vec<ChannelStatistics>> {
+        let one = |session: &mut Result<ShapedSession>, &sample: &usize| -> Result<Vec<ChannelStatistics>> {
             let session = session.as_mut().map_err(|error| copy_of(error))?;
             let mut seen: Vec<ChannelStatistics> = empty();
             let mut visit = |at: usize, shape: &[usize], values: &[f32]| {
                 seen[at].observe(shape, values);
                 Ok(())
             };
-            Session::run(session, &samples.load(sample)?, &mut visit)?;
+            session.run(&samples.load(sample)?, &mut visit)?;
             Ok(seen)
         };
         let parts: Vec<Vec<ChannelStatistics>> =
-            part.par_iter().map_init(|| engine.session(), one).collect::<Result<_>>()?;
+            part.par_iter().map_init(|| engines.session(), one).collect::<Result<_>>()?;
         for part in parts {
             totals.iter_mut().zip(&part).for_each(|(total, part)| total.merge(part));
         }

@@ -4,7 +4,7 @@ use crate::engine::Value;
 use crate::onnx::graph::Edge;
 use crate::plan::QuantPlan;
 use crate::simulate::{
-    ActivationBounds, ChannelSum, NamedValue, Network, OutChannels, PlanView, SingleNode, dequantized, difference,
+    ActivationBounds, ChannelSum, Network, OutChannels, PlanView, SingleNode, dequantized, difference,
 };
 use anyhow::Result;
 use rayon::prelude::*;
@@ -12,6 +12,8 @@ use rayon::prelude::*;
 /// A layer that reads the tensor, and its float outputs.
 pub(super) struct LayerReader {
     single: SingleNode,
+    /// The group of each sample, by its shapes.
+    groups: Vec<usize>,
     y: Vec<Value>,
     /// Bounds of the activation function after the layer.
     bounds: ActivationBounds,
@@ -51,12 +53,13 @@ pub(super) fn readers<'e>(
         let others = node.input.iter().filter(|input| *input != name && !input.is_empty());
         let alone = others.into_iter().all(|input| net.is_constant(input));
         let weight = view.weight_of(node_idx, node).filter(|_| input_idx == 0 && alone);
-        let (Some(weight), Some(first)) = (weight, float.first()) else { continue };
+        let Some(weight) = weight.filter(|_| !float.is_empty()) else { continue };
+        let groups = &net.groups()[..float.len()];
         let run = |single: &SingleNode, values: &[Value]| -> Result<Vec<Value>> {
-            let outputs = single.run(values.len(), |sample| vec![values[sample].clone()])?;
+            let outputs = single.run(groups, |sample| vec![values[sample].clone()])?;
             Ok(outputs.into_iter().filter_map(|mut outputs| outputs.drain(..).next()).collect())
         };
-        let inputs = [NamedValue { name, value: first }];
+        let inputs = net.examples(&[name], |_, sample| float.get(sample));
         let y = run(&net.single_node(node, &inputs, &[])?, float)?;
         let weight = dequantized(&plan.weights[weight])?;
         let single = net.single_node(node, &inputs, &[weight])?;
@@ -66,7 +69,7 @@ pub(super) fn readers<'e>(
         let square = |x: &f32| f64::from(bounds.apply(*x)).powi(2);
         let signal: f64 = y.iter().flat_map(|y| y.f32s().unwrap_or_default()).map(square).sum();
         if signal > 0.0 && signal.is_finite() {
-            readers.push(LayerReader { single, y, bounds, corrected, signal });
+            readers.push(LayerReader { single, groups: groups.to_vec(), y, bounds, corrected, signal });
         }
     }
     Ok(readers)
@@ -78,7 +81,7 @@ impl LayerReader {
     /// # Errors
     /// If the layer cannot be run on them.
     pub fn error(&self, x: &[Value]) -> Result<f64> {
-        let outputs = self.single.run(x.len(), |sample| vec![x[sample].clone()])?;
+        let outputs = self.single.run(&self.groups[..x.len()], |sample| vec![x[sample].clone()])?;
         let of = |(y, outputs): (&Value, &Vec<Value>)| -> f64 {
             let (Some(a), Some(b)) = (y.f32s(), outputs[0].f32s()) else { return 0.0 };
             let error = |(&a, &b): (&f32, &f32)| f64::from(self.bounds.apply(a) - self.bounds.apply(b));
