@@ -169,21 +169,21 @@ pub struct TensorDifference {
 /// # Errors
 /// If a histogram is invalid.
 pub fn differences(a: &SavedStatistics, b: &SavedStatistics) -> Result<Vec<TensorDifference>> {
-    let tensors = |saved: &SavedStatistics| -> BTreeMap<String, SavedTensor> {
-        // The first model that has a tensor.
-        let all = saved.models.values().rev().flat_map(|model| model.tensors.clone());
-        all.collect()
-    };
-    let (a, mut b) = (tensors(a), tensors(b));
+    let (a, b) = (tensors(a), tensors(b));
     let mut differences = Vec::new();
     for (tensor, one) in a {
-        let Some(other) = b.remove(&tensor) else { continue };
+        let Some(other) = b.get(tensor) else { continue };
         let both = [one.counts.statistics()?, other.counts.statistics()?];
         let observed = [&both[0], &both[1]].map(|statistics| statistics.min_max().map(|(min, max)| [min, max]));
-        differences.push(TensorDifference { tensor, distance: distance(&both), observed });
+        differences.push(TensorDifference { tensor: tensor.clone(), distance: distance(&both), observed });
     }
     differences.sort_by(|x, y| y.distance.total_cmp(&x.distance));
     Ok(differences)
+}
+
+/// The tensors of all prepared models by name, each of the first model that has it.
+fn tensors(saved: &SavedStatistics) -> BTreeMap<&String, &SavedTensor> {
+    saved.models.values().rev().flat_map(|model| &model.tensors).collect()
 }
 
 /// Largest difference between the shares of two tensors' values below any number.
