@@ -46,7 +46,7 @@ impl NodeRunner {
         NodeRunner::with_open(model, node, constants, inputs, &[])
     }
 
-    /// The same with open dimensions of the inputs, as [`open_dims`] returns them.
+    /// The same with open dimensions: for each dimension of each input the number of its symbol, `None` where it is fixed.
     ///
     /// # Errors
     /// If the engine does not take the node so.
