@@ -396,18 +396,18 @@ fn pixel_values_that_fit_clearly_better_are_named() {
         warned(&digits(), &["--preprocess", "unit", "--no-preprocess-check"]),
         warned(&digits(), &["--preprocess", "unit", "--limit", "11"]),
         warned(&array, &[]),
-        // Without tuning, the check may take as many runs as there are samples: 20 for each of 12 images or more.
+        // Without tuning, the check may take as many runs as there are samples: 20 for each of 24 images.
         warned(&digits(), &["--preprocess", "unit", "--effort", "0"]),
     ] {
         assert!(!said.contains("clearly better"), "{said}");
     }
-    let list = folder.path().join("three_times.txt");
+    let list = folder.path().join("five_times.txt");
     let mut files: Vec<_> = fs::read_dir(digits()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let lines: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
-    fs::write(&list, lines.repeat(3)).unwrap();
+    fs::write(&list, lines.repeat(5)).unwrap();
     let said = warned(&list, &["--preprocess", "unit", "--effort", "0"]);
-    assert!(said.contains(fits) && said.contains(", on 15 images"), "{said}");
+    assert!(said.contains(fits) && said.contains(", on 24 images"), "{said}");
 }
 
 /// A network without class scores, whose normalizations are those of pixels from -1 to 1.
@@ -423,10 +423,16 @@ fn normalizations_tell_the_scale() {
     graph.output[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().shape = None;
     graph.node.truncate(pool);
     mqq::onnx::save(&model, &at("map.onnx")).unwrap();
+    // Without tuning, the check may take as many runs as there are samples: 6 for each of 24 images.
+    let list = at("twice.txt");
+    let mut files: Vec<_> = fs::read_dir(digits()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let lines: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
+    fs::write(&list, lines.repeat(2)).unwrap();
     let warned = |preset: &str| {
         let mut command = mqq();
         command.arg("calibrate").arg(at("map.onnx")).args(["-b", "tensorrt", "--effort", "0", "--preprocess", preset]);
-        let ran = run(command.arg("--data").arg(digits()));
+        let ran = run(command.arg("--data").arg(&list));
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         ran.stderr
     };

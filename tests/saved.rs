@@ -80,6 +80,40 @@ fn solve_is_a_full_run_at_effort_0() {
     }
 }
 
+/// The check of the pixel values takes 480 runs: at effort 0 only where there are as many samples, from data or not.
+#[test]
+fn solve_warns_of_the_preprocessing_as_a_full_run_does() {
+    let (model, folder) = (repository(MODELS[0]), TempDir::new().unwrap());
+    let mut images: Vec<PathBuf> = fs::read_dir(repository("calib_data/calib"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "png"))
+        .collect();
+    images.sort();
+    let lines: String = images.iter().map(|path| format!("{}\n", path.display())).collect();
+    let list = folder.path().join("list.txt");
+    fs::write(&list, lines.repeat(5)).unwrap();
+    for (limit, warns) in [("479", false), ("480", true)] {
+        let at = |name: &str| folder.path().join(format!("{limit}.{name}"));
+        let full = |output: &str| {
+            let mut command = mqq();
+            command.arg("calibrate").arg(&model).args(["-b", "tensorrt", "--preprocess", "unit", "--effort", "0"]);
+            command.arg("--data").arg(&list).args(["--limit", limit]).arg("-o").arg(at(output));
+            command
+        };
+        done(&mut full("full.onnx"));
+        for shard in ["0/2", "1/2"] {
+            done(full("unused.onnx").args(["--shard", shard, "--save-stats"]).arg(at(&shard[..1])));
+        }
+        done(mqq().args(["stats", "merge"]).arg(at("1")).arg(at("0")).arg("-o").arg(at("s.mqqs")));
+        let mut solve = mqq();
+        solve.arg("solve").arg(&model).args(["-b", "tensorrt", "--stats"]).arg(at("s.mqqs"));
+        let solved = done(solve.arg("-o").arg(at("solved.onnx")));
+        assert_eq!(solved.stderr.contains("clearly better"), warns, "{limit}: {}", solved.stderr);
+        assert!(results(&at("full.onnx")) == results(&at("solved.onnx")), "{limit}");
+    }
+}
+
 /// Shards in any order, with moving averages, are one run: the same statistics, model and sidecar.
 #[test]
 fn merged_shards_are_one_run() {

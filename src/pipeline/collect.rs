@@ -1,6 +1,6 @@
 //! Statistics of the data for a file: of all tensors that some tables quantize, without quantizing anything.
 
-use super::{data_warnings, linear_tensors, on_threads, prepare_for, shapes_with_data};
+use super::{better_preprocessing, linear_tensors, on_threads, prepare_for, preprocessing_warning, shapes_with_data};
 use crate::calibrate::{
     CalibrationOptions, ObservedModel, SampleSet, Use, WantedTensors, collect as collect_part, observed_tensors,
 };
@@ -102,6 +102,7 @@ fn run(
         part: Some(PartOfList { shard, list_sha256: list_sha256(dataset), n_done: Some(0) }),
         skipped: Vec::new(),
         warnings: Vec::new(),
+        pixel_values: None,
         n_kept,
         tables,
     };
@@ -112,7 +113,10 @@ fn run(
         n_done = done_by(&resumed, &saved)?;
         saved = resumed;
     } else if shard.index == 0 {
-        saved.about.warnings = data_warnings(path, &shapes, &samples, (calibration, usize::MAX), progress);
+        saved.about.warnings.extend(preprocessing_warning(&samples, &calibration.preprocessing));
+        if calibration.checks_preprocessing {
+            saved.about.pixel_values = better_preprocessing(path, &shapes, &samples, usize::MAX, progress);
+        }
     }
     let n = shard.len(dataset.len());
     let tick = progress("calibration", n);

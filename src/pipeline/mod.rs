@@ -36,6 +36,7 @@ use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::simulate::OutputOptions;
+use crate::statistics::BetterPixelValues;
 use crate::tune::{
     self, Chosen, EvaluatedTask, MethodOutcome, PlannedModel, Proposals, Setup, Tuned, choose, ensure_gain, propose,
     tune_planned,
@@ -279,10 +280,7 @@ fn finish(
     let known = Known::new(model.graph()?, value_info, &placement, request, shapes);
     let samples = open_data(&parsed, &placement, request)?;
     let data_warnings = match &samples {
-        Some(samples) => {
-            let max_runs = if request.data_use().loads_again { usize::MAX } else { samples.n_listed() };
-            data_warnings(path, &known.shapes, samples, (&request.calibration, max_runs), progress)
-        }
+        Some(samples) => data_warnings(path, &known.shapes, samples, &request.calibration, progress),
         None => Vec::new(),
     };
     let setup = request.setup(&known, samples.as_ref(), progress);
@@ -447,21 +445,26 @@ fn improve(
     Ok(improved)
 }
 
-/// Warnings about the data: saved ones, or about the preprocessing. Where samples are run once only, the check of the pixel
-/// values takes no more runs than that.
+/// Warnings about the preprocessing, as saved or found. Where samples are run once only, the check of the pixel values is left
+/// out if it takes more runs than that.
 fn data_warnings(
     path: &Path,
     shapes: &Shapes,
     samples: &SampleSet,
-    (options, max_runs): (&calibrate::CalibrationOptions, usize),
+    options: &calibrate::CalibrationOptions,
     progress: &Progress,
 ) -> Vec<String> {
-    if let Some(saved) = &samples.saved {
-        return saved.about.warnings.clone();
-    }
-    let better = Some(samples).filter(|_| options.checks_preprocessing);
-    let better = better.and_then(|samples| better_preprocessing(path, shapes, samples, max_runs, progress));
-    preprocessing_warning(samples, &options.preprocessing).into_iter().chain(better).collect()
+    let max_runs = if samples.used_again() { usize::MAX } else { samples.n_listed() };
+    let (warning, better) = match &samples.saved {
+        Some(saved) => (saved.about.warnings.clone(), saved.about.pixel_values.clone()),
+        None => {
+            let better = Some(samples).filter(|_| options.checks_preprocessing);
+            let better = better.and_then(|samples| better_preprocessing(path, shapes, samples, max_runs, progress));
+            (preprocessing_warning(samples, &options.preprocessing).into_iter().collect(), better)
+        }
+    };
+    let better = better.filter(|better| better.n_runs <= max_runs).map(|better| better.text);
+    warning.into_iter().chain(better).collect()
 }
 
 /// A warning if images are preprocessed with defaults only, or if the preprocessing options have no effect.
@@ -478,15 +481,15 @@ fn preprocessing_warning(samples: &SampleSet, preprocessing: &Preprocessing) -> 
     }
 }
 
-/// A warning if other pixel values fit the float network clearly better. It is only advice, so that a model that cannot be
-/// looked at is no error.
+/// Pixel values that fit the float network clearly better. It is only advice, so that a model that cannot be looked at is no
+/// error.
 fn better_preprocessing(
     path: &Path,
     shapes: &Shapes,
     samples: &SampleSet,
     max_runs: usize,
     progress: &Progress,
-) -> Option<String> {
+) -> Option<BetterPixelValues> {
     let dataset = samples.dataset().ok()?;
     let model = onnx::load_whole(path).ok()?.model;
     better_pixel_values(&model, shapes, dataset, max_runs, progress).ok().flatten()

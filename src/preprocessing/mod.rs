@@ -17,6 +17,7 @@ use crate::onnx::node::multiply_adds;
 use crate::onnx::proto::ModelProto;
 use crate::prepare::prepare_unfolded;
 use crate::progress::{Progress, Tick};
+use crate::statistics::BetterPixelValues;
 use anyhow::{Result, anyhow};
 use rayon::prelude::*;
 
@@ -35,8 +36,8 @@ const N_BOOTSTRAPS: usize = 60;
 /// Least share of the bootstraps on which a candidate must be better.
 const LEAST_SHARE: f64 = 0.95;
 
-/// A sentence where other pixel values fit the network clearly better than those of `dataset`; `None` where none do, or
-/// that cannot be told in about `max_runs` runs of the network.
+/// Pixel values that fit the network clearly better than those of `dataset`; `None` where none do, or that cannot be told in
+/// about `max_runs` runs of the network.
 ///
 /// # Errors
 /// If the model cannot be run.
@@ -46,13 +47,13 @@ pub fn better_pixel_values(
     dataset: &Dataset,
     max_runs: usize,
     progress: &Progress,
-) -> Result<Option<String>> {
+) -> Result<Option<BetterPixelValues>> {
     let Some(given) = dataset.pixel_values() else { return Ok(None) };
     let mut model = model.clone();
     prepare_unfolded(&mut model)?;
     let mut parsed = Parsed::new(&model, shapes)?;
-    let n_images = n_images(&model, &mut parsed, dataset, max_runs)?;
-    if n_images < MIN_IMAGES {
+    let (n_images, n_runs) = n_images(&model, &mut parsed, dataset)?;
+    if n_images < MIN_IMAGES || n_runs > max_runs {
         return Ok(None);
     }
     // Evenly spread: images of one class are often neighbours. Unreadable ones are reported elsewhere.
@@ -65,15 +66,16 @@ pub fn better_pixel_values(
     let tick = progress("check of the preprocessing", 1 + 2 * candidates(Color::Rgb).len());
     let trials = PixelTrials { engine: parsed.build(&[])?, dataset, images, given, tick };
     if let Some(found) = scores::search(&trials, &outputs)? {
-        return Ok(found.map(|found| found.sentence(trials.images.len())));
+        return Ok(found.map(|found| BetterPixelValues { text: found.sentence(trials.images.len()), n_runs }));
     }
     let norms = norms::of(model.graph()?);
     let observed: Vec<String> = norms.iter().map(|norm| norm.tensor.clone()).collect();
-    norms::search(&PixelTrials { engine: Parsed::new(&model, shapes)?.build(&observed)?, ..trials }, &norms)
+    let trials = PixelTrials { engine: Parsed::new(&model, shapes)?.build(&observed)?, ..trials };
+    Ok(norms::search(&trials, &norms)?.map(|text| BetterPixelValues { text, n_runs }))
 }
 
-/// The number of images to look at, by the cost of a run and by the number of runs.
-fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset, max_runs: usize) -> Result<usize> {
+/// The number of images to look at, by the cost of a run, and the approximate number of runs.
+fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset) -> Result<(usize, usize)> {
     let value_info = parsed.value_info()?;
     let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
     let graph = model.graph()?;
@@ -81,7 +83,8 @@ fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset, max_runs
     let n_runs = N_RUNS[usize::from(!graph.output.iter().any(|output| is_row(output.name())))];
     let costs = graph.node.iter().map(|node| multiply_adds(node, shape).unwrap_or(0));
     let affordable = MAX_MULTIPLY_ADDS / n_runs / costs.sum::<usize>().max(1) as f64;
-    Ok((affordable as usize).min((max_runs as f64 / n_runs) as usize).min(MAX_IMAGES).min(dataset.len()))
+    let n_images = (affordable as usize).min(MAX_IMAGES).min(dataset.len());
+    Ok((n_images, (n_runs * n_images as f64) as usize))
 }
 
 /// Images and a network to run them on.
@@ -155,14 +158,14 @@ fn is_clearly_higher(figures: &[f64], others: &[f64]) -> bool {
 }
 
 /// Pixel values that fit better, with the figures of the given ones and of these.
-struct BetterValues {
+struct BetterScores {
     values: PixelValues,
     figures: [f64; 2],
 }
 
-impl BetterValues {
+impl BetterScores {
     fn sentence(&self, n_images: usize) -> String {
-        let BetterValues { values, figures: [before, after] } = self;
+        let BetterScores { values, figures: [before, after] } = self;
         let presets = match values.presets()[..] {
             [] => String::new(),
             ref names => format!(" (as in {})", quoted(names)),

@@ -5,7 +5,7 @@
 //! those of the mirrored and cropped image, and of a brighter one. The first two terms are the mutual information, and
 //! no less than the figure, so that a candidate whose mutual information is too low needs no changed images.
 
-use super::{BetterValues, PixelTrials, bootstraps, candidates, is_clearly_higher};
+use super::{BetterScores, PixelTrials, bootstraps, candidates, is_clearly_higher};
 use crate::data::{Array, Color, FittedImage, PixelValues, Values};
 use crate::engine::Session;
 use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
@@ -19,7 +19,7 @@ const ALIKE: f64 = 0.005;
 const CONSISTENCY: f64 = 3.0;
 
 /// The values that fit better, if any; `None` where the network has no class scores.
-pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Option<Option<BetterValues>>> {
+pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Option<Option<BetterScores>>> {
     let given = Scores::new(trials, &trials.given, outputs)?;
     let Some(mut given) = given else { return Ok(None) };
     let mut others = Vec::new();
@@ -38,7 +38,7 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
         others.into_iter().map(|scores| (scores.figures(&sets), scores)).collect();
     limits.retain(|(limit, _)| is_clearly_higher(limit, &of_given));
     limits.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]));
-    let (mut better, mut highest): (Vec<BetterValues>, _) = (Vec::new(), f64::NEG_INFINITY);
+    let (mut better, mut highest): (Vec<BetterScores>, _) = (Vec::new(), f64::NEG_INFINITY);
     for (limit, mut scores) in limits {
         if limit[0] < highest - ALIKE {
             break;
@@ -47,7 +47,7 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
         let figures = scores.figures(&sets);
         if is_clearly_higher(&figures, &of_given) {
             highest = figures[0].max(highest);
-            better.push(BetterValues { values: scores.values, figures: [of_given[0], figures[0]] });
+            better.push(BetterScores { values: scores.values, figures: [of_given[0], figures[0]] });
         }
     }
     // The given order of the channels is kept where both fit alike: the images may be gray.

@@ -33,6 +33,7 @@ pub fn merge_shards(paths: &[PathBuf], read: impl Fn(&Path) -> Result<SavedStati
         };
         if shard.index == 0 {
             merged.about.warnings = std::mem::take(&mut next.about.warnings);
+            merged.about.pixel_values = next.about.pixel_values.take();
         }
         let SavedStatistics { about, hashes, models, kept } = next;
         merged.keep(kept);

@@ -16,7 +16,8 @@ pub use file::{FORMAT, read_statistics, statistics_bytes};
 pub use histogram::{Bin, Histogram};
 pub use merge::{difference, merge_shards};
 pub use saved::{
-    AboutStatistics, FloatModel, KeptArray, KeptSample, PartOfList, SavedModel, SavedStatistics, SavedTensor, Shard,
+    AboutStatistics, BetterPixelValues, FloatModel, KeptArray, KeptSample, PartOfList, SavedModel, SavedStatistics,
+    SavedTensor, Shard,
 };
 pub use tensor_counts::TensorCounts;
 

@@ -53,6 +53,15 @@ pub struct PartOfList {
     pub n_done: Option<usize>,
 }
 
+/// Pixel values that fit the float network clearly better than the given ones.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BetterPixelValues {
+    /// A sentence for a warning.
+    pub text: String,
+    /// Approximate number of runs of the network that it took to find them.
+    pub n_runs: usize,
+}
+
 /// The origin of statistics: model, data and options.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,6 +84,8 @@ pub struct AboutStatistics {
     pub skipped: Vec<String>,
     /// Warnings about the data.
     pub warnings: Vec<String>,
+    /// Pixel values that fit the network clearly better.
+    pub pixel_values: Option<BetterPixelValues>,
     /// Maximum number of samples that are kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub n_kept: usize,

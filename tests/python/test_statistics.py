@@ -112,8 +112,7 @@ def test_solve_is_a_full_run_on_real_networks(tmp_path, model, data, preprocess,
     if not ZOO.exists():
         pytest.skip("the zoo is not there")
     path = ZOO / "models" / f"{model}.onnx"
-    # At effort 0 the check of a full run looks at fewer images than that of collecting, which serves all efforts.
-    data = ["--data", ZOO / data, "--preprocess", preprocess, "--limit", 12, "--effort", 0, "--no-preprocess-check"]
+    data = ["--data", ZOO / data, "--preprocess", preprocess, "--limit", 12, "--effort", 0]
     statistics = tmp_path / "s.mqqs"
     collect = ["calibrate", path, "-b", backends[0], *data, "--for", ",".join(backends), "--observer", "ema"]
     mqq(*collect, "--save-stats", statistics, "-o", tmp_path / "unused.onnx", "-q")
