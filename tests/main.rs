@@ -32,5 +32,7 @@ mod simulate;
 mod static_shapes;
 mod statistics;
 mod tables;
+mod targets;
 mod tuning;
 mod weights_alone;
+mod zoo;

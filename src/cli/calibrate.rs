@@ -1,30 +1,32 @@
 //! `mqq calibrate`: the main job.
 
+use super::Failure;
 use super::collect::{CollectArgs, collect};
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{BackendArgs, MixedArgs, PreprocessArgs, SampleArgs, ShapeArgs, StaticArgs};
-use super::print::{err, out};
+use super::options::{MixedArgs, PreprocessArgs, SampleArgs, ShapeArgs, StaticArgs, TargetsArgs};
+use super::origin::{Origin, data_sha256, options_sha256};
+use super::print::err;
 use super::quantize::{
-    CalibratedModel, QuantizeArgs, RunData, RunPaths, effort_help, effort_levels, paths, quantize, request,
+    Collected, QuantizeArgs, Quantizing, RunData, RunPaths, Target, effort_help, effort_levels, request,
 };
-use super::{Failure, JsonReport, print_error};
+use super::zoo::{self, ZooArgs};
 use crate::calibrate::CalibrationOptions;
 use crate::data;
 use crate::diag::Exit;
 use crate::import;
 use crate::onnx::{RunFile, check_outputs};
 use crate::pipeline::Request;
-use crate::report::Summary;
 use crate::scheme::Scheme;
 use anyhow::Result;
-use clap::ValueHint;
-use std::path::PathBuf;
+use clap::{ArgGroup, ValueHint};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
   mqq calibrate resnet50.onnx --backend tensorrt --data images/ --preprocess imagenet
   mqq calibrate resnet50.onnx -b onnxruntime -d images/ --preprocess imagenet --out-dir quantized
+  mqq calibrate resnet50.onnx -b tensorrt,openvino,qnn-htp -d images/ --preprocess imagenet
   mqq calibrate resnet50.onnx -b openvino -d images/ --preprocess imagenet --keep-float 4
   mqq calibrate bert.onnx -b onnxruntime-dynamic
   mqq calibrate resnet50.onnx -b tensorrt -d images/ --preprocess imagenet --save-stats r.mqqs
@@ -33,12 +35,13 @@ Details of all options: docs/guide.md";
 /// Arguments of `mqq calibrate`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{}\n{EXAMPLES}", effort_help()))]
+#[command(group(ArgGroup::new("for_backends").required(true).multiple(true)))]
 pub struct CalibrateArgs {
     /// Float ONNX models
     #[arg(required = true, value_name = "MODEL.onnx")]
     models: Vec<PathBuf>,
     #[command(flatten)]
-    backend: BackendArgs,
+    backends: TargetsArgs,
     /// Images or arrays: folder, file, list or quoted glob; repeatable
     #[arg(long, short, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     data: Vec<String>,
@@ -69,7 +72,7 @@ pub struct CalibrateArgs {
     /// Go on after a model that fails; the exit code is still 1
     #[arg(long)]
     keep_going: bool,
-    /// Skip models whose results exist
+    /// Skip models whose results are of the same data and options
     #[arg(long)]
     skip_existing: bool,
     #[command(flatten)]
@@ -80,9 +83,28 @@ pub struct CalibrateArgs {
     collect: CollectArgs,
     #[command(flatten)]
     mixed: MixedArgs,
+    #[command(flatten)]
+    zoo: ZooArgs,
 }
 
 impl CalibrateArgs {
+    /// The files that options name, other than models and data.
+    fn option_files(&self) -> Vec<RunFile> {
+        let ranges = self.ranges_from.iter().map(|path| RunFile::new("ranges to import", path));
+        ranges.chain(self.preprocess.file()).chain(self.quantize.task.file()).collect()
+    }
+
+    /// Sets the origins of all results.
+    fn set_origins(&self, targets: &mut [Target]) -> Result<()> {
+        let (data, files) = (data_sha256(&self.data), self.option_files());
+        for Target { request, paths } in targets {
+            let other = request.of_transformers.as_ref().map(|other| &other.scheme);
+            let options = options_sha256(&files, (&request.scheme, other))?;
+            paths.iter_mut().for_each(|paths| paths.origin = Origin::new(&paths.model, &data, &options));
+        }
+        Ok(())
+    }
+
     fn data(&self) -> Result<RunData, Failure> {
         Ok(RunData {
             effort: self.effort.clone(),
@@ -99,103 +121,70 @@ impl CalibrateArgs {
             threads: self.samples.threads.n(),
         })
     }
-
-    /// Whether the results of a model are kept as they are.
-    fn leaves_alone(&self, paths: &RunPaths) -> bool {
-        self.skip_existing && paths.exist()
-    }
 }
 
 /// Runs the command.
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
-    let scheme = args.fixed.apply(args.backend.resolve()?);
-    let of_transformers = args.backend.of_transformers(&scheme)?.map(|scheme| args.fixed.apply(scheme));
+    if let Some(path) = args.zoo.file() {
+        check_models(&args.models, DataOption::Has).map_err(Failure::Usage)?;
+        let (n_threads, print) = (args.samples.threads.n(), &args.quantize.print);
+        return zoo::run(&args.zoo, path, &args.models, n_threads, print);
+    }
+    let tables = args.backends.resolve(&args.fixed)?;
     let head = args.quantize.task.resolve()?;
     check_models(&args.models, DataOption::Has).map_err(Failure::Usage)?;
     args.collect.check(args.models.len(), !args.data.is_empty()).map_err(Failure::Usage)?;
     let with = |scheme: Scheme| {
         request(&args.quantize, &args.mixed, args.data()?, scheme, head.clone()).map_err(Failure::Usage)
     };
-    let mut request =
-        Request { of_transformers: of_transformers.map(with).transpose()?.map(Box::new), ..with(scheme)? };
     let named = (args.output.as_deref(), args.out_dir.as_deref());
-    let all_paths = paths(&args.quantize, &args.models, named, &request.scheme).map_err(Failure::Usage)?;
-    let formats = all_paths.iter().flat_map(|paths| &paths.emitted);
-    formats.into_iter().try_for_each(|(format, _)| format.ensure_takes(&request.scheme)).map_err(Failure::Usage)?;
+    let mut targets = Target::all(&args.quantize, tables, &args.models, named, with)?;
     // With --keep-going a missing model is only a failure of that model.
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
     }
     data::ensure_found(&args.data)?;
-    request.ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
-    if let Some(other) = &mut request.of_transformers {
-        other.ranges = request.ranges.clone();
-    }
+    let ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
+    targets.iter_mut().for_each(|target| target.set_ranges(ranges.as_ref()));
     let print = &args.quantize.print;
     if let Some(warning) = args.samples.threads.warning().filter(|_| !print.quiet) {
         err!("warning: {warning}");
     }
-    let quantized = all_paths.iter().filter(|paths| !args.leaves_alone(paths) && !args.collect.is_part());
+    if args.skip_existing {
+        args.set_origins(&mut targets)?;
+    }
+    let keeps = RunPaths::are_up_to_date;
+    let paths = targets.iter().flat_map(|target| &target.paths);
+    let quantized = paths.filter(|paths| !keeps(paths) && !args.collect.is_part());
     let mut written: Vec<RunFile> = quantized.flat_map(RunPaths::written).collect();
     written.extend(args.collect.written());
     let _made = check_outputs(&written, |visit| read_files(args, visit)).map_err(Failure::Usage)?;
-    let mut report = JsonReport::new(&request.scheme.name);
-    let mut exit = Exit::Done;
-    for paths in &all_paths {
-        let model = paths.model.display().to_string();
-        if args.leaves_alone(paths) {
-            if !print.quiet && !print.json {
-                out!("{model}: results exist, skipped");
-            }
-            report.results.push(CalibratedModel { status: "skipped", ..paths.report() });
-            continue;
-        }
-        let statistics = args.collect.path().map(|path| path.display().to_string());
-        match one(args, &mut request, paths) {
-            Ok(None) => {
-                report.results.push(CalibratedModel { model, status: "ok", statistics, ..CalibratedModel::default() });
-            }
-            Ok(summary) => {
-                report.results.push(CalibratedModel { status: "ok", summary, statistics, ..paths.report() });
-            }
-            Err(error) => {
-                print_error(&error);
-                let (failed, after) = CalibratedModel::failed(model, &error, exit);
-                exit = after;
-                report.results.push(failed);
-                if !args.keep_going {
-                    break;
-                }
-            }
-        }
-    }
-    if print.json {
-        report.print()?;
-    }
-    Ok(exit)
+    let collect = |model: &Path, requests: &[&Request]| collected(args, model, requests);
+    let (statistics, keep_going) = (args.collect.path(), args.keep_going);
+    let quantizing = Quantizing { args: &args.quantize, keep_going, statistics, keeps: &keeps, collect: &collect };
+    quantizing.run(&args.models, targets)
 }
 
-/// Collects the statistics of a model where they are to be saved, and quantizes it unless they are of a part of the data.
-fn one(args: &CalibrateArgs, request: &mut Request, paths: &RunPaths) -> Result<Option<Summary>> {
-    if args.collect.path().is_some() {
-        let saved = Arc::new(collect(&args.collect, request, &args.fixed, &paths.model, &args.quantize)?);
-        if args.collect.is_part() {
-            return Ok(None);
-        }
-        request.calibration.saved = Some(saved.clone());
-        if let Some(other) = &mut request.of_transformers {
-            other.calibration.saved = Some(saved);
-        }
+/// Collects the statistics of a model where they are to be saved, and where several backends share them.
+fn collected(args: &CalibrateArgs, model: &Path, requests: &[&Request]) -> Result<Collected> {
+    let of_file = args.collect.path().is_some();
+    let is_shared = requests.len() > 1 && !args.data.is_empty() && args.ranges_from.is_none();
+    if !of_file && !is_shared {
+        return Ok(Collected::Nothing);
     }
-    quantize(&args.quantize, request, paths).map(Some)
+    match collect(&args.collect, requests, &args.fixed, model, &args.quantize) {
+        Ok(_) if args.collect.is_part() => Ok(Collected::OfPart),
+        Ok(saved) => Ok(Collected::All(Arc::new(saved))),
+        Err(error) if of_file => Err(error),
+        // Samples of several shapes, for instance. An error in the model or the data is that of each backend's run.
+        Err(_) => Ok(Collected::Nothing),
+    }
 }
 
 /// Visits every file that is read.
 fn read_files(args: &CalibrateArgs, visit: &mut dyn FnMut(RunFile)) {
     let models = args.models.iter().flat_map(|model| RunFile::read_model("float model", model));
-    let ranges = args.ranges_from.iter().map(|path| RunFile::new("ranges to import", path));
     models.for_each(&mut *visit);
     data::files(&args.data, &mut |path| visit(RunFile::new("calibration data", path)));
-    let named = args.preprocess.file().into_iter().chain(args.quantize.task.file());
-    ranges.chain(args.backend.files()).chain(named).for_each(visit);
+    args.option_files().into_iter().chain(args.backends.files()).for_each(visit);
 }

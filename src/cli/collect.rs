@@ -72,13 +72,14 @@ impl CollectArgs {
         Ok(())
     }
 
-    /// The tables whose tensors are observed, besides that of the run.
-    fn tables(&self, run: &Scheme, fixed: &StaticArgs) -> Result<Vec<(Scheme, Option<Scheme>)>> {
+    /// The tables whose tensors are observed, besides those of the run.
+    fn tables(&self, run: &[&Request], fixed: &StaticArgs) -> Result<Vec<(Scheme, Option<Scheme>)>> {
         let is_all = self.backends.iter().any(|name| name == "all");
         let all = BUILT_IN.iter().map(|(name, _)| name.to_string());
         let names: Vec<String> = if is_all { all.collect() } else { self.backends.clone() };
         let mut tables = Vec::with_capacity(names.len());
-        for name in names.iter().filter(|name| **name != run.name) {
+        let is_of_run = |name: &&String| run.iter().any(|request| request.scheme.name == **name);
+        for name in names.iter().filter(|name| !is_of_run(name)) {
             let usage = |error: Failure| match error {
                 Failure::Usage(error) | Failure::Failed(error) => error.context("--for"),
             };
@@ -92,24 +93,27 @@ impl CollectArgs {
     }
 }
 
-/// Collects the statistics of a model and saves them, now and then and in the end.
+/// Collects the statistics of a model for all `requests`. Saves them where that is asked for, now and then and in the end;
+/// without a file, backends that the model cannot be prepared for are left out.
 ///
 /// # Errors
 /// If the model, the data or earlier statistics cannot be used, or the file cannot be written.
 pub fn collect(
     args: &CollectArgs,
-    request: &Request,
+    requests: &[&Request],
     fixed: &StaticArgs,
     model: &Path,
     quantize: &QuantizeArgs,
 ) -> Result<SavedStatistics> {
-    let path = args.path().context("internal error: no file for statistics")?;
-    let of_transformers = request.of_transformers.as_ref().map(|other| other.scheme.clone());
-    let mut tables = vec![(request.scheme.clone(), of_transformers)];
-    tables.extend(args.tables(&request.scheme, fixed)?);
-    let resumed = if args.resume && path.exists() { Some(read(path)?) } else { None };
+    let (path, request) = (args.path(), requests.first().context("internal error: no backend")?);
+    let of_transformers = |request: &Request| request.of_transformers.as_ref().map(|other| other.scheme.clone());
+    let mut tables: Vec<_> = requests.iter().map(|it| (it.scheme.clone(), of_transformers(it))).collect();
+    tables.extend(args.tables(requests, fixed)?);
+    let resumed = path.filter(|path| args.resume && path.exists()).map(read).transpose()?;
     let collected = CollectRequest {
         tables,
+        needs_all: path.is_some(),
+        runs_again: path.is_some() || requests.iter().any(|request| request.runs_again()),
         observer: quantize.observer.as_ref().map(|_| request.observers.activation.observer),
         shapes: &request.shapes,
         outputs: &request.outputs,
@@ -121,6 +125,7 @@ pub fn collect(
         threads: request.threads,
     };
     let mut keep = |saved: &SavedStatistics| -> Result<()> {
+        let Some(path) = path else { return Ok(()) };
         let mut staged = Staged::default();
         staged.add(&statistics_bytes(saved)?, path)?;
         staged.commit()
@@ -130,7 +135,7 @@ pub fn collect(
     let saved = pipeline::collect(model, collected, &mut keep, &|stage, n| {
         Bar::new(n, format!("{name}: {stage}"), quiet).tick()
     })?;
-    if args.is_part() && !quiet && !quantize.print.json {
+    if let Some(path) = path.filter(|_| args.is_part() && !quiet && !quantize.print.json) {
         let part = args.shard.map_or(String::new(), |shard| format!("shard {shard}, "));
         out!("{} -> {}: {part}{}", model.display(), path.display(), count(saved.hashes.len(), "sample"));
     }

@@ -11,14 +11,19 @@ mod compare;
 mod complete;
 mod export;
 mod files;
+mod given;
 mod inspect;
+mod junit;
 mod options;
+mod origin;
 mod prepare;
 mod presets;
 mod print;
 mod quantize;
 mod solve;
 mod stats;
+mod zoo;
+mod zoo_file;
 
 use crate::data;
 use crate::diag::{Exit, WithHint, explain, hint_of, place_of};
@@ -32,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Version of the objects that `--json` prints; the sidecar has its own.
-const JSON_VERSION: &str = "2.0";
+const JSON_VERSION: &str = "2.1";
 
 const FIRST_STEPS: &str = "\
 First steps:

@@ -16,6 +16,7 @@ use crate::scheme::{self, Scheme};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Position in the help of options that few people need: after all others.
@@ -123,6 +124,45 @@ impl BackendArgs {
     /// The table that replaces `scheme` for transformers, with the same switches and changes.
     pub(super) fn of_transformers(&self, scheme: &Scheme) -> Result<Option<Scheme>, Failure> {
         of_transformers(scheme, &self.switches, &self.sets)
+    }
+}
+
+/// Which backends, and which of their variants.
+#[derive(Debug, Args)]
+pub struct TargetsArgs {
+    /// Targets: backends (see `mqq backends`) or YAML tables
+    #[arg(long = "backend", short = 'b', value_name = "NAME|FILE,…", value_delimiter = ',', group = "for_backends", add = complete::backends())]
+    pub names: Vec<String>,
+    /// Turn on a switch of each backend's table; repeatable
+    #[arg(long = "switch", value_name = "NAME", display_order = RARE)]
+    switches: Vec<String>,
+    /// Change a value of each table, such as min_opset=17; repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE", display_order = RARE)]
+    sets: Vec<String>,
+}
+
+impl TargetsArgs {
+    /// The files of the tables.
+    pub fn files(&self) -> Vec<RunFile> {
+        let files = self.names.iter().flat_map(|name| backends::files(name));
+        files.map(|path| RunFile::new("backend's table", &path)).collect()
+    }
+
+    /// The tables with switches and changes applied, each with the one that replaces it for transformers.
+    pub(super) fn resolve(&self, fixed: &StaticArgs) -> Result<Vec<(Scheme, Option<Scheme>)>, Failure> {
+        let resolved = |name: &String| {
+            let scheme = fixed.apply(resolve_backend(name, &self.switches, &self.sets)?);
+            let other = of_transformers(&scheme, &self.switches, &self.sets)?.map(|other| fixed.apply(other));
+            Ok((scheme, other))
+        };
+        let tables: Vec<(Scheme, Option<Scheme>)> = self.names.iter().map(resolved).collect::<Result<_, Failure>>()?;
+        let mut seen = BTreeSet::new();
+        match tables.iter().find(|(scheme, _)| !seen.insert(&scheme.name)) {
+            Some((twice, _)) => {
+                Err(Failure::Usage(anyhow!("--backend names `{}` twice, expected different backends", twice.name)))
+            }
+            None => Ok(tables),
+        }
     }
 }
 

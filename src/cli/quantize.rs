@@ -1,12 +1,14 @@
 //! Options and steps that `mqq calibrate` and `mqq solve` share: from a request to written files.
 
 use super::options::{AxisArgs, MixedArgs, PrintArgs, RARE, SelectArgs, TaskArgs};
+use super::origin::Origin;
 use super::print::{Bar, err, out};
-use super::{ErrorReport, complete};
+use super::{ErrorReport, Failure, JsonReport, complete, print_error};
 use crate::calibrate::CalibrationOptions;
 use crate::diag::{Exit, WithHint, count, file_name};
 use crate::export::{self, Format};
 use crate::heads::HeadRequest;
+use crate::import::ImportedRanges;
 use crate::mixed::{Missed, Mixed};
 use crate::observers::{self, OBSERVERS, Spelled, by_spelling, canonical};
 use crate::onnx::inputs::Shapes;
@@ -15,6 +17,7 @@ use crate::pipeline::{self, Outcome, Request};
 use crate::report::{self, Summary};
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
+use crate::statistics::SavedStatistics;
 use crate::tune::{self, Effort, methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
@@ -22,6 +25,7 @@ use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Options of everything behind the statistics of the data.
@@ -76,6 +80,175 @@ pub(super) struct RunData {
     pub threads: usize,
 }
 
+/// A backend to quantize for, with the paths of all models.
+pub(super) struct Target {
+    pub request: Request,
+    pub paths: Vec<RunPaths>,
+}
+
+impl Target {
+    /// A target for each table, by options that they share.
+    pub fn all(
+        args: &QuantizeArgs,
+        tables: Vec<(Scheme, Option<Scheme>)>,
+        models: &[PathBuf],
+        (output, out_dir): (Option<&Path>, Option<&Path>),
+        request: impl Fn(Scheme) -> Result<Request, Failure>,
+    ) -> Result<Vec<Target>, Failure> {
+        if let (Some(_), n @ 2..) = (output, tables.len()) {
+            let error = anyhow!("--output names one file, but there are {n} backends");
+            return Err(Failure::Usage(error.hint("use --out-dir")));
+        }
+        let target = |(scheme, other): (Scheme, Option<Scheme>)| {
+            let of_transformers = other.map(&request).transpose()?.map(Box::new);
+            let request = Request { of_transformers, ..request(scheme)? };
+            let paths = paths(args, models, (output, out_dir), &request.scheme).map_err(Failure::Usage)?;
+            let mut formats = paths.iter().flat_map(|paths| &paths.emitted);
+            formats.try_for_each(|(format, _)| format.ensure_takes(&request.scheme)).map_err(Failure::Usage)?;
+            Ok(Target { request, paths })
+        };
+        tables.into_iter().map(target).collect()
+    }
+
+    /// Sets the ranges of activations that are given.
+    pub fn set_ranges(&mut self, ranges: Option<&ImportedRanges>) {
+        self.request.ranges = ranges.cloned();
+        if let Some(other) = &mut self.request.of_transformers {
+            other.ranges = ranges.cloned();
+        }
+    }
+
+    /// Sets the statistics that stand for the data.
+    fn set_saved(&mut self, saved: Option<&Arc<SavedStatistics>>) {
+        self.request.calibration.saved = saved.cloned();
+        if let Some(other) = &mut self.request.of_transformers {
+            other.calibration.saved = saved.cloned();
+        }
+    }
+}
+
+/// Statistics of a model's data.
+pub(super) enum Collected {
+    /// Each backend observes by itself.
+    Nothing,
+    /// Of a part of the data: nothing can be quantized.
+    OfPart,
+    /// Of all data.
+    All(Arc<SavedStatistics>),
+}
+
+/// Quantizes models for targets.
+pub(super) struct Quantizing<'a> {
+    pub args: &'a QuantizeArgs,
+    /// Whether it goes on after a model that fails. It always goes on with the other backends of a model.
+    pub keep_going: bool,
+    /// The file of the statistics.
+    pub statistics: Option<&'a Path>,
+    /// Whether the results of a model are kept as they are.
+    pub keeps: &'a dyn Fn(&RunPaths) -> bool,
+    /// Collects the statistics of a model for these backends, which it has left to do.
+    pub collect: &'a dyn Fn(&Path, &[&Request]) -> Result<Collected>,
+}
+
+impl Quantizing<'_> {
+    /// Quantizes all models and prints the results.
+    ///
+    /// # Errors
+    /// If the report cannot be printed. A model that fails is in the report and in the exit code.
+    pub fn run(&self, models: &[PathBuf], mut targets: Vec<Target>) -> Result<Exit, Failure> {
+        let print = &self.args.print;
+        let names: Vec<&str> = targets.iter().map(|target| target.request.scheme.name.as_str()).collect();
+        let mut report = JsonReport::new(&names.join(","));
+        let mut exit = Exit::Done;
+        for (i, model) in models.iter().enumerate() {
+            let (results, after) = self.model(i, model, &mut targets, exit);
+            exit = after;
+            let failed = results.iter().any(|result| result.error.is_some());
+            if results.len() > 1 && !print.quiet && !print.json {
+                let results = results.iter().map(serde_json::to_value).collect::<serde_json::Result<Vec<_>>>()?;
+                report::table(&results, false).iter().for_each(|line| out!("  {line}"));
+            }
+            report.results.extend(results);
+            if failed && !self.keep_going {
+                break;
+            }
+        }
+        if print.json {
+            report.print()?;
+        }
+        Ok(exit)
+    }
+
+    /// The results of one model, and the exit code after them.
+    fn model(&self, i: usize, model: &Path, targets: &mut [Target], exit: Exit) -> (Vec<CalibratedModel>, Exit) {
+        let print = &self.args.print;
+        let name = model.display().to_string();
+        let of_several = targets.len() > 1;
+        let is_kept: Vec<bool> = targets.iter().map(|target| (self.keeps)(&target.paths[i])).collect();
+        let left: Vec<&Request> =
+            targets.iter().zip(&is_kept).filter(|(_, kept)| !**kept).map(|(target, _)| &target.request).collect();
+        let statistics = self.statistics.map(|path| path.display().to_string());
+        let mut exit = exit;
+        let collected = match left.is_empty() {
+            true => Ok(Collected::Nothing),
+            false => (self.collect)(model, &left),
+        };
+        let saved = match collected {
+            Ok(Collected::Nothing) => None,
+            Ok(Collected::OfPart) => {
+                let done = CalibratedModel { model: name, status: "ok", statistics, ..CalibratedModel::default() };
+                return (vec![done], exit);
+            }
+            Ok(Collected::All(saved)) => Some(saved),
+            Err(error) => {
+                print_error(&error);
+                let (failed, exit) = CalibratedModel::failed(name, &error, exit);
+                return (vec![failed], exit);
+            }
+        };
+        let mut results = Vec::new();
+        for (target, is_kept) in targets.iter_mut().zip(is_kept) {
+            let backend = Some(target.request.scheme.name.clone());
+            if is_kept {
+                if !print.quiet && !print.json {
+                    let for_backend = backend.as_ref().filter(|_| of_several).map(|backend| format!(" for {backend}"));
+                    out!("{name}: results{} exist, skipped", for_backend.unwrap_or_default());
+                }
+                results.push(CalibratedModel { status: "skipped", backend, ..target.paths[i].report() });
+                continue;
+            }
+            let changed = target.paths[i].origin.as_ref().and_then(|origin| origin.differing(&target.paths[i].output));
+            if let Some(changed) = changed.filter(|changed| !changed.is_empty() && !print.quiet && !print.json) {
+                out!("{name}: {} changed, quantized again", changed.join(" and "));
+            }
+            if saved.is_some() {
+                target.set_saved(saved.as_ref());
+            }
+            let quantized = quantize(self.args, &target.request, &target.paths[i]);
+            if saved.is_some() {
+                target.set_saved(None);
+            }
+            let result = match quantized {
+                Ok((summary, n_bytes)) => CalibratedModel {
+                    status: "ok",
+                    n_bytes: Some(n_bytes),
+                    summary: Some(summary),
+                    statistics: statistics.clone(),
+                    ..target.paths[i].report()
+                },
+                Err(error) => {
+                    print_error(&error);
+                    let (failed, after) = CalibratedModel::failed(name.clone(), &error, exit);
+                    exit = after;
+                    failed
+                }
+            };
+            results.push(CalibratedModel { backend, ..result });
+        }
+        (results, exit)
+    }
+}
+
 /// Paths of one model.
 pub(super) struct RunPaths {
     pub model: PathBuf,
@@ -84,6 +257,8 @@ pub(super) struct RunPaths {
     /// The float model after the tensors of `--outputs`.
     pub tail: Option<PathBuf>,
     pub emitted: Vec<(&'static Format, PathBuf)>,
+    /// The origin of the results, where it is kept beside them.
+    pub origin: Option<Origin>,
 }
 
 impl RunPaths {
@@ -92,9 +267,10 @@ impl RunPaths {
         [&self.output, &self.sidecar].into_iter().chain(&self.tail).chain(self.emitted.iter().map(|(_, path)| path))
     }
 
-    /// Whether all results exist.
-    pub fn exist(&self) -> bool {
-        self.results().all(|path| path.exists())
+    /// Whether all results exist and have the same origin.
+    pub fn are_up_to_date(&self) -> bool {
+        let is_same = |origin: &Origin| origin.differing(&self.output).is_some_and(|differing| differing.is_empty());
+        self.results().all(|path| path.exists()) && self.origin.as_ref().is_some_and(is_same)
     }
 
     /// [`RunPaths::results`] and possible further files, with their roles.
@@ -106,6 +282,7 @@ impl RunPaths {
         for (format, path) in &self.emitted {
             written.push(RunFile::new(of_model(&format!("format `{}`", format.name)), path));
         }
+        written.extend(self.origin.iter().map(|_| RunFile::new(of_model("origin"), &Origin::path(&self.output))));
         written
     }
 
@@ -128,6 +305,7 @@ impl RunPaths {
 #[derive(Default, Serialize)]
 pub(super) struct CalibratedModel {
     pub model: String,
+    pub backend: Option<String>,
     pub status: &'static str,
     #[serde(flatten)]
     pub error: Option<ErrorReport>,
@@ -136,6 +314,8 @@ pub(super) struct CalibratedModel {
     pub tail: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub emitted: BTreeMap<&'static str, String>,
+    /// Size of the quantized model.
+    pub n_bytes: Option<u64>,
     /// The file of the statistics.
     pub statistics: Option<String>,
     /// The result of a missed goal; of a met one it is in `summary`.
@@ -267,7 +447,7 @@ pub(super) fn request(
 }
 
 /// The output paths of all models.
-pub(super) fn paths(
+fn paths(
     args: &QuantizeArgs,
     models: &[PathBuf],
     (output, out_dir): (Option<&Path>, Option<&Path>),
@@ -296,7 +476,7 @@ pub(super) fn paths(
         let sidecar = output.with_extension("json");
         let emitted = formats.iter().map(|f| (*f, output.with_extension(f.suffix))).collect();
         let tail = (!args.outputs.is_empty()).then(|| output.with_extension("tail.onnx"));
-        all.push(RunPaths { model: model.clone(), output, sidecar, tail, emitted });
+        all.push(RunPaths { model: model.clone(), output, sidecar, tail, emitted, origin: None });
     }
     Ok(all)
 }
@@ -317,11 +497,11 @@ impl fmt::Display for Strict {
 
 impl std::error::Error for Strict {}
 
-/// Quantizes a model, writes its results and prints a report.
+/// Quantizes a model, writes its results and prints a report. Also returns the size of the quantized model.
 ///
 /// # Errors
 /// If it cannot be quantized, or ends with warnings where none are accepted. Then nothing is written.
-pub(super) fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<Summary> {
+fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<(Summary, u64)> {
     let start = Instant::now();
     let quiet = args.print.quiet;
     let name = file_name(&paths.model);
@@ -346,6 +526,9 @@ pub(super) fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths)
         let bytes = format.bytes(&read, Some(&prepared)).with_context(|| format!("`{}`", paths.model.display()))?;
         staged.add(&bytes, path)?;
     }
+    if let Some(origin) = &paths.origin {
+        staged.add(origin.text()?.as_bytes(), &Origin::path(&paths.output))?;
+    }
     staged.commit()?;
     summary.seconds = start.elapsed().as_secs_f64();
     if !quiet {
@@ -365,5 +548,8 @@ pub(super) fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths)
         out!("{} -> {}", paths.model.display(), paths.output.display());
         lines.iter().chain(&details).for_each(|line| out!("  {line}"));
     }
-    Ok(summary)
+    let size = |file: RunFile| std::fs::metadata(file.path).map_or(0, |metadata| metadata.len());
+    let files = RunFile::written_model("", &paths.output).into_iter().take(if has_external_data { 2 } else { 1 });
+    let n_bytes = files.map(size).sum();
+    Ok((summary, n_bytes))
 }

@@ -1,20 +1,20 @@
 //! `mqq solve`: quantizes from saved statistics, without data.
 
+use super::Failure;
 use super::collect::read;
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{BackendArgs, MixedArgs, StaticArgs, ThreadArgs};
+use super::options::{MixedArgs, StaticArgs, TargetsArgs, ThreadArgs};
 use super::print::err;
 use super::quantize::{
-    CalibratedModel, QuantizeArgs, RunData, RunPaths, effort_help, effort_levels, paths, quantize, request,
+    Collected, QuantizeArgs, Quantizing, RunData, RunPaths, Target, effort_help, effort_levels, request,
 };
-use super::{Failure, JsonReport, print_error};
 use crate::calibrate::CalibrationOptions;
 use crate::data::Preprocessing;
 use crate::diag::{Exit, WithHint};
 use crate::onnx::{RunFile, check_outputs};
-use crate::pipeline::Request;
 use crate::scheme::Scheme;
 use anyhow::anyhow;
+use clap::ArgGroup;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -28,6 +28,7 @@ The result is that of `mqq calibrate` on the data, at the same effort: the same 
 /// Arguments of `mqq solve`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{}\n{EXAMPLES}", effort_help()))]
+#[command(group(ArgGroup::new("for_backends").required(true)))]
 pub struct SolveArgs {
     /// The float ONNX model of the statistics
     #[arg(value_name = "MODEL.onnx")]
@@ -36,7 +37,7 @@ pub struct SolveArgs {
     #[arg(long, short, value_name = "FILE")]
     stats: PathBuf,
     #[command(flatten)]
-    backend: BackendArgs,
+    backends: TargetsArgs,
     /// Path of the quantized model [default: MODEL.BACKEND.onnx]
     #[arg(long, short, value_name = "FILE", conflicts_with = "out_dir")]
     output: Option<PathBuf>,
@@ -58,8 +59,7 @@ pub struct SolveArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &SolveArgs) -> Result<Exit, Failure> {
-    let scheme = args.fixed.apply(args.backend.resolve()?);
-    let of_transformers = args.backend.of_transformers(&scheme)?.map(|scheme| args.fixed.apply(scheme));
+    let tables = args.backends.resolve(&args.fixed)?;
     let head = args.quantize.task.resolve()?;
     check_models([&args.model], DataOption::HasNot).map_err(Failure::Usage)?;
     ensure_readable(&args.model)?;
@@ -86,44 +86,27 @@ pub(super) fn run(args: &SolveArgs) -> Result<Exit, Failure> {
         };
         request(&args.quantize, &args.mixed, data, scheme, head.clone()).map_err(Failure::Usage)
     };
-    let request = Request { of_transformers: of_transformers.map(with).transpose()?.map(Box::new), ..with(scheme)? };
     let named = (args.output.as_deref(), args.out_dir.as_deref());
     let models = std::slice::from_ref(&args.model);
-    let all_paths = paths(&args.quantize, models, named, &request.scheme).map_err(Failure::Usage)?;
-    let mut report = JsonReport::new(&request.scheme.name);
-    let print = &args.quantize.print;
-    if let Some(warning) = args.threads.warning().filter(|_| !print.quiet) {
+    let targets = Target::all(&args.quantize, tables, models, named, with)?;
+    if let Some(warning) = args.threads.warning().filter(|_| !args.quantize.print.quiet) {
         err!("warning: {warning}");
     }
-    let mut exit = Exit::Done;
-    for paths in &all_paths {
-        let formats = &mut paths.emitted.iter();
-        formats.try_for_each(|(format, _)| format.ensure_takes(&request.scheme)).map_err(Failure::Usage)?;
-        let written = RunPaths::written(paths);
-        let _made = check_outputs(&written, |visit| read_files(args, visit)).map_err(Failure::Usage)?;
-        match quantize(&args.quantize, &request, paths) {
-            Ok(summary) => {
-                let statistics = Some(args.stats.display().to_string());
-                let solved = CalibratedModel { status: "ok", summary: Some(summary), statistics, ..paths.report() };
-                report.results.push(solved);
-            }
-            Err(error) => {
-                print_error(&error);
-                let (failed, after) = CalibratedModel::failed(paths.model.display().to_string(), &error, exit);
-                exit = after;
-                report.results.push(failed);
-            }
-        }
-    }
-    if print.json {
-        report.print()?;
-    }
-    Ok(exit)
+    let written: Vec<RunFile> = targets.iter().flat_map(|target| &target.paths).flat_map(RunPaths::written).collect();
+    let _made = check_outputs(&written, |visit| read_files(args, visit)).map_err(Failure::Usage)?;
+    let quantizing = Quantizing {
+        args: &args.quantize,
+        keep_going: false,
+        statistics: Some(&args.stats),
+        keeps: &|_| false,
+        collect: &|_, _| Ok(Collected::All(saved.clone())),
+    };
+    quantizing.run(models, targets)
 }
 
 /// Visits every file that is read.
 fn read_files(args: &SolveArgs, visit: &mut dyn FnMut(RunFile)) {
     let model = RunFile::read_model("float model", &args.model);
     let statistics = [RunFile::new("statistics", &args.stats)];
-    model.into_iter().chain(statistics).chain(args.backend.files()).chain(args.quantize.task.file()).for_each(visit);
+    model.into_iter().chain(statistics).chain(args.backends.files()).chain(args.quantize.task.file()).for_each(visit);
 }

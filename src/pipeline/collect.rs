@@ -1,17 +1,18 @@
 //! Statistics of the data for a file: of all tensors that some tables quantize, without quantizing anything.
 
-use super::{better_preprocessing, linear_tensors, on_threads, prepare_for, preprocessing_warning, shapes_with_data};
+use super::{better_preprocessing, linear_tensors, on_threads, preprocessing_warning, shapes_with_data};
 use crate::calibrate::{
     CalibrationOptions, ObservedModel, SampleSet, Use, WantedTensors, collect as collect_part, observed_tensors,
 };
 use crate::data::Dataset;
-use crate::diag::{WithHint, count, file_name};
+use crate::diag::{WithHint, copy_of, count, file_name};
 use crate::engine::Parsed;
 use crate::observers::{Observer, by_spelling};
 use crate::onnx::inputs::Shapes;
-use crate::onnx::{model_sha256, sha256, texts_sha256};
-use crate::place::{Selection, place};
-use crate::prepare::PreparedGraph;
+use crate::onnx::proto::ModelProto;
+use crate::onnx::{self, model_sha256, sha256, texts_sha256};
+use crate::place::{Selection, is_transformer, place};
+use crate::prepare::{Demands, PreparedGraph};
 use crate::progress::Progress;
 use crate::scheme::Scheme;
 use crate::statistics::{AboutStatistics, FloatModel, PartOfList, SavedStatistics, Shard, difference};
@@ -28,6 +29,10 @@ const MAX_RESULTS: usize = 100;
 pub struct CollectRequest<'a> {
     /// The tables, each with the one that replaces it for transformers.
     pub tables: Vec<(Scheme, Option<Scheme>)>,
+    /// Whether a table that the model cannot be prepared for is an error; else it is left out.
+    pub needs_all: bool,
+    /// Whether a later run may run samples again, as above effort 0.
+    pub runs_again: bool,
     /// The range observer of activations, where it is not the tables' own.
     pub observer: Option<Observer>,
     /// Shapes for inputs with open dimensions.
@@ -91,7 +96,7 @@ fn run(
         ObservedModel::new(sha256, parsed, &wanted).context("the engine cannot show all tensors that are quantized")
     });
     let models = models.collect::<Result<Vec<ObservedModel>>>()?;
-    let CollectRequest { shard, n_kept, resumed, calibration, .. } = request;
+    let CollectRequest { shard, n_kept, resumed, calibration, runs_again, .. } = request;
     let about = AboutStatistics {
         mqq: env!("CARGO_PKG_VERSION").to_string(),
         model: FloatModel { file: file_name(path), sha256: sha256(path)? },
@@ -115,7 +120,8 @@ fn run(
     } else if shard.index == 0 {
         saved.about.warnings.extend(preprocessing_warning(&samples, &calibration.preprocessing));
         if calibration.checks_preprocessing {
-            saved.about.pixel_values = better_preprocessing(path, &shapes, &samples, usize::MAX, progress);
+            let max_runs = if runs_again { usize::MAX } else { dataset.len() };
+            saved.about.pixel_values = better_preprocessing(path, &shapes, &samples, max_runs, progress);
         }
     }
     let n = shard.len(dataset.len());
@@ -139,39 +145,82 @@ fn run(
     Ok(saved)
 }
 
-/// The model prepared for each table: the hashes by table, and the different ones by hash.
-#[allow(clippy::type_complexity)]
-fn prepare_all(
-    path: &Path,
-    request: &CollectRequest,
-    shapes: &Shapes,
-) -> Result<(BTreeMap<String, String>, BTreeMap<String, Prepared>)> {
-    let (mut tables, mut prepared) = (BTreeMap::new(), BTreeMap::<String, Prepared>::new());
-    for (scheme, of_transformers) in &request.tables {
-        let of_table = || format!("backend `{}`", scheme.name);
-        let (graph, is_transformer) =
-            prepare_for(path, scheme, of_transformers.as_ref(), request.outputs, shapes).with_context(of_table)?;
-        let table = of_transformers.as_ref().filter(|_| is_transformer).unwrap_or(scheme);
-        let PreparedGraph { model, value_info, parsed, .. } = graph;
-        let placement = place(model.graph()?, &value_info, table, request.selection);
-        let tensors: BTreeSet<String> = observed_tensors(&placement, None).into_iter().collect();
-        let observer = match request.observer {
-            Some(observer) => observer,
-            None => by_spelling(&table.observers.activation)?,
-        };
-        let averaged = if observer.batch_size.is_some() { BTreeSet::clone(&tensors) } else { BTreeSet::new() };
-        let wanted = WantedTensors { tensors, by_channel: linear_tensors(&placement), averaged };
-        let sha256 = model_sha256(&model);
-        tables.insert(table.name.clone(), sha256.clone());
-        match prepared.get_mut(&sha256) {
-            Some(same) => same.wanted.extend(wanted),
+/// A model, prepared once for all tables with the same demands.
+struct PreparedModels<'a> {
+    model: ModelProto,
+    shapes: &'a Shapes,
+    known: Vec<(Demands, String, PreparedGraph)>,
+}
+
+impl PreparedModels<'_> {
+    /// The model prepared for a table, and its hash.
+    fn of(&mut self, scheme: &Scheme, outputs: &[String]) -> Result<(&String, &PreparedGraph)> {
+        let demands = Demands::of(scheme, outputs);
+        let at = match self.known.iter().position(|(known, ..)| *known == demands) {
+            Some(at) => at,
             None => {
-                let parsed = parsed.with_context(of_table)?;
-                prepared.insert(sha256, Prepared { parsed, wanted });
+                let prepared = PreparedGraph::new(self.model.clone(), &demands, self.shapes)?;
+                self.known.push((demands, model_sha256(&prepared.model), prepared));
+                self.known.len() - 1
             }
+        };
+        let (_, sha256, prepared) = &self.known[at];
+        Ok((sha256, prepared))
+    }
+}
+
+/// The hash of the prepared model by table, and the different prepared models by hash.
+type PreparedTables = (BTreeMap<String, String>, BTreeMap<String, Prepared>);
+
+fn prepare_all(path: &Path, request: &CollectRequest, shapes: &Shapes) -> Result<PreparedTables> {
+    let mut models = PreparedModels { model: onnx::load_whole(path)?.model, shapes, known: Vec::new() };
+    let (mut tables, mut wanted) = (BTreeMap::new(), BTreeMap::<String, WantedTensors>::new());
+    for (scheme, of_transformers) in &request.tables {
+        match wanted_by(&mut models, scheme, of_transformers.as_ref(), request) {
+            Ok((table, sha256, of_table)) => {
+                tables.insert(table, sha256.clone());
+                wanted.entry(sha256).or_default().extend(of_table);
+            }
+            Err(error) if request.needs_all => return Err(error.context(format!("backend `{}`", scheme.name))),
+            Err(_) => {}
+        }
+    }
+    let mut prepared = BTreeMap::new();
+    for (_, sha256, PreparedGraph { parsed, .. }) in models.known {
+        if let Some(wanted) = wanted.remove(&sha256) {
+            prepared.insert(sha256, Prepared { parsed: parsed?, wanted });
         }
     }
     Ok((tables, prepared))
+}
+
+/// The name of a table, the hash of the model that is prepared for it, and the tensors that it quantizes.
+fn wanted_by(
+    models: &mut PreparedModels,
+    scheme: &Scheme,
+    of_transformers: Option<&Scheme>,
+    request: &CollectRequest,
+) -> Result<(String, String, WantedTensors)> {
+    let mut table = scheme;
+    let (_, graph) = models.of(scheme, request.outputs)?;
+    if let Some(other) = of_transformers
+        && is_transformer(graph.model.graph()?, &graph.value_info, other)
+    {
+        table = other;
+    }
+    let (sha256, PreparedGraph { model, value_info, parsed, .. }) = models.of(table, request.outputs)?;
+    if let Err(error) = parsed {
+        return Err(copy_of(error));
+    }
+    let placement = place(model.graph()?, value_info, table, request.selection);
+    let tensors: BTreeSet<String> = observed_tensors(&placement, None).into_iter().collect();
+    let observer = match request.observer {
+        Some(observer) => observer,
+        None => by_spelling(&table.observers.activation)?,
+    };
+    let averaged = if observer.batch_size.is_some() { BTreeSet::clone(&tensors) } else { BTreeSet::new() };
+    let wanted = WantedTensors { tensors, by_channel: linear_tensors(&placement), averaged };
+    Ok((table.name.clone(), sha256.clone(), wanted))
 }
 
 /// The hash of the file names of a list, in order; not of their folders, as these may be mounted elsewhere.

@@ -114,12 +114,15 @@ impl Request {
         self.scheme.has_ranges(self.storage)
     }
 
+    /// Whether samples are run again after calibration.
+    pub fn runs_again(&self) -> bool {
+        self.tune.looks_again() || self.mixed.is_some()
+    }
+
     /// Later uses of the samples.
     fn data_use(&self) -> calibrate::Use {
-        calibrate::Use {
-            batch_size: self.observers.activation.observer.batch_size,
-            loads_again: self.tune.looks_again() || self.mixed.is_some(),
-        }
+        let batch_size = self.observers.activation.observer.batch_size;
+        calibrate::Use { batch_size, loads_again: self.runs_again() }
     }
 }
 

@@ -30,6 +30,7 @@ pub struct PreparedGraph {
 }
 
 /// Demands of a target on a model before placement.
+#[derive(PartialEq)]
 pub struct Demands {
     /// Tensors to cut the model at; none for the whole model.
     pub outputs: Vec<String>,

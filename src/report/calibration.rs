@@ -32,6 +32,8 @@ pub struct Summary {
     pub n_float_nodes: usize,
     /// Number of these that are fused to a quantized node.
     pub n_fused_nodes: usize,
+    /// Float nodes that are not fused, by operator.
+    pub float_operators: BTreeMap<String, usize>,
     /// Share of the multiply-adds that run on integers, 0 to 1.
     pub integer_share: Option<f64>,
     /// Description of the preprocessing of images.
@@ -59,6 +61,7 @@ impl Summary {
             n_quantized_nodes: outcome.placement.quantized_nodes.len(),
             n_float_nodes: outcome.placement.float_nodes.len(),
             n_fused_nodes: outcome.placement.float_nodes.iter().filter(|f| is_fused(f)).count(),
+            float_operators: float_operators(outcome),
             integer_share: outcome.integer_share,
             preprocessing: outcome.sidecar.calibration.preprocessing.clone(),
             static_shapes: outcome.fixed.clone(),
@@ -67,6 +70,16 @@ impl Summary {
             seconds,
         }
     }
+}
+
+/// Number of float nodes that are not fused, by operator.
+fn float_operators(outcome: &Outcome) -> BTreeMap<String, usize> {
+    let nodes = outcome.prepared.graph.as_ref().map_or(&[][..], |graph| &graph.node);
+    let mut counts = BTreeMap::new();
+    for float in outcome.placement.float_nodes.iter().filter(|float| !is_fused(float)) {
+        *counts.entry(nodes[float.node].op_type().to_string()).or_default() += 1;
+    }
+    counts
 }
 
 /// A line with a subject and text.

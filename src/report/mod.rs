@@ -7,12 +7,14 @@ mod comparison;
 mod placement;
 mod rules;
 mod statistics;
+mod table;
 
 pub use calibration::{Summary, calibration, details, line};
 pub use comparison::{OutputReport, channels, comparison, outputs, task, task_lines};
 pub use placement::{PlacementReport, placement};
 pub use rules::{Verbosity, findings};
 pub use statistics::{StatisticsReport, TensorDifference, TensorReport, differences, statistics};
+pub use table::table;
 
 use crate::diag::count;
 use std::collections::BTreeMap;
@@ -21,7 +23,11 @@ use std::collections::BTreeMap;
 fn by_operator<'a>(op_types: impl Iterator<Item = &'a str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     op_types.for_each(|op_type| *counts.entry(op_type).or_default() += 1);
-    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    by_count(counts.into_iter().collect())
+}
+
+/// Text such as `7 Conv, 2 Add`, most frequent first.
+fn by_count(mut counts: Vec<(&str, usize)>) -> String {
     counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let counts = counts.iter().map(|(op_type, n)| format!("{n} {op_type}"));
     counts.collect::<Vec<_>>().join(", ")

@@ -1,0 +1,388 @@
+//! `mqq calibrate --zoo`: many models, each with its own options, some at a time.
+//!
+//! Each model is a run of the program of its own, with the same results as by hand, so that no model can end the others. A
+//! run begins where its share of the memory is free; nothing is stopped for taking more.
+
+use super::given::{Options, arguments, given_options};
+use super::options::PrintArgs;
+use super::print::{err, out};
+use super::zoo_file::{Entry, ZooFile};
+use super::{Failure, JSON_VERSION, junit};
+use crate::diag::{Exit, count, file_name};
+use crate::onnx::{RunFile, Staged, check_outputs};
+use crate::report;
+use anyhow::{Context, Result};
+use clap::Args;
+use clap::ValueHint;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Options of many models.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Many models")]
+pub struct ZooArgs {
+    /// Options of each model in a YAML file; runs models side by side
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "for_backends", conflicts_with_all = ["save_stats", "output"])]
+    zoo: Option<PathBuf>,
+    /// Memory of the models at a time, as 8G [default: most of the free]
+    #[arg(long, value_name = "SIZE", requires = "zoo", value_parser = size)]
+    memory: Option<u64>,
+    /// Write the results as JUnit XML, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "zoo")]
+    junit: Option<PathBuf>,
+}
+
+impl ZooArgs {
+    /// The file with the options of each model.
+    pub fn file(&self) -> Option<&Path> {
+        self.zoo.as_deref()
+    }
+}
+
+/// Options of this command alone, and those that the program gives to the run of each model.
+const OWN: &[&str] = &["zoo", "memory", "junit", "json", "quiet", "verbose", "threads", "keep-going"];
+
+/// Parses a size such as `800M` or `8G`.
+fn size(text: &str) -> Result<u64, String> {
+    let (number, factor) = match text.strip_suffix(['M', 'm']) {
+        Some(number) => (number, 1 << 20),
+        None => (text.strip_suffix(['G', 'g']).unwrap_or_default(), 1 << 30),
+    };
+    let size = number.parse::<f64>().ok().filter(|size| *size > 0.0);
+    size.map(|size| (size * f64::from(factor)) as u64).ok_or_else(|| "expected a size such as 800M or 8G".to_string())
+}
+
+/// Memory that a model is taken to need besides a multiple of its file, by effort: that of the samples which the methods
+/// keep (docs/guide.md), and of the program.
+fn reserved(entry: &Entry) -> u64 {
+    const MIB: u64 = 1 << 20;
+    const OF_FILE: u64 = 8;
+    let of_samples = match entry.options.get("effort").and_then(|values| values.first()).map(String::as_str) {
+        Some("0") => 0,
+        None | Some("1") => 1024,
+        Some(_) => 3 * 1024,
+    };
+    (256 + of_samples) * MIB + OF_FILE * std::fs::metadata(&entry.model).map_or(0, |metadata| metadata.len())
+}
+
+/// Four fifths of the free memory, where the system tells it.
+fn free_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    kilobytes(&text, "MemAvailable:").map(|free| free / 5 * 4)
+}
+
+/// A value in kB from a file of /proc, in bytes.
+fn kilobytes(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|n| n << 10)
+}
+
+/// A run of the program on one model.
+struct Job {
+    /// Its process; 0 where there is none.
+    process: Arc<AtomicU32>,
+    threads: usize,
+    /// Memory that is kept free for it.
+    reserved: u64,
+    /// Most memory that was seen.
+    peak: u64,
+}
+
+/// Results of a model, and the exit code of its run.
+struct Done {
+    at: usize,
+    results: Vec<Value>,
+    exit: Exit,
+    /// The stderr of its run.
+    said: String,
+    seconds: f64,
+}
+
+/// All models of a run.
+struct Zoo {
+    n_threads: usize,
+    memory: Option<u64>,
+    jobs: Vec<(usize, Job)>,
+    /// Most memory of all jobs together that was seen.
+    peak: u64,
+}
+
+impl Zoo {
+    /// Memory of the jobs that run now; notes peaks.
+    fn look(&mut self) {
+        let mut now = 0;
+        for (_, job) in &mut self.jobs {
+            let process = job.process.load(Ordering::Relaxed);
+            let Ok(text) = std::fs::read_to_string(format!("/proc/{process}/status")) else { continue };
+            job.peak = job.peak.max(kilobytes(&text, "VmHWM:").unwrap_or(0));
+            now += kilobytes(&text, "VmRSS:").unwrap_or(0);
+        }
+        self.peak = self.peak.max(now);
+    }
+
+    /// Whether a model that takes `reserved` bytes may begin: always where no other runs.
+    fn has_room(&self, reserved: u64) -> bool {
+        let used: u64 = self.jobs.iter().map(|(_, job)| job.reserved.max(job.peak)).sum();
+        self.jobs.is_empty() || self.memory.is_none_or(|memory| used + reserved <= memory)
+    }
+
+    /// Threads for the next of `n_left` models: one, or more where there are fewer models than threads.
+    fn threads_for(&self, n_left: usize) -> usize {
+        let used: usize = self.jobs.iter().map(|(_, job)| job.threads).sum();
+        let free = self.n_threads.saturating_sub(used);
+        if free == 0 { 0 } else { (free / n_left.clamp(1, free)).max(1) }
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(
+    zoo: &ZooArgs,
+    path: &Path,
+    models: &[PathBuf],
+    n_threads: usize,
+    print: &PrintArgs,
+) -> Result<Exit, Failure> {
+    let start = Instant::now();
+    let mut given: Options = given_options();
+    OWN.iter().for_each(|name| drop(given.remove(*name)));
+    let file = ZooFile::read(path)?;
+    let entries = models.iter().map(|model| file.entry(model, &given)).collect::<Result<Vec<Entry>>>();
+    let entries: Vec<Arc<Entry>> = entries.map_err(Failure::Usage)?.into_iter().map(Arc::new).collect();
+    let written: Vec<RunFile> = zoo.junit.iter().map(|path| RunFile::new("JUnit report", path)).collect();
+    let of_zoo = |visit: &mut dyn FnMut(RunFile)| {
+        let models = models.iter().map(|model| RunFile::new("float model", model));
+        models.chain([RunFile::new("options of models", path)]).for_each(visit);
+    };
+    let _made = check_outputs(&written, of_zoo).map_err(Failure::Usage)?;
+    let (quiet, is_json) = (print.quiet, print.json);
+    for pattern in file.unmatched(models).iter().filter(|_| !quiet) {
+        err!("warning: `{}`: `{pattern}` matches no model", path.display());
+    }
+    let memory = zoo.memory.or_else(free_memory);
+    let mut zoo_run = Zoo { n_threads, memory, jobs: Vec::new(), peak: 0 };
+    let (sender, receiver) = channel();
+    // Large models first, so that none is left over at the end.
+    let mut left: Vec<usize> = (0..entries.len()).collect();
+    left.sort_by_key(|&at| reserved(&entries[at]));
+    let (mut done, mut n_done): (Vec<Option<Vec<Value>>>, usize) = (vec![None; entries.len()], 0);
+    let mut exit = Exit::Done;
+    while n_done < entries.len() {
+        start_jobs(&mut zoo_run, &mut left, &entries, &sender);
+        let Some(Done { at, mut results, exit: of_model, said, seconds }) = next(&mut zoo_run, &receiver)? else {
+            continue;
+        };
+        n_done += 1;
+        exit = worse(exit, of_model);
+        let peak = finished(&mut zoo_run, at);
+        for result in &mut results {
+            result["peak_bytes"] = json!(peak);
+        }
+        if !said.trim().is_empty() {
+            err!("{}", said.trim_end());
+        }
+        if !quiet {
+            warnings(&results);
+            let states: Vec<&str> = results.iter().filter_map(|result| result["status"].as_str()).collect();
+            let model = file_name(&entries[at].model);
+            err!("[{n_done}/{}] {model}: {} ({seconds:.1} s)", entries.len(), states.join(", "));
+        }
+        done[at] = Some(results);
+    }
+    let results: Vec<Value> = done.into_iter().flatten().flatten().collect();
+    if let Some(path) = &zoo.junit {
+        let mut staged = Staged::default();
+        staged.add(junit::text(&results).as_bytes(), path)?;
+        staged.commit()?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    if is_json {
+        let (threads, peak) = (zoo_run.n_threads, zoo_run.peak);
+        let about = json!({ "seconds": seconds, "threads": threads, "peak_bytes": peak, "memory_bytes": memory });
+        let object = json!({ "schema_version": JSON_VERSION, "zoo": about, "results": results });
+        out!("{}", serde_json::to_string_pretty(&object)?);
+    } else if !quiet {
+        report::table(&results, true).iter().for_each(|line| out!("{line}"));
+        let of = |status: &str| results.iter().filter(|result| result["status"] == status).count();
+        let states = ["ok", "missed", "failed", "skipped"].map(|status| format!("{} {status}", of(status)));
+        let megabytes = |bytes: u64| format!("{} MB", bytes / 1_000_000);
+        let budget = memory.map_or(String::new(), |memory| format!(" of {}", megabytes(memory)));
+        let used = format!("{}, {}{budget}", count(zoo_run.n_threads, "thread"), megabytes(zoo_run.peak));
+        out!("{}: {}; {seconds:.1} s, {used}", count(entries.len(), "model"), states.join(", "));
+    }
+    Ok(exit)
+}
+
+/// Starts as many of the models that are `left` as there are threads and memory for.
+fn start_jobs(zoo: &mut Zoo, left: &mut Vec<usize>, entries: &[Arc<Entry>], sender: &Sender<Done>) {
+    while let Some(&at) = left.last() {
+        let (entry, threads) = (entries[at].clone(), zoo.threads_for(left.len()));
+        let reserved = reserved(&entry);
+        if threads == 0 || !zoo.has_room(reserved) {
+            return;
+        }
+        left.pop();
+        let process = Arc::new(AtomicU32::new(0));
+        let job = Job { process: process.clone(), threads, reserved, peak: 0 };
+        zoo.jobs.push((at, job));
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            let start = Instant::now();
+            let (results, exit, said) = one(&entry, threads, &process);
+            // The receiver lives until all models are done.
+            _ = sender.send(Done { at, results, exit, said, seconds: start.elapsed().as_secs_f64() });
+        });
+    }
+}
+
+/// The next model that is done; looks at the memory while it waits.
+fn next(zoo: &mut Zoo, receiver: &Receiver<Done>) -> Result<Option<Done>> {
+    const INTERVAL: Duration = Duration::from_millis(20);
+    zoo.look();
+    match receiver.recv_timeout(INTERVAL) {
+        Ok(done) => Ok(Some(done)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => Err(RecvTimeoutError::Disconnected.into()),
+    }
+}
+
+/// Takes a job out, and returns the most memory that was seen.
+fn finished(zoo: &mut Zoo, at: usize) -> u64 {
+    let position = zoo.jobs.iter().position(|(of, _)| *of == at);
+    position.map_or(0, |position| zoo.jobs.swap_remove(position).1.peak)
+}
+
+fn warnings(results: &[Value]) {
+    for result in results {
+        let (model, backend) = (&result["model"], &result["backend"]);
+        let of_result = result["summary"]["warnings"].as_array().into_iter().flatten();
+        for warning in of_result.filter_map(Value::as_str) {
+            let [model, backend] = [model, backend].map(|text| text.as_str().unwrap_or_default());
+            err!("warning: `{model}` for {backend}: {warning}");
+        }
+    }
+}
+
+/// Runs the program on one model, then its gates.
+fn one(entry: &Entry, threads: usize, process: &AtomicU32) -> (Vec<Value>, Exit, String) {
+    let model = entry.model.display().to_string();
+    let threads = format!("--threads={threads}");
+    let mut command = vec!["calibrate".to_string(), model.clone(), threads.clone()];
+    command.extend(arguments(&entry.options));
+    let failed = |error: String| json!({ "model": model, "status": "failed", "error": error });
+    let (mut said, mut exit) = (String::new(), Exit::Failed);
+    let mut results = match program(&command, process) {
+        Ok(ran) => {
+            said += &ran.stderr;
+            exit = exit_of(ran.status);
+            match ran.json {
+                Some(mut object) if object["results"].is_array() => {
+                    object["results"].as_array_mut().map(std::mem::take).unwrap_or_default()
+                }
+                Some(object) => vec![with_model(object, &model)],
+                None => {
+                    said += &format!("error: `{model}`: its run ended early: {}\n", ran.status);
+                    vec![failed(format!("`{model}`: its run ended early: {}", ran.status))]
+                }
+            }
+        }
+        Err(error) => {
+            said += &format!("error: {error:#}\n");
+            vec![failed(format!("{error:#}"))]
+        }
+    };
+    for result in results.iter_mut().filter(|_| !entry.gates.is_empty()) {
+        let of_gates = gates(entry, result, &threads, process, &mut said);
+        exit = worse(exit, of_gates);
+    }
+    (results, exit, said)
+}
+
+/// The result of a run that failed as a whole.
+fn with_model(mut object: Value, model: &str) -> Value {
+    if let Some(object) = object.as_object_mut() {
+        object.remove("schema_version");
+    }
+    object["model"] = json!(model);
+    object["status"] = json!("failed");
+    object
+}
+
+/// Compares a result with the float model, and notes gates that it misses.
+fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, said: &mut String) -> Exit {
+    let is_there = matches!(result["status"].as_str(), Some("ok" | "skipped"));
+    let Some(output) = result["output"].as_str().filter(|_| is_there) else { return Exit::Done };
+    let mut command: Vec<String> =
+        ["compare", &entry.model.display().to_string(), output, threads].map(str::to_string).into();
+    command.extend(arguments(&entry.compare));
+    command.extend(entry.gates.iter().map(|gate| format!("--fail-under={gate}")));
+    let (status, error, exit) = match program(&command, process) {
+        Ok(ProgramRan { json: Some(mut compared), stderr, status }) => {
+            *said += &stderr;
+            let missed: Vec<String> =
+                stderr.lines().filter_map(|line| line.strip_prefix("gate missed: ")).map(str::to_string).collect();
+            let failed = compared["error"].as_str().map(str::to_string);
+            if let Some(object) = compared.as_object_mut() {
+                ["schema_version", "float", "quantized"].iter().for_each(|key| drop(object.remove(*key)));
+            }
+            result["compared"] = compared;
+            match (exit_of(status), failed) {
+                (Exit::Done, _) => return Exit::Done,
+                (Exit::Quality, _) => ("missed", missed.join("; "), Exit::Quality),
+                (exit, failed) => ("failed", failed.unwrap_or_default(), exit),
+            }
+        }
+        Ok(ProgramRan { json: None, status, .. }) => {
+            ("failed", format!("`{output}`: compare ended early: {status}"), Exit::Failed)
+        }
+        Err(error) => ("failed", format!("{error:#}"), Exit::Failed),
+    };
+    (result["status"], result["error"]) = (json!(status), json!(error));
+    exit
+}
+
+/// A run of the program.
+struct ProgramRan {
+    status: ExitStatus,
+    json: Option<Value>,
+    stderr: String,
+}
+
+/// Runs the program with `--json`. Its process is in `process` while it runs.
+fn program(arguments: &[String], process: &AtomicU32) -> Result<ProgramRan> {
+    let program = std::env::current_exe().context("the program does not know its own path")?;
+    let mut command = Command::new(program);
+    command.args(arguments).args(["--json", "--quiet"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().context("a run for one model cannot be started")?;
+    process.store(child.id(), Ordering::Relaxed);
+    let output = child.wait_with_output();
+    process.store(0, Ordering::Relaxed);
+    let output = output?;
+    Ok(ProgramRan {
+        status: output.status,
+        json: serde_json::from_slice(&output.stdout).ok(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// The exit code of two runs: a failure outranks a gate.
+fn worse(one: Exit, other: Exit) -> Exit {
+    match (one, other) {
+        (Exit::Done, exit) | (exit, Exit::Done) => exit,
+        (Exit::Quality, Exit::Quality) => Exit::Quality,
+        _ => Exit::Failed,
+    }
+}
+
+fn exit_of(status: ExitStatus) -> Exit {
+    match status.code() {
+        Some(0) => Exit::Done,
+        Some(3) => Exit::Quality,
+        _ => Exit::Failed,
+    }
+}

@@ -1,0 +1,170 @@
+//! The file of `--zoo`: options for all models, and for those whose names match a pattern.
+
+use super::Cli;
+use super::given::{Options, arguments};
+use crate::diag::{WithHint, file_name, in_yaml, none_of};
+use crate::metrics::MetricBound;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{CommandFactory, Parser};
+use globset::{Glob, GlobMatcher};
+use serde::Deserialize;
+use serde_yaml::{Mapping, Value};
+use std::path::{Path, PathBuf};
+
+/// Keys that are no options of `mqq calibrate`: gates of the quantized model, and the data and labels that it is compared on.
+const OF_COMPARISON: [&str; 3] = ["gates", "eval", "labels"];
+/// Options that the command gives itself.
+const NOT_OF_MODELS: &[&str] = &[
+    "zoo", "memory", "junit", "output", "json", "quiet", "verbose", "threads", "keep-going", "save-stats", "for",
+    "keep-samples", "shard", "resume", "help",
+];
+/// Options with paths of data, and others that may name a file. Both are relative to the folder of the zoo's file.
+const DATA: [&str; 3] = ["data", "eval", "labels"];
+const FILES: [&str; 4] = ["backend", "preprocess", "head", "ranges-from"];
+
+/// As it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    #[serde(default)]
+    defaults: Mapping,
+    #[serde(default)]
+    models: Mapping,
+}
+
+/// A model with its options.
+pub struct Entry {
+    pub model: PathBuf,
+    /// Options of `mqq calibrate`.
+    pub options: Options,
+    /// Options of `mqq compare`, where there are gates.
+    pub compare: Options,
+    /// Bounds of metrics.
+    pub gates: Vec<String>,
+}
+
+/// The options of a zoo.
+pub struct ZooFile {
+    path: PathBuf,
+    defaults: Options,
+    /// In the order of the file: later ones replace earlier ones.
+    models: Vec<(String, GlobMatcher, Options)>,
+}
+
+impl ZooFile {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// If it cannot be read, is not YAML, or has an unknown key. The message has the file and the key.
+    pub fn read(path: &Path) -> Result<ZooFile> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(|| format!("`{file}`"))?;
+        let text: Text = serde_yaml::from_str(&text).map_err(|error| in_yaml(&file, &error))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let of =
+            |key: &str, settings: &Mapping| options(settings, folder).with_context(|| format!("`{file}`: `{key}`"));
+        let defaults = of("defaults", &text.defaults)?;
+        let mut models = Vec::new();
+        for (pattern, settings) in &text.models {
+            let pattern = pattern.as_str().with_context(|| format!("`{file}`: `models` has a key that is no text"))?;
+            let matcher = Glob::new(pattern).with_context(|| format!("`{file}`: `{pattern}`"))?.compile_matcher();
+            let settings = match settings {
+                Value::Null => &Mapping::new(),
+                Value::Mapping(settings) => settings,
+                _ => bail!("`{file}`: `{pattern}` has no options, expected `key: value` lines"),
+            };
+            models.push((pattern.to_string(), matcher, of(pattern, settings)?));
+        }
+        Ok(ZooFile { path: path.to_path_buf(), defaults, models })
+    }
+
+    /// Patterns that match none of the models.
+    pub fn unmatched(&self, models: &[PathBuf]) -> Vec<&str> {
+        let patterns = self.models.iter();
+        let unmatched = patterns.filter(|(_, matcher, _)| !models.iter().any(|model| matches(matcher, model)));
+        unmatched.map(|(pattern, ..)| pattern.as_str()).collect()
+    }
+
+    /// The options of a model; those that are `given` on the command line come before all.
+    ///
+    /// # Errors
+    /// If `mqq calibrate` does not take them. The message has the file and the model.
+    pub fn entry(&self, model: &Path, given: &Options) -> Result<Entry> {
+        let mut options = self.defaults.clone();
+        for (_, _, of_pattern) in self.models.iter().filter(|(_, matcher, _)| matches(matcher, model)) {
+            options.extend(of_pattern.clone());
+        }
+        options.extend(given.clone());
+        let [gates, eval, labels] = OF_COMPARISON.map(|key| options.remove(key));
+        let gates = gates.unwrap_or_default();
+        let place = || format!("`{}`: model `{}`", self.path.display(), file_name(model));
+        gates.iter().try_for_each(|gate| MetricBound::parse(gate).map(drop)).with_context(place)?;
+        let data = eval.or_else(|| options.get("data").cloned());
+        let mut compare = taken_by_compare(&options);
+        compare.extend(data.map(|data| ("data".to_string(), data)));
+        compare.extend(labels.map(|labels| ("labels".to_string(), labels)));
+        let program = ["mqq", "calibrate"].map(str::to_string);
+        let line = program.into_iter().chain([model.display().to_string()]).chain(arguments(&options));
+        if let Err(error) = Cli::try_parse_from(line) {
+            let text = error.to_string();
+            let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").replace('\n', " ");
+            return Err(anyhow!("{}: {text}", place()));
+        }
+        Ok(Entry { model: model.to_path_buf(), options, compare, gates })
+    }
+}
+
+/// Whether a pattern is that of a model's file name, with or without its ending.
+fn matches(matcher: &GlobMatcher, model: &Path) -> bool {
+    let stem = model.file_stem().unwrap_or_default();
+    matcher.is_match(file_name(model)) || matcher.is_match(Path::new(stem))
+}
+
+/// Options as text, with paths from the current folder.
+fn options(settings: &Mapping, folder: &Path) -> Result<Options> {
+    let program = Cli::command();
+    let calibrate = program.find_subcommand("calibrate").context("internal error: no command")?;
+    let names: Vec<&str> = calibrate.get_arguments().filter_map(|argument| argument.get_long()).collect();
+    let names: Vec<&str> =
+        names.into_iter().filter(|name| !NOT_OF_MODELS.contains(name)).chain(OF_COMPARISON).collect();
+    let mut options = Options::new();
+    for (key, value) in settings {
+        let key = key.as_str().context("has a key that is no text")?;
+        if !names.contains(&key) {
+            return Err(none_of(format!("unknown option `{key}`"), key, names));
+        }
+        let values: Vec<String> = match value {
+            Value::Bool(true) | Value::Null => Vec::new(),
+            Value::Bool(false) => continue,
+            Value::Sequence(values) => values.iter().map(|value| text(key, value)).collect::<Result<_>>()?,
+            value => vec![text(key, value)?],
+        };
+        let at = |value: String| in_folder(key, value, folder);
+        options.insert(key.to_string(), values.into_iter().map(at).collect());
+    }
+    Ok(options)
+}
+
+fn text(key: &str, value: &Value) -> Result<String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        _ => Err(anyhow!("`{key}` holds no text, number or list of these").hint("as on the command line")),
+    }
+}
+
+/// A path relative to `folder` where the option takes one.
+fn in_folder(key: &str, value: String, folder: &Path) -> String {
+    let path = folder.join(&value);
+    let is_path = DATA.contains(&key) && value != "folders" || FILES.contains(&key) && path.is_file();
+    if is_path { path.display().to_string() } else { value }
+}
+
+/// The options that `mqq compare` takes as well.
+fn taken_by_compare(options: &Options) -> Options {
+    let program = Cli::command();
+    let Some(compare) = program.find_subcommand("compare") else { return Options::new() };
+    let takes = |name: &str| compare.get_arguments().any(|argument| argument.get_long() == Some(name));
+    let taken = options.iter().filter(|(name, _)| takes(name));
+    taken.map(|(name, values)| (name.clone(), values.clone())).collect()
+}

@@ -1,0 +1,71 @@
+//! A table of results: one line for each model and backend, from the objects of `--json`.
+
+use super::by_count;
+use crate::metrics::{self, OVERLAP};
+use serde_json::Value;
+
+/// A column: its title, and its text for a result; `None` where the result has nothing of it.
+type TableColumn = (&'static str, fn(&Value) -> Option<String>);
+
+const MODEL: TableColumn = ("model", |result| {
+    let model = result["model"].as_str()?;
+    Some(model.rsplit(['/', '\\']).next().unwrap_or(model).to_string())
+});
+
+const COLUMNS: &[TableColumn] = &[
+    ("backend", |result| text(&result["backend"])),
+    ("status", |result| text(&result["status"])),
+    ("overlap", |result| figure(&judged(result)["figures"][1], 3, OVERLAP.name == judged(result)["metric"])),
+    ("SQNR dB", |result| figure(&judged(result)["sqnr_db"][1], 1, true)),
+    ("task", |result| {
+        let task = &judged(result)["task"];
+        let metric = metrics::by_name(task["metric"].as_str()?).ok()?;
+        Some(format!("{} {}", metric.title, metric.spelled(task["figures"][1].as_f64()?)))
+    }),
+    ("on integers", |result| Some(format!("{:.1} %", 100.0 * result["summary"]["integer_share"].as_f64()?))),
+    ("size", |result| Some(size(result["n_bytes"].as_u64()?))),
+    ("time", |result| Some(format!("{:.1} s", result["summary"]["seconds"].as_f64()?))),
+    ("float nodes", |result| {
+        let counts = result["summary"]["float_operators"].as_object()?.iter();
+        let counts = counts.filter_map(|(op_type, n)| Some((op_type.as_str(), usize::try_from(n.as_u64()?).ok()?)));
+        Some(by_count(counts.collect())).filter(|text| !text.is_empty())
+    }),
+];
+
+/// The figures of the quantized network on held-out samples, where there are some.
+fn judged(result: &Value) -> &Value {
+    &result["summary"]["tuned"]["judged"]
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_string)
+}
+
+fn figure(value: &Value, decimals: usize, is_shown: bool) -> Option<String> {
+    value.as_f64().filter(|_| is_shown).map(|value| format!("{value:.decimals$}"))
+}
+
+/// Text such as `318 kB`.
+fn size(n_bytes: u64) -> String {
+    match n_bytes as f64 {
+        n if n < 1e6 => format!("{:.0} kB", n / 1e3),
+        n => format!("{:.1} MB", n / 1e6),
+    }
+}
+
+/// A line of titles and one for each result; columns without any text are left out.
+pub fn table(results: &[Value], has_models: bool) -> Vec<String> {
+    let columns = [MODEL].iter().filter(|_| has_models).chain(COLUMNS).copied().collect::<Vec<TableColumn>>();
+    let cells = columns.iter().map(|(title, of)| (*title, results.iter().map(of).collect::<Vec<_>>()));
+    let cells = cells.filter(|(_, cells)| cells.iter().any(Option::is_some));
+    let mut lines = vec![String::new(); results.len() + 1];
+    for (title, cells) in cells {
+        let cells =
+            [title.to_string()].into_iter().chain(cells.into_iter().map(|cell| cell.unwrap_or("-".to_string())));
+        let cells: Vec<String> = cells.collect();
+        let width = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+        lines.iter_mut().zip(cells).for_each(|(line, cell)| *line += &format!("{cell:<width$}  "));
+    }
+    lines.iter_mut().for_each(|line| line.truncate(line.trim_end().len()));
+    lines
+}

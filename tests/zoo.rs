@@ -1,0 +1,200 @@
+//! `--zoo`: many models, each with its own options, in runs of their own.
+
+use crate::support::command::{Ran, mqq, run};
+use crate::support::repository;
+use assert_cmd::Command;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const ZOO: &str = "\
+defaults:
+  backend: tensorrt
+  data: images
+  preprocess: half
+  effort: 0
+  limit: 20
+models:
+  'b*':
+    backend: [tensorrt, openvino]
+    exclude: [Gemm]
+    observer: max
+";
+
+/// A folder with models a and b, one that is none, images, and the file of the zoo.
+struct Folder {
+    folder: TempDir,
+}
+
+impl Folder {
+    fn new(zoo: &str) -> Folder {
+        let folder = Folder { folder: TempDir::new().unwrap() };
+        fs::copy(repository("fixtures/digits_cnn.onnx"), folder.at("a.onnx")).unwrap();
+        fs::copy(repository("fixtures/digits_old.onnx"), folder.at("b.onnx")).unwrap();
+        fs::write(folder.at("none.onnx"), "no model").unwrap();
+        fs::create_dir(folder.at("images")).unwrap();
+        for entry in fs::read_dir(repository("calib_data/calib")).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, folder.at("images").join(path.file_name().unwrap())).unwrap();
+        }
+        fs::write(folder.at("zoo.yaml"), zoo).unwrap();
+        folder
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A run from another folder: paths in the file are relative to the file.
+    fn command(&self, models: &[&str], extra: &[&str]) -> Command {
+        let mut command = mqq();
+        command.arg("calibrate").args(models.iter().map(|model| self.at(model))).arg("--zoo").arg(self.at("zoo.yaml"));
+        command.arg("--out-dir").arg(self.at("out")).args(extra);
+        command
+    }
+
+    fn run(&self, models: &[&str], extra: &[&str]) -> Ran {
+        run(&mut self.command(models, extra))
+    }
+
+    fn by_hand(&self, model: &str, backend: &str, extra: &[&str]) {
+        let mut command = mqq();
+        command.arg("calibrate").arg(self.at(model)).args(["-b", backend, "--preprocess", "half", "--effort", "0"]);
+        command.arg("--data").arg(self.at("images")).args(["--limit", "20"]).args(extra);
+        assert_eq!(run(command.arg("--out-dir").arg(self.at("hand"))).code, 0);
+    }
+}
+
+fn statuses(report: &Value) -> Vec<(String, String)> {
+    let results = report["results"].as_array().unwrap().iter();
+    let of = |result: &Value, key: &str| result[key].as_str().unwrap_or_default().to_string();
+    results.map(|result| (of(result, "backend"), of(result, "status"))).collect()
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected.iter().map(|(backend, status)| (backend.to_string(), status.to_string())).collect()
+}
+
+fn same_files(one: &Path, other: &Path, names: &[&str]) {
+    for name in names {
+        assert!(fs::read(one.join(name)).unwrap() == fs::read(other.join(name)).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn models_of_a_zoo_are_as_by_hand_and_a_bad_one_stops_none() {
+    let folder = Folder::new(ZOO);
+    let junit = folder.at("junit.xml");
+    let ran = folder.run(&["none.onnx", "a.onnx", "b.onnx"], &["--json", "--junit", junit.to_str().unwrap()]);
+    assert_eq!(ran.code, 1);
+    assert_eq!(ran.stderr.matches("error: ").count(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("[3/3] "), "{}", ran.stderr);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let expected = [("tensorrt", "failed"), ("tensorrt", "ok"), ("tensorrt", "ok"), ("openvino", "ok")];
+    assert_eq!(statuses(&report), pairs(&expected));
+    assert!(report["zoo"]["seconds"].as_f64().unwrap() > 0.0);
+    folder.by_hand("a.onnx", "tensorrt", &[]);
+    let extra = ["--exclude", "Gemm", "--observer", "max"];
+    ["tensorrt", "openvino"].iter().for_each(|backend| folder.by_hand("b.onnx", backend, &extra));
+    same_files(
+        &folder.at("out"),
+        &folder.at("hand"),
+        &["a.tensorrt.onnx", "a.tensorrt.json", "b.tensorrt.onnx", "b.openvino.onnx", "b.openvino.json"],
+    );
+    assert_eq!(fs::read_dir(folder.at("out")).unwrap().count(), 6);
+    let junit = fs::read_to_string(junit).unwrap();
+    assert!(
+        junit.contains("<testsuites name=\"mqq calibrate\" tests=\"4\" failures=\"0\" errors=\"1\" skipped=\"0\""),
+        "{junit}"
+    );
+    assert!(junit.contains("<testsuite name=\"openvino\" tests=\"1\""), "{junit}");
+    assert!(junit.contains("<error message=\"`"), "{junit}");
+    let ran = folder.run(&["a.onnx", "b.onnx"], &[]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.starts_with("model   backend   status  "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("\n2 models: 3 ok, 0 missed, 0 failed, 0 skipped; "), "{}", ran.stdout);
+}
+
+#[test]
+fn options_of_the_command_line_come_before_those_of_the_file() {
+    let folder = Folder::new(ZOO);
+    let ran = folder.run(&["a.onnx"], &["--limit", "7", "--backend", "onnxruntime", "--json"]);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(statuses(&report), pairs(&[("onnxruntime", "ok")]));
+    assert_eq!(report["results"][0]["summary"]["n_samples"], 7);
+}
+
+#[test]
+fn a_missed_gate_of_a_model_is_code_3() {
+    let folder =
+        Folder::new(&format!("{ZOO}    gates: [overlap=0.9999]\n  a:\n    gates: [overlap=0.5, agreement=90]\n"));
+    let junit = folder.at("junit.xml");
+    let ran = folder.run(&["a.onnx", "b.onnx"], &["--json", "--junit", junit.to_str().unwrap()]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let expected = [("tensorrt", "ok"), ("tensorrt", "missed"), ("openvino", "missed")];
+    assert_eq!(statuses(&report), pairs(&expected));
+    assert!(report["results"][1]["error"].as_str().unwrap().contains("expected 0.9999 or more"), "{report}");
+    assert!(report["results"][0]["compared"]["outputs"].is_array());
+    assert!(fs::read_to_string(junit).unwrap().contains("<failure message=\"output `"));
+    assert!(folder.at("out/b.openvino.onnx").exists(), "a gate is a verdict on a result that is there");
+}
+
+#[test]
+fn results_of_the_same_origin_are_kept() {
+    let folder = Folder::new(ZOO);
+    let skipped = |extra: &[&str]| {
+        let ran = folder.run(&["a.onnx", "b.onnx"], &[&["--json", "--skip-existing"], extra].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let statuses = statuses(&serde_json::from_str(&ran.stdout).unwrap());
+        statuses.into_iter().map(|(_, status)| status == "skipped").collect::<Vec<bool>>()
+    };
+    assert_eq!(skipped(&[]), [false; 3]);
+    assert_eq!(skipped(&[]), [true; 3]);
+    assert_eq!(skipped(&["--threads", "1"]), [true; 3]);
+    assert_eq!(skipped(&["--limit", "19"]), [false; 3]);
+    assert_eq!(skipped(&["--limit", "19"]), [true; 3]);
+    fs::write(folder.at("zoo.yaml"), ZOO.replace("[Gemm]", "[Gemm, Softmax]")).unwrap();
+    assert_eq!(skipped(&["--limit", "19"]), [true, false, false]);
+    fs::remove_file(folder.at("out/b.openvino.json")).unwrap();
+    assert_eq!(skipped(&["--limit", "19"]), [true, true, false]);
+    fs::copy(repository("fixtures/digits_old.onnx"), folder.at("a.onnx")).unwrap();
+    assert_eq!(skipped(&["--limit", "19"]), [false, true, true]);
+    let image =
+        folder.at("images").join(fs::read_dir(folder.at("images")).unwrap().next().unwrap().unwrap().file_name());
+    fs::copy(repository("docs/../calib_data/eval").read_dir().unwrap().next().unwrap().unwrap().path(), image).unwrap();
+    assert_eq!(skipped(&["--limit", "19"]), [false; 3]);
+}
+
+/// A budget that is below that of any model: one at a time.
+#[test]
+fn a_small_budget_runs_one_model_at_a_time() {
+    let folder = Folder::new(ZOO);
+    let ran = folder.run(&["a.onnx", "b.onnx"], &["--memory", "1M", "--json"]);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, report["zoo"]["memory_bytes"].as_u64()), (0, Some(1 << 20)));
+}
+
+#[test]
+fn a_file_of_a_zoo_with_an_error_is_named() {
+    let cases = [
+        ("defaults: {backnd: tensorrt}", 1, "`defaults`: unknown option `backnd`"),
+        ("models: {'b*': {threads: 2}}", 1, "`b*`: unknown option `threads`"),
+        ("modls: {}", 1, "unknown field `modls`"),
+        ("models: {'b[': {}}", 1, "`b[`"),
+        ("models: {b: 3}", 1, "`b` has no options"),
+        ("defaults: {backend: tensorrt, effort: 9}", 2, "model `b.onnx`: invalid value '9'"),
+        ("defaults: {effort: 0}", 2, "model `b.onnx`: the following required arguments were not provided"),
+        ("defaults: {backend: tensorrt, gates: [overlp=1]}", 2, "model `b.onnx`: metric `overlp` is unknown"),
+    ];
+    for (zoo, code, text) in cases {
+        let folder = Folder::new(zoo);
+        let ran = folder.run(&["b.onnx"], &[]);
+        assert!(ran.code == code && ran.stderr.contains(text), "{zoo}: {}: {}", ran.code, ran.stderr);
+        assert!(!folder.at("out").exists());
+    }
+    let folder = Folder::new(&format!("{ZOO}  'x*': {{}}\n"));
+    let ran = folder.run(&["a.onnx"], &[]);
+    assert!(ran.stderr.contains("`x*` matches no model"), "{}", ran.stderr);
+}
