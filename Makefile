@@ -1,10 +1,11 @@
-.PHONY: demo test check test-rust test-python test-runtimes dist test-install bench pictures fixtures clean
+.PHONY: demo test check test-rust test-python test-runtimes test-engines dist test-install bench pictures fixtures clean
 
 PYTHON ?= python3
 VENV := .venv
 RUNTIMES := .venv-runtimes
 TOOLS := .venv-tools
 PICTURES := .venv-pictures
+ENGINES := .venv-engines
 ZOO ?= $(or $(MQQ_ZOO),../shared/zoo)
 MQQ := target/release/mqq
 
@@ -48,7 +49,8 @@ test-rust:
 test-python: $(VENV)/ready
 	$(BUILD) --bins --examples
 	$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/python --ignore=tests/python/test_runtimes.py \
-		--ignore=tests/python/test_documents.py --ignore=tests/python/test_install.py
+		--ignore=tests/python/test_documents.py --ignore=tests/python/test_install.py \
+		--ignore=tests/python/test_engines.py
 
 $(VENV)/ready: tests/requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -83,6 +85,17 @@ test-install: dist $(VENV)/ready
 	MQQ=$(CURDIR)/target/dist/mqq MQQ_WHEEL=$$(ls $(CURDIR)/target/dist/*.whl) \
 		$(VENV)/bin/python -m pytest -q -rs -p no:cacheprovider tests/python/test_ci.py tests/python/test_door.py
 
+# The recipes of docs/scale.md with the engines themselves, in an environment of their own; Slurm and GNU parallel from Debian.
+test-engines: $(ENGINES)/ready
+	$(BUILD)
+	$(ENGINES)/bin/python -m pytest -q -rs -p no:cacheprovider tests/python/test_engines.py
+
+$(ENGINES)/ready: tests/requirements.txt tests/requirements-engines.txt
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt \
+		-r tests/requirements-engines.txt
+	touch $@
+
 # Costs as ratios against something in the same run: statistics, decoding, watching against bare
 # inference, whole runs against ONNX Runtime's own tool, and memory by the number of images.
 bench: $(VENV)/ready
@@ -113,4 +126,4 @@ fixtures:
 
 clean:
 	cargo clean
-	rm -rf $(VENV) $(RUNTIMES) $(TOOLS) $(PICTURES) .venv-fixtures
+	rm -rf $(VENV) $(RUNTIMES) $(TOOLS) $(PICTURES) $(ENGINES) .venv-fixtures
