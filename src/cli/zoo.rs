@@ -57,15 +57,15 @@ fn size(text: &str) -> Result<u64, String> {
     size.map(|size| (size * f64::from(factor)) as u64).ok_or_else(|| "expected a size such as 800M or 8G".to_string())
 }
 
-/// Memory that a model is taken to need besides a multiple of its file, by effort: that of the samples which the methods
-/// keep (docs/guide.md), and of the program.
+/// Memory that a model is taken to need: a multiple of its file, the program, and by effort the samples that methods keep with
+/// what they compute on them (docs/guide.md).
 fn reserved(entry: &Entry) -> u64 {
     const MIB: u64 = 1 << 20;
     const OF_FILE: u64 = 8;
     let of_samples = match entry.options.get("effort").and_then(|values| values.first()).map(String::as_str) {
         Some("0") => 0,
-        None | Some("1") => 1024,
-        Some(_) => 3 * 1024,
+        None | Some("1") => 1536,
+        Some(_) => 4 * 1024,
     };
     (256 + of_samples) * MIB + OF_FILE * std::fs::metadata(&entry.model).map_or(0, |metadata| metadata.len())
 }
