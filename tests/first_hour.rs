@@ -174,7 +174,16 @@ fn open_dimensions_have_the_shape_of_the_data() {
     // An option wins, and an array of another rank says nothing.
     refused(&mut command(&["--shape", "a=1x3x9x9"]), 1, "array has shape [5, 3, 12, 10], input `a` takes [1, 3, 9, 9]");
     archive(&[5, 3, 12, 10], &[12, 10]);
-    refused(&mut command(&[]), 1, "input `b` has the shape [?, 3, ?, ?], expected fixed dimensions");
+    let error = refused(&mut command(&[]), 1, "input `b` has the shape [?, 3, ?, ?], expected fixed dimensions");
+    assert!(error.stderr.contains("for instance --shape b=1x3x224x224"), "{}", error.stderr);
+    // The hint for tokens is a length, not the side of an image.
+    let mut graph = GraphBuilder::new(17);
+    graph.input("ids", &[-1, -1]);
+    let y = graph.op("Relu", &["ids"], "y");
+    mqq::onnx::save(&graph.output(&y).build(), &at("tokens.onnx")).unwrap();
+    let mut command = mqq();
+    command.arg("calibrate").arg(at("tokens.onnx")).args(["-b", "tvm", "--data"]).arg(digits());
+    refused(command.arg("--out-dir").arg(at("out")), 1, "for instance --shape ids=1x128");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{CalibrationOptions, Use};
 use crate::aligned::give_free_memory_back;
-use crate::data::{Array, Dataset, Sample, Values};
+use crate::data::{Array, Dataset, Sample, ShapeRange, Values};
 use crate::diag::WithHint;
 use crate::engine::{Parsed, Value};
 use crate::onnx::inputs::{InputSpec, Shapes, close_given};
@@ -77,6 +77,11 @@ impl SampleSet {
     /// The samples by shape, where they have several.
     pub(super) fn by_shape(&self) -> Option<&[usize]> {
         self.by_shape.as_deref()
+    }
+
+    /// The shapes of each input, where samples have several.
+    pub fn input_shapes(&self) -> Option<Vec<ShapeRange>> {
+        self.dataset.as_ref().and_then(Dataset::input_shapes)
     }
 
     /// The place of a sample's shape, as [`Dataset::shape_rank`].

@@ -34,6 +34,7 @@ pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, p
 pub use presets::{PRESETS, Preset};
 pub use recipe::same_preprocessing;
 pub use resize::Resize;
+pub use sample_shapes::ShapeRange;
 pub use shapes::{SeenShapes, add_shapes};
 pub use sources::{ensure_found, files, is_data};
 pub use trial::{FittedImage, ImageTrial, PixelValues};
@@ -308,6 +309,11 @@ impl Dataset {
             order.sort_by_cached_key(|&i| (i >= n_first, self.shape_rank(i)));
             order
         })
+    }
+
+    /// The shapes of each input, where samples have several.
+    pub fn input_shapes(&self) -> Option<Vec<ShapeRange>> {
+        self.shapes.of_inputs()
     }
 
     /// Batch size of a sample: images, or entries of an array, that the first input takes at a time.

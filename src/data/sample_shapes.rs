@@ -2,7 +2,18 @@
 
 use crate::onnx::inputs::InputShapes;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The shapes of an input over the samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShapeRange {
+    /// Number of different shapes.
+    pub n_shapes: usize,
+    /// The shape with the fewest elements.
+    pub smallest: Vec<usize>,
+    /// The shape with the most elements.
+    pub largest: Vec<usize>,
+}
 
 /// The shape of each sample: some bytes for each run of samples with the same shape.
 #[derive(Default)]
@@ -32,6 +43,19 @@ impl SampleShapes {
         by_size.sort_by_key(|(shapes, _)| (Reverse(size(shapes)), *shapes));
         self.ranks = vec![0; by_size.len()];
         by_size.iter().enumerate().for_each(|(rank, (_, idx))| self.ranks[*idx] = rank);
+    }
+
+    /// The number of different shapes of each input with its smallest and its largest by the number of elements; `None` where
+    /// samples have one shape.
+    pub fn of_inputs(&self) -> Option<Vec<ShapeRange>> {
+        let n_inputs = self.known.keys().next().filter(|_| self.differ())?.len();
+        let of_input = |input: usize| {
+            let shapes: BTreeSet<(usize, &Vec<usize>)> =
+                self.known.keys().map(|shapes| (shapes[input].iter().product(), &shapes[input])).collect();
+            let shape = |entry: Option<&(usize, &Vec<usize>)>| entry.map(|(_, shape)| shape.to_vec()).unwrap_or_default();
+            ShapeRange { n_shapes: shapes.len(), smallest: shape(shapes.first()), largest: shape(shapes.last()) }
+        };
+        Some((0..n_inputs).map(of_input).collect())
     }
 
     /// Whether samples have more than one shape.

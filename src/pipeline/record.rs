@@ -2,12 +2,13 @@
 
 use super::{Improved, Request};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
+use crate::data::ShapeRange;
 use crate::diag::file_name;
 use crate::onnx::inputs::resolve_inputs;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::sha256;
 use crate::prepare::{Change, PreparedGraph};
-use crate::sidecar::{CalibrationRecord, InputRecord, ModelRecord, RangesFrom, Record, Sidecar};
+use crate::sidecar::{CalibrationRecord, InputRecord, ModelRecord, RangesFrom, Record, ShapesRecord, Sidecar};
 use crate::tune::{PlannedModel, Setup};
 use anyhow::Result;
 use std::path::Path;
@@ -62,7 +63,12 @@ fn about_data(
         None if !request.has_ranges() => resolve_inputs(model, setup.shapes).unwrap_or_default(),
         None => resolve_inputs(model, setup.shapes)?,
     };
-    let inputs = inputs.into_iter().map(|i| InputRecord { name: i.name, shape: i.shape });
+    let shapes = setup.samples.and_then(SampleSet::input_shapes).unwrap_or_default();
+    let inputs = inputs.into_iter().enumerate().map(|(position, input)| {
+        let several = shapes.get(position).filter(|shapes| shapes.n_shapes > 1).cloned();
+        let record = |ShapeRange { n_shapes, smallest, largest }| ShapesRecord { n_shapes, smallest, largest };
+        InputRecord { name: input.name, shape: input.shape, shapes: several.map(record) }
+    });
     Ok(CalibrationRecord {
         n_samples: calibration.n_samples,
         n_skipped: calibration.skipped.len(),

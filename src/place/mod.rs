@@ -83,6 +83,7 @@ pub const RULES: &[Rule] = &[
     ends::SET_LAST_LAYER_TYPES,
     kernels::SET_WINOGRAD_TYPES,
     types::SET_INPUT_TYPE,
+    types::SET_LEFT_CONSTANT_TYPE,
     types::SET_PRODUCT_INPUT_TYPES,
     merges::SKIP_MERGED_INPUTS,
     inputs::QUANTIZE_WEIGHTED_INPUTS,

@@ -22,6 +22,23 @@ fn set_input_type(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
+/// Gives a constant left operand another type than one on the right. Source: ONNX Runtime,
+/// `core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc`: an int8 left operand is fused beside int8 only.
+pub const SET_LEFT_CONSTANT_TYPE: Rule = Rule {
+    name: "set_left_constant_type",
+    about: "a constant left operand of the operators of `ops` gets the type `type`",
+    takes: &[("ops", ParameterKind::Ops), ("type", ParameterKind::Type)],
+    apply: set_left_constant_type,
+};
+
+fn set_left_constant_type(draft: &mut Draft, call: &RuleCall) {
+    for node_idx in draft.open_nodes(call.ops("ops")) {
+        if draft.weight_input(node_idx) == Some(0) {
+            draft.set_types(node_idx, None, call.name("type"));
+        }
+    }
+}
+
 /// Gives the operands of products of two activations another type. Source: TI edgeai-tensorlab,
 /// `xmodelopt/quantization/v2/qconfig_types.py`, `adjust_matmul_inputs_qconfig`: symmetric, except for the output of a
 /// Softmax.

@@ -13,7 +13,7 @@ mod schema;
 pub use fill::Record;
 pub use schema::{
     CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, InputRecord, ModelRecord, NodeRecord, OneOrMany,
-    Producer, RangesFrom, SCHEMA_VERSION, SchemeRecord, Sidecar, TuningRecord,
+    Producer, RangesFrom, SCHEMA_VERSION, SchemeRecord, ShapesRecord, Sidecar, TuningRecord,
 };
 
 /// The name under which tables ask for the sidecar (which is always written) and ranges are read from it.

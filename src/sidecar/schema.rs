@@ -9,7 +9,7 @@ use serde_with::skip_serializing_none;
 
 /// Version of the format. The first number is raised when readers of an earlier version would go wrong, the second when
 /// keys are added.
-pub const SCHEMA_VERSION: &str = "3.1";
+pub const SCHEMA_VERSION: &str = "3.2";
 
 /// The sidecar.
 #[skip_serializing_none]
@@ -138,12 +138,26 @@ pub struct RangesFrom {
 }
 
 /// An input of the model.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InputRecord {
     /// ONNX name.
     pub name: String,
-    /// Shape during calibration.
+    /// Shape during calibration; that of the largest sample where samples differ.
     pub shape: Vec<usize>,
+    /// Shapes of this input over the samples; absent where it has one.
+    pub shapes: Option<ShapesRecord>,
+}
+
+/// The shapes of an input over the samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShapesRecord {
+    /// Number of different shapes.
+    pub n_shapes: usize,
+    /// The shape with the fewest elements.
+    pub smallest: Vec<usize>,
+    /// The shape with the most elements.
+    pub largest: Vec<usize>,
 }
 
 /// A number, or a list along an axis.

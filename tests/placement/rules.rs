@@ -166,6 +166,23 @@ fn types_of_single_uses_and_of_winograd_kernels() {
 }
 
 #[test]
+fn a_constant_left_operand_gets_its_type() {
+    let model = graph(
+        |g| {
+            let (left, right) = (g.weight("left", &[8, 8]), g.weight("right", &[8, 8]));
+            g.op("MatMul", &[&left, "x"], "a");
+            g.op("MatMul", &["a", &right], "y");
+        },
+        &["y"],
+    );
+    let rules = "[{ set_left_constant_type: { ops: [MatMul], type: wide } }, quantize_inputs]";
+    let placement = place_by(&model, &scheme_with(rules), &[]);
+    let wide = placement.weights.iter().filter(|quantizer| quantizer.qtype == "wide");
+    assert_eq!(wide.map(|quantizer| quantizer.tensor.as_str()).collect::<Vec<_>>(), ["left"]);
+    assert_eq!(placement.weights.len(), 2);
+}
+
+#[test]
 fn operands_of_products_that_no_softmax_made_get_their_type() {
     let model = graph(
         |g| {

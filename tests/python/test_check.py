@@ -10,7 +10,7 @@ import onnxruntime.quantization as ortq
 import pytest
 from onnx import helper, numpy_helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from support import MQQ, ROOT, digits
+from support import MQQ, ROOT, digits, mqq
 
 U8, S8 = ortq.QuantType.QUInt8, ortq.QuantType.QInt8
 
@@ -132,3 +132,22 @@ def test_onnx_runtime_takes_a_constant_on_the_left_in_uint8_only(op_type, data_t
     errors, result = check(path, "onnxruntime")
     is_found = "left_constant" in [finding["rule"] for finding in result["findings"]]
     assert not errors and is_found == (op_type in kernels(path, tmp_path)) == (data_type == np.int8)
+
+
+@pytest.mark.parametrize("op_type", ["MatMul", "Gemm"])
+@pytest.mark.parametrize("backend", ["onnxruntime", "onnxruntime-vnni"])
+def test_a_constant_on_the_left_is_quantized_so_that_onnx_runtime_takes_it(op_type, backend, tmp_path):
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.normal(0, 1, (8, 8)).astype(np.float32), name) for name in "wv"]
+    nodes = [helper.make_node(op_type, ["w", "x"], ["y"], "left"), helper.make_node("MatMul", ["y", "v"], ["z"], "right")]
+    value = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [8, 8])
+    graph = helper.make_graph(nodes, "left", [value("x")], [value("z")], weights)
+    path, output = tmp_path / "left.onnx", tmp_path / "out.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    np.save(tmp_path / "x.npy", rng.normal(0, 1, (20, 8, 8)).astype(np.float32))
+    mqq("calibrate", path, "-b", backend, "--data", tmp_path / "x.npy", "-o", output)
+    _, result = check(output, backend)
+    assert not [finding for finding in result["findings"] if finding["rule"] == "left_constant"]
+    assert op_type not in kernels(output, tmp_path)
+    (figures, *_) = json.loads(mqq("compare", path, output, "--data", tmp_path / "x.npy", "--json"))["outputs"]
+    assert figures["sqnr_db"] > 30

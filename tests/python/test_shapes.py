@@ -77,9 +77,13 @@ def calibrate(path, data, output, *options):
 def test_observed_ranges_are_those_of_all_samples(name, tmp_path):
     path, data, samples = build(name, tmp_path)
     sidecar = calibrate(path, data, tmp_path / "out.onnx", "--effort", "0")
-    assert sidecar["calibration"]["n_samples"] == len(samples)
+    assert sidecar["schema_version"] == "3.2" and sidecar["calibration"]["n_samples"] == len(samples)
     largest = {key: list(array.shape) for key, array in max(samples, key=lambda s: next(iter(s.values())).size).items()}
     assert {i["name"]: i["shape"] for i in sidecar["calibration"]["inputs"]} == largest
+    for record in sidecar["calibration"]["inputs"]:
+        shapes = sorted({sample[record["name"]].shape for sample in samples}, key=lambda shape: (np.prod(shape), shape))
+        expected = {"n_shapes": len(shapes), "smallest": list(shapes[0]), "largest": list(shapes[-1])}
+        assert record["shapes"] == expected and len(shapes) > 1
     model = onnx.load(path)
     known = {name for node in model.graph.node for name in node.output} | {i.name for i in model.graph.input}
     observed = {e["name"]: e["observed"] for e in sidecar["activation_encodings"] if e["name"] in known and e.get("observed")}
