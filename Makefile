@@ -1,4 +1,4 @@
-.PHONY: demo test check test-rust test-python test-runtimes test-engines dist test-install bench pictures fixtures clean
+.PHONY: demo test check test-rust test-python test-runtimes test-engines test-hostile test-cross dist test-install bench pictures fixtures clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -73,6 +73,16 @@ $(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt tests/
 	$(RUNTIMES)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
 		-r tests/requirements-runtimes-no-deps.txt
 	touch $@
+
+# Hostile models, data, tables and faults, by seed; a small share of it is part of test-python.
+test-hostile: $(VENV)/ready
+	$(BUILD)
+	$(VENV)/bin/python tests/hostile/trials.py $(MQQ)
+
+# Type checks for other platforms, and the tests of arithmetic in qemu. Not part of `test`.
+test-cross:
+	.ci/cross
+	.ci/cross test
 
 # The files of a release, in target/dist.
 dist: $(TOOLS)/ready

@@ -1,8 +1,9 @@
 //! An allocator that takes memory of large alignment from memory of the usual one.
 //!
 //! The engine aligns its tensors to 64 bytes. glibc before 2.38 cannot reuse such a block for the same size: a run held
-//! up to twice the memory that it needed, more the longer it took.
+//! up to twice the memory that it needed, more the longer it took. Where there is no memory, [`guard`] ends the run.
 
+use crate::guard;
 use std::alloc::{GlobalAlloc, Layout, System};
 
 /// The system's allocator, asked only for the usual alignment.
@@ -56,28 +57,41 @@ fn owner(layout: Layout) -> &'static dyn GlobalAlloc {
     if layout.align() <= USUAL { &System } else { &Padded }
 }
 
+/// The block; ends the run where there is none.
+fn there(block: *mut u8, size: usize) -> *mut u8 {
+    if block.is_null() {
+        guard::out_of_memory(size);
+    }
+    block
+}
+
 // SAFETY: the alignment selects the allocator, and `realloc` keeps it; the caller promises everything else.
 unsafe impl GlobalAlloc for Aligned {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        unsafe { owner(layout).alloc(layout) }
+        guard::before_allocation(layout.size());
+        there(unsafe { owner(layout).alloc(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        guard::after_release(layout.size());
         unsafe { owner(layout).dealloc(pointer, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        unsafe { owner(layout).alloc_zeroed(layout) }
+        guard::before_allocation(layout.size());
+        there(unsafe { owner(layout).alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        unsafe { owner(layout).realloc(pointer, layout, size) }
+        guard::before_allocation(size);
+        guard::after_release(layout.size());
+        there(unsafe { owner(layout).realloc(pointer, layout, size) }, size)
     }
 }
 
 /// Returns free memory to the system that glibc would keep, for instance after listing many files.
 pub fn give_free_memory_back() {
     // SAFETY: it releases free memory only.
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
     let _ = unsafe { libc::malloc_trim(0) };
 }

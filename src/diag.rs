@@ -1,5 +1,6 @@
 //! Messages for the user: the place of an error, hints, suggestions, exit codes.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 
@@ -52,8 +53,8 @@ pub fn copy_of(error: &anyhow::Error) -> anyhow::Error {
 
 /// An error's text, with its hints on lines of their own.
 pub fn explain(error: &anyhow::Error) -> String {
-    let hints = hint_of(error).lines().map(|hint| format!("\nhint: {hint}"));
-    format!("{error:#}{}", hints.collect::<String>())
+    let hints = hint_of(error).lines().map(|hint| format!("\nhint: {}", shown(hint)));
+    format!("{}{}", shown(&format!("{error:#}")), hints.collect::<String>())
 }
 
 /// The file, node or tensor at the beginning of an error's text: `x` of "`x`: …" and of "node `x` (Conv): …".
@@ -66,6 +67,42 @@ pub fn place_of(text: &str) -> Option<&str> {
         None => rest,
     };
     (is_word(what) && rest.starts_with(':')).then_some(place)
+}
+
+/// Most letters of a word of a printed line, and of a line.
+const MAX_WORD: usize = 500;
+const MAX_LINE: usize = 10_000;
+
+/// A line as it may be printed, whatever names from files are in it: characters that control a terminal or the direction
+/// of writing are spelled out (`\u{1b}`, `\n`), and long words and lines have an ellipsis in their middle.
+pub fn shown(line: &str) -> Cow<'_, str> {
+    let is_short = line.len() <= MAX_WORD;
+    if is_short && !line.chars().any(controls) {
+        return Cow::Borrowed(line);
+    }
+    let words = line.split(' ').map(|word| shortened(word, MAX_WORD));
+    let line = words.collect::<Vec<_>>().join(" ");
+    let spelled = |c: char| match controls(c) {
+        true => c.escape_debug().to_string(),
+        false => c.to_string(),
+    };
+    Cow::Owned(shortened(&line, MAX_LINE).chars().map(spelled).collect())
+}
+
+/// Whether a character does something else than to stand in its place.
+pub fn controls(c: char) -> bool {
+    let directs = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    c.is_control() || directs
+}
+
+/// The beginning and the end of a long text, with an ellipsis between.
+fn shortened(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max || text.chars().nth(max).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let end: Vec<char> = text.chars().rev().take(max / 5).collect();
+    let begin = text.chars().take(max - max / 5 - 1);
+    Cow::Owned(begin.chain(['…']).chain(end.into_iter().rev()).collect())
 }
 
 /// Text such as `1 node` or `2 nodes`.
@@ -87,7 +124,7 @@ pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a st
         .map(|candidate| (strsim::damerau_levenshtein(found, candidate), candidate))
         .filter(|(distance, candidate)| 3 * distance <= n_letters(found).max(n_letters(candidate)))
         .min();
-    near.map_or(String::new(), |(_, candidate)| format!("did you mean `{candidate}`?"))
+    near.map_or(String::new(), |(_, candidate)| format!("did you mean `{}`?", shown(candidate)))
 }
 
 /// An error with this text and the list of valid `names`, and a hint at the name nearest to `found`.

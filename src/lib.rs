@@ -32,7 +32,8 @@
 //! | [`report`] | results of a run, as JSON and as lines | print |
 //! | [`cli`] | options, printing, exit codes | quantize |
 //! | [`diag`], [`progress`] | errors with hints, suggestions; progress of long work | print |
-//! | [`aligned`] | memory: tensors in the usual alignment, free memory returned to the system | |
+//! | [`foreign`] | files from outside: regular ones only, YAML of limited size and depth | interpret them |
+//! | [`aligned`], [`guard`] | memory: tensors in the usual alignment, free memory returned to the system; the end of a run that has none | |
 // Only `cli::print` writes to stdout and stderr.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -46,6 +47,8 @@ pub mod diag;
 pub mod engine;
 pub mod equalize;
 pub mod export;
+pub mod foreign;
+pub mod guard;
 pub mod heads;
 pub mod import;
 pub mod metrics;

@@ -14,6 +14,8 @@ mod diag;
 mod engine;
 mod equalize;
 mod export;
+mod foreign;
+mod guard;
 mod heads;
 mod import;
 mod metrics;

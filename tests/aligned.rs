@@ -28,10 +28,3 @@ fn memory_is_aligned_and_keeps_its_values() {
         }
     }
 }
-
-#[test]
-fn what_is_too_large_is_refused() {
-    let layout = Layout::from_size_align(isize::MAX as usize - 63, 64).unwrap();
-    // SAFETY: nothing is given out.
-    assert!(unsafe { Aligned.alloc(layout) }.is_null());
-}

@@ -1,7 +1,7 @@
 //! Messages for the user: hints and suggestions.
 
 use anyhow::{Context, anyhow};
-use mqq::diag::{WithHint, copy_of, did_you_mean, explain, hint_of, place_of};
+use mqq::diag::{WithHint, copy_of, did_you_mean, explain, hint_of, place_of, shown};
 
 #[test]
 fn suggests_only_what_is_near() {
@@ -39,4 +39,18 @@ fn the_place_is_what_a_text_begins_with() {
     ] {
         assert_eq!(place_of(text), place, "{text}");
     }
+}
+
+#[test]
+fn foreign_text_is_shown_in_one_line_of_limited_length() {
+    assert_eq!(shown("node `a` (Conv): é is 3, expected 4"), "node `a` (Conv): é is 3, expected 4");
+    assert_eq!(shown("a\nerror: b\r\t\u{1b}[31m\u{9b}m\u{202e}"), "a\\nerror: b\\r\\t\\u{1b}[31m\\u{9b}m\\u{202e}");
+    let long = "x".repeat(1 << 20);
+    let line = format!("node `{long}` (Conv): is 3");
+    let text = shown(&line);
+    assert!(
+        text.len() < 600 && text.starts_with("node `xxx") && text.contains('…') && text.ends_with("` (Conv): is 3")
+    );
+    assert!(shown(&"a b ".repeat(1 << 20)).len() < 11_000);
+    assert_eq!(explain(&anyhow!("a\nhint: b").hint("c\nd")), "a\\nhint: b\nhint: c\nhint: d");
 }

@@ -1,6 +1,6 @@
 //! Bad input: one clear error that names the smallest place, and nothing left behind.
 
-use crate::support::{GraphBuilder, repository};
+use crate::support::{Attr, GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::onnx;
 use mqq::onnx::proto::*;
@@ -102,6 +102,7 @@ fn models_that_cannot_be_quantized() {
             i: Some(1),
             ..Default::default()
         }],
+        input: vec!["x".into(); 5],
         ..node("BatchNormalization", "")
     };
     let add = |model: &mut ModelProto, nodes: &[NodeProto]| {
@@ -121,11 +122,23 @@ fn models_that_cannot_be_quantized() {
             vec!["already quantized", "1 QuantizeLinear"],
         ),
         (
-            conv(&|m| add(m, &[node("Warp", "odd.domain"), node("Weft", "odd.domain")]), "custom.onnx"),
+            conv(
+                &|m| {
+                    m.opset_import.push(OperatorSetIdProto { domain: Some("odd.domain".into()), version: Some(1) });
+                    add(m, &[node("Warp", "odd.domain"), node("Weft", "odd.domain")]);
+                },
+                "custom.onnx",
+            ),
             vec!["Warp", "Weft", "odd_Warp"],
         ),
         (
-            conv(&|m| add(m, &[training()]), "training.onnx"),
+            conv(
+                &|m| {
+                    m.opset_import[0].version = Some(15);
+                    add(m, &[training()]);
+                },
+                "training.onnx",
+            ),
             vec!["`odd_BatchNormalization`", "training mode", "hint: "],
         ),
         (conv(&nan, "nan.onnx"), vec!["`y.weight`", "1 of 432 values", "hint: "]),
@@ -284,4 +297,339 @@ fn weights_of_next_to_nothing_have_scales() {
         let stderr = String::from_utf8(ran.stderr).unwrap();
         assert_eq!(ran.status.code(), Some(0), "{backend}: {stderr}");
     }
+}
+
+/// A convolution, changed.
+fn changed(change: impl FnOnce(&mut ModelProto)) -> ModelProto {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 3, 32, 32]);
+    g.conv("x", 3, 16, 3, 1, "a");
+    g.op("Relu", &["a"], "y");
+    let mut model = g.output("y").build();
+    change(&mut model);
+    model
+}
+
+#[test]
+fn what_onnx_refuses_is_refused_with_its_place() {
+    let folder = TempDir::new().unwrap();
+    let attribute = |name: &str, value: i64| AttributeProto {
+        name: Some(name.into()),
+        r#type: Some(2),
+        i: Some(value),
+        ..Default::default()
+    };
+    let conv = |model: &mut ModelProto| model.graph.as_mut().unwrap().node.remove(0);
+    let with = |attributes: Vec<AttributeProto>| {
+        changed(|model| {
+            let mut node = conv(model);
+            node.attribute.extend(attributes);
+            model.graph.as_mut().unwrap().node.insert(0, node);
+        })
+    };
+    let sparse = |index: i64| {
+        changed(|model| {
+            let values = Some(onnx::tensor::from_f32("s", &[1], &[1.0]).unwrap());
+            let indices = Some(onnx::tensor::from_i64("", &[1], &[index]).unwrap());
+            model.graph.as_mut().unwrap().sparse_initializer.push(SparseTensorProto {
+                values,
+                indices,
+                dims: vec![3, 3],
+            });
+        })
+    };
+    let opset = |domain: &str, version: i64| OperatorSetIdProto { domain: Some(domain.into()), version: Some(version) };
+    let cases = [
+        (with(vec![attribute("grop", 1)]), "node `Conv_a` (Conv): attribute `grop` is unknown in operator set 17"),
+        (with(vec![attribute("group", 1)]), "node `Conv_a` (Conv): attribute `group` is given twice"),
+        (
+            with(vec![AttributeProto { name: Some("auto_pad".into()), ..attribute("", 1) }]),
+            "attribute `auto_pad` is of type int, expected string",
+        ),
+        (
+            with(vec![AttributeProto { f: Some(1.0), ..attribute("auto_pad", 1) }]),
+            "attribute `auto_pad`: has values of the types float and int, expected one",
+        ),
+        (
+            changed(|model| model.graph.as_mut().unwrap().node[1].domain = Some("made.up".into())),
+            "node `Relu_y` (Relu): the model does not import operator set `made.up`",
+        ),
+        (changed(|model| model.opset_import.push(opset("ai.onnx", 11))), "imports operator set `ai.onnx` twice"),
+        (changed(|model| model.opset_import[0].version = Some(99)), "operator set is 99, expected at most 28"),
+        (
+            changed(|model| model.graph.as_mut().unwrap().node[1].input.push("x".into())),
+            "node `Relu_y` (Relu): has 2 inputs, expected 1",
+        ),
+        (
+            changed(|model| model.graph.as_mut().unwrap().initializer[1].raw_data = Some(vec![0; 7].into())),
+            "tensor `a.bias`: holds 7 bytes, expected 64 for its shape",
+        ),
+        (sparse(9), "sparse tensor `s`: index is 9, expected 0 to 8 for the shape [3, 3]"),
+        (sparse(-1), "sparse tensor `s`: index is -1"),
+    ];
+    for (k, (model, expected)) in cases.iter().enumerate() {
+        let path = save(model, &folder, &format!("{k}.onnx"));
+        // Before the data are read.
+        let bad = folder.path().join("bad.npy");
+        fs::write(&bad, "none").unwrap();
+        let error = fails(&path, &[&bad], &[]);
+        assert!(error.contains(expected), "{error}\nexpected: {expected}");
+    }
+    assert!(onnx::check_valid(&sparse(8)).is_ok());
+}
+
+#[test]
+fn errors_of_the_engine_name_the_node() {
+    let folder = TempDir::new().unwrap();
+    let behind = |op: &str, inputs: &[&str], attributes: &[(&str, Attr)]| {
+        let mut g = GraphBuilder::new(17);
+        g.input("x", &[1, 3, 32, 32]);
+        g.conv("x", 3, 16, 3, 1, "a");
+        g.tensor(onnx::tensor::from_i64("far", &[1], &[500]).unwrap());
+        g.tensor(onnx::tensor::from_i64("odd", &[2], &[7, -1]).unwrap());
+        g.tensor(onnx::tensor::from_i64("huge", &[2], &[1 << 40, 1 << 20]).unwrap());
+        g.tensor(onnx::tensor::from_i64("pads", &[8], &[0, 0, 1 << 20, 1 << 20, 0, 0, 0, 0]).unwrap());
+        g.weight("wide", &[16, 9, 3, 3]);
+        g.op_with(op, inputs, "b", attributes);
+        g.op("Relu", &["b"], "y");
+        g.output("y").build()
+    };
+    let cases = [
+        behind("Conv", &["a", "wide"], &[]),
+        behind("Gather", &["a", "far"], &[("axis", Attr::Int(1))]),
+        behind("Transpose", &["a"], &[("perm", Attr::Ints(vec![0, 1, 9, 2]))]),
+        behind("Reshape", &["a", "odd"], &[]),
+        behind("Concat", &["a", "x"], &[("axis", Attr::Int(5))]),
+        behind("MaxPool", &["a"], &[("kernel_shape", Attr::Ints(vec![2, 2])), ("strides", Attr::Ints(vec![0, 0]))]),
+        // Sizes that the model declares.
+        behind("ConstantOfShape", &["huge"], &[]),
+        behind("Expand", &["a", "huge"], &[]),
+        behind("Pad", &["a", "pads"], &[]),
+        behind("MaxPool", &["a"], &[("kernel_shape", Attr::Ints(vec![2, 2])), ("pads", Attr::Ints(vec![1 << 40; 4]))]),
+    ];
+    for (k, model) in cases.iter().enumerate() {
+        let path = save(model, &folder, &format!("{k}.onnx"));
+        let error = fails(&path, &[&images()], &["--preprocess", "half", "--effort", "0"]);
+        assert!(error.contains("node `") && error.contains("_b`") || error.contains("tensor `b`"), "{k}: {error}");
+    }
+}
+
+#[test]
+fn names_do_not_control_the_terminal() {
+    let folder = TempDir::new().unwrap();
+    let evil = "\x1b[2J\u{9b}31m\nerror: forged\u{202e}";
+    let long = "n".repeat(1 << 20);
+    for name in [evil, &long] {
+        let model = changed(|model| {
+            let graph = model.graph.as_mut().unwrap();
+            graph.node[1].name = Some(name.into());
+            graph.node[1].op_type = Some(name.into());
+            graph.node[0].output[0] = name.into();
+            graph.node[1].input[0] = name.into();
+        });
+        let path = save(&model, &folder, "m.onnx");
+        let inspect = ["inspect", "-v", "-b", "tensorrt"].map(String::from).to_vec();
+        let data = images().display().to_string();
+        let calibrate = ["calibrate", "-b", "tensorrt", "--data", &data].map(String::from).to_vec();
+        let wrong = ["calibrate", "-b", name, "--data", &data].map(String::from).to_vec();
+        let unknown = vec!["inspect".into(), format!("--{name}")];
+        let json = ["calibrate", "-b", "tensorrt", "--json", "--data", &data].map(String::from).to_vec();
+        for args in [inspect, calibrate, json, wrong, unknown] {
+            let is_argument = args.iter().any(|arg| arg.contains(&long));
+            if is_argument {
+                continue;
+            }
+            let output = Command::new(assert_cmd::cargo::cargo_bin!("mqq")).args(&args).arg(&path).output().unwrap();
+            let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(text.chars().all(|c| c == '\n' || !mqq::diag::controls(c)), "{args:?}: {text:?}");
+            assert!(!text.lines().any(|line| line.starts_with("error: forged")), "{text}");
+            assert!(args.contains(&"--json".to_string()) || text.lines().all(|line| line.len() < 20_000), "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn texts_are_limited_in_depth_and_expansion() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let bomb: String =
+        (1..10).map(|k| format!("a{k}: &a{k} [{}]\n", vec![format!("*a{}", k - 1); 10].join(", "))).collect();
+    let cases = [
+        (format!("x: {}", "[".repeat(100_000)), "nested deeper than 64 levels"),
+        (format!("x: {}", "{a: ".repeat(3_000)), "nested deeper than 64 levels"),
+        ("- ".repeat(100_000) + "x", "nested deeper than 64 levels"),
+        (format!("a0: &a0 [x, x]\n{bomb}"), "more than 100000 values with its aliases replaced"),
+        ("#".repeat(2 << 20), "expected at most 1048576"),
+    ];
+    for (k, (text, expected)) in cases.iter().enumerate() {
+        let yaml = at(&format!("{k}.yaml"));
+        fs::write(&yaml, text).unwrap();
+        let yaml = yaml.display().to_string();
+        let error = fails(&digits(), &[&images()], &["--preprocess", &yaml]);
+        assert!(error.contains(expected) && error.contains(&yaml), "{error}");
+        let error = fails(&digits(), &[&images()], &["--preprocess", "half", "--effort", "1", "--head", &yaml]);
+        assert!(error.contains(expected), "{error}");
+        let output = Command::new(assert_cmd::cargo::cargo_bin!("mqq")).args(["backends", &yaml]).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() != Some(0) && error.contains(expected), "{error}");
+    }
+    // Aliases as people use them.
+    fs::write(at("good.yaml"), "mean: &x [0.5]\nstd: *x\nscale: 1/255\n").unwrap();
+    assert!(mqq::foreign::read_yaml(&at("good.yaml")).is_ok());
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_no_files() {
+    let folder = TempDir::new().unwrap();
+    for name in ["d.npy", "d.npz", "d.png", "d.txt", "d.csv", "t.yaml"] {
+        let path = folder.path().join(name);
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let pipe = path.display().to_string();
+        let error = match name {
+            "t.yaml" => fails(&digits(), &[&images()], &["--preprocess", &pipe]),
+            _ => fails(&digits(), &[&path], &["--preprocess", "half"]),
+        };
+        assert!(error.contains(name) && error.contains("is not a regular file"), "{name}: {error}");
+    }
+    let device = folder.path().join("d.pb");
+    std::os::unix::fs::symlink("/dev/zero", &device).unwrap();
+    let error = fails(&digits(), &[&device], &["--preprocess", "half"]);
+    assert!(error.contains("is not a regular file"), "{error}");
+}
+
+#[test]
+fn headers_and_checksums_of_arrays_are_checked() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    crate::support::write_npy(&at("good.npy"), &[4, 3, 32, 32], &crate::support::noise(4 * 3 * 32 * 32, 1));
+    let good = fs::read(at("good.npy")).unwrap();
+    let nested = format!("{{'descr': {}('a', '<f4'){}, 'shape': (1,)}}\n", "[".repeat(40), "]".repeat(40));
+    let nested = [&b"\x93NUMPY\x01\0"[..], &(nested.len() as u16).to_le_bytes(), nested.as_bytes()].concat();
+    let long = [&b"\x93NUMPY\x02\0"[..], &u32::MAX.to_le_bytes(), &good[10..]].concat();
+    for (bytes, expected) in [(nested, "nested deeper than 8 levels"), (long, "header has 4294967295 bytes")] {
+        fs::write(at("x.npy"), bytes).unwrap();
+        let error = fails(&digits(), &[&at("x.npy")], &[]);
+        assert!(error.contains("x.npy`: ") && error.contains(expected), "{error}");
+    }
+    crate::data::write_npz_stored(&at("x.npz"), &[("input", good.clone())]);
+    let mut archive = fs::read(at("x.npz")).unwrap();
+    let middle = archive.len() / 2;
+    archive[middle] ^= 1;
+    fs::write(at("x.npz"), archive).unwrap();
+    let error = fails(&digits(), &[&at("x.npz")], &[]);
+    assert!(error.contains("x.npz`: ") && error.to_lowercase().contains("checksum"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn external_data_are_in_the_folder_or_in_the_cache() {
+    use std::os::unix::fs::symlink;
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut model = onnx::load(&digits()).unwrap();
+    let tensor = &mut model.graph.as_mut().unwrap().initializer[0];
+    let data = tensor.raw_data.take().unwrap();
+    tensor.data_location = Some(1);
+    tensor.external_data = vec![StringStringEntryProto { key: Some("location".into()), value: Some("w.bin".into()) }];
+    for made in ["snapshots/1", "blobs", "other"] {
+        fs::create_dir_all(at(made)).unwrap();
+    }
+    fs::write(at("blobs/abc"), &data).unwrap();
+    fs::write(at("other/abc"), &data).unwrap();
+    let models = ["snapshots/1", "other"].map(|name| {
+        onnx::save(&model, &at(name).join("m.onnx")).unwrap();
+        at(name)
+    });
+    symlink("../../blobs/abc", models[0].join("w.bin")).unwrap();
+    assert!(onnx::load_whole(&models[0].join("m.onnx")).is_ok());
+    fs::remove_file(models[0].join("w.bin")).unwrap();
+    symlink("../../other/abc", models[0].join("w.bin")).unwrap();
+    symlink("../blobs/abc", models[1].join("w.bin")).unwrap();
+    for folder in &models {
+        let error = fails(&folder.join("m.onnx"), &[&images()], &["--preprocess", "half"]);
+        assert!(error.contains("expected a file in the model's folder or below it"), "{error}");
+    }
+    fs::remove_file(models[1].join("w.bin")).unwrap();
+    symlink("abc", models[1].join("w.bin")).unwrap();
+    assert!(onnx::load_whole(&models[1].join("m.onnx")).is_ok());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn limits_of_the_system_are_errors_and_leave_nothing() {
+    let folder = TempDir::new().unwrap();
+    let limited = |limit: &str, threads: &str| {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")]);
+        command.arg(assert_cmd::cargo::cargo_bin!("mqq")).arg("calibrate").arg(digits());
+        command.args(["-b", "tensorrt", "--preprocess", "half", "--threads", threads, "--out-dir"]).arg(folder.path());
+        let output = command.arg("--data").arg(images()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let bytes = || {
+        let read = |name: &str| fs::read(folder.path().join(name)).unwrap();
+        let both = (read("digits_cnn.tensorrt.onnx"), read("digits_cnn.tensorrt.json"));
+        fs::remove_file(folder.path().join("digits_cnn.tensorrt.onnx")).unwrap();
+        fs::remove_file(folder.path().join("digits_cnn.tensorrt.json")).unwrap();
+        both
+    };
+    assert_eq!(limited("true", "1").0, Some(0));
+    let expected = bytes();
+    let mut n_failed = 0;
+    for limit in ["ulimit -f 8", "ulimit -v 40000", "ulimit -v 60000", "ulimit -v 80000", "ulimit -v 120000"] {
+        let (code, stderr) = limited(limit, "1");
+        match code {
+            Some(0) => assert!(bytes() == expected, "{limit}: another model"),
+            // Below some limit the program cannot be started.
+            Some(127) | None if limit.contains("-v 40000") => {}
+            _ => {
+                n_failed += 1;
+                assert!(code == Some(1) && stderr.contains("error: "), "{limit}: {code:?} {stderr}");
+                assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{limit}: {stderr}");
+            }
+        }
+    }
+    assert!(n_failed >= 2);
+}
+
+#[test]
+fn a_model_and_a_sidecar_of_two_runs_are_told() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let calibrate = |more: &[&str]| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
+        command
+            .arg("calibrate")
+            .arg(digits())
+            .args(["-b", "tensorrt", "--preprocess", "half", "--effort", "0", "--data"]);
+        let output = command.arg(images()).arg("-o").arg(at("q.onnx")).args(more).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let check = || {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
+        let output = command.arg("check").arg(at("q.onnx")).args(["-b", "tensorrt"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let sidecar = |text: &str| {
+        calibrate(&[]);
+        let kept = fs::read(at("q.json")).unwrap();
+        calibrate(&["--limit", "3"]);
+        if text == "mixed" {
+            fs::write(at("q.json"), kept).unwrap();
+        }
+    };
+    sidecar("whole");
+    assert!(!check().contains("sidecar"), "{}", check());
+    sidecar("mixed");
+    assert!(check().contains("warning [sidecar]"), "{}", check());
+    let other = fs::read(at("q.json")).unwrap();
+    let said = calibrate(&["--skip-existing", "--limit", "3"]);
+    assert!(said.contains("were of two runs") && !said.contains("skipped"), "{said}");
+    assert!(calibrate(&["--skip-existing", "--limit", "3"]).contains("results exist, skipped"));
+    fs::write(at("q.json"), other).unwrap();
+    let said = calibrate(&["--skip-existing", "--limit", "3"]);
+    assert!(said.contains("were of two runs") && !said.contains("skipped"), "{said}");
+    assert!(!check().contains("sidecar"));
 }

@@ -61,7 +61,8 @@ const ROOMS: &[Room] = &[
     Room { floor: 0, modules: &["quant"], may_use: Only(&[]) },
     Room { floor: 0, modules: &["statistics"], may_use: Only(&[]) },
     Room { floor: 0, modules: &["diag", "progress"], may_use: Only(&[]) },
-    Room { floor: 0, modules: &["aligned"], may_use: Only(&[]) },
+    Room { floor: 0, modules: &["aligned", "guard"], may_use: Only(&[]) },
+    Room { floor: 0, modules: &["foreign"], may_use: Only(&[]) },
     // A crate of its own.
     Room { floor: 0, modules: &["concrete"], may_use: Only(&[]) },
 ];

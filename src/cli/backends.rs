@@ -1,7 +1,7 @@
 //! `mqq backends`: lists the targets and their tables.
 
 use super::options::resolve_backend;
-use super::print::out;
+use super::print::{self, out};
 use super::{Failure, complete};
 use crate::backends::{BUILT_IN, resolve};
 use crate::diag::Exit;
@@ -37,8 +37,8 @@ pub(super) fn run(args: &BackendsArgs) -> Result<Exit, Failure> {
         Some(name) => {
             let scheme = resolve_backend(name, &args.switches, &args.sets)?;
             match args.json {
-                true => out!("{}", serde_json::to_string_pretty(&scheme)?),
-                false => out!("{}", serde_yaml::to_string(&scheme)?.trim_end()),
+                true => print::json(&scheme)?,
+                false => print::STDOUT.lines(serde_yaml::to_string(&scheme)?.trim_end()),
             }
         }
         None => {
@@ -47,7 +47,7 @@ pub(super) fn run(args: &BackendsArgs) -> Result<Exit, Failure> {
             if args.json {
                 let entry = |s: &Scheme| serde_json::json!({ "name": s.name, "aliases": s.aliases, "description": s.description });
                 let list: Vec<_> = schemes.iter().map(entry).collect();
-                out!("{}", serde_json::to_string_pretty(&list)?);
+                print::json(&list)?;
             } else {
                 let width = schemes.iter().map(|scheme| scheme.name.len()).max().unwrap_or(0);
                 for scheme in schemes {

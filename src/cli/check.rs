@@ -9,6 +9,7 @@ use crate::diag::{Exit, count};
 use crate::onnx;
 use crate::report::{self, Verbosity};
 use crate::scheme::Scheme;
+use crate::sidecar::Sidecar;
 use anyhow::Result;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -109,6 +110,15 @@ fn one(path: &Path, scheme: &Scheme, of_transformers: Option<&Scheme>) -> Result
         if n_of(&of_other, Severity::Error) == 0 {
             (findings, table) = (of_other, Some(other.name.clone()));
         }
+    }
+    if Sidecar::beside(path).is_some_and(|sidecar| !sidecar.is_of(path)) {
+        let sidecar = path.with_extension("json");
+        let found = format!("that of another model (`{}`)", sidecar.display());
+        findings.push(Finding {
+            severity: Severity::Warning,
+            rule: "sidecar",
+            ..Finding::new("sidecar", found, "that of this file: calibrate again, or delete it")
+        });
     }
     let (n_errors, n_warnings) = (n_of(&findings, Severity::Error), n_of(&findings, Severity::Warning));
     Ok(CheckedModel {

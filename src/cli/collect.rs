@@ -8,6 +8,7 @@ use super::print::{Bar, out};
 use super::quantize::QuantizeArgs;
 use crate::backends::BUILT_IN;
 use crate::diag::{count, file_name};
+use crate::foreign;
 use crate::onnx::{RunFile, Staged};
 use crate::pipeline::{self, CollectRequest, Request};
 use crate::scheme::Scheme;
@@ -149,6 +150,6 @@ pub fn collect(
 pub fn read(path: &Path) -> Result<SavedStatistics> {
     let name = || format!("`{}`", path.display());
     ensure_readable(path)?;
-    let bytes = std::fs::read(path).with_context(name)?;
+    let bytes = foreign::read(path).with_context(name)?;
     read_statistics(&bytes).with_context(name)
 }

@@ -2,7 +2,7 @@
 
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
-use super::print::{Bar, err, out};
+use super::print::{self, Bar, err, out};
 use super::{Failure, complete};
 use crate::data::{self, BoxLabels, Labels, parse_number};
 use crate::diag::Exit;
@@ -125,7 +125,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         if let (Some(task), Some(object)) = (&task, object.as_object_mut()) {
             object.insert("task".to_string(), serde_json::to_value(task)?);
         }
-        out!("{}", serde_json::to_string_pretty(&object)?);
+        print::json(&object)?;
     } else {
         for output in outputs.iter().filter(|output| !quiet || is_missed(output)) {
             out!("{}", report::comparison(output));

@@ -5,6 +5,7 @@ use super::print::out;
 use super::{Failure, complete};
 use crate::diag::{Exit, WithHint};
 use crate::export::{FORMATS, by_name, float_model};
+use crate::foreign;
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::sidecar::Sidecar;
 use anyhow::{Context, anyhow};
@@ -60,7 +61,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     let written = [RunFile::new(format!("format `{name}`"), &output)];
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let of_path = || format!("`{}`", path.display());
-    let text = std::fs::read(path).with_context(of_path)?;
+    let text = foreign::read(path).with_context(of_path)?;
     let text = String::from_utf8(text).ok().context("is not a text file, expected a sidecar");
     let sidecar = text.and_then(|text| Sidecar::from_json(&text)).with_context(of_path)?;
     let model = match &args.model {

@@ -2,7 +2,7 @@
 
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{RARE, SelectArgs, ShapeArgs, of_transformers, resolve_backend};
-use super::print::out;
+use super::print::{self, out};
 use super::{ErrorReport, Failure, complete};
 use crate::diag::Exit;
 use crate::onnx;
@@ -110,7 +110,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         report.placement = Some(placement(&args.model, (scheme, other.as_ref()), &shapes, &selection)?);
     }
     match args.json {
-        true => out!("{}", serde_json::to_string_pretty(&report)?),
+        true => print::json(&report)?,
         false => print(&report, args.verbose),
     }
     Ok(Exit::Done)

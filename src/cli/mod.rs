@@ -26,15 +26,17 @@ mod zoo;
 mod zoo_file;
 
 use crate::data;
-use crate::diag::{Exit, WithHint, explain, hint_of, place_of};
+use crate::diag::{Exit, WithHint, hint_of, place_of};
+use crate::guard;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::env::{CompleteEnv, Shells};
-use print::{err, out};
+use print::err;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 /// Version of the objects that `--json` prints; the sidecar has its own.
 const JSON_VERSION: &str = "2.1";
@@ -103,8 +105,9 @@ enum Command {
 /// completions, prints these and ends.
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(complete::VARIABLE).complete();
+    guard::install(|message, hint| print_failed(&anyhow::anyhow!("{message}").hint(hint), json_is_asked()));
     let exit = match Cli::try_parse() {
-        Ok(cli) => run(cli),
+        Ok(cli) => guarded(cli),
         Err(answer) => {
             let exit = print::answer(&answer);
             let pattern = expanded_pattern().filter(|_| answer.kind() == ErrorKind::UnknownArgument);
@@ -112,7 +115,7 @@ pub fn main() -> ExitCode {
             if !hint.is_empty() {
                 err!("hint: {hint}");
             }
-            if exit != Exit::Done && std::env::args_os().any(|arg| arg == "--json") {
+            if exit != Exit::Done && json_is_asked() {
                 let text = answer.to_string();
                 let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
                 print_failure(&anyhow::anyhow!("{}", text.replace('\n', " ")).hint(hint));
@@ -135,6 +138,31 @@ fn expanded_pattern() -> Option<PathBuf> {
     both.last().cloned()
 }
 
+fn json_is_asked() -> bool {
+    std::env::args_os().any(|arg| arg == "--json")
+}
+
+/// Prints an error, and as JSON too where that is asked for.
+fn print_failed(error: &anyhow::Error, json: bool) {
+    print::error(error);
+    if json {
+        print_failure(error);
+    }
+}
+
+/// Runs the command. A panic, which is a bug or a thread that the system refused, is an error like others.
+fn guarded(cli: Cli) -> Exit {
+    static MESSAGE: Mutex<String> = Mutex::new(String::new());
+    std::panic::set_hook(Box::new(|info| {
+        *MESSAGE.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string();
+    }));
+    std::panic::catch_unwind(|| run(cli)).unwrap_or_else(|_| {
+        let message = MESSAGE.lock().unwrap_or_else(PoisonError::into_inner).replace('\n', " ");
+        print_failed(&anyhow::anyhow!("internal error: {message}"), json_is_asked());
+        Exit::Failed
+    })
+}
+
 fn run(cli: Cli) -> Exit {
     let json = match &cli.command {
         Command::Calibrate(args) => args.quantize.print.json,
@@ -152,19 +180,15 @@ fn run(cli: Cli) -> Exit {
         Err(Failure::Usage(error)) => (error, Exit::Usage),
         Err(Failure::Failed(error)) => (error, Exit::Failed),
     };
-    print_error(&error);
-    if json {
-        print_failure(&error);
-    }
+    print_failed(&error, json);
     exit
 }
 
 /// The error of a command that failed as a whole, as JSON.
 fn print_failure(error: &anyhow::Error) {
     let report = FailureReport { schema_version: JSON_VERSION, error: ErrorReport::of(error) };
-    if let Ok(text) = serde_json::to_string_pretty(&report) {
-        out!("{text}");
-    }
+    // A report of texts is always JSON.
+    let _ = print::json(&report);
 }
 
 /// Why a command ends early.
@@ -199,7 +223,7 @@ impl<R: Serialize> JsonReport<R> {
     }
 
     fn print(&self) -> anyhow::Result<()> {
-        out!("{}", serde_json::to_string_pretty(self)?);
+        print::json(self)?;
         Ok(())
     }
 }
@@ -248,7 +272,7 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
             let completer = shells.completer(&name).with_context(|| format!("shell `{name}` has no completion"))?;
             let mut script = Vec::new();
             completer.write_registration(complete::VARIABLE, "mqq", "mqq", "mqq", &mut script)?;
-            out!("{}", String::from_utf8_lossy(&script).trim_end());
+            print::STDOUT.lines(String::from_utf8_lossy(&script).trim_end());
             Ok(Exit::Done)
         }
         Command::Man { folder } => {
@@ -260,5 +284,5 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
 
 /// Prints `error: smallest place first: found, expected`, then the hints on lines of their own.
 fn print_error(error: &anyhow::Error) {
-    err!("error: {}", explain(error));
+    print::error(error);
 }

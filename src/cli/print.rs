@@ -4,9 +4,11 @@
 //! the exit code is the work's. Other write errors, such as a full disk, turn [`Exit::Done`] into [`Exit::Failed`] at
 //! the end.
 
-use crate::diag::Exit;
+use crate::diag::{Exit, controls, explain, shown};
 use crate::progress::Tick;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -23,8 +25,15 @@ pub(super) static STDOUT: Stream = Stream { name: "stdout", open: || Box::new(io
 pub(super) static STDERR: Stream = Stream { name: "stderr", open: || Box::new(io::stderr()), ended: OnceLock::new() };
 
 impl Stream {
-    pub fn print(&self, line: fmt::Arguments) {
-        self.attempt(|stream| writeln!(stream, "{line}"));
+    /// Prints a line, whatever names from files are in it.
+    pub fn line(&self, line: fmt::Arguments) {
+        let line = line.to_string();
+        self.attempt(|stream| writeln!(stream, "{}", shown(&line)));
+    }
+
+    /// Prints lines of which none is forged: JSON, YAML, lines that were made to be shown.
+    pub fn lines(&self, text: &str) {
+        self.attempt(|stream| writeln!(stream, "{}", escaped(text)));
     }
 
     /// Writes unless there was an error.
@@ -41,12 +50,33 @@ impl Stream {
 
 /// Prints a line on stdout: results.
 macro_rules! out {
-    ($($text:tt)*) => { $crate::cli::print::STDOUT.print(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::cli::print::STDOUT.line(format_args!($($text)*)) };
 }
 
 /// Prints a line on stderr: errors and warnings.
 macro_rules! err {
-    ($($text:tt)*) => { $crate::cli::print::STDERR.print(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::cli::print::STDERR.line(format_args!($($text)*)) };
+}
+
+/// The error, and its hints on lines of their own.
+pub fn error(error: &anyhow::Error) {
+    STDERR.lines(&format!("error: {}", explain(error)));
+}
+
+/// Prints a value as JSON on stdout.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    STDOUT.lines(&serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// The text with escapes, as in JSON, for characters that control a terminal; serde escapes only some of them.
+fn escaped(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c == '\n' || c == '\t' || !controls(c);
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |c: char| if is_plain(c) { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
+    Cow::Owned(text.chars().map(escape).collect())
 }
 
 pub(super) use {err, out};
@@ -54,7 +84,11 @@ pub(super) use {err, out};
 /// Prints the command-line parser's answer: help, the version, or an error.
 pub fn answer(answer: &clap::Error) -> Exit {
     let stream = if answer.use_stderr() { &STDERR } else { &STDOUT };
-    stream.attempt(|_| answer.print());
+    // The parser repeats arguments as they are, and colors its text by escapes of its own.
+    match std::env::args().any(|arg| arg.chars().any(controls)) {
+        true => stream.line(format_args!("{}", answer.to_string().split("\n\n").next().unwrap_or_default())),
+        false => stream.attempt(|_| answer.print()),
+    }
     if answer.exit_code() == 0 { Exit::Done } else { Exit::Usage }
 }
 
@@ -90,11 +124,15 @@ pub struct Bar {
 impl Bar {
     pub fn new(n: usize, what: String, quiet: bool) -> Bar {
         let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let what = shown(&what).into_owned();
         let bar = ProgressBar::with_draw_target(Some(n as u64), target);
         let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}, {per_sec}, eta {eta}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(what.clone());
-        bar.enable_steady_tick(Duration::from_millis(200));
+        // It needs a thread, which there may be none of.
+        if !bar.is_hidden() && std::thread::Builder::new().spawn(|| ()).is_ok() {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
         Bar { bar, what, quiet, next: Mutex::new(FIRST_REPORT) }
     }
 

@@ -16,7 +16,7 @@ use crate::onnx::{RunFile, Staged, encode};
 use crate::pipeline::{self, Outcome, Request};
 use crate::report::{self, Summary};
 use crate::scheme::{Scheme, WeightStorage};
-use crate::sidecar::Sidecar;
+use crate::sidecar::{QuantizedRecord, Sidecar};
 use crate::statistics::SavedStatistics;
 use crate::tune::{self, Effort, methods};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -267,10 +267,16 @@ impl RunPaths {
         [&self.output, &self.sidecar].into_iter().chain(&self.tail).chain(self.emitted.iter().map(|(_, path)| path))
     }
 
-    /// Whether all results exist and have the same origin.
+    /// Whether all results exist, have the same origin, and model and sidecar are of one run.
     pub fn are_up_to_date(&self) -> bool {
         let is_same = |origin: &Origin| origin.differing(&self.output).is_some_and(|differing| differing.is_empty());
-        self.results().all(|path| path.exists()) && self.origin.as_ref().is_some_and(is_same)
+        let is_up_to_date = self.results().all(|path| path.exists()) && self.origin.as_ref().is_some_and(is_same);
+        is_up_to_date && !self.are_mixed()
+    }
+
+    /// Whether model and sidecar exist, and are of two runs.
+    fn are_mixed(&self) -> bool {
+        self.output.exists() && Sidecar::beside(&self.output).is_some_and(|sidecar| !sidecar.is_of(&self.output))
     }
 
     /// [`RunPaths::results`] and possible further files, with their roles.
@@ -513,8 +519,9 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     if args.strict && !summary.warnings.is_empty() {
         return Err(Strict { model: paths.model.display().to_string(), warnings: summary.warnings }.into());
     }
-    let Outcome { model, prepared, tail, has_external_data, sidecar, .. } = outcome;
+    let Outcome { model, prepared, tail, has_external_data, mut sidecar, .. } = outcome;
     let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
+    sidecar.quantized = Some(QuantizedRecord { sha256: staged.sha256(&paths.output)? });
     let text = sidecar.to_json();
     staged.add(text.as_bytes(), &paths.sidecar)?;
     if let Some((tail, path)) = tail.as_ref().zip(paths.tail.as_ref()) {
@@ -528,6 +535,12 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     }
     if let Some(origin) = &paths.origin {
         staged.add(origin.text()?.as_bytes(), &Origin::path(&paths.output))?;
+    }
+    if paths.are_mixed() {
+        let (model, sidecar) = (paths.output.display(), paths.sidecar.display());
+        summary.warnings.push(format!(
+            "`{model}` and `{sidecar}` were of two runs, as a run leaves them that is killed: both are replaced"
+        ));
     }
     staged.commit()?;
     summary.seconds = start.elapsed().as_secs_f64();

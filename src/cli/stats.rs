@@ -2,7 +2,7 @@
 
 use super::collect::read;
 use super::files::ensure_readable;
-use super::print::out;
+use super::print::{self, out};
 use super::{Failure, JSON_VERSION, complete};
 use crate::diag::{Exit, count};
 use crate::observers::{Observer, by_spelling};
@@ -106,7 +106,7 @@ struct JsonObject<R> {
 }
 
 fn print_json(report: impl Serialize) -> Result<()> {
-    out!("{}", serde_json::to_string_pretty(&JsonObject { schema_version: JSON_VERSION, report })?);
+    print::json(&JsonObject { schema_version: JSON_VERSION, report })?;
     Ok(())
 }
 

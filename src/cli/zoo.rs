@@ -5,7 +5,7 @@
 
 use super::given::{Options, arguments, given_options};
 use super::options::PrintArgs;
-use super::print::{err, out};
+use super::print::{self, err, out};
 use super::zoo_file::{Entry, ZooFile};
 use super::{Failure, JSON_VERSION, junit};
 use crate::diag::{Exit, count, file_name};
@@ -183,7 +183,7 @@ pub(super) fn run(
             result["peak_bytes"] = json!(peak);
         }
         if !said.trim().is_empty() {
-            err!("{}", said.trim_end());
+            print::STDERR.lines(said.trim_end());
         }
         if !quiet {
             warnings(&results);
@@ -204,7 +204,7 @@ pub(super) fn run(
         let (threads, peak) = (zoo_run.n_threads, zoo_run.peak);
         let about = json!({ "seconds": seconds, "threads": threads, "peak_bytes": peak, "memory_bytes": memory });
         let object = json!({ "schema_version": JSON_VERSION, "zoo": about, "results": results });
-        out!("{}", serde_json::to_string_pretty(&object)?);
+        print::json(&object)?;
     } else if !quiet {
         report::table(&results, true).iter().for_each(|line| out!("{line}"));
         let of = |status: &str| results.iter().filter(|result| result["status"] == status).count();

@@ -3,6 +3,7 @@
 use super::Cli;
 use super::given::{Options, arguments};
 use crate::diag::{WithHint, file_name, in_yaml, none_of};
+use crate::foreign;
 use crate::metrics::MetricBound;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{CommandFactory, Parser};
@@ -58,7 +59,7 @@ impl ZooFile {
     /// If it cannot be read, is not YAML, or has an unknown key. The message has the file and the key.
     pub fn read(path: &Path) -> Result<ZooFile> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| format!("`{file}`"))?;
+        let text = foreign::read_yaml(path).with_context(|| format!("`{file}`"))?;
         let text: Text = serde_yaml::from_str(&text).map_err(|error| in_yaml(&file, &error))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let of =

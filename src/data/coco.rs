@@ -2,6 +2,7 @@
 
 use super::fit::ImageFit;
 use super::{Dataset, labels};
+use crate::foreign;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -71,7 +72,7 @@ impl BoxLabels {
     /// file.
     pub fn read(file: &Path) -> Result<BoxLabels> {
         let read = || -> Result<BoxLabels> {
-            let text = std::fs::read(file)?;
+            let text = foreign::read(file)?;
             let instances: Instances = serde_json::from_slice(&text)?;
             let mut ids: Vec<i64> = instances.categories.iter().map(|category| category.id).collect();
             ids.sort_unstable();

@@ -10,11 +10,12 @@ use super::recipe::Recipe;
 use super::resize::Resize;
 use super::{Array, Values};
 use crate::diag::WithHint;
+use crate::foreign;
 use crate::onnx::inputs::InputSpec;
 use anyhow::{Context, Result, anyhow, ensure};
 use image::{DynamicImage, ImageFormat, ImageReader};
 use mqq_concrete::resample::{Kernel, resize};
-use std::io::Cursor;
+use std::io::{BufReader, Cursor};
 use std::path::{Path, PathBuf};
 
 /// Pixels of 8 bits, channels last.
@@ -59,7 +60,7 @@ impl Recipe {
     }
 
     fn decode(&self, path: &Path) -> Result<Pixels> {
-        let bytes = std::fs::read(path)?;
+        let bytes = foreign::read(path)?;
         ensure!(!bytes.is_empty(), "is empty, expected an image");
         let format =
             image::guess_format(&bytes).context("is not an image, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM")?;
@@ -174,8 +175,8 @@ impl Recipe {
     /// # Errors
     /// If the file is no image. The message starts with its path.
     pub fn image_fit(&self, path: &Path) -> Result<ImageFit> {
-        let size = ImageReader::open(path)
-            .map_err(anyhow::Error::from)
+        let size = foreign::open(path)
+            .map(|file| ImageReader::new(BufReader::new(file)))
             .and_then(|reader| Ok(reader.with_guessed_format()?.into_dimensions()?));
         let (width, height) = size.with_context(|| format!("`{}`", path.display()))?;
         let size = [width as usize, height as usize];

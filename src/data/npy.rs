@@ -3,11 +3,13 @@
 //! Source: NumPy, `numpy.lib.format`; versions 1 to 3.
 
 use super::array::Element;
-use anyhow::{Context, Result, bail, ensure};
+use crate::diag::WithHint;
+use crate::foreign;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use npyz::npz::NpzArchive;
 use npyz::{DType, NpyHeader, Order};
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, sink};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,25 +23,48 @@ pub struct Header {
     n_bytes: usize,
 }
 
-/// A reader that counts its bytes.
-struct Counted<R> {
-    inner: R,
-    n_bytes: u64,
-}
+/// Most bytes of a header's text, as in NumPy.
+const MAX_HEADER_BYTES: usize = 10_000;
+/// Most brackets inside of each other in a header; the parser's time doubles with each.
+const MAX_HEADER_DEPTH: usize = 8;
+/// Most bytes of an array in a compressed archive.
+const MAX_UNPACKED: usize = 2 << 30;
+/// Compressed arrays from this size in bytes on may not be compressed by more than [`MAX_RATIO`].
+const LARGE_UNPACKED: usize = 256 << 20;
+const MAX_RATIO: u64 = 200;
 
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n_bytes = self.inner.read(buffer)?;
-        self.n_bytes += n_bytes as u64;
-        Ok(n_bytes)
+/// The bytes of a header, with its beginning and without the values behind.
+fn header_bytes(mut reader: impl Read) -> Result<Vec<u8>> {
+    const IS_NO_ARRAY: &str = "is not a NumPy array";
+    let mut bytes = vec![0; 10];
+    reader.read_exact(&mut bytes).context(IS_NO_ARRAY)?;
+    ensure!(bytes.starts_with(b"\x93NUMPY") && (1..=3).contains(&bytes[6]), IS_NO_ARRAY);
+    if bytes[6] > 1 {
+        bytes.resize(12, 0);
+        reader.read_exact(&mut bytes[10..]).context(IS_NO_ARRAY)?;
     }
+    let n_bytes = bytes[8..].iter().rev().fold(0usize, |n, &byte| n << 8 | usize::from(byte));
+    ensure!(n_bytes <= MAX_HEADER_BYTES, "header has {n_bytes} bytes, expected at most {MAX_HEADER_BYTES}");
+    let start = bytes.len();
+    bytes.resize(start + n_bytes, 0);
+    reader.read_exact(&mut bytes[start..]).context("ends in its header")?;
+    let mut depth = 0usize;
+    for byte in &bytes[start..] {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        ensure!(depth <= MAX_HEADER_DEPTH, "header is nested deeper than {MAX_HEADER_DEPTH} levels");
+    }
+    Ok(bytes)
 }
 
 impl Header {
     /// Reads a header. Returns its length in bytes, too.
     fn read(reader: impl Read) -> Result<(Header, u64)> {
-        let mut reader = Counted { inner: reader, n_bytes: 0 };
-        let npy = NpyHeader::from_reader(&mut reader).context("is not a NumPy array")?;
+        let bytes = header_bytes(reader)?;
+        let npy = NpyHeader::from_reader(&mut &bytes[..]).context("is not a NumPy array")?;
         let DType::Plain(plain) = npy.dtype() else {
             bail!("holds records, expected plain numbers");
         };
@@ -58,7 +83,7 @@ impl Header {
             shape,
             element,
         };
-        Ok((header, reader.n_bytes))
+        Ok((header, bytes.len() as u64))
     }
 
     /// Bytes of each of `n_samples` samples.
@@ -106,7 +131,7 @@ enum ArrayPlace {
 impl Stored {
     /// Reads the header of a `.npy` file.
     pub fn open(path: &Path) -> Result<Stored> {
-        let file = File::open(path)?;
+        let file = foreign::open(path)?;
         let file_bytes = file.metadata()?.len();
         let (header, start) = Header::read(BufReader::new(file))?;
         Stored::plain(header, start, file_bytes)
@@ -135,7 +160,7 @@ impl Stored {
         let ArrayPlace::Plain(start) = self.place else {
             return Ok(self.header.gather(&unpacked()?, sample, n_samples));
         };
-        let mut file = File::open(path)?;
+        let mut file = foreign::open(path)?;
         if self.header.is_column_major {
             // SAFETY: the map is read-only and private to this process; as with every memory map, nobody else may
             // truncate the file while it is in use.
@@ -159,11 +184,14 @@ impl Stored {
         let mut member = archive.zip_archive().by_name(file_name)?;
         Header::read(&mut member)?;
         let mut data = Vec::new();
-        member.take(self.header.n_bytes as u64).read_to_end(&mut data)?;
+        let in_member = || format!("`{file_name}`");
+        (&mut member).take(self.header.n_bytes as u64).read_to_end(&mut data).with_context(in_member)?;
+        // At its end the archive compares the checksum.
+        let n_more = io::copy(&mut member, &mut sink()).with_context(in_member)?;
         ensure!(
-            data.len() == self.header.n_bytes,
+            data.len() == self.header.n_bytes && n_more == 0,
             "`{file_name}` holds {} bytes of data, expected {} for shape {:?}",
-            data.len(),
+            data.len() as u64 + n_more,
             self.header.n_bytes,
             self.header.shape
         );
@@ -181,7 +209,7 @@ pub struct Archive {
 
 impl Archive {
     pub fn open(path: &Path) -> Result<Archive> {
-        let file = File::open(path)?;
+        let file = foreign::open(path)?;
         let file_bytes = file.metadata()?.len();
         let zip = NpzArchive::new(BufReader::new(file)).context("is not an .npz archive")?;
         let mut names: Vec<String> = zip.array_names().map(str::to_owned).collect();
@@ -201,11 +229,24 @@ impl Archive {
         let file_name = npyz::npz::file_name_from_array_name(name);
         let mut member = self.zip.zip_archive().by_name(&file_name)?;
         let is_stored = member.compression().to_string() == "Stored";
-        let data_start = member.data_start();
+        let (data_start, packed_bytes) = (member.data_start(), member.compressed_size());
         let (header, header_bytes) = Header::read(&mut member)?;
         if !is_stored {
+            let n_bytes = header.n_bytes;
+            let is_bomb = n_bytes > LARGE_UNPACKED && n_bytes as u64 / MAX_RATIO > packed_bytes;
+            ensure!(
+                n_bytes <= MAX_UNPACKED && !is_bomb,
+                anyhow!(
+                    "array of {n_bytes} bytes is compressed to {packed_bytes}, expected at most {MAX_UNPACKED}, and \
+                     from {LARGE_UNPACKED} on no more than {MAX_RATIO} times the compressed ones"
+                )
+                .hint("write it without compression (numpy.savez), or as several files")
+            );
             return Ok(Stored { header, place: ArrayPlace::Packed(file_name) });
         }
+        // The values are read from the file later, without the archive: its checksum is compared here.
+        io::copy(&mut member, &mut sink())?;
+        drop(member);
         Stored::plain(header, data_start + header_bytes, self.file_bytes)
     }
 }

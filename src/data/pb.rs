@@ -2,11 +2,11 @@
 
 use super::array::{Element, type_name};
 use crate::diag::count;
+use crate::foreign;
 use crate::onnx::proto::TensorProto;
 use crate::onnx::tensor;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use std::fs::File;
 use std::path::Path;
 
 /// Reads a message; raw data stays in the memory map.
@@ -14,7 +14,7 @@ use std::path::Path;
 /// # Errors
 /// If the file is not a numeric tensor, or the number of values does not match the shape.
 pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
-    let file = File::open(path)?;
+    let file = foreign::open(path)?;
     ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX tensor");
     // SAFETY: the map is read-only and private to this process; as with every memory map, nobody else may truncate the
     // file while it is in use.

@@ -2,6 +2,7 @@
 
 use super::preprocess::Preprocessing;
 use crate::diag::{in_yaml, none_of};
+use crate::foreign;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::fmt;
@@ -40,13 +41,13 @@ impl Preprocessing {
         if let Some(preset) = find(name) {
             return Ok(preset.preprocessing());
         }
-        if !Path::new(name).is_file() {
+        if !Path::new(name).exists() {
             return Err(match name.ends_with(".yaml") || name.ends_with(".yml") {
                 true => unknown(format_args!("`{name}`: is neither a file nor a preset"), name),
                 false => unknown(format_args!("preprocessing `{name}` is neither a file nor a preset"), name),
             });
         }
-        let yaml = std::fs::read_to_string(name).with_context(|| format!("`{name}`"))?;
+        let yaml = foreign::read_yaml(Path::new(name)).with_context(|| format!("`{name}`"))?;
         Preprocessing::from_yaml(&yaml, name)
     }
 

@@ -52,7 +52,8 @@ impl SampleShapes {
         let of_input = |input: usize| {
             let shapes: BTreeSet<(usize, &Vec<usize>)> =
                 self.known.keys().map(|shapes| (shapes[input].iter().product(), &shapes[input])).collect();
-            let shape = |entry: Option<&(usize, &Vec<usize>)>| entry.map(|(_, shape)| shape.to_vec()).unwrap_or_default();
+            let shape =
+                |entry: Option<&(usize, &Vec<usize>)>| entry.map(|(_, shape)| shape.to_vec()).unwrap_or_default();
             ShapeRange { n_shapes: shapes.len(), smallest: shape(shapes.first()), largest: shape(shapes.last()) }
         };
         Some((0..n_inputs).map(of_input).collect())

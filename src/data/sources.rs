@@ -3,9 +3,9 @@
 use super::paths::FileNames;
 use super::table;
 use crate::diag::{count, file_name};
+use crate::foreign;
 use anyhow::{Context, Result, bail, ensure};
 use globset::GlobBuilder;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -56,6 +56,10 @@ pub fn expand(source: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Resul
             }
         };
     }
+    ensure!(
+        !path.exists(),
+        "`{source}`: is not a regular file, expected a folder, a file, a list (.txt, .csv) or a pattern"
+    );
     ensure!(
         source.contains(['*', '?', '[', '{']),
         "`{source}`: does not exist, expected a folder, a file, a list (.txt, .csv) or a pattern"
@@ -173,7 +177,7 @@ fn known(path: &Path) -> Result<Option<Found>> {
         return Ok(Some(Found::Arrays(path.to_path_buf())));
     }
     let mut start = Vec::new();
-    File::open(path)?.take(16).read_to_end(&mut start)?;
+    foreign::open(path)?.take(16).read_to_end(&mut start)?;
     if start.starts_with(b"\x93NUMPY") {
         return Ok(Some(Found::Arrays(path.to_path_buf())));
     }
@@ -218,7 +222,7 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor)
     };
     match kind {
         ListKind::Lines => {
-            for (line_number, line) in (1..).zip(BufReader::new(File::open(path)?).lines()) {
+            for (line_number, line) in (1..).zip(BufReader::new(foreign::open(path)?).lines()) {
                 let line = line?;
                 // The first may begin with a byte order mark.
                 let entry = line.trim_start_matches('\u{feff}').trim();

@@ -1,5 +1,6 @@
 //! Columns of a CSV file.
 
+use crate::foreign;
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -17,8 +18,11 @@ pub struct Row {
 /// # Errors
 /// If the file cannot be read or lacks a column, or `visit` fails. The message does not name the file.
 pub fn read(path: &Path, columns: &[&str], mut visit: impl FnMut(Row) -> Result<()>) -> Result<()> {
-    let mut reader =
-        csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).comment(Some(b'#')).from_path(path)?;
+    let mut reader = csv::ReaderBuilder::new()
+        .flexible(true)
+        .trim(csv::Trim::All)
+        .comment(Some(b'#'))
+        .from_reader(foreign::open(path)?);
     let header = reader.headers()?.clone();
     let position = |column: &&str| {
         header.iter().position(|cell| cell == *column).with_context(|| {

@@ -11,20 +11,25 @@
 mod convert;
 mod guard;
 mod linear;
+mod located;
 mod refused;
 mod shaped;
+mod sizes;
 mod value;
 
 pub use shaped::{ShapedEngines, ShapedSession};
 pub use value::Value;
 
 use crate::data::{Array, Values};
+use crate::diag::copy_of;
 use crate::onnx::encode_any;
 use crate::onnx::inputs::{InputSpec, Shapes, resolve_inputs};
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use anyhow::{Context, Result, anyhow, ensure};
 use guard::guarded;
+use located::located;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tract_onnx::prelude::*;
@@ -44,6 +49,8 @@ pub struct Parsed {
     outputs: Vec<String>,
     /// Whether some shapes are only known once the graph is wired.
     wired_shapes: bool,
+    /// The model and the shapes that it was parsed with, for the place of an error; tensors share their bytes.
+    source: Arc<(ModelProto, Shapes)>,
 }
 
 /// Operators for which the engine infers only the rank.
@@ -56,7 +63,13 @@ impl Parsed {
     /// If the engine lacks operators (all are listed), an operator is in training mode, a shape is missing, or the
     /// graph is not accepted.
     pub fn new(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
+        sizes::check_declared(model).map_err(|error| copy_of(&error))?;
+        Parsed::unlocated(model, shapes).map_err(|error| located(error, model, shapes))
+    }
+
+    fn unlocated(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
         refused::check_inference(model)?;
+        let source = Arc::new((model.clone(), shapes.clone()));
         let inputs = resolve_inputs(model, shapes)?;
         let graph = model.graph()?;
         let outputs: Vec<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
@@ -99,7 +112,7 @@ impl Parsed {
             );
             model.inputs = outlets;
             let open = inputs.iter().any(InputSpec::has_open).then(|| model.clone());
-            Ok(Parsed { model, open, outlets: parsed.outlets_by_name, inputs, outputs, wired_shapes })
+            Ok(Parsed { model, open, outlets: parsed.outlets_by_name, inputs, outputs, wired_shapes, source })
         })
     }
 
@@ -116,8 +129,8 @@ impl Parsed {
             model.set_input_fact(position, dt.fact(shape).into())?;
             input.shape.clone_from(shape);
         }
-        let Parsed { outlets, outputs, wired_shapes, .. } = self.clone();
-        Ok(Parsed { model, open: None, outlets, inputs, outputs, wired_shapes })
+        let Parsed { outlets, outputs, wired_shapes, source, .. } = self.clone();
+        Ok(Parsed { model, open: None, outlets, inputs, outputs, wired_shapes, source })
     }
 
     /// Opens dimensions of the inputs: of each input those with a number, and those with equal numbers are equal in every
@@ -145,15 +158,29 @@ impl Parsed {
     /// Element types and shapes of the tensors, as far as they follow from the input shapes.
     ///
     /// # Errors
-    /// If the graph contradicts itself for these shapes.
+    /// If the graph contradicts itself for these shapes, or a tensor is too large; the message names the node or tensor.
     pub fn value_info(&mut self) -> Result<ValueInfos> {
+        self.inferred().map_err(|error| self.located(error))
+    }
+
+    fn located(&self, error: anyhow::Error) -> anyhow::Error {
+        let (model, shapes) = &*self.source;
+        located(error, model, shapes)
+    }
+
+    fn inferred(&mut self) -> Result<ValueInfos> {
         guarded(|| {
             self.model.analyse(false)?;
             let mut value_info = ValueInfos::default();
-            for (name, &outlet) in &self.outlets {
+            // In the order of the graph, so that an error is about the first tensor.
+            let mut outlets: Vec<(&String, OutletId)> =
+                self.outlets.iter().map(|(name, outlet)| (name, *outlet)).collect();
+            outlets.sort_unstable_by_key(|(_, outlet)| *outlet);
+            for (name, outlet) in outlets {
                 let fact = self.model.outlet_fact(outlet)?;
                 let dims = fact.shape.concretize();
-                let shape = dims.and_then(|dims| dims.iter().map(|d| d.to_usize().ok()).collect());
+                let shape: Option<Vec<usize>> = dims.and_then(|dims| dims.iter().map(|d| d.to_usize().ok()).collect());
+                shape.as_ref().map_or(Ok(()), |shape| sizes::ensure_fits(name, shape))?;
                 let data_type = fact.datum_type.concretize().and_then(convert::data_type);
                 value_info.insert(name, ValueInfo { data_type, shape });
             }
@@ -184,6 +211,12 @@ impl Parsed {
     /// # Errors
     /// If `observed` names a tensor that the graph does not have, or the engine cannot run the graph.
     pub fn build(self, observed: &[String]) -> Result<Engine> {
+        let source = self.source.clone();
+        let (model, shapes) = &*source;
+        self.built(observed).map_err(|error| located(error, model, shapes))
+    }
+
+    fn built(self, observed: &[String]) -> Result<Engine> {
         let outlet = |name: &String| {
             let outlet = self.outlets.get(name);
             outlet.copied().with_context(|| format!("tensor `{name}`: does not exist in the graph"))
@@ -383,8 +416,10 @@ impl Session {
                 visit(*observed_idx, tensor.shape(), values)?;
             }
         }
-        guarded(|| {
+        let at = Cell::new(None);
+        let ran = guarded(|| {
             let outcome = self.state.run_plan_with_eval(inputs, |context, op_state, node, inputs| {
+                at.set(Some(node.id));
                 let values = plan::eval(context, op_state, node, inputs)?;
                 for &(slot, observed_idx) in &engine.taps[node.id] {
                     let value: &Tensor = &values[slot];
@@ -398,7 +433,16 @@ impl Session {
             if self.carries || outcome.is_err() {
                 self.state = engine.plan.spawn()?;
             }
-            outcome.map_err(|error| anyhow!("{error:#}"))
+            outcome
+        });
+        ran.map_err(|error| {
+            let nodes = &engine.plan.model().nodes;
+            let node = at.get().and_then(|id| nodes.get(id)).filter(|_| !error.to_string().contains('`'));
+            let place = node.map(|node| format!("node `{}` ({}): ", node.name, node.op.name())).unwrap_or_default();
+            match error.to_string().starts_with("Evaluating #") {
+                true => anyhow!("{place}{}", error.root_cause()),
+                false => anyhow!("{place}{error:#}"),
+            }
         })
     }
 }

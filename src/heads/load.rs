@@ -3,8 +3,10 @@
 use super::task::TaskName;
 use super::{ALSO, BUILT_IN, Head, Meaning};
 use crate::diag::{in_yaml, none_of};
+use crate::foreign;
 use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
+use std::path::Path;
 
 /// The key that tells which others there are.
 #[derive(Deserialize)]
@@ -18,7 +20,7 @@ struct Which {
 /// If there is no such head or file, or the file is wrong: file, line, key, what was expected.
 pub fn resolve(head: &str) -> Result<Head> {
     if is_path(head) {
-        let yaml = std::fs::read_to_string(head).with_context(|| format!("`{head}`"))?;
+        let yaml = foreign::read_yaml(Path::new(head)).with_context(|| format!("`{head}`"))?;
         return parse(&yaml, head);
     }
     let name = ALSO.iter().find(|(other, _)| *other == head).map_or(head, |(_, name)| name);

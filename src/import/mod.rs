@@ -4,6 +4,7 @@
 //! model. `docs/formats.md` has the structure and sources.
 
 use crate::diag::{WithHint, did_you_mean, file_name};
+use crate::foreign;
 use crate::quant::GivenRange;
 use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeMap;
@@ -53,7 +54,7 @@ pub struct ImportedRanges {
 pub fn read(path: &Path) -> Result<ImportedRanges> {
     let file = file_name(path);
     let read = || -> Result<ImportedRanges> {
-        let bytes = std::fs::read(path)?;
+        let bytes = foreign::read(path)?;
         let text = String::from_utf8(bytes).ok().with_context(unknown)?;
         let json = serde_json::from_str(&text).ok();
         let contents = Contents { text, json };

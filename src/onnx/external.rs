@@ -2,10 +2,10 @@
 
 use super::proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
 use super::tensor::{self, is_external};
+use crate::foreign;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::Write;
 use std::path::{Component, Path};
 
@@ -86,9 +86,8 @@ fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, By
     if !files.contains_key(&location) {
         let path = folder.join(&location);
         let open = || -> Result<Bytes> {
-            // Checked before opening: a pipe would wait for a writer.
-            ensure!(std::fs::metadata(&path)?.is_file(), "is not a regular file");
-            let file = File::open(&path)?;
+            let file = foreign::open(&path)?;
+            ensure_inside(folder, &path)?;
             if file.metadata()?.len() == 0 {
                 return Ok(Bytes::new());
             }
@@ -118,6 +117,21 @@ fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, By
     tensor.raw_data = Some(bytes.slice(offset..end));
     tensor.external_data.clear();
     tensor.data_location = None;
+    Ok(())
+}
+
+/// Refuses a link that leads out of the model's folder, except to where the cache of Hugging Face has files: from
+/// `NAME/snapshots/…` to `NAME/blobs`.
+fn ensure_inside(folder: &Path, path: &Path) -> Result<()> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let (folder, found) = (folder.canonicalize()?, path.canonicalize()?);
+    let snapshots = folder.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "snapshots"));
+    let blobs = snapshots.and_then(Path::parent).map(|cache| cache.join("blobs"));
+    ensure!(
+        found.starts_with(&folder) || blobs.is_some_and(|blobs| found.parent() == Some(&*blobs)),
+        "leads to `{}`, expected a file in the model's folder or below it",
+        found.display()
+    );
     Ok(())
 }
 

@@ -17,13 +17,16 @@ pub mod proto;
 mod sound;
 mod staged;
 pub mod tensor;
+mod valid;
 pub mod value_info;
 
 pub use outputs::{RunFile, check_outputs};
 pub use prost::encoding::{decode_varint, encode_varint};
 pub use sound::check_sound;
 pub use staged::{Staged, save};
+pub use valid::check_valid;
 
+use crate::{foreign, guard};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use prost::Message;
@@ -42,12 +45,9 @@ pub fn load(path: &Path) -> Result<ModelProto> {
 }
 
 fn parse(path: &Path) -> Result<ModelProto> {
-    // Checked before opening: a pipe would wait for a writer.
-    let metadata = std::fs::metadata(path)?;
-    ensure!(!metadata.is_dir(), "is a directory, expected an ONNX file");
-    ensure!(metadata.is_file(), "is not a regular file, expected an ONNX file");
-    let file = File::open(path)?;
-    ensure!(metadata.len() > 0, "is empty, expected an ONNX model");
+    guard::work_on(path);
+    let file = foreign::open(path)?;
+    ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX model");
     // SAFETY: the map is read-only and private to this process; as with every memory map, nobody else may truncate the
     // file while it is in use.
     let map = unsafe { memmap2::Mmap::map(&file)? };
@@ -75,6 +75,11 @@ pub fn load_whole(path: &Path) -> Result<Loaded> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let has_external_data = external::resolve(&mut model, folder).with_context(|| format!("`{}`", path.display()))?;
     Ok(Loaded { model, has_external_data })
+}
+
+/// Bytes of the model's file.
+pub fn n_bytes(model: &ModelProto) -> usize {
+    model.encoded_len()
 }
 
 /// Whether the message is small enough for protobuf's readers.

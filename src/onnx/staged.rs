@@ -1,7 +1,8 @@
 //! Files that are written under temporary names and renamed when all are complete.
 
 use super::proto::ModelProto;
-use super::{encode, external, fits};
+use super::{encode, external, fits, sha256};
+use crate::guard;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, TryLockError};
@@ -66,6 +67,15 @@ impl Staged {
         stage().with_context(|| format!("`{}`", path.display()))
     }
 
+    /// SHA-256 of what was written for `path`, in hexadecimal.
+    ///
+    /// # Errors
+    /// If nothing was, or it cannot be read.
+    pub fn sha256(&self, path: &Path) -> Result<String> {
+        let staged = self.files.iter().find(|staged| staged.path == path);
+        sha256(staged.context("internal error: nothing was staged")?.file.path())
+    }
+
     /// A temporary file that will be renamed to `path`.
     fn create(&mut self, path: &Path) -> Result<&mut File> {
         let target = target_of(path)?;
@@ -76,6 +86,8 @@ impl Staged {
             remove_abandoned(folder);
         }
         let file = temporary_in(folder, std::fs::metadata(&target).ok().as_ref())?;
+        guard::forget_temporary();
+        guard::add_temporary(file.path());
         self.files.push(StagedFile { file, path: path.to_path_buf(), target });
         let staged = self.files.last_mut().context("internal error: nothing was staged")?;
         Ok(staged.file.as_file_mut())

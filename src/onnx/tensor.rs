@@ -107,6 +107,49 @@ fn values<T: Copy, const N: usize>(
     Ok(chunks.iter().map(|&bytes| from_le_bytes(bytes)).collect())
 }
 
+/// Checks that a tensor holds as many values as its shape has places. External data are not looked at.
+///
+/// # Errors
+/// If it does not, or has no element type.
+pub fn ensure_whole(tensor: &TensorProto) -> Result<()> {
+    if is_external(tensor) {
+        return Ok(());
+    }
+    let n: usize = shape(tensor)?.iter().product();
+    let data_type = tensor.data_type();
+    ensure!(data_type != 0, "has no element type");
+    let bits = match data_type {
+        21..=23 => 4,
+        25 | 26 => 2,
+        _ => 8,
+    };
+    if let Some(raw) = &tensor.raw_data {
+        let expected = match element_bytes(data_type) {
+            Some(size) => n * size,
+            None => match data_type {
+                8 => bail!("holds strings as raw bytes, expected `string_data`"),
+                14 => n * 8,
+                15 => n * 16,
+                _ => (n * bits).div_ceil(8),
+            },
+        };
+        ensure!(raw.len() == expected, "holds {}, expected {expected} for its shape", count(raw.len(), "byte"));
+        return Ok(());
+    }
+    let (found, expected) = match data_type {
+        1 => (tensor.float_data.len(), n),
+        14 => (tensor.float_data.len(), 2 * n),
+        11 => (tensor.double_data.len(), n),
+        15 => (tensor.double_data.len(), 2 * n),
+        7 => (tensor.int64_data.len(), n),
+        12 | 13 => (tensor.uint64_data.len(), n),
+        8 => (tensor.string_data.len(), n),
+        _ => (tensor.int32_data.len(), (n * bits).div_ceil(8)),
+    };
+    ensure!(found == expected, "holds {}, expected {expected} for its shape", count(found, "value"));
+    Ok(())
+}
+
 /// Whether the data is in another file (`data_location` is EXTERNAL).
 pub fn is_external(tensor: &TensorProto) -> bool {
     const EXTERNAL: i32 = 1;

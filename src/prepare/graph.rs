@@ -57,6 +57,12 @@ impl Demands {
 pub fn prepare_file(path: &Path, scheme: &Scheme, outputs: &[String], shapes: &Shapes) -> Result<PreparedGraph> {
     let Loaded { model, has_external_data } = onnx::load_whole(path)?;
     let name = || format!("`{}`", path.display());
+    let is_valid = || -> Result<()> {
+        check_float(&model)?;
+        default_opset(&model)?;
+        onnx::check_valid(&model)
+    };
+    is_valid().with_context(name)?;
     let prepared = PreparedGraph::new(model, &Demands::of(scheme, outputs), shapes).with_context(name)?;
     let parsed = prepared.parsed.with_context(name);
     Ok(PreparedGraph { has_external_data, parsed, ..prepared })

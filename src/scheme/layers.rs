@@ -3,6 +3,7 @@
 use super::locate::line_of;
 use super::wrong::{Wrong, wrong};
 use crate::diag::{WithHint, did_you_mean, hint_of};
+use crate::foreign;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
@@ -68,7 +69,7 @@ impl TablePlace {
         let in_file = || format!("`{label}`");
         let (text, path) = match self {
             TablePlace::BuiltIn(_, yaml) => ((*yaml).to_string(), None),
-            TablePlace::File(path) => (std::fs::read_to_string(path).with_context(in_file)?, Some(path.clone())),
+            TablePlace::File(path) => (foreign::read_yaml(path).with_context(in_file)?, Some(path.clone())),
         };
         let value: Value = serde_yaml::from_str(&text).map_err(explain_syntax).with_context(in_file)?;
         let Value::Mapping(value) = value else {

@@ -74,6 +74,7 @@ impl Record<'_> {
                 resolved: serde_json::to_value(self.scheme).unwrap_or_default(),
             },
             model: self.model,
+            quantized: None,
             calibration: self.calibration,
             methods: self.methods.to_vec(),
             task: self.task.cloned(),

@@ -7,13 +7,14 @@
 mod encoding;
 mod fill;
 pub mod packed;
+mod pair;
 mod read;
 mod schema;
 
 pub use fill::Record;
 pub use schema::{
     CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, InputRecord, ModelRecord, NodeRecord, OneOrMany,
-    Producer, RangesFrom, SCHEMA_VERSION, SchemeRecord, ShapesRecord, Sidecar, TuningRecord,
+    Producer, QuantizedRecord, RangesFrom, SCHEMA_VERSION, SchemeRecord, ShapesRecord, Sidecar, TuningRecord,
 };
 
 /// The name under which tables ask for the sidecar (which is always written) and ranges are read from it.

@@ -21,6 +21,8 @@ pub struct Sidecar {
     pub producer: Producer,
     /// Record of the float model.
     pub model: ModelRecord,
+    /// Record of the written model; absent in earlier versions.
+    pub quantized: Option<QuantizedRecord>,
     /// Record of the backend's table.
     pub scheme: SchemeRecord,
     /// Record of the calibration.
@@ -75,6 +77,13 @@ pub struct ModelRecord {
     pub opset: [i64; 2],
     /// Changes before placement, one line each.
     pub prepared: Vec<String>,
+}
+
+/// Record of the written model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QuantizedRecord {
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
 }
 
 /// Record of the backend's table.

@@ -76,7 +76,11 @@ impl NodeRunner {
             parsed.open_dims(open)?;
             parsed.build(&[])
         });
-        Ok(NodeRunner::Engine(engine.with_context(|| format!("node `{}`", node_name(node)))?))
+        let located = |error: anyhow::Error| match error.to_string().starts_with("node `") {
+            true => error,
+            false => error.context(format!("node `{}`", node_name(node))),
+        };
+        Ok(NodeRunner::Engine(engine.map_err(located)?))
     }
 }
 

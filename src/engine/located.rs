@@ -1,0 +1,84 @@
+//! The node that an error of the engine is about.
+
+use super::Parsed;
+use crate::diag::{WithHint, hint_of};
+use crate::onnx::inputs::Shapes;
+use crate::onnx::node::node_name;
+use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
+use anyhow::{Result, anyhow};
+use std::collections::BTreeSet;
+
+/// Models up to this size in bytes are built again, in part, to find the node.
+const MAX_BYTES: usize = 256 << 20;
+
+/// The error with the node in front that it is about: the one that the engine names, else the last one of the shortest
+/// beginning of the graph that the engine refuses.
+pub(super) fn located(error: anyhow::Error, model: &ModelProto, shapes: &Shapes) -> anyhow::Error {
+    let text = error.root_cause().to_string();
+    let is_located = text.contains('`');
+    let nodes = model.graph.as_ref().map_or(&[][..], |graph| &graph.node);
+    let node = match is_located {
+        true => None,
+        false => {
+            error.chain().find_map(|cause| named(&cause.to_string(), nodes)).or_else(|| first_refused(model, shapes))
+        }
+    };
+    let place = node.map(|node| format!("node `{}` ({}): ", node_name(node), node.op_type())).unwrap_or_default();
+    anyhow!("{place}{text}").hint(hint_of(&error))
+}
+
+/// The node that the engine names, as in `Failed analyse for node #3 "name" ConvHir`.
+fn named<'m>(text: &str, nodes: &'m [NodeProto]) -> Option<&'m NodeProto> {
+    let names = text.split('#').skip(1).filter_map(|rest| {
+        let (_, rest) = rest.trim_start_matches(|c: char| c.is_ascii_digit()).split_once(" \"")?;
+        Some(rest.split_once("\" ").map_or(rest.trim_end_matches('"'), |(name, _)| name))
+    });
+    // The engine appends parts of its own to a node's name.
+    let is_of = |found: &str, node: &NodeProto| {
+        let rest = found.strip_prefix(node_name(node)).filter(|_| !node_name(node).is_empty());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_']))
+    };
+    let node = |found: &str| nodes.iter().filter(|node| is_of(found, node)).max_by_key(|node| node_name(node).len());
+    names.filter_map(node).next()
+}
+
+/// The last node of the shortest beginning of the graph that the engine does not build.
+fn first_refused<'m>(model: &'m ModelProto, shapes: &Shapes) -> Option<&'m NodeProto> {
+    let nodes = &model.graph.as_ref()?.node;
+    if crate::onnx::n_bytes(model) > MAX_BYTES {
+        return None;
+    }
+    let is_refused = |n: usize| build(beginning(model, n), shapes).is_err();
+    let (mut accepted, mut refused) = (0, nodes.len());
+    if refused == 0 || !is_refused(refused) {
+        return None;
+    }
+    while refused - accepted > 1 {
+        let middle = accepted + (refused - accepted) / 2;
+        match is_refused(middle) {
+            true => refused = middle,
+            false => accepted = middle,
+        }
+    }
+    nodes.get(refused - 1)
+}
+
+fn build(model: ModelProto, shapes: &Shapes) -> Result<()> {
+    let mut parsed = Parsed::unlocated(&model, shapes)?;
+    parsed.inferred()?;
+    parsed.built(&[]).map(drop)
+}
+
+/// The first `n` nodes; the outputs are the tensors that none of them reads.
+fn beginning(model: &ModelProto, n: usize) -> ModelProto {
+    let mut model = model.clone();
+    if let Some(graph) = &mut model.graph {
+        graph.node.truncate(n);
+        let read: BTreeSet<&String> = graph.node.iter().flat_map(|node| &node.input).collect();
+        let made = graph.node.iter().flat_map(|node| &node.output);
+        let ends = made.filter(|name| !name.is_empty() && !read.contains(name));
+        let value = |name: &String| ValueInfoProto { name: Some(name.clone()), ..Default::default() };
+        graph.output = ends.map(value).collect();
+    }
+    model
+}

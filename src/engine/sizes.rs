@@ -1,0 +1,107 @@
+//! Sizes that a model declares: held against a limit before anything is allocated.
+
+use crate::diag::WithHint;
+use crate::onnx::node::{attribute, constant, node_name};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::tensor::{self, DataType};
+use anyhow::{Context, Result, anyhow, ensure};
+use std::collections::HashMap;
+
+/// Most elements of a tensor: 4 GiB of floats.
+pub(super) const MAX_ELEMENTS: usize = 1 << 30;
+/// Most elements along an axis that a padding adds, or that a window spans.
+const MAX_WINDOW: u64 = 1 << 24;
+/// Attributes that are sizes of windows and of what is around them.
+const WINDOWS: &[&str] =
+    &["pads", "paddings", "kernel_shape", "dilations", "strides", "output_padding", "output_shape"];
+
+/// Refuses nodes whose constant inputs or attributes declare a tensor that is too large.
+pub(super) fn check_declared(model: &ModelProto) -> Result<()> {
+    model.graph.as_ref().map_or(Ok(()), of_graph)
+}
+
+fn of_graph(graph: &GraphProto) -> Result<()> {
+    let lifted: Vec<TensorProto> = graph.node.iter().filter_map(constant).filter(is_small).collect();
+    let known = graph.initializer.iter().chain(&lifted).filter(|tensor| is_small(tensor));
+    let constants: HashMap<&str, &TensorProto> = known.map(|tensor| (tensor.name(), tensor)).collect();
+    for node in &graph.node {
+        of_node(node, &constants).with_context(|| format!("node `{}` ({})", node_name(node), node.op_type()))?;
+        for attribute in &node.attribute {
+            attribute.g.iter().chain(&attribute.graphs).try_for_each(of_graph)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a tensor may be a list of sizes.
+fn is_small(tensor: &TensorProto) -> bool {
+    tensor.dims.iter().product::<i64>() <= 64 && !tensor::is_external(tensor)
+}
+
+fn of_node(node: &NodeProto, constants: &HashMap<&str, &TensorProto>) -> Result<()> {
+    let input = |i: usize| node.input.get(i).and_then(|name| constants.get(name.as_str())).copied();
+    let integers = |i: usize| input(i).and_then(|tensor| tensor::i64_values(tensor).ok());
+    for name in WINDOWS {
+        let values = attribute(node, name).map_or(&[][..], |attribute| &attribute.ints);
+        ensure_window(name, values)?;
+    }
+    match node.op_type() {
+        "ConstantOfShape" => ensure_product("shape", integers(0)),
+        "Expand" => ensure_product("shape", integers(1)),
+        "Tile" => ensure_product("repeats", integers(1)),
+        "Resize" => ensure_product("sizes", integers(3)),
+        "OneHot" => ensure_product("depth", integers(1)),
+        "Pad" => ensure_window("pads", &integers(1).unwrap_or_default()),
+        "Range" => match [0, 1, 2].map(input) {
+            [Some(start), Some(limit), Some(delta)] => ensure_range(start, limit, delta),
+            _ => Ok(()),
+        },
+        "Scan" => {
+            let n = attribute(node, "num_scan_inputs").map_or(0, |attribute| attribute.i());
+            ensure!(n > 0, "num_scan_inputs is {n}, expected 1 or more");
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn ensure_window(name: &str, values: &[i64]) -> Result<()> {
+    let far = values.iter().find(|value| value.unsigned_abs() > MAX_WINDOW);
+    far.map_or(Ok(()), |value| Err(anyhow!("{name} has {value}, expected at most {MAX_WINDOW}")))
+}
+
+fn ensure_product(name: &str, values: Option<Vec<i64>>) -> Result<()> {
+    let values = values.unwrap_or_default();
+    // 0 and -1 stand for sizes that are known elsewhere.
+    let sizes = values.iter().filter(|&&value| value > 0);
+    let n = sizes.fold(1u128, |n, &value| n.saturating_mul(value as u128));
+    ensure!(n <= MAX_ELEMENTS as u128, "{name} is {values:?}, expected at most {MAX_ELEMENTS} elements");
+    Ok(())
+}
+
+fn ensure_range(start: &TensorProto, limit: &TensorProto, delta: &TensorProto) -> Result<()> {
+    let number = |tensor: &TensorProto| match tensor.data_type() {
+        of if of == DataType::Float as i32 => tensor::f32_values(tensor).ok()?.first().map(|&value| f64::from(value)),
+        of if of == DataType::Int64 as i32 => tensor::i64_values(tensor).ok()?.first().map(|&value| value as f64),
+        _ => None,
+    };
+    let (Some(start), Some(limit), Some(delta)) = (number(start), number(limit), number(delta)) else { return Ok(()) };
+    let n = (limit - start) / delta;
+    ensure!(
+        n.is_nan() || n <= MAX_ELEMENTS as f64,
+        "{start} to {limit} by {delta}, expected at most {MAX_ELEMENTS} elements"
+    );
+    Ok(())
+}
+
+/// Refuses a tensor that is too large.
+pub(super) fn ensure_fits(name: &str, shape: &[usize]) -> Result<()> {
+    let n = shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
+    let fits = n.is_some_and(|n| n <= MAX_ELEMENTS);
+    ensure!(
+        fits,
+        anyhow!("tensor `{name}`: shape is {shape:?}, expected at most {MAX_ELEMENTS} elements")
+            .hint("give smaller inputs with --shape")
+    );
+    Ok(())
+}

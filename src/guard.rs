@@ -1,0 +1,170 @@
+//! Ends a run that cannot go on where no error can be returned: memory that is not there, a mapped file that became
+//! shorter.
+//!
+//! Such a run ends with a message, exit code 1 and without temporary files. A failed allocation is never an error that a
+//! caller could take for a reason to go on with less: the written model would depend on the free memory.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
+
+/// Prints an error and its hint.
+pub type Report = fn(&str, &str);
+
+static REPORT: OnceLock<Report> = OnceLock::new();
+/// The file that is worked on, for the message.
+static PLACE: Mutex<String> = Mutex::new(String::new());
+/// Temporary files that exist.
+static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// Whether the run is about to end here.
+static ENDS: AtomicBool = AtomicBool::new(false);
+/// Memory for the message, freed when there is no other.
+static RESERVE: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+thread_local! {
+    /// Whether this thread ends the run.
+    static IS_ENDING: Cell<bool> = const { Cell::new(false) };
+}
+/// Bytes of all blocks of at least [`LARGE`] bytes.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+/// Blocks from this size in bytes on are counted.
+const LARGE: usize = 1 << 24;
+/// Exit code of a run that failed.
+const FAILED: i32 = 1;
+
+/// Sets the function that prints the error, and takes the signals that would kill the process: a file that is larger than
+/// the system allows becomes an error of the write, and a mapped file that became shorter ends the run with a message.
+pub fn install(report: Report) {
+    _ = REPORT.set(report);
+    const RESERVED: usize = 2 << 20;
+    *RESERVE.lock().unwrap_or_else(PoisonError::into_inner) = Some(vec![1; RESERVED]);
+    #[cfg(target_os = "linux")]
+    // SAFETY: both are valid handlers; the second does not return.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        libc::signal(libc::SIGBUS, on_bus_error as extern "C" fn(libc::c_int) as libc::sighandler_t);
+    }
+}
+
+/// Runs in place of an access behind the end of a file, in the code that reads a memory map and holds no lock.
+#[cfg(target_os = "linux")]
+extern "C" fn on_bus_error(_: libc::c_int) {
+    end("a file became shorter while it was read", "do not change files during a run")
+}
+
+/// Names the file that is worked on, for the message.
+pub fn work_on(path: &Path) {
+    *PLACE.lock().unwrap_or_else(PoisonError::into_inner) = path.display().to_string();
+}
+
+/// Notes a temporary file, which is deleted if the run ends here.
+pub fn add_temporary(path: &Path) {
+    TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
+}
+
+/// Forgets the temporary files that do not exist any more.
+pub fn forget_temporary() {
+    TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| path.exists());
+}
+
+/// Counts a block that is about to be allocated, and ends the run where all blocks would be more than the machine has: the
+/// system would grant the memory, and kill the process when it is used.
+#[inline]
+pub fn before_allocation(size: usize) {
+    if size >= LARGE && HELD.fetch_add(size, Ordering::Relaxed).saturating_add(size) > limit() {
+        out_of_memory(size);
+    }
+}
+
+/// Counts a freed block.
+#[inline]
+pub fn after_release(size: usize) {
+    if size >= LARGE {
+        HELD.fetch_sub(size, Ordering::Relaxed);
+    }
+}
+
+/// Ends the run, as a block of this size in bytes cannot be allocated.
+#[cold]
+pub fn out_of_memory(size: usize) -> ! {
+    // The message needs memory too: a second failure on the way to it has only a fixed text.
+    if IS_ENDING.replace(true) {
+        exit_with(b"error: out of memory\n");
+    }
+    if let Ok(mut reserve) = RESERVE.try_lock() {
+        reserve.take();
+    }
+    let message = format!("out of memory: {} MiB more were needed", size.div_ceil(1 << 20));
+    end(&message, "use fewer --threads, a smaller --shape, fewer samples (--limit), or --effort 0")
+}
+
+/// Bytes of memory of the machine, or of the control group that the process is in.
+fn limit() -> usize {
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let of_group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+        let of_group = of_group.and_then(|text| text.trim().parse().ok()).unwrap_or(usize::MAX);
+        of_group.min(of_machine())
+    })
+}
+
+#[cfg(unix)]
+fn of_machine() -> usize {
+    // SAFETY: these only ask for numbers.
+    let [pages, bytes] = unsafe { [libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)] };
+    let product = usize::try_from(pages).ok().zip(usize::try_from(bytes).ok()).map(|(n, size)| n.saturating_mul(size));
+    product.filter(|&n| n > 0).unwrap_or(usize::MAX)
+}
+
+#[cfg(not(unix))]
+fn of_machine() -> usize {
+    usize::MAX
+}
+
+/// Prints the error, deletes temporary files and ends the process.
+fn end(message: &str, hint: &str) -> ! {
+    // The first one that arrives prints; what it needs may fail again.
+    if !ENDS.swap(true, Ordering::SeqCst) {
+        let place = match PLACE.try_lock() {
+            Ok(place) => place.clone(),
+            Err(TryLockError::Poisoned(place)) => place.into_inner().clone(),
+            Err(TryLockError::WouldBlock) => String::new(),
+        };
+        let place = if place.is_empty() { place } else { format!("`{place}`: ") };
+        if let Some(report) = REPORT.get() {
+            report(&format!("{place}{message}"), hint);
+        }
+        if let Ok(files) = TEMPORARY.try_lock() {
+            files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        }
+        exit();
+    }
+    // Another thread prints and ends the process soon; this one may be it.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    exit()
+}
+
+/// Writes the text past all locks and buffers, and ends the process.
+#[cfg(unix)]
+fn exit_with(text: &[u8]) -> ! {
+    const STDERR: i32 = 2;
+    // SAFETY: the pointer and the length are those of a slice.
+    unsafe { libc::write(STDERR, text.as_ptr().cast(), text.len()) };
+    exit()
+}
+
+#[cfg(not(unix))]
+fn exit_with(_: &[u8]) -> ! {
+    exit()
+}
+
+#[cfg(unix)]
+fn exit() -> ! {
+    // SAFETY: without handlers that could wait for a lock.
+    unsafe { libc::_exit(FAILED) }
+}
+
+#[cfg(not(unix))]
+fn exit() -> ! {
+    std::process::exit(FAILED)
+}

@@ -1,0 +1,235 @@
+//! Requirements of ONNX's checker on a model, as far as they need no shapes.
+//!
+//! Sources: `onnx/checker.cc` and `OpSchema::Verify`; `operators.txt` has the signatures.
+
+use super::node::node_name;
+use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto};
+use super::tensor;
+use crate::diag::{WithHint, count, did_you_mean};
+use anyhow::{Context, Result, anyhow, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+/// The signature of an operator from one version of the operator set on.
+struct Operator<'a> {
+    since: i64,
+    inputs: [usize; 2],
+    outputs: [usize; 2],
+    is_deprecated: bool,
+    /// Name, type, and whether it is required.
+    attributes: Vec<(&'a str, i32, bool)>,
+}
+
+/// The last version of the operator set that `operators.txt` knows.
+const LAST_OPSET: i64 = 28;
+
+/// The signatures of each operator of the default domain, oldest first.
+static OPERATORS: LazyLock<BTreeMap<&str, Vec<Operator>>> = LazyLock::new(|| {
+    let mut operators: BTreeMap<&str, Vec<Operator>> = BTreeMap::new();
+    for line in include_str!("operators.txt").lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap_or_default();
+        let mut number = || words.next().and_then(|word| word.parse().ok()).unwrap_or(usize::MAX);
+        let (since, inputs, outputs) = (number() as i64, [number(), number()], [number(), number()]);
+        let (mut is_deprecated, mut attributes) = (false, Vec::new());
+        for word in words {
+            match word.split_once(':') {
+                Some((name, kind)) => {
+                    let number = kind.trim_end_matches('!').parse().unwrap_or(0);
+                    attributes.push((name, number, kind.ends_with('!')));
+                }
+                None => is_deprecated = true,
+            }
+        }
+        operators.entry(name).or_default().push(Operator { since, inputs, outputs, is_deprecated, attributes });
+    }
+    operators
+});
+
+/// Names of attribute types by their number.
+const TYPES: [&str; 15] = [
+    "undefined", "float", "int", "string", "tensor", "graph", "floats", "ints", "strings", "tensors", "graphs",
+    "sparse tensor", "sparse tensors", "type", "types",
+];
+
+fn type_name(number: i32) -> &'static str {
+    usize::try_from(number).ok().and_then(|number| TYPES.get(number)).copied().unwrap_or("undefined")
+}
+
+/// The default domain has two names.
+fn plain(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+fn shown(domain: &str) -> &str {
+    if domain.is_empty() { "ai.onnx" } else { domain }
+}
+
+/// Refuses a model that ONNX's checker refuses: operator sets, attributes, numbers of inputs and outputs, sizes of tensors.
+///
+/// # Errors
+/// If something is wrong; the message names node and attribute, or the tensor.
+pub fn check_valid(model: &ModelProto) -> Result<()> {
+    let mut opsets: BTreeMap<&str, i64> = BTreeMap::new();
+    for set in &model.opset_import {
+        let domain = plain(set.domain());
+        ensure!(
+            !domain.is_empty() || set.version() <= LAST_OPSET,
+            "operator set is {}, expected at most {LAST_OPSET}, the last one that this version knows",
+            set.version()
+        );
+        if let Some(other) = opsets.insert(domain, set.version()) {
+            let (domain, version) = (shown(domain), set.version());
+            return Err(anyhow!(
+                "imports operator set `{domain}` twice, versions {other} and {version}, expected once"
+            ));
+        }
+    }
+    let functions = model.functions.iter().map(|function| (plain(function.domain()), function.name()));
+    let context = Checker { opsets, functions: functions.collect() };
+    context.graph(model.graph()?)
+}
+
+struct Checker<'a> {
+    opsets: BTreeMap<&'a str, i64>,
+    functions: BTreeSet<(&'a str, &'a str)>,
+}
+
+impl Checker<'_> {
+    fn graph(&self, graph: &GraphProto) -> Result<()> {
+        for tensor in &graph.initializer {
+            tensor::ensure_whole(tensor).with_context(|| format!("tensor `{}`", tensor.name()))?;
+        }
+        for tensor in &graph.sparse_initializer {
+            let name = tensor.values.as_ref().map_or("", |values| values.name());
+            sparse(tensor).with_context(|| format!("sparse tensor `{name}`"))?;
+        }
+        for node in &graph.node {
+            self.node(node).with_context(|| format!("node `{}` ({})", node_name(node), node.op_type()))?;
+            for attribute in &node.attribute {
+                attribute.g.iter().chain(&attribute.graphs).try_for_each(|graph| self.graph(graph))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&self, node: &NodeProto) -> Result<()> {
+        let (domain, op_type) = (plain(node.domain()), node.op_type());
+        ensure!(!op_type.is_empty(), "has no operator");
+        let mut names = BTreeSet::new();
+        for attribute in &node.attribute {
+            let name = attribute.name();
+            ensure!(!name.is_empty(), "has an attribute without a name");
+            ensure!(names.insert(name), "attribute `{name}` is given twice, expected once");
+            value(attribute).with_context(|| format!("attribute `{name}`"))?;
+        }
+        let opset = self.opsets.get(domain).copied();
+        let is_function = self.functions.contains(&(domain, op_type));
+        let opset = opset.with_context(|| {
+            format!("the model does not import operator set `{}`, expected the one of each node", shown(domain))
+        })?;
+        if !domain.is_empty() || is_function {
+            return Ok(());
+        }
+        // Operators that ONNX does not know are listed by the engine.
+        let versions = OPERATORS.get(op_type).map(Vec::as_slice).unwrap_or_default();
+        let Some(operator) = versions.iter().rev().find(|operator| operator.since <= opset) else { return Ok(()) };
+        ensure!(!operator.is_deprecated, "the operator is deprecated in operator set {opset}");
+        in_range(node.input.len(), operator.inputs, "input")?;
+        in_range(node.output.len(), operator.outputs, "output")?;
+        let known = || operator.attributes.iter().map(|(name, ..)| *name);
+        for attribute in &node.attribute {
+            let name = attribute.name();
+            if name.len() >= 4 && name.starts_with("__") && name.ends_with("__") {
+                continue;
+            }
+            let Some((_, kind, _)) = operator.attributes.iter().find(|(known, ..)| *known == name) else {
+                let names = known().collect::<Vec<_>>().join(", ");
+                let expected = if names.is_empty() { "none".to_string() } else { format!("one of: {names}") };
+                let text = format!("attribute `{name}` is unknown in operator set {opset}, expected {expected}");
+                return Err(anyhow!(text).hint(did_you_mean(name, known())));
+            };
+            let found = attribute.r#type();
+            ensure!(
+                found == *kind,
+                "attribute `{name}` is of type {}, expected {}",
+                type_name(found),
+                type_name(*kind)
+            );
+        }
+        for (name, _, is_required) in &operator.attributes {
+            ensure!(!is_required || names.contains(name), "attribute `{name}` is missing");
+        }
+        Ok(())
+    }
+}
+
+fn in_range(found: usize, [least, most]: [usize; 2], what: &str) -> Result<()> {
+    let expected = match most {
+        usize::MAX => format!("{least} or more"),
+        _ if least == most => least.to_string(),
+        _ => format!("{least} to {most}"),
+    };
+    ensure!((least..=most).contains(&found), "has {}, expected {expected}", count(found, what));
+    Ok(())
+}
+
+/// The value must be one, of the declared type.
+fn value(attribute: &AttributeProto) -> Result<()> {
+    let given = [
+        (1, attribute.f.is_some()),
+        (2, attribute.i.is_some()),
+        (3, attribute.s.is_some()),
+        (4, attribute.t.is_some()),
+        (5, attribute.g.is_some()),
+        (11, attribute.sparse_tensor.is_some()),
+        (13, attribute.tp.is_some()),
+        (6, !attribute.floats.is_empty()),
+        (7, !attribute.ints.is_empty()),
+        (8, !attribute.strings.is_empty()),
+        (9, !attribute.tensors.is_empty()),
+        (10, !attribute.graphs.is_empty()),
+        (12, !attribute.sparse_tensors.is_empty()),
+        (14, !attribute.type_protos.is_empty()),
+    ];
+    let given: Vec<i32> = given.iter().filter(|(_, is_given)| *is_given).map(|(kind, _)| *kind).collect();
+    let names = || given.iter().map(|kind| type_name(*kind)).collect::<Vec<_>>().join(" and ");
+    ensure!(given.len() < 2, "has values of the types {}, expected one", names());
+    let declared = attribute.r#type();
+    ensure!(
+        given.iter().all(|kind| *kind == declared),
+        "has a value of type {}, expected {} as declared",
+        names(),
+        type_name(declared)
+    );
+    for tensor in attribute.t.iter().chain(&attribute.tensors) {
+        tensor::ensure_whole(tensor).with_context(|| format!("tensor `{}`", tensor.name()))?;
+    }
+    Ok(())
+}
+
+/// The indices must be inside of the dimensions.
+fn sparse(tensor: &SparseTensorProto) -> Result<()> {
+    let values = tensor.values.as_ref().context("has no values")?;
+    let n_values: usize = tensor::shape(values)?.iter().product();
+    tensor::ensure_whole(values)?;
+    let dims: Option<Vec<usize>> = tensor.dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
+    let dims = dims.with_context(|| format!("shape is {:?}, expected no negative number", tensor.dims))?;
+    let n_places = dims.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
+    let n_places = n_places.with_context(|| format!("shape is {dims:?}, too large to hold in memory"))?;
+    let Some(indices) = tensor.indices.as_ref().filter(|_| n_values > 0) else { return Ok(()) };
+    let places = tensor::i64_values(indices).context("indices")?;
+    let limits = match &tensor::shape(indices)?[..] {
+        [n] if *n == n_values => vec![n_places],
+        [n, rank] if *n == n_values && *rank == dims.len() => dims.clone(),
+        found => {
+            let expected = format!("[{n_values}] or [{n_values}, {}]", dims.len());
+            return Err(anyhow!("indices have the shape {found:?}, expected {expected}"));
+        }
+    };
+    for (place, &limit) in places.iter().zip(limits.iter().cycle()) {
+        let is_inside = usize::try_from(*place).is_ok_and(|place| place < limit);
+        ensure!(is_inside, "index is {place}, expected 0 to {} for the shape {dims:?}", limit.saturating_sub(1));
+    }
+    Ok(())
+}
