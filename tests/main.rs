@@ -23,6 +23,7 @@ mod onnx;
 mod placement;
 mod prepare;
 mod quant;
+mod report;
 mod roundtrip;
 mod saved;
 mod schemes;

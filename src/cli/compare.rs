@@ -5,10 +5,11 @@ use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs,
 use super::print::{self, Bar, err, out};
 use super::{Failure, complete};
 use crate::data::{self, BoxLabels, Labels, parse_number};
-use crate::diag::Exit;
+use crate::diag::{Exit, file_name};
 use crate::metrics::{METRICS, MetricBound, MissedGate, SQNR, TOP1_DROP};
+use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{CompareRequest, compare};
-use crate::report::{self, OutputReport};
+use crate::report::{self, ComparedModels, OutputReport};
 use anyhow::{Context, Result};
 use clap::ValueHint;
 use std::path::PathBuf;
@@ -45,6 +46,9 @@ pub struct CompareArgs {
     /// Short form of --fail-under top1-drop=PERCENT: the largest loss of top-1, in percentage points
     #[arg(long, value_name = "PERCENT", value_parser = parse_number, requires = "labels")]
     max_top1_drop: Option<f64>,
+    /// Write a report as .html, .md, .txt or .json
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    report: Option<PathBuf>,
     #[command(flatten)]
     pub print: PrintArgs,
     /// Also print the channel axis of each output, and its groups of channels
@@ -80,6 +84,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let axes = args.axes.resolve().map_err(Failure::Usage)?;
     let head = args.task.resolve()?;
     let preprocessing = args.preprocess.resolve()?;
+    let format = args.report.as_ref().map(|path| report::format_of(path)).transpose();
+    let format = format.context("--report").map_err(Failure::Usage)?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
     let is_boxes = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "json");
     let boxes = args.labels.as_ref().filter(is_boxes).map(|path| BoxLabels::read(path)).transpose()?;
@@ -90,6 +96,11 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     });
     let labels = labels.transpose()?;
     data::ensure_found(&args.data)?;
+    let written: Vec<RunFile> = args.report.iter().map(|path| RunFile::new("report", path)).collect();
+    let read = |visit: &mut dyn FnMut(RunFile)| {
+        models.into_iter().flat_map(|model| RunFile::read_model("model", model)).for_each(visit);
+    };
+    let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let quiet = args.print.quiet;
     let request = CompareRequest {
         models: [&args.float, &args.quantized],
@@ -136,6 +147,18 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         if args.verbose {
             compared.measured.prepared().groups().iter().for_each(|groups| out!("{}", report::channels(groups)));
         }
+    }
+    if let (Some(format), Some(path)) = (format, &args.report) {
+        let document = report::of_comparison(&ComparedModels {
+            models: [&file_name(&args.float), &file_name(&args.quantized)],
+            outputs: &outputs,
+            task: task.as_ref(),
+            missed: &missed.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            warnings: &compared.warnings,
+        });
+        let mut staged = Staged::default();
+        staged.add(format.render(&document)?.as_bytes(), path)?;
+        staged.commit()?;
     }
     for warning in compared.warnings.iter().filter(|_| !quiet) {
         err!("warning: {warning}");

@@ -8,6 +8,7 @@ use crate::export::FORMATS;
 use crate::heads::{self, TaskName};
 use crate::metrics::METRICS;
 use crate::observers::OBSERVERS;
+use crate::report;
 use crate::tune::methods::METHODS;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
 use std::ffi::OsStr;
@@ -47,6 +48,12 @@ pub fn presets() -> ArgValueCompleter {
 /// Names of formats.
 pub fn formats() -> ArgValueCompleter {
     let names = || FORMATS.iter().map(|format| (format.name, format.description));
+    ArgValueCompleter::new(move |current: &OsStr| matching(current, names()))
+}
+
+/// Formats of reports.
+pub fn reports() -> ArgValueCompleter {
+    let names = || report::FORMATS.iter().map(|format| (format.name, format.about));
     ArgValueCompleter::new(move |current: &OsStr| matching(current, names()))
 }
 

@@ -20,6 +20,7 @@ mod prepare;
 mod presets;
 mod print;
 mod quantize;
+mod report;
 mod solve;
 mod stats;
 mod zoo;
@@ -81,6 +82,8 @@ enum Command {
     Prepare(prepare::PrepareArgs),
     /// Convert a sidecar to another tool's format; needs no data
     Export(export::ExportArgs),
+    /// Make a report from a sidecar: a page, Markdown, text or JSON
+    Report(report::ReportArgs),
     /// Compare a quantized model with its float model on data
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(Box<compare::CompareArgs>),
@@ -171,6 +174,7 @@ fn run(cli: Cli) -> Exit {
         Command::Inspect(args) => args.json,
         Command::Backends(args) => args.json,
         Command::Presets(args) => args.json,
+        Command::Report(args) => args.json,
         Command::Compare(args) => args.print.json,
         Command::Check(args) => args.print.json,
         Command::Prepare(_) | Command::Export(_) | Command::Completions { .. } | Command::Man { .. } => false,
@@ -265,6 +269,7 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
         Command::Presets(args) => presets::run(&args),
         Command::Prepare(args) => prepare::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Completions { shell } => {

@@ -20,6 +20,7 @@ use crate::sidecar::{QuantizedRecord, Sidecar};
 use crate::statistics::SavedStatistics;
 use crate::tune::{self, Effort, methods};
 use anyhow::{Context, Result, anyhow, ensure};
+use clap::ValueHint;
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
@@ -39,6 +40,9 @@ pub struct QuantizeArgs {
     /// Formats to write besides the sidecar (see `mqq export --list`)
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::formats())]
     pub emit: Option<Vec<String>>,
+    /// Write a report of the run as .html, .md, .txt or .json
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
     #[arg(long, value_name = "NAME", help = observer_help(), add = complete::observers())]
     pub observer: Option<String>,
     /// Range observer of weights: one of the above, but not auto
@@ -259,12 +263,14 @@ pub(super) struct RunPaths {
     pub emitted: Vec<(&'static Format, PathBuf)>,
     /// The origin of the results, where it is kept beside them.
     pub origin: Option<Origin>,
+    pub report: Option<PathBuf>,
 }
 
 impl RunPaths {
     /// All results.
     fn results(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.output, &self.sidecar].into_iter().chain(&self.tail).chain(self.emitted.iter().map(|(_, path)| path))
+        let emitted = self.emitted.iter().map(|(_, path)| path);
+        [&self.output, &self.sidecar].into_iter().chain(&self.tail).chain(&self.report).chain(emitted)
     }
 
     /// Whether all results exist, have the same origin, and model and sidecar are of one run.
@@ -285,6 +291,7 @@ impl RunPaths {
         let mut written = RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
         written.push(RunFile::new(of_model("sidecar"), &self.sidecar));
         written.extend(self.tail.iter().map(|tail| RunFile::new(of_model("tail"), tail)));
+        written.extend(self.report.iter().map(|report| RunFile::new(of_model("report"), report)));
         for (format, path) in &self.emitted {
             written.push(RunFile::new(of_model(&format!("format `{}`", format.name)), path));
         }
@@ -300,6 +307,7 @@ impl RunPaths {
             output: Some(self.output.display().to_string()),
             sidecar: Some(self.sidecar.display().to_string()),
             tail: self.tail.as_ref().map(|tail| tail.display().to_string()),
+            report: self.report.as_ref().map(|report| report.display().to_string()),
             emitted: emitted.map(|(format, path)| (format.name, path.display().to_string())).collect(),
             ..CalibratedModel::default()
         }
@@ -318,6 +326,7 @@ pub(super) struct CalibratedModel {
     pub output: Option<String>,
     pub sidecar: Option<String>,
     pub tail: Option<String>,
+    pub report: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub emitted: BTreeMap<&'static str, String>,
     /// Size of the quantized model.
@@ -463,6 +472,12 @@ fn paths(
         output.is_none() || models.len() == 1,
         anyhow!("--output names one file, but there are {} models", models.len()).hint("use --out-dir")
     );
+    ensure!(
+        args.report.is_none() || models.len() == 1,
+        anyhow!("--report names one file, but there are {} models", models.len())
+            .hint("`mqq report` makes the report of each from its sidecar")
+    );
+    args.report.iter().try_for_each(|path| report::format_of(path).map(drop)).context("--report")?;
     let names = args.emit.as_ref().unwrap_or(&scheme.emit);
     let formats = export::by_names(names.iter().map(String::as_str))?;
     let mut all = Vec::with_capacity(models.len());
@@ -482,7 +497,8 @@ fn paths(
         let sidecar = output.with_extension("json");
         let emitted = formats.iter().map(|f| (*f, output.with_extension(f.suffix))).collect();
         let tail = (!args.outputs.is_empty()).then(|| output.with_extension("tail.onnx"));
-        all.push(RunPaths { model: model.clone(), output, sidecar, tail, emitted, origin: None });
+        let report = args.report.clone();
+        all.push(RunPaths { model: model.clone(), output, sidecar, tail, emitted, origin: None, report });
     }
     Ok(all)
 }
@@ -536,6 +552,10 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     if let Some(origin) = &paths.origin {
         staged.add(origin.text()?.as_bytes(), &Origin::path(&paths.output))?;
     }
+    if let Some(path) = &paths.report {
+        let document = report::of_sidecar(&read);
+        staged.add(report::format_of(path)?.render(&document)?.as_bytes(), path)?;
+    }
     if paths.are_mixed() {
         let (model, sidecar) = (paths.output.display(), paths.sidecar.display());
         summary.warnings.push(format!(
@@ -552,6 +572,7 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     if !quiet && !args.print.json {
         lines.push(report::line("sidecar", paths.sidecar.display()));
         lines.extend(paths.tail.iter().map(|tail| report::line("tail", tail.display())));
+        lines.extend(paths.report.iter().map(|path| report::line("report", path.display())));
         let formats = paths.emitted.iter();
         lines.extend(formats.map(|(format, path)| report::line(format.name, path.display())));
         lines.push(report::line("time", format_args!("{:.2} s", summary.seconds)));

@@ -38,7 +38,7 @@ pub use characters::CHARACTERS;
 pub use classes::n_classes;
 pub use coco::COCO_MAP;
 pub use cosine::COSINE;
-pub use decibels::{MAX_DB, relative_error_db};
+pub use decibels::{MAX_DB, relative_error_db, sqnr_db};
 pub use detect::{BOX_IOU, F1};
 pub use gain::{Gain, GroupChange, TaskChange};
 pub use gate::{MetricBound, MissedGate};
@@ -87,7 +87,7 @@ pub fn of_task(head: Option<&TaskHead>) -> Option<Metric> {
 }
 
 /// A float value and its error in double precision; both 0 for an infinity that both networks have.
-fn value_and_error(float: f32, other: f32) -> (f64, f64) {
+pub fn value_and_error(float: f32, other: f32) -> (f64, f64) {
     if float.is_infinite() && float == other {
         return (0.0, 0.0);
     }

@@ -1,6 +1,6 @@
 //! The signal-to-quantization-noise ratio.
 
-use super::decibels::{MAX_DB, relative_error_db};
+use super::decibels::{MAX_DB, sqnr_db};
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::value_and_error;
 
@@ -44,8 +44,7 @@ impl Measure for Sqnr {
     fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
         let db = |sums: &[f64]| match *sums {
             [_, _, 0.0] => -MAX_DB,
-            [signal, error, _] if error > 0.0 => relative_error_db(error / signal),
-            [_, error, _] => relative_error_db(error),
+            [signal, error, _] => sqnr_db(signal, error),
             _ => -MAX_DB,
         };
         sums.chunks_exact(N_SUMS).map(|sums| Some(Figure::of(db(sums)))).collect()

@@ -38,8 +38,8 @@ use crate::sidecar::Sidecar;
 use crate::simulate::OutputOptions;
 use crate::statistics::BetterPixelValues;
 use crate::tune::{
-    self, Chosen, EvaluatedTask, MethodOutcome, PlannedModel, Proposals, Setup, Tuned, choose, ensure_gain, propose,
-    tune_planned,
+    self, Chosen, EvaluatedTask, MethodOutcome, PlannedModel, Proposals, Setup, TensorErrors, Tuned, choose,
+    ensure_gain, propose, tune_planned,
 };
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
@@ -199,6 +199,9 @@ pub struct Improved {
     pub mixed: Option<Mixed>,
     /// The result of tuning layers, where there was some.
     pub tuned: Option<Tuned>,
+    /// The error of each tensor, where layers were tuned.
+    #[serde(skip)]
+    pub tensor_errors: Option<TensorErrors>,
 }
 
 /// Runs one model through all stages.
@@ -435,7 +438,9 @@ fn improve(
     methods.extend(tuned.iter().flat_map(|tuned| tuned.methods.clone()));
     let outputs = tuned.as_ref().map(|tuned| tuned.measured.prepared().groups().to_vec()).unwrap_or_default();
     let head = tuned.as_ref().and_then(|tuned| tuned.measured.prepared().head());
-    let mut improved = Improved { methods, observer, outputs, task: head.map(EvaluatedTask::new), mixed, tuned };
+    let task = head.map(EvaluatedTask::new);
+    let mut improved = Improved { methods, observer, outputs, task, mixed, tuned, tensor_errors: None };
+    let held_out = improved.tuned.as_ref().map(Tuned::held_out);
     if improved.mixed.is_none()
         && let Some(undone) = ensure_gain(setup, plain, planned, improved.tuned.as_ref(), &improved.methods)?
     {
@@ -445,6 +450,7 @@ fn improve(
         (improved.observer, improved.tuned) = (None, None);
         improved.methods.push(undone);
     }
+    improved.tensor_errors = TensorErrors::measure(setup, planned, held_out)?;
     Ok(improved)
 }
 

@@ -45,6 +45,7 @@ pub fn sidecar(
         warnings: &planned.warnings,
         mixed_precision: improved.mixed.as_ref(),
         tuned: improved.tuned.as_ref(),
+        tensor_errors: improved.tensor_errors.as_ref(),
     };
     record.sidecar()
 }

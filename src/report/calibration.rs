@@ -234,7 +234,7 @@ fn type_name(encoding: &Encoding, granularity: bool) -> String {
 }
 
 /// The title of a method.
-fn title(name: &str) -> &'static str {
+pub(super) fn title(name: &str) -> &'static str {
     let other = if name == RESCUE { RESCUE } else { "all methods" };
     METHODS.iter().find(|method| method.name == name).map_or(other, |method| method.title)
 }

@@ -1,22 +1,27 @@
 //! Reports of a run: JSON for programs, lines for people.
 //!
-//! In: outcomes of the stages. Out: values that serialize, and lines of text. It prints nothing and decides nothing.
+//! In: outcomes of the stages. Out: values that serialize, lines of text, and documents. It prints nothing and decides nothing.
 
 mod calibration;
 mod comparison;
+mod document;
 mod placement;
 mod rules;
 mod statistics;
 mod table;
 
 pub use calibration::{Summary, calibration, details, line};
-pub use comparison::{OutputReport, channels, comparison, outputs, task, task_lines};
+pub use comparison::{GroupReport, OutputReport, TaskReport, channels, comparison, outputs, task, task_lines};
+pub use document::{
+    ComparedModels, Document, DocumentFormat, FORMATS, format_by_name, format_of, of_comparison, of_sidecar,
+};
 pub use placement::{PlacementReport, placement};
 pub use rules::{Verbosity, findings};
 pub use statistics::{StatisticsReport, TensorDifference, TensorReport, differences, statistics};
 pub use table::table;
 
 use crate::diag::count;
+use calibration::title;
 use std::collections::BTreeMap;
 
 /// Text such as `7 Conv, 2 Add`, most frequent first.

@@ -11,11 +11,11 @@ use crate::onnx::edit::ModelEdit;
 use crate::onnx::node::{attribute, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
-use crate::place::Placement;
+use crate::place::{FloatCause, Placement};
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::Symmetry;
 use crate::scheme::{QType, Scheme};
-use crate::tune::{EvaluatedTask, MethodOutcome, Tuned};
+use crate::tune::{EvaluatedTask, MethodOutcome, TensorErrors, Tuned};
 use anyhow::Result;
 
 /// The outcome of a run.
@@ -48,6 +48,8 @@ pub struct Record<'a> {
     pub mixed_precision: Option<&'a Mixed>,
     /// Result of tuning layers.
     pub tuned: Option<&'a Tuned>,
+    /// Error of each tensor, where it was measured.
+    pub tensor_errors: Option<&'a TensorErrors>,
 }
 
 impl Record<'_> {
@@ -83,6 +85,7 @@ impl Record<'_> {
             equalization: None,
             mixed_precision: self.mixed_precision.cloned(),
             tuning: self.tuned.map(tuning),
+            tensor_errors: self.tensor_errors.cloned(),
         })
     }
 
@@ -166,6 +169,10 @@ impl Record<'_> {
         let floats = floats.filter(|float| !removed.contains(&float.node)).map(|float| FloatNodeRecord {
             node: node_name(&self.graph.node[float.node]).to_string(),
             op_type: self.graph.node[float.node].op_type().to_string(),
+            fused_into: match float.cause {
+                FloatCause::Fused(into) => Some(node_name(&self.graph.node[into]).to_string()),
+                FloatCause::Rule | FloatCause::NotListed | FloatCause::Alone => None,
+            },
             rule: float.rule.to_string(),
             reason: float.reason.clone(),
         });

@@ -3,7 +3,7 @@
 use crate::metrics::OutputGroups;
 use crate::mixed::Mixed;
 use crate::onnx::edit::{ModelEdit, NewBias};
-use crate::tune::{EvaluatedTask, Judged, MethodOutcome};
+use crate::tune::{EvaluatedTask, Judged, MethodOutcome, TensorErrors};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -45,6 +45,8 @@ pub struct Sidecar {
     pub mixed_precision: Option<Mixed>,
     /// Results of tuning layers; absent where nothing was tuned.
     pub tuning: Option<TuningRecord>,
+    /// Error of each tensor of the quantized network; absent where nothing was tuned.
+    pub tensor_errors: Option<TensorErrors>,
     /// One per quantized activation, in the order of the graph.
     pub activation_encodings: Vec<Encoding>,
     /// One per quantized weight, then one per int32 bias.
@@ -249,12 +251,15 @@ pub struct Encoding {
 }
 
 /// A node that stays float.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloatNodeRecord {
     /// Its name.
     pub node: String,
     /// Its operator.
     pub op_type: String,
+    /// The quantized node that computes it as well; absent for a node that runs in float.
+    pub fused_into: Option<String>,
     /// The rule that left it float; empty where no rule did.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,

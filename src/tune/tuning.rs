@@ -7,6 +7,7 @@ use crate::metrics::Measurement;
 use crate::progress::Progress;
 use crate::simulate::{FloatReference, OutputOptions, Samples};
 use serde::Serialize;
+use std::ops::Range;
 
 /// Inputs of tuning a plan.
 #[derive(Clone, Copy)]
@@ -56,4 +57,11 @@ pub struct Tuned {
     /// Wall time, in seconds.
     #[serde(skip)]
     pub seconds: f64,
+}
+
+impl Tuned {
+    /// Positions of the held-out samples, in the order by content.
+    pub fn held_out(&self) -> Range<usize> {
+        self.n_samples..self.n_samples + self.measured.n_samples()
+    }
 }

@@ -1,0 +1,212 @@
+//! The forms of a document.
+
+use serde::Serialize;
+
+/// A report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Document {
+    /// Its title.
+    pub title: String,
+    /// Sections, in the order of reading.
+    pub sections: Vec<Section>,
+}
+
+/// A part of a document.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Section {
+    /// Name for links.
+    pub id: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// Sentences that say how to read it.
+    pub about: &'static str,
+    /// Its contents.
+    #[serde(flatten)]
+    pub body: Body,
+}
+
+/// The contents of a section.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    /// Names with values.
+    Facts(Vec<Fact>),
+    /// Sentences.
+    Lines(Vec<String>),
+    /// Rows of cells.
+    Table {
+        /// The columns.
+        columns: Vec<DocumentColumn>,
+        /// The rows, each with a cell per column.
+        rows: Vec<Vec<TableCell>>,
+    },
+    /// A chart.
+    Chart(Chart),
+    /// A graph of nodes.
+    Graph(Graph),
+}
+
+/// A name with a value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fact {
+    /// The name.
+    pub name: &'static str,
+    /// The value, with its unit.
+    pub value: String,
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DocumentColumn {
+    /// Its title.
+    pub title: &'static str,
+    /// Unit of its numbers; empty for text and pure numbers.
+    pub unit: &'static str,
+}
+
+impl DocumentColumn {
+    /// The title, with the unit.
+    pub fn spelled(&self) -> String {
+        match self.unit {
+            "" => self.title.to_string(),
+            unit => format!("{} ({unit})", self.title),
+        }
+    }
+}
+
+/// A cell of a table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum TableCell {
+    /// Text.
+    Text(String),
+    /// An integer.
+    Integer(i64),
+    /// A number.
+    Number(f64),
+    /// No value.
+    Empty,
+}
+
+impl TableCell {
+    /// The number, or no value.
+    pub fn number(value: Option<f64>) -> TableCell {
+        value.filter(|value| value.is_finite()).map_or(TableCell::Empty, TableCell::Number)
+    }
+
+    /// Text for people: numbers with four significant digits.
+    pub fn spelled(&self) -> String {
+        match self {
+            TableCell::Text(text) => text.clone(),
+            TableCell::Integer(value) => value.to_string(),
+            TableCell::Number(value) => spelled(*value),
+            TableCell::Empty => String::new(),
+        }
+    }
+
+    /// Whether it is a number.
+    pub fn is_number(&self) -> bool {
+        matches!(self, TableCell::Integer(_) | TableCell::Number(_))
+    }
+}
+
+impl From<&str> for TableCell {
+    fn from(text: &str) -> TableCell {
+        TableCell::Text(text.to_string())
+    }
+}
+
+impl From<String> for TableCell {
+    fn from(text: String) -> TableCell {
+        TableCell::Text(text)
+    }
+}
+
+/// A number with four significant digits.
+fn spelled(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_string();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    if (-4..7).contains(&magnitude) {
+        let decimals = (3 - magnitude).clamp(0, 7) as usize;
+        let text = format!("{value:.decimals$}");
+        match text.contains('.') {
+            true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
+            false => text,
+        }
+    } else {
+        format!("{value:.3e}")
+    }
+}
+
+/// A chart of one or more series over the same axes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Chart {
+    /// How points are drawn.
+    pub mark: ChartMark,
+    /// Title and unit of the horizontal axis.
+    pub x: String,
+    /// Title and unit of the vertical axis.
+    pub y: String,
+    /// Whether the vertical axis is logarithmic.
+    pub y_log: bool,
+    /// The series.
+    pub series: Vec<Series>,
+}
+
+/// How points are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChartMark {
+    /// A line through the points.
+    Line,
+    /// A vertical line from `y_low` to `y` at each point.
+    Span,
+}
+
+/// Points of a chart with a name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Series {
+    /// The name.
+    pub name: &'static str,
+    /// The points, by x.
+    pub points: Vec<Point>,
+}
+
+/// A point of a chart.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Point {
+    /// Position on the horizontal axis.
+    pub x: f64,
+    /// Position on the vertical axis.
+    pub y: f64,
+    /// Lower end of a [`ChartMark::Span`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub y_low: Option<f64>,
+    /// Name of what is measured there.
+    pub name: String,
+}
+
+/// A graph of nodes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Graph {
+    /// The nodes, in order of execution.
+    pub nodes: Vec<GraphNode>,
+    /// Positions of a producer and of its reader.
+    pub edges: Vec<[usize; 2]>,
+}
+
+/// A node of a graph.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GraphNode {
+    /// Its name.
+    pub name: String,
+    /// Its operator.
+    pub op_type: String,
+    /// How it is computed: `integer`, `float` or `fused`.
+    pub computed: &'static str,
+    /// SQNR of its output, in dB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sqnr_db: Option<f64>,
+}

@@ -1,0 +1,73 @@
+//! A report as a value: sections of facts, tables, charts and a graph.
+//!
+//! In: a sidecar, or the reports of a comparison. Out: a [`Document`], and its text in one of [`FORMATS`]. A renderer knows the forms of a section, not its
+//! contents: a new method, metric or section appears in all formats.
+
+mod form;
+mod html;
+mod markdown;
+mod of_comparison;
+mod of_sidecar;
+mod text;
+
+pub use form::Document;
+pub use of_comparison::{ComparedModels, of_comparison};
+pub use of_sidecar::of_sidecar;
+
+use crate::diag::none_of;
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// A format of a document.
+pub struct DocumentFormat {
+    /// Its name, which is the file's extension too.
+    pub name: &'static str,
+    /// Its use.
+    pub about: &'static str,
+    render: fn(&Document) -> Result<String>,
+}
+
+impl DocumentFormat {
+    /// The document's text, with a final newline.
+    ///
+    /// # Errors
+    /// If the document cannot be written as JSON, which does not happen.
+    pub fn render(&self, document: &Document) -> Result<String> {
+        (self.render)(document)
+    }
+}
+
+/// All formats.
+pub const FORMATS: &[DocumentFormat] = &[
+    DocumentFormat { name: "text", about: "tables for the terminal", render: |document| Ok(text::render(document)) },
+    DocumentFormat { name: "md", about: "Markdown", render: |document| Ok(markdown::render(document)) },
+    DocumentFormat { name: "html", about: "one page with charts, that needs no network", render: html::render },
+    DocumentFormat { name: "json", about: "the sections for programs", render: json },
+];
+
+/// Finds a format by its name.
+///
+/// # Errors
+/// If there is none; the message names those that there are.
+pub fn format_by_name(name: &str) -> Result<&'static DocumentFormat> {
+    let found = FORMATS.iter().find(|format| format.name == name);
+    found.ok_or_else(|| none_of("format", name, FORMATS.iter().map(|format| format.name)))
+}
+
+/// The format of a file, by its extension.
+///
+/// # Errors
+/// If the extension is not that of a format; the message starts with the path.
+pub fn format_of(path: &Path) -> Result<&'static DocumentFormat> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let name = match extension {
+        "txt" => "text",
+        "htm" => "html",
+        other => other,
+    };
+    format_by_name(name).with_context(|| format!("`{}`", path.display()))
+}
+
+fn json(document: &Document) -> Result<String> {
+    Ok(serde_json::to_string_pretty(document)? + "\n")
+}

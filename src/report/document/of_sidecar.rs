@@ -1,0 +1,441 @@
+//! The document of a run, from its sidecar.
+
+use super::form::{
+    Body, Chart, ChartMark, Document, DocumentColumn, Fact, Graph, GraphNode, Point, Section, Series, TableCell,
+};
+use crate::metrics;
+use crate::mixed::CurvePoint;
+use crate::report::{count, title};
+use crate::sidecar::{Encoding, FloatNodeRecord, NodeRecord, Sidecar};
+use crate::tune::MethodOutcome;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The document. Sections without contents are left out.
+pub fn of_sidecar(sidecar: &Sidecar) -> Document {
+    let network = NodeFacts::new(sidecar);
+    let sections = [
+        summary(sidecar, &network),
+        warnings(sidecar),
+        methods(sidecar),
+        errors(&network),
+        trade_off(sidecar),
+        sensitivity(sidecar),
+        nodes(&network),
+        graph(&network),
+        ranges(sidecar),
+        activations(sidecar),
+        weight_scales(sidecar),
+        weights(sidecar),
+    ];
+    let title = format!("{} for {}", sidecar.model.file, sidecar.scheme.backend);
+    Document { title, sections: sections.into_iter().flatten().collect() }
+}
+
+/// A column of a table.
+const fn column(title: &'static str, unit: &'static str) -> DocumentColumn {
+    DocumentColumn { title, unit }
+}
+
+fn table(columns: Vec<DocumentColumn>, rows: Vec<Vec<TableCell>>) -> Option<Body> {
+    (!rows.is_empty()).then_some(Body::Table { columns, rows })
+}
+
+/// The sidecar, with how each node is computed.
+struct NodeFacts<'a> {
+    sidecar: &'a Sidecar,
+    /// How each node is computed, and why.
+    computed: Vec<(&'static str, &'a str)>,
+    /// SQNR by tensor, in dB.
+    errors: BTreeMap<&'a str, f64>,
+}
+
+impl<'a> NodeFacts<'a> {
+    fn new(sidecar: &'a Sidecar) -> NodeFacts<'a> {
+        let how = |float: &FloatNodeRecord| if float.fused_into.is_some() { "fused" } else { "float" };
+        let of_float = sidecar.float_nodes.iter();
+        let float: BTreeMap<&str, (&str, &str)> =
+            of_float.map(|float| (float.node.as_str(), (how(float), float.reason.as_str()))).collect();
+        let encodings = sidecar.activation_encodings.iter().chain(&sidecar.param_encodings);
+        let mut integer: BTreeMap<&str, &str> = BTreeMap::new();
+        for encoding in encodings {
+            encoding.consumers.iter().for_each(|node| {
+                integer.entry(node).or_insert(&encoding.output_dtype);
+            });
+        }
+        let of_node = |name: &str| match (float.get(name), integer.get(name)) {
+            (Some(&float), _) => float,
+            (None, Some(&dtype)) => ("integer", dtype),
+            (None, None) => ("fused", "removed or constant"),
+        };
+        let errors = sidecar.tensor_errors.iter().flat_map(|errors| &errors.tensors);
+        NodeFacts {
+            sidecar,
+            computed: sidecar.graph.nodes.iter().map(|node| of_node(&node.name)).collect(),
+            errors: errors.map(|error| (error.tensor.as_str(), error.sqnr_db)).collect(),
+        }
+    }
+
+    /// SQNR of a node's first output that has one, in dB.
+    fn error(&self, node_idx: usize) -> Option<f64> {
+        let outputs = &self.sidecar.graph.nodes[node_idx].outputs;
+        outputs.iter().find_map(|output| self.errors.get(output.as_str()).copied())
+    }
+
+    fn n_computed(&self, how: &str) -> usize {
+        self.computed.iter().filter(|(computed, _)| *computed == how).count()
+    }
+}
+
+fn summary(sidecar: &Sidecar, network: &NodeFacts) -> Option<Section> {
+    let calibration = &sidecar.calibration;
+    let mut facts = Vec::new();
+    let mut add = |name: &'static str, value: String| facts.push(Fact { name, value });
+    add("Model", sidecar.model.file.clone());
+    add("Backend", format!("{} ({})", sidecar.scheme.backend, sidecar.scheme.source));
+    if let Some(judged) = sidecar.tuning.as_ref().and_then(|tuning| tuning.judged.as_ref()) {
+        let n = count(judged.n_samples, "held-out sample");
+        let figures = judged.task.iter().map(|task| (&task.metric, task.figures[1], task.deviation));
+        for (metric, figure, deviation) in figures.chain([(&judged.metric, judged.figures[1], judged.deviation)]) {
+            if let Ok(metric) = metrics::by_name(metric) {
+                let decimals = metric.decimals;
+                let value = metric.spelled(figure);
+                add(metric.title, format!("{value} (± {deviation:.decimals$} in the comparison with no change, {n})"));
+            }
+        }
+        add("SQNR", format!("{:.2} dB, mean over the outputs", judged.sqnr_db[1]));
+    }
+    if let Some(task) = &sidecar.task {
+        add("Task", task.describe());
+    }
+    add("Calibration", count(calibration.n_samples, "sample"));
+    calibration.preprocessing.iter().for_each(|applied| add("Preprocessing", applied.clone()));
+    let [integer, fused, float] = ["integer", "fused", "float"].map(|how| network.n_computed(how));
+    add("Nodes", format!("{integer} on integers, {fused} fused or constant, {float} float"));
+    let [activations, weights] = [&sidecar.activation_encodings, &sidecar.param_encodings].map(Vec::len);
+    add("Quantized tensors", format!("{activations} activations, {weights} weights and biases"));
+    add(
+        "Observers",
+        format!("activations {}, weights {}", calibration.activation_observer, calibration.weight_observer),
+    );
+    add("Warnings", sidecar.warnings.len().to_string());
+    add("Written by", format!("{} {}", sidecar.producer.name, sidecar.producer.version));
+    add("SHA-256 of the float model", sidecar.model.sha256.clone());
+    Some(Section {
+        id: "summary",
+        title: "Summary",
+        about: "The quantized model beside its float model, on samples that tuning did not learn from.",
+        body: Body::Facts(facts),
+    })
+}
+
+fn warnings(sidecar: &Sidecar) -> Option<Section> {
+    (!sidecar.warnings.is_empty()).then(|| Section {
+        id: "warnings",
+        title: "Warnings",
+        about: "Each names the next thing to try, where there is one.",
+        body: Body::Lines(sidecar.warnings.clone()),
+    })
+}
+
+fn methods(sidecar: &Sidecar) -> Option<Section> {
+    let row = |outcome: &MethodOutcome| -> Vec<TableCell> {
+        let result = match (outcome.accepted, &outcome.judged) {
+            (true, _) => "accepted",
+            (false, Some(_)) => "rejected",
+            (false, None) => "skipped",
+        };
+        let variant = outcome.variant.as_ref().map(|variant| format!(" {variant}")).unwrap_or_default();
+        let mut row: Vec<TableCell> = vec![format!("{}{variant}", title(&outcome.method)).into(), result.into()];
+        match &outcome.judged {
+            Some(judged) => {
+                let task = judged.task.as_ref();
+                row.extend([
+                    judged.metric.as_str().into(),
+                    TableCell::number(Some(judged.figures[0])),
+                    TableCell::number(Some(judged.figures[1])),
+                    TableCell::number(Some(judged.deviation)),
+                    task.map_or(TableCell::Empty, |task| task.metric.as_str().into()),
+                    TableCell::number(task.map(|task| task.figures[0])),
+                    TableCell::number(task.map(|task| task.figures[1])),
+                    TableCell::number(Some(judged.sqnr_db[0])),
+                    TableCell::number(Some(judged.sqnr_db[1])),
+                ]);
+            }
+            None => row.extend(vec![TableCell::Empty; 9]),
+        }
+        let details = outcome.reason.iter().chain(&outcome.details).cloned().collect::<Vec<_>>().join("; ");
+        row.push(details.into());
+        row
+    };
+    let columns = vec![
+        column("Method", ""),
+        column("Result", ""),
+        column("Metric", ""),
+        column("Before", ""),
+        column("After", ""),
+        column("Deviation", ""),
+        column("Task metric", ""),
+        column("Before", ""),
+        column("After", ""),
+        column("SQNR before", "dB"),
+        column("SQNR after", "dB"),
+        column("Details", ""),
+    ];
+    Some(Section {
+        id: "methods",
+        title: "Methods",
+        about: "Changes in the order in which they were tried, each on top of those accepted before. A change is accepted \
+                where its gain on held-out samples is beyond chance; the deviation is that of the difference.",
+        body: table(columns, sidecar.methods.iter().map(row).collect())?,
+    })
+}
+
+/// The error along the network.
+fn errors(network: &NodeFacts) -> Option<Section> {
+    let mut points = Vec::new();
+    for (node_idx, node) in network.sidecar.graph.nodes.iter().enumerate() {
+        // Tensors without error have no place on the axis.
+        if let Some(sqnr_db) = network.error(node_idx).filter(|db| db.abs() < metrics::MAX_DB) {
+            points.push(Point {
+                x: node_idx as f64,
+                y: sqnr_db,
+                y_low: None,
+                name: format!("{} {} ({})", node.op_type, node.name, network.computed[node_idx].0),
+            });
+        }
+    }
+    (!points.is_empty()).then(|| Section {
+        id: "errors",
+        title: "Error along the network",
+        about: "SQNR of each node's output in the quantized network, against the float network: all errors in front of \
+                the node are included. A fall marks the nodes that add error.",
+        body: Body::Chart(Chart {
+            mark: ChartMark::Line,
+            x: "node, in order of execution".to_string(),
+            y: "SQNR (dB)".to_string(),
+            y_log: false,
+            series: vec![Series { name: "SQNR", points }],
+        }),
+    })
+}
+
+fn trade_off(sidecar: &Sidecar) -> Option<Section> {
+    let mixed = sidecar.mixed_precision.as_ref()?;
+    let point = |point: &CurvePoint| Point {
+        x: point.n_layers as f64,
+        y: point.sqnr_db,
+        y_low: None,
+        name: point.describe().trim().to_string(),
+    };
+    (mixed.curve.len() > 1).then(|| Section {
+        id: "trade-off",
+        title: "Accuracy against layers in higher precision",
+        about: "Lowest SQNR of an output on held-out samples, after each layer that got a higher precision.",
+        body: Body::Chart(Chart {
+            mark: ChartMark::Line,
+            x: "layers in higher precision".to_string(),
+            y: "SQNR (dB)".to_string(),
+            y_log: false,
+            series: vec![Series { name: "SQNR", points: mixed.curve.iter().map(point).collect() }],
+        }),
+    })
+}
+
+fn sensitivity(sidecar: &Sidecar) -> Option<Section> {
+    let layers = &sidecar.mixed_precision.as_ref()?.sensitivity;
+    let rows = layers.iter().map(|layer| {
+        vec![layer.layer.as_str().into(), layer.op_type.as_str().into(), TableCell::number(Some(layer.sqnr_db))]
+    });
+    Some(Section {
+        id: "sensitivity",
+        title: "Sensitivity of layers",
+        about: "SQNR of the outputs where this layer alone is quantized: the lowest costs most.",
+        body: table(vec![column("Layer", ""), column("Operator", ""), column("SQNR", "dB")], rows.collect())?,
+    })
+}
+
+fn nodes(network: &NodeFacts) -> Option<Section> {
+    let row = |(node_idx, node): (usize, &NodeRecord)| {
+        let (how, why) = network.computed[node_idx];
+        vec![
+            TableCell::Integer(node_idx as i64),
+            node.name.as_str().into(),
+            node.op_type.as_str().into(),
+            how.into(),
+            TableCell::number(network.error(node_idx)),
+            why.into(),
+        ]
+    };
+    let columns = vec![
+        column("Position", ""),
+        column("Node", ""),
+        column("Operator", ""),
+        column("Computed", ""),
+        column("SQNR", "dB"),
+        column("Type or reason", ""),
+    ];
+    Some(Section {
+        id: "nodes",
+        title: "Nodes",
+        about: "How each node of the prepared model is computed, the SQNR of its output, and why it stays float.",
+        body: table(columns, network.sidecar.graph.nodes.iter().enumerate().map(row).collect())?,
+    })
+}
+
+fn graph(network: &NodeFacts) -> Option<Section> {
+    let nodes = &network.sidecar.graph.nodes;
+    let mut makers: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut edges: BTreeSet<[usize; 2]> = BTreeSet::new();
+    for (node_idx, node) in nodes.iter().enumerate() {
+        let inputs = node.inputs.iter().filter_map(|input| makers.get(input.as_str()));
+        edges.extend(inputs.map(|&maker| [maker, node_idx]));
+        node.outputs.iter().for_each(|output| {
+            makers.insert(output, node_idx);
+        });
+    }
+    let node = |(node_idx, node): (usize, &NodeRecord)| GraphNode {
+        name: node.name.clone(),
+        op_type: node.op_type.clone(),
+        computed: network.computed[node_idx].0,
+        sqnr_db: network.error(node_idx),
+    };
+    (!nodes.is_empty()).then(|| Section {
+        id: "graph",
+        title: "Graph",
+        about: "The prepared model. Color shows the type or the error; hover over a node for its name.",
+        body: Body::Graph(Graph {
+            nodes: nodes.iter().enumerate().map(node).collect(),
+            edges: edges.into_iter().collect(),
+        }),
+    })
+}
+
+/// The chosen and the observed range of each activation.
+fn ranges(sidecar: &Sidecar) -> Option<Section> {
+    let reach = |[low, high]: [f64; 2]| high.max(-low);
+    let (mut observed, mut chosen) = (Vec::new(), Vec::new());
+    for (position, encoding) in sidecar.activation_encodings.iter().enumerate() {
+        let point = |y: f64| Point { x: position as f64, y, y_low: None, name: encoding.name.clone() };
+        let of_observed = encoding.observed.map(|[low, high]| reach([f64::from(low), f64::from(high)]));
+        observed.extend(of_observed.filter(|y| *y > 0.0).map(point));
+        chosen.extend(encoding.range.map(reach).filter(|y| *y > 0.0).map(point));
+    }
+    (!chosen.is_empty()).then(|| Section {
+        id: "ranges",
+        title: "Ranges of activations",
+        about: "Largest absolute value of each activation's range, and of the values that were seen. Where the range is \
+                lower, values beyond it saturate.",
+        body: Body::Chart(Chart {
+            mark: ChartMark::Line,
+            x: "activation, in the order of the graph".to_string(),
+            y: "largest absolute value".to_string(),
+            y_log: true,
+            series: vec![
+                Series { name: "range", points: chosen },
+                Series { name: "seen", points: observed },
+            ],
+        }),
+    })
+}
+
+fn activations(sidecar: &Sidecar) -> Option<Section> {
+    let row = |encoding: &Encoding| {
+        let end = |ends: Option<[f64; 2]>, k: usize| TableCell::number(ends.map(|ends| ends[k]));
+        let observed = encoding.observed.map(|ends| ends.map(f64::from));
+        vec![
+            encoding.name.as_str().into(),
+            encoding.output_dtype.as_str().into(),
+            TableCell::number(encoding.y_scale.as_slice().first().map(|scale| f64::from(*scale))),
+            encoding
+                .y_zero_point
+                .as_slice()
+                .first()
+                .map_or(TableCell::Empty, |zero| TableCell::Integer(i64::from(*zero))),
+            end(encoding.range, 0),
+            end(encoding.range, 1),
+            end(observed, 0),
+            end(observed, 1),
+            encoding.observer.as_deref().unwrap_or_default().into(),
+            encoding.reason.as_str().into(),
+        ]
+    };
+    let columns = vec![
+        column("Tensor", ""),
+        column("Type", ""),
+        column("Scale", ""),
+        column("Zero point", ""),
+        column("Range from", ""),
+        column("to", ""),
+        column("Seen from", ""),
+        column("to", ""),
+        column("Observer", ""),
+        column("Reason", ""),
+    ];
+    Some(Section {
+        id: "activations",
+        title: "Activations",
+        about: "Quantization parameters of the activations, in the order of the graph.",
+        body: table(columns, sidecar.activation_encodings.iter().map(row).collect())?,
+    })
+}
+
+/// The lowest and the highest scale of each weight.
+fn weight_scales(sidecar: &Sidecar) -> Option<Section> {
+    let of_weight = |(position, encoding): (usize, &Encoding)| {
+        let scales = encoding.y_scale.as_slice().iter().map(|scale| f64::from(*scale)).filter(|scale| *scale > 0.0);
+        let (low, high) = scales.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), s| (low.min(s), high.max(s)));
+        let name = format!("{} (lowest {low:.3e})", encoding.name);
+        (high > 0.0).then_some(Point { x: position as f64, y: high, y_low: Some(low), name })
+    };
+    let weights = sidecar.param_encodings.iter().filter(|encoding| encoding.axis.is_some());
+    let points: Vec<Point> = weights.enumerate().filter_map(of_weight).collect();
+    (!points.is_empty()).then(|| Section {
+        id: "weight-scales",
+        title: "Scales of weights per channel",
+        about: "From the lowest to the highest scale of each weight with a scale per channel. A long line is a weight whose \
+                channels reach differently far: one scale for all of them would lose the small ones.",
+        body: Body::Chart(Chart {
+            mark: ChartMark::Span,
+            x: "weight, in the order of the graph".to_string(),
+            y: "scale".to_string(),
+            y_log: true,
+            series: vec![Series { name: "scales", points }],
+        }),
+    })
+}
+
+fn weights(sidecar: &Sidecar) -> Option<Section> {
+    let row = |encoding: &Encoding| {
+        let mut scales: Vec<f64> = encoding.y_scale.as_slice().iter().map(|scale| f64::from(*scale)).collect();
+        scales.sort_by(f64::total_cmp);
+        let shape = encoding.shape.iter().flatten().map(usize::to_string).collect::<Vec<_>>().join("x");
+        vec![
+            encoding.name.as_str().into(),
+            shape.into(),
+            encoding.output_dtype.as_str().into(),
+            TableCell::Integer(scales.len() as i64),
+            TableCell::number(scales.first().copied()),
+            TableCell::number(scales.get(scales.len() / 2).copied()),
+            TableCell::number(scales.last().copied()),
+            TableCell::number(scales.first().zip(scales.last()).map(|(low, high)| high / low)),
+            encoding.consumers.join(", ").into(),
+        ]
+    };
+    let columns = vec![
+        column("Tensor", ""),
+        column("Shape", ""),
+        column("Type", ""),
+        column("Scales", ""),
+        column("Lowest scale", ""),
+        column("Median", ""),
+        column("Highest", ""),
+        column("Highest over lowest", ""),
+        column("Read by", ""),
+    ];
+    Some(Section {
+        id: "weights",
+        title: "Weights and biases",
+        about: "Scales of each weight over its channels.",
+        body: table(columns, sidecar.param_encodings.iter().map(row).collect())?,
+    })
+}

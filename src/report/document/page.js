@@ -1,0 +1,114 @@
+"use strict";
+const { drawn } = JSON.parse(document.getElementById("data").textContent);
+
+// Light, dark, or as the system has it.
+document.getElementById("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = getComputedStyle(root).getPropertyValue("color-scheme") === "dark"
+    || (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+  root.dataset.theme = dark ? "light" : "dark";
+});
+
+// Rows that contain all words of the search.
+for (const tools of document.querySelectorAll(".tools")) {
+  const rows = [...tools.nextElementSibling.querySelectorAll("tbody tr")];
+  const status = tools.querySelector("[role=status]");
+  tools.querySelector("input").addEventListener("input", (event) => {
+    const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+      shown += row.hidden ? 0 : 1;
+    }
+    status.textContent = `${shown} of ${rows.length} rows`;
+  });
+}
+
+function drawChart(figure, chart) {
+  const points = chart.series.flatMap((series) => series.points.map((point) => ({ ...point, series: series.name })));
+  const channels = { x: "x", y: "y", stroke: "series" };
+  const marks = chart.mark === "span"
+    ? [Plot.ruleX(points, { x: "x", y1: "y_low", y2: "y", stroke: "series", strokeWidth: 3 })]
+    : [Plot.line(points, channels), Plot.dot(points, { ...channels, fill: "series", r: 2 })];
+  figure.append(Plot.plot({
+    width: Math.max(figure.clientWidth, 320),
+    height: 320,
+    marginLeft: 60,
+    marginBottom: 44,
+    style: { background: "transparent", color: "inherit", fontSize: "12px" },
+    x: { label: `${chart.x} →` },
+    y: { label: `↑ ${chart.y}`, grid: true, type: chart.y_log ? "log" : "linear", tickFormat: chart.y_log ? "~g" : undefined },
+    color: { legend: chart.series.length > 1 },
+    marks: [...marks, Plot.tip(points, Plot.pointer({ x: "x", y: "y", title: (d) => `${d.name}\n${d.series}: ${d.y.toPrecision(4)}` }))],
+  }));
+}
+
+// A layout takes seconds for thousands of nodes.
+const MAX_NODES = 1500;
+
+function drawGraph(figure, { nodes, edges }) {
+  if (nodes.length > MAX_NODES) {
+    figure.textContent = `${nodes.length} nodes: a graph is drawn for up to ${MAX_NODES}.`;
+    return;
+  }
+  const errors = nodes.map((node) => node.sqnr_db).filter((db) => db !== undefined && Math.abs(db) < 200);
+  const key = document.createElement("p");
+  key.innerHTML = ["integer", "fused", "float"]
+    .map((how) => `<span class="key" style="background:var(--${how})"></span>${how}`).join("");
+  const choice = document.createElement("select");
+  choice.setAttribute("aria-label", "Color of nodes");
+  choice.append(new Option("color by type", "type"));
+  if (errors.length) {
+    choice.append(new Option("color by error", "error"));
+  }
+  key.prepend(choice);
+  const graph = new dagre.graphlib.Graph().setGraph({ nodesep: 12, ranksep: 24 }).setDefaultEdgeLabel(() => ({}));
+  nodes.forEach((node, at) => graph.setNode(String(at), { width: 16 + 7 * node.op_type.length, height: 22 }));
+  edges.forEach(([from, to]) => graph.setEdge(String(from), String(to)));
+  dagre.layout(graph);
+  const svg = d3.create("svg");
+  const inside = svg.append("g");
+  const line = d3.line((point) => point.x, (point) => point.y).curve(d3.curveBasis);
+  inside.selectAll("path").data(graph.edges()).join("path").attr("d", (edge) => line(graph.edge(edge).points));
+  const boxes = inside.selectAll("g").data(nodes).join("g")
+    .attr("transform", (_, at) => `translate(${graph.node(String(at)).x},${graph.node(String(at)).y})`);
+  boxes.append("rect").attr("class", (node) => node.computed)
+    .attr("x", (_, at) => -graph.node(String(at)).width / 2).attr("y", -11)
+    .attr("width", (_, at) => graph.node(String(at)).width).attr("height", 22);
+  boxes.append("text").text((node) => node.op_type);
+  boxes.append("title").text((node) => `${node.name}\n${node.computed}`
+    + (node.sqnr_db === undefined ? "" : `\nSQNR ${node.sqnr_db.toFixed(2)} dB`));
+  // The ends of the scale are too dark for text.
+  const color = d3.scaleSequential((share) => d3.interpolateRdYlGn(0.1 + 0.7 * share)).domain(d3.extent(errors)).clamp(true);
+  choice.addEventListener("change", () => {
+    const by = choice.value === "error";
+    boxes.select("rect").style("fill", (node) => by ? (node.sqnr_db === undefined ? "#888" : color(node.sqnr_db)) : null);
+    boxes.select("text").style("fill", by ? "#000" : null);
+  });
+  figure.append(key, svg.node());
+  const { width, height } = graph.graph();
+  const scale = Math.min(1, Math.max(0.2, figure.clientWidth / (width + 40)));
+  const zoom = d3.zoom().scaleExtent([0.05, 4]).on("zoom", ({ transform }) => inside.attr("transform", transform));
+  svg.call(zoom).call(zoom.transform, d3.zoomIdentity.translate(20 + Math.max(0, (figure.clientWidth - scale * width) / 2), 20).scale(scale));
+  svg.attr("data-height", height);
+}
+
+// Charts are drawn when they come into view, and all of them for print.
+const pending = new Map();
+function draw(figure) {
+  const body = pending.get(figure);
+  if (body) {
+    pending.delete(figure);
+    body.chart ? drawChart(figure, body.chart) : drawGraph(figure, body.graph);
+  }
+}
+const viewer = new IntersectionObserver((entries) => {
+  entries.filter((entry) => entry.isIntersecting).forEach((entry) => draw(entry.target));
+}, { rootMargin: "200px" });
+for (const [id, body] of Object.entries(drawn)) {
+  const figure = document.querySelector(`#${id} figure`);
+  pending.set(figure, body);
+  viewer.observe(figure);
+}
+addEventListener("beforeprint", () => [...pending.keys()].forEach(draw));

@@ -1,0 +1,83 @@
+//! A document for the terminal.
+
+use super::form::{Body, Chart, Document, DocumentColumn, Section, TableCell};
+use std::fmt::Write;
+
+/// Rows of a table that are printed.
+const N_ROWS: usize = 40;
+
+/// Longest text of a cell, in characters.
+const N_CHARS: usize = 48;
+
+/// Width of a chart's bars, in characters.
+const N_BAR: usize = 40;
+
+/// The document as lines of text.
+pub fn render(document: &Document) -> String {
+    let mut text = format!("{}\n", document.title);
+    for section in &document.sections {
+        let body = section_body(section);
+        if !body.is_empty() {
+            let _ = write!(text, "\n{}\n{body}", section.title);
+        }
+    }
+    text
+}
+
+fn section_body(section: &Section) -> String {
+    match &section.body {
+        Body::Facts(facts) => facts.iter().map(|fact| format!("  {:<24} {}\n", fact.name, fact.value)).collect(),
+        Body::Lines(lines) => lines.iter().map(|line| format!("  {line}\n")).collect(),
+        Body::Table { columns, rows } => table(columns.iter().map(DocumentColumn::spelled).collect(), rows),
+        Body::Chart(chart) => bars(chart),
+        // A graph is for the page.
+        Body::Graph(_) => String::new(),
+    }
+}
+
+/// Columns of equal width; numbers to the right.
+fn table(titles: Vec<String>, rows: &[Vec<TableCell>]) -> String {
+    let cut = |text: String| match text.chars().count() > N_CHARS {
+        true => text.chars().take(N_CHARS - 1).chain(['…']).collect(),
+        false => text,
+    };
+    let shown = &rows[..N_ROWS.min(rows.len())];
+    let cells: Vec<Vec<String>> =
+        shown.iter().map(|row| row.iter().map(|cell| cut(cell.spelled())).collect()).collect();
+    let width = |column: usize| {
+        let of_cells = cells.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        of_cells.chain([titles[column].chars().count()]).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let is_number = |column: usize| shown.iter().any(|row| row.get(column).is_some_and(TableCell::is_number));
+    let numbers: Vec<bool> = (0..titles.len()).map(is_number).collect();
+    let line = |cells: &[String]| {
+        let cells = cells.iter().enumerate().map(|(column, cell)| match numbers[column] {
+            true => format!("{cell:>width$}", width = widths[column]),
+            false => format!("{cell:<width$}", width = widths[column]),
+        });
+        format!("  {}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    let mut text = line(&titles);
+    cells.iter().for_each(|row| text += &line(row));
+    if rows.len() > shown.len() {
+        let _ = writeln!(text, "  … {} more", rows.len() - shown.len());
+    }
+    text
+}
+
+/// A bar for each point of the first series.
+fn bars(chart: &Chart) -> String {
+    let Some(series) = chart.series.first() else { return String::new() };
+    let largest = series.points.iter().map(|point| point.y).filter(|y| y.is_finite()).fold(0.0, f64::max);
+    let mut text = format!("  {}\n", chart.y);
+    for point in series.points.iter().take(N_ROWS) {
+        let share = if largest > 0.0 { (point.y / largest).clamp(0.0, 1.0) } else { 0.0 };
+        let bar = "█".repeat((share * N_BAR as f64).round() as usize);
+        let _ = writeln!(text, "  {bar:<N_BAR$}  {:>8}  {}", TableCell::Number(point.y).spelled(), point.name);
+    }
+    if series.points.len() > N_ROWS {
+        let _ = writeln!(text, "  … {} more", series.points.len() - N_ROWS);
+    }
+    text
+}

@@ -1,0 +1,98 @@
+"""The page of `--report` in a real browser: charts, search, sorting, themes; no messages on the console."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support import ROOT, mqq
+
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    if not CHROMIUM:
+        pytest.skip("there is no Chromium")
+    playwright = pytest.importorskip("playwright.sync_api")
+    folder = tmp_path_factory.mktemp("report")
+    mqq("calibrate", ROOT / "fixtures/digits_cnn.onnx", "-b", "tensorrt", "--data", ROOT / "calib_data/calib",
+        "--preprocess", "half", "--keep-float", "1", "--out-dir", folder, "--report", folder / "report.html")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1200, "height": 900})
+        messages = []
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("request", lambda request: request.url.startswith("file:") or messages.append(request.url))
+        page.goto((folder / "report.html").as_uri())
+        yield page
+        assert messages == []
+        browser.close()
+
+
+def cells(page, section, column):
+    rows = page.locator(f"#{section} tbody tr:visible")
+    return [row.locator("td").nth(column).inner_text() for row in rows.all()]
+
+
+def test_charts_are_drawn_when_they_come_into_view(page):
+    for section in ("errors", "trade-off", "ranges"):
+        figure = page.locator(f"#{section} figure")
+        figure.scroll_into_view_if_needed()
+        figure.locator("svg circle").first.wait_for()
+        assert figure.locator("svg circle").count() >= 2, section
+
+
+def test_spans_reach_from_the_lowest_to_the_highest_scale(page):
+    figure = page.locator("#weight-scales figure")
+    figure.scroll_into_view_if_needed()
+    figure.locator("svg line").first.wait_for()
+    assert figure.locator("g[aria-label=rule] line").count() == len([axis for axis in cells(page, "weights", 3) if int(axis) > 1])
+
+
+def test_the_graph_has_all_nodes_and_colors_them_by_error(page):
+    figure = page.locator("#graph figure")
+    figure.scroll_into_view_if_needed()
+    figure.locator("rect").first.wait_for()
+    assert figure.locator("rect").count() == len(cells(page, "nodes", 1))
+    assert figure.locator("rect.float").count() >= 1 and figure.locator("rect.integer").count() >= 8
+    figure.get_by_label("Color of nodes").select_option("error")
+    assert figure.locator("rect").first.get_attribute("style").startswith("fill: rgb")
+
+
+def test_search_keeps_the_rows_with_all_words(page):
+    search = page.locator("#nodes").get_by_label("Search")
+    n_rows = len(cells(page, "nodes", 1))
+    search.fill("conv integer")
+    operators = cells(page, "nodes", 2)
+    assert operators and set(operators) == {"Conv"} and len(operators) < n_rows
+    assert page.locator("#nodes [role=status]").inner_text() == f"{len(operators)} of {n_rows} rows"
+    search.fill("")
+    assert len(cells(page, "nodes", 1)) == n_rows
+
+
+def test_a_click_on_a_title_sorts_by_number_and_back(page):
+    title = page.locator("#nodes").get_by_role("button", name="SQNR (dB)")
+    for descending in (False, True):
+        title.click()
+        page.wait_for_timeout(50)
+        values = [float(text) for text in cells(page, "nodes", 4) if text]
+        assert values == sorted(values, reverse=descending)
+    page.locator("#nodes").get_by_role("button", name="Position").press("Enter")
+    page.wait_for_timeout(50)
+    assert cells(page, "nodes", 0) == [str(k) for k in range(len(cells(page, "nodes", 0)))]
+
+
+def test_the_theme_changes(page):
+    back = lambda: page.evaluate("getComputedStyle(document.body).backgroundColor")
+    before = back()
+    page.get_by_role("button", name="Light or dark").click()
+    assert back() != before
+    page.get_by_role("button", name="Light or dark").click()
+    assert back() == before
+
+
+def test_a_phone_needs_no_sideways_scrolling_of_the_page(page):
+    page.set_viewport_size({"width": 380, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    page.set_viewport_size({"width": 1200, "height": 900})

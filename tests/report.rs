@@ -1,0 +1,119 @@
+//! Reports: the same sections in all formats, made in the run or later from its sidecar.
+
+use crate::support::command::{mqq, run};
+use crate::support::repository;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// `mqq calibrate` of the bundled model with a report.
+fn calibrate(folder: &Path, report: &str) -> String {
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt", "--limit", "24"]);
+    command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half"]);
+    command.arg("--report").arg(folder.join(report)).arg("--out-dir").arg(folder);
+    let ran = run(&mut command);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    fs::read_to_string(folder.join(report)).unwrap()
+}
+
+const SECTIONS: &[&str] = &[
+    "Summary",
+    "Methods",
+    "Error along the network",
+    "Nodes",
+    "Ranges of activations",
+    "Scales of weights per channel",
+    "Activations",
+    "Weights and biases",
+];
+
+#[test]
+fn a_report_of_the_run_and_one_of_its_sidecar_are_the_same() {
+    let folder = TempDir::new().unwrap();
+    let in_run = calibrate(folder.path(), "report.html");
+    let sidecar = folder.path().join("digits_cnn.tensorrt.json");
+    for (format, is_whole) in [("html", true), ("md", true), ("text", true), ("json", true)] {
+        let ran = run(mqq().arg("report").arg(&sidecar).args(["--format", format]));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{format}");
+        for section in SECTIONS {
+            assert_eq!(ran.stdout.contains(section), is_whole, "{format}: {section}");
+        }
+        // A method and a tensor, not only titles.
+        assert!(ran.stdout.contains("equalization") && ran.stdout.contains("input of Conv"), "{format}");
+        if format == "html" {
+            assert_eq!(ran.stdout.trim_end(), in_run.trim_end());
+        }
+    }
+}
+
+#[test]
+fn the_page_needs_no_network_and_is_small() {
+    let folder = TempDir::new().unwrap();
+    let page = calibrate(folder.path(), "report.html");
+    assert!(page.len() < 1_000_000, "{} bytes", page.len());
+    let is_link =
+        |attribute: &str| page.contains(&format!("{attribute}=\"http")) || page.contains(&format!("{attribute}=\"//"));
+    assert!(!is_link("src") && !is_link("href"));
+    assert_eq!(page.matches("<script").count(), page.matches("</script>").count());
+}
+
+#[test]
+fn every_tensor_has_its_error_in_the_sidecar() {
+    let folder = TempDir::new().unwrap();
+    calibrate(folder.path(), "report.md");
+    let text = fs::read_to_string(folder.path().join("digits_cnn.tensorrt.json")).unwrap();
+    let sidecar: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let errors = sidecar["tensor_errors"]["tensors"].as_array().unwrap();
+    // The input has none, and each node one: a few dozen dB, less towards the end.
+    assert_eq!(errors.len(), 1 + sidecar["graph"]["nodes"].as_array().unwrap().len());
+    let db: Vec<f64> = errors.iter().map(|error| error["sqnr_db"].as_f64().unwrap()).collect();
+    assert_eq!(db[0], 200.0);
+    assert!(db[1..].iter().all(|db| (10.0..80.0).contains(db)), "{db:?}");
+    assert!(db[1] > db[db.len() - 1] + 3.0, "{db:?}");
+}
+
+#[test]
+fn text_from_a_model_is_no_markup() {
+    let folder = TempDir::new().unwrap();
+    calibrate(folder.path(), "report.json");
+    let path = folder.path().join("digits_cnn.tensorrt.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("/stem/stem.0/Conv", "<img src=x onerror=alert(1)></script>|")).unwrap();
+    let page = run(mqq().arg("report").arg(&path).args(["--format", "html"])).stdout;
+    assert!(!page.contains("<img src=x") && page.contains("&lt;img src=x"));
+    assert_eq!(page.matches("<script").count(), page.matches("</script>").count());
+    let markdown = run(mqq().arg("report").arg(&path).args(["--format", "md"])).stdout;
+    assert!(markdown.contains("\\<img src=x onerror=alert(1)>\\</script>\\|"), "{markdown}");
+}
+
+#[test]
+fn a_comparison_has_a_report_with_its_missed_gates() {
+    let folder = TempDir::new().unwrap();
+    calibrate(folder.path(), "report.md");
+    let mut command = mqq();
+    command
+        .arg("compare")
+        .arg(repository("fixtures/digits_cnn.onnx"))
+        .arg(folder.path().join("digits_cnn.tensorrt.onnx"));
+    command.arg("--data").arg(repository("calib_data/eval")).args(["--preprocess", "half", "--limit", "8"]);
+    let report = folder.path().join("compared.md");
+    let ran = run(command.args(["--min-sqnr", "90"]).arg("--report").arg(&report));
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    let text = fs::read_to_string(&report).unwrap();
+    for part in ["## Missed gates", "## Outputs", "SQNR (dB)", "8 samples", "expected 90"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn a_wrong_format_is_refused_before_anything_runs() {
+    let folder = TempDir::new().unwrap();
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt"]);
+    command.arg("--data").arg(repository("calib_data/calib")).arg("--out-dir").arg(folder.path());
+    let ran = run(command.args(["--report", "report.pdf"]));
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("report.pdf") && ran.stderr.contains("html"), "{}", ran.stderr);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
