@@ -88,6 +88,20 @@ fn text_from_a_model_is_no_markup() {
 }
 
 #[test]
+fn text_from_a_model_controls_no_terminal_and_forges_no_line() {
+    let folder = TempDir::new().unwrap();
+    calibrate(folder.path(), "report.json");
+    let path = folder.path().join("digits_cnn.tensorrt.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("/stem/stem.0/Conv", "\\u001b[2J\\nerror: forged")).unwrap();
+    for format in ["text", "md", "html", "json"] {
+        let printed = run(mqq().arg("report").arg(&path).args(["--format", format])).stdout;
+        assert!(!printed.contains('\u{1b}'), "{format}");
+        assert!(!printed.lines().any(|line| line.trim_start().starts_with("error: forged")), "{format}: {printed}");
+    }
+}
+
+#[test]
 fn a_comparison_has_a_report_with_its_missed_gates() {
     let folder = TempDir::new().unwrap();
     calibrate(folder.path(), "report.md");

@@ -1,9 +1,10 @@
 //! `mqq report`: a report from a sidecar.
 
 use super::files::ensure_readable;
-use super::print::out;
+use super::print::{STDOUT, out};
 use super::{Failure, complete};
 use crate::diag::Exit;
+use crate::foreign;
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report::{FORMATS, format_by_name, format_of, of_sidecar};
 use crate::sidecar::Sidecar;
@@ -48,13 +49,13 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     };
     let format = format.map_err(Failure::Usage)?;
     ensure_readable(&args.sidecar)?;
-    let text = std::fs::read(&args.sidecar).with_context(|| format!("`{}`", args.sidecar.display()))?;
+    let text = foreign::read(&args.sidecar).with_context(|| format!("`{}`", args.sidecar.display()))?;
     let text = String::from_utf8(text).ok().context("is not a text file, expected a sidecar");
     let sidecar = text.and_then(|text| Sidecar::from_json(&text));
     let document = of_sidecar(&sidecar.with_context(|| format!("`{}`", args.sidecar.display()))?);
     let report = format.render(&document)?;
     let Some(output) = &args.output else {
-        out!("{}", report.trim_end());
+        STDOUT.lines(report.trim_end());
         return Ok(Exit::Done);
     };
     let read = |visit: &mut dyn FnMut(RunFile)| visit(RunFile::new("sidecar", &args.sidecar));

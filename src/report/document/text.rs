@@ -1,6 +1,7 @@
 //! A document for the terminal.
 
 use super::form::{Body, Chart, Document, DocumentColumn, Section, TableCell};
+use crate::diag::shown;
 use std::fmt::Write;
 
 /// Rows of a table that are printed.
@@ -14,7 +15,7 @@ const N_BAR: usize = 40;
 
 /// The document as lines of text.
 pub fn render(document: &Document) -> String {
-    let mut text = format!("{}\n", document.title);
+    let mut text = format!("{}\n", shown(&document.title));
     for section in &document.sections {
         let body = section_body(section);
         if !body.is_empty() {
@@ -26,8 +27,10 @@ pub fn render(document: &Document) -> String {
 
 fn section_body(section: &Section) -> String {
     match &section.body {
-        Body::Facts(facts) => facts.iter().map(|fact| format!("  {:<24} {}\n", fact.name, fact.value)).collect(),
-        Body::Lines(lines) => lines.iter().map(|line| format!("  {line}\n")).collect(),
+        Body::Facts(facts) => {
+            facts.iter().map(|fact| format!("  {:<24} {}\n", fact.name, shown(&fact.value))).collect()
+        }
+        Body::Lines(lines) => lines.iter().map(|line| format!("  {}\n", shown(line))).collect(),
         Body::Table { columns, rows } => table(columns.iter().map(DocumentColumn::spelled).collect(), rows),
         Body::Chart(chart) => bars(chart),
         // A graph is for the page.
@@ -41,15 +44,15 @@ fn table(titles: Vec<String>, rows: &[Vec<TableCell>]) -> String {
         true => text.chars().take(N_CHARS - 1).chain(['…']).collect(),
         false => text,
     };
-    let shown = &rows[..N_ROWS.min(rows.len())];
+    let printed = &rows[..N_ROWS.min(rows.len())];
     let cells: Vec<Vec<String>> =
-        shown.iter().map(|row| row.iter().map(|cell| cut(cell.spelled())).collect()).collect();
+        printed.iter().map(|row| row.iter().map(|cell| cut(shown(&cell.spelled()).into_owned())).collect()).collect();
     let width = |column: usize| {
         let of_cells = cells.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         of_cells.chain([titles[column].chars().count()]).max().unwrap_or_default()
     };
     let widths: Vec<usize> = (0..titles.len()).map(width).collect();
-    let is_number = |column: usize| shown.iter().any(|row| row.get(column).is_some_and(TableCell::is_number));
+    let is_number = |column: usize| printed.iter().any(|row| row.get(column).is_some_and(TableCell::is_number));
     let numbers: Vec<bool> = (0..titles.len()).map(is_number).collect();
     let line = |cells: &[String]| {
         let cells = cells.iter().enumerate().map(|(column, cell)| match numbers[column] {
@@ -60,8 +63,8 @@ fn table(titles: Vec<String>, rows: &[Vec<TableCell>]) -> String {
     };
     let mut text = line(&titles);
     cells.iter().for_each(|row| text += &line(row));
-    if rows.len() > shown.len() {
-        let _ = writeln!(text, "  … {} more", rows.len() - shown.len());
+    if rows.len() > printed.len() {
+        let _ = writeln!(text, "  … {} more", rows.len() - printed.len());
     }
     text
 }
@@ -74,7 +77,7 @@ fn bars(chart: &Chart) -> String {
     for point in series.points.iter().take(N_ROWS) {
         let share = if largest > 0.0 { (point.y / largest).clamp(0.0, 1.0) } else { 0.0 };
         let bar = "█".repeat((share * N_BAR as f64).round() as usize);
-        let _ = writeln!(text, "  {bar:<N_BAR$}  {:>8}  {}", TableCell::Number(point.y).spelled(), point.name);
+        let _ = writeln!(text, "  {bar:<N_BAR$}  {:>8}  {}", TableCell::Number(point.y).spelled(), shown(&point.name));
     }
     if series.points.len() > N_ROWS {
         let _ = writeln!(text, "  … {} more", series.points.len() - N_ROWS);
