@@ -46,7 +46,7 @@ def test_charts_are_drawn_when_they_come_into_view(page):
 def test_spans_reach_from_the_lowest_to_the_highest_scale(page):
     figure = page.locator("#weight-scales figure")
     figure.scroll_into_view_if_needed()
-    figure.locator("svg line").first.wait_for()
+    figure.locator("g[aria-label=rule] line").first.wait_for(state="attached")
     assert figure.locator("g[aria-label=rule] line").count() == len([axis for axis in cells(page, "weights", 3) if int(axis) > 1])
 
 
