@@ -36,6 +36,11 @@ impl Stream {
         self.attempt(|stream| writeln!(stream, "{}", escaped(text)));
     }
 
+    /// Prints a page as it is.
+    pub fn page(&self, text: &str) {
+        self.attempt(|stream| writeln!(stream, "{text}"));
+    }
+
     /// Writes unless there was an error.
     fn attempt(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
         if self.ended.get().is_none() {

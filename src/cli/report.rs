@@ -55,7 +55,11 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     let document = of_sidecar(&sidecar.with_context(|| format!("`{}`", args.sidecar.display()))?);
     let report = format.render(&document)?;
     let Some(output) = &args.output else {
-        STDOUT.lines(report.trim_end());
+        match format.name {
+            // Names from files are spelled out in it; the page's libraries stay as they are.
+            "html" => STDOUT.page(report.trim_end()),
+            _ => STDOUT.lines(report.trim_end()),
+        }
         return Ok(Exit::Done);
     };
     let read = |visit: &mut dyn FnMut(RunFile)| visit(RunFile::new("sidecar", &args.sidecar));

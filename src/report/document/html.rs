@@ -1,6 +1,7 @@
 //! A document as one page: tables are in the page itself, a script draws charts and the graph.
 
 use super::form::{Body, Document, DocumentColumn, Section, TableCell};
+use crate::diag::{controls, shown};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -46,7 +47,9 @@ pub fn render(document: &Document) -> Result<String> {
     }
     page += "</main>\n";
     // `</script>` and `<!--` inside of strings would end the element.
-    let data = json!({ "drawn": Value::Object(drawn) }).to_string().replace('<', "\\u003c");
+    let data = json!({ "drawn": Value::Object(drawn) }).to_string();
+    let data: String =
+        data.chars().map(|c| if c == '<' || controls(c) { json_escape(c) } else { c.to_string() }).collect();
     let _ = writeln!(page, "<script type=\"application/json\" id=\"data\">{data}</script>");
     for [licence, library] in LIBRARIES {
         let _ = writeln!(page, "<script>\n/*\n{}\n*/\n{}\n</script>", licence.trim(), library.trim());
@@ -103,10 +106,15 @@ fn table(title: &str, columns: &[DocumentColumn], rows: &[Vec<TableCell>]) -> St
     text + "</tbody></table></div>\n"
 }
 
-/// Text that HTML takes literally.
+/// A character of a JSON string by its number in UTF-16.
+fn json_escape(c: char) -> String {
+    c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+}
+
+/// Text that HTML takes literally; characters that control a terminal are spelled out.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for char in text.chars() {
+    for char in shown(text).chars() {
         match char {
             '&' => escaped += "&amp;",
             '<' => escaped += "&lt;",
