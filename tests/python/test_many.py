@@ -59,8 +59,9 @@ def test_an_interrupted_zoo_has_complete_results_and_goes_on(tmp_path):
     out = tmp_path / "out"
     command = [MQQ, "calibrate", *(tmp_path / f"{name}.onnx" for name in names), "--zoo", tmp_path / "zoo.yaml",
                "--out-dir", out, "--skip-existing", "--json"]
-    # A terminal sends the signal to the whole group.
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    # A terminal sends the signal to the whole group; a shell has background jobs ignore it, and what they start.
+    heeded = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=heeded)
     while len(list(out.glob("*.origin"))) < 3:
         time.sleep(0.01)
         assert run.poll() is None
