@@ -95,6 +95,16 @@ pub fn controls(c: char) -> bool {
     c.is_control() || directs
 }
 
+/// The text with escapes, as in JSON, for characters that control a terminal; serde escapes only some of them.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c == '\n' || c == '\t' || !controls(c);
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |c: char| if is_plain(c) { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
 /// The beginning and the end of a long text, with an ellipsis between.
 fn shortened(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max || text.chars().nth(max).is_none() {

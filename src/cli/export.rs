@@ -5,7 +5,6 @@ use super::print::out;
 use super::{Failure, complete};
 use crate::diag::{Exit, WithHint};
 use crate::export::{FORMATS, by_name, float_model};
-use crate::foreign;
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::sidecar::Sidecar;
 use anyhow::{Context, anyhow};
@@ -60,15 +59,12 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     };
     let written = [RunFile::new(format!("format `{name}`"), &output)];
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
-    let of_path = || format!("`{}`", path.display());
-    let text = foreign::read(path).with_context(of_path)?;
-    let text = String::from_utf8(text).ok().context("is not a text file, expected a sidecar");
-    let sidecar = text.and_then(|text| Sidecar::from_json(&text)).with_context(of_path)?;
+    let sidecar = Sidecar::read(path)?;
     let model = match &args.model {
         Some(model) if format.needs_model => Some(float_model(&sidecar, model)?),
         _ => None,
     };
-    let bytes = format.bytes(&sidecar, model.as_ref()).with_context(of_path)?;
+    let bytes = format.bytes(&sidecar, model.as_ref()).with_context(|| format!("`{}`", path.display()))?;
     let mut staged = Staged::default();
     staged.add(&bytes, &output)?;
     staged.commit()?;

@@ -4,11 +4,10 @@
 //! the exit code is the work's. Other write errors, such as a full disk, turn [`Exit::Done`] into [`Exit::Failed`] at
 //! the end.
 
-use crate::diag::{Exit, controls, explain, shown};
+use crate::diag::{Exit, controls, escaped, explain, shown};
 use crate::progress::Tick;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -72,16 +71,6 @@ pub fn error(error: &anyhow::Error) {
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     STDOUT.lines(&serde_json::to_string_pretty(value)?);
     Ok(())
-}
-
-/// The text with escapes, as in JSON, for characters that control a terminal; serde escapes only some of them.
-fn escaped(text: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| c == '\n' || c == '\t' || !controls(c);
-    if text.chars().all(is_plain) {
-        return Cow::Borrowed(text);
-    }
-    let escape = |c: char| if is_plain(c) { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
-    Cow::Owned(text.chars().map(escape).collect())
 }
 
 pub(super) use {err, out};

@@ -4,7 +4,6 @@ use super::files::ensure_readable;
 use super::print::{STDOUT, out};
 use super::{Failure, complete};
 use crate::diag::Exit;
-use crate::foreign;
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report::{FORMATS, format_by_name, format_of, of_sidecar};
 use crate::sidecar::Sidecar;
@@ -49,10 +48,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     };
     let format = format.map_err(Failure::Usage)?;
     ensure_readable(&args.sidecar)?;
-    let text = foreign::read(&args.sidecar).with_context(|| format!("`{}`", args.sidecar.display()))?;
-    let text = String::from_utf8(text).ok().context("is not a text file, expected a sidecar");
-    let sidecar = text.and_then(|text| Sidecar::from_json(&text));
-    let document = of_sidecar(&sidecar.with_context(|| format!("`{}`", args.sidecar.display()))?);
+    let document = of_sidecar(&Sidecar::read(&args.sidecar)?);
     let report = format.render(&document)?;
     let Some(output) = &args.output else {
         match format.name {

@@ -174,8 +174,7 @@ fn parsed(model: &ModelProto, opset: i64, shapes: &Shapes) -> Result<Parsed> {
 fn other_preprocessing(quantized: &Path, dataset: &Dataset) -> Option<String> {
     let here = dataset.describe()?;
     let path = quantized.with_extension("json");
-    let sidecar = Sidecar::from_json(&std::fs::read_to_string(&path).ok()?).ok()?;
-    let there = sidecar.calibration.preprocessing?;
+    let there = Sidecar::beside(quantized)?.calibration.preprocessing?;
     (!same_preprocessing(&here, &there))
         .then(|| format!("the preprocessing is another than in calibration: {here}; in `{}`: {there}", path.display()))
 }

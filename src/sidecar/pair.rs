@@ -1,15 +1,13 @@
 //! Whether a model and the sidecar beside it are of one run: a run that is killed between two renames leaves one of each.
 
 use super::schema::Sidecar;
-use crate::foreign;
 use crate::onnx::sha256;
 use std::path::Path;
 
 impl Sidecar {
     /// The sidecar beside a quantized model; `None` where there is none that can be read.
     pub fn beside(model: &Path) -> Option<Sidecar> {
-        let bytes = foreign::read(&model.with_extension("json")).ok()?;
-        Sidecar::from_json(std::str::from_utf8(&bytes).ok()?).ok()
+        Sidecar::read(&model.with_extension("json")).ok()
     }
 
     /// Whether it is the sidecar of the model at `model`; true where an earlier version wrote it.

@@ -3,14 +3,27 @@
 use super::packed::unpack;
 use super::schema::{Encoding, SCHEMA_VERSION, Sidecar};
 use crate::diag::WithHint;
+use crate::foreign;
 use crate::onnx::edit::{ModelEdit, NewValues};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
 use crate::quant::TensorParams;
 use anyhow::{Context, Result, anyhow, ensure};
+use std::path::Path;
 
 impl Sidecar {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or as [`Sidecar::from_json`]. The message starts with the path.
+    pub fn read(path: &Path) -> Result<Sidecar> {
+        let of_path = || format!("`{}`", path.display());
+        let text = foreign::read(path).with_context(of_path)?;
+        let text = String::from_utf8(text).ok().context("is not a text file, expected a sidecar");
+        text.and_then(|text| Sidecar::from_json(&text)).with_context(of_path)
+    }
+
     /// Parses the file's text.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! A document as one page: tables are in the page itself, a script draws charts and the graph.
 
 use super::form::{Body, Document, DocumentColumn, Section, TableCell};
-use crate::diag::{controls, shown};
+use crate::diag::{escaped, shown};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -18,7 +18,7 @@ const LIBRARIES: &[[&str; 2]] = &[
 
 /// The document as a page that needs no network.
 pub fn render(document: &Document) -> Result<String> {
-    let title = escaped(&document.title);
+    let title = literal(&document.title);
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
@@ -35,7 +35,7 @@ pub fn render(document: &Document) -> Result<String> {
         let _ = write!(
             page,
             "<section id=\"{id}\">\n<h2>{title}</h2>\n<p class=\"about\">{}</p>\n{}</section>\n",
-            escaped(about),
+            literal(about),
             section_body(section)
         );
         match body {
@@ -48,8 +48,7 @@ pub fn render(document: &Document) -> Result<String> {
     page += "</main>\n";
     // `</script>` and `<!--` inside of strings would end the element.
     let data = json!({ "drawn": Value::Object(drawn) }).to_string();
-    let data: String =
-        data.chars().map(|c| if c == '<' || controls(c) { json_escape(c) } else { c.to_string() }).collect();
+    let data = escaped(&data).replace('<', "\\u003c");
     let _ = writeln!(page, "<script type=\"application/json\" id=\"data\">{data}</script>");
     for [licence, library] in LIBRARIES {
         let _ = writeln!(page, "<script>\n/*\n{}\n*/\n{}\n</script>", licence.trim(), library.trim());
@@ -62,18 +61,18 @@ fn section_body(section: &Section) -> String {
     let title = section.title;
     match &section.body {
         Body::Facts(facts) => {
-            let rows = facts.iter().map(|fact| format!("<dt>{}</dt><dd>{}</dd>\n", fact.name, escaped(&fact.value)));
+            let rows = facts.iter().map(|fact| format!("<dt>{}</dt><dd>{}</dd>\n", fact.name, literal(&fact.value)));
             format!("<dl>\n{}</dl>\n", rows.collect::<String>())
         }
         Body::Lines(lines) => {
-            let lines = lines.iter().map(|line| format!("<li>{}</li>\n", escaped(line)));
+            let lines = lines.iter().map(|line| format!("<li>{}</li>\n", literal(line)));
             format!("<ul>\n{}</ul>\n", lines.collect::<String>())
         }
         Body::Table { columns, rows } => table(title, columns, rows),
         Body::Chart(chart) => format!(
             "<figure class=\"chart\" role=\"img\" aria-label=\"{title}: {} by {}\"></figure>\n",
-            escaped(&chart.y),
-            escaped(&chart.x)
+            literal(&chart.y),
+            literal(&chart.x)
         ),
         Body::Graph(_) => format!("<figure class=\"graph\" role=\"img\" aria-label=\"{title}\"></figure>\n"),
     }
@@ -84,7 +83,7 @@ fn table(title: &str, columns: &[DocumentColumn], rows: &[Vec<TableCell>]) -> St
     let class = |column: usize| if is_number(column) { " class=\"number\"" } else { "" };
     let classes: Vec<&str> = (0..columns.len()).map(class).collect();
     let titles = columns.iter().zip(&classes).map(|(column, class)| {
-        format!("<th scope=\"col\"{class}><button type=\"button\">{}</button></th>", escaped(&column.spelled()))
+        format!("<th scope=\"col\"{class}><button type=\"button\">{}</button></th>", literal(&column.spelled()))
     });
     let mut text = format!(
         "<div class=\"tools\"><label>Search <input type=\"search\"></label> <span role=\"status\">{} rows</span></div>\n\
@@ -99,29 +98,24 @@ fn table(title: &str, columns: &[DocumentColumn], rows: &[Vec<TableCell>]) -> St
                 TableCell::Number(value) => format!(" data-sort=\"{value}\""),
                 TableCell::Text(_) | TableCell::Integer(_) | TableCell::Empty => String::new(),
             };
-            let _ = write!(text, "<td{class}{sort}>{}</td>", escaped(&cell.spelled()));
+            let _ = write!(text, "<td{class}{sort}>{}</td>", literal(&cell.spelled()));
         }
         text += "</tr>\n";
     }
     text + "</tbody></table></div>\n"
 }
 
-/// A character of a JSON string by its number in UTF-16.
-fn json_escape(c: char) -> String {
-    c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
-}
-
 /// Text that HTML takes literally; characters that control a terminal are spelled out.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
+fn literal(text: &str) -> String {
+    let mut literal = String::with_capacity(text.len());
     for char in shown(text).chars() {
         match char {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            char => escaped.push(char),
+            '&' => literal += "&amp;",
+            '<' => literal += "&lt;",
+            '>' => literal += "&gt;",
+            '"' => literal += "&quot;",
+            char => literal.push(char),
         }
     }
-    escaped
+    literal
 }
