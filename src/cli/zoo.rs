@@ -89,7 +89,7 @@ struct Job {
     threads: usize,
     /// Memory that is kept free for it.
     reserved: u64,
-    /// Most memory that was seen.
+    /// Most memory that was seen, in bytes; 0 before the first look.
     peak: u64,
 }
 
@@ -180,7 +180,7 @@ pub(super) fn run(
         exit = worse(exit, of_model);
         let peak = finished(&mut zoo_run, at);
         for result in &mut results {
-            result["peak_bytes"] = json!(peak);
+            result["peak_bytes"] = json!((peak > 0).then_some(peak));
         }
         if !said.trim().is_empty() {
             print::STDERR.lines(said.trim_end());
@@ -250,7 +250,7 @@ fn next(zoo: &mut Zoo, receiver: &Receiver<Done>) -> Result<Option<Done>> {
     }
 }
 
-/// Takes a job out, and returns the most memory that was seen.
+/// Takes a job out, and returns the most memory that was seen in bytes; 0 where it ended before the first look.
 fn finished(zoo: &mut Zoo, at: usize) -> u64 {
     let position = zoo.jobs.iter().position(|(of, _)| *of == at);
     position.map_or(0, |position| zoo.jobs.swap_remove(position).1.peak)
