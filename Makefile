@@ -1,4 +1,4 @@
-.PHONY: demo test check test-rust test-python test-runtimes test-engines test-hostile test-cross dist test-install bench pictures fixtures clean
+.PHONY: demo test check test-rust test-python test-runtimes test-engines test-hostile test-faults test-cross dist test-install bench pictures fixtures clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -78,6 +78,11 @@ $(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt tests/
 test-hostile: $(VENV)/ready
 	$(BUILD)
 	$(VENV)/bin/python tests/hostile/trials.py $(MQQ)
+
+# 200 trials of each fault: kills, limits of memory, files and threads, full disks, renames that fail, two runs at once.
+test-faults: $(VENV)/ready
+	$(BUILD)
+	$(VENV)/bin/python tests/hostile/trials.py $(MQQ) --only faults --trials 14700
 
 # Type checks for other platforms, and the tests of arithmetic in qemu. Not part of `test`.
 test-cross:

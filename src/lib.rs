@@ -28,6 +28,7 @@
 //! | [`sidecar`] | every scale with its reason, written and read | decide anything |
 //! | [`export`] | other tools' formats | decide anything |
 //! | [`import`] | ranges from other tools' files | decide anything |
+//! | [`doctor`] | a model and its data looked at before any run, to findings | change anything |
 //! | [`pipeline`] | the order of all that | know a file's format |
 //! | [`report`] | results of a run, as JSON and as lines | print |
 //! | [`cli`] | options, printing, exit codes | quantize |
@@ -44,6 +45,7 @@ pub mod check;
 pub mod cli;
 pub mod data;
 pub mod diag;
+pub mod doctor;
 pub mod engine;
 pub mod equalize;
 pub mod export;

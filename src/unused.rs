@@ -11,6 +11,7 @@ mod check;
 mod cli;
 mod data;
 mod diag;
+mod doctor;
 mod engine;
 mod equalize;
 mod export;

@@ -29,7 +29,9 @@ const ROOMS: &[Room] = &[
     Room {
         floor: 10,
         modules: &["report"],
-        may_use: Only(&["pipeline", "sidecar", "mixed", "tune", "check", "place", "metrics", "heads", "observers"]),
+        may_use: Only(&[
+            "pipeline", "sidecar", "mixed", "tune", "doctor", "check", "place", "metrics", "heads", "observers",
+        ]),
     },
     Room { floor: 9, modules: &["pipeline"], may_use: LowerFloors },
     Room { floor: 9, modules: &["backends"], may_use: Only(&["scheme", "observers", "place", "check", "export"]) },
@@ -39,6 +41,11 @@ const ROOMS: &[Room] = &[
         floor: 7,
         modules: &["sidecar"],
         may_use: Only(&["metrics", "mixed", "tune", "plan", "prepare", "place", "scheme"]),
+    },
+    Room {
+        floor: 6,
+        modules: &["doctor"],
+        may_use: Only(&["check", "calibrate", "preprocessing", "place", "engine", "metrics", "data", "scheme"]),
     },
     Room { floor: 6, modules: &["mixed"], may_use: LowerFloorsBut(&["equalize", "rewrite", "check"]) },
     Room { floor: 5, modules: &["tune"], may_use: LowerFloorsBut(&["rewrite"]) },

@@ -12,7 +12,7 @@ mod samples;
 mod statistics;
 
 pub use collect::{ObservedModel, WantedTensors, collect};
-pub use samples::{Order, SampleSet, each_sample};
+pub use samples::{Order, SampleSet, each_sample, hash};
 pub use statistics::{CalibrationStatistics, ScaledTensor, observed_tensors};
 
 use crate::data::Preprocessing;

@@ -6,18 +6,20 @@ use super::print::out;
 use super::{ErrorReport, Failure, JsonReport, print_error};
 use crate::check::{self, Finding, Severity};
 use crate::diag::{Exit, count};
-use crate::onnx;
-use crate::report::{self, Verbosity};
+use crate::onnx::{self, RunFile, Staged, check_outputs};
+use crate::report::{self, CheckedFile, Verbosity};
 use crate::scheme::Scheme;
 use crate::sidecar::Sidecar;
 use anyhow::Result;
+use clap::ValueHint;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
   mqq check resnet50.tensorrt.onnx --backend tensorrt
-  mqq check quantized/*.onnx --backend onnxruntime --keep-going --json";
+  mqq check quantized/*.onnx --backend onnxruntime --keep-going --json
+  mqq check quantized/*.onnx --backend onnxruntime --sarif check.sarif";
 
 /// Arguments of `mqq check`.
 #[derive(Debug, clap::Args)]
@@ -34,6 +36,9 @@ pub struct CheckArgs {
     /// Go on after a model that cannot be read; the exit code is still 1
     #[arg(long)]
     keep_going: bool,
+    /// Write the findings as SARIF, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    sarif: Option<PathBuf>,
     #[command(flatten)]
     pub print: PrintArgs,
 }
@@ -63,6 +68,11 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
     }
+    let written: Vec<RunFile> = args.sarif.iter().map(|path| RunFile::new("SARIF file", path)).collect();
+    let read = |visit: &mut dyn FnMut(RunFile)| {
+        args.models.iter().flat_map(|model| RunFile::read_model("quantized model", model)).for_each(visit);
+    };
+    let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let mut reports = JsonReport::new(&scheme.name);
     let mut exit = Exit::Done;
     for path in &args.models {
@@ -92,10 +102,26 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
             break;
         }
     }
+    if let Some(path) = &args.sarif {
+        write_sarif(&reports.results, path)?;
+    }
     if args.print.json {
         reports.print()?;
     }
     Ok(exit)
+}
+
+fn write_sarif(results: &[CheckedModel], path: &Path) -> Result<()> {
+    let models = results.iter().map(|checked| CheckedFile {
+        path: &checked.model,
+        findings: &checked.findings,
+        error: checked.error.as_ref().map(|error| error.error.as_str()),
+    });
+    let text = serde_json::to_string_pretty(&report::sarif(&models.collect::<Vec<_>>()))?;
+    let mut staged = Staged::default();
+    staged.add(format!("{text}\n").as_bytes(), path)?;
+    staged.commit()?;
+    Ok(())
 }
 
 /// Checks a model by a backend's table; where it breaks a rule, by the table for transformers if it keeps that.

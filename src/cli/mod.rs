@@ -9,6 +9,7 @@ mod check;
 mod collect;
 mod compare;
 mod complete;
+mod doctor;
 mod export;
 mod files;
 mod given;
@@ -72,6 +73,8 @@ enum Command {
     /// Show, compare or merge saved statistics
     #[command(subcommand)]
     Stats(stats::StatsCommand),
+    /// Look at a model and its data before any run
+    Doctor(Box<doctor::DoctorArgs>),
     /// Show what would be quantized and why; needs no data
     Inspect(inspect::InspectArgs),
     /// List the backends, or print the table of one
@@ -171,6 +174,7 @@ fn run(cli: Cli) -> Exit {
         Command::Calibrate(args) => args.quantize.print.json,
         Command::Solve(args) => args.quantize.print.json,
         Command::Stats(command) => command.json(),
+        Command::Doctor(args) => args.print.json,
         Command::Inspect(args) => args.json,
         Command::Backends(args) => args.json,
         Command::Presets(args) => args.json,
@@ -264,6 +268,7 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Solve(args) => solve::run(&args),
         Command::Stats(command) => stats::run(&command),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Backends(args) => backends::run(&args),
         Command::Presets(args) => presets::run(&args),

@@ -108,7 +108,8 @@ impl Staged {
             finish().with_context(|| format!("`{}`", path.display()))?;
         }
         for StagedFile { file, path, target } in self.files {
-            file.persist(&target).with_context(|| format!("`{}`", path.display()))?;
+            let renamed = file.persist(&target).map_err(|error| error.error);
+            renamed.with_context(|| format!("`{}`: cannot be replaced", path.display()))?;
         }
         Ok(())
     }

@@ -5,15 +5,17 @@
 
 mod collect;
 mod compare;
+mod doctor;
 mod record;
 
 pub use collect::{CollectRequest, collect};
 pub use compare::{CompareRequest, Comparison, compare};
+pub use doctor::{Diagnosis, DoctorRequest, doctor};
 
 use crate::calibrate::{self, CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
 use crate::data::{Preprocessing, add_shapes};
-use crate::diag::{WithHint, hint_of};
+use crate::diag::{WithHint, count, hint_of};
 use crate::engine::Parsed;
 use crate::equalize::{insertable, with_inserted};
 use crate::heads::HeadRequest;
@@ -29,7 +31,7 @@ use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, is_transformer, place};
 use crate::plan::{Observers, QuantPlan, decide, unlike_tensors, warning_of_unlike};
 use crate::prepare::{PreparedGraph, prepare_file};
-use crate::preprocessing::better_pixel_values;
+use crate::preprocessing::{PixelBudget, PixelVerdict, better_pixel_values};
 use crate::progress::Progress;
 use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
@@ -46,6 +48,9 @@ use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+
+/// Limit on the multiply-adds of the check of the preprocessing: a few seconds.
+const MAX_MULTIPLY_ADDS: f64 = 9e10;
 
 /// Options of a run.
 pub struct Request {
@@ -347,7 +352,8 @@ fn on_threads<T: Send>(n: usize, work: impl FnOnce() -> Result<T> + Send) -> Res
     // As large as that of a main thread, because the engine handles models on these threads.
     const STACK: usize = 8 << 20;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(n.max(1)).stack_size(STACK);
-    pool.build()?.install(work)
+    let no_threads = |error| anyhow!("--threads: {} cannot be started: {error}", count(n, "thread"));
+    pool.build().map_err(|error| no_threads(error).hint("use fewer with --threads"))?.install(work)
 }
 
 /// The calibration data, where there is something to observe.
@@ -501,7 +507,14 @@ fn better_preprocessing(
 ) -> Option<BetterPixelValues> {
     let dataset = samples.dataset().ok()?;
     let model = onnx::load_whole(path).ok()?.model;
-    better_pixel_values(&model, shapes, dataset, max_runs, progress).ok().flatten()
+    let budget = PixelBudget { n_runs: max_runs, multiply_adds: MAX_MULTIPLY_ADDS };
+    match better_pixel_values(&model, shapes, dataset, budget, progress) {
+        Ok(PixelVerdict::Better(better)) => Some(BetterPixelValues {
+            text: format!("{}; --no-preprocess-check skips this check", better.sentence),
+            n_runs: better.n_runs,
+        }),
+        _ => None,
+    }
 }
 
 /// Adds warnings that no stage has given.

@@ -229,7 +229,7 @@ impl<'a> Draft<'a> {
                         FloatCause::NotListed => {
                             format!("the backend's table has no row for {}", node.op_type())
                         }
-                        _ => "no neighbor of it is quantized".to_string(),
+                        _ => "no placement rule quantizes its inputs".to_string(),
                     };
                     FloatNode { node: node_idx, cause, rule: "", reason }
                 }
@@ -239,17 +239,13 @@ impl<'a> Draft<'a> {
     }
 
     fn why_untouched(&self, node_idx: usize) -> FloatCause {
-        let backbones: BTreeSet<usize> = self
-            .activation_inputs(node_idx)
-            .into_iter()
-            .filter_map(|i| self.backbone(&self.graph.node[node_idx].input[i]))
-            // A layer with only its weight quantized computes in float: nothing is fused to it.
-            .filter(|backbone| !self.weights_alone.contains(backbone))
-            .collect();
-        match backbones.first() {
-            Some(&backbone) if backbones.len() == 1 => FloatCause::Fused(backbone),
-            _ if !self.scheme.ops.contains_key(self.graph.node[node_idx].op_type()) => FloatCause::NotListed,
-            _ => FloatCause::Alone,
+        let node = &self.graph.node[node_idx];
+        let backbone = node.output.first().and_then(|output| self.backbone(output));
+        // A layer with only its weight quantized computes in float: nothing is fused to it.
+        match backbone.filter(|backbone| !self.weights_alone.contains(backbone)) {
+            Some(backbone) => FloatCause::Fused(backbone),
+            None if !self.scheme.ops.contains_key(node.op_type()) => FloatCause::NotListed,
+            None => FloatCause::Alone,
         }
     }
 }

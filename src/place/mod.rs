@@ -182,7 +182,7 @@ pub enum FloatCause {
     Fused(usize),
     /// The scheme does not list its operator.
     NotListed,
-    /// None of its neighbours is quantized.
+    /// No placement rule quantizes its inputs.
     Alone,
 }
 

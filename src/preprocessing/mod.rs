@@ -1,9 +1,9 @@
 //! Whether other pixel values than the given ones fit the float network clearly better.
 //!
-//! In: the float model, the images, their preprocessing. Out: a sentence for a warning, or nothing. Candidates are the
-//! usual scales in both orders of the channels; how images are resized is not looked at. Class scores are judged by
-//! `scores`, other networks by their batch normalizations (`norms`), and networks without either not at all. A
-//! candidate must be better by a margin, and on nearly all bootstraps over the images.
+//! In: the float model, the images, their preprocessing. Out: a [`PixelVerdict`]. Candidates are the usual scales in both
+//! orders of the channels; how images are resized is not looked at. Class scores are judged by `scores`, other networks by
+//! their batch normalizations (`norms`), and networks without either not at all. A candidate must be better by a margin,
+//! and on nearly all bootstraps over the images.
 
 mod norms;
 mod scores;
@@ -17,7 +17,6 @@ use crate::onnx::node::multiply_adds;
 use crate::onnx::proto::ModelProto;
 use crate::prepare::prepare_unfolded;
 use crate::progress::{Progress, Tick};
-use crate::statistics::BetterPixelValues;
 use anyhow::{Result, anyhow};
 use rayon::prelude::*;
 
@@ -25,8 +24,6 @@ use rayon::prelude::*;
 const MAX_IMAGES: usize = 24;
 /// Fewer images tell too little.
 const MIN_IMAGES: usize = 12;
-/// Limit on the multiply-adds of all runs: a few seconds. Larger networks are looked at with fewer images, or not.
-const MAX_MULTIPLY_ADDS: f64 = 9e10;
 /// Approximate number of runs for each image, of networks with class scores and of others.
 const N_RUNS: [f64; 2] = [20.0, 6.0];
 /// Least gain of a candidate.
@@ -36,8 +33,38 @@ const N_BOOTSTRAPS: usize = 60;
 /// Least share of the bootstraps on which a candidate must be better.
 const LEAST_SHARE: f64 = 0.95;
 
-/// Pixel values that fit the network clearly better than those of `dataset`; `None` where none do, or that cannot be told in
-/// about `max_runs` runs of the network.
+/// Limits on the runs of the network.
+#[derive(Debug, Clone, Copy)]
+pub struct PixelBudget {
+    /// Maximum runs, of all candidates on all images.
+    pub n_runs: usize,
+    /// Maximum multiply-adds of all runs. Larger networks are looked at with fewer images, or not.
+    pub multiply_adds: f64,
+}
+
+/// The verdict of the float network on the pixel values.
+pub enum PixelVerdict {
+    /// Others fit clearly better.
+    Better(BetterPixels),
+    /// None of the usual ones fits clearly better, by class scores or normalizations.
+    Fit,
+    /// The verdict is open, for this reason.
+    Unknown(String),
+}
+
+/// Pixel values that fit the network clearly better than the given ones.
+pub struct BetterPixels {
+    /// The given ones, as options.
+    pub given: String,
+    /// Those that fit better, as options.
+    pub better: String,
+    /// A sentence with both figures.
+    pub sentence: String,
+    /// Approximate number of runs of the network that it took to find them.
+    pub n_runs: usize,
+}
+
+/// Looks for pixel values that fit the network clearly better than those of `dataset`.
 ///
 /// # Errors
 /// If the model cannot be run.
@@ -45,44 +72,64 @@ pub fn better_pixel_values(
     model: &ModelProto,
     shapes: &Shapes,
     dataset: &Dataset,
-    max_runs: usize,
+    budget: PixelBudget,
     progress: &Progress,
-) -> Result<Option<BetterPixelValues>> {
-    let Some(given) = dataset.pixel_values() else { return Ok(None) };
+) -> Result<PixelVerdict> {
+    let unknown = |reason: &str| Ok(PixelVerdict::Unknown(reason.to_string()));
+    let Some(given) = dataset.pixel_values() else {
+        return unknown("the samples are not single images of three channels in float32");
+    };
     let mut model = model.clone();
     prepare_unfolded(&mut model)?;
     let mut parsed = Parsed::new(&model, shapes)?;
-    let (n_images, n_runs) = n_images(&model, &mut parsed, dataset)?;
-    if n_images < MIN_IMAGES || n_runs > max_runs {
-        return Ok(None);
+    let (n_images, n_runs) = n_images(&model, &mut parsed, dataset, budget)?;
+    if n_images < MIN_IMAGES && n_images == dataset.len() {
+        return Ok(PixelVerdict::Unknown(format!(
+            "{} tell too little: {MIN_IMAGES} are needed",
+            count(n_images, "image")
+        )));
+    }
+    if n_images < MIN_IMAGES || n_runs > budget.n_runs {
+        return unknown("the network is too large to be run with each of the usual values");
     }
     // Evenly spread: images of one class are often neighbours. Unreadable ones are reported elsewhere.
     let images = (0..n_images).into_par_iter().map(|i| dataset.fitted_image(i * dataset.len() / n_images));
     let images: Vec<FittedImage> = images.filter_map(Result::ok).collect();
     if images.len() < MIN_IMAGES {
-        return Ok(None);
+        return unknown("too few images can be read");
     }
     let outputs = EvaluatedOutput::of(model.graph()?, &ChannelAxes::new());
     let tick = progress("check of the preprocessing", 1 + 2 * candidates(Color::Rgb).len());
     let trials = PixelTrials { engine: parsed.build(&[])?, dataset, images, given, tick };
     if let Some(found) = scores::search(&trials, &outputs)? {
-        return Ok(found.map(|found| BetterPixelValues { text: found.sentence(trials.images.len()), n_runs }));
+        return Ok(match found {
+            Some(found) => PixelVerdict::Better(found.better_than(&trials, n_runs)),
+            None => PixelVerdict::Fit,
+        });
     }
     let norms = norms::of(model.graph()?);
+    if norms.len() < norms::MIN_NORMS {
+        return unknown("the network has no class scores, and its BatchNormalization nodes are folded or missing");
+    }
     let observed: Vec<String> = norms.iter().map(|norm| norm.tensor.clone()).collect();
     let trials = PixelTrials { engine: Parsed::new(&model, shapes)?.build(&observed)?, ..trials };
-    Ok(norms::search(&trials, &norms)?.map(|text| BetterPixelValues { text, n_runs }))
+    Ok(match norms::search(&trials, &norms)? {
+        Some((better, sentence)) => {
+            PixelVerdict::Better(BetterPixels { given: trials.given.spelled(), better, sentence, n_runs })
+        }
+        None => PixelVerdict::Fit,
+    })
 }
 
 /// The number of images to look at, by the cost of a run, and the approximate number of runs.
-fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset) -> Result<(usize, usize)> {
+fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset, budget: PixelBudget) -> Result<(usize, usize)> {
     let value_info = parsed.value_info()?;
     let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
     let graph = model.graph()?;
     let is_row = |name: &str| value_info.shape(name).is_some_and(|shape| n_classes(shape, 1).is_some());
     let n_runs = N_RUNS[usize::from(!graph.output.iter().any(|output| is_row(output.name())))];
     let costs = graph.node.iter().map(|node| multiply_adds(node, shape).unwrap_or(0));
-    let affordable = MAX_MULTIPLY_ADDS / n_runs / costs.sum::<usize>().max(1) as f64;
+    let affordable = budget.multiply_adds / n_runs / costs.sum::<usize>().max(1) as f64;
     let n_images = (affordable as usize).min(MAX_IMAGES).min(dataset.len());
     Ok((n_images, (n_runs * n_images as f64) as usize))
 }
@@ -164,18 +211,18 @@ struct BetterScores {
 }
 
 impl BetterScores {
-    fn sentence(&self, n_images: usize) -> String {
+    fn better_than(&self, trials: &PixelTrials, n_runs: usize) -> BetterPixels {
         let BetterScores { values, figures: [before, after] } = self;
         let presets = match values.presets()[..] {
             [] => String::new(),
             ref names => format!(" (as in {})", quoted(names)),
         };
-        format!(
-            "the network tells classes apart clearly better with {}{presets}: {after:.2} nats, not {before:.2}, on {}; \
-             --no-preprocess-check skips this check",
-            values.spelled(),
-            count(n_images, "image")
-        )
+        let better = format!("{}{presets}", values.spelled());
+        let sentence = format!(
+            "the network tells classes apart clearly better with {better}: {after:.2} nats, not {before:.2}, on {}",
+            count(trials.images.len(), "image")
+        );
+        BetterPixels { given: trials.given.spelled(), better, sentence, n_runs }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::onnx::proto::GraphProto;
 use anyhow::Result;
 
 /// Fewer normalizations tell too little.
-const MIN_NORMS: usize = 5;
+pub const MIN_NORMS: usize = 5;
 /// Limit on the divergence of a channel.
 const MAX_DIVERGENCE: f64 = 100.0;
 const WEIGHT: f64 = 3.0;
@@ -40,11 +40,8 @@ pub fn of(graph: &GraphProto) -> Vec<Norm> {
     norm.collect()
 }
 
-/// A sentence where another scale fits better.
-pub fn search(trials: &PixelTrials, norms: &[Norm]) -> Result<Option<String>> {
-    if norms.len() < MIN_NORMS {
-        return Ok(None);
-    }
+/// Where another scale fits better, its options and a sentence.
+pub fn search(trials: &PixelTrials, norms: &[Norm]) -> Result<Option<(String, String)>> {
     let sets = bootstraps(trials.images.len());
     let figures = |values: &PixelValues| -> Result<Vec<f64>> {
         let of_images = trials.of_images(
@@ -77,16 +74,16 @@ pub fn search(trials: &PixelTrials, norms: &[Norm]) -> Result<Option<String>> {
         [] => values.spelled(),
         ref names => format!("{} (as in {})", values.spelled(), quoted(names)),
     });
-    let spelled: Vec<String> = spelled.collect();
-    Ok(Some(format!(
-        "another scale of the pixels fits the network clearly better: {}; the inputs of its {} deviate by {:.2} from their \
-         trained means and variances, not by {:.2}, on {}; --no-preprocess-check skips this check",
-        spelled.join(" or "),
+    let spelled = spelled.collect::<Vec<String>>().join(" or ");
+    let sentence = format!(
+        "another scale of the pixels fits the network clearly better: {spelled}; the inputs of its {} deviate by {:.2} from \
+         their trained means and variances, not by {:.2}, on {}",
         count(norms.len(), "BatchNormalization node"),
         -best[0],
         -of_given[0],
         count(trials.images.len(), "image"),
-    )))
+    );
+    Ok(Some((spelled, sentence)))
 }
 
 fn moments_of(shape: &[usize], values: &[f32]) -> Vec<[f64; 2]> {

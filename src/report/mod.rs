@@ -4,19 +4,24 @@
 
 mod calibration;
 mod comparison;
+mod doctor;
 mod document;
 mod placement;
 mod rules;
+mod sarif;
 mod statistics;
 mod table;
 
 pub use calibration::{Summary, calibration, details, line};
 pub use comparison::{GroupReport, OutputReport, TaskReport, channels, comparison, outputs, task, task_lines};
+pub use doctor::DoctorReport;
 pub use document::{
-    ComparedModels, Document, DocumentFormat, FORMATS, format_by_name, format_of, of_comparison, of_sidecar,
+    ComparedModels, Document, DocumentFormat, FORMATS, format_by_name, format_of, of_comparison, of_diagnosis,
+    of_sidecar,
 };
 pub use placement::{PlacementReport, placement};
 pub use rules::{Verbosity, findings};
+pub use sarif::{CheckedFile, sarif};
 pub use statistics::{StatisticsReport, TensorDifference, TensorReport, differences, statistics};
 pub use table::table;
 

@@ -43,11 +43,13 @@ FORGED = re.compile(r"^(error: )?FORGED", re.M)
 BACKENDS = ["tensorrt", "onnxruntime", "openvino", "qnn-htp", "tflite", "weight-only-int4", "onnxruntime-dynamic"]
 
 
-def run(args, folder, limits=(), kill=None, stdout=None):
+def run(args, folder, limits=(), kill=None, stdout=None, user=None):
     """Exit code, output, seconds, memory in bytes; the code is None after a hang."""
     def prepare():
         for what, value in limits:
             resource.setrlimit(what, (value, value))
+        if user:
+            os.setuid(user)
     with open(folder / "stderr", "wb") as err, open(folder / "stdout", "wb") as out:
         start = time.monotonic()
         environment = dict(os.environ, RUST_BACKTRACE="0", COLUMNS="120")
@@ -71,14 +73,34 @@ def run(args, folder, limits=(), kill=None, stdout=None):
 class Trial:
     """A command, and what is known about it."""
 
-    def __init__(self, args, out=None, must_fail=False, node=False, limits=(), kill=None, same=False, stdout=None, says=""):
+    def __init__(self, args, out=None, must_fail=False, node=False, limits=(), kill=None, same=False, stdout=None, says="",
+                 beside=None, mount=None, user=None):
         self.args, self.out, self.must_fail, self.node = args, out, must_fail, node
         self.limits, self.kill, self.same, self.stdout, self.says = limits, kill, same, stdout, says
+        # Another command at the same time; arguments of mount; the user to run as.
+        self.beside, self.mount, self.user = beside, mount, user
 
 
 def violations(trial, program, folder):
-    code, text, seconds, memory = run([program, *trial.args], folder, trial.limits, trial.kill, trial.stdout)
+    if trial.mount:
+        subprocess.run(["mount", *trial.mount], check=True)
+    try:
+        return violations_of(trial, program, folder)
+    finally:
+        if trial.mount:
+            subprocess.run(["umount", "-l", trial.mount[-1]], check=True)
+
+
+def violations_of(trial, program, folder):
     found = []
+    if trial.beside:
+        other = [str(part) for part in [program, *trial.beside]]
+        second = subprocess.Popen(other, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+    before = set(trial.out.parent.iterdir()) if trial.out else set()
+    code, text, seconds, memory = run(
+        [program, *trial.args], folder, trial.limits, trial.kill, trial.stdout, trial.user)
+    if trial.beside and second.wait() != 0:
+        found.append("the other run failed")
     killed = trial.kill and code is not None and code < 0
     if code is None:
         found.append("hang")
@@ -113,10 +135,10 @@ def violations(trial, program, folder):
         if not names and not any(word in " ".join(errors) for word in ("stdout", "--", "out of memory")):
             found.append("no place")
     if code and not killed and model:
-        left = [path.name for path in model.parent.iterdir()]
-        if left:
+        if set(model.parent.iterdir()) - before:
             found.append("left behind")
-    if model and (killed or trial.limits) and model.exists() and model.with_suffix(".json").exists():
+    has_fault = killed or trial.limits or trial.beside or trial.mount
+    if model and has_fault and model.exists() and model.with_suffix(".json").exists():
         found.extend(mixed(model, program, folder))
     return found, (code, text, seconds, memory)
 
@@ -593,6 +615,25 @@ def fault_trial(kind, rng, folder):
         shutil.copy(folder.parent / "other.onnx", out)
         shutil.copy(folder.parent / "good.json", out.with_suffix(".json"))
         return Trial(["check", out, "-b", "tensorrt"], None, says="[sidecar]")
+    if kind == "two runs":
+        # Into one folder, with other samples. Files may be of one run each, where the program tells it.
+        other = [*args[:-1], out]
+        other += ["--limit", "2"]
+        return Trial(args, out, beside=other)
+    if kind == "threads":
+        # The system's limit does not hold for root: nobody runs it.
+        out.parent.chmod(0o777)
+        user = 65534 if os.geteuid() == 0 else None
+        return Trial(args, out, limits=[(resource.RLIMIT_NPROC, 1)], user=user, same=same)
+    if kind == "disk":
+        size = rng.choice([8, 16, 32, 48, 64, 80, 96])
+        return Trial(args, out, mount=["-t", "tmpfs", "-o", f"size={size}k", "tmpfs", out.parent], must_fail=size < 64, same=same)
+    if kind == "rename":
+        # Nothing can be renamed to a place that another file is mounted on.
+        target = rng.choice([out, out.with_suffix(".json")])
+        for path in (out, out.with_suffix(".json")):
+            shutil.copy(folder.parent / f"other{path.suffix}", path)
+        return Trial(args, out, mount=["--bind", folder.parent / f"other{target.suffix}", target], must_fail=True, same=same)
     path = folder / "m.onnx"
     shutil.copy(MODEL, path)
     args[1] = path
@@ -603,7 +644,18 @@ def fault_trial(kind, rng, folder):
     raise ValueError(kind)
 
 
-FAULTS = ["file size", "memory", "file handles", "closed pipe", "kill", "mixed pair", "cut while read"]
+FAULTS = ["file size", "memory", "file handles", "closed pipe", "kill", "mixed pair", "cut while read", "two runs", "threads"]
+
+
+def add_system_faults(folder):
+    """Adds the kinds of faults that need the right to mount."""
+    disk = folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", disk]
+    if os.geteuid() == 0 and subprocess.run(mount, stderr=subprocess.DEVNULL).returncode == 0:
+        subprocess.run(["umount", disk], check=True)
+        FAULTS.extend(["disk", "rename"])
+
 
 CLASSES = {
     "models": (MODELS, model_trial, .4), "data": (DATA, data_trial, .25), "tables": (TABLES, table_trial, .2),
@@ -630,8 +682,10 @@ def trials(program, n, seed, only=None, verbose=False):
     program = str(Path(program).resolve())
     counts, found = collections.Counter(), collections.defaultdict(collections.Counter)
     top = Path(tempfile.mkdtemp(prefix="hostile-"))
+    top.chmod(0o755)
     try:
         prepare(program, top)
+        add_system_faults(top)
         for name, (kinds, make, share) in CLASSES.items():
             for k in range(round(n * share)):
                 kind = kinds[k % len(kinds)]

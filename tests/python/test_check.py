@@ -151,3 +151,31 @@ def test_a_constant_on_the_left_is_quantized_so_that_onnx_runtime_takes_it(op_ty
     assert op_type not in kernels(output, tmp_path)
     (figures, *_) = json.loads(mqq("compare", path, output, "--data", tmp_path / "x.npy", "--json"))["outputs"]
     assert figures["sqnr_db"] > 30
+
+
+def test_sarif_holds_the_findings(tmp_path):
+    sarif_pydantic = pytest.importorskip("sarif_pydantic")
+    model = quantize_static(tmp_path, U8, U8)
+    spaced = tmp_path / "a model.onnx"
+    model.rename(spaced)
+    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    command = [MQQ, "check", spaced, tmp_path / "bad.onnx", "-b", "tensorrt", "--keep-going", "--sarif", tmp_path / "c.sarif", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    findings = json.loads(done.stdout)["results"][0]["findings"]
+    text = (tmp_path / "c.sarif").read_text()
+    log = sarif_pydantic.Sarif.model_validate_json(text)
+    [run] = log.runs
+    assert done.returncode == 1 and len(run.results) == len(findings) > 10
+    written = json.loads(text)["runs"][0]
+    rules = {rule["id"] for rule in written["tool"]["driver"]["rules"]}
+    for result, finding in zip(written["results"], findings, strict=True):
+        assert (result["ruleId"], result["level"]) == (finding["rule"], finding["severity"]) and result["ruleId"] in rules
+        assert finding["found"] in result["message"]["text"]
+        [place] = result["locations"]
+        assert place["physicalLocation"]["artifactLocation"]["uri"] == spaced.as_uri()
+        names = {entry["kind"]: entry["fullyQualifiedName"] for entry in place.get("logicalLocations", [])}
+        assert names == {kind: finding[kind] for kind in ("node", "tensor") if finding.get(kind)}
+    prints = [result["partialFingerprints"]["mqqFinding/v1"] for result in written["results"]]
+    assert len(set(prints)) == len(prints)
+    [invocation] = written["invocations"]
+    assert not invocation["executionSuccessful"] and "bad.onnx" in invocation["toolExecutionNotifications"][0]["message"]["text"]

@@ -3,6 +3,7 @@ install, else by a reader after its source."""
 
 import json
 import struct
+import subprocess
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from onnxruntime.quantization.calibrate import load_tensors_data
 from onnxruntime.quantization.quant_utils import compute_scale_zp
 
 from expected import hold
-from support import ROOT, agreement_percent, digits, fixture, float_digits, mqq, overflows, run, sqnr_db
+from support import MQQ, ROOT, agreement_percent, digits, fixture, float_digits, mqq, overflows, run, sqnr_db
 
 FLOAT = fixture("digits_cnn")
 GOLDEN = ROOT / "tests" / "golden" / "formats"
@@ -268,3 +269,41 @@ def test_tidl_parses_its_quantization_parameters():
             assert bias.size == len(bias.value)
     conv = net.layers[1]
     assert conv.layer_type == "TIDL_ConvolutionLayer" and len(conv.weights) == len(conv.bias) == 1
+
+
+@pytest.fixture(scope="module")
+def node_data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("node_data")
+    mqq("calibrate", FLOAT, "-b", "tensorrt", "--data", ROOT / "calib_data" / "calib", "--preprocess", "half", "--out-dir", folder,
+        "--emit", "model-explorer")
+    return folder / "digits_cnn.tensorrt.onnx"
+
+
+def test_node_data_has_the_error_of_each_node(node_data):
+    data = json.loads(ending(node_data, "model-explorer.json").read_text())
+    sidecar = json.loads(node_data.with_suffix(".json").read_text())
+    errors = {error["tensor"]: error["sqnr_db"] for error in sidecar["tensor_errors"]["tensors"]}
+    nodes = {node["name"]: errors[node["outputs"][0]] for node in sidecar["graph"]["nodes"] if node["outputs"][0] in errors}
+    assert {node: entry["value"] for node, entry in data["results"].items()} == nodes and len(nodes) > 10
+    bounds = [threshold["value"] for threshold in data["thresholds"]]
+    assert bounds == sorted(bounds)
+
+
+def test_model_explorer_finds_the_nodes(node_data):
+    adapter = pytest.importorskip("model_explorer_onnx.main").ONNXAdapter()
+    builder = pytest.importorskip("model_explorer.node_data_builder")
+    data = json.loads(ending(node_data, "model-explorer.json").read_text())
+    results = {node: builder.NodeDataResult(**entry) for node, entry in data["results"].items()}
+    thresholds = [builder.ThresholdItem(**entry) for entry in data["thresholds"]]
+    same = builder.GraphNodeData(results=results, name=data["name"], thresholds=thresholds)
+    assert json.loads(builder.ModelNodeData({"graph": same}).to_json_string())["graph"]["results"] == data["results"]
+    for model in (FLOAT, node_data):
+        [graph, *_] = adapter.convert(str(model), {})["graphs"]
+        identifiers = {node.id for node in graph.nodes}
+        # Batch normalization is folded: its nodes are gone, and no name is new.
+        assert set(data["results"]) <= identifiers, model
+
+
+def test_node_data_needs_errors(made):
+    done = subprocess.run([MQQ, "export", made.with_suffix(".json"), "--format", "model-explorer"], capture_output=True, text=True)
+    assert done.returncode == 1 and "has no errors of tensors" in done.stderr and "--effort 1" in done.stderr

@@ -5,6 +5,7 @@ use super::Format;
 mod deploy;
 mod encodings;
 mod mnn;
+mod model_explorer;
 mod ncnn;
 mod nnie;
 mod openvino;
@@ -44,6 +45,7 @@ pub const FORMATS: &[Format] = &[
     tidl_quant_params::FORMAT,
     openvino::FORMAT,
     deploy::FORMAT,
+    model_explorer::FORMAT,
 ];
 
 /// Defaults of a format.

@@ -1,17 +1,19 @@
 //! A report as a value: sections of facts, tables, charts and a graph.
 //!
-//! In: a sidecar, or the reports of a comparison. Out: a [`Document`], and its text in one of [`FORMATS`]. A renderer knows the forms of a section, not its
-//! contents: a new method, metric or section appears in all formats.
+//! In: a sidecar, or the report of a comparison or an examination. Out: a [`Document`], and its text in one of [`FORMATS`]. A
+//! renderer knows the forms of a section, not its contents: a new method, metric or section appears in all formats.
 
 mod form;
 mod html;
 mod markdown;
 mod of_comparison;
+mod of_diagnosis;
 mod of_sidecar;
 mod text;
 
 pub use form::Document;
 pub use of_comparison::{ComparedModels, of_comparison};
+pub use of_diagnosis::of_diagnosis;
 pub use of_sidecar::of_sidecar;
 
 use crate::diag::none_of;

@@ -1,0 +1,117 @@
+//! Channels with nothing in them, or with far larger values than the others.
+
+use super::{Examination, Examined, Facts, NO_BACKEND, NO_DATA};
+use crate::check::{Finding, Severity};
+use crate::doctor::TensorSurvey;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::node::{axis_position, output_axis};
+use crate::statistics::Extremes;
+
+/// Share of constant channels that is worth a finding.
+const DEAD_SHARE: f64 = 0.25;
+/// Ratio of the largest channel to the median one, from which 8 bits leave the median channel 8 levels.
+const OUTLIER_RATIO: f64 = 32.0;
+/// Fewer channels have no median to speak of.
+const LEAST_CHANNELS: usize = 4;
+
+/// Channels that have one value on all samples.
+pub const DEAD_CHANNELS: Examination = Examination {
+    name: "dead_channels",
+    about: "channels of activations that have one value on all samples",
+    examine: |facts| {
+        of_tensors(facts, |tensor| {
+            let n = tensor.by_channel.len();
+            let is_dead = |channel: &&Extremes| channel.get().is_none_or(|(min, max)| min == max);
+            let n_dead = tensor.by_channel.iter().filter(is_dead).count();
+            let what = "the number of channels with one value on all samples";
+            let finding = Finding::new(what, format!("{n_dead} of {n}"), "near 0");
+            let hint =
+                "the data do not excite them: use more varied samples, and check the preprocessing; or prune them";
+            (n >= LEAST_CHANNELS && n_dead as f64 > DEAD_SHARE * n as f64).then(|| finding.hint(hint))
+        })
+    },
+};
+
+/// Activations that a single channel widens the range of.
+pub const OUTLIER_CHANNELS: Examination = Examination {
+    name: "outlier_channels",
+    about: "activations with a channel that is many times as wide as the median one, which leaves the others few levels",
+    examine: |facts| {
+        of_tensors(facts, |tensor| {
+            if tensor.n_readers == 0 {
+                return None;
+            }
+            let widths: Vec<f64> = tensor.by_channel.iter().map(width).collect();
+            let found = ratio_text(&widths)?;
+            let finding = Finding::new("the widest channel's range", found, format!("up to {OUTLIER_RATIO} times"));
+            let hint = "channel scales (--effort 1 and above) reduce it; else keep its readers float with --exclude";
+            Some(finding.hint(hint))
+        })
+    },
+};
+
+/// Weights with one scale for very unlike channels.
+pub const OUTLIER_WEIGHTS: Examination = Examination {
+    name: "outlier_weights",
+    about: "weights with one scale per tensor and an output channel that is many times as wide as the median one",
+    examine: |facts| {
+        if facts.scheme.is_none() {
+            return Examined::Unknown(NO_BACKEND.to_string());
+        }
+        let Some(graph) = &facts.model.graph else { return Examined::nothing() };
+        let index = GraphIndex::new(graph);
+        let mut found = Vec::new();
+        for weight in facts.placement.weights.iter().filter(|weight| weight.axis.is_none()) {
+            let Some(&(node_idx, input_idx)) = weight.edges.first() else { continue };
+            let (Some(tensor), Some(values)) = (index.initializer(&weight.tensor), index.floats(&weight.tensor)) else {
+                continue;
+            };
+            let node = &graph.node[node_idx];
+            let shape: Vec<usize> = tensor.dims.iter().map(|&n| n as usize).collect();
+            let Some(ratio) = ratio_text(&channel_widths(&shape, &values, output_axis(node, input_idx))) else {
+                continue;
+            };
+            let expected = format!("up to {OUTLIER_RATIO} times, as the backend gives this weight one scale");
+            let finding = Finding::new("the widest output channel", ratio, expected).at(node).on(&weight.tensor);
+            let hint = "channel scales (--effort 1 and above) reduce it; else a backend with scales per channel";
+            found.push(Finding { severity: Severity::Warning, ..finding.hint(hint) });
+        }
+        Examined::Found(found)
+    },
+};
+
+/// Widths of the channels of a weight.
+fn channel_widths(shape: &[usize], values: &[f32], axis: i64) -> Vec<f64> {
+    if shape.len() < 2 {
+        return Vec::new();
+    }
+    let axis = axis_position(axis, shape.len());
+    let (n_channels, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+    let mut widths = vec![0.0_f64; n_channels];
+    for (i, values) in values.chunks(inner.max(1)).enumerate() {
+        let channel = &mut widths[i % n_channels.max(1)];
+        values.iter().for_each(|&value| *channel = channel.max(f64::from(value.abs())));
+    }
+    widths
+}
+
+/// Text such as `87 times that of the median one`, where the ratio is above the limit. Channels without values do not count.
+fn ratio_text(widths: &[f64]) -> Option<String> {
+    let mut widths: Vec<f64> = widths.iter().copied().filter(|width| *width > 0.0).collect();
+    widths.sort_by(f64::total_cmp);
+    let (median, largest) = (widths.get(widths.len() / 2)?, widths.last()?);
+    let ratio = largest / median;
+    (widths.len() >= LEAST_CHANNELS && ratio > OUTLIER_RATIO)
+        .then(|| format!("{ratio:.0} times that of the median one"))
+}
+
+fn width(channel: &Extremes) -> f64 {
+    channel.get().map_or(0.0, |(min, max)| f64::from(max.max(0.0)) - f64::from(min.min(0.0)))
+}
+
+/// Warnings about tensors that layers read.
+fn of_tensors(facts: &Facts, one: impl Fn(&TensorSurvey) -> Option<Finding>) -> Examined {
+    let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
+    let found = data.tensors.iter().filter_map(|tensor| Some(one(tensor)?.on(&tensor.tensor)));
+    Examined::Found(found.map(|finding| Finding { severity: Severity::Warning, ..finding }).collect())
+}

@@ -1,0 +1,148 @@
+//! Whether the data are samples of what the network will see.
+
+use super::{Examination, Examined, Facts, NO_DATA};
+use crate::check::Finding;
+use crate::diag::count;
+use crate::doctor::{DataSurvey, SampleSurvey};
+use std::collections::BTreeSet;
+
+/// Samples that cannot be read.
+pub const READABLE_DATA: Examination = Examination {
+    name: "readable_data",
+    about: "samples that cannot be read, or do not fit the inputs",
+    examine: |facts| {
+        of_data(facts, |data| match data.unreadable.first() {
+            None => Examined::nothing(),
+            Some(first) => {
+                let found = format!("{} cannot be read; the first: {first}", some_of(data.unreadable.len(), data));
+                let finding = Finding::new("the data", found, "readable samples");
+                Examined::error(finding.hint("remove them, or use --skip-bad-data"))
+            }
+        })
+    },
+};
+
+/// NaN and infinite values.
+pub const FINITE_DATA: Examination = Examination {
+    name: "finite_data",
+    about: "NaN and infinite values in samples",
+    examine: |facts| {
+        of_data(facts, |data| {
+            let bad: Vec<&SampleSurvey> = data.samples.iter().filter(|sample| sample.n_non_finite > 0).collect();
+            let Some(first) = bad.iter().min_by_key(|sample| &sample.name) else { return Examined::nothing() };
+            let found = format!(
+                "{} with NaN or infinite values; the first: `{}`, {}",
+                some_of(bad.len(), data),
+                first.name,
+                count(first.n_non_finite, "such value")
+            );
+            Examined::error(Finding::new("the data", found, "finite values").hint("check how the arrays were made"))
+        })
+    },
+};
+
+/// Samples that hold a single value.
+pub const CONSTANT_DATA: Examination = Examination {
+    name: "constant_data",
+    about: "samples with an input that holds a single value",
+    examine: |facts| {
+        of_data(facts, |data| {
+            let constant: Vec<&SampleSurvey> = data.samples.iter().filter(|sample| sample.is_constant).collect();
+            let Some(first) = constant.iter().min_by_key(|sample| &sample.name) else { return Examined::nothing() };
+            let found = format!(
+                "{} with an input that holds a single value; the first: `{}`",
+                some_of(constant.len(), data),
+                first.name
+            );
+            let finding = Finding::new("the data", found, "samples that differ within themselves");
+            let finding = finding.hint("use real samples: ranges from constant ones do not hold the network's values");
+            if 2 * constant.len() > data.samples.len() { Examined::error(finding) } else { Examined::warning(finding) }
+        })
+    },
+};
+
+/// Samples with the same values.
+pub const REPEATED_DATA: Examination = Examination {
+    name: "repeated_data",
+    about: "samples with the same values",
+    examine: |facts| {
+        of_data(facts, |data| {
+            let different = data.samples.iter().map(|sample| sample.hash).collect::<BTreeSet<u64>>().len();
+            let repeated = data.samples.len() - different;
+            if repeated == 0 {
+                return Examined::nothing();
+            }
+            let found = format!("{} with the values of another", some_of(repeated, data));
+            let finding =
+                Finding::new("the data", found, "different samples").hint("remove copies: they tell nothing new");
+            if different == 1 { Examined::error(finding) } else { Examined::warning(finding) }
+        })
+    },
+};
+
+/// Correlation of neighbouring pixels, below which an image is noise. That of photographs, drawings and text is .5 to 1.
+const LEAST_CORRELATION: f64 = 0.2;
+
+/// Images of noise.
+pub const RANDOM_DATA: Examination = Examination {
+    name: "random_data",
+    about: "images whose neighbouring pixels have nothing to do with each other, as in random arrays",
+    examine: |facts| {
+        of_data(facts, |data| {
+            let correlations: Vec<f64> = data.samples.iter().filter_map(|sample| sample.neighbours).collect();
+            if correlations.is_empty() {
+                let reason = match data.samples.iter().all(|sample| sample.is_constant) {
+                    true => "all samples are constant",
+                    false => "no input is an image",
+                };
+                return Examined::Unknown(reason.to_string());
+            }
+            let n_random = correlations.iter().filter(|&&correlation| correlation < LEAST_CORRELATION).count();
+            if 2 * n_random <= correlations.len() {
+                return Examined::nothing();
+            }
+            let found = format!(
+                "{} with neighbouring pixels of a correlation below {LEAST_CORRELATION}: noise",
+                some_of(n_random, data)
+            );
+            let finding = Finding::new("the data", found, "images");
+            Examined::error(finding.hint("use real images: ranges from noise do not hold the network's values"))
+        })
+    },
+};
+
+/// Fewer samples may be of one class by chance.
+const LEAST_SAMPLES: usize = 12;
+
+/// Samples that are all of one class.
+pub const ONE_CLASS: Examination = Examination {
+    name: "one_class",
+    about: "a classifier that gives all samples one class",
+    examine: |facts| {
+        of_data(facts, |data| {
+            let classes: Vec<usize> = data.samples.iter().filter_map(|sample| sample.class).collect();
+            let (Some(n_classes), Some(first)) = (data.n_classes, classes.first()) else {
+                return Examined::Unknown("the network has no class scores".to_string());
+            };
+            if classes.len() < LEAST_SAMPLES {
+                return Examined::Unknown(format!("{} are too few", count(classes.len(), "sample")));
+            }
+            if classes.iter().any(|class| class != first) {
+                return Examined::nothing();
+            }
+            let found = format!("class {first} for all {}", count(classes.len(), "sample"));
+            let expected = format!("samples of several of its {n_classes} classes");
+            let hint = "use samples of all classes; if these are, the preprocessing is not that of the training";
+            Examined::warning(Finding::new("the network's answer", found, expected).hint(hint))
+        })
+    },
+};
+
+fn of_data(facts: &Facts, examine: impl Fn(&DataSurvey) -> Examined) -> Examined {
+    facts.data.map_or_else(|| Examined::Unknown(NO_DATA.to_string()), examine)
+}
+
+/// Text such as `3 of 100 samples`.
+fn some_of(n: usize, data: &DataSurvey) -> String {
+    format!("{n} of {}", count(data.samples.len() + data.unreadable.len(), "sample"))
+}

@@ -1,0 +1,82 @@
+//! Whether there are enough samples for the ranges of the tensors.
+
+use super::{Examination, Examined, NO_DATA};
+use crate::check::Finding;
+use crate::diag::count;
+use crate::doctor::DataSurvey;
+use crate::statistics::Extremes;
+use serde::Serialize;
+
+/// Share of a range by which fewer samples may be short of it.
+const TOLERANCE: f64 = 0.2;
+/// Share of the tensors whose ranges must be known.
+const LEAST_SHARE: f64 = 0.9;
+/// Fewer samples are too few, whatever their ranges.
+const MIN_SAMPLES: usize = 16;
+/// Sets of samples for each number of samples.
+const N_SETS: usize = 8;
+
+/// Ranges from some of the samples.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RangesByImages {
+    /// Number of samples.
+    pub n_samples: usize,
+    /// Share of the tensors whose range from that many samples is at least 80 % of that from all, 0 to 1.
+    pub share: f64,
+}
+
+/// Whether half of the samples would have given nearly the same ranges.
+pub const ENOUGH_DATA: Examination = Examination {
+    name: "enough_data",
+    about: "ranges of tensors that still grow with the number of samples",
+    examine: |facts| {
+        let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
+        let by_images = ranges_by_images(data);
+        let found = match by_images.iter().rev().nth(1) {
+            _ if data.samples.len() < MIN_SAMPLES => count(data.samples.len(), "sample"),
+            None => return Examined::nothing(),
+            Some(half) if half.share >= LEAST_SHARE => return Examined::nothing(),
+            Some(half) => format!(
+                "{}, and half of them give only {:.0} % of the tensors nearly the same range",
+                count(data.samples.len(), "sample"),
+                100.0 * half.share
+            ),
+        };
+        let expected =
+            format!("so many that half give {:.0} % of the tensors nearly the same range", 100.0 * LEAST_SHARE);
+        Examined::warning(Finding::new("the data", found, expected).hint("use more samples"))
+    },
+};
+
+/// Ranges from all samples, from half of them and so on, smallest number first.
+pub fn ranges_by_images(data: &DataSurvey) -> Vec<RangesByImages> {
+    let n = data.samples.len();
+    let tensors: Vec<&[Extremes]> = data.tensors.iter().map(|tensor| &tensor.by_sample[..]).collect();
+    let all: Vec<f64> = tensors.iter().map(|by_sample| width(by_sample.iter())).collect();
+    let n_known = all.iter().filter(|width| **width > 0.0).count();
+    if n_known == 0 {
+        return Vec::new();
+    }
+    let mut sizes: Vec<usize> =
+        std::iter::successors(Some(n), |size| Some(size / 2)).take_while(|size| *size > 0).collect();
+    sizes.reverse();
+    let of_size = |n_samples: usize| {
+        let known_from = |start: usize| {
+            let is_near = |(by_sample, all): (&&[Extremes], &f64)| {
+                let part = by_sample.iter().cycle().skip(start).take(n_samples);
+                *all > 0.0 && width(part) >= (1.0 - TOLERANCE) * all
+            };
+            tensors.iter().zip(&all).filter(|pair| is_near((pair.0, pair.1))).count()
+        };
+        let n_near: usize = (0..N_SETS).map(|set| known_from(set * n / N_SETS)).sum();
+        RangesByImages { n_samples, share: n_near as f64 / (N_SETS * n_known) as f64 }
+    };
+    sizes.into_iter().map(of_size).collect()
+}
+
+/// Width of the range that holds these values and 0.
+fn width<'e>(extremes: impl Iterator<Item = &'e Extremes>) -> f64 {
+    let mut all = Extremes { min: 0.0, max: 0.0 };
+    extremes.for_each(|one| all.widen(*one));
+    f64::from(all.max) - f64::from(all.min)
+}

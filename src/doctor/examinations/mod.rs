@@ -1,0 +1,39 @@
+//! The things that are looked at before a run.
+
+mod channels;
+mod data;
+mod enough;
+mod preprocessing;
+mod tail;
+mod target;
+mod weights;
+
+pub use enough::{RangesByImages, ranges_by_images};
+
+use super::{Examination, Examined, Facts};
+
+/// Every examination, in the order of the report.
+pub const EXAMINATIONS: &[Examination] = &[
+    preprocessing::PREPROCESSING,
+    data::READABLE_DATA,
+    data::FINITE_DATA,
+    data::CONSTANT_DATA,
+    data::REPEATED_DATA,
+    data::RANDOM_DATA,
+    data::ONE_CLASS,
+    enough::ENOUGH_DATA,
+    weights::FINITE_WEIGHTS,
+    weights::SUBNORMAL_WEIGHTS,
+    weights::DEAD_WEIGHTS,
+    channels::DEAD_CHANNELS,
+    channels::OUTLIER_CHANNELS,
+    channels::OUTLIER_WEIGHTS,
+    tail::MIXED_UNITS,
+    target::FLOAT_OPERATORS,
+    target::FLOAT_ISLANDS,
+];
+
+/// Why nothing about data can be told without any.
+const NO_DATA: &str = "no data is given (--data)";
+/// Why nothing about a target can be told without one.
+const NO_BACKEND: &str = "no backend is given (--backend)";

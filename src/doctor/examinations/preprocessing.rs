@@ -1,0 +1,23 @@
+//! Whether images are preprocessed as in training.
+
+use super::{Examination, Examined, Facts};
+use crate::check::Finding;
+use crate::preprocessing::{BetterPixels, PixelVerdict};
+
+/// The scale of the pixels and the order of the color channels.
+pub const PREPROCESSING: Examination = Examination {
+    name: "preprocessing",
+    about: "scale of the pixels and order of the color channels, as the network's own outputs tell them",
+    examine: |facts| match facts.pixel_values {
+        PixelVerdict::Unknown(reason) => Examined::Unknown(reason.clone()),
+        PixelVerdict::Fit => Examined::nothing(),
+        PixelVerdict::Better(better) => found(facts, better),
+    },
+};
+
+fn found(facts: &Facts, better: &BetterPixels) -> Examined {
+    let BetterPixels { given, better, sentence, .. } = better;
+    let input = facts.model.graph.as_ref().and_then(|graph| graph.input.first()).map_or("", |input| input.name());
+    let hint = format!("{sentence}; give these options if the network was trained so");
+    Examined::error(Finding::new("the preprocessing", format!("`{given}`"), better.clone()).on(input).hint(&hint))
+}

@@ -1,0 +1,60 @@
+//! Tails of detectors that join values of different units.
+
+use super::{Examination, Examined, Facts, NO_DATA};
+use crate::check::{Finding, Severity};
+use crate::onnx::node::node_name;
+use crate::statistics::Extremes;
+use std::collections::BTreeMap;
+
+/// Ratio of two joined ranges, from which the narrow one has less than 16 of 256 levels.
+const LEAST_RATIO: f64 = 16.0;
+
+/// Nodes of a detector's tail that join tensors of very unlike ranges, such as boxes in pixels and scores.
+pub const MIXED_UNITS: Examination = Examination {
+    name: "mixed_units",
+    about: "a detector's tail that joins boxes in pixels with scores: on one grid, no score is left",
+    examine: |facts| {
+        let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
+        let ranges: BTreeMap<&str, Extremes> =
+            data.tensors.iter().map(|tensor| (tensor.tensor.as_str(), tensor.extremes())).collect();
+        let mut found = Vec::new();
+        for tail in &facts.placement.tails {
+            let is_float = !tail.nodes.iter().any(|node| facts.placement.quantized_nodes.contains(node));
+            if facts.scheme.is_some() && is_float {
+                continue;
+            }
+            found.extend(tail.nodes.iter().filter_map(|&node_idx| joined(facts, node_idx, &ranges, &tail.begin)));
+        }
+        Examined::Found(found)
+    },
+};
+
+fn joined(facts: &Facts, node_idx: usize, ranges: &BTreeMap<&str, Extremes>, cut: &[String]) -> Option<Finding> {
+    let graph = facts.model.graph.as_ref()?;
+    let node = graph.node.get(node_idx).filter(|node| node.op_type() == "Concat")?;
+    let known = node.input.iter().filter_map(|name| Some((name.as_str(), ranges.get(name.as_str())?.get()?)));
+    let known: Vec<(&str, (f32, f32))> = known.collect();
+    let width = |(min, max): (f32, f32)| f64::from(max.max(0.0)) - f64::from(min.min(0.0));
+    let narrow = known.iter().min_by(|a, b| width(a.1).total_cmp(&width(b.1)))?;
+    let wide = known.iter().max_by(|a, b| width(a.1).total_cmp(&width(b.1)))?;
+    if width(wide.1) < LEAST_RATIO * width(narrow.1) {
+        return None;
+    }
+    let spelled = |(name, (min, max)): &(&str, (f32, f32))| format!("`{name}` ({min:.3} to {max:.3})");
+    let found = format!("{} and {}", spelled(wide), spelled(narrow));
+    let hint = match facts.scheme {
+        Some(scheme) => format!(
+            "backend `{}` quantizes `{}`: cut the model with --outputs {}, and run the tail in float",
+            scheme.name,
+            node_name(node),
+            cut.join(",")
+        ),
+        None => {
+            "name the backend with --backend: most tables keep the tail float; without such a rule, cut it off with \
+                 --outputs"
+                .to_string()
+        }
+    };
+    let finding = Finding::new("what it joins", found, "tensors of like ranges").at(node).hint(&hint);
+    Some(Finding { severity: Severity::Warning, ..finding })
+}

@@ -1,0 +1,134 @@
+//! Layers and nodes that the backend leaves float, and their cost.
+
+use super::{Examination, Examined, Facts, NO_BACKEND};
+use crate::check::Finding;
+use crate::diag::count;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::node::{multiply_adds, node_name};
+use crate::onnx::proto::GraphProto;
+use crate::place::FloatCause;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Share of the multiply-adds in float that is worth a finding.
+const LEAST_SHARE: f64 = 0.05;
+
+/// Layers that stay float.
+pub const FLOAT_OPERATORS: Examination = Examination {
+    name: "float_operators",
+    about: "convolutions and matrix products that the backend leaves float, by their share of the multiply-adds",
+    examine: |facts| {
+        let (Some(scheme), Some(graph)) = (facts.scheme, &facts.model.graph) else {
+            return Examined::Unknown(NO_BACKEND.to_string());
+        };
+        let shape = |name: &str| facts.value_info.shape(name).map(<[usize]>::to_vec);
+        let costs: Option<Vec<usize>> = graph.node.iter().map(|node| multiply_adds(node, shape)).collect();
+        let Some(costs) = costs else {
+            return Examined::Unknown("shapes of tensors are unknown".to_string());
+        };
+        let total: usize = costs.iter().sum();
+        let of_float = |node: &usize| costs[*node] > 0 && total > 0;
+        let float: Vec<usize> = facts.placement.float_nodes.iter().map(|node| node.node).filter(of_float).collect();
+        let share = float.iter().map(|&node| costs[node]).sum::<usize>() as f64 / total.max(1) as f64;
+        if share < LEAST_SHARE {
+            return Examined::nothing();
+        }
+        let found = format!("{:.0} % ({})", 100.0 * share, by_operator(graph, float.iter().copied()));
+        let expected = format!("below {:.0} %", 100.0 * LEAST_SHARE);
+        let finding = Finding::new("the share of multiply-adds in float", found, expected);
+        let hint = format!("`mqq inspect MODEL --backend {}` prints the reason for each node", scheme.name);
+        Examined::warning(finding.hint(&hint))
+    },
+};
+
+/// Float nodes between integer layers.
+pub const FLOAT_ISLANDS: Examination = Examination {
+    name: "float_islands",
+    about: "float nodes between integer layers: values are converted to float and back",
+    examine: |facts| {
+        let (Some(scheme), Some(graph)) = (facts.scheme, &facts.model.graph) else {
+            return Examined::Unknown(NO_BACKEND.to_string());
+        };
+        let islands = islands(facts, graph);
+        let Some(largest) = islands.iter().max_by_key(|island| island.n_values) else { return Examined::nothing() };
+        let nodes = islands.iter().flat_map(|island| island.nodes.iter().copied());
+        let found = format!(
+            "{} ({}), with {} to float and back; the largest, of {} at a time, begins at `{}`",
+            islands.len(),
+            by_operator(graph, nodes),
+            count(islands.iter().map(|island| island.n_conversions).sum(), "conversion"),
+            count(largest.n_values, "value"),
+            node_name(&graph.node[largest.nodes[0]])
+        );
+        let finding = Finding::new("the number of float islands between integer layers", found, "0");
+        let hint = format!("`mqq inspect MODEL --backend {}` prints the reason for each node", scheme.name);
+        Examined::warning(finding.hint(&hint))
+    },
+};
+
+/// Float nodes that are joined, and lie between integer layers.
+struct Island {
+    /// Positions, in the order of the graph.
+    nodes: Vec<usize>,
+    /// Tensors that come from integer layers or go to them.
+    n_conversions: usize,
+    /// Values of these tensors.
+    n_values: usize,
+}
+
+fn islands(facts: &Facts, graph: &GraphProto) -> Vec<Island> {
+    let index = GraphIndex::new(graph);
+    let is_fused = |cause: &FloatCause| matches!(cause, FloatCause::Fused(_));
+    let float = facts.placement.float_nodes.iter().filter(|node| !is_fused(&node.cause)).map(|node| node.node);
+    let float: BTreeSet<usize> = float.collect();
+    let integer: BTreeSet<usize> = facts.placement.quantized_nodes.iter().copied().collect();
+    let fused: BTreeMap<usize, usize> = facts
+        .placement
+        .float_nodes
+        .iter()
+        .filter_map(|node| match node.cause {
+            FloatCause::Fused(layer) => Some((node.node, layer)),
+            _ => None,
+        })
+        .collect();
+    let is_integer = |node: &usize| integer.contains(node) || fused.contains_key(node);
+    let mut left = float.clone();
+    let mut found = Vec::new();
+    while let Some(first) = left.pop_first() {
+        let (mut nodes, mut todo) = (BTreeSet::from([first]), vec![first]);
+        let (mut before, mut after) = (BTreeSet::new(), BTreeSet::new());
+        while let Some(node_idx) = todo.pop() {
+            let node = &graph.node[node_idx];
+            let producers = node.input.iter().filter_map(|name| Some((name, index.producer_idx(name)?)));
+            let readers =
+                node.output.iter().flat_map(|name| index.consumers(name).iter().map(move |edge| (name, edge.0)));
+            let neighbours = producers.map(|it| (it, true)).chain(readers.map(|it| (it, false)));
+            for ((tensor, neighbour), is_before) in neighbours {
+                if is_integer(&neighbour) {
+                    if is_before { &mut before } else { &mut after }.insert(tensor.as_str());
+                } else if left.remove(&neighbour) {
+                    nodes.insert(neighbour);
+                    todo.push(neighbour);
+                }
+            }
+        }
+        if !before.is_empty() && !after.is_empty() {
+            let tensors: BTreeSet<&str> = before.union(&after).copied().collect();
+            let size = |name: &&str| facts.value_info.shape(name).map_or(0, |shape| shape.iter().product::<usize>());
+            found.push(Island {
+                nodes: nodes.into_iter().collect(),
+                n_conversions: tensors.len(),
+                n_values: tensors.iter().map(size).sum(),
+            });
+        }
+    }
+    found
+}
+
+/// Text such as `3 Softmax, 1 Resize`.
+fn by_operator(graph: &GraphProto, nodes: impl Iterator<Item = usize>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    nodes.for_each(|node| *counts.entry(graph.node[node].op_type()).or_default() += 1);
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    counts.iter().map(|(op_type, n)| format!("{n} {op_type}")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,263 @@
+//! The samples of the data, and the network's tensors on them, in one pass.
+
+use crate::calibrate;
+use crate::data::{Array, Dataset, Values};
+use crate::engine::ShapedEngines;
+use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
+use crate::progress::Progress;
+use crate::statistics::Extremes;
+use anyhow::{Context, Result, anyhow};
+use rayon::prelude::*;
+
+/// Maximum samples. They are spread evenly over the data, because neighbours are often alike.
+const MAX_SAMPLES: usize = 1000;
+/// Maximum samples whose class scores are kept.
+const MAX_SCORES: usize = 256;
+/// Fewest rows and columns of an image.
+const MIN_SIDE: usize = 8;
+
+/// A tensor to look at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SurveyedTensor {
+    /// ONNX name.
+    pub tensor: String,
+    /// The axis of its channels; negative counts from the last.
+    pub channel_axis: isize,
+    /// Nodes that read it; 0 for an output of the network.
+    pub n_readers: usize,
+}
+
+/// The values of a tensor on the samples.
+#[derive(Debug, Default)]
+pub struct TensorSurvey {
+    /// ONNX name.
+    pub tensor: String,
+    /// Nodes that read it.
+    pub n_readers: usize,
+    /// Extremes on each sample, in the order of [`DataSurvey::samples`].
+    pub by_sample: Vec<Extremes>,
+    /// Extremes of each channel on all samples; empty where samples have different numbers of channels.
+    pub by_channel: Vec<Extremes>,
+}
+
+impl TensorSurvey {
+    /// Extremes on all samples.
+    pub fn extremes(&self) -> Extremes {
+        let mut all = Extremes::NONE;
+        self.by_sample.iter().for_each(|sample| all.widen(*sample));
+        all
+    }
+}
+
+/// A sample.
+#[derive(Debug)]
+pub struct SampleSurvey {
+    /// Its file.
+    pub name: String,
+    /// Hash of its values.
+    pub hash: u64,
+    /// Whether one of its inputs holds a single value only.
+    pub is_constant: bool,
+    /// Number of NaN and infinite values.
+    pub n_non_finite: usize,
+    /// Correlation of neighbouring pixels in a row, where an input is an image: -1 to 1.
+    pub neighbours: Option<f64>,
+    /// The class with the highest score, where the network is a classifier.
+    pub class: Option<usize>,
+}
+
+/// The data.
+#[derive(Debug, Default)]
+pub struct DataSurvey {
+    /// Number of samples in the data.
+    pub n_listed: usize,
+    /// The samples that were run, by hash.
+    pub samples: Vec<SampleSurvey>,
+    /// Samples that cannot be read, with the reason.
+    pub unreadable: Vec<String>,
+    /// Number of classes, where the network is a classifier.
+    pub n_classes: Option<usize>,
+    /// The tensors that were asked for.
+    pub tensors: Vec<TensorSurvey>,
+}
+
+/// The results of one sample.
+struct Seen {
+    sample: SampleSurvey,
+    extremes: Vec<Extremes>,
+    by_channel: Vec<Vec<Extremes>>,
+    /// Shape and values of the output that may be class scores.
+    scores: Option<(usize, Vec<usize>, Vec<f32>)>,
+}
+
+/// Runs samples, spread evenly over the data, on the threads of the current pool.
+///
+/// # Errors
+/// If no sample can be read, or one cannot be run.
+pub fn survey(
+    engines: &ShapedEngines,
+    tensors: &[SurveyedTensor],
+    outputs: &[EvaluatedOutput],
+    dataset: &Dataset,
+    progress: &Progress,
+) -> Result<DataSurvey> {
+    let n = dataset.len().min(MAX_SAMPLES);
+    let mut order: Vec<usize> = (0..n).map(|i| i * dataset.len() / n).collect();
+    order.sort_by_key(|&sample_idx| dataset.shape_rank(sample_idx));
+    let tick = progress("data", n);
+    let batch = dataset.batch();
+    let one = |session: &mut Result<_>, sample_idx: &usize| -> Result<Result<Seen, String>> {
+        let session: &mut crate::engine::ShapedSession =
+            session.as_mut().map_err(|error: &mut anyhow::Error| anyhow!("{error:#}"))?;
+        let sample = match dataset.load(*sample_idx) {
+            Ok(sample) => sample,
+            Err(error) => return Ok(Err(format!("{error:#}"))),
+        };
+        let mut extremes = vec![Extremes::NONE; tensors.len()];
+        let mut by_channel = vec![Vec::new(); tensors.len()];
+        let ran = session.run(&sample, &mut |at, shape, values| {
+            by_channel[at] = channel_extremes(shape, values, tensors[at].channel_axis);
+            by_channel[at].iter().for_each(|channel| extremes[at].widen(*channel));
+            Ok(())
+        });
+        let name = dataset.name(*sample_idx);
+        let arrays = ran.with_context(|| format!("`{name}`"))?;
+        tick();
+        let is_row =
+            |(output, array): (&EvaluatedOutput, &Array)| output.is_float && n_classes(&array.shape, batch).is_some();
+        let output_idx = outputs.iter().zip(&arrays).position(is_row);
+        let scores = output_idx.and_then(|output_idx| {
+            let array = arrays.into_iter().nth(output_idx)?;
+            let Values::F32(values) = array.values else { return None };
+            Some((output_idx, array.shape, values))
+        });
+        Ok(Ok(Seen { sample: look_at(name, &sample), extremes, by_channel, scores }))
+    };
+    let seen: Vec<Result<Result<Seen, String>>> = order.par_iter().map_init(|| engines.session(), one).collect();
+    let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+    for seen in seen {
+        match seen? {
+            Ok(seen) => readable.push(seen),
+            Err(reason) => unreadable.push(reason),
+        }
+    }
+    let first = unreadable.first().map_or("", String::as_str);
+    anyhow::ensure!(!readable.is_empty(), "no sample can be read, expected at least one: {first}");
+    readable.sort_by(|a, b| (a.sample.hash, &a.sample.name).cmp(&(b.sample.hash, &b.sample.name)));
+    unreadable.sort();
+    let n_classes = add_classes(&mut readable, outputs, batch);
+    let empty = |about: &SurveyedTensor| TensorSurvey {
+        tensor: about.tensor.clone(),
+        n_readers: about.n_readers,
+        ..TensorSurvey::default()
+    };
+    let mut found: Vec<TensorSurvey> = tensors.iter().map(empty).collect();
+    let mut samples = Vec::new();
+    for Seen { sample, extremes, by_channel, .. } in readable {
+        for ((tensor, extremes), by_channel) in found.iter_mut().zip(extremes).zip(by_channel) {
+            tensor.add(extremes, &by_channel);
+        }
+        samples.push(sample);
+    }
+    Ok(DataSurvey { n_listed: dataset.len(), samples, unreadable, n_classes, tensors: found })
+}
+
+impl TensorSurvey {
+    fn add(&mut self, extremes: Extremes, by_channel: &[Extremes]) {
+        if self.by_sample.is_empty() {
+            self.by_channel = by_channel.to_vec();
+        } else if self.by_channel.len() == by_channel.len() {
+            self.by_channel.iter_mut().zip(by_channel).for_each(|(all, one)| all.widen(*one));
+        } else {
+            self.by_channel.clear();
+        }
+        self.by_sample.push(extremes);
+    }
+}
+
+/// Sets the class of each sample where the network is a classifier, and returns the number of classes.
+fn add_classes(seen: &mut [Seen], outputs: &[EvaluatedOutput], batch: usize) -> Option<usize> {
+    let rows = seen.iter().take(MAX_SCORES).map(|seen| seen.scores.as_ref());
+    let rows: Vec<&(usize, Vec<usize>, Vec<f32>)> = rows.collect::<Option<_>>()?;
+    let (output_idx, shape, _) = rows.first()?;
+    let output = FloatOutput {
+        about: outputs.get(*output_idx)?,
+        batch,
+        shape,
+        samples: rows.iter().map(|(_, _, values)| &values[..]).collect(),
+        shapes: Vec::new(),
+    };
+    let n_classes = output.n_classes()?;
+    for seen in seen {
+        let scores = seen.scores.as_ref().map(|(_, _, values)| &values[..values.len().min(n_classes)]);
+        let highest = scores.and_then(|scores| scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b)));
+        seen.sample.class = highest.map(|(class, _)| class);
+    }
+    Some(n_classes)
+}
+
+/// Lowest and highest finite value of each channel.
+fn channel_extremes(shape: &[usize], values: &[f32], axis: isize) -> Vec<Extremes> {
+    let axis = if axis < 0 { shape.len() as isize + axis } else { axis };
+    let axis = usize::try_from(axis).ok().filter(|axis| *axis < shape.len());
+    let (n_channels, inner) = match axis {
+        Some(axis) => (shape[axis], shape[axis + 1..].iter().product::<usize>()),
+        None => (1, values.len()),
+    };
+    let mut found = vec![Extremes::NONE; n_channels];
+    for (i, chunk) in values.chunks(inner.max(1)).enumerate() {
+        let channel = &mut found[i % n_channels.max(1)];
+        for &value in chunk.iter().filter(|value| value.is_finite()) {
+            channel.widen(Extremes { min: value, max: value });
+        }
+    }
+    found
+}
+
+/// The values of a sample.
+fn look_at(name: String, sample: &[Array]) -> SampleSurvey {
+    let (mut is_constant, mut n_non_finite, mut neighbours) = (false, 0, None);
+    for array in sample {
+        let values: Vec<f32> = match &array.values {
+            Values::F32(values) => values.clone(),
+            Values::U8(values) => values.iter().copied().map(f32::from).collect(),
+            _ => continue,
+        };
+        n_non_finite += values.iter().filter(|value| !value.is_finite()).count();
+        let is_many = values.len() >= MIN_SIDE;
+        is_constant |= is_many && values.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits());
+        neighbours = neighbours.or_else(|| correlation(&array.shape, &values));
+    }
+    SampleSurvey { name, hash: calibrate::hash(sample), is_constant, n_non_finite, neighbours, class: None }
+}
+
+/// The correlation of neighbouring pixels in the rows of an image with one to four channels, first or last; `None` where
+/// the array is none, or holds one value only.
+fn correlation(shape: &[usize], values: &[f32]) -> Option<f64> {
+    let dims = match shape {
+        [_, a, b, c] => [*a, *b, *c],
+        [a, b, c] => [*a, *b, *c],
+        _ => return None,
+    };
+    let is_channels = |n: usize| (1..=4).contains(&n);
+    let (height, width, stride) = match dims {
+        [c, h, w] if is_channels(c) => (h, w, 1),
+        [h, w, c] if is_channels(c) => (h, w, c),
+        _ => return None,
+    };
+    if height < MIN_SIDE || width < MIN_SIDE {
+        return None;
+    }
+    let mut sums = [0.0; 5];
+    let mut n = 0.0;
+    for row in values.chunks_exact(width * stride) {
+        for (&a, &b) in row.iter().zip(&row[stride..]).filter(|(a, b)| a.is_finite() && b.is_finite()) {
+            let (a, b) = (f64::from(a), f64::from(b));
+            [a, b, a * a, b * b, a * b].iter().zip(&mut sums).for_each(|(value, sum)| *sum += value);
+            n += 1.0;
+        }
+    }
+    let [a, b, aa, bb, ab] = sums.map(|sum: f64| sum / n);
+    let variances = (aa - a * a) * (bb - b * b);
+    (n > 0.0 && variances > 0.0).then(|| (ab - a * b) / variances.sqrt())
+}

@@ -1,0 +1,157 @@
+//! Looks at a model and its data before any run.
+
+use super::{on_threads, prepare_for, shapes_with_data};
+use crate::data::{Dataset, Preprocessing};
+use crate::diag::{WithHint, hint_of};
+use crate::doctor::{
+    DataSurvey, Examination, Examined, Facts, RangesByImages, SurveyedTensor, examine, ranges_by_images, survey,
+};
+use crate::engine::{Parsed, ShapedEngines};
+use crate::metrics::{ChannelAxes, EvaluatedOutput};
+use crate::onnx;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::inputs::{Shapes, close_given};
+use crate::onnx::proto::GraphProto;
+use crate::onnx::value_info::ValueInfos;
+use crate::place::{Placement, Selection, place};
+use crate::preprocessing::{PixelBudget, PixelVerdict, better_pixel_values};
+use crate::progress::Progress;
+use crate::scheme::Scheme;
+use anyhow::{Context, Result, anyhow};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Limit on the multiply-adds of the check of the preprocessing: about a minute.
+const MAX_MULTIPLY_ADDS: f64 = 2e12;
+
+/// The model and the options of an examination.
+pub struct DoctorRequest<'a> {
+    /// The float model.
+    pub model: &'a Path,
+    /// Samples, as `--data` gives them; none for an examination of the model alone.
+    pub data: &'a [String],
+    /// Preprocessing of images.
+    pub preprocessing: Preprocessing,
+    /// Maximum samples.
+    pub limit: Option<usize>,
+    /// Shapes for inputs with open dimensions.
+    pub shapes: Shapes,
+    /// The backend's table, and the one that replaces it for transformers.
+    pub tables: (Scheme, Option<Scheme>),
+    /// Whether the user names that backend. Else nothing is said of targets.
+    pub has_backend: bool,
+    /// Nodes to exclude or select.
+    pub selection: Selection,
+    /// Samples that run at the same time.
+    pub threads: usize,
+}
+
+/// The findings about a model and its data.
+pub struct Diagnosis {
+    /// Every examination with its result.
+    pub examined: Vec<(&'static Examination, Examined)>,
+    /// The data; `None` without data.
+    pub data: Option<DataSurvey>,
+    /// How many samples give which share of the ranges; empty without data.
+    pub ranges: Vec<RangesByImages>,
+    /// The preprocessing of images, in words.
+    pub preprocessing: Option<String>,
+    /// Share of the multiply-adds that the backend would run on integers, where it is known.
+    pub integer_share: Option<f64>,
+}
+
+/// Examines a model and its data.
+///
+/// # Errors
+/// If the model is no float model that the engine can run, or no sample can be run. The message begins with the model.
+pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis> {
+    let DoctorRequest { model, data, limit, tables: (scheme, other), .. } = request;
+    let (shapes, _) = shapes_with_data(model, &request.shapes, data, *limit)?;
+    let (prepared, is_transformer) = prepare_for(model, scheme, other.as_ref(), &[], &shapes)?;
+    let scheme = other.as_ref().filter(|_| is_transformer).unwrap_or(scheme);
+    let graph = prepared.model.graph()?;
+    let placement = place(graph, &prepared.value_info, scheme, &request.selection);
+    let parsed = prepared.parsed.map_err(|error| anyhow!("{error:#}").hint(hint_of(&error)))?;
+    let work = || -> Result<LookedAt> {
+        if data.is_empty() {
+            let pixel_values = PixelVerdict::Unknown("no data is given (--data)".to_string());
+            return Ok(LookedAt { data: None, preprocessing: None, pixel_values });
+        }
+        let mut inputs = parsed.inputs().to_vec();
+        close_given(&mut inputs, &request.shapes);
+        let dataset = Dataset::open(data, &inputs, &request.preprocessing, *limit)?;
+        let tensors = tensors(graph, &prepared.value_info, &placement);
+        let surveyed = survey_of(parsed, &tensors, graph, &dataset, progress)?;
+        let pixel_values = verdict(request, &shapes, &dataset, progress);
+        Ok(LookedAt { data: Some(surveyed), preprocessing: dataset.describe(), pixel_values })
+    };
+    let looked_at = on_threads(request.threads, work).with_context(|| format!("`{}`", model.display()))?;
+    let LookedAt { data, preprocessing, pixel_values } = looked_at;
+    let facts = Facts {
+        model: &prepared.model,
+        value_info: &prepared.value_info,
+        placement: &placement,
+        scheme: Some(scheme).filter(|_| request.has_backend),
+        data: data.as_ref(),
+        pixel_values: &pixel_values,
+    };
+    let examined = examine(&facts);
+    let integer_share = placement.integer_share(graph, &prepared.value_info).filter(|_| request.has_backend);
+    let ranges = data.as_ref().map(ranges_by_images).unwrap_or_default();
+    Ok(Diagnosis { examined, data, ranges, preprocessing, integer_share })
+}
+
+/// The data, where there are some.
+struct LookedAt {
+    data: Option<DataSurvey>,
+    preprocessing: Option<String>,
+    pixel_values: PixelVerdict,
+}
+
+/// The verdict on the pixel values; an error of the engine leaves it open.
+fn verdict(request: &DoctorRequest, shapes: &Shapes, dataset: &Dataset, progress: &Progress) -> PixelVerdict {
+    let budget = PixelBudget { n_runs: usize::MAX, multiply_adds: MAX_MULTIPLY_ADDS };
+    let look = || better_pixel_values(&onnx::load_whole(request.model)?.model, shapes, dataset, budget, progress);
+    look().unwrap_or_else(|error| PixelVerdict::Unknown(format!("{error:#}")))
+}
+
+fn survey_of(
+    parsed: Parsed,
+    tensors: &[SurveyedTensor],
+    graph: &GraphProto,
+    dataset: &Dataset,
+    progress: &Progress,
+) -> Result<DataSurvey> {
+    let names: Vec<String> = tensors.iter().map(|about| about.tensor.clone()).collect();
+    let engines = ShapedEngines::new(parsed, &names)?;
+    survey(&engines, tensors, &EvaluatedOutput::of(graph, &ChannelAxes::new()), dataset, progress)
+}
+
+/// The float tensors that layers read or a detector's tail joins, and the outputs of the network.
+fn tensors(graph: &GraphProto, value_info: &ValueInfos, placement: &Placement) -> Vec<SurveyedTensor> {
+    let joined: BTreeSet<usize> = placement.tails.iter().flat_map(|tail| tail.nodes.iter().copied()).collect();
+    let mut axes: Vec<(&str, isize)> = Vec::new();
+    for (node_idx, node) in graph.node.iter().enumerate() {
+        match node.op_type() {
+            "Conv" | "ConvTranspose" => axes.extend(node.input.iter().take(1).map(|name| (name.as_str(), 1))),
+            "Gemm" | "MatMul" => axes.extend(node.input.iter().take(2).map(|name| (name.as_str(), -1))),
+            "Concat" if joined.contains(&node_idx) => axes.extend(node.input.iter().map(|name| (name.as_str(), -1))),
+            _ => {}
+        }
+    }
+    axes.extend(graph.output.iter().map(|output| (output.name(), 1)));
+    let mut seen = BTreeSet::new();
+    let is_observed = |name: &str| {
+        let is_constant = graph.initializer_named(name).is_some();
+        !name.is_empty() && !is_constant && value_info.is_float(name)
+    };
+    let observed = axes.into_iter().filter(|(name, _)| is_observed(name) && seen.insert(*name));
+    let index = GraphIndex::new(graph);
+    observed
+        .map(|(name, channel_axis)| SurveyedTensor {
+            tensor: name.to_string(),
+            channel_axis,
+            n_readers: index.consumers(name).len(),
+        })
+        .collect()
+}

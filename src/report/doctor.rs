@@ -1,0 +1,139 @@
+//! The report of `mqq doctor`.
+
+use super::{Verbosity, count, findings};
+use crate::check::{Finding, Severity};
+use crate::doctor::{Examined, RangesByImages};
+use crate::pipeline::Diagnosis;
+use serde::Serialize;
+use serde_with::skip_serializing_none;
+
+/// The findings about a model and its data.
+#[skip_serializing_none]
+#[derive(Debug, Serialize)]
+pub struct DoctorReport {
+    pub(super) model: String,
+    pub(super) backend: Option<String>,
+    pub(super) preprocessing: Option<String>,
+    /// Number of samples in the data, and of those that were run.
+    pub(super) n_listed: Option<usize>,
+    pub(super) n_samples: Option<usize>,
+    /// Share of the multiply-adds on integers, 0 to 1.
+    pub(super) integer_share: Option<f64>,
+    pub(super) n_errors: usize,
+    pub(super) n_warnings: usize,
+    pub(super) findings: Vec<Finding>,
+    pub(super) examined: Vec<ExaminedReport>,
+    /// How many samples give which share of the ranges.
+    pub(super) ranges_by_samples: Vec<RangesByImages>,
+}
+
+/// An examination.
+#[skip_serializing_none]
+#[derive(Debug, Serialize)]
+pub(super) struct ExaminedReport {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    /// `findings`, `nothing` or `unknown`.
+    pub(super) result: &'static str,
+    /// Why the result is unknown.
+    pub(super) reason: Option<String>,
+}
+
+impl DoctorReport {
+    /// The report on a model for a backend, where one is given.
+    pub fn new(model: &str, backend: Option<&str>, diagnosis: &Diagnosis) -> DoctorReport {
+        let findings = diagnosis.examined.iter().flat_map(|(_, examined)| match examined {
+            Examined::Found(findings) => findings.clone(),
+            Examined::Unknown(_) => Vec::new(),
+        });
+        let mut findings: Vec<Finding> = findings.collect();
+        findings.sort_by_key(|finding| finding.severity == Severity::Warning);
+        let n_of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+        let examined = diagnosis.examined.iter().map(|(examination, examined)| ExaminedReport {
+            name: examination.name,
+            about: examination.about,
+            result: match examined {
+                Examined::Found(findings) if findings.is_empty() => "nothing",
+                Examined::Found(_) => "findings",
+                Examined::Unknown(_) => "unknown",
+            },
+            reason: match examined {
+                Examined::Unknown(reason) => Some(reason.clone()),
+                Examined::Found(_) => None,
+            },
+        });
+        DoctorReport {
+            model: model.to_string(),
+            backend: backend.map(str::to_string),
+            preprocessing: diagnosis.preprocessing.clone(),
+            n_listed: diagnosis.data.as_ref().map(|data| data.n_listed),
+            n_samples: diagnosis.data.as_ref().map(|data| data.samples.len()),
+            integer_share: diagnosis.integer_share,
+            n_errors: n_of(Severity::Error),
+            n_warnings: n_of(Severity::Warning),
+            examined: examined.collect(),
+            findings,
+            ranges_by_samples: diagnosis.ranges.clone(),
+        }
+    }
+
+    /// Number of findings that make results wrong.
+    pub fn n_errors(&self) -> usize {
+        self.n_errors
+    }
+
+    /// Text such as `1 error, 2 warnings`.
+    pub(super) fn summary(&self) -> String {
+        format!("{}, {}", count(self.n_errors, "error"), count(self.n_warnings, "warning"))
+    }
+
+    fn names(&self, result: &str) -> Vec<&'static str> {
+        self.examined.iter().filter(|examined| examined.result == result).map(|examined| examined.name).collect()
+    }
+
+    /// The smallest number of samples that gives 9 of 10 ranges, where it is less than all.
+    pub(super) fn enough(&self) -> Option<String> {
+        let all = self.ranges_by_samples.last()?;
+        let enough = self.ranges_by_samples.iter().find(|ranges| ranges.share >= 0.9)?;
+        let half = 2 * enough.n_samples <= all.n_samples;
+        half.then(|| {
+            let share = 100.0 * enough.share;
+            format!(
+                "{} of {} give nearly the ranges of all to {share:.0} % of the tensors",
+                enough.n_samples, all.n_samples
+            )
+        })
+    }
+
+    /// Lines for the terminal.
+    pub fn lines(&self, verbosity: Verbosity) -> Vec<String> {
+        let mut lines = vec![format!("{}: {}", self.model, self.summary())];
+        let mut add = |name: &str, value: String| lines.push(format!("  {name:<17} {value}"));
+        if let (Some(n), Some(listed)) = (self.n_samples, self.n_listed) {
+            let of = if n == listed { String::new() } else { format!(" of {listed}") };
+            add("data", format!("{n}{of} samples"));
+        }
+        self.preprocessing.iter().for_each(|text| add("preprocessing", text.clone()));
+        if let (Some(backend), Some(share)) = (&self.backend, self.integer_share) {
+            add("backend", format!("{backend}: {:.1} % of the multiply-adds on integers", 100.0 * share));
+        }
+        self.enough().into_iter().for_each(|text| add("samples", text));
+        lines.extend(findings(&self.findings, verbosity).into_iter().map(|line| format!("  {line}")));
+        let fine = self.names("nothing");
+        if !fine.is_empty() {
+            lines.push(format!("  nothing found for {}", fine.join(", ")));
+        }
+        let unknown = self.examined.iter().filter_map(|examined| Some((examined.name, examined.reason.as_ref()?)));
+        let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (name, reason) in unknown {
+            match by_reason.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, names)) => names.push(name),
+                None => by_reason.push((reason, vec![name])),
+            }
+        }
+        for (reason, names) in by_reason {
+            lines.push(format!("  cannot be told: {}: {reason}", names.join(", ")));
+        }
+        lines
+    }
+}

@@ -1,0 +1,88 @@
+//! The document of an examination.
+
+use super::form::{Body, Chart, ChartMark, Document, DocumentColumn, Fact, Point, Section, Series, TableCell};
+use crate::check::{Finding, Severity};
+use crate::doctor::RangesByImages;
+use crate::report::doctor::ExaminedReport;
+use crate::report::{DoctorReport, count};
+
+/// The document. Sections without contents are left out.
+pub fn of_diagnosis(report: &DoctorReport) -> Document {
+    let sections = [Some(summary(report)), findings(report), Some(examinations(report)), ranges(report)];
+    Document { title: format!("Examination of {}", report.model), sections: sections.into_iter().flatten().collect() }
+}
+
+fn summary(report: &DoctorReport) -> Section {
+    let mut facts = vec![Fact { name: "Model", value: report.model.clone() }];
+    let mut add = |name, value: Option<String>| facts.extend(value.map(|value| Fact { name, value }));
+    add("Backend", report.backend.clone());
+    add("Multiply-adds on integers", report.integer_share.map(|share| format!("{:.1} %", 100.0 * share)));
+    add("Samples", report.n_samples.map(|n| n.to_string()));
+    add("Preprocessing", report.preprocessing.clone());
+    add("Findings", Some(report.summary()));
+    add("Ranges", report.enough());
+    let about = "A float model and its calibration data before any run.";
+    Section { id: "summary", title: "Summary", about, body: Body::Facts(facts) }
+}
+
+fn findings(report: &DoctorReport) -> Option<Section> {
+    let severity = |finding: &Finding| match finding.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    let row = |finding: &Finding| {
+        let cells = [severity(finding), finding.rule, &finding.to_string(), &finding.hint];
+        cells.map(TableCell::from).into()
+    };
+    (!report.findings.is_empty()).then(|| Section {
+        id: "findings",
+        title: "Findings",
+        about: "With an error the results would be wrong; with a warning they are worse or slower than they could be.",
+        body: Body::Table {
+            columns: columns(["Severity", "Examination", "Finding", "Hint"]),
+            rows: report.findings.iter().map(row).collect(),
+        },
+    })
+}
+
+fn examinations(report: &DoctorReport) -> Section {
+    let row = |examined: &ExaminedReport| {
+        let reason = examined.reason.as_deref().unwrap_or_default();
+        [examined.name, examined.about, examined.result, reason].map(TableCell::from).into()
+    };
+    Section {
+        id: "examinations",
+        title: "Examinations",
+        about: "All that was looked at. Unknown: the facts do not tell.",
+        body: Body::Table {
+            columns: columns(["Examination", "About", "Result", "Reason"]),
+            rows: report.examined.iter().map(row).collect(),
+        },
+    }
+}
+
+fn ranges(report: &DoctorReport) -> Option<Section> {
+    let point = |ranges: &RangesByImages| Point {
+        x: ranges.n_samples as f64,
+        y: 100.0 * ranges.share,
+        y_low: None,
+        name: count(ranges.n_samples, "sample"),
+    };
+    let points: Vec<Point> = report.ranges_by_samples.iter().map(point).collect();
+    (points.len() > 1).then(|| Section {
+        id: "ranges",
+        title: "Ranges by number of samples",
+        about: "Share of the tensors whose range from some of the samples is at least 80 % of that from all.",
+        body: Body::Chart(Chart {
+            mark: ChartMark::Line,
+            x: "Samples".to_string(),
+            y: "Tensors (%)".to_string(),
+            y_log: false,
+            series: vec![Series { name: "tensors", points }],
+        }),
+    })
+}
+
+fn columns<const N: usize>(titles: [&'static str; N]) -> Vec<DocumentColumn> {
+    titles.map(|title| DocumentColumn { title, unit: "" }).into()
+}
