@@ -173,6 +173,10 @@ def zoo(objects):
 def others(objects):
     objects.run("inspect", "inspect", CNN)
     objects.run("inspect", "inspect", CNN, "-b", "tensorrt")
+    objects.run("doctor", "doctor", CNN, "-b", "tensorrt", *DIGITS)
+    objects.run("doctor", "doctor", CNN)
+    objects.run("doctor", "doctor", CNN, "--data", CALIB, "--preprocess", "raw", "--report", "doctor.json", code=3)
+    objects.file("report", "doctor.json")
     objects.run("presets", "presets")
     for backend in objects.run("backends", "backends"):
         objects.run("table", "backends", backend["name"])
