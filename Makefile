@@ -122,6 +122,7 @@ bench: $(VENV)/ready
 		target/release/examples/overhead $(ZOO)/models/squeezenet1_1_logits_op13.onnx $(ZOO)/imagenet/calib imagenet-caffe; fi
 	MQQ_ZOO=$(ZOO) $(VENV)/bin/python benches/against_onnxruntime.py
 	$(VENV)/bin/python benches/memory.py
+	$(VENV)/bin/python benches/nodes.py
 
 # The pictures of README and docs, from runs on the bundled model and from tables of docs/measured.md.
 pictures: $(PICTURES)/ready

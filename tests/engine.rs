@@ -1,4 +1,4 @@
-//! QuantizeLinear and DequantizeLinear in the engine, and panics during a run.
+//! QuantizeLinear and DequantizeLinear in the engine, panics during a run, and graphs of many nodes.
 
 use crate::support::{Attr, GraphBuilder, seen_and_outputs};
 use anyhow::Result;
@@ -7,6 +7,7 @@ use mqq::engine::Parsed;
 use mqq::onnx::inputs::Shapes;
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::tensor::{self, DataType};
+use std::time::Instant;
 
 /// The output of a model for an input.
 fn run(model: &ModelProto, x: &[f32]) -> Result<Vec<f32>> {
@@ -102,4 +103,49 @@ fn values_do_not_depend_on_what_else_is_observed() {
         let (some, _) = seen_and_outputs(&model, &names(observed), 3);
         assert!(some[0] == seen[0], "{observed:?}");
     }
+}
+
+/// Blocks of four nodes; each reads the block before and one far behind it, and a shape that is computed once.
+fn blocks(n: usize) -> ModelProto {
+    let mut g = GraphBuilder::new(17);
+    let x = g.input("x", &[2, 8]);
+    let half = g.values("half", &[1], &[0.5]);
+    let shape = g.op("Shape", &[&x], "shape");
+    let mut last = vec![x];
+    for i in 0..n {
+        let product = g.op("Mul", &[&last[i], &half], &format!("product{i}"));
+        let sum = g.op("Add", &[&product, &last[i.saturating_sub(90)]], &format!("sum{i}"));
+        let reshaped = g.op("Reshape", &[&sum, &shape], &format!("reshaped{i}"));
+        let negative = if i % 3 == 0 { "Neg" } else { "Relu" };
+        last.push(g.op(negative, &[&reshaped], &format!("y{i}")));
+    }
+    g.output(&last[n]);
+    g.build()
+}
+
+#[test]
+fn a_large_graph_has_the_values_of_its_definition() {
+    let n = 300;
+    let watched: Vec<String> = std::iter::once("x".to_string()).chain((0..n).map(|i| format!("y{i}"))).collect();
+    let (seen, outputs) = seen_and_outputs(&blocks(n), &watched, 5);
+    for i in 0..n {
+        let far = &seen[i.saturating_sub(90)].1;
+        let sums = seen[i].1.iter().zip(far).map(|(x, far)| x * 0.5 + far);
+        let expected: Vec<f32> = sums.map(|sum| if i % 3 == 0 { -sum } else { sum.max(0.0) }).collect();
+        assert_eq!(seen[i + 1], (vec![2, 8], expected), "block {i}");
+    }
+    assert_eq!(outputs[0], seen[n].1);
+}
+
+/// As a whole, the larger graph takes the engine's optimizer more than 16 times as long.
+#[test]
+fn the_time_to_build_an_engine_grows_with_the_nodes() {
+    let seconds = |n: usize| {
+        let parsed = Parsed::new(&blocks(n), &Shapes::new()).unwrap();
+        let start = Instant::now();
+        parsed.build(&["y0".to_string()]).unwrap();
+        start.elapsed().as_secs_f64()
+    };
+    let [small, large] = [seconds(200), seconds(800)];
+    assert!(large < 12.0 * small, "200 blocks: {small} s, 800: {large} s");
 }

@@ -12,6 +12,7 @@ mod convert;
 mod guard;
 mod linear;
 mod located;
+mod pieces;
 mod refused;
 mod shaped;
 mod sizes;
@@ -280,8 +281,10 @@ impl Parsed {
             let mut model = self.model.clone();
             model.select_output_outlets(&[&kept[..], outputs].concat())?;
             let typed = model.into_typed()?;
+            let in_pieces = Some(&typed).filter(|typed| !apart.is_empty() && pieces::is_large(typed));
             // The optimizer refuses some graphs that run (LeViT: a strided Slice after a Reshape).
-            let optimized = typed.clone().into_decluttered().and_then(TypedModel::into_optimized);
+            let whole = || typed.clone().into_decluttered().and_then(TypedModel::into_optimized);
+            let optimized = in_pieces.and_then(|typed| pieces::optimized(typed).ok()).map_or_else(whole, Ok);
             let model = optimized.unwrap_or(typed);
             ensure!(model.outputs.len() == n_kept + outputs.len(), "the engine lost an output of the graph");
             let (now, of_outputs) = model.outputs.split_at(n_kept);
@@ -395,13 +398,13 @@ impl Session {
         outputs.collect()
     }
 
-    /// Runs one sample of engine tensors, in the order of the inputs, without copying. Returns the outputs of the
-    /// graph.
+    /// Runs one sample of engine tensors, in the order of the inputs. Values that nothing else owns may be changed in
+    /// place. Returns the outputs of the graph.
     ///
     /// # Errors
     /// If an operator fails, or does not accept the inputs.
-    pub fn run_values(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
-        let inputs = inputs.iter().map(|value| value.0.clone().into_tvalue()).collect();
+    pub fn run_values(&mut self, inputs: Vec<Value>) -> Result<Vec<Value>> {
+        let inputs = inputs.into_iter().map(|value| value.0.into_tvalue()).collect();
         let values = self.run_plan(inputs, &mut |_, _, _| Ok(()))?;
         // A value without other owners becomes an `Arc` without a copy.
         let values: Vec<Arc<Tensor>> = values.into_iter().map(TValue::into_arc_tensor).collect();

@@ -38,13 +38,19 @@ impl Branch<'_> {
             && inputs().all(|(a, b)| a.iter().zip(b).all(|(a, b)| a.is(b)))
     }
 
-    /// Runs a node with the changes of the hook. `float` holds the tensors of the float network.
-    pub fn node(
-        &mut self,
-        net: &Network,
-        at: &NodeAt,
-        float: &BTreeMap<String, Vec<Value>>,
-    ) -> Result<Vec<Vec<Value>>> {
+    /// Whether the candidate reads the float network's own values at the node.
+    pub fn reads_float(&self, at: &NodeAt, float: &BTreeMap<String, Vec<Value>>) -> bool {
+        let same = |name: &&str| {
+            let float = float[*name].get(self.candidate.first..).unwrap_or_default();
+            let read = self.candidate.read(at, name);
+            float.len() == read.len() && float.iter().zip(read).all(|(a, b)| a.is(b))
+        };
+        at.runtime.iter().all(same)
+    }
+
+    /// Runs a node with the changes of the hook. Where it is no layer, tensors that no later node reads are freed.
+    /// `reads_float` tells whether its outputs are those of the float network.
+    pub fn node(&mut self, net: &Network, at: &NodeAt, reads_float: bool) -> Result<Vec<Vec<Value>>> {
         let Branch { candidate, hook } = self;
         candidate.new_bias = None;
         if candidate.view().weight_of(at.node_idx, at.node).is_some() {
@@ -53,15 +59,13 @@ impl Branch<'_> {
             let outputs = candidate.run_layer(net, at, bias)?;
             return hook.outputs(net, at, candidate, outputs);
         }
-        let inputs = candidate.inputs(at);
-        let same = |(name, values): (&&str, &&[Value])| {
-            float[*name][candidate.first..].iter().zip(*values).all(|(a, b)| a.is(b))
-        };
-        if !at.float.is_empty() && at.runtime.iter().zip(&inputs).all(same) {
+        if !at.float.is_empty() && reads_float {
             return Ok(at.float[candidate.first..].to_vec());
         }
+        let inputs = candidate.inputs(at);
+        at.last.iter().for_each(|name| candidate.free(name));
         let single = at.single.context("internal error: a node without a model of its own")?;
-        let outputs = single.run_all(&inputs, &net.groups()[candidate.first..])?;
+        let outputs = single.run_all(inputs, &net.groups()[candidate.first..])?;
         hook.outputs(net, at, candidate, outputs)
     }
 }

@@ -9,6 +9,7 @@ use super::samples::{Samples, ShapeGroups};
 use super::single_node::{NamedValue, NodeRunner, SingleNode};
 use super::view::{PlanView, dequantized, fake_quantize};
 use crate::engine::Value;
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::onnx::{node, tensor};
 use crate::plan::QuantPlan;
@@ -268,9 +269,10 @@ impl<'a> CachedNetwork<'a> {
             }
             let weights = run.weights_of(node_idx, node);
             let single = self.single_node((node_idx, node), &runtime, &weights, &known_groups)?;
-            let inputs = tensors.read(node_idx, node, &runtime, &run.view)?;
-            let inputs: Vec<&[Value]> = inputs.iter().map(Vec::as_slice).collect();
-            let outputs = single.run_all(&inputs, self.net.groups())?;
+            let inputs = tensors.read((node_idx, node), &runtime, &run.view, &self.net.index)?;
+            // A tensor that no later node reads belongs to this one.
+            runtime.iter().for_each(|name| tensors.used(name, &mut uses));
+            let outputs = single.run_all(inputs, self.net.groups())?;
             let names = node.output.iter().filter(|name| !name.is_empty());
             for (position, name) in names.enumerate() {
                 let mut values: SampleValues =
@@ -293,9 +295,6 @@ impl<'a> CachedNetwork<'a> {
                 if uses.contains_key(name.as_str()) {
                     tensors.values.insert(name, values);
                 }
-            }
-            for name in runtime {
-                tensors.used(name, &mut uses);
             }
         }
         let mut outputs = Vec::with_capacity(graph.output.len());
@@ -381,21 +380,23 @@ impl<'a> Tensors<'a> {
     /// The input values of a node, fake-quantized where its use is.
     fn read(
         &mut self,
-        node_idx: usize,
-        node: &NodeProto,
+        (node_idx, node): (usize, &NodeProto),
         runtime: &[&'a str],
         view: &PlanView,
+        index: &GraphIndex,
     ) -> Result<Vec<SampleValues>> {
         let mut inputs = Vec::with_capacity(runtime.len());
         for &name in runtime {
             let position = node.input.iter().position(|input| input == name).unwrap_or_default();
-            let values = &self.values[name];
             inputs.push(match view.params_at(name, (node_idx, position)) {
-                None => values.clone(),
+                None => self.values[name].clone(),
                 Some(params) => {
                     if !self.fake_quantized.contains_key(name) {
-                        let fake_quantized = fake_quantize(values.clone(), params)?;
-                        self.fake_quantized.insert(name, fake_quantized);
+                        let values = match (view.is_always_quantized(name, index), self.values.get_mut(name)) {
+                            (true, Some(values)) => std::mem::take(values),
+                            _ => self.values[name].clone(),
+                        };
+                        self.fake_quantized.insert(name, fake_quantize(values, params)?);
                     }
                     self.fake_quantized[name].clone()
                 }

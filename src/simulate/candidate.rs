@@ -103,8 +103,8 @@ impl Candidate {
     }
 
     /// The values of the node's inputs that are not constants.
-    pub(super) fn inputs(&self, at: &NodeAt) -> Vec<&[Value]> {
-        at.runtime.iter().map(|name| self.read(at, name)).collect()
+    pub(super) fn inputs(&self, at: &NodeAt) -> Vec<Vec<Value>> {
+        at.runtime.iter().map(|name| self.read(at, name).to_vec()).collect()
     }
 
     /// Runs a layer with its quantized weight.
@@ -126,7 +126,7 @@ impl Candidate {
             inputs[position].get(sample.checked_sub(self.first)?)
         });
         let single = net.single_node(at.node, &examples, &constants)?;
-        single.run_all(&inputs, &net.groups()[self.first..])
+        single.run_all(inputs, &net.groups()[self.first..])
     }
 
     /// The node's planned bias, where it has its own quantization parameters.
@@ -148,14 +148,13 @@ impl Candidate {
         values: Vec<Value>,
         shared: Option<&Candidate>,
     ) -> Result<()> {
-        let (Some(params), Some(edges)) = (self.view.params(name), self.view.edges(name)) else {
+        let Some(params) = self.view.params(name) else {
             self.tensors.insert(name.to_string(), CandidateTensor { values, fake_quantized: None });
             return Ok(());
         };
         let shared = shared.filter(|shared| shared.view.params(name) == Some(params));
-        let all = !net.index.is_output(name) && net.index.consumers(name).iter().all(|edge| edges.contains(edge));
         // A clone shares its values, so that fake quantization copies them.
-        let kept = if all { Vec::new() } else { values.clone() };
+        let kept = if self.view.is_always_quantized(name, &net.index) { Vec::new() } else { values.clone() };
         let fake_quantized = match shared.and_then(|shared| shared.tensors.get(name)?.fake_quantized.clone()) {
             Some(found) => found,
             None => fake_quantize(values, params)?,

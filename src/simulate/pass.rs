@@ -53,6 +53,13 @@ pub struct ForwardPass<'a> {
 /// The earlier branch whose values a branch shares, if any.
 type SharedWith = Option<usize>;
 
+/// Where a branch takes the outputs of a node from, unless it runs it.
+struct BranchSource {
+    shared: SharedWith,
+    /// Whether its inputs are those of the float network.
+    reads_float: bool,
+}
+
 impl<'a> ForwardPass<'a> {
     /// A pass over `model`, a prepared float model, without candidates yet. The first `n_tune` samples are learned
     /// from, the others are held out.
@@ -266,6 +273,30 @@ impl<'a> ForwardPass<'a> {
         made.into_iter().try_for_each(|(group, outputs)| self.net.add_constants(node, group, outputs))
     }
 
+    /// The tensors of `runtime` that are read for the last time by the node.
+    fn last_read<'n>(&self, node: &NodeProto, runtime: &[&'n str]) -> Vec<&'n str> {
+        let n_reads = |name: &str| node.input.iter().filter(|input| *input == name).count();
+        runtime.iter().copied().filter(|name| self.uses_left.get(name) == Some(&n_reads(name))).collect()
+    }
+
+    /// The values of the tensors `runtime` in the float network; of `last`, no copies are kept.
+    fn take_float(&mut self, runtime: &[&str], last: &[&str]) -> Vec<Vec<Value>> {
+        let take = |name: &&str| match self.float.get_mut(*name) {
+            Some(values) if last.contains(name) => std::mem::take(values),
+            values => values.map(|values| values.clone()).unwrap_or_default(),
+        };
+        runtime.iter().map(take).collect()
+    }
+
+    /// Where each branch takes the outputs of a node from.
+    fn sources(&self, at: &NodeAt) -> Vec<BranchSource> {
+        let of_branch = |(k, branch): (usize, &Branch)| BranchSource {
+            shared: self.branches[..k].iter().position(|other| branch.shares(other, at)),
+            reads_float: self.known.is_none() && at.single.is_some() && branch.reads_float(at, &self.float),
+        };
+        self.branches.iter().enumerate().map(of_branch).collect()
+    }
+
     fn node(&mut self, node_idx: usize, node: &'a NodeProto) -> Result<()> {
         let runtime = self.net.runtime_inputs(node, |name| self.float.contains_key(name))?;
         if Network::makes_constants(node, &runtime) {
@@ -276,39 +307,47 @@ impl<'a> ForwardPass<'a> {
         let is_layer = branch.is_some_and(|b| b.candidate.view().weight_of(node_idx, node).is_some());
         let is_run = self.known.is_none() || !is_layer;
         let single = is_run.then(|| self.net.single_node(node, &examples, &[])).transpose()?;
-        let inputs: Vec<&[Value]> = runtime.iter().map(|name| &self.float[*name][..]).collect();
-        let float = match (&single, self.known) {
-            (Some(single), None) => single.run_all(&inputs, self.net.groups())?,
-            _ => Vec::new(),
-        };
+        let last = if is_layer { Vec::new() } else { self.last_read(node, &runtime) };
         let sums = self.known.and_then(|known| known.sums(node_idx, self.n_tune));
         let at = NodeAt {
             node_idx,
             node,
             runtime: &runtime,
+            last: &last,
             single: single.as_ref(),
-            float_inputs: &inputs,
-            float: &float,
+            float_inputs: &[],
+            float: &[],
             sums: sums.map_or_else(OnceCell::new, OnceCell::from),
             n_tune: self.n_tune,
         };
+        let sources = self.sources(&at);
+        // Nothing else owns what the network that runs reads for the last time: it may change in place.
+        for (branch, source) in self.branches.iter_mut().zip(&sources) {
+            if source.reads_float || source.shared.is_some() {
+                last.iter().for_each(|name| branch.candidate.free(name));
+            }
+        }
+        let float = match (&single, self.known) {
+            (Some(single), None) => single.run_all(self.take_float(&runtime, &last), self.net.groups())?,
+            _ => Vec::new(),
+        };
+        let inputs: Vec<&[Value]> = runtime.iter().map(|name| &self.float[*name][..]).collect();
+        let at = NodeAt { float_inputs: &inputs, float: &float, ..at };
         let mut made: Vec<Vec<Vec<Value>>> = Vec::with_capacity(self.branches.len());
-        let mut shared: Vec<SharedWith> = Vec::with_capacity(self.branches.len());
-        for k in 0..self.branches.len() {
+        for (k, source) in sources.iter().enumerate() {
             let (earlier, rest) = self.branches.split_at_mut(k);
             let branch = &mut rest[0];
             let start = Instant::now();
-            let same = earlier.iter().position(|other| branch.shares(other, &at));
-            made.push(match same {
+            made.push(match source.shared {
                 Some(same) => {
                     branch.candidate.share_biases(&earlier[same].candidate, node_idx);
                     made[same].clone()
                 }
-                None => branch.node(&self.net, &at, &self.float)?,
+                None => branch.node(&self.net, &at, source.reads_float)?,
             });
-            shared.push(same);
             branch.candidate.seconds += start.elapsed().as_secs_f64();
         }
+        let shared: Vec<SharedWith> = sources.into_iter().map(|source| source.shared).collect();
         if let (Some(kept), Some(sums)) = (&mut self.kept, at.sums.into_inner()) {
             kept.keep_sums(node_idx, sums);
         }

@@ -90,12 +90,16 @@ impl SingleNode {
         SingleNode(runners)
     }
 
-    /// As [`SingleNode::run`], for inputs given per sample.
+    /// As [`SingleNode::run`], for the values of each input per sample. Those that nothing else owns may be changed in
+    /// place.
     ///
     /// # Errors
     /// If the node fails on a sample.
-    pub fn run_all(&self, inputs: &[&[Value]], groups: &[usize]) -> Result<Vec<Vec<Value>>> {
-        self.run(groups, |sample| inputs.iter().map(|values| values[sample].clone()).collect())
+    pub fn run_all(&self, inputs: Vec<Vec<Value>>, groups: &[usize]) -> Result<Vec<Vec<Value>>> {
+        let mut inputs: Vec<std::vec::IntoIter<Value>> = inputs.into_iter().map(Vec::into_iter).collect();
+        let samples = groups.iter().map(|&group| (group, inputs.iter_mut().filter_map(Iterator::next).collect()));
+        let samples: Vec<(usize, Vec<Value>)> = samples.collect();
+        samples.into_par_iter().map_init(|| (0, None), |session, (group, of)| self.one(session, group, of)).collect()
     }
 
     /// The named outputs for each sample; `groups` has the group of each.
@@ -103,20 +107,28 @@ impl SingleNode {
     /// # Errors
     /// If the node fails on a sample.
     pub fn run(&self, groups: &[usize], inputs: impl Fn(usize) -> Vec<Value> + Sync) -> Result<Vec<Vec<Value>>> {
-        let run = |(known, session): &mut (usize, Option<Session>), sample: usize| {
-            let group = groups[sample];
-            let runner = self.0.get(group).and_then(Option::as_deref);
-            match runner.context("internal error: a node that was not prepared for a sample's shapes")? {
-                NodeRunner::Clip(bounds) => inputs(sample).iter().map(|x| x.map_f32(|x| bounds.apply(x))).collect(),
-                NodeRunner::Engine(engine) => {
-                    if session.is_none() || *known != group {
-                        (*known, *session) = (group, Some(engine.session()?));
-                    }
-                    session.as_mut().context("internal error: no session")?.run_values(&inputs(sample))
-                }
-            }
-        };
+        let run =
+            |session: &mut (usize, Option<Session>), sample: usize| self.one(session, groups[sample], inputs(sample));
         (0..groups.len()).into_par_iter().map_init(|| (0, None), run).collect()
+    }
+
+    /// Runs a sample of a group. `known` is the group of the thread's session.
+    fn one(
+        &self,
+        (known, session): &mut (usize, Option<Session>),
+        group: usize,
+        inputs: Vec<Value>,
+    ) -> Result<Vec<Value>> {
+        let runner = self.0.get(group).and_then(Option::as_deref);
+        match runner.context("internal error: a node that was not prepared for a sample's shapes")? {
+            NodeRunner::Clip(bounds) => inputs.into_iter().map(|x| x.into_mapped_f32(|x| bounds.apply(x))).collect(),
+            NodeRunner::Engine(engine) => {
+                if session.is_none() || *known != group {
+                    (*known, *session) = (group, Some(engine.session()?));
+                }
+                session.as_mut().context("internal error: no session")?.run_values(inputs)
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A plan by tensor and use, and its fake quantization.
 
 use crate::engine::Value;
-use crate::onnx::graph::Edge;
+use crate::onnx::graph::{Edge, GraphIndex};
 use crate::onnx::proto::{NodeProto, TensorProto};
 use crate::onnx::tensor;
 use crate::plan::{PlannedWeight, QuantPlan};
@@ -79,6 +79,12 @@ impl PlanView {
     /// The uses that read the tensor fake-quantized.
     pub fn edges(&self, tensor: &str) -> Option<&BTreeSet<Edge>> {
         Some(&self.activations.get(tensor)?.edges)
+    }
+
+    /// Whether every use of a tensor reads it fake-quantized, so that its own values are not needed.
+    pub fn is_always_quantized(&self, tensor: &str, index: &GraphIndex) -> bool {
+        let is_read = |edges: &BTreeSet<Edge>| index.consumers(tensor).iter().all(|edge| edges.contains(edge));
+        !index.is_output(tensor) && self.edges(tensor).is_some_and(is_read)
     }
 
     /// The index of the weight at an input of a node.
