@@ -24,8 +24,10 @@
 //! | [`tune`] | better weights, biases and ranges, by simulation | place or remove Q/DQ |
 //! | [`rewrite`] | the plan into the graph | see statistics |
 //! | [`check`] | soundness of the result, rules of targets | repair |
+//! | [`matching`] | which tensors of two models stand for each other | run a model, guess |
 //! | [`backends`] | built-in tables, and the lists that tables take names from | read a graph |
 //! | [`sidecar`] | every scale with its reason, written and read | decide anything |
+//! | [`difference`] | how the quantization of two networks differs | say which is better |
 //! | [`export`] | other tools' formats | decide anything |
 //! | [`import`] | ranges from other tools' files | decide anything |
 //! | [`doctor`] | a model and its data looked at before any run, to findings | change anything |
@@ -45,6 +47,7 @@ pub mod check;
 pub mod cli;
 pub mod data;
 pub mod diag;
+pub mod difference;
 pub mod doctor;
 pub mod engine;
 pub mod equalize;
@@ -53,6 +56,7 @@ pub mod foreign;
 pub mod guard;
 pub mod heads;
 pub mod import;
+pub mod matching;
 pub mod metrics;
 pub mod mixed;
 pub mod observers;

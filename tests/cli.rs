@@ -1130,9 +1130,9 @@ fn help_block<'a>(help: &'a str, begin: &str) -> Vec<&'a str> {
     lines.take_while(|line| line.is_empty() || line.starts_with(' ')).filter(|line| !line.is_empty()).collect()
 }
 
-const COMMANDS: [&str; 14] = [
-    "calibrate", "solve", "stats show", "stats diff", "stats merge", "doctor", "inspect", "backends", "presets",
-    "prepare", "export", "compare", "check", "completions",
+const COMMANDS: [&str; 16] = [
+    "calibrate", "solve", "stats show", "stats diff", "stats merge", "inspect", "doctor", "backends", "presets",
+    "prepare", "export", "compare", "eval", "diff", "check", "completions",
 ];
 
 #[test]

@@ -30,12 +30,14 @@ const ROOMS: &[Room] = &[
         floor: 10,
         modules: &["report"],
         may_use: Only(&[
-            "pipeline", "sidecar", "mixed", "tune", "doctor", "check", "place", "metrics", "heads", "observers",
+            "pipeline", "difference", "matching", "sidecar", "mixed", "tune", "doctor", "check", "place", "metrics",
+            "heads", "observers",
         ]),
     },
     Room { floor: 9, modules: &["pipeline"], may_use: LowerFloors },
     Room { floor: 9, modules: &["backends"], may_use: Only(&["scheme", "observers", "place", "check", "export"]) },
     Room { floor: 8, modules: &["export"], may_use: Only(&["sidecar", "equalize", "prepare", "scheme"]) },
+    Room { floor: 8, modules: &["difference"], may_use: Only(&["sidecar", "matching", "check"]) },
     Room { floor: 8, modules: &["import"], may_use: Only(&["sidecar"]) },
     Room {
         floor: 7,
@@ -50,6 +52,7 @@ const ROOMS: &[Room] = &[
     Room { floor: 6, modules: &["mixed"], may_use: LowerFloorsBut(&["equalize", "rewrite", "check"]) },
     Room { floor: 5, modules: &["tune"], may_use: LowerFloorsBut(&["rewrite"]) },
     Room { floor: 5, modules: &["check"], may_use: Only(&["rewrite", "scheme"]) },
+    Room { floor: 6, modules: &["matching"], may_use: Only(&["check"]) },
     Room { floor: 4, modules: &["calibrate"], may_use: Only(&["prepare", "place", "engine", "data"]) },
     Room { floor: 4, modules: &["preprocessing"], may_use: Only(&["prepare", "engine", "metrics", "data"]) },
     Room { floor: 4, modules: &["simulate"], may_use: Only(&["plan", "engine", "metrics", "heads"]) },

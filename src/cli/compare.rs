@@ -51,6 +51,10 @@ pub struct CompareArgs {
     report: Option<PathBuf>,
     #[command(flatten)]
     pub print: PrintArgs,
+    /// Also compare the tensors inside of the models on a few samples, and print those to look at first; all are in --json
+    /// and --report
+    #[arg(long)]
+    tensors: bool,
     /// Also print the channel axis of each output, and its groups of channels
     #[arg(long, short)]
     verbose: bool,
@@ -64,6 +68,19 @@ fn gate_help() -> String {
         "Fail with exit code 3 if a metric is worse, or values are NaN or infinite; repeatable. Metrics: {}",
         names.join(", ")
     )
+}
+
+/// Reads `--labels`: classes, or boxes.
+pub(super) fn read_labels(path: Option<&PathBuf>, data: &[String]) -> Result<(Option<Labels>, Option<BoxLabels>)> {
+    let Some(path) = path else { return Ok((None, None)) };
+    if path.extension().is_some_and(|extension| extension == "json") {
+        return Ok((None, Some(BoxLabels::read(path)?)));
+    }
+    let labels = match path.to_str() {
+        Some("folders") => Labels::of_folders(data),
+        _ => Labels::read(path),
+    };
+    Ok((Some(labels?), None))
 }
 
 impl CompareArgs {
@@ -87,14 +104,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let format = args.report.as_ref().map(|path| report::format_of(path)).transpose();
     let format = format.context("--report").map_err(Failure::Usage)?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
-    let is_boxes = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "json");
-    let boxes = args.labels.as_ref().filter(is_boxes).map(|path| BoxLabels::read(path)).transpose()?;
-    let labels = args.labels.as_ref().filter(|path| !is_boxes(path));
-    let labels = labels.map(|path| match path.to_str() {
-        Some("folders") => Labels::of_folders(&args.data),
-        _ => Labels::read(path),
-    });
-    let labels = labels.transpose()?;
+    let (labels, boxes) = read_labels(args.labels.as_ref(), &args.data)?;
     data::ensure_found(&args.data)?;
     let written: Vec<RunFile> = args.report.iter().map(|path| RunFile::new("report", path)).collect();
     let read = |visit: &mut dyn FnMut(RunFile)| {
@@ -112,12 +122,14 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         labels,
         boxes,
         head,
+        tensors: args.tensors || args.report.is_some(),
         threads: args.samples.threads.n(),
     };
     let compared = compare(&request, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
     let missed = compared.missed(&gates);
     let outputs = report::outputs(&compared);
     let task = report::task(&compared);
+    let tensors = compared.tensors.as_ref().map(report::tensors);
     let misses_task = missed.iter().any(|missed| missed.metric.task.is_some());
     let is_missed = |output: &OutputReport| {
         missed.iter().any(|missed: &MissedGate| {
@@ -133,8 +145,13 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
             "missed": missed,
             "warnings": compared.warnings,
         });
-        if let (Some(task), Some(object)) = (&task, object.as_object_mut()) {
-            object.insert("task".to_string(), serde_json::to_value(task)?);
+        if let Some(object) = object.as_object_mut() {
+            if let Some(task) = &task {
+                object.insert("task".to_string(), serde_json::to_value(task)?);
+            }
+            if let Some(tensors) = &tensors {
+                object.insert("tensors".to_string(), serde_json::to_value(tensors)?);
+            }
         }
         print::json(&object)?;
     } else {
@@ -143,6 +160,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         }
         if let Some(task) = task.as_ref().filter(|_| !quiet || misses_task) {
             report::task_lines(task, compared.n_samples).iter().for_each(|line| out!("{line}"));
+        }
+        if let Some(tensors) = tensors.as_ref().filter(|_| args.tensors && !quiet) {
+            report::tensor_lines(tensors).iter().for_each(|line| out!("{line}"));
         }
         if args.verbose {
             compared.measured.prepared().groups().iter().for_each(|groups| out!("{}", report::channels(groups)));
@@ -153,6 +173,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
             models: [&file_name(&args.float), &file_name(&args.quantized)],
             outputs: &outputs,
             task: task.as_ref(),
+            tensors: tensors.as_ref(),
             missed: &missed.iter().map(ToString::to_string).collect::<Vec<_>>(),
             warnings: &compared.warnings,
         });

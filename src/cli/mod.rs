@@ -9,7 +9,9 @@ mod check;
 mod collect;
 mod compare;
 mod complete;
+mod diff;
 mod doctor;
+mod eval;
 mod export;
 mod files;
 mod given;
@@ -90,6 +92,10 @@ enum Command {
     /// Compare a quantized model with its float model on data
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(Box<compare::CompareArgs>),
+    /// Evaluate one model on data: accuracy with labels, else ranges and classes
+    Eval(Box<eval::EvalArgs>),
+    /// Show how the quantization of two models or sidecars differs
+    Diff(diff::DiffModelsArgs),
     /// Check quantized models, from mqq or another tool, against a backend's rules
     Check(check::CheckArgs),
     /// Print a completion script for a shell
@@ -180,6 +186,8 @@ fn run(cli: Cli) -> Exit {
         Command::Presets(args) => args.json,
         Command::Report(args) => args.json,
         Command::Compare(args) => args.print.json,
+        Command::Eval(args) => args.print.json,
+        Command::Diff(args) => args.json,
         Command::Check(args) => args.print.json,
         Command::Prepare(_) | Command::Export(_) | Command::Completions { .. } | Command::Man { .. } => false,
     };
@@ -276,6 +284,8 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
         Command::Export(args) => export::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Completions { shell } => {
             let (shells, name) = (Shells::builtins(), shell.to_string());

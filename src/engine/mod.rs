@@ -156,6 +156,11 @@ impl Parsed {
         &self.inputs
     }
 
+    /// Whether the graph has a tensor of this name.
+    pub fn has_tensor(&self, name: &str) -> bool {
+        self.outlets.contains_key(name)
+    }
+
     /// Element types and shapes of the tensors, as far as they follow from the input shapes.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ struct Cosine {
 }
 
 /// The cosine of two vectors; 1 where both are 0, NaN where a value is NaN or infinite.
-fn cosine(float: &[f32], quantized: &[f32]) -> f64 {
+pub fn cosine(float: &[f32], quantized: &[f32]) -> f64 {
     let (mut product, mut squares) = (0.0, [0.0; 2]);
     for (&a, &b) in float.iter().zip(quantized) {
         let (value, error) = value_and_error(a, b);

@@ -35,9 +35,9 @@ mod top5;
 
 pub use agreement::AGREEMENT;
 pub use characters::CHARACTERS;
-pub use classes::n_classes;
+pub use classes::{argmax, n_classes};
 pub use coco::COCO_MAP;
-pub use cosine::COSINE;
+pub use cosine::{COSINE, cosine};
 pub use decibels::{MAX_DB, relative_error_db, sqnr_db};
 pub use detect::{BOX_IOU, F1};
 pub use gain::{Gain, GroupChange, TaskChange};

@@ -1,12 +1,15 @@
 //! Compares two models on the same data.
 
 use super::on_threads;
+use super::runnable::parsed;
+use super::tensors::{ComparedTensors, compare_tensors, n_chosen};
 use crate::calibrate::each_sample;
 use crate::check::{is_quantized, non_finite_constants};
 use crate::data::{Array, BoxLabels, Dataset, ImageTruth, Labels, Preprocessing, Sample, Values, same_preprocessing};
 use crate::diag::{WithHint, count};
-use crate::engine::{Parsed, ShapedEngines, ShapedSession};
+use crate::engine::{ShapedEngines, ShapedSession};
 use crate::heads::{HeadRequest, OutputView, TaskHead, TaskName};
+use crate::matching::{AsQdq, as_qdq};
 use crate::metrics::{
     ChannelAxes, EvaluatedOutput, FloatOutput, InOrder, METRICS, Measurement, MetricBound, MissedGate, NonFiniteCounts,
     OutputPair, PreparedMetrics, SamplePair, n_classes,
@@ -14,7 +17,7 @@ use crate::metrics::{
 use crate::onnx;
 use crate::onnx::inputs::{Shapes, close_given};
 use crate::onnx::proto::ModelProto;
-use crate::prepare::{default_opset, prepare};
+use crate::prepare::default_opset;
 use crate::progress::Progress;
 use crate::sidecar::Sidecar;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -49,6 +52,8 @@ pub struct CompareRequest<'a> {
     pub boxes: Option<BoxLabels>,
     /// The network's task and head, as far as the user gives them.
     pub head: HeadRequest,
+    /// Whether tensors inside of the models are compared too.
+    pub tensors: bool,
     /// Samples that run at the same time.
     pub threads: usize,
 }
@@ -63,6 +68,8 @@ pub struct Comparison {
     pub n_samples: usize,
     /// The head for metrics of tasks; absent where it is not known.
     pub head: Option<TaskHead>,
+    /// Figures of the tensors inside of the models, where they are asked for.
+    pub tensors: Option<ComparedTensors>,
     /// Whether weights, biases and other constants of both models are finite.
     pub has_finite_constants: bool,
     /// Warnings for the user.
@@ -84,7 +91,7 @@ impl Comparison {
 /// If a model or a sample cannot be run, the models have different outputs, the first one is quantized, a sample has no
 /// label or no output for it, or no head fits the outputs.
 pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
-    let CompareRequest { models, data, preprocessing, limit, shapes, axes, labels, threads, .. } = request;
+    let CompareRequest { models, data, limit, shapes, axes, threads, .. } = request;
     let (with_data, _) = super::shapes_with_data(models[0], shapes, data, *limit)?;
     let [float, quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
     if is_quantized(&float) && !is_quantized(&quantized) {
@@ -104,45 +111,89 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
         count(n_quantized, "output"),
         outputs.len()
     );
+    let AsQdq { model: quantized, integers } = as_qdq(quantized);
     let mut warnings: Vec<String> = models.iter().zip([&float, &quantized]).flat_map(non_finite).collect();
     let has_finite_constants = warnings.is_empty();
     let opset = default_opset(&quantized).unwrap_or_default();
-    let build = |path: &Path, model: ModelProto| {
-        let engines = parsed(&model, opset, &with_data).and_then(|parsed| ShapedEngines::new(parsed, &[]));
-        engines.with_context(|| format!("`{}`", path.display()))
-    };
-    let (float, quantized) = (build(models[0], float)?, build(models[1], quantized)?);
-    let mut inputs = float.inputs().to_vec();
-    close_given(&mut inputs, shapes);
-    let dataset = Dataset::open(data, &inputs, preprocessing, *limit)?;
+    let inside = request.tensors.then(|| [float.clone(), quantized.clone()]);
+    let built =
+        [(models[0], float), (models[1], quantized)].map(|(path, model)| engines(path, &model, opset, &with_data));
+    let [float, quantized] = built;
+    let engines = [float?, quantized?];
+    let dataset = dataset(request, &engines[0])?;
+    warnings.extend(other_preprocessing(models[1], &dataset));
+    let comparison = over_samples(request, &outputs, &engines, &dataset, (&|_| Ok(()), "comparison", progress))?;
+    drop(engines);
+    let tensors = inside.map(|models| {
+        let tick = progress("tensors", n_chosen(&dataset));
+        let compare = || compare_tensors(request.models, &models, (opset, &with_data), &dataset, &tick);
+        on_threads(*threads, compare)
+    });
+    let mut tensors = tensors.transpose()?;
+    for tensor in tensors.iter_mut().flat_map(|tensors| &mut tensors.tensors) {
+        // By the name that the file has.
+        if let Some(integers) = integers.get(&tensor.about.read) {
+            tensor.about.read.clone_from(integers);
+        }
+    }
+    Ok(Comparison { tensors, has_finite_constants, warnings, ..comparison })
+}
+
+/// Builds the engines of a model.
+pub(super) fn engines(path: &Path, model: &ModelProto, opset: i64, shapes: &Shapes) -> Result<ShapedEngines> {
+    let engines = parsed(model, opset, shapes).and_then(|parsed| ShapedEngines::new(parsed, &[]));
+    engines.with_context(|| format!("`{}`", path.display()))
+}
+
+/// Opens the data for the inputs of a model.
+pub(super) fn dataset(request: &CompareRequest, engines: &ShapedEngines) -> Result<Dataset> {
+    let mut inputs = engines.inputs().to_vec();
+    close_given(&mut inputs, &request.shapes);
+    Dataset::open(request.data, &inputs, &request.preprocessing, request.limit)
+}
+
+/// Called with the outputs of each sample, from any thread.
+pub(super) type OutputsVisitor<'v> = &'v (dyn Fn(&Ran) -> Result<()> + Sync);
+
+/// Runs the models on all samples: the float one and the quantized one, or one that is compared with itself.
+pub(super) fn over_samples(
+    request: &CompareRequest,
+    outputs: &[EvaluatedOutput],
+    engines: &[ShapedEngines],
+    dataset: &Dataset,
+    (visit, stage, progress): (OutputsVisitor, &str, &Progress),
+) -> Result<Comparison> {
     // Metrics are prepared on the first samples of the data, whatever their shapes.
     let by_shape = dataset.by_shape(MAX_FIRST);
     let positions = by_shape.as_ref().map(|order| places(order));
-    warnings.extend(other_preprocessing(models[1], &dataset));
-    let n_labels = labels.as_ref().and_then(Labels::n_classes);
-    let labels = labels.as_ref().map(|labels| labels.of_dataset(&dataset)).transpose()?;
-    let truths = request.boxes.as_ref().map(|boxes| boxes.of_dataset(&dataset)).transpose()?;
-    let tick = progress("comparison", dataset.len());
-    let sums = Mutex::new(Sums::new(request, &outputs, &dataset));
-    let start = || Ok(((), [float.session()?, quantized.session()?]));
-    let job = |_: &mut (), [float, quantized]: &mut [ShapedSession; 2], sample_idx: usize, loaded: Result<Sample>| {
+    let n_labels = request.labels.as_ref().and_then(Labels::n_classes);
+    let labels = request.labels.as_ref().map(|labels| labels.of_dataset(dataset)).transpose()?;
+    let truths = request.boxes.as_ref().map(|boxes| boxes.of_dataset(dataset)).transpose()?;
+    let tick = progress(stage, dataset.len());
+    let sums = Mutex::new(Sums::new(request, outputs, dataset));
+    let start = || Ok(((), engines.iter().map(ShapedEngines::session).collect::<Result<Vec<ShapedSession>>>()?));
+    let job = |_: &mut (), sessions: &mut Vec<ShapedSession>, sample_idx: usize, loaded: Result<Sample>| {
         let (sample, name) = (loaded?, dataset.name(sample_idx));
         let run = |session: &mut ShapedSession| {
             session.run(&sample, &mut |_, _, _| Ok(())).with_context(|| format!("`{name}`"))
         };
+        let ran_models: Vec<Vec<Array>> = sessions.iter_mut().map(run).collect::<Result<_>>()?;
+        let mut ran_models = ran_models.into_iter();
+        let first = ran_models.next().context("internal error: no model")?;
+        let second = ran_models.next().unwrap_or_else(|| first.clone());
         let ran = Ran {
-            outputs: [run(float)?, run(quantized)?],
+            outputs: [first, second],
             n_classes: n_labels,
             labels: labels.as_ref().map(|labels| &labels[sample_idx][..]),
             truths: truths.as_ref().map(|truths| &truths[sample_idx][..]),
         };
-        ran.check(&outputs, dataset.batch()).with_context(|| format!("`{name}`"))?;
+        ran.check(outputs, dataset.batch()).with_context(|| format!("`{name}`"))?;
+        visit(&ran)?;
         let position = positions.as_ref().map_or(sample_idx, |positions| positions[sample_idx]);
         add(&sums, [sample_idx, position], &name, ran)
     };
-    on_threads(*threads, || each_sample(&dataset, by_shape.as_deref(), &*tick, start, job))?;
-    let comparison = sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()?;
-    Ok(Comparison { has_finite_constants, warnings, ..comparison })
+    on_threads(request.threads, || each_sample(dataset, by_shape.as_deref(), &*tick, start, job))?;
+    sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()
 }
 
 /// The place of each sample in an order.
@@ -153,25 +204,13 @@ fn places(order: &[usize]) -> Vec<usize> {
 }
 
 /// Warnings about constants that are NaN or infinite. The engine's Relu takes NaN for 0, so outputs may not show them.
-fn non_finite((path, model): (&&Path, &ModelProto)) -> Vec<String> {
+pub(super) fn non_finite((path, model): (&&Path, &ModelProto)) -> Vec<String> {
     let found = non_finite_constants(model).into_iter();
     found.map(|finding| format!("`{}`: {finding}; a runtime's outputs are NaN", path.display())).collect()
 }
 
-/// The model in the engine; upgraded to operator set `opset`, as calibration does, where the engine does not know an
-/// older operator.
-fn parsed(model: &ModelProto, opset: i64, shapes: &Shapes) -> Result<Parsed> {
-    Parsed::new(model, shapes).or_else(|error| {
-        let mut upgraded = model.clone();
-        match prepare(&mut upgraded, opset) {
-            Ok(changes) if !changes.is_empty() => Parsed::new(&upgraded, shapes),
-            _ => Err(error),
-        }
-    })
-}
-
 /// A warning if images are not preprocessed as for the calibration of `quantized`, by the sidecar beside it.
-fn other_preprocessing(quantized: &Path, dataset: &Dataset) -> Option<String> {
+pub(super) fn other_preprocessing(quantized: &Path, dataset: &Dataset) -> Option<String> {
     let here = dataset.describe()?;
     let path = quantized.with_extension("json");
     let there = Sidecar::beside(quantized)?.calibration.preprocessing?;
@@ -199,18 +238,18 @@ pub(super) fn outputs(model: &ModelProto, axes: &ChannelAxes) -> Result<Vec<Eval
 }
 
 /// A sample that both models have run on.
-struct Ran<'a> {
+pub(super) struct Ran<'a> {
     /// Outputs of the float and of the quantized model.
-    outputs: [Vec<Array>; 2],
+    pub(super) outputs: [Vec<Array>; 2],
     /// Number of classes, where the labels are positions in a list of names.
     n_classes: Option<usize>,
     /// The class of each entry of the batch.
-    labels: Option<&'a [usize]>,
+    pub(super) labels: Option<&'a [usize]>,
     /// The boxes of each image of the batch.
     truths: Option<&'a [ImageTruth]>,
 }
 
-fn f32s(array: &Array) -> &[f32] {
+pub(super) fn f32s(array: &Array) -> &[f32] {
     match &array.values {
         Values::F32(values) => values,
         _ => &[],
@@ -368,6 +407,7 @@ impl<'a> Sums<'a> {
             non_finite: self.non_finite,
             n_samples: self.n_samples,
             head: self.head,
+            tensors: None,
             has_finite_constants: true,
             warnings: Vec::new(),
         })

@@ -6,11 +6,16 @@
 mod collect;
 mod compare;
 mod doctor;
+mod evaluate;
 mod record;
+mod runnable;
+mod tensors;
 
 pub use collect::{CollectRequest, collect};
 pub use compare::{CompareRequest, Comparison, compare};
 pub use doctor::{Diagnosis, DoctorRequest, doctor};
+pub use evaluate::{LABELLED_TOP5, ModelEvaluation, OF_ONE_MODEL, OutputValues, evaluate};
+pub use tensors::{ComparedTensor, ComparedTensors};
 
 use crate::calibrate::{self, CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};

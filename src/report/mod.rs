@@ -4,26 +4,32 @@
 
 mod calibration;
 mod comparison;
+mod difference;
 mod doctor;
 mod document;
+mod evaluation;
 mod placement;
 mod rules;
 mod sarif;
 mod statistics;
 mod table;
+mod tensors;
 
 pub use calibration::{Summary, calibration, details, line};
 pub use comparison::{GroupReport, OutputReport, TaskReport, channels, comparison, outputs, task, task_lines};
+pub use difference::difference_lines;
 pub use doctor::DoctorReport;
 pub use document::{
     ComparedModels, Document, DocumentFormat, FORMATS, format_by_name, format_of, of_comparison, of_diagnosis,
     of_sidecar,
 };
+pub use evaluation::{EvaluationReport, OutputEvaluation, TaskEvaluation, evaluation, evaluation_lines};
 pub use placement::{PlacementReport, placement};
 pub use rules::{Verbosity, findings};
 pub use sarif::{CheckedFile, sarif};
 pub use statistics::{StatisticsReport, TensorDifference, TensorReport, differences, statistics};
 pub use table::table;
+pub use tensors::{SwitchAdvice, TensorFigures, TensorsReport, tensor_lines, tensors};
 
 use crate::diag::count;
 use calibration::title;

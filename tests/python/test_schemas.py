@@ -28,6 +28,7 @@ DIGITS = ["--data", CALIB, "--preprocess", "half"]
 FAST = ["--effort", 0]
 # Properties that no object here has, with the reason.
 ABSENT = {
+    "compare/tensors/added_failed": "every layer here runs by itself",
     "check/results/hint": "no error of reading a model has advice",
     "stats-show/n_done": "of a run that was killed: test_statistics.py has one",
 }
@@ -142,6 +143,14 @@ def compared(objects):
     none = test_tasks.lookup(folder / "none.onnx", {"o": np.full((n, 4), np.nan, np.float32)})
     objects.run("compare", "compare", zero, none, *data)
     objects.run("compare", "compare", none, zero, *data)
+    # Weights of 4 bits leave little.
+    objects.run("compare", "compare", OLD, "four/digits_old.academic.onnx", "--data", EVAL, "--preprocess", "half", "--tensors")
+    objects.run("eval", "eval", CNN, "--data", EVAL, "--preprocess", "half", "--labels", ROOT / "calib_data/eval.csv",
+                "--fail-under", "top1=100", code=3)
+    objects.run("eval", "eval", "no.onnx", *data, "--head", "yolov8", "--labels", "instances.json")
+    objects.run("eval", "eval", "yes.onnx", *data)
+    objects.run("eval", "eval", none, *data)
+    objects.run("diff", "diff", "several/digits_cnn.tensorrt.onnx", "several/digits_cnn.xint8.json")
 
 
 def statistics(objects):

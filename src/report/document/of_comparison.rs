@@ -1,8 +1,8 @@
 //! The document of a comparison.
 
-use super::form::{Body, Document, DocumentColumn, Fact, Section, TableCell};
-use crate::metrics::{METRICS, Metric};
-use crate::report::{GroupReport, OutputReport, TaskReport, count};
+use super::form::{Body, Chart, ChartMark, Document, DocumentColumn, Fact, Point, Section, Series, TableCell};
+use crate::metrics::{MAX_DB, METRICS, Metric, SQNR};
+use crate::report::{GroupReport, OutputReport, SwitchAdvice, TaskReport, TensorFigures, TensorsReport, count};
 use serde_json::Value;
 
 /// The findings of `mqq compare`.
@@ -13,6 +13,8 @@ pub struct ComparedModels<'a> {
     pub outputs: &'a [OutputReport],
     /// The task, where it is known.
     pub task: Option<&'a TaskReport>,
+    /// The tensors inside of the models, where they were compared.
+    pub tensors: Option<&'a TensorsReport>,
     /// Missed gates, in words.
     pub missed: &'a [String],
     /// Warnings for the user.
@@ -30,6 +32,14 @@ pub fn of_comparison(compared: &ComparedModels) -> Document {
         lines("warnings", "Warnings", "", compared.warnings),
         Some(outputs(compared)),
         groups(compared),
+        compared.tensors.and_then(first),
+        compared.tensors.and_then(errors),
+        compared.tensors.and_then(tensors),
+        compared.tensors.and_then(|tensors| {
+            let about =
+                "Tensors of the float model that are not in the quantized one, or that are no float32 values there.";
+            lines("unmatched", "Tensors without a counterpart", about, &tensors.unmatched)
+        }),
     ];
     let title = format!("{} against {}", compared.models[1], compared.models[0]);
     Document { title, sections: sections.into_iter().flatten().collect() }
@@ -93,5 +103,105 @@ fn groups(compared: &ComparedModels) -> Option<Section> {
         title: "Channel groups",
         about: "The overlap of each group of channels of an output; the lowest one holds the network back.",
         body: Body::Table { columns: vec![column("Output"), column("Channels"), column("Overlap")], rows },
+    })
+}
+
+/// The tensors to look at first, and the option to try.
+fn first(report: &TensorsReport) -> Option<Section> {
+    let spelled = |db: Option<f64>| db.map_or("equal".to_string(), |db| SQNR.spelled(db));
+    let line = |row: &TensorFigures| {
+        let layer =
+            row.layer.as_ref().map_or("input".to_string(), |layer| format!("{layer} ({})", row.operators.join(", ")));
+        let added = report.added_failed.is_none().then(|| format!("its layer alone {}, ", spelled(row.added_sqnr_db)));
+        format!(
+            "{}: {}with all errors in front {}; {layer}",
+            row.tensor,
+            added.unwrap_or_default(),
+            spelled(row.sqnr_db)
+        )
+    };
+    let rows = report.look_first.iter().filter_map(|name| report.rows.iter().find(|row| row.tensor == *name));
+    let advice = report
+        .advice
+        .iter()
+        .map(|SwitchAdvice { option, value, reason }| format!("Try {option} {value} of mqq calibrate: {reason}."));
+    let lines: Vec<String> = rows.map(line).chain(advice).collect();
+    (!lines.is_empty()).then(|| Section {
+        id: "first",
+        title: "Layers to look at first",
+        about: "Those that add most error where they read the tensors of the float model.",
+        body: Body::Lines(lines),
+    })
+}
+
+/// The error along the network.
+fn errors(report: &TensorsReport) -> Option<Section> {
+    let points = |figure: fn(&TensorFigures) -> Option<f64>| {
+        let point = |(i, row): (usize, &TensorFigures)| {
+            let y = figure(row).filter(|db| db.abs() < MAX_DB)?;
+            Some(Point { x: i as f64, y, y_low: None, name: format!("{} ({})", row.tensor, row.operators.join(", ")) })
+        };
+        report.rows.iter().enumerate().filter_map(point).collect::<Vec<Point>>()
+    };
+    let series = [
+        Series { name: "SQNR with all errors in front", points: points(|row| row.sqnr_db) },
+        Series { name: "SQNR of the layer alone", points: points(|row| row.added_sqnr_db) },
+    ];
+    let series: Vec<Series> = series.into_iter().filter(|series| !series.points.is_empty()).collect();
+    (!series.is_empty()).then(|| Section {
+        id: "errors",
+        title: "Error along the network",
+        about: "SQNR of each tensor as the next layers read it. A layer alone reads the tensors of the float model: its error \
+                is what it adds.",
+        body: Body::Chart(Chart {
+            mark: ChartMark::Line,
+            x: "tensor, in the order of the float model".to_string(),
+            y: "SQNR (dB)".to_string(),
+            y_log: false,
+            series,
+        }),
+    })
+}
+
+fn tensors(report: &TensorsReport) -> Option<Section> {
+    let column = |title, unit| DocumentColumn { title, unit };
+    let integer = |n: Option<usize>| n.map_or(TableCell::Empty, |n| TableCell::Integer(n as i64));
+    let row = |(i, row): (usize, &TensorFigures)| {
+        vec![
+            TableCell::Integer(i as i64),
+            row.tensor.as_str().into(),
+            row.layer.clone().unwrap_or_default().into(),
+            row.operators.join(", ").into(),
+            TableCell::number(row.sqnr_db),
+            TableCell::number(row.added_sqnr_db),
+            TableCell::number(Some(row.cosine)),
+            TableCell::number(row.max_difference),
+            TableCell::number(row.saturated_percent),
+            integer(row.dead_channels),
+            integer(row.n_channels),
+            row.quantized.as_str().into(),
+        ]
+    };
+    let columns = vec![
+        column("Position", ""),
+        column("Tensor", ""),
+        column("Layer", ""),
+        column("Operators", ""),
+        column("SQNR", "dB"),
+        column("SQNR of the layer alone", "dB"),
+        column("Cosine", ""),
+        column("Largest error", ""),
+        column("Saturated", "%"),
+        column("Dead channels", ""),
+        column("Channels", ""),
+        column("Compared with", ""),
+    ];
+    (!report.rows.is_empty()).then(|| Section {
+        id: "tensors",
+        title: "Tensors",
+        about: "Each tensor of the float model that the quantized one has, as the next layers read it. An empty SQNR stands \
+                for equal values. Saturated values lie beyond the range in the float network; dead channels are constant in the \
+                quantized network only.",
+        body: Body::Table { columns, rows: report.rows.iter().enumerate().map(row).collect() },
     })
 }

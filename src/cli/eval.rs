@@ -1,0 +1,117 @@
+//! `mqq eval`: one model by itself.
+
+use super::compare::read_labels;
+use super::files::{DataOption, check_models, ensure_readable};
+use super::options::{PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
+use super::print::{self, Bar, err, out};
+use super::{Failure, JSON_VERSION, complete};
+use crate::data;
+use crate::diag::Exit;
+use crate::metrics::{ChannelAxes, Metric, MetricBound, MissedGate};
+use crate::pipeline::{CompareRequest, OF_ONE_MODEL, evaluate};
+use crate::report::{EvaluationReport, evaluation, evaluation_lines};
+use anyhow::{Context, Result, ensure};
+use clap::ValueHint;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Arguments of `mqq eval`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mqq eval resnet50.onnx --data images/ --preprocess imagenet
+  mqq eval resnet50.tensorrt.onnx --data images/ --preprocess imagenet --json")]
+pub struct EvalArgs {
+    /// A model, float or quantized
+    #[arg(value_name = "MODEL.onnx", value_hint = ValueHint::FilePath)]
+    model: PathBuf,
+    /// Evaluation data, as for calibrate
+    #[arg(long, short, required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    data: Vec<String>,
+    /// Labels, as for compare
+    #[arg(long, value_name = "FILE|folders")]
+    labels: Option<PathBuf>,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    samples: SampleArgs,
+    #[command(flatten)]
+    task: TaskArgs,
+    #[arg(long, value_name = "NAME=VALUE", help = gate_help(), requires = "labels", add = complete::metrics())]
+    fail_under: Vec<String>,
+    #[command(flatten)]
+    pub print: PrintArgs,
+    #[command(flatten)]
+    preprocess: PreprocessArgs,
+}
+
+fn names() -> String {
+    OF_ONE_MODEL.iter().map(|metric: &Metric| metric.name).collect::<Vec<_>>().join(", ")
+}
+
+fn gate_help() -> String {
+    format!("Exit code 3 if a metric is worse; repeatable: {}", names())
+}
+
+#[derive(Serialize)]
+struct EvaluationObject<'a> {
+    schema_version: &'static str,
+    model: String,
+    #[serde(flatten)]
+    report: &'a EvaluationReport,
+    missed: &'a [MissedGate],
+    warnings: &'a [String],
+}
+
+/// Parses a gate.
+fn gate(text: &String) -> Result<MetricBound> {
+    let gate = MetricBound::parse(text).context("--fail-under")?;
+    ensure!(
+        OF_ONE_MODEL.contains(&gate.metric),
+        "--fail-under: `{}` compares two models, expected one of {}",
+        gate.metric.name,
+        names()
+    );
+    Ok(gate)
+}
+
+/// Runs the command.
+pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
+    check_models([&args.model], DataOption::Has).map_err(Failure::Usage)?;
+    let shapes = args.shape.resolve().map_err(Failure::Usage)?;
+    let gates = args.fail_under.iter().map(gate).collect::<Result<Vec<MetricBound>>>().map_err(Failure::Usage)?;
+    let head = args.task.resolve()?;
+    let preprocessing = args.preprocess.resolve()?;
+    ensure_readable(&args.model)?;
+    let (labels, boxes) = read_labels(args.labels.as_ref(), &args.data)?;
+    data::ensure_found(&args.data)?;
+    let quiet = args.print.quiet;
+    let request = CompareRequest {
+        models: [&args.model, &args.model],
+        data: &args.data,
+        preprocessing,
+        limit: args.samples.limit,
+        shapes,
+        axes: ChannelAxes::new(),
+        labels,
+        boxes,
+        head,
+        tensors: false,
+        threads: args.samples.threads.n(),
+    };
+    let evaluated = evaluate(&request, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
+    let missed = evaluated.missed(&gates);
+    let report = evaluation(&evaluated);
+    let warnings = &evaluated.comparison.warnings;
+    if args.print.json {
+        let model = args.model.display().to_string();
+        let object =
+            EvaluationObject { schema_version: JSON_VERSION, model, report: &report, missed: &missed, warnings };
+        print::json(&object)?;
+    } else if !quiet || !missed.is_empty() {
+        evaluation_lines(&report).iter().for_each(|line| out!("{line}"));
+    }
+    warnings.iter().filter(|_| !quiet).for_each(|warning| err!("warning: {warning}"));
+    missed.iter().for_each(|missed| err!("gate missed: {missed}"));
+    Ok(if missed.is_empty() { Exit::Done } else { Exit::Quality })
+}

@@ -1,0 +1,159 @@
+//! The differences of two networks.
+
+use super::{Parameters, QuantizedNetwork, QuantizedNode};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Everything in which two networks differ.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Differences {
+    /// Number of tensors with the same parameters.
+    pub n_same: usize,
+    /// Nodes of both networks that are quantized in one of them.
+    pub quantized_only: OnlyIn<String>,
+    /// Tensors of other types, or with other granularities.
+    pub types: Vec<OtherType>,
+    /// Tensors with other scales or zero points, the largest factor first.
+    pub scales: Vec<MovedScale>,
+    /// Tensors that are quantized in one network only.
+    pub tensors_only: OnlyIn<String>,
+    /// Nodes that one network alone has.
+    pub nodes_only: OnlyIn<String>,
+    /// Counts by operator.
+    pub operators: Vec<ByOperator>,
+}
+
+/// Names that one of both has.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct OnlyIn<T> {
+    /// Those of the first network.
+    pub a: Vec<T>,
+    /// Those of the second.
+    pub b: Vec<T>,
+}
+
+impl<T> OnlyIn<T> {
+    /// Whether neither has one.
+    pub fn is_empty(&self) -> bool {
+        self.a.is_empty() && self.b.is_empty()
+    }
+}
+
+/// A tensor with another type.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OtherType {
+    /// Its name.
+    pub tensor: String,
+    /// The types.
+    pub types: [String; 2],
+}
+
+/// A tensor whose scale or zero point moved.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MovedScale {
+    /// Its name.
+    pub tensor: String,
+    /// Second scale over first one, of the channel where they differ most.
+    pub factor: f64,
+    /// The scales there.
+    pub scales: [f32; 2],
+    /// The zero points there.
+    pub zero_points: [i32; 2],
+    /// Number of channels that differ, and of all.
+    pub n_channels: [usize; 2],
+}
+
+/// Counts of an operator in both networks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ByOperator {
+    /// The operator.
+    pub operator: String,
+    /// Number of nodes.
+    pub n_nodes: [usize; 2],
+    /// Number of those that read quantized values.
+    pub n_quantized: [usize; 2],
+}
+
+impl Differences {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.quantized_only.is_empty()
+            && self.types.is_empty()
+            && self.scales.is_empty()
+            && self.tensors_only.is_empty()
+            && self.nodes_only.is_empty()
+    }
+}
+
+/// Compares two networks.
+pub fn differences(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Differences {
+    let mut found = Differences { operators: by_operator(a, b), ..Differences::default() };
+    found.nodes_only = OnlyIn { a: absent(&a.nodes, &b.nodes), b: absent(&b.nodes, &a.nodes) };
+    let only = |one: &QuantizedNetwork, other: &QuantizedNetwork| {
+        let is_float = |name: &String| other.nodes.get(name).is_some_and(|node| !node.is_quantized);
+        let nodes = one.nodes.iter().filter(|(name, node)| node.is_quantized && is_float(name));
+        nodes.map(|(name, _)| name.clone()).collect()
+    };
+    found.quantized_only = OnlyIn { a: only(a, b), b: only(b, a) };
+    found.tensors_only = OnlyIn { a: absent(&a.tensors, &b.tensors), b: absent(&b.tensors, &a.tensors) };
+    for (name, first) in &a.tensors {
+        let Some(second) = b.tensors.get(name) else { continue };
+        let types = [first.describe(), second.describe()];
+        let is_other = types[0] != types[1];
+        let moved = moved(name, first, second);
+        found.n_same += usize::from(!is_other && moved.is_none());
+        found.scales.extend(moved);
+        if is_other {
+            found.types.push(OtherType { tensor: name.clone(), types });
+        }
+    }
+    let size = |moved: &MovedScale| moved.factor.ln().abs();
+    found.scales.sort_by(|one, other| size(other).total_cmp(&size(one)));
+    found
+}
+
+/// Names that are in `one` only.
+fn absent<V>(one: &BTreeMap<String, V>, other: &BTreeMap<String, V>) -> Vec<String> {
+    one.keys().filter(|name| !other.contains_key(*name)).cloned().collect()
+}
+
+/// How the parameters of a tensor moved, where they did. One scale stands for as many as the other network has.
+fn moved(name: &str, a: &Parameters, b: &Parameters) -> Option<MovedScale> {
+    let n = a.scales.len().max(b.scales.len());
+    let fits = |parameters: &Parameters| [1, n].contains(&parameters.scales.len());
+    if n == 0 || !fits(a) || !fits(b) {
+        return None;
+    }
+    let at = |parameters: &Parameters, i: usize| {
+        let zero_point = parameters.zero_points.get(i).or(parameters.zero_points.first()).copied().unwrap_or_default();
+        (parameters.scales[if parameters.scales.len() == 1 { 0 } else { i }], zero_point)
+    };
+    let pairs = (0..n).map(|i| (at(a, i), at(b, i))).filter(|(a, b)| a != b);
+    let changes = pairs.map(|((scale_a, zero_a), (scale_b, zero_b))| MovedScale {
+        tensor: name.to_string(),
+        factor: f64::from(scale_b) / f64::from(scale_a),
+        scales: [scale_a, scale_b],
+        zero_points: [zero_a, zero_b],
+        n_channels: [0, n],
+    });
+    let changes: Vec<MovedScale> = changes.collect();
+    let n_moved = changes.len();
+    let largest = changes.into_iter().max_by(|a, b| a.factor.ln().abs().total_cmp(&b.factor.ln().abs()))?;
+    Some(MovedScale { n_channels: [n_moved, n], ..largest })
+}
+
+fn by_operator(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Vec<ByOperator> {
+    let mut operators: BTreeMap<&str, ByOperator> = BTreeMap::new();
+    for (which, network) in [a, b].into_iter().enumerate() {
+        for QuantizedNode { op_type, is_quantized } in network.nodes.values() {
+            let of = operators.entry(op_type).or_insert_with(|| ByOperator {
+                operator: op_type.clone(),
+                n_nodes: [0; 2],
+                n_quantized: [0; 2],
+            });
+            of.n_nodes[which] += 1;
+            of.n_quantized[which] += usize::from(*is_quantized);
+        }
+    }
+    operators.into_values().collect()
+}

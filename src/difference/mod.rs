@@ -1,0 +1,65 @@
+//! How the quantization of two networks differs.
+//!
+//! In: two quantized models from any tools, or sidecars. Out: [`Differences`]: nodes that are quantized in one of them, scales
+//! and zero points that moved, other types, other nodes. It runs no model and says nothing about which one is better.
+
+mod compare;
+mod of_model;
+mod of_sidecar;
+
+pub use compare::{ByOperator, Differences, MovedScale, OnlyIn, OtherType, differences};
+pub use of_model::of_model;
+pub use of_sidecar::of_record;
+
+use std::collections::BTreeMap;
+
+/// The input with the weights of an operator, where it is a constant.
+fn weight_of<'a>(op_type: &str, inputs: &'a [String], is_constant: impl Fn(&str) -> bool) -> Option<&'a str> {
+    let operands = match op_type {
+        "Conv" | "ConvTranspose" | "LSTM" | "GRU" | "RNN" => inputs.get(1..2),
+        "MatMul" | "Gemm" => inputs.get(..2),
+        _ => None,
+    };
+    operands?.iter().map(String::as_str).find(|input| is_constant(input))
+}
+
+/// The quantization of a network.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct QuantizedNetwork {
+    /// Nodes by name, without QuantizeLinear and DequantizeLinear.
+    pub nodes: BTreeMap<String, QuantizedNode>,
+    /// QuantizedNetwork tensors by name: activations by their own, constants by the node that reads them.
+    pub tensors: BTreeMap<String, Parameters>,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuantizedNode {
+    /// Its operator.
+    pub op_type: String,
+    /// Whether it reads quantized values; of a node with weights, whether these are quantized.
+    pub is_quantized: bool,
+}
+
+/// Parameters of a tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameters {
+    /// Integer type, in ONNX's spelling.
+    pub dtype: String,
+    /// Scales in order of the channels; empty where they are computed at run time.
+    pub scales: Vec<f32>,
+    /// Zero points: one, or one for each scale.
+    pub zero_points: Vec<i32>,
+}
+
+impl Parameters {
+    /// Type and granularity, as `int8 per channel`.
+    fn describe(&self) -> String {
+        let how = match self.scales.len() {
+            0 => " with computed scales",
+            1 => "",
+            _ => " per channel",
+        };
+        format!("{}{how}", self.dtype)
+    }
+}

@@ -1,0 +1,61 @@
+//! The quantization of a model.
+
+use super::{Parameters, QuantizedNetwork, QuantizedNode, weight_of};
+use crate::check::{QdqNode, QdqOperator, Role};
+use crate::matching::{StandIns, as_qdq};
+use crate::onnx::integers::type_name;
+use crate::onnx::node::{constant, node_name};
+use crate::onnx::proto::ModelProto;
+
+/// Reads a model with Q/DQ or operators on integers.
+pub fn of_model(model: ModelProto) -> QuantizedNetwork {
+    let expanded = as_qdq(model).model;
+    let mut quantized = QuantizedNetwork::default();
+    let Some(tensors) = StandIns::new(&expanded) else { return quantized };
+    for node in tensors.nodes() {
+        if tensors.is_qdq(node) || constant(node).is_some() {
+            continue;
+        }
+        let is_quantized = match weight_of(node.op_type(), &node.input, |input| !tensors.is_activation(input)) {
+            Some(weight) => tensors.is_quantized(weight),
+            None => node.input.iter().any(|input| tensors.is_quantized(input)),
+        };
+        let facts = QuantizedNode { op_type: node.op_type().to_string(), is_quantized };
+        quantized.nodes.insert(node_name(node).to_string(), facts);
+    }
+    for qdq in &tensors.qdq.qdq_nodes {
+        let names = match (qdq.role, qdq.operator) {
+            (Role::Activation, _) => {
+                let root = tensors.root(qdq.output);
+                let is_first = tensors.quantizer(root).is_some_and(|first| first.output == qdq.output);
+                if is_first { vec![tensors.name(root).to_string()] } else { Vec::new() }
+            }
+            // Where float values are stored, the pair in front is the same.
+            (_, QdqOperator::Quantize) => Vec::new(),
+            (role, QdqOperator::Dequantize) => {
+                let readers = tensors.qdq.operators_behind(qdq.output).into_iter();
+                readers.map(|(node, input)| constant_name(node_name(node), role, input)).collect()
+            }
+        };
+        for name in names {
+            quantized.tensors.entry(name).or_insert_with(|| parameters(qdq));
+        }
+    }
+    quantized
+}
+
+/// The name of a constant, by the node that reads it.
+fn constant_name(node: &str, role: Role, input: usize) -> String {
+    match role {
+        Role::Weight | Role::Bias => format!("{node} {}", role.name()),
+        _ => format!("{node} input {input}"),
+    }
+}
+
+fn parameters(qdq: &QdqNode) -> Parameters {
+    Parameters {
+        dtype: qdq.data_type.map_or("unknown", type_name).to_string(),
+        scales: qdq.scale.known().unwrap_or_default().to_vec(),
+        zero_points: qdq.zero_point.known().map_or(vec![0], <[i32]>::to_vec),
+    }
+}

@@ -1,0 +1,75 @@
+//! The quantized model with each layer on its own: every layer reads the tensors of the float model, so that the error of its
+//! result is what the layer adds.
+
+use super::stand_ins::{StandIns, is_same};
+use super::tensors::TensorMatch;
+use crate::onnx::names::Names;
+use crate::onnx::node::{make, set_int};
+use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The model, and where its inputs come from.
+pub struct LayersAlone {
+    /// Results have the names of the quantized model.
+    pub model: ModelProto,
+    /// Inputs that are tensors of the float model: their names and positions among the tensors.
+    pub inputs: Vec<(String, usize)>,
+    /// Positions of the quantized model's own inputs that come behind these.
+    pub own_inputs: Vec<usize>,
+}
+
+/// The model for some of the pairs; `None` where there is nothing to compute.
+pub fn layers_alone(quantized: &ModelProto, tensors: &[Option<&TensorMatch>]) -> Option<LayersAlone> {
+    let stand_ins = StandIns::new(quantized)?;
+    let graph = stand_ins.qdq.graph;
+    let mut names = Names::of(graph);
+    let known = tensors.iter().enumerate().filter_map(|(position, tensor)| Some((tensor.as_ref()?, position)));
+    let roots: BTreeMap<&str, usize> = known.map(|(tensor, position)| (tensor.root.as_str(), position)).collect();
+    let mut float: BTreeMap<usize, String> = BTreeMap::new();
+    let mut integers: BTreeMap<&str, String> = BTreeMap::new();
+    let mut nodes: Vec<NodeProto> = Vec::new();
+    for node in &graph.node {
+        let mut own = node.clone();
+        let replaced = own.input.iter_mut().zip(&node.input).filter(|(_, value)| stand_ins.is_activation(value));
+        for (input, value) in replaced.filter(|_| !is_same(node)) {
+            let root = stand_ins.root(value);
+            let Some(&position) = roots.get(root) else { continue };
+            let quantizer = stand_ins.qdq.qdq_of(value).or_else(|| stand_ins.quantizer(root));
+            let is_integer = stand_ins.is_integer(value);
+            if is_integer && quantizer.is_none() {
+                continue;
+            }
+            let name = float.entry(position).or_insert_with(|| names.fresh(&format!("{root}_float"))).clone();
+            *input = match quantizer.filter(|_| is_integer) {
+                Some(qdq) => integers
+                    .entry(value)
+                    .or_insert_with(|| {
+                        let result = names.fresh(&format!("{value}_float"));
+                        let scales = qdq.node.input.iter().skip(1).map(String::as_str);
+                        let inputs: Vec<&str> = [name.as_str()].into_iter().chain(scales).collect();
+                        let mut quantize = make("QuantizeLinear", &result, &inputs, &result);
+                        set_int(&mut quantize, "axis", qdq.axis);
+                        nodes.push(quantize);
+                        result
+                    })
+                    .clone(),
+                None => name,
+            };
+        }
+        nodes.push(own);
+    }
+    let read: BTreeSet<&str> = nodes.iter().flat_map(|node| node.input.iter().map(String::as_str)).collect();
+    let activations = graph.input.iter().filter(|input| stand_ins.is_activation(input.name())).enumerate();
+    let own_inputs = activations.filter(|(_, input)| read.contains(input.name()));
+    let own_inputs: Vec<(usize, ValueInfoProto)> = own_inputs.map(|(i, input)| (i, input.clone())).collect();
+    let last = tensors.iter().flatten().next_back()?;
+    const FLOAT: i32 = 1;
+    let mut model = quantized.clone();
+    let own = model.graph.as_mut()?;
+    let of_float = float.values().map(|name| ValueInfoProto::without_shape(name, FLOAT));
+    own.input = of_float.chain(own_inputs.iter().map(|(_, input)| input.clone())).collect();
+    own.output = vec![ValueInfoProto::without_shape(&last.read, FLOAT)];
+    own.node = nodes;
+    let inputs = float.into_iter().map(|(position, name)| (name, position)).collect();
+    Some(LayersAlone { model, inputs, own_inputs: own_inputs.into_iter().map(|(i, _)| i).collect() })
+}

@@ -1,0 +1,299 @@
+//! TensorPairs of tensors.
+
+use super::stand_ins::{IntegerGrid, StandIns};
+use crate::onnx::node::{attribute, int, node_name};
+use crate::onnx::proto::{ModelProto, NodeProto};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a pair was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MatchedBy {
+    /// By its name, through QuantizeLinear and DequantizeLinear.
+    Name,
+    /// As the same operator on the same tensors, or as the same input or output of the graph.
+    Structure,
+}
+
+/// A tensor of the float model and its counterpart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorMatch {
+    /// Name in the float model.
+    pub tensor: String,
+    /// The value of the quantized model in front of its QuantizeLinear.
+    pub root: String,
+    /// The value that the next layers of the quantized model read.
+    pub read: String,
+    /// How it was found.
+    pub by: MatchedBy,
+    /// The first node of the float model that the pair in front does not hold; the input of the graph has none.
+    pub layer: Option<String>,
+    /// Operators of the float model from the layer to the tensor.
+    pub operators: Vec<String>,
+    /// Whether weights are among the layer's inputs.
+    pub has_weights: bool,
+    /// The integers, where there is one constant scale.
+    pub grid: Option<IntegerGrid>,
+    /// The axis of the channels, where the layer tells.
+    pub channel_axis: Option<ChannelsAt>,
+}
+
+/// Where a tensor has its channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChannelsAt {
+    /// Along the second axis.
+    Second,
+    /// Along the last axis.
+    Last,
+}
+
+/// The pairs of two models.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matching {
+    /// In the order of the float model.
+    pub tensors: Vec<TensorMatch>,
+    /// Tensors of the float model without a counterpart.
+    pub unmatched: Vec<String>,
+}
+
+/// Matches the tensors of two models; `None` where one has no graph.
+pub fn matching(float: &ModelProto, quantized: &ModelProto) -> Option<Matching> {
+    let (float, quantized) = (StandIns::new(float)?, StandIns::new(quantized)?);
+    let mut pairs = TensorPairs { float: &float, quantized: &quantized, of: BTreeMap::new(), taken: BTreeSet::new() };
+    pairs.by_name();
+    pairs.by_position();
+    pairs.by_structure();
+    Some(pairs.finish())
+}
+
+struct TensorPairs<'a, 'b> {
+    float: &'b StandIns<'a>,
+    quantized: &'b StandIns<'a>,
+    /// The root of the quantized model by that of the float one.
+    of: BTreeMap<&'a str, (&'a str, MatchedBy)>,
+    /// Roots of the quantized model that have a counterpart.
+    taken: BTreeSet<&'a str>,
+}
+
+impl<'a> TensorPairs<'a, '_> {
+    fn insert(&mut self, tensor: &'a str, root: &'a str, by: MatchedBy) {
+        if !self.of.contains_key(tensor) && self.taken.insert(root) {
+            self.of.insert(tensor, (root, by));
+        }
+    }
+
+    /// Inputs of the graph and results of nodes, as roots.
+    fn tensors(of: &StandIns<'a>) -> Vec<&'a str> {
+        let inputs = of.qdq.graph.input.iter().map(|input| input.name());
+        let results = of.nodes().iter().flat_map(|node| node.output.iter().map(String::as_str));
+        inputs.chain(results).filter(|name| of.is_activation(name) && of.root(name) == *name).collect()
+    }
+
+    fn by_name(&mut self) {
+        for tensor in TensorPairs::tensors(self.float) {
+            if self.quantized.is_activation(tensor) {
+                // The name lives as long as the graph: that of the float one is as good.
+                self.insert(tensor, self.quantized.root(tensor), MatchedBy::Name);
+            }
+        }
+        self.move_over_removed();
+    }
+
+    /// Inputs and outputs of the graph by their position.
+    fn by_position(&mut self) {
+        let ends = |of: &StandIns<'a>, is_input: bool| -> Vec<&'a str> {
+            let graph = of.qdq.graph;
+            let values = if is_input { &graph.input } else { &graph.output };
+            let names = values.iter().map(|value| value.name()).filter(|name| of.is_activation(name));
+            names.map(|name| of.root(name)).collect()
+        };
+        for is_input in [true, false] {
+            let (float, quantized) = (ends(self.float, is_input), ends(self.quantized, is_input));
+            if float.len() == quantized.len() {
+                let pairs = float.into_iter().zip(quantized);
+                pairs.for_each(|(tensor, root)| self.insert(tensor, root, MatchedBy::Structure));
+            }
+        }
+    }
+
+    /// The same operator on the same tensors, in the order of the float model.
+    fn by_structure(&mut self) {
+        for node in self.float.nodes() {
+            let Some(output) = node.output.first().filter(|output| !self.of.contains_key(output.as_str())) else {
+                continue;
+            };
+            if !self.float.is_activation(output) || self.float.root(output) != output {
+                continue;
+            }
+            let Some(found) = self.counterpart(node) else { continue };
+            for (tensor, value) in node.output.iter().zip(&found.output).filter(|(name, _)| !name.is_empty()) {
+                self.insert(tensor, self.quantized.root(value), MatchedBy::Structure);
+            }
+            self.move_over_removed();
+        }
+    }
+
+    /// The only node that computes the same from the same tensors.
+    fn counterpart(&self, node: &'a NodeProto) -> Option<&'a NodeProto> {
+        let first = node.input.iter().find(|input| self.float.is_activation(input))?;
+        let (root, _) = self.of.get(self.float.root(first))?;
+        let inputs = self.inputs(self.float, node, |root| Some(self.of.get(root)?.0))?;
+        let is_twin = |(other, _): &(&'a NodeProto, usize)| {
+            let is_open = other.output.first().is_some_and(|output| !self.of.contains_key(output.as_str()));
+            is_open
+                && alike(node, other)
+                && self.inputs(self.float, other, |root| Some(self.of.get(root)?.0)) == Some(inputs.clone())
+        };
+        let is_candidate = |(other, _): &(&'a NodeProto, usize)| {
+            let is_free = other.output.first().is_some_and(|value| !self.taken.contains(self.quantized.root(value)));
+            is_free && alike(node, other) && self.inputs(self.quantized, other, Some) == Some(inputs.clone())
+        };
+        let twins = distinct(self.float.readers(self.float.root(first)).into_iter().filter(is_twin));
+        let found = distinct(self.quantized.readers(root).into_iter().filter(is_candidate));
+        match (&twins[..], &found[..]) {
+            ([_], [only]) => Some(only),
+            _ => {
+                // Of several, the only one with weights of this shape.
+                let shapes = |of: &StandIns<'a>, node: &NodeProto| -> Vec<Option<Vec<usize>>> {
+                    let constants = node.input.iter().filter(|input| !of.is_activation(input));
+                    constants.take(1).map(|input| of.qdq.shape(of.root(input))).collect()
+                };
+                let wanted = shapes(self.float, node);
+                let n_twins = twins.iter().filter(|twin| shapes(self.float, twin) == wanted).count();
+                let mut fitting = found.iter().filter(|other| shapes(self.quantized, other) == wanted);
+                let only = fitting.next().filter(|_| n_twins == 1 && !wanted.is_empty());
+                only.filter(|_| fitting.next().is_none()).copied()
+            }
+        }
+    }
+
+    /// Roots of the inputs that are no constants, with their positions.
+    fn inputs(
+        &self,
+        of: &StandIns<'a>,
+        node: &'a NodeProto,
+        counterpart: impl Fn(&'a str) -> Option<&'a str>,
+    ) -> Option<Vec<(usize, &'a str)>> {
+        let activations = node.input.iter().enumerate().filter(|(_, input)| of.is_activation(input));
+        activations.map(|(i, input)| Some((i, counterpart(of.root(input))?))).collect()
+    }
+
+    /// Where the quantized model has no node for the only reader of a tensor, because it is folded into the layer in front or
+    /// done by the range of its integers, the counterpart stands for the reader's result.
+    fn move_over_removed(&mut self) {
+        for node in self.float.nodes() {
+            if !matches!(node.op_type(), "BatchNormalization" | "Relu" | "Clip") {
+                continue;
+            }
+            let (Some(input), Some(output)) = (node.input.first(), node.output.first()) else { continue };
+            let input = self.float.root(input);
+            let Some(&(root, by)) = self.of.get(input).filter(|_| !self.of.contains_key(output.as_str())) else {
+                continue;
+            };
+            let readers = self.float.readers(input);
+            let is_only = readers.len() == 1 && !self.float.is_output(input);
+            let is_there = self.quantized.readers(root).iter().any(|(reader, _)| reader.op_type() == node.op_type());
+            if is_only && !is_there {
+                self.of.remove(input);
+                self.of.insert(output, (root, by));
+            }
+        }
+    }
+
+    fn finish(self) -> Matching {
+        let mut matching = Matching { tensors: Vec::new(), unmatched: Vec::new() };
+        let mut channels = KnownChannels::default();
+        for tensor in TensorPairs::tensors(self.float) {
+            channels.add(self.float, tensor);
+            let Some(&(root, by)) = self.of.get(tensor) else {
+                matching.unmatched.push(tensor.to_string());
+                continue;
+            };
+            let nodes = self.layer(tensor);
+            let constant = |input: &String| !input.is_empty() && !self.float.is_activation(input);
+            matching.tensors.push(TensorMatch {
+                tensor: tensor.to_string(),
+                root: root.to_string(),
+                read: self.quantized.read(root).to_string(),
+                by,
+                layer: nodes.first().map(|node| node_name(node).to_string()),
+                operators: nodes.iter().map(|node| node.op_type().to_string()).collect(),
+                has_weights: nodes.iter().any(|node| is_weighted(node) && node.input.iter().any(constant)),
+                grid: self.quantized.grid(root),
+                channel_axis: channels.of.get(tensor).copied(),
+            });
+        }
+        matching
+    }
+
+    /// The nodes of the float model between the pairs in front and a tensor, along first inputs.
+    fn layer(&self, tensor: &'a str) -> Vec<&'a NodeProto> {
+        let mut nodes = Vec::new();
+        let mut at = tensor;
+        while let Some(node) = self.float.qdq.index.producer(at).filter(|_| nodes.len() < 16) {
+            nodes.push(node);
+            let Some(input) = node.input.iter().find(|input| self.float.is_activation(input)) else { break };
+            at = self.float.root(input);
+            if self.of.contains_key(at) {
+                break;
+            }
+        }
+        nodes.reverse();
+        nodes
+    }
+}
+
+/// Operators with weights.
+fn is_weighted(node: &NodeProto) -> bool {
+    matches!(node.op_type(), "Conv" | "ConvTranspose" | "MatMul" | "Gemm" | "LSTM" | "GRU" | "RNN")
+}
+
+/// Whether both compute the same, but for constants.
+fn alike(one: &NodeProto, other: &NodeProto) -> bool {
+    let values = |node, name: &str| attribute(node, name).map(|it| (it.i, it.ints.clone(), it.f, it.s.clone()));
+    let same = |name: &str| values(one, name) == values(other, name);
+    // Exporters write defaults or leave them out.
+    let same_ones = |name: &str| {
+        let ints = |node| attribute(node, name).map(|it| it.ints.clone()).filter(|ints| ints.iter().any(|i| *i != 1));
+        ints(one) == ints(other)
+    };
+    let same_where_given = |name: &str| same(name) || [one, other].iter().any(|node| attribute(node, name).is_none());
+    one.op_type() == other.op_type()
+        && ["axis", "perm", "mode", "axes", "to"].into_iter().all(same)
+        && ["strides", "dilations"].into_iter().all(same_ones)
+        && int(one, "group", 1) == int(other, "group", 1)
+        && same_where_given("kernel_shape")
+}
+
+/// The nodes, each once.
+fn distinct<'a>(readers: impl Iterator<Item = (&'a NodeProto, usize)>) -> Vec<&'a NodeProto> {
+    let mut nodes: Vec<&NodeProto> = Vec::new();
+    for (node, _) in readers {
+        if !nodes.iter().any(|known| std::ptr::eq(*known, node)) {
+            nodes.push(node);
+        }
+    }
+    nodes
+}
+
+/// The channels of each tensor, as far as the operators tell.
+#[derive(Default)]
+struct KnownChannels<'a> {
+    of: BTreeMap<&'a str, ChannelsAt>,
+}
+
+impl<'a> KnownChannels<'a> {
+    fn add(&mut self, float: &StandIns<'a>, tensor: &'a str) {
+        let Some(node) = float.qdq.index.producer(tensor) else { return };
+        let found = match node.op_type() {
+            "Conv" | "ConvTranspose" | "BatchNormalization" | "InstanceNormalization" => Some(ChannelsAt::Second),
+            "MatMul" | "Gemm" | "LayerNormalization" => Some(ChannelsAt::Last),
+            "Transpose" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "DepthToSpace" | "SpaceToDepth" => None,
+            _ => node.input.iter().find_map(|input| self.of.get(float.root(input))).copied(),
+        };
+        if let Some(found) = found {
+            self.of.insert(tensor, found);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Models of any tool in the engine.
+
+use crate::engine::Parsed;
+use crate::onnx::inputs::Shapes;
+use crate::onnx::proto::ModelProto;
+use crate::prepare::prepare;
+use anyhow::Result;
+
+/// The model in the engine; upgraded to operator set `opset`, as calibration does, where the engine does not know an
+/// older operator.
+pub(super) fn parsed(model: &ModelProto, opset: i64, shapes: &Shapes) -> Result<Parsed> {
+    Parsed::new(model, shapes).or_else(|error| {
+        let mut upgraded = model.clone();
+        match prepare(&mut upgraded, opset) {
+            Ok(changes) if !changes.is_empty() => Parsed::new(&upgraded, shapes),
+            _ => Err(error),
+        }
+    })
+}

@@ -1,0 +1,182 @@
+//! The report of `mqq compare` on the tensors inside of the models.
+
+use super::count;
+use crate::matching::MatchedBy;
+use crate::metrics::{MAX_DB, SQNR};
+use crate::pipeline::{ComparedTensor, ComparedTensors};
+use serde::Serialize;
+use serde_with::skip_serializing_none;
+
+/// Tensors to look at first.
+const N_FIRST: usize = 5;
+/// A layer that adds less than this SQNR tells is worth a switch, in dB.
+const LOUD_DB: f64 = 30.0;
+/// Share of saturated values above which a range is too narrow, in percent.
+const SATURATED_PERCENT: f64 = 0.1;
+/// Largest value over root mean square above which a range is too wide for its values.
+const HIGH_CREST: f64 = 20.0;
+
+/// The report on all tensors.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Serialize)]
+pub struct TensorsReport {
+    /// Number of samples.
+    pub n_samples: usize,
+    /// Tensors to look at first: those whose layers add most error.
+    pub look_first: Vec<String>,
+    /// The option of `mqq calibrate` to try.
+    pub advice: Option<SwitchAdvice>,
+    /// Figures by tensor, in the order of the float model.
+    pub rows: Vec<TensorFigures>,
+    /// Tensors of the float model without a counterpart.
+    pub unmatched: Vec<String>,
+    /// Reason why no `added_sqnr_db` is known.
+    pub added_failed: Option<String>,
+}
+
+/// An option to try.
+#[derive(Debug, Clone, Serialize)]
+pub struct SwitchAdvice {
+    /// The option, as `--observer`.
+    pub option: &'static str,
+    /// Its value.
+    pub value: String,
+    /// The figures that it follows from.
+    pub reason: String,
+}
+
+/// Figures of a tensor.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Serialize)]
+pub struct TensorFigures {
+    /// Name in the float model.
+    pub tensor: String,
+    /// The value of the quantized model that was compared.
+    pub quantized: String,
+    /// How the pair was found.
+    pub matched_by: MatchedBy,
+    /// First node of the layer; absent for an input of the graph.
+    pub layer: Option<String>,
+    /// Operators of the layer.
+    pub operators: Vec<String>,
+    /// SQNR with all errors in front, in dB; absent for equal values.
+    pub sqnr_db: Option<f64>,
+    /// SQNR where the layer reads the tensors of the float model, in dB; absent for equal values, and where it is not known.
+    pub added_sqnr_db: Option<f64>,
+    /// Mean cosine over the samples.
+    pub cosine: f64,
+    /// Largest absolute difference; absent where a value is NaN or infinite.
+    pub max_difference: Option<f64>,
+    /// Share of saturated values, in percent; absent without one constant scale.
+    pub saturated_percent: Option<f64>,
+    /// Channels that are constant in the quantized network only.
+    pub dead_channels: Option<usize>,
+    /// Number of channels; absent where they are not known or have few values.
+    pub n_channels: Option<usize>,
+}
+
+/// The report.
+pub fn tensors(compared: &ComparedTensors) -> TensorsReport {
+    let figures = |tensor: &ComparedTensor| {
+        let dead = tensor.dead_channels();
+        let differs = |db: &f64| *db < MAX_DB;
+        TensorFigures {
+            tensor: tensor.about.tensor.clone(),
+            quantized: tensor.about.read.clone(),
+            matched_by: tensor.about.by,
+            layer: tensor.about.layer.clone(),
+            operators: tensor.about.operators.clone(),
+            sqnr_db: Some(tensor.sqnr_db()).filter(differs),
+            added_sqnr_db: tensor.added_sqnr_db().filter(differs),
+            cosine: tensor.cosine(),
+            max_difference: tensor.max_difference(),
+            saturated_percent: tensor.saturated_percent(),
+            dead_channels: dead.map(|[n, _]| n),
+            n_channels: dead.map(|[_, n]| n),
+        }
+    };
+    let first = first(compared);
+    TensorsReport {
+        n_samples: compared.n_samples,
+        look_first: first.iter().map(|tensor| tensor.about.tensor.clone()).collect(),
+        advice: first.first().and_then(|tensor| advice(tensor)),
+        rows: compared.tensors.iter().map(figures).collect(),
+        unmatched: compared.unmatched.clone(),
+        added_failed: compared.alone_failed.clone(),
+    }
+}
+
+/// The tensors whose layers add most error; without these figures, those with most error.
+fn first(compared: &ComparedTensors) -> Vec<&ComparedTensor> {
+    let db = |tensor: &ComparedTensor| match compared.alone_failed {
+        Some(_) => Some(tensor.sqnr_db()),
+        None => tensor.added_sqnr_db(),
+    };
+    let mut tensors: Vec<(f64, &ComparedTensor)> = compared
+        .tensors
+        .iter()
+        .filter_map(|tensor| Some((db(tensor)?, tensor)))
+        .filter(|(db, _)| *db < MAX_DB)
+        .collect();
+    tensors.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    tensors.into_iter().take(N_FIRST).map(|(_, tensor)| tensor).collect()
+}
+
+/// The option that fits the tensor's figures, where one does.
+fn advice(tensor: &ComparedTensor) -> Option<SwitchAdvice> {
+    let added = tensor.added_sqnr_db().filter(|db| *db < LOUD_DB)?;
+    let name = &tensor.about.tensor;
+    let saturated = tensor.saturated_percent().unwrap_or_default();
+    let (is_of_range, crest) = (tensor.is_of_range(), tensor.crest());
+    let advice = |option, value: &str, reason| Some(SwitchAdvice { option, value: value.to_string(), reason });
+    match &tensor.about.layer {
+        _ if is_of_range && saturated > SATURATED_PERCENT => {
+            let reason = format!("{saturated:.2} % of the values of `{name}` lie beyond its range");
+            advice("--observer", "max", reason)
+        }
+        _ if is_of_range && crest > HIGH_CREST => {
+            let reason = format!("the largest value of `{name}` is {crest:.0} times its root mean square");
+            advice("--observer", "percentile", reason)
+        }
+        Some(layer) => {
+            let reason = format!("the layer of `{name}` alone leaves {}", SQNR.spelled(added));
+            advice("--exclude", layer, reason)
+        }
+        None => None,
+    }
+}
+
+/// Lines for the terminal: how many tensors there are, those to look at first, and the option to try.
+pub fn tensor_lines(report: &TensorsReport) -> Vec<String> {
+    let n = report.rows.len();
+    let by_structure = report.rows.iter().filter(|row| row.matched_by == MatchedBy::Structure).count();
+    let structure = if by_structure > 0 { format!(", {by_structure} by structure") } else { String::new() };
+    let total = count(n + report.unmatched.len(), "float tensor");
+    let mut lines =
+        vec![format!("inside: {n} of {total} compared on {}{structure}", count(report.n_samples, "sample"))];
+    let db = |db: Option<f64>| db.map_or("equal".to_string(), |db| format!("{db:.1} dB"));
+    let row = |name: &String| {
+        let row = report.rows.iter().find(|row| row.tensor == *name)?;
+        let dead = row.dead_channels.zip(row.n_channels).map_or("-".to_string(), |(n, of)| format!("{n} of {of}"));
+        let layer =
+            row.layer.as_ref().map_or("input".to_string(), |layer| format!("{layer} ({})", row.operators.join(", ")));
+        let added = if report.added_failed.is_some() { "-".to_string() } else { db(row.added_sqnr_db) };
+        let saturated = row.saturated_percent.map_or("-".to_string(), |percent| format!("{percent:.2} %"));
+        Some([row.tensor.clone(), db(row.sqnr_db), added, saturated, dead, layer])
+    };
+    let titles = ["look at first", "SQNR", "of its layer", "saturated", "dead channels", "layer"].map(str::to_string);
+    let cells: Vec<[String; 6]> = [titles].into_iter().chain(report.look_first.iter().filter_map(row)).collect();
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..6).map(width).collect();
+    for row in cells.iter().filter(|_| cells.len() > 1) {
+        let [tensor, numbers @ .., layer] = row;
+        let numbers = numbers.iter().zip(&widths[1..]).map(|(text, &width)| format!("{text:>width$}"));
+        let numbers: Vec<String> = numbers.collect();
+        lines.push(format!("  {tensor:<width$}  {}  {layer}", numbers.join("  "), width = widths[0]));
+    }
+    lines.extend(report.added_failed.iter().map(|reason| format!("layers on their own could not be run: {reason}")));
+    if let Some(SwitchAdvice { option, value, reason }) = &report.advice {
+        lines.push(format!("try: mqq calibrate {option} {value} ({reason})"));
+    }
+    lines
+}

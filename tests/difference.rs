@@ -1,0 +1,120 @@
+//! Differences of two quantized networks.
+
+use crate::support::command::{mqq, run};
+use crate::support::repository;
+use mqq::difference::{Parameters, QuantizedNetwork, QuantizedNode, differences};
+use serde_json::Value;
+use std::path::Path;
+use tempfile::TempDir;
+
+fn network(nodes: &[(&str, &str, bool)], tensors: &[(&str, &str, &[f32], i32)]) -> QuantizedNetwork {
+    let node = |&(name, op_type, is_quantized): &(&str, &str, bool)| {
+        (name.to_string(), QuantizedNode { op_type: op_type.to_string(), is_quantized })
+    };
+    let tensor = |&(name, dtype, scales, zero_point): &(&str, &str, &[f32], i32)| {
+        let parameters =
+            Parameters { dtype: dtype.to_string(), scales: scales.to_vec(), zero_points: vec![zero_point] };
+        (name.to_string(), parameters)
+    };
+    QuantizedNetwork { nodes: nodes.iter().map(node).collect(), tensors: tensors.iter().map(tensor).collect() }
+}
+
+#[test]
+fn every_kind_of_difference_is_found() {
+    let a = network(
+        &[("conv", "Conv", true), ("add", "Add", true), ("bn", "BatchNormalization", false)],
+        &[
+            ("x", "int8", &[0.5], 0),
+            ("same", "int8", &[1.0], 3),
+            ("w", "int8", &[1.0, 2.0], 0),
+            ("t", "uint8", &[1.0], 0),
+        ],
+    );
+    let b = network(
+        &[("conv", "Conv", true), ("add", "Add", false), ("relu", "Relu", false)],
+        &[
+            ("x", "int8", &[0.25], 1),
+            ("same", "int8", &[1.0], 3),
+            ("w", "int8", &[1.0, 8.0], 0),
+            ("u", "int8", &[1.0], 0),
+        ],
+    );
+    let found = differences(&a, &b);
+    assert_eq!((found.n_same, found.is_empty()), (1, false));
+    assert_eq!((&found.quantized_only.a[..], found.quantized_only.b.len()), (&["add".to_string()][..], 0));
+    assert_eq!((&found.nodes_only.a[0], &found.nodes_only.b[0]), (&"bn".to_string(), &"relu".to_string()));
+    assert_eq!((&found.tensors_only.a[0], &found.tensors_only.b[0]), (&"t".to_string(), &"u".to_string()));
+    // The largest factor first, in either direction.
+    let moved: Vec<(&str, f64, [usize; 2])> =
+        found.scales.iter().map(|it| (it.tensor.as_str(), it.factor, it.n_channels)).collect();
+    assert_eq!(moved, [("w", 4.0, [1, 2]), ("x", 0.5, [1, 1])]);
+    assert_eq!(found.scales[1].zero_points, [0, 1]);
+    let add = found.operators.iter().find(|it| it.operator == "Add").unwrap();
+    assert_eq!((add.n_nodes, add.n_quantized), ([1, 1], [1, 0]));
+    assert!(differences(&a, &a).is_empty());
+}
+
+#[test]
+fn another_type_or_granularity_is_a_difference_of_types() {
+    let of = |dtype: &str, scales: &[f32]| network(&[], &[("w", dtype, scales, 0)]);
+    let types =
+        |a: &QuantizedNetwork, b: &QuantizedNetwork| differences(a, b).types.first().map(|it| it.types.join(" -> "));
+    assert_eq!(types(&of("int8", &[1.0]), &of("uint8", &[1.0])).unwrap(), "int8 -> uint8");
+    assert_eq!(types(&of("int8", &[1.0]), &of("int8", &[1.0, 2.0])).unwrap(), "int8 -> int8 per channel");
+    assert_eq!(types(&of("int8", &[1.0]), &of("int8", &[2.0])), None);
+}
+
+/// Calibrates the bundled model into a folder.
+fn calibrated(folder: &Path, name: &str, options: &[&str]) -> [std::path::PathBuf; 2] {
+    let out = folder.join(name);
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["--effort", "0", "--quiet"]);
+    command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half", "--out-dir"]).arg(&out);
+    let ran = run(command.args(options));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ["onnx", "json"].map(|extension| out.join(format!("digits_cnn.onnxruntime.{extension}")))
+}
+
+#[test]
+fn models_and_sidecars_are_compared_in_any_mix() {
+    let folder = TempDir::new().unwrap();
+    let [model, sidecar] = calibrated(folder.path(), "one", &["--backend", "onnxruntime"]);
+    let max = ["--backend", "onnxruntime", "--observer", "max", "--exclude", "/branch_1/branch_1.0/Conv"];
+    let [other, other_sidecar] = calibrated(folder.path(), "other", &max);
+    let diff = |a: &Path, b: &Path| -> (i32, Value) {
+        let ran = run(mqq().arg("diff").args([a, b]).args(["--json", "--fail-on-difference"]));
+        (ran.code, serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}{}", ran.stdout, ran.stderr)))
+    };
+    // A model and its own sidecar say the same.
+    let (code, same) = diff(&model, &sidecar);
+    assert_eq!(code, 0, "{same:#}");
+    assert!(same["n_same"].as_u64().unwrap() > 25, "{same:#}");
+    let (code, of_models) = diff(&model, &other);
+    assert_eq!(code, 3);
+    assert_eq!(of_models["quantized_only"]["a"], serde_json::json!(["/branch_1/branch_1.0/Conv"]));
+    assert!(!of_models["scales"].as_array().unwrap().is_empty());
+    let factors: Vec<f64> =
+        of_models["scales"].as_array().unwrap().iter().map(|it| it["factor"].as_f64().unwrap().ln().abs()).collect();
+    assert!(factors.windows(2).all(|pair| pair[0] >= pair[1]), "{factors:?}");
+    for (a, b) in [(&sidecar, &other_sidecar), (&model, &other_sidecar)] {
+        let (_, mixed) = diff(a, b);
+        for key in ["quantized_only", "scales", "types", "tensors_only", "n_same"] {
+            assert_eq!(mixed[key], of_models[key], "{key}");
+        }
+    }
+    let ran = run(mqq().arg("diff").args([&model, &other]));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("\nquantized in the first only: 1 node\n  /branch_1/branch_1.0/Conv\n"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
+fn a_float_model_is_refused() {
+    let float = repository("fixtures/digits_cnn.onnx");
+    let ran = run(mqq().arg("diff").args([&float, &float]));
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("has no quantized tensor, expected a quantized model or a sidecar"), "{}", ran.stderr);
+}
