@@ -64,7 +64,7 @@ struct EvaluationObject<'a> {
 }
 
 /// Parses a gate.
-fn gate(text: &String) -> Result<MetricBound> {
+fn gate(text: &str) -> Result<MetricBound> {
     let gate = MetricBound::parse(text).context("--fail-under")?;
     ensure!(
         OF_ONE_MODEL.contains(&gate.metric),
@@ -79,7 +79,8 @@ fn gate(text: &String) -> Result<MetricBound> {
 pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
     check_models([&args.model], DataOption::Has).map_err(Failure::Usage)?;
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
-    let gates = args.fail_under.iter().map(gate).collect::<Result<Vec<MetricBound>>>().map_err(Failure::Usage)?;
+    let gates =
+        args.fail_under.iter().map(|text| gate(text)).collect::<Result<Vec<MetricBound>>>().map_err(Failure::Usage)?;
     let head = args.task.resolve()?;
     let preprocessing = args.preprocess.resolve()?;
     ensure_readable(&args.model)?;

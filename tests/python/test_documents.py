@@ -276,7 +276,8 @@ def test_every_backend_has_a_target():
 
 def test_options_in_the_documents_exist():
     helps = [subprocess.run([MQQ, command, "--help"], capture_output=True, text=True).stdout
-             for command in ["calibrate", "solve", "stats", "inspect", "compare", "check", "export", "prepare", "backends"]]
+             for command in ["calibrate", "solve", "stats", "inspect", "compare", "eval", "diff", "check", "export",
+                             "prepare", "backends"]]
     of_others = {"--locked", "--path", "--onnx", "--saveEngine", "--int8", "--fp16"}
     known = set(re.findall(r"--[a-z][\w-]*", " ".join(helps))) | of_others
     for document in ["README.md", "docs/guide.md", "skills/mqq/SKILL.md"]:
