@@ -31,8 +31,6 @@ pub struct TensorMatch {
     pub layer: Option<String>,
     /// Operators of the float model from the layer to the tensor.
     pub operators: Vec<String>,
-    /// Whether weights are among the layer's inputs.
-    pub has_weights: bool,
     /// The integers, where there is one constant scale.
     pub grid: Option<IntegerGrid>,
     /// The axis of the channels, where the layer tells.
@@ -211,7 +209,6 @@ impl<'a> TensorPairs<'a, '_> {
                 continue;
             };
             let nodes = self.layer(tensor);
-            let constant = |input: &String| !input.is_empty() && !self.float.is_activation(input);
             matching.tensors.push(TensorMatch {
                 tensor: tensor.to_string(),
                 root: root.to_string(),
@@ -219,7 +216,6 @@ impl<'a> TensorPairs<'a, '_> {
                 by,
                 layer: nodes.first().map(|node| node_name(node).to_string()),
                 operators: nodes.iter().map(|node| node.op_type().to_string()).collect(),
-                has_weights: nodes.iter().any(|node| is_weighted(node) && node.input.iter().any(constant)),
                 grid: self.quantized.grid(root),
                 channel_axis: channels.of.get(tensor).copied(),
             });
@@ -242,11 +238,6 @@ impl<'a> TensorPairs<'a, '_> {
         nodes.reverse();
         nodes
     }
-}
-
-/// Operators with weights.
-fn is_weighted(node: &NodeProto) -> bool {
-    matches!(node.op_type(), "Conv" | "ConvTranspose" | "MatMul" | "Gemm" | "LSTM" | "GRU" | "RNN")
 }
 
 /// Whether both compute the same, but for constants.

@@ -126,7 +126,7 @@ fn first(report: &TensorsReport) -> Option<Section> {
         .iter()
         .map(|SwitchAdvice { option, value, reason }| format!("Try {option} {value} of mqq calibrate: {reason}."));
     let lines: Vec<String> = rows.map(line).chain(advice).collect();
-    (!lines.is_empty()).then(|| Section {
+    (!lines.is_empty()).then_some(Section {
         id: "first",
         title: "Layers to look at first",
         about: "Those that add most error where they read the tensors of the float model.",
