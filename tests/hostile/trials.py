@@ -623,7 +623,7 @@ def fault_trial(kind, rng, folder):
     if kind == "threads":
         # The system's limit does not hold for root: nobody runs it.
         out.parent.chmod(0o777)
-        user = 65534 if os.geteuid() == 0 else None
+        user = NOBODY if os.geteuid() == 0 else None
         return Trial(args, out, limits=[(resource.RLIMIT_NPROC, 1)], user=user, same=same)
     if kind == "disk":
         size = rng.choice([8, 16, 32, 48, 64, 80, 96])
@@ -644,15 +644,25 @@ def fault_trial(kind, rng, folder):
     raise ValueError(kind)
 
 
-FAULTS = ["file size", "memory", "file handles", "closed pipe", "kill", "mixed pair", "cut while read", "two runs", "threads"]
+FAULTS = ["file size", "memory", "file handles", "closed pipe", "kill", "mixed pair", "cut while read", "two runs"]
 
 
-def add_system_faults(folder):
-    """Adds the kinds of faults that need the right to mount."""
+NOBODY = 65534
+
+
+def add_system_faults(program, folder):
+    """Adds the kinds of faults that need rights: to run the program as nobody, where this is root, and to mount."""
+    user = {"user": NOBODY} if os.geteuid() == 0 else {}
+    try:
+        subprocess.run([program, "--version"], stdout=subprocess.DEVNULL, cwd=folder, check=True, **user)
+        FAULTS.append("threads")
+    except (OSError, subprocess.CalledProcessError):
+        pass
     disk = folder / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", disk]
-    if os.geteuid() == 0 and subprocess.run(mount, stderr=subprocess.DEVNULL).returncode == 0:
+    can_mount = os.geteuid() == 0 and shutil.which("mount")
+    if can_mount and subprocess.run(mount, stderr=subprocess.DEVNULL).returncode == 0:
         subprocess.run(["umount", disk], check=True)
         FAULTS.extend(["disk", "rename"])
 
@@ -685,7 +695,7 @@ def trials(program, n, seed, only=None, verbose=False):
     top.chmod(0o755)
     try:
         prepare(program, top)
-        add_system_faults(top)
+        add_system_faults(program, top)
         for name, (kinds, make, share) in CLASSES.items():
             for k in range(round(n * share)):
                 kind = kinds[k % len(kinds)]
