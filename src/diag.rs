@@ -1,6 +1,7 @@
 //! Messages for the user: the place of an error, hints, suggestions, exit codes.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -118,6 +119,20 @@ fn shortened(text: &str, max: usize) -> Cow<'_, str> {
 /// Text such as `1 node` or `2 nodes`.
 pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Text such as `7 Conv, 2 Add`, most frequent first.
+pub fn by_operator<'a>(op_types: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    op_types.for_each(|op_type| *counts.entry(op_type).or_default() += 1);
+    by_count(counts.into_iter().collect())
+}
+
+/// Text such as `7 Conv, 2 Add`, most frequent first.
+pub fn by_count(mut counts: Vec<(&str, usize)>) -> String {
+    counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let counts = counts.iter().map(|(op_type, n)| format!("{n} {op_type}"));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 /// The last part of a path; empty where it ends in `..`.

@@ -118,9 +118,7 @@ fn write_sarif(results: &[CheckedModel], path: &Path) -> Result<()> {
         error: checked.error.as_ref().map(|error| error.error.as_str()),
     });
     let text = serde_json::to_string_pretty(&report::sarif(&models.collect::<Vec<_>>()))?;
-    let mut staged = Staged::default();
-    staged.add(format!("{text}\n").as_bytes(), path)?;
-    staged.commit()?;
+    Staged::write(format!("{text}\n").as_bytes(), path)?;
     Ok(())
 }
 
@@ -178,10 +176,6 @@ fn print(report: &CheckedModel, scheme: &Scheme, args: &CheckArgs) {
         report.n_quantize,
         report.n_dequantize
     );
-    let verbosity = match (args.print.quiet, args.verbose) {
-        (true, _) => Verbosity::Quiet,
-        (false, true) => Verbosity::Verbose,
-        (false, false) => Verbosity::Normal,
-    };
+    let verbosity = Verbosity::of(args.print.quiet, args.verbose);
     report::findings(&report.findings, verbosity).iter().for_each(|line| out!("  {line}"));
 }

@@ -127,9 +127,7 @@ pub fn collect(
     };
     let mut keep = |saved: &SavedStatistics| -> Result<()> {
         let Some(path) = path else { return Ok(()) };
-        let mut staged = Staged::default();
-        staged.add(&statistics_bytes(saved)?, path)?;
-        staged.commit()
+        Staged::write(&statistics_bytes(saved)?, path)
     };
     let name = file_name(model);
     let quiet = quantize.print.quiet;

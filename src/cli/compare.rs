@@ -177,9 +177,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
             missed: &missed.iter().map(ToString::to_string).collect::<Vec<_>>(),
             warnings: &compared.warnings,
         });
-        let mut staged = Staged::default();
-        staged.add(format.render(&document)?.as_bytes(), path)?;
-        staged.commit()?;
+        Staged::write(format.render(&document)?.as_bytes(), path)?;
     }
     for warning in compared.warnings.iter().filter(|_| !quiet) {
         err!("warning: {warning}");

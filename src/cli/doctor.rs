@@ -13,7 +13,7 @@ use crate::pipeline::{DoctorRequest, doctor};
 use crate::report::{self, DoctorReport, Verbosity};
 use anyhow::Context;
 use clap::ValueHint;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -62,6 +62,13 @@ pub struct DoctorArgs {
     preprocess: PreprocessArgs,
 }
 
+#[derive(Serialize)]
+struct DoctorObject<'a> {
+    schema_version: &'static str,
+    #[serde(flatten)]
+    report: &'a DoctorReport,
+}
+
 /// Runs the command.
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     check_models([&args.model], DataOption::Has).map_err(Failure::Usage)?;
@@ -93,23 +100,13 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     let model = args.model.display().to_string();
     let report = DoctorReport::new(&model, args.backend.as_deref().map(|_| &request.tables.0.name[..]), &diagnosis);
     if args.print.json {
-        let mut object = json!({ "schema_version": JSON_VERSION });
-        if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), serde_json::to_value(&report)?) {
-            object.extend(fields);
-        }
-        print::json(&object)?;
+        print::json(&DoctorObject { schema_version: JSON_VERSION, report: &report })?;
     } else if !quiet || report.n_errors() > 0 {
-        let verbosity = match (quiet, args.verbose) {
-            (true, _) => Verbosity::Quiet,
-            (false, true) => Verbosity::Verbose,
-            (false, false) => Verbosity::Normal,
-        };
+        let verbosity = Verbosity::of(quiet, args.verbose);
         report.lines(verbosity).iter().for_each(|line| out!("{line}"));
     }
     if let (Some(format), Some(path)) = (format, &args.report) {
-        let mut staged = Staged::default();
-        staged.add(format.render(&report::of_diagnosis(&report))?.as_bytes(), path)?;
-        staged.commit()?;
+        Staged::write(format.render(&report::of_diagnosis(&report))?.as_bytes(), path)?;
     }
     Ok(if report.n_errors() > 0 { Exit::Quality } else { Exit::Done })
 }

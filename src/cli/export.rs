@@ -65,9 +65,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         _ => None,
     };
     let bytes = format.bytes(&sidecar, model.as_ref()).with_context(|| format!("`{}`", path.display()))?;
-    let mut staged = Staged::default();
-    staged.add(&bytes, &output)?;
-    staged.commit()?;
+    Staged::write(&bytes, &output)?;
     out!("{} -> {}", path.display(), output.display());
     Ok(Exit::Done)
 }

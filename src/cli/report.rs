@@ -60,9 +60,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     };
     let read = |visit: &mut dyn FnMut(RunFile)| visit(RunFile::new("sidecar", &args.sidecar));
     let _made = check_outputs(&[RunFile::new("report", output)], read).map_err(Failure::Usage)?;
-    let mut staged = Staged::default();
-    staged.add(report.as_bytes(), output)?;
-    staged.commit()?;
+    Staged::write(report.as_bytes(), output)?;
     if !args.json {
         out!("{} -> {}", args.sidecar.display(), output.display());
     }

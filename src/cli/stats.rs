@@ -206,9 +206,7 @@ fn merge(args: &MergeArgs) -> Result<Exit, Failure> {
     let _made = check_outputs(&written, read_files).map_err(Failure::Usage)?;
     let merged = merge_shards(&args.files, read)?;
     let bytes = statistics_bytes(&merged)?;
-    let mut staged = Staged::default();
-    staged.add(&bytes, &args.output)?;
-    staged.commit()?;
+    Staged::write(&bytes, &args.output)?;
     let (output, n_shards) = (args.output.display().to_string(), args.files.len());
     let report = MergeReport { output, n_shards, n_samples: merged.hashes.len(), n_bytes: bytes.len() };
     if args.json {

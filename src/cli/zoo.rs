@@ -195,9 +195,7 @@ pub(super) fn run(
     }
     let results: Vec<Value> = done.into_iter().flatten().flatten().collect();
     if let Some(path) = &zoo.junit {
-        let mut staged = Staged::default();
-        staged.add(junit::text(&results).as_bytes(), path)?;
-        staged.commit()?;
+        Staged::write(junit::text(&results).as_bytes(), path)?;
     }
     let seconds = start.elapsed().as_secs_f64();
     if is_json {

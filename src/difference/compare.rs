@@ -63,6 +63,13 @@ pub struct MovedScale {
     pub n_channels: [usize; 2],
 }
 
+impl MovedScale {
+    /// How far the scale moved: 0 for a factor of 1, the same for a factor and its inverse.
+    fn size(&self) -> f64 {
+        self.factor.ln().abs()
+    }
+}
+
 /// Counts of an operator in both networks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ByOperator {
@@ -107,8 +114,7 @@ pub fn differences(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Differences {
             found.types.push(OtherType { tensor: name.clone(), types });
         }
     }
-    let size = |moved: &MovedScale| moved.factor.ln().abs();
-    found.scales.sort_by(|one, other| size(other).total_cmp(&size(one)));
+    found.scales.sort_by(|one, other| other.size().total_cmp(&one.size()));
     found
 }
 
@@ -138,7 +144,7 @@ fn moved(name: &str, a: &Parameters, b: &Parameters) -> Option<MovedScale> {
     });
     let changes: Vec<MovedScale> = changes.collect();
     let n_moved = changes.len();
-    let largest = changes.into_iter().max_by(|a, b| a.factor.ln().abs().total_cmp(&b.factor.ln().abs()))?;
+    let largest = changes.into_iter().max_by(|a, b| a.size().total_cmp(&b.size()))?;
     Some(MovedScale { n_channels: [n_moved, n], ..largest })
 }
 

@@ -28,7 +28,7 @@ fn weight_of<'a>(op_type: &str, inputs: &'a [String], is_constant: impl Fn(&str)
 pub struct QuantizedNetwork {
     /// Nodes by name, without QuantizeLinear and DequantizeLinear.
     pub nodes: BTreeMap<String, QuantizedNode>,
-    /// QuantizedNetwork tensors by name: activations by their own, constants by the node that reads them.
+    /// Quantized tensors by name: activations by their own, constants by the node that reads them.
     pub tensors: BTreeMap<String, Parameters>,
 }
 

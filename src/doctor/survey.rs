@@ -8,6 +8,7 @@ use crate::progress::Progress;
 use crate::statistics::Extremes;
 use anyhow::{Context, Result, anyhow};
 use rayon::prelude::*;
+use std::borrow::Cow;
 
 /// Maximum samples. They are spread evenly over the data, because neighbours are often alike.
 const MAX_SAMPLES: usize = 1000;
@@ -43,9 +44,7 @@ pub struct TensorSurvey {
 impl TensorSurvey {
     /// Extremes on all samples.
     pub fn extremes(&self) -> Extremes {
-        let mut all = Extremes::NONE;
-        self.by_sample.iter().for_each(|sample| all.widen(*sample));
-        all
+        Extremes::of_all(&self.by_sample)
     }
 }
 
@@ -218,8 +217,8 @@ fn channel_extremes(shape: &[usize], values: &[f32], axis: isize) -> Vec<Extreme
 fn look_at(name: String, sample: &[Array]) -> SampleSurvey {
     let (mut is_constant, mut n_non_finite, mut neighbours) = (false, 0, None);
     for array in sample {
-        let values: Vec<f32> = match &array.values {
-            Values::F32(values) => values.clone(),
+        let values: Cow<[f32]> = match &array.values {
+            Values::F32(values) => Cow::Borrowed(values),
             Values::U8(values) => values.iter().copied().map(f32::from).collect(),
             _ => continue,
         };

@@ -58,6 +58,16 @@ impl Staged {
         Ok(staged)
     }
 
+    /// Writes a single file: the whole of `contents`, or nothing.
+    ///
+    /// # Errors
+    /// As [`Staged::add`] and [`Staged::commit`].
+    pub fn write(contents: &[u8], path: &Path) -> Result<()> {
+        let mut staged = Staged::default();
+        staged.add(contents, path)?;
+        staged.commit()
+    }
+
     /// Writes `contents` for `path`.
     ///
     /// # Errors

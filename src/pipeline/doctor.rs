@@ -4,7 +4,8 @@ use super::{on_threads, prepare_for, shapes_with_data};
 use crate::data::{Dataset, Preprocessing};
 use crate::diag::{WithHint, hint_of};
 use crate::doctor::{
-    DataSurvey, Examination, Examined, Facts, RangesByImages, SurveyedTensor, examine, ranges_by_images, survey,
+    DataSurvey, Examination, Examined, Facts, NO_DATA, RangesByImages, SurveyedTensor, examine, ranges_by_images,
+    survey,
 };
 use crate::engine::{Parsed, ShapedEngines};
 use crate::metrics::{ChannelAxes, EvaluatedOutput};
@@ -74,7 +75,7 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
     let parsed = prepared.parsed.map_err(|error| anyhow!("{error:#}").hint(hint_of(&error)))?;
     let work = || -> Result<LookedAt> {
         if data.is_empty() {
-            let pixel_values = PixelVerdict::Unknown("no data is given (--data)".to_string());
+            let pixel_values = PixelVerdict::Unknown(NO_DATA.to_string());
             return Ok(LookedAt { data: None, preprocessing: None, pixel_values });
         }
         let mut inputs = parsed.inputs().to_vec();

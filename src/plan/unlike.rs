@@ -13,11 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Least steps that the shared grid must leave a tensor: with 8 bits, the wider range may be 32 times as wide.
 const LEAST_STEPS: f64 = 8.0;
 
-/// Width of the smallest range that holds these values and 0.
-fn width((min, max): (f32, f32)) -> f64 {
-    f64::from(max.max(0.0)) - f64::from(min.min(0.0))
-}
-
 /// The tensors that keep their own quantization parameters: the table allows it, the tensors that they are joined with
 /// have a much wider range, and a node reads the lost detail. With a Concat whose output is quantized the detail is
 /// lost anyway.
@@ -39,8 +34,8 @@ pub fn unlike_tensors(
         let of_join = join.inputs.iter().filter_map(|name| by_name.get(name.as_str()));
         let unlike = of_join.filter(|(quantizer, extremes)| {
             let n_steps = (1_u64 << scheme.types[&quantizer.qtype].bits) as f64 - 1.0;
-            let of_group = groups.get(&quantizer.group).and_then(|it| it.get()).map_or(0.0, width);
-            let own = extremes.get().map_or(0.0, width);
+            let of_group = groups.get(&quantizer.group).map_or(0.0, |it| it.width_with_zero());
+            let own = extremes.width_with_zero();
             own > 0.0 && own * n_steps < of_group * LEAST_STEPS
         });
         let unlike: Vec<_> = unlike.map(|(quantizer, _)| quantizer).collect();
@@ -105,8 +100,9 @@ fn lost_of<'a>(join: &Join, by_name: &BTreeMap<&str, &'a PlannedActivation>) -> 
         // Either they share parameters, or each has its own.
         None => inputs.first().map(|first| first.params)?,
     };
-    let n_steps =
-        |planned: &PlannedActivation| planned.observed.map(width).unwrap_or_default() / f64::from(params.scale);
+    let n_steps = |planned: &PlannedActivation| {
+        planned.observed.map_or(0.0, |(min, max)| Extremes { min, max }.width_with_zero()) / f64::from(params.scale)
+    };
     let is_shared = |planned: &&PlannedActivation| join.output.is_some() || planned.params == params;
     let inputs = || inputs.iter().copied().filter(is_shared);
     let by_steps = |a: &&PlannedActivation, b: &&PlannedActivation| n_steps(a).total_cmp(&n_steps(b));

@@ -2,7 +2,7 @@
 
 use super::{Verbosity, count, findings};
 use crate::check::{Finding, Severity};
-use crate::doctor::{Examined, RangesByImages};
+use crate::doctor::{ENOUGH_SHARE, Examined, RangesByImages};
 use crate::pipeline::Diagnosis;
 use serde::Serialize;
 use serde_with::skip_serializing_none;
@@ -94,7 +94,7 @@ impl DoctorReport {
     /// The smallest number of samples that gives 9 of 10 ranges, where it is less than all.
     pub(super) fn enough(&self) -> Option<String> {
         let all = self.ranges_by_samples.last()?;
-        let enough = self.ranges_by_samples.iter().find(|ranges| ranges.share >= 0.9)?;
+        let enough = self.ranges_by_samples.iter().find(|ranges| ranges.share >= ENOUGH_SHARE)?;
         let half = 2 * enough.n_samples <= all.n_samples;
         half.then(|| {
             let share = 100.0 * enough.share;

@@ -31,20 +31,5 @@ pub use statistics::{StatisticsReport, TensorDifference, TensorReport, differenc
 pub use table::table;
 pub use tensors::{SwitchAdvice, TensorFigures, TensorsReport, tensor_lines, tensors};
 
-use crate::diag::count;
+use crate::diag::{by_count, by_operator, count};
 use calibration::title;
-use std::collections::BTreeMap;
-
-/// Text such as `7 Conv, 2 Add`, most frequent first.
-fn by_operator<'a>(op_types: impl Iterator<Item = &'a str>) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    op_types.for_each(|op_type| *counts.entry(op_type).or_default() += 1);
-    by_count(counts.into_iter().collect())
-}
-
-/// Text such as `7 Conv, 2 Add`, most frequent first.
-fn by_count(mut counts: Vec<(&str, usize)>) -> String {
-    counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-    let counts = counts.iter().map(|(op_type, n)| format!("{n} {op_type}"));
-    counts.collect::<Vec<_>>().join(", ")
-}

@@ -16,17 +16,27 @@ pub enum Verbosity {
     Verbose,
 }
 
+impl Verbosity {
+    /// That of `--quiet` and `--verbose`; the former outranks the latter.
+    pub fn of(quiet: bool, verbose: bool) -> Verbosity {
+        match (quiet, verbose) {
+            (true, _) => Verbosity::Quiet,
+            (false, true) => Verbosity::Verbose,
+            (false, false) => Verbosity::Normal,
+        }
+    }
+}
+
 /// One line per finding, grouped by rule; a hint follows the last finding that has it.
 pub fn findings(findings: &[Finding], verbosity: Verbosity) -> Vec<String> {
     let mut lines = Vec::new();
     let same_rule = |a: &Finding, b: &Finding| (a.rule, a.severity) == (b.rule, b.severity);
     for group in findings.chunk_by(same_rule) {
         let Finding { rule, severity, .. } = &group[0];
-        let severity = match severity {
-            Severity::Warning if verbosity == Verbosity::Quiet => continue,
-            Severity::Warning => "warning",
-            Severity::Error => "error",
-        };
+        if *severity == Severity::Warning && verbosity == Verbosity::Quiet {
+            continue;
+        }
+        let severity = severity.name();
         let n_printed = match verbosity {
             Verbosity::Verbose => group.len(),
             _ => N_PRINTED.min(group.len()),

@@ -1,6 +1,6 @@
 //! Findings of `mqq check` as SARIF 2.1.0, which GitHub and others show beside a change.
 
-use crate::check::{CHECKS, Finding, Severity};
+use crate::check::{CHECKS, Finding};
 use crate::onnx;
 use serde_json::{Value, json};
 
@@ -44,10 +44,6 @@ pub fn sarif(models: &[CheckedFile]) -> Value {
 
 fn result(path: &str, finding: &Finding) -> Value {
     let Finding { rule, node, tensor, what, hint, .. } = finding;
-    let level = match finding.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-    };
     let mut text = finding.to_string();
     if !hint.is_empty() {
         text += &format!(" (hint: {hint})");
@@ -61,7 +57,7 @@ fn result(path: &str, finding: &Finding) -> Value {
     let fingerprint = onnx::texts_sha256([path, rule, node, tensor, what].map(str::to_string));
     json!({
         "ruleId": rule,
-        "level": level,
+        "level": finding.severity.name(),
         "message": { "text": text },
         "locations": [place],
         "partialFingerprints": { "mqqFinding/v1": fingerprint },

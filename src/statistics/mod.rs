@@ -34,10 +34,22 @@ impl Extremes {
     /// Extremes without values.
     pub const NONE: Extremes = Extremes { min: f32::INFINITY, max: f32::NEG_INFINITY };
 
+    /// Extremes of all values.
+    pub fn of_all<'e>(parts: impl IntoIterator<Item = &'e Extremes>) -> Extremes {
+        let mut all = Extremes::NONE;
+        parts.into_iter().for_each(|part| all.widen(*part));
+        all
+    }
+
     /// Extends the extremes by those of `other`.
     pub fn widen(&mut self, other: Extremes) {
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
+    }
+
+    /// Width of the smallest range that holds these values and 0.
+    pub fn width_with_zero(self) -> f64 {
+        f64::from(self.max.max(0.0)) - f64::from(self.min.min(0.0))
     }
 
     /// Both, or `None` without values.

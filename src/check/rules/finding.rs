@@ -15,6 +15,16 @@ pub enum Severity {
     Warning,
 }
 
+impl Severity {
+    /// The word in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
 /// A place where a model breaks a rule.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Finding {

@@ -41,7 +41,7 @@ pub const OUTLIER_CHANNELS: Examination = Examination {
             if tensor.n_readers == 0 {
                 return None;
             }
-            let widths: Vec<f64> = tensor.by_channel.iter().map(width).collect();
+            let widths: Vec<f64> = tensor.by_channel.iter().map(|channel| channel.width_with_zero()).collect();
             let found = ratio_text(&widths)?;
             let finding = Finding::new("the widest channel's range", found, format!("up to {OUTLIER_RATIO} times"));
             let hint = "channel scales (--effort 1 and above) reduce it; else keep its readers float with --exclude";
@@ -103,10 +103,6 @@ fn ratio_text(widths: &[f64]) -> Option<String> {
     let ratio = largest / median;
     (widths.len() >= LEAST_CHANNELS && ratio > OUTLIER_RATIO)
         .then(|| format!("{ratio:.0} times that of the median one"))
-}
-
-fn width(channel: &Extremes) -> f64 {
-    channel.get().map_or(0.0, |(min, max)| f64::from(max.max(0.0)) - f64::from(min.min(0.0)))
 }
 
 /// Warnings about tensors that layers read.

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Share of a range by which fewer samples may be short of it.
 const TOLERANCE: f64 = 0.2;
 /// Share of the tensors whose ranges must be known.
-const LEAST_SHARE: f64 = 0.9;
+pub const ENOUGH_SHARE: f64 = 0.9;
 /// Fewer samples are too few, whatever their ranges.
 const MIN_SAMPLES: usize = 16;
 /// Sets of samples for each number of samples.
@@ -35,7 +35,7 @@ pub const ENOUGH_DATA: Examination = Examination {
         let found = match by_images.iter().rev().nth(1) {
             _ if data.samples.len() < MIN_SAMPLES => count(data.samples.len(), "sample"),
             None => return Examined::nothing(),
-            Some(half) if half.share >= LEAST_SHARE => return Examined::nothing(),
+            Some(half) if half.share >= ENOUGH_SHARE => return Examined::nothing(),
             Some(half) => format!(
                 "{}, and half of them give only {:.0} % of the tensors nearly the same range",
                 count(data.samples.len(), "sample"),
@@ -43,7 +43,7 @@ pub const ENOUGH_DATA: Examination = Examination {
             ),
         };
         let expected =
-            format!("so many that half give {:.0} % of the tensors nearly the same range", 100.0 * LEAST_SHARE);
+            format!("so many that half give {:.0} % of the tensors nearly the same range", 100.0 * ENOUGH_SHARE);
         Examined::warning(Finding::new("the data", found, expected).hint("use more samples"))
     },
 };
@@ -74,9 +74,6 @@ pub fn ranges_by_images(data: &DataSurvey) -> Vec<RangesByImages> {
     sizes.into_iter().map(of_size).collect()
 }
 
-/// Width of the range that holds these values and 0.
 fn width<'e>(extremes: impl Iterator<Item = &'e Extremes>) -> f64 {
-    let mut all = Extremes { min: 0.0, max: 0.0 };
-    extremes.for_each(|one| all.widen(*one));
-    f64::from(all.max) - f64::from(all.min)
+    Extremes::of_all(extremes).width_with_zero()
 }

@@ -8,7 +8,7 @@ mod tail;
 mod target;
 mod weights;
 
-pub use enough::{RangesByImages, ranges_by_images};
+pub use enough::{ENOUGH_SHARE, RangesByImages, ranges_by_images};
 
 use super::{Examination, Examined, Facts};
 
@@ -34,6 +34,6 @@ pub const EXAMINATIONS: &[Examination] = &[
 ];
 
 /// Why nothing about data can be told without any.
-const NO_DATA: &str = "no data is given (--data)";
+pub const NO_DATA: &str = "no data is given (--data)";
 /// Why nothing about a target can be told without one.
 const NO_BACKEND: &str = "no backend is given (--backend)";

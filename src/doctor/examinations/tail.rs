@@ -32,15 +32,15 @@ pub const MIXED_UNITS: Examination = Examination {
 fn joined(facts: &Facts, node_idx: usize, ranges: &BTreeMap<&str, Extremes>, cut: &[String]) -> Option<Finding> {
     let graph = facts.model.graph.as_ref()?;
     let node = graph.node.get(node_idx).filter(|node| node.op_type() == "Concat")?;
-    let known = node.input.iter().filter_map(|name| Some((name.as_str(), ranges.get(name.as_str())?.get()?)));
-    let known: Vec<(&str, (f32, f32))> = known.collect();
-    let width = |(min, max): (f32, f32)| f64::from(max.max(0.0)) - f64::from(min.min(0.0));
-    let narrow = known.iter().min_by(|a, b| width(a.1).total_cmp(&width(b.1)))?;
-    let wide = known.iter().max_by(|a, b| width(a.1).total_cmp(&width(b.1)))?;
-    if width(wide.1) < LEAST_RATIO * width(narrow.1) {
+    let known = node.input.iter().filter_map(|name| Some((name.as_str(), *ranges.get(name.as_str())?)));
+    let known: Vec<(&str, Extremes)> = known.filter(|(_, extremes)| extremes.get().is_some()).collect();
+    let width = |(_, extremes): &(&str, Extremes)| extremes.width_with_zero();
+    let narrow = known.iter().min_by(|a, b| width(a).total_cmp(&width(b)))?;
+    let wide = known.iter().max_by(|a, b| width(a).total_cmp(&width(b)))?;
+    if width(wide) < LEAST_RATIO * width(narrow) {
         return None;
     }
-    let spelled = |(name, (min, max)): &(&str, (f32, f32))| format!("`{name}` ({min:.3} to {max:.3})");
+    let spelled = |(name, Extremes { min, max }): &(&str, Extremes)| format!("`{name}` ({min:.3} to {max:.3})");
     let found = format!("{} and {}", spelled(wide), spelled(narrow));
     let hint = match facts.scheme {
         Some(scheme) => format!(

@@ -2,11 +2,12 @@
 
 use super::{Examination, Examined, Facts, NO_BACKEND};
 use crate::check::Finding;
-use crate::diag::count;
+use crate::diag::{by_operator, count};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{multiply_adds, node_name};
 use crate::onnx::proto::GraphProto;
 use crate::place::FloatCause;
+use crate::scheme::Scheme;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of the multiply-adds in float that is worth a finding.
@@ -32,11 +33,11 @@ pub const FLOAT_OPERATORS: Examination = Examination {
         if share < LEAST_SHARE {
             return Examined::nothing();
         }
-        let found = format!("{:.0} % ({})", 100.0 * share, by_operator(graph, float.iter().copied()));
+        let found =
+            format!("{:.0} % ({})", 100.0 * share, by_operator(float.iter().map(|&node| graph.node[node].op_type())));
         let expected = format!("below {:.0} %", 100.0 * LEAST_SHARE);
         let finding = Finding::new("the share of multiply-adds in float", found, expected);
-        let hint = format!("`mqq inspect MODEL --backend {}` prints the reason for each node", scheme.name);
-        Examined::warning(finding.hint(&hint))
+        Examined::warning(finding.hint(&hint(scheme)))
     },
 };
 
@@ -50,18 +51,17 @@ pub const FLOAT_ISLANDS: Examination = Examination {
         };
         let islands = islands(facts, graph);
         let Some(largest) = islands.iter().max_by_key(|island| island.n_values) else { return Examined::nothing() };
-        let nodes = islands.iter().flat_map(|island| island.nodes.iter().copied());
+        let nodes = islands.iter().flat_map(|island| island.nodes.iter().map(|&node| graph.node[node].op_type()));
         let found = format!(
             "{} ({}), with {} to float and back; the largest, of {} at a time, begins at `{}`",
             islands.len(),
-            by_operator(graph, nodes),
+            by_operator(nodes),
             count(islands.iter().map(|island| island.n_conversions).sum(), "conversion"),
             count(largest.n_values, "value"),
             node_name(&graph.node[largest.nodes[0]])
         );
         let finding = Finding::new("the number of float islands between integer layers", found, "0");
-        let hint = format!("`mqq inspect MODEL --backend {}` prints the reason for each node", scheme.name);
-        Examined::warning(finding.hint(&hint))
+        Examined::warning(finding.hint(&hint(scheme)))
     },
 };
 
@@ -124,11 +124,7 @@ fn islands(facts: &Facts, graph: &GraphProto) -> Vec<Island> {
     found
 }
 
-/// Text such as `3 Softmax, 1 Resize`.
-fn by_operator(graph: &GraphProto, nodes: impl Iterator<Item = usize>) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    nodes.for_each(|node| *counts.entry(graph.node[node].op_type()).or_default() += 1);
-    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
-    counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-    counts.iter().map(|(op_type, n)| format!("{n} {op_type}")).collect::<Vec<_>>().join(", ")
+/// How to find the reasons.
+fn hint(scheme: &Scheme) -> String {
+    format!("`mqq inspect MODEL --backend {}` prints the reason for each node", scheme.name)
 }

@@ -1,7 +1,7 @@
 //! The document of an examination.
 
 use super::form::{Body, Chart, ChartMark, Document, DocumentColumn, Fact, Point, Section, Series, TableCell};
-use crate::check::{Finding, Severity};
+use crate::check::Finding;
 use crate::doctor::RangesByImages;
 use crate::report::doctor::ExaminedReport;
 use crate::report::{DoctorReport, count};
@@ -26,12 +26,8 @@ fn summary(report: &DoctorReport) -> Section {
 }
 
 fn findings(report: &DoctorReport) -> Option<Section> {
-    let severity = |finding: &Finding| match finding.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-    };
     let row = |finding: &Finding| {
-        let cells = [severity(finding), finding.rule, &finding.to_string(), &finding.hint];
+        let cells = [finding.severity.name(), finding.rule, &finding.to_string(), &finding.hint];
         cells.map(TableCell::from).into()
     };
     (!report.findings.is_empty()).then(|| Section {
