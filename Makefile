@@ -120,6 +120,7 @@ bench: $(VENV)/ready
 	if [ -d $(ZOO) ]; then \
 		target/release/examples/overhead $(ZOO)/models/mobilenetv1_025_imagenet.onnx $(ZOO)/imagenet/calib imagenet && \
 		target/release/examples/overhead $(ZOO)/models/squeezenet1_1_logits_op13.onnx $(ZOO)/imagenet/calib imagenet-caffe; fi
+	if [ -d $(ZOO) ]; then MQQ_ZOO=$(ZOO) $(VENV)/bin/python benches/inference.py; fi
 	MQQ_ZOO=$(ZOO) $(VENV)/bin/python benches/against_onnxruntime.py
 	$(VENV)/bin/python benches/memory.py
 	$(VENV)/bin/python benches/nodes.py

@@ -53,6 +53,7 @@ fn main() -> ExitCode {
 #[allow(dead_code)]
 fn only_tests(
     check: &check::Check,
+    kernel: &engine::kernels::OpKernel,
     rule: &place::Rule,
     method: &tune::Method,
     preset: &data::Preset,
@@ -63,5 +64,6 @@ fn only_tests(
     _ = (dataset.is_empty(), samples.is_empty());
     _ = (quant::Grid::INT8_SYMMETRIC, quant::Grid::UINT8_ASYMMETRIC);
     _ = (engine::Value::from_f32, onnx::save, simulate::simulate, data::Paths::n_bytes);
-    _ = (engine::Engine::inputs, metrics::channel_axis);
+    _ = (engine::Engine::inputs, engine::Engine::operators, engine::Parsed::with_kernels, metrics::channel_axis);
+    _ = kernel.name;
 }

@@ -83,6 +83,7 @@ const CRATE: &str = "concrete";
 /// Packages that one room alone names.
 const PACKAGES: &[(&str, &str)] = &[
     ("tract_onnx", "engine"),
+    ("pulp", "engine"),
     ("prost", "onnx"),
     ("safetensors", "statistics"),
     ("faer", "concrete"),

@@ -17,6 +17,7 @@ mod first_hour;
 mod formats;
 mod heads;
 mod hostile;
+mod kernels;
 mod matching;
 mod metrics;
 mod mixed;

@@ -10,6 +10,7 @@
 
 mod convert;
 mod guard;
+pub mod kernels;
 mod linear;
 mod located;
 mod pieces;
@@ -29,6 +30,7 @@ use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use anyhow::{Context, Result, anyhow, ensure};
 use guard::guarded;
+use kernels::{KERNELS, OpKernel};
 use located::located;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -52,6 +54,8 @@ pub struct Parsed {
     wired_shapes: bool,
     /// The model and the shapes that it was parsed with, for the place of an error; tensors share their bytes.
     source: Arc<(ModelProto, Shapes)>,
+    /// Operators in place of the engine's.
+    kernels: &'static [OpKernel],
 }
 
 /// Operators for which the engine infers only the rank.
@@ -113,8 +117,23 @@ impl Parsed {
             );
             model.inputs = outlets;
             let open = inputs.iter().any(InputSpec::has_open).then(|| model.clone());
-            Ok(Parsed { model, open, outlets: parsed.outlets_by_name, inputs, outputs, wired_shapes, source })
+            Ok(Parsed {
+                model,
+                open,
+                outlets: parsed.outlets_by_name,
+                inputs,
+                outputs,
+                wired_shapes,
+                source,
+                kernels: KERNELS,
+            })
         })
+    }
+
+    /// The same with other operators in place of the engine's; none for the engine alone.
+    #[must_use]
+    pub fn with_kernels(self, kernels: &'static [OpKernel]) -> Parsed {
+        Parsed { kernels, ..self }
     }
 
     /// The same model for samples of other shapes, given in the order of the inputs.
@@ -130,8 +149,7 @@ impl Parsed {
             model.set_input_fact(position, dt.fact(shape).into())?;
             input.shape.clone_from(shape);
         }
-        let Parsed { outlets, outputs, wired_shapes, source, .. } = self.clone();
-        Ok(Parsed { model, open: None, outlets, inputs, outputs, wired_shapes, source })
+        Ok(Parsed { model, open: None, inputs, ..self.clone() })
     }
 
     /// Opens dimensions of the inputs: of each input those with a number, and those with equal numbers are equal in every
@@ -288,8 +306,9 @@ impl Parsed {
             let typed = model.into_typed()?;
             let in_pieces = Some(&typed).filter(|typed| !apart.is_empty() && pieces::is_large(typed));
             // The optimizer refuses some graphs that run (LeViT: a strided Slice after a Reshape).
-            let whole = || typed.clone().into_decluttered().and_then(TypedModel::into_optimized);
-            let optimized = in_pieces.and_then(|typed| pieces::optimized(typed).ok()).map_or_else(whole, Ok);
+            let whole = || kernels::optimized(typed.clone(), self.kernels);
+            let optimized =
+                in_pieces.and_then(|typed| pieces::optimized(typed, self.kernels).ok()).map_or_else(whole, Ok);
             let model = optimized.unwrap_or(typed);
             ensure!(model.outputs.len() == n_kept + outputs.len(), "the engine lost an output of the graph");
             let (now, of_outputs) = model.outputs.split_at(n_kept);
@@ -351,6 +370,11 @@ impl Engine {
     /// The inputs, in the order of the graph.
     pub fn inputs(&self) -> &[InputSpec] {
         &self.0.inputs
+    }
+
+    /// Names of the operators of the optimized graph.
+    pub fn operators(&self) -> Vec<String> {
+        self.0.plan.model().nodes.iter().map(|node| node.op.name().to_string()).collect()
     }
 
     /// A session for one thread.

@@ -5,6 +5,7 @@
 //! such tensors can be optimized one by one and joined again.
 
 use super::guard::guarded;
+use super::kernels::{self, OpKernel};
 use anyhow::{Context, Result, ensure};
 use std::collections::{HashMap, HashSet};
 use tract_onnx::prelude::*;
@@ -24,7 +25,7 @@ pub(super) fn is_large(model: &TypedModel) -> bool {
 ///
 /// # Errors
 /// If the engine refuses a piece: the graph may still be optimized as a whole.
-pub(super) fn optimized(model: &TypedModel) -> Result<TypedModel> {
+pub(super) fn optimized(model: &TypedModel, kernels: &[OpKernel]) -> Result<TypedModel> {
     guarded(|| {
         let mut joined = Joined {
             whole: TypedModel { symbols: model.symbols.clone(), ..TypedModel::default() },
@@ -37,7 +38,7 @@ pub(super) fn optimized(model: &TypedModel) -> Result<TypedModel> {
             joined.places.insert(input, place);
         }
         for piece in pieces(model)? {
-            joined.add(model, &piece)?;
+            joined.add(model, &piece, kernels)?;
         }
         let outputs = model.outputs.iter().map(|outlet| joined.place(*outlet));
         let outputs: Vec<OutletId> = outputs.collect::<Result<_>>()?;
@@ -97,7 +98,7 @@ impl Joined {
     }
 
     /// Optimizes a piece and adds it.
-    fn add(&mut self, model: &TypedModel, piece: &[usize]) -> Result<()> {
+    fn add(&mut self, model: &TypedModel, piece: &[usize], kernels: &[OpKernel]) -> Result<()> {
         let mut part = TypedModel { symbols: model.symbols.clone(), ..TypedModel::default() };
         let mut local: HashMap<OutletId, OutletId> = HashMap::new();
         let mut read: Vec<OutletId> = Vec::new();
@@ -139,7 +140,7 @@ impl Joined {
         let outputs: Vec<OutletId> =
             model.outputs.iter().copied().filter(|outlet| made.contains(outlet) && seen.insert(*outlet)).collect();
         part.select_output_outlets(&outputs.iter().map(|outlet| local[outlet]).collect::<Vec<_>>())?;
-        self.join(part.into_decluttered()?.into_optimized()?, &read, &outputs)
+        self.join(kernels::optimized(part, kernels)?, &read, &outputs)
     }
 
     /// Adds an optimized piece: its inputs are the tensors `read`, its outputs the tensors `outputs` of the model.

@@ -1,0 +1,42 @@
+//! Operators that mqq computes itself, as the engine's own are slower.
+//!
+//! In: a graph of the engine. Out: the optimized graph, where nodes that a kernel takes over have its operator. A kernel
+//! takes the inputs of the node that it stands for and gives its result, but for rounding. Everything else stays with the
+//! engine.
+
+mod depthwise;
+mod windows;
+
+use tract_onnx::prelude::*;
+use tract_onnx::tract_core::internal::TypedOp;
+
+/// The operator in place of a node's, where a kernel takes it over.
+type TakenOver = Option<Box<dyn TypedOp>>;
+
+/// An operator in place of one of the engine's.
+pub struct OpKernel {
+    /// Name in documents.
+    pub name: &'static str,
+    /// The operator for a node of the same inputs, where the kernel takes it over.
+    op: fn(&TypedModel, &TypedNode) -> TractResult<TakenOver>,
+}
+
+/// All kernels.
+pub const KERNELS: &[OpKernel] = &[depthwise::KERNEL];
+
+/// Optimizes a graph, with the first of `kernels` that takes a node over.
+///
+/// # Errors
+/// If the engine refuses the graph.
+pub(super) fn optimized(model: TypedModel, kernels: &[OpKernel]) -> TractResult<TypedModel> {
+    let mut model = model.into_decluttered()?;
+    for id in 0..model.nodes.len() {
+        for kernel in kernels {
+            if let Some(op) = (kernel.op)(&model, model.node(id))? {
+                model.node_mut(id).op = op;
+                break;
+            }
+        }
+    }
+    model.into_optimized()
+}

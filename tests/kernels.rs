@@ -1,0 +1,244 @@
+//! mqq's own operators in the engine: against their definition in f64, and against the engine's own operators.
+
+use crate::support::{Attr, GraphBuilder, noise};
+use mqq::data::{Array, Values};
+use mqq::engine::Parsed;
+use mqq::engine::kernels::{KERNELS, OpKernel};
+use mqq::onnx::inputs::Shapes;
+use mqq::onnx::proto::ModelProto;
+use proptest::prelude::*;
+
+const DEPTHWISE: &str = "mqq.DepthwiseConv";
+
+/// Operators of the engine's graph, the shape of its output and the values.
+fn run(model: &ModelProto, x: &[f32], kernels: &'static [OpKernel]) -> (Vec<String>, Vec<usize>, Vec<f32>) {
+    let engine = Parsed::new(model, &Shapes::new()).unwrap().with_kernels(kernels).build(&[]).unwrap();
+    let x = Array { shape: engine.inputs()[0].shape.clone(), values: Values::F32(x.to_vec()) };
+    let output = engine.session().unwrap().run(&[x], &mut |_, _, _| Ok(())).unwrap().remove(0);
+    let Values::F32(values) = output.values else { panic!("expected float32") };
+    (engine.operators(), output.shape, values)
+}
+
+/// A window that slides over an image `[n, c, height, width]`; numbers of two are for rows and columns.
+#[derive(Debug, Clone)]
+struct Sliding {
+    image: [usize; 4],
+    kernel: [usize; 2],
+    strides: [usize; 2],
+    dilations: [usize; 2],
+    before: [usize; 2],
+    after: [usize; 2],
+}
+
+impl Sliding {
+    fn of(image: [usize; 4], kernel: usize, stride: usize, pad: usize) -> Sliding {
+        let [kernel, strides, before] = [[kernel; 2], [stride; 2], [pad; 2]];
+        Sliding { image, kernel, strides, dilations: [1; 2], before, after: before }
+    }
+
+    fn reach(&self, axis: usize) -> usize {
+        (self.kernel[axis] - 1) * self.dilations[axis] + 1
+    }
+
+    fn out(&self, axis: usize) -> usize {
+        let padded = self.image[2 + axis] + self.before[axis] + self.after[axis];
+        (padded - self.reach(axis)) / self.strides[axis] + 1
+    }
+
+    /// For each output of a plane, row by row, the taps inside of the plane: (tap, place in the plane).
+    fn windows(&self) -> Vec<Vec<(usize, usize)>> {
+        let [height, width] = [self.image[2], self.image[3]];
+        let at = |axis: usize, out: usize, tap: usize| {
+            (out * self.strides[axis] + tap * self.dilations[axis]).checked_sub(self.before[axis])
+        };
+        let window = |y: usize, x: usize| {
+            let taps = (0..self.kernel[0]).flat_map(|i| (0..self.kernel[1]).map(move |j| (i, j)));
+            taps.filter_map(|(i, j)| {
+                let (y, x) = (at(0, y, i)?, at(1, x, j)?);
+                (y < height && x < width).then_some((i * self.kernel[1] + j, y * width + x))
+            })
+            .collect()
+        };
+        (0..self.out(0)).flat_map(|y| (0..self.out(1)).map(move |x| window(y, x))).collect()
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, Attr)> {
+        let ints = |values: &[usize]| Attr::Ints(values.iter().map(|&n| n as i64).collect());
+        vec![
+            ("kernel_shape", ints(&self.kernel)),
+            ("strides", ints(&self.strides)),
+            ("dilations", ints(&self.dilations)),
+            ("pads", ints(&[self.before, self.after].concat())),
+        ]
+    }
+
+    fn dims(&self) -> [i64; 4] {
+        self.image.map(|n| n as i64)
+    }
+
+    /// Values of the image; every `odd`-th is not a finite number.
+    fn values(&self, seed: u32, odd: usize) -> Vec<f32> {
+        let mut x = noise(self.image.iter().product(), seed);
+        let others = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+        x.iter_mut().step_by(odd).zip(others.into_iter().cycle()).for_each(|(x, other)| *x = other);
+        x
+    }
+}
+
+fn sliding() -> impl Strategy<Value = Sliding> {
+    let two = |range: std::ops::Range<usize>| prop::array::uniform2(range);
+    let image = (1usize..3, 2usize..4, 1usize..14, prop_oneof![1usize..14, 14usize..90]);
+    let image = image.prop_map(|(n, c, height, width)| [n, c, height, width]);
+    let kernel = prop_oneof![Just([3, 3]), Just([5, 5]), two(1..6)];
+    let windows = (image, kernel, two(1..4), two(1..4), two(0..4), two(0..4));
+    let windows = windows.prop_map(|(image, kernel, strides, dilations, before, after)| Sliding {
+        image,
+        kernel,
+        strides,
+        dilations,
+        before,
+        after,
+    });
+    windows.prop_filter("the window is larger than the padded image", |s| {
+        (0..2).all(|axis| s.reach(axis) <= s.image[2 + axis] + s.before[axis] + s.after[axis])
+    })
+}
+
+/// A convolution with a group for each channel and `multiplier` outputs of each.
+fn depthwise(sliding: &Sliding, multiplier: usize, weights: &[f32], bias: &[f32]) -> ModelProto {
+    let channels = sliding.image[1];
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &sliding.dims());
+    g.values("w", &[channels * multiplier, 1, sliding.kernel[0], sliding.kernel[1]], weights);
+    g.values("b", &[channels * multiplier], bias);
+    let mut attributes = sliding.attributes();
+    attributes.push(("group", Attr::Int(channels as i64)));
+    g.op_with("Conv", &["x", "w", "b"], "y", &attributes);
+    g.output("y");
+    g.build()
+}
+
+/// Equal but for rounding of sums of this size; what is no finite number is the same.
+fn near(found: f32, expected: f64, size: f64) -> bool {
+    if !expected.is_finite() {
+        return (found.is_nan() && expected.is_nan()) || f64::from(found) == expected;
+    }
+    (f64::from(found) - expected).abs() <= 1e-6 * size + 1e-30
+}
+
+fn check_depthwise(sliding: &Sliding, multiplier: usize, odd: usize) {
+    let [n, channels, height, width] = sliding.image;
+    let taps = sliding.kernel[0] * sliding.kernel[1];
+    let weights = noise(channels * multiplier * taps, 1);
+    let bias = noise(channels * multiplier, 2);
+    let x = sliding.values(3, odd);
+    let model = depthwise(sliding, multiplier, &weights, &bias);
+    let (operators, shape, found) = run(&model, &x, KERNELS);
+    assert!(operators.iter().any(|name| name == DEPTHWISE), "{operators:?}");
+    let (operators, shape_of_engine, of_engine) = run(&model, &x, &[]);
+    assert!(operators.iter().all(|name| name != DEPTHWISE), "{operators:?}");
+    assert_eq!(shape, [n, channels * multiplier, sliding.out(0), sliding.out(1)]);
+    assert_eq!(shape, shape_of_engine);
+    let windows = sliding.windows();
+    for (i, (found, of_engine)) in found.into_iter().zip(of_engine).enumerate() {
+        let (plane, window) = (i / windows.len(), &windows[i % windows.len()]);
+        let channel = plane % (channels * multiplier);
+        let x = &x[plane / multiplier * height * width..][..height * width];
+        let product = |&(tap, at): &(usize, usize)| f64::from(weights[channel * taps + tap]) * f64::from(x[at]);
+        let expected = window.iter().map(product).sum::<f64>() + f64::from(bias[channel]);
+        let size = window.iter().map(|tap| product(tap).abs()).sum::<f64>() + 1.0;
+        assert!(near(found, expected, size), "value {i}: found {found}, expected {expected}");
+        assert!(near(of_engine, found.into(), size), "value {i}: found {found}, the engine's own {of_engine}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn a_depthwise_convolution_has_the_values_of_its_definition(
+        sliding in sliding(),
+        multiplier in 1usize..4,
+        odd in prop_oneof![Just(usize::MAX), 5usize..200],
+    ) {
+        check_depthwise(&sliding, multiplier, odd);
+    }
+}
+
+#[test]
+fn planes_of_many_lines_are_convolved() {
+    for (height, width, kernel, stride) in [(70, 90, 3, 1), (71, 133, 5, 2), (9, 2500, 3, 2), (3, 3, 7, 1)] {
+        check_depthwise(&Sliding::of([1, 2, height, width], kernel, stride, kernel / 2), 1, usize::MAX);
+    }
+}
+
+#[test]
+fn a_depthwise_convolution_along_one_axis_is_taken_over() {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 2, 5]);
+    g.values("w", &[2, 1, 3], &[1.0, 2.0, 3.0, 0.0, 1.0, 0.0]);
+    g.op_with("Conv", &["x", "w"], "y", &[("group", Attr::Int(2)), ("pads", Attr::Ints(vec![1, 0]))]);
+    g.output("y");
+    let x = [1.0, 0.0, 0.0, 2.0, 1.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+    let (operators, shape, y) = run(&g.build(), &x, KERNELS);
+    assert!(operators.contains(&DEPTHWISE.to_string()), "{operators:?}");
+    assert_eq!((shape, y), (vec![1, 2, 4], vec![2.0, 1.0, 6.0, 7.0, 5.0, 6.0, 7.0, 8.0]));
+}
+
+/// The engine multiplies weights with what is inside of the image only.
+#[test]
+fn weights_without_a_finite_value_stay_with_the_engine() {
+    let model = depthwise(&Sliding::of([1, 2, 2, 2], 3, 1, 1), 1, &[f32::INFINITY; 18], &[0.0; 2]);
+    let (operators, _, y) = run(&model, &[1.0; 8], KERNELS);
+    assert!(!operators.contains(&DEPTHWISE.to_string()), "{operators:?}");
+    assert_eq!(y, [f32::INFINITY; 8]);
+}
+
+#[test]
+fn padding_of_much_more_than_the_image_stays_with_the_engine() {
+    let sliding = Sliding { dilations: [30_000; 2], ..Sliding::of([1, 2, 3, 3], 3, 1, 30_000) };
+    let (operators, shape, _) = run(&depthwise(&sliding, 1, &[1.0; 18], &[0.0; 2]), &[1.0; 18], KERNELS);
+    assert!(!operators.contains(&DEPTHWISE.to_string()), "{operators:?}");
+    assert_eq!(shape, [1, 2, 3, 3]);
+}
+
+#[test]
+fn groups_of_several_channels_stay_with_the_engine() {
+    let mut g = GraphBuilder::new(17);
+    let x = g.input("x", &[1, 4, 6, 6]);
+    let a = g.conv(&x, 4, 4, 3, 2, "a");
+    let b = g.conv(&a, 4, 4, 3, 1, "b");
+    g.output(&b);
+    let (operators, ..) = run(&g.build(), &noise(144, 1), KERNELS);
+    assert!(!operators.contains(&DEPTHWISE.to_string()), "{operators:?}");
+}
+
+/// Also where all tensors are kept apart, and in graphs that are optimized in pieces.
+#[test]
+fn kernels_work_in_graphs_of_any_size() {
+    for n in [2, 300] {
+        let mut g = GraphBuilder::new(17);
+        let mut last = g.input("x", &[1, 2, 4, 4]);
+        for i in 0..n {
+            let conv = g.conv(&last, 2, 2, 3, 2, &format!("conv{i}"));
+            last = g.op("Relu", &[&conv], &format!("y{i}"));
+        }
+        g.output(&last);
+        let observed = [last];
+        let engine = Parsed::new(&g.build(), &Shapes::new()).unwrap().build(&observed).unwrap();
+        let taken_over = engine.operators().iter().filter(|name| *name == DEPTHWISE).count();
+        assert_eq!(taken_over, n);
+    }
+}
+
+#[test]
+fn documents_name_each_kernel() {
+    let document = std::fs::read_to_string(crate::support::repository("docs/design/engine.md")).unwrap();
+    for kernel in KERNELS {
+        assert!(
+            document.contains(&format!("| {} |", kernel.name)),
+            "docs/design/engine.md: no row for {}",
+            kernel.name
+        );
+    }
+}
