@@ -9,6 +9,7 @@ use mqq::onnx::proto::ModelProto;
 use proptest::prelude::*;
 
 const DEPTHWISE: &str = "mqq.DepthwiseConv";
+const MAX_POOL: &str = "mqq.MaxPool";
 
 /// Operators of the engine's graph, the shape of its output and the values.
 fn run(model: &ModelProto, x: &[f32], kernels: &'static [OpKernel]) -> (Vec<String>, Vec<usize>, Vec<f32>) {
@@ -60,6 +61,11 @@ impl Sliding {
             .collect()
         };
         (0..self.out(0)).flat_map(|y| (0..self.out(1)).map(move |x| window(y, x))).collect()
+    }
+
+    /// Without windows whose taps are all in the padding, which ONNX does not define.
+    fn meets_image(&self) -> bool {
+        self.windows().iter().all(|window| !window.is_empty())
     }
 
     fn attributes(&self) -> Vec<(&'static str, Attr)> {
@@ -152,8 +158,46 @@ fn check_depthwise(sliding: &Sliding, multiplier: usize, odd: usize) {
     }
 }
 
+fn check_max_pool(sliding: &Sliding, odd: usize, ceil: bool) {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &sliding.dims());
+    let mut attributes = sliding.attributes();
+    attributes.push(("ceil_mode", Attr::Int(ceil.into())));
+    g.op_with("MaxPool", &["x"], "y", &attributes);
+    g.output("y");
+    let (model, x) = (g.build(), sliding.values(4, odd));
+    let (operators, shape, found) = run(&model, &x, KERNELS);
+    let is_dense = (sliding.kernel, sliding.strides, sliding.dilations) == ([2; 2], [1; 2], [1; 2]);
+    assert_eq!(operators.iter().any(|name| name == MAX_POOL), !is_dense, "{operators:?}");
+    let (operators, shape_of_engine, of_engine) = run(&model, &x, &[]);
+    assert!(operators.iter().all(|name| name != MAX_POOL), "{operators:?}");
+    assert_eq!(shape, shape_of_engine);
+    if is_dense {
+        return;
+    }
+    assert!(found == of_engine, "{sliding:?}: found {found:?}, the engine's own {of_engine:?}");
+    if ceil {
+        return;
+    }
+    let windows = sliding.windows();
+    for (i, found) in found.into_iter().enumerate() {
+        let x = &x[i / windows.len() * sliding.image[2] * sliding.image[3]..];
+        let expected = windows[i % windows.len()].iter().map(|&(_, at)| x[at]).fold(f32::MIN, f32::max);
+        assert_eq!(found, expected, "value {i}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn a_max_pooling_has_the_values_of_its_definition(
+        sliding in sliding().prop_filter("windows of padding alone", Sliding::meets_image),
+        odd in prop_oneof![Just(usize::MAX), 5usize..200],
+        ceil in any::<bool>(),
+    ) {
+        check_max_pool(&sliding, odd, ceil);
+    }
 
     #[test]
     fn a_depthwise_convolution_has_the_values_of_its_definition(
@@ -170,6 +214,28 @@ fn planes_of_many_lines_are_convolved() {
     for (height, width, kernel, stride) in [(70, 90, 3, 1), (71, 133, 5, 2), (9, 2500, 3, 2), (3, 3, 7, 1)] {
         check_depthwise(&Sliding::of([1, 2, height, width], kernel, stride, kernel / 2), 1, usize::MAX);
     }
+}
+
+#[test]
+fn planes_of_many_lines_are_pooled() {
+    for (height, width, kernel, stride) in
+        [(70, 90, 3, 2), (71, 133, 2, 2), (9, 2500, 5, 1), (3, 3, 3, 1), (8, 8, 2, 1)]
+    {
+        check_max_pool(&Sliding::of([1, 2, height, width], kernel, stride, kernel / 2), usize::MAX, false);
+    }
+}
+
+#[test]
+fn a_max_pooling_with_indices_stays_with_the_engine() {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 1, 4, 4]);
+    g.op_with("MaxPool", &["x"], "y", &[("kernel_shape", Attr::Ints(vec![3, 3]))]);
+    g.also_makes("indices");
+    g.output("y");
+    g.output("indices");
+    let (operators, _, y) = run(&g.build(), &noise(16, 1), KERNELS);
+    assert!(!operators.contains(&MAX_POOL.to_string()), "{operators:?}");
+    assert_eq!(y.len(), 4);
 }
 
 #[test]

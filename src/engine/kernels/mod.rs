@@ -5,6 +5,7 @@
 //! engine.
 
 mod depthwise;
+mod max_pool;
 mod windows;
 
 use tract_onnx::prelude::*;
@@ -22,7 +23,7 @@ pub struct OpKernel {
 }
 
 /// All kernels.
-pub const KERNELS: &[OpKernel] = &[depthwise::KERNEL];
+pub const KERNELS: &[OpKernel] = &[depthwise::KERNEL, max_pool::KERNEL];
 
 /// Optimizes a graph, with the first of `kernels` that takes a node over.
 ///

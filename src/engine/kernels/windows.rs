@@ -137,6 +137,11 @@ impl Windows {
         })
     }
 
+    /// Number of taps of a window.
+    pub fn n_taps(&self) -> usize {
+        self.offsets.len()
+    }
+
     /// Number of values of an output plane.
     pub fn out_len(&self) -> usize {
         self.out[0] * self.out[1]

@@ -1,0 +1,72 @@
+//! Max pooling.
+
+use super::windows::{Weights, WindowStep, Windows};
+use super::{OpKernel, TakenOver};
+use pulp::Simd;
+use tract_onnx::tract_core::ops::cnn::MaxPool;
+use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
+use tract_onnx::tract_hir::internal::*;
+
+/// Max pooling of float32, channels first, without indices.
+pub const KERNEL: OpKernel = OpKernel { name: "max pooling", op: taken_over };
+
+/// A max pooling of the engine, and its windows over the planes of its input.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct MaxPoolOp {
+    pool: MaxPool,
+    windows: Windows,
+}
+
+fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+    let Some(pool) = node.op_as::<MaxPool>() else { return Ok(None) };
+    let x = model.outlet_fact(node.inputs[0])?;
+    let spec = &pool.pool_spec;
+    // The engine has its own vectors for these, which propagate what is no number otherwise.
+    let is_dense = spec.kernel_shape[..] == [2, 2] && [spec.strides(), spec.dilations()].iter().all(|n| **n == [1, 1]);
+    if x.datum_type != DatumType::F32 || pool.with_index_outputs.is_some() || is_dense {
+        return Ok(None);
+    }
+    let windows = x.shape.as_concrete().and_then(|shape| Windows::new(spec, shape));
+    Ok(windows.map(|windows| Box::new(MaxPoolOp { pool: pool.clone(), windows }) as _))
+}
+
+/// The larger one, from the lowest finite number on; what is no number is left out.
+struct Larger;
+
+impl WindowStep for Larger {
+    const OUTSIDE: f32 = f32::MIN;
+
+    #[inline(always)]
+    fn step<S: Simd>(simd: S, so_far: S::f32s, x: S::f32s, _: S::f32s) -> S::f32s {
+        simd.select_f32s(simd.less_than_f32s(so_far, x), x, so_far)
+    }
+}
+
+impl Op for MaxPoolOp {
+    fn name(&self) -> StaticName {
+        "mqq.MaxPool".into()
+    }
+
+    op_as_typed_op!();
+}
+
+impl EvalOp for MaxPoolOp {
+    op_out_of_plan!();
+
+    fn eval(&self, _ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
+        let x = args_1!(inputs);
+        let mut y = Tensor::zero::<f32>(&self.pool.pool_spec.output_shape(x.shape())?.shape)?;
+        let taps = vec![0.0; self.windows.n_taps()];
+        let (x, first) = (x.try_as_plain_ram()?.as_slice()?, f32::MIN);
+        self.windows.run::<Larger>(x, 1, &[Weights { first, taps: &taps }], y.try_as_plain_ram_mut()?.as_slice_mut()?);
+        Ok(tvec!(y.into_tvalue()))
+    }
+}
+
+impl TypedOp for MaxPoolOp {
+    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
+        self.pool.output_facts(inputs)
+    }
+
+    as_op!();
+}
