@@ -24,7 +24,7 @@ MODELS = ["mlperf_resnet8_cifar10", "mobilenetv1_025_imagenet", "squeezenet1_1_l
 
 def tables():
     listed = subprocess.run([MQQ, "backends", "--json"], capture_output=True, check=True).stdout
-    return [backend["name"] for backend in json.loads(listed)]
+    return [backend["name"] for backend in json.loads(listed)["backends"]]
 
 
 def operators(sidecar):

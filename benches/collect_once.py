@@ -66,7 +66,7 @@ def compare_tables(model, data, preprocess, n, folder):
     run("calibrate", model, "-b", BACKEND, *options, "--save-stats", statistics, "--for", "all", "--shard", "0/1")
     listed = json.loads(subprocess.run([MQQ, "backends", "--json"], check=True, capture_output=True, text=True).stdout)
     different, full, solved = [], 0, 0
-    for backend in [table["name"] for table in listed]:
+    for backend in [table["name"] for table in listed["backends"]]:
         full += run("calibrate", model, "-b", backend, *options, "--effort", 0, "-o", one)
         solved += run("solve", model, "-b", backend, "--stats", statistics, "-o", other)
         pairs = [(one.with_suffix(ending), other.with_suffix(ending)) for ending in (".onnx", ".json")]

@@ -303,7 +303,7 @@ def record(binary, options, keep):
     binary = Path(binary).resolve()
     start, cpu_start = time.monotonic(), cpu_seconds()
     listed = subprocess.run([binary, "backends", "--json"], capture_output=True, check=True).stdout
-    tables = [table["name"] for table in json.loads(listed)]
+    tables = [table["name"] for table in json.loads(listed)["backends"]]
     zoo = not options.quick and (ZOO / "models").is_dir()
     if not zoo and not options.quick:
         print(f"no real models at {ZOO}: left out", file=sys.stderr)

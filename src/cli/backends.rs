@@ -47,7 +47,7 @@ pub(super) fn run(args: &BackendsArgs) -> Result<Exit, Failure> {
             if args.json {
                 let entry = |s: &Scheme| serde_json::json!({ "name": s.name, "aliases": s.aliases, "description": s.description });
                 let list: Vec<_> = schemes.iter().map(entry).collect();
-                print::json(&list)?;
+                print::object(serde_json::json!({ "backends": list }))?;
             } else {
                 let width = schemes.iter().map(|scheme| scheme.name.len()).max().unwrap_or(0);
                 for scheme in schemes {

@@ -138,7 +138,6 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     };
     if args.print.json {
         let mut object = serde_json::json!({
-            "schema_version": super::JSON_VERSION,
             "float": args.float.display().to_string(),
             "quantized": args.quantized.display().to_string(),
             "outputs": outputs,
@@ -153,7 +152,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
                 object.insert("tensors".to_string(), serde_json::to_value(tensors)?);
             }
         }
-        print::json(&object)?;
+        print::object(&object)?;
     } else {
         for output in outputs.iter().filter(|output| !quiet || is_missed(output)) {
             out!("{}", report::comparison(output));

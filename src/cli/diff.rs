@@ -1,8 +1,8 @@
 //! `mqq diff`: how the quantization of two models or sidecars differs.
 
+use super::Failure;
 use super::files::ensure_readable;
 use super::print::{self, out};
-use super::{Failure, JSON_VERSION};
 use crate::check::is_quantized;
 use crate::diag::{Exit, WithHint};
 use crate::difference::{Differences, QuantizedNetwork, differences, of_model, of_record};
@@ -43,7 +43,6 @@ pub struct DiffModelsArgs {
 
 #[derive(Serialize)]
 struct DifferencesObject {
-    schema_version: &'static str,
     a: String,
     b: String,
     #[serde(flatten)]
@@ -57,7 +56,7 @@ pub(super) fn run(args: &DiffModelsArgs) -> Result<Exit, Failure> {
     let exit = if args.fail_on_difference && !differences.is_empty() { Exit::Quality } else { Exit::Done };
     if args.json {
         let [a, b] = [&args.one, &args.other].map(|path| path.display().to_string());
-        print::json(&DifferencesObject { schema_version: JSON_VERSION, a, b, differences })?;
+        print::object(DifferencesObject { a, b, differences })?;
     } else {
         out!("{} -> {}", args.one.display(), args.other.display());
         difference_lines(&differences, args.limit).iter().for_each(|line| out!("{line}"));

@@ -5,7 +5,7 @@ use super::options::{
     PreprocessArgs, PrintArgs, RARE, SampleArgs, SelectArgs, ShapeArgs, of_transformers, resolve_backend,
 };
 use super::print::{self, Bar, out};
-use super::{Failure, JSON_VERSION, complete};
+use super::{Failure, complete};
 use crate::data;
 use crate::diag::Exit;
 use crate::onnx::{RunFile, Staged, check_outputs};
@@ -13,7 +13,6 @@ use crate::pipeline::{DoctorRequest, doctor};
 use crate::report::{self, DoctorReport, Verbosity};
 use anyhow::Context;
 use clap::ValueHint;
-use serde::Serialize;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -62,13 +61,6 @@ pub struct DoctorArgs {
     preprocess: PreprocessArgs,
 }
 
-#[derive(Serialize)]
-struct DoctorObject<'a> {
-    schema_version: &'static str,
-    #[serde(flatten)]
-    report: &'a DoctorReport,
-}
-
 /// Runs the command.
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     check_models([&args.model], DataOption::Has).map_err(Failure::Usage)?;
@@ -100,7 +92,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     let model = args.model.display().to_string();
     let report = DoctorReport::new(&model, args.backend.as_deref().map(|_| &request.tables.0.name[..]), &diagnosis);
     if args.print.json {
-        print::json(&DoctorObject { schema_version: JSON_VERSION, report: &report })?;
+        print::object(&report)?;
     } else if !quiet || report.n_errors() > 0 {
         let verbosity = Verbosity::of(quiet, args.verbose);
         report.lines(verbosity).iter().for_each(|line| out!("{line}"));

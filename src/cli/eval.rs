@@ -4,7 +4,7 @@ use super::compare::read_labels;
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
 use super::print::{self, Bar, err, out};
-use super::{Failure, JSON_VERSION, complete};
+use super::{Failure, complete};
 use crate::data;
 use crate::diag::Exit;
 use crate::metrics::{ChannelAxes, Metric, MetricBound, MissedGate};
@@ -55,7 +55,6 @@ fn gate_help() -> String {
 
 #[derive(Serialize)]
 struct EvaluationObject<'a> {
-    schema_version: &'static str,
     model: String,
     #[serde(flatten)]
     report: &'a EvaluationReport,
@@ -106,9 +105,7 @@ pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
     let warnings = &evaluated.comparison.warnings;
     if args.print.json {
         let model = args.model.display().to_string();
-        let object =
-            EvaluationObject { schema_version: JSON_VERSION, model, report: &report, missed: &missed, warnings };
-        print::json(&object)?;
+        print::object(EvaluationObject { model, report: &report, missed: &missed, warnings })?;
     } else if !quiet || !missed.is_empty() {
         evaluation_lines(&report).iter().for_each(|line| out!("{line}"));
     }

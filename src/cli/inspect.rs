@@ -55,7 +55,6 @@ pub struct InspectArgs {
 
 #[derive(Debug, Serialize)]
 struct Inspection {
-    schema_version: &'static str,
     model: String,
     ir_version: i64,
     opset: BTreeMap<String, i64>,
@@ -94,7 +93,6 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     let name = |value: &ValueInfoProto| value.name().to_string();
     let imports = model.opset_import.iter();
     let mut report = Inspection {
-        schema_version: super::JSON_VERSION,
         model: args.model.display().to_string(),
         ir_version: model.ir_version(),
         opset: imports.map(|set| (set.domain().to_string(), set.version())).collect(),
@@ -110,7 +108,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         report.placement = Some(placement(&args.model, (scheme, other.as_ref()), &shapes, &selection)?);
     }
     match args.json {
-        true => print::json(&report)?,
+        true => print::object(&report)?,
         false => print(&report, args.verbose),
     }
     Ok(Exit::Done)

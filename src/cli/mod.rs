@@ -42,9 +42,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-/// Version of the objects that `--json` prints; the sidecar has its own.
-const JSON_VERSION: &str = "2.1";
-
 const FIRST_STEPS: &str = "\
 First steps:
   mqq inspect resnet50.onnx --backend onnxruntime
@@ -202,9 +199,8 @@ fn run(cli: Cli) -> Exit {
 
 /// The error of a command that failed as a whole, as JSON.
 fn print_failure(error: &anyhow::Error) {
-    let report = FailureReport { schema_version: JSON_VERSION, error: ErrorReport::of(error) };
     // A report of texts is always JSON.
-    let _ = print::json(&report);
+    let _ = print::object(ErrorReport::of(error));
 }
 
 /// Why a command ends early.
@@ -228,28 +224,18 @@ where
 /// The `--json` output of a command over several models.
 #[derive(Debug, Serialize)]
 struct JsonReport<R> {
-    schema_version: &'static str,
     backend: String,
     results: Vec<R>,
 }
 
 impl<R: Serialize> JsonReport<R> {
     fn new(backend: &str) -> JsonReport<R> {
-        JsonReport { schema_version: JSON_VERSION, backend: backend.to_string(), results: Vec::new() }
+        JsonReport { backend: backend.to_string(), results: Vec::new() }
     }
 
     fn print(&self) -> anyhow::Result<()> {
-        print::json(self)?;
-        Ok(())
+        print::object(self)
     }
-}
-
-/// The `--json` output of a command that failed as a whole.
-#[derive(Debug, Serialize)]
-struct FailureReport {
-    schema_version: &'static str,
-    #[serde(flatten)]
-    error: ErrorReport,
 }
 
 /// An error in a report.

@@ -19,7 +19,7 @@ pub(super) fn run(args: &PresetsArgs) -> Result<Exit, Failure> {
     if args.json {
         let entry = |preset: &crate::data::Preset| serde_json::json!({ "name": preset.name, "description": preset.description });
         let list: Vec<_> = PRESETS.iter().map(entry).collect();
-        print::json(&list)?;
+        print::object(serde_json::json!({ "presets": list }))?;
     } else {
         let width = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
         PRESETS.iter().for_each(|preset| out!("{:<width$}  {}", preset.name, preset.description));

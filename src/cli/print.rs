@@ -6,6 +6,7 @@
 
 use crate::diag::{Exit, controls, escaped, explain, shown};
 use crate::progress::Tick;
+use crate::report::JsonObject;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
@@ -65,6 +66,11 @@ macro_rules! err {
 /// The error, and its hints on lines of their own.
 pub fn error(error: &anyhow::Error) {
     STDERR.lines(&format!("error: {}", explain(error)));
+}
+
+/// Prints an object as JSON on stdout, with the version of its keys.
+pub fn object(object: impl Serialize) -> anyhow::Result<()> {
+    json(&JsonObject::new(object))
 }
 
 /// Prints a value as JSON on stdout.

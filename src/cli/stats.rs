@@ -3,7 +3,7 @@
 use super::collect::read;
 use super::files::ensure_readable;
 use super::print::{self, out};
-use super::{Failure, JSON_VERSION, complete};
+use super::{Failure, complete};
 use crate::diag::{Exit, count};
 use crate::observers::{Observer, by_spelling};
 use crate::onnx::{RunFile, Staged, check_outputs};
@@ -98,18 +98,6 @@ pub struct MergeArgs {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct JsonObject<R> {
-    schema_version: &'static str,
-    #[serde(flatten)]
-    report: R,
-}
-
-fn print_json(report: impl Serialize) -> Result<()> {
-    print::json(&JsonObject { schema_version: JSON_VERSION, report })?;
-    Ok(())
-}
-
 /// Runs the command.
 pub(super) fn run(command: &StatsCommand) -> Result<Exit, Failure> {
     match command {
@@ -128,7 +116,7 @@ fn show(args: &ShowArgs) -> Result<Exit, Failure> {
     let observer = by_spelling(&args.observer).context("--observer").map_err(Failure::Usage)?;
     let report = reported(&args.file, &observer)?;
     if args.json {
-        print_json(report)?;
+        print::object(report)?;
         return Ok(Exit::Done);
     }
     out!("{}", args.file.display());
@@ -175,7 +163,7 @@ fn diff(args: &DiffArgs) -> Result<Exit, Failure> {
     }
     differences.truncate(args.limit);
     if args.json {
-        print_json(DifferencesReport { differences })?;
+        print::object(DifferencesReport { differences })?;
         return Ok(Exit::Done);
     }
     let width = differences.iter().map(|it| it.tensor.chars().count()).max().unwrap_or(0);
@@ -210,7 +198,7 @@ fn merge(args: &MergeArgs) -> Result<Exit, Failure> {
     let (output, n_shards) = (args.output.display().to_string(), args.files.len());
     let report = MergeReport { output, n_shards, n_samples: merged.hashes.len(), n_bytes: bytes.len() };
     if args.json {
-        print_json(report)?;
+        print::object(report)?;
     } else {
         let shards = count(report.n_shards, "shard");
         out!("{shards} -> {}: {}", report.output, count(report.n_samples, "sample"));

@@ -7,7 +7,7 @@ use super::given::{Options, arguments, given_options};
 use super::options::PrintArgs;
 use super::print::{self, err, out};
 use super::zoo_file::{Entry, ZooFile};
-use super::{Failure, JSON_VERSION, junit};
+use super::{Failure, junit};
 use crate::diag::{Exit, count, file_name};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report;
@@ -201,8 +201,8 @@ pub(super) fn run(
     if is_json {
         let (threads, peak) = (zoo_run.n_threads, zoo_run.peak);
         let about = json!({ "seconds": seconds, "threads": threads, "peak_bytes": peak, "memory_bytes": memory });
-        let object = json!({ "schema_version": JSON_VERSION, "zoo": about, "results": results });
-        print::json(&object)?;
+        let object = json!({ "zoo": about, "results": results });
+        print::object(object)?;
     } else if !quiet {
         report::table(&results, true).iter().for_each(|line| out!("{line}"));
         let of = |status: &str| results.iter().filter(|result| result["status"] == status).count();

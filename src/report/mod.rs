@@ -33,3 +33,22 @@ pub use tensors::{SwitchAdvice, TensorFigures, TensorsReport, tensor_lines, tens
 
 use crate::diag::{by_count, by_operator, count};
 use calibration::title;
+use serde::Serialize;
+
+/// Version of the objects for programs; the sidecar has its own.
+const JSON_VERSION: &str = "2.1";
+
+/// An object for programs, with the version of its keys.
+#[derive(Serialize)]
+pub struct JsonObject<T> {
+    schema_version: &'static str,
+    #[serde(flatten)]
+    object: T,
+}
+
+impl<T> JsonObject<T> {
+    /// The object with the current version.
+    pub fn new(object: T) -> JsonObject<T> {
+        JsonObject { schema_version: JSON_VERSION, object }
+    }
+}

@@ -8,7 +8,7 @@ import pytest
 from expected import hold_quantized
 from support import ROOT, calibrate, digits, fixture, float_digits, mqq, quantized, run, save
 
-BACKENDS = [backend["name"] for backend in json.loads(mqq("backends", "--json"))]
+BACKENDS = [backend["name"] for backend in json.loads(mqq("backends", "--json"))["backends"]]
 
 
 @pytest.mark.parametrize("model", ["digits_cnn", "digits_old"])

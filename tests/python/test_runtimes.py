@@ -24,7 +24,7 @@ from test_backends import FORMS, quantized_products
 from test_tables import calibrated as calibrated_in_blocks
 
 FIXTURES = ["digits_cnn", "digits_old"]
-BACKENDS = [backend["name"] for backend in json.loads(mqq("backends", "--json"))]
+BACKENDS = [backend["name"] for backend in json.loads(mqq("backends", "--json"))["backends"]]
 # Newest platform tag that the runtimes' wheels ask for.
 WHEELS = "manylinux_2_35_x86_64"
 

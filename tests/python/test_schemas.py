@@ -187,7 +187,7 @@ def others(objects):
     objects.run("doctor", "doctor", CNN, "--data", CALIB, "--preprocess", "raw", "--report", "doctor.json", code=3)
     objects.file("report", "doctor.json")
     objects.run("presets", "presets")
-    for backend in objects.run("backends", "backends"):
+    for backend in objects.run("backends", "backends")["backends"]:
         objects.run("table", "backends", backend["name"])
     objects.run("table", "backends", "onnxruntime", "--switch", "full-range-weights")
     objects.run("check", "check", "several/digits_cnn.tensorrt.onnx", "several/digits_cnn.xint8.onnx", "absent.onnx", CNN,

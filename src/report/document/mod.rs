@@ -16,6 +16,7 @@ pub use of_comparison::{ComparedModels, of_comparison};
 pub use of_diagnosis::of_diagnosis;
 pub use of_sidecar::of_sidecar;
 
+use super::JsonObject;
 use crate::diag::none_of;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -71,5 +72,5 @@ pub fn format_of(path: &Path) -> Result<&'static DocumentFormat> {
 }
 
 fn json(document: &Document) -> Result<String> {
-    Ok(serde_json::to_string_pretty(document)? + "\n")
+    Ok(serde_json::to_string_pretty(&JsonObject::new(document))? + "\n")
 }
