@@ -193,7 +193,7 @@ impl Recipe {
         }
         let [left, top] = self.corner([width, height]).map(|pixels| pixels.unsigned_abs() as usize);
         let row = |y: usize| &pixels.data[(y * width + left) * n_channels..][..self.width * n_channels];
-        let data = (top..top + self.height).flat_map(row).copied().collect();
+        let data = (top..top + self.height).map(row).collect::<Vec<&[u8]>>().concat();
         Pixels { width: self.width, height: self.height, n_channels, data }
     }
 
@@ -240,8 +240,10 @@ impl Pixels {
     /// Mirrored from left to right.
     pub fn mirrored(&self) -> Pixels {
         let n = self.n_channels;
-        let rows = self.data.chunks_exact(self.width * n);
-        let data = rows.flat_map(|row| row.chunks_exact(n).rev().flatten()).copied().collect();
+        let mut data = self.data.clone();
+        for (to, from) in data.chunks_exact_mut(self.width * n).zip(self.data.chunks_exact(self.width * n)) {
+            to.chunks_exact_mut(n).zip(from.chunks_exact(n).rev()).for_each(|(to, from)| to.copy_from_slice(from));
+        }
         Pixels { data, ..*self }
     }
 
@@ -251,7 +253,7 @@ impl Pixels {
         let (width, height) = (inner(self.width), inner(self.height));
         let (left, top) = ((self.width - width) / 2, (self.height - height) / 2);
         let row = |y: usize| &self.data[(y * self.width + left) * self.n_channels..][..width * self.n_channels];
-        let data = (top..top + height).flat_map(row).copied().collect();
+        let data = (top..top + height).map(row).collect::<Vec<&[u8]>>().concat();
         Pixels { width, height, n_channels: self.n_channels, data }.resized(self.width, self.height, Filter::Bilinear)
     }
 

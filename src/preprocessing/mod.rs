@@ -24,7 +24,7 @@ use rayon::prelude::*;
 const MAX_IMAGES: usize = 24;
 /// Fewer images tell too little.
 const MIN_IMAGES: usize = 12;
-/// Approximate number of runs for each image, of networks with class scores and of others.
+/// Approximate maximum number of runs for each image, of networks with class scores and of others.
 const N_RUNS: [f64; 2] = [20.0, 6.0];
 /// Least gain of a candidate.
 const MARGIN: f64 = 0.03;
@@ -145,19 +145,25 @@ struct PixelTrials<'a> {
 }
 
 impl PixelTrials<'_> {
-    /// Calls `run` with each image's input by `values`, on all threads; results are in the order of the images.
+    /// `n` images, evenly spread, by index.
+    fn spread(&self, n: usize) -> Vec<usize> {
+        (0..n).map(|i| i * self.images.len() / n).collect()
+    }
+
+    /// Calls `run` with the inputs that `values` make of the images at `indices`, on all threads; results are in their order.
     fn of_images<T: Send>(
         &self,
+        indices: &[usize],
         values: &PixelValues,
         changed: impl Fn(&FittedImage) -> Result<FittedImage> + Sync,
         run: impl Fn(&mut Session, Array) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
         let trial = self.dataset.trial(values)?;
-        let one = |session: &mut Result<Session>, image: &FittedImage| {
+        let one = |session: &mut Result<Session>, index: &usize| {
             let session = session.as_mut().map_err(|error| anyhow!("{error:#}"))?;
-            run(session, trial.array(&changed(image)?))
+            run(session, trial.array(&changed(&self.images[*index])?))
         };
-        let results = self.images.par_iter().map_init(|| self.engine.session(), one).collect();
+        let results = indices.par_iter().map_init(|| self.engine.session(), one).collect();
         (self.tick)();
         results
     }
@@ -185,17 +191,17 @@ fn candidates(color: Color) -> Vec<PixelValues> {
     .into()
 }
 
-/// Sets of images, drawn with replacement; the first is that of all images.
-fn bootstraps(n_images: usize) -> Vec<Vec<usize>> {
+/// Sets of the images at `indices`, drawn with replacement; the first is that of all of them.
+fn bootstraps(indices: &[usize]) -> Vec<Vec<usize>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut draw = || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        (state % n_images as u64) as usize
+        indices[(state % indices.len() as u64) as usize]
     };
-    let drawn = (0..N_BOOTSTRAPS).map(|_| (0..n_images).map(|_| draw()).collect());
-    std::iter::once((0..n_images).collect()).chain(drawn).collect()
+    let drawn = (0..N_BOOTSTRAPS).map(|_| indices.iter().map(|_| draw()).collect());
+    std::iter::once(indices.to_vec()).chain(drawn).collect()
 }
 
 /// Whether `figures` are clearly higher than `others`, each over all images and then over the bootstraps.

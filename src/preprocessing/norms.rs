@@ -42,9 +42,11 @@ pub fn of(graph: &GraphProto) -> Vec<Norm> {
 
 /// Where another scale fits better, its options and a sentence.
 pub fn search(trials: &PixelTrials, norms: &[Norm]) -> Result<Option<(String, String)>> {
-    let sets = bootstraps(trials.images.len());
+    let all = trials.spread(trials.images.len());
+    let sets = bootstraps(&all);
     let figures = |values: &PixelValues| -> Result<Vec<f64>> {
         let of_images = trials.of_images(
+            &all,
             values,
             |image| Ok(image.brighter(1.0)),
             |session, array| {

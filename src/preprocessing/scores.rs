@@ -3,7 +3,8 @@
 //!
 //! The figure is H(mean p) − mean H(p) − 3 · mean JS(p, p'), in nats, of the probabilities p of the classes; p' are
 //! those of the mirrored and cropped image, and of a brighter one. The first two terms are the mutual information, and
-//! no less than the figure, so that a candidate whose mutual information is too low needs no changed images.
+//! no less than the figure, so that a candidate whose mutual information is too low needs no changed images; and where it
+//! is clearly too low on the first images, no others.
 
 use super::{BetterScores, PixelTrials, bootstraps, candidates, is_clearly_higher};
 use crate::data::{Array, Color, FittedImage, PixelValues, Values};
@@ -11,6 +12,8 @@ use crate::engine::Session;
 use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
 use anyhow::Result;
 
+/// Images that each candidate is run on first.
+const N_FIRST: usize = 8;
 /// Factor of the pixels of a brighter image.
 const BRIGHTER: f32 = 1.05;
 /// Candidates whose figures differ by less fit alike.
@@ -20,19 +23,24 @@ const CONSISTENCY: f64 = 3.0;
 
 /// The values that fit better, if any; `None` where the network has no class scores.
 pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Option<Option<BetterScores>>> {
-    let given = Scores::new(trials, &trials.given, outputs)?;
-    let Some(mut given) = given else { return Ok(None) };
-    let mut others = Vec::new();
-    for values in [Color::Rgb, Color::Bgr].into_iter().flat_map(candidates) {
-        if !values.is_same(&trials.given) {
-            others.extend(Scores::new(trials, &values, outputs)?);
+    let all = trials.spread(trials.images.len());
+    let Some(mut given) = Scores::new(trials, &all, &trials.given, outputs)? else { return Ok(None) };
+    let usual = [Color::Rgb, Color::Bgr].into_iter().flat_map(candidates);
+    let usual = usual.filter(|values| !values.is_same(&trials.given));
+    let others: Vec<Scores> = if given.are_class_scores {
+        given.add_changed(trials, outputs)?;
+        let first = FirstImages::new(trials, &given);
+        usual.filter_map(|values| first.scores(trials, &values, outputs).transpose()).collect::<Result<_>>()?
+    } else {
+        let others = usual.filter_map(|values| Scores::new(trials, &all, &values, outputs).transpose());
+        let others: Vec<Scores> = others.collect::<Result<_>>()?;
+        if !others.iter().any(|scores| scores.are_class_scores) {
+            return Ok(None);
         }
-    }
-    if !given.are_class_scores && !others.iter().any(|scores| scores.are_class_scores) {
-        return Ok(None);
-    }
-    given.add_changed(trials, outputs)?;
-    let sets = bootstraps(trials.images.len());
+        given.add_changed(trials, outputs)?;
+        others
+    };
+    let sets = bootstraps(&all);
     let of_given = given.figures(&sets);
     let mut limits: Vec<(Vec<f64>, Scores)> =
         others.into_iter().map(|scores| (scores.figures(&sets), scores)).collect();
@@ -56,9 +64,43 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
     Ok(Some(better.into_iter().next()))
 }
 
+/// Some images, on which candidates are left out that are clearly worse than the given values.
+struct FirstImages {
+    indices: Vec<usize>,
+    others: Vec<usize>,
+    sets: Vec<Vec<usize>>,
+    /// Figures of the given values over the sets.
+    of_given: Vec<f64>,
+}
+
+impl FirstImages {
+    fn new(trials: &PixelTrials, given: &Scores) -> FirstImages {
+        let indices = trials.spread(N_FIRST);
+        let others = (0..trials.images.len()).filter(|index| !indices.contains(index)).collect();
+        let sets = bootstraps(&indices);
+        FirstImages { of_given: given.figures(&sets), indices, others, sets }
+    }
+
+    /// The scores of a candidate over all images; `None` where the given values are clearly better over the first ones.
+    fn scores(
+        &self,
+        trials: &PixelTrials,
+        values: &PixelValues,
+        outputs: &[EvaluatedOutput],
+    ) -> Result<Option<Scores>> {
+        let Some(first) = Scores::new(trials, &self.indices, values, outputs)? else { return Ok(None) };
+        if is_clearly_higher(&self.of_given, &first.figures(&self.sets)) {
+            return Ok(None);
+        }
+        let others = Scores::new(trials, &self.others, values, outputs)?;
+        Ok(others.map(|others| first.with(others)))
+    }
+}
+
 /// Probabilities of the classes for each image.
 struct Scores {
     values: PixelValues,
+    /// Empty for an image that was not run.
     of_images: Vec<Vec<f64>>,
     /// Those of images that are mirrored and cropped, and brighter; empty before they are run.
     changed: [Vec<Vec<f64>>; 2],
@@ -67,10 +109,15 @@ struct Scores {
 }
 
 impl Scores {
-    /// `None` where no output has the shape of class scores.
-    fn new(trials: &PixelTrials, values: &PixelValues, outputs: &[EvaluatedOutput]) -> Result<Option<Scores>> {
-        let rows =
-            trials.of_images(values, |image| Ok(image.brighter(1.0)), |session, array| run(session, array, outputs))?;
+    /// The scores of the images at `indices`; `None` where no output has the shape of class scores.
+    fn new(
+        trials: &PixelTrials,
+        indices: &[usize],
+        values: &PixelValues,
+        outputs: &[EvaluatedOutput],
+    ) -> Result<Option<Scores>> {
+        let same = |image: &FittedImage| Ok(image.brighter(1.0));
+        let rows = trials.of_images(indices, values, same, |session, array| run(session, array, outputs))?;
         let Some(rows) = rows.into_iter().collect::<Option<Vec<ScoreRow>>>() else { return Ok(None) };
         let Some(first) = rows.first() else { return Ok(None) };
         let output = FloatOutput {
@@ -81,16 +128,27 @@ impl Scores {
             shapes: Vec::new(),
         };
         let are_class_scores = output.n_classes().is_some();
-        let of_images = rows.iter().map(|row| probabilities(&row.scores)).collect();
+        let mut of_images = vec![Vec::new(); trials.images.len()];
+        for (&index, row) in indices.iter().zip(&rows) {
+            of_images[index] = probabilities(&row.scores);
+        }
         Ok(Some(Scores { values: values.clone(), of_images, changed: [Vec::new(), Vec::new()], are_class_scores }))
     }
 
-    /// Runs the changed images.
+    /// The scores of all images of both.
+    fn with(mut self, others: Scores) -> Scores {
+        let rows = self.of_images.iter_mut().zip(others.of_images);
+        rows.filter(|(row, _)| row.is_empty()).for_each(|(row, other)| *row = other);
+        self
+    }
+
+    /// Runs all images changed.
     fn add_changed(&mut self, trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<()> {
+        let all = trials.spread(trials.images.len());
         let changes: [fn(&FittedImage) -> Result<FittedImage>; 2] =
             [FittedImage::mirrored_and_cropped, |image| Ok(image.brighter(BRIGHTER))];
         for (changed, change) in self.changed.iter_mut().zip(changes) {
-            let rows = trials.of_images(&self.values, change, |session, array| run(session, array, outputs))?;
+            let rows = trials.of_images(&all, &self.values, change, |session, array| run(session, array, outputs))?;
             *changed = rows.into_iter().flatten().map(|row| probabilities(&row.scores)).collect();
         }
         Ok(())
