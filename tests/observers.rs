@@ -1,6 +1,6 @@
 //! Range observers on the numbers of other tools, on known properties of their results, and on hostile tensors.
 
-use mqq::observers::{OBSERVERS, Observer, by_spelling, canonical, pot_search, squared_error};
+use mqq::observers::{BinCenters, OBSERVERS, Observer, by_spelling, canonical, pot_search};
 use mqq::quant::{Codes, Grid, PotRounding, Range, ScaleRule, params_for_range};
 use mqq::statistics::{Bin, TensorStatistics};
 
@@ -262,13 +262,16 @@ fn every_observer_takes_every_tensor() {
     }
 }
 
+fn squared_error(statistic: &TensorStatistics, range: Range, grid: &Grid) -> f64 {
+    BinCenters::of(&statistic.histogram).squared_error(&params_for_range(range, grid).unwrap(), f64::INFINITY)
+}
+
 #[test]
 fn mse_is_never_worse_than_max_and_helps_on_a_long_tail() {
     let tail: Vec<f32> = twister(5000).iter().map(|u| -(1.0 - u).ln()).collect();
     let statistic = statistic(&[&tail]);
-    let bins: Vec<Bin> = statistic.histogram.bins().collect();
     for grid in [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC, Grid { bits: 4, ..Grid::UINT8_ASYMMETRIC }] {
-        let error = |spelling| squared_error(&bins, find(spelling, &statistic, &grid), &grid).unwrap();
+        let error = |spelling| squared_error(&statistic, find(spelling, &statistic, &grid), &grid);
         assert!(error("mse") <= error("max"), "{grid:?}");
         assert!(grid.bits > 4 || error("mse") < 0.9 * error("max"), "{grid:?}");
     }
@@ -282,8 +285,7 @@ fn mse_shrinks_both_ends_of_an_asymmetric_grid() {
         let mut values: Vec<f32> = twister(10_000).iter().map(|u| 2.0 * u - 1.0).collect();
         values.extend(far);
         let statistic = statistic(&[&values]);
-        let bins: Vec<Bin> = statistic.histogram.bins().collect();
-        let error = |range| squared_error(&bins, range, &grid).unwrap();
+        let error = |range| squared_error(&statistic, range, &grid);
         let whole = find("max", &statistic, &grid);
         let shares = || (1..=100).map(|percent| f64::from(percent) / 100.0);
         let best = shares().flat_map(|low| shares().map(move |high| (low, high)));
@@ -310,14 +312,13 @@ fn power_of_two(grid: Grid) -> Grid {
 fn mse_finds_the_best_power_of_two() {
     let tail: Vec<f32> = twister(5000).iter().map(|u| -(1.0 - u).ln()).collect();
     let statistic = statistic(&[&tail]);
-    let bins: Vec<Bin> = statistic.histogram.bins().collect();
     for bits in [3, 4, 8] {
         let grid = power_of_two(Grid { bits, ..Grid::UINT8_ASYMMETRIC });
         let found = find("mse", &statistic, &grid);
-        let error = squared_error(&bins, found, &grid).unwrap();
+        let error = squared_error(&statistic, found, &grid);
         let best = (-10..2).map(|exponent| {
             let max = f64::from(grid.q_max()) * 2f64.powi(exponent);
-            squared_error(&bins, Range { min: 0.0, max }, &grid).unwrap()
+            squared_error(&statistic, Range { min: 0.0, max }, &grid)
         });
         let best = best.fold(f64::INFINITY, f64::min);
         assert!(error <= best * 1.000_001, "{bits} bits: {error}, the best is {best}");
@@ -358,8 +359,13 @@ fn the_squared_error_is_that_of_what_quantizing_makes_of_the_bins() {
         let params = params_for_range(range, &grid).unwrap();
         let error = |bin: &Bin| f64::from(params.fake_quantize(bin.center() as f32)) - bin.center();
         let expected: f64 = bins.iter().map(|bin| bin.count as f64 * error(bin).powi(2)).sum();
-        let found = squared_error(&bins, range, &grid).unwrap();
+        let found = squared_error(&statistic, range, &grid);
         assert!((found - expected).abs() <= 1e-4 * expected, "{grid:?}: {found}, expected {expected}");
+        // Above a limit the sum may end early.
+        let centers = BinCenters::of(&statistic.histogram);
+        assert_eq!(centers.squared_error(&params, 1.01 * found), found, "{grid:?}");
+        let ended = centers.squared_error(&params, 0.01 * found);
+        assert!(ended >= 0.01 * found && ended < found, "{grid:?}: {ended}");
     }
 }
 

@@ -233,6 +233,9 @@ fn every_value_finds_its_scale() {
     for (shape, axis, block, expected) in cases {
         let layout = ScaleLayout::of(shape, axis, block);
         assert_eq!(scales(&layout, shape), expected, "{shape:?}");
+        let mut by_run = Vec::new();
+        layout.for_each_run(|scale, run| by_run.extend(run.map(|position| (position, scale))));
+        assert_eq!(by_run, expected.iter().copied().enumerate().collect::<Vec<_>>(), "{shape:?}");
         // A node says the same, with the axis from the front or from the back.
         let dims = scale_shape(shape, axis, block);
         for axis in axis.map_or(vec![1], |axis| vec![axis as i64, axis as i64 - shape.len() as i64]) {
@@ -269,6 +272,8 @@ proptest! {
         let x = f32::from_bits((tie.to_bits() as i32 + off) as u32);
         let (q_min, q_max) = (0, 65535);
         let params = QuantParams { scale, zero_point, q_min, q_max, codes: Codes::Affine };
+        let exact = f64::from((x / scale).round_ties_even()) + f64::from(zero_point);
+        prop_assert_eq!(params.quantize(x), exact.clamp(0.0, 65535.0) as i32);
         prop_assert_eq!(params.quantize_fast(x), params.quantize(x));
         prop_assert_eq!(params.fake_quantizer()(x), params.fake_quantize(x));
     }

@@ -18,7 +18,7 @@ mod shrink;
 pub const OBSERVERS: &[Observer] =
     &[max::MAX, ema::EMA, percentile::PERCENTILE, shrink::SHRINK, entropy::ENTROPY, mse::MSE, auto::AUTO];
 
-pub use mse::{MSE, squared_error};
+pub use mse::{BinCenters, MSE};
 pub use options::{ObserverOptions, Spelled};
 pub use pot_search::pot_search;
 

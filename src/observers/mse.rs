@@ -1,6 +1,6 @@
 use super::{Observer, observed};
 use crate::quant::{Codes, Grid, QuantParams, Range, params_for_range};
-use crate::statistics::{Bin, TensorStatistics};
+use crate::statistics::{Bin, Histogram, TensorStatistics};
 use anyhow::Result;
 
 /// Candidates per end: 1 % to 100 % of the observed end.
@@ -19,12 +19,12 @@ pub const MSE: Observer = Observer { name: "mse", find, ..Observer::PLAIN };
 
 fn find(_: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
     let whole = observed(statistics, grid)?;
-    let bins: Vec<Bin> = statistics.histogram.bins().collect();
+    let bins = BinCenters::of(&statistics.histogram);
     let mut best = whole;
-    let mut best_error = squared_error(&bins, whole, grid)?;
+    let mut best_error = bins.squared_error(&params_for_range(whole, grid)?, f64::INFINITY);
     let shrink = |step: u32| f64::from(step) / f64::from(N_STEPS);
     let mut try_range = |range: Range, best: &mut Range| -> Result<()> {
-        let error = squared_error(&bins, range, grid)?;
+        let error = bins.squared_error(&params_for_range(range, grid)?, best_error);
         if error < best_error {
             (best_error, *best) = (error, range);
         }
@@ -52,27 +52,57 @@ fn find(_: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Rang
     Ok(best)
 }
 
-/// Sum of squared differences between the bins' centers and their values on the grid.
-pub fn squared_error(bins: &[Bin], range: Range, grid: &Grid) -> Result<f64> {
-    let params = params_for_range(range, grid)?;
-    Ok(squared_error_on(bins, &params))
+/// The centers of a histogram's bins and their counts, highest first, filled up with empty bins.
+pub struct BinCenters(Vec<BinGroup>);
+
+/// Bins that are summed side by side.
+#[derive(Clone, Copy, Default)]
+struct BinGroup {
+    centers: [f64; N_GROUP],
+    counts: [f64; N_GROUP],
 }
 
-/// As [`squared_error`], for given parameters.
-pub(super) fn squared_error_on(bins: &[Bin], params: &QuantParams) -> f64 {
-    if params.codes != Codes::Affine {
-        let error = |bin: &Bin| {
-            let x = bin.center();
-            bin.count as f64 * (f64::from(params.fake_quantize(x as f32)) - x).powi(2)
+const N_GROUP: usize = 4;
+/// Groups of bins between two looks at the limit.
+const N_UNTIL_LOOK: usize = 16;
+
+impl BinCenters {
+    /// The bins of a histogram.
+    pub fn of(histogram: &Histogram) -> BinCenters {
+        let bins: Vec<Bin> = histogram.bins().rev().collect();
+        let group = |bins: &[Bin]| {
+            let mut group = BinGroup::default();
+            for (at, bin) in bins.iter().enumerate() {
+                (group.centers[at], group.counts[at]) = (bin.center(), bin.count as f64);
+            }
+            group
         };
-        return bins.iter().map(error).sum();
+        BinCenters(bins.chunks(N_GROUP).map(group).collect())
     }
-    let scale = f64::from(params.scale);
-    let (lo, hi) = (params.q_min - params.zero_point, params.q_max - params.zero_point);
-    let error = |bin: &Bin| {
-        let x = bin.center();
-        let q = (x / scale).round_ties_even().clamp(f64::from(lo), f64::from(hi));
-        bin.count as f64 * (q * scale - x).powi(2)
-    };
-    bins.iter().map(error).sum()
+
+    /// Sum of squared differences between the bins' centers and their quantized values. Once the sum reaches `limit`, any
+    /// part of it from `limit` on.
+    pub fn squared_error(&self, params: &QuantParams, limit: f64) -> f64 {
+        if params.codes == Codes::Affine {
+            self.sum(limit, params.fake_quantizer_f64())
+        } else {
+            self.sum(limit, |x| f64::from(params.fake_quantize(x as f32)))
+        }
+    }
+
+    fn sum(&self, limit: f64, quantized: impl Fn(f64) -> f64) -> f64 {
+        let mut sums = [0.0; N_GROUP];
+        for groups in self.0.chunks(N_UNTIL_LOOK) {
+            for BinGroup { centers, counts } in groups {
+                for ((sum, &x), &n) in sums.iter_mut().zip(centers).zip(counts) {
+                    let difference = quantized(x) - x;
+                    *sum += n * difference * difference;
+                }
+            }
+            if sums.iter().sum::<f64>() >= limit {
+                break;
+            }
+        }
+        sums.iter().sum()
+    }
 }

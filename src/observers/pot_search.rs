@@ -1,22 +1,22 @@
-use super::mse::squared_error_on;
+use super::mse::BinCenters;
 use crate::quant::QuantParams;
-use crate::statistics::{Bin, TensorStatistics};
+use crate::statistics::TensorStatistics;
 
 /// The best of a symmetric grid's scale and its next `n_halvings` halves: the one with the least squared error over the
 /// histogram; ties take the larger scale.
 ///
 /// Source: MQBench, `TqtFakeQuantize`/`MinMaxFloorObserver` for Vitis, and Vitis AI's `MinMSE` (exponents +0 to +4).
 pub fn pot_search(statistic: &TensorStatistics, params: QuantParams, n_halvings: u8) -> QuantParams {
-    let bins: Vec<Bin> = statistic.histogram.bins().collect();
+    let bins = BinCenters::of(&statistic.histogram);
     let mut best = params;
-    let mut best_error = squared_error_on(&bins, &params);
+    let mut best_error = bins.squared_error(&params, f64::INFINITY);
     let mut candidate = params;
     for _ in 0..n_halvings {
         candidate.scale *= 0.5;
         if !candidate.scale.is_normal() {
             break;
         }
-        let error = squared_error_on(&bins, &candidate);
+        let error = bins.squared_error(&candidate, best_error);
         if error < best_error {
             (best, best_error) = (candidate, error);
         }

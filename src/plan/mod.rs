@@ -130,8 +130,12 @@ impl PlannedWeight {
     /// The dequantized values, in order.
     pub fn dequantized(&self) -> Vec<f32> {
         let layout = ScaleLayout::of(&self.shape, self.quantizer.axis, self.quantizer.block);
-        let value = |(position, &q): (usize, &i32)| self.params[layout.scale_of(position)].dequantize(q);
-        self.integers.iter().enumerate().map(value).collect()
+        let mut values = Vec::with_capacity(self.integers.len());
+        layout.for_each_run(|scale, run| {
+            let params = &self.params[scale];
+            values.extend(self.integers[run].iter().map(|q| params.dequantize(*q)));
+        });
+        values
     }
 
     /// Whether the grid is coarse: fewer than 8 bits, or one scale for all channels.

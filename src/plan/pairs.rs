@@ -43,12 +43,16 @@ impl Pairs {
     pub fn neighbours(&self, k: usize) -> impl Iterator<Item = usize> + use<> {
         let Pairs { channels, spatial, .. } = *self;
         let n = channels * spatial;
-        let at = k % spatial.max(1) * channels + k / spatial.max(1);
+        let is_matrix = spatial <= 1;
+        let at = if is_matrix { k } else { k % spatial * channels + k / spatial };
         let even = at.is_multiple_of(2);
         let both = !channels.is_multiple_of(2);
         let before = (at > 0 && (both || !even)).then(|| at - 1);
         let after = (at + 1 < n && (both || even)).then_some(at + 1);
-        before.into_iter().chain(after).map(move |at| at % channels * spatial + at / channels)
+        before
+            .into_iter()
+            .chain(after)
+            .map(move |at| if is_matrix { at } else { at % channels * spatial + at / channels })
     }
 
     /// Smallest and largest integer of weight `k` of the row `q`, given its neighbours; 0 is always allowed.
@@ -63,13 +67,15 @@ impl Pairs {
 
     /// The heaviest pair in a row of integers, divided by the limit.
     pub fn load(&self, q: &[i32]) -> f64 {
-        let pair = |k: usize| {
-            let sums = self
-                .neighbours(k)
-                .map(move |other| (q[k].max(0) + q[other].max(0)).max(-(q[k].min(0) + q[other].min(0))));
-            sums.max().unwrap_or(0)
+        let Pairs { channels, spatial, .. } = *self;
+        let of_position = |position: usize| q.iter().skip(position).step_by(spatial);
+        let ordered: Vec<i32> = (0..spatial).flat_map(of_position).copied().collect();
+        let sum = |pair: &[i32]| (pair[0].max(0) + pair[1].max(0)).max(-(pair[0].min(0) + pair[1].min(0)));
+        let heaviest = match channels.is_multiple_of(2) {
+            true => ordered.chunks_exact(2).map(sum).max(),
+            false => ordered.windows(2).map(sum).max(),
         };
-        let heaviest = (0..q.len()).map(pair).max().unwrap_or(0);
+        let heaviest = heaviest.unwrap_or(0);
         f64::from(heaviest) / f64::from(self.limit.max(1))
     }
 }

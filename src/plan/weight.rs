@@ -115,10 +115,7 @@ fn planned(
 ) -> Result<PlannedWeight> {
     let (shape, values) = values_of(graph, quantizer)?;
     let layout = ScaleLayout::of(&shape, quantizer.axis, quantizer.block);
-    let mut by_slice: Vec<Vec<f32>> = vec![Vec::new(); layout.n];
-    for (position, &value) in values.iter().enumerate() {
-        by_slice[layout.scale_of(position)].push(value);
-    }
+    let by_slice = layout.by_scale(&values);
     let mut params = Vec::with_capacity(layout.n);
     for slice in &by_slice {
         // A histogram per block would cost more than everything else.
@@ -202,11 +199,7 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
         // The scales are not per row: none can be widened for one row.
         return;
     }
-    let rows = ScaleLayout::of(&weight.shape, Some(axis), None);
-    let mut by_row = vec![Vec::new(); rows.n];
-    for (position, &value) in values.iter().enumerate() {
-        by_row[rows.scale_of(position)].push(value);
-    }
+    let by_row = ScaleLayout::of(&weight.shape, Some(axis), None).by_scale(values);
     for (o, row) in by_row.iter().enumerate() {
         let params = match weight.quantizer.axis {
             None => &mut weight.params[0],

@@ -3,6 +3,7 @@
 use super::QuantParams;
 use crate::diag::count;
 use anyhow::{Context, Result, ensure};
+use std::ops::Range;
 
 /// The parts of a tensor with a scale each: the whole, the slices of an axis, or blocks along an axis, in row-major
 /// order of the tensor of scales.
@@ -79,6 +80,31 @@ impl ScaleLayout {
         Ok(ScaleLayout::of(shape, Some(position), block))
     }
 
+    /// Calls `f` for each run of consecutive values with one scale, in order: with the index of the scale, and the
+    /// positions.
+    pub fn for_each_run(&self, mut f: impl FnMut(usize, Range<usize>)) {
+        let inner = self.inner.min(self.n_values.max(1));
+        for (outer, start) in (0..self.n_values).step_by(self.dim * inner).enumerate() {
+            for along in 0..self.dim {
+                let run = start + along * inner..start + (along + 1) * inner;
+                match self.block {
+                    None => f(along, run),
+                    Some(block) => {
+                        let first = (outer * self.dim.div_ceil(block) + along / block) * inner;
+                        run.enumerate().for_each(|(i, position)| f(first + i, position..position + 1));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The values of each scale, in order.
+    pub fn by_scale(&self, values: &[f32]) -> Vec<Vec<f32>> {
+        let mut by_scale = vec![Vec::with_capacity(values.len() / self.n.max(1)); self.n];
+        self.for_each_run(|scale, run| by_scale[scale].extend_from_slice(&values[run]));
+        by_scale
+    }
+
     /// Index of the scale of the value at `position`.
     pub fn scale_of(&self, position: usize) -> usize {
         let along = position / self.inner % self.dim;
@@ -115,16 +141,21 @@ impl<'a> TensorParams<'a> {
     pub fn quantize(&self, values: &[f32]) -> Result<Vec<i32>> {
         let (n, expected) = (values.len(), self.layout.n_values);
         ensure!(n == expected, "has {}, expected {expected}", count(n, "value"));
-        let q = |(i, x): (usize, &f32)| self.params[self.layout.scale_of(i)].quantize(*x);
-        Ok(values.iter().enumerate().map(q).collect())
+        let mut integers = Vec::with_capacity(n);
+        self.layout.for_each_run(|scale, run| {
+            let params = &self.params[scale];
+            integers.extend(values[run].iter().map(|x| params.quantize(*x)));
+        });
+        Ok(integers)
     }
 
     /// Dequantizes integers in row-major order; those outside the grid are clamped.
     pub fn dequantize(&self, integers: &[i32]) -> Vec<f32> {
-        let x = |(i, q): (usize, &i32)| {
-            let params = &self.params[self.layout.scale_of(i)];
-            params.dequantize((*q).clamp(params.q_min, params.q_max))
-        };
-        integers.iter().enumerate().map(x).collect()
+        let mut values = Vec::with_capacity(integers.len());
+        self.layout.for_each_run(|scale, run| {
+            let params = &self.params[scale];
+            values.extend(integers[run].iter().map(|q| params.dequantize((*q).clamp(params.q_min, params.q_max))));
+        });
+        values
     }
 }

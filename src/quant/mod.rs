@@ -20,6 +20,7 @@ pub use scaling::ChannelScaling;
 use anyhow::{Result, ensure};
 use power_of_two::power_of_two;
 use serde::{Deserialize, Serialize};
+use vector::round_half_even_f32;
 
 /// Whether the grid is centred on zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -240,7 +241,7 @@ impl QuantParams {
         if self.codes == Codes::Nnie {
             return nnie::encode(x, self.scale);
         }
-        let q = f64::from((x / self.scale).round_ties_even()) + f64::from(self.zero_point);
+        let q = f64::from(round_half_even_f32(x / self.scale)) + f64::from(self.zero_point);
         q.clamp(f64::from(self.q_min), f64::from(self.q_max)) as i32
     }
 

@@ -4,6 +4,14 @@ use super::QuantParams;
 
 /// Adding and subtracting it rounds half to even, for numbers below 2^22.
 const ROUND: f32 = 12_582_912.0;
+/// The same in float64, for numbers below 2^51.
+const ROUND_F64: f64 = 6_755_399_441_055_744.0;
+
+/// Rounds half to even, without a call of the maths library for the usual numbers.
+pub(super) fn round_half_even_f32(x: f32) -> f32 {
+    const MAX: f32 = 4_194_304.0;
+    if x.abs() < MAX { x + ROUND - ROUND } else { x.round_ties_even() }
+}
 
 impl QuantParams {
     /// As [`QuantParams::quantize`]; NaN becomes `zero_point`, too.
@@ -22,5 +30,12 @@ impl QuantParams {
         let high = (self.q_max - self.zero_point) as f32;
         let scale = self.scale;
         move |x| ((x / scale).max(low).min(high) + ROUND - ROUND) * scale
+    }
+
+    /// As [`QuantParams::fake_quantizer`], in float64.
+    pub fn fake_quantizer_f64(&self) -> impl Fn(f64) -> f64 + Copy + use<> {
+        let [low, high] = [self.q_min, self.q_max].map(|q| f64::from(q - self.zero_point));
+        let scale = f64::from(self.scale);
+        move |x| ((x / scale).max(low).min(high) + ROUND_F64 - ROUND_F64) * scale
     }
 }

@@ -62,6 +62,27 @@ fn neighbours_follow_each_other_in_the_order_of_the_kernels() {
 }
 
 #[test]
+fn the_load_is_that_of_the_heaviest_neighbours() {
+    for (channels, positions) in [(2, 3), (4, 1), (3, 2), (5, 1), (1, 1)] {
+        let n = channels * positions;
+        let pairs = match positions {
+            1 => pairs("MatMul", 1, &[channels, 8], &[]).unwrap(),
+            _ => conv(&[8, channels, positions, 1]).unwrap(),
+        };
+        for seed in 0..50 {
+            let q: Vec<i32> = (0..n as i32).map(|k| (k * 71 + seed * 37 + k * k * seed) % 255 - 127).collect();
+            let sum = |k: usize, other: usize| {
+                let of_sign = |sign: i32| (sign * q[k]).max(0) + (sign * q[other]).max(0);
+                of_sign(1).max(of_sign(-1))
+            };
+            let sums = (0..n).flat_map(|k| pairs.neighbours(k).map(move |other| (k, other)));
+            let heaviest = sums.map(|(k, other)| sum(k, other)).max().unwrap_or(0);
+            assert_eq!(pairs.load(&q), f64::from(heaviest) / 128.0, "{channels} {positions} {q:?}");
+        }
+    }
+}
+
+#[test]
 fn products_are_added_along_the_reduction_axis() {
     let transposed = [("transB", Attr::Int(1))];
     let of_three = vec![vec![1], vec![0, 2], vec![1]];

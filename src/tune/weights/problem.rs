@@ -46,11 +46,24 @@ impl Bounds<'_> {
 
     /// The nearest allowed integers. Of a pair above the limit the second one is reduced.
     pub fn nearest_row(&self, row: &[f64], scale: impl Fn(usize) -> f64) -> Vec<f64> {
+        self.nearest_in_turn(row, scale, |_, _| true)
+    }
+
+    /// As [`Bounds::nearest_row`], up to the first integer for which `goes_on` is false; the others are 0.
+    pub(super) fn nearest_in_turn(
+        &self,
+        row: &[f64],
+        scale: impl Fn(usize) -> f64,
+        mut goes_on: impl FnMut(usize, f64) -> bool,
+    ) -> Vec<f64> {
         let mut q = vec![0f64; row.len()];
         for (k, &w) in row.iter().enumerate() {
             // Later integers of the row are still 0.
             let (low, high) = self.of(&q, k);
             q[k] = self.nearest(k, w, scale(k)).clamp(low, high);
+            if !goes_on(k, q[k]) {
+                break;
+            }
         }
         q
     }

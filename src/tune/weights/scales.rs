@@ -47,16 +47,22 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
         (0..n_in).for_each(|k| of_row.entry(problem.scale_of(o, k)).or_default().push(k));
         of_row.into_iter().for_each(|(scale, columns)| parts[scale].push((o, columns)));
     }
-    let error = |(o, columns): &(usize, Vec<usize>), scale: f64| -> f64 {
+    // The error of a part, or a share of it from `limit` on.
+    let error = |(o, columns): &(usize, Vec<usize>), scale: f64, limit: f64| -> f64 {
         let bounds = problem.bounds_of(*o);
         let row = &targets[o * n_in..(o + 1) * n_in];
         let variance = &variances[o / per_group * n_in..(o / per_group + 1) * n_in];
-        let of = |k: usize, q: f64| variance[k] * (row[k] - scale * q).powi(2);
+        let mut sum = 0.0;
+        let mut is_below = |k: usize, q: f64| {
+            sum += variance[k] * (row[k] - scale * q).powi(2);
+            sum < limit
+        };
         if bounds.pairs.is_some() && columns.len() == n_in {
-            let q = bounds.nearest_row(row, |_| scale);
-            return (0..n_in).map(|k| of(k, q[k])).sum();
+            bounds.nearest_in_turn(row, |_| scale, is_below);
+        } else {
+            columns.iter().all(|&k| is_below(k, bounds.nearest(k, row[k], scale)));
         }
-        columns.iter().map(|&k| of(k, bounds.nearest(k, row[k], scale))).sum()
+        sum
     };
     let steps = f64::from(*SHARES.end());
     let best = |(parts, &given): (&Vec<(usize, Vec<usize>)>, &f32)| -> f32 {
@@ -74,11 +80,17 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
         if full <= f64::from(f32::MIN_POSITIVE) || f64::from(given) > 1.5 * full {
             return given;
         }
-        let tries = SHARES.map(|share| (full * f64::from(share) / steps) as f32);
-        let tries = tries.chain([given]).filter(|scale| scale.is_normal());
-        let total = |scale: f32| parts.iter().map(|part| error(part, f64::from(scale))).sum();
-        let scored = tries.map(|scale| -> (f64, f32) { (total(scale), scale) });
-        scored.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(given, |(_, scale)| scale)
+        let tries = SHARES.rev().map(|share| (full * f64::from(share) / steps) as f32);
+        let tries = std::iter::once(given).chain(tries).filter(|scale| scale.is_normal());
+        let (mut best, mut least) = (given, f64::INFINITY);
+        for scale in tries {
+            let add =
+                |sum: f64, part| Some(sum + error(part, f64::from(scale), least - sum)).filter(|sum| *sum < least);
+            if let Some(sum) = parts.iter().try_fold(0.0, add) {
+                (best, least) = (scale, sum);
+            }
+        }
+        best
     };
     parts.par_iter().zip(scales.par_iter()).map(best).collect()
 }
