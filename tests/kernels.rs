@@ -8,7 +8,7 @@ use mqq::onnx::inputs::Shapes;
 use mqq::onnx::proto::ModelProto;
 use proptest::prelude::*;
 
-const DEPTHWISE: &str = "mqq.DepthwiseConv";
+const CONV: &str = "mqq.Conv";
 const MAX_POOL: &str = "mqq.MaxPool";
 
 /// Operators of the engine's graph, the shape of its output and the values.
@@ -110,15 +110,15 @@ fn sliding() -> impl Strategy<Value = Sliding> {
     })
 }
 
-/// A convolution with a group for each channel and `multiplier` outputs of each.
-fn depthwise(sliding: &Sliding, multiplier: usize, weights: &[f32], bias: &[f32]) -> ModelProto {
-    let channels = sliding.image[1];
+/// A convolution of groups, each with `each` output channels.
+fn convolution(sliding: &Sliding, groups: usize, each: usize, weights: &[f32], bias: &[f32]) -> ModelProto {
     let mut g = GraphBuilder::new(17);
     g.input("x", &sliding.dims());
-    g.values("w", &[channels * multiplier, 1, sliding.kernel[0], sliding.kernel[1]], weights);
-    g.values("b", &[channels * multiplier], bias);
+    let [height, width] = sliding.kernel;
+    g.values("w", &[groups * each, sliding.image[1] / groups, height, width], weights);
+    g.values("b", &[groups * each], bias);
     let mut attributes = sliding.attributes();
-    attributes.push(("group", Attr::Int(channels as i64)));
+    attributes.push(("group", Attr::Int(groups as i64)));
     g.op_with("Conv", &["x", "w", "b"], "y", &attributes);
     g.output("y");
     g.build()
@@ -132,27 +132,33 @@ fn near(found: f32, expected: f64, size: f64) -> bool {
     (f64::from(found) - expected).abs() <= 1e-6 * size + 1e-30
 }
 
-fn check_depthwise(sliding: &Sliding, multiplier: usize, odd: usize) {
+fn check_convolution(sliding: &Sliding, groups: usize, each: usize, odd: usize) {
     let [n, channels, height, width] = sliding.image;
-    let taps = sliding.kernel[0] * sliding.kernel[1];
-    let weights = noise(channels * multiplier * taps, 1);
-    let bias = noise(channels * multiplier, 2);
+    let (area, planes, outputs) = (sliding.kernel[0] * sliding.kernel[1], channels / groups, groups * each);
+    let taps = planes * area;
+    let weights = noise(outputs * taps, 1);
+    let bias = noise(outputs, 2);
     let x = sliding.values(3, odd);
-    let model = depthwise(sliding, multiplier, &weights, &bias);
-    let (operators, shape, found) = run(&model, &x, KERNELS);
-    assert!(operators.iter().any(|name| name == DEPTHWISE), "{operators:?}");
-    let (operators, shape_of_engine, of_engine) = run(&model, &x, &[]);
-    assert!(operators.iter().all(|name| name != DEPTHWISE), "{operators:?}");
-    assert_eq!(shape, [n, channels * multiplier, sliding.out(0), sliding.out(1)]);
-    assert_eq!(shape, shape_of_engine);
+    let model = convolution(sliding, groups, each, &weights, &bias);
     let windows = sliding.windows();
+    let (operators, shape, found) = run(&model, &x, KERNELS);
+    let is_direct = planes == 1 && groups > 1 || area > 1 && taps <= 576 && windows.len() >= 16;
+    assert_eq!(operators.iter().any(|name| name == CONV), is_direct, "{operators:?}");
+    let (operators, shape_of_engine, of_engine) = run(&model, &x, &[]);
+    assert!(operators.iter().all(|name| name != CONV), "{operators:?}");
+    assert_eq!(shape, [n, outputs, sliding.out(0), sliding.out(1)]);
+    assert_eq!(shape, shape_of_engine);
     for (i, (found, of_engine)) in found.into_iter().zip(of_engine).enumerate() {
         let (plane, window) = (i / windows.len(), &windows[i % windows.len()]);
-        let channel = plane % (channels * multiplier);
-        let x = &x[plane / multiplier * height * width..][..height * width];
-        let product = |&(tap, at): &(usize, usize)| f64::from(weights[channel * taps + tap]) * f64::from(x[at]);
-        let expected = window.iter().map(product).sum::<f64>() + f64::from(bias[channel]);
-        let size = window.iter().map(|tap| product(tap).abs()).sum::<f64>() + 1.0;
+        let (sample, channel) = (plane / outputs, plane % outputs);
+        let x = &x[(sample * channels + channel / each * planes) * height * width..];
+        let weights = &weights[channel * taps..];
+        let products = (0..planes).flat_map(|plane| window.iter().map(move |&(tap, at)| (plane, tap, at)));
+        let products = products
+            .map(|(plane, tap, at)| f64::from(weights[plane * area + tap]) * f64::from(x[plane * height * width + at]));
+        let products: Vec<f64> = products.collect();
+        let expected = products.iter().sum::<f64>() + f64::from(bias[channel]);
+        let size = products.iter().map(|product| product.abs()).sum::<f64>() + 1.0;
         assert!(near(found, expected, size), "value {i}: found {found}, expected {expected}");
         assert!(near(of_engine, found.into(), size), "value {i}: found {found}, the engine's own {of_engine}");
     }
@@ -200,19 +206,25 @@ proptest! {
     }
 
     #[test]
-    fn a_depthwise_convolution_has_the_values_of_its_definition(
+    fn a_convolution_has_the_values_of_its_definition(
         sliding in sliding(),
-        multiplier in 1usize..4,
+        [groups, planes, each] in prop_oneof![
+            (2usize..4, Just(1usize), 1usize..4).prop_map(|(groups, planes, each)| [groups, planes, each]),
+            (1usize..3, 1usize..4, 1usize..10).prop_map(|(groups, planes, each)| [groups, planes, each]),
+        ],
         odd in prop_oneof![Just(usize::MAX), 5usize..200],
     ) {
-        check_depthwise(&sliding, multiplier, odd);
+        let [n, _, height, width] = sliding.image;
+        check_convolution(&Sliding { image: [n, groups * planes, height, width], ..sliding }, groups, each, odd);
     }
 }
 
 #[test]
 fn planes_of_many_lines_are_convolved() {
     for (height, width, kernel, stride) in [(70, 90, 3, 1), (71, 133, 5, 2), (9, 2500, 3, 2), (3, 3, 7, 1)] {
-        check_depthwise(&Sliding::of([1, 2, height, width], kernel, stride, kernel / 2), 1, usize::MAX);
+        let sliding = |channels| Sliding::of([1, channels, height, width], kernel, stride, kernel / 2);
+        check_convolution(&sliding(2), 2, 1, usize::MAX);
+        check_convolution(&sliding(11), 1, 7, usize::MAX);
     }
 }
 
@@ -239,7 +251,7 @@ fn a_max_pooling_with_indices_stays_with_the_engine() {
 }
 
 #[test]
-fn a_depthwise_convolution_along_one_axis_is_taken_over() {
+fn a_convolution_along_one_axis_is_taken_over() {
     let mut g = GraphBuilder::new(17);
     g.input("x", &[1, 2, 5]);
     g.values("w", &[2, 1, 3], &[1.0, 2.0, 3.0, 0.0, 1.0, 0.0]);
@@ -247,36 +259,32 @@ fn a_depthwise_convolution_along_one_axis_is_taken_over() {
     g.output("y");
     let x = [1.0, 0.0, 0.0, 2.0, 1.0, 5.0, 6.0, 7.0, 8.0, 9.0];
     let (operators, shape, y) = run(&g.build(), &x, KERNELS);
-    assert!(operators.contains(&DEPTHWISE.to_string()), "{operators:?}");
+    assert!(operators.contains(&CONV.to_string()), "{operators:?}");
     assert_eq!((shape, y), (vec![1, 2, 4], vec![2.0, 1.0, 6.0, 7.0, 5.0, 6.0, 7.0, 8.0]));
 }
 
 /// The engine multiplies weights with what is inside of the image only.
 #[test]
 fn weights_without_a_finite_value_stay_with_the_engine() {
-    let model = depthwise(&Sliding::of([1, 2, 2, 2], 3, 1, 1), 1, &[f32::INFINITY; 18], &[0.0; 2]);
+    let model = convolution(&Sliding::of([1, 2, 2, 2], 3, 1, 1), 2, 1, &[f32::INFINITY; 18], &[0.0; 2]);
     let (operators, _, y) = run(&model, &[1.0; 8], KERNELS);
-    assert!(!operators.contains(&DEPTHWISE.to_string()), "{operators:?}");
+    assert!(!operators.contains(&CONV.to_string()), "{operators:?}");
     assert_eq!(y, [f32::INFINITY; 8]);
 }
 
 #[test]
 fn padding_of_much_more_than_the_image_stays_with_the_engine() {
     let sliding = Sliding { dilations: [30_000; 2], ..Sliding::of([1, 2, 3, 3], 3, 1, 30_000) };
-    let (operators, shape, _) = run(&depthwise(&sliding, 1, &[1.0; 18], &[0.0; 2]), &[1.0; 18], KERNELS);
-    assert!(!operators.contains(&DEPTHWISE.to_string()), "{operators:?}");
+    let (operators, shape, _) = run(&convolution(&sliding, 2, 1, &[1.0; 18], &[0.0; 2]), &[1.0; 18], KERNELS);
+    assert!(!operators.contains(&CONV.to_string()), "{operators:?}");
     assert_eq!(shape, [1, 2, 3, 3]);
 }
 
 #[test]
-fn groups_of_several_channels_stay_with_the_engine() {
-    let mut g = GraphBuilder::new(17);
-    let x = g.input("x", &[1, 4, 6, 6]);
-    let a = g.conv(&x, 4, 4, 3, 2, "a");
-    let b = g.conv(&a, 4, 4, 3, 1, "b");
-    g.output(&b);
-    let (operators, ..) = run(&g.build(), &noise(144, 1), KERNELS);
-    assert!(!operators.contains(&DEPTHWISE.to_string()), "{operators:?}");
+fn convolutions_that_are_faster_as_products_of_matrices_stay_with_the_engine() {
+    for (channels, size, kernel, pad) in [(65, 8, 3, 1), (2, 3, 3, 1), (4, 8, 1, 0), (4, 8, 1, 1)] {
+        check_convolution(&Sliding::of([1, channels, size, size], kernel, 1, pad), 1, 2, usize::MAX);
+    }
 }
 
 /// Also where all tensors are kept apart, and in graphs that are optimized in pieces.
@@ -292,7 +300,7 @@ fn kernels_work_in_graphs_of_any_size() {
         g.output(&last);
         let observed = [last];
         let engine = Parsed::new(&g.build(), &Shapes::new()).unwrap().build(&observed).unwrap();
-        let taken_over = engine.operators().iter().filter(|name| *name == DEPTHWISE).count();
+        let taken_over = engine.operators().iter().filter(|name| *name == CONV).count();
         assert_eq!(taken_over, n);
     }
 }

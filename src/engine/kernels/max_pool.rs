@@ -58,7 +58,12 @@ impl EvalOp for MaxPoolOp {
         let mut y = Tensor::zero::<f32>(&self.pool.pool_spec.output_shape(x.shape())?.shape)?;
         let taps = vec![0.0; self.windows.n_taps()];
         let (x, first) = (x.try_as_plain_ram()?.as_slice()?, f32::MIN);
-        self.windows.run::<Larger>(x, 1, &[Weights { first, taps: &taps }], y.try_as_plain_ram_mut()?.as_slice_mut()?);
+        self.windows.run::<Larger>(
+            x,
+            [1, 1],
+            &[Weights { first, taps: &taps }],
+            y.try_as_plain_ram_mut()?.as_slice_mut()?,
+        );
         Ok(tvec!(y.into_tvalue()))
     }
 }

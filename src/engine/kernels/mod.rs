@@ -4,7 +4,7 @@
 //! takes the inputs of the node that it stands for and gives its result, but for rounding. Everything else stays with the
 //! engine.
 
-mod depthwise;
+mod convolution;
 mod max_pool;
 mod windows;
 
@@ -23,7 +23,7 @@ pub struct OpKernel {
 }
 
 /// All kernels.
-pub const KERNELS: &[OpKernel] = &[depthwise::KERNEL, max_pool::KERNEL];
+pub const KERNELS: &[OpKernel] = &[convolution::KERNEL, max_pool::KERNEL];
 
 /// Optimizes a graph, with the first of `kernels` that takes a node over.
 ///

@@ -7,18 +7,22 @@
 
 use pulp::{Arch, Simd, WithSimd};
 use std::array;
+use std::marker::PhantomData;
+use std::ops::Range;
 use tract_onnx::tract_core::ops::cnn::PoolSpec;
 use tract_onnx::tract_core::ops::nn::DataFormat;
 
-/// Vectors of a block: as many windows are under way at a time.
-const BLOCK: usize = 4;
-/// Length that a line of whole rows comes to: some kilobytes, that stay in the nearest cache.
+/// Output planes of a block.
+const CHANNELS: usize = 4;
+/// Values of all planes that lines are computed of at a time; they stay in the second cache.
+const GROUP: usize = 65_536;
+/// Length that a line of whole rows comes to: some kilobytes, which stay in the nearest cache.
 const LINE: usize = 2048;
 /// More lanes than a vector has on any machine.
 const SLACK: usize = 64;
 
 /// Positions of a window along one axis.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Positions {
     input: usize,
     output: usize,
@@ -34,9 +38,9 @@ impl Positions {
         self.stride.min((self.kernel - 1) * self.dilation + 1)
     }
 
-    /// Length of a phase.
-    fn len(&self) -> usize {
-        self.output + (self.kernel - 1) * self.dilation / self.stride
+    /// By how much a phase is longer than the output.
+    fn overhang(&self) -> usize {
+        (self.kernel - 1) * self.dilation / self.stride
     }
 
     /// The phase of each tap, and where in it the tap begins.
@@ -44,37 +48,19 @@ impl Positions {
         (0..self.kernel).map(move |tap| (tap * self.dilation % self.stride, tap * self.dilation / self.stride))
     }
 
-    /// The part of a phase that holds input, as begin and end, and the first input in it.
-    fn inside(&self, phase: usize) -> (usize, usize, usize) {
+    /// The part of a phase that holds input, and the first input in it.
+    fn inside(&self, phase: usize) -> (Range<usize>, usize) {
         let begin = self.before.saturating_sub(phase).div_ceil(self.stride);
-        let end = (self.input + self.before).saturating_sub(phase).div_ceil(self.stride).min(self.len());
-        (begin, end.max(begin), begin * self.stride + phase - self.before)
+        let end = (self.input + self.before).saturating_sub(phase).div_ceil(self.stride);
+        (begin..end.min(self.output + self.overhang()), begin * self.stride + phase - self.before)
     }
-}
-
-/// Values of a row that a phase takes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Taken {
-    from: usize,
-    to: usize,
-    len: usize,
 }
 
 /// Windows over planes of one size.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Windows {
-    in_len: usize,
-    /// Rows and columns of an output plane.
-    out: [usize; 2],
-    /// Length of a row of a phase.
-    pitch: usize,
-    /// Length of all phases.
-    phases: usize,
-    taken: Vec<Taken>,
-    /// Distance of values in a row that a phase takes.
-    step: usize,
-    /// For each tap its place in the phases.
-    offsets: Vec<usize>,
+    rows: Positions,
+    columns: Positions,
 }
 
 /// The values of a window become one by a step for each tap.
@@ -120,102 +106,152 @@ impl Windows {
         let one = Positions { input: 1, output: 1, before: 0, kernel: 1, stride: 1, dilation: 1 };
         let (rows, columns) = if axes == 1 { (one, along(0)) } else { (along(0), along(1)) };
         let (in_len, out_len) = (rows.input * columns.input, rows.output * columns.output);
-        let sizes = [rows.phases(), rows.len(), columns.phases(), columns.len()];
-        let phases = sizes.into_iter().try_fold(1usize, usize::checked_mul)?;
-        (out_len > 0 && phases <= 4 * (in_len + out_len) + (1 << 16)).then(|| Windows {
-            in_len,
-            out: [rows.output, columns.output],
-            pitch: columns.len(),
-            phases,
-            taken: taken(rows, columns),
-            step: columns.stride,
-            offsets: rows
-                .taps()
-                .flat_map(|row| columns.taps().map(move |column| (row, column)))
-                .map(|((phase_y, y), (phase_x, x))| place(rows, columns, [phase_y, phase_x]) + y * columns.len() + x)
-                .collect(),
-        })
+        let sizes = [&rows, &columns].map(|axis| axis.phases().checked_mul(axis.output.checked_add(axis.overhang())?));
+        let phases = sizes[0].zip(sizes[1]).and_then(|(rows, columns)| rows.checked_mul(columns))?;
+        (out_len > 0 && phases <= 4 * (in_len + out_len) + (1 << 16)).then_some(Windows { rows, columns })
     }
 
     /// Number of taps of a window.
     pub fn n_taps(&self) -> usize {
-        self.offsets.len()
+        self.rows.kernel * self.columns.kernel
     }
 
     /// Number of values of an output plane.
     pub fn out_len(&self) -> usize {
-        self.out[0] * self.out[1]
+        self.rows.output * self.columns.output
     }
 
-    /// Writes each plane of `output`. Input plane `i` belongs to the planes of `output` from `i * multiplier` on, and
-    /// these to the weights from `i * multiplier` on, which begin anew behind the last.
-    pub fn run<F: WindowStep>(&self, input: &[f32], multiplier: usize, weights: &[Weights], output: &mut [f32]) {
-        let mut phases = vec![F::OUTSIDE; self.phases + SLACK];
-        let mut line = vec![0.0; LINE.max(self.pitch) + SLACK];
-        let outputs = output.chunks_exact_mut(multiplier * self.out_len());
-        let weights = weights.chunks_exact(multiplier).cycle();
-        for ((input, output), weights) in input.chunks_exact(self.in_len).zip(outputs).zip(weights) {
-            let (windows, phases, line) = (self, &mut phases[..], &mut line[..]);
-            let step = std::marker::PhantomData::<F>;
-            Arch::new().dispatch(OnePlane { windows, input, weights, phases, line, output, step });
+    fn in_len(&self) -> usize {
+        self.rows.input * self.columns.input
+    }
+
+    /// Length of a row of a phase.
+    fn pitch(&self) -> usize {
+        self.columns.output + self.columns.overhang()
+    }
+
+    /// Writes each plane of `output`: `each` planes of `output` are of the same `planes` planes of `input`. Weights, with the
+    /// taps of all these planes, begin anew behind the last.
+    pub fn run<F: WindowStep>(
+        &self,
+        input: &[f32],
+        [planes, each]: [usize; 2],
+        weights: &[Weights],
+        output: &mut [f32],
+    ) {
+        let (rows, columns, pitch) = (self.rows, self.columns, self.pitch());
+        let n_phases = rows.phases() * columns.phases();
+        let n_rows = (LINE.min(GROUP / planes / n_phases) / pitch).clamp(1, rows.output);
+        let n_rows = rows.output.div_ceil(rows.output.div_ceil(n_rows));
+        let phase_len = (n_rows + rows.overhang()) * pitch;
+        let offset = |plane: usize, (phase_y, y): (usize, usize), (phase_x, x): (usize, usize)| {
+            ((plane * rows.phases() + phase_y) * columns.phases() + phase_x) * phase_len + y * pitch + x
+        };
+        let of_row = |plane, row| columns.taps().map(move |column| offset(plane, row, column));
+        let of_plane = |plane| rows.taps().flat_map(move |row| of_row(plane, row));
+        let offsets: Vec<usize> = (0..planes).flat_map(of_plane).collect();
+        let lines_at = (0..rows.output).step_by(n_rows);
+        let taken: Vec<(usize, Vec<Taken>)> = lines_at.map(|y| (y, self.taken(y, phase_len))).collect();
+        let plane_len = n_phases * phase_len;
+        let mut phases = vec![F::OUTSIDE; planes * plane_len + SLACK];
+        let mut lines = vec![0.0; CHANNELS.min(each) * (n_rows * pitch + SLACK)];
+        let outputs = output.chunks_exact_mut(each * self.out_len());
+        let weights = weights.chunks_exact(each).cycle();
+        for ((input, output), weights) in input.chunks_exact(planes * self.in_len()).zip(outputs).zip(weights) {
+            let (phases, lines) = (&mut phases[..], &mut lines[..]);
+            let (offsets, taken, step) = (&offsets[..], &taken[..], PhantomData::<F>);
+            let windows = self;
+            Arch::new().dispatch(OneGroup {
+                windows,
+                n_rows,
+                offsets,
+                taken,
+                input,
+                weights,
+                plane_len,
+                phases,
+                lines,
+                output,
+                step,
+            });
         }
     }
-}
 
-/// Where the phase `[y, x]` begins.
-fn place(rows: Positions, columns: Positions, [y, x]: [usize; 2]) -> usize {
-    (y * columns.phases() + x) * rows.len() * columns.len()
-}
-
-fn taken(rows: Positions, columns: Positions) -> Vec<Taken> {
-    let mut taken = Vec::new();
-    for phase_y in 0..rows.phases() {
-        let (begin, end, first) = rows.inside(phase_y);
-        for row in begin..end {
-            let y = first + (row - begin) * rows.stride;
-            for phase_x in 0..columns.phases() {
-                let (begin, end, first) = columns.inside(phase_x);
-                let to = place(rows, columns, [phase_y, phase_x]) + row * columns.len() + begin;
-                taken.push(Taken { from: y * columns.input + first, to, len: end - begin });
+    /// The rows that the phases of a plane take for rows from `y` of the output on.
+    fn taken(&self, y: usize, phase_len: usize) -> Vec<Taken> {
+        let (rows, columns, pitch) = (self.rows, self.columns, self.pitch());
+        let inside: Vec<(Range<usize>, usize)> = (0..columns.phases()).map(|phase| columns.inside(phase)).collect();
+        let mut taken = Vec::new();
+        for (phase_y, row) in (0..rows.phases()).flat_map(|phase| (0..phase_len / pitch).map(move |row| (phase, row))) {
+            let from = ((y + row) * rows.stride + phase_y).checked_sub(rows.before).filter(|&y| y < rows.input);
+            // Where one line has all rows, what is outside stays as it is.
+            if from.is_none() && phase_len == (rows.output + rows.overhang()) * pitch {
+                continue;
+            }
+            for (phase_x, (inside, first)) in inside.iter().enumerate().filter(|(_, (inside, _))| !inside.is_empty()) {
+                let to = (phase_y * columns.phases() + phase_x) * phase_len + row * pitch;
+                let to = to + inside.start..to + inside.end;
+                taken.push(Taken { from: from.map(|y| y * columns.input + first), to });
             }
         }
+        taken
     }
-    taken.retain(|taken| taken.len > 0);
-    taken
 }
 
-struct OnePlane<'a, F> {
+/// Values of a row that a phase takes.
+struct Taken {
+    /// Where they begin in the plane; `None` outside of it.
+    from: Option<usize>,
+    to: Range<usize>,
+}
+
+/// Output planes of the same input planes.
+struct OneGroup<'a, F> {
     windows: &'a Windows,
+    /// Rows of a line.
+    n_rows: usize,
+    /// For each tap its place in the phases.
+    offsets: &'a [usize],
+    /// For the first row of each line the rows that the phases of a plane take.
+    taken: &'a [(usize, Vec<Taken>)],
     input: &'a [f32],
     weights: &'a [Weights<'a>],
+    /// Length of the phases of a plane.
+    plane_len: usize,
     phases: &'a mut [f32],
-    line: &'a mut [f32],
+    lines: &'a mut [f32],
     output: &'a mut [f32],
-    step: std::marker::PhantomData<F>,
+    step: PhantomData<F>,
 }
 
-impl<F: WindowStep> WithSimd for OnePlane<'_, F> {
+impl<F: WindowStep> WithSimd for OneGroup<'_, F> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let OnePlane { windows, input, weights, phases, line, output, .. } = self;
-        let ([_, width], pitch) = (windows.out, windows.pitch);
-        for Taken { from, to, len } in &windows.taken {
-            take(&input[*from..], windows.step, &mut phases[*to..][..*len]);
-        }
-        let n_rows = (LINE / pitch).max(1);
-        for (weights, output) in weights.iter().zip(output.chunks_exact_mut(windows.out_len())) {
-            for (group, rows) in output.chunks_mut(n_rows * width).enumerate() {
-                let len = (rows.len() / width - 1) * pitch + width;
-                let phases = &phases[group * n_rows * pitch..];
-                let line_to = &mut S::as_mut_simd_f32s(line).0[..len.div_ceil(S::F32_LANES)];
-                match (windows.offsets[..].try_into(), weights.taps.try_into()) {
-                    (Ok(offsets), Ok(taps)) => few::<S, F, 9>(simd, weights.first, phases, offsets, taps, line_to),
-                    _ => many::<S, F>(simd, weights, phases, &windows.offsets, line_to),
+        let OneGroup { windows, offsets, input, weights, phases, lines, output, .. } = self;
+        let (height, width, pitch) = (windows.rows.output, windows.columns.output, windows.pitch());
+        for (y, taken) in self.taken {
+            for (input, phases) in input.chunks_exact(windows.in_len()).zip(phases.chunks_exact_mut(self.plane_len)) {
+                for Taken { from, to } in taken {
+                    match from {
+                        Some(from) => take(&input[*from..], windows.columns.stride, &mut phases[to.clone()]),
+                        None => phases[to.clone()].fill(F::OUTSIDE),
+                    }
                 }
-                for (row, from) in rows.chunks_exact_mut(width).zip(line.chunks(pitch)) {
-                    row.copy_from_slice(&from[..width]);
+            }
+            let n_rows = self.n_rows.min(height - y);
+            let n_vectors = ((n_rows - 1) * pitch + width).div_ceil(S::F32_LANES);
+            for (weights, output) in weights.chunks(CHANNELS).zip(output.chunks_mut(CHANNELS * windows.out_len())) {
+                let lines = S::as_mut_simd_f32s(lines).0;
+                some_lines::<S, F>(simd, weights, phases, offsets, lines, n_vectors);
+                let lines: &[f32] = pulp::bytemuck::cast_slice(lines);
+                let lines = lines.chunks(n_vectors * S::F32_LANES);
+                for (output, line) in output.chunks_exact_mut(windows.out_len()).zip(lines) {
+                    let rows = output[y * width..][..n_rows * width].chunks_exact_mut(width);
+                    for (row, from) in rows.zip(line.chunks(pitch)) {
+                        row.copy_from_slice(&from[..width]);
+                    }
                 }
             }
         }
@@ -237,6 +273,29 @@ fn take(from: &[f32], step: usize, to: &mut [f32]) {
     }
 }
 
+/// Lines of one to [`CHANNELS`] output planes, each of `n` vectors.
+#[inline(always)]
+fn some_lines<S: Simd, F: WindowStep>(
+    simd: S,
+    weights: &[Weights],
+    phases: &[f32],
+    offsets: &[usize],
+    lines: &mut [S::f32s],
+    n: usize,
+) {
+    let lines = &mut lines[..weights.len() * n];
+    match weights {
+        [a] => match (offsets.try_into(), a.taps.try_into()) {
+            (Ok(offsets), Ok(taps)) => few::<S, F, 9>(simd, a.first, phases, offsets, taps, lines),
+            _ => many::<S, F, 1, 4>(simd, [a], phases, offsets, lines),
+        },
+        [a, b] => many::<S, F, 2, 4>(simd, [a, b], phases, offsets, lines),
+        [a, b, c] => many::<S, F, 3, 2>(simd, [a, b, c], phases, offsets, lines),
+        [a, b, c, d, ..] => many::<S, F, 4, 2>(simd, [a, b, c, d], phases, offsets, lines),
+        [] => {}
+    }
+}
+
 /// A line of windows of `N` taps, each window at once.
 #[inline(always)]
 fn few<S: Simd, F: WindowStep, const N: usize>(
@@ -254,33 +313,49 @@ fn few<S: Simd, F: WindowStep, const N: usize>(
     }
 }
 
-/// A line of windows of any number of taps, several windows at a time.
+/// Lines of `C` output planes, of windows of any number of taps, `N` vectors at a time: as many sums are under way as the
+/// processor has registers for.
 #[inline(always)]
-fn many<S: Simd, F: WindowStep>(simd: S, weights: &Weights, phases: &[f32], offsets: &[usize], line: &mut [S::f32s]) {
-    let (blocks, rest) = line.as_chunks_mut::<BLOCK>();
-    let at = blocks.len() * BLOCK * S::F32_LANES;
-    for (i, to) in blocks.iter_mut().enumerate() {
-        *to = block::<S, F, BLOCK>(simd, weights, &phases[i * BLOCK * S::F32_LANES..], offsets);
+fn many<S: Simd, F: WindowStep, const C: usize, const N: usize>(
+    simd: S,
+    weights: [&Weights; C],
+    phases: &[f32],
+    offsets: &[usize],
+    lines: &mut [S::f32s],
+) {
+    let (n, mut at) = (lines.len() / C, 0);
+    while at + N <= n {
+        block::<S, F, C, N>(simd, weights, &phases[at * S::F32_LANES..], offsets, &mut lines[at..], n);
+        at += N;
     }
-    for (i, to) in rest.iter_mut().enumerate() {
-        [*to] = block::<S, F, 1>(simd, weights, &phases[at + i * S::F32_LANES..], offsets);
+    while at < n {
+        block::<S, F, C, 1>(simd, weights, &phases[at * S::F32_LANES..], offsets, &mut lines[at..], n);
+        at += 1;
     }
 }
 
-/// `N` vectors of windows.
+/// `N` vectors of each of `C` lines of length `n`.
 #[inline(always)]
-fn block<S: Simd, F: WindowStep, const N: usize>(
+fn block<S: Simd, F: WindowStep, const C: usize, const N: usize>(
     simd: S,
-    weights: &Weights,
+    weights: [&Weights; C],
     phases: &[f32],
     offsets: &[usize],
-) -> [S::f32s; N] {
-    let mut so_far = [simd.splat_f32s(weights.first); N];
-    for (&offset, &weight) in offsets.iter().zip(weights.taps) {
-        let (x, weight) = (&S::as_simd_f32s(&phases[offset..]).0[..N], simd.splat_f32s(weight));
-        for (so_far, &x) in so_far.iter_mut().zip(x) {
-            *so_far = F::step(simd, *so_far, x, weight);
+    lines: &mut [S::f32s],
+    n: usize,
+) {
+    let mut so_far = weights.map(|weights| [simd.splat_f32s(weights.first); N]);
+    let taps = weights.map(|weights| &weights.taps[..offsets.len()]);
+    for (tap, &offset) in offsets.iter().enumerate() {
+        let x = &S::as_simd_f32s(&phases[offset..]).0[..N];
+        for (so_far, taps) in so_far.iter_mut().zip(taps) {
+            let weight = simd.splat_f32s(taps[tap]);
+            for (so_far, &x) in so_far.iter_mut().zip(x) {
+                *so_far = F::step(simd, *so_far, x, weight);
+            }
         }
     }
-    so_far
+    for (line, so_far) in lines.chunks_mut(n).zip(so_far) {
+        line[..N].copy_from_slice(&so_far);
+    }
 }

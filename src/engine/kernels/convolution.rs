@@ -1,4 +1,4 @@
-//! Depthwise convolution: each output channel reads one input channel.
+//! Convolution, direct: without a matrix of all windows.
 
 use super::windows::{Weights, WindowStep, Windows};
 use super::{OpKernel, TakenOver};
@@ -7,12 +7,17 @@ use tract_onnx::tract_core::ops::cnn::{Conv, KernelFormat};
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
-/// Convolutions of float32 with a group for each input channel, channels first, and constant weights.
-pub const KERNEL: OpKernel = OpKernel { name: "depthwise convolution", op: taken_over };
+/// Convolutions of float32, channels first, with constant weights and few products for each output value.
+pub const KERNEL: OpKernel = OpKernel { name: "convolution", op: taken_over };
+
+/// Products for an output value up to which this is faster than the engine's product of matrices.
+const MOST_TAPS: usize = 576;
+/// Values of an output plane from which on this is faster.
+const LEAST_LEN: usize = 16;
 
 /// A convolution of the engine, and its windows over the planes of its input.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct DepthwiseOp {
+struct ConvOp {
     conv: Conv,
     windows: Windows,
 }
@@ -22,8 +27,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let facts = model.node_input_facts(node.id)?;
     let [x, weights, bias] = facts[..] else { return Ok(None) };
     let is_float = |fact: &&TypedFact| fact.datum_type == DatumType::F32 && !fact.is_exotic();
-    let is_depthwise = conv.group > 1 && conv.group == conv.input_channels();
-    if ![x, weights, bias].iter().all(is_float) || !is_depthwise || conv.kernel_fmt != KernelFormat::OIHW {
+    if ![x, weights, bias].iter().all(is_float) || conv.kernel_fmt != KernelFormat::OIHW {
         return Ok(None);
     }
     // Padding times infinity is not a number, and the engine does not multiply padding.
@@ -32,7 +36,15 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
         return Ok(None);
     }
     let windows = x.shape.as_concrete().and_then(|shape| Windows::new(&conv.pool_spec, shape));
-    Ok(windows.map(|windows| Box::new(DepthwiseOp { conv: conv.clone(), windows }) as _))
+    let windows = windows.filter(|windows| is_faster(conv, windows));
+    Ok(windows.map(|windows| Box::new(ConvOp { conv: conv.clone(), windows }) as _))
+}
+
+fn is_faster(conv: &Conv, windows: &Windows) -> bool {
+    let planes = conv.input_channels() / conv.group;
+    let is_depthwise = planes == 1 && conv.group > 1;
+    let n_taps = windows.n_taps();
+    is_depthwise || (n_taps > 1 && planes * n_taps <= MOST_TAPS && windows.out_len() >= LEAST_LEN)
 }
 
 /// A sum of products.
@@ -47,30 +59,31 @@ impl WindowStep for WeightedSum {
     }
 }
 
-impl Op for DepthwiseOp {
+impl Op for ConvOp {
     fn name(&self) -> StaticName {
-        "mqq.DepthwiseConv".into()
+        "mqq.Conv".into()
     }
 
     op_as_typed_op!();
 }
 
-impl EvalOp for DepthwiseOp {
+impl EvalOp for ConvOp {
     op_out_of_plan!();
 
     fn eval(&self, _ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let (x, weights, bias) = args_3!(inputs);
-        let DepthwiseOp { conv, windows } = self;
+        let ConvOp { conv, windows } = self;
+        let (n_in, n_out) = (conv.input_channels(), conv.output_channels());
         let mut y = Tensor::zero::<f32>(&conv.pool_spec.output_shape(x.shape())?.shape)?;
         let weights: &[f32] = weights.try_as_plain_ram()?.as_slice()?;
         let bias: &[f32] = bias.try_as_plain_ram()?.as_slice()?;
         // A single bias is for all channels.
         let bias = bias.iter().copied().cycle();
-        let taps = weights.chunks_exact(weights.len() / conv.output_channels());
+        let taps = weights.chunks_exact(weights.len() / n_out);
         let weights: Vec<Weights> = taps.zip(bias).map(|(taps, first)| Weights { first, taps }).collect();
         windows.run::<WeightedSum>(
             x.try_as_plain_ram()?.as_slice()?,
-            conv.output_channels() / conv.input_channels(),
+            [n_in / conv.group, n_out / conv.group],
             &weights,
             y.try_as_plain_ram_mut()?.as_slice_mut()?,
         );
@@ -78,7 +91,7 @@ impl EvalOp for DepthwiseOp {
     }
 }
 
-impl TypedOp for DepthwiseOp {
+impl TypedOp for ConvOp {
     fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
         self.conv.output_facts(inputs)
     }
