@@ -22,16 +22,16 @@ from accuracy import ZOO
 BENCH = Path(__file__).resolve().parents[1] / "target" / "release" / "examples" / "inference"
 # Sizes of open dimensions; the batch is 1.
 SIZES = {"superres_subpixel": [224, 224], "ppocrv3_det": [320, 320], "deimv2_atto": [320, 320], "magika_v3_3": [2048],
-         "st_ssd_mobilenet_v1_025": [256, 256], "silero_vad_op18_ifless": [128], "byte_bidi_lstm": [64]}
+         "st_ssd_mobilenet_v1_025": [256, 256], "silero_vad_op18_ifless": [512], "byte_bidi_lstm": [64]}
 TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32,
          "tensor(uint8)": np.uint8}
 
 
 def sample(name, runner):
     """A random sample, and the shapes of open inputs as options of the bench."""
-    rng, arrays, shapes = np.random.default_rng(0), {}, []
+    rng, arrays, shapes, sizes = np.random.default_rng(0), {}, [], list(SIZES.get(name, []))
     for given in runner.get_inputs():
-        dims, sizes = list(given.shape), list(SIZES.get(name, []))
+        dims = list(given.shape)
         for axis, dim in enumerate(dims):
             if not isinstance(dim, int):
                 dims[axis] = sizes.pop(0) if axis > 0 and sizes else 1
@@ -80,7 +80,7 @@ def main():
                     break
                 rows.append([*map(float, done.stdout.split()), shortest(runner, arrays, options.seconds)])
         if not rows:
-            print(f"| {path.stem} | {done.stderr.strip().splitlines()[-1]} | | | | |")
+            print(f"| {path.stem} | {done.stderr.splitlines()[0]} | | | | |")
             continue
         ours, engine, theirs = map(statistics.median, zip(*rows))
         to_engine = statistics.median(row[0] / row[1] for row in rows)
