@@ -112,7 +112,7 @@ $(ENGINES)/ready: tests/requirements.txt tests/requirements-engines.txt
 	touch $@
 
 # Costs as ratios against something in the same run: statistics, decoding, watching against bare
-# inference, whole runs against ONNX Runtime's own tool, and memory by the number of images.
+# inference, whole runs against ONNX Runtime's own tool, and memory by the number of images and of large models.
 bench: $(VENV)/ready
 	$(BUILD) --bins --examples
 	cargo bench --locked
@@ -124,6 +124,7 @@ bench: $(VENV)/ready
 	MQQ_ZOO=$(ZOO) $(VENV)/bin/python benches/against_onnxruntime.py
 	$(VENV)/bin/python benches/memory.py
 	$(VENV)/bin/python benches/nodes.py
+	$(VENV)/bin/python benches/big.py "inspect -b" prepare "calibrate --effort 0" check
 
 # The pictures of README and docs, from runs on the bundled model and from tables of docs/measured.md.
 pictures: $(PICTURES)/ready

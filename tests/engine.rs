@@ -1,4 +1,4 @@
-//! QuantizeLinear and DequantizeLinear in the engine, panics during a run, and graphs of many nodes.
+//! QuantizeLinear and DequantizeLinear in the engine, panics during a run, and graphs of many nodes or large weights.
 
 use crate::support::{Attr, GraphBuilder, seen_and_outputs};
 use anyhow::Result;
@@ -134,4 +134,63 @@ fn a_large_graph_has_the_values_of_its_definition() {
         assert_eq!(seen[i + 1], (vec![2, 8], expected), "block {i}");
     }
     assert_eq!(outputs[0], seen[n].1);
+}
+
+/// The model with its float32 initializers as lists of numbers, not as raw bytes.
+fn with_lists(mut model: ModelProto) -> ModelProto {
+    for tensor in &mut model.graph.as_mut().unwrap().initializer {
+        (tensor.float_data, tensor.raw_data) = (tensor::f32_values(tensor).unwrap(), None);
+    }
+    model
+}
+
+/// Weights of 1 MiB, two of them equal, and one that is an output. Lists of numbers are parsed with the model.
+#[test]
+fn a_large_weight_gives_the_same_bits_as_one_that_is_parsed_with_the_model() {
+    let mut g = GraphBuilder::new(17);
+    let x = g.input("x", &[2, 512]);
+    let first = g.weight("first", &[512, 512]);
+    let values = tensor::f32_values(&g.build().graph.unwrap().initializer[0]).unwrap();
+    let equal = g.values("equal", &[512, 512], &values);
+    let a = g.op("MatMul", &[&x, &first], "a");
+    let b = g.op("MatMul", &[&a, &equal], "b");
+    let turned = g.op("Transpose", &[&first], "turned");
+    let c = g.op("MatMul", &[&b, &turned], "c");
+    g.output(&c).output(&first);
+    let model = g.build();
+    let watched = ["a", "b", "c"].map(str::to_string);
+    let (seen, outputs) = seen_and_outputs(&model, &watched, 3);
+    assert_eq!(seen_and_outputs(&with_lists(model.clone()), &watched, 3), (seen, outputs.clone()));
+    assert_eq!(outputs[1], values);
+    let shapes = Parsed::new(&model, &Shapes::new()).unwrap().value_info().unwrap();
+    for (name, shape) in [("first", [512, 512]), ("turned", [512, 512]), ("c", [2, 512])] {
+        assert_eq!(shapes.shape(name), Some(&shape[..]), "{name}");
+    }
+}
+
+/// Weights of 144 MiB, which are packed in pieces.
+#[test]
+fn a_graph_of_many_weights_has_the_values_of_its_definition() {
+    const SIDE: usize = 2048;
+    let mut g = GraphBuilder::new(17);
+    let mut last = g.input("x", &[1, SIDE as i64]);
+    for i in 0..9 {
+        let weight = g.weight(&format!("w{i}"), &[SIDE, SIDE]);
+        last = g.op("MatMul", &[&last, &weight], &format!("y{i}"));
+    }
+    g.output(&last);
+    let model = g.build();
+    let watched: Vec<String> = std::iter::once("x".to_string()).chain((0..9).map(|i| format!("y{i}"))).collect();
+    let (seen, outputs) = seen_and_outputs(&model, &watched, 5);
+    for (i, stored) in model.graph.unwrap().initializer.iter().enumerate() {
+        let weight = tensor::f32_values(stored).unwrap();
+        let mut sums = vec![0f64; SIDE];
+        for (x, row) in seen[i].1.iter().zip(weight.chunks(SIDE)) {
+            sums.iter_mut().zip(row).for_each(|(sum, w)| *sum += f64::from(*x) * f64::from(*w));
+        }
+        let size = sums.iter().fold(0f64, |size, sum| size.max(sum.abs()));
+        let near = |(found, sum): (&f32, &f64)| (f64::from(*found) - sum).abs() < 1e-4 * size;
+        assert!(seen[i + 1].1.iter().zip(&sums).all(near), "layer {i}");
+    }
+    assert_eq!(outputs[0], seen[9].1);
 }

@@ -1,9 +1,12 @@
-//! Tensors of every type, and their producers and readers.
+//! Tensors of every type, their producers and readers, and models as files.
 
+use crate::support::GraphBuilder;
+use mqq::onnx;
 use mqq::onnx::graph::GraphIndex;
 use mqq::onnx::integers::{integer_values, scale_values, type_name, type_number};
-use mqq::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
+use mqq::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use mqq::onnx::tensor::{DataType, f32_values, from_f32, from_integers, i64_values, shape};
+use tempfile::TempDir;
 
 fn raw(data_type: i32, n_values: i64, bytes: &[u8]) -> TensorProto {
     TensorProto {
@@ -135,4 +138,43 @@ fn uses_inside_nested_graphs_count() {
     assert!(index.consumers("").is_empty() && index.consumers("inner").is_empty());
     assert!(index.initializer("w").is_some() && index.initializer("x").is_none());
     assert!(index.is_output("y") && !index.is_output("outer"));
+}
+
+/// A model with tensors below and above the sizes at which bytes are handed out and pages given back.
+fn model_with_large_tensors() -> ModelProto {
+    let values: Vec<f32> = (0..1 << 19).map(|i| i as f32).collect();
+    let mut g = GraphBuilder::new(17);
+    let x = g.input("x", &[1]);
+    let mut last = x;
+    for (i, n) in [3, 1 << 14, 5, 1 << 19, 7, (1 << 14) - 1].into_iter().enumerate() {
+        let weight = g.values(&format!("w{i}"), &[n], &values[..n]);
+        last = g.op("Add", &[&last, &weight], &format!("y{i}"));
+    }
+    g.output(&last);
+    g.build()
+}
+
+#[test]
+fn a_saved_model_has_the_bytes_of_its_message() {
+    let (folder, model) = (TempDir::new().unwrap(), model_with_large_tensors());
+    let path = folder.path().join("model.onnx");
+    onnx::save(&model, &path).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), onnx::encode(&model).unwrap());
+    assert_eq!(onnx::model_sha256(&model), onnx::sha256(&path).unwrap());
+    assert_eq!(onnx::load(&path).unwrap(), model);
+}
+
+#[test]
+fn pages_that_are_given_back_are_read_again() {
+    let (folder, model) = (TempDir::new().unwrap(), model_with_large_tensors());
+    let path = folder.path().join("model.onnx");
+    onnx::save(&model, &path).unwrap();
+    let raw = |model: &ModelProto| model.graph.as_ref().unwrap().initializer[3].raw_data.clone().unwrap();
+    // Those of a file, and those of a list in memory, which have no other place.
+    for model in [onnx::load(&path).unwrap(), model] {
+        let (bytes, before) = (raw(&model), raw(&model).to_vec());
+        onnx::mapped::let_go(&bytes);
+        onnx::mapped::let_go(&bytes[1..]);
+        assert_eq!(bytes, before);
+    }
 }

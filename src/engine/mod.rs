@@ -18,6 +18,7 @@ mod refused;
 mod shaped;
 mod sizes;
 mod value;
+mod weights;
 
 pub use shaped::{ShapedEngines, ShapedSession};
 pub use value::Value;
@@ -40,13 +41,16 @@ use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::plan;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
+use weights::{Apart, Weights};
 
 /// A model that the engine understands, with fixed input shapes.
 #[derive(Clone)]
 pub struct Parsed {
+    /// Large weights have no values in it.
     model: InferenceModel,
-    /// The same before its shapes were inferred, where samples may have other shapes. Copies share the constants.
+    /// The same before its shapes were inferred, where samples may have other shapes.
     open: Option<InferenceModel>,
+    weights: Weights,
     outlets: HashMap<String, OutletId>,
     inputs: Vec<InputSpec>,
     outputs: Vec<String>,
@@ -83,12 +87,13 @@ impl Parsed {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
             linear::register(&mut onnx.op_register);
             let widened = linear::widened(model)?;
-            let bytes = encode_any(widened.as_ref().unwrap_or(model));
-            let mut proto = onnx.proto_model_for_read(&mut bytes.as_slice())?;
-            drop(bytes);
+            let apart = Apart::new(widened.as_ref().unwrap_or(model));
+            let mut proto = onnx.proto_model_for_read(&mut encode_any(&apart.model).as_slice())?;
             refused::name_apart(&mut proto);
             let parsed = onnx.parse(&proto, None)?;
+            drop(proto);
             let mut model = parsed.model;
+            let weights = apart.taken_from(&mut model, &parsed.outlets_by_name)?;
             ensure!(
                 parsed.unresolved_inputs.is_empty(),
                 "no node produces the tensors: {}",
@@ -120,6 +125,7 @@ impl Parsed {
             Ok(Parsed {
                 model,
                 open,
+                weights,
                 outlets: parsed.outlets_by_name,
                 inputs,
                 outputs,
@@ -216,12 +222,10 @@ impl Parsed {
     }
 
     /// Adds the shapes of the wired graph.
-    fn add_wired_shapes(&self, value_info: &mut ValueInfos) -> TractResult<()> {
+    fn add_wired_shapes(&self, value_info: &mut ValueInfos) -> Result<()> {
         let (names, outlets): (Vec<&String>, Vec<OutletId>) =
             self.outlets.iter().filter(|(name, _)| value_info.shape(name).is_none()).unzip();
-        let mut model = self.model.clone();
-        model.select_output_outlets(&outlets)?;
-        let typed = model.into_typed()?;
+        let typed = self.typed(&outlets)?;
         for (name, &outlet) in names.into_iter().zip(&typed.outputs) {
             let shape = typed.outlet_fact(outlet)?.shape.as_concrete().map(<[usize]>::to_vec);
             value_info.insert(name, ValueInfo { data_type: None, shape });
@@ -282,11 +286,20 @@ impl Parsed {
                 pending.extend(self.model.nodes[node].inputs.iter().map(|input| input.node));
             }
         }
-        let is_computed = |outlet: &OutletId| reached[outlet.node] && !self.model.nodes[outlet.node].op_is::<Const>();
+        let is_constant = |node: usize| self.weights.has(node) || self.model.nodes[node].op_is::<Const>();
+        let is_computed = |outlet: &OutletId| reached[outlet.node] && !is_constant(outlet.node);
         let mut computed: Vec<OutletId> = self.outlets.values().copied().filter(is_computed).collect();
         computed.sort_unstable();
         computed.dedup();
         computed
+    }
+
+    /// The graph with its weights, and with these outputs.
+    fn typed(&self, outputs: &[OutletId]) -> Result<TypedModel> {
+        let mut model = self.model.clone();
+        self.weights.put_into(&mut model)?;
+        model.select_output_outlets(outputs)?;
+        model.into_typed()
     }
 
     /// The optimized graph, and where `seen` and `outputs` are in it. Besides these, the tensors `apart` are no part of a
@@ -301,15 +314,16 @@ impl Parsed {
             let mut kept = apart.to_vec();
             kept.extend(seen.iter().filter(|outlet| apart.binary_search(outlet).is_err()));
             let n_kept = kept.len();
-            let mut model = self.model.clone();
-            model.select_output_outlets(&[&kept[..], outputs].concat())?;
-            let typed = model.into_typed()?;
-            let in_pieces = Some(&typed).filter(|typed| !apart.is_empty() && pieces::is_large(typed));
+            // Made anew where the optimizer refuses it, so that no weight that was packed is kept for that.
+            let typed = || self.typed(&[&kept[..], outputs].concat());
+            let whole = |typed: TypedModel| kernels::optimized(typed, self.kernels);
+            let model = typed()?;
+            let optimized = match !apart.is_empty() && pieces::is_large(&model) {
+                true => pieces::optimized(model, self.kernels).or_else(|_| whole(typed()?)),
+                false => whole(model),
+            };
             // The optimizer refuses some graphs that run (LeViT: a strided Slice after a Reshape).
-            let whole = || kernels::optimized(typed.clone(), self.kernels);
-            let optimized =
-                in_pieces.and_then(|typed| pieces::optimized(typed, self.kernels).ok()).map_or_else(whole, Ok);
-            let model = optimized.unwrap_or(typed);
+            let model = optimized.or_else(|_| typed())?;
             ensure!(model.outputs.len() == n_kept + outputs.len(), "the engine lost an output of the graph");
             let (now, of_outputs) = model.outputs.split_at(n_kept);
             let places: HashMap<OutletId, OutletId> = kept.into_iter().zip(now.iter().copied()).collect();

@@ -2,22 +2,33 @@
 //!
 //! The engine's optimizer takes time that grows with the square of the nodes: it compares each node that it makes with
 //! all others. Where all tensors are outputs of the graph, nothing is moved across one of them, so that pieces between
-//! such tensors can be optimized one by one and joined again.
+//! such tensors can be optimized one by one and joined again. A graph is also large by its weights: the optimizer packs them,
+//! and only a piece of them is there twice.
 
 use super::guard::guarded;
 use super::kernels::{self, OpKernel};
 use anyhow::{Context, Result, ensure};
 use std::collections::{HashMap, HashSet};
 use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ops::dummy::Dummy;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::ops::source::TypedSource;
 
 /// Number of nodes from which a piece ends at the next tensor that is an output.
 const PIECE: usize = 128;
+/// Bytes of constants from which it does.
+const PIECE_BYTES: usize = 64 << 20;
 
 /// Whether a graph is so large that it is optimized in pieces.
 pub(super) fn is_large(model: &TypedModel) -> bool {
-    model.nodes.iter().filter(|node| !node.op_is::<Const>()).count() > 2 * PIECE
+    let n_bytes: usize = (0..model.nodes.len()).map(|id| constant_bytes(model, id)).sum();
+    n_bytes > 2 * PIECE_BYTES || model.nodes.iter().filter(|node| !node.op_is::<Const>()).count() > 2 * PIECE
+}
+
+/// Bytes of a node that is a constant.
+fn constant_bytes(model: &TypedModel, id: usize) -> usize {
+    let tensor = model.node(id).op_as::<Const>().map(Const::val);
+    tensor.map_or(0, |tensor| tensor.len() * tensor.datum_type().size_of())
 }
 
 /// The optimized graph, with the same inputs and outputs. All tensors that one ONNX node hands to another must be
@@ -25,7 +36,7 @@ pub(super) fn is_large(model: &TypedModel) -> bool {
 ///
 /// # Errors
 /// If the engine refuses a piece: the graph may still be optimized as a whole.
-pub(super) fn optimized(model: &TypedModel, kernels: &[OpKernel]) -> Result<TypedModel> {
+pub(super) fn optimized(mut model: TypedModel, kernels: &[OpKernel]) -> Result<TypedModel> {
     guarded(|| {
         let mut joined = Joined {
             whole: TypedModel { symbols: model.symbols.clone(), ..TypedModel::default() },
@@ -37,8 +48,19 @@ pub(super) fn optimized(model: &TypedModel, kernels: &[OpKernel]) -> Result<Type
             let place = joined.whole.add_source(name, model.outlet_fact(input)?.clone())?;
             joined.places.insert(input, place);
         }
-        for piece in pieces(model)? {
-            joined.add(model, &piece, kernels)?;
+        let pieces = pieces(&model)?;
+        let mut last_piece: HashMap<usize, usize> = HashMap::new();
+        for (at, piece) in pieces.iter().enumerate() {
+            let read = piece.iter().flat_map(|&id| &model.node(id).inputs).map(|input| input.node);
+            last_piece.extend(read.filter(|&id| model.node(id).op_is::<Const>()).map(|id| (id, at)));
+        }
+        for (at, piece) in pieces.iter().enumerate() {
+            joined.add(&model, piece, kernels)?;
+            for (&id, _) in last_piece.iter().filter(|(_, last)| **last == at) {
+                let node = model.node_mut(id);
+                node.op = Dummy.into();
+                node.outputs[0].fact.konst = None;
+            }
         }
         let outputs = model.outputs.iter().map(|outlet| joined.place(*outlet));
         let outputs: Vec<OutletId> = outputs.collect::<Result<_>>()?;
@@ -63,12 +85,14 @@ fn pieces(model: &TypedModel) -> Result<Vec<Vec<usize>>> {
         let readers = inner.flat_map(|slot| model.node(id).outputs[slot].successors.iter());
         readers.filter_map(|reader| positions.get(&reader.node)).max().copied()
     };
-    let (mut pieces, mut piece, mut last) = (Vec::new(), Vec::new(), 0);
+    let (mut pieces, mut piece, mut n_bytes, mut last) = (Vec::new(), Vec::new(), 0, 0);
     for (position, &id) in order.iter().enumerate() {
         piece.push(id);
+        n_bytes += model.node(id).inputs.iter().map(|input| constant_bytes(model, input.node)).sum::<usize>();
         last = last.max(last_reader(id).unwrap_or(0));
-        if piece.len() >= PIECE && last <= position {
+        if (piece.len() >= PIECE || n_bytes >= PIECE_BYTES) && last <= position {
             pieces.push(std::mem::take(&mut piece));
+            n_bytes = 0;
         }
     }
     pieces.push(piece);

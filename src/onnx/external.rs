@@ -1,5 +1,6 @@
 //! Tensors in external data files.
 
+use super::mapped;
 use super::proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
 use super::tensor::{self, is_external};
 use crate::foreign;
@@ -88,11 +89,7 @@ fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, By
         let open = || -> Result<Bytes> {
             let file = foreign::open(&path)?;
             ensure_inside(folder, &path)?;
-            if file.metadata()?.len() == 0 {
-                return Ok(Bytes::new());
-            }
-            // SAFETY: as for the model's own map.
-            Ok(Bytes::from_owner(unsafe { memmap2::Mmap::map(&file)? }))
+            mapped::map(&file)
         };
         let bytes = open().with_context(|| format!("`{}`", path.display()))?;
         files.insert(location.clone(), bytes);
@@ -149,6 +146,7 @@ pub fn write(model: &mut ModelProto, file: &mut dyn Write, location: &str) -> Re
         let start = position.next_multiple_of(ALIGNMENT);
         file.write_all(&vec![0; (start - position) as usize])?;
         file.write_all(&raw)?;
+        mapped::let_go(&raw);
         position = start + raw.len() as u64;
         let entry = |key: &str, value: String| StringStringEntryProto { key: Some(key.into()), value: Some(value) };
         tensor.external_data = vec![

@@ -10,9 +10,11 @@ mod external;
 pub mod graph;
 pub mod inputs;
 pub mod integers;
+pub mod mapped;
 pub mod names;
 pub mod node;
 mod outputs;
+mod pieces;
 pub mod proto;
 mod sound;
 mod staged;
@@ -28,10 +30,10 @@ pub use valid::check_valid;
 
 use crate::{foreign, guard};
 use anyhow::{Context, Result, ensure};
-use bytes::Bytes;
 use prost::Message;
 use proto::ModelProto;
 use sha2::{Digest, Sha256};
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -48,10 +50,7 @@ fn parse(path: &Path) -> Result<ModelProto> {
     guard::work_on(path);
     let file = foreign::open(path)?;
     ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX model");
-    // SAFETY: the map is read-only and private to this process; as with every memory map, nobody else may truncate the
-    // file while it is in use.
-    let map = unsafe { memmap2::Mmap::map(&file)? };
-    let model = ModelProto::decode(Bytes::from_owner(map))
+    let model = ModelProto::decode(mapped::map(&file)?)
         .context("is not an ONNX model, or is truncated: it does not parse as `ModelProto`")?;
     ensure!(model.graph.is_some(), "has no graph, expected an ONNX model");
     ensure!(model.ir_version.is_some_and(|version| version > 0), "has no IR version, expected an ONNX model");
@@ -87,12 +86,17 @@ fn fits(model: &ModelProto) -> bool {
     model.encoded_len() < 1 << 31
 }
 
+fn ensure_fits(model: &ModelProto) -> Result<()> {
+    ensure!(fits(model), "model takes {} bytes, expected below 2 GiB: protobuf cannot hold more", model.encoded_len());
+    Ok(())
+}
+
 /// The bytes of a model's file.
 ///
 /// # Errors
 /// If the model is too large for protobuf.
 pub fn encode(model: &ModelProto) -> Result<Vec<u8>> {
-    ensure!(fits(model), "model takes {} bytes, expected below 2 GiB: protobuf cannot hold more", model.encoded_len());
+    ensure_fits(model)?;
     Ok(encode_any(model))
 }
 
@@ -121,7 +125,10 @@ pub fn sha256(path: &Path) -> Result<String> {
 /// SHA-256 of the bytes of a model, in hexadecimal.
 pub fn model_sha256(model: &ModelProto) -> String {
     let mut hasher = Sha256::new();
-    hasher.update(encode_any(model));
+    let Ok(()) = pieces::encode_into(model, &mut |piece| {
+        hasher.update(piece);
+        Ok::<(), Infallible>(())
+    });
     hexadecimal(hasher)
 }
 

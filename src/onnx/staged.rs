@@ -1,7 +1,7 @@
 //! Files that are written under temporary names and renamed when all are complete.
 
 use super::proto::ModelProto;
-use super::{encode, external, fits, sha256};
+use super::{ensure_fits, external, fits, pieces, sha256};
 use crate::guard;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -50,9 +50,9 @@ impl Staged {
                 let location = data.file_name().context("is not a file name")?.to_string_lossy();
                 external::write(&mut model, staged.create(&data)?, &location)?;
             }
-            let bytes = encode(&model)?;
-            staged.create(path)?.write_all(&bytes)?;
-            Ok(())
+            ensure_fits(&model)?;
+            let file = staged.create(path)?;
+            Ok(pieces::encode_into(&model, &mut |piece| file.write_all(piece))?)
         };
         stage().with_context(|| format!("`{}`", path.display()))?;
         Ok(staged)

@@ -3,6 +3,7 @@
 //! Sizes are checked against the data before any allocation. Source of the encoding: `onnx.proto`, `TensorProto` (raw
 //! data is little-endian; narrow types share `int32_data`).
 
+use super::mapped;
 use super::proto::TensorProto;
 use crate::diag::count;
 use anyhow::{Context, Result, bail, ensure};
@@ -104,7 +105,9 @@ fn values<T: Copy, const N: usize>(
     };
     ensure!(raw.len() == n_values * N, "holds {}, expected {} for its shape", count(raw.len(), "byte"), n_values * N);
     let (chunks, _) = raw.as_chunks::<N>();
-    Ok(chunks.iter().map(|&bytes| from_le_bytes(bytes)).collect())
+    let values = chunks.iter().map(|&bytes| from_le_bytes(bytes)).collect();
+    mapped::let_go(raw);
+    Ok(values)
 }
 
 /// Checks that a tensor holds as many values as its shape has places. External data are not looked at.

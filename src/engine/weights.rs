@@ -1,0 +1,119 @@
+//! Large weights, which the engine gets when it builds a graph and not before.
+//!
+//! Shapes do not follow from the values of weights: until then each has a node with its type and shape only, and its bytes
+//! stay where they are, in a memory map of the model's file.
+
+use crate::onnx::proto::{ModelProto, TensorProto};
+use crate::onnx::{mapped, tensor};
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ops::konst::Const;
+use tract_onnx::tract_hir::ops::source::Source;
+
+/// Tensors of fewer bytes are part of the model that the engine parses: they may be shapes.
+const LARGE: usize = 1 << 20;
+
+/// Weights that the parsed model has no values of, by node. Copies of a model share them.
+#[derive(Clone, Default)]
+pub(super) struct Weights(Arc<BTreeMap<usize, Weight>>);
+
+struct Weight {
+    data_type: DatumType,
+    shape: Vec<usize>,
+    bytes: Bytes,
+    /// The engine's copy, while a graph has it.
+    loaded: Mutex<Weak<Tensor>>,
+}
+
+/// The weights of a model by name, and a copy of the model that has a text in place of each.
+pub(super) struct Apart {
+    pub model: ModelProto,
+    weights: BTreeMap<String, Weight>,
+}
+
+impl Apart {
+    pub fn new(model: &ModelProto) -> Apart {
+        let mut apart = Apart { model: model.clone(), weights: BTreeMap::new() };
+        for stored in apart.model.graph.iter_mut().flat_map(|graph| &mut graph.initializer) {
+            let Some(weight) = Weight::of(stored) else { continue };
+            let name = stored.name().to_string();
+            // Of equal constants the engine would make one.
+            let text = format!("values of {name}");
+            *stored = TensorProto {
+                name: Some(name.clone()),
+                data_type: Some(8),
+                dims: vec![1],
+                string_data: vec![text.into()],
+                ..TensorProto::default()
+            };
+            apart.weights.insert(name, weight);
+        }
+        apart
+    }
+
+    /// Takes the values of the weights out of the parsed `model`.
+    pub fn taken_from(self, model: &mut InferenceModel, outlets: &HashMap<String, OutletId>) -> Result<Weights> {
+        let mut by_node = BTreeMap::new();
+        for (name, weight) in self.weights {
+            let outlet = outlets.get(&name).with_context(|| format!("the engine lost initializer `{name}`"))?;
+            let node = model.node_mut(outlet.node);
+            ensure!(node.op_is::<Const>(), "initializer `{name}` is no constant of the engine");
+            node.op = Source.into();
+            node.outputs[0].fact = weight.data_type.fact(&weight.shape).into();
+            by_node.insert(outlet.node, weight);
+        }
+        Ok(Weights(Arc::new(by_node)))
+    }
+}
+
+impl Weights {
+    /// Whether a node of the parsed model is one of them.
+    pub fn has(&self, node: usize) -> bool {
+        self.0.contains_key(&node)
+    }
+
+    /// Gives the values to a copy of the parsed model.
+    pub fn put_into(&self, model: &mut InferenceModel) -> Result<()> {
+        for (node, weight) in self.0.iter() {
+            let tensor = weight.load()?;
+            let node = model.node_mut(*node);
+            node.outputs[0].fact = tensor.clone().try_into()?;
+            node.op = Const::new(tensor)?.into();
+        }
+        Ok(())
+    }
+}
+
+impl Weight {
+    /// A large initializer with all its values, of a type that weights have and shapes have not.
+    fn of(stored: &TensorProto) -> Option<Weight> {
+        let bytes = stored.raw_data.as_ref().filter(|raw| raw.len() >= LARGE)?;
+        let data_type = match stored.data_type() {
+            1 => DatumType::F32,
+            2 => DatumType::U8,
+            3 => DatumType::I8,
+            10 => DatumType::F16,
+            11 => DatumType::F64,
+            _ => return None,
+        };
+        let shape = tensor::shape(stored).ok()?;
+        let is_whole = bytes.len() == shape.iter().product::<usize>() * data_type.size_of();
+        is_whole.then(|| Weight { data_type, shape, bytes: bytes.clone(), loaded: Mutex::default() })
+    }
+
+    fn load(&self) -> TractResult<Arc<Tensor>> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tensor) = loaded.upgrade() {
+            return Ok(tensor);
+        }
+        let mut tensor = Tensor::zero_dt(self.data_type, &self.shape)?;
+        tensor.try_as_plain_ram_mut()?.as_bytes_mut().copy_from_slice(&self.bytes);
+        mapped::let_go(&self.bytes);
+        let tensor = tensor.into_arc_tensor();
+        *loaded = Arc::downgrade(&tensor);
+        Ok(tensor)
+    }
+}

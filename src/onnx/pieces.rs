@@ -1,0 +1,76 @@
+//! A message as bytes, handed out in pieces: of a large model the bytes are never there as a whole.
+
+use super::mapped;
+use bytes::buf::UninitSlice;
+use bytes::{Buf, BufMut};
+use prost::Message;
+
+/// Bytes of a piece, and from which on bytes of a message are a piece of their own.
+const PIECE: usize = 1 << 16;
+
+/// Hands the bytes of `message` to `take`, in order; after an error nothing more.
+///
+/// # Errors
+/// If `take` fails.
+pub(super) fn encode_into<E>(message: &impl Message, take: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    let mut pieces = Pieces { buffer: Vec::with_capacity(PIECE), take, outcome: Ok(()) };
+    // There is always room.
+    _ = message.encode(&mut pieces);
+    pieces.flush();
+    pieces.outcome
+}
+
+struct Pieces<'t, E> {
+    buffer: Vec<u8>,
+    take: &'t mut dyn FnMut(&[u8]) -> Result<(), E>,
+    outcome: Result<(), E>,
+}
+
+impl<E> Pieces<'_, E> {
+    fn flush(&mut self) {
+        if self.outcome.is_ok() {
+            self.outcome = (self.take)(&self.buffer);
+        }
+        self.buffer.clear();
+    }
+}
+
+// SAFETY: all memory is that of the buffer, a `Vec`, which keeps the same promises.
+unsafe impl<E> BufMut for Pieces<'_, E> {
+    fn remaining_mut(&self) -> usize {
+        usize::MAX
+    }
+
+    unsafe fn advance_mut(&mut self, n: usize) {
+        // SAFETY: the caller promises it of the buffer's memory.
+        unsafe { self.buffer.advance_mut(n) }
+    }
+
+    fn chunk_mut(&mut self) -> &mut UninitSlice {
+        if self.buffer.len() >= PIECE {
+            self.flush();
+        }
+        self.buffer.chunk_mut()
+    }
+
+    fn put<T: Buf>(&mut self, mut from: T) {
+        while from.has_remaining() {
+            let n = from.chunk().len();
+            self.put_slice(from.chunk());
+            from.advance(n);
+        }
+    }
+
+    fn put_slice(&mut self, from: &[u8]) {
+        if self.buffer.len() + from.len() > PIECE {
+            self.flush();
+        }
+        if from.len() < PIECE {
+            return self.buffer.extend_from_slice(from);
+        }
+        if self.outcome.is_ok() {
+            self.outcome = (self.take)(from);
+        }
+        mapped::let_go(from);
+    }
+}
