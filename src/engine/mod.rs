@@ -41,7 +41,7 @@ use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::plan;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
-use weights::{Apart, Weights};
+use weights::{Weights, WithoutWeights};
 
 /// A model that the engine understands, with fixed input shapes.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ impl Parsed {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
             linear::register(&mut onnx.op_register);
             let widened = linear::widened(model)?;
-            let apart = Apart::new(widened.as_ref().unwrap_or(model));
+            let apart = WithoutWeights::new(widened.as_ref().unwrap_or(model));
             let mut proto = onnx.proto_model_for_read(&mut encode_any(&apart.model).as_slice())?;
             refused::name_apart(&mut proto);
             let parsed = onnx.parse(&proto, None)?;

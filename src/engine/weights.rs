@@ -29,14 +29,14 @@ struct Weight {
 }
 
 /// The weights of a model by name, and a copy of the model that has a text in place of each.
-pub(super) struct Apart {
+pub(super) struct WithoutWeights {
     pub model: ModelProto,
     weights: BTreeMap<String, Weight>,
 }
 
-impl Apart {
-    pub fn new(model: &ModelProto) -> Apart {
-        let mut apart = Apart { model: model.clone(), weights: BTreeMap::new() };
+impl WithoutWeights {
+    pub fn new(model: &ModelProto) -> WithoutWeights {
+        let mut apart = WithoutWeights { model: model.clone(), weights: BTreeMap::new() };
         for stored in apart.model.graph.iter_mut().flat_map(|graph| &mut graph.initializer) {
             let Some(weight) = Weight::of(stored) else { continue };
             let name = stored.name().to_string();
