@@ -295,7 +295,7 @@ fn the_sign_of_a_type_adapts_to_what_was_observed() {
     assert_eq!(r.params.scale, (max(r) / 255.0) as f32);
     let weight = &plan.weights[0];
     assert_eq!((weight.params[0].q_min, weight.params[0].q_max), (-64, 63));
-    assert!(weight.integers.iter().any(|&q| q < -60) && weight.integers.iter().all(|&q| q >= -64));
+    assert!(weight.integers.iter().any(|q| q < -60) && weight.integers.iter().all(|q| q >= -64));
     assert_eq!(weight.qtype.dtype(), "int8");
 }
 
@@ -413,7 +413,7 @@ fn scales_per_block_follow_the_reduction_axis() {
     assert_eq!(shapes, [[3, 24], [32, 2]]);
     for weight in &plan.weights {
         assert_eq!(weight.params.len(), weight.scale_shape().iter().product::<usize>());
-        assert!(weight.integers.iter().all(|q| (-8..=7).contains(q)));
+        assert!(weight.integers.iter().all(|q| (-8..=7).contains(&q)));
         let full = weight.integers.iter().filter(|q| q.abs() >= 7).count();
         assert!(full >= weight.params.len(), "every block reaches an end of its grid");
     }

@@ -7,6 +7,7 @@
 mod bias;
 mod block;
 mod group;
+mod integers;
 mod learned;
 mod mask;
 mod pairs;
@@ -15,6 +16,7 @@ mod weight;
 
 pub use bias::{bias_grids, decide_biases};
 pub use block::least_error;
+pub use integers::Integers;
 pub use mask::Mask;
 pub use pairs::Pairs;
 pub use unlike::{unlike_tensors, warning as warning_of_unlike};
@@ -111,7 +113,7 @@ pub struct PlannedWeight {
     /// One per slice of the axis, one per block in row-major order, or one.
     pub params: Vec<QuantParams>,
     /// The integers, in the order of the values. Plans share them where they are equal.
-    pub integers: Arc<Vec<i32>>,
+    pub integers: Arc<Integers>,
     /// Dimensions.
     pub shape: Vec<usize>,
     /// Lowest and highest value.
@@ -130,10 +132,10 @@ impl PlannedWeight {
     /// The dequantized values, in order.
     pub fn dequantized(&self) -> Vec<f32> {
         let layout = ScaleLayout::of(&self.shape, self.quantizer.axis, self.quantizer.block);
-        let mut values = Vec::with_capacity(self.integers.len());
+        let mut values = Vec::with_capacity(self.integers.iter().len());
         layout.for_each_run(|scale, run| {
             let params = &self.params[scale];
-            values.extend(self.integers[run].iter().map(|q| params.dequantize(*q)));
+            values.extend(run.map(|position| params.dequantize(self.integers.at(position))));
         });
         values
     }

@@ -224,6 +224,6 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
 /// # Errors
 /// If a value is not finite; the message names the initializer.
 pub fn round(graph: &GraphProto, weight: &mut PlannedWeight) -> Result<()> {
-    weight.integers = Arc::new(weight.nearest(graph)?);
+    weight.integers = Arc::new(weight.nearest(graph)?.into());
     Ok(())
 }

@@ -178,7 +178,8 @@ impl Writer {
         let mut nodes = Vec::with_capacity(2);
         match storage {
             WeightStorage::Integer | WeightStorage::Dynamic | WeightStorage::Nbits { .. } => {
-                self.initializers.push(integers(&quantized, &planned.shape, &planned.integers, &planned.qtype)?);
+                let values: Vec<i32> = planned.integers.iter().collect();
+                self.initializers.push(integers(&quantized, &planned.shape, &values, &planned.qtype)?);
             }
             WeightStorage::Float => {
                 let mut stored = tensor.clone();

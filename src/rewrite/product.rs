@@ -114,7 +114,7 @@ impl Writer {
                 let params = planned.params[scale_of(matrix.at(first, column))];
                 let zero = params.zero_point + offset;
                 let rows = first..k.min(first + block);
-                let stored = rows.map(|row| planned.integers[matrix.at(row, column)] + offset);
+                let stored = rows.map(|row| planned.integers.at(matrix.at(row, column)) + offset);
                 // The last block is padded with the code of 0.
                 let filled: Vec<i32> = stored.chain(std::iter::repeat(zero)).take(block).collect();
                 codes.extend(packed(&filled, bits));
@@ -149,10 +149,10 @@ impl Writer {
         let (tensor, WeightMatrix { k, n, transposed }) = (&planned.quantizer.tensor, matrix);
         let weight = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
         let stored = match transposed {
-            false => integers(&weight, &planned.shape, &planned.integers, &planned.qtype)?,
+            false => integers(&weight, &planned.shape, &planned.integers.iter().collect::<Vec<i32>>(), &planned.qtype)?,
             true => {
                 let at = (0..k).flat_map(|row| (0..n).map(move |column| matrix.at(row, column)));
-                let values: Vec<i32> = at.map(|at| planned.integers[at]).collect();
+                let values: Vec<i32> = at.map(|at| planned.integers.at(at)).collect();
                 integers(&weight, &[k, n], &values, &planned.qtype)?
             }
         };

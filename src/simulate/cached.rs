@@ -14,9 +14,13 @@ use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::onnx::{node, tensor};
 use crate::plan::QuantPlan;
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
+
+/// Bytes of constants up to which prepared nodes are kept, each with its own.
+const MAX_CONSTANTS: usize = 256 << 20;
 
 /// In place of a group: a node that is prepared for all groups so far.
 const OF_ALL: usize = usize::MAX;
@@ -82,6 +86,8 @@ pub struct CachedNetwork<'a> {
     alike: Vec<Vec<usize>>,
     /// Prepared nodes by position, weights and first group of the kind.
     nodes: HashMap<(usize, u64, usize), Arc<NodeRunner>>,
+    /// Whether the constants are so large that each node is prepared again for each run.
+    is_large: bool,
 }
 
 fn bytes_of(values: &SampleValues) -> usize {
@@ -97,8 +103,11 @@ impl<'a> CachedNetwork<'a> {
     pub fn new(model: &'a ModelProto, samples: Samples) -> Result<CachedNetwork<'a>> {
         let first = samples.values.first().context("there are no samples")?;
         let net = Network::new(model, Clips::ByEngine)?;
+        let n_bytes: usize =
+            net.graph.initializer.iter().filter_map(|tensor| tensor.raw_data.as_ref()).map(Bytes::len).sum();
+        let is_large = n_bytes > MAX_CONSTANTS;
         let (runtime, groups, examples, alike, nodes) = Default::default();
-        let mut network = CachedNetwork { net, runtime, groups, examples, alike, nodes };
+        let mut network = CachedNetwork { net, runtime, groups, examples, alike, nodes, is_large };
         let first: BTreeMap<&str, &Value> = samples.names.iter().map(String::as_str).zip(first).collect();
         network.group_of(&first);
         network.prepare(0)?;
@@ -173,6 +182,7 @@ impl<'a> CachedNetwork<'a> {
         let single = self.single_node((node_idx, node), &runtime, &[], &groups.iter().copied().collect())?;
         let example = |at: usize, name: &&str| self.examples[groups[at]][*name].clone();
         let made = single.run(&groups, |at| runtime.iter().map(|name| example(at, name)).collect())?;
+        self.forget_large();
         for (group, outputs) in groups.into_iter().zip(made) {
             if is_constant {
                 self.net.add_constants(node, Some(group).filter(|_| !is_of_initializers), outputs)?;
@@ -182,6 +192,13 @@ impl<'a> CachedNetwork<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Forgets the prepared nodes of a network with large constants, which would be in memory for each plan.
+    fn forget_large(&mut self) {
+        if self.is_large {
+            self.nodes.clear();
+        }
     }
 
     /// Examples of a node's inputs for a group.
@@ -273,6 +290,7 @@ impl<'a> CachedNetwork<'a> {
             // A tensor that no later node reads belongs to this one.
             runtime.iter().for_each(|name| tensors.used(name, &mut uses));
             let outputs = single.run_all(inputs, self.net.groups())?;
+            self.forget_large();
             let names = node.output.iter().filter(|name| !name.is_empty());
             for (position, name) in names.enumerate() {
                 let mut values: SampleValues =

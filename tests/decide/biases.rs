@@ -37,7 +37,7 @@ fn a_weight_whose_bias_would_overflow_gets_a_wider_scale() {
         ["initializer `b`: channel 1 overflows int32; the scale of `w` was increased".to_string()]
     );
     // The weight's integers are those of the wider scale.
-    assert_eq!(plan.weights[0].integers[3], (-1.27 / needed(1e6)).round() as i32);
+    assert_eq!(plan.weights[0].integers.at(3), (-1.27 / needed(1e6)).round() as i32);
     assert!((i32::MAX - 10_000..=i32::MAX).contains(&-plan.biases[0].integers[1]));
 
     // Without the right to widen, the bias is saturated; and what is planned already is planned anew.

@@ -14,12 +14,13 @@ use mqq::onnx::edit::{ModelEdit, NewValues};
 use mqq::place::clips::FoldableClip;
 use mqq::place::{ActivationQuantizer, BiasQuantizer, Placement, SoftmaxRole, WeightQuantizer};
 use mqq::plan::{
-    Decided, Observers, PlannedActivation, PlannedWeight, QuantPlan, bias_grids, decide, decide_biases, round,
+    Decided, Integers, Observers, PlannedActivation, PlannedWeight, QuantPlan, bias_grids, decide, decide_biases, round,
 };
 use mqq::quant::{GivenRange, Range};
 use mqq::scheme::{FixedGrid, Scheme};
 use mqq::statistics::TensorStatistics;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const TABLE: &str = "\
 name: test

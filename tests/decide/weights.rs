@@ -9,7 +9,10 @@ fn a_constant_mask_is_raised_to_where_its_grid_begins() {
     given.weight("mask", "u8", None, &[4], &[0.0, f32::NEG_INFINITY, 0.0, f32::MIN]).softmax =
         Some(SoftmaxRole::Addend);
     let weight = &given.plan().weights[0];
-    assert_eq!((weight.observed, &**weight.integers), ((-1024.0, 0.0), &[255, 0, 255, 0][..]));
+    assert_eq!(
+        (weight.observed, &weight.integers.iter().collect::<Vec<_>>()[..]),
+        ((-1024.0, 0.0), &[255, 0, 255, 0][..])
+    );
     given.placement.weights[0].softmax = None;
     let error = given.decide().unwrap_err();
     assert!(error.contains("initializer `mask`: 1 of 4 values are NaN or infinite"), "{error}");
@@ -31,7 +34,7 @@ fn a_slice_without_values_takes_the_median_scale_of_the_others() {
     let fifth = (f64::from(2.54f32 * 2.0 * step) / 127.0) as f32;
     assert_eq!(scales(weight), [0.01, 0.01, 0.02, 0.01, fifth, 0.005]);
     assert_eq!((weight.observed, weight.observer, weight.learned), ((-2.54, 2.54 / 2.0), "max", false));
-    assert_eq!(**weight.integers, [0, 0, 127, 10, 10, -127, 0, 0, 127, 0, 127, 0]);
+    assert!(weight.integers.iter().eq([0, 0, 127, 10, 10, -127, 0, 0, 127, 0, 127, 0]));
     let dequantized = weight.dequantized();
     assert_eq!((dequantized.len(), dequantized[2], dequantized[5]), (12, 127.0 * 0.01, -127.0 * 0.02));
     assert_eq!((weight.scale_shape(), weight.scale_of_value()(5)), (vec![6], 2));
@@ -74,12 +77,15 @@ fn scales_widen_until_no_pair_of_neighbours_overflows() {
     let weight = &given.plan().weights[0];
     let wider = (f64::from(0.01f32) * (254.0 / 128.0)) as f32;
     assert_eq!(scales(weight), [wider, 0.01]);
-    assert_eq!(**weight.integers, [64, 64, 127, -127]);
+    assert!(weight.integers.iter().eq([64, 64, 127, -127]));
     assert_eq!(weight.pairs.map(|pairs| pairs.limit), Some(128));
     // One scale for both rows.
     given.placement.weights[0].axis = None;
     let weight = &given.plan().weights[0];
-    assert_eq!((scales(weight), &**weight.integers), (vec![wider], &[64, 64, 64, -64][..]));
+    assert_eq!(
+        (scales(weight), &weight.integers.iter().collect::<Vec<_>>()[..]),
+        (vec![wider], &[64, 64, 64, -64][..])
+    );
     // Scales that do not go by rows, and blocks, stay as they are.
     given.placement.weights[0].axis = Some(1);
     assert_eq!(given.plan().weights[0].pairs, None);
@@ -92,7 +98,7 @@ fn scales_widen_until_no_pair_of_neighbours_overflows() {
     given.weight("w", "pairs", None, &[1, 2, 1, 1], &[1.27, 0.0151]);
     let weight = &given.plan().weights[0];
     assert_eq!(
-        (scales(weight), &**weight.integers),
+        (scales(weight), &weight.integers.iter().collect::<Vec<_>>()[..]),
         (vec![(f64::from(0.01f32) * (129.0 / 128.0)) as f32], &[126, 1][..])
     );
 }
@@ -132,7 +138,7 @@ fn learned_integers_are_told_by_their_differences() {
     assert!(plan.learned_weights(graph).is_empty());
     let weight = &mut plan.weights[0];
     assert_eq!(weight.differences(graph).unwrap(), [0; 4]);
-    weight.integers = vec![127, 11, 24, -127].into();
+    weight.integers = Arc::new(vec![127, 11, 24, -127].into());
     weight.learned = true;
     assert_eq!(weight.differences(graph).unwrap(), [0, 1, -1, 0]);
     // Of another, which two nodes read, the second as it is.
@@ -141,7 +147,7 @@ fn learned_integers_are_told_by_their_differences() {
     assert_eq!(values[1..3], [11.0 * 0.01, 24.0 * 0.02]);
     assert_eq!(plan.learned_weights(graph), [ModelEdit::ReplaceValues(NewValues { tensor: "w".into(), values })]);
     round(graph, &mut plan.weights[0]).unwrap();
-    assert_eq!(**plan.weights[0].integers, [127, 10, 25, -127]);
+    assert!(plan.weights[0].integers.iter().eq([127, 10, 25, -127]));
 }
 
 /// The range of what is looked up in a table holds rows that no sample looked up.
@@ -155,6 +161,23 @@ fn a_table_shares_the_parameters_of_what_is_looked_up_in_it() {
     assert_eq!(activation, weight);
     let ends = [activation.q_min, activation.q_max].map(|q| activation.dequantize(q));
     assert!(ends[0] < -4.9 && ends[1] > 2.9, "{ends:?}");
-    let nearest = |(&q, value): (&i32, f32)| (activation.dequantize(q) - value).abs() <= activation.scale;
+    let nearest = |(q, value): (i32, f32)| (activation.dequantize(q) - value).abs() <= activation.scale;
     assert!(plan.weights[0].integers.iter().zip([-1.0, 2.0, 3.0, -5.0]).all(nearest));
+}
+
+#[test]
+fn integers_are_the_same_in_one_byte_and_in_four() {
+    for (integers, n_bytes) in [
+        (vec![-128, 127, 0], 1),
+        (vec![0, 255, 3], 1),
+        (vec![0, 256], 4),
+        (vec![i32::MAX, i32::MAX - 255], 1),
+        (vec![i32::MIN, i32::MAX], 4),
+        (vec![], 1),
+    ] {
+        let stored = Integers::from(integers.clone());
+        assert!(stored.iter().eq(integers.iter().copied()), "{integers:?}");
+        assert!(integers.iter().enumerate().all(|(position, &q)| stored.at(position) == q), "{integers:?}");
+        assert_eq!(matches!(stored, Integers::Bytes { .. }), n_bytes == 1, "{integers:?}");
+    }
 }

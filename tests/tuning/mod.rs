@@ -154,8 +154,10 @@ fn a_plan_with_another_integer_is_run_again() {
     let mut cached = CachedSamples::new(samples, 1 << 24);
     network.run(&plan, &mut cached, true, None).unwrap();
     for weight_idx in 0..plan.weights.len() {
-        let integers = Arc::make_mut(&mut plan.weights[weight_idx].integers);
+        let weight = &mut plan.weights[weight_idx];
+        let mut integers: Vec<i32> = weight.integers.iter().collect();
         integers[0] = if integers[0] > 0 { -127 } else { 127 };
+        weight.integers = Arc::new(integers.into());
         let run = network.run(&plan, &mut cached, true, None).unwrap();
         let simulated = simulate(&model, &plan, samples).unwrap().outputs;
         let same = run[0].iter().zip(&simulated[0]).all(|(a, b)| a.f32s() == b.f32s());

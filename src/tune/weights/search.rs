@@ -149,11 +149,12 @@ impl WeightSearch {
         let Rows { integers, scales } = rows;
         let planned = &mut candidate.plan.weights[weight_idx];
         let scale_of = planned.scale_of_value();
-        let stored = Arc::make_mut(&mut planned.integers);
+        let mut stored: Vec<i32> = planned.integers.iter().collect();
         for (i, &q) in integers.iter().enumerate() {
             let at = layer.at(i / layer.n_in, i % layer.n_in);
             stored[at] = q + planned.params[scale_of(at)].zero_point;
         }
+        planned.integers = Arc::new(stored.into());
         for (params, &scale) in planned.params.iter_mut().zip(scales) {
             params.scale = scale;
         }
