@@ -41,7 +41,7 @@ use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::plan;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
-use weights::{Weights, WithoutWeights};
+use weights::{LargeWeights, WithoutWeights};
 
 /// A model that the engine understands, with fixed input shapes.
 #[derive(Clone)]
@@ -50,7 +50,7 @@ pub struct Parsed {
     model: InferenceModel,
     /// The same before its shapes were inferred, where samples may have other shapes.
     open: Option<InferenceModel>,
-    weights: Weights,
+    weights: LargeWeights,
     outlets: HashMap<String, OutletId>,
     inputs: Vec<InputSpec>,
     outputs: Vec<String>,

@@ -16,9 +16,9 @@ use tract_onnx::tract_hir::ops::source::Source;
 /// Tensors of fewer bytes are part of the model that the engine parses: they may be shapes.
 const LARGE: usize = 1 << 20;
 
-/// Weights that the parsed model has no values of, by node. Copies of a model share them.
+/// LargeWeights that the parsed model has no values of, by node. Copies of a model share them.
 #[derive(Clone, Default)]
-pub(super) struct Weights(Arc<BTreeMap<usize, Weight>>);
+pub(super) struct LargeWeights(Arc<BTreeMap<usize, Weight>>);
 
 struct Weight {
     data_type: DatumType,
@@ -55,7 +55,7 @@ impl WithoutWeights {
     }
 
     /// Takes the values of the weights out of the parsed `model`.
-    pub fn taken_from(self, model: &mut InferenceModel, outlets: &HashMap<String, OutletId>) -> Result<Weights> {
+    pub fn taken_from(self, model: &mut InferenceModel, outlets: &HashMap<String, OutletId>) -> Result<LargeWeights> {
         let mut by_node = BTreeMap::new();
         for (name, weight) in self.weights {
             let outlet = outlets.get(&name).with_context(|| format!("the engine lost initializer `{name}`"))?;
@@ -65,11 +65,11 @@ impl WithoutWeights {
             node.outputs[0].fact = weight.data_type.fact(&weight.shape).into();
             by_node.insert(outlet.node, weight);
         }
-        Ok(Weights(Arc::new(by_node)))
+        Ok(LargeWeights(Arc::new(by_node)))
     }
 }
 
-impl Weights {
+impl LargeWeights {
     /// Whether a node of the parsed model is one of them.
     pub fn has(&self, node: usize) -> bool {
         self.0.contains_key(&node)
