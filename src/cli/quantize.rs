@@ -536,7 +536,7 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
         return Err(Strict { model: paths.model.display().to_string(), warnings: summary.warnings }.into());
     }
     let Outcome { model, prepared, tail, has_external_data, mut sidecar, plan, .. } = outcome;
-    // Its integers take more memory than those of the model.
+    // The model has its integers, too.
     drop(plan);
     let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
     sidecar.quantized = Some(QuantizedRecord { sha256: staged.sha256(&paths.output)? });

@@ -597,7 +597,8 @@ def fault_trial(kind, rng, folder):
     if kind == "file size":
         return Trial(args, out, limits=[(resource.RLIMIT_FSIZE, rng.choice([4096, 10_000, 30_000, 70_000, 100_000]))], same=same)
     if kind == "memory":
-        return Trial(args, out, limits=[(resource.RLIMIT_AS, rng.randrange(40, 700) << 20)], same=same)
+        # With less the system cannot even map the program.
+        return Trial(args, out, limits=[(resource.RLIMIT_AS, rng.randrange(64, 700) << 20)], same=same)
     if kind == "file handles":
         return Trial(args, out, limits=[(resource.RLIMIT_NOFILE, rng.randrange(3, 12))], same=same)
     if kind == "closed pipe":
