@@ -356,6 +356,9 @@ fn finish(
 fn on_threads<T: Send>(n: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     // As large as that of a main thread, because the engine handles models on these threads.
     const STACK: usize = 8 << 20;
+    // A thread whose start lacks memory aborts the process. Where there is too little for all, this ends the run.
+    const START: usize = STACK + (1 << 20);
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(n.max(1).saturating_mul(START))));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(n.max(1)).stack_size(STACK);
     let no_threads = |error| anyhow!("--threads: {} cannot be started: {error}", count(n, "thread"));
     pool.build().map_err(|error| no_threads(error).hint("use fewer with --threads"))?.install(work)
