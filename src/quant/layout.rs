@@ -84,17 +84,11 @@ impl ScaleLayout {
     /// positions.
     pub fn for_each_run(&self, mut f: impl FnMut(usize, Range<usize>)) {
         let inner = self.inner.min(self.n_values.max(1));
-        for (outer, start) in (0..self.n_values).step_by(self.dim * inner).enumerate() {
-            for along in 0..self.dim {
-                let run = start + along * inner..start + (along + 1) * inner;
-                match self.block {
-                    None => f(along, run),
-                    Some(block) => {
-                        let first = (outer * self.dim.div_ceil(block) + along / block) * inner;
-                        run.enumerate().for_each(|(i, position)| f(first + i, position..position + 1));
-                    }
-                }
-            }
+        if self.block.is_some() {
+            return (0..self.n_values).for_each(|position| f(self.scale_of(position), position..position + 1));
+        }
+        for start in (0..self.n_values).step_by(self.dim * inner) {
+            (0..self.dim).for_each(|along| f(along, start + along * inner..start + (along + 1) * inner));
         }
     }
 

@@ -16,6 +16,7 @@ pub use given::GivenRange;
 pub use layout::{ScaleLayout, TensorParams, scale_shape};
 pub use power_of_two::PotRounding;
 pub use scaling::ChannelScaling;
+pub use vector::round_small;
 
 use anyhow::{Result, ensure};
 use power_of_two::power_of_two;

@@ -7,6 +7,11 @@ const ROUND: f32 = 12_582_912.0;
 /// The same in float64, for numbers below 2^51.
 const ROUND_F64: f64 = 6_755_399_441_055_744.0;
 
+/// Rounds half to even, for numbers below 2^51, without a call of the maths library.
+pub fn round_small(x: f64) -> f64 {
+    x + ROUND_F64 - ROUND_F64
+}
+
 /// Rounds half to even, without a call of the maths library for the usual numbers.
 pub(super) fn round_half_even_f32(x: f32) -> f32 {
     const MAX: f32 = 4_194_304.0;
@@ -36,6 +41,6 @@ impl QuantParams {
     pub fn fake_quantizer_f64(&self) -> impl Fn(f64) -> f64 + Copy + use<> {
         let [low, high] = [self.q_min, self.q_max].map(|q| f64::from(q - self.zero_point));
         let scale = f64::from(self.scale);
-        move |x| ((x / scale).max(low).min(high) + ROUND_F64 - ROUND_F64) * scale
+        move |x| round_small((x / scale).max(low).min(high)) * scale
     }
 }

@@ -3,6 +3,7 @@
 use super::layer::LayerProduct;
 use crate::engine::Value;
 use crate::plan::Pairs;
+use crate::quant::round_small;
 use crate::simulate::TokenMask;
 
 /// Allowed integers, relative to the zero point.
@@ -26,10 +27,8 @@ impl Bounds<'_> {
     }
 
     pub(super) fn nearest(&self, k: usize, w: f64, scale: f64) -> f64 {
-        // Adding it rounds to the nearest integer, ties to even, without a call of the maths library.
-        const NO_FRACTION: f64 = 1.5 * (1u64 << 52) as f64;
         let (low, high) = self.ends(k);
-        (w / scale).clamp(f64::from(low), f64::from(high)) + NO_FRACTION - NO_FRACTION
+        round_small((w / scale).clamp(f64::from(low), f64::from(high)))
     }
 
     /// Smallest and largest integer of weight `k`, given the other integers `q` of its row.
