@@ -2,12 +2,13 @@
 
 use super::weight::{params_of, values};
 use super::{PlannedBias, QuantPlan};
+use crate::diag::WithHint;
 use crate::observers::Observer;
 use crate::onnx::proto::GraphProto;
 use crate::place::{BiasQuantizer, Placement};
 use crate::quant::{QuantParams, round_half_even};
 use crate::scheme::{QType, Scheme};
-use anyhow::Result;
+use anyhow::{Result, anyhow, ensure};
 
 /// Largest integer of a bias.
 const MAX_BIAS: f64 = i32::MAX as f64;
@@ -16,7 +17,7 @@ const MAX_BIAS: f64 = i32::MAX as f64;
 /// would overflow; without it the bias is saturated, with a warning.
 ///
 /// # Errors
-/// If a bias is not finite; the message names it.
+/// If a bias, or its scale, is not finite; the message names it.
 pub fn decide_biases(
     graph: &GraphProto,
     placement: &Placement,
@@ -31,7 +32,7 @@ pub fn decide_biases(
     let warnings = if widen { widen_weights(placement, &floats, plan) } else { Vec::new() };
     for (quantizer, (shape, values)) in placement.biases.iter().zip(floats) {
         let Some(name) = &quantizer.qtype else {
-            plan.biases.extend(int32(plan, quantizer, shape, &values));
+            plan.biases.extend(int32(plan, quantizer, shape, &values)?);
             continue;
         };
         let qtype = scheme.types[name].adapted(values.iter().copied().reduce(f32::min));
@@ -90,19 +91,34 @@ fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan:
     warnings
 }
 
-fn int32(plan: &QuantPlan, quantizer: &BiasQuantizer, shape: Vec<usize>, values: &[f32]) -> Option<PlannedBias> {
-    let s_x = input_scale(plan, &quantizer.input)?;
+fn int32(
+    plan: &QuantPlan,
+    quantizer: &BiasQuantizer,
+    shape: Vec<usize>,
+    values: &[f32],
+) -> Result<Option<PlannedBias>> {
+    let Some(s_x) = input_scale(plan, &quantizer.input) else { return Ok(None) };
     let weight = &plan.weights[quantizer.weight];
     let scales: Vec<f32> = weight.params.iter().map(|params| (s_x * f64::from(params.scale)) as f32).collect();
     if scales.len() != 1 && scales.len() != values.len() {
-        return None;
+        return Ok(None);
     }
+    ensure!(
+        scales.iter().all(|scale| scale.is_finite()),
+        anyhow!(
+            "initializer `{}`: its scale, that of `{}` times that of `{}`, is too large for float32",
+            quantizer.tensor,
+            quantizer.input,
+            weight.quantizer.tensor
+        )
+        .hint("leave its node float with --exclude")
+    );
     let quantize = |(channel, &value): (usize, &f32)| {
         let scale = f64::from(scales[if scales.len() == 1 { 0 } else { channel }]);
         round_half_even(f64::from(value) / scale.max(f64::from(f32::MIN_POSITIVE))).clamp(-MAX_BIAS, MAX_BIAS) as i32
     };
     let integers = values.iter().enumerate().map(quantize).collect();
-    Some(PlannedBias { quantizer: quantizer.clone(), qtype: None, zero_point: 0, shape, scales, integers })
+    Ok(Some(PlannedBias { quantizer: quantizer.clone(), qtype: None, zero_point: 0, shape, scales, integers }))
 }
 
 fn input_scale(plan: &QuantPlan, input: &str) -> Option<f64> {

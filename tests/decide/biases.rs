@@ -74,6 +74,17 @@ fn the_scale_of_a_bias_is_a_normal_number() {
 }
 
 #[test]
+fn a_scale_of_a_bias_that_float32_cannot_hold_is_an_error() {
+    let mut given = Given::new();
+    given.activation("x", "s8", &[1e30]);
+    given.graph.op("Conv", &["x", "w", "b"], "y");
+    given.weight("w", "s8", Some(0), &[2, 1], &[1.0, 1e30]);
+    given.bias("b", 0, &[0.5, 0.5]);
+    let Err(error) = given.decide() else { panic!("a plan") };
+    assert!(error.contains("initializer `b`: its scale, that of `x` times that of `w`, is too large"), "{error}");
+}
+
+#[test]
 fn a_bias_of_a_type_of_its_own_may_have_finer_powers_of_two() {
     let mut given = of_conv();
     given.weight("w", "s8", None, &[1, 1], &[1.27]);
