@@ -136,6 +136,9 @@ impl Checker<'_> {
         let Some(operator) = versions.iter().rev().find(|operator| operator.since <= opset) else { return Ok(()) };
         ensure!(!operator.is_deprecated, "the operator is deprecated in operator set {opset}");
         in_range(node.input.len(), operator.inputs, "input")?;
+        // Empty names at the end stand for inputs that are left out.
+        let n_given = node.input.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
+        in_range(n_given, [operator.inputs[0], usize::MAX], "input")?;
         in_range(node.output.len(), operator.outputs, "output")?;
         let known = || operator.attributes.iter().map(|(name, ..)| *name);
         for attribute in &node.attribute {
