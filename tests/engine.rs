@@ -78,6 +78,31 @@ fn a_panic_in_a_run_becomes_an_error() {
 /// A layer normalization in single nodes, which the engine fuses where nobody looks inside: its bits are the same whatever
 /// is observed.
 #[test]
+fn equal_nodes_that_are_all_read_run() {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 1, 13]);
+    g.op("Flatten", &["x"], "a");
+    g.op("Flatten", &["x"], "b");
+    for (name, value) in [("scale", 2.0), ("bias", 0.5), ("mean", 0.0), ("var", 1.0)] {
+        g.values(name, &[13], &[value; 13]);
+    }
+    let normal = [("epsilon", Attr::Float(0.0))];
+    g.op_with("BatchNormalization", &["b", "scale", "bias", "mean", "var"], "c", &normal);
+    g.op("Flatten", &["x"], "d");
+    for name in ["a", "c", "d"] {
+        g.output(name);
+    }
+    let model = g.build();
+    for watched in [&[][..], &["a"], &["b"], &["b", "c"], &["a", "b", "c", "d"]] {
+        let watched: Vec<String> = watched.iter().map(ToString::to_string).collect();
+        let (_, outputs) = seen_and_outputs(&model, &watched, 1);
+        let expected: Vec<f32> = outputs[0].iter().map(|x| 2.0 * x + 0.5).collect();
+        assert_eq!(outputs[1], expected, "{watched:?}");
+        assert_eq!(outputs[2], outputs[0], "{watched:?}");
+    }
+}
+
+#[test]
 fn values_do_not_depend_on_what_else_is_observed() {
     let mut g = GraphBuilder::new(17);
     let x = g.input("x", &[4, 32]);

@@ -38,6 +38,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::DimLike;
+use tract_onnx::tract_core::ops::dummy::Dummy;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::plan;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
@@ -322,8 +323,12 @@ impl Parsed {
                 true => pieces::optimized(model, self.kernels).or_else(|_| whole(typed()?)),
                 false => whole(model),
             };
-            // The optimizer refuses some graphs that run (LeViT: a strided Slice after a Reshape).
-            let model = optimized.or_else(|_| typed())?;
+            // The optimizer refuses some graphs that run (LeViT: a strided Slice after a Reshape), and leaves some outputs
+            // without an operator (two equal nodes that are both read).
+            let has_operators = |model: &TypedModel| {
+                model.eval_order().is_ok_and(|order| order.iter().all(|&id| !model.node(id).op_is::<Dummy>()))
+            };
+            let model = optimized.ok().filter(has_operators).map_or_else(typed, Ok)?;
             ensure!(model.outputs.len() == n_kept + outputs.len(), "the engine lost an output of the graph");
             let (now, of_outputs) = model.outputs.split_at(n_kept);
             let places: HashMap<OutletId, OutletId> = kept.into_iter().zip(now.iter().copied()).collect();
