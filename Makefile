@@ -1,4 +1,4 @@
-.PHONY: demo test check test-rust test-python test-runtimes test-engines test-hostile test-faults test-cross dist test-install bench pictures fixtures clean
+.PHONY: demo test check test-rust test-python test-runtimes test-engines test-hostile test-faults fuzz test-cross dist test-install bench pictures fixtures clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -29,6 +29,7 @@ test: check
 
 check: $(TOOLS)/ready
 	cargo fmt --all --check
+	cargo fmt --manifest-path tests/fuzz/Cargo.toml --check
 	cargo clippy --release --locked --workspace --all-targets --features unused -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps
 	$(TOOLS)/bin/cargo-deny --locked check licenses bans sources
@@ -83,6 +84,13 @@ test-hostile: $(VENV)/ready
 test-faults: $(VENV)/ready
 	$(BUILD)
 	$(VENV)/bin/python tests/hostile/trials.py $(MQQ) --only faults --trials 14700
+
+# Each fuzz target for a minute, with coverage; the first build takes twenty minutes, as the engine is instrumented, too.
+fuzz: $(TOOLS)/bin/cargo-fuzz
+	CARGO_FUZZ=$(TOOLS)/bin/cargo-fuzz .ci/fuzz
+
+$(TOOLS)/bin/cargo-fuzz:
+	cargo install --quiet --locked --root $(TOOLS) cargo-fuzz@0.13.2
 
 # Type checks for other platforms, and the tests of arithmetic in qemu. Not part of `test`.
 test-cross:
