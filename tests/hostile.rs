@@ -365,6 +365,10 @@ fn what_onnx_refuses_is_refused_with_its_place() {
             "node `Relu_y` (Relu): has 0 inputs, expected 1",
         ),
         (
+            changed(|model| model.graph.as_mut().unwrap().node[1].input[0] = "y".into()),
+            "node `Relu_y`: no earlier node produces input `y`",
+        ),
+        (
             changed(|model| model.graph.as_mut().unwrap().initializer[1].raw_data = Some(vec![0; 7].into())),
             "tensor `a.bias`: holds 7 bytes, expected 64 for its shape",
         ),

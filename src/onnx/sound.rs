@@ -1,5 +1,6 @@
 //! Requirements of every ONNX runtime on a graph.
 
+use super::node::node_name;
 use super::proto::ModelProto;
 use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
@@ -15,10 +16,14 @@ pub fn check_sound(model: &ModelProto) -> Result<()> {
     made.extend(graph.sparse_initializer.iter().filter_map(|t| Some(t.values.as_ref()?.name())));
     for node in &graph.node {
         for input in node.input.iter().filter(|name| !name.is_empty()) {
-            ensure!(made.contains(input.as_str()), "node `{}`: no earlier node produces input `{input}`", node.name());
+            ensure!(
+                made.contains(input.as_str()),
+                "node `{}`: no earlier node produces input `{input}`",
+                node_name(node)
+            );
         }
         for output in node.output.iter().filter(|name| !name.is_empty()) {
-            ensure!(made.insert(output), "node `{}`: an earlier node produces output `{output}` too", node.name());
+            ensure!(made.insert(output), "node `{}`: an earlier node produces output `{output}` too", node_name(node));
         }
     }
     for output in &graph.output {

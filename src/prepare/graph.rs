@@ -97,6 +97,8 @@ impl PreparedGraph {
         if demands.multiply_and_add {
             changes.extend(multiply_and_add(&mut model)?);
         }
+        // Placement and all stages behind it follow tensors from node to node, and would never end in a circle.
+        onnx::check_sound(&model)?;
         let opset = [before, default_opset(&model)?];
         let mut value_info = ValueInfos::of_model(&model);
         let parsed = Parsed::new(&model, shapes).and_then(|mut parsed| {

@@ -23,15 +23,19 @@ fuzz_target!(|data: &[u8]| holds(|| with_file("model.onnx", data, |path| {
     drop(report::findings(&check::findings(&model, scheme), report::Verbosity::Verbose));
     drop(difference::of_model(model.clone()));
     check_float(&model)?;
-    default_opset(&model)?;
+    let opset = default_opset(&model)?;
     onnx::check_valid(&model)?;
-    let was_sound = onnx::check_sound(&model).is_ok();
+    let is_sound = onnx::check_sound(&model);
     prepare(&mut model, scheme.min_opset)?;
     if scheme.multiply_and_add {
         multiply_and_add(&mut model)?;
     }
-    onnx::check_valid(&model).expect("a valid model stays valid");
-    assert!(!was_sound || onnx::check_sound(&model).is_ok(), "a sound graph stays sound");
+    // The rules do not know an operator that is later than the model's operator set: after an upgrade they do.
+    let is_valid = onnx::check_valid(&model);
+    assert!(is_valid.is_ok() || default_opset(&model)? > opset, "a valid model stays valid: {is_valid:?}");
+    is_valid?;
+    is_sound?;
+    onnx::check_sound(&model).expect("a sound graph stays sound");
     let placement = place(model.graph()?, &ValueInfos::of_model(&model), scheme, &Selection::default());
     drop(report::placement(model.graph()?, &placement).lines(true));
     Ok(())
