@@ -33,6 +33,32 @@ pub const BOX_IOU: Metric = Metric {
     prepare: |outputs, head| Box::new(boxes(outputs, head, box_iou)),
 };
 
+/// Overlap of the boxes of both networks, weighed by their scores, where TopK or non-maximum suppression chooses the rows of
+/// the outputs. There a row of one network is no counterpart of the same row of the other, so rows are matched as in [`F1`].
+/// A pair counts with the smaller of the two weights, less where its IoU is below [`FULL_IOU`]. It changes with every score,
+/// whereas [`F1`] changes where a score passes the threshold.
+pub const BOX_OVERLAP: Metric = Metric {
+    name: "box-overlap",
+    title: "box overlap",
+    unit: "",
+    decimals: 3,
+    better: Better::Higher,
+    best: 1.0,
+    about: "boxes of both networks with the same class, weighed by score and IoU, where the network chooses them, 0 to 1",
+    task: Some(TaskName::Detect),
+    prepare: |outputs, head| {
+        let is_selected = outputs.iter().any(|output| output.about.is_selected);
+        let outputs = TaskOutputs::new(outputs, head).filter(|_| is_selected);
+        Box::new(ImageSums { outputs, n_sums: 3, decode: decode_weighed, add: add_weighed, figure: box_overlap })
+    },
+};
+
+/// IoU from which a pair of boxes counts fully in [`BOX_OVERLAP`].
+const FULL_IOU: f32 = 0.75;
+/// IoU from which a pair counts at all.
+const NO_IOU: f32 = 0.25;
+/// Share of the head's threshold at which the weight of a box is 0.
+const LEAST_SCORE: f32 = 0.25;
 /// Lowest IoU of matched boxes.
 const LEAST_IOU: f32 = 0.5;
 /// Number of bins of a histogram of scores.
@@ -67,6 +93,34 @@ fn add(float: DecodedBoxes, quantized: DecodedBoxes, sums: &mut [f64]) {
     sums[1] += ious.iter().map(|&iou| f64::from(iou)).sum::<f64>();
 }
 
+/// The boxes of a network, their scores replaced by weights, the largest first.
+fn decode_weighed(outputs: &TaskOutputs<DetectHead>, views: &[OutputView]) -> Result<Vec<Detection>> {
+    let least = LEAST_SCORE * outputs.head.threshold;
+    let weighed = |detection: Detection| Detection { score: detection.score - least, ..detection };
+    let all = outputs.head.candidates(views, outputs.input)?.all.into_iter().map(weighed);
+    let mut boxes: Vec<Detection> = all.filter(|detection| detection.score > 0.0).collect();
+    boxes.sort_by(|a, b| b.score.total_cmp(&a.score));
+    Ok(boxes)
+}
+
+fn add_weighed(float: Vec<Detection>, quantized: Vec<Detection>, sums: &mut [f64]) {
+    for (network, boxes) in [&float, &quantized].into_iter().enumerate() {
+        sums[1 + network] += boxes.iter().map(|detection| f64::from(detection.score)).sum::<f64>();
+    }
+    let mut free: Vec<&Detection> = float.iter().collect();
+    for detection in &quantized {
+        if let Some((i, iou)) = best_of_class(&free, detection).filter(|(_, iou)| *iou > NO_IOU) {
+            let share = ((iou - NO_IOU) / (FULL_IOU - NO_IOU)).min(1.0);
+            sums[0] += f64::from(free.remove(i).score.min(detection.score) * share);
+        }
+    }
+}
+
+fn box_overlap(sums: &[f64]) -> Option<Figure> {
+    let total = sums[1] + sums[2];
+    (total > 0.0).then(|| Figure::of(2.0 * sums[0] / total))
+}
+
 fn f1(sums: &[f64]) -> Option<Figure> {
     let n = sums[2] + sums[3];
     let found = |network: usize| {
@@ -90,14 +144,17 @@ fn right(float: &[Detection], quantized: &[Detection]) -> Vec<f32> {
     let mut free: Vec<&Detection> = float.iter().collect();
     let mut ious = Vec::new();
     for detection in quantized {
-        let same = (0..free.len()).filter(|&i| free[i].class == detection.class);
-        let best = same.map(|i| (i, iou(&free[i].corners, &detection.corners)));
-        // The first of equal ones.
-        let best = best.reduce(|a, b| if b.1 > a.1 { b } else { a });
-        if let Some((i, iou)) = best.filter(|(_, iou)| *iou >= LEAST_IOU) {
+        if let Some((i, iou)) = best_of_class(&free, detection).filter(|(_, iou)| *iou >= LEAST_IOU) {
             free.remove(i);
             ious.push(iou);
         }
     }
     ious
+}
+
+/// The box of the same class with the largest IoU, by position, and that IoU. Of equal ones the first.
+fn best_of_class(boxes: &[&Detection], detection: &Detection) -> Option<(usize, f32)> {
+    let same = (0..boxes.len()).filter(|&i| boxes[i].class == detection.class);
+    let ious = same.map(|i| (i, iou(&boxes[i].corners, &detection.corners)));
+    ious.reduce(|a, b| if b.1 > a.1 { b } else { a })
 }

@@ -58,7 +58,9 @@ fn group_figures(figures: &[Option<Figure>]) -> Vec<f64> {
 /// One figure for all outputs, then those of the groups; without the sample `left_out`.
 fn all_figures(measured: &Measurement, metric: Metric, left_out: Option<usize>) -> Vec<f64> {
     let figures = measured.figures_without(metric, left_out);
-    let mean = measured.mean_of(metric, &figures).unwrap_or(f64::NAN);
+    // Without the sample there may be nothing to find.
+    let nothing = if metric.task.is_some() { metric.best } else { f64::NAN };
+    let mean = measured.mean_of(metric, &figures).unwrap_or(nothing);
     std::iter::once(mean).chain(group_figures(&figures)).collect()
 }
 
@@ -147,6 +149,9 @@ fn deviations(
 
 /// Names of the groups that have figures.
 fn group_names(measured: &Measurement, metric: Metric) -> Vec<String> {
+    if metric.task.is_some() {
+        return vec!["all outputs".to_string()];
+    }
     let figures = measured.figures(metric);
     let outputs = measured.prepared().outputs().iter().enumerate().zip(&figures);
     let of = |((output_idx, output), figure): ((usize, &String), &Option<Figure>)| -> Vec<String> {

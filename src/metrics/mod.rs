@@ -39,7 +39,7 @@ pub use classes::{argmax, n_classes};
 pub use coco::COCO_MAP;
 pub use cosine::{COSINE, cosine};
 pub use decibels::{MAX_DB, relative_error_db, sqnr_db};
-pub use detect::{BOX_IOU, F1};
+pub use detect::{BOX_IOU, BOX_OVERLAP, F1};
 pub use gain::{Gain, GroupChange, TaskChange};
 pub use gate::{MetricBound, MissedGate};
 pub use groups::{ChannelGroup, OutputGroups};
@@ -53,7 +53,7 @@ pub use non_finite::{NonFinite, NonFiniteCounts};
 pub use outputs::{ChannelAxes, EvaluatedOutput, centred};
 pub use overlap::OVERLAP;
 pub use points::PCK;
-pub use prepared::{InOrder, Measurement, PreparedMetrics, SampleSums};
+pub use prepared::{InOrder, Measurement, OVERLAPS, PreparedMetrics, SampleSums};
 pub use sqnr::{SQNR, relative_error};
 pub use top1::{TOP1, TOP1_DROP};
 pub use top5::TOP5;
@@ -64,8 +64,8 @@ use anyhow::{Result, anyhow};
 
 /// Every metric, in the order in which they are printed. The first of a task evaluates changes of its networks.
 pub const METRICS: &[Metric] = &[
-    OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, TOP1_DROP, TOP5, F1, BOX_IOU, COCO_MAP, MIOU, NEIGHBOURS,
-    MAP_SQNR, SSIM, PCK, CHARACTERS,
+    OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, TOP1_DROP, TOP5, F1, BOX_IOU, BOX_OVERLAP, COCO_MAP, MIOU,
+    NEIGHBOURS, MAP_SQNR, SSIM, PCK, CHARACTERS,
 ];
 
 /// The metric with a name.

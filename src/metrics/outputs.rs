@@ -3,7 +3,7 @@
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::proto::{Dimension, GraphProto, ValueInfoProto};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Channel axes that the user gives, by output.
 pub type ChannelAxes = BTreeMap<String, usize>;
@@ -21,6 +21,8 @@ pub struct EvaluatedOutput {
     pub is_float: bool,
     /// Whether a Softmax produces it.
     pub is_softmax: bool,
+    /// Whether a TopK or non-maximum suppression chooses its rows, so that those of two networks are no counterparts.
+    pub is_selected: bool,
     /// The channel axis, where the user gives it.
     pub channel_axis: Option<usize>,
 }
@@ -32,12 +34,14 @@ impl EvaluatedOutput {
     /// The outputs of a graph, each evaluated by its own values.
     pub fn of(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
         let index = GraphIndex::new(graph);
+        let selected = selected_tensors(graph);
         let of = |value: &ValueInfoProto| EvaluatedOutput {
             name: value.name().to_string(),
             tensor: value.name().to_string(),
             centred: None,
             is_float: value.tensor_type().is_none_or(|tensor| FLOATS.contains(&tensor.elem_type())),
             is_softmax: softmax_input(&index, value.name()).is_some(),
+            is_selected: selected.contains(value.name()),
             channel_axis: axes.get(value.name()).copied(),
         };
         graph.output.iter().map(of).collect()
@@ -56,6 +60,25 @@ impl EvaluatedOutput {
         }
         outputs
     }
+}
+
+/// The tensors that are computed from chosen rows: from non-maximum suppression, or from a TopK with indices that are used.
+fn selected_tensors(graph: &GraphProto) -> BTreeSet<&str> {
+    let is_read = |name: &String| {
+        let is_input = graph.node.iter().any(|node| node.input.contains(name));
+        is_input || graph.output.iter().any(|output| output.name() == name)
+    };
+    let mut selected = BTreeSet::new();
+    for node in &graph.node {
+        let chooses = match node.op_type() {
+            "TopK" => node.output.get(1).is_some_and(is_read),
+            op => op.contains("NonMaxSuppression") || op.contains("NMS"),
+        };
+        if chooses || node.input.iter().any(|input| selected.contains(input.as_str())) {
+            selected.extend(node.output.iter().map(String::as_str));
+        }
+    }
+    selected
 }
 
 /// The input of the Softmax that produces an output, and its axis.

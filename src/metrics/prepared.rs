@@ -1,5 +1,6 @@
 //! The accumulator for all metrics.
 
+use super::detect::BOX_OVERLAP;
 use super::groups::OutputGroups;
 use super::layout::FloatOutput;
 use super::metric::{Figure, Measure, Metric, SamplePair};
@@ -9,6 +10,9 @@ use super::sqnr::SQNR;
 use crate::heads::TaskHead;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Metrics from 0 to 1, of which the first with a figure decides.
+pub const OVERLAPS: [Metric; 2] = [BOX_OVERLAP, OVERLAP];
 
 /// Metrics prepared for the outputs of one float network.
 #[derive(Debug)]
@@ -130,9 +134,16 @@ impl Measurement {
         values.reduce(|a, b| metric.worse(a, b))
     }
 
-    /// The deciding metric: the overlap, or the SQNR where no output has an overlap.
+    /// The deciding metric: the overlap of boxes where the network chooses these, the overlap of channels elsewhere, or the
+    /// SQNR where no output has an overlap.
     pub fn deciding(&self) -> Metric {
-        if self.figures(OVERLAP).iter().any(Option::is_some) { OVERLAP } else { SQNR }
+        let has_figure = |metric: &Metric| self.figures(*metric).iter().any(Option::is_some);
+        OVERLAPS.into_iter().find(has_figure).unwrap_or(SQNR)
+    }
+
+    /// The figure of the deciding metric, where that is an overlap.
+    pub fn overlap(&self) -> Option<f64> {
+        Some(self.deciding()).filter(|metric| OVERLAPS.contains(metric)).and_then(|metric| self.mean(metric))
     }
 
     /// The metric of the network's task, where it is known and was prepared.

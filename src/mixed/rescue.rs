@@ -6,7 +6,7 @@ use super::goal::{Goal, RESCUE, Wanted, rescue_precision};
 use super::search::{Move, Search};
 use super::task::Task;
 use crate::calibrate::CalibrationStatistics;
-use crate::metrics::{Gain, Measurement, OVERLAP};
+use crate::metrics::{Gain, Measurement};
 use crate::plan::Observers;
 use crate::scheme::{FLOAT, Scheme};
 use crate::tune::accept::INSERTION;
@@ -53,7 +53,7 @@ pub fn rescue(
 ) -> Option<MethodOutcome> {
     let has_samples = setup.samples.is_some_and(|samples| samples.by_content().len() >= MIN_SAMPLES);
     let measured = known.and_then(|known| known.reference.measured.as_ref());
-    let is_fine = measured.is_some_and(|plan| plan.measured.mean(OVERLAP).is_none_or(|overlap| overlap >= FINE));
+    let is_fine = measured.is_some_and(|plan| plan.measured.overlap().is_none_or(|overlap| overlap >= FINE));
     if setup.options.rescue == 0.0
         || planned.plan.weights.is_empty()
         || !has_samples
@@ -139,7 +139,7 @@ fn attempt(
 
 /// The distance of the overlap from 1.
 fn lacks(measured: &Measurement) -> Option<f64> {
-    measured.mean(OVERLAP).map(|overlap| 1.0 - overlap)
+    measured.overlap().map(|overlap| 1.0 - overlap)
 }
 
 /// The warning for a target without float: the layers with most of the error, and possible remedies.

@@ -13,7 +13,7 @@ use super::report::{ChosenLayer, CurvePoint, Mixed};
 use super::{MAX_ANALYSIS, MAX_BYTES, MAX_WORK, MIN_ANALYSIS};
 use crate::diag::WithHint;
 use crate::metrics::{
-    AGREEMENT, EvaluatedOutput, Gain, MAX_DB, Measurement, Metric, OVERLAP, SQNR, relative_error, relative_error_db,
+    AGREEMENT, EvaluatedOutput, Gain, MAX_DB, Measurement, Metric, OVERLAPS, SQNR, relative_error, relative_error_db,
 };
 use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
     ) -> Result<Search<'a>> {
         let mut network = CachedNetwork::new(planner.model, analysis)?;
         let goal = planner.task.wanted.goal.clone();
-        let mut metrics = vec![OVERLAP, SQNR, AGREEMENT];
+        let mut metrics = [&OVERLAPS[..], &[SQNR, AGREEMENT]].concat();
         metrics.extend(goal.metric().filter(|metric| !metrics.contains(metric)));
         let options = planner.task.setup.outputs;
         let outputs = EvaluatedOutput::of(planner.graph, options.axes);
@@ -220,9 +220,9 @@ impl<'a> Search<'a> {
         };
         let relative = mean(SQNR, relative_error);
         // The overlap falls with the error's amplitude, not its energy.
-        let deciding = match measured.deciding() == OVERLAP {
-            true => mean(OVERLAP, |overlap| (1.0 - overlap).powi(2)),
-            false => relative,
+        let deciding = match measured.deciding() {
+            metric if OVERLAPS.contains(&metric) => mean(metric, |overlap| (1.0 - overlap).powi(2)),
+            _ => relative,
         };
         Ok(LayerError { deciding, relative })
     }

@@ -21,8 +21,10 @@ mod grouped;
 mod indices;
 mod inputs;
 mod kernels;
+mod logarithms;
 mod merges;
 mod network;
+mod normalizations;
 mod outputs;
 mod residual;
 mod share;
@@ -73,7 +75,9 @@ pub const RULES: &[Rule] = &[
     squeeze::SKIP_SQUEEZE_EXCITE,
     embeddings::SKIP_EMBEDDING_ADDS,
     chains::SKIP_LAYER_NORM_CHAINS,
+    chains::SKIP_SOFTMAX_CHAINS,
     chains::SKIP_GELU_CHAINS,
+    logarithms::SKIP_LOG_CHAINS,
     tail::SKIP_DETECTOR_TAIL,
     transformer::QUANTIZE_LINEAR_INPUTS_ALONE,
     transformer::SCALE_LINEAR_INPUTS,

@@ -35,8 +35,9 @@ const FUSED: &[&str] = &[
 
 /// Other operators between the linear layers of a transformer.
 const BETWEEN: &[&str] = &[
-    "MatMul", "Gemm", "Softmax", "LogSoftmax", "Where", "Cast", "Concat", "ReduceMean", "ReduceSum", "ReduceL2",
-    "Reciprocal", "Sin", "Cos", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding", "Tile", "Einsum", "IsNaN",
+    "MatMul", "Gemm", "Softmax", "LogSoftmax", "Where", "Cast", "Concat", "ReduceMean", "ReduceSum", "ReduceMax",
+    "ReduceL2", "Reciprocal", "Sin", "Cos", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding", "Tile", "Einsum",
+    "IsNaN",
 ];
 
 /// Operators on pixels: a transformer ends there.

@@ -1,7 +1,7 @@
 //! A table of results: one line for each model and backend, from the objects of `--json`.
 
 use super::by_count;
-use crate::metrics::{self, OVERLAP};
+use crate::metrics::{self, OVERLAPS};
 use serde_json::Value;
 
 /// A column: its title, and its text for a result; `None` where the result has nothing of it.
@@ -15,7 +15,9 @@ const MODEL: TableColumn = ("model", |result| {
 const COLUMNS: &[TableColumn] = &[
     ("backend", |result| text(&result["backend"])),
     ("status", |result| text(&result["status"])),
-    ("overlap", |result| figure(&judged(result)["figures"][1], 3, OVERLAP.name == judged(result)["metric"])),
+    ("overlap", |result| {
+        figure(&judged(result)["figures"][1], 3, OVERLAPS.iter().any(|metric| metric.name == judged(result)["metric"]))
+    }),
     ("SQNR dB", |result| figure(&judged(result)["sqnr_db"][1], 1, true)),
     ("task", |result| {
         let task = &judged(result)["task"];

@@ -15,7 +15,7 @@ use super::output_options::OutputOptions;
 use super::reference::FloatReference;
 use super::samples::{Samples, ShapeGroups};
 use crate::engine::Value;
-use crate::metrics::{EvaluatedOutput, OVERLAP, SQNR, of_task};
+use crate::metrics::{EvaluatedOutput, OVERLAPS, SQNR, of_task};
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::plan::QuantPlan;
 use crate::progress::{Progress, Tick};
@@ -201,7 +201,7 @@ impl<'a> ForwardPass<'a> {
                 let values: Vec<Vec<Value>> = self.evaluated.iter().map(values).collect();
                 let (outputs, layout) = (self.evaluated.clone(), samples.layout());
                 let head = self.options.head(&outputs, &values, layout.batch)?;
-                let mut metrics = vec![OVERLAP, SQNR];
+                let mut metrics = [&OVERLAPS[..], &[SQNR]].concat();
                 metrics.extend(of_task(head.as_ref()));
                 Arc::new(EvaluatedFloat::new(&metrics, outputs, &values, layout, head.as_ref())?)
             }

@@ -1,6 +1,6 @@
 //! The thresholds that a change must pass on held-out samples to be accepted. No other file has any.
 
-use crate::metrics::{Gain, OVERLAP};
+use crate::metrics::{Gain, OVERLAPS};
 use std::f64::consts::LN_10;
 
 /// The thresholds of one kind of change.
@@ -47,7 +47,8 @@ impl Acceptance {
                 false => "no gain".to_string(),
             });
         }
-        let lacks = |figure: f64| if change.metric == OVERLAP { 1.0 - figure } else { (-figure / 20.0 * LN_10).exp() };
+        let lacks =
+            |figure: f64| if OVERLAPS.contains(&change.metric) { 1.0 - figure } else { (-figure / 20.0 * LN_10).exp() };
         let [lacked, lacks] = change.figures.map(lacks);
         if self.least_share > 0.0 && lacked - lacks < self.least_share * lacked {
             return Some(format!("it recovers less than {} % of the loss", 100.0 * self.least_share));

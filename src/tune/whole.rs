@@ -4,7 +4,7 @@ use super::accept::{LEAST_OVERLAP, WHOLE};
 use super::outcome::MethodOutcome;
 use super::setup::{PlannedModel, Setup};
 use super::tuning::Tuned;
-use crate::metrics::{Gain, Measurement, OVERLAP, SQNR};
+use crate::metrics::{Gain, Measurement, SQNR};
 use crate::simulate::{Candidate, ForwardPass, NoHook, Samples};
 use anyhow::{Context, Result};
 
@@ -68,7 +68,7 @@ fn warn(warnings: &mut Vec<String>, measured: &Measurement) {
         ));
         return;
     }
-    let overlap = measured.mean(OVERLAP).filter(|overlap| *overlap < LEAST_OVERLAP);
+    let overlap = measured.overlap().filter(|overlap| *overlap < LEAST_OVERLAP);
     if let Some(overlap) = overlap {
         let db = measured.mean(SQNR).unwrap_or_default();
         warnings.push(format!(

@@ -51,6 +51,7 @@ fn about(name: &str) -> EvaluatedOutput {
         centred: None,
         is_float: true,
         is_softmax: false,
+        is_selected: false,
         channel_axis: None,
     }
 }

@@ -160,6 +160,131 @@ fn layer_normalization_spelled_out() {
     assert!(found("skip_layer_norm_chains", distance, "y").is_empty());
 }
 
+/// JAX: the variance is the mean of squares minus the square of the mean, sums are scaled, statistics expanded.
+#[test]
+fn layer_normalization_of_jax() {
+    let norm = |g: &mut GraphBuilder| {
+        for (name, value) in [("by_n", 0.125), ("zero", 0.0), ("epsilon", 1e-6)] {
+            g.values(name, &[], &[value]);
+        }
+        g.weight("gamma", &[8]);
+        g.weight("beta", &[8]);
+        g.op("ReduceSum", &["x"], "sum");
+        g.op("Mul", &["sum", "by_n"], "mean");
+        g.op("Mul", &["x", "x"], "square");
+        g.op("ReduceSum", &["square"], "sum_of_squares");
+        g.op("Mul", &["sum_of_squares", "by_n"], "mean_of_squares");
+        g.op("Mul", &["mean", "mean"], "square_of_mean");
+        g.op("Sub", &["mean_of_squares", "square_of_mean"], "difference");
+        g.op("Max", &["zero", "difference"], "variance");
+        g.op("Add", &["variance", "epsilon"], "v");
+        g.op("Sqrt", &["v"], "deviation");
+        g.op("Reciprocal", &["deviation"], "by");
+        g.op("Mul", &["by", "gamma"], "scale");
+        g.op("Sub", &["x", "mean"], "d");
+        g.op("Mul", &["d", "scale"], "n");
+        g.op("Add", &["n", "beta"], "norm");
+        g.conv("norm", 16, 16, 3, 1, "c");
+        g.op("Add", &["c", "norm"], "y");
+    };
+    let nodes = found("skip_layer_norm_chains", norm, "y");
+    assert_eq!(nodes.len(), 15, "{nodes:?}");
+    assert!(!nodes.contains(&"Add_y".to_string()));
+}
+
+/// Keras: the shift is joined with the mean before the tensor.
+#[test]
+fn layer_normalization_of_keras() {
+    let norm = |g: &mut GraphBuilder| {
+        g.values("epsilon", &[], &[1e-3]);
+        g.weight("gamma", &[8]);
+        g.weight("beta", &[8]);
+        g.op("ReduceMean", &["x"], "mean");
+        g.op("Sub", &["x", "mean"], "d");
+        g.op("Mul", &["d", "d"], "square");
+        g.op("ReduceMean", &["square"], "variance");
+        g.op("Add", &["variance", "epsilon"], "v");
+        g.op("Sqrt", &["v"], "deviation");
+        g.op("Reciprocal", &["deviation"], "by");
+        g.op("Mul", &["by", "gamma"], "scale");
+        g.op("Mul", &["x", "scale"], "scaled");
+        g.op("Mul", &["mean", "scale"], "scaled_mean");
+        g.op("Sub", &["beta", "scaled_mean"], "shift");
+        g.op("Add", &["scaled", "shift"], "norm");
+        g.op("Relu", &["norm"], "y");
+    };
+    let nodes = found("skip_layer_norm_chains", norm, "y");
+    assert_eq!(nodes.len(), 12, "{nodes:?}");
+}
+
+#[test]
+fn softmax_spelled_out() {
+    let softmax = |g: &mut GraphBuilder| {
+        g.op("ReduceMax", &["x"], "largest");
+        g.op("Sub", &["x", "largest"], "d");
+        g.op("Exp", &["d"], "exp");
+        g.op("ReduceSum", &["exp"], "sum");
+        g.op("Div", &["exp", "sum"], "probabilities");
+        g.op("Mul", &["probabilities", "x"], "y");
+    };
+    let nodes = ["ReduceMax_largest", "Sub_d", "Exp_exp", "ReduceSum_sum", "Div_probabilities"];
+    assert_eq!(found("skip_softmax_chains", softmax, "y"), nodes);
+    // The size of a box is no probability.
+    let size = |g: &mut GraphBuilder| {
+        g.op("Exp", &["x"], "exp");
+        g.op("Div", &["exp", "x"], "y");
+    };
+    assert!(found("skip_softmax_chains", size, "y").is_empty());
+}
+
+#[test]
+fn operators_in_front_of_a_logarithm() {
+    // A spectrogram: the magnitude of two convolutions, in decibels.
+    let spectrogram = |g: &mut GraphBuilder| {
+        g.values("tiny", &[], &[1e-10]);
+        g.conv("x", 16, 16, 3, 1, "re");
+        g.conv("x", 16, 16, 3, 1, "im");
+        g.op("Mul", &["re", "re"], "re2");
+        g.op("Mul", &["im", "im"], "im2");
+        g.op("Add", &["re2", "im2"], "power");
+        g.op("Add", &["power", "tiny"], "some");
+        g.op("Log", &["some"], "log");
+        g.op("Mul", &["log", "log"], "y");
+    };
+    let nodes = ["Conv_re", "Conv_im", "Mul_re2", "Mul_im2", "Add_power", "Add_some"];
+    assert_eq!(found("skip_log_chains", spectrogram, "y"), nodes);
+    // Features of a network are no signal.
+    let of_features = |g: &mut GraphBuilder| {
+        g.values("tiny", &[], &[1e-10]);
+        g.op("Relu", &["x"], "r");
+        g.conv("r", 16, 16, 3, 1, "c");
+        g.op("Mul", &["c", "c"], "square");
+        g.op("Add", &["square", "tiny"], "some");
+        g.op("Log", &["some"], "log");
+        g.op("Mul", &["log", "log"], "y");
+    };
+    assert_eq!(found("skip_log_chains", of_features, "y"), ["Mul_square", "Add_some"]);
+    let model = graph(of_features, &["y"]);
+    let scheme = scheme_with("[skip_log_chains, quantize_weighted_inputs, quantize_inputs, quantize_outputs]");
+    assert_eq!(uses(&model, &place_by(&model, &scheme, &[])), ["r -> c", "log -> y, y"]);
+    // In front of a root, from the square on.
+    let length = |g: &mut GraphBuilder| {
+        g.op("Add", &["x", "x"], "twice");
+        g.op("Mul", &["twice", "twice"], "square");
+        g.op("ReduceSum", &["square"], "sum");
+        g.op("Sqrt", &["sum"], "root");
+        g.op("Mul", &["x", "root"], "y");
+    };
+    assert_eq!(found("skip_log_chains", length, "y"), ["Mul_square", "ReduceSum_sum"]);
+    let softplus = |g: &mut GraphBuilder| {
+        g.values("one", &[], &[1.0]);
+        g.op("Exp", &["x"], "exp");
+        g.op("Add", &["exp", "one"], "sum");
+        g.op("Log", &["sum"], "y");
+    };
+    assert!(found("skip_log_chains", softplus, "y").is_empty());
+}
+
 #[test]
 fn attention() {
     let masked = |g: &mut GraphBuilder| {

@@ -1,0 +1,110 @@
+//! The rule about operators in front of a logarithm or a root.
+
+use super::trace::{BINARY, MOVES, POINTWISE};
+use super::{Draft, Rule};
+use crate::onnx::proto::NodeProto;
+use crate::scheme::RuleCall;
+use std::collections::BTreeSet;
+
+/// Leaves the operators between a layer and a Log or Sqrt float: the result depends on the ratio of values, and 8 bits
+/// have one value for everything below half a step. In a spectrogram that is most of it.
+pub const SKIP_LOG_CHAINS: Rule = Rule {
+    name: "skip_log_chains",
+    about: "between a layer and a Log, operators without a weight and the output of the layer stay float; between a \
+     square and a Sqrt, too; where no activation function lies between the network's inputs and the Log, as in a \
+     spectrogram, the layers too. A Log of exponentials, as in Softplus, is no such Log",
+    takes: &[],
+    apply: skip_log_chains,
+};
+
+/// Operators in front of a logarithm, besides pointwise ones and those that move values.
+const JOINING: &[&str] = &["Concat", "Pad", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "Where", "Cast"];
+
+/// Functions of which a logarithm may be taken whatever the precision of their input.
+const SATURATING: &[&str] = &["Sigmoid", "HardSigmoid", "Softmax"];
+
+/// Operators of the transform of a signal, besides layers and those above.
+const LINEAR: &[&str] = &["Neg", "Abs", "Sqrt", "BatchNormalization"];
+
+fn skip_log_chains(draft: &mut Draft, _: &RuleCall) {
+    for node_idx in 0..draft.graph.node.len() {
+        let found = match draft.graph.node[node_idx].op_type() {
+            "Log" => draft.spectrum(node_idx).unwrap_or_else(|| draft.in_front_of_log(node_idx)),
+            "Sqrt" => draft.in_front_of_root(node_idx),
+            _ => continue,
+        };
+        for before in found.nodes {
+            draft.leave_float(before, "in front of a logarithm or root");
+        }
+        draft.float_outputs.extend(found.layers);
+    }
+}
+
+/// The nodes in front of another one, by position.
+#[derive(Default)]
+struct Before {
+    nodes: BTreeSet<usize>,
+    /// Layers with a weight in front of these.
+    layers: BTreeSet<usize>,
+}
+
+impl Draft<'_> {
+    /// Everything in front of a Log, where that only transforms inputs of the network. `None` elsewhere.
+    fn spectrum(&self, log: usize) -> Option<Before> {
+        let mut found = Before::default();
+        let mut pending = vec![log];
+        while let Some(node_idx) = pending.pop() {
+            let inputs = self.activation_inputs(node_idx).into_iter();
+            for before in inputs.filter_map(|input| self.index.producer_idx(&self.graph.node[node_idx].input[input])) {
+                let op = self.graph.node[before].op_type();
+                let is_linear = [BINARY, MOVES, JOINING, LINEAR].iter().any(|list| list.contains(&op));
+                if !is_linear && self.weight_input(before).is_none() {
+                    return None;
+                }
+                if found.nodes.insert(before) {
+                    pending.push(before);
+                }
+            }
+        }
+        Some(found)
+    }
+
+    fn in_front_of_log(&self, log: usize) -> Before {
+        let found = self.in_front_of(log, |node| SATURATING.contains(&node.op_type()));
+        let has_exp = found.nodes.iter().any(|&node_idx| self.graph.node[node_idx].op_type() == "Exp");
+        if has_exp { Before::default() } else { found }
+    }
+
+    fn in_front_of_root(&self, root: usize) -> Before {
+        let is_square = |node: &NodeProto| match node.op_type() {
+            "Mul" => node.input.first() == node.input.get(1),
+            op => op == "Pow",
+        };
+        let found = self.in_front_of(root, is_square);
+        let has_square = found.nodes.iter().any(|&node_idx| is_square(&self.graph.node[node_idx]));
+        let nodes = if has_square { found.nodes } else { BTreeSet::new() };
+        Before { nodes, layers: BTreeSet::new() }
+    }
+
+    /// The operators without a weight that a node is computed by, back to layers or to a node that `ends` the search.
+    fn in_front_of(&self, node_idx: usize, ends: impl Fn(&NodeProto) -> bool) -> Before {
+        let mut found = Before::default();
+        let mut pending = vec![node_idx];
+        while let Some(node_idx) = pending.pop() {
+            let node = &self.graph.node[node_idx];
+            for input in self.activation_inputs(node_idx) {
+                let Some(before) = self.index.producer_idx(&node.input[input]) else { continue };
+                let op = self.graph.node[before].op_type();
+                if self.weight_input(before).is_some() {
+                    found.layers.insert(before);
+                } else if [POINTWISE, BINARY, MOVES, JOINING].iter().any(|list| list.contains(&op)) {
+                    let is_new = found.nodes.insert(before);
+                    if is_new && !ends(&self.graph.node[before]) {
+                        pending.push(before);
+                    }
+                }
+            }
+        }
+        found
+    }
+}
