@@ -75,8 +75,6 @@ fn a_panic_in_a_run_becomes_an_error() {
     assert!(error.ends_with(": the engine stopped unexpectedly: index 7 out of range"), "{error}");
 }
 
-/// A layer normalization in single nodes, which the engine fuses where nobody looks inside: its bits are the same whatever
-/// is observed.
 #[test]
 fn equal_nodes_that_are_all_read_run() {
     let mut g = GraphBuilder::new(17);
@@ -102,6 +100,25 @@ fn equal_nodes_that_are_all_read_run() {
     }
 }
 
+#[test]
+fn a_batch_normalization_without_a_channel_axis_is_an_error() {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[4]);
+    for name in ["scale", "bias", "mean", "var"] {
+        g.values(name, &[4], &[1.0; 4]);
+    }
+    g.op("BatchNormalization", &["x", "scale", "bias", "mean", "var"], "y");
+    g.output("y");
+    let error = run(&g.build(), &[0.0; 4]).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("BatchNormalization_y") && error.contains("the input has the rank 1, expected 2"),
+        "{error}"
+    );
+}
+
+/// A layer normalization in single nodes, which the engine fuses where nobody looks inside: its bits are the same whatever
+/// is observed.
 #[test]
 fn values_do_not_depend_on_what_else_is_observed() {
     let mut g = GraphBuilder::new(17);

@@ -8,6 +8,7 @@
 //! others, so that the values of none depend on which are observed. Before planning they are removed from the outputs
 //! again, so that each is freed after it was visited.
 
+mod batch_norm;
 mod convert;
 mod guard;
 pub mod kernels;
@@ -86,6 +87,7 @@ impl Parsed {
         let wired_shapes = graph.node.iter().any(|node| OF_WIRED_SHAPES.contains(&node.op_type()));
         guarded(|| {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
+            batch_norm::register(&mut onnx.op_register);
             linear::register(&mut onnx.op_register);
             let widened = linear::widened(model)?;
             let apart = WithoutWeights::new(widened.as_ref().unwrap_or(model));

@@ -52,17 +52,20 @@ impl Draft<'_> {
     /// Everything in front of a Log, where that only transforms inputs of the network. `None` elsewhere.
     fn spectrum(&self, log: usize) -> Option<Before> {
         let mut found = Before::default();
-        let mut pending = vec![log];
-        while let Some(node_idx) = pending.pop() {
+        // With each node, whether a layer is behind it.
+        let mut pending = vec![(log, false)];
+        while let Some((node_idx, has_layer)) = pending.pop() {
             let inputs = self.activation_inputs(node_idx).into_iter();
             for before in inputs.filter_map(|input| self.index.producer_idx(&self.graph.node[node_idx].input[input])) {
                 let op = self.graph.node[before].op_type();
-                let is_linear = [BINARY, MOVES, JOINING, LINEAR].iter().any(|list| list.contains(&op));
-                if !is_linear && self.weight_input(before).is_none() {
+                let is_layer = self.weight_input(before).is_some();
+                // A Clip behind all layers keeps the Log from zero.
+                let is_floor = op == "Clip" && !has_layer;
+                if !is_layer && !is_floor && ![BINARY, MOVES, JOINING, LINEAR].iter().any(|list| list.contains(&op)) {
                     return None;
                 }
                 if found.nodes.insert(before) {
-                    pending.push(before);
+                    pending.push((before, has_layer || is_layer));
                 }
             }
         }
@@ -80,7 +83,7 @@ impl Draft<'_> {
             "Mul" => node.input.first() == node.input.get(1),
             op => op == "Pow",
         };
-        let found = self.in_front_of(root, is_square);
+        let found = self.in_front_of(root, |node| is_square(node) || node.op_type() == "Sqrt");
         let has_square = found.nodes.iter().any(|&node_idx| is_square(&self.graph.node[node_idx]));
         let nodes = if has_square { found.nodes } else { BTreeSet::new() };
         Before { nodes, layers: BTreeSet::new() }

@@ -65,7 +65,7 @@ impl Draft<'_> {
         let square = self.index.producer_idx(self.graph.node[mean].input.first()?)?;
         let inputs = &self.graph.node[square].input;
         let is_square = match self.op(square) {
-            "Mul" => inputs[0] == inputs[1],
+            "Mul" => inputs.first() == inputs.get(1),
             "Pow" => self.activation_inputs(square) == [0],
             _ => false,
         };
