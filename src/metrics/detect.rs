@@ -35,7 +35,7 @@ pub const BOX_IOU: Metric = Metric {
 
 /// Overlap of the boxes of both networks, weighed by their scores, where TopK or non-maximum suppression chooses the rows of
 /// the outputs. There a row of one network is no counterpart of the same row of the other, so rows are matched as in [`F1`].
-/// A pair counts with the smaller of the two weights, less where its IoU is below [`FULL_IOU`]. It changes with every score,
+/// A pair counts with the smaller of the two weights, less where its IoU is below 0.75. It changes with every score,
 /// whereas [`F1`] changes where a score passes the threshold.
 pub const BOX_OVERLAP: Metric = Metric {
     name: "box-overlap",

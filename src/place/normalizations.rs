@@ -54,7 +54,10 @@ impl Draft<'_> {
                 let before = self.index.producer_idx(&self.graph.node[node_idx].input[input]);
                 before.is_some_and(|before| match self.op(before) {
                     "ReduceSum" if !divides => false,
-                    "ReduceMean" | "ReduceSum" => means.insert(before) || true,
+                    "ReduceMean" | "ReduceSum" => {
+                        means.insert(before);
+                        true
+                    }
                     op => passes_statistics(op) && self.means_before(before, nodes, means),
                 })
             })
