@@ -205,7 +205,7 @@ impl Builder {
                     1 => self.constant(step, &[last]),
                     _ => self.constant(step, &shape),
                 };
-                let inputs = if step.size % 2 == 0 { [&x[..], &w] } else { [&w[..], &x] };
+                let inputs = if step.size.is_multiple_of(2) { [&x[..], &w] } else { [&w[..], &x] };
                 self.node(of(BINARY, *number), &inputs, shape);
             }
             Op::Conv { .. } | Op::ConvTranspose | Op::Pool(_) | Op::GlobalPool(_) if rank == 4 => {
@@ -239,11 +239,11 @@ impl Builder {
             }
             Op::Clip => {
                 let [low, high] = [(); 2].map(|()| self.constant(step, &[]));
-                let low = if step.size % 3 == 0 { "" } else { &low };
+                let low = if step.size.is_multiple_of(3) { "" } else { &low };
                 self.node("Clip", &[&x, low, &high], shape);
             }
             Op::PRelu => {
-                let slope = self.constant(step, &if step.size % 2 == 0 { vec![] } else { vec![last] });
+                let slope = self.constant(step, &if step.size.is_multiple_of(2) { vec![] } else { vec![last] });
                 self.node("PRelu", &[&x, &slope], shape);
             }
             Op::Where if shape == other_shape => {
