@@ -88,9 +88,9 @@ fn add(float: DecodedBoxes, quantized: DecodedBoxes, sums: &mut [f64]) {
         scores.for_each(|score| sums[4 + network * N_PARTS + part(score)] += 1.0);
         sums[2 + network] += detections.len() as f64;
     }
-    let ious = right(&float.1, &quantized.1);
-    sums[0] += ious.len() as f64;
-    sums[1] += ious.iter().map(|&iou| f64::from(iou)).sum::<f64>();
+    let right = matched(&float.1, &quantized.1, |iou| iou >= LEAST_IOU);
+    sums[0] += right.len() as f64;
+    sums[1] += right.iter().map(|(.., iou)| f64::from(*iou)).sum::<f64>();
 }
 
 /// The boxes of a network, their scores replaced by weights, the largest first.
@@ -107,12 +107,9 @@ fn add_weighed(float: Vec<Detection>, quantized: Vec<Detection>, sums: &mut [f64
     for (network, boxes) in [&float, &quantized].into_iter().enumerate() {
         sums[1 + network] += boxes.iter().map(|detection| f64::from(detection.score)).sum::<f64>();
     }
-    let mut free: Vec<&Detection> = float.iter().collect();
-    for detection in &quantized {
-        if let Some((i, iou)) = best_of_class(&free, detection).filter(|(_, iou)| *iou > NO_IOU) {
-            let share = ((iou - NO_IOU) / (FULL_IOU - NO_IOU)).min(1.0);
-            sums[0] += f64::from(free.remove(i).score.min(detection.score) * share);
-        }
+    for (float, quantized, iou) in matched(&float, &quantized, |iou| iou > NO_IOU) {
+        let share = ((iou - NO_IOU) / (FULL_IOU - NO_IOU)).min(1.0);
+        sums[0] += f64::from(float.score.min(quantized.score) * share);
     }
 }
 
@@ -139,22 +136,22 @@ fn part(score: f32) -> usize {
     ((score * N_PARTS as f32) as usize).min(N_PARTS - 1)
 }
 
-/// The IoU of each right box, the best scores first.
-fn right(float: &[Detection], quantized: &[Detection]) -> Vec<f32> {
+/// The boxes of the quantized network, in order, each with the free box of its class with the largest IoU, where that IoU
+/// counts: float, quantized, IoU. Of equal ones the first.
+fn matched<'b>(
+    float: &'b [Detection],
+    quantized: &'b [Detection],
+    counts: impl Fn(f32) -> bool,
+) -> Vec<(&'b Detection, &'b Detection, f32)> {
     let mut free: Vec<&Detection> = float.iter().collect();
-    let mut ious = Vec::new();
+    let mut pairs = Vec::new();
     for detection in quantized {
-        if let Some((i, iou)) = best_of_class(&free, detection).filter(|(_, iou)| *iou >= LEAST_IOU) {
-            free.remove(i);
-            ious.push(iou);
+        let same = (0..free.len()).filter(|&i| free[i].class == detection.class);
+        let best = same.map(|i| (i, iou(&free[i].corners, &detection.corners)));
+        let best = best.reduce(|a, b| if b.1 > a.1 { b } else { a });
+        if let Some((i, iou)) = best.filter(|(_, iou)| counts(*iou)) {
+            pairs.push((free.remove(i), detection, iou));
         }
     }
-    ious
-}
-
-/// The box of the same class with the largest IoU, by position, and that IoU. Of equal ones the first.
-fn best_of_class(boxes: &[&Detection], detection: &Detection) -> Option<(usize, f32)> {
-    let same = (0..boxes.len()).filter(|&i| boxes[i].class == detection.class);
-    let ious = same.map(|i| (i, iou(&boxes[i].corners, &detection.corners)));
-    ious.reduce(|a, b| if b.1 > a.1 { b } else { a })
+    pairs
 }

@@ -34,7 +34,7 @@ impl EvaluatedOutput {
     /// The outputs of a graph, each evaluated by its own values.
     pub fn of(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
         let index = GraphIndex::new(graph);
-        let selected = selected_tensors(graph);
+        let selected = selected_tensors(graph, &index);
         let of = |value: &ValueInfoProto| EvaluatedOutput {
             name: value.name().to_string(),
             tensor: value.name().to_string(),
@@ -63,16 +63,13 @@ impl EvaluatedOutput {
 }
 
 /// The tensors that are computed from chosen rows: from non-maximum suppression, or from a TopK with indices that are used.
-fn selected_tensors(graph: &GraphProto) -> BTreeSet<&str> {
-    let is_read = |name: &String| {
-        let is_input = graph.node.iter().any(|node| node.input.contains(name));
-        is_input || graph.output.iter().any(|output| output.name() == name)
-    };
+fn selected_tensors<'g>(graph: &'g GraphProto, index: &GraphIndex) -> BTreeSet<&'g str> {
+    let is_read = |name: &String| !index.consumers(name).is_empty() || index.is_output(name);
     let mut selected = BTreeSet::new();
     for node in &graph.node {
         let chooses = match node.op_type() {
             "TopK" => node.output.get(1).is_some_and(is_read),
-            op => op.contains("NonMaxSuppression") || op.contains("NMS"),
+            _ => node::is_suppression(node),
         };
         if chooses || node.input.iter().any(|input| selected.contains(input.as_str())) {
             selected.extend(node.output.iter().map(String::as_str));

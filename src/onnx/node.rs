@@ -85,6 +85,11 @@ pub fn make(op_type: &str, name: &str, inputs: &[&str], output: &str) -> NodePro
     }
 }
 
+/// Whether the node is non-maximum suppression, of ONNX or another domain (`EfficientNMS_TRT`).
+pub fn is_suppression(node: &NodeProto) -> bool {
+    node.op_type() == "NonMaxSuppression" || node.op_type().contains("NMS")
+}
+
 /// Whether `alpha` or `beta` of a Gemm is not 1.
 pub fn is_scaled(node: &NodeProto) -> bool {
     ["alpha", "beta"].iter().any(|name| float(node, name).is_some_and(|value| value != 1.0))

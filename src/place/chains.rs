@@ -13,10 +13,15 @@ pub const SKIP_LAYER_NORM_CHAINS: Rule = Rule {
 };
 
 fn skip_layer_norm_chains(draft: &mut Draft, _: &RuleCall) {
+    leave_chains_float(draft, "Sqrt", |draft, sqrt| draft.layer_norm_around(sqrt), "part of a layer normalization");
+}
+
+/// Leaves the nodes float that `around` finds around each node of an operator.
+fn leave_chains_float(draft: &mut Draft, op_type: &str, around: fn(&Draft, usize) -> Option<Vec<usize>>, reason: &str) {
     for node_idx in 0..draft.graph.node.len() {
-        if draft.graph.node[node_idx].op_type() == "Sqrt" {
-            for part in draft.layer_norm_around(node_idx).unwrap_or_default() {
-                draft.leave_float(part, "part of a layer normalization");
+        if draft.op(node_idx) == op_type {
+            for part in around(draft, node_idx).unwrap_or_default() {
+                draft.leave_float(part, reason);
             }
         }
     }
@@ -31,13 +36,7 @@ pub const SKIP_SOFTMAX_CHAINS: Rule = Rule {
 };
 
 fn skip_softmax_chains(draft: &mut Draft, _: &RuleCall) {
-    for node_idx in 0..draft.graph.node.len() {
-        if draft.graph.node[node_idx].op_type() == "Exp" {
-            for part in draft.softmax_around(node_idx).unwrap_or_default() {
-                draft.leave_float(part, "part of a Softmax");
-            }
-        }
-    }
+    leave_chains_float(draft, "Exp", |draft, exp| draft.softmax_around(exp), "part of a Softmax");
 }
 
 /// Leaves spelled-out GELU float. Source: Model-Optimizer, `partitioning.py` (Div-Erf-Add-Mul-Mul).

@@ -124,6 +124,11 @@ impl<'a> Draft<'a> {
             || self.index.producer(tensor).is_some_and(|node| node.op_type() == "Constant")
     }
 
+    /// The operator of a node.
+    pub(super) fn op(&self, node_idx: usize) -> &'a str {
+        self.graph.node[node_idx].op_type()
+    }
+
     /// Positions of the node's inputs that are activations: float32, not constant, and not a parameter of the operator
     /// such as the scales of a Resize.
     pub fn activation_inputs(&self, node_idx: usize) -> Vec<usize> {
@@ -133,6 +138,13 @@ impl<'a> Draft<'a> {
         let inputs =
             inputs.filter(|(_, name)| !name.is_empty() && !self.is_constant(name) && self.value_info.is_float(name));
         inputs.map(|(input_idx, _)| input_idx).collect()
+    }
+
+    /// The nodes that produce the activation inputs of a node.
+    pub(super) fn activation_producers(&self, node_idx: usize) -> impl Iterator<Item = usize> {
+        let node = &self.graph.node[node_idx];
+        let inputs = self.activation_inputs(node_idx).into_iter();
+        inputs.filter_map(|input_idx| self.index.producer_idx(&node.input[input_idx]))
     }
 
     /// Position of the constant weight among the first two inputs of a node whose row has a weight. The weight of a

@@ -2,7 +2,6 @@
 
 use super::trace::{BINARY, MOVES, POINTWISE};
 use super::{Draft, Rule};
-use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
 
@@ -28,7 +27,7 @@ const LINEAR: &[&str] = &["Neg", "Abs", "Sqrt", "BatchNormalization"];
 
 fn skip_log_chains(draft: &mut Draft, _: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
-        let found = match draft.graph.node[node_idx].op_type() {
+        let found = match draft.op(node_idx) {
             "Log" => draft.spectrum(node_idx).unwrap_or_else(|| draft.in_front_of_log(node_idx)),
             "Sqrt" => draft.in_front_of_root(node_idx),
             _ => continue,
@@ -55,9 +54,8 @@ impl Draft<'_> {
         // With each node, whether a layer is behind it.
         let mut pending = vec![(log, false)];
         while let Some((node_idx, has_layer)) = pending.pop() {
-            let inputs = self.activation_inputs(node_idx).into_iter();
-            for before in inputs.filter_map(|input| self.index.producer_idx(&self.graph.node[node_idx].input[input])) {
-                let op = self.graph.node[before].op_type();
+            for before in self.activation_producers(node_idx) {
+                let op = self.op(before);
                 let is_layer = self.weight_input(before).is_some();
                 // A Clip behind all layers keeps the Log from zero.
                 let is_floor = op == "Clip" && !has_layer;
@@ -73,36 +71,30 @@ impl Draft<'_> {
     }
 
     fn in_front_of_log(&self, log: usize) -> Before {
-        let found = self.in_front_of(log, |node| SATURATING.contains(&node.op_type()));
-        let has_exp = found.nodes.iter().any(|&node_idx| self.graph.node[node_idx].op_type() == "Exp");
+        let found = self.in_front_of(log, |node_idx| SATURATING.contains(&self.op(node_idx)));
+        let has_exp = found.nodes.iter().any(|&node_idx| self.op(node_idx) == "Exp");
         if has_exp { Before::default() } else { found }
     }
 
     fn in_front_of_root(&self, root: usize) -> Before {
-        let is_square = |node: &NodeProto| match node.op_type() {
-            "Mul" => node.input.first() == node.input.get(1),
-            op => op == "Pow",
-        };
-        let found = self.in_front_of(root, |node| is_square(node) || node.op_type() == "Sqrt");
-        let has_square = found.nodes.iter().any(|&node_idx| is_square(&self.graph.node[node_idx]));
+        let found = self.in_front_of(root, |node_idx| self.is_square(node_idx) || self.op(node_idx) == "Sqrt");
+        let has_square = found.nodes.iter().any(|&node_idx| self.is_square(node_idx));
         let nodes = if has_square { found.nodes } else { BTreeSet::new() };
         Before { nodes, layers: BTreeSet::new() }
     }
 
     /// The operators without a weight that a node is computed by, back to layers or to a node that `ends` the search.
-    fn in_front_of(&self, node_idx: usize, ends: impl Fn(&NodeProto) -> bool) -> Before {
+    fn in_front_of(&self, node_idx: usize, ends: impl Fn(usize) -> bool) -> Before {
         let mut found = Before::default();
         let mut pending = vec![node_idx];
         while let Some(node_idx) = pending.pop() {
-            let node = &self.graph.node[node_idx];
-            for input in self.activation_inputs(node_idx) {
-                let Some(before) = self.index.producer_idx(&node.input[input]) else { continue };
-                let op = self.graph.node[before].op_type();
+            for before in self.activation_producers(node_idx) {
+                let op = self.op(before);
                 if self.weight_input(before).is_some() {
                     found.layers.insert(before);
                 } else if [POINTWISE, BINARY, MOVES, JOINING].iter().any(|list| list.contains(&op)) {
                     let is_new = found.nodes.insert(before);
-                    if is_new && !ends(&self.graph.node[before]) {
+                    if is_new && !ends(before) {
                         pending.push(before);
                     }
                 }

@@ -23,7 +23,7 @@ impl Draft<'_> {
         let difference = self.index.producer_idx(squared).filter(|&node_idx| self.is_centred(node_idx, &mut means));
         let x = difference.map_or(squared, |node_idx| &self.graph.node[node_idx].input[0]);
         nodes.extend(squares.into_iter().chain(difference));
-        self.join(x, means, nodes)
+        self.divided(x, means, nodes)
     }
 
     /// The nodes of the Softmax that an Exp belongs to: the quotient of exponentials and their sum, and the difference
@@ -32,12 +32,12 @@ impl Draft<'_> {
         let output = self.graph.node[exp].output.first()?;
         let readers = self.index.value_readers(output).map(|edge| edge.0);
         let sums: BTreeSet<usize> = readers.filter(|&node_idx| self.op(node_idx) == "ReduceSum").collect();
-        let mut nodes = self.join(output, sums, BTreeSet::from([exp]))?;
+        let mut nodes = self.divided(output, sums, BTreeSet::from([exp]))?;
         let mut largest = BTreeSet::new();
         let input = self.graph.node[exp].input.first()?;
         let difference = self.index.producer_idx(input).filter(|&node_idx| self.is_centred(node_idx, &mut largest));
         if let Some(difference) = difference {
-            let (_, found) = self.joined(&self.graph.node[difference].input[0], &largest);
+            let (_, found) = self.computed(&self.graph.node[difference].input[0], &largest);
             nodes.extend(found.into_iter().chain(largest));
         }
         Some(nodes)
@@ -66,13 +66,17 @@ impl Draft<'_> {
     /// The square that a mean is taken of.
     fn square_before(&self, mean: usize) -> Option<usize> {
         let square = self.index.producer_idx(self.graph.node[mean].input.first()?)?;
-        let inputs = &self.graph.node[square].input;
-        let is_square = match self.op(square) {
+        self.is_square(square).then_some(square)
+    }
+
+    /// Whether a node is a tensor times itself, or its power with a constant exponent.
+    pub(super) fn is_square(&self, node_idx: usize) -> bool {
+        let inputs = &self.graph.node[node_idx].input;
+        match self.op(node_idx) {
             "Mul" => inputs.first() == inputs.get(1),
-            "Pow" => self.activation_inputs(square) == [0],
+            "Pow" => self.activation_inputs(node_idx) == [0],
             _ => false,
-        };
-        is_square.then_some(square)
+        }
     }
 
     /// Whether a node is the difference of a tensor and its own statistic. Adds the reductions to `reductions`.
@@ -94,8 +98,8 @@ impl Draft<'_> {
 
     /// All nodes that compute a tensor divided by its statistics, with the scale and shift by constants after it. `None`
     /// where nothing is divided.
-    fn join(&self, x: &str, reductions: BTreeSet<usize>, mut nodes: BTreeSet<usize>) -> Option<Vec<usize>> {
-        let (tensors, found) = self.joined(x, &reductions);
+    fn divided(&self, x: &str, reductions: BTreeSet<usize>, mut nodes: BTreeSet<usize>) -> Option<Vec<usize>> {
+        let (tensors, found) = self.computed(x, &reductions);
         let divides = |&i: &usize| match self.op(i) {
             "Div" => self.activation_inputs(i).contains(&1),
             op => op == "Reciprocal",
@@ -120,7 +124,7 @@ impl Draft<'_> {
 
     /// The tensors that join a tensor with its statistics, and the nodes that compute these and only these from the
     /// tensor, the reductions and constants.
-    fn joined<'g>(&'g self, x: &'g str, reductions: &BTreeSet<usize>) -> (BTreeSet<&'g str>, BTreeSet<usize>) {
+    fn computed<'g>(&'g self, x: &'g str, reductions: &BTreeSet<usize>) -> (BTreeSet<&'g str>, BTreeSet<usize>) {
         let (mut tensors, mut nodes) = (BTreeSet::new(), BTreeSet::new());
         let outputs = reductions.iter().filter_map(|&reduction| self.graph.node[reduction].output.first());
         let mut statistics: BTreeSet<&str> = outputs.map(String::as_str).collect();
@@ -150,10 +154,6 @@ impl Draft<'_> {
             }
         }
         (tensors, nodes)
-    }
-
-    fn op(&self, node_idx: usize) -> &str {
-        self.graph.node[node_idx].op_type()
     }
 }
 

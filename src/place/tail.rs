@@ -62,11 +62,6 @@ const PARTS: &[&str] = &["Gather", "GatherElements", "GatherND", "Slice", "Split
 /// Minimum bins of a distribution whose mean is a coordinate.
 const MIN_BINS: i64 = 4;
 
-/// Whether the node is non-maximum suppression, of ONNX or another domain (`EfficientNMS_TRT`).
-fn is_suppression(node: &NodeProto) -> bool {
-    node.op_type() == "NonMaxSuppression" || node.op_type().contains("NMS")
-}
-
 impl Draft<'_> {
     /// The detector tails among the ends of the network. An end is one if a Concat joins the results of two output
     /// layers, or parts of one result after arithmetic, if it suppresses boxes, or if it takes means of distributions.
@@ -159,7 +154,7 @@ impl<'d, 'a> Ends<'d, 'a> {
         let op = node.op_type();
         let standard = matches!(node.domain(), "" | "ai.onnx");
         let listed = standard && (OF_TAILS.contains(&op) || MOVES.contains(&op) || self.draft.is_mean_of_bins(node));
-        (listed || is_suppression(node)) && self.draft.touches_floats(node)
+        (listed || node::is_suppression(node)) && self.draft.touches_floats(node)
     }
 
     /// Connects producers with readers, and the readers of one layer's output.
@@ -211,7 +206,7 @@ impl<'d, 'a> Ends<'d, 'a> {
             let joins = node.op_type() == "Concat" && node::int(node, "axis", 1) != 0 && n_sources > 1;
             let found = match () {
                 _ if self.draft.is_mean_of_bins(node) => Some("takes the mean of distributions"),
-                _ if is_suppression(node) => Some("suppresses boxes"),
+                _ if node::is_suppression(node) => Some("suppresses boxes"),
                 _ if joins && of_node.len() > 1 => Some("joins the outputs of several layers"),
                 _ if joins && computes_parts => Some("joins parts of one layer's output"),
                 _ => None,
