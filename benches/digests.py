@@ -52,7 +52,7 @@ OWN = {
     "openvino": [["--switch", "full-range-weights"],
                  ["--set", "types.wgt8.granularity=per_block", "--set", "types.wgt8.block_size=8", "--set",
                   "min_opset=21"]],
-    "qnn-htp": [["--switch", "per-channel-weights"], ["--static-shapes"]],
+    "qnn-htp": [["--switch", "per-tensor-weights"], ["--static-shapes"]],
     "xint8": [["--set", "types.act8.pot_search=0"]],
 }
 # Tables that give single layers another precision.

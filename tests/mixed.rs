@@ -373,3 +373,54 @@ fn a_layer_that_makes_most_of_the_error_stays_float_without_being_asked_for() {
     let ran = calibrate("tensorrt", &output, &["--rescue", "101"]);
     assert!(ran.code == 2 && ran.stderr.contains("0 to 100 percent"), "{}", ran.stderr);
 }
+
+/// Values within a few units of 2000 between two convolutions: 8 bits have steps of 8 there.
+fn broken_by_8_bits() -> ModelProto {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 8, 12, 12]);
+    g.conv("x", 8, 8, 3, 1, "a");
+    g.values("offset", &[1, 1, 1, 1], &[2000.0]);
+    g.op("Add", &["a", "offset"], "far");
+    g.op("Sub", &["far", "offset"], "back");
+    g.conv("back", 8, 8, 3, 1, "y");
+    g.output("y").build()
+}
+
+#[test]
+fn a_network_that_8_bits_break_gets_the_table_of_wider_types() {
+    let folder = TempDir::new().unwrap();
+    let model = folder.path().join("float.onnx");
+    fs::write(&model, broken_by_8_bits().encode_to_vec()).unwrap();
+    for sample in 0..20 {
+        write_npy(&folder.path().join(format!("{sample:02}.npy")), &[1, 8, 12, 12], &noise(8 * 12 * 12, sample));
+    }
+    let output = folder.path().join("quantized.onnx");
+    let quantize = |backend: &str, extra: &[&str]| {
+        let mut command = mqq();
+        command.arg("calibrate").arg(&model).args(["-b", backend, "--json"]).args(extra);
+        let ran = run(command.arg("--data").arg(folder.path().join("*.npy")).arg("-o").arg(&output));
+        let report: Json = serde_json::from_str(&ran.stdout).unwrap();
+        let sidecar: Json = serde_json::from_slice(&fs::read(output.with_extension("json")).unwrap()).unwrap();
+        let table = sidecar["scheme"]["backend"].as_str().unwrap().to_string();
+        (ran, report["results"][0]["summary"].clone(), table, fs::read(&output).unwrap())
+    };
+    let (_, _, _, wide) = quantize("qnn-htp-a16", &[]);
+    for (backend, wider) in [("qnn-htp", "qnn-htp-a16"), ("tflite", "tflite-16x8"), ("xint8", "xint8-a16")] {
+        let (ran, summary, table, bytes) = quantize(backend, &[]);
+        assert_eq!((ran.code, table.as_str(), summary["table"].as_str()), (0, wider, Some(wider)), "{}", ran.stderr);
+        let reason = format!("`{backend}` leaves an overlap of 0.");
+        let warning = ran.stderr.lines().find(|line| line.contains(&reason));
+        let warning = warning.unwrap_or_else(|| panic!("{}", ran.stderr));
+        assert!(warning.contains(&format!("--rescue 0 keeps `{backend}`")), "{warning}");
+        assert!(wider != "qnn-htp-a16" || bytes == wide);
+        assert_eq!(run(mqq().arg("check").arg(&output).args(["-b", backend])).code, 0);
+    }
+    // Not asked for, nothing measured, or no such table: 8 bits, and where it is known that they break it, a warning.
+    for extra in [&["--rescue", "0"][..], &["--effort", "0"], &["--set", "wider=null"]] {
+        let (ran, summary, table, _) = quantize("qnn-htp", extra);
+        assert!(ran.code == 0 && table == "qnn-htp" && summary.get("table").is_none(), "{extra:?}: {}", ran.stderr);
+        let warns = ran.stderr.contains("the quantized outputs are far from the float ones");
+        assert_eq!(warns, extra[0] != "--effort", "{extra:?}: {}", ran.stderr);
+    }
+    assert_eq!(quantize("qnn-htp", &["--strict"]).0.code, 3);
+}

@@ -116,7 +116,7 @@ fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
              signed: true, symmetry: symmetric, granularity: per_block, block_size: 32 }\n",
             &["line 3", "int32 bias of Gemm"],
         ),
-        ("mine.yaml", "transformers: tensort\n", &["line 3", "did you mean `tensorrt`"]),
+        ("mine.yaml", "wider: tensort\n", &["line 3", "did you mean `tensorrt`"]),
         ("mine.yaml", "types: [\n", &["mine.yaml`: line"]),
         ("base.yaml", "switches: { x: { description: d, types: { act8: 1 } } }\n", &["base.yaml`: line 3"]),
     ];
@@ -178,7 +178,7 @@ fn an_alias_is_one_table_and_is_not_inherited() {
     let mine = resolve(&path).unwrap();
     assert_eq!((mine.aliases.len(), mine.types), (0, backends::resolve("tensorrt").unwrap().types));
     let (_folder, path) = files(&[("mine.yaml", "name: mine\nextends: qnn-htp\n")]);
-    assert!(resolve(&path).unwrap().transformers.is_none() && backends::resolve("qnn").unwrap().transformers.is_some());
+    assert!(resolve(&path).unwrap().wider.is_none() && backends::resolve("qnn").unwrap().wider.is_some());
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl CalibrateArgs {
     fn set_origins(&self, targets: &mut [Target]) -> Result<()> {
         let (data, files) = (data_sha256(&self.data), self.option_files());
         for Target { request, paths } in targets {
-            let other = request.of_transformers.as_ref().map(|other| &other.scheme);
+            let other = request.wider.as_ref().map(|other| &other.scheme);
             let options = options_sha256(&files, (&request.scheme, other))?;
             paths.iter_mut().for_each(|paths| paths.origin = Origin::new(&paths.model, &data, &options));
         }

@@ -50,7 +50,7 @@ struct CheckedModel {
     status: &'static str,
     #[serde(flatten)]
     error: Option<ErrorReport>,
-    /// The table for transformers, where the model keeps its rules.
+    /// The table of wider types, where the model keeps its rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     table: Option<String>,
     n_quantize: usize,
@@ -63,7 +63,7 @@ struct CheckedModel {
 /// Runs the command.
 pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     let scheme = args.backend.resolve()?;
-    let of_transformers = args.backend.of_transformers(&scheme)?;
+    let wider = args.backend.wider(&scheme)?;
     check_models(&args.models, DataOption::HasNot).map_err(Failure::Usage)?;
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
@@ -76,7 +76,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     let mut reports = JsonReport::new(&scheme.name);
     let mut exit = Exit::Done;
     for path in &args.models {
-        let result = one(path, &scheme, of_transformers.as_ref());
+        let result = one(path, &scheme, wider.as_ref());
         match &result {
             Ok(report) => {
                 if report.n_errors > 0 && exit == Exit::Done {
@@ -122,14 +122,14 @@ fn write_sarif(results: &[CheckedModel], path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks a model by a backend's table; where it breaks a rule, by the table for transformers if it keeps that.
-fn one(path: &Path, scheme: &Scheme, of_transformers: Option<&Scheme>) -> Result<CheckedModel> {
+/// Checks a model by a backend's table; where it breaks a rule, by the table of wider types if it keeps that.
+fn one(path: &Path, scheme: &Scheme, wider: Option<&Scheme>) -> Result<CheckedModel> {
     let model = onnx::load_whole(path)?.model;
     let graph = model.graph()?;
     let count = |op: &str| graph.node.iter().filter(|node| node.op_type() == op).count();
     let n_of = |findings: &[Finding], severity| findings.iter().filter(|f| f.severity == severity).count();
     let (mut findings, mut table) = (check::findings(&model, scheme), None);
-    if let Some(other) = of_transformers.filter(|_| n_of(&findings, Severity::Error) > 0) {
+    if let Some(other) = wider.filter(|_| n_of(&findings, Severity::Error) > 0) {
         let of_other = check::findings(&model, other);
         if n_of(&of_other, Severity::Error) == 0 {
             (findings, table) = (of_other, Some(other.name.clone()));
@@ -165,7 +165,7 @@ fn print(report: &CheckedModel, scheme: &Scheme, args: &CheckArgs) {
     }
     let verdict = match (report.n_errors, &report.table) {
         (0, None) => format!("keeps the rules of {}", scheme.name),
-        (0, Some(table)) => format!("keeps the rules of {} for transformers, {table}", scheme.name),
+        (0, Some(table)) => format!("keeps the rules of {table}, the table of wider types of {}", scheme.name),
         _ => format!("breaks the rules of {}", scheme.name),
     };
     out!(

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::complete;
 use super::files::ensure_readable;
-use super::options::{StaticArgs, of_transformers, resolve_backend};
+use super::options::{StaticArgs, resolve_backend, wider_table};
 use super::print::{Bar, out};
 use super::quantize::QuantizeArgs;
 use crate::backends::BUILT_IN;
@@ -87,7 +87,7 @@ impl CollectArgs {
             // --switch and --set are of the run's own backend.
             let none: [String; 0] = [];
             let scheme = fixed.apply(resolve_backend(name, &none, &none).map_err(usage)?);
-            let other = of_transformers(&scheme, &none, &none).map_err(usage)?.map(|other| fixed.apply(other));
+            let other = wider_table(&scheme, &none, &none).map_err(usage)?.map(|other| fixed.apply(other));
             tables.push((scheme, other));
         }
         Ok(tables)
@@ -107,8 +107,8 @@ pub fn collect(
     quantize: &QuantizeArgs,
 ) -> Result<SavedStatistics> {
     let (path, request) = (args.path(), requests.first().context("internal error: no backend")?);
-    let of_transformers = |request: &Request| request.of_transformers.as_ref().map(|other| other.scheme.clone());
-    let mut tables: Vec<_> = requests.iter().map(|it| (it.scheme.clone(), of_transformers(it))).collect();
+    let wider = |request: &Request| request.wider.as_ref().map(|other| other.scheme.clone());
+    let mut tables: Vec<_> = requests.iter().map(|it| (it.scheme.clone(), wider(it))).collect();
     tables.extend(args.tables(requests, fixed)?);
     let resumed = path.filter(|path| args.resume && path.exists()).map(read).transpose()?;
     let collected = CollectRequest {

@@ -2,7 +2,7 @@
 
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{
-    PreprocessArgs, PrintArgs, RARE, SampleArgs, SelectArgs, ShapeArgs, of_transformers, resolve_backend,
+    PreprocessArgs, PrintArgs, RARE, SampleArgs, SelectArgs, ShapeArgs, resolve_backend, wider_table,
 };
 use super::print::{self, Bar, out};
 use super::{Failure, complete};
@@ -66,7 +66,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     check_models([&args.model], DataOption::Has).map_err(Failure::Usage)?;
     let backend = args.backend.as_deref().unwrap_or(ANY_BACKEND);
     let scheme = resolve_backend(backend, &args.switches, &args.sets)?;
-    let other = of_transformers(&scheme, &args.switches, &args.sets)?;
+    let other = wider_table(&scheme, &args.switches, &args.sets)?;
     let preprocessing = args.preprocess.resolve()?;
     let format = args.report.as_ref().map(|path| report::format_of(path)).transpose();
     let format = format.context("--report").map_err(Failure::Usage)?;

@@ -1,7 +1,7 @@
 //! `mqq inspect`: the content of a model, and a backend's placement.
 
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{RARE, SelectArgs, ShapeArgs, of_transformers, resolve_backend};
+use super::options::{RARE, SelectArgs, ShapeArgs, resolve_backend, wider_table};
 use super::print::{self, out};
 use super::{ErrorReport, Failure, complete};
 use crate::diag::Exit;
@@ -104,7 +104,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         placement: None,
     };
     if let Some(scheme) = &scheme {
-        let other = of_transformers(scheme, &args.switches, &args.sets)?;
+        let other = wider_table(scheme, &args.switches, &args.sets)?;
         report.placement = Some(placement(&args.model, (scheme, other.as_ref()), &shapes, &selection)?);
     }
     match args.json {
@@ -145,16 +145,16 @@ fn print(report: &Inspection, verbose: bool) {
     placement.for_each(|line| out!("{line}"));
 }
 
-/// The placement by a backend's table, or by the table that replaces it for transformers.
+/// The placement by a backend's table, or by the table of wider types for a transformer.
 fn placement(
     model: &Path,
-    (scheme, of_transformers): (&Scheme, Option<&Scheme>),
+    (scheme, wider): (&Scheme, Option<&Scheme>),
     shapes: &Shapes,
     selection: &Selection,
 ) -> Result<PlacementReport> {
     let backend = scheme.name.clone();
-    let (prepared, is_transformer) = prepare_for(model, scheme, of_transformers, &[], shapes)?;
-    let other = of_transformers.filter(|_| is_transformer);
+    let (prepared, is_transformer) = prepare_for(model, scheme, wider, &[], shapes)?;
+    let other = wider.filter(|_| is_transformer);
     let scheme = other.unwrap_or(scheme);
     let graph = prepared.model.graph()?;
     let placement = place(graph, &prepared.value_info, scheme, selection);

@@ -121,9 +121,9 @@ impl BackendArgs {
         resolve_backend(&self.backend, &self.switches, &self.sets)
     }
 
-    /// The table that replaces `scheme` for transformers, with the same switches and changes.
-    pub(super) fn of_transformers(&self, scheme: &Scheme) -> Result<Option<Scheme>, Failure> {
-        of_transformers(scheme, &self.switches, &self.sets)
+    /// The table of wider types for `scheme`, with the same switches and changes.
+    pub(super) fn wider(&self, scheme: &Scheme) -> Result<Option<Scheme>, Failure> {
+        wider_table(scheme, &self.switches, &self.sets)
     }
 }
 
@@ -148,11 +148,11 @@ impl TargetsArgs {
         files.map(|path| RunFile::new("backend's table", &path)).collect()
     }
 
-    /// The tables with switches and changes applied, each with the one that replaces it for transformers.
+    /// The tables with switches and changes applied, each with the one of wider types that may replace it.
     pub(super) fn resolve(&self, fixed: &StaticArgs) -> Result<Vec<(Scheme, Option<Scheme>)>, Failure> {
         let resolved = |name: &String| {
             let scheme = fixed.apply(resolve_backend(name, &self.switches, &self.sets)?);
-            let other = of_transformers(&scheme, &self.switches, &self.sets)?.map(|other| fixed.apply(other));
+            let other = wider_table(&scheme, &self.switches, &self.sets)?.map(|other| fixed.apply(other));
             Ok((scheme, other))
         };
         let tables: Vec<(Scheme, Option<Scheme>)> = self.names.iter().map(resolved).collect::<Result<_, Failure>>()?;
@@ -166,13 +166,9 @@ impl TargetsArgs {
     }
 }
 
-/// The table that replaces `scheme` for transformers, with switches and changes applied.
-pub(super) fn of_transformers(
-    scheme: &Scheme,
-    switches: &[String],
-    sets: &[String],
-) -> Result<Option<Scheme>, Failure> {
-    scheme.transformers.as_ref().map(|name| resolve_backend(name, switches, sets)).transpose()
+/// The table of wider types that may replace `scheme`, with switches and changes applied.
+pub(super) fn wider_table(scheme: &Scheme, switches: &[String], sets: &[String]) -> Result<Option<Scheme>, Failure> {
+    scheme.wider.as_ref().map(|name| resolve_backend(name, switches, sets)).transpose()
 }
 
 /// The table of `backend`, with switches and changes applied.

@@ -104,8 +104,8 @@ impl Target {
             return Err(Failure::Usage(error.hint("use --out-dir")));
         }
         let target = |(scheme, other): (Scheme, Option<Scheme>)| {
-            let of_transformers = other.map(&request).transpose()?.map(Box::new);
-            let request = Request { of_transformers, ..request(scheme)? };
+            let wider = other.map(&request).transpose()?.map(Box::new);
+            let request = Request { wider, ..request(scheme)? };
             let paths = paths(args, models, (output, out_dir), &request.scheme).map_err(Failure::Usage)?;
             let mut formats = paths.iter().flat_map(|paths| &paths.emitted);
             formats.try_for_each(|(format, _)| format.ensure_takes(&request.scheme)).map_err(Failure::Usage)?;
@@ -117,7 +117,7 @@ impl Target {
     /// Sets the ranges of activations that are given.
     pub fn set_ranges(&mut self, ranges: Option<&ImportedRanges>) {
         self.request.ranges = ranges.cloned();
-        if let Some(other) = &mut self.request.of_transformers {
+        if let Some(other) = &mut self.request.wider {
             other.ranges = ranges.cloned();
         }
     }
@@ -125,7 +125,7 @@ impl Target {
     /// Sets the statistics that stand for the data.
     fn set_saved(&mut self, saved: Option<&Arc<SavedStatistics>>) {
         self.request.calibration.saved = saved.cloned();
-        if let Some(other) = &mut self.request.of_transformers {
+        if let Some(other) = &mut self.request.wider {
             other.calibration.saved = saved.cloned();
         }
     }
@@ -457,7 +457,7 @@ pub(super) fn request(
         mixed,
         storage,
         threads,
-        of_transformers: None,
+        wider: None,
     })
 }
 

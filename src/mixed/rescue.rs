@@ -9,7 +9,7 @@ use crate::calibrate::CalibrationStatistics;
 use crate::metrics::{Gain, Measurement};
 use crate::plan::Observers;
 use crate::scheme::{FLOAT, Scheme};
-use crate::tune::accept::INSERTION;
+use crate::tune::accept::{BROKEN, INSERTION};
 use crate::tune::{Evaluation, MethodOutcome, PlannedModel, Setup};
 use anyhow::Result;
 use std::ops::Range;
@@ -84,6 +84,10 @@ fn attempt(
     let before = search.on_held_out.clone();
     let Some(lacked) = lacks(&before).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(None) };
     let Some(precision) = wider else {
+        if setup.scheme.wider.is_some() && lacked > 1.0 - BROKEN {
+            // The table of wider types replaces this one.
+            return Ok(None);
+        }
         let warning = warning(&mut search, setup.scheme, lacked)?;
         planned.warnings.push(warning);
         return Ok(None);
@@ -153,8 +157,8 @@ fn warning(search: &mut Search, scheme: &Scheme, lacked: f64) -> Result<String> 
         .take(MAX_NAMED)
         .map(|group| format!("`{}` ({:.0} %)", search.layers[group.layers.start].name, 100.0 * group.error / total))
         .collect();
-    let Scheme { name, transformers, .. } = scheme;
-    let wider = transformers.as_ref().map(|wider| format!("--backend {wider} has 16 bits; "));
+    let Scheme { name, wider, .. } = scheme;
+    let wider = wider.as_ref().map(|wider| format!("--backend {wider} has 16 bits; "));
     let named = match layers.is_empty() {
         true => "the error is spread over many layers".to_string(),
         false => format!("the layers with most of the error are {}", layers.join(", ")),

@@ -27,7 +27,7 @@ const MAX_RESULTS: usize = 100;
 
 /// Options of collecting.
 pub struct CollectRequest<'a> {
-    /// The tables, each with the one that replaces it for transformers.
+    /// The tables, each with the one of wider types, which replaces it for transformers.
     pub tables: Vec<(Scheme, Option<Scheme>)>,
     /// Whether a table that the model cannot be prepared for is an error; else it is left out.
     pub needs_all: bool,
@@ -175,8 +175,8 @@ type PreparedTables = (BTreeMap<String, String>, BTreeMap<String, Prepared>);
 fn prepare_all(path: &Path, request: &CollectRequest, shapes: &Shapes) -> Result<PreparedTables> {
     let mut models = PreparedModels { model: onnx::load_whole(path)?.model, shapes, known: Vec::new() };
     let (mut tables, mut wanted) = (BTreeMap::new(), BTreeMap::<String, WantedTensors>::new());
-    for (scheme, of_transformers) in &request.tables {
-        match wanted_by(&mut models, scheme, of_transformers.as_ref(), request) {
+    for (scheme, wider) in &request.tables {
+        match wanted_by(&mut models, scheme, wider.as_ref(), request) {
             Ok((table, sha256, of_table)) => {
                 tables.insert(table, sha256.clone());
                 wanted.entry(sha256).or_default().extend(of_table);
@@ -198,12 +198,12 @@ fn prepare_all(path: &Path, request: &CollectRequest, shapes: &Shapes) -> Result
 fn wanted_by(
     models: &mut PreparedModels,
     scheme: &Scheme,
-    of_transformers: Option<&Scheme>,
+    wider: Option<&Scheme>,
     request: &CollectRequest,
 ) -> Result<(String, String, WantedTensors)> {
     let mut table = scheme;
     let (_, graph) = models.of(scheme, request.outputs)?;
-    if let Some(other) = of_transformers
+    if let Some(other) = wider
         && is_transformer(graph.model.graph()?, &graph.value_info, other)
     {
         table = other;

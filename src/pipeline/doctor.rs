@@ -37,7 +37,7 @@ pub struct DoctorRequest<'a> {
     pub limit: Option<usize>,
     /// Shapes for inputs with open dimensions.
     pub shapes: Shapes,
-    /// The backend's table, and the one that replaces it for transformers.
+    /// The backend's table, and the one of wider types, which replaces it for transformers.
     pub tables: (Scheme, Option<Scheme>),
     /// Whether the user names that backend. Else nothing is said of targets.
     pub has_backend: bool,

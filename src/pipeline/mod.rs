@@ -44,8 +44,9 @@ use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::simulate::OutputOptions;
 use crate::statistics::BetterPixelValues;
+use crate::tune::accept::BROKEN;
 use crate::tune::{
-    self, Chosen, EvaluatedTask, MethodOutcome, PlannedModel, Proposals, Setup, TensorErrors, Tuned, choose,
+    self, Chosen, EvaluatedTask, MethodOutcome, PlannedModel, Proposals, Setup, TensorErrors, Tuned, Whole, choose,
     ensure_gain, propose, tune_planned,
 };
 use anyhow::{Context, Result, anyhow};
@@ -87,8 +88,9 @@ pub struct Request {
     pub storage: WeightStorage,
     /// Samples that run at the same time.
     pub threads: usize,
-    /// The request that replaces this one for transformers, with another table.
-    pub of_transformers: Option<Box<Request>>,
+    /// The request that replaces this one for transformers and for networks that its table breaks, with the table of wider
+    /// types.
+    pub wider: Option<Box<Request>>,
 }
 
 impl Request {
@@ -189,6 +191,10 @@ pub struct Outcome {
     pub integer_share: Option<f64>,
     /// Results of tuning methods.
     pub improved: Improved,
+    /// Overlap of the network on held-out samples, 0 to 1; `None` where it was not measured or no output has one.
+    overlap: Option<f64>,
+    /// Why the table of wider types replaced the backend's own, if it did.
+    pub replaced: Option<String>,
 }
 
 /// Results of the tuning methods on the first plan.
@@ -221,20 +227,60 @@ pub struct Improved {
 /// # Errors
 /// As the stages; the message begins with the model's path.
 pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcome> {
-    let of_transformers = request.of_transformers.as_deref();
+    let wider = request.wider.as_deref();
     let calibration = &request.calibration;
     let (shapes, differing) = shapes_with_data(path, &request.shapes, &calibration.data, calibration.limit)?;
     let (prepared, is_transformer) =
-        prepare_for(path, &request.scheme, of_transformers.map(|other| &other.scheme), &request.outputs, &shapes)?;
-    let request = of_transformers.filter(|_| is_transformer).unwrap_or(request);
+        prepare_for(path, &request.scheme, wider.map(|other| &other.scheme), &request.outputs, &shapes)?;
+    let (request, wider) = match wider.filter(|_| is_transformer) {
+        Some(wider) => (wider, None),
+        None => (request, wider),
+    };
     if let Some(differing) = differing.filter(|_| request.scheme.static_shapes && !calibration.skip_bad_data) {
         let of_table =
             format!("backend `{}` fixes the shapes of a model, expected samples of one shape", request.scheme.name);
         let hint = "pad the samples to one length, or give the shape of those to use with --shape and --skip-bad-data";
         return Err(anyhow!("`{}`: {differing}: {of_table}", path.display()).hint(hint));
     }
-    on_threads(request.threads, || finish(path, request, prepared, shapes, progress))
-        .with_context(|| format!("`{}`", path.display()))
+    let work = || {
+        let outcome = finish(path, request, prepared, shapes.clone(), progress)?;
+        let broken = outcome.overlap.filter(|overlap| *overlap < BROKEN);
+        let wider = wider.filter(|_| request.tune.rescue > 0.0 && request.mixed.is_none());
+        Ok(match (wider, broken) {
+            (Some(wider), Some(overlap)) => with_wider(path, wider, shapes, (outcome, overlap), progress),
+            _ => outcome,
+        })
+    };
+    let outcome = on_threads(request.threads, work).with_context(|| format!("`{}`", path.display()))?;
+    let replaced = is_transformer.then(|| "the network is a transformer".to_string());
+    Ok(Outcome { replaced: replaced.or(outcome.replaced), ..outcome })
+}
+
+/// A network that its table leaves broken, quantized by the table of wider types; the broken one where that fails or is
+/// no better.
+fn with_wider(
+    path: &Path,
+    wider: &Request,
+    shapes: Shapes,
+    (mut broken, overlap): (Outcome, f64),
+    progress: &Progress,
+) -> Outcome {
+    let (name, table) = (&wider.scheme.name, broken.sidecar.scheme.backend.clone());
+    let prepared = prepare_file(path, &wider.scheme, &wider.outputs, &shapes);
+    match prepared.and_then(|prepared| finish(path, wider, prepared, shapes, progress)) {
+        Ok(mut outcome) if outcome.overlap.is_some_and(|wider| wider > overlap) => {
+            let reason = format!("`{table}` leaves an overlap of {overlap:.3}");
+            let warning =
+                format!("{reason}: `{name}` is used instead, which has wider types; --rescue 0 keeps `{table}`");
+            outcome.warnings.insert(0, warning);
+            Outcome { replaced: Some(reason), ..outcome }
+        }
+        Ok(_) => broken,
+        Err(error) => {
+            broken.warnings.push(format!("`{name}`, which has wider types, could not be tried: {error:#}"));
+            broken
+        }
+    }
 }
 
 /// `shapes`, and those of open inputs as the largest sample of the data has them; and how samples differ, where they do.
@@ -254,19 +300,19 @@ fn shapes_with_data(
     Ok((shapes, seen.differing(&open)))
 }
 
-/// The model prepared for `scheme`, or for the table that replaces it for transformers; and whether it is the latter.
+/// The model prepared for `scheme`, or for the table of wider types where it is a transformer; and whether it is the latter.
 ///
 /// # Errors
 /// As [`prepare_file`].
 pub fn prepare_for(
     path: &Path,
     scheme: &Scheme,
-    of_transformers: Option<&Scheme>,
+    wider: Option<&Scheme>,
     outputs: &[String],
     shapes: &Shapes,
 ) -> Result<(PreparedGraph, bool)> {
     let prepared = prepare_file(path, scheme, outputs, shapes)?;
-    match of_transformers {
+    match wider {
         Some(other) if is_transformer(prepared.model.graph()?, &prepared.value_info, other) => {
             Ok((prepare_file(path, other, outputs, shapes)?, true))
         }
@@ -316,7 +362,7 @@ fn finish(
     let (given, observers) = (request.given(), setup.range_observers());
     let (plan, warnings) = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
     let mut planned = PlannedModel { warnings, ..PlannedModel::new(model, placement, plan) };
-    let improved = improve(setup, request, &mut planned, proposals, &mut calibration)?;
+    let (improved, overlap) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
     planned.warnings.extend(data_warnings);
     if let Some(lack) = samples.as_ref().and_then(SampleSet::lack) {
@@ -349,6 +395,8 @@ fn finish(
         fixed,
         integer_share,
         improved,
+        overlap,
+        replaced: None,
     })
 }
 
@@ -417,14 +465,14 @@ fn linear_tensors(placement: &Placement) -> BTreeSet<String> {
 }
 
 /// Runs all methods on the first plan: on the float model, on the whole plan, then on single layers, with mixed
-/// precision where the user asks for it.
+/// precision where the user asks for it. Returns the final overlap beside the results.
 fn improve(
     setup: Setup,
     request: &Request,
     planned: &mut PlannedModel,
     proposals: Proposals,
     calibration: &mut CalibrationStatistics,
-) -> Result<Improved> {
+) -> Result<(Improved, Option<f64>)> {
     let plain = planned.clone();
     let (mut methods, mut known) = proposals.evaluate(setup, planned, calibration);
     let Chosen { outcomes, observer, .. } = choose(setup, planned, calibration, &mut known);
@@ -455,9 +503,11 @@ fn improve(
     let task = head.map(EvaluatedTask::new);
     let mut improved = Improved { methods, observer, outputs, task, mixed, tuned, tensor_errors: None };
     let held_out = improved.tuned.as_ref().map(Tuned::held_out);
-    if improved.mixed.is_none()
-        && let Some(undone) = ensure_gain(setup, plain, planned, improved.tuned.as_ref(), &improved.methods)?
-    {
+    let whole = match improved.mixed {
+        None => ensure_gain(setup, plain, planned, improved.tuned.as_ref(), &improved.methods)?,
+        Some(_) => Whole::default(),
+    };
+    if let Some(undone) = whole.undone {
         improved.methods.iter_mut().filter(|outcome| outcome.accepted).for_each(|outcome| {
             (outcome.accepted, outcome.reason) = (false, Some("undone together with all other changes".to_string()));
         });
@@ -465,7 +515,7 @@ fn improve(
         improved.methods.push(undone);
     }
     improved.tensor_errors = TensorErrors::measure(setup, planned, held_out)?;
-    Ok(improved)
+    Ok((improved, whole.overlap))
 }
 
 /// Warnings about the preprocessing, as saved or found. Where samples are run once only, the check of the pixel values is left

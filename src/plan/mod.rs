@@ -52,8 +52,13 @@ impl QuantPlan {
         self.activations.iter().map(|planned| &planned.quantizer).filter(|it| it.linear).map(|it| &it.tensor)
     }
 
-    /// Whether most weights with two dimensions or more have coarse grids ([`PlannedWeight::is_coarse`]).
+    /// Whether weights are most of the error: most of those with two dimensions or more have coarse grids
+    /// ([`PlannedWeight::is_coarse`]), or most activations have more than 8 bits.
     pub fn is_coarse(&self) -> bool {
+        let n_wide = self.activations.iter().filter(|activation| activation.qtype.bits > 8).count();
+        if 2 * n_wide > self.activations.len() {
+            return true;
+        }
         let weights = || self.weights.iter().filter(|weight| weight.shape.len() >= 2);
         2 * weights().filter(|weight| weight.is_coarse()).count() > weights().count()
     }

@@ -18,7 +18,7 @@ use std::fmt::Display;
 #[skip_serializing_none]
 #[derive(Serialize)]
 pub struct Summary {
-    /// The table that replaced the backend's own because the network is a transformer.
+    /// The table of wider types that replaced the backend's own.
     pub table: Option<String>,
     /// Number of observed samples.
     pub n_samples: usize,
@@ -104,8 +104,8 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     let nodes = prepared.graph.as_ref().map_or(&[][..], |graph| &graph.node);
     let mut lines = Lines(Vec::new());
     lines.add("backend", backend);
-    if let Some(table) = other_table(outcome, backend) {
-        lines.add("table", format!("{table}, because the network is a transformer"));
+    if let (Some(table), Some(reason)) = (other_table(outcome, backend), &outcome.replaced) {
+        lines.add("table", format!("{table}, because {reason}"));
     }
     match outcome.sidecar.calibration.n_samples {
         0 => lines.add("calibration data", "none"),

@@ -26,11 +26,11 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
         let min_opset = if scheme.is_placed(name) { scheme.min_opset } else { i64::MAX };
         check_type(qtype, min_opset, &format!("types.{name}"))?;
     }
-    if let Some(name) = &scheme.transformers {
+    if let Some(name) = &scheme.wider {
         let mut tables = catalog.tables.iter().map(|(name, _)| *name);
         if !tables.clone().any(|table| table == name) {
             let unknown = none_of(format_args!("backend `{name}` is unknown"), name, &mut tables);
-            return Err(wrong("transformers", unknown));
+            return Err(wrong("wider", unknown));
         }
     }
     check_mixed(scheme)?;

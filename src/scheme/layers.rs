@@ -141,7 +141,7 @@ impl Layers {
             let mut layer = place.read()?;
             let base = layer.value.remove("extends");
             if !layers.0.is_empty() {
-                ["aliases", "transformers"].iter().for_each(|key| drop(layer.value.remove(*key)));
+                ["aliases", "wider"].iter().for_each(|key| drop(layer.value.remove(*key)));
             }
             let is_named = layer.value.contains_key("name");
             let label = layer.label.clone();

@@ -43,10 +43,10 @@ pub struct Scheme {
     /// Command or call that loads the written model in the target; `{model}` stands for its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<String>,
-    /// Name of the built-in table that replaces this one for transformers; a table that extends this one does not
-    /// inherit it.
+    /// Name of the built-in table of wider types that replaces this one for transformers and for networks that this one
+    /// breaks; a table that extends this one does not inherit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transformers: Option<String>,
+    pub wider: Option<String>,
     /// Source of the table's facts.
     pub source: String,
     /// Minimum version of the default operator set for the table's types and operators.

@@ -31,6 +31,8 @@ pub const WHOLE: Acceptance = Acceptance { gain: -1.0, least_share: 0.0, is_seco
 
 /// Overlap below which a network keeps little of the float outputs. Figures: docs/design/evaluation.md.
 pub const LEAST_OVERLAP: f64 = 0.3;
+/// Overlap below which nothing useful is left of a network. Figures: docs/design/evaluation.md.
+pub const BROKEN: f64 = 0.2;
 
 impl Acceptance {
     /// The reason to reject a change; `None` to accept it. A NaN or infinite figure is never a gain.

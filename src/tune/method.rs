@@ -66,7 +66,8 @@ pub struct Case {
     pub effort: Effort,
     /// Whether some weights have fewer than 7 bits.
     pub few_bits: bool,
-    /// Whether most weights have fewer than 8 bits or one scale per tensor: then rounding is most of the error.
+    /// Whether most weights have fewer than 8 bits or one scale per tensor, or most activations more than 8 bits: then
+    /// rounding is most of the error.
     pub coarse: bool,
     /// Whether more than three of four weights belong to linear layers of transformers.
     pub transformer: bool,

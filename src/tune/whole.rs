@@ -5,15 +5,24 @@ use super::outcome::MethodOutcome;
 use super::setup::{PlannedModel, Setup};
 use super::tuning::Tuned;
 use crate::metrics::{Gain, Measurement, SQNR};
+use crate::scheme::{FLOAT, Scheme};
 use crate::simulate::{Candidate, ForwardPass, NoHook, Samples};
 use anyhow::{Context, Result};
 
 /// The name of this step among the methods.
 const ALL: &str = "all";
 
+/// The comparison of the network with all changes with the one without any.
+#[derive(Default)]
+pub struct Whole {
+    /// The outcome, where all changes together made the network worse.
+    pub undone: Option<MethodOutcome>,
+    /// Overlap of the network that is written, 0 to 1; `None` where it was not measured or no output has one.
+    pub overlap: Option<f64>,
+}
+
 /// Replaces `planned` by `plain` where it is worse on the held-out samples of `tuned`: each change was measured on top
-/// of others, and on few samples. Returns the outcome of that comparison where `planned` was worse. Warns where the
-/// network keeps little of the float outputs.
+/// of others, and on few samples. Warns where the network keeps little of the float outputs.
 ///
 /// # Errors
 /// If a sample cannot be loaded, or a node cannot be run by itself.
@@ -23,8 +32,8 @@ pub fn ensure_gain(
     planned: &mut PlannedModel,
     tuned: Option<&Tuned>,
     methods: &[MethodOutcome],
-) -> Result<Option<MethodOutcome>> {
-    let (Some(samples), Some(tuned)) = (setup.samples, tuned) else { return Ok(None) };
+) -> Result<Whole> {
+    let (Some(samples), Some(tuned)) = (setup.samples, tuned) else { return Ok(Whole::default()) };
     let is_before_tuning =
         |outcome: &MethodOutcome| outcome.accepted && !tuned.methods.iter().any(|tuned| tuned.method == outcome.method);
     let mut after = tuned.measured.clone();
@@ -45,8 +54,8 @@ pub fn ensure_gain(
             (after, undone) = (before, Some(outcome));
         }
     }
-    warn(&mut planned.warnings, &after);
-    Ok(undone)
+    planned.warnings.extend(warning(&after, setup.scheme));
+    Ok(Whole { undone, overlap: after.overlap() })
 }
 
 /// Measures an unchanged plan on the held-out samples.
@@ -59,20 +68,22 @@ fn measure(setup: Setup, planned: &PlannedModel, samples: Samples, tuned: &Tuned
     candidates.pop().and_then(|candidate| candidate.measured).context("internal error: a pass that measured nothing")
 }
 
-/// Warns where little of the float outputs is left, and where nothing can be judged.
-fn warn(warnings: &mut Vec<String>, measured: &Measurement) {
+/// The warning where little of the float outputs is left, or where nothing can be judged.
+fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
     let n = measured.n_samples();
     if measured.prepared().is_constant() {
-        warnings.push(format!(
+        return Some(format!(
             "the float network has the same outputs for all {n} held-out samples, so accuracy cannot be measured: check the data and --preprocess"
         ));
-        return;
     }
-    let overlap = measured.overlap().filter(|overlap| *overlap < LEAST_OVERLAP);
-    if let Some(overlap) = overlap {
-        let db = measured.mean(SQNR).unwrap_or_default();
-        warnings.push(format!(
-            "the quantized outputs are far from the float ones: overlap {overlap:.3} (SQNR {db:.2} dB) on {n} held-out samples, expected {LEAST_OVERLAP} or more; try --keep-float 8, or check --preprocess"
-        ));
-    }
+    let overlap = measured.overlap().filter(|overlap| *overlap < LEAST_OVERLAP)?;
+    let db = measured.mean(SQNR).unwrap_or_default();
+    let way_out = match &scheme.wider {
+        _ if scheme.mixed.contains_key(FLOAT) => "try --keep-float 8, or check --preprocess".to_string(),
+        Some(wider) => format!("try --backend {wider}, which has 16 bits, or check --preprocess"),
+        None => "check --preprocess, or leave out layers that the target runs in float with --exclude".to_string(),
+    };
+    Some(format!(
+        "the quantized outputs are far from the float ones: overlap {overlap:.3} (SQNR {db:.2} dB) on {n} held-out samples, expected {LEAST_OVERLAP} or more; {way_out}"
+    ))
 }

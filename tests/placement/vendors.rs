@@ -150,7 +150,8 @@ fn qnn_as_aimet_and_onnx_runtime() {
     let clips = found.placement.activations.iter().filter(|quantizer| quantizer.clip.is_some());
     let clips: Vec<&str> = clips.map(|quantizer| quantizer.tensor.as_str()).collect();
     assert_eq!(clips, ["r1", "r2", "r3", "clip", "r5"]);
-    assert_eq!(found.weights, ["wgt8"; 6]);
+    let conv = "wgtc per channel";
+    assert_eq!(found.weights, [conv, conv, conv, conv, conv, "wgt8"]);
     assert_eq!(found.biases, 6);
 }
 

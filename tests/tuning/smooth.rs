@@ -219,7 +219,7 @@ fn transformers_have_a_table_of_their_own_where_a_target_has_no_float() {
         assert!(shown("inspect", &repository("fixtures/digits_cnn.onnx"))["placement"].get("table").is_none());
     }
     let mut plain = mqq();
-    plain.arg("calibrate").arg(&model).args(["-b", "qnn-htp", "--set", "transformers=null", "--effort", "0", "--json"]);
+    plain.arg("calibrate").arg(&model).args(["-b", "qnn-htp", "--set", "wider=null", "--effort", "0", "--json"]);
     let ran = run(plain.arg("--data").arg(folder.path().join("*.npy")).arg("-o").arg(folder.path().join("8.onnx")));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let (used, bits) = bits(&std::fs::read(folder.path().join("8.json")).unwrap());

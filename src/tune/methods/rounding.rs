@@ -6,8 +6,8 @@ use crate::tune::weights::{WeightRule, WeightSearch};
 use anyhow::Result;
 
 /// Learns integers of weights that reproduce the layer's float output. It runs without range search
-/// (docs/design/observers.md). Below level 3 it is for weights with few bits or one scale, where rounding is most of
-/// the error, and for transformers, whose linear layers gain most.
+/// (docs/design/observers.md). Below level 3 it is where the rounding of weights is most of the error (few bits, one
+/// scale, or activations of more than 8 bits), and for transformers, whose linear layers gain most.
 pub const ROUNDING: Method = Method {
     name: "rounding",
     title: "learned rounding",

@@ -146,7 +146,7 @@ fn request(scheme: Scheme, data: Vec<String>) -> Result<Request> {
         inserts: true,
         mixed: None,
         threads: 1,
-        of_transformers: None,
+        wider: None,
     })
 }
 
