@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 const CONV: &str = "mqq.Conv";
 const MAX_POOL: &str = "mqq.MaxPool";
+const GRID_SAMPLE: &str = "mqq.GridSample";
 
 /// Operators of the engine's graph, the shape of its output and the values.
 fn run(model: &ModelProto, x: &[f32], kernels: &'static [OpKernel]) -> (Vec<String>, Vec<usize>, Vec<f32>) {
@@ -193,6 +194,90 @@ fn check_max_pool(sliding: &Sliding, odd: usize, ceil: bool) {
     }
 }
 
+/// A coordinate in pixels, of one from -1 to 1.
+fn in_pixels(position: f64, size: usize, aligned: bool) -> f64 {
+    match aligned {
+        true => (position + 1.0) / 2.0 * (size as f64 - 1.0),
+        false => ((position + 1.0) * size as f64 - 1.0) / 2.0,
+    }
+}
+
+/// The value of a plane at a position by ONNX's definition, linear along each axis; `padding` is one of ONNX's.
+fn sampled(plane: &[f32], sizes: &[usize], position: &[f64], padding: &str, aligned: bool) -> f64 {
+    let [size, inner @ ..] = sizes else { return plane[0].into() };
+    let (first, last) = if aligned { (0.0, *size as f64 - 1.0) } else { (-0.5, *size as f64 - 0.5) };
+    let reflected = |mut at: f64| {
+        while last > first && (at < first || at > last) {
+            at = if at < first { 2.0 * first - at } else { 2.0 * last - at };
+        }
+        at
+    };
+    let at = in_pixels(position[0], *size, aligned);
+    let at = match padding {
+        "border" => at.clamp(0.0, *size as f64 - 1.0),
+        "reflection" => reflected(at),
+        _ => at,
+    };
+    let low = at.floor();
+    let step: usize = inner.iter().product();
+    let of = |pixel: f64, weight: f64| {
+        let pixel = match padding {
+            "zeros" if pixel < 0.0 || pixel > *size as f64 - 1.0 => return 0.0,
+            "reflection" => reflected(pixel),
+            _ => pixel,
+        };
+        let pixel = pixel.clamp(0.0, *size as f64 - 1.0) as usize;
+        weight * sampled(&plane[pixel * step..][..step], inner, &position[1..], padding, aligned)
+    };
+    of(low, low + 1.0 - at) + of(low + 1.0, at - low)
+}
+
+/// Against the definition where the mode is linear, and against the engine's own operator.
+fn check_grid_sample(
+    sizes: &[usize],
+    mode: &'static str,
+    padding: &'static str,
+    aligned: bool,
+    reach: f32,
+    n_positions: usize,
+) {
+    let (n, channels, n_axes) = (2, 3, sizes.len());
+    let n_pixels: usize = sizes.iter().product();
+    let x = noise(n * channels * n_pixels, 7);
+    let grid: Vec<f32> = noise(n * n_positions * n_axes, 8).iter().map(|value| reach * value).collect();
+    let mut g = GraphBuilder::new(if n_axes == 2 { 16 } else { 20 });
+    let dims = |shape: &[usize]| [&[n, channels], shape].concat().iter().map(|&n| n as i64).collect::<Vec<i64>>();
+    g.input("x", &dims(sizes));
+    let mut shape = vec![n, n_positions];
+    shape.resize(n_axes + 1, 1);
+    shape.push(n_axes);
+    g.values("grid", &shape, &grid);
+    let attributes = [
+        ("mode", Attr::Text(mode)),
+        ("padding_mode", Attr::Text(padding)),
+        ("align_corners", Attr::Int(aligned.into())),
+    ];
+    g.op_with("GridSample", &["x", "grid"], "y", &attributes);
+    g.output("y");
+    let model = g.build();
+    let (operators, shape, found) = run(&model, &x, KERNELS);
+    assert_eq!(operators.iter().any(|name| name == GRID_SAMPLE), mode != "cubic", "{operators:?}");
+    let (operators, shape_of_engine, of_engine) = run(&model, &x, &[]);
+    assert!(operators.iter().all(|name| name != GRID_SAMPLE), "{operators:?}");
+    assert_eq!(shape, shape_of_engine);
+    assert!(found == of_engine, "{sizes:?} {mode} {padding}: found {found:?}, the engine's own {of_engine:?}");
+    if !matches!(mode, "linear" | "bilinear") {
+        return;
+    }
+    for (i, found) in found.into_iter().enumerate() {
+        let plane = &x[i / n_positions * n_pixels..][..n_pixels];
+        let at = (i / (channels * n_positions) * n_positions + i % n_positions) * n_axes;
+        let position: Vec<f64> = grid[at..at + n_axes].iter().rev().map(|&value| value.into()).collect();
+        let expected = sampled(plane, sizes, &position, padding, aligned);
+        assert!(near(found, expected, 8.0 * f64::from(reach)), "value {i}: found {found}, expected {expected}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -203,6 +288,23 @@ proptest! {
         ceil in any::<bool>(),
     ) {
         check_max_pool(&sliding, odd, ceil);
+    }
+
+    #[test]
+    fn a_grid_sampling_has_the_values_of_its_definition(
+        sizes in prop::collection::vec(1usize..6, 1..4),
+        is_linear in any::<bool>(),
+        padding in prop_oneof![Just("zeros"), Just("border"), Just("reflection")],
+        aligned in any::<bool>(),
+        reach in prop_oneof![Just(0.9f32), Just(1.5), Just(5.0)],
+        n_positions in 1usize..9,
+    ) {
+        let mode = match (is_linear, sizes.len()) {
+            (true, 2) => "bilinear",
+            (true, _) => "linear",
+            (false, _) => "nearest",
+        };
+        check_grid_sample(&sizes, mode, padding, aligned, reach, n_positions);
     }
 
     #[test]
@@ -248,6 +350,32 @@ fn a_max_pooling_with_indices_stays_with_the_engine() {
     let (operators, _, y) = run(&g.build(), &noise(16, 1), KERNELS);
     assert!(!operators.contains(&MAX_POOL.to_string()), "{operators:?}");
     assert_eq!(y.len(), 4);
+}
+
+#[test]
+fn a_cubic_grid_sampling_stays_with_the_engine() {
+    check_grid_sample(&[4, 5], "cubic", "zeros", false, 1.5, 7);
+}
+
+/// Positions that are no number or far away are no error, as they are for the engine with reflection.
+#[test]
+fn a_grid_sampling_takes_any_position() {
+    for padding in ["zeros", "border", "reflection"] {
+        for reach in [f32::NAN, f32::INFINITY, f32::MAX, 1e18] {
+            let mut g = GraphBuilder::new(16);
+            g.input("x", &[1, 1, 2, 2]);
+            g.values("grid", &[1, 2, 1, 2], &[reach, -reach, 0.0, reach]);
+            g.op_with("GridSample", &["x", "grid"], "y", &[("padding_mode", Attr::Text(padding))]);
+            g.output("y");
+            let (_, _, found) = run(&g.build(), &[1.0, 2.0, 3.0, 4.0], KERNELS);
+            if padding == "reflection" {
+                continue;
+            }
+            let (_, _, of_engine) = run(&g.build(), &[1.0, 2.0, 3.0, 4.0], &[]);
+            let same = |(a, b): (&f32, &f32)| a == b || a.is_nan() && b.is_nan();
+            assert!(found.iter().zip(&of_engine).all(same), "{padding} {reach}: {found:?}, {of_engine:?}");
+        }
+    }
 }
 
 #[test]

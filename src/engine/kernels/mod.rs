@@ -5,6 +5,7 @@
 //! engine.
 
 mod convolution;
+mod grid_sample;
 mod max_pool;
 mod windows;
 
@@ -23,7 +24,7 @@ pub struct OpKernel {
 }
 
 /// All kernels.
-pub const KERNELS: &[OpKernel] = &[convolution::KERNEL, max_pool::KERNEL];
+pub const KERNELS: &[OpKernel] = &[convolution::KERNEL, max_pool::KERNEL, grid_sample::KERNEL];
 
 /// Optimizes a graph, with the first of `kernels` that takes a node over.
 ///

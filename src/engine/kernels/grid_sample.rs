@@ -1,0 +1,189 @@
+//! Values of an image at given positions.
+//!
+//! The pixels of a position and their weights are found once for all channels.
+//!
+//! Source: ONNX `GridSample`.
+
+use super::{OpKernel, TakenOver};
+use tract_onnx::tract_core::ops::nn::{GridSample, InterpolationMode, PaddingMode};
+use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
+use tract_onnx::tract_hir::internal::*;
+
+/// Grid sampling of float32, nearest or linear, along up to three axes.
+pub const KERNEL: OpKernel = OpKernel { name: "grid sampling", op: taken_over };
+
+/// Maximum axes that are sampled along.
+const MAX_AXES: usize = 3;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct GridSampleOp(GridSample);
+
+/// A pixel that a sampled value is made from.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tap {
+    /// Position in the plane of a channel; its end for a pixel outside, which is 0.
+    at: usize,
+    weight: f32,
+}
+
+fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+    let Some(op) = node.op_as::<GridSample>() else { return Ok(None) };
+    let (x, grid) = (model.outlet_fact(node.inputs[0])?, model.outlet_fact(node.inputs[1])?);
+    let is_float = [x, grid].iter().all(|fact| fact.datum_type == DatumType::F32);
+    let has_pixels = x.shape.as_concrete().is_some_and(|shape| !shape.contains(&0));
+    let is_taken =
+        is_float && has_pixels && (3..=MAX_AXES + 2).contains(&x.rank()) && op.mode != InterpolationMode::Bicubic;
+    Ok(is_taken.then(|| Box::new(GridSampleOp(op.clone())) as _))
+}
+
+impl GridSampleOp {
+    fn is_nearest(&self) -> bool {
+        self.0.mode == InterpolationMode::Nearest
+    }
+
+    /// The first and the last coordinate of an axis of `size` pixels.
+    fn ends(&self, size: usize) -> (f32, f32) {
+        match self.0.align_corners {
+            true => (0.0, size as f32 - 1.0),
+            false => (-0.5, size as f32 - 0.5),
+        }
+    }
+
+    /// A coordinate in pixels, of one from -1 to 1.
+    fn pixel(&self, position: f32, size: usize) -> f32 {
+        match self.0.align_corners {
+            true => (position + 1.0) / 2.0 * (size as f32 - 1.0),
+            false => ((position + 1.0) * size as f32 - 1.0) / 2.0,
+        }
+    }
+
+    /// The index of a pixel on an axis of `size` pixels; `None` for one outside that is 0.
+    fn index(&self, pixel: i64, size: usize) -> Option<usize> {
+        let last = size as i64 - 1;
+        let inside = match self.0.padding_mode {
+            PaddingMode::Zeros => Some(pixel).filter(|pixel| (0..=last).contains(pixel))?,
+            PaddingMode::Border => pixel.clamp(0, last),
+            PaddingMode::Reflection => (reflected(pixel as f32, self.ends(size)) as i64).clamp(0, last),
+        };
+        usize::try_from(inside).ok()
+    }
+
+    /// The pixels of one position, whose coordinates are those of the last axis first.
+    fn find(&self, position: &[f32], sizes: &[usize], taps: &mut [Tap]) {
+        let mut coordinates = [0.0f32; MAX_AXES];
+        let axes = || sizes.iter().zip(position.iter().rev());
+        for (coordinate, (&size, &position)) in coordinates.iter_mut().zip(axes()) {
+            *coordinate = self.pixel(position, size);
+            if self.is_nearest() {
+                *coordinate = coordinate.round_ties_even();
+            }
+        }
+        let is_outside = |(coordinate, &size): (&f32, &usize)| {
+            let (first, last) = self.ends(size);
+            *coordinate < first || *coordinate > last
+        };
+        if coordinates.iter().zip(sizes).any(is_outside) {
+            for (coordinate, &size) in coordinates.iter_mut().zip(sizes) {
+                *coordinate = match self.0.padding_mode {
+                    PaddingMode::Zeros => *coordinate,
+                    PaddingMode::Border => coordinate.clamp(0.0, size as f32 - 1.0),
+                    PaddingMode::Reflection => reflected(*coordinate, self.ends(size)),
+                };
+            }
+        }
+        let outside = sizes.iter().product();
+        for (corner, tap) in taps.iter_mut().enumerate() {
+            let (mut at, mut weight) = (Some(0), 1.0);
+            for (axis, (&coordinate, &size)) in coordinates.iter().zip(sizes).enumerate() {
+                let pixel = if self.is_nearest() { coordinate as i64 } else { coordinate.floor() as i64 };
+                let next = pixel.saturating_add(1);
+                let is_next = corner >> axis & 1 == 1;
+                if !self.is_nearest() {
+                    weight *= if is_next { coordinate - pixel as f32 } else { next as f32 - coordinate };
+                }
+                let index = self.index(if is_next { next } else { pixel }, size);
+                at = at.zip(index).map(|(at, index)| at * size + index);
+            }
+            *tap = Tap { at: at.unwrap_or(outside), weight };
+        }
+    }
+}
+
+/// A coordinate reflected at the ends of an axis until it is between them.
+fn reflected(coordinate: f32, (first, last): (f32, f32)) -> f32 {
+    let (length, beyond) = (last - first, if coordinate < first { first - coordinate } else { coordinate - last });
+    if length == 0.0 {
+        return first;
+    }
+    if !(coordinate < first || coordinate > last) {
+        return coordinate;
+    }
+    let n = (beyond / length) as i32;
+    let rest = beyond - n as f32 * length;
+    match (coordinate < first) == (n % 2 == 0) {
+        true => first + rest,
+        false => last - rest,
+    }
+}
+
+impl Op for GridSampleOp {
+    fn name(&self) -> StaticName {
+        "mqq.GridSample".into()
+    }
+
+    op_as_typed_op!();
+}
+
+impl EvalOp for GridSampleOp {
+    op_out_of_plan!();
+
+    fn eval(&self, _ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
+        let (x, grid) = args_2!(inputs);
+        let ([n, channels, sizes @ ..], [_, positions @ .., _]) = (x.shape(), grid.shape()) else {
+            bail!("inputs of the ranks {} and {}, expected 3 or more", x.rank(), grid.rank())
+        };
+        let shape: TVec<usize> = [*n, *channels].iter().chain(positions).copied().collect();
+        let (n_pixels, n_positions) = (sizes.iter().product::<usize>(), positions.iter().product::<usize>());
+        let n_taps = if self.is_nearest() { 1 } else { 1 << sizes.len() };
+        let mut y = Tensor::zero::<f32>(&shape)?;
+        if n_positions == 0 {
+            return Ok(tvec!(y.into_tvalue()));
+        }
+        let (x, grid) = (x.try_as_plain_ram()?.as_slice::<f32>()?, grid.try_as_plain_ram()?.as_slice::<f32>()?);
+        let mut taps = vec![Tap::default(); n_positions * n_taps];
+        // Pixels outside are read behind the plane.
+        let mut plane = vec![0.0; n_pixels + 1];
+        let samples = x.chunks_exact(channels * n_pixels).zip(grid.chunks_exact(n_positions * sizes.len()));
+        let mut results = y.try_as_plain_ram_mut()?;
+        for ((x, grid), y) in samples.zip(results.as_slice_mut::<f32>()?.chunks_exact_mut(channels * n_positions)) {
+            for (position, taps) in grid.chunks_exact(sizes.len()).zip(taps.chunks_exact_mut(n_taps)) {
+                self.find(position, sizes, taps);
+            }
+            for (x, y) in x.chunks_exact(n_pixels).zip(y.chunks_exact_mut(n_positions)) {
+                plane[..n_pixels].copy_from_slice(x);
+                match n_taps {
+                    1 => sample::<1>(&plane, &taps, y),
+                    2 => sample::<2>(&plane, &taps, y),
+                    4 => sample::<4>(&plane, &taps, y),
+                    _ => sample::<8>(&plane, &taps, y),
+                }
+            }
+        }
+        Ok(tvec!(y.into_tvalue()))
+    }
+}
+
+/// The weighted sums of `N` pixels each.
+fn sample<const N: usize>(plane: &[f32], taps: &[Tap], y: &mut [f32]) {
+    for (y, taps) in y.iter_mut().zip(taps.as_chunks::<N>().0) {
+        *y = taps.iter().fold(0.0, |sum, tap| sum + tap.weight * plane[tap.at]);
+    }
+}
+
+impl TypedOp for GridSampleOp {
+    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
+        self.0.output_facts(inputs)
+    }
+
+    as_op!();
+}
