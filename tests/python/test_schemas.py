@@ -75,6 +75,7 @@ def calibrated(objects):
     objects.calibrate(OLD, "-b", "academic", *DIGITS, "--methods", "rounding", "--set", "types.wgt.bits=4", "--out-dir", "four")
     objects.calibrate(CNN, "-b", "qnn-htp", *DIGITS, *FAST, "--outputs", "/Concat_output_0", "--emit", "deploy",
                       "--static-shapes", "--out-dir", "cut")
+    objects.calibrate(CNN, "-b", "tensorrt", *DIGITS, *FAST, "--until-stable", "--out-dir", "stable")
     objects.calibrate(CNN, "-b", "nnie", *DIGITS, *FAST, "--out-dir", "nnie")
     given = ["--ranges-from", "zero/digits_cnn.tensorrt.json", "--out-dir", "given"]
     objects.calibrate(CNN, "-b", "tensorrt", *given)
@@ -183,6 +184,7 @@ def others(objects):
     objects.run("inspect", "inspect", CNN)
     objects.run("inspect", "inspect", CNN, "-b", "tensorrt")
     objects.run("doctor", "doctor", CNN, "-b", "tensorrt", *DIGITS)
+    objects.run("doctor", "doctor", CNN, "-b", "tensorrt", *DIGITS, "--until-stable")
     objects.run("doctor", "doctor", CNN)
     objects.run("doctor", "doctor", CNN, "--data", CALIB, "--preprocess", "raw", "--report", "doctor.json", code=3)
     objects.file("report", "doctor.json")
