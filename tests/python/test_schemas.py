@@ -183,6 +183,11 @@ def zoo(objects):
 def others(objects):
     objects.run("inspect", "inspect", CNN)
     objects.run("inspect", "inspect", CNN, "-b", "tensorrt")
+    objects.run("prepare", "prepare", OLD, "-b", "tensorrt", "--output", "prepared.onnx")
+    objects.run("export", "export", "several/digits_cnn.tensorrt.json", "--format", "trt-cache", "--output", "cache")
+    objects.run("export-list", "export", "--list")
+    objects.run("error", "export", "several/digits_cnn.tensorrt.json", "--format", "no-such", code=2)
+    objects.run("error", "prepare", "absent.onnx", "-b", "tensorrt", "--output", "prepared.onnx", code=1)
     objects.run("doctor", "doctor", CNN, "-b", "tensorrt", *DIGITS)
     objects.run("doctor", "doctor", CNN, "-b", "tensorrt", *DIGITS, "--until-stable")
     objects.run("doctor", "doctor", CNN)
