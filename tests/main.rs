@@ -33,6 +33,7 @@ mod schemes;
 mod shapes;
 mod sidecar;
 mod simulate;
+mod stable;
 mod static_shapes;
 mod statistics;
 mod tables;

@@ -13,9 +13,9 @@ import subprocess
 import sysconfig
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Union, overload
 
 __all__ = ["MqqError", "calibrate", "compare", "program"]
 
@@ -60,14 +60,32 @@ def program() -> Path:
     return Path(found)
 
 
+@overload
 def calibrate(
     model: StrPath, backend: StrPath, data: Data | None = None, *, output: StrPath | None = None, **options: Any
-) -> dict[str, Any]:
-    """Quantizes a float ONNX model.
+) -> dict[str, Any]: ...
+
+
+@overload
+def calibrate(
+    model: StrPath, backend: Sequence[StrPath], data: Data | None = None, *, output: None = None, **options: Any
+) -> list[dict[str, Any]]: ...
+
+
+def calibrate(
+    model: StrPath,
+    backend: StrPath | Sequence[StrPath],
+    data: Data | None = None,
+    *,
+    output: StrPath | None = None,
+    **options: Any,
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """Quantizes a float ONNX model, for one backend or for several at once.
 
     Args:
         model: The float model.
-        backend: The target: a name that `mqq backends` lists, or the path of a table.
+        backend: The target: a name that `mqq backends` lists, or the path of a table. A list of them shares one pass over
+            the data; name the folder of the results by `out_dir`.
         data: Calibration data, as the model takes it: arrays for a model with one input, or dicts from the names of
             inputs to arrays. An item is one sample or, with a first axis that counts them, a batch. Anything with
             `__array__` is an array; torch tensors are taken from their device. A path or a list of paths is passed on
@@ -78,15 +96,23 @@ def calibrate(
             repeats the option, and `None` and `False` leave it out.
 
     Returns:
-        The model's entry of `--json`: `output` and `sidecar` are paths, `summary` says what was quantized.
+        The entry of `--json`: `output` and `sidecar` are paths, `summary` says what was quantized. For a list of backends
+        a list of entries, in its order; `backend` is the name of each.
 
     Raises:
-        MqqError: If the run fails, with the error and the hint of the program. Its warnings become Python's.
-        ValueError: If the data holds no items.
+        MqqError: If the run fails, with the error and the hint of the program. Its warnings become Python's. Where one of
+            several backends fails, `report["results"]` has the entries of all.
+        ValueError: If the data holds no items, no backend is given, or a text names several.
     """
-    arguments = ["calibrate", os.fspath(model), *_option("backend", os.fspath(backend)), *_option("output", output)]
-    report = _run(arguments, data, options)
-    return report["results"][0]
+    is_one = isinstance(backend, (str, os.PathLike))
+    backends = [os.fspath(one) for one in ([backend] if is_one else backend)]
+    if not backends:
+        raise ValueError("backend is an empty list, expected one name or more")
+    if any("," in one for one in backends):
+        raise ValueError(f"backend is {backend!r}, expected one name, or a list of names")
+    arguments = ["calibrate", os.fspath(model), *_option("backend", backends), *_option("output", output)]
+    results = _run(arguments, data, options)["results"]
+    return results[0] if is_one else results
 
 
 def compare(float_model: StrPath, quantized_model: StrPath, data: Data, **options: Any) -> dict[str, Any]:

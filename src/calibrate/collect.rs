@@ -5,12 +5,10 @@ use crate::data::{Array, Sample};
 use crate::engine::{Engine, Parsed, Session};
 use crate::progress::Tick;
 use crate::statistics::{
-    ChannelExtremes, Extremes, KeptSample, SavedModel, SavedStatistics, SavedTensor, Shard, TensorCounts,
-    TensorStatistics,
+    ChannelExtremes, Extremes, KeptSample, SavedModel, SavedStatistics, SavedTensor, TensorCounts, TensorStatistics,
 };
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 /// The tensors of a prepared model to observe.
 #[derive(Debug, Clone, Default)]
@@ -148,14 +146,14 @@ impl SeenSamples {
     }
 }
 
-/// Runs the models on some samples of a shard, by their positions in it, and adds their statistics to `saved`.
+/// Runs the models on `n` samples, of which `position` gives the place in the data, and adds their statistics to `saved`.
 ///
 /// # Errors
 /// If a sample cannot be loaded (unless such samples are skipped) or run; the message names it.
 pub fn collect(
     models: &[ObservedModel],
     samples: &SampleSet,
-    (shard, range): (Shard, Range<usize>),
+    (n, position): (usize, &(dyn Fn(usize) -> usize + Sync)),
     saved: &mut SavedStatistics,
     tick: &Tick,
 ) -> Result<()> {
@@ -181,8 +179,7 @@ pub fn collect(
         seen.keep(n_kept, &sample, (hash, sample_idx));
         Ok(())
     };
-    let position = |i: usize| shard.index + (range.start + i) * shard.of;
-    for seen in each_of((range.len(), &position), &|i| dataset.load(i), &**tick, start, job)? {
+    for seen in each_of((n, position), &|i| dataset.load(i), &**tick, start, job)? {
         let of_models = models.iter().zip(seen.models).map(|(model, seen)| (model.sha256.clone(), seen.saved(model)));
         saved.add(seen.hashes, seen.skipped, of_models)?;
         saved.keep(seen.kept.into_values().collect());

@@ -27,6 +27,8 @@ pub struct CalibrationOptions {
     pub preprocessing: Preprocessing,
     /// Maximum samples.
     pub limit: Option<usize>,
+    /// Number of these samples to keep, spread over the data; `None` for all.
+    pub spread: Option<usize>,
     /// Whether unreadable samples are skipped.
     pub skip_bad_data: bool,
     /// Whether other pixel values are tried on the float network.

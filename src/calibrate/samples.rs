@@ -45,13 +45,14 @@ impl SampleSet {
     /// # Errors
     /// If the data cannot be found or does not fit.
     pub fn open(parsed: &Parsed, options: &CalibrationOptions, given: &Shapes, used: Use) -> Result<SampleSet> {
-        let CalibrationOptions { data, preprocessing, limit, skip_bad_data, saved, .. } = options;
+        let CalibrationOptions { data, preprocessing, limit, spread, skip_bad_data, saved, .. } = options;
         let mut inputs = parsed.inputs().to_vec();
         close_given(&mut inputs, given);
         let dataset = match data.is_empty() && saved.is_some() {
             true => None,
             false => Some(Dataset::open(data, &inputs, preprocessing, *limit)?),
         };
+        let dataset = dataset.map(|dataset| dataset.keeping_spread(spread.unwrap_or(usize::MAX)));
         give_free_memory_back();
         let loads_again = used.loads_again || used.batch_size.is_some();
         let dataset = dataset.map(|dataset| if loads_again { dataset.keeping_images() } else { dataset });
@@ -72,6 +73,14 @@ impl SampleSet {
     /// If there are only statistics of them.
     pub fn dataset(&self) -> Result<&Dataset> {
         self.dataset.as_ref().ok_or_else(|| self.lacking("samples".to_string()))
+    }
+
+    /// Keeps `n` of the samples, as [`Dataset::keeping_spread`] does, before their order is known.
+    #[must_use]
+    pub fn keeping_spread(self, n: usize) -> SampleSet {
+        let dataset = self.dataset.map(|dataset| dataset.keeping_spread(n));
+        let by_shape = dataset.as_ref().and_then(|dataset| dataset.by_shape(0));
+        SampleSet { dataset, by_shape, ..self }
     }
 
     /// The samples by shape, where they have several.

@@ -17,7 +17,7 @@ use crate::import;
 use crate::onnx::{RunFile, check_outputs};
 use crate::pipeline::Request;
 use crate::scheme::Scheme;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{ArgGroup, ValueHint};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +56,9 @@ pub struct CalibrateArgs {
     effort: String,
     #[command(flatten)]
     samples: SampleArgs,
+    /// Take samples until more change no range by a step
+    #[arg(long, conflicts_with_all = ["ranges_from", "shard", "resume"])]
+    until_stable: bool,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
@@ -113,6 +116,7 @@ impl CalibrateArgs {
                 data: self.data.clone(),
                 preprocessing: self.preprocess.resolve()?,
                 limit: self.samples.limit,
+                spread: None,
                 skip_bad_data: self.skip_bad_data,
                 checks_preprocessing: !self.no_preprocess_check,
                 saved: None,
@@ -134,6 +138,9 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let head = args.quantize.task.resolve()?;
     check_models(&args.models, DataOption::Has).map_err(Failure::Usage)?;
     args.collect.check(args.models.len(), !args.data.is_empty()).map_err(Failure::Usage)?;
+    if args.until_stable && args.data.is_empty() {
+        return Err(Failure::Usage(anyhow!("--until-stable, but --data is missing")));
+    }
     let with = |scheme: Scheme| {
         request(&args.quantize, &args.mixed, args.data()?, scheme, head.clone()).map_err(Failure::Usage)
     };
@@ -169,13 +176,13 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
 fn collected(args: &CalibrateArgs, model: &Path, requests: &[&Request]) -> Result<Collected> {
     let of_file = args.collect.path().is_some();
     let is_shared = requests.len() > 1 && !args.data.is_empty() && args.ranges_from.is_none();
-    if !of_file && !is_shared {
+    if !of_file && !is_shared && !args.until_stable {
         return Ok(Collected::Nothing);
     }
-    match collect(&args.collect, requests, &args.fixed, model, &args.quantize) {
+    match collect(&args.collect, requests, &args.fixed, model, &args.quantize, args.until_stable) {
         Ok(_) if args.collect.is_part() => Ok(Collected::OfPart),
-        Ok(saved) => Ok(Collected::All(Arc::new(saved))),
-        Err(error) if of_file => Err(error),
+        Ok((saved, until_stable)) => Ok(Collected::All(Arc::new(saved), until_stable)),
+        Err(error) if of_file || args.until_stable => Err(error),
         // Samples of several shapes, for instance. An error in the model or the data is that of each backend's run.
         Err(_) => Ok(Collected::Nothing),
     }

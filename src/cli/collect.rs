@@ -12,7 +12,7 @@ use crate::foreign;
 use crate::onnx::{RunFile, Staged};
 use crate::pipeline::{self, CollectRequest, Request};
 use crate::scheme::Scheme;
-use crate::statistics::{SavedStatistics, Shard, read_statistics, statistics_bytes};
+use crate::statistics::{SavedStatistics, Shard, UntilStable, read_statistics, statistics_bytes};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,8 @@ impl CollectArgs {
 }
 
 /// Collects the statistics of a model for all `requests`. Saves them where that is asked for, now and then and in the end;
-/// without a file, backends that the model cannot be prepared for are left out.
+/// without a file, backends that the model cannot be prepared for are left out. With `until_stable`, samples are taken until
+/// more change no range by a step.
 ///
 /// # Errors
 /// If the model, the data or earlier statistics cannot be used, or the file cannot be written.
@@ -105,7 +106,8 @@ pub fn collect(
     fixed: &StaticArgs,
     model: &Path,
     quantize: &QuantizeArgs,
-) -> Result<SavedStatistics> {
+    until_stable: bool,
+) -> Result<(SavedStatistics, Option<UntilStable>)> {
     let (path, request) = (args.path(), requests.first().context("internal error: no backend")?);
     let wider = |request: &Request| request.wider.as_ref().map(|other| other.scheme.clone());
     let mut tables: Vec<_> = requests.iter().map(|it| (it.scheme.clone(), wider(it))).collect();
@@ -113,13 +115,14 @@ pub fn collect(
     let resumed = path.filter(|path| args.resume && path.exists()).map(read).transpose()?;
     let collected = CollectRequest {
         tables,
-        needs_all: path.is_some(),
+        needs_all: path.is_some() || requests.len() == 1,
         runs_again: path.is_some() || requests.iter().any(|request| request.runs_again()),
         observer: quantize.observer.as_ref().map(|_| request.observers.activation.observer),
         shapes: &request.shapes,
         outputs: &request.outputs,
         selection: &request.selection,
         calibration: &request.calibration,
+        until_stable: until_stable.then(|| request.tune.effort.n_samples(usize::MAX)),
         shard: args.shard.unwrap_or(Shard::WHOLE),
         n_kept: args.keep_samples,
         resumed,
@@ -131,14 +134,14 @@ pub fn collect(
     };
     let name = file_name(model);
     let quiet = quantize.print.quiet;
-    let saved = pipeline::collect(model, collected, &mut keep, &|stage, n| {
+    let (saved, until_stable) = pipeline::collect(model, collected, &mut keep, &|stage, n| {
         Bar::new(n, format!("{name}: {stage}"), quiet).tick()
     })?;
     if let Some(path) = path.filter(|_| args.is_part() && !quiet && !quantize.print.json) {
         let part = args.shard.map_or(String::new(), |shard| format!("shard {shard}, "));
         out!("{} -> {}: {part}{}", model.display(), path.display(), count(saved.hashes.len(), "sample"));
     }
-    Ok(saved)
+    Ok((saved, until_stable))
 }
 
 /// Reads a file of statistics.

@@ -49,6 +49,9 @@ pub struct DoctorArgs {
     shape: ShapeArgs,
     #[command(flatten)]
     samples: SampleArgs,
+    /// Tell how many samples the backend's ranges need
+    #[arg(long, requires_all = ["backend", "data"])]
+    until_stable: bool,
     /// Write a report as .html, .md, .txt or .json
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     report: Option<PathBuf>,
@@ -78,6 +81,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         shapes: args.shape.resolve().map_err(Failure::Usage)?,
         tables: (scheme, other),
         has_backend: args.backend.is_some(),
+        until_stable: args.until_stable,
         selection: args.select.resolve().map_err(Failure::Usage)?,
         threads: args.samples.threads.n(),
     };

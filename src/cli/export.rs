@@ -1,13 +1,15 @@
 //! `mqq export`: other tools' formats from a sidecar, without data.
 
 use super::files::{DataOption, check_models, ensure_readable};
-use super::print::out;
+use super::options::PrintArgs;
+use super::print::{self, out};
 use super::{Failure, complete};
 use crate::diag::{Exit, WithHint};
-use crate::export::{FORMATS, by_name, float_model};
+use crate::export::{FORMATS, Format, by_name, float_model};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::sidecar::Sidecar;
 use anyhow::{Context, anyhow};
+use serde::Serialize;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -33,17 +35,39 @@ pub struct ExportArgs {
     #[arg(long, short, value_name = "MODEL.onnx")]
     model: Option<PathBuf>,
     /// List the formats
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["sidecar", "format", "output", "model"])]
     list: bool,
+    #[command(flatten)]
+    pub print: PrintArgs,
+}
+
+/// A format of the list.
+#[derive(Serialize)]
+struct ListedFormat {
+    name: &'static str,
+    description: &'static str,
+    suffix: &'static str,
+    needs_model: bool,
+}
+
+#[derive(Serialize)]
+struct ListedFormats {
+    formats: Vec<ListedFormat>,
+}
+
+/// The written file.
+#[derive(Serialize)]
+struct ExportReport {
+    sidecar: String,
+    format: &'static str,
+    output: String,
+    n_bytes: usize,
 }
 
 /// Runs the command.
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     let (Some(path), Some(name)) = (&args.sidecar, &args.format) else {
-        for format in FORMATS {
-            out!("{:<18} {}", format.name, format.description);
-        }
-        return Ok(Exit::Done);
+        return list(&args.print);
     };
     let format = by_name(name).map_err(Failure::Usage)?;
     let output = args.output.clone().unwrap_or_else(|| path.with_extension(format.suffix));
@@ -66,6 +90,31 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     };
     let bytes = format.bytes(&sidecar, model.as_ref()).with_context(|| format!("`{}`", path.display()))?;
     Staged::write(&bytes, &output)?;
-    out!("{} -> {}", path.display(), output.display());
+    let report = ExportReport {
+        sidecar: path.display().to_string(),
+        format: format.name,
+        output: output.display().to_string(),
+        n_bytes: bytes.len(),
+    };
+    if args.print.json {
+        print::object(report)?;
+    } else if !args.print.quiet {
+        out!("{} -> {}", report.sidecar, report.output);
+    }
+    Ok(Exit::Done)
+}
+
+fn list(print: &PrintArgs) -> Result<Exit, Failure> {
+    if print.json {
+        let listed = |format: &Format| ListedFormat {
+            name: format.name,
+            description: format.description,
+            suffix: format.suffix,
+            needs_model: format.needs_model,
+        };
+        print::object(ListedFormats { formats: FORMATS.iter().map(listed).collect() })?;
+    } else {
+        FORMATS.iter().for_each(|format| out!("{:<18} {}", format.name, format.description));
+    }
     Ok(Exit::Done)
 }

@@ -186,7 +186,9 @@ fn run(cli: Cli) -> Exit {
         Command::Eval(args) => args.print.json,
         Command::Diff(args) => args.json,
         Command::Check(args) => args.print.json,
-        Command::Prepare(_) | Command::Export(_) | Command::Completions { .. } | Command::Man { .. } => false,
+        Command::Prepare(args) => args.print.json,
+        Command::Export(args) => args.print.json,
+        Command::Completions { .. } | Command::Man { .. } => false,
     };
     let (error, exit) = match run_command(cli) {
         Ok(exit) => return exit,

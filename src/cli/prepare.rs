@@ -2,11 +2,12 @@
 
 use super::Failure;
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{BackendArgs, ShapeArgs, StaticArgs};
-use super::print::out;
+use super::options::{BackendArgs, PrintArgs, ShapeArgs, StaticArgs};
+use super::print::{self, out};
 use crate::diag::Exit;
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::prepare::{PreparedGraph, prepare_file};
+use serde::Serialize;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -33,6 +34,17 @@ pub struct PrepareArgs {
     shape: ShapeArgs,
     #[command(flatten)]
     fixed: StaticArgs,
+    #[command(flatten)]
+    pub print: PrintArgs,
+}
+
+/// The written model.
+#[derive(Serialize)]
+struct PrepareReport {
+    model: String,
+    backend: String,
+    output: String,
+    changes: Vec<String>,
 }
 
 /// Runs the command.
@@ -50,7 +62,17 @@ pub(super) fn run(args: &PrepareArgs) -> Result<Exit, Failure> {
     scheme.min_opset = args.opset.unwrap_or(scheme.min_opset).max(scheme.min_opset);
     let PreparedGraph { model, changes, has_external_data, .. } = prepare_file(&args.model, &scheme, &[], &shapes)?;
     Staged::model(model, &args.output, has_external_data)?.commit()?;
-    out!("{} -> {}", args.model.display(), args.output.display());
-    changes.iter().for_each(|change| out!("  {change}"));
+    let report = PrepareReport {
+        model: args.model.display().to_string(),
+        backend: scheme.name,
+        output: args.output.display().to_string(),
+        changes: changes.iter().map(|change| change.to_string()).collect(),
+    };
+    if args.print.json {
+        print::object(report)?;
+    } else if !args.print.quiet {
+        out!("{} -> {}", report.model, report.output);
+        report.changes.iter().for_each(|change| out!("  {change}"));
+    }
     Ok(Exit::Done)
 }

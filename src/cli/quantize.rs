@@ -17,7 +17,7 @@ use crate::pipeline::{self, Outcome, Request};
 use crate::report::{self, Summary};
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::{QuantizedRecord, Sidecar};
-use crate::statistics::SavedStatistics;
+use crate::statistics::{SavedStatistics, UntilStable};
 use crate::tune::{self, Effort, methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueHint;
@@ -122,11 +122,11 @@ impl Target {
         }
     }
 
-    /// Sets the statistics that stand for the data.
-    fn set_saved(&mut self, saved: Option<&Arc<SavedStatistics>>) {
-        self.request.calibration.saved = saved.cloned();
-        if let Some(other) = &mut self.request.wider {
-            other.calibration.saved = saved.cloned();
+    /// Sets the statistics that stand for the data, and the number of samples that they are of where these are not all.
+    fn set_saved(&mut self, saved: Option<&Arc<SavedStatistics>>, spread: Option<usize>) {
+        let others = self.request.wider.iter_mut().map(|other| &mut other.calibration);
+        for calibration in std::iter::once(&mut self.request.calibration).chain(others) {
+            (calibration.saved, calibration.spread) = (saved.cloned(), spread);
         }
     }
 }
@@ -137,8 +137,8 @@ pub(super) enum Collected {
     Nothing,
     /// Of a part of the data: nothing can be quantized.
     OfPart,
-    /// Of all data.
-    All(Arc<SavedStatistics>),
+    /// Of all data, or of the samples that were taken until more changed no range.
+    All(Arc<SavedStatistics>, Option<UntilStable>),
 }
 
 /// Quantizes models for targets.
@@ -197,19 +197,23 @@ impl Quantizing<'_> {
             true => Ok(Collected::Nothing),
             false => (self.collect)(model, &left),
         };
-        let saved = match collected {
-            Ok(Collected::Nothing) => None,
+        let (saved, until_stable) = match collected {
+            Ok(Collected::Nothing) => (None, None),
             Ok(Collected::OfPart) => {
                 let done = CalibratedModel { model: name, status: "ok", statistics, ..CalibratedModel::default() };
                 return (vec![done], exit);
             }
-            Ok(Collected::All(saved)) => Some(saved),
+            Ok(Collected::All(saved, until_stable)) => (Some(saved), until_stable),
             Err(error) => {
                 print_error(&error);
                 let (failed, exit) = CalibratedModel::failed(name, &error, exit);
                 return (vec![failed], exit);
             }
         };
+        if let Some(until_stable) = until_stable.as_ref().filter(|_| !print.quiet && !print.json) {
+            out!("{name}: {}", until_stable.sentence());
+        }
+        let spread = until_stable.as_ref().map(|until_stable| until_stable.n_samples);
         let mut results = Vec::new();
         for (target, is_kept) in targets.iter_mut().zip(is_kept) {
             let backend = Some(target.request.scheme.name.clone());
@@ -226,11 +230,11 @@ impl Quantizing<'_> {
                 out!("{name}: {} changed, quantized again", changed.join(" and "));
             }
             if saved.is_some() {
-                target.set_saved(saved.as_ref());
+                target.set_saved(saved.as_ref(), spread);
             }
             let quantized = quantize(self.args, &target.request, &target.paths[i]);
             if saved.is_some() {
-                target.set_saved(None);
+                target.set_saved(None, None);
             }
             let result = match quantized {
                 Ok((summary, n_bytes)) => CalibratedModel {
@@ -238,6 +242,7 @@ impl Quantizing<'_> {
                     n_bytes: Some(n_bytes),
                     summary: Some(summary),
                     statistics: statistics.clone(),
+                    until_stable: until_stable.clone(),
                     ..target.paths[i].report()
                 },
                 Err(error) => {
@@ -333,6 +338,8 @@ pub(super) struct CalibratedModel {
     pub n_bytes: Option<u64>,
     /// The file of the statistics.
     pub statistics: Option<String>,
+    /// The samples that were taken, where that went by the ranges.
+    pub until_stable: Option<UntilStable>,
     /// The result of a missed goal; of a met one it is in `summary`.
     pub mixed_precision: Option<Mixed>,
     pub summary: Option<Summary>,

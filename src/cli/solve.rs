@@ -77,6 +77,7 @@ pub(super) fn run(args: &SolveArgs) -> Result<Exit, Failure> {
                 data: Vec::new(),
                 preprocessing: Preprocessing::default(),
                 limit: None,
+                spread: None,
                 skip_bad_data: false,
                 checks_preprocessing: false,
                 saved: Some(saved.clone()),
@@ -99,7 +100,7 @@ pub(super) fn run(args: &SolveArgs) -> Result<Exit, Failure> {
         keep_going: false,
         statistics: Some(&args.stats),
         keeps: &|_| false,
-        collect: &|_, _| Ok(Collected::All(saved.clone())),
+        collect: &|_, _| Ok(Collected::All(saved.clone(), None)),
     };
     quantizing.run(models, targets)
 }

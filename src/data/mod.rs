@@ -23,6 +23,7 @@ mod resize;
 mod sample_shapes;
 mod shapes;
 mod sources;
+mod spread;
 mod table;
 mod trial;
 
@@ -37,6 +38,7 @@ pub use resize::Resize;
 pub use sample_shapes::ShapeRange;
 pub use shapes::{SeenShapes, add_shapes};
 pub use sources::{ensure_found, files, is_data};
+pub use spread::spread;
 pub use trial::{FittedImage, ImageTrial, PixelValues};
 
 use crate::diag::{WithHint, copy_of, count};
@@ -133,6 +135,8 @@ pub struct Dataset {
     items: Vec<Item>,
     /// Number of samples up to and including each item.
     ends: Vec<usize>,
+    /// The positions of the samples that are kept of the list, ascending; `None` for all.
+    chosen: Option<Vec<usize>>,
     n_samples: usize,
     images: Paths,
     /// Number of images that are part of a sample.
@@ -173,6 +177,7 @@ impl Dataset {
             recipe: None,
             items: Vec::new(),
             ends: Vec::new(),
+            chosen: None,
             n_samples: 0,
             images: Paths::default(),
             n_images: 0,
@@ -220,6 +225,23 @@ impl Dataset {
         ensure!(dataset.n_samples > 0, "no calibration data, expected at least one sample");
         dataset.shapes.finish();
         Ok(dataset)
+    }
+
+    /// Keeps `n` of the samples, the first in the order of [`spread`], as if only these had been listed.
+    #[must_use]
+    pub fn keeping_spread(mut self, n: usize) -> Dataset {
+        if n < self.n_samples {
+            let mut chosen = spread(self.n_samples);
+            chosen.truncate(n);
+            chosen.sort_unstable();
+            (self.chosen, self.n_samples) = (Some(chosen), n);
+        }
+        self
+    }
+
+    /// The position of sample `i` in the list.
+    fn listed(&self, i: usize) -> usize {
+        self.chosen.as_ref().map_or(i, |chosen| chosen[i])
     }
 
     /// Caches the first images once they are decoded, for data that is loaded more than once.
@@ -299,7 +321,7 @@ impl Dataset {
     ///
     /// Work goes through samples in this order, so that the engine for each shape is built once.
     pub fn shape_rank(&self, i: usize) -> usize {
-        self.shapes.rank(i)
+        self.shapes.rank(self.listed(i))
     }
 
     /// The samples grouped by shape; `None` where all have one shape. The first `n_first` samples come before the others.
@@ -352,6 +374,7 @@ impl Dataset {
     /// The item of sample `i`, the item's index, and the sample's position in it.
     fn locate(&self, i: usize) -> (usize, &Item, usize) {
         assert!(i < self.n_samples, "sample {i} of {}", self.n_samples);
+        let i = self.listed(i);
         let item_idx = self.ends.partition_point(|&end| end <= i);
         let start = item_idx.checked_sub(1).map_or(0, |before| self.ends[before]);
         (item_idx, &self.items[item_idx], i - start)

@@ -16,6 +16,7 @@ use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use crate::preprocessing::PixelVerdict;
 use crate::scheme::Scheme;
+use crate::statistics::UntilStable;
 
 /// The facts that examinations look at.
 pub struct Facts<'a> {
@@ -29,6 +30,8 @@ pub struct Facts<'a> {
     pub scheme: Option<&'a Scheme>,
     /// The data; `None` without data.
     pub data: Option<&'a DataSurvey>,
+    /// How many samples the ranges of the backend need; `None` where that is not asked for.
+    pub until_stable: Option<&'a UntilStable>,
     /// The verdict on the pixel values.
     pub pixel_values: &'a PixelVerdict,
 }

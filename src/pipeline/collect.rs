@@ -1,10 +1,11 @@
 //! Statistics of the data for a file: of all tensors that some tables quantize, without quantizing anything.
 
+use super::stable::{WatchedRanges, WatchedTable};
 use super::{better_preprocessing, linear_tensors, on_threads, preprocessing_warning, shapes_with_data};
 use crate::calibrate::{
     CalibrationOptions, ObservedModel, SampleSet, Use, WantedTensors, collect as collect_part, observed_tensors,
 };
-use crate::data::Dataset;
+use crate::data::{Dataset, spread};
 use crate::diag::{WithHint, copy_of, count, file_name};
 use crate::engine::Parsed;
 use crate::observers::{Observer, by_spelling};
@@ -15,7 +16,7 @@ use crate::place::{Selection, is_transformer, place};
 use crate::prepare::{Demands, PreparedGraph};
 use crate::progress::Progress;
 use crate::scheme::Scheme;
-use crate::statistics::{AboutStatistics, FloatModel, PartOfList, SavedStatistics, Shard, difference};
+use crate::statistics::{AboutStatistics, FloatModel, PartOfList, SavedStatistics, Shard, UntilStable, difference};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -43,6 +44,9 @@ pub struct CollectRequest<'a> {
     pub selection: &'a Selection,
     /// The calibration data.
     pub calibration: &'a CalibrationOptions,
+    /// Whether samples are taken until more change no range by a step: then the least number of samples. Not together with
+    /// a shard or an interrupted run.
+    pub until_stable: Option<usize>,
     /// The part of the list of samples.
     pub shard: Shard,
     /// Maximum number of samples that are kept, the first by their contents.
@@ -59,7 +63,8 @@ struct Prepared {
     wanted: WantedTensors,
 }
 
-/// Collects the statistics of a model. Calls `keep` with each intermediate result and with the last one.
+/// Collects the statistics of a model. Calls `keep` with each intermediate result and with the last one; with
+/// `until_stable` there are no intermediate ones, and the statistics are those of a list of the samples that were taken.
 ///
 /// # Errors
 /// If the model cannot be prepared for a table, the data cannot be read or run, `keep` fails, or `resumed` is of another
@@ -69,7 +74,7 @@ pub fn collect(
     request: CollectRequest,
     keep: &mut (dyn FnMut(&SavedStatistics) -> Result<()> + Send),
     progress: &Progress,
-) -> Result<SavedStatistics> {
+) -> Result<(SavedStatistics, Option<UntilStable>)> {
     let collected = on_threads(request.threads, || run(path, request, keep, progress));
     collected.with_context(|| format!("`{}`", path.display()))
 }
@@ -79,7 +84,7 @@ fn run(
     request: CollectRequest,
     keep: &mut (dyn FnMut(&SavedStatistics) -> Result<()> + Send),
     progress: &Progress,
-) -> Result<SavedStatistics> {
+) -> Result<(SavedStatistics, Option<UntilStable>)> {
     let calibration = request.calibration;
     let (shapes, differing) = shapes_with_data(path, request.shapes, &calibration.data, calibration.limit)?;
     if let Some(differing) = differing {
@@ -87,23 +92,24 @@ fn run(
             "pad the samples to one length, or give the shape of those to use with --shape and --skip-bad-data",
         ));
     }
-    let (tables, prepared) = prepare_all(path, &request, &shapes)?;
+    let PreparedTables { tables, prepared, watched, models: graphs } = prepare_all(path, &request, &shapes)?;
     let parsed = prepared.values().next().context("no table is given")?;
     let used = Use { batch_size: None, loads_again: false };
-    let samples = SampleSet::open(&parsed.parsed, request.calibration, &shapes, used)?;
+    let mut samples = SampleSet::open(&parsed.parsed, request.calibration, &shapes, used)?;
     let dataset = samples.dataset()?;
+    let n_listed = dataset.len();
     let models = prepared.into_iter().map(|(sha256, Prepared { parsed, wanted })| {
         ObservedModel::new(sha256, parsed, &wanted).context("the engine cannot show all tensors that are quantized")
     });
     let models = models.collect::<Result<Vec<ObservedModel>>>()?;
-    let CollectRequest { shard, n_kept, resumed, calibration, runs_again, .. } = request;
+    let CollectRequest { shard, n_kept, resumed, calibration, runs_again, until_stable, .. } = request;
     let about = AboutStatistics {
         mqq: env!("CARGO_PKG_VERSION").to_string(),
         model: FloatModel { file: file_name(path), sha256: sha256(path)? },
         shapes: shapes.clone(),
         preprocessing: samples.preprocessing(),
         image_size: samples.image_size(),
-        n_listed: dataset.len(),
+        n_listed,
         part: Some(PartOfList { shard, list_sha256: list_sha256(dataset), n_done: Some(0) }),
         skipped: Vec::new(),
         warnings: Vec::new(),
@@ -117,19 +123,29 @@ fn run(
     if let Some(resumed) = resumed {
         n_done = done_by(&resumed, &saved)?;
         saved = resumed;
-    } else if shard.index == 0 {
-        saved.about.warnings.extend(preprocessing_warning(&samples, &calibration.preprocessing));
-        if calibration.checks_preprocessing {
-            let max_runs = if runs_again { usize::MAX } else { dataset.len() };
-            saved.about.pixel_values = better_preprocessing(path, &shapes, &samples, max_runs, progress);
-        }
+    } else if shard.index == 0 && until_stable.is_none() {
+        look_at_pixels(path, &shapes, &samples, calibration, runs_again, &mut saved, progress)?;
     }
-    let n = shard.len(dataset.len());
+    let n = shard.len(n_listed);
     let tick = progress("calibration", n);
     (0..n_done).for_each(|_| tick());
-    while n_done < n {
+    let mut rounds = until_stable.map(|least| UntilStable::new(n, least));
+    if let Some(rounds) = &mut rounds {
+        let (order, mut ranges) = (spread(n), WatchedRanges::default());
+        while let Some(next) = rounds.next() {
+            let position = |i: usize| order[n_done + i];
+            collect_part(&models, &samples, (next - n_done, &position), &mut saved, &tick)?;
+            n_done = next;
+            rounds.add(ranges.update(&watched, &graphs, &saved, n_done));
+        }
+        saved.about.n_listed = n_done;
+        samples = samples.keeping_spread(n_done);
+        look_at_pixels(path, &shapes, &samples, calibration, runs_again, &mut saved, progress)?;
+    }
+    while rounds.is_none() && n_done < n {
         let next = (n_done + SAMPLES_AT_A_TIME.max(n / MAX_RESULTS)).min(n);
-        collect_part(&models, &samples, (shard, n_done..next), &mut saved, &tick)?;
+        let position = |i: usize| shard.index + (n_done + i) * shard.of;
+        collect_part(&models, &samples, (next - n_done, &position), &mut saved, &tick)?;
         n_done = next;
         if let Some(part) = saved.about.part.as_mut().filter(|_| n_done < n) {
             part.n_done = Some(n_done);
@@ -142,7 +158,25 @@ fn run(
         saved.about.skipped.first().map_or("", String::as_str)
     });
     keep(&saved)?;
-    Ok(saved)
+    Ok((saved, rounds))
+}
+
+/// Adds what the preprocessing of the samples tells to the statistics.
+fn look_at_pixels(
+    path: &Path,
+    shapes: &Shapes,
+    samples: &SampleSet,
+    calibration: &CalibrationOptions,
+    runs_again: bool,
+    saved: &mut SavedStatistics,
+    progress: &Progress,
+) -> Result<()> {
+    saved.about.warnings.extend(preprocessing_warning(samples, &calibration.preprocessing));
+    if calibration.checks_preprocessing {
+        let max_runs = if runs_again { usize::MAX } else { samples.dataset()?.len() };
+        saved.about.pixel_values = better_preprocessing(path, shapes, samples, max_runs, progress);
+    }
+    Ok(())
 }
 
 /// A model, prepared once for all tables with the same demands.
@@ -169,38 +203,57 @@ impl PreparedModels<'_> {
     }
 }
 
-/// The hash of the prepared model by table, and the different prepared models by hash.
-type PreparedTables = (BTreeMap<String, String>, BTreeMap<String, Prepared>);
+/// The tables, with what is prepared for them.
+struct PreparedTables {
+    /// Hash of the prepared model by table.
+    tables: BTreeMap<String, String>,
+    /// The different prepared models by hash.
+    prepared: BTreeMap<String, Prepared>,
+    /// The tables whose ranges are watched; empty where none are.
+    watched: Vec<WatchedTable>,
+    /// Their models by hash.
+    models: BTreeMap<String, ModelProto>,
+}
 
 fn prepare_all(path: &Path, request: &CollectRequest, shapes: &Shapes) -> Result<PreparedTables> {
     let mut models = PreparedModels { model: onnx::load_whole(path)?.model, shapes, known: Vec::new() };
     let (mut tables, mut wanted) = (BTreeMap::new(), BTreeMap::<String, WantedTensors>::new());
+    let mut watched = Vec::new();
     for (scheme, wider) in &request.tables {
         match wanted_by(&mut models, scheme, wider.as_ref(), request) {
-            Ok((table, sha256, of_table)) => {
-                tables.insert(table, sha256.clone());
-                wanted.entry(sha256).or_default().extend(of_table);
+            Ok((table, of_table)) => {
+                tables.insert(table.scheme.name.clone(), table.sha256.clone());
+                wanted.entry(table.sha256.clone()).or_default().extend(of_table);
+                watched.extend(Some(table).filter(|_| request.until_stable.is_some()));
             }
             Err(error) if request.needs_all => return Err(error.context(format!("backend `{}`", scheme.name))),
             Err(_) => {}
         }
     }
-    let mut prepared = BTreeMap::new();
-    for (_, sha256, PreparedGraph { parsed, .. }) in models.known {
+    if let (Some(table), true) = (watched.first(), watched.iter().all(|table| table.placement.activations.is_empty())) {
+        let found = format!("backend `{}` observes no tensor of this model", table.scheme.name);
+        return Err(anyhow!("--until-stable: {found}, expected ranges to watch").hint("leave the option out"));
+    }
+    let (mut prepared, mut of_watched) = (BTreeMap::new(), BTreeMap::new());
+    for (_, sha256, PreparedGraph { model, parsed, .. }) in models.known {
         if let Some(wanted) = wanted.remove(&sha256) {
+            if !watched.is_empty() {
+                of_watched.insert(sha256.clone(), model);
+            }
             prepared.insert(sha256, Prepared { parsed: parsed?, wanted });
         }
     }
-    Ok((tables, prepared))
+    Ok(PreparedTables { tables, prepared, watched, models: of_watched })
 }
 
-/// The name of a table, the hash of the model that is prepared for it, and the tensors that it quantizes.
+/// A table, or the one that replaces it for transformers, with the model that is prepared for it; and the tensors that it
+/// quantizes.
 fn wanted_by(
     models: &mut PreparedModels,
     scheme: &Scheme,
     wider: Option<&Scheme>,
     request: &CollectRequest,
-) -> Result<(String, String, WantedTensors)> {
+) -> Result<(WatchedTable, WantedTensors)> {
     let mut table = scheme;
     let (_, graph) = models.of(scheme, request.outputs)?;
     if let Some(other) = wider
@@ -220,7 +273,7 @@ fn wanted_by(
     };
     let averaged = if observer.batch_size.is_some() { BTreeSet::clone(&tensors) } else { BTreeSet::new() };
     let wanted = WantedTensors { tensors, by_channel: linear_tensors(&placement), averaged };
-    Ok((table.name.clone(), sha256.clone(), wanted))
+    Ok((WatchedTable { scheme: table.clone(), sha256: sha256.clone(), placement, observer }, wanted))
 }
 
 /// The hash of the file names of a list, in order; not of their folders, as these may be mounted elsewhere.

@@ -1,6 +1,8 @@
 //! Looks at a model and its data before any run.
 
+use super::collect::{CollectRequest, collect};
 use super::{on_threads, prepare_for, shapes_with_data};
+use crate::calibrate::CalibrationOptions;
 use crate::data::{Dataset, Preprocessing};
 use crate::diag::{WithHint, hint_of};
 use crate::doctor::{
@@ -18,6 +20,7 @@ use crate::place::{Placement, Selection, place};
 use crate::preprocessing::{PixelBudget, PixelVerdict, better_pixel_values};
 use crate::progress::Progress;
 use crate::scheme::Scheme;
+use crate::statistics::{Shard, UntilStable};
 use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,6 +44,8 @@ pub struct DoctorRequest<'a> {
     pub tables: (Scheme, Option<Scheme>),
     /// Whether the user names that backend. Else nothing is said of targets.
     pub has_backend: bool,
+    /// Whether it is told how many samples the ranges of the backend need.
+    pub until_stable: bool,
     /// Nodes to exclude or select.
     pub selection: Selection,
     /// Samples that run at the same time.
@@ -55,6 +60,8 @@ pub struct Diagnosis {
     pub data: Option<DataSurvey>,
     /// How many samples give which share of the ranges; empty without data.
     pub ranges: Vec<RangesByImages>,
+    /// How many samples the ranges of the backend need; `None` where that is not asked for.
+    pub until_stable: Option<UntilStable>,
     /// The preprocessing of images, in words.
     pub preprocessing: Option<String>,
     /// Share of the multiply-adds that the backend would run on integers, where it is known.
@@ -88,18 +95,20 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
     };
     let looked_at = on_threads(request.threads, work).with_context(|| format!("`{}`", model.display()))?;
     let LookedAt { data, preprocessing, pixel_values } = looked_at;
+    let until_stable = if request.until_stable { until_stable(request, progress)? } else { None };
     let facts = Facts {
         model: &prepared.model,
         value_info: &prepared.value_info,
         placement: &placement,
         scheme: Some(scheme).filter(|_| request.has_backend),
         data: data.as_ref(),
+        until_stable: until_stable.as_ref(),
         pixel_values: &pixel_values,
     };
     let examined = examine(&facts);
     let integer_share = placement.integer_share(graph, &prepared.value_info).filter(|_| request.has_backend);
     let ranges = data.as_ref().map(ranges_by_images).unwrap_or_default();
-    Ok(Diagnosis { examined, data, ranges, preprocessing, integer_share })
+    Ok(Diagnosis { examined, data, ranges, until_stable, preprocessing, integer_share })
 }
 
 /// The data, where there are some.
@@ -107,6 +116,35 @@ struct LookedAt {
     data: Option<DataSurvey>,
     preprocessing: Option<String>,
     pixel_values: PixelVerdict,
+}
+
+/// The rounds of samples until more change no range of the backend by a step.
+fn until_stable(request: &DoctorRequest, progress: &Progress) -> Result<Option<UntilStable>> {
+    let calibration = CalibrationOptions {
+        data: request.data.to_vec(),
+        preprocessing: request.preprocessing.clone(),
+        limit: request.limit,
+        spread: None,
+        skip_bad_data: true,
+        checks_preprocessing: false,
+        saved: None,
+    };
+    let collected = CollectRequest {
+        tables: vec![request.tables.clone()],
+        needs_all: true,
+        runs_again: false,
+        observer: None,
+        shapes: &request.shapes,
+        outputs: &[],
+        selection: &request.selection,
+        calibration: &calibration,
+        until_stable: Some(0),
+        shard: Shard::WHOLE,
+        n_kept: 0,
+        resumed: None,
+        threads: request.threads,
+    };
+    Ok(collect(request.model, collected, &mut |_| Ok(()), progress)?.1)
 }
 
 /// The verdict on the pixel values; an error of the engine leaves it open.

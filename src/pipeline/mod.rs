@@ -9,6 +9,7 @@ mod doctor;
 mod evaluate;
 mod record;
 mod runnable;
+mod stable;
 mod tensors;
 
 pub use collect::{CollectRequest, collect};

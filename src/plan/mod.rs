@@ -235,6 +235,21 @@ pub fn decide(
     Ok((plan, [of_activations, of_weights, of_biases].concat()))
 }
 
+/// Chooses the parameters of the activations alone, as [`decide`] does.
+///
+/// # Errors
+/// If a tensor had no finite value; the message names it.
+pub fn decide_activations(
+    graph: &GraphProto,
+    placement: &Placement,
+    statistics: &[impl Borrow<TensorStatistics> + Sync],
+    scheme: &Scheme,
+    observer: &Observer,
+) -> Result<Vec<PlannedActivation>> {
+    let statistics = weight::with_tables(graph, placement, statistics)?;
+    Ok(group::decide(placement, &statistics, None, scheme, observer)?.0)
+}
+
 /// Parameters for `range` on the type's grid, and the range that they cover. Refined on the statistic where the type
 /// asks for it.
 fn params_for(statistic: &TensorStatistics, range: Range, qtype: &QType) -> Result<(Range, QuantParams)> {

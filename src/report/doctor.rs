@@ -4,6 +4,7 @@ use super::{Verbosity, count, findings};
 use crate::check::{Finding, Severity};
 use crate::doctor::{ENOUGH_SHARE, Examined, RangesByImages};
 use crate::pipeline::Diagnosis;
+use crate::statistics::UntilStable;
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 
@@ -25,6 +26,8 @@ pub struct DoctorReport {
     pub(super) examined: Vec<ExaminedReport>,
     /// How many samples give which share of the ranges.
     pub(super) ranges_by_samples: Vec<RangesByImages>,
+    /// How many samples the ranges of the backend need.
+    pub(super) until_stable: Option<UntilStable>,
 }
 
 /// An examination.
@@ -74,6 +77,7 @@ impl DoctorReport {
             examined: examined.collect(),
             findings,
             ranges_by_samples: diagnosis.ranges.clone(),
+            until_stable: diagnosis.until_stable.clone(),
         }
     }
 
@@ -91,8 +95,12 @@ impl DoctorReport {
         self.examined.iter().filter(|examined| examined.result == result).map(|examined| examined.name).collect()
     }
 
-    /// The smallest number of samples that gives 9 of 10 ranges, where it is less than all.
+    /// How many samples are enough: for the ranges of the backend where that was asked for, else the smallest number that
+    /// gives 9 of 10 ranges, where it is less than all.
     pub(super) fn enough(&self) -> Option<String> {
+        if let Some(until_stable) = &self.until_stable {
+            return Some(until_stable.sentence());
+        }
         let all = self.ranges_by_samples.last()?;
         let enough = self.ranges_by_samples.iter().find(|ranges| ranges.share >= ENOUGH_SHARE)?;
         let half = 2 * enough.n_samples <= all.n_samples;

@@ -8,6 +8,7 @@ mod channels;
 mod file;
 mod histogram;
 mod merge;
+mod rounds;
 mod saved;
 mod tensor_counts;
 
@@ -15,6 +16,7 @@ pub use channels::ChannelExtremes;
 pub use file::{FORMAT, read_statistics, statistics_bytes};
 pub use histogram::{Bin, Histogram};
 pub use merge::{difference, merge_shards};
+pub use rounds::{RangeChange, Round, UntilStable};
 pub use saved::{
     AboutStatistics, BetterPixelValues, FloatModel, KeptArray, KeptSample, PartOfList, SavedModel, SavedStatistics,
     SavedTensor, Shard,

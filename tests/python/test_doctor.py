@@ -127,6 +127,24 @@ def test_too_few_samples_and_how_many_are_enough(tmp_path):
     assert shares == sorted(shares) and shares[0] < 0.7 and shares[-1] == 1
 
 
+def test_how_many_samples_the_ranges_of_a_backend_need(tmp_path):
+    report, found = doctor(fixture("digits_cnn"), *DIGITS, "-b", "tensorrt", "--until-stable")
+    until_stable = report["until_stable"]
+    assert until_stable["is_stable"] and until_stable["n_samples"] < until_stable["n_listed"] == 100
+    assert [entry["n_samples"] for entry in until_stable["rounds"]][:3] == [16, 32, 64]
+    assert "enough_data" not in found
+    # The largest values come last in the order in which samples are taken.
+    n, growing = 40, digit_arrays(40)
+    order = sorted(range(n), key=lambda i: i * 0x9E3779B97F4A7C15 % 2**64)
+    for rank, position in enumerate(order):
+        growing[position] = growing[position] * 1.2**rank
+    report, found = doctor(fixture("digits_cnn"), *arrays(tmp_path / "growing", growing), "-b", "tensorrt", "--until-stable")
+    assert not report["until_stable"]["is_stable"] and report["until_stable"]["rounds"][-1]["n_changed"] > 0
+    assert "from 32 to 40 still changed" in found["enough_data"][0]["found"]
+    done = subprocess.run([MQQ, "doctor", fixture("digits_cnn"), *DIGITS, "--until-stable"], capture_output=True, text=True)
+    assert done.returncode == 2 and "--backend" in done.stderr
+
+
 def chain(path, weights, relu=True):
     """Convolutions with these weights, each followed by a Relu."""
     nodes, constants, last = [], {}, "x"

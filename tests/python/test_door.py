@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,6 +91,24 @@ def test_several_inputs(tmp_path):
 def test_a_backend_without_data(tmp_path):
     report = mqq.calibrate(MODEL, "weight-only-int8", output=tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").is_file() and report["status"] == "ok"
+
+
+def test_several_backends_have_a_result_each(tmp_path):
+    backends = ["tensorrt", "openvino", "onnxruntime"]
+    reports = mqq.calibrate(MODEL, backends, samples(), out_dir=tmp_path / "several", effort=0)
+    assert [report["backend"] for report in reports] == backends
+    for backend, report in zip(backends, reports):
+        alone = mqq.calibrate(MODEL, backend, samples(), output=tmp_path / f"{backend}.onnx", effort=0)
+        assert isinstance(alone, dict) and (alone["backend"], alone["status"]) == (backend, report["status"])
+        assert Path(report["output"]).read_bytes() == (tmp_path / f"{backend}.onnx").read_bytes()
+    [only] = mqq.calibrate(MODEL, ["tensorrt"], samples(), output=tmp_path / "only.onnx", effort=0)
+    assert only["output"] == str(tmp_path / "only.onnx")
+    with pytest.raises(mqq.MqqError, match="--output names one file") as caught:
+        mqq.calibrate(MODEL, backends, samples(), output=tmp_path / "m.onnx", effort=0)
+    assert caught.value.code == 2
+    for wrong in [[], "tensorrt,openvino", ["tensorrt,openvino"]]:
+        with pytest.raises(ValueError, match="backend is"):
+            mqq.calibrate(MODEL, wrong, samples())
 
 
 def test_options_are_those_of_the_command_line():

@@ -75,6 +75,7 @@ def calibrated(objects):
     objects.calibrate(OLD, "-b", "academic", *DIGITS, "--methods", "rounding", "--set", "types.wgt.bits=4", "--out-dir", "four")
     objects.calibrate(CNN, "-b", "qnn-htp", *DIGITS, *FAST, "--outputs", "/Concat_output_0", "--emit", "deploy",
                       "--static-shapes", "--out-dir", "cut")
+    objects.calibrate(CNN, "-b", "tensorrt", *DIGITS, *FAST, "--until-stable", "--out-dir", "stable")
     objects.calibrate(CNN, "-b", "nnie", *DIGITS, *FAST, "--out-dir", "nnie")
     given = ["--ranges-from", "zero/digits_cnn.tensorrt.json", "--out-dir", "given"]
     objects.calibrate(CNN, "-b", "tensorrt", *given)
@@ -182,7 +183,13 @@ def zoo(objects):
 def others(objects):
     objects.run("inspect", "inspect", CNN)
     objects.run("inspect", "inspect", CNN, "-b", "tensorrt")
+    objects.run("prepare", "prepare", OLD, "-b", "tensorrt", "--output", "prepared.onnx")
+    objects.run("export", "export", "several/digits_cnn.tensorrt.json", "--format", "trt-cache", "--output", "cache")
+    objects.run("export-list", "export", "--list")
+    objects.run("error", "export", "several/digits_cnn.tensorrt.json", "--format", "no-such", code=2)
+    objects.run("error", "prepare", "absent.onnx", "-b", "tensorrt", "--output", "prepared.onnx", code=1)
     objects.run("doctor", "doctor", CNN, "-b", "tensorrt", *DIGITS)
+    objects.run("doctor", "doctor", CNN, "-b", "tensorrt", *DIGITS, "--until-stable")
     objects.run("doctor", "doctor", CNN)
     objects.run("doctor", "doctor", CNN, "--data", CALIB, "--preprocess", "raw", "--report", "doctor.json", code=3)
     objects.file("report", "doctor.json")

@@ -32,11 +32,16 @@ pub const ENOUGH_DATA: Examination = Examination {
     examine: |facts| {
         let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
         let by_images = ranges_by_images(data);
-        let found = match by_images.iter().rev().nth(1) {
+        let found = match (by_images.iter().rev().nth(1), facts.until_stable) {
             _ if data.samples.len() < MIN_SAMPLES => count(data.samples.len(), "sample"),
-            None => return Examined::nothing(),
-            Some(half) if half.share >= ENOUGH_SHARE => return Examined::nothing(),
-            Some(half) => format!(
+            (_, Some(until_stable)) if until_stable.is_stable => return Examined::nothing(),
+            (_, Some(until_stable)) => {
+                let finding = Finding::new("the data", until_stable.sentence(), "ranges that no more samples change");
+                return Examined::warning(finding.hint("use more samples"));
+            }
+            (None, None) => return Examined::nothing(),
+            (Some(half), None) if half.share >= ENOUGH_SHARE => return Examined::nothing(),
+            (Some(half), None) => format!(
                 "{}, and half of them give only {:.0} % of the tensors nearly the same range",
                 count(data.samples.len(), "sample"),
                 100.0 * half.share

@@ -134,6 +134,7 @@ fn request(scheme: Scheme, data: Vec<String>) -> Result<Request> {
             data,
             preprocessing: Preprocessing::default(),
             limit: None,
+            spread: None,
             skip_bad_data: false,
             checks_preprocessing: false,
             saved: None,
