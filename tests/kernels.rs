@@ -11,6 +11,7 @@ use proptest::prelude::*;
 const CONV: &str = "mqq.Conv";
 const MAX_POOL: &str = "mqq.MaxPool";
 const GRID_SAMPLE: &str = "mqq.GridSample";
+const SOFTMAX: &str = "mqq.Softmax";
 
 /// Operators of the engine's graph, the shape of its output and the values.
 fn run(model: &ModelProto, x: &[f32], kernels: &'static [OpKernel]) -> (Vec<String>, Vec<usize>, Vec<f32>) {
@@ -305,6 +306,35 @@ proptest! {
             (false, _) => "nearest",
         };
         check_grid_sample(&sizes, mode, padding, aligned, reach, n_positions);
+    }
+
+    #[test]
+    fn a_softmax_has_the_values_of_its_definition(
+        shape in prop::collection::vec(1usize..7, 1..5),
+        axis in 0usize..4,
+        is_log in any::<bool>(),
+    ) {
+        let axis = axis % shape.len();
+        let mut g = GraphBuilder::new(17);
+        g.input("x", &shape.iter().map(|&dim| dim as i64).collect::<Vec<i64>>());
+        let op = if is_log { "LogSoftmax" } else { "Softmax" };
+        g.op_with(op, &["x"], "y", &[("axis", Attr::Int(axis as i64))]);
+        g.output("y");
+        let x: Vec<f32> = noise(shape.iter().product(), 5).iter().map(|value| 20.0 * value).collect();
+        let (operators, shape_of_y, found) = run(&g.build(), &x, KERNELS);
+        prop_assert_eq!(operators.iter().any(|name| name == SOFTMAX), axis + 1 < shape.len(), "{:?}", operators);
+        prop_assert_eq!(shape_of_y, shape.clone());
+        let inner: usize = shape[axis + 1..].iter().product();
+        let n = shape[axis];
+        for (i, found) in found.into_iter().enumerate() {
+            let first = i / (n * inner) * n * inner + i % inner;
+            let values: Vec<f64> = (0..n).map(|k| f64::from(x[first + k * inner])).collect();
+            let largest = values.iter().copied().fold(f64::MIN, f64::max);
+            let sum: f64 = values.iter().map(|value| (value - largest).exp()).sum();
+            let log = f64::from(x[i]) - largest - sum.ln();
+            let expected = if is_log { log } else { log.exp() };
+            prop_assert!(near(found, expected, 1.0 + expected.abs()), "value {}: {}, {}", i, found, expected);
+        }
     }
 
     #[test]

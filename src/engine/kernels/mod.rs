@@ -7,6 +7,7 @@
 mod convolution;
 mod grid_sample;
 mod max_pool;
+mod softmax;
 mod windows;
 
 use tract_onnx::prelude::*;
@@ -24,7 +25,7 @@ pub struct OpKernel {
 }
 
 /// All kernels.
-pub const KERNELS: &[OpKernel] = &[convolution::KERNEL, max_pool::KERNEL, grid_sample::KERNEL];
+pub const KERNELS: &[OpKernel] = &[convolution::KERNEL, max_pool::KERNEL, grid_sample::KERNEL, softmax::KERNEL];
 
 /// Optimizes a graph, with the first of `kernels` that takes a node over.
 ///

@@ -1,0 +1,59 @@
+//! Softmax along an axis that is not the last one.
+//!
+//! The engine is fast along the last axis alone. The axis is moved there and back.
+
+use super::{OpKernel, TakenOver};
+use tract_onnx::tract_core::ops::nn::Softmax;
+use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
+use tract_onnx::tract_hir::internal::*;
+
+/// Softmax and LogSoftmax of float32 along one axis that is not the last one.
+pub const KERNEL: OpKernel = OpKernel { name: "softmax", op: taken_over };
+
+/// A Softmax of the engine along one axis.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct SoftmaxOp {
+    softmax: Softmax,
+    axis: usize,
+}
+
+fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+    let Some(softmax) = node.op_as::<Softmax>() else { return Ok(None) };
+    let x = model.outlet_fact(node.inputs[0])?;
+    let &[axis] = &softmax.axes[..] else { return Ok(None) };
+    let is_taken = x.datum_type == DatumType::F32 && axis + 1 < x.rank();
+    Ok(is_taken.then(|| Box::new(SoftmaxOp { softmax: softmax.clone(), axis }) as _))
+}
+
+impl Op for SoftmaxOp {
+    fn name(&self) -> StaticName {
+        "mqq.Softmax".into()
+    }
+
+    op_as_typed_op!();
+}
+
+impl EvalOp for SoftmaxOp {
+    op_out_of_plan!();
+
+    fn eval(&self, ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
+        let x = args_1!(inputs).into_tensor();
+        let last = x.rank() - 1;
+        let mut order: TVec<usize> = (0..=last).collect();
+        order.remove(self.axis);
+        order.push(self.axis);
+        let along_last = Softmax { axes: tvec!(last), ..self.softmax.clone() };
+        let y = args_1!(along_last.eval(ctx, tvec!(x.permute_axes(&order)?.into_tvalue()))?).into_tensor();
+        let mut back: TVec<usize> = (0..last).collect();
+        back.insert(self.axis, last);
+        Ok(tvec!(y.permute_axes(&back)?.into_tvalue()))
+    }
+}
+
+impl TypedOp for SoftmaxOp {
+    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
+        self.softmax.output_facts(inputs)
+    }
+
+    as_op!();
+}
