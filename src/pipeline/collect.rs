@@ -1,7 +1,8 @@
 //! Statistics of the data for a file: of all tensors that some tables quantize, without quantizing anything.
 
+use super::data_warnings::{better_preprocessing, preprocessing_warning};
 use super::stable::{WatchedRanges, WatchedTable};
-use super::{better_preprocessing, linear_tensors, on_threads, preprocessing_warning, shapes_with_data};
+use super::{linear_tensors, on_threads, shapes_with_data};
 use crate::calibrate::{
     CalibrationOptions, ObservedModel, SampleSet, Use, WantedTensors, collect as collect_part, observed_tensors,
 };

@@ -5,6 +5,7 @@
 
 mod collect;
 mod compare;
+mod data_warnings;
 mod doctor;
 mod evaluate;
 mod record;
@@ -20,7 +21,7 @@ pub use tensors::{ComparedTensor, ComparedTensors};
 
 use crate::calibrate::{self, CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
-use crate::data::{Preprocessing, add_shapes};
+use crate::data::add_shapes;
 use crate::diag::{WithHint, count, hint_of};
 use crate::engine::Parsed;
 use crate::equalize::{insertable, with_inserted};
@@ -37,27 +38,23 @@ use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, is_transformer, place};
 use crate::plan::{Observers, QuantPlan, decide, unlike_tensors, warning_of_unlike};
 use crate::prepare::{PreparedGraph, prepare_file};
-use crate::preprocessing::{PixelBudget, PixelVerdict, better_pixel_values};
 use crate::progress::Progress;
 use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::simulate::OutputOptions;
-use crate::statistics::BetterPixelValues;
 use crate::tune::accept::BROKEN;
 use crate::tune::{
     self, Chosen, EvaluatedTask, MethodOutcome, PlannedModel, Proposals, Setup, TensorErrors, Tuned, Whole, choose,
     ensure_gain, propose, tune_planned,
 };
 use anyhow::{Context, Result, anyhow};
+use data_warnings::data_warnings;
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-/// Limit on the multiply-adds of the check of the preprocessing: a few seconds.
-const MAX_MULTIPLY_ADDS: f64 = 9e10;
 
 /// Options of a run.
 pub struct Request {
@@ -517,63 +514,6 @@ fn improve(
     }
     improved.tensor_errors = TensorErrors::measure(setup, planned, held_out)?;
     Ok((improved, whole.overlap))
-}
-
-/// Warnings about the preprocessing, as saved or found. Where samples are run once only, the check of the pixel values is left
-/// out if it takes more runs than that.
-fn data_warnings(
-    path: &Path,
-    shapes: &Shapes,
-    samples: &SampleSet,
-    options: &calibrate::CalibrationOptions,
-    progress: &Progress,
-) -> Vec<String> {
-    let max_runs = if samples.used_again() { usize::MAX } else { samples.n_listed() };
-    let (warning, better) = match &samples.saved {
-        Some(saved) => (saved.about.warnings.clone(), saved.about.pixel_values.clone()),
-        None => {
-            let better = Some(samples).filter(|_| options.checks_preprocessing);
-            let better = better.and_then(|samples| better_preprocessing(path, shapes, samples, max_runs, progress));
-            (preprocessing_warning(samples, &options.preprocessing).into_iter().collect(), better)
-        }
-    };
-    let better = better.filter(|better| better.n_runs <= max_runs).map(|better| better.text);
-    warning.into_iter().chain(better).collect()
-}
-
-/// A warning if images are preprocessed with defaults only, or if the preprocessing options have no effect.
-fn preprocessing_warning(samples: &SampleSet, preprocessing: &Preprocessing) -> Option<String> {
-    let is_default = *preprocessing == Preprocessing::default();
-    match (samples.preprocessing(), is_default) {
-        (Some(applied), true) => {
-            Some(format!("no preprocessing is given, so defaults are used: {applied}; `mqq presets` lists presets"))
-        }
-        (None, false) => Some(
-            "the preprocessing options have no effect: the data are arrays, which are not preprocessed".to_string(),
-        ),
-        _ => None,
-    }
-}
-
-/// Pixel values that fit the float network clearly better. It is only advice, so that a model that cannot be looked at is no
-/// error.
-fn better_preprocessing(
-    path: &Path,
-    shapes: &Shapes,
-    samples: &SampleSet,
-    max_runs: usize,
-    progress: &Progress,
-) -> Option<BetterPixelValues> {
-    let dataset = samples.dataset().ok()?;
-    let model = onnx::load_whole(path).ok()?.model;
-    let budget = PixelBudget { n_runs: max_runs, multiply_adds: MAX_MULTIPLY_ADDS };
-    match better_pixel_values(&model, shapes, dataset, budget, progress) {
-        Ok(PixelVerdict::Better(better)) => Some(BetterPixelValues {
-            text: format!("{}; --no-preprocess-check skips this check", better.sentence),
-            n_runs: better.n_runs,
-        }),
-        _ => None,
-    }
 }
 
 /// Adds warnings that no stage has given.

@@ -1,0 +1,70 @@
+//! Warnings about the preprocessing of the data.
+
+use crate::calibrate::{CalibrationOptions, SampleSet};
+use crate::data::Preprocessing;
+use crate::onnx;
+use crate::onnx::inputs::Shapes;
+use crate::preprocessing::{PixelBudget, PixelVerdict, better_pixel_values};
+use crate::progress::Progress;
+use crate::statistics::BetterPixelValues;
+use std::path::Path;
+
+/// Limit on the multiply-adds of the check of the preprocessing: a few seconds.
+const MAX_MULTIPLY_ADDS: f64 = 9e10;
+
+/// Warnings about the preprocessing, as saved or found. Where samples are run once only, the check of the pixel values is left
+/// out if it takes more runs than that.
+pub(super) fn data_warnings(
+    path: &Path,
+    shapes: &Shapes,
+    samples: &SampleSet,
+    options: &CalibrationOptions,
+    progress: &Progress,
+) -> Vec<String> {
+    let max_runs = if samples.used_again() { usize::MAX } else { samples.n_listed() };
+    let (warning, better) = match &samples.saved {
+        Some(saved) => (saved.about.warnings.clone(), saved.about.pixel_values.clone()),
+        None => {
+            let better = Some(samples).filter(|_| options.checks_preprocessing);
+            let better = better.and_then(|samples| better_preprocessing(path, shapes, samples, max_runs, progress));
+            (preprocessing_warning(samples, &options.preprocessing).into_iter().collect(), better)
+        }
+    };
+    let better = better.filter(|better| better.n_runs <= max_runs).map(|better| better.text);
+    warning.into_iter().chain(better).collect()
+}
+
+/// A warning if images are preprocessed with defaults only, or if the preprocessing options have no effect.
+pub(super) fn preprocessing_warning(samples: &SampleSet, preprocessing: &Preprocessing) -> Option<String> {
+    let is_default = *preprocessing == Preprocessing::default();
+    match (samples.preprocessing(), is_default) {
+        (Some(applied), true) => {
+            Some(format!("no preprocessing is given, so defaults are used: {applied}; `mqq presets` lists presets"))
+        }
+        (None, false) => Some(
+            "the preprocessing options have no effect: the data are arrays, which are not preprocessed".to_string(),
+        ),
+        _ => None,
+    }
+}
+
+/// Pixel values that fit the float network clearly better. It is only advice, so that a model that cannot be looked at is no
+/// error.
+pub(super) fn better_preprocessing(
+    path: &Path,
+    shapes: &Shapes,
+    samples: &SampleSet,
+    max_runs: usize,
+    progress: &Progress,
+) -> Option<BetterPixelValues> {
+    let dataset = samples.dataset().ok()?;
+    let model = onnx::load_whole(path).ok()?.model;
+    let budget = PixelBudget { n_runs: max_runs, multiply_adds: MAX_MULTIPLY_ADDS };
+    match better_pixel_values(&model, shapes, dataset, budget, progress) {
+        Ok(PixelVerdict::Better(better)) => Some(BetterPixelValues {
+            text: format!("{}; --no-preprocess-check skips this check", better.sentence),
+            n_runs: better.n_runs,
+        }),
+        _ => None,
+    }
+}
