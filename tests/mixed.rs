@@ -317,28 +317,39 @@ fn with_one_bad_layer() -> ModelProto {
     g.output("y").build()
 }
 
-#[test]
-fn a_layer_that_makes_most_of_the_error_stays_float_without_being_asked_for() {
+/// A folder with a model and 20 samples of 12 x 12 values in each of `n_channels` channels.
+fn with_samples(model: &ModelProto, n_channels: usize) -> TempDir {
     let folder = TempDir::new().unwrap();
-    let model = folder.path().join("float.onnx");
-    fs::write(&model, with_one_bad_layer().encode_to_vec()).unwrap();
+    fs::write(folder.path().join("float.onnx"), model.encode_to_vec()).unwrap();
     for sample in 0..20 {
         let path = folder.path().join(format!("{sample:02}.npy"));
-        write_npy(&path, &[1, 16, 12, 12], &noise(16 * 12 * 12, sample));
+        write_npy(&path, &[1, n_channels, 12, 12], &noise(n_channels * 12 * 12, sample));
     }
+    folder
+}
+
+/// The run, what `--json` says of it, the sidecar and the bytes of the model that is written.
+fn quantized(folder: &TempDir, backend: &str, extra: &[&str]) -> (Ran, Json, Json, Vec<u8>) {
+    let (model, output) = (folder.path().join("float.onnx"), folder.path().join("quantized.onnx"));
+    let mut command = mqq();
+    command.arg("calibrate").arg(model).args(["-b", backend, "--json"]).args(extra);
+    let ran = run(command.arg("--data").arg(folder.path().join("*.npy")).arg("-o").arg(&output));
+    let report: Json = serde_json::from_str(&ran.stdout).unwrap();
+    let sidecar: Json = serde_json::from_slice(&fs::read(output.with_extension("json")).unwrap()).unwrap();
+    (ran, report["results"][0]["summary"].clone(), sidecar, fs::read(output).unwrap())
+}
+
+#[test]
+fn a_layer_that_makes_most_of_the_error_stays_float_without_being_asked_for() {
+    let folder = with_samples(&with_one_bad_layer(), 16);
     let quantize = |extra: &[&str]| {
-        let output = folder.path().join("quantized.onnx");
-        let mut command = mqq();
-        command.arg("calibrate").arg(&model).args(["-b", "tensorrt", "--no-insert", "--json"]).args(extra);
-        let ran = run(command.arg("--data").arg(folder.path().join("*.npy")).arg("-o").arg(&output));
+        let (ran, summary, sidecar, bytes) = quantized(&folder, "tensorrt", &[&["--no-insert"], extra].concat());
         assert_eq!(ran.code, 0, "{extra:?}: {}", ran.stderr);
-        let report: Json = serde_json::from_str(&ran.stdout).unwrap();
-        let methods = report["results"][0]["summary"]["methods"].as_array().unwrap().clone();
-        let sidecar: Json = serde_json::from_slice(&fs::read(output.with_extension("json")).unwrap()).unwrap();
+        let methods = summary["methods"].as_array().unwrap().clone();
         let rescued = methods.into_iter().find(|method| method["method"] == "rescue");
         let float = sidecar["float_nodes"].as_array().unwrap().clone();
         let float: Vec<Json> = float.into_iter().filter(|node| node["rule"] == "mixed_precision").collect();
-        (rescued, float, fs::read(output).unwrap())
+        (rescued, float, bytes)
     };
     let (rescued, float, bytes) = quantize(&["--threads", "1"]);
     let rescued = rescued.unwrap();
@@ -388,21 +399,10 @@ fn broken_by_8_bits() -> ModelProto {
 
 #[test]
 fn a_network_that_8_bits_break_gets_the_table_of_wider_types() {
-    let folder = TempDir::new().unwrap();
-    let model = folder.path().join("float.onnx");
-    fs::write(&model, broken_by_8_bits().encode_to_vec()).unwrap();
-    for sample in 0..20 {
-        write_npy(&folder.path().join(format!("{sample:02}.npy")), &[1, 8, 12, 12], &noise(8 * 12 * 12, sample));
-    }
-    let output = folder.path().join("quantized.onnx");
+    let folder = with_samples(&broken_by_8_bits(), 8);
     let quantize = |backend: &str, extra: &[&str]| {
-        let mut command = mqq();
-        command.arg("calibrate").arg(&model).args(["-b", backend, "--json"]).args(extra);
-        let ran = run(command.arg("--data").arg(folder.path().join("*.npy")).arg("-o").arg(&output));
-        let report: Json = serde_json::from_str(&ran.stdout).unwrap();
-        let sidecar: Json = serde_json::from_slice(&fs::read(output.with_extension("json")).unwrap()).unwrap();
-        let table = sidecar["scheme"]["backend"].as_str().unwrap().to_string();
-        (ran, report["results"][0]["summary"].clone(), table, fs::read(&output).unwrap())
+        let (ran, summary, sidecar, bytes) = quantized(&folder, backend, extra);
+        (ran, summary, sidecar["scheme"]["backend"].as_str().unwrap().to_string(), bytes)
     };
     let (_, _, _, wide) = quantize("qnn-htp-a16", &[]);
     for (backend, wider) in [("qnn-htp", "qnn-htp-a16"), ("tflite", "tflite-16x8"), ("xint8", "xint8-a16")] {
@@ -413,7 +413,8 @@ fn a_network_that_8_bits_break_gets_the_table_of_wider_types() {
         let warning = warning.unwrap_or_else(|| panic!("{}", ran.stderr));
         assert!(warning.contains(&format!("--rescue 0 keeps `{backend}`")), "{warning}");
         assert!(wider != "qnn-htp-a16" || bytes == wide);
-        assert_eq!(run(mqq().arg("check").arg(&output).args(["-b", backend])).code, 0);
+        let output = folder.path().join("quantized.onnx");
+        assert_eq!(run(mqq().arg("check").arg(output).args(["-b", backend])).code, 0);
     }
     // Not asked for, nothing measured, or no such table: 8 bits, and where it is known that they break it, a warning.
     for extra in [&["--rescue", "0"][..], &["--effort", "0"], &["--set", "wider=null"]] {

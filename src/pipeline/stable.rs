@@ -34,15 +34,13 @@ impl WatchedTable {
     fn decide(&self, model: &ModelProto, saved: &SavedStatistics, n: usize) -> Result<Decisions> {
         let of_model = saved.models.get(&self.sha256).context("internal error: no statistics")?;
         let batch_size = self.observer.batch_size.filter(|size| *size < n);
-        let mut by_tensor: BTreeMap<&str, TensorStatistics> = BTreeMap::new();
-        for quantizer in &self.placement.activations {
-            let statistics = of_model.statistics(&quantizer.tensor, batch_size)?;
-            by_tensor.insert(&quantizer.tensor, statistics.context("internal error: no statistics")?);
-        }
-        let statistics: Vec<&TensorStatistics> =
-            self.placement.activations.iter().map(|quantizer| &by_tensor[&*quantizer.tensor]).collect();
-        let planned = decide_activations(model.graph()?, &self.placement, &statistics, &self.scheme, &self.observer)?;
-        let seen = statistics.iter().map(|statistics| (*statistics).clone()).collect();
+        let of_tensor = |tensor: &str| {
+            let statistics = of_model.statistics(tensor, batch_size)?;
+            statistics.context("internal error: no statistics")
+        };
+        let seen = self.placement.activations.iter().map(|quantizer| of_tensor(&quantizer.tensor));
+        let seen = seen.collect::<Result<Vec<TensorStatistics>>>()?;
+        let planned = decide_activations(model.graph()?, &self.placement, &seen, &self.scheme, &self.observer)?;
         Ok((planned, seen))
     }
 }
@@ -59,9 +57,8 @@ impl WatchedRanges {
         saved: &SavedStatistics,
         n: usize,
     ) -> Option<Vec<RangeChange>> {
-        let before = std::mem::take(&mut self.0).into_iter();
+        let mut before = std::mem::take(&mut self.0).into_iter();
         let has_before = before.len() > 0;
-        let mut before = before;
         let mut changes = Vec::new();
         for table in tables {
             let (planned, seen) = table.decide(models.get(&table.sha256)?, saved, n).ok()?;

@@ -54,7 +54,7 @@ impl QuantPlan {
 
     /// Whether weights are most of the error: most of those with two dimensions or more have coarse grids
     /// ([`PlannedWeight::is_coarse`]), or most activations have more than 8 bits.
-    pub fn is_coarse(&self) -> bool {
+    pub fn rounding_matters(&self) -> bool {
         let n_wide = self.activations.iter().filter(|activation| activation.qtype.bits > 8).count();
         if 2 * n_wide > self.activations.len() {
             return true;

@@ -68,7 +68,7 @@ pub struct Case {
     pub few_bits: bool,
     /// Whether most weights have fewer than 8 bits or one scale per tensor, or most activations more than 8 bits: then
     /// rounding is most of the error.
-    pub coarse: bool,
+    pub rounding_matters: bool,
     /// Whether more than three of four weights belong to linear layers of transformers.
     pub transformer: bool,
 }

@@ -437,16 +437,17 @@ fn the_document_of_methods_is_their_list() {
     let document = std::fs::read_to_string(repository("docs/methods.md")).unwrap();
     let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `")).collect();
     let cases = [(false, false), (false, true), (true, false), (true, true)];
-    let cases =
-        cases.iter().flat_map(|&(few_bits, coarse)| [false, true].map(|transformer| (few_bits, coarse, transformer)));
+    let cases = cases.iter().flat_map(|&(few_bits, rounding_matters)| {
+        [false, true].map(|transformer| (few_bits, rounding_matters, transformer))
+    });
     let cases: Vec<(bool, bool, bool)> = cases.collect();
     let expected = METHODS.iter().map(|method| {
         let levels = Effort::LEVELS.iter().map(|(level, _)| *level);
         let tried: Vec<&str> = levels
             .filter(|level| {
                 let effort = Effort::of(level).unwrap();
-                let tried = |&(few_bits, coarse, transformer): &_| {
-                    (method.is_tried)(Case { effort, few_bits, coarse, transformer })
+                let tried = |&(few_bits, rounding_matters, transformer): &_| {
+                    (method.is_tried)(Case { effort, few_bits, rounding_matters, transformer })
                 };
                 cases.iter().any(tried)
             })

@@ -67,15 +67,15 @@ pub fn tried(case: Case) -> Methods {
 /// The methods of a run that come before the plan.
 pub fn before_plan(setup: &Setup, placement: &Placement) -> Methods {
     let transformer = placement.is_transformer;
-    let case = Case { effort: setup.options.effort, few_bits: false, coarse: false, transformer };
+    let case = Case { effort: setup.options.effort, few_bits: false, rounding_matters: false, transformer };
     setup.options.methods.as_ref().map_or_else(|| tried(case), |names| named(names))
 }
 
 /// The methods of a run for a plan. Range search is added where observers are to be chosen per tensor.
 pub fn of_plan(setup: &Setup, placement: &Placement, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
-    let (coarse, transformer) = (plan.is_coarse(), placement.is_transformer);
-    let case = Case { effort: setup.options.effort, few_bits, coarse, transformer };
+    let (rounding_matters, transformer) = (plan.rounding_matters(), placement.is_transformer);
+    let case = Case { effort: setup.options.effort, few_bits, rounding_matters, transformer };
     let methods = setup.options.methods.as_ref().map_or_else(|| tried(case), |names| named(names));
     let chooses = plan.activations.iter().any(|planned| !planned.candidates.is_empty());
     Methods::among(METHODS, |method| methods.contains(method.name) || chooses && *method == ranges::RANGES)

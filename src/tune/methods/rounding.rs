@@ -12,7 +12,7 @@ pub const ROUNDING: Method = Method {
     name: "rounding",
     title: "learned rounding",
     about: "integers of weights, to reproduce the layer's float output",
-    is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && (case.coarse || case.transformer),
+    is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && (case.rounding_matters || case.transformer),
     waits: true,
     action: Action::Layer(hook),
 };

@@ -28,7 +28,7 @@ pub const RANGES: Method = Method {
     name: "ranges",
     title: "range search",
     about: "ranges of activations, to minimize the error at the outputs of the next layers",
-    is_tried: |case| case.effort.level() == 2 && !case.coarse,
+    is_tried: |case| case.effort.level() == 2 && !case.rounding_matters,
     waits: true,
     action: Action::Layer(hook),
 };
