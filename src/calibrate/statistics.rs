@@ -132,6 +132,11 @@ impl CalibrationStatistics {
         placement.activations.iter().map(|quantizer| of(&quantizer.tensor)).collect()
     }
 
+    /// The statistics of a tensor, if it was observed.
+    pub fn get(&self, tensor: &str) -> Option<&TensorStatistics> {
+        self.by_tensor.get(tensor)
+    }
+
     /// One statistic per activation quantizer, for the model with channels scaled by `scalings`.
     pub fn of_scaled(
         &self,

@@ -18,6 +18,8 @@ pub enum ModelEdit {
     ReplaceValues(NewValues),
     /// Inserts a Mul by one constant per channel before some readers of a tensor, optionally with an Add.
     InsertMul(InsertedMul),
+    /// Inserts a copy of a tensor before some readers, for quantization to another type.
+    InsertCopy(InsertedCopy),
 }
 
 /// Factors for the values of a float32 initializer.
@@ -61,6 +63,17 @@ pub struct InsertedMul {
     /// The Add; without one the Mul produces `output`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add: Option<InsertedAdd>,
+}
+
+/// An Identity before some readers of a tensor. Tensor and copy are quantized to different types.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InsertedCopy {
+    /// The tensor that the Identity reads.
+    pub tensor: String,
+    /// The tensor that the readers read, and the name of the node that produces it.
+    pub output: String,
+    /// The readers, by the first output of each.
+    pub readers: Vec<String>,
 }
 
 /// An Add of one constant per channel after an inserted Mul.
@@ -163,6 +176,7 @@ pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
                 *stored = tensor::from_f32(tensor, &tensor::shape(stored)?, values)?;
             }
             ModelEdit::InsertMul(mul) => insert(graph, mul)?,
+            ModelEdit::InsertCopy(copy) => insert_copy(graph, copy)?,
         }
     }
     drop_unused(graph, replaced);
@@ -193,6 +207,23 @@ fn insert(graph: &mut GraphProto, mul: &InsertedMul) -> Result<()> {
         graph.node.insert(first, node::make("Add", output, &[product, summands], output));
     }
     graph.node.insert(first, node::make("Mul", product, &[tensor, factors], product));
+    Ok(())
+}
+
+/// Inserts the Identity before the first of its readers.
+fn insert_copy(graph: &mut GraphProto, copy: &InsertedCopy) -> Result<()> {
+    let InsertedCopy { tensor, output, readers } = copy;
+    let is_reader = |node: &NodeProto| node.output.first().is_some_and(|first| readers.contains(first));
+    let mut first = None;
+    for (node_idx, node) in graph.node.iter_mut().enumerate().filter(|(_, node)| is_reader(node)) {
+        for input in node.input.iter_mut().filter(|input| *input == tensor) {
+            input.clone_from(output);
+            first = first.or(Some(node_idx));
+        }
+    }
+    let first =
+        first.with_context(|| format!("`{tensor}` is an input of none of the nodes that produce {readers:?}"))?;
+    graph.node.insert(first, node::make("Identity", output, &[tensor], output));
     Ok(())
 }
 

@@ -46,6 +46,13 @@ impl ValueInfos {
         }
     }
 
+    /// Gives `copy` the type and shape of `tensor`.
+    pub fn copy(&mut self, tensor: &str, copy: &str) {
+        if let Some(known) = self.by_name.get(tensor).cloned() {
+            self.insert(copy, known);
+        }
+    }
+
     /// Adds the types and shapes in `other`.
     pub fn extend(&mut self, other: &ValueInfos) {
         for (tensor, value_info) in &other.by_name {

@@ -33,15 +33,16 @@ use crate::observers::{self, by_spelling};
 use crate::onnx;
 use crate::onnx::edit::{InsertedMul, edited};
 use crate::onnx::inputs::{Shapes, open_inputs};
-use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::onnx::names::Names;
+use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, is_transformer, place};
 use crate::plan::{Observers, QuantPlan, decide, unlike_tensors, warning_of_unlike};
-use crate::prepare::{PreparedGraph, prepare_file};
+use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
 use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
-use crate::scheme::{Scheme, WeightStorage};
+use crate::scheme::{Scheme, WIDE_OPSET, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::simulate::OutputOptions;
 use crate::tune::accept::BROKEN;
@@ -104,6 +105,7 @@ impl Request {
             value_info: &known.value_info,
             selection: &known.selection,
             insertable: &known.insertable,
+            copies: &known.copies,
             shapes: &known.shapes,
             observers: &self.observers,
             has_given_ranges: self.ranges.is_some(),
@@ -144,24 +146,37 @@ struct Known {
     selection: Selection,
     /// Candidate Muls for channel scales.
     insertable: Vec<InsertedMul>,
+    /// Names for copies of tensors at the borders of a region of wider types, by tensor.
+    copies: BTreeMap<String, String>,
     /// Shapes of open inputs.
     shapes: Shapes,
 }
 
 impl Known {
     fn new(
-        graph: &GraphProto,
+        model: &ModelProto,
         value_info: ValueInfos,
         placement: &Placement,
         request: &Request,
         shapes: Shapes,
-    ) -> Known {
+    ) -> Result<Known> {
+        let graph = model.graph()?;
         let inserts = request.inserts && request.scheme.insert_scales.is_some() && request.ranges.is_none();
         let insertable = if inserts { insertable(graph, &value_info, placement) } else { Vec::new() };
         let is_float = request.scheme.scales_in_float();
         let names = insertable.iter().filter(|_| is_float).flat_map(InsertedMul::names).cloned();
         let selection = request.selection.with_scaling(names.collect());
-        Known { value_info: with_inserted(value_info, &insertable), selection, insertable, shapes }
+        let mut value_info = with_inserted(value_info, &insertable);
+        let mut copies = BTreeMap::new();
+        if request.scheme.region.is_some() && raise_opset(&mut model.clone(), WIDE_OPSET).is_ok() {
+            let mut names = Names::of(graph);
+            for quantizer in &placement.activations {
+                let copy = names.fresh(&format!("{}_converted", quantizer.tensor));
+                value_info.copy(&quantizer.tensor, &copy);
+                copies.insert(quantizer.tensor.clone(), copy);
+            }
+        }
+        Ok(Known { value_info, selection, insertable, copies, shapes })
     }
 }
 
@@ -337,7 +352,7 @@ fn finish(
     if !request.calibration.has_samples() && !request.has_ranges() {
         placement.activations.clear();
     }
-    let known = Known::new(model.graph()?, value_info, &placement, request, shapes);
+    let known = Known::new(&model, value_info, &placement, request, shapes)?;
     let samples = open_data(&parsed, &placement, request)?;
     let data_warnings = match &samples {
         Some(samples) => data_warnings(path, &known.shapes, samples, &request.calibration, progress),
@@ -378,7 +393,10 @@ fn finish(
         .filter(|_| on_integers)
         .and_then(|graph| placement.integer_share(graph, &known.value_info));
     let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
-    let quantized = rewrite(model, &plan, request.storage)?;
+    let mut quantized = rewrite(model, &plan, request.storage)?;
+    if plan.activations.iter().any(|planned| planned.qtype.is_wide()) {
+        quantized = quantized.changed(|model| raise_opset(model, WIDE_OPSET))?;
+    }
     let model = ensure_kept(quantized, &request.scheme)?;
     warnings.extend(model.warnings.iter().cloned());
     Ok(Outcome {

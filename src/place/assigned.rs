@@ -1,10 +1,10 @@
 //! Precisions of single nodes that mixed precision chose, in place of those of the table's rows.
 
-use super::{Draft, Placement};
-use std::collections::BTreeMap;
+use super::Draft;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The name that stands for a rule where a node was left float.
-const RULE: &str = "mixed_precision";
+pub(super) const RULE: &str = "mixed_precision";
 
 /// Nodes with another precision than the table gives them, by position in the graph.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -15,18 +15,15 @@ pub struct Assigned {
     pub activations: BTreeMap<usize, String>,
     /// Types of the nodes' weights.
     pub weights: BTreeMap<usize, String>,
+    /// Nodes in a region of wider types: they have the rows of the table's region.
+    pub region: BTreeSet<usize>,
 }
 
 impl Assigned {
-    /// The float nodes of a placement that were assigned.
-    pub fn of(placement: &Placement) -> Assigned {
-        let float = placement.float_nodes.iter().filter(|float| float.rule == RULE);
-        Assigned { float: float.map(|float| (float.node, float.reason.clone())).collect(), ..Assigned::default() }
-    }
-
-    /// Applies the float nodes, before the rules run.
+    /// Applies the float nodes and the region, before the rules run.
     pub(super) fn leave_float(&self, draft: &mut Draft) {
         draft.rule = RULE;
+        draft.region.clone_from(&self.region);
         for (&node_idx, reason) in &self.float {
             draft.leave_float(node_idx, reason.clone());
         }
@@ -47,6 +44,19 @@ impl Assigned {
 }
 
 impl<'a> Draft<'a> {
+    /// Quantizes what the copies at the borders of a region read; the copies are quantized where others read them.
+    pub(super) fn quantize_copies(&mut self) {
+        if self.region.is_empty() {
+            return;
+        }
+        for (node_idx, node) in self.graph.node.iter().enumerate() {
+            let is_quantized = node.output.first().is_some_and(|output| self.is_quantizer(output));
+            if node.op_type() == "Identity" && is_quantized {
+                self.quantize_edge((node_idx, 0), "converted to other types for the nodes that read its copy");
+            }
+        }
+    }
+
     /// The quantized inputs of a node, and its quantized outputs, looked for after the operators fused to the node.
     fn quantizers_around(&self, node_idx: usize) -> Vec<&'a str> {
         let graph = self.graph;

@@ -78,8 +78,7 @@ impl<'a> Draft<'a> {
 
     /// Type and parameters that the producer's row prescribes.
     pub(super) fn fixed_output(&self, tensor: &str) -> Option<(&'a str, FixedGrid)> {
-        let node = self.index.producer(tensor)?;
-        let row = self.scheme.ops.get(node.op_type())?;
+        let row = self.table_row(self.index.producer_idx(tensor)?)?;
         match (row.constraint, &row.output) {
             (Some(Constraint::Fixed { fixed_output: fixed }), Some(output)) => Some((output, fixed)),
             _ => None,
@@ -95,7 +94,7 @@ impl<'a> Draft<'a> {
         if let Some(qtype) = self.group_types.get(self.group_of(tensor)) {
             return qtype.clone();
         }
-        let row = |node_idx: usize| self.scheme.ops.get(self.graph.node[node_idx].op_type());
+        let row = |node_idx: usize| self.table_row(node_idx);
         let of_reader =
             edges.iter().find_map(|edge| self.input_types.get(edge).cloned().or(row(edge.0)?.input.clone()));
         let of_producer = || row(self.index.producer_idx(tensor)?)?.output.clone();

@@ -30,6 +30,8 @@ pub struct Draft<'a> {
     /// Types and shapes.
     pub value_info: &'a ValueInfos,
     pub(super) scheme: &'a Scheme,
+    /// Nodes in a region of wider types.
+    pub(super) region: BTreeSet<usize>,
     /// The rule that is running, named by every mark.
     pub(super) rule: &'static str,
     pub(super) float: BTreeMap<usize, Mark>,
@@ -69,6 +71,7 @@ impl<'a> Draft<'a> {
             index: GraphIndex::new(graph),
             value_info,
             scheme,
+            region: BTreeSet::new(),
             rule: "",
             float: BTreeMap::new(),
             edges: BTreeMap::new(),
@@ -100,7 +103,9 @@ impl<'a> Draft<'a> {
     /// The table's row of a node, even if the node was left float.
     pub(super) fn table_row(&self, node_idx: usize) -> Option<&'a OpRow> {
         let node = &self.graph.node[node_idx];
-        self.scheme.ops.get(node.op_type()).filter(|_| matches!(node.domain(), "" | "ai.onnx"))
+        let region = self.scheme.region.as_ref().filter(|_| self.region.contains(&node_idx));
+        let rows = region.map_or(&self.scheme.ops, |region| &region.ops);
+        rows.get(node.op_type()).filter(|_| matches!(node.domain(), "" | "ai.onnx"))
     }
 
     /// Positions of the nodes of these operators that may still be quantized, in order.
@@ -151,7 +156,7 @@ impl<'a> Draft<'a> {
     /// normalization is its gain, a vector.
     pub fn weight_input(&self, node_idx: usize) -> Option<usize> {
         let node = &self.graph.node[node_idx];
-        self.scheme.ops.get(node.op_type())?.weight.as_ref()?;
+        self.table_row(node_idx)?.weight.as_ref()?;
         let inputs = node.input.iter().enumerate().take(2);
         let least_rank = if node.op_type() == "LayerNormalization" { 1 } else { 2 };
         let is_weight = |name: &str| {

@@ -233,6 +233,8 @@ pub struct Placement {
     pub tails: Vec<DetectorTail>,
     /// Operators that make several activations share quantization parameters, in the order of the graph.
     pub joins: Vec<Join>,
+    /// The precisions of single nodes that the caller assigned.
+    pub assigned: Assigned,
     /// Whether the network is a transformer and the table has a rule for transformers. A detector with attention after
     /// a convolutional network is not one: it gains from the methods for convolutions.
     pub is_transformer: bool,
@@ -366,5 +368,7 @@ pub fn place_assigned(
         }
     }
     assigned.set_types(&mut draft);
-    draft.finish()
+    draft.rule = assigned::RULE;
+    draft.quantize_copies();
+    Placement { assigned: assigned.clone(), ..draft.finish() }
 }

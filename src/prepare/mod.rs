@@ -61,6 +61,14 @@ pub fn prepare_unfolded(model: &mut ModelProto) -> Result<()> {
         .try_for_each(|pass| (pass.run)(model, OPSET).map(drop))
 }
 
+/// Raises the version of the default operator set to at least `min_opset`.
+///
+/// # Errors
+/// If a node has no equivalent in that version; the message names it.
+pub fn raise_opset(model: &mut ModelProto, min_opset: i64) -> Result<()> {
+    (upgrade_opset::UPGRADE_OPSET.run)(model, min_opset).map(drop)
+}
+
 /// Version of the default operator set.
 ///
 /// # Errors

@@ -28,6 +28,15 @@ impl QuantizedModel {
     pub fn into_model(self) -> ModelProto {
         self.0
     }
+
+    /// The model after `change`, which keeps its values.
+    ///
+    /// # Errors
+    /// If the change fails.
+    pub fn changed(mut self, change: impl FnOnce(&mut ModelProto) -> Result<()>) -> Result<QuantizedModel> {
+        change(&mut self.0)?;
+        Ok(self)
+    }
 }
 
 /// Writes `plan` into its prepared `model`, whose edits must have been applied.
@@ -87,12 +96,22 @@ impl Writer {
         let inserted = graph.input.iter().filter_map(|value| self.after_tensor.remove(value.name()));
         let mut nodes: Vec<NodeProto> = inserted.flatten().collect();
         let mut clip_bounds = Vec::new();
+        let copies = self.copies(graph);
         for (node_idx, mut node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
             for (input_idx, input) in node.input.iter_mut().enumerate() {
                 let edge = (node_idx, input_idx);
                 if let Some(name) = self.replaced.get(&edge).or(self.renamed.get(input)) {
                     input.clone_from(name);
                 }
+            }
+            if copies.contains(&node_idx) {
+                let of_copy = self.after_tensor.remove(&node.output[0]).into_iter().flatten();
+                nodes.extend(of_copy.map(|mut quantizer| {
+                    let reads_copy = quantizer.input.iter_mut().filter(|input| **input == node.output[0]);
+                    reads_copy.for_each(|input| input.clone_from(&node.input[0]));
+                    quantizer
+                }));
+                continue;
             }
             if self.removed.contains(&node_idx) {
                 clip_bounds.extend(node.input.into_iter().skip(1));
@@ -114,6 +133,25 @@ impl Writer {
         graph.node = nodes;
         graph.initializer.extend(self.initializers);
         clip_bounds
+    }
+
+    /// Identities between two quantizers, with no reader but the second. The second then reads the dequantized tensor
+    /// itself.
+    fn copies(&self, graph: &GraphProto) -> BTreeSet<usize> {
+        let nodes = || graph.node.iter().enumerate();
+        let is_quantized = |node_idx, node: &NodeProto| {
+            self.replaced.contains_key(&(node_idx, 0)) && self.after_tensor.contains_key(&node.output[0])
+        };
+        let copies = nodes().filter(|(node_idx, node)| node.op_type() == "Identity" && is_quantized(*node_idx, node));
+        let mut copies: BTreeMap<&String, usize> = copies.map(|(node_idx, node)| (&node.output[0], node_idx)).collect();
+        copies.retain(|output, _| !graph.output.iter().any(|value| value.name() == *output));
+        if !copies.is_empty() {
+            for (node_idx, node) in nodes() {
+                let float = node.input.iter().enumerate().filter(|(i, _)| !self.replaced.contains_key(&(node_idx, *i)));
+                float.for_each(|(_, input)| _ = copies.remove(input));
+            }
+        }
+        copies.into_values().collect()
     }
 
     fn activation(&mut self, planned: &PlannedActivation) -> Result<()> {

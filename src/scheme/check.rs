@@ -3,7 +3,8 @@
 use super::mixed::check_mixed;
 use super::wrong::{Wrong, ensure, wrong};
 use super::{
-    Axis, BiasRow, Catalog, Constraint, Granularity, ParameterKind, QType, RuleCall, ScaleKind, Scheme, WeightStorage,
+    Axis, BiasRow, Catalog, Constraint, Granularity, OpRow, ParameterKind, QType, RuleCall, ScaleKind, Scheme,
+    WeightStorage,
 };
 use crate::diag::none_of;
 use crate::quant::{Codes, Symmetry};
@@ -35,8 +36,9 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     }
     check_mixed(scheme)?;
     check_storage(scheme)?;
-    for op in scheme.ops.keys() {
-        check_row(scheme, op)?;
+    let of_region = scheme.region.iter().flat_map(|region| &region.ops).map(|row| ("region.ops", row));
+    for (key, (op, row)) in scheme.ops.iter().map(|row| ("ops", row)).chain(of_region) {
+        check_row(scheme, row, op, &format!("{key}.{op}"))?;
     }
     let severity = ("severity", ParameterKind::Word(&["error", "warning"]));
     for (key, calls, rules, common) in [
@@ -147,20 +149,19 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     })
 }
 
-fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
-    let row = &scheme.ops[op];
+fn check_row(scheme: &Scheme, row: &OpRow, op: &str, at: &str) -> Result<(), Wrong> {
     for (key, name) in [("input", &row.input), ("constant", &row.constant), ("output", &row.output)] {
         if let Some(name) = name {
-            scheme.per_tensor_type(name, &format!("ops.{op}.{key}"))?;
+            scheme.per_tensor_type(name, &format!("{at}.{key}"))?;
         }
     }
-    let bias_at = format!("ops.{op}.bias");
+    let bias_at = format!("{at}.bias");
     if let Some(weight) = &row.weight {
         let columns = weight.axis == Axis::Columns;
-        ensure(!columns || op == "MatMul", &format!("ops.{op}.weight.axis"), || {
+        ensure(!columns || op == "MatMul", &format!("{at}.weight.axis"), || {
             "`columns`, expected it for MatMul only".into()
         })?;
-        let at = format!("ops.{op}.weight.type");
+        let at = format!("{at}.weight.type");
         let qtype = scheme.find_type(&weight.qtype, &at)?;
         qtype.check_for_weight(&weight.qtype, &at)?;
         let int32 = row.bias == BiasRow::Int32;
@@ -178,11 +179,12 @@ fn check_row(scheme: &Scheme, op: &str) -> Result<(), Wrong> {
         scheme.per_tensor_type(name, &format!("{bias_at}.type"))?;
     }
     if let Some(Constraint::Fixed { fixed_output: fixed }) = row.constraint {
-        let at = format!("ops.{op}.constraint.fixed_output");
+        let output_at = format!("{at}.output");
+        let at = format!("{at}.constraint.fixed_output");
         let Some(output) = &row.output else {
             return Err(wrong(at, anyhow!("expected the row to have an `output` too")));
         };
-        let grid = scheme.per_tensor_type(output, &format!("ops.{op}.output"))?.grid();
+        let grid = scheme.per_tensor_type(output, &output_at)?.grid();
         ensure(fixed.scale.is_normal() && fixed.scale > 0.0, &format!("{at}.scale"), || {
             format!("{}, expected a number above 0", fixed.scale)
         })?;

@@ -12,7 +12,7 @@ use serde_with::skip_serializing_none;
 pub const FLOAT: &str = "float";
 
 /// First version of ONNX's operator set that has integers of 4 and 16 bits and scales per block.
-const WIDE_OPSET: i64 = 21;
+pub const WIDE_OPSET: i64 = 21;
 
 /// A precision in a table's key `mixed`: types that a layer may have instead of those of its row. Only [`FLOAT`] has
 /// none.
@@ -35,11 +35,6 @@ impl Precision {
     }
 }
 
-/// Whether the type is in ONNX's operator set 13.
-fn is_old(qtype: &QType) -> bool {
-    qtype.storage_bits.unwrap_or(qtype.bits) == 8 && qtype.granularity != Granularity::PerBlock
-}
-
 impl Scheme {
     /// Raises [`Scheme::min_opset`] where the types of the precision `name` need that.
     pub fn make_room_for(&mut self, name: &str) {
@@ -52,7 +47,7 @@ impl Scheme {
     pub fn has_room_for(&self, name: &str) -> bool {
         let types = self.mixed.get(name).into_iter().flat_map(Precision::types);
         let mut types = types.filter_map(|(_, name)| self.types.get(name));
-        self.min_opset >= WIDE_OPSET || types.all(is_old)
+        self.min_opset >= WIDE_OPSET || !types.any(QType::is_wide)
     }
 
     /// Whether rows or rules use the type. A type that only `mixed` uses needs its operator set only when it is chosen.

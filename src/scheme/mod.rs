@@ -11,6 +11,7 @@ mod load;
 mod locate;
 mod mixed;
 mod qtype;
+mod region;
 mod row;
 mod wrong;
 
@@ -19,8 +20,9 @@ pub use catalog::{Catalog, Takes};
 pub use layers::is_path;
 pub use load::{files, resolve, resolve_with};
 pub use locate::line_of;
-pub use mixed::{FLOAT, Precision};
+pub use mixed::{FLOAT, Precision, WIDE_OPSET};
 pub use qtype::{Granularity, QType, ScaleDivisor, ScaleKind};
+pub use region::Region;
 pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, WeightRow};
 
 use crate::diag::none_of;
@@ -72,6 +74,9 @@ pub struct Scheme {
     pub switches: BTreeMap<String, Switch>,
     /// One row per operator that may be quantized; all other operators stay float.
     pub ops: BTreeMap<String, OpRow>,
+    /// Rows of a region of wider types; `None` where no operator may be in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<Region>,
     /// Placement rules, in the order in which they run.
     pub placement: Vec<RuleCall>,
     /// Rules for models with Q/DQ for this target, besides those of ONNX itself.

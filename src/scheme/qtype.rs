@@ -110,6 +110,11 @@ impl QType {
         format!("{}int{bits}", if self.signed { "" } else { "u" })
     }
 
+    /// Whether ONNX has the type only from operator set [`WIDE_OPSET`] on.
+    pub fn is_wide(&self) -> bool {
+        self.storage_bits.unwrap_or(self.bits) != 8 || self.granularity == Granularity::PerBlock
+    }
+
     /// Fails where weights cannot have the type, which is called `name`.
     pub(super) fn check_for_weight(&self, name: &str, at: &str) -> Result<(), Wrong> {
         ensure(!self.ada_sign, at, || format!("type `{name}` has `ada_sign`, expected it for activations only"))

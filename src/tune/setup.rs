@@ -13,6 +13,7 @@ use crate::progress::Progress;
 use crate::scheme::Scheme;
 use crate::simulate::{FloatReference, OutputOptions};
 use anyhow::{Result, ensure};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Minimum samples to learn from and to evaluate on. Bias correction and learned rounding read many positions of each.
@@ -97,6 +98,9 @@ pub struct Setup<'a> {
     pub selection: &'a Selection,
     /// Candidate Muls for channel scales. They multiply by 1 at first; `value_info` and `selection` know their names.
     pub insertable: &'a [InsertedMul],
+    /// Names for copies of tensors at the borders of a region of wider types, by tensor; `value_info` knows them. Empty
+    /// where the table has no region.
+    pub copies: &'a BTreeMap<String, String>,
     /// Shapes for inputs with open dimensions.
     pub shapes: &'a Shapes,
     /// Range observers.

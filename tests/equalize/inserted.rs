@@ -152,3 +152,60 @@ fn first_layers_whose_quantized_outputs_a_gate_reads_stay_float() {
         assert_eq!((methods, is_float), (serde_json::json!([]), false), "{backend}");
     }
 }
+
+#[test]
+fn first_layers_get_wider_types_between_conversions_on_a_target_without_float() {
+    let folder = TempDir::new().unwrap();
+    let model = folder.path().join("silu.onnx");
+    let gated = network(|g| {
+        g.op("Sigmoid", &["b"], "t");
+        g.op("Mul", &["b", "t"], "r");
+    });
+    std::fs::write(&model, gated.encode_to_vec()).unwrap();
+    let output = folder.path().join("one.onnx");
+    let run_once = |backend: &str, output: &Path, extra: &[&str]| {
+        let extra = [&["--methods", "keep-first", "--emit", "deploy"], extra].concat();
+        calibrate(&model, backend, output, &extra)["methods"].clone()
+    };
+    let methods = run_once("qnn-htp", &output, &["--threads", "1"]);
+    assert_eq!(
+        (&methods[1]["variant"], &methods[1]["accepted"]),
+        (&"Conv_a, Conv_b".into(), &true.into()),
+        "{methods}"
+    );
+    assert_eq!(methods[1]["details"][0], "2 layers of wider types, 2 conversions at its borders");
+    let db = |at: usize| methods[1]["judged"]["sqnr_db"][at].as_f64().unwrap();
+    assert!(db(1) > db(0) + 3.0, "{methods}");
+    let written = ["onnx", "json", "deploy.onnx"].map(|suffix| std::fs::read(output.with_extension(suffix)).unwrap());
+    let quantized = ModelProto::decode(&written[0][..]).unwrap();
+    assert_eq!(quantized.opset_import[0].version(), 21);
+    let graph = quantized.graph.unwrap();
+    let of_type = |op_type: &str| graph.node.iter().filter(|node| node.op_type() == op_type).collect::<Vec<_>>();
+    assert!(of_type("Identity").is_empty());
+    let dequantized = |tensor: &String| of_type("DequantizeLinear").iter().any(|node| node.output[0] == *tensor);
+    let conversions: Vec<_> =
+        of_type("QuantizeLinear").iter().filter(|node| dequantized(&node.input[0])).map(|node| node.name()).collect();
+    assert_eq!(conversions, ["x_converted_QuantizeLinear", "r_converted_QuantizeLinear"]);
+    let data_type = |tensor: &str| {
+        let name = format!("{tensor}_zero_point");
+        graph.initializer.iter().find(|stored| *stored.name() == name).unwrap().data_type()
+    };
+    let types: Vec<i32> = ["x", "x_converted", "a", "gated", "r", "r_converted", "y"].map(data_type).to_vec();
+    assert_eq!(types, [2, 4, 4, 4, 4, 2, 2]);
+    let sidecar: serde_json::Value = serde_json::from_slice(&written[1]).unwrap();
+    let copy = serde_json::json!({"insert_copy": {"tensor": "r", "output": "r_converted", "readers": ["y"]}});
+    assert!(sidecar["edits"].as_array().unwrap().contains(&copy), "{}", sidecar["edits"]);
+    // The same bytes on two threads, and by an export from the sidecar.
+    let again = folder.path().join("two.onnx");
+    run_once("qnn-htp", &again, &["--threads", "2"]);
+    assert!(std::fs::read(&again).unwrap() == written[0]);
+    let exported = folder.path().join("exported.onnx");
+    let mut command = mqq();
+    command.arg("export").arg(output.with_extension("json")).args(["--format", "deploy", "-o"]).arg(&exported);
+    let ran = run(command.arg("--model").arg(&model));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(std::fs::read(&exported).unwrap() == written[2]);
+    // Only in a table with a region.
+    assert_eq!(run_once("qnn-htp", &again, &["--set", "wider=null", "--set", "region=null"]), serde_json::json!([]));
+    assert_eq!(run_once("tflite", &again, &[]), serde_json::json!([]));
+}

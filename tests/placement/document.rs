@@ -87,7 +87,7 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Variants of the enum that has most, `ModelEdit`.
-const MAX_VARIANTS: usize = 4;
+const MAX_VARIANTS: usize = 5;
 
 /// Keys of earlier schemas that are still read.
 const EARLIER: [&str; 1] = ["n_judges"];

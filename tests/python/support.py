@@ -105,6 +105,24 @@ def quantized(model, backend, *extra):
     return calibrate(fixture(model), backend, folder / f"{model}.{backend}.onnx", *extra)
 
 
+def gated(path, n=16, seed=4):
+    """Two convolutions with SiLU, the first with channels of unlike reach, and one behind them; and 24 samples."""
+    rng = np.random.default_rng(seed)
+    reach = np.exp2((np.arange(n) * 5 % 9 - 4) / 2).astype(np.float32)[:, None, None, None]
+    constants = {
+        "first": rng.normal(size=(n, 3, 3, 3)).astype(np.float32) * 2 * reach,
+        "depthwise": rng.normal(size=(n, 1, 3, 3)).astype(np.float32) / reach,
+        "last": (rng.normal(size=(4, n, 1, 1)) / n**0.5).astype(np.float32),
+    }
+    nodes = [
+        ("Conv", ["x", "first"], "a", {"pads": [1] * 4}), ("Sigmoid", ["a"], "s", {}), ("Mul", ["a", "s"], "g", {}),
+        ("Conv", ["g", "depthwise"], "b", {"group": n}), ("Sigmoid", ["b"], "t", {}), ("Mul", ["b", "t"], "r", {}),
+        ("Conv", ["r", "last"], "y", {}),
+    ]
+    save(path, nodes, constants, {"x": (1, 3, 32, 32)})
+    return [{"x": rng.normal(size=(1, 3, 32, 32)).astype(np.float32)} for _ in range(24)]
+
+
 def save(path, nodes, constants, inputs, outputs=("y",)):
     """A graph of (operator, inputs, output, attributes); inputs and outputs are float or, named `n_…`, int64."""
     kind = lambda name: TensorProto.INT64 if name.startswith("n_") else TensorProto.FLOAT

@@ -18,7 +18,7 @@ from expected import MARGIN, hold
 from onnx import helper
 from packaging import tags
 from PIL import Image
-from support import (MQQ, ROOT, ZOO, agreement_percent, calibrate, digits, fixture, float_digits, mqq, output_names,
+from support import (MQQ, ROOT, ZOO, agreement_percent, calibrate, digits, fixture, float_digits, gated, mqq, output_names,
                      overflows, quantized, run, sqnr_db)
 from test_backends import FORMS, quantized_products
 from test_tables import calibrated as calibrated_in_blocks
@@ -335,6 +335,17 @@ def test_the_htp_takes_16_bits_behind_products_and_sums(tmp_path):
     options = ["-b", "qnn-htp-a16", "--data", tmp_path / "x.npy", "-o", output, "--quiet"]
     mqq("calibrate", path, *options)
     hold_htp(("hard-swish", "qnn-htp-a16", ""), run(path, data), output, data)
+
+
+def test_the_htp_converts_where_tensors_enter_and_leave_a_region_of_16_bits(tmp_path):
+    path, output = tmp_path / "gated.onnx", tmp_path / "q.onnx"
+    data = gated(path)
+    np.savez(tmp_path / "x.npz", x=np.concatenate([sample["x"] for sample in data]))
+    mqq("calibrate", path, "-b", "qnn-htp", "--methods", "keep-first", "--data", tmp_path / "x.npz", "-o", output, "--quiet")
+    assert not check_findings(output, "qnn-htp")
+    types = [node.input[2] for node in onnx.load(output).graph.node if node.op_type == "QuantizeLinear"]
+    assert {"x_converted_zero_point", "r_converted_zero_point"} <= set(types)
+    hold_htp(("gated", "qnn-htp", ""), run(path, data[:4]), output, data[:4])
 
 
 def encoder():

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator, validators
 from PIL import Image
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
-from support import MQQ, ROOT, fixture, mqq, save
+from support import MQQ, ROOT, fixture, gated, mqq, save
 
 SCHEMAS = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "docs" / "schemas").glob("*.json"))}
 REGISTRY = Registry().with_resources((f"{name}.json", Resource(schema, DRAFT202012)) for name, schema in SCHEMAS.items())
@@ -98,11 +98,13 @@ def networks(objects):
     (folder / "masks").mkdir()
     for k, sample in enumerate(test_masks.attention(folder / "attention.onnx", test_masks.LOWEST, "added")):
         np.savez(folder / "masks" / f"{k}.npz", **sample)
-    objects.calibrate("attention.onnx", "-b", "qnn-htp", "--data", "masks", *FAST, "--out-dir", "attention")
-    objects.run("inspect", "inspect", "attention.onnx", "-b", "qnn-htp")
-    objects.run("check", "check", "attention/attention.qnn-htp.onnx", "-b", "qnn-htp")
+    objects.calibrate("attention.onnx", "-b", "tflite", "--data", "masks", *FAST, "--out-dir", "attention")
+    objects.run("inspect", "inspect", "attention.onnx", "-b", "tflite")
+    objects.run("check", "check", "attention/attention.tflite.onnx", "-b", "tflite")
     model, data, _ = test_shapes.pictures(folder / "pictures")
     objects.calibrate(model, "-b", "openvino", "--data", data, *FAST, "--out-dir", "shapes")
+    np.savez(folder / "gated.npz", x=np.concatenate([sample["x"] for sample in gated(folder / "gated.onnx")]))
+    objects.calibrate("gated.onnx", "-b", "qnn-htp", "--data", "gated.npz", "--out-dir", "gated")
     test_weights_alone.network_of(folder, 72, 48)
     objects.calibrate("float.onnx", "-b", "onnxruntime-nbits", "--out-dir", "alone")
     test_tails.detector(folder / "tail.onnx")

@@ -215,7 +215,9 @@ fn transformers_have_a_table_of_their_own_where_a_target_has_no_float() {
             serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap()
         };
         assert_eq!(shown("inspect", &model)["placement"]["table"], table);
-        assert_eq!(shown("check", &folder.path().join("1.onnx"))["results"][0]["table"], table);
+        // The rules of a table with a region allow its types everywhere.
+        let checked_by = shown("check", &folder.path().join("1.onnx"))["results"][0]["table"].clone();
+        assert_eq!(checked_by, if backend == "qnn-htp" { serde_json::Value::Null } else { table.into() });
         assert!(shown("inspect", &repository("fixtures/digits_cnn.onnx"))["placement"].get("table").is_none());
     }
     let mut plain = mqq();

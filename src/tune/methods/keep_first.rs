@@ -1,86 +1,196 @@
-//! First layers that stay float, where a gate reads their quantized output at a high cost.
+//! First layers that stay float, or get wider types, where a gate reads their quantized output at a high cost.
 //!
 //! The channels of a first convolution have very different ranges. Where SiLU, hard-swish or another gate reads its
-//! quantized output, no channel scale can pass the gate, and all later layers inherit the loss.
+//! quantized output, no channel scale can pass the gate, and all later layers inherit the loss. On a target without float
+//! the layers and their gates become a region of wider types, with a conversion at each border.
 
+use crate::calibrate::CalibrationStatistics;
+use crate::diag::count;
+use crate::onnx::edit::{InsertedCopy, ModelEdit, edited};
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::node_name;
-use crate::onnx::proto::GraphProto;
+use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{ActivationQuantizer, Assigned, NetworkEnd, Placement, layers_at_end, place_assigned};
 use crate::plan::decide;
-use crate::scheme::FLOAT;
+use crate::scheme::{FLOAT, Region};
 use crate::simulate::Samples;
+use crate::statistics::TensorStatistics;
 use crate::tune::accept::INSERTION;
 use crate::tune::compare::Biases;
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
-use crate::tune::setup::{Evaluation, PlannedModel};
+use crate::tune::outcome::MethodOutcome;
+use crate::tune::setup::{Evaluation, PlannedModel, Setup};
 use crate::tune::variants::{Trial, Variant};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Leaves first layers float.
+/// Leaves first layers float, or gives them wider types.
 pub const KEEP_FIRST: Method = Method {
     name: "keep-first",
-    title: "first layers float",
-    about: "the first layers and those after them stay float where their quantized outputs are inputs of a gate",
+    title: "first layers",
+    about: "the first layers and those after them stay float, or get the wider types of a table's `region`, where their quantized outputs are inputs of a gate",
     is_tried: |case| case.effort.level() > 0,
     waits: false,
     action: Action::Choice(choose),
 };
 
-/// Maximum consecutive layers that stay float.
+/// Maximum consecutive layers that stay float or get wider types.
 const MAX_DEPTH: usize = 2;
 /// Operators that are a gate or begin one.
 const GATES: [&str; 8] = ["Sigmoid", "HardSigmoid", "HardSwish", "Mul", "Tanh", "Softplus", "Gelu", "Mish"];
+/// Operators that a region passes without a row: ranges make them redundant, or they run between quantizers.
+const FOLLOWERS: [&str; 2] = ["Relu", "Clip"];
 
-/// Leaves the first layers float, or the next ones too, where that gains.
+/// Leaves the first layers float or gives them wider types, or the next ones too, where that gains.
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
     let ChoiceContext { setup, methods, calibration } = *context;
     let mut chosen = Chosen::default();
     let Some(data) = setup.samples.filter(|_| !setup.has_given_ranges && !setup.has_goal) else { return Ok(chosen) };
-    if !setup.scheme.mixed.contains_key(FLOAT) {
-        return Ok(chosen);
-    }
-    let mut float: BTreeMap<usize, String> = BTreeMap::new();
-    // Layers that were tried stay float in the next attempt, accepted or not.
-    let mut tried = planned.placement.clone();
+    let PlannedModel { model, placement, edits, .. } = planned.clone();
+    let graph = model.graph()?;
+    // Layers that were tried are changed in the next attempt, accepted or not.
+    let mut layers: BTreeSet<usize> = BTreeSet::new();
     for _ in 0..MAX_DEPTH {
-        let model = &planned.model;
-        let graph = model.graph()?;
-        let first = first_layers(graph, &tried);
-        let gated: Vec<usize> = first.into_iter().filter(|&layer| is_gated(graph, &tried, layer)).collect();
+        let mut gated = first_layers(graph, &placement, &layers);
+        gated.retain(|&layer| is_gated(graph, &placement, layer));
         if gated.is_empty() {
             break;
         }
-        let samples = context.samples(data, model, known.as_ref())?;
+        layers.extend(gated);
+        let variant = match (setup.scheme.mixed.contains_key(FLOAT), &setup.scheme.region) {
+            (true, _) => Some(left_float(setup, &model, &layers, calibration)?),
+            (false, Some(region)) => widened(setup, (&model, &placement), region, &layers, calibration)?,
+            (false, None) => None,
+        };
+        let Some(variant) = variant else { break };
+        let samples = context.samples(data, &model, known.as_ref())?;
         let (names, values) = (data.names(), data.values(samples.clone())?);
-        let reason = "a first layer whose output is an input of a gate";
-        float.extend(gated.iter().map(|&layer| (layer, reason.to_string())));
-        let layers: Vec<&str> = float.keys().map(|&layer| node_name(&graph.node[layer])).collect();
-        let assigned = Assigned { float: float.clone(), ..Assigned::default() };
-        let without = place_assigned(graph, setup.value_info, setup.scheme, setup.selection, &assigned);
-        let decided = decide(graph, &without, &calibration.of(&without), None, setup.scheme, setup.range_observers())?;
+        let title = layers.iter().map(|&layer| node_name(&graph.node[layer])).collect::<Vec<_>>().join(", ");
+        let details = match variant.edits.len() {
+            0 => Vec::new(),
+            n => vec![format!("{} of wider types, {n} conversions at its borders", count(layers.len(), "layer"))],
+        };
         let data = Samples { names: &names, values: &values };
         let reference = known.take().map(|known| known.reference);
         let mut trial = Trial::new(KEEP_FIRST, setup, planned, data, Biases::of(methods), reference);
-        trial.enter(Some(layers.join(", ")), INSERTION, || Ok(Variant::of_plan(model, &without, decided)))?;
+        trial.enter(Some(title), INSERTION, || Ok(variant))?;
         let (best, outcomes, of_plan) = trial.finish();
-        chosen.outcomes.extend(outcomes);
+        chosen
+            .outcomes
+            .extend(outcomes.into_iter().map(|outcome| MethodOutcome { details: details.clone(), ..outcome }));
         let mut reference = of_plan;
         if let Some(best) = best {
             planned.replan(best.variant.decided);
             planned.placement = best.variant.placement;
+            planned.model = best.variant.model;
+            planned.edits = [&edits[..], &best.variant.edits].concat();
+            chosen.statistics.extend(best.variant.statistics);
             reference = Some(best.reference);
         }
         *known = reference.map(|reference| Evaluation { samples, reference });
-        tried = without;
     }
     Ok(chosen)
 }
 
-/// Quantized layers with a weight that no other of them precedes.
-fn first_layers(graph: &GraphProto, placement: &Placement) -> Vec<usize> {
+/// The plan with `layers` float.
+fn left_float(
+    setup: Setup,
+    model: &ModelProto,
+    layers: &BTreeSet<usize>,
+    calibration: &CalibrationStatistics,
+) -> Result<Variant> {
+    let graph = model.graph()?;
+    let reason = "a first layer whose output is an input of a gate";
+    let float = layers.iter().map(|&layer| (layer, reason.to_string())).collect();
+    let assigned = Assigned { float, ..Assigned::default() };
+    let placement = place_assigned(graph, setup.value_info, setup.scheme, setup.selection, &assigned);
+    let statistics = calibration.of(&placement);
+    let decided = decide(graph, &placement, &statistics, None, setup.scheme, setup.range_observers())?;
+    Ok(Variant::of_plan(model, &placement, decided))
+}
+
+/// The plan with `layers` and their gates in a region of wider types; `None` where the region cannot hold them.
+fn widened(
+    setup: Setup,
+    (model, placement): (&ModelProto, &Placement),
+    region: &Region,
+    layers: &BTreeSet<usize>,
+    calibration: &CalibrationStatistics,
+) -> Result<Option<Variant>> {
+    let graph = model.graph()?;
+    let Some(nodes) = region_of(graph, placement, region, layers) else { return Ok(None) };
+    let Some(copies) = copies(graph, &nodes, setup.copies) else { return Ok(None) };
+    let statistics_of = |copy: &InsertedCopy| Some((copy.output.clone(), calibration.get(&copy.tensor)?.clone()));
+    let statistics: BTreeMap<String, TensorStatistics> = copies.iter().filter_map(statistics_of).collect();
+    let outputs: BTreeSet<&String> = nodes.iter().filter_map(|&node| graph.node[node].output.first()).collect();
+    let edits: Vec<ModelEdit> = copies.into_iter().map(ModelEdit::InsertCopy).collect();
+    let changed = edited(model, &edits)?;
+    let graph = changed.graph()?;
+    let is_inside =
+        |node_idx: &usize| graph.node[*node_idx].output.first().is_some_and(|output| outputs.contains(output));
+    let assigned = Assigned { region: (0..graph.node.len()).filter(is_inside).collect(), ..Assigned::default() };
+    let placement = place_assigned(graph, setup.value_info, setup.scheme, setup.selection, &assigned);
+    let all = calibration.of_others(&placement, &statistics);
+    let decided = decide(graph, &placement, &all, None, setup.scheme, setup.range_observers())?;
+    Ok(Some(Variant { edits, statistics, ..Variant::of_plan(&changed, &placement, decided) }))
+}
+
+/// The layers, and the nodes after them that read nothing else up to the next layers. `None` where a layer has no row in
+/// the region, or an output of the network would be in it.
+fn region_of(
+    graph: &GraphProto,
+    placement: &Placement,
+    region: &Region,
+    layers: &BTreeSet<usize>,
+) -> Option<BTreeSet<usize>> {
+    let has_row = |node_idx: usize| region.ops.contains_key(graph.node[node_idx].op_type());
+    if !layers.iter().all(|&layer| has_row(layer)) {
+        return None;
+    }
+    let index = GraphIndex::new(graph);
+    let other_layers: BTreeSet<usize> =
+        placement.weights.iter().flat_map(|weight| &weight.edges).map(|edge| edge.0).collect();
+    let mut nodes = layers.clone();
+    for (node_idx, node) in graph.node.iter().enumerate() {
+        let is_listed = has_row(node_idx) || FOLLOWERS.contains(&node.op_type());
+        let mut made =
+            node.input.iter().filter(|name| !name.is_empty() && index.initializer(name).is_none()).peekable();
+        let is_after = made.peek().is_some()
+            && made.all(|name| index.producer_idx(name).is_some_and(|producer| nodes.contains(&producer)));
+        if is_listed && is_after && !other_layers.contains(&node_idx) {
+            nodes.insert(node_idx);
+        }
+    }
+    let is_output = |node: &usize| graph.node[*node].output.iter().any(|name| index.is_output(name));
+    (!nodes.iter().any(is_output)).then_some(nodes)
+}
+
+/// A copy of each quantized tensor that crosses the region's border, for the nodes on the other side. `None` where a tensor
+/// that crosses it has no name for a copy.
+fn copies(graph: &GraphProto, nodes: &BTreeSet<usize>, names: &BTreeMap<String, String>) -> Option<Vec<InsertedCopy>> {
+    let index = GraphIndex::new(graph);
+    let mut readers: BTreeMap<&String, Vec<String>> = BTreeMap::new();
+    for (node_idx, node) in graph.node.iter().enumerate() {
+        let is_inside = nodes.contains(&node_idx);
+        let crosses = |name: &&String| {
+            let is_made_inside = index.producer_idx(name).is_some_and(|producer| nodes.contains(&producer));
+            !name.is_empty() && index.initializer(name).is_none() && is_made_inside != is_inside
+        };
+        let crossing: BTreeSet<&String> = node.input.iter().filter(crosses).collect();
+        for tensor in crossing {
+            readers.entry(tensor).or_default().push(node.output.first()?.clone());
+        }
+    }
+    let copy = |(tensor, readers): (&String, Vec<String>)| {
+        Some(InsertedCopy { tensor: tensor.clone(), output: names.get(tensor)?.clone(), readers })
+    };
+    readers.into_iter().map(copy).collect()
+}
+
+/// Quantized layers with a weight that no other of them precedes, besides those in `without`.
+fn first_layers(graph: &GraphProto, placement: &Placement, without: &BTreeSet<usize>) -> Vec<usize> {
     let edges = placement.weights.iter().flat_map(|weight| &weight.edges);
-    let layers: BTreeSet<usize> = edges.map(|edge| edge.0).collect();
+    let layers: BTreeSet<usize> = edges.map(|edge| edge.0).filter(|layer| !without.contains(layer)).collect();
     layers_at_end(graph, NetworkEnd::First, |node_idx| layers.contains(&node_idx))
 }
 
