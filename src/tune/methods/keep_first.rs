@@ -38,7 +38,7 @@ pub const KEEP_FIRST: Method = Method {
 const MAX_DEPTH: usize = 2;
 /// Operators that are a gate or begin one.
 const GATES: [&str; 8] = ["Sigmoid", "HardSigmoid", "HardSwish", "Mul", "Tanh", "Softplus", "Gelu", "Mish"];
-/// Operators that a region passes without a row: ranges make them redundant, or they run between quantizers.
+/// Operators that always follow: ranges make them redundant, or they run between quantizers.
 const FOLLOWERS: [&str; 2] = ["Relu", "Clip"];
 
 /// Leaves the first layers float or gives them wider types, or the next ones too, where that gains.
@@ -58,7 +58,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         }
         layers.extend(gated);
         let variant = match (setup.scheme.mixed.contains_key(FLOAT), &setup.scheme.region) {
-            (true, _) => Some(left_float(setup, &model, &layers, calibration)?),
+            (true, _) => left_float(setup, (&model, &placement), &layers, calibration)?,
             (false, Some(region)) => widened(setup, (&model, &placement), region, &layers, calibration)?,
             (false, None) => None,
         };
@@ -92,21 +92,27 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     Ok(chosen)
 }
 
-/// The plan with `layers` float.
+/// The plan with `layers` and their gates float; `None` where an output of the network would be among these.
 fn left_float(
     setup: Setup,
-    model: &ModelProto,
+    (model, placement): (&ModelProto, &Placement),
     layers: &BTreeSet<usize>,
     calibration: &CalibrationStatistics,
-) -> Result<Variant> {
+) -> Result<Option<Variant>> {
     let graph = model.graph()?;
-    let reason = "a first layer whose output is an input of a gate";
-    let float = layers.iter().map(|&layer| (layer, reason.to_string())).collect();
+    let is_quantized = |node_idx: usize| placement.quantized_nodes.contains(&node_idx);
+    let Some(nodes) = with_followers(graph, placement, layers, is_quantized) else { return Ok(None) };
+    let reason = |node: &usize| match layers.contains(node) {
+        true => "a first layer whose output is an input of a gate",
+        false => "it follows a first layer that stays float",
+    };
+    let quantized = nodes.iter().filter(|node| is_quantized(**node));
+    let float = quantized.map(|node| (*node, reason(node).to_string())).collect();
     let assigned = Assigned { float, ..Assigned::default() };
     let placement = place_assigned(graph, setup.value_info, setup.scheme, setup.selection, &assigned);
     let statistics = calibration.of(&placement);
     let decided = decide(graph, &placement, &statistics, None, setup.scheme, setup.range_observers())?;
-    Ok(Variant::of_plan(model, &placement, decided))
+    Ok(Some(Variant::of_plan(model, &placement, decided)))
 }
 
 /// The plan with `layers` and their gates in a region of wider types; `None` where the region cannot hold them.
@@ -118,7 +124,8 @@ fn widened(
     calibration: &CalibrationStatistics,
 ) -> Result<Option<Variant>> {
     let graph = model.graph()?;
-    let Some(nodes) = region_of(graph, placement, region, layers) else { return Ok(None) };
+    let has_row = |node_idx: usize| region.ops.contains_key(graph.node[node_idx].op_type());
+    let Some(nodes) = with_followers(graph, placement, layers, has_row) else { return Ok(None) };
     let Some(copies) = copies(graph, &nodes, setup.copies) else { return Ok(None) };
     let statistics_of = |copy: &InsertedCopy| Some((copy.output.clone(), calibration.get(&copy.tensor)?.clone()));
     let statistics: BTreeMap<String, TensorStatistics> = copies.iter().filter_map(statistics_of).collect();
@@ -135,16 +142,15 @@ fn widened(
     Ok(Some(Variant { edits, statistics, ..Variant::of_plan(&changed, &placement, decided) }))
 }
 
-/// The layers, and the nodes after them that read nothing else up to the next layers. `None` where a layer has no row in
-/// the region, or an output of the network would be in it.
-fn region_of(
+/// The layers, and those nodes after them for which `may_follow` holds and that read nothing else, up to the next layers.
+/// `None` where it does not hold for a layer, or an output of the network would be among them.
+fn with_followers(
     graph: &GraphProto,
     placement: &Placement,
-    region: &Region,
     layers: &BTreeSet<usize>,
+    may_follow: impl Fn(usize) -> bool,
 ) -> Option<BTreeSet<usize>> {
-    let has_row = |node_idx: usize| region.ops.contains_key(graph.node[node_idx].op_type());
-    if !layers.iter().all(|&layer| has_row(layer)) {
+    if !layers.iter().all(|&layer| may_follow(layer)) {
         return None;
     }
     let index = GraphIndex::new(graph);
@@ -152,7 +158,7 @@ fn region_of(
         placement.weights.iter().flat_map(|weight| &weight.edges).map(|edge| edge.0).collect();
     let mut nodes = layers.clone();
     for (node_idx, node) in graph.node.iter().enumerate() {
-        let is_listed = has_row(node_idx) || FOLLOWERS.contains(&node.op_type());
+        let is_listed = may_follow(node_idx) || FOLLOWERS.contains(&node.op_type());
         let mut made =
             node.input.iter().filter(|name| !name.is_empty() && index.initializer(name).is_none()).peekable();
         let is_after = made.peek().is_some()
