@@ -65,6 +65,12 @@ impl Acceptance {
         Some(format!("worse at {}: {} {before} -> {after}", worst.name, change.metric.title))
     }
 
+    /// Whether more samples may turn a rejection into an acceptance: overlap and SQNR rise, the overlap within noise.
+    pub fn leaves_open(self, change: &Gain) -> bool {
+        let (gain, deviation) = (change.gain(), change.deviation);
+        !change.is_unknown && gain > 0.0 && gain < self.gain * deviation && change.sqnr_db[1] > change.sqnr_db[0]
+    }
+
     /// Whether a gain with this standard deviation is a loss beyond chance.
     fn is_harmed(self, gain: f64, deviation: f64) -> bool {
         !gain.is_finite() || -gain > self.loss * deviation && gain < 0.0

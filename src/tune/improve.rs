@@ -16,6 +16,7 @@ use crate::quant::ChannelScaling;
 use crate::simulate::Samples;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Instant;
 
 /// Changes of the float model that methods propose before calibration.
@@ -139,8 +140,7 @@ fn attempt(
     let statistics = calibration.of_scaled(&changed_placement, &scalings);
     let observers = setup.range_observers();
     let decided = decide(changed.graph()?, &changed_placement, &statistics, None, setup.scheme, observers)?;
-    let (names, values) = (data.names(), data.values(evaluated_by.clone())?);
-    let samples = Samples { names: &names, values: &values };
+    let names = data.names();
     let variant = Variant {
         edits,
         model: changed,
@@ -149,16 +149,26 @@ fn attempt(
         scalings: Some(scalings),
         statistics: BTreeMap::new(),
     };
+    let try_on = |positions: &Range<usize>, reference| {
+        let values = data.values(positions.clone())?;
+        let samples = Samples { names: &names, values: &values };
+        let mut trial = Trial::new(method, setup, planned, samples, Biases::of(&methods), reference);
+        trial.enter(None, acceptance, || Ok(variant.clone()))?;
+        anyhow::Ok((trial.is_open, trial.finish()))
+    };
     let reference = known.take().map(|known| known.reference);
-    let mut trial = Trial::new(method, setup, planned, samples, Biases::of(&methods), reference);
-    trial.enter(None, acceptance, || Ok(variant))?;
-    let (best, mut outcomes, mut reference) = trial.finish();
+    let (is_open, (mut best, mut outcomes, mut reference)) = try_on(&evaluated_by, reference)?;
+    let more = setup.more_samples(data, model, methods.n_of_layers(), &evaluated_by).filter(|_| is_open);
+    if let Some(more) = &more {
+        (_, (best, outcomes, _)) = try_on(more, None)?;
+    }
     if let Some(Best { variant, reference: of_changed, .. }) = best {
         planned.replan(variant.decided);
         planned.edit(variant.edits)?;
         planned.placement = variant.placement;
         calibration.take_scaled(&variant.scalings.unwrap_or_default());
-        reference = Some(of_changed);
+        // Later evaluations take the usual samples.
+        reference = Some(of_changed).filter(|_| more.is_none());
     }
     *known = reference.map(|reference| Evaluation { samples: evaluated_by, reference });
     let outcome = outcomes.pop().context("internal error: a change that was not judged")?;

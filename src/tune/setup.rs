@@ -21,6 +21,11 @@ pub const MIN_SAMPLES: usize = 4;
 /// Maximum samples of an evaluation where few are held out: then it uses others, too.
 const MAX_EVALUATION: usize = 32;
 
+/// Maximum samples of an evaluation that fewer left open.
+const MAX_OPEN: usize = 96;
+/// Maximum values of the largest tensor over all samples of such an evaluation.
+const MAX_OPEN_VALUES: usize = 1 << 25;
+
 /// A scheme, and the range observer of weights.
 #[derive(Clone, Copy)]
 pub struct WeightScheme<'a> {
@@ -147,10 +152,28 @@ impl<'a> Setup<'a> {
     /// Number of samples to use, held-out ones included, where `n_methods` methods change layers. They are the first by
     /// content.
     pub fn n_samples(&self, samples: &SampleSet, model: &ModelProto, n_methods: usize) -> usize {
+        let n = self.options.effort.n_samples(self.value_info.largest_activation(model));
+        n.min(self.max_samples(model, n_methods)).min(samples.by_content().len())
+    }
+
+    /// Number of samples whose tensors fit in memory.
+    fn max_samples(&self, model: &ModelProto, n_methods: usize) -> usize {
         let largest = self.value_info.largest_activation(model);
-        let effort = self.options.effort;
-        let limit = effort.max_bytes() / (4 * n_copies(n_methods) * largest.max(1));
-        effort.n_samples(largest).min(limit).min(samples.by_content().len())
+        self.options.effort.max_bytes() / (4 * n_copies(n_methods) * largest.max(1))
+    }
+
+    /// More samples, where those at the positions `few` left a decision open: at least twice as many.
+    pub fn more_samples(
+        &self,
+        samples: &SampleSet,
+        model: &ModelProto,
+        n_methods: usize,
+        few: &Range<usize>,
+    ) -> Option<Range<usize>> {
+        let cheap = MAX_OPEN_VALUES / self.value_info.largest_activation(model).max(1);
+        let n = MAX_OPEN.min(cheap).min(self.max_samples(model, n_methods));
+        let end = samples.by_content().len().min(few.start + n);
+        (end.saturating_sub(few.start) >= 2 * few.len()).then_some(few.start..end)
     }
 
     /// The samples that evaluate a change before tuning, as positions in [`SampleSet::by_content`].

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// A network with the same float outputs as another, with its plan.
+#[derive(Clone)]
 pub struct Variant {
     /// Edits of the other network's model.
     pub edits: Vec<ModelEdit>,
@@ -79,6 +80,8 @@ pub struct Trial<'a> {
     pub outcomes: Vec<MethodOutcome>,
     /// The best variant so far.
     pub best: Option<Best>,
+    /// Whether more samples may turn the last rejection into an acceptance.
+    pub is_open: bool,
 }
 
 impl<'a> Trial<'a> {
@@ -92,7 +95,19 @@ impl<'a> Trial<'a> {
         known: Option<FloatReference>,
     ) -> Trial<'a> {
         let PlannedModel { model, plan, placement, .. } = planned;
-        Trial { method, setup, model, plan, placement, samples, biases, known, outcomes: Vec::new(), best: None }
+        Trial {
+            method,
+            setup,
+            model,
+            plan,
+            placement,
+            samples,
+            biases,
+            known,
+            outcomes: Vec::new(),
+            best: None,
+            is_open: false,
+        }
     }
 
     /// Measures the variant that `make` returns. Returns its gain.
@@ -120,6 +135,7 @@ impl<'a> Trial<'a> {
         let (change, [of_plan, reference]) = compare_plans(compared, self.samples, self.known.as_ref())?;
         self.known = Some(of_plan);
         let gain = change.gain();
+        self.is_open = acceptance.leaves_open(&change);
         let outcome = MethodOutcome::judged(self.method.name, &change, acceptance, self.samples.len());
         if outcome.accepted && self.best.as_ref().is_none_or(|best| gain > best.gain) {
             self.best = Some(Best { variant, outcome: self.outcomes.len(), reference, gain });

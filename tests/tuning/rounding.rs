@@ -38,7 +38,8 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
             shifts: Vec::new(),
             free: false,
         };
-        let learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: false, tokens: &[] }).unwrap();
+        let learned =
+            rounding::round(&problem, LayerData { b: &x, y: &y, bias: &[], centred: false, tokens: &[] }).unwrap();
         let expected = [1.0, 3.0].iter().zip(given).zip(wanted).map(|((variance, given), wanted)| {
             let ridge = share * (variance + 2.0) / 2.0;
             let best = (variance * wanted + ridge * given) / (variance + ridge);
@@ -46,6 +47,33 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
         });
         assert_eq!(learned.rows.integers, expected.collect::<Vec<_>>(), "{bound}");
     }
+}
+
+/// Where the bias is not corrected, it is no part of what the integers reproduce.
+#[test]
+fn the_bias_of_the_outputs_is_not_learned() {
+    const N: usize = 1000;
+    let (w, bias) = ([0.4f32, -0.7, 0.9], 3.0f32);
+    let x: Vec<f32> = noise(3 * N, 5).iter().map(|x| x + 1.5).collect();
+    let plain = x.chunks(3).map(|x| x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>());
+    let (plain, with): (Vec<f32>, Vec<f32>) = plain.map(|y| (y, y + bias)).unzip();
+    let x = [Value::from_f32(&[N, 3], x).unwrap()];
+    let layer = LayerProduct::of(&node("Gemm", &[], &[("transB", 1)]), &[1, 3], &x[0]).unwrap();
+    let problem = Problem {
+        layer,
+        w: w.to_vec(),
+        scales: vec![0.03],
+        scale_idx: Vec::new(),
+        bounds: Bounds { low: -127, high: 127, pairs: None, shifts: &[] },
+        shifts: Vec::new(),
+        free: false,
+    };
+    let learned = |y: Vec<f32>, bias: &[f32]| {
+        let y = [Value::from_f32(&[N, 1], y).unwrap()];
+        rounding::round(&problem, LayerData { b: &x, y: &y, bias, centred: false, tokens: &[] }).unwrap().rows.integers
+    };
+    assert_eq!(learned(with.clone(), &[bias]), learned(plain.clone(), &[]));
+    assert_ne!(learned(with, &[]), learned(plain, &[]));
 }
 
 /// Integers are learned from tokens alone: what is in the padding behind them does not matter.
@@ -84,7 +112,7 @@ fn padding_is_not_learned_from() {
             shifts: Vec::new(),
             free: false,
         };
-        let data = LayerData { b: &x, y: &y, centred: true, tokens: &tokens };
+        let data = LayerData { b: &x, y: &y, bias: &[], centred: true, tokens: &tokens };
         rounding::round(&problem, data).unwrap().rows.integers
     };
     assert_eq!(learned(0.0, true), learned(5.0, true));
@@ -147,7 +175,8 @@ fn integers_make_up_for_a_bias_that_is_off() {
         shifts: Vec::new(),
         free: false,
     };
-    let mut learned = rounding::round(&problem, LayerData { b: &x, y: &y, centred: true, tokens: &[] }).unwrap();
+    let mut learned =
+        rounding::round(&problem, LayerData { b: &x, y: &y, bias: &[], centred: true, tokens: &[] }).unwrap();
     let real = |integers: &[i32]| -> Vec<f32> { integers.iter().map(|&q| q as f32 * scales[0]).collect() };
     // Mean squared error of a row, with a bias that takes the mean of `first` away and is then off.
     let first = product(&problem.layer, &real(&learned.rows.integers), &x[0], &shape);
@@ -206,7 +235,7 @@ proptest! {
         let (layer, scale_idx) = (layer.clone(), Vec::new());
         let (weight, steps) = (w.clone(), scales.clone());
         let problem = Problem { layer, w: weight, scales: steps, scale_idx, bounds, shifts: Vec::new(), free: false };
-        let rows = rounding::round(&problem, LayerData { b: &x, y: &y, centred: false, tokens: &[] }).unwrap().rows;
+        let rows = rounding::round(&problem, LayerData { b: &x, y: &y, bias: &[], centred: false, tokens: &[] }).unwrap().rows;
         let real = |q: &dyn Fn(usize) -> f32| -> Vec<f32> {
             (0..w.len()).map(|i| q(i) * scales[i / n_in]).collect()
         };
@@ -257,7 +286,7 @@ fn blocks_with_zero_points_keep_to_their_own_grids() {
         shifts: (0..n_out * n_in).map(|i| zero_points[of(i)] - zero_points[0]).collect(),
         free: true,
     };
-    let data = LayerData { b: &x, y: &y, centred: false, tokens: &[] };
+    let data = LayerData { b: &x, y: &y, bias: &[], centred: false, tokens: &[] };
     for rows in [rounding::round(&problem, data).unwrap().rows, scales::search(&problem, data).unwrap()] {
         for (i, (&q, &w)) in rows.integers.iter().zip(&w).enumerate() {
             assert!((0..=15).contains(&(q + zero_points[of(i)])), "{i}: {q}");

@@ -52,14 +52,16 @@ impl Moments {
         self.n += part.n;
     }
 
-    /// Means of the products; covariances where `centred`.
-    fn finish(mut self, centred: bool) -> Moments {
+    /// Covariances where `centred`; otherwise means of the products, of `y` without `bias`.
+    fn finish(mut self, centred: bool, bias: &[f32]) -> Moments {
         let n = self.n.max(1) as f64;
-        let (b, y) = (&self.b, &self.y);
-        let about = |sum: f64, a: f64, b: f64| if centred { sum / n - a / n * (b / n) } else { sum / n };
-        for (matrix, columns) in [(&mut self.bb, b), (&mut self.by, y)] {
-            for (j, sum_j) in columns.iter().enumerate() {
-                matrix.column_mut(j).iter_mut().zip(b).for_each(|(sum, b_i)| *sum = about(*sum, *b_i, *sum_j));
+        let b = &self.b;
+        let offset = |j: usize| bias.get(j).map_or(0.0, |&bias| f64::from(bias));
+        let of_b = b.iter().map(|sum| if centred { sum / n } else { 0.0 }).collect::<Vec<_>>();
+        let of_y = self.y.iter().enumerate().map(|(j, sum)| if centred { sum / n } else { offset(j) }).collect();
+        for (matrix, offsets) in [(&mut self.bb, of_b), (&mut self.by, of_y)] {
+            for (j, offset) in offsets.into_iter().enumerate() {
+                matrix.column_mut(j).iter_mut().zip(b).for_each(|(sum, b_i)| *sum = *sum / n - b_i / n * offset);
             }
         }
         self.b.iter_mut().for_each(|sum| *sum /= n);
@@ -136,7 +138,7 @@ fn each_patch(
 
 /// Variances of the inputs of every group, or mean squares unless `centred`: `[groups, n_in]`. Of `y` only the shapes
 /// count.
-pub fn variances(layer: &LayerProduct, LayerData { b, y, centred, tokens }: LayerData) -> Vec<f64> {
+pub fn variances(layer: &LayerProduct, LayerData { b, y, centred, tokens, .. }: LayerData) -> Vec<f64> {
     let positions = positions(layer, y, tokens, MORE_POSITIONS);
     let of = |group: usize| -> Vec<f64> {
         let (mut sums, mut squares) = (vec![0f64; layer.n_in], vec![0f64; layer.n_in]);
@@ -179,19 +181,21 @@ pub fn input_means(
 }
 
 /// Moments of every group over the samples; bit-identical for any number of threads.
-pub fn gather(layer: &LayerProduct, LayerData { b, y, centred, tokens }: LayerData) -> Vec<Moments> {
+pub fn gather(layer: &LayerProduct, LayerData { b, y, bias, centred, tokens }: LayerData) -> Vec<Moments> {
     let positions = positions(layer, y, tokens, POSITIONS_PER_WEIGHT * layer.n_in + MORE_POSITIONS);
     let positions: Vec<Vec<usize>> = (0..b.len()).map(positions).collect();
     let samples: Vec<(&Value, &Value)> = b.iter().zip(y).collect();
     let batches = batches(&positions);
     let part =
         |group: usize, batch: &Range<usize>| Part::of(layer, group, &samples[batch.clone()], &positions[batch.clone()]);
-    let zero = || Moments::zero(layer.n_in, layer.n_out / layer.groups);
+    let n_out = layer.n_out / layer.groups;
+    let zero = || Moments::zero(layer.n_in, n_out);
+    let bias = |group: usize| bias.get(group * n_out..(group + 1) * n_out).unwrap_or_default();
     if layer.groups > 1 {
         let whole = |group: usize| {
             let mut sum = zero();
             batches.iter().for_each(|batch| sum.add(&part(group, batch)));
-            sum.finish(centred)
+            sum.finish(centred, bias(group))
         };
         return (0..layer.groups).into_par_iter().map(whole).collect();
     }
@@ -200,7 +204,7 @@ pub fn gather(layer: &LayerProduct, LayerData { b, y, centred, tokens }: LayerDa
         let parts: Vec<Part> = wave.par_iter().map(|batch| part(0, batch)).collect();
         parts.iter().for_each(|part| sum.add(part));
     }
-    vec![sum.finish(centred)]
+    vec![sum.finish(centred, bias(0))]
 }
 
 /// Ranges of samples with enough positions for the cost of adding up their matrices.

@@ -111,6 +111,8 @@ pub struct LayerData<'a> {
     pub b: &'a [Value],
     /// Outputs in the float network.
     pub y: &'a [Value],
+    /// The bias that the outputs include, one value per output channel; empty for none.
+    pub bias: &'a [f32],
     /// Whether the bias will be corrected afterwards.
     pub centred: bool,
     /// Tokens of each sample that are not padding; empty where that is not known.

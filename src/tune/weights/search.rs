@@ -131,7 +131,10 @@ impl WeightSearch {
             free: planned.qtype.scale == ScaleKind::Float,
             layer,
         };
-        let data = LayerData { b, y: &y, centred, tokens: &self.tokens };
+        let bias =
+            node.input.get(2).and_then(|name| net.index.initializer(name)).map(tensor::f32_values).transpose()?;
+        let bias = bias.filter(|bias| bias.len() == problem.layer.n_out).unwrap_or_default();
+        let data = LayerData { b, y: &y, bias: &bias, centred, tokens: &self.tokens };
         if self.rule == WeightRule::Rounding && problem.layer.n_in <= MAX_ROW {
             let rounded = rounding::round(&problem, data)?;
             self.keep(candidate, weight_idx, &problem.layer, &rounded.rows);
