@@ -302,6 +302,75 @@ fn mse_shrinks_both_ends_of_an_asymmetric_grid() {
     }
 }
 
+/// The search of `mse` with the error of each bin by itself.
+fn mse_bin_by_bin(statistic: &TensorStatistics, grid: &Grid) -> Range {
+    let bins: Vec<Bin> = statistic.histogram.bins().collect();
+    let error = |range: Range| -> f64 {
+        let quantized = params_for_range(range, grid).unwrap().fake_quantizer_f64();
+        bins.iter().map(|bin| bin.count as f64 * (quantized(bin.center()) - bin.center()).powi(2)).sum()
+    };
+    let whole = find("max", statistic, grid);
+    let share = |step: u32| f64::from(step) / 100.0;
+    let (mut best, mut least) = (whole, error(whole));
+    let mut attempt = |range: Range, best: &mut Range| {
+        let error = error(range);
+        if error < least {
+            (least, *best) = (error, range);
+        }
+    };
+    if grid.is_centred() {
+        (1..100).rev().for_each(|step| attempt(Range::symmetric(whole.max * share(step)), &mut best));
+        return best;
+    }
+    for _ in 0..3 {
+        for step in (1..100).rev() {
+            attempt(Range { max: whole.max * share(step), ..best }, &mut best);
+        }
+        for step in (1..100).rev().filter(|_| whole.min < 0.0) {
+            attempt(Range { min: whole.min * share(step), ..best }, &mut best);
+        }
+    }
+    best
+}
+
+/// Also with values far out, of one sign, of many magnitudes, and of few values, for which no sums are needed.
+#[test]
+fn mse_by_sums_finds_what_it_finds_bin_by_bin() {
+    let uniform = twister(24_000);
+    let pairs = || uniform.chunks_exact(2).map(|pair| (f64::from(pair[0]) + 1e-8, f64::from(pair[1])));
+    let normal = || pairs().map(|(a, b)| (-2.0 * a.ln()).sqrt() * (b * std::f64::consts::TAU).cos());
+    let f32s = |values: &mut dyn Iterator<Item = f64>| -> Vec<f32> { values.map(|x| x as f32).collect() };
+    let with = |mut values: Vec<f32>, more: &[f32]| {
+        values.extend(more);
+        values
+    };
+    let tensors = [
+        f32s(&mut normal()),
+        f32s(&mut normal().map(|x| x.max(0.0))),
+        f32s(&mut normal().map(|x| x - 1.5)),
+        f32s(&mut normal().map(|x| x / (1.0 + (-x).exp()))),
+        f32s(&mut pairs().map(|(a, _)| a.ln())),
+        f32s(&mut pairs().map(|(a, b)| (b - 0.3).signum() * (30.0 * a).exp2())),
+        f32s(&mut pairs().map(|(a, b)| (b - 0.5).signum() * (250.0 * a - 125.0).exp2())),
+        with(f32s(&mut normal()), &[40.0, -9.0]),
+        with(f32s(&mut normal()), &[3e7, -2e3, 1e-40]),
+        with(f32s(&mut normal()), &[f32::MAX, f32::INFINITY, f32::NAN]),
+        with(f32s(&mut normal().map(f64::abs)), &[1e30; 5]),
+        f32s(&mut pairs().map(|(a, _)| (a * 255.0).round() / 255.0)),
+    ];
+    let plain = [Grid::INT8_SYMMETRIC, Grid { narrow_range: false, ..Grid::INT8_SYMMETRIC }, Grid::UINT8_ASYMMETRIC];
+    for bits in [4, 8] {
+        for grid in plain.into_iter().chain([power_of_two(plain[0]), power_of_two(plain[2])]) {
+            let grid = Grid { bits, ..grid };
+            for (i, values) in tensors.iter().enumerate() {
+                let statistic = statistic(&[values]);
+                let expected = mse_bin_by_bin(&statistic, &grid);
+                assert_eq!(find("mse", &statistic, &grid), expected, "tensor {i}, {grid:?}");
+            }
+        }
+    }
+}
+
 /// A grid whose scales are powers of two, rounded up.
 fn power_of_two(grid: Grid) -> Grid {
     let power_of_two = Some(PotRounding::Ceil);

@@ -5,6 +5,7 @@
 //! here, a `mod` line and a line in the list.
 
 mod auto;
+mod bin_centers;
 mod ema;
 mod entropy;
 mod max;
@@ -18,7 +19,8 @@ mod shrink;
 pub const OBSERVERS: &[Observer] =
     &[max::MAX, ema::EMA, percentile::PERCENTILE, shrink::SHRINK, entropy::ENTROPY, mse::MSE, auto::AUTO];
 
-pub use mse::{BinCenters, MSE};
+pub use bin_centers::BinCenters;
+pub use mse::MSE;
 pub use options::{ObserverOptions, Spelled};
 pub use pot_search::pot_search;
 

@@ -1,6 +1,7 @@
+use super::bin_centers::BinCenters;
 use super::{Observer, observed};
-use crate::quant::{Codes, Grid, QuantParams, Range, params_for_range};
-use crate::statistics::{Bin, Histogram, TensorStatistics};
+use crate::quant::{Grid, Range, params_for_range};
+use crate::statistics::TensorStatistics;
 use anyhow::Result;
 
 /// Candidates per end: 1 % to 100 % of the observed end.
@@ -50,59 +51,4 @@ fn find(_: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Rang
         }
     }
     Ok(best)
-}
-
-/// The centers of a histogram's bins and their counts, highest first, filled up with empty bins.
-pub struct BinCenters(Vec<BinGroup>);
-
-/// Bins that are summed side by side.
-#[derive(Clone, Copy, Default)]
-struct BinGroup {
-    centers: [f64; N_GROUP],
-    counts: [f64; N_GROUP],
-}
-
-const N_GROUP: usize = 4;
-/// Groups of bins between two looks at the limit.
-const N_UNTIL_LOOK: usize = 16;
-
-impl BinCenters {
-    /// The bins of a histogram.
-    pub fn of(histogram: &Histogram) -> BinCenters {
-        let bins: Vec<Bin> = histogram.bins().rev().collect();
-        let group = |bins: &[Bin]| {
-            let mut group = BinGroup::default();
-            for (at, bin) in bins.iter().enumerate() {
-                (group.centers[at], group.counts[at]) = (bin.center(), bin.count as f64);
-            }
-            group
-        };
-        BinCenters(bins.chunks(N_GROUP).map(group).collect())
-    }
-
-    /// Sum of squared differences between the bins' centers and their quantized values. Once the sum reaches `limit`, any
-    /// part of it from `limit` on.
-    pub fn squared_error(&self, params: &QuantParams, limit: f64) -> f64 {
-        if params.codes == Codes::Affine {
-            self.sum(limit, params.fake_quantizer_f64())
-        } else {
-            self.sum(limit, |x| f64::from(params.fake_quantize(x as f32)))
-        }
-    }
-
-    fn sum(&self, limit: f64, quantized: impl Fn(f64) -> f64) -> f64 {
-        let mut sums = [0.0; N_GROUP];
-        for groups in self.0.chunks(N_UNTIL_LOOK) {
-            for BinGroup { centers, counts } in groups {
-                for ((sum, &x), &n) in sums.iter_mut().zip(centers).zip(counts) {
-                    let difference = quantized(x) - x;
-                    *sum += n * difference * difference;
-                }
-            }
-            if sums.iter().sum::<f64>() >= limit {
-                break;
-            }
-        }
-        sums.iter().sum()
-    }
 }

@@ -1,4 +1,4 @@
-use super::mse::BinCenters;
+use super::bin_centers::BinCenters;
 use crate::quant::QuantParams;
 use crate::statistics::TensorStatistics;
 

@@ -154,6 +154,13 @@ pub fn bin_of(value: f32) -> u32 {
     if value == 0.0 { 0 } else { value.to_bits() >> DROPPED_BITS }
 }
 
+/// Number of bins of the positive half whose centers are not above `value`, which is at least 0.
+pub fn n_centers_up_to(value: f64) -> usize {
+    // The center of a bin is where the highest dropped bit begins; that of the first one is 0.
+    let bits = (value as f32).to_bits() + (1 << (DROPPED_BITS - 1));
+    ((bits >> DROPPED_BITS) as usize).max(1)
+}
+
 /// Absolute value at the lower end of bin `i` of a half. The last finite bin ends at `f32::MAX` rounded up to the next
 /// power of two.
 fn edge(i: usize) -> f64 {

@@ -14,7 +14,7 @@ mod tensor_counts;
 
 pub use channels::ChannelExtremes;
 pub use file::{FORMAT, read_statistics, statistics_bytes};
-pub use histogram::{Bin, Histogram};
+pub use histogram::{Bin, Histogram, n_centers_up_to};
 pub use merge::{difference, merge_shards};
 pub use rounds::{RangeChange, Round, UntilStable};
 pub use saved::{

@@ -1,0 +1,148 @@
+//! The squared error that a grid makes of a histogram.
+
+use crate::quant::{Codes, QuantParams};
+use crate::statistics::{Bin, Histogram, n_centers_up_to};
+
+/// The centers of a histogram's bins and their counts.
+pub struct BinCenters {
+    /// Highest first, filled up with empty bins.
+    groups: Vec<BinGroup>,
+    negative: SideSums,
+    positive: SideSums,
+}
+
+/// Bins that are summed side by side.
+#[derive(Clone, Copy, Default)]
+struct BinGroup {
+    centers: [f64; N_GROUP],
+    counts: [f64; N_GROUP],
+}
+
+const N_GROUP: usize = 4;
+/// Groups of bins between two looks at the limit.
+const N_UNTIL_LOOK: usize = 16;
+
+impl BinCenters {
+    /// The bins of a histogram.
+    pub fn of(histogram: &Histogram) -> BinCenters {
+        let bins: Vec<Bin> = histogram.bins().rev().collect();
+        let group = |bins: &[Bin]| {
+            let mut group = BinGroup::default();
+            for (at, bin) in bins.iter().enumerate() {
+                (group.centers[at], group.counts[at]) = (bin.center(), bin.count as f64);
+            }
+            group
+        };
+        BinCenters {
+            groups: bins.chunks(N_GROUP).map(group).collect(),
+            negative: SideSums::of(bins.iter().filter(|bin| bin.center() < 0.0)),
+            positive: SideSums::of(bins.iter().rev().filter(|bin| bin.center() > 0.0)),
+        }
+    }
+
+    /// Sum of squared differences between the bins' centers and their quantized values. Once the sum reaches `limit`, any
+    /// part of it from `limit` on.
+    pub fn squared_error(&self, params: &QuantParams, limit: f64) -> f64 {
+        if params.codes != Codes::Affine {
+            return self.sum(limit, |x| f64::from(params.fake_quantize(x as f32)));
+        }
+        let [below, above] = [params.q_min, params.q_max].map(|q| q.abs_diff(params.zero_point));
+        // A group of bins takes about as long as a cell.
+        if (below + above) as usize >= self.groups.len() {
+            return self.sum(limit, params.fake_quantizer_f64());
+        }
+        let scale = f64::from(params.scale);
+        let sides = [(&self.negative, below), (&self.positive, above)];
+        let clipped: f64 = sides.iter().map(|(side, last)| side.of_last_cell(scale, *last)).sum();
+        if clipped >= limit {
+            return clipped;
+        }
+        sides.iter().map(|(side, last)| side.squared_error(scale, *last)).sum()
+    }
+
+    fn sum(&self, limit: f64, quantized: impl Fn(f64) -> f64) -> f64 {
+        let mut sums = [0.0; N_GROUP];
+        for groups in self.groups.chunks(N_UNTIL_LOOK) {
+            for BinGroup { centers, counts } in groups {
+                for ((sum, &x), &n) in sums.iter_mut().zip(centers).zip(counts) {
+                    let difference = quantized(x) - x;
+                    *sum += n * difference * difference;
+                }
+            }
+            if sums.iter().sum::<f64>() >= limit {
+                break;
+            }
+        }
+        sums.iter().sum()
+    }
+}
+
+/// Sums over the bins of one sign, up to each bin. The error of a cell of the grid, in which all is quantized to one
+/// value, follows from the differences of sums at its ends.
+struct SideSums {
+    /// Number of the first bin.
+    first: usize,
+    /// Of the bins in front of bin `first + i`, by absolute value.
+    in_front: Vec<PowerSums>,
+}
+
+/// Sums over bins: of their counts, and of the powers of their centers times these. Magnitudes only grow, so that the rounding
+/// of a sum is small beside what is quantized at this magnitude.
+#[derive(Clone, Copy, Default)]
+struct PowerSums {
+    n: f64,
+    x: f64,
+    xx: f64,
+}
+
+impl PowerSums {
+    /// Squared error of the bins from `start` on that become `value`.
+    fn squared_error(self, start: PowerSums, value: f64) -> f64 {
+        let (n, x, xx) = (self.n - start.n, self.x - start.x, self.xx - start.xx);
+        (xx - value * x) + value * (value * n - x)
+    }
+}
+
+impl SideSums {
+    /// Of bins of one sign, nearest to 0 first.
+    fn of<'b>(bins: impl Iterator<Item = &'b Bin> + Clone) -> SideSums {
+        let number = |bin: &Bin| n_centers_up_to(bin.inner.abs());
+        let first = bins.clone().next().map_or(0, number);
+        let mut so_far = PowerSums::default();
+        let mut in_front = vec![so_far];
+        for bin in bins {
+            in_front.resize(number(bin) - first + 1, so_far);
+            let (n, x) = (bin.count as f64, bin.center().abs());
+            so_far = PowerSums { n: so_far.n + n, x: so_far.x + n * x, xx: so_far.xx + n * x * x };
+            in_front.push(so_far);
+        }
+        SideSums { first, in_front }
+    }
+
+    /// Of the bins up to the end between the values `cell` and `cell + 1` of a grid.
+    fn up_to(&self, scale: f64, cell: u32) -> PowerSums {
+        let n = n_centers_up_to((f64::from(cell) + 0.5) * scale);
+        self.in_front[n.saturating_sub(self.first).min(self.in_front.len() - 1)]
+    }
+
+    fn all(&self) -> PowerSums {
+        self.in_front[self.in_front.len() - 1]
+    }
+
+    /// Of the values that become the last one of the grid, `last` steps from 0.
+    fn of_last_cell(&self, scale: f64, last: u32) -> f64 {
+        let start = last.checked_sub(1).map_or_else(PowerSums::default, |cell| self.up_to(scale, cell));
+        self.all().squared_error(start, f64::from(last) * scale)
+    }
+
+    /// Of all values, cell by cell, nearest to 0 first.
+    fn squared_error(&self, scale: f64, last: u32) -> f64 {
+        let (mut sum, mut start) = (0.0, PowerSums::default());
+        for cell in 0..last {
+            let end = self.up_to(scale, cell);
+            sum += end.squared_error(start, f64::from(cell) * scale);
+            start = end;
+        }
+        sum + self.all().squared_error(start, f64::from(last) * scale)
+    }
+}
