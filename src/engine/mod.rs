@@ -19,10 +19,12 @@ mod refused;
 mod shaped;
 mod sizes;
 mod value;
+mod vectors;
 mod weights;
 
 pub use shaped::{ShapedEngines, ShapedSession};
 pub use value::Value;
+pub use vectors::vectorized;
 
 use crate::data::{Array, Values};
 use crate::diag::copy_of;

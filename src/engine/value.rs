@@ -1,6 +1,7 @@
 //! A tensor of the engine, of any element type, shared without copying.
 
 use super::convert;
+use super::vectors::vectorized;
 use crate::data::Array;
 use crate::onnx::inputs::InputSpec;
 use crate::onnx::proto::TensorProto;
@@ -40,7 +41,8 @@ impl Value {
         // SAFETY: every value is written before any is read.
         let mut tensor = unsafe { Tensor::uninitialized::<f32>(self.shape())? };
         let mut plain = tensor.try_as_plain_ram_mut()?;
-        plain.as_slice_mut::<f32>()?.iter_mut().zip(values).for_each(|(to, &x)| *to = f(x));
+        let results = plain.as_slice_mut::<f32>()?;
+        vectorized(|| results.iter_mut().zip(values).for_each(|(to, &x)| *to = f(x)));
         Ok(Value(tensor.into_arc_tensor()))
     }
 
@@ -54,7 +56,8 @@ impl Value {
         }
         let Some(tensor) = Arc::get_mut(&mut self.0) else { return self.map_f32(f) };
         let mut plain = tensor.try_as_plain_ram_mut()?;
-        plain.as_slice_mut::<f32>()?.iter_mut().for_each(|x| *x = f(*x));
+        let values = plain.as_slice_mut::<f32>()?;
+        vectorized(|| values.iter_mut().for_each(|x| *x = f(*x)));
         Ok(self)
     }
 

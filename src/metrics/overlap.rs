@@ -129,8 +129,7 @@ impl OutputChannels {
         }
         let inner = self.inner.unwrap_or_else(|| inner(output.shape, self.axis)).max(1);
         let runs = output.float.chunks(inner).zip(output.quantized.chunks(inner));
-        for (run, (float, quantized)) in runs.enumerate() {
-            let channel = run % n;
+        for ((float, quantized), channel) in runs.zip((0..n).cycle()) {
             let Some(group) = self.group_of[channel] else {
                 let is_known = |(&float, &quantized)| value_and_error(float, quantized).1.is_finite();
                 if !float.iter().zip(quantized).all(is_known) {
@@ -141,18 +140,16 @@ impl OutputChannels {
             let median = self.medians[channel];
             let (mut shared, mut all) = (0.0, 0.0);
             for (&float, &quantized) in float.iter().zip(quantized) {
-                if float.is_infinite() && float == quantized {
-                    continue;
-                }
+                // Values are chosen, as branches by signs would be mispredicted.
+                let is_exact = float.is_infinite() && float == quantized;
                 let (a, b) = (f64::from(float) - median, f64::from(quantized) - median);
-                if a * b > 0.0 {
-                    let (a, b) = (a * a, b * b);
-                    shared += a.min(b);
-                    all += a.max(b);
-                } else {
-                    let far = (a.abs() + b.abs()).powi(2);
-                    all += if far.is_nan() { f64::INFINITY } else { far };
-                }
+                let (is_same_sign, far) = (a * b > 0.0, (a.abs() + b.abs()).powi(2));
+                let (a, b) = (a * a, b * b);
+                let [smaller, larger] = if a < b { [a, b] } else { [b, a] };
+                let apart = if far.is_nan() { f64::INFINITY } else { far };
+                shared += if is_same_sign && !is_exact { smaller } else { 0.0 };
+                let either = if is_same_sign { larger } else { apart };
+                all += if is_exact { 0.0 } else { either };
             }
             sums[2 * group] += if all.is_finite() { shared } else { 0.0 };
             sums[2 * group + 1] += all;

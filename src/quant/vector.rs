@@ -34,7 +34,13 @@ impl QuantParams {
         let low = (self.q_min - self.zero_point) as f32;
         let high = (self.q_max - self.zero_point) as f32;
         let scale = self.scale;
-        move |x| ((x / scale).max(low).min(high) + ROUND - ROUND) * scale
+        // Comparisons are one instruction each; `max` and `min` look for NaN on both sides.
+        move |x| {
+            let steps = x / scale;
+            let steps = if steps > low { steps } else { low };
+            let steps = if steps < high { steps } else { high };
+            (steps + ROUND - ROUND) * scale
+        }
     }
 
     /// As [`QuantParams::fake_quantizer`], in float64.

@@ -4,7 +4,7 @@
 //! Source: empirical bias correction, Nagel et al., 2019 (arXiv 1906.04721), section 4.2, here layer by layer, each
 //! with its quantized predecessors.
 
-use crate::engine::Value;
+use crate::engine::{Value, vectorized};
 use crate::onnx::proto::NodeProto;
 
 /// Bounds of the activation function after a layer, a Relu or Clip.
@@ -22,7 +22,8 @@ impl ActivationBounds {
 
     /// The activation function at `x`.
     pub fn apply(self, x: f32) -> f32 {
-        x.max(self.low).min(self.high)
+        let x = if x > self.low { x } else { self.low };
+        if x < self.high { x } else { self.high }
     }
 }
 
@@ -103,9 +104,16 @@ impl OutChannels {
     pub fn sums(&self, value: &Value, bounds: ActivationBounds) -> Vec<ChannelSum> {
         let mut sums = vec![ChannelSum::default(); self.n_out];
         let Some(values) = value.f32s() else { return sums };
-        for (run, part) in values.chunks(self.inner(value)).enumerate() {
-            sums[run % self.n_out].add(sum(part, bounds));
-        }
+        let inner = self.inner(value);
+        vectorized(|| {
+            for sample in values.chunks(inner * self.n_out) {
+                if inner == 1 {
+                    sums.iter_mut().zip(sample).for_each(|(sum, &x)| sum.add(of_one(x, bounds)));
+                } else {
+                    sums.iter_mut().zip(sample.chunks(inner)).for_each(|(sum, part)| sum.add(of_run(part, bounds)));
+                }
+            }
+        });
         sums
     }
 
@@ -144,8 +152,14 @@ impl OutChannels {
     }
 }
 
-/// The sum of a contiguous run of values, in eight lanes so that additions overlap.
-fn sum(values: &[f32], bounds: ActivationBounds) -> ChannelSum {
+fn of_one(x: f32, bounds: ActivationBounds) -> ChannelSum {
+    let out = bounds.apply(x);
+    ChannelSum { sum: out.into(), n_passed: f64::from(u8::from(out == x)) }
+}
+
+/// Of a contiguous run of values, in eight lanes so that additions overlap.
+#[inline(always)]
+fn of_run(values: &[f32], bounds: ActivationBounds) -> ChannelSum {
     const N: usize = 8;
     let (mut sums, mut n_passed) = ([0f64; N], [0u32; N]);
     let mut add = |part: &[f32]| {

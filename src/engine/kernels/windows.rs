@@ -1,4 +1,4 @@
-//! Sliding windows over planes of float32, vectorised: the only place with pulp, but for the step of a kernel.
+//! Sliding windows over planes of float32, in vectors of pulp.
 //!
 //! A plane is copied with its padding and split into phases: with a stride of 2, even and odd rows and columns apart. So
 //! each tap of the window is a constant offset for all strides and dilations, and neighbours of the output meet neighbours.
