@@ -5,13 +5,16 @@ use mqq::data::{Array, Values};
 use mqq::engine::Parsed;
 use mqq::engine::kernels::{KERNELS, OpKernel};
 use mqq::onnx::inputs::Shapes;
-use mqq::onnx::proto::ModelProto;
+use mqq::onnx::proto::{ModelProto, TensorProto};
+use mqq::onnx::tensor;
 use proptest::prelude::*;
 
 const CONV: &str = "mqq.Conv";
 const MAX_POOL: &str = "mqq.MaxPool";
 const GRID_SAMPLE: &str = "mqq.GridSample";
 const SOFTMAX: &str = "mqq.Softmax";
+const RESIZE: &str = "mqq.Resize";
+const TOP_K: &str = "mqq.TopK";
 
 /// Operators of the engine's graph, the shape of its output and the values.
 fn run(model: &ModelProto, x: &[f32], kernels: &'static [OpKernel]) -> (Vec<String>, Vec<usize>, Vec<f32>) {
@@ -279,8 +282,132 @@ fn check_grid_sample(
     }
 }
 
+fn int64(name: &str, values: &[usize]) -> TensorProto {
+    let values: Vec<i64> = values.iter().map(|&n| n as i64).collect();
+    tensor::from_i64(name, &[values.len()], &values).unwrap()
+}
+
+/// Where the value at `at` of a resized axis comes from, by ONNX's definition.
+fn source(at: usize, [from, to]: [usize; 2], scale: f64, transformation: &str) -> f64 {
+    let at = at as f64;
+    match transformation {
+        "align_corners" if to == 1 => 0.0,
+        "align_corners" => at * (from as f64 - 1.0) / (to as f64 - 1.0),
+        "asymmetric" => at / scale,
+        "pytorch_half_pixel" if to == 1 => 0.0,
+        _ => (at + 0.5) / scale - 0.5,
+    }
+}
+
+/// Against the engine's own operator, and against the definition where it is linear.
+fn check_resize(image: [usize; 4], to: [usize; 2], by_scale: bool, mode: &'static str, transformation: &'static str) {
+    let [n, channels, height, width] = image;
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &image.map(|n| n as i64));
+    let scales = [to[0] as f32 / height as f32, to[1] as f32 / width as f32];
+    g.values("scales", &[4], &[1.0, 1.0, scales[0], scales[1]]);
+    g.tensor(int64("sizes", &[n, channels, to[0], to[1]]));
+    let attributes = [
+        ("mode", Attr::Text(mode)),
+        ("coordinate_transformation_mode", Attr::Text(transformation)),
+        ("nearest_mode", Attr::Text("floor")),
+    ];
+    let inputs: &[&str] = if by_scale { &["x", "", "scales"] } else { &["x", "", "", "sizes"] };
+    g.op_with("Resize", inputs, "y", &attributes);
+    g.output("y");
+    let (model, mut x) = (g.build(), noise(image.iter().product(), 9));
+    x[0] = f32::INFINITY;
+    let (operators, shape, found) = run(&model, &x, KERNELS);
+    let (of_engine, shape_of_engine, expected) = run(&model, &x, &[]);
+    let is_taken = |operators: &[String]| operators.iter().any(|name| name == RESIZE);
+    assert_eq!(is_taken(&operators), of_engine.iter().any(|name| name == "Resize"), "{operators:?}, {of_engine:?}");
+    assert!(is_taken(&operators) || mode == "nearest" || to == [height, width], "{operators:?}");
+    assert_eq!(shape, shape_of_engine);
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+    assert_eq!(bits(&found), bits(&expected), "{image:?} to {to:?}, {mode}, {transformation}");
+    let [rows, columns] = [shape[2], shape[3]];
+    if mode != "linear" || [rows, columns] != to {
+        return;
+    }
+    let weighted =
+        |from: usize, at: f64, pixel: f64| (pixel.clamp(0.0, from as f64 - 1.0) as usize, 1.0 - (at - pixel).abs());
+    let taps = |at: f64, from: usize| [at.floor(), at.floor() + 1.0].map(|pixel| weighted(from, at, pixel));
+    for (i, found) in found.into_iter().enumerate() {
+        let plane = &x[i / (rows * columns) * height * width..][..height * width];
+        let down = source(i / columns % rows, [height, rows], scales[0].into(), transformation);
+        let along = source(i % columns, [width, columns], scales[1].into(), transformation);
+        let taps = taps(down, height).into_iter().flat_map(|row| taps(along, width).map(|column| (row, column)));
+        let taps = taps.map(|((y, a), (x, b))| (y * width + x, a * b)).filter(|(_, weight)| weight.abs() > 1e-4);
+        let expected: f64 = taps.map(|(at, weight)| weight * f64::from(plane[at])).sum();
+        // Beside an infinite value, rounding decides whether it takes part.
+        if expected.is_finite() && found.is_finite() {
+            assert!((f64::from(found) - expected).abs() <= 1e-3, "value {i}: found {found}, expected {expected}");
+        }
+    }
+}
+
+/// Of values among which many are equal: against a stable sort of all, and against the engine's own operator.
+fn check_top_k(shape: &[usize], axis: usize, k: usize, largest: bool, x: &[f32]) {
+    for values in [true, false] {
+        let mut g = GraphBuilder::new(17);
+        g.input("x", &shape.iter().map(|&dim| dim as i64).collect::<Vec<i64>>());
+        g.tensor(int64("k", &[k]));
+        let attributes = [("axis", Attr::Int(axis as i64)), ("largest", Attr::Int(largest.into()))];
+        g.op_with("TopK", &["x", "k"], "values", &attributes);
+        g.also_makes("positions");
+        let position = g.op_with("Cast", &["positions"], "as_float", &[("to", Attr::Int(1))]);
+        g.output(if values { "values" } else { &position });
+        let (operators, shape_of_y, found) = run(&g.build(), x, KERNELS);
+        assert!(operators.iter().any(|name| name == TOP_K), "{operators:?}");
+        let (_, shape_of_engine, of_engine) = run(&g.build(), x, &[]);
+        assert_eq!(shape_of_y, shape_of_engine);
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+        assert_eq!(bits(&found), bits(&of_engine), "{shape:?}, axis {axis}, {k}, {largest}");
+        if x.iter().any(|value| value.is_nan()) {
+            continue;
+        }
+        let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+        for (i, found) in found.into_iter().enumerate() {
+            let first = i / (k * inner) * n * inner + i % inner;
+            let mut lane: Vec<(usize, f32)> = (0..n).map(|at| (at, x[first + at * inner])).collect();
+            lane.sort_by(|a, b| if largest { b.1.total_cmp(&a.1) } else { a.1.total_cmp(&b.1) });
+            let (at, value) = lane[i / inner % k];
+            assert!(
+                found == if values { value } else { at as f32 },
+                "value {i}: found {found}, expected {value} at {at}"
+            );
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn a_resizing_has_the_values_of_its_definition(
+        image in (1usize..3, 1usize..3, 1usize..9, 1usize..9).prop_map(|(n, c, height, width)| [n, c, height, width]),
+        to in prop_oneof![prop::array::uniform2(1usize..20), Just([0, 0])],
+        by_scale in any::<bool>(),
+        mode in prop_oneof![3 => Just("linear"), 1 => Just("nearest"), 1 => Just("cubic")],
+        transformation in prop_oneof![
+            Just("half_pixel"), Just("pytorch_half_pixel"), Just("align_corners"), Just("asymmetric"),
+        ],
+    ) {
+        let to = if to == [0, 0] { [2 * image[2], 2 * image[3]] } else { to };
+        check_resize(image, to, by_scale, mode, transformation);
+    }
+
+    #[test]
+    fn the_top_k_are_those_of_its_definition(
+        shape in prop::collection::vec(1usize..8, 1..4),
+        (axis, k) in (0usize..3, 0usize..8),
+        largest in any::<bool>(),
+        seed in 0u32..100,
+    ) {
+        let axis = axis % shape.len();
+        let x: Vec<f32> = noise(shape.iter().product(), seed).iter().map(|value| (4.0 * value).round() + 0.5).collect();
+        check_top_k(&shape, axis, 1 + k % shape[axis], largest, &x);
+    }
 
     #[test]
     fn a_max_pooling_has_the_values_of_its_definition(
@@ -348,6 +475,26 @@ proptest! {
     ) {
         let [n, _, height, width] = sliding.image;
         check_convolution(&Sliding { image: [n, groups * planes, height, width], ..sliding }, groups, each, odd);
+    }
+}
+
+/// Zeros of both signs are equal; what is no number is where the engine has it.
+#[test]
+fn odd_values_are_ordered_as_by_the_engine() {
+    let x = [0.0, -0.0, f32::INFINITY, 1.0, -0.0, f32::NEG_INFINITY, 0.0, f32::MIN_POSITIVE, -1e-40];
+    let with_nan = [1.0, f32::NAN, 3.0, -2.0, f32::NAN, 5.0, 0.0];
+    for largest in [true, false] {
+        let zeros_equal: Vec<f32> = x.iter().map(|value| value + 0.0).collect();
+        check_top_k(&[9], 0, 9, largest, &zeros_equal);
+        check_top_k(&[7], 0, 3, largest, &with_nan);
+        let mut g = GraphBuilder::new(17);
+        g.input("x", &[9]);
+        g.tensor(int64("k", &[9]));
+        g.op_with("TopK", &["x", "k"], "values", &[("largest", Attr::Int(largest.into()))]);
+        g.also_makes("positions");
+        g.output("values");
+        let [(_, _, found), (_, _, of_engine)] = [KERNELS, &[]].map(|kernels| run(&g.build(), &x, kernels));
+        assert!(found.iter().zip(&of_engine).all(|(a, b)| a.to_bits() == b.to_bits()), "{found:?}, {of_engine:?}");
     }
 }
 

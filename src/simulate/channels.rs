@@ -105,15 +105,14 @@ impl OutChannels {
         let mut sums = vec![ChannelSum::default(); self.n_out];
         let Some(values) = value.f32s() else { return sums };
         let inner = self.inner(value);
-        vectorized(|| {
-            for sample in values.chunks(inner * self.n_out) {
-                if inner == 1 {
-                    sums.iter_mut().zip(sample).for_each(|(sum, &x)| sum.add(of_one(x, bounds)));
-                } else {
-                    sums.iter_mut().zip(sample.chunks(inner)).for_each(|(sum, part)| sum.add(of_run(part, bounds)));
-                }
+        for sample in values.chunks(inner * self.n_out) {
+            if inner == 1 {
+                sums.iter_mut().zip(sample).for_each(|(sum, &x)| sum.add(of_one(x, bounds)));
+            } else {
+                let runs = sums.iter_mut().zip(sample.chunks(inner));
+                runs.for_each(|(sum, run)| sum.add(vectorized(|| of_run(run, bounds))));
             }
-        });
+        }
         sums
     }
 

@@ -7,7 +7,9 @@
 mod convolution;
 mod grid_sample;
 mod max_pool;
+mod resize;
 mod softmax;
+mod top_k;
 mod windows;
 
 use tract_onnx::prelude::*;
@@ -25,7 +27,8 @@ pub struct OpKernel {
 }
 
 /// All kernels.
-pub const KERNELS: &[OpKernel] = &[convolution::KERNEL, max_pool::KERNEL, grid_sample::KERNEL, softmax::KERNEL];
+pub const KERNELS: &[OpKernel] =
+    &[convolution::KERNEL, max_pool::KERNEL, grid_sample::KERNEL, softmax::KERNEL, resize::KERNEL, top_k::KERNEL];
 
 /// Optimizes a graph, with the first of `kernels` that takes a node over.
 ///
