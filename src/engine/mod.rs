@@ -24,7 +24,7 @@ mod weights;
 
 pub use shaped::{ShapedEngines, ShapedSession};
 pub use value::Value;
-pub use vectors::vectorized;
+pub use vectors::{ValueLoop, vectorized};
 
 use crate::data::{Array, Values};
 use crate::diag::copy_of;

@@ -1,8 +1,35 @@
 //! Loops that are compiled for the processor's own vectors.
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 
-/// Runs `f`, compiled for AVX2 as well where the processor has it. The results are the same: nothing is reordered or fused.
-pub fn vectorized<R>(f: impl FnOnce() -> R) -> R {
-    Arch::new().dispatch(f)
+/// A loop over values. Short closures are loops; of a longer one, `run` has to be marked `#[inline(always)]`.
+pub trait ValueLoop {
+    /// What it computes.
+    type Output;
+    /// Runs it.
+    fn run(self) -> Self::Output;
+}
+
+impl<R, F: FnOnce() -> R> ValueLoop for F {
+    type Output = R;
+
+    #[inline(always)]
+    fn run(self) -> R {
+        self()
+    }
+}
+
+/// Runs a loop, compiled for AVX2 as well where the processor has it. The results are the same: nothing is reordered or
+/// fused.
+pub fn vectorized<L: ValueLoop>(values: L) -> L::Output {
+    struct Compiled<L>(L);
+    impl<L: ValueLoop> WithSimd for Compiled<L> {
+        type Output = L::Output;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) -> L::Output {
+            self.0.run()
+        }
+    }
+    Arch::new().dispatch(Compiled(values))
 }

@@ -4,7 +4,7 @@
 //! Source: empirical bias correction, Nagel et al., 2019 (arXiv 1906.04721), section 4.2, here layer by layer, each
 //! with its quantized predecessors.
 
-use crate::engine::{Value, vectorized};
+use crate::engine::{Value, ValueLoop, vectorized};
 use crate::onnx::proto::NodeProto;
 
 /// Bounds of the activation function after a layer, a Relu or Clip.
@@ -110,7 +110,7 @@ impl OutChannels {
                 sums.iter_mut().zip(sample).for_each(|(sum, &x)| sum.add(of_one(x, bounds)));
             } else {
                 let runs = sums.iter_mut().zip(sample.chunks(inner));
-                runs.for_each(|(sum, run)| sum.add(vectorized(|| of_run(run, bounds))));
+                runs.for_each(|(sum, values)| sum.add(vectorized(RunSum { values, bounds })));
             }
         }
         sums
@@ -156,20 +156,30 @@ fn of_one(x: f32, bounds: ActivationBounds) -> ChannelSum {
     ChannelSum { sum: out.into(), n_passed: f64::from(u8::from(out == x)) }
 }
 
-/// Of a contiguous run of values, in eight lanes so that additions overlap.
-#[inline(always)]
-fn of_run(values: &[f32], bounds: ActivationBounds) -> ChannelSum {
-    const N: usize = 8;
-    let (mut sums, mut n_passed) = ([0f64; N], [0u32; N]);
-    let mut add = |part: &[f32]| {
-        for ((sum, n), &x) in sums.iter_mut().zip(&mut n_passed).zip(part) {
-            let out = bounds.apply(x);
-            *sum += f64::from(out);
-            *n += u32::from(out == x);
-        }
-    };
-    let (parts, rest) = values.as_chunks::<N>();
-    parts.iter().for_each(|part| add(part));
-    add(rest);
-    ChannelSum { sum: sums.iter().sum(), n_passed: n_passed.iter().map(|&n| f64::from(n)).sum() }
+/// The sum of a contiguous run of values.
+struct RunSum<'v> {
+    values: &'v [f32],
+    bounds: ActivationBounds,
+}
+
+impl ValueLoop for RunSum<'_> {
+    type Output = ChannelSum;
+
+    /// In eight lanes so that additions overlap.
+    #[inline(always)]
+    fn run(self) -> ChannelSum {
+        const N: usize = 8;
+        let (mut sums, mut n_passed) = ([0f64; N], [0u32; N]);
+        let mut add = |part: &[f32]| {
+            for ((sum, n), &x) in sums.iter_mut().zip(&mut n_passed).zip(part) {
+                let out = self.bounds.apply(x);
+                *sum += f64::from(out);
+                *n += u32::from(out == x);
+            }
+        };
+        let (parts, rest) = self.values.as_chunks::<N>();
+        parts.iter().for_each(|part| add(part));
+        add(rest);
+        ChannelSum { sum: sums.iter().sum(), n_passed: n_passed.iter().map(|&n| f64::from(n)).sum() }
+    }
 }

@@ -1,7 +1,7 @@
 //! Convolution, direct: without a matrix of all windows.
 
 use super::windows::{Weights, WindowStep, Windows};
-use super::{OpKernel, TakenOver};
+use super::{OpKernel, TakenOver, written};
 use pulp::Simd;
 use tract_onnx::tract_core::ops::cnn::{Conv, KernelFormat};
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
@@ -74,20 +74,15 @@ impl EvalOp for ConvOp {
         let (x, weights, bias) = args_3!(inputs);
         let ConvOp { conv, windows } = self;
         let (n_in, n_out) = (conv.input_channels(), conv.output_channels());
-        let mut y = Tensor::zero::<f32>(&conv.pool_spec.output_shape(x.shape())?.shape)?;
         let weights: &[f32] = weights.try_as_plain_ram()?.as_slice()?;
         let bias: &[f32] = bias.try_as_plain_ram()?.as_slice()?;
         // A single bias is for all channels.
         let bias = bias.iter().copied().cycle();
         let taps = weights.chunks_exact(weights.len() / n_out);
         let weights: Vec<Weights> = taps.zip(bias).map(|(taps, first)| Weights { first, taps }).collect();
-        windows.run::<WeightedSum>(
-            x.try_as_plain_ram()?.as_slice()?,
-            [n_in / conv.group, n_out / conv.group],
-            &weights,
-            y.try_as_plain_ram_mut()?.as_slice_mut()?,
-        );
-        Ok(tvec!(y.into_tvalue()))
+        let shape = conv.pool_spec.output_shape(x.shape())?.shape;
+        let x = x.try_as_plain_ram()?.as_slice()?;
+        written(&shape, |y| windows.run::<WeightedSum>(x, [n_in / conv.group, n_out / conv.group], &weights, y))
     }
 }
 

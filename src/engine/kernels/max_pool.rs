@@ -1,7 +1,7 @@
 //! Max pooling.
 
 use super::windows::{Weights, WindowStep, Windows};
-use super::{OpKernel, TakenOver};
+use super::{OpKernel, TakenOver, written};
 use pulp::Simd;
 use tract_onnx::tract_core::ops::cnn::MaxPool;
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
@@ -55,16 +55,10 @@ impl EvalOp for MaxPoolOp {
 
     fn eval(&self, _ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let x = args_1!(inputs);
-        let mut y = Tensor::zero::<f32>(&self.pool.pool_spec.output_shape(x.shape())?.shape)?;
+        let shape = self.pool.pool_spec.output_shape(x.shape())?.shape;
         let taps = vec![0.0; self.windows.n_taps()];
         let (x, first) = (x.try_as_plain_ram()?.as_slice()?, f32::MIN);
-        self.windows.run::<Larger>(
-            x,
-            [1, 1],
-            &[Weights { first, taps: &taps }],
-            y.try_as_plain_ram_mut()?.as_slice_mut()?,
-        );
-        Ok(tvec!(y.into_tvalue()))
+        written(&shape, |y| self.windows.run::<Larger>(x, [1, 1], &[Weights { first, taps: &taps }], y))
     }
 }
 

@@ -26,6 +26,14 @@ pub struct OpKernel {
     op: fn(&TypedModel, &TypedNode) -> TractResult<TakenOver>,
 }
 
+/// A tensor of float32, all of whose values `write` gives.
+fn written(shape: &[usize], write: impl FnOnce(&mut [f32])) -> TractResult<TVec<TValue>> {
+    // SAFETY: every value is written before any is read.
+    let mut tensor = unsafe { Tensor::uninitialized::<f32>(shape)? };
+    write(tensor.try_as_plain_ram_mut()?.as_slice_mut::<f32>()?);
+    Ok(tvec!(tensor.into_tvalue()))
+}
+
 /// All kernels.
 pub const KERNELS: &[OpKernel] =
     &[convolution::KERNEL, max_pool::KERNEL, grid_sample::KERNEL, softmax::KERNEL, resize::KERNEL, top_k::KERNEL];

@@ -3,7 +3,7 @@
 //! The engine resizes the whole tensor along one axis after the other, and value by value along the last one. Here each row
 //! of the result is made of some rows of its plane, and then resized itself, by the same steps.
 
-use super::{OpKernel, TakenOver};
+use super::{OpKernel, TakenOver, written};
 use tract_onnx::tract_core::ops::nn::resize::{AxisPlan, Resize};
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
@@ -114,12 +114,8 @@ impl EvalOp for ResizeOp {
     fn eval(&self, ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let (shape, planes) = self.planes(&inputs)?;
         let Some(planes) = planes else { return self.0.eval(ctx, inputs) };
-        let mut y = Tensor::zero::<f32>(&shape)?;
-        let x = inputs[0].try_as_plain_ram()?.as_slice::<f32>()?;
-        let (mut results, rank) = (y.try_as_plain_ram_mut()?, shape.len());
-        let results = results.as_slice_mut::<f32>()?;
-        planes.resize(x, [shape[rank - 2], shape[rank - 1]], results);
-        Ok(tvec!(y.into_tvalue()))
+        let (x, rank) = (inputs[0].try_as_plain_ram()?.as_slice::<f32>()?, shape.len());
+        written(&shape, |y| planes.resize(x, [shape[rank - 2], shape[rank - 1]], y))
     }
 }
 
