@@ -128,54 +128,36 @@ impl OutputChannels {
             return;
         }
         let inner = self.inner.unwrap_or_else(|| inner(output.shape, self.axis)).max(1);
-        let samples = || output.float.chunks(n * inner).zip(output.quantized.chunks(n * inner));
-        let run = |values: &[f32], channel: usize| {
-            let [start, end] = [channel, channel + 1].map(|channel| (channel * inner).min(values.len()));
-            start..end
-        };
-        for (group, sums) in sums.chunks_exact_mut(2).enumerate() {
-            let members = self.group_of.iter().zip(&self.medians).enumerate();
-            let members = members.filter(|(_, (of, _))| **of == Some(group));
-            let members: Vec<(usize, f64)> = members.map(|(channel, (_, &median))| (channel, median)).collect();
-            let [mut shared, mut all] = [sums[0], sums[1]];
-            for (float, quantized) in samples() {
-                for &(channel, median) in &members {
-                    let (float, quantized) = (&float[run(float, channel)], &quantized[run(quantized, channel)]);
-                    let of_run = squared_overlap(float, quantized, median);
-                    (shared, all) = (shared + of_run[0], all + of_run[1]);
+        let runs = output.float.chunks(inner).zip(output.quantized.chunks(inner));
+        for (run, (float, quantized)) in runs.enumerate() {
+            let channel = run % n;
+            let Some(group) = self.group_of[channel] else {
+                let is_known = |(&float, &quantized)| value_and_error(float, quantized).1.is_finite();
+                if !float.iter().zip(quantized).all(is_known) {
+                    sums.iter_mut().skip(1).step_by(2).for_each(|all| *all = f64::INFINITY);
+                }
+                continue;
+            };
+            let median = self.medians[channel];
+            let (mut shared, mut all) = (0.0, 0.0);
+            for (&float, &quantized) in float.iter().zip(quantized) {
+                if float.is_infinite() && float == quantized {
+                    continue;
+                }
+                let (a, b) = (f64::from(float) - median, f64::from(quantized) - median);
+                if a * b > 0.0 {
+                    let (a, b) = (a * a, b * b);
+                    shared += a.min(b);
+                    all += a.max(b);
+                } else {
+                    let far = (a.abs() + b.abs()).powi(2);
+                    all += if far.is_nan() { f64::INFINITY } else { far };
                 }
             }
-            sums.copy_from_slice(&[shared, all]);
-        }
-        let mut dead = (0..n).filter(|&channel| self.group_of[channel].is_none());
-        let is_known = |(&float, &quantized): (&f32, &f32)| value_and_error(float, quantized).1.is_finite();
-        let all_known = |channel: usize| {
-            samples().all(|(float, quantized)| {
-                float[run(float, channel)].iter().zip(&quantized[run(quantized, channel)]).all(is_known)
-            })
-        };
-        if !dead.all(all_known) {
-            sums.iter_mut().skip(1).step_by(2).for_each(|all| *all = f64::INFINITY);
+            sums[2 * group] += if all.is_finite() { shared } else { 0.0 };
+            sums[2 * group + 1] += all;
         }
     }
-}
-
-/// The shared sum and the total of a contiguous run of values of a channel; where a value is unknown, nothing is shared.
-fn squared_overlap(float: &[f32], quantized: &[f32], median: f64) -> [f64; 2] {
-    let (mut shared, mut all) = (0.0, 0.0);
-    for (&float, &quantized) in float.iter().zip(quantized) {
-        // Values are chosen, as branches by signs would be mispredicted.
-        let is_exact = float.is_infinite() && float == quantized;
-        let (a, b) = (f64::from(float) - median, f64::from(quantized) - median);
-        let (is_same_sign, far) = (a * b > 0.0, (a.abs() + b.abs()).powi(2));
-        let (a, b) = (a * a, b * b);
-        let [smaller, larger] = if a < b { [a, b] } else { [b, a] };
-        let apart = if far.is_nan() { f64::INFINITY } else { far };
-        shared += if is_same_sign && !is_exact { smaller } else { 0.0 };
-        let either = if is_same_sign { larger } else { apart };
-        all += if is_exact { 0.0 } else { either };
-    }
-    [if all.is_finite() { shared } else { 0.0 }, all]
 }
 
 impl ChannelShape {
