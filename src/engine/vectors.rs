@@ -4,7 +4,7 @@ use pulp::{Arch, Simd, WithSimd};
 
 /// A loop over values. Short closures are loops; of a longer one, `run` has to be marked `#[inline(always)]`.
 pub trait ValueLoop {
-    /// What it computes.
+    /// The result.
     type Output;
     /// Runs it.
     fn run(self) -> Self::Output;
