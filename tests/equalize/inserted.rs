@@ -173,7 +173,7 @@ fn first_layers_get_wider_types_between_conversions_on_a_target_without_float() 
         (&"Conv_a, Conv_b".into(), &true.into()),
         "{methods}"
     );
-    assert_eq!(methods[1]["details"][0], "2 layers of wider types, 2 conversions at its borders");
+    assert_eq!(methods[1]["details"][0], "2 layers in a region of wider types, 2 conversions at its borders");
     let db = |at: usize| methods[1]["judged"]["sqnr_db"][at].as_f64().unwrap();
     assert!(db(1) > db(0) + 3.0, "{methods}");
     let written = ["onnx", "json", "deploy.onnx"].map(|suffix| std::fs::read(output.with_extension(suffix)).unwrap());

@@ -61,7 +61,7 @@ def test_scores_survive_beside_boxes_in_pixels(backend, tmp_path):
     assert not [warning for warning in warnings if "which gives the first only" in warning]
 
 
-@pytest.mark.parametrize("backend", ["qnn-htp", "tflite", "xint8", "esp-dl", "rknn", "tengine"])
+@pytest.mark.parametrize("backend", ["qnn-htp", "tflite", "xint8", "esp-dl", "tengine"])
 def test_a_target_of_integers_is_told_what_it_loses(backend, tmp_path):
     expected, found, warnings = quantized(backend, tmp_path)
     assert len(np.unique(found)) < 4
@@ -71,8 +71,8 @@ def test_a_target_of_integers_is_told_what_it_loses(backend, tmp_path):
     assert "`centre` (" in warning or "`size` (" in warning
 
 
-@pytest.mark.parametrize("way_out", [["qnn-htp-a16"]] + [[name, "--exclude", "Concat_15"] for name in ("qnn-htp", "rknn")],
-                         ids=["16 bits", "exclude, qnn-htp", "exclude, rknn"])
+@pytest.mark.parametrize("way_out", [["qnn-htp-a16"]] + [[name, "--exclude", "Concat_15"] for name in ("qnn-htp", "tengine")],
+                         ids=["16 bits", "exclude, qnn-htp", "exclude, tengine"])
 def test_the_ways_out_keep_the_scores(way_out, tmp_path):
     backend, *options = way_out
     expected, found, warnings = quantized(backend, tmp_path, *options)

@@ -38,6 +38,8 @@ pub const KEEP_FIRST: Method = Method {
 const MAX_DEPTH: usize = 2;
 /// Operators that are a gate or begin one.
 const GATES: [&str; 8] = ["Sigmoid", "HardSigmoid", "HardSwish", "Mul", "Tanh", "Softplus", "Gelu", "Mish"];
+/// Operators at which what follows a layer ends.
+const LAYERS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 /// Operators that always follow: ranges make them redundant, or they run between quantizers.
 const FOLLOWERS: [&str; 2] = ["Relu", "Clip"];
 
@@ -58,8 +60,8 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         }
         layers.extend(gated);
         let variant = match (setup.scheme.mixed.contains_key(FLOAT), &setup.scheme.region) {
-            (true, _) => left_float(setup, (&model, &placement), &layers, calibration)?,
-            (false, Some(region)) => widened(setup, (&model, &placement), region, &layers, calibration)?,
+            (true, _) => Some(left_float(setup, (&model, &placement), &layers, calibration)?),
+            (false, Some(region)) => widened(setup, &model, region, &layers, calibration)?,
             (false, None) => None,
         };
         let Some(variant) = variant else { break };
@@ -68,7 +70,10 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let title = layers.iter().map(|&layer| node_name(&graph.node[layer])).collect::<Vec<_>>().join(", ");
         let details = match variant.edits.len() {
             0 => Vec::new(),
-            n => vec![format!("{} of wider types, {n} conversions at its borders", count(layers.len(), "layer"))],
+            n => vec![format!(
+                "{} in a region of wider types, {n} conversions at its borders",
+                count(layers.len(), "layer")
+            )],
         };
         let data = Samples { names: &names, values: &values };
         let reference = known.take().map(|known| known.reference);
@@ -92,16 +97,16 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     Ok(chosen)
 }
 
-/// The plan with `layers` and their gates float; `None` where an output of the network would be among these.
+/// The plan with `layers` and their gates float.
 fn left_float(
     setup: Setup,
     (model, placement): (&ModelProto, &Placement),
     layers: &BTreeSet<usize>,
     calibration: &CalibrationStatistics,
-) -> Result<Option<Variant>> {
+) -> Result<Variant> {
     let graph = model.graph()?;
     let is_quantized = |node_idx: usize| placement.quantized_nodes.contains(&node_idx);
-    let Some(nodes) = with_followers(graph, placement, layers, is_quantized) else { return Ok(None) };
+    let nodes = with_followers(graph, layers, is_quantized);
     let reason = |node: &usize| match layers.contains(node) {
         true => "a first layer whose output is an input of a gate",
         false => "it follows a first layer that stays float",
@@ -112,20 +117,26 @@ fn left_float(
     let placement = place_assigned(graph, setup.value_info, setup.scheme, setup.selection, &assigned);
     let statistics = calibration.of(&placement);
     let decided = decide(graph, &placement, &statistics, None, setup.scheme, setup.range_observers())?;
-    Ok(Some(Variant::of_plan(model, &placement, decided)))
+    Ok(Variant::of_plan(model, &placement, decided))
 }
 
-/// The plan with `layers` and their gates in a region of wider types; `None` where the region cannot hold them.
+/// The plan with `layers` and their gates in a region of wider types. `None` where the region has no row for a layer, or an
+/// output of the network would be in it.
 fn widened(
     setup: Setup,
-    (model, placement): (&ModelProto, &Placement),
+    model: &ModelProto,
     region: &Region,
     layers: &BTreeSet<usize>,
     calibration: &CalibrationStatistics,
 ) -> Result<Option<Variant>> {
     let graph = model.graph()?;
     let has_row = |node_idx: usize| region.ops.contains_key(graph.node[node_idx].op_type());
-    let Some(nodes) = with_followers(graph, placement, layers, has_row) else { return Ok(None) };
+    let nodes = with_followers(graph, layers, has_row);
+    let index = GraphIndex::new(graph);
+    let is_output = |node: &usize| graph.node[*node].output.iter().any(|name| index.is_output(name));
+    if !layers.iter().all(|&layer| has_row(layer)) || nodes.iter().any(is_output) {
+        return Ok(None);
+    }
     let Some(copies) = copies(graph, &nodes, setup.copies) else { return Ok(None) };
     let statistics_of = |copy: &InsertedCopy| Some((copy.output.clone(), calibration.get(&copy.tensor)?.clone()));
     let statistics: BTreeMap<String, TensorStatistics> = copies.iter().filter_map(statistics_of).collect();
@@ -143,19 +154,8 @@ fn widened(
 }
 
 /// The layers, and those nodes after them for which `may_follow` holds and that read nothing else, up to the next layers.
-/// `None` where it does not hold for a layer, or an output of the network would be among them.
-fn with_followers(
-    graph: &GraphProto,
-    placement: &Placement,
-    layers: &BTreeSet<usize>,
-    may_follow: impl Fn(usize) -> bool,
-) -> Option<BTreeSet<usize>> {
-    if !layers.iter().all(|&layer| may_follow(layer)) {
-        return None;
-    }
+fn with_followers(graph: &GraphProto, layers: &BTreeSet<usize>, may_follow: impl Fn(usize) -> bool) -> BTreeSet<usize> {
     let index = GraphIndex::new(graph);
-    let other_layers: BTreeSet<usize> =
-        placement.weights.iter().flat_map(|weight| &weight.edges).map(|edge| edge.0).collect();
     let mut nodes = layers.clone();
     for (node_idx, node) in graph.node.iter().enumerate() {
         let is_listed = may_follow(node_idx) || FOLLOWERS.contains(&node.op_type());
@@ -163,12 +163,11 @@ fn with_followers(
             node.input.iter().filter(|name| !name.is_empty() && index.initializer(name).is_none()).peekable();
         let is_after = made.peek().is_some()
             && made.all(|name| index.producer_idx(name).is_some_and(|producer| nodes.contains(&producer)));
-        if is_listed && is_after && !other_layers.contains(&node_idx) {
+        if is_listed && is_after && !LAYERS.contains(&node.op_type()) {
             nodes.insert(node_idx);
         }
     }
-    let is_output = |node: &usize| graph.node[*node].output.iter().any(|name| index.is_output(name));
-    (!nodes.iter().any(is_output)).then_some(nodes)
+    nodes
 }
 
 /// A copy of each quantized tensor that crosses the region's border, for the nodes on the other side. `None` where a tensor
