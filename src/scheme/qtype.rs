@@ -110,7 +110,7 @@ impl QType {
         format!("{}int{bits}", if self.signed { "" } else { "u" })
     }
 
-    /// Whether ONNX has the type only from operator set [`WIDE_OPSET`] on.
+    /// Whether ONNX has the type only from operator set [`WIDE_OPSET`](super::WIDE_OPSET) on.
     pub fn is_wide(&self) -> bool {
         self.storage_bits.unwrap_or(self.bits) != 8 || self.granularity == Granularity::PerBlock
     }
