@@ -57,6 +57,11 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Whether the node is a copy at the border of a region, in whose place the written model has a conversion.
+    pub(super) fn is_copy(&self, node_idx: usize) -> bool {
+        !self.region.is_empty() && self.op(node_idx) == "Identity" && self.edges.contains_key(&(node_idx, 0))
+    }
+
     /// The quantized inputs of a node, and its quantized outputs, looked for after the operators fused to the node.
     fn quantizers_around(&self, node_idx: usize) -> Vec<&'a str> {
         let graph = self.graph;

@@ -104,7 +104,7 @@ impl<'a> Draft<'a> {
 
     fn collect_weights(&self, placement: &mut Placement) {
         for (node_idx, node) in self.graph.node.iter().enumerate() {
-            if !self.is_quantized(node_idx) {
+            if !self.is_quantized(node_idx) || self.is_copy(node_idx) {
                 continue;
             }
             placement.quantized_nodes.push(node_idx);
@@ -212,7 +212,7 @@ impl<'a> Draft<'a> {
         let quantized: BTreeSet<usize> = placement.quantized_nodes.iter().copied().collect();
         for (node_idx, node) in self.graph.node.iter().enumerate() {
             let float = node.output.iter().any(|name| self.value_info.is_float(name));
-            if quantized.contains(&node_idx) || !float {
+            if quantized.contains(&node_idx) || !float || self.is_copy(node_idx) {
                 continue;
             }
             let float = match self.float.get(&node_idx) {
