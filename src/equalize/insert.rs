@@ -9,13 +9,11 @@ use super::{Channels, EqualizationGroup, Reason, Skipped};
 use crate::onnx::edit::{InsertedAdd, InsertedMul, ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
+use crate::onnx::node::PRODUCTS;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use crate::place::Placement;
 use anyhow::Result;
-
-/// Operators whose weights absorb the scales.
-const LAYERS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
 /// Candidate Muls by ones with Adds of zeros: one for all layers that read a quantized tensor in no equalization group.
 pub fn insertable(graph: &GraphProto, value_info: &ValueInfos, placement: &Placement) -> Vec<InsertedMul> {
@@ -32,7 +30,7 @@ pub fn insertable(graph: &GraphProto, value_info: &ValueInfos, placement: &Place
         let layers = quantizer.edges.iter().filter_map(|edge| {
             let node = &graph.node[edge.0];
             let (_, channels) = layer_input(node, &index, value_info)?;
-            let is_layer = edge.1 == 0 && LAYERS.contains(&node.op_type()) && channels.fits(shape);
+            let is_layer = edge.1 == 0 && PRODUCTS.contains(&node.op_type()) && channels.fits(shape);
             let is_own = node.input.get(1).is_some_and(|weight| index.has_only(weight, 1));
             (is_layer && is_own).then(|| (node.output[0].clone(), channels))
         });

@@ -1,16 +1,13 @@
 //! The layers that get precisions, and the size of their weights.
 
 use crate::onnx::graph::{Edge, GraphIndex};
-use crate::onnx::node::node_name;
+use crate::onnx::node::{PRODUCTS, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
 use crate::onnx::tensor::DataType;
 use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
 use crate::scheme::{Constraint, FLOAT, Precision, QType, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Operators that multiply with a constant.
-const PRODUCTS: &[&str] = &["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
 /// A node that computes on quantized inputs.
 #[derive(Debug, Clone, PartialEq)]

@@ -95,6 +95,9 @@ pub fn is_scaled(node: &NodeProto) -> bool {
     ["alpha", "beta"].iter().any(|name| float(node, name).is_some_and(|value| value != 1.0))
 }
 
+/// Operators that multiply with a weight.
+pub const PRODUCTS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
+
 /// Multiply-adds of a convolution or a matrix product, by the shapes of tensors; 0 for other nodes. `None` where a shape is
 /// unknown.
 pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>>) -> Option<usize> {

@@ -168,7 +168,8 @@ impl Known {
         let selection = request.selection.with_scaling(names.collect());
         let mut value_info = with_inserted(value_info, &insertable);
         let mut copies = BTreeMap::new();
-        if request.scheme.region.is_some() && raise_opset(&mut model.clone(), WIDE_OPSET).is_ok() {
+        let may_have_region = request.scheme.region.is_some() && request.tune.looks_again();
+        if may_have_region && raise_opset(&mut model.clone(), WIDE_OPSET).is_ok() {
             let mut names = Names::of(graph);
             for quantizer in &placement.activations {
                 let copy = names.fresh(&format!("{}_converted", quantizer.tensor));

@@ -24,6 +24,14 @@ fn silu_network() -> ModelProto {
     network(|g| _ = g.op("Relu", &["b"], "r"))
 }
 
+/// The same with SiLU behind both convolutions.
+fn gated_network() -> ModelProto {
+    network(|g| {
+        g.op("Sigmoid", &["b"], "t");
+        g.op("Mul", &["b", "t"], "r");
+    })
+}
+
 /// The same with something else behind the depthwise convolution.
 fn network(behind: fn(&mut GraphBuilder)) -> ModelProto {
     let mut g = GraphBuilder::new(17);
@@ -128,11 +136,7 @@ fn nothing_is_inserted_where_that_is_forbidden_or_the_table_takes_none() {
 fn first_layers_whose_quantized_outputs_a_gate_reads_stay_float() {
     let folder = TempDir::new().unwrap();
     let model = folder.path().join("silu.onnx");
-    let gated = network(|g| {
-        g.op("Sigmoid", &["b"], "t");
-        g.op("Mul", &["b", "t"], "r");
-    });
-    std::fs::write(&model, gated.encode_to_vec()).unwrap();
+    std::fs::write(&model, gated_network().encode_to_vec()).unwrap();
     let output = folder.path().join("out.onnx");
     let run = |backend: &str, extra: &[&str]| {
         let extra = [&["--methods", "keep-first"], extra].concat();
@@ -157,11 +161,7 @@ fn first_layers_whose_quantized_outputs_a_gate_reads_stay_float() {
 fn first_layers_get_wider_types_between_conversions_on_a_target_without_float() {
     let folder = TempDir::new().unwrap();
     let model = folder.path().join("silu.onnx");
-    let gated = network(|g| {
-        g.op("Sigmoid", &["b"], "t");
-        g.op("Mul", &["b", "t"], "r");
-    });
-    std::fs::write(&model, gated.encode_to_vec()).unwrap();
+    std::fs::write(&model, gated_network().encode_to_vec()).unwrap();
     let output = folder.path().join("one.onnx");
     let run_once = |backend: &str, output: &Path, extra: &[&str]| {
         let extra = [&["--methods", "keep-first", "--emit", "deploy"], extra].concat();

@@ -8,7 +8,7 @@ use crate::calibrate::CalibrationStatistics;
 use crate::diag::count;
 use crate::onnx::edit::{InsertedCopy, ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::node::node_name;
+use crate::onnx::node::{PRODUCTS, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{ActivationQuantizer, Assigned, NetworkEnd, Placement, layers_at_end, place_assigned};
 use crate::plan::decide;
@@ -38,8 +38,6 @@ pub const KEEP_FIRST: Method = Method {
 const MAX_DEPTH: usize = 2;
 /// Operators that are a gate or begin one.
 const GATES: [&str; 8] = ["Sigmoid", "HardSigmoid", "HardSwish", "Mul", "Tanh", "Softplus", "Gelu", "Mish"];
-/// Operators at which what follows a layer ends.
-const LAYERS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 /// Operators that always follow: ranges make them redundant, or they run between quantizers.
 const FOLLOWERS: [&str; 2] = ["Relu", "Clip"];
 
@@ -163,7 +161,7 @@ fn with_followers(graph: &GraphProto, layers: &BTreeSet<usize>, may_follow: impl
             node.input.iter().filter(|name| !name.is_empty() && index.initializer(name).is_none()).peekable();
         let is_after = made.peek().is_some()
             && made.all(|name| index.producer_idx(name).is_some_and(|producer| nodes.contains(&producer)));
-        if is_listed && is_after && !LAYERS.contains(&node.op_type()) {
+        if is_listed && is_after && !PRODUCTS.contains(&node.op_type()) {
             nodes.insert(node_idx);
         }
     }
