@@ -4,7 +4,7 @@ use super::{Examination, Examined, Facts};
 use crate::check::{Finding, Severity};
 use crate::diag::count;
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::node::{axis_position, output_axis};
+use crate::onnx::node::{PRODUCTS, axis_position, output_axis};
 use crate::onnx::proto::NodeProto;
 
 /// A constant operand of a layer.
@@ -20,8 +20,7 @@ fn each_weight(facts: &Facts, mut visit: impl FnMut(&LayerWeight) -> Option<Find
     let Some(graph) = &facts.model.graph else { return Examined::nothing() };
     let index = GraphIndex::new(graph);
     let mut found = Vec::new();
-    let layers = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
-    for node in graph.node.iter().filter(|node| layers.contains(&node.op_type())) {
+    for node in graph.node.iter().filter(|node| PRODUCTS.contains(&node.op_type())) {
         for (input_idx, name) in node.input.iter().enumerate().take(2) {
             let Some((tensor, values)) = index.initializer(name).zip(index.floats(name)) else { continue };
             let shape = tensor.dims.iter().map(|&n| n as usize).collect();
