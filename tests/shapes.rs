@@ -88,7 +88,7 @@ fn both_drivers_simulate_samples_of_several_shapes() {
     let plan = QuantPlan::default();
     check(&simulate(&model, &plan, samples).unwrap().outputs[0], 0);
     // Shapes that the network meets later are prepared then.
-    let mut network = CachedNetwork::new(&model, Samples { values: &values[..1], ..samples }).unwrap();
+    let mut network = CachedNetwork::new(&model, Samples { values: &values[..1], ..samples }, None).unwrap();
     for first in [0, 3, 2] {
         let mut cached = CachedSamples::new(Samples { values: &values[first..], ..samples }, 1 << 20);
         check(&network.run(&plan, &mut cached, true, None).unwrap()[0], first);

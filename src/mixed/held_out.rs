@@ -67,7 +67,7 @@ impl HeldOut {
     /// If a node of `model` cannot be run by itself; the message names it.
     pub fn measure(&mut self, model: &ModelProto, plan: &QuantPlan) -> Result<Measurement> {
         let first = std::slice::from_ref(&self.first);
-        let mut network = CachedNetwork::new(model, Samples { names: &self.names, values: first })?;
+        let mut network = CachedNetwork::new(model, Samples { names: &self.names, values: first }, None)?;
         self.measure_in(&mut network, plan, &mut BiasCorrection::default())
     }
 

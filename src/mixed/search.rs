@@ -85,7 +85,7 @@ impl<'a> Search<'a> {
         held_out: Samples,
         corrected: bool,
     ) -> Result<Search<'a>> {
-        let mut network = CachedNetwork::new(planner.model, analysis)?;
+        let mut network = CachedNetwork::new(planner.model, analysis, Some(planner.task.setup.prepared))?;
         let goal = planner.task.wanted.goal.clone();
         let mut metrics = [&OVERLAPS[..], &[SQNR, AGREEMENT]].concat();
         metrics.extend(goal.metric().filter(|metric| !metrics.contains(metric)));

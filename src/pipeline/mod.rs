@@ -44,7 +44,7 @@ use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WIDE_OPSET, WeightStorage};
 use crate::sidecar::Sidecar;
-use crate::simulate::OutputOptions;
+use crate::simulate::{OutputOptions, PreparedNodes};
 use crate::tune::accept::BROKEN;
 use crate::tune::{
     self, Chosen, EvaluatedTask, MethodOutcome, PlannedModel, Proposals, Setup, TensorErrors, Tuned, Whole, choose,
@@ -116,6 +116,7 @@ impl Request {
                 head: &self.head,
                 input: samples.and_then(SampleSet::image_size),
             },
+            prepared: &known.prepared,
             samples,
             progress,
         }
@@ -150,6 +151,8 @@ struct Known {
     copies: BTreeMap<String, String>,
     /// Shapes of open inputs.
     shapes: Shapes,
+    /// Nodes that passes share.
+    prepared: PreparedNodes,
 }
 
 impl Known {
@@ -177,7 +180,7 @@ impl Known {
                 copies.insert(quantizer.tensor.clone(), copy);
             }
         }
-        Ok(Known { value_info, selection, insertable, copies, shapes })
+        Ok(Known { value_info, selection, insertable, copies, shapes, prepared: PreparedNodes::default() })
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::keyed::{KeyedPlan, KeyedWeight, hash_of, hash_params};
 use super::network::{Clips, Network};
+use super::prepared_nodes::PreparedNodes;
 use super::samples::{Samples, ShapeGroups};
 use super::single_node::{NamedValue, NodeRunner, SingleNode};
 use super::view::{PlanView, dequantized, fake_quantize};
@@ -96,13 +97,18 @@ fn bytes_of(values: &SampleValues) -> usize {
 
 impl<'a> CachedNetwork<'a> {
     /// Prepares a float model for the first of the `samples`, and all of the same shapes. Other shapes are prepared when
-    /// samples have them.
+    /// samples have them. `prepared` keeps nodes for other networks.
     ///
     /// # Errors
     /// If a node cannot be run by itself: control flow, or an operator that the engine lacks.
-    pub fn new(model: &'a ModelProto, samples: Samples) -> Result<CachedNetwork<'a>> {
+    pub fn new(
+        model: &'a ModelProto,
+        samples: Samples,
+        prepared: Option<&'a PreparedNodes>,
+    ) -> Result<CachedNetwork<'a>> {
         let first = samples.values.first().context("there are no samples")?;
-        let net = Network::new(model, Clips::ByEngine)?;
+        let mut net = Network::new(model, Clips::ByEngine)?;
+        net.prepared = prepared;
         let n_bytes: usize =
             net.graph.initializer.iter().filter_map(|tensor| tensor.raw_data.as_ref()).map(Bytes::len).sum();
         let is_large = n_bytes > MAX_CONSTANTS;
@@ -224,7 +230,7 @@ impl<'a> CachedNetwork<'a> {
             let all: Vec<usize> = (0..self.examples.len()).collect();
             let examples: Vec<Vec<NamedValue>> = all.iter().map(|&group| self.inputs_of(group, runtime)).collect();
             let inputs: Vec<&[NamedValue]> = examples.iter().map(|inputs| &inputs[..]).collect();
-            let mut made: BTreeMap<usize, NodeRunner> = BTreeMap::new();
+            let mut made: BTreeMap<usize, Arc<NodeRunner>> = BTreeMap::new();
             match self.net.open_runner(node, &all, &inputs, &replaced) {
                 Some(runner) => _ = made.insert(OF_ALL, runner),
                 None => {
@@ -236,7 +242,7 @@ impl<'a> CachedNetwork<'a> {
                     }
                 }
             }
-            let made = made.into_iter().map(|(of, runner)| ((node_idx, id, of), Arc::new(runner)));
+            let made = made.into_iter().map(|(of, runner)| ((node_idx, id, of), runner));
             self.nodes.extend(made);
         }
         let runner = |group: usize| {

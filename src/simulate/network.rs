@@ -1,6 +1,7 @@
 //! The parts that the float network and every quantized one share: the graph, its constants, its nodes one by one.
 
 use super::channels::ActivationBounds;
+use super::prepared_nodes::PreparedNodes;
 use super::single_node::{NamedValue, NodeRunner, SingleNode, open_dims};
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
@@ -40,6 +41,8 @@ pub struct Network<'a> {
     /// The group of each sample.
     groups: Vec<usize>,
     clips: Clips,
+    /// Nodes that other networks prepared, too.
+    pub(super) prepared: Option<&'a PreparedNodes>,
 }
 
 /// A value of each input of a node, for each group of samples; `None` for a group without samples.
@@ -54,7 +57,7 @@ impl<'a> Network<'a> {
         let graph = model.graph.as_ref().context("model has no graph")?;
         let constants = graph.initializer.iter().map(|t| (t.name().to_string(), t.clone())).collect();
         let (index, of_shapes, groups) = (GraphIndex::new(graph), Vec::new(), Vec::new());
-        Ok(Network { model, graph, index, constants, of_shapes, groups, clips })
+        Ok(Network { model, graph, index, constants, of_shapes, groups, clips, prepared: None })
     }
 
     /// The group of each sample: samples of one group have equal shapes.
@@ -176,7 +179,6 @@ impl<'a> Network<'a> {
         let groups: Vec<usize> = (0..examples.len()).filter(|&group| examples[group].is_some()).collect();
         let of_groups: Vec<&[NamedValue]> = examples.iter().flatten().map(|inputs| &inputs[..]).collect();
         if let Some(runner) = self.open_runner(node, &groups, &of_groups, replaced) {
-            let runner = Arc::new(runner);
             return Ok(SingleNode::of_groups(examples.iter().map(|inputs| inputs.map(|_| runner.clone())).collect()));
         }
         let mut runners: Vec<Option<Arc<NodeRunner>>> = Vec::with_capacity(examples.len());
@@ -190,7 +192,7 @@ impl<'a> Network<'a> {
             };
             runners.push(match (0..group).find(is_like) {
                 Some(other) => runners[other].clone(),
-                None => Some(Arc::new(self.runner(node, group, inputs, replaced)?)),
+                None => Some(self.runner(node, group, inputs, replaced)?),
             });
         }
         Ok(SingleNode::of_groups(runners))
@@ -209,7 +211,7 @@ impl<'a> Network<'a> {
         groups: &[usize],
         examples: &[&[NamedValue]],
         replaced: &[TensorProto],
-    ) -> Option<NodeRunner> {
+    ) -> Option<Arc<NodeRunner>> {
         let (&[first, ref others @ ..], &[inputs, ref other_inputs @ ..]) = (groups, examples) else { return None };
         let reads_shapes = node.input.iter().any(|name| self.of_shapes.iter().any(|known| known.contains_key(name)));
         let mut others = others.iter().zip(other_inputs);
@@ -217,8 +219,7 @@ impl<'a> Network<'a> {
         if !OPEN.contains(&node.op_type()) || reads_shapes || !differ {
             return None;
         }
-        NodeRunner::with_open(self.model, node, self.constants_of(node, first, replaced), inputs, &open_dims(examples)?)
-            .ok()
+        self.prepare(node, self.constants_of(node, first, replaced), inputs, &open_dims(examples)?).ok()
     }
 
     /// The constants that a node reads, for a group of samples.
@@ -243,13 +244,27 @@ impl<'a> Network<'a> {
         group: usize,
         inputs: &[NamedValue],
         replaced: &[TensorProto],
-    ) -> Result<NodeRunner> {
+    ) -> Result<Arc<NodeRunner>> {
         if let (Clips::InPlace, Some(bounds), [input]) = (self.clips, self.activation_bounds(node), inputs)
             && input.value.f32s().is_some()
         {
-            return Ok(NodeRunner::Clip(bounds));
+            return Ok(Arc::new(NodeRunner::Clip(bounds)));
         }
-        NodeRunner::new(self.model, node, self.constants_of(node, group, replaced), inputs)
+        self.prepare(node, self.constants_of(node, group, replaced), inputs, &[])
+    }
+
+    /// Prepares a node as [`NodeRunner::new`] does, unless that is done already.
+    fn prepare(
+        &self,
+        node: &NodeProto,
+        constants: Vec<TensorProto>,
+        inputs: &[NamedValue],
+        open: &[Vec<Option<usize>>],
+    ) -> Result<Arc<NodeRunner>> {
+        match self.prepared {
+            Some(prepared) => prepared.get(self.model, node, constants, inputs, open),
+            None => NodeRunner::new(self.model, node, constants, inputs, open).map(Arc::new),
+        }
     }
 
     /// The Relu or Clip that is the only reader of the node's output, and its bounds.

@@ -12,6 +12,7 @@ use super::hook::{LayerHook, NoHook, TensorAt};
 use super::network::{Clips, Network};
 use super::node::NodeAt;
 use super::output_options::OutputOptions;
+use super::prepared_nodes::PreparedNodes;
 use super::reference::FloatReference;
 use super::samples::{Samples, ShapeGroups};
 use crate::engine::Value;
@@ -108,6 +109,13 @@ impl<'a> ForwardPass<'a> {
     pub fn evaluated_with(mut self, options: OutputOptions<'a>) -> ForwardPass<'a> {
         self.evaluated = EvaluatedOutput::in_front_of_softmax(self.net.graph, options.axes);
         self.options = options;
+        self
+    }
+
+    /// Shares prepared nodes with other passes.
+    #[must_use]
+    pub fn sharing(mut self, prepared: &'a PreparedNodes) -> ForwardPass<'a> {
+        self.net.prepared = Some(prepared);
         self
     }
 

@@ -33,24 +33,12 @@ pub enum NodeRunner {
 
 impl NodeRunner {
     /// Prepares `node` of `model` with its `constants`, for inputs like the given ones: each name once, in the order in
-    /// which [`SingleNode::run`] takes them.
+    /// which [`SingleNode::run`] takes them. `open` gives for each dimension of each input the number of its symbol, `None`
+    /// where it is fixed; it is empty where all are.
     ///
     /// # Errors
     /// If the engine does not take the node; the message names it.
     pub fn new(
-        model: &ModelProto,
-        node: &NodeProto,
-        constants: Vec<TensorProto>,
-        inputs: &[NamedValue],
-    ) -> Result<NodeRunner> {
-        NodeRunner::with_open(model, node, constants, inputs, &[])
-    }
-
-    /// The same with open dimensions: for each dimension of each input the number of its symbol, `None` where it is fixed.
-    ///
-    /// # Errors
-    /// If the engine does not take the node so.
-    pub fn with_open(
         model: &ModelProto,
         node: &NodeProto,
         constants: Vec<TensorProto>,

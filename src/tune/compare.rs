@@ -10,7 +10,9 @@ use crate::place::Placement;
 use crate::plan::QuantPlan;
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
-use crate::simulate::{Candidate, Corrected, FloatReference, ForwardPass, MeasuredPlan, OutputOptions, Samples};
+use crate::simulate::{
+    Candidate, Corrected, FloatReference, ForwardPass, MeasuredPlan, OutputOptions, PreparedNodes, Samples,
+};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
@@ -30,6 +32,8 @@ pub struct Compared<'a> {
     pub table: WeightScheme<'a>,
     /// The user's options for the evaluation of outputs.
     pub outputs: OutputOptions<'a>,
+    /// Nodes that passes share.
+    pub prepared: &'a PreparedNodes,
     /// Reports progress, under the name of the stage.
     pub stage: (&'a Progress<'a>, &'a str),
     /// Whether biases are corrected on these samples first. Otherwise mean errors that tuning removes later would
@@ -114,7 +118,7 @@ impl Compared<'_> {
         };
         let contexts: Vec<LayerContext> = choices.iter().map(context).collect();
         let pass = ForwardPass::new(model, samples.len())?.evaluated_with(self.outputs).evaluated_by_all();
-        let pass = pass.reporting(self.stage.0, self.stage.1);
+        let pass = pass.sharing(self.prepared).reporting(self.stage.0, self.stage.1);
         let mut pass = pass.knowing(known.as_ref());
         for context in &contexts {
             pass = pass.with(Candidate::new(plan.clone(), 0)?, Hooks::of(context)?);

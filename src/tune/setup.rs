@@ -11,7 +11,7 @@ use crate::place::{Placement, Selection};
 use crate::plan::{Decided, Observers, QuantPlan};
 use crate::progress::Progress;
 use crate::scheme::Scheme;
-use crate::simulate::{FloatReference, OutputOptions};
+use crate::simulate::{FloatReference, OutputOptions, PreparedNodes};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -118,6 +118,8 @@ pub struct Setup<'a> {
     pub options: &'a TuningOptions,
     /// The user's options for the evaluation of outputs.
     pub outputs: OutputOptions<'a>,
+    /// Nodes that passes share.
+    pub prepared: &'a PreparedNodes,
     /// The calibration data; `None` where nothing is run.
     pub samples: Option<&'a SampleSet>,
     /// Reports progress.

@@ -44,6 +44,7 @@ impl TensorErrors {
         let mut tensors = Vec::new();
         let candidate = Candidate::new(planned.plan.clone(), 0)?;
         ForwardPass::new(&planned.model, 0)?
+            .sharing(setup.prepared)
             .reporting(setup.progress, "error of each tensor")
             .with(candidate, ErrorObserver { tensors: &mut tensors })
             .run(Samples { names: &names, values: &values })?;

@@ -108,7 +108,8 @@ impl<'a> Trials<'a> {
 
     /// A new pass over the model.
     fn pass(&self, n_tune: usize) -> Result<ForwardPass<'_>> {
-        Ok(ForwardPass::new(&self.planned.model, n_tune)?.evaluated_with(self.tuning.outputs))
+        let Tuning { outputs, prepared, .. } = self.tuning;
+        Ok(ForwardPass::new(&self.planned.model, n_tune)?.evaluated_with(outputs).sharing(prepared))
     }
 
     /// The inputs of `methods`.

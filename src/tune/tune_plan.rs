@@ -41,6 +41,7 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
         methods: &methods,
         known: known.map(|known| &known.reference),
         outputs: setup.outputs,
+        prepared: setup.prepared,
         progress: setup.progress,
     };
     match tune(planned, tuning) {

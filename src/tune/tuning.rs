@@ -5,7 +5,7 @@ use super::outcome::{Judged, MethodOutcome};
 use super::setup::WeightScheme;
 use crate::metrics::Measurement;
 use crate::progress::Progress;
-use crate::simulate::{FloatReference, OutputOptions, Samples};
+use crate::simulate::{FloatReference, OutputOptions, PreparedNodes, Samples};
 use serde::Serialize;
 use std::ops::Range;
 
@@ -25,6 +25,8 @@ pub struct Tuning<'a> {
     pub known: Option<&'a FloatReference>,
     /// The user's options for the evaluation of outputs.
     pub outputs: OutputOptions<'a>,
+    /// Nodes that passes share.
+    pub prepared: &'a PreparedNodes,
     /// Reports progress.
     pub progress: &'a Progress<'a>,
 }

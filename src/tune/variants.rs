@@ -129,6 +129,7 @@ impl<'a> Trial<'a> {
             scalings: variant.scalings.as_ref(),
             table: self.setup.weight_scheme(),
             outputs: self.setup.outputs,
+            prepared: self.setup.prepared,
             stage: (self.setup.progress, self.method.title),
             biases: self.biases,
         };

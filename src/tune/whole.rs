@@ -63,6 +63,7 @@ fn measure(setup: Setup, planned: &PlannedModel, samples: Samples, tuned: &Tuned
     let candidate = Candidate::new(planned.plan.clone(), tuned.n_samples)?;
     let pass = ForwardPass::new(&planned.model, tuned.n_samples)?
         .evaluated_with(setup.outputs)
+        .sharing(setup.prepared)
         .reporting(setup.progress, "comparison with the model without changes");
     let mut candidates = pass.knowing(Some(&tuned.reference)).with(candidate, NoHook).run(samples)?;
     candidates.pop().and_then(|candidate| candidate.measured).context("internal error: a pass that measured nothing")

@@ -71,7 +71,7 @@ fn patches_times_rows_are_the_operator() {
         let model = ModelProto { ir_version: Some(8), opset_import: vec![opset], ..Default::default() };
         let constant = tensor::from_f32("w", weight_shape, &w).unwrap();
         let input = NamedValue { name: "x", value: &x };
-        let step = NodeRunner::new(&model, &node, vec![constant], &[input]).unwrap();
+        let step = NodeRunner::new(&model, &node, vec![constant], &[input], &[]).unwrap();
         let step = SingleNode::of_groups(vec![Some(Arc::new(step))]);
         let y = step.run(&[0], |_| vec![x.clone()]).unwrap()[0][0].clone();
         let layer = LayerProduct::of(&node, weight_shape, &x).unwrap();

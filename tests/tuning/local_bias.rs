@@ -8,7 +8,7 @@ use mqq::onnx::edit::ModelEdit;
 use mqq::onnx::tensor;
 use mqq::place::{Selection, place};
 use mqq::plan::{Observers, decide};
-use mqq::simulate::{OutputOptions, Samples};
+use mqq::simulate::{OutputOptions, PreparedNodes, Samples};
 use mqq::statistics::TensorStatistics;
 use mqq::tune::{PlannedModel, Tuning, WeightScheme, methods, tune};
 
@@ -78,6 +78,7 @@ fn corrected(mask: &str, seed: u32) -> [Vec<f32>; 2] {
         methods: &methods::named(&["local-bias"]),
         known: None,
         outputs: OutputOptions::default(),
+        prepared: &PreparedNodes::default(),
         progress: &silent,
     };
     let mut planned = PlannedModel::new(model, placement, plan);

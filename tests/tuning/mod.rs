@@ -27,7 +27,7 @@ use mqq::progress::Progress;
 use mqq::quant::ChannelScaling;
 use mqq::rewrite::rewrite;
 use mqq::scheme::{Scheme, WeightStorage};
-use mqq::simulate::{CachedNetwork, CachedSamples, FloatReference, OutputOptions, Samples, simulate};
+use mqq::simulate::{CachedNetwork, CachedSamples, FloatReference, OutputOptions, PreparedNodes, Samples, simulate};
 use mqq::statistics::TensorStatistics;
 use mqq::tune::{
     Biases, Case, Compared, Effort, METHODS, PlannedModel, Tuned, Tuning, WeightScheme, compare_plans, methods, tune,
@@ -133,7 +133,7 @@ fn both_drivers_simulate_the_same_network() {
         let Planned { model, plan, inputs, values, .. } = planned(model, &value_info, &scheme);
         let samples = Samples { names: &inputs, values: &values };
         let simulated = simulate(&model, &plan, samples).unwrap().outputs;
-        let mut network = CachedNetwork::new(&model, samples).unwrap();
+        let mut network = CachedNetwork::new(&model, samples, None).unwrap();
         let mut cached = CachedSamples::new(samples, 1 << 24);
         for plan in [&QuantPlan::default(), &plan, &plan] {
             let outputs = network.run(plan, &mut cached, true, None).unwrap();
@@ -150,7 +150,7 @@ fn a_plan_with_another_integer_is_run_again() {
     let (model, value_info) = prepared("fixtures/digits_cnn.onnx", &scheme);
     let Planned { model, mut plan, inputs, values, .. } = planned(model, &value_info, &scheme);
     let samples = Samples { names: &inputs, values: &values[..2] };
-    let mut network = CachedNetwork::new(&model, samples).unwrap();
+    let mut network = CachedNetwork::new(&model, samples, None).unwrap();
     let mut cached = CachedSamples::new(samples, 1 << 24);
     network.run(&plan, &mut cached, true, None).unwrap();
     for weight_idx in 0..plan.weights.len() {
@@ -213,6 +213,7 @@ fn a_float_network_in_other_units_need_not_be_run() {
                     methods,
                     known: reference,
                     outputs: OutputOptions::default(),
+                    prepared: &PreparedNodes::default(),
                     progress: &silent,
                 };
                 let mut tuned = PlannedModel::new(model, placement, plan);
@@ -263,6 +264,7 @@ fn a_range_follows_the_layer_behind_a_concat() {
             methods,
             known: None,
             outputs: OutputOptions::default(),
+            prepared: &PreparedNodes::default(),
             progress: &silent,
         };
         let mut planned = PlannedModel::new(model, placement, plan);
@@ -300,6 +302,7 @@ fn where_samples_are_few_those_that_judged_teach_too() {
             methods,
             known: None,
             outputs: OutputOptions::default(),
+            prepared: &PreparedNodes::default(),
             progress: &silent,
         };
         let mut changed = PlannedModel::new(model, placement, plan);
