@@ -48,7 +48,7 @@ impl Branch<'_> {
         at.runtime.iter().all(same)
     }
 
-    /// Runs a node with the changes of the hook. Where it is no layer, tensors that no later node reads are freed.
+    /// Runs a node with the changes of the hook. Tensors that no later node reads are freed.
     /// `reads_float` tells whether its outputs are those of the float network.
     pub fn node(&mut self, net: &Network, at: &NodeAt, reads_float: bool) -> Result<Vec<Vec<Value>>> {
         let Branch { candidate, hook } = self;

@@ -107,11 +107,11 @@ impl Candidate {
         at.runtime.iter().map(|name| self.read(at, name).to_vec()).collect()
     }
 
-    /// Runs a layer with its quantized weight.
+    /// Runs a layer with its quantized weight, and frees the tensors that no later node reads.
     ///
     /// # Errors
     /// If the layer cannot be run by itself.
-    pub fn run_layer(&self, net: &Network, at: &NodeAt, bias: BiasOf) -> Result<Vec<Vec<Value>>> {
+    pub fn run_layer(&mut self, net: &Network, at: &NodeAt, bias: BiasOf) -> Result<Vec<Vec<Value>>> {
         let weight_idx = self.view.weight_of(at.node_idx, at.node);
         let weight_idx = weight_idx.context("internal error: a layer without a weight")?;
         let mut constants = vec![dequantized(&self.plan.weights[weight_idx])?];
@@ -121,6 +121,7 @@ impl Candidate {
             constants.extend(self.quantized_bias(at.node_idx).map(stored).transpose()?);
         }
         let inputs = self.inputs(at);
+        at.last.iter().for_each(|name| self.free(name));
         let examples = net.examples(at.runtime, |name, sample| {
             let position = at.runtime.iter().position(|input| *input == name)?;
             inputs[position].get(sample.checked_sub(self.first)?)

@@ -36,6 +36,12 @@ pub trait LayerHook {
         Touched::default()
     }
 
+    /// Whether it reads the inputs of layers, in the float network or the candidate. They are then kept until the layer's
+    /// hooks have run.
+    fn reads_inputs(&self) -> bool {
+        false
+    }
+
     /// Called before the pass begins.
     ///
     /// # Errors

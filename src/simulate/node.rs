@@ -16,7 +16,7 @@ pub struct NodeAt<'w> {
     pub runtime: &'w [&'w str],
     /// The node in the float network; `None` for a layer where that network is not run.
     pub(super) single: Option<&'w SingleNode>,
-    /// The tensors of `runtime` that no later node reads.
+    /// The tensors of `runtime` that no later node reads, unless a hook reads the inputs.
     pub(super) last: &'w [&'w str],
     /// Values of `runtime` in the float network, per sample; empty where that network is known from another pass.
     pub(super) float_inputs: &'w [&'w [Value]],

@@ -315,7 +315,8 @@ impl<'a> ForwardPass<'a> {
         let is_layer = branch.is_some_and(|b| b.candidate.view().weight_of(node_idx, node).is_some());
         let is_run = self.known.is_none() || !is_layer;
         let single = is_run.then(|| self.net.single_node(node, &examples, &[])).transpose()?;
-        let last = if is_layer { Vec::new() } else { self.last_read(node, &runtime) };
+        let are_kept = is_layer && self.branches.iter().any(|branch| branch.hook.reads_inputs());
+        let last = if are_kept { Vec::new() } else { self.last_read(node, &runtime) };
         let sums = self.known.and_then(|known| known.sums(node_idx, self.n_tune));
         let at = NodeAt {
             node_idx,

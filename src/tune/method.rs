@@ -281,6 +281,10 @@ impl LayerHook for Hooks<'_> {
         })
     }
 
+    fn reads_inputs(&self) -> bool {
+        self.0.iter().any(|hook| hook.reads_inputs())
+    }
+
     fn begin(&mut self, candidate: &mut Candidate) -> Result<()> {
         self.0.iter_mut().try_for_each(|hook| hook.begin(candidate))
     }

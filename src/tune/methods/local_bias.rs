@@ -47,6 +47,10 @@ impl LayerHook for LocalBias<'_> {
         self.corrector.touched()
     }
 
+    fn reads_inputs(&self) -> bool {
+        true
+    }
+
     fn outputs(
         &mut self,
         net: &Network,

@@ -170,6 +170,10 @@ impl LayerHook for WeightSearch {
         Touched { weights: true, ..Touched::default() }
     }
 
+    fn reads_inputs(&self) -> bool {
+        true
+    }
+
     fn weight(&mut self, net: &Network, at: &NodeAt, candidate: &mut Candidate) -> Result<()> {
         let name = || format!("node `{}`", node_name(at.node));
         self.learned = self.change(net, at, candidate).with_context(name)?;
