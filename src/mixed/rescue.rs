@@ -7,11 +7,13 @@ use super::search::{Move, Search};
 use super::task::Task;
 use crate::calibrate::CalibrationStatistics;
 use crate::metrics::{Gain, Measurement};
+use crate::place::{NetworkEnd, layers_at_end, with_followers};
 use crate::plan::Observers;
 use crate::scheme::{FLOAT, Scheme};
 use crate::tune::accept::{BROKEN, INSERTION};
 use crate::tune::{Evaluation, MethodOutcome, PlannedModel, Setup};
 use anyhow::Result;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -29,6 +31,8 @@ const SMALL_SHARE: f64 = 0.1;
 const MAX_TOGETHER: usize = 8;
 /// Groups tried in vain, one after the other, after which no further one is tried.
 const MAX_IN_VAIN: usize = 3;
+/// The same for first layers.
+const MAX_FIRST_IN_VAIN: usize = 2;
 /// Maximum layers that a warning names.
 const MAX_NAMED: usize = 5;
 /// Least reduction of the overlap's shortfall (1 - overlap) by a float layer, as a share of it.
@@ -92,40 +96,10 @@ fn attempt(
         planned.warnings.push(warning);
         return Ok(None);
     };
-    let costs = search.multiply_adds();
-    let total = search.all_multiply_adds().max(1) as f64;
-    let (mut left, mut details, mut n_in_vain) = (setup.options.rescue * total, Vec::new(), 0);
-    for LayerGroup { layers, .. } in search.heaviest()? {
-        let open = |layer: &usize| search.layers[*layer].is_promoted_by(&precision, setup.scheme);
-        let of_group: Vec<usize> = layers.filter(open).collect();
-        let cost: f64 = of_group.iter().map(|layer| costs[*layer] as f64).sum();
-        let now = lacks(&search.measured).unwrap_or(1.0);
-        if cost > left || now <= 1.0 - FINE || of_group.is_empty() || of_group.len() > MAX_TOGETHER {
-            continue;
-        }
-        let to = |layer: &usize| Move { layer: *layer, precision: Some(precision.clone()) };
-        let moves: Vec<Move> = of_group.iter().map(to).collect();
-        let plan = search.plan_with(&moves)?;
-        let measured = search.measure_plan(&plan, false)?;
-        let after = lacks(&measured).unwrap_or(1.0);
-        if plan.weights.is_empty() || after > (1.0 - LEAST_GAIN) * now {
-            n_in_vain += 1;
-            if n_in_vain == MAX_IN_VAIN {
-                break;
-            }
-            continue;
-        }
-        n_in_vain = 0;
-        search.make(&moves, plan, measured);
-        left -= cost;
-        let names: Vec<String> = of_group.iter().map(|layer| format!("`{}`", search.layers[*layer].name)).collect();
-        let (names, percent) = (names.join(", "), 100.0 * cost / total);
-        details.push(format!(
-            "{names} {precision}: overlap {:.3} -> {:.3}, {percent:.2} % of the multiply-adds",
-            1.0 - now,
-            1.0 - after
-        ));
-    }
+    let mut promotions = Promotions::new(&mut search, precision, setup);
+    promotions.try_heaviest()?;
+    promotions.try_first()?;
+    let details = promotions.details;
     if !search.has_chosen() {
         let reason = "the error is not concentrated in a few layers".to_string();
         return Ok(Some(MethodOutcome::skipped(RESCUE, reason)));
@@ -139,6 +113,110 @@ fn attempt(
         planned.placement = chosen.placement;
     }
     Ok(Some(MethodOutcome { details, ..outcome }))
+}
+
+/// Layers that are promoted one group after the other.
+struct Promotions<'s, 'a> {
+    search: &'s mut Search<'a>,
+    scheme: &'a Scheme,
+    /// The precision of promoted layers.
+    precision: String,
+    /// Multiply-adds of each layer, and of the network.
+    costs: Vec<usize>,
+    total: f64,
+    /// Multiply-adds that may still be promoted.
+    left: f64,
+    /// The promotions in words.
+    details: Vec<String>,
+}
+
+impl<'s, 'a> Promotions<'s, 'a> {
+    fn new(search: &'s mut Search<'a>, precision: String, setup: Setup<'a>) -> Promotions<'s, 'a> {
+        let costs = search.multiply_adds();
+        let total = search.all_multiply_adds().max(1) as f64;
+        let left = setup.options.rescue * total;
+        Promotions { search, scheme: setup.scheme, precision, costs, total, left, details: Vec::new() }
+    }
+
+    /// Whether a layer can be promoted.
+    fn is_open(&self, layer: usize) -> bool {
+        self.search.precision_of(layer).is_none()
+            && self.search.layers[layer].is_promoted_by(&self.precision, self.scheme)
+    }
+
+    /// Tries the groups with the largest error alone.
+    fn try_heaviest(&mut self) -> Result<()> {
+        let mut n_in_vain = 0;
+        for LayerGroup { layers, .. } in self.search.heaviest()? {
+            match self.promote(&layers.collect::<Vec<_>>())? {
+                Some(true) => n_in_vain = 0,
+                Some(false) => n_in_vain += 1,
+                None => {}
+            }
+            if n_in_vain == MAX_IN_VAIN {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries the first layers that compute products, then those after them, and so on: all others inherit their error.
+    fn try_first(&mut self) -> Result<()> {
+        let graph = self.search.planner.graph;
+        let mut tried = BTreeSet::new();
+        let mut n_in_vain = 0;
+        while n_in_vain < MAX_FIRST_IN_VAIN {
+            let layer_of = |node: usize| self.search.layers.iter().position(|layer| layer.node == node);
+            let is_next = |node: usize| {
+                let has_weight = |layer: &usize| self.search.layers[*layer].weight.is_some();
+                layer_of(node).filter(has_weight).is_some_and(|layer| !tried.contains(&layer))
+            };
+            let first = layers_at_end(graph, NetworkEnd::First, is_next);
+            let first: Vec<usize> = first.into_iter().filter_map(layer_of).collect();
+            if first.is_empty() {
+                break;
+            }
+            tried.extend(first.iter().copied());
+            match self.promote(&first)? {
+                Some(true) => n_in_vain = 0,
+                Some(false) | None => n_in_vain += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Promotes `layers` and those that follow them, where that gains. `None` where it is not tried: nothing is left to
+    /// gain or to promote, or the budget is too small.
+    fn promote(&mut self, layers: &[usize]) -> Result<Option<bool>> {
+        let layers: Vec<usize> = layers.iter().copied().filter(|&layer| self.is_open(layer)).collect();
+        let is_small = layers.len() <= MAX_TOGETHER;
+        let layers = self.search.with_followers(&layers, |layer| self.is_open(layer));
+        let cost: f64 = layers.iter().map(|layer| self.costs[*layer] as f64).sum();
+        let now = lacks(&self.search.measured).unwrap_or(1.0);
+        if cost > self.left || now <= 1.0 - FINE || layers.is_empty() || !is_small {
+            return Ok(None);
+        }
+        let to = |layer: &usize| Move { layer: *layer, precision: Some(self.precision.clone()) };
+        let moves: Vec<Move> = layers.iter().map(to).collect();
+        let plan = self.search.plan_with(&moves)?;
+        let measured = self.search.measure_plan(&plan, false)?;
+        let after = lacks(&measured).unwrap_or(1.0);
+        if plan.weights.is_empty() || after > (1.0 - LEAST_GAIN) * now {
+            return Ok(Some(false));
+        }
+        self.search.make(&moves, plan, measured);
+        self.left -= cost;
+        let names: Vec<String> = layers.iter().map(|layer| format!("`{}`", self.search.layers[*layer].name)).collect();
+        self.details.push(format!(
+            "{} {}: overlap {:.3} -> {:.3}, {:.2} % of the multiply-adds",
+            names.join(", "),
+            self.precision,
+            1.0 - now,
+            1.0 - after,
+            100.0 * cost / self.total
+        ));
+        Ok(Some(true))
+    }
 }
 
 /// The distance of the overlap from 1.
@@ -209,6 +287,16 @@ impl Search<'_> {
         groups.extend(found);
         groups.sort_by(|a, b| b.error.total_cmp(&a.error));
         Ok(groups)
+    }
+
+    /// `layers`, and those layers behind them for which `is_open` holds and that read nothing else, such as their gates: with
+    /// a float gate, a float layer's output is not quantized.
+    fn with_followers(&self, layers: &[usize], is_open: impl Fn(usize) -> bool) -> Vec<usize> {
+        let nodes = layers.iter().map(|&layer| self.layers[layer].node).collect();
+        let is_layer = |node: usize| self.layers.iter().any(|layer| layer.node == node);
+        let nodes = with_followers(self.planner.graph, &nodes, is_layer);
+        let is_of_nodes = |layer: &usize| nodes.contains(&self.layers[*layer].node);
+        (0..self.layers.len()).filter(is_of_nodes).filter(|layer| is_open(*layer)).collect()
     }
 
     /// Measures a group of layers.

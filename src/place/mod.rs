@@ -6,6 +6,7 @@
 
 mod assigned;
 mod attention;
+mod behind;
 mod chains;
 pub mod clips;
 mod collect;
@@ -37,6 +38,7 @@ mod transformer;
 mod types;
 
 pub use assigned::Assigned;
+pub use behind::with_followers;
 pub use draft::Draft;
 pub use ends::{NetworkEnd, layers_at_end};
 pub use softmax::SoftmaxRole;

@@ -8,9 +8,11 @@ use crate::calibrate::CalibrationStatistics;
 use crate::diag::count;
 use crate::onnx::edit::{InsertedCopy, ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::node::{PRODUCTS, node_name};
+use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
-use crate::place::{ActivationQuantizer, Assigned, NetworkEnd, Placement, layers_at_end, place_assigned};
+use crate::place::{
+    ActivationQuantizer, Assigned, NetworkEnd, Placement, layers_at_end, place_assigned, with_followers,
+};
 use crate::plan::decide;
 use crate::scheme::{FLOAT, Region};
 use crate::simulate::Samples;
@@ -38,8 +40,6 @@ pub const KEEP_FIRST: Method = Method {
 const MAX_DEPTH: usize = 2;
 /// Operators that are a gate or begin one.
 const GATES: [&str; 8] = ["Sigmoid", "HardSigmoid", "HardSwish", "Mul", "Tanh", "Softplus", "Gelu", "Mish"];
-/// Operators that always follow: ranges make them redundant, or they run between quantizers.
-const FOLLOWERS: [&str; 2] = ["Relu", "Clip"];
 
 /// Leaves the first layers float or gives them wider types, or the next ones too, where that gains.
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
@@ -149,23 +149,6 @@ fn widened(
     let all = calibration.of_others(&placement, &statistics);
     let decided = decide(graph, &placement, &all, None, setup.scheme, setup.range_observers())?;
     Ok(Some(Variant { edits, statistics, ..Variant::of_plan(&changed, &placement, decided) }))
-}
-
-/// The layers, and those nodes after them for which `may_follow` holds and that read nothing else, up to the next layers.
-fn with_followers(graph: &GraphProto, layers: &BTreeSet<usize>, may_follow: impl Fn(usize) -> bool) -> BTreeSet<usize> {
-    let index = GraphIndex::new(graph);
-    let mut nodes = layers.clone();
-    for (node_idx, node) in graph.node.iter().enumerate() {
-        let is_listed = may_follow(node_idx) || FOLLOWERS.contains(&node.op_type());
-        let mut made =
-            node.input.iter().filter(|name| !name.is_empty() && index.initializer(name).is_none()).peekable();
-        let is_after = made.peek().is_some()
-            && made.all(|name| index.producer_idx(name).is_some_and(|producer| nodes.contains(&producer)));
-        if is_listed && is_after && !PRODUCTS.contains(&node.op_type()) {
-            nodes.insert(node_idx);
-        }
-    }
-    nodes
 }
 
 /// A copy of each quantized tensor that crosses the region's border, for the nodes on the other side. `None` where a tensor

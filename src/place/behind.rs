@@ -1,0 +1,30 @@
+//! Nodes behind layers.
+
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::node::PRODUCTS;
+use crate::onnx::proto::GraphProto;
+use std::collections::BTreeSet;
+
+/// Operators that always follow: ranges make them redundant, or they run between quantizers.
+const FOLLOWERS: [&str; 2] = ["Relu", "Clip"];
+
+/// The layers, and those nodes after them for which `may_follow` holds and that read nothing else, up to the next layers.
+pub fn with_followers(
+    graph: &GraphProto,
+    layers: &BTreeSet<usize>,
+    may_follow: impl Fn(usize) -> bool,
+) -> BTreeSet<usize> {
+    let index = GraphIndex::new(graph);
+    let mut nodes = layers.clone();
+    for (node_idx, node) in graph.node.iter().enumerate() {
+        let is_listed = may_follow(node_idx) || FOLLOWERS.contains(&node.op_type());
+        let mut made =
+            node.input.iter().filter(|name| !name.is_empty() && index.initializer(name).is_none()).peekable();
+        let is_after = made.peek().is_some()
+            && made.all(|name| index.producer_idx(name).is_some_and(|producer| nodes.contains(&producer)));
+        if is_listed && is_after && !PRODUCTS.contains(&node.op_type()) {
+            nodes.insert(node_idx);
+        }
+    }
+    nodes
+}
