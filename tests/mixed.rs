@@ -385,6 +385,37 @@ fn a_layer_that_makes_most_of_the_error_stays_float_without_being_asked_for() {
     assert!(ran.code == 2 && ran.stderr.contains("0 to 100 percent"), "{}", ran.stderr);
 }
 
+/// Three convolutions; of the second one's outputs, which a Sigmoid reads, one channel reaches 400 times as far as the others.
+fn with_one_bad_gate() -> ModelProto {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 8, 12, 12]);
+    g.conv("x", 8, 8, 3, 1, "a");
+    g.op("Relu", &["a"], "ra");
+    let weight: Vec<f32> =
+        noise(8 * 8, 5).iter().enumerate().map(|(i, w)| if i / 8 == 3 { 400.0 * w } else { *w }).collect();
+    g.values("weight", &[8, 8, 1, 1], &weight);
+    g.op("Conv", &["ra", "weight"], "b");
+    g.op("Sigmoid", &["b"], "gate");
+    g.conv("gate", 8, 16, 3, 1, "c");
+    g.op("Relu", &["c"], "y");
+    g.output("y").build()
+}
+
+#[test]
+fn a_rescued_layer_takes_the_gate_behind_it_along() {
+    let folder = with_samples(&with_one_bad_gate(), 8);
+    let (ran, summary, sidecar, _) = quantized(&folder, "rknn", &["--no-insert", "--rescue", "50"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let methods = summary["methods"].as_array().unwrap();
+    let rescued = methods.iter().find(|method| method["method"] == "rescue").unwrap();
+    let figures = [0, 1].map(|at| number(&rescued["judged"]["figures"][at]));
+    assert!(rescued["accepted"] == true && figures[1] > figures[0] + 0.1, "{rescued}");
+    let float = sidecar["float_nodes"].as_array().unwrap();
+    let float: Vec<&Json> = float.iter().filter(|node| node["rule"] == "mixed_precision").collect();
+    let names: Vec<&str> = float.iter().map(|node| node["node"].as_str().unwrap()).collect();
+    assert_eq!(names, ["Conv_b", "Sigmoid_gate"], "{rescued}");
+}
+
 /// Values within a few units of 2000 between two convolutions: 8 bits have steps of 8 there.
 fn broken_by_8_bits() -> ModelProto {
     let mut g = GraphBuilder::new(17);

@@ -37,5 +37,5 @@ pub use prepared_nodes::PreparedNodes;
 pub use quantized_bias::QuantizedBias;
 pub use reference::{Corrected, FloatReference, MeasuredPlan};
 pub use samples::{SampleLayout, Samples, ShapeGroups, TokenMask};
-pub use single_node::{NamedValue, NodeRunner, SingleNode};
+pub use single_node::{NamedValue, NodeRunner, OneNodeModel, SingleNode};
 pub use view::{PlanView, dequantized, fake_quantize};

@@ -2,7 +2,7 @@
 
 use super::channels::ActivationBounds;
 use super::prepared_nodes::PreparedNodes;
-use super::single_node::{NamedValue, NodeRunner, SingleNode, open_dims};
+use super::single_node::{NamedValue, NodeRunner, OneNodeModel, SingleNode, open_dims};
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::node_name;
@@ -253,7 +253,7 @@ impl<'a> Network<'a> {
         self.prepare(node, self.constants_of(node, group, replaced), inputs, &[])
     }
 
-    /// Prepares a node as [`NodeRunner::new`] does, unless that is done already.
+    /// Prepares a node as [`NodeRunner::of`] does, unless that is done already.
     fn prepare(
         &self,
         node: &NodeProto,
@@ -261,9 +261,10 @@ impl<'a> Network<'a> {
         inputs: &[NamedValue],
         open: &[Vec<Option<usize>>],
     ) -> Result<Arc<NodeRunner>> {
+        let model = OneNodeModel::new(self.model, node, constants, inputs);
         match self.prepared {
-            Some(prepared) => prepared.get(self.model, node, constants, inputs, open),
-            None => NodeRunner::new(self.model, node, constants, inputs, open).map(Arc::new),
+            Some(prepared) => prepared.get(&model, open),
+            None => NodeRunner::of(&model, open).map(Arc::new),
         }
     }
 

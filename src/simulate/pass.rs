@@ -332,7 +332,7 @@ impl<'a> ForwardPass<'a> {
         let sources = self.sources(&at);
         // Nothing else owns what the network that runs reads for the last time: it may change in place.
         for (branch, source) in self.branches.iter_mut().zip(&sources) {
-            if source.reads_float || source.shared.is_some() {
+            if source.shared.is_some() || (source.reads_float && !is_layer) {
                 last.iter().for_each(|name| branch.candidate.free(name));
             }
         }

@@ -31,20 +31,18 @@ pub enum NodeRunner {
     Clip(ActivationBounds),
 }
 
-impl NodeRunner {
-    /// Prepares `node` of `model` with its `constants`, for inputs like the given ones: each name once, in the order in
-    /// which [`SingleNode::run`] takes them. `open` gives for each dimension of each input the number of its symbol, `None`
-    /// where it is fixed; it is empty where all are.
-    ///
-    /// # Errors
-    /// If the engine does not take the node; the message names it.
+/// A model of one node.
+pub struct OneNodeModel(pub(super) ModelProto);
+
+impl OneNodeModel {
+    /// The model of `node` of `model` with its `constants`, for inputs like the given ones: each name once, in the order in
+    /// which [`SingleNode::run`] takes them.
     pub fn new(
         model: &ModelProto,
         node: &NodeProto,
         constants: Vec<TensorProto>,
         inputs: &[NamedValue],
-        open: &[Vec<Option<usize>>],
-    ) -> Result<NodeRunner> {
+    ) -> OneNodeModel {
         let outputs = node.output.iter().filter(|name| !name.is_empty());
         let graph = GraphProto {
             name: Some("step".into()),
@@ -54,19 +52,37 @@ impl NodeRunner {
             output: outputs.map(|name| ValueInfoProto { name: Some(name.clone()), ..Default::default() }).collect(),
             ..Default::default()
         };
-        let model = ModelProto {
+        OneNodeModel(ModelProto {
             ir_version: model.ir_version,
             opset_import: model.opset_import.clone(),
             graph: Some(graph),
             ..Default::default()
-        };
-        let engine = Parsed::new(&model, &Shapes::new()).and_then(|mut parsed| {
+        })
+    }
+
+    /// Bytes of the constants, four for each value.
+    pub(super) fn bytes_of_constants(&self) -> usize {
+        let constants = self.0.graph.iter().flat_map(|graph| &graph.initializer);
+        let bytes = |dims: &[i64]| dims.iter().fold(4usize, |n, &dim| n.saturating_mul(dim.max(0) as usize));
+        constants.fold(0, |sum, constant| sum.saturating_add(bytes(&constant.dims)))
+    }
+}
+
+impl NodeRunner {
+    /// Prepares a node. `open` gives for each dimension of each input the number of its symbol, `None` where it is fixed;
+    /// it is empty where all are.
+    ///
+    /// # Errors
+    /// If the engine does not take the node; the message names it.
+    pub fn of(OneNodeModel(model): &OneNodeModel, open: &[Vec<Option<usize>>]) -> Result<NodeRunner> {
+        let engine = Parsed::new(model, &Shapes::new()).and_then(|mut parsed| {
             parsed.open_dims(open)?;
             parsed.build(&[])
         });
+        let name = || model.graph.iter().flat_map(|graph| &graph.node).map(node_name).next().unwrap_or_default();
         let located = |error: anyhow::Error| match error.to_string().starts_with("node `") {
             true => error,
-            false => error.context(format!("node `{}`", node_name(node))),
+            false => error.context(format!("node `{}`", name())),
         };
         Ok(NodeRunner::Engine(engine.map_err(located)?))
     }

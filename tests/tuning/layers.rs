@@ -4,7 +4,7 @@ use crate::support::noise;
 use mqq::engine::Value;
 use mqq::onnx::proto::{AttributeProto, ModelProto, NodeProto, OperatorSetIdProto};
 use mqq::onnx::tensor;
-use mqq::simulate::{ActivationBounds, NamedValue, NodeRunner, OutChannels, SingleNode};
+use mqq::simulate::{ActivationBounds, NamedValue, NodeRunner, OneNodeModel, OutChannels, SingleNode};
 use mqq::tune::methods::bias_calibration::calibration;
 use mqq::tune::weights::layer::LayerProduct;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn patches_times_rows_are_the_operator() {
         let model = ModelProto { ir_version: Some(8), opset_import: vec![opset], ..Default::default() };
         let constant = tensor::from_f32("w", weight_shape, &w).unwrap();
         let input = NamedValue { name: "x", value: &x };
-        let step = NodeRunner::new(&model, &node, vec![constant], &[input], &[]).unwrap();
+        let step = NodeRunner::of(&OneNodeModel::new(&model, &node, vec![constant], &[input]), &[]).unwrap();
         let step = SingleNode::of_groups(vec![Some(Arc::new(step))]);
         let y = step.run(&[0], |_| vec![x.clone()]).unwrap()[0][0].clone();
         let layer = LayerProduct::of(&node, weight_shape, &x).unwrap();

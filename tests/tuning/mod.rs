@@ -143,14 +143,16 @@ fn both_drivers_simulate_the_same_network() {
     }
 }
 
-/// A plan that differs from the one before in a single integer of a weight gets nothing that was kept of that one.
+/// A plan that differs from the one before in a single integer of a weight gets nothing that was kept of that one, neither
+/// in one network nor in another one with the same prepared nodes.
 #[test]
 fn a_plan_with_another_integer_is_run_again() {
     let scheme = backends::resolve("tensorrt").unwrap();
     let (model, value_info) = prepared("fixtures/digits_cnn.onnx", &scheme);
     let Planned { model, mut plan, inputs, values, .. } = planned(model, &value_info, &scheme);
     let samples = Samples { names: &inputs, values: &values[..2] };
-    let mut network = CachedNetwork::new(&model, samples, None).unwrap();
+    let shared = PreparedNodes::default();
+    let mut network = CachedNetwork::new(&model, samples, Some(&shared)).unwrap();
     let mut cached = CachedSamples::new(samples, 1 << 24);
     network.run(&plan, &mut cached, true, None).unwrap();
     for weight_idx in 0..plan.weights.len() {
@@ -159,9 +161,13 @@ fn a_plan_with_another_integer_is_run_again() {
         integers[0] = if integers[0] > 0 { -127 } else { 127 };
         weight.integers = Arc::new(integers.into());
         let run = network.run(&plan, &mut cached, true, None).unwrap();
+        let mut other = CachedNetwork::new(&model, samples, Some(&shared)).unwrap();
+        let of_other = other.run(&plan, &mut CachedSamples::new(samples, 1 << 24), true, None).unwrap();
         let simulated = simulate(&model, &plan, samples).unwrap().outputs;
-        let same = run[0].iter().zip(&simulated[0]).all(|(a, b)| a.f32s() == b.f32s());
-        assert!(same, "{}", plan.weights[weight_idx].quantizer.tensor);
+        for run in [run, of_other] {
+            let same = run[0].iter().zip(&simulated[0]).all(|(a, b)| a.f32s() == b.f32s());
+            assert!(same, "{}", plan.weights[weight_idx].quantizer.tensor);
+        }
     }
 }
 
@@ -193,7 +199,8 @@ fn a_float_network_in_other_units_need_not_be_run() {
             let (placements, outputs) = ([&before.placement; 2], OutputOptions::default());
             let biases = if corrected { Biases::Tried(methods::bias::BIAS) } else { Biases::Kept };
             let stage: (&Progress, &str) = (&silent, "");
-            let compared = Compared { models, plans, placements, scalings, table, outputs, stage, biases };
+            let prepared = &PreparedNodes::default();
+            let compared = Compared { models, plans, placements, scalings, table, outputs, prepared, stage, biases };
             let samples = Samples { names: &before.inputs, values: &before.values[..7] };
             compare_plans(compared, samples, None).unwrap()
         };
